@@ -97,15 +97,41 @@ def _machine_code(recipe: Recipe, code: CompiledCode) -> Iterator[str]:
     account = code.account
     if account is not None:
         yield f"machine code: {account.lines:,} lines, {code.work:,} bytes of workspace"
-        for line in (*_loops(recipe, account), *_nests(recipe, account.nests)):
+        places = _Places(recipe)
+        for line in (*_loops(recipe, account, places), *_nests(account.nests, places)):
             yield f"  {line}"
 
 
-def _loops(recipe: Recipe, account: Account) -> Iterator[str]:
+class _Places:
+    """Where the steps of a recipe are in the user's files."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._lines = recipe.lines
+        self._numbers = None if recipe.lines is None else recipe.lines.of_steps(recipe.steps)
+
+    def at(self, steps: Iterable[int]) -> str:
+        """Return the lines of steps as text: file, and numbers; of one line its source, too."""
+        lines, numbers = self._lines, self._numbers
+        if lines is None or numbers is None:
+            return ""
+        known = sorted({int(numbers[step]) for step in steps if step >= 0} - {-1})
+        if not known:
+            return ""
+        if len(known) == 1:
+            return f" at {lines.text(known[0], short=True)}"
+        table = sorted({lines.table[number][:2] for number in known})
+        files = [
+            f"{Path(path).name}:{', '.join(str(line) for _, line in group)}"
+            for path, group in itertools.groupby(table, key=lambda entry: entry[0])
+        ]
+        return f" at {'; '.join(files)}"
+
+
+def _loops(recipe: Recipe, account: Account, places: _Places) -> Iterator[str]:
     """Yield the loops of a program, and why there are no more."""
     for loop in account.loops[:_MOST]:
         inner = "  " * loop.depth
-        yield f"{inner}loop, {loop.count:,} times {_counted(len(loop.steps), 'operation')}{_at(recipe, loop.steps)}"
+        yield f"{inner}loop, {loop.count:,} times {_counted(len(loop.steps), 'operation')}{places.at(loop.steps)}"
     if len(account.loops) > _MOST:
         yield f"and {_counted(len(account.loops) - _MOST, 'loop')} more"
     if account.straight:
@@ -117,9 +143,9 @@ def _loops(recipe: Recipe, account: Account) -> Iterator[str]:
         yield f"    no loop: {entry.reason}"
 
 
-def _nests(recipe: Recipe, nests: Sequence[NestAccount]) -> Iterator[str]:
+def _nests(nests: Sequence[NestAccount], places: _Places) -> Iterator[str]:
     """Yield the nests of a program, alike ones once, and what kept them from being part of earlier ones."""
-    shown = [_nest(recipe, nest) for nest in nests]
+    shown = [_nest(nest, places) for nest in nests]
     for entry in [*dict.fromkeys(shown)][:_MOST]:
         count = shown.count(entry)
         yield entry[0] if count == 1 else f"{count:,} times {entry[0]}"
@@ -128,13 +154,13 @@ def _nests(recipe: Recipe, nests: Sequence[NestAccount]) -> Iterator[str]:
         yield f"and {_counted(len(set(shown)) - _MOST, 'nest')} more"
 
 
-def _nest(recipe: Recipe, nest: NestAccount) -> tuple[str, ...]:
-    where = _at(recipe, nest.steps)
+def _nest(nest: NestAccount, places: _Places) -> tuple[str, ...]:
+    where = places.at(nest.steps)
     line = f"nest of {_counted(nest.statements, 'statement')} over {nest.elements:,} elements{where}"
     if nest.apart is None:
         return (line,)
     earlier, later = nest.apart
-    first, second = _at(recipe, [earlier]), _at(recipe, [later])
+    first, second = places.at([earlier]), places.at([later])
     return (
         line,
         f"  not part of the nest before: all, or other elements, of what is computed{first}",
@@ -144,21 +170,3 @@ def _nest(recipe: Recipe, nest: NestAccount) -> tuple[str, ...]:
 
 def _counted(count: int, thing: str) -> str:
     return f"{count:,} {thing}{'' if count == 1 else 's'}"
-
-
-def _at(recipe: Recipe, steps: Iterable[int]) -> str:
-    """Return the lines of steps as text: file, and numbers; of one line its source, too."""
-    if recipe.lines is None:
-        return ""
-    numbers = recipe.lines.of_steps(recipe.steps)
-    known = sorted({int(numbers[step]) for step in steps if step >= 0} - {-1})
-    if not known:
-        return ""
-    if len(known) == 1:
-        return f" at {recipe.lines.text(known[0], short=True)}"
-    table = sorted({recipe.lines.table[number][:2] for number in known})
-    files = [
-        f"{Path(path).name}:{', '.join(str(line) for _, line in group)}"
-        for path, group in itertools.groupby(table, key=lambda entry: entry[0])
-    ]
-    return f" at {'; '.join(files)}"

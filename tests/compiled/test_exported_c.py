@@ -212,7 +212,7 @@ def program():
     r0[13] = a2[1] + a2[2] * 2 - a3[0] / 4
     r0[14] = (a2[0] != 0) + (not flag) + (a0[4] ** 2.0 if a0[4] == a0[4] else math.inf)
     r0[15] = float("nan") if k > 0 else np.int64(a0[5] * 1e6) % 1000
-    r0[16] = c0[0] + c0[7] * c1[1] + c2[0] + c3[2]
+    r0[16] = c0[0] + c0[7] * c1[-1] + c2[0] + c3[2]
     r0[17] = abs(k) + max(k, 5) * min(k, -5) + vectormath.whole(a0[6], 3.0) + vectormath.rooted(abs(a0[7]), -1.5)
     r0[18] = math.sin(a0[8]) if vectormath.beyond(a0[8]) else vectormath.sin(a0[8])
     far = np.int64(0)

@@ -209,7 +209,6 @@ NOT_THE_OP = {  # (module, string): what else it means there
     ("kernels.native.memory", "i1"): "a type of one byte",
     ("kernels.programs.native_use.c_numbers", "i1"): "likewise",
     ("kernels.programs.compiler.account", "t"): "memory for what operations keep, by its first letter",
-    ("kernels.programs.compiler.accounting", "t"): "likewise",
     ("kernels.programs.compiler.storage", "t"): "likewise",
     ("kernels.programs.calling.tiers", "max"): "a mode: compiled at once",
     ("tape.programs.program", "max"): "likewise",

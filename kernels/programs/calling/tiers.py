@@ -34,14 +34,13 @@ def calls_until_compiled(machine: Machine) -> int:
 def compiled_machine(recipe: Recipe, *, reverse: bool, exactly: bool) -> CompiledMachine:
     """Return a compiled program; Uncompiled, which says why, where the interpreter has to run it."""
     compilation = Compilation(recipe, reverse=reverse)
-    lines = {step: str(recipe.steps[step].params[0]) for step in compilation.expansion.guards}
     places = [
-        GuardPlace(lines[step], at, size)
+        GuardPlace(str(recipe.steps[step].params[0]), at, size)
         for step, (at, size) in zip(compilation.expansion.guards, compilation.guard_places(), strict=True)
     ]
     machine = CompiledMachine(compilation.code(), exactly=exactly, guards=places)
     if os.environ.get("TAPE_LOOPS"):
-        print(loop_program(recipe, reverse=reverse), file=sys.stderr)  # noqa: T201 (it was asked for)
+        print(compilation.listing(), file=sys.stderr)  # noqa: T201 (it was asked for)
     return machine
 
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 from kernels.foundation.data_classes import dataclass
 
 ROLES = {
-    "w": "values", "d": "gradients", "t": "values saved for the way back", "u": "what a guard found", "q": "addresses",
-}  # fmt: skip
-"""What the regions of a workspace hold, by the first letters of their names."""
+    "w": ("values", "values"),
+    "d": ("gradients", "gradients"),
+    "t": ("intermediates", "values saved for the way back"),
+    "u": ("intermediates", "what a guard found"),
+    "q": ("intermediates", "addresses"),
+}
+"""What the regions of a workspace hold, by the first letters of their names: the kind of memory, and in words."""
 
 
 @dataclass(slots=True, frozen=True)

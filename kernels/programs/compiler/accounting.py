@@ -5,13 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from kernels.programs.compiler.account import Account, LoopAccount, NestAccount
+from kernels.programs.compiler.account import ROLES, Account, LoopAccount, NestAccount
 from kernels.programs.compiler.storage import Region
 from kernels.programs.fusing.fusion import Block, Fusion, Nest, Placed, Steps
 from kernels.programs.rolling.rolled_program import Instruction, Loop, RolledProgram
-
-_KINDS = {"w": "values", "d": "gradients", "t": "intermediates", "u": "intermediates", "q": "intermediates"}
-"""What the regions of a workspace are of a program's memory, by the first letters of their names."""
 
 
 def account_of(program: RolledProgram, fusion: Fusion, regions: Sequence[Region], lines: int) -> Account:
@@ -24,7 +21,7 @@ def account_of(program: RolledProgram, fusion: Fusion, regions: Sequence[Region]
     memory: dict[str, tuple[int, int]] = {}
     for region in regions:
         if region.role == "work":
-            kind = _KINDS[region.name[0]]
+            kind, _ = ROLES[region.name[0]]
             count, size = memory.get(kind, (0, 0))
             memory[kind] = count + 1, size + region.size
     return Account(lines, tuple(loops), tuple(nests), straight, memory)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from kernels.arrays.specs import Spec, dense, intern_spec
+import functools
+
+from kernels.arrays.specs import dense, intern_spec
 from kernels.compiler import jit
 from kernels.programs.compiler.account import ROLES
 from kernels.programs.compiler.accounting import account_of
@@ -18,7 +20,7 @@ from kernels.programs.fusing.scalar_rules import BOOL, COPY, FLOAT64
 from kernels.programs.fusing.statements import is_dense, mapped, whole
 from kernels.programs.recording.program import Recipe, describe
 from kernels.programs.rolling.roll import rolled
-from kernels.programs.rolling.rolled_program import Index, Ref, RolledProgram, Uncompiled, Value
+from kernels.programs.rolling.rolled_program import Ref, RolledProgram, Uncompiled, Value
 
 _LONGEST = 6_000
 """Lines of source that are compiled; more stay with the interpreter."""
@@ -67,8 +69,6 @@ class Compilation:
         self.kept = KeptValues(self.expansion, self.adjoint)
         self.storage = Storage(self.expansion, self.adjoint, self.kept, self.outputs)
         self.seed = seed
-        self.lines = 0
-        """Of the program as it was printed."""
 
     def _check(self) -> None:
         for value in self.program.arguments:
@@ -95,7 +95,7 @@ class Compilation:
 
     def source(self) -> str:
         """Return the program as native source; Uncompiled where that is too long."""
-        text = self._text()
+        text = self._text
         if len(text.lines) > _LONGEST:
             raise Uncompiled(f"the program is {len(text.lines)} lines long")
         return _HEAD.format(
@@ -107,15 +107,15 @@ class Compilation:
 
     def listing(self) -> str:
         """Return the program alone, below what its memory is: for people to read."""
-        text = self._text()
+        text = self._text
         memory = [f"# {region.name}: {self._meaning(region)}" for region in self._regions()]
         return "\n".join([*memory, f"def program({self._pointers()}):", *text.lines, "    return -1"])
 
+    @functools.cached_property
     def _text(self) -> Text:
-        """Return the printed program; what is printed is once only."""
+        """The printed program. Printing adds to the storage, so that it is done once."""
         text = Text()
         self._passes(text)
-        self.lines = len(text.lines)
         return text
 
     def _pointers(self) -> str:
@@ -128,7 +128,7 @@ class Compilation:
     def _meaning(self, region: Region) -> str:
         """Return what the memory of a pointer is, as text."""
         if region.role == "work":
-            return f"workspace, {region.size:,} bytes: {ROLES[region.name[0]]}"
+            return f"workspace, {region.size:,} bytes: {ROLES[region.name[0]][1]}"
         if region.role == "constant":
             return f"constant, {self.storage.constants[region.place].size:,} elements"
         values = {
@@ -195,7 +195,7 @@ class Compilation:
             [self.program.arguments.index(value) for value in gradients],
             self.storage.work()[1],
             self._elements(self.program),
-            account_of(self.program, self.fusion, self.storage.regions, self.lines),
+            account_of(self.program, self.fusion, self.storage.regions, len(self._text.lines)),
         )
 
     def _elements(self, program: RolledProgram) -> int:
@@ -206,17 +206,7 @@ class Compilation:
             for extent in placed.statement.space:
                 elements *= extent
             target = getattr(placed.statement, "target", None)
-            loop = program.values[target.ref.value].loop if target is not None else -1
-            while loop >= 0:
+            for loop in program.loops_around(target.ref.value) if target is not None else ():
                 elements *= program.loops[loop].count
-                loop = program.loops[loop].parent
             total += elements
         return total
-
-
-def compiled(recipe: Recipe, *, reverse: bool) -> CompiledCode:
-    """Return the machine code of a program; Uncompiled, with the reason, for one that the interpreter has to run."""
-    return Compilation(recipe, reverse=reverse).code()
-
-
-__all__ = ["Compilation", "Index", "Region", "Spec", "Uncompiled", "compiled"]

@@ -41,7 +41,7 @@ class FirstGradients:
         together = all(around is block for around, _ in loads[-len(here) :])
         home = self.storage.buffers.get(self.adjoint.home(value))
         steps = [loop.loop.number for loop in block.loops() if isinstance(loop, StepLoop)]
-        if not together or home is None or home.rows or steps != self.storage.loops_of(value):
+        if not together or home is None or home.rows or steps != self.storage.program.loops_around(value):
             return
         if any(load.address.at for _, load in loads):
             return

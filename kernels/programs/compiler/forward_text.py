@@ -37,6 +37,10 @@ class Text:
         """Append lines at the present depth."""
         self.lines += [INDENT * self.depth + line for line in lines]
 
+    def each(self, count: int, line: str) -> None:
+        """Append a loop over so many ``i`` of one line."""
+        self.put(f"for i in range({count}):", INDENT + line)
+
 
 class ForwardText:
     """Prints items in order; what is kept for the reverse is saved where it is given."""
@@ -78,7 +82,7 @@ class ForwardText:
     def on_Fill(self, item: Fill) -> None:  # noqa: N802
         """Print a loop that fills memory."""
         element = self.storage.element(item.address._replace(terms=(*item.address.terms, ("i", 8))))
-        self.text.put(f"for i in range({item.elements}):", f"{INDENT}{element} = -0.0")
+        self.text.each(item.elements, f"{element} = -0.0")
 
     def on_Term(self, item: Term) -> None:  # noqa: N802
         """Print one more term of a total."""

@@ -7,7 +7,7 @@ from kernels.codegen.matmul import Product as MatrixProduct
 from kernels.programs.compiler.adjoint import Adjoint, contribution_counts
 from kernels.programs.compiler.certain_gradients import CertainGradients
 from kernels.programs.compiler.first_gradients import FirstGradients
-from kernels.programs.compiler.forward_text import INDENT, ForwardText, Text, begun, head_of, loaded, operated, parities
+from kernels.programs.compiler.forward_text import ForwardText, Text, begun, head_of, loaded, operated, parities
 from kernels.programs.compiler.kept_values import KeptValues
 from kernels.programs.compiler.storage import Storage
 from kernels.programs.fusing.scalar_program import (
@@ -61,7 +61,7 @@ class ReverseText:
         rows = {row.phi for row in self.adjoint.expansion.rows}
         for value, home in self.storage.buffers.items():
             if home.region.role == "work" and (value in rows or value not in self.first.blocks):
-                self.text.put(f"for i in range({home.region.size // 8}):", f"{INDENT}{home.region.name}[i] = {NOTHING}")
+                self.text.each(home.region.size // 8, f"{home.region.name}[i] = {NOTHING}")
             elif home.region.role != "work" and value not in self.first.blocks:
                 self.fill(value)
         self._begin(root)
@@ -72,7 +72,7 @@ class ReverseText:
             if value not in self.first.only:
                 size = self.adjoint.expansion.program.values[value].spec.size
                 element = self.storage.gradient(Address(value, 0, (("i", 8),)))
-                self.text.put(f"for i in range({size}):", f"{INDENT}{element} += 0.0")
+                self.text.each(size, f"{element} += 0.0")
 
     def block(self, block: ScalarBlock) -> None:
         """Print the reverse of a block."""
@@ -333,5 +333,4 @@ class ReverseText:
         if elements == 1:
             self.text.put(f"{self.storage.gradient(Address(value, 0))} = {NOTHING}")
         else:
-            self.text.put(f"for i in range({elements}):")
-            self.text.put(f"{INDENT}{self.storage.gradient(Address(value, 0, (('i', 8),)))} = {NOTHING}")
+            self.text.each(elements, f"{self.storage.gradient(Address(value, 0, (('i', 8),)))} = {NOTHING}")

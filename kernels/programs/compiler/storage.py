@@ -104,7 +104,7 @@ class Storage:
 
     def _place_values(self, outputs: list[int]) -> None:
         arguments = {value: k for k, value in enumerate(self.program.arguments)}
-        histories = self.kept.histories | self._looked_back()
+        histories = self.kept.histories | self._looked_back(reached=False)
         for value in sorted(self.needed() | set(outputs)):
             entry = self.program.values[value]
             if value in arguments:
@@ -116,31 +116,28 @@ class Storage:
             else:
                 self.homes[value] = self._home(value, "w", entry.spec.dtype, every=value in histories)
 
-    def _looked_back(self) -> set[int]:
-        """Return the homes of which more than the last steps are read behind their loops."""
+    def _looked_back(self, *, reached: bool) -> set[int]:
+        """Return the homes of which more than the last steps are read behind their loops.
+
+        If ``reached``, by loads that have a gradient.
+        """
         return {
             self.adjoint.home(item.address.value)
             for _, item in walk(self.expansion.root)
-            if isinstance(item, Load) and item.address.at and not self._is_last(item.address)
+            if isinstance(item, Load)
+            and item.address.at
+            and (item.name in self.adjoint.reached or not reached)
+            and not self._is_last(item.address)
         }
 
     def _is_last(self, address: Address) -> bool:
-        loops = self.loops_of(address.value)[-len(address.at) :]
+        loops = self.program.loops_around(address.value)[-len(address.at) :]
         counts = [self.program.loops[loop].count for loop in loops]
         return all(at == (count - 1, ()) for at, count in zip(address.at, counts, strict=True))
 
-    def loops_of(self, value: int) -> list[int]:
-        """Return the loops of the program that a value is made in, outermost first."""
-        loops: list[int] = []
-        loop = self.program.values[value].loop
-        while loop >= 0:
-            loops.insert(0, loop)
-            loop = self.program.loops[loop].parent
-        return loops
-
     def _home(self, value: int, prefix: str, dtype: Dtype, *, every: bool) -> Home:
         """Return a home in the workspace: for each step of the loops around it, or for one at a time."""
-        size, loops = self.bytes_of(value, dtype), self.loops_of(value)
+        size, loops = self.bytes_of(value, dtype), self.program.loops_around(value)
         is_carried = any(row.phi == value for row in self.expansion.rows)
         home = Home(self._region(prefix, "work", 0, dtype))
         counts = [self.program.loops[loop].count for loop in loops]
@@ -168,14 +165,7 @@ class Storage:
 
     def _place_buffers(self) -> None:
         gradients = {value: k for k, value in enumerate(self.differentiated())}
-        looked_back = {
-            self.adjoint.home(item.address.value)
-            for _, item in walk(self.expansion.root)
-            if isinstance(item, Load)
-            and item.name in self.adjoint.reached
-            and item.address.at
-            and not self._is_last(item.address)
-        }
+        looked_back = self._looked_back(reached=True)
         for value in sorted(self.adjoint.buffered | set(gradients)):
             if value in gradients:
                 self.buffers[value] = Home(self._region("g", "gradient", gradients[value], FLOAT64))
@@ -290,7 +280,7 @@ class Storage:
         return _element(home.region, constant, tuple(terms.items()), self.program.values[address.value].spec.dtype)
 
     def _steps(self, address: Address) -> dict[int, tuple[int, Terms]]:
-        loops = self.loops_of(address.value)
+        loops = self.program.loops_around(address.value)
         return dict(zip(loops[len(loops) - len(address.at) :], address.at, strict=True)) if address.at else {}
 
     def _ahead(self, value: int) -> int | None:

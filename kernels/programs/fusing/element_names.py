@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -23,25 +24,20 @@ class Scope:
         self.operations: dict[Any, str] = {}
         self.indices: set[str] = set()
 
+    def outward(self) -> Iterator[Scope]:
+        """Return it and those around it."""
+        scope: Scope | None = self
+        while scope is not None:
+            yield scope
+            scope = scope.outer
+
     def element(self, address: Address) -> str | None:
         """Return the name of an element; None if it is in no register."""
-        scope: Scope | None = self
-        while scope is not None:
-            name = scope.elements.get(address)
-            if name is not None:
-                return name
-            scope = scope.outer
-        return None
+        return next((scope.elements[address] for scope in self.outward() if address in scope.elements), None)
 
     def operation(self, key: Any) -> str | None:
-        """Return the name of what an operation gave."""
-        scope: Scope | None = self
-        while scope is not None:
-            name = scope.operations.get(key)
-            if name is not None:
-                return name
-            scope = scope.outer
-        return None
+        """Return the name of what an operation gave; None if it has not been done."""
+        return next((scope.operations[key] for scope in self.outward() if key in scope.operations), None)
 
 
 class ElementNames:
@@ -143,28 +139,17 @@ class ElementNames:
         value, scope = self.program.values[address.value], self.scope
         if value.written:
             return scope
-        names, loop = address.names(), value.loop
-        for _ in address.at:
-            loop = self.program.loops[loop].parent
+        names, loops = address.names(), self.program.loops_around(address.value)
+        made_in = loops[: len(loops) - len(address.at)]
         while scope.outer is not None:
             around = scope.block.loop
             binds = bool(scope.indices & names) or any(
                 name in names and self.defined.get(name, (None,))[0] is scope.block for name in names
             )
-            if binds or (isinstance(around, StepLoop) and around.loop.number == loop):
-                break
-            if isinstance(around, StepLoop) and self._is_made_within(around.loop.number, loop):
+            if binds or (isinstance(around, StepLoop) and around.loop.number in made_in):
                 break
             scope = scope.outer
         return scope
-
-    def _is_made_within(self, number: int, loop: int) -> bool:
-        """Whether a loop is another, or around it."""
-        while loop >= 0:
-            if loop == number:
-                return True
-            loop = self.program.loops[loop].parent
-        return False
 
     def _exit(self, address: Address) -> str | None:
         """Return the name, behind loops, of what an element was in their last steps; None where that is in memory."""

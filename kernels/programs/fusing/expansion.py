@@ -165,11 +165,9 @@ class Expansion(ElementNames):
         self.emit(Store(target, name, any(statement.wanted), overwrites=written))
 
     def _forget(self, value: int) -> None:
-        scope: Scope | None = self.scope
-        while scope is not None:
-            for address in [a for a in scope.elements if a.value == value]:
-                del scope.elements[address]
-            scope = scope.outer
+        """Know no element of a value any more, which is written."""
+        for scope in self.scope.outward():
+            scope.elements = {address: name for address, name in scope.elements.items() if address.value != value}
 
     def _sum(self, target: Address, name: str, statement: Statement, placed: Placed) -> None:
         """Add what the points of a block give to the element that they are summed in."""

@@ -124,6 +124,15 @@ class RolledProgram:
     arguments: list[int]
     outputs: list[Ref]
 
+    def loops_around(self, value: int) -> list[int]:
+        """Return the numbers of the loops that a value is made in, outermost first."""
+        around: list[int] = []
+        loop = self.values[value].loop
+        while loop >= 0:
+            around.insert(0, loop)
+            loop = self.loops[loop].parent
+        return around
+
 
 class Uncompiled(Exception):  # noqa: N818 (no error: the interpreter serves)
     """A program has something that the compiler does not know; the message says what, at which step."""
