@@ -14,7 +14,7 @@ from kernels.kinds.callback import Callback
 from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.calling.tiers import Uncompiled, compiled_machine, reason_of
 from kernels.programs.compiler.compiled_code import CompiledCode
-from kernels.programs.machine import GuardMissed
+from kernels.programs.interpreter.machine import GuardMissed
 from kernels.programs.recording.program import ProgramError, Recipe
 from tape.compiled.call_key import Call
 from tape.compiled.recording.recordings import Recording, kept, live_sources
@@ -85,9 +85,9 @@ class CompiledProgram(Program):
         if reader is not None and first.readers.get(node) is reader:
             self._readers.append((reader, as_array(reader)))
 
-    def _compile(self, *, reverse: bool) -> bool:
+    def _compile(self, *, reverse: bool, always: bool = True) -> bool:
         """Let later calls be those of machine code, the first of which is checked; whether that is so."""
-        compiled = super()._compile(reverse=reverse)
+        compiled = super()._compile(reverse=reverse, always=always)
         if compiled and self.hits:
             self.due = min(self.due, self.hits)
         return compiled
@@ -116,7 +116,7 @@ class CompiledProgram(Program):
         key = (reverse, *[x.tobytes() for x in held if x is not None])
         if key != self._held[0]:
             try:
-                self._held = key, compiled_machine(recipe, reverse=reverse, exactly=True).code
+                self._held = key, compiled_machine(recipe, reverse=reverse, exactly=True, always=True).code
             except Uncompiled as refused:
                 raise ProgramError(f"no machine code: {reason_of(recipe, refused)}") from None
         code = self._held[1]

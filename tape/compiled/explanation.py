@@ -9,7 +9,7 @@ from typing import Any
 
 from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.calling.tiers import reason_of
-from kernels.programs.compiler.account import Account, NestAccount
+from kernels.programs.compiler.account import Account, CallAccount, NestAccount
 from kernels.programs.compiler.compiled_code import CompiledCode
 from kernels.programs.compiler.unrolled import unrolled
 from kernels.programs.recording.program import Recipe
@@ -98,7 +98,7 @@ def _machine_code(recipe: Recipe, code: CompiledCode) -> Iterator[str]:
     if account is not None:
         yield f"machine code: {account.lines:,} lines, {code.work:,} bytes of workspace"
         places = _Places(recipe)
-        for line in (*_loops(recipe, account, places), *_nests(account.nests, places)):
+        for line in (*_loops(recipe, account, places), *_nests(account.nests, places), *_calls(account.calls, places)):
             yield f"  {line}"
 
 
@@ -166,6 +166,16 @@ def _nest(nest: NestAccount, places: _Places) -> tuple[str, ...]:
         f"  not part of the nest before: all, or other elements, of what is computed{first}",
         f"  is needed{second}",
     )
+
+
+def _calls(calls: Sequence[CallAccount], places: _Places) -> Iterator[str]:
+    """Yield the calls of a program, alike ones once."""
+    alike: dict[tuple[str, str], list[CallAccount]] = {}
+    for call in calls:
+        alike.setdefault((call.name, call.by), []).append(call)
+    for (name, by), group in alike.items():
+        times = sum(call.times for call in group)
+        yield f"{_counted(times, 'call')} of {name} by {by}{places.at([call.step for call in group])}"
 
 
 def _counted(count: int, thing: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from kernels.codegen.tasks import node_of
 from kernels.kinds.guard import Guard
 from kernels.kinds.loop import LoopMark
-from kernels.programs.machine import GuardMissed
+from kernels.programs.interpreter.machine import GuardMissed
 from kernels.programs.recording.program import ProgramError, Recipe
 from tape.compiled.compiled_program import CompiledProgram
 from tape.foundation.checked_files import Content

@@ -15,12 +15,15 @@ _FAULTS = ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeE
 """What a fault of the compiler raises; the interpreter then serves, and a warning tells of it."""
 
 
-def machine_code(recipe: Recipe, *, reverse: bool, exactly: bool) -> CompiledMachine | Uncompiled:
-    """Return a machine that runs machine code, or the reason that the interpreter has to run the program."""
+def machine_code(recipe: Recipe, *, reverse: bool, exactly: bool, always: bool) -> CompiledMachine | Uncompiled:
+    """Return a machine that runs machine code, or the reason that the interpreter has to run the program.
+
+    Without ``always`` that may be that it is as fast.
+    """
     try:
-        return compiled_machine(recipe, reverse=reverse, exactly=exactly)
+        return compiled_machine(recipe, reverse=reverse, exactly=exactly, always=always)
     except Uncompiled as refused:
-        return Uncompiled(refused.reason, refused.step)  # without its frames, which refer to the program
+        return type(refused)(refused.reason, refused.step)  # without its frames, which refer to the program
     except _FAULTS as error:
         message = f"a program is interpreted, since the compiler failed; please report it: {error!r}"
         warnings.warn(message, CompileWarning, stacklevel=stack_level())

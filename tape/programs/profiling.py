@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.programs.call_times import CallTimes, call_times
+from kernels.programs.interpreter.call_times import CallTimes, call_times
 from kernels.programs.recording.groups import Groups, groups_of
 from kernels.programs.recording.program import ProgramError, Recipe
 from tape.tensors.tensor import Tensor

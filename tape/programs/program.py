@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from kernels.programs.calling.compiled_machine import CompiledMachine
-from kernels.programs.calling.tiers import Uncompiled, calls_until_compiled, reason_of
+from kernels.programs.calling.tiers import Uncompiled, Unprofitable, calls_until_compiled, reason_of
 from kernels.programs.compiler.compiled_code import CompiledCode
-from kernels.programs.machine import Machine, plan
+from kernels.programs.interpreter.machine import Machine, plan
 from kernels.programs.recording import program as recipes
 from kernels.programs.recording.program import ProgramError
 from tape import pickled_programs  # noqa: F401 (teaches pickle)
@@ -160,23 +160,25 @@ class Program(Seen):
         if left <= 0:
             with self._lock:
                 if self._due.pop(reverse, None) is not None:
-                    self._compile(reverse=reverse)
+                    self._compile(reverse=reverse, always=False)
 
-    def _compile(self, *, reverse: bool) -> bool:
-        """Let later calls be those of machine code; whether that is so."""
-        machine = self._machine_code(reverse=reverse)
+    def _compile(self, *, reverse: bool, always: bool = True) -> bool:
+        """Let later calls be those of machine code; whether that is so. It may not be worth it, unless ``always``."""
+        machine = self._machine_code(reverse=reverse, always=always)
         if machine is None:
             return False
         self._first[reverse] = machine
         self._machines[reverse][:] = [machine]
         return True
 
-    def _machine_code(self, *, reverse: bool) -> CompiledMachine | None:
+    def _machine_code(self, *, reverse: bool, always: bool = True) -> CompiledMachine | None:
         """Return a machine that runs machine code; None, the reason kept, where the interpreter has to run it."""
-        if reverse in self._interpreted:
+        known = self._interpreted.get(reverse)
+        if known is not None and not (always and isinstance(known, Unprofitable)):
             return None
-        machine = machine_code(self._recipe, reverse=reverse, exactly=self._exactly)
+        machine = machine_code(self._recipe, reverse=reverse, exactly=self._exactly, always=always)
         if isinstance(machine, CompiledMachine):
+            self._interpreted.pop(reverse, None)
             return machine
         self._interpreted[reverse] = machine
         return None

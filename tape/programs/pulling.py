@@ -18,8 +18,8 @@ from kernels.instructions import python_pullbacks
 from kernels.instructions.form import Form
 from kernels.kinds.loop import LoopAgain, LoopBegin
 from kernels.native.words import B_FIRST, I_KERNEL
-from kernels.programs.kept_replay import KeptReplay, kept_replay
-from kernels.programs.machine import Machine, pullback_plan
+from kernels.programs.interpreter.kept_replay import KeptReplay, kept_replay
+from kernels.programs.interpreter.machine import Machine, pullback_plan
 from kernels.programs.recording.program import Recipe
 from kernels.programs.running.pullback_words import REPLAYED, RESULT
 from tape.engine.rules.custom_calls import Output

@@ -7,7 +7,7 @@ from typing import Any
 
 from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.calling.tiers import Uncompiled, loop_program, reason_of
-from kernels.programs.machine import GuardMissed
+from kernels.programs.interpreter.machine import GuardMissed
 from kernels.programs.memory_use import MemoryUse, compiled_memory_use, memory_use
 from kernels.programs.recording.program import ProgramError, Recipe
 from tape.foundation.dot import Graph, installed

@@ -17,7 +17,7 @@ from kernels.programs.calling.compiled_machine import CompiledMachine, GuardPlac
 from kernels.programs.calling.direct_call_words import FLAT, GRAD, GRAD_AND_VALUE, SINGLE, VALUE_AND_GRAD
 from kernels.programs.calling.returned_form import Form
 from kernels.programs.compiler.compiled_code import CompiledCode
-from kernels.programs.machine import GuardMissed
+from kernels.programs.interpreter.machine import GuardMissed
 from tests.support.handwritten_programs import program, rosenbrock, tiny
 
 pytestmark = pytest.mark.quick

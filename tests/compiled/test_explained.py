@@ -61,9 +61,18 @@ def test_what_keeps_a_line_from_being_a_loop_is_told() -> None:
     assert "no loop: sin float64[98] is sin float64[97] at the next time" in text
 
 
+def test_calls_between_nests_are_told() -> None:
+    text = told(lambda x: (tape.median(x) * x).sum(), GRID)
+    assert re.search(r"\n *1 call of median_all by Python at test_explained.py:\d+: text = ", text), text
+    text = told(lambda x: (tape.cumsum(x, 0) * x).sum(), GRID)
+    assert "1 call of cumsum by a kernel at test_explained.py" in text
+
+
 def test_what_stays_with_the_interpreter_is_told() -> None:
-    text = told(lambda x: (tape.sort(x)[0] * x).sum(), GRID)
-    assert re.search(r"interpreter: sort is run by the interpreter, at .*test_explained.py:\d+: text = ", text), text
+    text = told(lambda x: (tape.median(x[:3]) * x[:3]).sum(), GRID, mode="default", calls=20_000)
+    assert re.search(r"interpreter: calls of median_all take most of the time, at .*test_explained.py:\d+: ", text), (
+        text
+    )
     assert re.search(r"interpreter, for [\d,]+ more calls", told(normed, GRID, mode="default"))
     assert 'the mode is "eager"' in told(normed, GRID, mode="eager")
     writing = tape.compile(lambda x: x.mul_(2.0), mode="max")

@@ -15,9 +15,9 @@ import pytest
 import tape
 from kernels.codegen.loop_printer import Loop
 from kernels.codegen.tasks import Fill, PythonCall, Tasks, UfuncCall
+from kernels.programs.interpreter.machine import plan
 from kernels.programs.lowering import repeated_steps, task_blocks
 from kernels.programs.lowering.assembly import Plan
-from kernels.programs.machine import plan
 
 Function = Callable[..., Any]
 X = np.linspace(0.25, 2.0, 4)

@@ -42,6 +42,7 @@ HOUSE = [
     "kernels.call_cache",
     "kernels.sweeps",
     "kernels.programs.lowering",
+    "kernels.programs.interpreter",
     "kernels.programs.rolling",
     "kernels.programs.fusing",
     "kernels.programs.compiler",

@@ -21,7 +21,7 @@ LATE = (
     "tape.optimize",
     "tape.sparse",
     "tape.stats",
-    "kernels.programs.machine",
+    "kernels.programs.interpreter.machine",
     "tape.engine.graph.drawing",
     "tape.foundation.dot",
 )

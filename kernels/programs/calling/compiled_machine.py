@@ -1,11 +1,11 @@
-"""A compiled program with a workspace of its own, called as other machines are (kernels/programs/machine.py)."""
+"""A compiled program with a workspace of its own, called as machines of the interpreter are."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,8 @@ from kernels.programs.calling.direct_call_words import BUSY, DK_ARRAY, DK_DOUBLE
 from kernels.programs.calling.returned_form import Form
 from kernels.programs.calling.workspace import ALIGN, DEBUG, Block, extent, size
 from kernels.programs.compiler.compiled_code import CompiledCode
-from kernels.programs.machine import GuardMissed
+from kernels.programs.fusing.native_call import INTERRUPTS
+from kernels.programs.interpreter.machine import GuardMissed, Machine
 from kernels.programs.running.exchange import native
 
 Array = np.ndarray[Any, Any]
@@ -46,13 +47,21 @@ class CompiledMachine:
     """A program's machine code, with a workspace: runs one call at a time, others on copies.
 
     ``exactly``: :meth:`whole` takes floats and arrays of the recorded strides only, where others also ints and any
-    strides. ``form`` is how it returns results.
+    strides. ``form`` is how it returns results. ``interpreter`` makes the machine of calls that the code gives up on:
+    where something raises, it does so there.
     """
 
     def __init__(
-        self, code: CompiledCode, *, exactly: bool = False, guards: Sequence[GuardPlace] = (), form: Form = _FLAT
+        self,
+        code: CompiledCode,
+        *,
+        exactly: bool = False,
+        guards: Sequence[GuardPlace] = (),
+        form: Form = _FLAT,
+        interpreter: Callable[[], Machine] | None = None,
     ) -> None:
         self.code, self.exactly, self.form, self._places = code, exactly, form, list(guards)
+        self._interpreter = interpreter
         self.guards = [guard.line for guard in self._places]
         """The line of each guard."""
         self.forward, self.reverse = "forward", "reverse"
@@ -79,11 +88,16 @@ class CompiledMachine:
 
     def copy(self) -> CompiledMachine:
         """Return another with a workspace of its own, for a call while this one runs."""
-        return CompiledMachine(self.code, exactly=self.exactly, guards=self._places, form=self.form)
+        return self._alike(self.form)
+
+    def _alike(self, form: Form) -> CompiledMachine:
+        return CompiledMachine(
+            self.code, exactly=self.exactly, guards=self._places, form=form, interpreter=self._interpreter
+        )
 
     def formed(self, form: Form) -> CompiledMachine:
         """Return another that returns its results in a form; both have one workspace if that is large."""
-        other = CompiledMachine(self.code, exactly=self.exactly, guards=self._places, form=form)
+        other: CompiledMachine = self._alike(form)
         if self.code.work > _LARGE:
             other._work, other._busy = self._work, self._busy
             other._open()
@@ -145,8 +159,28 @@ class CompiledMachine:
                 self._busy[0] = 0
         for name, block in (("workspace", work), ("arguments", self._exchange[0]), ("results", self._exchange[1])):
             block.check(name)
-        if status >= 0:
+        if self._gives_up(status):
+            self._interpret(arguments)
+        elif status >= 0:
             raise self._missed(status, work)
+
+    def _gives_up(self, status: int) -> bool:
+        """Whether that is no guard's number, but the code's giving up."""
+        return status == len(self._places) and self._interpreter is not None
+
+    def _interpret(self, arguments: Sequence[Any]) -> None:
+        """Have the interpreter compute the results."""
+        assert self._interpreter is not None
+        _raise_interrupts()
+        machine = self._interpreter()
+        for place, x in zip(machine.inputs, arguments, strict=True):
+            place[...] = x
+        machine.run(machine.forward)
+        machine.run(machine.reverse)
+        for place, x in zip(self._outcome, [*machine.outputs, *machine.gradients], strict=False):
+            place[...] = x
+        for gradient in self.gradients:
+            gradient[...] = gradient + gradient.dtype.type(0.0)  # what nothing reached is -0.0
 
     def _new_places(self, work: Block) -> Array:
         """Return a program's table, in which addresses of arguments and of arrays for results are missing."""
@@ -169,6 +203,7 @@ class CompiledMachine:
 
     def whole(self, args: Sequence[Any]) -> Any:
         """Run on floats and arrays as they were recorded; return results and gradients, None for other arguments."""
+        _raise_interrupts()  # of a call that native code has made
         if self._call is None:
             return self._plainly(args)
         results = self._call(*args)
@@ -178,9 +213,21 @@ class CompiledMachine:
 
     def _otherwise(self, status: int, args: Sequence[Any]) -> Any:
         """Return what there is in place of results."""
+        if status <= MISSED and self._gives_up(MISSED - status):
+            return self._interpreted(args)
         if status <= MISSED:
             raise self.missed(MISSED - status)
         return self.copy().whole(args) if status == BUSY else None
+
+    def _interpreted(self, args: Sequence[Any]) -> Any:
+        """Return the results of the interpreter."""
+        if not self._lock.acquire(blocking=False):
+            return self.copy()._interpreted(args)  # noqa: SLF001 (another of this class)
+        try:
+            self._interpret(args)
+            return self.form.returned([_returned(x) for x in self._outcome])
+        finally:
+            self._lock.release()
 
     def _in_order(self, args: Sequence[Any]) -> list[Any]:
         """Return arguments with copies of arrays whose strides are others than the recorded ones."""
@@ -217,6 +264,11 @@ class CompiledMachine:
         if type(x) in (float, np.float64):
             return kind == DK_DOUBLE or (kind == DK_SINGLE and bool(abs(float(x)) <= _MOST_SINGLE or x - x != 0))
         return type(x) is int and not self.exactly and kind != DK_ARRAY and abs(x) < 1 << 63
+
+
+def _raise_interrupts() -> None:
+    if INTERRUPTS:
+        raise INTERRUPTS.pop()
 
 
 def _same_strides(strides: tuple[int, ...], spec: Spec) -> bool:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 
 from kernels.programs.calling.compiled_machine import CompiledMachine, GuardPlace
+from kernels.programs.compiler.accounting import calls_of
 from kernels.programs.compiler.compiling import Compilation
-from kernels.programs.machine import Machine
+from kernels.programs.fusing.native_call import INTERPRETER, PYTHON
+from kernels.programs.interpreter.machine import Machine, plan
 from kernels.programs.recording.program import Recipe
 from kernels.programs.rolling.rolled_program import Uncompiled
 
@@ -19,6 +22,8 @@ MODES = ("eager", "default", "max")
 """``eager``: never compiled; ``max``: compiled before the first replay; ``default``: when it has paid."""
 _ROW, _ELEMENT = 60e-9, 0.7e-9
 """Seconds of a row of the interpreter, and of an element that it computes, about."""
+_CALL = 10e-6
+"""Seconds that a call of the interpreter takes from within machine code, and its pullback, about."""
 _COMPILE, _COMPILE_ROW, _MOST_ROWS = 30e-3, 150e-6, 2_000
 """Seconds that compiling takes at least, and for a row, of so many: what repeats is compiled once."""
 
@@ -31,17 +36,40 @@ def calls_until_compiled(machine: Machine) -> int:
     return max(int(cost / (_ROW * rows + _ELEMENT * elements + 1e-6)), 3)
 
 
-def compiled_machine(recipe: Recipe, *, reverse: bool, exactly: bool) -> CompiledMachine:
-    """Return a compiled program; Uncompiled, which says why, where the interpreter has to run it."""
+class Unprofitable(Uncompiled):
+    """Machine code of a program would spend most of its time in calls of the interpreter."""
+
+
+def compiled_machine(recipe: Recipe, *, reverse: bool, exactly: bool, always: bool) -> CompiledMachine:
+    """Return a compiled program; Uncompiled, which says why, where the interpreter has to run it.
+
+    It has to where that is as fast, unless programs are compiled ``always``.
+    """
     compilation = Compilation(recipe, reverse=reverse)
+    if not always:
+        _check_profit(compilation)
     places = [
         GuardPlace(str(recipe.steps[step].params[0]), at, size)
         for step, (at, size) in zip(compilation.expansion.guards, compilation.guard_places(), strict=True)
     ]
-    machine = CompiledMachine(compilation.code(), exactly=exactly, guards=places)
+    machine = CompiledMachine(
+        compilation.code(),
+        exactly=exactly,
+        guards=places,
+        interpreter=lambda: Machine(plan(recipe, reverse=reverse), exactly=exactly),
+    )
     if os.environ.get("TAPE_LOOPS"):
         print(compilation.listing(), file=sys.stderr)  # noqa: T201 (it was asked for)
     return machine
+
+
+def _check_profit(compilation: Compilation) -> None:
+    """Raise Unprofitable where calls of the interpreter cost more than the loops around them gain."""
+    calls = [c for c in calls_of(compilation.program, compilation.fusion) if c.by in (INTERPRETER, PYTHON)]
+    cost = sum(call.times for call in calls) * _CALL
+    if cost > _ROW * compilation.operations + _ELEMENT * compilation.elements:
+        name = Counter({call.name: call.times for call in calls}).most_common(1)[0][0]
+        raise Unprofitable(f"calls of {name} take most of the time", next(c.step for c in calls if c.name == name))
 
 
 def loop_program(recipe: Recipe, *, reverse: bool) -> str:
@@ -57,4 +85,12 @@ def reason_of(recipe: Recipe, refused: Uncompiled) -> str:
     return f"{refused.reason}, at {recipe.lines.text(number)}" if number >= 0 else refused.reason
 
 
-__all__ = ["MODES", "Uncompiled", "calls_until_compiled", "compiled_machine", "loop_program", "reason_of"]
+__all__ = [
+    "MODES",
+    "Uncompiled",
+    "Unprofitable",
+    "calls_until_compiled",
+    "compiled_machine",
+    "loop_program",
+    "reason_of",
+]

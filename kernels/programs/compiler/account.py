@@ -38,6 +38,16 @@ class NestAccount:
 
 
 @dataclass(slots=True, frozen=True)
+class CallAccount:
+    """A call between nests: what is called, what runs it, its step in the recipe, and how often."""
+
+    name: str
+    by: str
+    step: int
+    times: int
+
+
+@dataclass(slots=True, frozen=True)
 class Account:
     """What a compiled program is made of; steps are those of the recipe."""
 
@@ -45,6 +55,7 @@ class Account:
     """Of source, for value and gradient."""
     loops: tuple[LoopAccount, ...]
     nests: tuple[NestAccount, ...]
+    calls: tuple[CallAccount, ...]
     straight: tuple[int, ...]
     """Steps that are in no loop."""
     memory: dict[str, tuple[int, int]]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from kernels.programs.compiler.account import ROLES, Account, LoopAccount, NestAccount
+from kernels.programs.compiler.account import ROLES, Account, CallAccount, LoopAccount, NestAccount
 from kernels.programs.compiler.storage import Region
 from kernels.programs.fusing.fusion import Block, Fusion, Nest, Placed, Steps
+from kernels.programs.fusing.statements import CallStatement
 from kernels.programs.rolling.rolled_program import Instruction, Loop, RolledProgram
 
 
@@ -24,11 +25,21 @@ def account_of(program: RolledProgram, fusion: Fusion, regions: Sequence[Region]
             kind, _ = ROLES[region.name[0]]
             count, size = memory.get(kind, (0, 0))
             memory[kind] = count + 1, size + region.size
-    return Account(lines, tuple(loops), tuple(nests), straight, memory)
+    calls = tuple(calls_of(program, fusion))
+    return Account(lines, tuple(loops), tuple(nests), calls, straight, memory)
 
 
 def _steps(body: list[Instruction | Loop]) -> tuple[int, ...]:
     return tuple([item.line for item in body if isinstance(item, Instruction)])
+
+
+def calls_of(program: RolledProgram, fusion: Fusion) -> Iterator[CallAccount]:
+    """Yield the calls of a program."""
+    for placed in fusion.placed:
+        statement = placed.statement
+        if isinstance(statement, CallStatement):
+            times = math.prod([program.loops[loop].count for loop in program.loops_around(statement.result.value)])
+            yield CallAccount(statement.call.name, statement.call.by, statement.line, times)
 
 
 def _loops(body: list[Instruction | Loop], loops: list[LoopAccount], depth: int) -> None:

@@ -6,9 +6,9 @@ from collections import Counter
 
 from kernels.programs.fusing.expansion import Expansion
 from kernels.programs.fusing.scalar_program import (
+    Call,
     Load,
     Operation,
-    Product,
     ScalarBlock,
     StepLoop,
     Store,
@@ -62,8 +62,8 @@ class Adjoint:
             self._names(block, [item.operand])
         elif isinstance(item, Load) and item.name in self.reached:
             self.buffered.add(self.home(item.address.value))
-        elif isinstance(item, Product) and self.home(item.addresses[2].value) in self.buffered:
-            pairs = zip(item.addresses, item.wanted, strict=False)
+        elif isinstance(item, Call) and self.home(item.target.value) in self.buffered:
+            pairs = zip(item.operands, item.wanted, strict=True)
             self.buffered |= {self.home(address.value) for address, wanted in pairs if wanted}
         elif isinstance(item, StepLoop):
             for number in item.numbers:

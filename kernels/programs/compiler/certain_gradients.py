@@ -7,7 +7,6 @@ What is nothing comes from reads of parts, from pullbacks that cut, and from las
 from __future__ import annotations
 
 import functools
-import math
 from collections import defaultdict
 from collections.abc import Callable
 
@@ -16,10 +15,10 @@ import numpy as np
 from kernels.programs.compiler.adjoint import Adjoint
 from kernels.programs.fusing.scalar_program import (
     Address,
+    Call,
     Load,
     NestLoop,
     Operation,
-    Product,
     ScalarBlock,
     StepLoop,
     Store,
@@ -45,7 +44,7 @@ class CertainGradients:
         self._seed = seed
         self._tests: dict[str, list[_Test]] = defaultdict(list)
         self._loads: dict[int, list[tuple[ScalarBlock, Load]]] = defaultdict(list)
-        self._products: dict[int, list[int]] = defaultdict(list)
+        self._covered: dict[int, list[int]] = defaultdict(list)
         for block, item in walk(adjoint.expansion.root):
             self._item(block, item)
         self._settle()
@@ -59,8 +58,8 @@ class CertainGradients:
             self.homes = {home for home in self.homes if home == self._seed or self._is_covered(home)}
 
     def _item(self, block: ScalarBlock, item: object) -> None:
-        if isinstance(item, Product):
-            self._factors(item)
+        if isinstance(item, Call) and item.call.covers:
+            self._operands(item)
         if isinstance(item, Operation):
             for operand, wanted, rule in zip(item.operands, item.wanted, item.operation.pullbacks, strict=True):
                 if wanted and rule is not None and not rule.cuts:
@@ -76,12 +75,11 @@ class CertainGradients:
         elif isinstance(item, StepLoop):
             self._carried_numbers(item)
 
-    def _factors(self, item: Product) -> None:
-        """Note that the gradients of factors have contributions throughout where that of the product has."""
-        for address, wanted in zip(item.addresses, item.wanted, strict=False):
-            spec = self.program.values[address.value].spec
-            if wanted and address == Address(address.value, 0) and spec.size == math.prod(_extents(item, address)):
-                self._products[address.value].append(self.adjoint.home(item.addresses[2].value))
+    def _operands(self, item: Call) -> None:
+        """Note that the gradients of operands have contributions throughout where that of the result has."""
+        for address, wanted, size in zip(item.operands, item.wanted, item.sizes, strict=True):
+            if wanted and address == Address(address.value, 0) and self.program.values[address.value].spec.size == size:
+                self._covered[address.value].append(self.adjoint.home(item.target.value))
 
     def _has(self, name: str) -> bool:
         return name in self.names
@@ -101,7 +99,7 @@ class CertainGradients:
         value = self.program.values[home]
         if value.written or value.spec.size > _LARGEST or value.argument >= 0:
             return False
-        if any(product in self.homes for product in self._products[home]):
+        if any(result in self.homes for result in self._covered[home]):
             return True
         rows = [row for row in self.adjoint.expansion.rows if row.phi == home]
         if not rows:
@@ -145,8 +143,3 @@ def _enter(mask: np.ndarray, block: ScalarBlock, address: Address, item: int) ->
     for name, step in address.terms:
         places = np.add.outer(places, np.arange(extents[name]) * (step // item)).ravel()
     mask[places] = True
-
-
-def _extents(item: Product, address: Address) -> tuple[int, int]:
-    rows, inner, columns = item.extents
-    return (rows, inner) if address is item.addresses[0] else (inner, columns)

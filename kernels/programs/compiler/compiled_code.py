@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,9 @@ class CompiledCode:
     The table is the address of int64 words: the addresses of the arguments, of the constants, of the results, and that
     of ``work`` bytes of workspace, aligned to 64. An argument has the strides of its spec; a result is dense, in C
     order: the outputs, then the gradients of the first output by the arguments in ``differentiated``. The function
-    returns -1, or the number of the guard that missed; then results are undefined. It keeps nothing between calls,
-    calls nothing of Python's and writes to results and workspace alone.
+    returns -1, or the number of the guard that missed, or how many guards there are where a call gave up; then results
+    are undefined. It keeps nothing between calls and writes to results and workspace alone. If there are ``owners``,
+    Python may run in it: whoever calls it need not hold the interpreter's lock, but must not keep others from it.
     """
 
     address: int
@@ -36,5 +38,7 @@ class CompiledCode:
     work: int
     elements: int
     """How many elements are computed, about: the work of a call."""
+    owners: list[Any] = field(default_factory=list)
+    """What has to live as long as it: what native functions that it calls belong to."""
     account: Account | None = None
     """What became of the program; None of one that was written by hand."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 
 from kernels.arrays.specs import dense, intern_spec
 from kernels.compiler import jit
@@ -17,10 +18,10 @@ from kernels.programs.compiler.storage import POINTERS, Region, Storage
 from kernels.programs.fusing.expansion import Expansion
 from kernels.programs.fusing.fusion import Fusion
 from kernels.programs.fusing.scalar_rules import BOOL, COPY, FLOAT64
-from kernels.programs.fusing.statements import is_dense, mapped, whole
+from kernels.programs.fusing.statements import AnyStatement, GuardStatement, is_dense, mapped, whole
 from kernels.programs.recording.program import Recipe, describe
 from kernels.programs.rolling.roll import rolled
-from kernels.programs.rolling.rolled_program import Ref, RolledProgram, Uncompiled, Value
+from kernels.programs.rolling.rolled_program import Ref, Uncompiled, Value
 
 _LONGEST = 6_000
 """Lines of source that are compiled; more stay with the interpreter."""
@@ -172,7 +173,7 @@ class Compilation:
                 address = f"load_i8(table + {8 * last}) + {begins[region.name]}"
             else:
                 address = f"load_i8(table + {8 * (first[region.role] + region.place)})"
-            texts.append(f"{POINTERS[region.dtype]}({address})")
+            texts.append(f"{POINTERS.get(region.dtype, 'pointer_b1')}({address})")
         return texts
 
     def guard_places(self) -> list[tuple[int, int]]:
@@ -194,19 +195,25 @@ class Compilation:
             [self.program.values[value].spec for value in gradients],
             [self.program.arguments.index(value) for value in gradients],
             self.storage.work()[1],
-            self._elements(self.program),
+            self.elements,
+            self.storage.owners,
             account_of(self.program, self.fusion, self.storage.regions, len(self._text.lines)),
         )
 
-    def _elements(self, program: RolledProgram) -> int:
-        """Return how many elements are computed, about."""
-        total = 0
-        for placed in self.fusion.placed:
-            elements = 1
-            for extent in placed.statement.space:
-                elements *= extent
-            target = getattr(placed.statement, "target", None)
-            for loop in program.loops_around(target.ref.value) if target is not None else ():
-                elements *= program.loops[loop].count
-            total += elements
-        return total
+    @property
+    def operations(self) -> int:
+        """How many statements are run."""
+        return sum(self._times(placed.statement) for placed in self.fusion.placed)
+
+    @property
+    def elements(self) -> int:
+        """How many elements are computed, about."""
+        return sum(math.prod(p.statement.space) * self._times(p.statement) for p in self.fusion.placed)
+
+    def _times(self, statement: AnyStatement) -> int:
+        """Return how often a statement is run."""
+        if isinstance(statement, GuardStatement):
+            return 1
+        return math.prod(
+            [self.program.loops[loop].count for loop in self.program.loops_around(statement.target.ref.value)]
+        )

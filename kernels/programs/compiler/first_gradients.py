@@ -9,7 +9,7 @@ import numpy as np
 from kernels.programs.compiler.adjoint import Adjoint
 from kernels.programs.compiler.gathered_gradients import Gather, Group, gather_of
 from kernels.programs.compiler.storage import Storage
-from kernels.programs.fusing.scalar_program import Load, NestLoop, Product, ScalarBlock, StepLoop, Store, walk
+from kernels.programs.fusing.scalar_program import Call, Load, NestLoop, ScalarBlock, StepLoop, Store, walk
 
 
 class FirstGradients:
@@ -26,8 +26,8 @@ class FirstGradients:
                 loads[item.address.value].append((block, item))
             elif isinstance(item, Store) and item.overwrites:
                 written.add(item.address.value)
-            elif isinstance(item, Product):
-                written |= {address.value for address in item.addresses[:2]}
+            elif isinstance(item, Call):
+                written |= {address.value for address in item.operands}
         for row in adjoint.expansion.rows:
             if row.phi in loads:  # whose gradient is what the step before adds to
                 written |= {row.start, row.update}

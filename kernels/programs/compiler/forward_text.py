@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernels.codegen.matmul import Factor
-from kernels.codegen.matmul import Product as MatrixProduct
 from kernels.programs.compiler.kept_values import KeptValues
 from kernels.programs.compiler.storage import Storage
+from kernels.programs.fusing.native_call import KernelCall
 from kernels.programs.fusing.scalar_program import (
+    Call,
     Check,
     Fill,
     Load,
     NestLoop,
     Operation,
-    Product,
     ScalarBlock,
     ScalarItem,
     StepLoop,
     Store,
     Term,
 )
-from kernels.programs.fusing.scalar_rules import BOOL, FLOAT64
+from kernels.programs.fusing.scalar_rules import BOOL
 
 INDENT = "    "
 
@@ -97,30 +96,24 @@ class ForwardText:
             f"{place}[0] = {first}", f"if bits_of({first}) != bits_of({second}):", f"{INDENT}return {item.number}"
         )
 
-    def on_Product(self, item: Product) -> None:  # noqa: N802
-        """Print a call of BLAS."""
-        left, right, target = map(self.storage.begin, item.addresses)
-        rows, inner, columns = item.extents
-        self.multiply(
-            MatrixProduct(
-                FLOAT64,
-                (rows, columns, inner),
-                Factor(0, item.strides[2]),
-                Factor(1, item.strides[0]),
-                Factor(2, item.strides[1]),
-            ),
-            (target, left, right),
-            adds=False,
-        )
+    def on_Call(self, item: Call) -> None:  # noqa: N802
+        """Print a call."""
+        self.called(item, item.call.forward)
 
-    def multiply(self, product: MatrixProduct, places: tuple[str, str, str], *, adds: bool) -> None:
-        """Print a call of the kernel of matrix products; its address and layout are constants of the call."""
-        address, layout = product.kernel()
-        where, how = self.storage.constant(np.array([address])), self.storage.constant(layout)
-        table = self.storage.table(len(places))
-        self.text.put(*[f"{table.name}[{k}] = {place}" for k, place in enumerate(places)])
-        call = f"call_kernel({where.name}[0], begin_of({how.name}), begin_of({table.name}), {int(adds)})"
+    def called(self, item: Call, kernel: KernelCall) -> None:
+        """Print a call of a kernel; its address and layout are constants of the program."""
+        where, how = self.storage.constant(np.array([kernel.address])), self.storage.constant(kernel.layout)
+        if kernel.owner is not None:
+            self.storage.owners.append(kernel.owner)
+        table, count = self.storage.table(len(kernel.places) + kernel.fails), len(kernel.places)
+        begins = [self.storage.begin(item.addresses[p.operand], gradient=p.gradient) for p in kernel.places]
+        self.text.put(*[f"{table.name}[{k}] = {begin}" for k, begin in enumerate(begins)])
+        if kernel.fails:
+            self.text.put(f"{table.name}[{count}] = 0")
+        call = f"call_kernel({where.name}[0], begin_of({how.name}), begin_of({table.name}), {int(kernel.adds)})"
         self.text.put(call)
+        if kernel.fails:
+            self.text.put(f"if {table.name}[{count}] != 0:", f"{INDENT}return {len(self.storage.checked)}")
 
     def on_NestLoop(self, item: NestLoop) -> None:  # noqa: N802
         """Print a nest."""

@@ -8,10 +8,10 @@ from kernels.programs.compiler.adjoint import Adjoint
 from kernels.programs.fusing.expansion import Expansion
 from kernels.programs.fusing.scalar_program import (
     Address,
+    Call,
     Load,
     NestLoop,
     Operation,
-    Product,
     ScalarBlock,
     StepLoop,
     Store,
@@ -53,10 +53,9 @@ class KeptValues:
             if reached or (isinstance(item, Store) and adjoint.home(item.address.value) in adjoint.buffered):
                 for name in item.address.names():  # where the gradient stands
                     self._need(name)
-            if isinstance(item, Product) and adjoint.home(item.addresses[2].value) in adjoint.buffered:
-                for address, wanted in zip(item.addresses[:2], reversed(item.wanted), strict=True):
-                    if wanted:
-                        self._lasts(address)
+            if isinstance(item, Call) and adjoint.home(item.target.value) in adjoint.buffered:
+                for operand in item.call.read_back():
+                    self._lasts(item.addresses[operand])
         for names in self.provided.values():
             names.sort(key=lambda name: self._order[name])
 
@@ -78,7 +77,7 @@ class KeptValues:
         """Return where names are stored in values that stand in memory, in the block that gives the name."""
         items = [*walk(self.expansion.root)]
         read = {item.address.value for _, item in items if isinstance(item, Load)}
-        read |= {address.value for _, item in items if isinstance(item, Product) for address in item.addresses}
+        read |= {address.value for _, item in items if isinstance(item, Call) for address in item.addresses}
         return {
             item.operand: item.address
             for block, item in items
@@ -122,7 +121,7 @@ class KeptValues:
         items, read = self.expansion.root.items, set[str]()
         for at in range(len(items) - 1, -1, -1):
             item = items[at]
-            if isinstance(item, StepLoop | Product):
+            if isinstance(item, StepLoop | Call):
                 return -1
             if isinstance(item, NestLoop):
                 later = {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from kernels.codegen.matmul import Factor
-from kernels.codegen.matmul import Product as MatrixProduct
 from kernels.programs.compiler.adjoint import Adjoint, contribution_counts
 from kernels.programs.compiler.certain_gradients import CertainGradients
 from kernels.programs.compiler.first_gradients import FirstGradients
@@ -12,18 +10,18 @@ from kernels.programs.compiler.kept_values import KeptValues
 from kernels.programs.compiler.storage import Storage
 from kernels.programs.fusing.scalar_program import (
     Address,
+    Call,
     CarriedNumber,
     Load,
     NestLoop,
     Operation,
-    Product,
     ScalarBlock,
     StepLoop,
     Store,
     Term,
     walk,
 )
-from kernels.programs.fusing.scalar_rules import BOOL, FLOAT64, ScalarRule
+from kernels.programs.fusing.scalar_rules import BOOL, ScalarRule
 
 NOTHING = "(-0.0)"
 """The gradient that nothing has contributed to."""
@@ -224,28 +222,11 @@ class ReverseText:
         if item.wanted and item.total in self.adjoint.reached and item.total in self.started:
             self.contribute(item.operand, f"g_{item.total}")
 
-    def on_Product(self, item: Product) -> None:  # noqa: N802
-        """Print the products that pull a cotangent back to both factors."""
-        left, right, target = item.addresses
-        if self.adjoint.home(target.value) not in self.adjoint.buffered:
-            return
-        rows, inner, columns = item.extents
-        cotangent = Factor(1, item.strides[2])
-        first, second = Factor(0, item.strides[0]), Factor(0, item.strides[1])
-        g = self.storage.begin(target, gradient=True)
-        if item.wanted[0]:
-            product = MatrixProduct(
-                FLOAT64, (rows, inner, columns), first, cotangent, Factor(2, item.strides[1]).turned
-            )
-            self.forward.multiply(
-                product, (self.storage.begin(left, gradient=True), g, self.storage.begin(right)), adds=True
-            )
-        if item.wanted[1]:
-            factor = Factor(1, item.strides[0]).turned
-            product = MatrixProduct(FLOAT64, (inner, columns, rows), second, factor, Factor(2, item.strides[2]))
-            self.forward.multiply(
-                product, (self.storage.begin(right, gradient=True), self.storage.begin(left), g), adds=True
-            )
+    def on_Call(self, item: Call) -> None:  # noqa: N802
+        """Print the calls that pull a cotangent back."""
+        if self.adjoint.home(item.target.value) in self.adjoint.buffered:
+            for kernel in item.call.pullbacks:
+                self.forward.called(item, kernel)
 
     def start_totals(self, item: NestLoop) -> None:
         """Print gradients of totals that nothing comes to: of all steps of a loop but the last, if that one is read."""

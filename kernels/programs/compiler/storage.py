@@ -15,10 +15,10 @@ from kernels.programs.compiler.kept_values import KeptValues
 from kernels.programs.fusing.expansion import Expansion
 from kernels.programs.fusing.scalar_program import (
     Address,
+    Call,
     Fill,
     Load,
     NestLoop,
-    Product,
     ScalarBlock,
     StepLoop,
     Store,
@@ -71,6 +71,8 @@ class Storage:
         self.places: dict[str, tuple[Home, Terms]] = {}
         """Of saved names: the home, and bytes for the steps of loops."""
         self._rows = {value: row for row in expansion.rows for value in (row.phi, row.start, row.update)}
+        self.owners: list[Any] = []
+        """What native functions that are called belong to."""
         self.checked = [Region(f"u{k}", "work", k, dtype, 8) for k, dtype in enumerate(expansion.guards.values())]
         """Where guards leave the values that they found."""
         self.regions += self.checked
@@ -98,7 +100,7 @@ class Storage:
         for _, item in walk(self.expansion.root):
             if isinstance(item, Load | Fill) or (isinstance(item, Store) and item.adds):
                 needed.add(self.adjoint.home(item.address.value))
-            elif isinstance(item, Product):
+            elif isinstance(item, Call):
                 needed |= {self.adjoint.home(address.value) for address in item.addresses}
         return needed
 
@@ -224,7 +226,7 @@ class Storage:
         inside = [item for _, item in walk(joint.body) if isinstance(item, Load | Store)]
         items = [item for _, item in walk(self.expansion.root)]
         everything = [item for item in items if isinstance(item, Load | Store | Fill)]
-        whole = {address.value for item in items if isinstance(item, Product) for address in item.addresses}
+        whole = {address.value for item in items if isinstance(item, Call) for address in item.addresses}
         for value in {item.address.value for item in inside} - whole:
             mine = [item for item in everything if item.address.value == value]
             steps = {dict(item.address.terms).get(joint.index, 0) for item in mine}
@@ -250,7 +252,8 @@ class Storage:
         """Return the address of an element, or of its gradient, as an integer."""
         element = self.gradient(address) if gradient else self.element(address)
         name, _, index = element.removesuffix("]").partition("[")
-        return f"begin_of({name}) + 8 * ({index})"
+        item = FLOAT64.itemsize if gradient else self.program.values[address.value].spec.dtype.itemsize
+        return f"begin_of({name}) + {item} * ({index})"
 
     def saved(self, name: str) -> str:
         """Return where a name is saved."""

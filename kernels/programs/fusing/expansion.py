@@ -15,12 +15,12 @@ from kernels.programs.fusing.fusion import SMALL, Fusion, Nest, Placed, Steps, i
 from kernels.programs.fusing.fusion import Block as FusedBlock
 from kernels.programs.fusing.scalar_program import (
     Address,
+    Call,
     CarriedNumber,
     Check,
     Fill,
     NestLoop,
     Operation,
-    Product,
     ScalarBlock,
     StepLoop,
     Store,
@@ -29,8 +29,8 @@ from kernels.programs.fusing.scalar_program import (
 from kernels.programs.fusing.scalar_rules import ADDITION, COPY, FLOAT64, LARGER, ScalarOperation
 from kernels.programs.fusing.statements import (
     Access,
+    CallStatement,
     GuardStatement,
-    ProductStatement,
     Source,
     Statement,
     is_whole,
@@ -70,15 +70,16 @@ class Expansion(ElementNames):
         move_early(self.root)
 
     def _phis_in_memory(self) -> set[int]:
-        """Return the phis that loops over elements read, or that are large."""
+        """Return the phis that loops over elements read, or calls, or that are large."""
         values, in_memory = self.program.values, set()
         phis = {phi.value for loop in self.program.loops for phi in loop.phis}
         in_memory |= {phi for phi in phis if values[phi].spec.size > SMALL or values[phi].written}
         for placed in self.fusion.placed:
             statement = placed.statement
+            read = [] if isinstance(statement, GuardStatement) else statement.accesses()
             if isinstance(statement, Statement):
-                moving = [a for a in statement.accesses() if not is_fixed(a, placed.names)]
-                in_memory |= {a.ref.value for a in moving if a.ref.value in phis}
+                read = [access for access in read if not is_fixed(access, placed.names)]
+            in_memory |= phis.intersection(access.ref.value for access in read)
         return in_memory
 
     def _block(self, block: FusedBlock) -> None:
@@ -86,8 +87,8 @@ class Expansion(ElementNames):
             if isinstance(item, Placed):
                 if isinstance(item.statement, GuardStatement):
                     self._guard(item)
-                elif isinstance(item.statement, ProductStatement):
-                    self._product(item, item.statement)
+                elif isinstance(item.statement, CallStatement):
+                    self._call(item, item.statement)
                 else:
                     self._statement(item)
             elif isinstance(item, Nest):
@@ -319,14 +320,17 @@ class Expansion(ElementNames):
         """Return a name, or another for the same value that has no gradient to hand on."""
         return name if wanted else self._operated(COPY, (name,), (False,))
 
-    def _product(self, placed: Placed, statement: ProductStatement) -> None:
-        nowhere = dict.fromkeys(range(3), 0)
-        left, right, target = statement.left, statement.right, statement.target
-        if any(self.program.values[access.ref.value].written for access in (left, right, target)):
-            raise Uncompiled("a matrix product of what is written in place")
-        addresses = [self.address(access, placed, nowhere) for access in (left, right, target)]
-        strides = left.strides[:2], right.strides[1:], (target.strides[0], target.strides[2])
-        self.emit(Product(tuple(addresses), strides, statement.space, statement.wanted))  # type: ignore[arg-type]
+    def _call(self, placed: Placed, statement: CallStatement) -> None:
+        if any(self.program.values[access.ref.value].written for access in (*statement.accesses(), statement.target)):
+            raise Uncompiled("a call of what is written in place")
+        operands = tuple([self._begin_of(ref, placed) for ref in statement.operands])
+        sizes = tuple([ref.spec.size for ref in statement.operands])
+        target = self._begin_of(statement.result, placed)
+        self.emit(Call(statement.call, operands, target, statement.wanted, sizes))
+
+    def _begin_of(self, ref: Ref, placed: Placed) -> Address:
+        """Return where the first element of a reference stands."""
+        return self.address(Access(ref, ()), placed, {})
 
     def _guard(self, placed: Placed) -> None:
         statement = placed.statement

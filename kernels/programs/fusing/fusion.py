@@ -11,7 +11,7 @@ from kernels.arrays.specs import Strides
 from kernels.foundation.data_classes import dataclass
 from kernels.programs.fusing.instruction_statements import statements
 from kernels.programs.fusing.splitting import Splitting
-from kernels.programs.fusing.statements import Access, AnyStatement, GuardStatement, Statement
+from kernels.programs.fusing.statements import Access, AnyStatement, CallStatement, GuardStatement, Statement
 from kernels.programs.rolling.rolled_program import Instruction, Loop, Ref, RolledProgram, moves_alike
 
 SMALL = 8
@@ -189,7 +189,8 @@ def _target(placed: Placed) -> Access:
 
 def _range(statement: AnyStatement, access: Access) -> tuple[int, int]:
     """Return the first and the last byte offset of an access, but for the steps of loops."""
-    low, high = access.extent(statement.space, range(len(statement.space)))
+    space = access.ref.spec.shape if isinstance(statement, CallStatement) else statement.space
+    low, high = access.extent(space, range(len(space)))
     start = access.ref.offset.constant
     return start + low, start + high
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from kernels.arrays.specs import Spec, Strides, intern_spec
+from kernels.arrays.specs import Spec, Strides, dense, intern_spec
 from kernels.codegen.forward_loops import spread
 from kernels.codegen.matmul import matrices
 from kernels.kinds.contraction import Contraction
@@ -17,8 +18,11 @@ from kernels.kinds.guard import Guard
 from kernels.kinds.join import Join
 from kernels.kinds.reduction import Reduction, counted
 from kernels.kinds.routine import Routine
+from kernels.kinds.select import Select
 from kernels.kinds.write import Write
 from kernels.programs.fusing.composed_operations import composed
+from kernels.programs.fusing.interpreted_calls import interpreted_call
+from kernels.programs.fusing.matrix_products import product_statement
 from kernels.programs.fusing.scalar_rules import (
     ADDITION,
     BOOL,
@@ -32,14 +36,16 @@ from kernels.programs.fusing.scalar_rules import (
 from kernels.programs.fusing.statements import (
     Access,
     AnyStatement,
+    CallStatement,
     GuardStatement,
-    ProductStatement,
     Statement,
+    is_dense,
     mapped,
     new_value,
     whole,
 )
-from kernels.programs.rolling.rolled_program import Index, Instruction, Ref, RolledProgram, Uncompiled
+from kernels.programs.rolling.rolled_program import Index, Instruction, Numbers, Ref, RolledProgram, Uncompiled, Value
+from kernels.records.op import Op
 
 _DTYPES = (FLOAT64, BOOL)
 _LARGEST_PRODUCT = 1 << 12
@@ -48,20 +54,87 @@ _LARGEST_PRODUCT = 1 << 12
 
 def statements(instruction: Instruction, program: RolledProgram) -> list[AnyStatement]:
     """Return an instruction as statements; raise Uncompiled for what is none."""
-    op = instruction.op
-    for operand in (*instruction.operands, instruction.target):
-        if isinstance(operand, Ref) and operand.spec.dtype not in _DTYPES:
-            raise Uncompiled(f"{op.name} of {operand.spec.dtype}", instruction.line)
-    maker = _MAKERS.get(type(op))
-    if maker is None:
-        raise Uncompiled(f"{op.name} is run by the interpreter", instruction.line)
+    count = len(program.values)
     try:
-        made = maker(instruction, program)
+        made = _fused(instruction, program)
     except Uncompiled as refused:
-        raise Uncompiled(refused.reason, instruction.line) from None
+        del program.values[count:]
+        try:
+            made = _called(instruction, program)
+        except Uncompiled:
+            raise Uncompiled(refused.reason, instruction.line) from None
     for statement in made:
         statement.line = instruction.line
     return made
+
+
+def _fused(instruction: Instruction, program: RolledProgram) -> list[AnyStatement]:
+    """Return an instruction as statements that fuse with others."""
+    op = instruction.op
+    results = () if instruction.result < 0 else (whole(program, instruction.result, wanted=False),)
+    for operand in (*instruction.operands, instruction.target, *results):
+        if isinstance(operand, Ref) and operand.spec.dtype not in _DTYPES:
+            raise Uncompiled(f"{op.name} of {operand.spec.dtype}")
+    maker = _MAKERS.get(type(op))
+    if maker is None:
+        raise Uncompiled(f"{op.name} is run by the interpreter")
+    return maker(instruction, program)  # type: ignore[no-any-return]
+
+
+def _called(instruction: Instruction, program: RolledProgram) -> list[AnyStatement]:
+    """Return an instruction as a call of the interpreter, with dense copies of operands that are not."""
+    op, wanted = instruction.op, _wanted(instruction)
+    if instruction.result < 0 or not isinstance(op, _CALLED):
+        raise Uncompiled(f"{op.name} changes what is there, or its result")
+    made: list[AnyStatement] = []
+    operands: list[Any] = []
+    for operand in instruction.operands:
+        if isinstance(operand, Numbers):
+            raise Uncompiled("a number that changes from step to step")
+        if isinstance(operand, Ref):
+            _check_called(operand, op)
+            operand = _densely(operand, program, made)  # noqa: PLW2901
+        operands.append(operand)
+    target = whole(program, instruction.result, wanted=instruction.form is not None)
+    value = program.values[instruction.result]
+    result = target
+    if value.written or not is_dense(target.spec):
+        result = whole(program, _dense_value(program, target.spec, value), wanted=target.wanted)
+    if not target.spec.size or (target.wanted and target.spec.dtype != FLOAT64):
+        raise Uncompiled(f"a result of {target.spec.dtype} with {target.spec.size} elements")
+    call = interpreted_call(replace(instruction, operands=tuple(operands)), result.spec, wanted)
+    pairs = [(o, w) for o, w in zip(operands, wanted, strict=True) if isinstance(o, Ref)]
+    made.append(CallStatement(call, tuple([o for o, _ in pairs]), result, tuple([w for _, w in pairs])))
+    if result is not target:
+        made.append(mapped(COPY, target.spec.shape, (result,), target, target.spec.strides, (target.wanted,)))
+    return made
+
+
+def _check_called(operand: Ref, op: Op) -> None:
+    """Raise Uncompiled where a copy of an operand would not do, or its gradient is not in doubles."""
+    dtype = operand.spec.dtype
+    if not operand.spec.size or (operand.wanted and dtype != FLOAT64):
+        raise Uncompiled(f"{dtype} with a gradient, or no elements")
+    if not is_dense(operand.spec) and (dtype not in _DTYPES or isinstance(op, Gather)):
+        raise Uncompiled(f"{op.name} of strides {operand.spec.strides}")
+
+
+def _densely(operand: Ref, program: RolledProgram, made: list[AnyStatement]) -> Ref:
+    """Return a reference to the same elements in C order, not written any more: a copy if need be."""
+    value, spec = program.values[operand.value], operand.spec
+    if is_dense(spec) and not value.written:
+        return operand
+    copy = whole(program, _dense_value(program, spec, value), wanted=operand.wanted)
+    made.append(mapped(COPY, spec.shape, (operand,), copy, copy.spec.strides, (operand.wanted,)))
+    return copy
+
+
+def _dense_value(program: RolledProgram, spec: Spec, like: Value) -> int:
+    """Return a new value in C order, made where another is."""
+    strides = dense(spec.shape, spec.dtype.itemsize)
+    spec = intern_spec(spec.shape, strides, spec.dtype, strides, spec.size)
+    program.values.append(Value(spec, loop=like.loop, differentiable=like.differentiable))
+    return len(program.values) - 1
 
 
 def _wanted(instruction: Instruction) -> tuple[bool, ...]:
@@ -169,7 +242,7 @@ _SCALED = ScalarOperation(
 )
 
 
-def _contraction(instruction: Instruction, program: RolledProgram) -> list[Statement | ProductStatement]:
+def _contraction(instruction: Instruction, program: RolledProgram) -> list[AnyStatement]:
     a, b = instruction.operands
     if not isinstance(a, Ref) or not isinstance(b, Ref) or a.spec.dtype != FLOAT64:
         raise Uncompiled("a product that is no matrix product of floats")
@@ -178,9 +251,7 @@ def _contraction(instruction: Instruction, program: RolledProgram) -> list[State
         a.spec.shape, a.spec.strides, b.spec.shape, b.spec.strides, target.spec.strides
     )
     if m * k * n > _LARGEST_PRODUCT:
-        accesses = (Access(a, (*left, 0)), Access(b, (0, *right)), Access(target, (result[0], 0, result[1])))
-        first, second = _wanted(instruction)
-        return [ProductStatement(*accesses, (m, k, n), (first, second))]
+        return [product_statement(a, b, target, _wanted(instruction))]
     operands = (Access(a, (left[0], 0, left[1])), Access(b, (0, right[1], right[0])))
     strides = (result[0], result[1], 0)
     return [mapped(PRODUCT, (m, n, k), operands, target, strides, _wanted(instruction), reduces=np.add)]
@@ -204,6 +275,9 @@ def _guard(instruction: Instruction, program: RolledProgram) -> list[GuardStatem
         raise Uncompiled("a guard of an array")
     return [GuardStatement((Access(x, ()), Access(expected, ())), ())]
 
+
+_CALLED = Elementwise, Copy, Reduction, Routine, Contraction, Gather, Select
+"""Kinds whose records the interpreter runs between groups, where there are no statements for them."""
 
 _MAKERS: dict[type, Any] = {
     Elementwise: _elementwise,

@@ -7,6 +7,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from kernels.foundation.data_classes import dataclass
+from kernels.programs.fusing.native_call import NativeCall
 from kernels.programs.fusing.scalar_rules import ScalarOperation
 from kernels.programs.rolling.rolled_program import Loop
 
@@ -126,20 +127,23 @@ class StepLoop:
 
 
 @dataclass(slots=True, eq=False)
-class Product:
-    """``target = left @ right``, matrices in memory that begin at these addresses, by BLAS.
+class Call:
+    """``target = call(operands)``, arrays in memory that begin at these addresses."""
 
-    ``extents`` are rows, what is summed over, columns; the strides of a matrix are in bytes.
-    """
+    call: NativeCall
+    operands: tuple[Address, ...]
+    target: Address
+    wanted: tuple[bool, ...]
+    sizes: tuple[int, ...]
+    """Elements of the operands."""
 
-    addresses: tuple[Address, Address, Address]
-    """Of left, right and target."""
-    strides: tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
-    extents: tuple[int, int, int]
-    wanted: tuple[bool, bool]
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """Of the operands and of the target."""
+        return (*self.operands, self.target)
 
 
-ScalarItem: TypeAlias = Operation | Load | Store | Fill | Term | Check | Product | NestLoop | StepLoop
+ScalarItem: TypeAlias = Operation | Load | Store | Fill | Term | Check | Call | NestLoop | StepLoop
 
 
 @dataclass(slots=True, eq=False)

@@ -10,6 +10,7 @@ import numpy as np
 
 from kernels.arrays.specs import Spec, Strides, broadcast, dense
 from kernels.foundation.data_classes import dataclass
+from kernels.programs.fusing.native_call import NativeCall
 from kernels.programs.fusing.scalar_rules import ScalarOperation
 from kernels.programs.rolling.rolled_program import Index, Numbers, Ref, RolledProgram, Uncompiled, Value
 
@@ -60,19 +61,28 @@ class Statement:
 
 
 @dataclass(slots=True, eq=False)
-class ProductStatement:
-    """A matrix product that BLAS computes; the axes of ``space`` are rows, what is summed over, columns."""
+class CallStatement:
+    """``target = call(operands)``, whole arrays in memory; ``wanted``: which operands' gradients."""
 
-    left: Access
-    right: Access
-    target: Access
-    space: Strides
-    wanted: tuple[bool, bool]
+    call: NativeCall
+    operands: tuple[Ref, ...]
+    result: Ref
+    wanted: tuple[bool, ...]
     line: int = -1
+
+    @property
+    def target(self) -> Access:
+        """What it writes."""
+        return over_itself(self.result)
+
+    @property
+    def space(self) -> Strides:
+        """The space of the result."""
+        return self.result.spec.shape
 
     def accesses(self) -> list[Access]:
         """Return what it reads of values."""
-        return [self.left, self.right]
+        return [over_itself(operand) for operand in self.operands]
 
 
 @dataclass(slots=True, eq=False)
@@ -88,7 +98,12 @@ class GuardStatement:
         return [*self.pairs]
 
 
-AnyStatement: TypeAlias = Statement | ProductStatement | GuardStatement
+AnyStatement: TypeAlias = Statement | CallStatement | GuardStatement
+
+
+def over_itself(ref: Ref) -> Access:
+    """Return an access to all elements of a reference, over its own shape."""
+    return Access(ref, ref.spec.strides)
 
 
 def whole(program: RolledProgram, value: int, *, wanted: bool) -> Ref:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from kernels.arrays.specs import Spec
 from kernels.kinds.guard import Guard
 from kernels.kinds.write import Write
 from kernels.programs.rolling.loop_bodies import Item, Lagged, RowLoop, Straight
@@ -199,7 +200,14 @@ class Emission:
                 self.values[part.value].written = True
             elif not isinstance(op, Guard):
                 result = self._result(first + row, source[row], path)
-            made.append(Instruction(op, params, form, operands, result, target, lines[row]))
+            extras = self._extras(lines[row]) if op.extras and not params[1:] else ()
+            made.append(Instruction(op, params, form, operands, result, target, lines[row], extras))
+
+    def _extras(self, at: int) -> tuple[tuple[tuple[Any, ...], Spec], ...]:
+        """Return the steps that give the further results of a step."""
+        steps, nodes = self.recipe.steps, self.recipe.nodes
+        after = steps[at + 1 : at + 1 + len(steps[at].op.extras)]
+        return tuple([(step.params, nodes[step.result].spec) for step in after])
 
     def _result(self, value: int, source: int, path: tuple[RowLoop, ...]) -> int:
         """Return the value of a row; whether it has a gradient says the row that stands for those of all steps."""

@@ -92,6 +92,8 @@ class Instruction:
     target: Ref | None = None
     line: int = -1
     """The step of the recorded program that it stands for: the first of many in a loop."""
+    extras: tuple[tuple[tuple[Any, ...], Spec], ...] = ()
+    """The steps behind it for its results that have no gradient: their parameters and what they give."""
 
 
 class Phi(NamedTuple):

@@ -11,7 +11,7 @@ from kernels.arrays.specs import Spec
 from kernels.arrays.sweep_interface import Array
 from kernels.instructions import python_pullbacks
 from kernels.instructions.entries import Instruction
-from kernels.programs.machine import GuardMissed
+from kernels.programs.interpreter.machine import GuardMissed
 from tape.compiled.recording.sameness import same_params
 from tape.engine.rules import custom_function
 from tape.engine.rules.custom_calls import Call

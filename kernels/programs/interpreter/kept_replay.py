@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kernels.native.memory import where
-from kernels.programs.machine import Machine, pullback_plan
+from kernels.programs.interpreter.machine import Machine, pullback_plan
 from kernels.programs.recording.program import Recipe
 from kernels.programs.running.exchange import Exchange
 from kernels.programs.running.pullback_words import MOST_RESULTS

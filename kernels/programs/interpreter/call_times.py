@@ -11,10 +11,10 @@ import numpy as np
 
 from kernels.kinds import custom
 from kernels.native import words
+from kernels.programs.interpreter.machine import Machine, lowered
 from kernels.programs.lowering.assembly import Plan, Rows
 from kernels.programs.lowering.lower_forward import Lowering
 from kernels.programs.lowering.lower_reverse import Reverse
-from kernels.programs.machine import Machine, lowered
 from kernels.programs.recording.program import Recipe
 
 Array = np.ndarray[Any, Any]

@@ -1,0 +1,1 @@
+"""The interpreter of programs: machines that run rows of words, and what they are timed and kept by."""

@@ -1,0 +1,125 @@
+"""Operations that are no statements: called between loops, natively or by the interpreter, in loops and out of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tape
+from kernels.compiler.numbers_ir import UntranslatedError
+from kernels.kinds import routine
+from kernels.programs.calling.compiled_machine import CompiledMachine
+from kernels.programs.compiler.compiling import Compilation
+
+RNG = np.random.default_rng(0)
+SQUARE = RNG.normal(size=(4, 4)) + 4 * np.eye(4)
+GRID = RNG.normal(size=(4, 5))
+VECTOR = RNG.normal(size=5)
+
+
+def filtered(a: Any, x: Any) -> Any:
+    """Solve and scale, step by step."""
+    for _ in range(12):
+        x = tape.linalg.solve(a, x) + tape.cumsum(x, 0) * 0.1
+        a = a + 0.01 * tape.linalg.inv(a).T
+    return (x * x).sum() + tape.linalg.det(a)
+
+
+def of_a_view(x: Any) -> Any:
+    """Read a part of a transposed matrix, and write to a result."""
+    y = tape.linalg.inv(x.T[:3, :3]) * 1.0
+    z = tape.linalg.cholesky(y @ y.T)
+    z[0] = z[1] * 2.0
+    return (z * x[:3, :3]).sum()
+
+
+CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "solves in a loop": (filtered, (SQUARE, RNG.normal(size=4))),
+    "views and writes": (of_a_view, (SQUARE,)),
+    "of a number": (lambda x: tape.special.gammaln(x * x + 1.0) * x, (1.5,)),
+    "by a kernel": (lambda x: (tape.cumprod(x, 0) * tape.cumsum(x, 1)).sum() + x.std() * x.var(1).sum(), (GRID,)),
+    "median": (lambda x: tape.median(x) * x.sum(), (VECTOR,)),
+    "of integers": (lambda x: x.sum() * (x > 0).sum() + (x // 1).sum(), (VECTOR,)),
+    "batched": (lambda x, y: (x[None] @ y[:, None, :, None]).sum(), (SQUARE, GRID.T[:, :4])),
+    "twice the same": (lambda x: (tape.linalg.inv(x) @ tape.linalg.inv(x)).sum(), (SQUARE,)),
+    "interpolated": (lambda x: tape.interp(x, np.arange(5.0), VECTOR).sum(), (RNG.uniform(size=7) * 4,)),
+}
+
+
+def machine_of(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Any, CompiledMachine, Compilation]:
+    program = tape.record(function, *arguments)
+    compilation = Compilation(program._recipe, reverse=True)
+    return program, CompiledMachine(compilation.code()), compilation
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("name", CASES)
+def test_results_are_those_of_the_interpreter(name: str) -> None:
+    function, arguments = CASES[name]
+    program, machine, compilation = machine_of(function, arguments)
+    assert any(line.lstrip().startswith("call_kernel") for line in compilation.source().splitlines())
+    value, gradients = program.value_and_grad(*arguments)
+    for _ in range(3):
+        for got, expected in zip(machine.whole(arguments), (value, *gradients), strict=True):
+            np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.quick
+def test_what_python_raises_comes_from_a_call() -> None:
+    compiled = tape.compile(tape.value_and_grad(lambda a: tape.linalg.inv(a).sum() * 2.0), mode="max")
+    for _ in range(4):
+        before = compiled(SQUARE)
+    assert "1 call of inv by Python" in compiled.explain()
+    with pytest.raises(np.linalg.LinAlgError, match="singular"):
+        compiled(np.ones((4, 4)))
+    np.testing.assert_array_equal(compiled(SQUARE)[1], before[1])
+
+
+@pytest.mark.quick
+def test_an_interrupt_in_a_call_is_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = tape.compile(lambda a: tape.linalg.inv(a).sum() * 2.0, mode="max")
+    for _ in range(4):
+        compiled(SQUARE)
+
+    came = []
+
+    def interrupted(op: Any, arrays: Any, params: Any) -> Any:
+        came.append(op.name)
+        if len(came) == 1:
+            raise KeyboardInterrupt
+        return computed(op, arrays, params)
+
+    computed = routine.computed
+    monkeypatch.setattr(routine, "computed", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        compiled(SQUARE)
+    assert came == ["inv"], came
+    compiled(SQUARE)
+
+
+def test_calls_from_several_threads() -> None:
+    function, arguments = CASES["solves in a loop"]
+    program, machine, _ = machine_of(function, arguments)
+    expected, found = program.value_and_grad(*arguments)[1][0], list[Any]()
+    threads = [
+        threading.Thread(target=lambda: found.extend(machine.whole(arguments)[1] for _ in range(20))) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 80
+    for gradient in found:
+        np.testing.assert_allclose(gradient, expected, rtol=1e-12, atol=1e-13)
+
+
+def test_what_has_a_call_is_exported_to_no_c() -> None:
+    compiled = tape.compile(lambda a: tape.linalg.inv(a).sum() * 2.0, mode="max")
+    for _ in range(4):
+        compiled(SQUARE)
+    with pytest.raises(UntranslatedError, match="inv"):
+        compiled.export_c("unwritten.c", name="f")
