@@ -49,8 +49,9 @@ class Routine(Op):
     gets nothing; elsewhere zeros become +0.0, as those of every other record. ``native(source, spec, **params)``
     returns a pullback in native code for operands that suit one (kernels/codegen/rows/row_pulls.py), else None;
     ``rows(shape, dtype, **params)`` what computes the results of one operand in the place of ``forward``
-    (kernels/codegen/rows/row_values.py). ``parts`` says the same as ``forward`` in elementwise operations, and in sums
-    and maxima that keep their dims: the compiler of programs fuses them with their neighbours.
+    (kernels/codegen/rows/row_values.py). ``parts`` says the same as ``forward`` in elementwise operations, sums and
+    maxima that keep their dims, and basic indices: the compiler of programs fuses them with their neighbours. It may
+    return lists of what is side by side along the last axes, or NotImplemented.
     """
 
     forward: Rule

@@ -120,6 +120,20 @@ def _var(x: Array, *, dims: Dims, correction: float, keepdim: bool) -> Array:
     return np.asarray(total / x.dtype.type(_freedom(x, dims, correction)))
 
 
+def _var_parts(x: Any, dims: Dims, correction: float, keepdim: bool) -> Any:
+    freedom, count = _freedom(x, dims, correction), math.prod([x.shape[i] for i in dims])
+    if not freedom:
+        return NotImplemented
+    apart = x - np.add.reduce(x, axis=dims, keepdims=True) / count
+    y = np.add.reduce(apart * apart, axis=dims, keepdims=True) / freedom
+    return y if keepdim else y[tuple(0 if i in dims else slice(None) for i in range(len(x.shape)))]
+
+
+def _std_parts(x: Any, dims: Dims, correction: float, keepdim: bool) -> Any:
+    y = _var_parts(x, dims, correction, keepdim)
+    return y if y is NotImplemented else np.where(y > 0.0, np.sqrt(np.where(y > 0.0, y, 1.0)), y)
+
+
 def _var_vjp(g: Any, x: Any, dims: Dims, correction: float) -> Any:
     apart, freedom = x - np.mean(x, axis=dims, keepdims=True), _freedom(x, dims, correction)
     if freedom == 0:  # PyTorch's choice: as if divided by what comes down to zero
@@ -176,6 +190,7 @@ Routine(
     grad_fn="VarBackward0",
     function=False,
     forward=_var,
+    parts=_var_parts,
     vjp=_var_vjp,
     jvp=_var_jvp,
     native=functools.partial(_spread_native, name="var"),
@@ -188,6 +203,7 @@ Routine(
     grad_fn="StdBackward0",
     function=False,
     forward=lambda x, *, dims, correction, keepdim: np.sqrt(_var(x, dims=dims, correction=correction, keepdim=keepdim)),
+    parts=_std_parts,
     vjp=_std_vjp,
     jvp=_std_jvp,
     native=functools.partial(_spread_native, name="std"),

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from kernels.kinds.routine import Routine
+from kernels.ops.linalg.elimination import determinant_parts, inverse_parts
 from kernels.ops.linalg.solves import guarded, solve_ex
 from kernels.records.dispatch import dispatched, turned
 
@@ -38,6 +39,7 @@ for _name, _forward, _params in (("inv", inverse, {}), ("inv_ex", _inverse_ex, {
         grad_fn="LinalgInvExBackward0",
         function=False,
         forward=_forward,
+        parts=None if _params else inverse_parts,
         vjp=lambda g, y: -np.matmul(np.matmul(turned(y), g), turned(y)),
         jvp=lambda t, y: -np.matmul(np.matmul(y, t), y),
         extras=("info",) if _params else (),
@@ -62,6 +64,7 @@ Routine(
     grad_fn="LinalgDetBackward0",
     function=False,
     forward=lambda a: np.asarray(np.linalg.det(a)),
+    parts=determinant_parts,
     vjp=lambda g, y, a: g[..., None, None] * cofactors(a, y),
     jvp=lambda t, y, a: np.sum(cofactors(a, y) * t, axis=(-2, -1)),
     samples=((((3, 3),), {}), (((2, 2, 2),), {})),

@@ -21,12 +21,23 @@ def plus(a: Any, b: Any) -> Any:
     return b if a is None else a if b is None else a + b
 
 
+_LARGEST = 1 << 12
+"""Multiplications of one product up to which compiled programs have it as a loop, not as a call of BLAS."""
+
+
+def _products_parts(a: Any, b: Any) -> Any:
+    if a.shape[1] * a.shape[2] * b.shape[2] > _LARGEST:
+        return NotImplemented
+    return np.add.reduce(a[..., None] * b[:, None], axis=2, keepdims=True)[:, :, 0]
+
+
 Routine(
     name="bmm",
     doc="Batches of matrices multiplied, of the same extents in front.",
     grad_fn="BmmBackward0",
     function=False,
     forward=lambda a, b: np.matmul(a, b),
+    parts=_products_parts,
     vjp=lambda g, a, b, needs: (
         np.matmul(g, turned(b)) if needs[0] else None,
         np.matmul(turned(a), g) if needs[1] else None,

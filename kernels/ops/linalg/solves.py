@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from kernels.kinds.routine import Routine
+from kernels.ops.linalg.elimination import solution_parts
 from kernels.ops.linalg.matmul import plus
 from kernels.records.dispatch import dispatched, turned
 
@@ -110,6 +111,7 @@ Routine(
     grad_fn="LinalgSolveExBackward0",
     function=False,
     forward=solve,
+    parts=solution_parts,
     vjp=_solve_vjp,
     jvp=lambda t_a, t_b, y, a, lu, pivots: solve_again(
         a, plus(t_b, None if t_a is None else -np.matmul(t_a, y)), lu, pivots, 0

@@ -75,22 +75,26 @@ class ForwardText:
     def on_Store(self, item: Store) -> None:  # noqa: N802
         """Print a store, if the memory is there."""
         if self.storage.adjoint.home(item.address.value) in self.storage.homes:
-            sign = "+=" if item.adds else "="
-            self.text.put(f"{self.storage.element(item.address)} {sign} {item.operand}")
+            element = self.storage.element(item.address)
+            stored = f"accumulators.greater({element}, {item.operand})" if item.reduces is np.maximum else item.operand
+            self.text.put(f"{element} {'+=' if item.reduces is np.add else '='} {stored}")
 
     def on_Fill(self, item: Fill) -> None:  # noqa: N802
         """Print a loop that fills memory."""
         element = self.storage.element(item.address._replace(terms=(*item.address.terms, ("i", 8))))
-        self.text.each(item.elements, f"{element} = -0.0")
+        self.text.each(item.elements, f"{element} = {_FIRST[item.reduces]}")
 
     def on_Term(self, item: Term) -> None:  # noqa: N802
         """Print one more term of a total."""
-        function = "accumulators.added" if item.reduces is np.add else "accumulators.greater"
-        self.text.put(f"{item.total} = {function}({item.total}, {item.operand})")
+        function = _STEPS.get(item.reduces)
+        self.text.put(f"{item.total} = " + (f"{function}({item.total}, {item.operand})" if function else item.operand))
 
     def on_Check(self, item: Check) -> None:  # noqa: N802
         """Print a guard."""
         first, second = item.names
+        if item.number is None:
+            self.text.put(f"if bits_of({first}) != bits_of({second}):", f"{INDENT}return {len(self.storage.checked)}")
+            return
         place = self.storage.checked[item.number].name
         self.text.put(
             f"{place}[0] = {first}", f"if bits_of({first}) != bits_of({second}):", f"{INDENT}return {item.number}"
@@ -151,6 +155,9 @@ class ForwardText:
         self.save(*[after for after, _ in item.exits])
 
 
+_STEPS = {np.add: "accumulators.added", np.maximum: "accumulators.greater"}
+_FIRST = {np.add: "-0.0", np.maximum: "(-math.inf)", np.positive: "-0.0"}
+"""What reductions start from."""
 _LANES, _MASKED = 8, 64
 """Elements of a vector, and the extent from which on the tail of a loop costs little."""
 
@@ -164,8 +171,7 @@ def head_of(item: NestLoop) -> str:
 
 def begun(item: NestLoop) -> list[str]:
     """Return the lines that start the totals of a nest."""
-    first = {np.add: "-0.0", np.maximum: "(-math.inf)"}
-    return [f"{total} = {first[reduces]}" for total, reduces in item.totals.items()]
+    return [f"{total} = {_FIRST[reduces]}" for total, reduces in item.totals.items()]
 
 
 def parities(item: StepLoop) -> list[str]:

@@ -82,7 +82,7 @@ class KeptValues:
             item.operand: item.address
             for block, item in items
             if isinstance(item, Store)
-            and not (item.adds or item.overwrites)
+            and not (item.reduces is not None or item.overwrites)
             and item.address.value in read
             and item.operand in self.expansion.defined
             and self.expansion.defined[item.operand][0] is block

@@ -98,7 +98,7 @@ class Storage:
         """Return the homes of the values that stand in memory."""
         needed = {self.adjoint.home(row.phi) for row in self.expansion.rows}
         for _, item in walk(self.expansion.root):
-            if isinstance(item, Load | Fill) or (isinstance(item, Store) and item.adds):
+            if isinstance(item, Load | Fill) or (isinstance(item, Store) and item.reduces is not None):
                 needed.add(self.adjoint.home(item.address.value))
             elif isinstance(item, Call):
                 needed |= {self.adjoint.home(address.value) for address in item.addresses}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from kernels.arrays.specs import Strides, broadcast, dense, intern_spec
+from kernels.arrays.specs import Strides, broadcast, dense, intern_spec, spec_of
 from kernels.kinds.elementwise import Elementwise
-from kernels.programs.fusing.scalar_rules import COPY, FLOAT64, elementwise
-from kernels.programs.fusing.statements import Access, Statement, mapped
+from kernels.programs.fusing.scalar_rules import COPY, FLOAT64, ScalarOperation, elementwise
+from kernels.programs.fusing.statements import Access, AnyStatement, GuardStatement, mapped, part_of
 from kernels.programs.rolling.rolled_program import Index, Ref, RolledProgram, Uncompiled, Value
 from kernels.records.op import OPS
 
@@ -19,7 +19,7 @@ class Trace:
 
     def __init__(self, program: RolledProgram, loop: int) -> None:
         self.program, self.loop = program, loop
-        self.statements: list[Statement] = []
+        self.statements: list[AnyStatement] = []
 
     def value(self, shape: Strides, dtype: np.dtype[Any], *, wanted: bool) -> Ref:
         """Return a new value, dense."""
@@ -28,6 +28,16 @@ class Trace:
         spec = intern_spec(shape, strides, dtype, strides, size)
         self.program.values.append(Value(spec, loop=self.loop, differentiable=wanted))
         return Ref(len(self.program.values) - 1, Index(0), spec, wanted)
+
+    def constant(self, array: np.ndarray[Any, Any]) -> TracedArray:
+        """Return a constant array."""
+        self.program.values.append(Value(spec_of(array), constant=array))
+        ref = Ref(len(self.program.values) - 1, Index(0), spec_of(array), wanted=False)
+        return TracedArray(ref, self)
+
+
+Computed: TypeAlias = tuple[ScalarOperation, tuple[Ref, ...], tuple[bool, ...]]
+"""An operation, its operands, and which of these have gradients."""
 
 
 class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
@@ -58,23 +68,74 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
         dtype = _result_of(op.ufunc)
         wanted = tuple([isinstance(operand, Ref) and operand.wanted for operand in operands])
         target = self.trace.value(shape, dtype, wanted=any(wanted))
-        operation = elementwise(op, (), dtype, FLOAT64)
+        numeric = [operand.spec.dtype for operand in operands[op.condition :] if isinstance(operand, Ref)]
+        operation = elementwise(op, (), dtype, numeric[0] if numeric else FLOAT64)
         self.trace.statements.append(mapped(operation, shape, operands, target, target.spec.strides, wanted))
         return TracedArray(target, self.trace)
+
+    @property
+    def shape(self) -> Strides:
+        """The extents."""
+        return self.ref.spec.shape
+
+    def __getitem__(self, key: tuple[int | slice | None, ...]) -> TracedArray:
+        """Return a part, by integers, slices and None alone, after ``...`` or not."""
+        more = [slice(None)] * (len(self.shape) - sum(part not in (None, Ellipsis) for part in key))
+        key = (*more, *key[1:]) if key[:1] == (Ellipsis,) else (*key, *more)
+        start, shape, strides, axis = 0, list[int](), list[int](), 0
+        for part in key:
+            if part is None:
+                shape.append(1)
+                strides.append(0)
+                continue
+            extent, stride = self.shape[axis], self.ref.spec.strides[axis]
+            axis += 1
+            if isinstance(part, slice):
+                first, stop, step = part.indices(extent)
+                start += first * stride
+                shape.append(len(range(first, stop, step)))
+                strides.append(step * stride)
+            else:
+                start += part % extent * stride
+        spec = part_of(self.ref.spec, tuple(shape), tuple(strides))
+        offset = self.ref.offset._replace(constant=self.ref.offset.constant + start)
+        return TracedArray(self.ref._replace(offset=offset, spec=spec), self.trace)
+
+    def give_up_where(self) -> None:
+        """Have the program give up where an element, of bools, is true."""
+        flags = np.where(self, 1.0, 0.0)
+        axes = tuple(range(len(self.shape)))
+        largest = np.maximum.reduce(flags, axis=axes, keepdims=True) if axes else flags
+        zero = self.trace.constant(np.zeros(1))
+        whole = (Access(largest[(0,) * len(axes)].ref, ()), Access(zero[0,].ref, ()))
+        self.trace.statements.append(GuardStatement(whole, (), is_recorded=False))
 
     def _reduced(self, ufunc: np.ufunc, axis: Any = None, keepdims: bool = False, **_: Any) -> TracedArray:
         axes = (axis,) if isinstance(axis, int) else tuple(axis)
         axes = tuple([a % len(self.ref.spec.shape) for a in axes])
         if not keepdims or ufunc not in (np.add, np.maximum):
             raise Uncompiled(f"np.{ufunc.__name__}.reduce in parts of an operation")
+        return self._over((COPY, (self.ref,), (self.ref.wanted and ufunc is np.add,)), axes, ufunc)
+
+    def reduced_by(self, operation: ScalarOperation, arrays: tuple[TracedArray, ...], axes: Strides) -> TracedArray:
+        """Return what an operation gives over axes of this array: the same for all of an element."""
+        refs = tuple([array.ref for array in arrays])
+        wanted = tuple([rule is not None and ref.wanted for rule, ref in zip(operation.pullbacks, refs, strict=True)])
+        return self._over((operation, refs, wanted), axes, np.positive)
+
+    def _over(self, computed: Computed, axes: Strides, ufunc: np.ufunc) -> TracedArray:
+        """Return what is computed over this array's shape, reduced over axes."""
+        operation, operands, wanted = computed
         shape = self.ref.spec.shape
         reduced = tuple([1 if a in axes else n for a, n in enumerate(shape)])
-        wanted = self.ref.wanted and ufunc is np.add
-        target = self.trace.value(reduced, FLOAT64, wanted=wanted)
+        target = self.trace.value(reduced, FLOAT64, wanted=any(wanted))
         strides = tuple([0 if a in axes else s for a, s in enumerate(target.spec.strides)])
-        made = mapped(COPY, shape, (self.ref,), target, strides, (wanted,), reduces=ufunc)
-        self.trace.statements.append(made)
+        self.trace.statements.append(mapped(operation, shape, operands, target, strides, wanted, reduces=ufunc))
         return TracedArray(target, self.trace)
+
+    def constant(self) -> TracedArray:
+        """Return the same without a gradient."""
+        return TracedArray(self.ref._replace(wanted=False), self.trace)
 
 
 def _result_of(function: Any) -> np.dtype[Any]:
@@ -84,11 +145,31 @@ def _result_of(function: Any) -> np.dtype[Any]:
     return function.resolve_dtypes((*[FLOAT64] * function.nin, None))[-1]
 
 
-def composed(parts: Any, operand: Ref, params: dict[str, Any], target: Access, program: RolledProgram) -> Any:
-    """Return the statements of an operation on one array, whose result, with dims of 1 kept, goes to ``target``."""
+def composed(
+    parts: Any, operands: tuple[Ref, ...], params: dict[str, Any], target: Access, program: RolledProgram
+) -> list[AnyStatement]:
+    """Return the statements of an operation, whose result, with dims of 1 kept, goes to ``target``.
+
+    Parts return an array, or lists of what is side by side along the last axes; NotImplemented where they do not suit.
+    """
     trace = Trace(program, program.values[target.ref.value].loop)
-    result = parts(TracedArray(operand, trace), **params)
-    shape = result.ref.spec.shape
-    source = Access(result.ref, broadcast(shape, result.ref.spec.strides, shape))
-    trace.statements.append(mapped(COPY, shape, (source,), target.ref, target.strides, (result.ref.wanted,)))
+    result = parts(*[TracedArray(operand, trace) for operand in operands], **params)
+    if result is NotImplemented:
+        raise Uncompiled("too large for its parts")
+    _put(result, target.ref, target.strides, trace)
     return trace.statements
+
+
+def _put(result: Any, target: Ref, strides: Strides, trace: Trace) -> None:
+    """Copy a result, or lists of results, to where it goes."""
+    depth, entry = 0, result
+    while isinstance(entry, list):
+        depth, entry = depth + 1, entry[0]
+    if not depth:
+        source = Access(result.ref, broadcast(result.shape, result.ref.spec.strides, result.shape))
+        trace.statements.append(mapped(COPY, result.shape, (source,), target, strides, (result.ref.wanted,)))
+        return
+    axis = len(strides) - depth
+    for k, part in enumerate(result):
+        start = target.offset._replace(constant=target.offset.constant + k * strides[axis])
+        _put(part, target._replace(offset=start), (*strides[:axis], *strides[axis + 1 :]), trace)

@@ -65,4 +65,9 @@ class _Late:
             return item.address.value in self.values or bool(item.address.names() & self.names)
         if isinstance(item, Operation):
             return not self.names.isdisjoint(item.operands)
-        return item.overwrites or item.adds or item.operand in self.names or bool(item.address.names() & self.names)
+        return (
+            item.overwrites
+            or item.reduces is not None
+            or item.operand in self.names
+            or bool(item.address.names() & self.names)
+        )

@@ -26,7 +26,7 @@ from kernels.programs.fusing.scalar_program import (
     Store,
     Term,
 )
-from kernels.programs.fusing.scalar_rules import ADDITION, COPY, FLOAT64, LARGER, ScalarOperation
+from kernels.programs.fusing.scalar_rules import COPY, FLOAT64, REDUCTIONS, ScalarOperation
 from kernels.programs.fusing.statements import (
     Access,
     CallStatement,
@@ -38,6 +38,7 @@ from kernels.programs.fusing.statements import (
     new_value,
     whole,
 )
+from kernels.programs.fusing.summed_axes import inner_part, is_scattered, summed_by
 from kernels.programs.rolling.rolled_program import Loop, Numbers, Phi, Ref, RolledProgram, Uncompiled
 from kernels.records.symbols import literal_of
 
@@ -110,7 +111,7 @@ class Expansion(ElementNames):
 
     def _complete(self, nest: Nest) -> list[Placed]:
         """Return the sums that are complete behind a nest: it is the outermost loop that they sum over."""
-        return [p for p in self.fusion.placed if _summed_by(p) == nest.name and not _is_scattered(p)]
+        return [p for p in self.fusion.placed if summed_by(p) == nest.name and not is_scattered(p)]
 
     # Statements
 
@@ -124,8 +125,8 @@ class Expansion(ElementNames):
             if statement.reduces is None:
                 self._give(target, name, statement)
             elif target in sums:
-                operation = ADDITION if statement.reduces is np.add else LARGER
-                sums[target] = self._operated(operation, (sums[target], name), (any(statement.wanted),) * 2)
+                reduction, both = REDUCTIONS[statement.reduces], (any(statement.wanted),) * 2
+                sums[target] = self._operated(reduction, (sums[target], name), both)
             else:
                 sums[target] = name
         for target, name in sums.items():
@@ -173,14 +174,13 @@ class Expansion(ElementNames):
     def _sum(self, target: Address, name: str, statement: Statement, placed: Placed) -> None:
         """Add what the points of a block give to the element that they are summed in."""
         wanted = any(statement.wanted)
-        summed = _summed_by(placed)
+        summed = summed_by(placed)
         if summed is None:
             self._give(target, name, statement)
-        elif _is_scattered(placed):
-            if statement.reduces is not np.add:
-                raise Uncompiled("maxima over an axis in front")
-            self._fill(target, placed)
-            self.emit(Store(target, name, wanted, adds=True))
+        elif is_scattered(placed):
+            assert statement.reduces is not None
+            self._fill(target, placed, statement.reduces)
+            self.emit(Store(target, name, wanted, statement.reduces))
         else:
             total = self._total(target, placed)
             assert statement.reduces is not None
@@ -207,23 +207,22 @@ class Expansion(ElementNames):
                 self.defined[total] = self.scope.block, loop
                 self._give(target, total, statement)
 
-    def _fill(self, target: Address, placed: Placed) -> None:
-        """Have the memory of scattered sums start at -0.0, before the outermost nest that is summed over."""
-        key = "filled", id(placed)
-        if key in self._open:
-            return
-        self._open[key] = ""
-        names = [name for name in placed.names if name is not None]
-        outermost = _summed_by(placed)
+    def _fill(self, target: Address, placed: Placed, reduces: np.ufunc) -> None:
+        """Have the memory of scattered sums start, before the outermost nest that is summed over."""
+        outermost = summed_by(placed)
         around = self.scope
         while outermost not in around.indices:
             assert around.outer is not None
             around = around.outer
         assert around.outer is not None
-        if set(names[: names.index(outermost)]) & target.names():  # type: ignore[arg-type]
-            raise Uncompiled("sums over a middle axis")
-        size = self.program.values[target.value].spec.size
-        around.outer.block.items.append(Fill(Address(target.value, 0), size))
+        block = around.outer.block
+        key = "filled", (id(placed), id(block))
+        if key in self._open:
+            return
+        self._open[key] = ""
+        bound = {loop.index for loop in block.loops()}
+        begin, elements = inner_part(placed, target, bound)
+        block.items.append(Fill(begin, elements, reduces))
 
     # Loops of the program
 
@@ -336,6 +335,9 @@ class Expansion(ElementNames):
         statement = placed.statement
         assert isinstance(statement, GuardStatement)
         names = tuple([self.read(self.address(a, placed, {}), a.ref.spec.dtype) for a in statement.pairs])
+        if not statement.is_recorded:
+            self.emit(Check((names[0], names[1]), None))
+            return
         if self.scope.outer is not None:
             raise Uncompiled("a guard in a loop", statement.line)
         self.emit(Check((names[0], names[1]), len(self.guards)))
@@ -362,24 +364,3 @@ def _points(placed: Placed) -> Iterable[dict[int, int]]:
     extents = [range(placed.statement.space[axis]) for axis in axes]
     for point in itertools.product(*extents):
         yield dict(zip(axes, point, strict=True))
-
-
-def _summed_by(placed: Placed) -> str | None:
-    """Return the index of the outermost loop that a statement sums over; None if it sums over none."""
-    statement = placed.statement
-    if not isinstance(statement, Statement) or statement.reduces is None:
-        return None
-    for name, stride in zip(placed.names, statement.target.strides, strict=True):
-        if name is not None and not stride:
-            return name
-    return None
-
-
-def _is_scattered(placed: Placed) -> bool:
-    """Whether a statement sums over a loop with a loop in it that it does not sum over: the sums stand in memory."""
-    statement = placed.statement
-    assert isinstance(statement, Statement)
-    pairs = zip(placed.names, statement.target.strides, strict=True)
-    strides = [stride for name, stride in pairs if name is not None]
-    summed = [not stride for stride in strides]
-    return any(summed) and not all(summed[summed.index(True) :])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from kernels.kinds.routine import Routine
 from kernels.kinds.select import Select
 from kernels.kinds.write import Write
 from kernels.programs.fusing.composed_operations import composed
+from kernels.programs.fusing.extrema import evenly, first
 from kernels.programs.fusing.interpreted_calls import interpreted_call
 from kernels.programs.fusing.matrix_products import product_statement
 from kernels.programs.fusing.scalar_rules import (
@@ -38,10 +40,10 @@ from kernels.programs.fusing.statements import (
     AnyStatement,
     CallStatement,
     GuardStatement,
-    Statement,
     is_dense,
     mapped,
     new_value,
+    part_of,
     whole,
 )
 from kernels.programs.rolling.rolled_program import Index, Instruction, Numbers, Ref, RolledProgram, Uncompiled, Value
@@ -141,7 +143,7 @@ def _wanted(instruction: Instruction) -> tuple[bool, ...]:
     return tuple([isinstance(operand, Ref) and operand.wanted for operand in instruction.operands])
 
 
-def _elementwise(instruction: Instruction, program: RolledProgram) -> list[Statement]:
+def _elementwise(instruction: Instruction, program: RolledProgram) -> list[AnyStatement]:
     op = instruction.op
     assert isinstance(op, Elementwise)
     target = whole(program, instruction.result, wanted=instruction.form is not None)
@@ -155,7 +157,7 @@ def _elementwise(instruction: Instruction, program: RolledProgram) -> list[State
     ]
 
 
-def _copy(instruction: Instruction, program: RolledProgram) -> list[Statement]:
+def _copy(instruction: Instruction, program: RolledProgram) -> list[AnyStatement]:
     target = whole(program, instruction.result, wanted=instruction.form is not None)
     (operand,) = instruction.operands
     if isinstance(operand, Ref) and operand.spec.dtype != target.spec.dtype:
@@ -163,7 +165,7 @@ def _copy(instruction: Instruction, program: RolledProgram) -> list[Statement]:
     return [mapped(COPY, target.spec.shape, (operand,), target, target.spec.strides, _wanted(instruction))]
 
 
-def _write(instruction: Instruction, program: RolledProgram) -> list[Statement]:
+def _write(instruction: Instruction, program: RolledProgram) -> list[AnyStatement]:
     op, target = instruction.op, instruction.target
     assert isinstance(op, Write)
     assert target is not None
@@ -176,7 +178,7 @@ def _write(instruction: Instruction, program: RolledProgram) -> list[Statement]:
     return [mapped(operation, target.spec.shape, operands, target, target.spec.strides, wanted)]
 
 
-def _join(instruction: Instruction, program: RolledProgram) -> list[Statement]:
+def _join(instruction: Instruction, program: RolledProgram) -> list[AnyStatement]:
     axis, new = instruction.params
     result = whole(program, instruction.result, wanted=instruction.form is not None)
     strides, start, made = list(result.spec.strides), 0, []
@@ -184,24 +186,25 @@ def _join(instruction: Instruction, program: RolledProgram) -> list[Statement]:
     for operand in instruction.operands:
         assert isinstance(operand, Ref)
         if operand.spec.size:
-            target = result._replace(offset=Index(start * stride), spec=_part(operand.spec, tuple(strides)))
+            target = result._replace(
+                offset=Index(start * stride), spec=part_of(operand.spec, operand.spec.shape, tuple(strides))
+            )
             made.append(mapped(COPY, operand.spec.shape, (operand,), target, tuple(strides), (operand.wanted,)))
         start += 1 if new else operand.spec.shape[axis]
     return made
 
 
-def _part(spec: Spec, strides: Strides) -> Spec:
-    return intern_spec(spec.shape, strides, spec.dtype, strides, spec.size)
-
-
-def _reduction(instruction: Instruction, program: RolledProgram) -> list[Statement]:
+def _reduction(instruction: Instruction, program: RolledProgram) -> list[AnyStatement]:
     op, (axes, keepdims) = instruction.op, instruction.params
     (operand,) = instruction.operands
     assert isinstance(op, Reduction)
-    if op.parts is not None and isinstance(operand, Ref) and operand.spec.dtype == FLOAT64:
+    parts = op.parts
+    if op.selects and op.ufunc in (np.maximum, np.minimum):
+        parts = partial(evenly, largest=op.ufunc is np.maximum, pullback=op.pullback[0])
+    if parts is not None and isinstance(operand, Ref) and operand.spec.dtype == FLOAT64:
         into = whole(program, instruction.result, wanted=operand.wanted)
         strides = _with_dims(into.spec.strides, len(operand.spec.shape), axes, keepdims=keepdims)
-        return composed(op.parts, operand, {"axes": axes}, Access(into, strides), program)  # type: ignore[no-any-return]
+        return composed(parts, (operand,), {"axes": axes}, Access(into, strides), program)
     if op.ufunc is not np.add or not isinstance(operand, Ref) or operand.spec.dtype != FLOAT64:
         raise Uncompiled(f"{op.name} is run by the interpreter")
     result = instruction.result
@@ -217,20 +220,33 @@ def _reduction(instruction: Instruction, program: RolledProgram) -> list[Stateme
     return made
 
 
+def _select(instruction: Instruction, program: RolledProgram) -> list[AnyStatement]:
+    op, (axis, keepdims, *of_places) = instruction.op, instruction.params
+    (operand,) = instruction.operands
+    assert isinstance(op, Select)
+    if of_places or not isinstance(operand, Ref) or operand.spec.dtype != FLOAT64 or not operand.spec.shape:
+        raise Uncompiled("a place of an extremum")
+    into = whole(program, instruction.result, wanted=operand.wanted)
+    strides = _with_dims(into.spec.strides, len(operand.spec.shape), (axis,), keepdims=keepdims)
+    parts = partial(first, largest=op.locate is np.argmax)
+    return composed(parts, (operand,), {"axis": axis}, Access(into, strides), program)
+
+
 def _with_dims(strides: Strides, rank: int, axes: Strides, *, keepdims: bool) -> Strides:
     """Return the strides of a reduction's result with the dims of 1 that it has, or would have."""
     remaining = iter(strides)
     return tuple([next(remaining) if keepdims or axis not in axes else 0 for axis in range(rank)])
 
 
-def _routine(instruction: Instruction, program: RolledProgram) -> list[Statement]:
-    op, (operand, *more) = instruction.op, instruction.operands
+def _routine(instruction: Instruction, program: RolledProgram) -> list[AnyStatement]:
+    op, refs = instruction.op, instruction.operands
     assert isinstance(op, Routine)
-    if op.parts is None or more or not isinstance(operand, Ref) or operand.spec.dtype != FLOAT64:
+    floats = all(isinstance(operand, Ref) and operand.spec.dtype == FLOAT64 for operand in refs)
+    if op.parts is None or not floats or instruction.params[1:]:
         raise Uncompiled(f"{op.name} is run by the interpreter")
-    into = whole(program, instruction.result, wanted=operand.wanted)
+    into = whole(program, instruction.result, wanted=any(_wanted(instruction)))
     target = Access(into, into.spec.strides)
-    return composed(op.parts, operand, dict(instruction.params[0]), target, program)  # type: ignore[no-any-return]
+    return composed(op.parts, refs, dict(instruction.params[0]), target, program)
 
 
 _SCALED = ScalarOperation(
@@ -257,7 +273,7 @@ def _contraction(instruction: Instruction, program: RolledProgram) -> list[AnySt
     return [mapped(PRODUCT, (m, n, k), operands, target, strides, _wanted(instruction), reduces=np.add)]
 
 
-def _gather(instruction: Instruction, program: RolledProgram) -> list[Statement]:
+def _gather(instruction: Instruction, program: RolledProgram) -> list[AnyStatement]:
     target = whole(program, instruction.result, wanted=instruction.form is not None)
     source, *more = instruction.operands
     if more or not instruction.params or instruction.params[0] is not instruction.params[1]:
@@ -286,6 +302,7 @@ _MAKERS: dict[type, Any] = {
     Join: _join,
     Reduction: _reduction,
     Routine: _routine,
+    Select: _select,
     Contraction: _contraction,
     Gather: _gather,
     Guard: _guard,

@@ -56,30 +56,32 @@ class Load:
 class Store:
     """An element of memory becomes ``operand``, a name or the text of a number.
 
-    ``adds``: the element is a sum, to which it is added. ``overwrites``: what was there has a gradient of its own,
-    which ends here.
+    ``reduces``: ``np.add`` if the element is a sum, to which it is added, ``np.maximum`` if the larger of both is kept,
+    ``np.positive`` if both are the same.
+    ``overwrites``: what was there has a gradient of its own, which ends here.
     """
 
     address: Address
     operand: str
     wanted: bool
-    adds: bool = False
+    reduces: np.ufunc | None = None
     overwrites: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class Fill:
-    """All elements of a value become -0.0, before sums are stored there."""
+    """Elements of a value that follow each other become what ``reduces`` starts from, before it stores there."""
 
     address: Address
     elements: int
+    reduces: np.ufunc
 
 
 @dataclass(slots=True, eq=False)
 class Term:
     """A name is added to a total, which the nest around it starts at -0.0; or the larger of the two is kept.
 
-    ``reduces``: ``np.add`` or ``np.maximum``.
+    ``reduces``: ``np.add``, ``np.maximum``, or ``np.positive`` where all terms are the same.
     """
 
     total: str
@@ -90,10 +92,10 @@ class Term:
 
 @dataclass(slots=True, eq=False)
 class Check:
-    """The program stops with ``number`` where the bits of two elements differ."""
+    """The program stops with ``number``, or gives up, where the bits of two elements differ."""
 
     names: tuple[str, str]
-    number: int
+    number: int | None
 
 
 @dataclass(slots=True, eq=False)

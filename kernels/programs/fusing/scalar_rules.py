@@ -186,3 +186,13 @@ LARGER = ScalarOperation(
     (None, None),
     FLOAT64,
 )
+EITHER = ScalarOperation(
+    "either",
+    ("a", "b"),
+    ScalarRule("{b}", frozenset("b"), 0),
+    (ScalarRule("{g}", frozenset("g"), 0, passes=True, factor=""),) * 2,
+    FLOAT64,
+)
+"""One of two numbers that are the same."""
+REDUCTIONS = {np.add: ADDITION, np.maximum: LARGER, np.positive: EITHER}
+"""What two results for the same element become, by what reduces them."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from kernels.arrays.specs import Spec, Strides, broadcast, dense
+from kernels.arrays.specs import Spec, Strides, broadcast, dense, intern_spec
 from kernels.foundation.data_classes import dataclass
 from kernels.programs.fusing.native_call import NativeCall
 from kernels.programs.fusing.scalar_rules import ScalarOperation
@@ -44,7 +44,7 @@ class Statement:
     """``target = operation(operands)`` at each point of ``space``, whose extents are all larger than 1.
 
     ``reduces``: ``np.add`` if the results at all points of one target element are summed, ``np.maximum`` if the largest
-    is taken. ``wanted``: which operands' gradients.
+    is taken, ``np.positive`` if all are the same. ``wanted``: which operands' gradients.
     """
 
     operation: ScalarOperation
@@ -92,6 +92,8 @@ class GuardStatement:
     pairs: tuple[Access, Access]
     space: Strides
     line: int = -1
+    is_recorded: bool = True
+    """Whether the program that was recorded has it; if not, the program gives up."""
 
     def accesses(self) -> list[Access]:
         """Return what it reads of values."""
@@ -104,6 +106,11 @@ AnyStatement: TypeAlias = Statement | CallStatement | GuardStatement
 def over_itself(ref: Ref) -> Access:
     """Return an access to all elements of a reference, over its own shape."""
     return Access(ref, ref.spec.strides)
+
+
+def part_of(spec: Spec, shape: Strides, strides: Strides) -> Spec:
+    """Return the spec of some elements of another's."""
+    return intern_spec(shape, strides, spec.dtype, strides, spec.size)
 
 
 def whole(program: RolledProgram, value: int, *, wanted: bool) -> Ref:

@@ -1,0 +1,46 @@
+"""Which loops a statement sums over, and where in memory the sums stand that are not complete behind one loop."""
+
+from __future__ import annotations
+
+from kernels.programs.fusing.fusion import Placed
+from kernels.programs.fusing.scalar_program import Address
+from kernels.programs.fusing.statements import Statement
+from kernels.programs.rolling.rolled_program import Uncompiled
+
+
+def summed_by(placed: Placed) -> str | None:
+    """Return the index of the outermost loop that a statement sums over; None if it sums over none."""
+    statement = placed.statement
+    if not isinstance(statement, Statement) or statement.reduces is None:
+        return None
+    for name, stride in zip(placed.names, statement.target.strides, strict=True):
+        if name is not None and not stride:
+            return name
+    return None
+
+
+def inner_part(placed: Placed, target: Address, bound: set[str]) -> tuple[Address, int]:
+    """Return where the elements begin that a statement gives in one step of the nests ``bound``, and how many."""
+    access = placed.statement.target  # type: ignore[union-attr]
+    axes = sorted(
+        (abs(stride), extent)
+        for name, stride, extent in zip(placed.names, access.strides, placed.statement.space, strict=True)
+        if name not in bound and stride
+    )
+    width = access.ref.spec.dtype.itemsize
+    for stride, extent in axes:
+        if stride != width or min(access.strides) < 0:
+            raise Uncompiled("sums over a middle axis, apart in memory")
+        width *= extent
+    terms = tuple([term for term in target.terms if term[0] in bound or term[0][0] != "i"])
+    return Address(target.value, access.ref.offset.constant, terms, target.at), width // access.ref.spec.dtype.itemsize
+
+
+def is_scattered(placed: Placed) -> bool:
+    """Whether a statement sums over a loop with a loop in it that it does not sum over: the sums stand in memory."""
+    statement = placed.statement
+    assert isinstance(statement, Statement)
+    pairs = zip(placed.names, statement.target.strides, strict=True)
+    strides = [stride for name, stride in pairs if name is not None]
+    summed = [not stride for stride in strides]
+    return any(summed) and not all(summed[summed.index(True) :])
