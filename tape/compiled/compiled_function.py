@@ -8,7 +8,7 @@ import threading
 import warnings
 from collections.abc import Callable, Collection, Sequence
 from types import MethodType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -55,6 +55,8 @@ class CompiledFunction(NativeUse, NativelyCalled):
     __module__ = "tape"
     mode = "default"
     """When programs are compiled to machine code: see :func:`tape.compile`."""
+    budget: int | None = None
+    """Bytes that the workspace of a program may have; None if that is not limited."""
     compiled_gradient: ClassVar[Callable[..., Any]]
     """What :func:`tape.value_and_grad` of one returns."""
 
@@ -123,8 +125,13 @@ class CompiledFunction(NativeUse, NativelyCalled):
 
     def _moded(self, program: CompiledProgram) -> CompiledProgram:
         """Return a new program, told when to be compiled."""
-        program._mode = self.mode
+        program._mode, program._budget = self.mode, self.budget
         return program
+
+    def tuned_as(self, other: CompiledFunction) -> Self:
+        """Have programs compiled as those of another function; return it."""
+        self.mode, self.budget = other.mode, other.budget
+        return self
 
     def _started(self, call: Call) -> Specialization | None:
         """Return a specialization for a key and what is outside now; None if there are too many."""
@@ -272,8 +279,7 @@ class CompiledFunction(NativeUse, NativelyCalled):
         method = MethodType(self.__wrapped__, instance)
         known = self._methods.get(id(instance))
         if known is None or getattr(known.__wrapped__, "__self__", None) is not instance:
-            known = CompiledFunction(method, self.static, self.traced, self.check)
-            known.mode = self.mode
+            known = CompiledFunction(method, self.static, self.traced, self.check).tuned_as(self)
             self._methods[id(instance)] = known
         return known
 
@@ -284,7 +290,7 @@ class CompiledFunction(NativeUse, NativelyCalled):
         for part in name.split("."):
             at = getattr(at, part, None)
         parts = self.__wrapped__, self.static, self.traced, self.check
-        return name if at is self else (type(self), parts, {"mode": self.mode})
+        return name if at is self else (type(self), parts, {"mode": self.mode, "budget": self.budget})
 
     @property
     def programs(self) -> list[CompiledProgram]:

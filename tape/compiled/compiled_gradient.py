@@ -231,9 +231,7 @@ def _returned(x: Any, spec: Spec, *, tensors: bool) -> Any:
 def compiled_gradient(compiled: CompiledFunction, transform: Any, argnums: Any, has_aux: bool) -> CompiledGradient:
     """Return the gradient of a compiled function, compiled."""
     made = transform(compiled.__wrapped__, argnums, has_aux)
-    gradient = CompiledGradient(made, compiled.static, compiled.traced, compiled.check)
-    gradient.mode = compiled.mode
-    return gradient
+    return CompiledGradient(made, compiled.static, compiled.traced, compiled.check).tuned_as(compiled)
 
 
 CompiledFunction.compiled_gradient = staticmethod(compiled_gradient)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+import re
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -19,6 +21,7 @@ def compile(  # noqa: A001 (PyTorch's name)
     traced: Collection[Any] = (),
     check: str = "sample",
     mode: str = "default",
+    memory: str | int | None = None,
 ) -> Any:
     """Return a function of the same arguments and results that is recorded, and then replayed natively where it can be.
 
@@ -37,6 +40,11 @@ def compile(  # noqa: A001 (PyTorch's name)
     may then differ from dynamic mode by rounding. ``mode="max"`` compiles it before its first replay, ``mode="eager"``
     never. The decision counts calls and elements, not time, so that it is the same in each run.
 
+    ``memory`` is a limit for the workspace of a program, in bytes or as text, ``"500 MB"`` or ``"2GB"`` (of 1000 MB):
+    long loops then keep what they carry at the begin of blocks of steps, and run a block forward again before its
+    reverse, which costs at most one more forward pass. Programs are compiled before their first replay; MemoryError
+    where one needs more all the same. The first calls, of dynamic mode, are not limited.
+
     >>> f = tape.compile(lambda x, n: (x**n).sum())
     >>> [f(np.array([1.0, 2.0]), 2) for _ in range(3)]
     [5.0, 5.0, 5.0]
@@ -45,14 +53,28 @@ def compile(  # noqa: A001 (PyTorch's name)
         raise ValueError(f"compile: check is {check!r}; it is one of {', '.join(map(repr, _CHECKS))}")
     if mode not in MODES:
         raise ValueError(f"compile: mode is {mode!r}; it is one of {', '.join(map(repr, MODES))}")
+    budget = None if memory is None else _bytes(memory)
+    if budget is not None and mode == "eager":
+        raise ValueError('compile: memory is of machine code, which mode="eager" has none of')
     if fun is None:
-        return lambda function: compile(function, static=static, traced=traced, check=check, mode=mode)
+        return lambda function: compile(function, static=static, traced=traced, check=check, mode=mode, memory=memory)
     if not callable(fun):
         raise TypeError(f"compile: got a {type(fun).__name__}, which cannot be called")
     kind = CompiledGradient if hasattr(fun, "differentiated") else CompiledFunction
     compiled = kind(fun, _names(static), _names(traced), check)
-    compiled.mode = mode
+    compiled.mode, compiled.budget = mode, budget
     return compiled
+
+
+def _bytes(memory: Any) -> int:
+    """Return a number of bytes."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) *([kMGT]?)(i?)B?", memory) if isinstance(memory, str) else None
+    if match is not None:
+        number, prefix, binary = match.groups()
+        return int(float(number) * (1024 if binary else 1000) ** " kMGT".index(prefix or " "))
+    if isinstance(memory, (str, bool)) or operator.index(memory) <= 0:
+        raise ValueError(f'compile: memory is {memory!r}; it is a number of bytes, or text such as "500 MB"')
+    return operator.index(memory)
 
 
 def _names(positions_or_names: Any) -> Collection[Any]:

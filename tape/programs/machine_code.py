@@ -15,13 +15,15 @@ _FAULTS = ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeE
 """What a fault of the compiler raises; the interpreter then serves, and a warning tells of it."""
 
 
-def machine_code(recipe: Recipe, *, reverse: bool, exactly: bool, always: bool) -> CompiledMachine | Uncompiled:
+def machine_code(
+    recipe: Recipe, *, reverse: bool, exactly: bool, always: bool, memory: int | None = None
+) -> CompiledMachine | Uncompiled:
     """Return a machine that runs machine code, or the reason that the interpreter has to run the program.
 
-    Without ``always`` that may be that it is as fast.
+    Without ``always`` that may be that it is as fast. ``memory`` are the bytes that its workspace should not exceed.
     """
     try:
-        return compiled_machine(recipe, reverse=reverse, exactly=exactly, always=always)
+        return compiled_machine(recipe, reverse=reverse, exactly=exactly, always=always, memory=memory)
     except Uncompiled as refused:
         return type(refused)(refused.reason, refused.step)  # without its frames, which refer to the program
     except _FAULTS as error:

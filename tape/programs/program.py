@@ -21,11 +21,12 @@ from tape.operations.in_place.methods import copy_
 from tape.programs import saving
 from tape.programs.interpreting import interpreted
 from tape.programs.machine_code import machine_code
+from tape.programs.outcomes import outcome, way_of
 from tape.programs.pulling import CallForm, Pulling
 from tape.programs.recorded_replay import recorded
 from tape.programs.replaying import ReplayGradient, value_and_gradients
 from tape.programs.seeing import Seen
-from tape.tensors import grad_modes, modes
+from tape.tensors import grad_modes
 from tape.tensors.program_recorder import ProgramRecorder
 from tape.tensors.pytrees import Structure
 from tape.tensors.tensor import Tensor, constant_tensor, scalar_or_array
@@ -65,6 +66,8 @@ class Program(Seen):
     """Whether arguments are floats and C-contiguous arrays only, on the native way."""
     _mode = "default"
     """When it is compiled: one of :data:`kernels.programs.calling.tiers.MODES`."""
+    _budget: int | None = None
+    """Bytes of memory that it may use; None if that is not limited."""
 
     def __init__(self) -> None:
         """Raise TypeError: ``tape.record(function, *examples)`` makes programs."""
@@ -90,13 +93,13 @@ class Program(Seen):
         if not self._recipe.written and (results := self._replayed_at_once(args, kwargs, reverse=False)) is not None:
             return self._filled(results)
         values, tensors = self._checked(args, kwargs, writes=True)
-        if tensors and (way := _way(values)) is not None:
+        if tensors and (way := way_of(values)) is not None:
             return self._filled(self._composed(values, recorded=way))
         machine = self._started(values, reverse=False)
         try:
             machine.run(machine.forward)
             self._write_back(machine, values)
-            return self._filled([_out(np.array(o, order="C"), tensors) for o in machine.outputs])
+            return self._filled([outcome(np.array(o, order="C"), tensors) for o in machine.outputs])
         finally:
             self._machines[False].append(machine)
 
@@ -113,10 +116,10 @@ class Program(Seen):
                 return at_once[0], at_once[1:]
             return self._divided(at_once)
         arguments, tensors = self._checked(args, kwargs, writes=False)
-        recipe, way = self._recipe, _way(arguments) if tensors else None
+        recipe, way = self._recipe, way_of(arguments) if tensors else None
         if way is None:
             values, gradients = self._replayed_back(arguments)
-            results = [_out(x, tensors) for x in (*values, *gradients)]
+            results = [outcome(x, tensors) for x in (*values, *gradients)]
         else:
             results = value_and_gradients(recipe, arguments) if way else list(ReplayGradient.apply(self, *arguments))
         return self._divided(results)
@@ -176,8 +179,9 @@ class Program(Seen):
         known = self._interpreted.get(reverse)
         if known is not None and not (always and isinstance(known, Unprofitable)):
             return None
-        machine = machine_code(self._recipe, reverse=reverse, exactly=self._exactly, always=always)
+        machine = machine_code(self._recipe, reverse=reverse, exactly=self._exactly, always=always, memory=self._budget)
         if isinstance(machine, CompiledMachine):
+            self._check_budget(machine)
             self._interpreted.pop(reverse, None)
             return machine
         self._interpreted[reverse] = machine
@@ -316,13 +320,23 @@ class Program(Seen):
 
     def _made(self, *, reverse: bool) -> AnyMachine:
         """Return the first machine."""
-        if self._mode == "max" and self._compile(reverse=reverse):
+        if (self._mode == "max" or self._budget is not None) and self._compile(reverse=reverse):
             return self._machines[reverse].pop()
         machine = Machine(plan(self._recipe, reverse=reverse), exactly=self._exactly)
+        self._check_budget(machine)
         if self._mode == "default":
             self._due[reverse] = calls_until_compiled(machine)
         self._first[reverse] = machine
         return machine
+
+    def _check_budget(self, machine: AnyMachine) -> None:
+        """Raise MemoryError where a machine needs more memory than it may."""
+        if self._budget is not None and machine.size > self._budget:
+            kind = "machine code" if isinstance(machine, CompiledMachine) else "the interpreter"
+            raise MemoryError(
+                f"{kind} of this program needs {machine.size:,} bytes of memory, of which compile(..., memory=...) "
+                f"allows {self._budget:,}"
+            )
 
     def _filled(self, values: Sequence[Any]) -> Any:
         """Return results in the structure that the recorded function returned."""
@@ -380,21 +394,3 @@ def program_of(recorder: ProgramRecorder, signature: Signature, template: Struct
     self._signature, self._template, self._kept = signature, template, kept
     self._begin()
     return self
-
-
-def _out(value: Any, tensor: bool) -> Any:
-    """Return a result of its own memory as the caller gave his arguments: tensors, or floats and arrays."""
-    if tensor:
-        return constant_tensor(scalar_or_array(value))
-    return float(value) if value.ndim == 0 and value.dtype.kind == "f" else value
-
-
-def _way(arguments: Sequence[Any]) -> bool | None:
-    """Return None for a native replay; else whether each operation is recorded one by one, for a program or vmap."""
-    if modes.current().recorder is not None:
-        return True
-    return (
-        False
-        if modes.is_grad_enabled() and any(isinstance(x, Tensor) and x._slot is not None for x in arguments)
-        else None
-    )

@@ -20,10 +20,11 @@ from hypothesis import strategies as st
 
 import tape
 from kernels.programs.calling.compiled_machine import CompiledMachine
-from kernels.programs.compiler import gathering_text, reverse_text
+from kernels.programs.compiler import checkpoints, compiling, gathering_text, reverse_text
 from kernels.programs.compiler.compiling import Compilation
 from kernels.programs.compiler.gathered_gradients import Gather, gather_of
 from kernels.programs.compiler.storage import Home, Storage
+from kernels.programs.fusing.expansion import Expansion
 from kernels.programs.rolling.rolled_program import Uncompiled
 from tests.support.random_programs import RandomProgram, program_of
 
@@ -31,6 +32,8 @@ EXAMPLES = int(os.environ.get("TAPE_PROGRAM_EXAMPLES", "300"))
 PARTS = 4
 LONGEST = 100
 """Steps of a program up to which it is compiled without loops, too."""
+IN_BLOCKS = -1
+"""The budget for which all loops that can are in blocks, however short."""
 LARGEST = 1e6
 """Results of programs that are compared are smaller."""
 RTOL, FLOOR = 1e-12, 1e-13
@@ -122,13 +125,13 @@ class Case:
             self.calls = [Comparison(program, call) for call in range(2)]
             self.recorded = tape.record(program.function, *self.calls[0].arguments)
 
-    def compiled(self, *, roll: bool = True, reverse: bool = True) -> Compilation:
+    def compiled(self, *, roll: bool = True, reverse: bool = True, memory: int | None = None) -> Compilation:
         """Compile the program; Uncompiled where the interpreter has to run it."""
-        return Compilation(self.recorded._recipe, reverse=reverse, roll=roll)
+        return Compilation(self.recorded._recipe, reverse=reverse, roll=roll, memory=memory)
 
-    def check(self, *, roll: bool = True, reverse: bool = True) -> Compilation:
+    def check(self, *, roll: bool = True, reverse: bool = True, memory: int | None = None) -> Compilation:
         """Compile the program, and compare calls of it: the first again, when memory has been used."""
-        compilation = self.compiled(roll=roll, reverse=reverse)
+        compilation = self.compiled(roll=roll, reverse=reverse, memory=memory)
         with quiet():
             machine = CompiledMachine(compilation.code())
             for call in (0, 1, 0):
@@ -148,28 +151,37 @@ def quiet() -> Iterator[None]:
         yield
 
 
+def in_blocks(budget: int, expansion: Expansion, place: Callable[[dict[int, int]], Storage]) -> Storage:
+    """Return a storage with all loops that can in blocks of a third of their steps."""
+    assert budget == IN_BLOCKS
+    return place({loop.loop.number: -(-loop.loop.count // 3) for loop in checkpoints._loops(expansion)})
+
+
 def run_seed(seed: int, counts: Counter[str]) -> None:
     """Check the program of a seed: with loops, sometimes also without, and forward alone."""
     case = Case(program_of(random.Random(seed), seed))  # noqa: S311 (no secret)
     if not case.is_tame():
         counts["too large"] += 1
         return
-    ways = [(True, True)]
+    ways: list[tuple[bool, bool, int | None]] = [(True, True, None)]
     if seed % 3 == 0 and len(case.recorded) <= LONGEST:
-        ways.append((False, True))
+        ways.append((False, True, None))
     if seed % 5 == 0:
-        ways.append((True, False))
-    for roll, reverse in ways:
+        ways.append((True, False, None))
+    if seed % 3 == 1:
+        ways.append((True, True, IN_BLOCKS))
+    for roll, reverse, memory in ways:
         try:
-            compilation = case.check(roll=roll, reverse=reverse)
+            compilation = case.check(roll=roll, reverse=reverse, memory=memory)
         except Uncompiled as refused:
             counts[f"interpreted: {refused}"] += 1
         else:
             counts["with loops" if compilation.program.loops else "without loops"] += 1
+            counts["in blocks"] += bool(compilation.storage.blocks)
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_random_programs(part: int) -> None:
+def test_random_programs(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
     counts: Counter[str] = Counter()
 
     @settings(max_examples=EXAMPLES // PARTS, deadline=None, derandomize=EXAMPLES <= 300, phases=[Phase.generate])
@@ -177,10 +189,12 @@ def test_random_programs(part: int) -> None:
     def check(seed: int) -> None:
         run_seed(seed * PARTS + part, counts)
 
+    monkeypatch.setattr(compiling, "storage_within", in_blocks)
     check()
     print(*[f"{count:6} {what}" for what, count in counts.most_common()], sep="\n")  # noqa: T201 (read with -s)
     compiled = counts["with loops"] + counts["without loops"]
     assert counts["with loops"] > EXAMPLES // PARTS // 4
+    assert counts["in blocks"] > EXAMPLES // PARTS // 12
     assert compiled > 4 * sum(count for what, count in counts.items() if what.startswith("interpreted"))
 
 

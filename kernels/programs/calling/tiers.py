@@ -40,12 +40,15 @@ class Unprofitable(Uncompiled):
     """Machine code of a program would spend most of its time in calls of the interpreter."""
 
 
-def compiled_machine(recipe: Recipe, *, reverse: bool, exactly: bool, always: bool) -> CompiledMachine:
+def compiled_machine(
+    recipe: Recipe, *, reverse: bool, exactly: bool, always: bool, memory: int | None = None
+) -> CompiledMachine:
     """Return a compiled program; Uncompiled, which says why, where the interpreter has to run it.
 
-    It has to where that is as fast, unless programs are compiled ``always``.
+    It has to where that is as fast, unless programs are compiled ``always``. With ``memory`` the workspace has so many
+    bytes, if that can be.
     """
-    compilation = Compilation(recipe, reverse=reverse)
+    compilation = Compilation(recipe, reverse=reverse, memory=memory)
     if not always:
         _check_profit(compilation)
     places = [

@@ -8,6 +8,7 @@ ROLES = {
     "w": ("values", "values"),
     "d": ("gradients", "gradients"),
     "t": ("intermediates", "values saved for the way back"),
+    "z": ("checkpoints", "what a loop carries at the begin of each block of steps"),
     "u": ("intermediates", "what a guard found"),
     "q": ("intermediates", "addresses"),
 }

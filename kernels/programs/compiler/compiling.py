@@ -10,6 +10,7 @@ from kernels.compiler import jit
 from kernels.programs.compiler.account import ROLES
 from kernels.programs.compiler.accounting import account_of
 from kernels.programs.compiler.adjoint import Adjoint
+from kernels.programs.compiler.checkpoints import Blocks, storage_within
 from kernels.programs.compiler.compiled_code import CompiledCode
 from kernels.programs.compiler.forward_text import ForwardText, Text
 from kernels.programs.compiler.gathering_text import GatheringReverse
@@ -56,9 +57,12 @@ def run(table):
 
 
 class Compilation:
-    """One program on its way to :class:`CompiledCode`."""
+    """One program on its way to :class:`CompiledCode`.
 
-    def __init__(self, recipe: Recipe, *, reverse: bool, roll: bool = True) -> None:
+    With ``memory`` loops run in blocks where that brings the workspace down to so many bytes.
+    """
+
+    def __init__(self, recipe: Recipe, *, reverse: bool, roll: bool = True, memory: int | None = None) -> None:
         self.program = rolled(recipe, roll=roll)
         self.reverse = reverse
         self._check()
@@ -68,8 +72,11 @@ class Compilation:
         seed = self.outputs[0] if reverse and self._has_gradient() else None
         self.adjoint = Adjoint(self.expansion, seed)
         self.kept = KeptValues(self.expansion, self.adjoint)
-        self.storage = Storage(self.expansion, self.adjoint, self.kept, self.outputs)
+        self.storage = self._storage({}) if memory is None else storage_within(memory, self.expansion, self._storage)
         self.seed = seed
+
+    def _storage(self, blocks: Blocks) -> Storage:
+        return Storage(self.expansion, self.adjoint, self.kept, self.outputs, blocks)
 
     def _check(self) -> None:
         for value in self.program.arguments:

@@ -8,6 +8,7 @@ from kernels.programs.compiler.kept_values import KeptValues
 from kernels.programs.compiler.storage import Storage
 from kernels.programs.fusing.native_call import KernelCall
 from kernels.programs.fusing.scalar_program import (
+    Address,
     Call,
     Check,
     Fill,
@@ -138,8 +139,27 @@ class ForwardText:
     def on_StepLoop(self, item: StepLoop) -> None:  # noqa: N802
         """Print a loop of the program."""
         self.text.put(*[f"{number.name} = {number.initial}" for number in item.numbers])
-        self.text.put(f"for {item.index} in range({item.loop.count}):")
-        self.text.depth += 1
+        number, count = item.loop.number, item.loop.count
+        block = self.storage.blocks.get(number)
+        if block is None:
+            self.text.put(f"for {item.index} in range({count}):")
+            self.text.depth += 1
+        else:
+            self.text.put(f"for b{number} in range({-(-count // block)}):")
+            self.text.depth += 1
+            self._begin_block(item, block)
+            last = count - count // block * block or block
+            self.text.put(f"for j{number} in range({block} if b{number} < {-(-count // block) - 1} else {last}):")
+            self.text.depth += 1
+            self.text.put(f"{item.index} = {block} * b{number} + j{number}")
+        self.step(item)
+        self.text.depth -= 1 if block is None else 2
+        names = {number.name for number in item.numbers}
+        self.text.put(*[f"{after} = {inner}" for after, inner in item.exits if inner not in names])
+        self.save(*[after for after, _ in item.exits])
+
+    def step(self, item: StepLoop) -> None:
+        """Print one step of a loop."""
         self.text.put(*parities(item))
         self.save(*[number.name for number in item.numbers])
         self.block(item.body)
@@ -150,9 +170,42 @@ class ForwardText:
         for number in item.numbers:
             if number.update != number.name:
                 self.text.put(f"{number.name} = {f'q_{number.name}' if number in taken else number.update}")
-        self.text.depth -= 1
-        self.text.put(*[f"{after} = {inner}" for after, inner in item.exits if inner not in names])
-        self.save(*[after for after, _ in item.exits])
+
+    def _begin_block(self, item: StepLoop, block: int) -> None:
+        """Print what keeps the state of a loop at the begin of a block, in the first row of histories, too."""
+        self.text.put(f"{item.index} = {block} * b{item.loop.number}", *parities(item), f"j{item.loop.number} = 0")
+        for key, region in self.storage.checkpoints[item.loop.number].items():
+            if isinstance(key, str):
+                self.text.put(f"{region.name}[b{item.loop.number}] = {key}")
+                continue
+            elements = self.storage.bytes_of(key, region.dtype) // region.dtype.itemsize
+            now = self.storage.element(Address(key, 0, (("i", region.dtype.itemsize),)))
+            home = self.storage.homes[self.storage.adjoint.home(key)]
+            if home.blocked:
+                before = _moved(now, block * elements)
+                self.text.put(f"if b{item.loop.number} > 0:")
+                self.text.depth += 1
+                self.text.each(elements, f"{now} = {before}")
+                self.text.depth -= 1
+            self.text.each(elements, f"{region.name}[{elements} * b{item.loop.number} + i] = {now}")
+
+    def resume_block(self, item: StepLoop) -> None:
+        """Print what brings back the state at the begin of a block."""
+        number, block = item.loop.number, self.storage.blocks[item.loop.number]
+        self.text.put(f"{item.index} = {block} * b{number}", *parities(item), f"j{number} = 0")
+        for key, region in self.storage.checkpoints[number].items():
+            if isinstance(key, str):
+                kept = f"{region.name}[b{number}]"
+                self.text.put(f"{key} = {f'({kept} != 0)' if region.dtype == BOOL else kept}")
+                continue
+            elements = self.storage.bytes_of(key, region.dtype) // region.dtype.itemsize
+            now = self.storage.element(Address(key, 0, (("i", region.dtype.itemsize),)))
+            self.text.each(elements, f"{now} = {region.name}[{elements} * b{number} + i]")
+
+
+def _moved(element: str, distance: int) -> str:
+    """Return the element so much behind another."""
+    return f"{element.removesuffix(']')} + {distance}]"
 
 
 _STEPS = {np.add: "accumulators.added", np.maximum: "accumulators.greater"}

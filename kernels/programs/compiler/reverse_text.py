@@ -261,17 +261,41 @@ class ReverseText:
         first = item.loop.count - 1
         if self._is_peeled(item):
             self.text.put(f"{item.index} = {first}")
+            block = self.storage.blocks.get(item.loop.number)
+            self.text.put(*[] if block is None else [f"j{item.loop.number} = {first % block}"])
             self._step(item, numbers, exits)
             inside = {id(block) for block, _ in walk(item.body)} | {id(item.body)}
             self.started -= {name for name, (block, _) in self.defined.items() if id(block) in inside}
             first, exits, self.certain = first - 1, [], self.steady
-        self.text.put(f"for {item.index} in range({first}, -1, -1):")
-        self.text.depth += 1
+        depth = self.text.depth
+        self._steps_down_from(item, first)
         self._step(item, numbers, exits)
-        self.text.depth -= 1
+        self.text.depth = depth
         self.certain = self.last
         for c in numbers:
             self.contribute(c.initial, f"c_{c.name}")
+
+    def _steps_down_from(self, item: StepLoop, first: int) -> None:
+        """Print the head of a loop over steps from ``first`` down to 0; in blocks, each but the last run anew."""
+        number, block = item.loop.number, self.storage.blocks.get(item.loop.number)
+        if block is None:
+            self.text.put(f"for {item.index} in range({first}, -1, -1):")
+            self.text.depth += 1
+            return
+        last = -(-item.loop.count // block) - 1
+        self.text.put(f"for b{number} in range({last}, -1, -1):")
+        self.text.depth += 1
+        self.text.put(f"if b{number} < {last}:")
+        self.text.depth += 1
+        self.forward.resume_block(item)
+        self.text.put(f"for j{number} in range({block}):")
+        self.text.depth += 1
+        self.text.put(f"{item.index} = {block} * b{number} + j{number}")
+        self.forward.step(item)
+        self.text.depth -= 2
+        self.text.put(f"for j{number} in range({block - 1} if b{number} < {last} else {first - block * last}, -1, -1):")
+        self.text.depth += 1
+        self.text.put(f"{item.index} = {block} * b{number} + j{number}")
 
     def _is_peeled(self, item: StepLoop) -> bool:
         """Whether gradients that are nothing in the last step of an outermost loop are something in all others."""

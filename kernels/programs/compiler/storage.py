@@ -56,13 +56,19 @@ class Home:
     """The loop of which rows alternate between two, and the bytes of one."""
     without: str = ""
     """The index of a nest whose steps all use the same memory."""
+    blocked: bool = False
+    """Whether the rows of a loop in blocks are those of one block."""
 
 
 class Storage:
     """All regions; elements of values, of their gradients and of what is saved, as text."""
 
-    def __init__(self, expansion: Expansion, adjoint: Adjoint, kept: KeptValues, outputs: list[int]) -> None:
+    def __init__(
+        self, expansion: Expansion, adjoint: Adjoint, kept: KeptValues, outputs: list[int], blocks: dict[int, int]
+    ) -> None:
         self.expansion, self.adjoint, self.kept = expansion, adjoint, kept
+        self.blocks = blocks
+        """Loops that run in blocks of so many steps, by number."""
         self.program = expansion.program
         self.regions: list[Region] = []
         self.constants: list[np.ndarray[Any, Any]] = []
@@ -79,6 +85,8 @@ class Storage:
         self._place_values(outputs)
         self._place_buffers()
         self._place_saved()
+        self.checkpoints = {loop: self._place_checkpoints(loop) for loop in blocks}
+        """Of loops in blocks, where each thing that they carry is kept: numbers by name, values by number."""
 
     def _region(self, prefix: str, role: str, place: int, dtype: Dtype, size: int = 0) -> Region:
         region = Region(f"{prefix}{len(self.regions)}", role, place, dtype, size)
@@ -106,7 +114,8 @@ class Storage:
 
     def _place_values(self, outputs: list[int]) -> None:
         arguments = {value: k for k, value in enumerate(self.program.arguments)}
-        histories = self.kept.histories | self._looked_back(reached=False)
+        looked_back = self._looked_back(reached=False)
+        histories = self.kept.histories | looked_back
         for value in sorted(self.needed() | set(outputs)):
             entry = self.program.values[value]
             if value in arguments:
@@ -116,7 +125,8 @@ class Storage:
             elif value in outputs:
                 self.homes[value] = Home(self._region("r", "output", outputs.index(value), entry.spec.dtype))
             else:
-                self.homes[value] = self._home(value, "w", entry.spec.dtype, every=value in histories)
+                home = self._home(value, "w", entry.spec.dtype, every=value in histories, whole=value in looked_back)
+                self.homes[value] = home
 
     def _looked_back(self, *, reached: bool) -> set[int]:
         """Return the homes of which more than the last steps are read behind their loops.
@@ -137,12 +147,16 @@ class Storage:
         counts = [self.program.loops[loop].count for loop in loops]
         return all(at == (count - 1, ()) for at, count in zip(address.at, counts, strict=True))
 
-    def _home(self, value: int, prefix: str, dtype: Dtype, *, every: bool) -> Home:
-        """Return a home in the workspace: for each step of the loops around it, or for one at a time."""
+    def _home(self, value: int, prefix: str, dtype: Dtype, *, every: bool, whole: bool) -> Home:
+        """Return a home in the workspace: for each step of the loops around it, or for one at a time.
+
+        Of a loop in blocks it is for the steps of one, unless ``whole``.
+        """
         size, loops = self.bytes_of(value, dtype), self.program.loops_around(value)
         is_carried = any(row.phi == value for row in self.expansion.rows)
         home = Home(self._region(prefix, "work", 0, dtype))
-        counts = [self.program.loops[loop].count for loop in loops]
+        home.blocked = every and not whole and any(loop in self.blocks for loop in loops)
+        counts = [self._rows_of(loop) if home.blocked else self.program.loops[loop].count for loop in loops]
         if is_carried:
             counts[-1] += 1
         total = size
@@ -155,6 +169,29 @@ class Storage:
             total *= 2
         home.region.size = total
         return home
+
+    def _rows_of(self, loop: int) -> int:
+        """Return how many steps of a loop histories have, and what is saved."""
+        return self.blocks.get(loop, self.program.loops[loop].count)
+
+    def index_of(self, loop: int) -> str:
+        """Return the name of the row that a step of a loop has in histories."""
+        return f"j{loop}" if loop in self.blocks else f"k{loop}"
+
+    def _place_checkpoints(self, loop: int) -> dict[str | int, Region]:
+        """Return a region for each number, and each value in memory, that a loop carries, with a row a block."""
+        count = -(-self.program.loops[loop].count // self.blocks[loop])
+        steps = next(
+            item for item in self.expansion.root.items if isinstance(item, StepLoop) and item.loop.number == loop
+        )
+        sizes: dict[str | int, tuple[Dtype, int]] = {
+            number.name: (self.dtype(number.name), self.dtype(number.name).itemsize) for number in steps.numbers
+        }
+        for row in self.expansion.rows:
+            if row.loop == loop:
+                dtype = self.program.values[row.phi].spec.dtype
+                sizes[row.phi] = dtype, self.bytes_of(row.phi, dtype)
+        return {key: self._region("z", "work", 0, dtype, size * count) for key, (dtype, size) in sizes.items()}
 
     def bytes_of(self, value: int, dtype: Dtype) -> int:
         """Return the bytes of a value's memory, if it had this dtype."""
@@ -172,7 +209,7 @@ class Storage:
             if value in gradients:
                 self.buffers[value] = Home(self._region("g", "gradient", gradients[value], FLOAT64))
             elif value not in self.homes or self.homes[value].region.role != "output":
-                self.buffers[value] = self._home(value, "d", FLOAT64, every=value in looked_back)
+                self.buffers[value] = self._home(value, "d", FLOAT64, every=value in looked_back, whole=True)
 
     def differentiated(self) -> list[int]:
         """Return the arguments that the gradients are by."""
@@ -201,8 +238,9 @@ class Storage:
         terms: list[tuple[str, int]] = []
         joint = self.kept.joint_loop()
         for loop in reversed([loop for loop in block.loops() if loop is not joint]):
-            count = loop.extent if isinstance(loop, NestLoop) else loop.loop.count
-            terms.append((loop.index, width))
+            is_nest = isinstance(loop, NestLoop)
+            count = loop.extent if is_nest else self._rows_of(loop.loop.number)
+            terms.append((loop.index if is_nest else self.index_of(loop.loop.number), width))
             width *= count
         home = Home(self._region("t", "work", 0, dtype, width))
         for k, name in enumerate(names):
@@ -266,7 +304,10 @@ class Storage:
         steps = self._steps(address)
         ahead = self._ahead(address.value)
         for loop, width in home.rows:
-            number, more = steps.get(loop, (0, ((f"k{loop}", 1),)))
+            index = self.index_of(loop) if home.blocked else f"k{loop}"
+            number, more = steps.get(loop, (0, ((index, 1),)))
+            if home.blocked and loop in steps:
+                number %= self._rows_of(loop)
             if home.rows[-1][0] == loop:
                 if ahead is None:  # what the loop starts from
                     continue
@@ -306,7 +347,7 @@ class Storage:
 def _element(region: Region, constant: int, terms: Terms, of: Dtype | None = None) -> str:
     """Return an element of a region as text; bytes are those of elements of dtype ``of``, the region's if None."""
     item = (of or region.dtype).itemsize
-    if constant % item or any(step % item for name, step in terms if name[0] in "ikeo"):
+    if constant % item or any(step % item for name, step in terms if name[0] in "ikeoj"):
         raise Uncompiled("elements are not aligned")
     parts = []
     for name, step in terms:

@@ -21,7 +21,7 @@ def evenly(x: TracedArray, axes: Axes, *, largest: bool, pullback: Any) -> Trace
     if not x.ref.wanted:
         return y
     ties = np.add.reduce(_indicator(_is_extremum(fixed, y)), axis=axes, keepdims=True)
-    operation = _picked(("x", "t", "n"), rule_of(pullback, FLOAT64))
+    operation = _picked(("x", "top", "n"), rule_of(pullback, FLOAT64))
     return x.reduced_by(operation, (x, y, ties), axes)
 
 
@@ -37,13 +37,13 @@ def first(x: TracedArray, axis: int, *, largest: bool) -> TracedArray:
     places = x.trace.constant(np.arange(float(count)).reshape(shape))
     place = -np.maximum.reduce(np.where(_is_extremum(fixed, y), -places, -math.inf), axis=axes, keepdims=True)
     rule = rule_of(lambda g, i, n: cut(i != n, g), FLOAT64)
-    return x.reduced_by(_picked(("x", "t", "i", "n"), rule), (x, y, places, place), axes)
+    return x.reduced_by(_picked(("x", "top", "i", "n"), rule), (x, y, places, place), axes)
 
 
 def _picked(inputs: tuple[str, ...], pullback: ScalarRule) -> ScalarOperation:
-    """Return the operation whose result is ``t``, with the gradient that ``x`` has of it."""
+    """Return the operation whose result is ``top``, with the gradient that ``x`` has of it."""
     return ScalarOperation(
-        "picked", inputs, ScalarRule("{t}", frozenset("t"), 0), (pullback, *[None] * (len(inputs) - 1)), FLOAT64
+        "picked", inputs, ScalarRule("{top}", frozenset({"top"}), 0), (pullback, *[None] * (len(inputs) - 1)), FLOAT64
     )
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from kernels.arrays.specs import Spec, Strides, dense, intern_spec
+from kernels.arrays.specs import Strides
 from kernels.codegen.forward_loops import spread
 from kernels.codegen.matmul import matrices
 from kernels.kinds.contraction import Contraction
@@ -21,10 +20,9 @@ from kernels.kinds.reduction import Reduction, counted
 from kernels.kinds.routine import Routine
 from kernels.kinds.select import Select
 from kernels.kinds.write import Write
+from kernels.programs.fusing.called_instructions import called, product, wanted_of
 from kernels.programs.fusing.composed_operations import composed
 from kernels.programs.fusing.extrema import evenly, first
-from kernels.programs.fusing.interpreted_calls import interpreted_call
-from kernels.programs.fusing.matrix_products import product_statement
 from kernels.programs.fusing.scalar_rules import (
     ADDITION,
     BOOL,
@@ -38,16 +36,13 @@ from kernels.programs.fusing.scalar_rules import (
 from kernels.programs.fusing.statements import (
     Access,
     AnyStatement,
-    CallStatement,
     GuardStatement,
-    is_dense,
     mapped,
     new_value,
     part_of,
     whole,
 )
-from kernels.programs.rolling.rolled_program import Index, Instruction, Numbers, Ref, RolledProgram, Uncompiled, Value
-from kernels.records.op import Op
+from kernels.programs.rolling.rolled_program import Index, Instruction, Ref, RolledProgram, Uncompiled
 
 _DTYPES = (FLOAT64, BOOL)
 _LARGEST_PRODUCT = 1 << 12
@@ -62,7 +57,7 @@ def statements(instruction: Instruction, program: RolledProgram) -> list[AnyStat
     except Uncompiled as refused:
         del program.values[count:]
         try:
-            made = _called(instruction, program)
+            made = called(instruction, program)
         except Uncompiled:
             raise Uncompiled(refused.reason, instruction.line) from None
     for statement in made:
@@ -83,66 +78,6 @@ def _fused(instruction: Instruction, program: RolledProgram) -> list[AnyStatemen
     return maker(instruction, program)  # type: ignore[no-any-return]
 
 
-def _called(instruction: Instruction, program: RolledProgram) -> list[AnyStatement]:
-    """Return an instruction as a call of the interpreter, with dense copies of operands that are not."""
-    op, wanted = instruction.op, _wanted(instruction)
-    if instruction.result < 0 or not isinstance(op, _CALLED):
-        raise Uncompiled(f"{op.name} changes what is there, or its result")
-    made: list[AnyStatement] = []
-    operands: list[Any] = []
-    for operand in instruction.operands:
-        if isinstance(operand, Numbers):
-            raise Uncompiled("a number that changes from step to step")
-        if isinstance(operand, Ref):
-            _check_called(operand, op)
-            operand = _densely(operand, program, made)  # noqa: PLW2901
-        operands.append(operand)
-    target = whole(program, instruction.result, wanted=instruction.form is not None)
-    value = program.values[instruction.result]
-    result = target
-    if value.written or not is_dense(target.spec):
-        result = whole(program, _dense_value(program, target.spec, value), wanted=target.wanted)
-    if not target.spec.size or (target.wanted and target.spec.dtype != FLOAT64):
-        raise Uncompiled(f"a result of {target.spec.dtype} with {target.spec.size} elements")
-    call = interpreted_call(replace(instruction, operands=tuple(operands)), result.spec, wanted)
-    pairs = [(o, w) for o, w in zip(operands, wanted, strict=True) if isinstance(o, Ref)]
-    made.append(CallStatement(call, tuple([o for o, _ in pairs]), result, tuple([w for _, w in pairs])))
-    if result is not target:
-        made.append(mapped(COPY, target.spec.shape, (result,), target, target.spec.strides, (target.wanted,)))
-    return made
-
-
-def _check_called(operand: Ref, op: Op) -> None:
-    """Raise Uncompiled where a copy of an operand would not do, or its gradient is not in doubles."""
-    dtype = operand.spec.dtype
-    if not operand.spec.size or (operand.wanted and dtype != FLOAT64):
-        raise Uncompiled(f"{dtype} with a gradient, or no elements")
-    if not is_dense(operand.spec) and (dtype not in _DTYPES or isinstance(op, Gather)):
-        raise Uncompiled(f"{op.name} of strides {operand.spec.strides}")
-
-
-def _densely(operand: Ref, program: RolledProgram, made: list[AnyStatement]) -> Ref:
-    """Return a reference to the same elements in C order, not written any more: a copy if need be."""
-    value, spec = program.values[operand.value], operand.spec
-    if is_dense(spec) and not value.written:
-        return operand
-    copy = whole(program, _dense_value(program, spec, value), wanted=operand.wanted)
-    made.append(mapped(COPY, spec.shape, (operand,), copy, copy.spec.strides, (operand.wanted,)))
-    return copy
-
-
-def _dense_value(program: RolledProgram, spec: Spec, like: Value) -> int:
-    """Return a new value in C order, made where another is."""
-    strides = dense(spec.shape, spec.dtype.itemsize)
-    spec = intern_spec(spec.shape, strides, spec.dtype, strides, spec.size)
-    program.values.append(Value(spec, loop=like.loop, differentiable=like.differentiable))
-    return len(program.values) - 1
-
-
-def _wanted(instruction: Instruction) -> tuple[bool, ...]:
-    return tuple([isinstance(operand, Ref) and operand.wanted for operand in instruction.operands])
-
-
 def _elementwise(instruction: Instruction, program: RolledProgram) -> list[AnyStatement]:
     op = instruction.op
     assert isinstance(op, Elementwise)
@@ -153,7 +88,7 @@ def _elementwise(instruction: Instruction, program: RolledProgram) -> list[AnySt
     numeric = kinds.pop() if kinds else target.spec.dtype
     operation = elementwise(op, instruction.params, target.spec.dtype, numeric)
     return [
-        mapped(operation, target.spec.shape, instruction.operands, target, target.spec.strides, _wanted(instruction))
+        mapped(operation, target.spec.shape, instruction.operands, target, target.spec.strides, wanted_of(instruction))
     ]
 
 
@@ -162,7 +97,7 @@ def _copy(instruction: Instruction, program: RolledProgram) -> list[AnyStatement
     (operand,) = instruction.operands
     if isinstance(operand, Ref) and operand.spec.dtype != target.spec.dtype:
         raise Uncompiled(f"a cast of {operand.spec.dtype}")
-    return [mapped(COPY, target.spec.shape, (operand,), target, target.spec.strides, _wanted(instruction))]
+    return [mapped(COPY, target.spec.shape, (operand,), target, target.spec.strides, wanted_of(instruction))]
 
 
 def _write(instruction: Instruction, program: RolledProgram) -> list[AnyStatement]:
@@ -171,7 +106,7 @@ def _write(instruction: Instruction, program: RolledProgram) -> list[AnyStatemen
     assert target is not None
     if len(instruction.operands) != 1 or instruction.params:
         raise Uncompiled("a write to places")
-    operation, operands, wanted = COPY, instruction.operands, _wanted(instruction)
+    operation, operands, wanted = COPY, instruction.operands, wanted_of(instruction)
     if op.adds:
         before = target._replace(wanted=program.values[target.value].differentiable)
         operation, operands, wanted = ADDITION, (before, *operands), (before.wanted, *wanted)
@@ -208,7 +143,7 @@ def _reduction(instruction: Instruction, program: RolledProgram) -> list[AnyStat
     if op.ufunc is not np.add or not isinstance(operand, Ref) or operand.spec.dtype != FLOAT64:
         raise Uncompiled(f"{op.name} is run by the interpreter")
     result = instruction.result
-    shape, wanted = operand.spec.shape, _wanted(instruction)
+    shape, wanted = operand.spec.shape, wanted_of(instruction)
     total = new_value(program, result) if op.scale else result
     into = whole(program, total, wanted=instruction.form is not None)
     strides = spread(into.spec.strides, len(shape), axes, keepdims)
@@ -244,7 +179,7 @@ def _routine(instruction: Instruction, program: RolledProgram) -> list[AnyStatem
     floats = all(isinstance(operand, Ref) and operand.spec.dtype == FLOAT64 for operand in refs)
     if op.parts is None or not floats or instruction.params[1:]:
         raise Uncompiled(f"{op.name} is run by the interpreter")
-    into = whole(program, instruction.result, wanted=any(_wanted(instruction)))
+    into = whole(program, instruction.result, wanted=any(wanted_of(instruction)))
     target = Access(into, into.spec.strides)
     return composed(op.parts, refs, dict(instruction.params[0]), target, program)
 
@@ -267,10 +202,10 @@ def _contraction(instruction: Instruction, program: RolledProgram) -> list[AnySt
         a.spec.shape, a.spec.strides, b.spec.shape, b.spec.strides, target.spec.strides
     )
     if m * k * n > _LARGEST_PRODUCT:
-        return [product_statement(a, b, target, _wanted(instruction))]
+        return product(instruction, program)
     operands = (Access(a, (left[0], 0, left[1])), Access(b, (0, right[1], right[0])))
     strides = (result[0], result[1], 0)
-    return [mapped(PRODUCT, (m, n, k), operands, target, strides, _wanted(instruction), reduces=np.add)]
+    return [mapped(PRODUCT, (m, n, k), operands, target, strides, wanted_of(instruction), reduces=np.add)]
 
 
 def _gather(instruction: Instruction, program: RolledProgram) -> list[AnyStatement]:
@@ -291,9 +226,6 @@ def _guard(instruction: Instruction, program: RolledProgram) -> list[GuardStatem
         raise Uncompiled("a guard of an array")
     return [GuardStatement((Access(x, ()), Access(expected, ())), ())]
 
-
-_CALLED = Elementwise, Copy, Reduction, Routine, Contraction, Gather, Select
-"""Kinds whose records the interpreter runs between groups, where there are no statements for them."""
 
 _MAKERS: dict[type, Any] = {
     Elementwise: _elementwise,

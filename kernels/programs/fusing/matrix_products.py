@@ -5,13 +5,12 @@ from __future__ import annotations
 from kernels.codegen.matmul import Factor, Product, matrices
 from kernels.programs.fusing.native_call import BLAS, RESULT, KernelCall, NativeCall, Place
 from kernels.programs.fusing.scalar_rules import FLOAT64
-from kernels.programs.fusing.statements import CallStatement
 from kernels.programs.rolling.rolled_program import Ref
 
 _LEFT, _RIGHT = 0, 1
 
 
-def product_statement(left: Ref, right: Ref, target: Ref, wanted: tuple[bool, ...]) -> CallStatement:
+def product_call(left: Ref, right: Ref, target: Ref, wanted: tuple[bool, ...]) -> NativeCall:
     """Return the product of two operands of one or two dimensions each."""
     a, b = left.spec, right.spec
     (m, k, n), rows, columns, result = matrices(a.shape, a.strides, b.shape, b.strides, target.spec.strides)
@@ -26,9 +25,7 @@ def product_statement(left: Ref, right: Ref, target: Ref, wanted: tuple[bool, ..
     if wanted[_RIGHT]:
         product = Product(FLOAT64, (k, n, m), Factor(0, columns), first.turned, Factor(2, result))
         pullbacks.append(_multiplied(product, (_gradient(_RIGHT), Place(_LEFT), _gradient(RESULT)), adds=True))
-    return CallStatement(
-        NativeCall("matmul", BLAS, forward, tuple(pullbacks), covers=True), (left, right), target, wanted
-    )
+    return NativeCall("matmul", BLAS, forward, tuple(pullbacks), covers=True)
 
 
 def _gradient(operand: int) -> Place:
