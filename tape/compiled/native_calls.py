@@ -35,9 +35,9 @@ from kernels.programs.calling.direct_call_words import (
 )
 from kernels.programs.calling.returned_form import Form
 from tape.compiled.call_shape import CallShape
+from tape.compiled.checking.native_watches import Checks
 from tape.compiled.compiled_program import CompiledProgram
 from tape.compiled.native_structures import Steps
-from tape.compiled.native_watches import Checks
 from tape.compiled.specialization import Specialization
 from tape.foundation.dtypes import DEFAULT
 from tape.tensors import modes

@@ -117,10 +117,10 @@ def _parts(value: Any) -> list[tuple[Any, Any]] | None:
         whole = isinstance(value, _WHOLE) or hasattr(value, "__wrapped__")  # functions, compiled ones, too
         if whole or is_known(value) or isinstance(value, Generator):
             return None
-    return _opened(value)
+    return opened(value)
 
 
-def _opened(value: Any) -> list[tuple[Any, Any]]:
+def opened(value: Any) -> list[tuple[Any, Any]]:
     """Return the parts of a container, or the attributes of an object."""
     kind = type(value)
     if kind is dict:
@@ -128,12 +128,13 @@ def _opened(value: Any) -> list[tuple[Any, Any]]:
     if kind in _CONTAINERS:
         return list(enumerate(value if kind is not functools.partial else (value.func, value.args, value.keywords)))
     variables = getattr(value, "__dict__", None)
-    slots = [(name, getattr(value, name)) for name in _slots_of(kind) if hasattr(value, name)]  # type: ignore[arg-type]
+    slots = [(name, getattr(value, name)) for name in slots_of(kind) if hasattr(value, name)]  # type: ignore[arg-type]
     return [*variables.items(), *slots] if type(variables) is dict else slots
 
 
 @functools.lru_cache(1024)
-def _slots_of(kind: Any) -> tuple[str, ...]:
+def slots_of(kind: Any) -> tuple[str, ...]:
+    """Return the names of the slots that a class and its bases declare."""
     slots = [x.__dict__.get("__slots__", ()) for x in classes_of(kind)]
     return tuple([name for names in slots for name in ((names,) if isinstance(names, str) else names)])
 
@@ -189,7 +190,7 @@ def unchanged(expected: Any, value: Any) -> bool:
         return _is_same(expected, value)
     if type(value) is not kind or (value is not before and kind not in (list, tuple, dict)):
         return False
-    now: Any = value.items() if kind is dict else _opened(value)
+    now: Any = value.items() if kind is dict else opened(value)
     if len(now) != len(parts):
         return False
     for (key, part), (other, x) in zip(parts, now):  # noqa: B905 (as many)

@@ -120,8 +120,8 @@ class Finder:
         while hasattr(function, "__wrapped__"):
             function = function.__wrapped__
         if isinstance(function, functools.partial):
-            name, arguments = f"arguments of {function!r}", (function.args, function.keywords)
-            self.watches[name, id(function)] = Watch(name, functools.partial(_itself, arguments))
+            name = f"arguments of {function!r}"
+            self.watches[name, id(function)] = Watch(name, _partial_reader(function))
             self._functions.append(function)
             function = function.func
         if not isinstance(function, (types.FunctionType, types.MethodType)) and not is_known(function):
@@ -316,6 +316,11 @@ def _cell_reader(function: types.FunctionType, name: str) -> Callable[[], Any]:
             return MISSING
 
     return read
+
+
+def _partial_reader(partial: functools.partial[Any]) -> Callable[[], Any]:
+    """Return what reads the parts of a partial function; as a method its function is compared by identity alone."""
+    return lambda: (types.MethodType(partial.func, partial), partial.args, partial.keywords)
 
 
 def _name(function: types.FunctionType, path: Path) -> str:

@@ -19,16 +19,17 @@ import pytest
 
 import tape
 from kernels.programs.calling.callable_type import DirectlyCalled
-from kernels.programs.calling.compiled_machine import CompiledMachine, GuardPlace
+from kernels.programs.calling.compiled_machine import GuardPlace
 from kernels.programs.compiler.compiled_code import CompiledCode
 from kernels.programs.running.exchange import native
+from tape.compiled.checking.native_watches import Checks
 from tape.compiled.compiled_function import CompiledFunction
-from tape.compiled.native_watches import Checks
 from tape.errors import CompileWarning
 from tape.tensors.pytrees import flattened
 from tape.watching.snapshots import contents_of
 from tape.watching.watched import watches_of
 from tests.support.handwritten_programs import program
+from tests.support.native_plans import installed, settled
 
 pytestmark = [
     pytest.mark.quick,
@@ -63,18 +64,6 @@ def product(x: Any, y: Any) -> Any:
     return x * y
 
 
-def installed(f: Any, code: CompiledCode, *, reverse: bool = False, which: int = 0, guards: Any = ()) -> Any:
-    """Give a program of a compiled function machine code; its next call makes a plan."""
-    p = f.programs[which]
-    machine = CompiledMachine(code, exactly=p._exactly, guards=guards)
-    if machine.words is None:
-        pytest.skip("calls are guarded")
-    p._due.pop(reverse, None)
-    p._first[reverse] = machine
-    p._machines[reverse][:] = [machine]
-    return f
-
-
 def linear(graded: tuple[int, ...] = (0, 1)) -> CompiledCode:
     """Return the product of two floats, with the gradient by some of them."""
     lines = [f"    g{k}[0] = a{1 - i}[0]" for k, i in enumerate(graded)]
@@ -103,14 +92,6 @@ def counted_answers(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(CompiledFunction, "_answer", counting)
     return calls
-
-
-def settled(f: Any, *args: Any) -> Any:
-    """Make calls until they are native."""
-    for _ in range(2):
-        f(*args)
-    assert f._plans
-    return f
 
 
 def test_calls_become_native(slow: list[int]) -> None:
@@ -394,7 +375,9 @@ def test_checks_see_cells_defaults_and_code() -> None:
     assert found.rest is None
     assert len(found.checks) == 4  # code, defaults of both kinds, the cell
     one.__kwdefaults__ = {"k": 2.0}
-    assert checks().rest is not None  # Python looks into dictionaries
+    found = checks()
+    assert found.rest is None
+    assert len(found.checks) == 5  # what the keyword defaults are, too
     assert other(1.0) == 7.0
 
 
@@ -481,21 +464,27 @@ def test_a_call_within_a_call(f: Any) -> None:
 
 
 def test_replaced_in_the_middle_of_a_call() -> None:
-    space: dict[str, Any] = {"rest": {"a": 1.0}}
-    exec("def f(x):\n    return x * rest['a']\n", space)  # noqa: S102 (its globals can be changed)
-    f = tape.compile(space["f"], check="never")
+    looked = [0]
+
+    class Forgets:
+        def __getattr__(self, name: str) -> float:
+            looked[0] += 1
+            if looked[0] > 100:
+                f._forget()
+                gc.collect()
+            return 2.0
+
+    thing = Forgets()
+    f = tape.compile(lambda x: x * thing.rate, check="never")
     for _ in range(4):
         f(2.0)
-    settled(installed(f, program("def program():\n    r0[0] = a0[0]\n    return -1\n", [1.0], [1.0])), 2.0)
-
-    class Forgets(float):
-        def __repr__(self) -> str:
-            f._forget()
-            gc.collect()
-            return "1.0"
-
-    space["rest"]["a"] = Forgets(1.0)
-    assert f(2.0) == 2.0
+    settled(installed(f, program("def program():\n    r0[0] = 2.0 * a0[0]\n    return -1\n", [1.0], [1.0])), 2.0)
+    assert f._direct[0].rest is not None  # Python looks up what a function answers
+    looked[0] = 100
+    assert f(3.0) == 6.0
+    assert looked[0] == 101
+    assert not f._plans
+    assert f(3.0) == 6.0
 
 
 def test_it_is_still_a_function() -> None:

@@ -77,6 +77,7 @@ HOUSE = [
     "tape.pickled_programs",
     "tape.programs",
     "tape.watching",
+    "tape.compiled.checking",
     "tape.compiled.recording",
     "tape.compiled",
     "tape.loading",

@@ -60,5 +60,6 @@ V_PARTS, V_NEXT, V_KIND, LEVEL = range(4)
 # A check: its kind, where it looks, what for, and what has to be there.
 PC_KIND, PC_HOLDER, PC_KEY, PC_EXPECTED, P_CHECK = range(5)
 # Kinds: a word of an object, the key its place in bytes; an entry of a dictionary, by name, 0 where there is none; an
-# item of a list; bytes of memory, the key how many, against those at another address.
-CHECK_WORD, CHECK_ENTRY, CHECK_ITEM, CHECK_BYTES = range(4)
+# item of a list; bytes of memory, the key how many, against those at another address; all items of a list or all
+# entries of a dictionary, the key how many, against words at another address; the dictionary of an object's attributes.
+CHECK_WORD, CHECK_ENTRY, CHECK_ITEM, CHECK_BYTES, CHECK_LIST, CHECK_DICT, CHECK_ATTRIBUTES = range(7)

@@ -7,7 +7,7 @@ where a guard misses: then a function of Python's answers the call.
 from __future__ import annotations
 
 from kernels.compiler.jit import cfunc, load_module, njit
-from kernels.native.memory import HEADER, load_i1, load_i8, store_i8, word
+from kernels.native.memory import HEADER, load_i8, store_i8, word
 from kernels.native.python_api import (
     Py_DecRef,
     Py_IncRef,
@@ -28,9 +28,6 @@ from kernels.native.python_api import (
 )
 from kernels.native.words import O_TYPE
 from kernels.programs.calling.direct_call_words import (
-    CHECK_ENTRY,
-    CHECK_ITEM,
-    CHECK_WORD,
     MISSED,
     O_PLANS,
     O_SLOW,
@@ -52,54 +49,17 @@ from kernels.programs.calling.direct_call_words import (
     P_TAKEN,
     P_TRUE,
     P_VARIABLE,
-    PC_EXPECTED,
-    PC_HOLDER,
-    PC_KEY,
-    PC_KIND,
 )
 
 CONTROL = True
 
 called = load_module("programs.calling.direct_calls_native").called
+holds = load_module("programs.calling.checks_native").holds
 _structures = load_module("programs.calling.structures_native")
 opened, released = _structures.opened, _structures.released
 _objects = load_module("native.objects_native")
 drop_all, visit_all, wrong = _objects.drop_all, _objects.visit_all, _objects.wrong
 ARGUMENTS = (1 << 62) - 1
-ITEMS = HEADER + 8
-
-
-@njit(cache=True, error_model="numpy")
-def same_bytes(a, b, size):
-    """Whether bytes of two places are the same."""
-    at, whole = 0, size & ~7
-    while at < whole:
-        if load_i8(a + at) != load_i8(b + at):
-            return 0
-        at += 8
-    while at < size:
-        if load_i1(a + at) != load_i1(b + at):
-            return 0
-        at += 1
-    return 1
-
-
-@njit(cache=True, error_model="numpy")
-def holds(check):
-    """Whether what a check looks at is as it was."""
-    kind, holder, key, expected = (
-        word(check, PC_KIND),
-        word(check, PC_HOLDER),
-        word(check, PC_KEY),
-        word(check, PC_EXPECTED),
-    )
-    if kind == CHECK_WORD:
-        return 1 if load_i8(holder + key) == expected else 0
-    if kind == CHECK_ENTRY:
-        return 1 if PyDict_GetItemWithError(holder, key) == expected else 0
-    if kind == CHECK_ITEM:
-        return 1 if word(load_i8(holder + ITEMS), key) == expected else 0
-    return same_bytes(holder, expected, key)
 
 
 @njit(cache=True, error_model="numpy")

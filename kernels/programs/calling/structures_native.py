@@ -6,17 +6,19 @@ part, each part by the one around it.
 
 from __future__ import annotations
 
-from kernels.compiler.jit import njit, types
+from kernels.compiler.jit import njit
 from kernels.native.memory import HEADER, LIST_ITEMS, load_i8, store_i8, word
 from kernels.native.python_api import (
     Py_DecRef,
     Py_IncRef,
+    PyDict_New,
+    PyDict_Next,
     PyDict_SetItem,
+    PyDict_Size,
     PyList_New,
     PyList_SetItem,
     PyTuple_New,
     PyTuple_SetItem,
-    _api,
     thirty_words,
     three_words,
 )
@@ -38,9 +40,6 @@ from kernels.programs.calling.direct_call_words import (
 )
 
 CONTROL = True
-PyDict_New = _api("PyDict_New", types.int64)
-PyDict_Next = _api("PyDict_Next", types.int32, types.int64, types.int64, types.int64, types.int64)
-PyDict_Size = _api("PyDict_Size", types.int64, types.int64)
 TUPLE_ITEMS = tuple.__basicsize__
 """Where a tuple has its items."""
 

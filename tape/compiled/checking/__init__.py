@@ -1,0 +1,1 @@
+"""What native code checks before it replays a program: that what the function reads from outside is as it was."""
