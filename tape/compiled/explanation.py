@@ -11,8 +11,8 @@ from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.calling.tiers import reason_of
 from kernels.programs.compiler.account import Account, CallAccount, NestAccount
 from kernels.programs.compiler.compiled_code import CompiledCode
-from kernels.programs.compiler.unrolled import unrolled
 from kernels.programs.recording.program import Recipe
+from kernels.programs.rolling.unrolled import unrolled
 
 _MOST = 8
 """Loops, and nests, that are told of."""
@@ -131,7 +131,8 @@ def _loops(recipe: Recipe, account: Account, places: _Places) -> Iterator[str]:
     """Yield the loops of a program, and why there are no more."""
     for loop in account.loops[:_MOST]:
         inner = "  " * loop.depth
-        yield f"{inner}loop, {loop.count:,} times {_counted(len(loop.steps), 'operation')}{places.at(loop.steps)}"
+        times = f"{loop.count:,} times" if not loop.ends else f"until it ends, after {loop.count:,} times at most,"
+        yield f"{inner}loop, {times} {_counted(len(loop.steps), 'operation')}{places.at(loop.steps)}"
     if len(account.loops) > _MOST:
         yield f"and {_counted(len(account.loops) - _MOST, 'loop')} more"
     if account.straight:

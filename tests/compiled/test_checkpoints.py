@@ -11,7 +11,7 @@ import pytest
 import tape
 from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.compiler.compiling import Compilation
-from kernels.programs.compiler.forward_text import ForwardText
+from kernels.programs.compiler.step_loop_text import StepLoopText
 
 U = np.sin(np.linspace(0.0, 6.0, 40))
 
@@ -135,6 +135,6 @@ def test_memory_needs_machine_code() -> None:
 def test_a_lost_checkpoint_would_show(monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = tape.record(diffusion, U)._recipe
     expected = CompiledMachine(Compilation(recipe, reverse=True).code()).whole((U,))[1]
-    monkeypatch.setattr(ForwardText, "resume_block", lambda *_: None)
+    monkeypatch.setattr(StepLoopText, "_resume_block", lambda *_: None)
     found = CompiledMachine(Compilation(recipe, reverse=True, memory=1).code()).whole((U,))[1]
     assert not np.allclose(found, expected, rtol=1e-9)

@@ -22,6 +22,8 @@ MODES = ("eager", "default", "max")
 """``eager``: never compiled; ``max``: compiled before the first replay; ``default``: when it has paid."""
 _ROW, _ELEMENT = 60e-9, 0.7e-9
 """Seconds of a row of the interpreter, and of an element that it computes, about."""
+_ITERATIONS = 20
+"""Of a recorded loop, whose number is not known, about."""
 _CALL = 10e-6
 """Seconds that a call of the interpreter takes from within machine code, and its pullback, about."""
 _COMPILE, _COMPILE_ROW, _MOST_ROWS = 30e-3, 150e-6, 2_000
@@ -30,9 +32,10 @@ _COMPILE, _COMPILE_ROW, _MOST_ROWS = 30e-3, 150e-6, 2_000
 
 def calls_until_compiled(machine: Machine) -> int:
     """Return after how many calls the interpreter has taken as long as compiling would, about."""
-    rows = len(machine.forward.words) + len(machine.reverse.words)
-    elements = machine.forward.work + machine.reverse.work
-    cost = _COMPILE + _COMPILE_ROW * min(rows, _MOST_ROWS)
+    times = 1 if machine.shared is None else _ITERATIONS
+    rows = times * (len(machine.forward.words) + len(machine.reverse.words))
+    elements = times * (machine.forward.work + machine.reverse.work)
+    cost = _COMPILE + _COMPILE_ROW * min(rows // times, _MOST_ROWS)
     return max(int(cost / (_ROW * rows + _ELEMENT * elements + 1e-6)), 3)
 
 
@@ -53,7 +56,7 @@ def compiled_machine(
         _check_profit(compilation)
     places = [
         GuardPlace(str(recipe.steps[step].params[0]), at, size)
-        for step, (at, size) in zip(compilation.expansion.guards, compilation.guard_places(), strict=True)
+        for step, (at, size) in zip(compilation.program.guards, compilation.guard_places(), strict=True)
     ]
     machine = CompiledMachine(
         compilation.code(),

@@ -17,11 +17,15 @@ ROLES = {
 
 @dataclass(slots=True, frozen=True)
 class LoopAccount:
-    """A loop: how often, the steps in the recipe of its own operations, and how many loops are around it."""
+    """A loop: how often, the steps in the recipe of its own operations, and how many loops are around it.
+
+    With ``ends`` it was recorded as one, that guards or a value end.
+    """
 
     count: int
     steps: tuple[int, ...]
     depth: int
+    ends: bool = False
 
 
 @dataclass(slots=True, frozen=True)

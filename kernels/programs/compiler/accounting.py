@@ -45,7 +45,7 @@ def calls_of(program: RolledProgram, fusion: Fusion) -> Iterator[CallAccount]:
 def _loops(body: list[Instruction | Loop], loops: list[LoopAccount], depth: int) -> None:
     for item in body:
         if isinstance(item, Loop):
-            loops.append(LoopAccount(item.count, _steps(item.body), depth))
+            loops.append(LoopAccount(item.count, _steps(item.body), depth, item.ends is not None))
             _loops(item.body, loops, depth + 1)
 
 

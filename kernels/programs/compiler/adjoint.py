@@ -70,7 +70,7 @@ class Adjoint:
                 if number.name in self.reached:
                     self._names(block, [number.initial])
                     self._names(item.body, [number.update])
-            self._names(item.body, [inner for after, inner in item.exits if after in self.reached])
+            self._names(item.body, [inner for after, inner in (*item.exits, *item.ends) if after in self.reached])
 
     def _names(self, block: ScalarBlock, names: list[str]) -> None:
         for name in names:

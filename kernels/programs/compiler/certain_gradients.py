@@ -85,6 +85,9 @@ class CertainGradients:
         return name in self.names
 
     def _carried_numbers(self, item: StepLoop) -> None:
+        if item.loop.ends is not None:
+            self._carried_to_the_end(item)
+            return
         after = {inner: name for name, inner in item.exits}
         steady = self.last if item.loop.parent < 0 else None
         for number in item.numbers:
@@ -95,6 +98,17 @@ class CertainGradients:
             if last is not None:
                 self._tests[number.update].append(lambda p=number.name, x=last: self._has(p) and self._has(x))
 
+    def _carried_to_the_end(self, item: StepLoop) -> None:
+        """Note that any step of a recorded loop may be the last, and that there may be none."""
+        ends = {name: after for after, name in item.ends}
+        for number in item.numbers:
+            both = functools.partial(self._have, number.name, ends.get(number.name, ""))
+            self._tests[number.update].append(both)
+            self._tests[number.initial].append(both)
+
+    def _have(self, one: str, other: str) -> bool:
+        return one in self.names and other in self.names
+
     def _is_covered(self, home: int) -> bool:
         value = self.program.values[home]
         if value.written or value.spec.size > _LARGEST or value.argument >= 0:
@@ -104,6 +118,8 @@ class CertainGradients:
         rows = [row for row in self.adjoint.expansion.rows if row.phi == home]
         if not rows:
             return self._covers(home, at_last=False)
+        if self.program.loops[rows[0].loop].ends is not None:
+            return False
         if self.last is not None and self.program.loops[rows[0].loop].parent < 0:
             return self._covers(home, at_last=False, names=self.last.names)
         return self._covers(home, at_last=False) and self._covers(rows[0].update, at_last=True)

@@ -42,10 +42,8 @@ def _trials(blocks: Blocks, loop: int, count: int) -> list[Blocks]:
 
 def _loops(expansion: Expansion) -> list[StepLoop]:
     """Return the outermost loops that can be begun anew from what they carry, those with the most steps first."""
-    loops = [
-        item for item in expansion.root.items if isinstance(item, StepLoop) and not _writes_outside(item, expansion)
-    ]
-    return sorted(loops, key=lambda item: -item.loop.count)
+    loops = [item for item in expansion.root.items if isinstance(item, StepLoop) and item.loop.ends is None]
+    return sorted([item for item in loops if not _writes_outside(item, expansion)], key=lambda item: -item.loop.count)
 
 
 def _writes_outside(item: StepLoop, expansion: Expansion) -> bool:

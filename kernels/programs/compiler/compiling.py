@@ -12,18 +12,25 @@ from kernels.programs.compiler.accounting import account_of
 from kernels.programs.compiler.adjoint import Adjoint
 from kernels.programs.compiler.checkpoints import Blocks, storage_within
 from kernels.programs.compiler.compiled_code import CompiledCode
-from kernels.programs.compiler.forward_text import ForwardText, Text
+from kernels.programs.compiler.forward_text import ForwardText
 from kernels.programs.compiler.gathering_text import GatheringReverse
 from kernels.programs.compiler.kept_values import KeptValues
+from kernels.programs.compiler.source_text import Text
 from kernels.programs.compiler.storage import POINTERS, Region, Storage
 from kernels.programs.fusing.expansion import Expansion
 from kernels.programs.fusing.fusion import Fusion
 from kernels.programs.fusing.scalar_rules import BOOL, COPY, FLOAT64
 from kernels.programs.fusing.statements import AnyStatement, GuardStatement, is_dense, mapped, whole
 from kernels.programs.recording.program import Recipe, describe
-from kernels.programs.rolling.roll import rolled
+from kernels.programs.rolling.roll import MOST_ITERATIONS, rolled
 from kernels.programs.rolling.rolled_program import Ref, Uncompiled, Value
 
+_BLOCK = math.isqrt(MOST_ITERATIONS)
+"""Steps of a block of a loop that was recorded, and blocks, if these do not need much memory."""
+_LEAST_BLOCK = 2
+"""Steps of a block, at least: what the loop ends with has another row than what a step that stops has tried."""
+_MOST_MEMORY = 1 << 30
+"""Bytes of a workspace that such loops may have, unless another limit is given."""
 _LONGEST = 6_000
 """Lines of source that are compiled; more stay with the interpreter."""
 
@@ -72,11 +79,24 @@ class Compilation:
         seed = self.outputs[0] if reverse and self._has_gradient() else None
         self.adjoint = Adjoint(self.expansion, seed)
         self.kept = KeptValues(self.expansion, self.adjoint)
+        self.recorded: Blocks = {}
+        self.recorded = self._recorded_loops(memory)
         self.storage = self._storage({}) if memory is None else storage_within(memory, self.expansion, self._storage)
         self.seed = seed
 
     def _storage(self, blocks: Blocks) -> Storage:
-        return Storage(self.expansion, self.adjoint, self.kept, self.outputs, blocks)
+        return Storage(self.expansion, self.adjoint, self.kept, self.outputs, {**self.recorded, **blocks})
+
+    def _recorded_loops(self, memory: int | None) -> Blocks:
+        """Return the blocks of recorded loops, which have as many steps as they need, within memory."""
+        loops = [loop for loop in self.program.loops if loop.ends is not None]
+        blocks = {loop.number: _BLOCK for loop in loops if self.adjoint.reached}
+        most = memory or _MOST_MEMORY
+        while blocks and max(blocks.values()) > _LEAST_BLOCK and self._storage(blocks).work()[1] > most:
+            blocks = {number: block // 2 for number, block in blocks.items()}
+            for number, block in blocks.items():
+                self.program.loops[number].count = block * block
+        return blocks
 
     def _check(self) -> None:
         for value in self.program.arguments:
@@ -184,9 +204,13 @@ class Compilation:
         return texts
 
     def guard_places(self) -> list[tuple[int, int]]:
-        """Return where in the workspace guards leave what they found, and how many bytes that is."""
+        """Return where in the workspace guards leave what they found, -1 if nowhere, and how many bytes that is."""
         begins, _ = self.storage.work()
-        return [(begins[region.name], region.dtype.itemsize) for region in self.storage.checked]
+        checked = self.storage.checked
+        return [
+            (begins[checked[k].name], checked[k].dtype.itemsize) if k in checked else (-1, 0)
+            for k in range(len(self.program.guards))
+        ]
 
     def code(self) -> CompiledCode:
         """Compile."""

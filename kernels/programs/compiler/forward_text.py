@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from kernels.programs.compiler.kept_values import KeptValues
+from kernels.programs.compiler.source_text import INDENT, Text
+from kernels.programs.compiler.step_loop_text import StepLoopText, giving_up, parities
 from kernels.programs.compiler.storage import Storage
 from kernels.programs.fusing.native_call import KernelCall
 from kernels.programs.fusing.scalar_program import (
-    Address,
+    GIVE_UP,
+    LEAVE,
     Call,
     Check,
     Fill,
@@ -23,30 +26,13 @@ from kernels.programs.fusing.scalar_program import (
 )
 from kernels.programs.fusing.scalar_rules import BOOL
 
-INDENT = "    "
-
-
-class Text:
-    """Lines of source, each with its depth."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.depth = 1
-
-    def put(self, *lines: str) -> None:
-        """Append lines at the present depth."""
-        self.lines += [INDENT * self.depth + line for line in lines]
-
-    def each(self, count: int, line: str) -> None:
-        """Append a loop over so many ``i`` of one line."""
-        self.put(f"for i in range({count}):", INDENT + line)
-
 
 class ForwardText:
     """Prints items in order; what is kept for the reverse is saved where it is given."""
 
     def __init__(self, text: Text, storage: Storage, kept: KeptValues) -> None:
         self.text, self.storage, self.kept = text, storage, kept
+        self.loops = StepLoopText(text, storage)
 
     def block(self, block: ScalarBlock) -> None:
         """Print a block."""
@@ -93,8 +79,9 @@ class ForwardText:
     def on_Check(self, item: Check) -> None:  # noqa: N802
         """Print a guard."""
         first, second = item.names
-        if item.number is None:
-            self.text.put(f"if bits_of({first}) != bits_of({second}):", f"{INDENT}return {len(self.storage.checked)}")
+        if item.number in (GIVE_UP, LEAVE):
+            line = "break" if item.number == LEAVE else f"return {giving_up(self.storage)}"
+            self.text.put(f"if bits_of({first}) != bits_of({second}):", f"{INDENT}{line}")
             return
         place = self.storage.checked[item.number].name
         self.text.put(
@@ -118,7 +105,7 @@ class ForwardText:
         call = f"call_kernel({where.name}[0], begin_of({how.name}), begin_of({table.name}), {int(kernel.adds)})"
         self.text.put(call)
         if kernel.fails:
-            self.text.put(f"if {table.name}[{count}] != 0:", f"{INDENT}return {len(self.storage.checked)}")
+            self.text.put(f"if {table.name}[{count}] != 0:", f"{INDENT}return {giving_up(self.storage)}")
 
     def on_NestLoop(self, item: NestLoop) -> None:  # noqa: N802
         """Print a nest."""
@@ -139,24 +126,11 @@ class ForwardText:
     def on_StepLoop(self, item: StepLoop) -> None:  # noqa: N802
         """Print a loop of the program."""
         self.text.put(*[f"{number.name} = {number.initial}" for number in item.numbers])
-        number, count = item.loop.number, item.loop.count
-        block = self.storage.blocks.get(number)
-        if block is None:
-            self.text.put(f"for {item.index} in range({count}):")
-            self.text.depth += 1
-        else:
-            self.text.put(f"for b{number} in range({-(-count // block)}):")
-            self.text.depth += 1
-            self._begin_block(item, block)
-            last = count - count // block * block or block
-            self.text.put(f"for j{number} in range({block} if b{number} < {-(-count // block) - 1} else {last}):")
-            self.text.depth += 1
-            self.text.put(f"{item.index} = {block} * b{number} + j{number}")
-        self.step(item)
-        self.text.depth -= 1 if block is None else 2
+        self.loops.forward(item, self.step)
         names = {number.name for number in item.numbers}
         self.text.put(*[f"{after} = {inner}" for after, inner in item.exits if inner not in names])
-        self.save(*[after for after, _ in item.exits])
+        self.text.put(*[f"{after} = {name}" for after, name in item.ends])
+        self.save(*[after for after, _ in (*item.exits, *item.ends)])
 
     def step(self, item: StepLoop) -> None:
         """Print one step of a loop."""
@@ -170,42 +144,6 @@ class ForwardText:
         for number in item.numbers:
             if number.update != number.name:
                 self.text.put(f"{number.name} = {f'q_{number.name}' if number in taken else number.update}")
-
-    def _begin_block(self, item: StepLoop, block: int) -> None:
-        """Print what keeps the state of a loop at the begin of a block, in the first row of histories, too."""
-        self.text.put(f"{item.index} = {block} * b{item.loop.number}", *parities(item), f"j{item.loop.number} = 0")
-        for key, region in self.storage.checkpoints[item.loop.number].items():
-            if isinstance(key, str):
-                self.text.put(f"{region.name}[b{item.loop.number}] = {key}")
-                continue
-            elements = self.storage.bytes_of(key, region.dtype) // region.dtype.itemsize
-            now = self.storage.element(Address(key, 0, (("i", region.dtype.itemsize),)))
-            home = self.storage.homes[self.storage.adjoint.home(key)]
-            if home.blocked:
-                before = _moved(now, block * elements)
-                self.text.put(f"if b{item.loop.number} > 0:")
-                self.text.depth += 1
-                self.text.each(elements, f"{now} = {before}")
-                self.text.depth -= 1
-            self.text.each(elements, f"{region.name}[{elements} * b{item.loop.number} + i] = {now}")
-
-    def resume_block(self, item: StepLoop) -> None:
-        """Print what brings back the state at the begin of a block."""
-        number, block = item.loop.number, self.storage.blocks[item.loop.number]
-        self.text.put(f"{item.index} = {block} * b{number}", *parities(item), f"j{number} = 0")
-        for key, region in self.storage.checkpoints[number].items():
-            if isinstance(key, str):
-                kept = f"{region.name}[b{number}]"
-                self.text.put(f"{key} = {f'({kept} != 0)' if region.dtype == BOOL else kept}")
-                continue
-            elements = self.storage.bytes_of(key, region.dtype) // region.dtype.itemsize
-            now = self.storage.element(Address(key, 0, (("i", region.dtype.itemsize),)))
-            self.text.each(elements, f"{now} = {region.name}[{elements} * b{number} + i]")
-
-
-def _moved(element: str, distance: int) -> str:
-    """Return the element so much behind another."""
-    return f"{element.removesuffix(']')} + {distance}]"
 
 
 _STEPS = {np.add: "accumulators.added", np.maximum: "accumulators.greater"}
@@ -225,12 +163,6 @@ def head_of(item: NestLoop) -> str:
 def begun(item: NestLoop) -> list[str]:
     """Return the lines that start the totals of a nest."""
     return [f"{total} = {_FIRST[reduces]}" for total, reduces in item.totals.items()]
-
-
-def parities(item: StepLoop) -> list[str]:
-    """Return the lines that say which of two rows a step has, and which the next."""
-    number = item.loop.number
-    return [f"e{number} = {item.index} & 1", f"o{number} = 1 - e{number}"]
 
 
 def operated(item: Operation, storage: Storage) -> str:

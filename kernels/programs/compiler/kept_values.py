@@ -69,7 +69,7 @@ class KeptValues:
             elif isinstance(item, StepLoop):
                 for number in item.numbers:
                     order[number.name] = len(order)
-                for after, _ in item.exits:
+                for after, _ in (*item.exits, *item.ends):
                     order[after] = len(order)
         return order
 

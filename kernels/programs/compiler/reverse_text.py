@@ -5,8 +5,10 @@ from __future__ import annotations
 from kernels.programs.compiler.adjoint import Adjoint, contribution_counts
 from kernels.programs.compiler.certain_gradients import CertainGradients
 from kernels.programs.compiler.first_gradients import FirstGradients
-from kernels.programs.compiler.forward_text import ForwardText, Text, begun, head_of, loaded, operated, parities
+from kernels.programs.compiler.forward_text import ForwardText, begun, head_of, loaded, operated
 from kernels.programs.compiler.kept_values import KeptValues
+from kernels.programs.compiler.source_text import Text
+from kernels.programs.compiler.step_loop_text import parities
 from kernels.programs.compiler.storage import Storage
 from kernels.programs.fusing.scalar_program import (
     Address,
@@ -256,7 +258,8 @@ class ReverseText:
         """Print a loop of the program backward; its last step by itself, if more gradients are nothing there."""
         numbers = [c for c in item.numbers if c.name in self.adjoint.reached]
         exits = [(after, inner) for after, inner in item.exits if after in self.adjoint.reached]
-        self.text.put(*[f"c_{c.name} = {NOTHING}" for c in numbers])
+        ends = {name: f"g_{after}" for after, name in item.ends if after in self.started}
+        self.text.put(*[f"c_{c.name} = {ends.get(c.name, NOTHING)}" for c in numbers])
         self.text.put(*[f"g_{x} += 0.0" for x, v in exits if x in self.certain.names and v not in self.certain.names])
         first = item.loop.count - 1
         if self._is_peeled(item):
@@ -267,39 +270,14 @@ class ReverseText:
             inside = {id(block) for block, _ in walk(item.body)} | {id(item.body)}
             self.started -= {name for name, (block, _) in self.defined.items() if id(block) in inside}
             first, exits, self.certain = first - 1, [], self.steady
-        depth = self.text.depth
-        self._steps_down_from(item, first)
-        self._step(item, numbers, exits)
-        self.text.depth = depth
+        self.forward.loops.backward(item, first, self.forward.step, lambda item: self._step(item, numbers, exits))
         self.certain = self.last
         for c in numbers:
             self.contribute(c.initial, f"c_{c.name}")
 
-    def _steps_down_from(self, item: StepLoop, first: int) -> None:
-        """Print the head of a loop over steps from ``first`` down to 0; in blocks, each but the last run anew."""
-        number, block = item.loop.number, self.storage.blocks.get(item.loop.number)
-        if block is None:
-            self.text.put(f"for {item.index} in range({first}, -1, -1):")
-            self.text.depth += 1
-            return
-        last = -(-item.loop.count // block) - 1
-        self.text.put(f"for b{number} in range({last}, -1, -1):")
-        self.text.depth += 1
-        self.text.put(f"if b{number} < {last}:")
-        self.text.depth += 1
-        self.forward.resume_block(item)
-        self.text.put(f"for j{number} in range({block}):")
-        self.text.depth += 1
-        self.text.put(f"{item.index} = {block} * b{number} + j{number}")
-        self.forward.step(item)
-        self.text.depth -= 2
-        self.text.put(f"for j{number} in range({block - 1} if b{number} < {last} else {first - block * last}, -1, -1):")
-        self.text.depth += 1
-        self.text.put(f"{item.index} = {block} * b{number} + j{number}")
-
     def _is_peeled(self, item: StepLoop) -> bool:
         """Whether gradients that are nothing in the last step of an outermost loop are something in all others."""
-        if item.loop.parent >= 0 or item.loop.count < 2:  # noqa: PLR2004 (steps)
+        if item.loop.parent >= 0 or item.loop.ends is not None or item.loop.count < 2:  # noqa: PLR2004 (steps)
             return False
         gained = self.steady.names - self.last.names
         return any(item.body in self.defined[name][0].path() for name in gained)

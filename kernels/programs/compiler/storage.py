@@ -79,9 +79,9 @@ class Storage:
         self._rows = {value: row for row in expansion.rows for value in (row.phi, row.start, row.update)}
         self.owners: list[Any] = []
         """What native functions that are called belong to."""
-        self.checked = [Region(f"u{k}", "work", k, dtype, 8) for k, dtype in enumerate(expansion.guards.values())]
-        """Where guards leave the values that they found."""
-        self.regions += self.checked
+        self.checked = {k: Region(f"u{k}", "work", k, dtype, 8) for k, dtype in expansion.guards.items()}
+        """Where guards leave the values that they found, by number."""
+        self.regions += self.checked.values()
         self._place_values(outputs)
         self._place_buffers()
         self._place_saved()
@@ -144,8 +144,12 @@ class Storage:
 
     def _is_last(self, address: Address) -> bool:
         loops = self.program.loops_around(address.value)[-len(address.at) :]
-        counts = [self.program.loops[loop].count for loop in loops]
-        return all(at == (count - 1, ()) for at, count in zip(address.at, counts, strict=True))
+        return all(self._ends(loop, at) for at, loop in zip(address.at, loops, strict=True))
+
+    def _ends(self, loop: int, at: tuple[int, Terms]) -> bool:
+        """Whether a step of a loop is the last, or stands for its end."""
+        entry = self.program.loops[loop]
+        return entry.ends is not None or at == (entry.count - 1, ())
 
     def _home(self, value: int, prefix: str, dtype: Dtype, *, every: bool, whole: bool) -> Home:
         """Return a home in the workspace: for each step of the loops around it, or for one at a time.
@@ -306,7 +310,9 @@ class Storage:
         for loop, width in home.rows:
             index = self.index_of(loop) if home.blocked else f"k{loop}"
             number, more = steps.get(loop, (0, ((index, 1),)))
-            if home.blocked and loop in steps:
+            if loop in steps and self.program.loops[loop].ends is not None:
+                more = ((f"row{loop}", 1),)
+            elif home.blocked and loop in steps:
                 number %= self._rows_of(loop)
             if home.rows[-1][0] == loop:
                 if ahead is None:  # what the loop starts from
@@ -317,7 +323,9 @@ class Storage:
                 terms[name] = terms.get(name, 0) + step * width
         if home.parity is not None and ahead is not None:
             loop, width = home.parity
-            if loop in steps:
+            if loop in steps and self.program.loops[loop].ends is not None:
+                terms[f"y{loop}"] = width
+            elif loop in steps:
                 constant += (steps[loop][0] + ahead) % 2 * width
             else:
                 terms[f"{'e' if not ahead else 'o'}{loop}"] = width
@@ -347,7 +355,7 @@ class Storage:
 def _element(region: Region, constant: int, terms: Terms, of: Dtype | None = None) -> str:
     """Return an element of a region as text; bytes are those of elements of dtype ``of``, the region's if None."""
     item = (of or region.dtype).itemsize
-    if constant % item or any(step % item for name, step in terms if name[0] in "ikeoj"):
+    if constant % item or any(step % item for name, step in terms if name[0] in "ikeojry"):
         raise Uncompiled("elements are not aligned")
     parts = []
     for name, step in terms:

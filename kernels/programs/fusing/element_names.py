@@ -92,8 +92,13 @@ class ElementNames:
                 offset += width * int(access.places[tuple(point.values())])
         for step in access.ref.at:
             number, more = self._indexed(step)
-            at.append((number, tuple(sorted(more.items()))))
+            at.append((number, tuple(sorted((self._behind(name), n) for name, n in more.items()))))
         return Address(access.ref.value, offset, tuple(sorted(terms.items())), tuple(at))
+
+    def _behind(self, name: str) -> str:
+        """Return the name of a step of a loop, behind it that of its end."""
+        is_step = name[0] == "k" and int(name[1:]) in self.scopes
+        return f"m{name[1:]}" if is_step and self.program.loops[int(name[1:])].ends is not None else name
 
     def _place(self, places: np.ndarray[Any, Any], placed: Placed, point: dict[int, int]) -> str:
         """Return the name of how many elements further an element is."""
@@ -122,7 +127,8 @@ class ElementNames:
         if known is not None:
             return known
         if address.at:
-            name = self._exit(address)
+            ends = self.program.loops[self.program.values[address.value].loop].ends
+            name = self._exit(address) if ends is None else self._end(address)
             if name is not None:
                 self.scope.elements[address] = name
                 return name
@@ -173,6 +179,23 @@ class ElementNames:
             return None
         known = [after for after, before in steps.exits if before == name]
         return known[0] if known else self._leave(steps, outer, name)
+
+    def _end(self, address: Address) -> str | None:
+        """Return the name, behind a recorded loop, of what it carries in the end; None where that is in memory."""
+        inner = self.scopes.get(self.program.values[address.value].loop)
+        steps = inner.block.loop if inner is not None else None
+        if inner is None or inner.outer is None or not isinstance(steps, StepLoop):
+            return None
+        name = inner.elements.get(address._replace(at=()))
+        if name is None or all(name != number.name for number in steps.numbers):
+            return None
+        known = [after for after, before in steps.ends if before == name]
+        if not known:
+            here, self.scope = self.scope, inner.outer
+            known = [self.name(steps, "x")]
+            steps.ends.append((known[0], name))
+            self.scope = here
+        return known[0]
 
     def _leave(self, steps: StepLoop, outer: Scope, name: str) -> str:
         """Return a new name, behind a loop, for what a name in it was last."""

@@ -14,6 +14,8 @@ from kernels.programs.fusing.element_names import ElementNames, Scope
 from kernels.programs.fusing.fusion import SMALL, Fusion, Nest, Placed, Steps, is_fixed
 from kernels.programs.fusing.fusion import Block as FusedBlock
 from kernels.programs.fusing.scalar_program import (
+    GIVE_UP,
+    LEAVE,
     Address,
     Call,
     CarriedNumber,
@@ -61,7 +63,7 @@ class Expansion(ElementNames):
         super().__init__(program)
         self.fusion = fusion
         self.guards: dict[int, np.dtype[Any]] = {}
-        """The steps that are guards, in order, with the dtypes of what they look at."""
+        """Guards that stop the program, by number, with the dtypes of what they look at."""
         self.rows: list[Row] = []
         """What loops carry in memory."""
         self._open: dict[Any, str] = {}
@@ -232,6 +234,7 @@ class Expansion(ElementNames):
         item.body.loop = item
         inner = Scope(item.body, outer)
         inner.indices = {item.index}
+        item.limit = self._limit(loop)
         open_phis, in_memory = [], []
         for phi in loop.phis:
             self.scope = outer
@@ -250,6 +253,21 @@ class Expansion(ElementNames):
         self.scope = outer
         self.scopes[loop.number] = inner
         self.emit(item)
+        if loop.ends is not None:
+            self.defined[f"m{loop.number}"] = outer.block, item
+
+    def _limit(self, loop: Loop) -> str:
+        """Return the most steps of a recorded loop, as text; "" of others."""
+        if loop.ends is None:
+            return ""
+        if loop.parent >= 0:
+            raise Uncompiled("a recorded loop in another")
+        limit = loop.ends.limit
+        if not isinstance(limit, Ref):
+            return str(1 << 60 if limit is None else int(limit))  # type: ignore[arg-type]
+        if limit.spec.dtype != FLOAT64:
+            raise Uncompiled(f"a number of iterations of {limit.spec.dtype}")
+        return self.read(self.address(Access(limit, ()), _NOWHERE, {}), FLOAT64)
 
     def _begin(self, phi: Phi, loop: Loop) -> tuple[Phi, int]:
         """Store what a phi in memory is at first; return the value that is that."""
@@ -335,13 +353,21 @@ class Expansion(ElementNames):
         statement = placed.statement
         assert isinstance(statement, GuardStatement)
         names = tuple([self.read(self.address(a, placed, {}), a.ref.spec.dtype) for a in statement.pairs])
-        if not statement.is_recorded:
-            self.emit(Check((names[0], names[1]), None))
-            return
-        if self.scope.outer is not None:
+        number = GIVE_UP
+        if statement.is_recorded:
+            number = self._number_of(statement)
+        self.emit(Check((names[0], names[1]), number))
+
+    def _number_of(self, statement: GuardStatement) -> int:
+        """Return the number of a guard that was recorded, or what it does in the place of stopping the program."""
+        loop = self.scope.block.loop
+        if loop is None:
+            number = self.program.guards.index(statement.line)
+            self.guards[number] = statement.pairs[0].ref.spec.dtype
+            return number
+        if not isinstance(loop, StepLoop) or loop.loop.ends is None:
             raise Uncompiled("a guard in a loop", statement.line)
-        self.emit(Check((names[0], names[1]), len(self.guards)))
-        self.guards[statement.line] = statement.pairs[0].ref.spec.dtype
+        return GIVE_UP if loop.loop.ends.counted else LEAVE
 
 
 _NOWHERE = Placed(GuardStatement((Access(None, ()),) * 2, ()), None, ())  # type: ignore[arg-type]

@@ -10,8 +10,17 @@ from typing import TypeAlias
 from kernels.arrays.specs import Strides
 from kernels.foundation.data_classes import dataclass
 from kernels.programs.fusing.instruction_statements import statements
+from kernels.programs.fusing.scalar_rules import COPY
 from kernels.programs.fusing.splitting import Splitting
-from kernels.programs.fusing.statements import Access, AnyStatement, CallStatement, GuardStatement, Statement
+from kernels.programs.fusing.statements import (
+    Access,
+    AnyStatement,
+    CallStatement,
+    GuardStatement,
+    Statement,
+    mapped,
+    whole,
+)
 from kernels.programs.rolling.rolled_program import Instruction, Loop, Ref, RolledProgram, moves_alike
 
 SMALL = 8
@@ -113,10 +122,20 @@ class Fusion:
                 steps.body.within = steps
                 block.items.append(steps)
                 self._body(steps.body, item.body)
+                self._carried_on(item, steps.body)
             else:
                 run += statements(item, self.program)
                 self.splitting.note(item)
         self._run(block, run)
+
+    def _carried_on(self, loop: Loop, body: Block) -> None:
+        """Let what is read of a recorded loop's phis behind it come after the loop."""
+        for phi in loop.phis if loop.ends is not None else ():
+            spec = self.program.values[phi.value].spec
+            target = whole(self.program, phi.value, wanted=phi.update.wanted)
+            update = Access(phi.update, phi.update.spec.strides)
+            statement = mapped(COPY, spec.shape, (update,), target, spec.strides, (phi.update.wanted,))
+            self.writers[phi.value].append(Placed(statement, body, (None,) * len(statement.space), len(body.items)))
 
     def _run(self, block: Block, run: list[AnyStatement]) -> None:
         """Place statements that follow each other."""

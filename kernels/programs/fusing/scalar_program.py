@@ -90,12 +90,16 @@ class Term:
     reduces: np.ufunc
 
 
+GIVE_UP, LEAVE = -1, -2
+"""In the place of a guard's number: the program gives up; a recorded loop ends."""
+
+
 @dataclass(slots=True, eq=False)
 class Check:
-    """The program stops with ``number``, or gives up, where the bits of two elements differ."""
+    """The program stops with ``number``, gives up, or leaves a loop, where the bits of two elements differ."""
 
     names: tuple[str, str]
-    number: int | None
+    number: int
 
 
 @dataclass(slots=True, eq=False)
@@ -119,13 +123,18 @@ class CarriedNumber:
 
 @dataclass(slots=True, eq=False)
 class StepLoop:
-    """A loop of the program, step after step; ``exits`` are names behind it for what names in it were last."""
+    """A loop of the program, step after step; ``exits`` are names behind it for what names in it were last.
+
+    Of one that was recorded ``ends`` are names for what it carries in the end, and ``limit`` says the most steps.
+    """
 
     loop: Loop
     index: str
     body: ScalarBlock
     numbers: list[CarriedNumber] = field(default_factory=list)
     exits: list[tuple[str, str]] = field(default_factory=list)
+    ends: list[tuple[str, str]] = field(default_factory=list)
+    limit: str = ""
 
 
 @dataclass(slots=True, eq=False)

@@ -11,7 +11,9 @@ from kernels.arrays.specs import Spec
 from kernels.kinds.guard import Guard
 from kernels.kinds.write import Write
 from kernels.programs.rolling.loop_bodies import Item, Lagged, RowLoop, Straight
+from kernels.programs.rolling.recorded_loops import RecordedLoop
 from kernels.programs.rolling.rolled_program import (
+    Ends,
     Index,
     Instruction,
     Loop,
@@ -20,6 +22,7 @@ from kernels.programs.rolling.rolled_program import (
     Phi,
     Ref,
     RolledProgram,
+    Uncompiled,
     Value,
 )
 from kernels.programs.rolling.rows import WANTED, Extraction, Rows
@@ -77,7 +80,8 @@ class Emission:
             arguments.append(value)
             del node
         body = self._items(self.items, ())
-        return RolledProgram(self.values, body, self.loops, arguments, self._outputs())
+        guards = self.extraction.steps[self.extraction.is_guard].tolist()
+        return RolledProgram(self.values, body, self.loops, arguments, self._outputs(), guards)
 
     # What is needed
 
@@ -98,6 +102,9 @@ class Emission:
                 self._mark_rows(item, needed)
                 continue
             again |= self._mark(item.items, needed)
+            if item.ends is not None and item.ends.has_count:
+                assert item.rows is not None
+                needed[item.rows.value[item.rows.starts[item.ends.begin + 1] - 1]] = 1
             for phi in reversed(item.phis):
                 if needed[phi.value]:
                     again |= not needed[phi.source]
@@ -164,6 +171,8 @@ class Emission:
         loop = Loop(item.number, item.count, path[-1].number if path else -1)
         self.loops.append(loop)
         inner = (*path, item)
+        if item.ends is not None:
+            return self._recorded(item, item.ends, loop, inner)
         phis = [phi for phi in item.phis if self.needed[phi.value]]
         initials = [self._initial(phi, path) for phi in phis]
         for phi in phis:
@@ -173,6 +182,26 @@ class Emission:
             spec = self.specs[self._spec[phi.source]]
             update = self._ref(phi.source, _ZERO, spec, self._at(phi.source, np.int64(phi.place), inner), phi.wanted)
             loop.phis.append(Phi(self.numbers[phi.value], initial, update))
+        return loop
+
+    def _recorded(self, item: RowLoop, ends: RecordedLoop, loop: Loop, inner: tuple[RowLoop, ...]) -> Loop:
+        """Return a loop that was recorded."""
+        path, rows = inner[:-1], item.rows
+        assert rows is not None
+        slots = self._slots(rows)
+        first, last = slots.starts[ends.begin], slots.starts[ends.again]
+        chosen = [k for k, phi in enumerate(item.phis) if self.needed[phi.value]]
+        initials = [self._operand(slots, first + k, path) for k in chosen]
+        limit = self._operand(slots, first + len(item.phis), path) if ends.has_count else ends.limit
+        loop.ends = Ends(limit, ends.counted)
+        for k in chosen:
+            self._new(item.phis[k].value, inner)
+        loop.body = self._items(item.items, inner)
+        for k, initial in zip(chosen, initials, strict=True):
+            update = self._operand(slots, last + k, inner)
+            if not isinstance(update, Ref):
+                raise Uncompiled("a loop carries a number", int(rows.line[ends.begin]))
+            loop.phis.append(Phi(self.numbers[item.phis[k].value], initial, update))
         return loop
 
     def _initial(self, phi: Lagged, path: tuple[RowLoop, ...]) -> Operand:
@@ -239,6 +268,9 @@ class Emission:
         inner = loops[shared:]
         steps = []
         for k, loop in enumerate(inner):
+            if loop.ends is not None:
+                steps.append(Index(0, ((loop.number, 1),)))
+                continue
             after = math.prod([behind.count for behind in inner[k + 1 :]])
             steps.append(_index(np.asarray(place) // after % loop.count, path))
         return tuple(steps)
@@ -257,6 +289,7 @@ class Emission:
 def _index(entries: Array, path: tuple[RowLoop, ...]) -> Index:
     """Return integers, which have an axis for each loop, as an index: multiples of steps as far as may be."""
     entries = np.asarray(entries)
+    path = path[len(path) - entries.ndim :]  # recorded loops have no axis
     if not entries.ndim or (entries == entries.flat[0]).all():
         return Index(int(entries.flat[0]))
     terms: list[tuple[int, int]] = []
@@ -277,6 +310,7 @@ def _index(entries: Array, path: tuple[RowLoop, ...]) -> Index:
 def _literal(entries: Array, path: tuple[RowLoop, ...]) -> float | Numbers:
     """Return numbers, which have an axis for each loop, as one, or as those that change with some of the loops."""
     entries = np.ascontiguousarray(entries)
+    path = path[len(path) - entries.ndim :]
     bits: Array = entries.view(np.int64).reshape(entries.shape)
     loops: list[int] = []
     for axis in range(entries.ndim - 1, -1, -1):

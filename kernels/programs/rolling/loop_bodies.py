@@ -9,6 +9,7 @@ import numpy as np
 
 from kernels.arrays.specs import spec_of
 from kernels.foundation.data_classes import dataclass
+from kernels.programs.rolling.recorded_loops import RecordedLoop
 from kernels.programs.rolling.regularity import FIXED, LAGGED, LOCAL, STACKED, Regular, begins_within
 from kernels.programs.rolling.rows import NOWHERE, UNWANTED, WANTED, Rows, Table
 
@@ -43,7 +44,10 @@ class Lagged:
 
 @dataclass(slots=True, eq=False)
 class RowLoop:
-    """``count`` steps of ``items``, made of ``rows``; ``number`` is that in the compiler's program."""
+    """``count`` steps of ``items``, made of ``rows``; ``number`` is that in the compiler's program.
+
+    ``ends`` is the loop that was recorded, if it is one; it has at most so many steps.
+    """
 
     count: int
     parent: RowLoop | None
@@ -51,6 +55,7 @@ class RowLoop:
     phis: list[Lagged] = field(default_factory=list)
     items: list[Straight | RowLoop] = field(default_factory=list)
     number: int = -1
+    ends: RecordedLoop | None = None
 
 
 @dataclass(slots=True, eq=False)

@@ -9,8 +9,9 @@ import numpy as np
 from kernels.kinds.elementwise import Elementwise
 from kernels.programs.recording.program import Recipe
 from kernels.programs.rolling.emission import Emission
-from kernels.programs.rolling.loop_bodies import Item, RowLoop, Straight, body
+from kernels.programs.rolling.loop_bodies import Initial, Item, Lagged, RowLoop, Straight, body
 from kernels.programs.rolling.periods import FEWEST_STEPS, Run, phase, runs, tokens, with_distances, with_offsets
+from kernels.programs.rolling.recorded_loops import RecordedLoop, recorded_loops
 from kernels.programs.rolling.regularity import Regular, Span, regular
 from kernels.programs.rolling.rolled_program import RolledProgram
 from kernels.programs.rolling.rows import Extraction, Rows
@@ -21,6 +22,8 @@ LEAST_ROWS = 12
 """Rows that a loop stands for, at least."""
 LEAST_ROWS_WITHIN = 300
 """The same of a loop in another one's body: shorter ones run faster step by step."""
+MOST_ITERATIONS = 1 << 20
+"""Iterations of a recorded loop that machine code goes through, at most, unless they need much memory."""
 _TRIES = 8
 """Runs that are judged of those that tokens suggest."""
 _ENOUGH = 0.9
@@ -35,11 +38,14 @@ def rolled(recipe: Recipe, *, roll: bool = True) -> RolledProgram:
     Without ``roll`` there are no loops.
     """
     extraction = Extraction(recipe)
+    loops, rows = recorded_loops(extraction), extraction.rows
     rolling = _Rolling(extraction)
-    rows = extraction.rows
-    items: list[Item] = [Straight(rows, 0, len(rows))]
-    if roll:
-        items = rolling.roll(rows, 0, len(rows), LEAST_ROWS)
+    items, low = list[Item](), 0
+    for loop in loops:
+        items += rolling.part(low, loop.begin, roll=roll)
+        items.append(rolling.recorded(loop, roll=roll))
+        low = loop.end + 1
+    items += rolling.part(low, len(rows), roll=roll)
     outputs = extraction.outputs
     place = np.zeros(len(outputs.value), np.int64)
     within = outputs.value >= rows.first
@@ -59,6 +65,25 @@ class _Rolling:
         is_elementwise = np.array([isinstance(kind.op, Elementwise) for kind in kinds], np.bool_)
         self.elementwise = is_elementwise[extraction.kind]
         self.looks = _LOOKS * len(extraction.rows)
+
+    def part(self, low: int, high: int, *, roll: bool) -> list[Item]:
+        """Return rows outside of loops, or of the body of a recorded one, as loops and what is between them."""
+        rows = self.extraction.rows
+        return self.roll(rows, low, high, LEAST_ROWS) if roll else [Straight(rows, low, high)]
+
+    def recorded(self, loop: RecordedLoop, *, roll: bool) -> RowLoop:
+        """Return a recorded loop."""
+        rows = self.extraction.rows
+        self._straight(rows, loop.begin, loop.begin + 1)
+        made = RowLoop(MOST_ITERATIONS, None, rows, ends=loop)
+        made.items = self.part(loop.begin + 1, loop.again, roll=roll)
+        self._straight(rows, loop.again, loop.again + 1)
+        first, last = int(rows.starts[loop.begin]), int(rows.starts[loop.again])
+        for k, value in enumerate(loop.phis):
+            zero = np.zeros((), np.int64)
+            initial = Initial(int(rows.value[first + k]), -1, zero, zero, zero)
+            made.phis.append(Lagged(value, int(rows.value[last + k]), initial, wanted=True))
+        return made
 
     def renamed(self, rows: Rows, low: int, high: int) -> tuple[Array, Array]:
         """Return the values and places that rows read, where loops before them are known."""

@@ -104,9 +104,23 @@ class Phi(NamedTuple):
     update: Ref
 
 
+class Ends(NamedTuple):
+    """How a loop ends that was recorded as one: after ``limit`` steps, if not None, which may be a value.
+
+    If it is ``counted`` at no other time; if not where a guard in it misses, that step then having done nothing.
+    """
+
+    limit: Operand | None
+    counted: bool
+
+
 @dataclass(slots=True, eq=False)
 class Loop:
-    """``count`` steps of ``body``; ``number`` is what indices know it by."""
+    """``count`` steps of ``body``; ``number`` is what indices know it by.
+
+    With ``ends`` there are at most so many steps. An index of what such a loop carries, behind it, that moves with the
+    loop itself stands for its end.
+    """
 
     number: int
     count: int
@@ -114,6 +128,7 @@ class Loop:
     """The number of the loop around it; -1 for none."""
     phis: list[Phi] = field(default_factory=list)
     body: list[Instruction | Loop] = field(default_factory=list)
+    ends: Ends | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -125,6 +140,8 @@ class RolledProgram:
     loops: list[Loop]
     arguments: list[int]
     outputs: list[Ref]
+    guards: list[int] = field(default_factory=list)
+    """The steps of the recorded program that are guards, in order."""
 
     def loops_around(self, value: int) -> list[int]:
         """Return the numbers of the loops that a value is made in, outermost first."""

@@ -127,7 +127,9 @@ class Extraction:
         kept = np.flatnonzero(~_of_kinds(kinds, View)[numbers])
         self.kind, self.steps = numbers[kept], kept
         self.result = words[starts[kept] + 1]
-        self.is_write, self.is_guard = _of_kinds(kinds, Write)[self.kind], _of_kinds(kinds, Guard)[self.kind]
+        self.is_write, self.is_guard, self.is_mark = (
+            _of_kinds(kinds, cls)[self.kind] for cls in (Write, Guard, LoopMark)
+        )
         counts = np.array([kind.count for kind in kinds], np.int64)[self.kind]
         self.starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         self.row = np.repeat(np.arange(len(kept)), counts)
@@ -153,7 +155,7 @@ class Extraction:
     def _is_refused(self, kind: StepKind) -> bool:
         if isinstance(kind.op, Write):
             return kind.count != _PARTS or len(kind.params) > 0
-        return isinstance(kind.op, LoopMark | Callback | Custom)
+        return isinstance(kind.op, Callback | Custom)
 
     def _values(self) -> tuple[Table, Array]:
         """Return the table of values, and the value of each node that is none's view; -1 for others."""
@@ -161,7 +163,7 @@ class Extraction:
         used = self.columns.base[np.concatenate([self.words[self.words >= 0], np.array(recipe.outputs, np.int64)])]
         values = np.full(len(nodes), -1, np.int64)
         values[recipe.arguments] = np.arange(len(recipe.arguments))
-        makes = ~(self.is_write | self.is_guard)
+        makes = ~(self.is_write | self.is_guard | self.is_mark)
         made = self.result[makes]
         is_made = np.zeros(len(nodes), np.bool_)
         is_made[made] = True
@@ -197,6 +199,7 @@ class Extraction:
         begins = np.cumsum([0, *[kind.count for kind in kinds]])
         flat = np.array([flag for some in flags for flag in some], np.bool_)
         of_form = flat[begins[self.kind[self.row]] + self.nth] if len(self.row) else np.zeros(0, np.bool_)
+        of_form = of_form | self.is_mark[self.row]
         wanted: Array = of_form & (self.words >= 0) & self.columns.wants[self.words * (self.words >= 0)]
         return wanted
 

@@ -1,0 +1,170 @@
+"""Loops of the program as native source: over all steps, in blocks of steps, or as far as their guards let them go.
+
+Of loop 3 ``k3`` is the step, ``b3`` the block, ``j3`` the step in it, ``e3`` and ``o3`` which of two rows are this
+step's and the next's. Behind a loop that was recorded ``m3`` is how many steps it took, ``full3`` how many blocks that
+is, ``h3`` the block that was begun last, and ``row3`` and ``y3`` the rows of what it carries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kernels.programs.compiler.source_text import Text
+from kernels.programs.compiler.storage import Region, Storage
+from kernels.programs.fusing.scalar_program import Address, StepLoop
+from kernels.programs.fusing.scalar_rules import BOOL
+
+Step = Callable[[StepLoop], None]
+"""What prints one step."""
+_MOST = "4.0e18"
+"""Iterations beyond which there is no number of them."""
+
+
+class StepLoopText:
+    """Prints loops around their steps."""
+
+    def __init__(self, text: Text, storage: Storage) -> None:
+        self.text, self.storage = text, storage
+
+    def forward(self, item: StepLoop, step: Step) -> None:
+        """Print a loop."""
+        depth = self.text.depth
+        if item.loop.ends is not None:
+            self._recorded(item, step)
+        elif item.loop.number in self.storage.blocks:
+            self._in_blocks(item)
+            step(item)
+        else:
+            self.text.opened(f"for {item.index} in range({item.loop.count}):")
+            step(item)
+        self.text.depth = depth
+
+    def backward(self, item: StepLoop, first: int, again: Step, back: Step) -> None:
+        """Print a loop down from step ``first``, if it was not recorded: ``again`` prints steps that run anew."""
+        depth, n = self.text.depth, item.loop.number
+        block = self.storage.blocks.get(n)
+        if block is None:
+            self.text.opened(f"for {item.index} in range({first}, -1, -1):")
+        elif item.loop.ends is not None:
+            self.text.opened(f"for b{n} in range(full{n} - 1, -1, -1):")
+            self._run_anew(item, f"b{n} != h{n}", again)
+            self._steps_of_block(item, f"{block} if b{n} < full{n} - 1 else m{n} - {block} * b{n}")
+        else:
+            last = -(-item.loop.count // block) - 1
+            self.text.opened(f"for b{n} in range({last}, -1, -1):")
+            self._run_anew(item, f"b{n} < {last}", again)
+            self._steps_of_block(item, f"{block} if b{n} < {last} else {first + 1 - block * last}")
+        back(item)
+        self.text.depth = depth
+
+    def _in_blocks(self, item: StepLoop) -> None:
+        """Print the heads of a loop over blocks, and of that over a block's steps."""
+        n, count = item.loop.number, item.loop.count
+        block = self.storage.blocks[n]
+        blocks = -(-count // block)
+        self.text.opened(f"for b{n} in range({blocks}):")
+        self._begin_block(item)
+        self.text.opened(f"for j{n} in range({block} if b{n} < {blocks - 1} else {count - block * (blocks - 1)}):")
+        self.text.put(f"{item.index} = {block} * b{n} + j{n}")
+
+    def _recorded(self, item: StepLoop, step: Step) -> None:
+        """Print a loop that goes on until a guard misses, or its number of steps is reached."""
+        text, n = self.text, item.loop.number
+        block = self.storage.blocks.get(n)
+        self._put_limit(item)
+        text.put(f"m{n} = 0", f"row{n} = 0")
+        if block is not None:
+            text.put(f"b{n} = -1", f"j{n} = {block}", f"full{n} = 0")
+        text.opened(f"while m{n} < l{n}:")
+        text.put(f"{item.index} = m{n}")
+        if block is not None:
+            text.opened(f"if j{n} == {block}:")
+            text.put(f"b{n} += 1")
+            text.put(f"if b{n} == {item.loop.count // block}:", f"    return {giving_up(self.storage)}")
+            self._begin_block(item)
+            text.depth -= 1
+        step(item)
+        text.put(f"m{n} = {item.index} + 1")
+        if block is not None:
+            text.put(f"j{n} += 1", f"row{n} = j{n}", f"full{n} = b{n} + 1")
+        text.depth -= 1
+        text.put(f"y{n} = m{n} & 1")
+        if block is not None:
+            text.put(f"h{n} = b{n}")
+
+    def _put_limit(self, item: StepLoop) -> None:
+        """Print the most steps of a recorded loop; the program gives up where they are no number."""
+        n, limit = item.loop.number, item.limit
+        if limit.isdecimal():
+            self.text.put(f"l{n} = {limit}")
+            return
+        self.text.put(f"if not ({limit} > -{_MOST} and {limit} < {_MOST}):", f"    return {giving_up(self.storage)}")
+        self.text.put(f"l{n} = int({limit})")
+
+    def _run_anew(self, item: StepLoop, where: str, again: Step) -> None:
+        """Print what runs the steps of a block again, where that is needed."""
+        n = item.loop.number
+        block = self.storage.blocks[n]
+        self.text.opened(f"if {where}:")
+        self._resume_block(item)
+        self.text.opened(f"for j{n} in range({block}):")
+        self.text.put(f"{item.index} = {block} * b{n} + j{n}")
+        again(item)
+        self.text.depth -= 2
+
+    def _steps_of_block(self, item: StepLoop, count: str) -> None:
+        """Print the head of a loop over a block's steps, the last first."""
+        n = item.loop.number
+        self.text.put(f"c{n} = {count}")
+        self.text.opened(f"for j{n} in range(c{n} - 1, -1, -1):")
+        self.text.put(f"{item.index} = {self.storage.blocks[n]} * b{n} + j{n}")
+
+    def _begin_block(self, item: StepLoop) -> None:
+        """Print what keeps the state of a loop at the begin of a block, in the first row of histories, too."""
+        n = item.loop.number
+        self._at_begin(item)
+        for key, region in self.storage.checkpoints[n].items():
+            if isinstance(key, str):
+                self.text.put(f"{region.name}[b{n}] = {key}")
+                continue
+            elements, now = self._row(key, region)
+            if self.storage.homes[self.storage.adjoint.home(key)].blocked:
+                before = f"{now.removesuffix(']')} + {self.storage.blocks[n] * elements}]"
+                self.text.opened(f"if b{n} > 0:")
+                self.text.each(elements, f"{now} = {before}")
+                self.text.depth -= 1
+            self.text.each(elements, f"{region.name}[{elements} * b{n} + i] = {now}")
+
+    def _resume_block(self, item: StepLoop) -> None:
+        """Print what brings back the state at the begin of a block."""
+        n = item.loop.number
+        self._at_begin(item)
+        for key, region in self.storage.checkpoints[n].items():
+            if isinstance(key, str):
+                kept = f"{region.name}[b{n}]"
+                self.text.put(f"{key} = {f'({kept} != 0)' if region.dtype == BOOL else kept}")
+                continue
+            elements, now = self._row(key, region)
+            self.text.each(elements, f"{now} = {region.name}[{elements} * b{n} + i]")
+
+    def _at_begin(self, item: StepLoop) -> None:
+        n = item.loop.number
+        self.text.put(f"{item.index} = {self.storage.blocks[n]} * b{n}", *parities(item), f"j{n} = 0")
+
+    def _row(self, value: int, region: Region) -> tuple[int, str]:
+        """Return the elements of a value in memory, and the i-th of the present step as text."""
+        item = region.dtype.itemsize
+        return self.storage.bytes_of(value, region.dtype) // item, self.storage.element(
+            Address(value, 0, (("i", item),))
+        )
+
+
+def parities(item: StepLoop) -> list[str]:
+    """Return the lines that say which of two rows a step has, and which the next."""
+    n = item.loop.number
+    return [f"e{n} = {item.index} & 1", f"o{n} = 1 - e{n}"]
+
+
+def giving_up(storage: Storage) -> int:
+    """Return what a program returns that gives up."""
+    return len(storage.program.guards)

@@ -1,0 +1,151 @@
+"""Loops that end by a value, as machine code: while loops forward and back, in blocks, with arrays and inner loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tape
+from kernels.programs.compiler import compiling
+from kernels.programs.rolling import roll
+
+U, V = np.linspace(0.1, 1.0, 12), np.linspace(0.3, 0.5, 12)
+
+
+def newton(x: Any) -> Any:
+    y = x
+    while abs(y * y - x) > 1e-12 * x:
+        y = y - (y * y - x) / (2.0 * y)
+    return y
+
+
+def logistic(x: Any) -> Any:
+    """Stop at a time, in steps that depend on the state."""
+    t, y = 0.0 * x, x
+    while t < 5.0:
+        y = y + 0.1 * y * (1.0 - y)
+        t = t + 0.1 * abs(1.1 - y)
+    return y + t
+
+
+def relaxed(u: Any) -> Any:
+    error = (u * u).sum()
+    while error > 1e-3:
+        u = u - 0.1 * tape.sin(u) * tape.cos(u) + 0.001 * u.mean()
+        error = (u * u).sum()
+    return (u * u).sum() + u[0]
+
+
+def spirals(u: Any, v: Any) -> Any:
+    """Carry two arrays, each of which needs the other."""
+    while (u * u).sum() > 0.5:
+        u, v = u * 0.9 - v * 0.01, v * 0.95 + u * 0.02
+    return (u * v).sum() * 3.0 + v[1]
+
+
+def up_and_down(x: Any) -> Any:
+    a = x
+    while a < 100.0:
+        a = a * 1.5 + x
+    b = a * x
+    while b > 1.0:
+        b = b * 0.7 - 0.01 * x
+    return a * b
+
+
+def loops_within(u: Any, x: Any) -> Any:
+    while (u * u).sum() > 1e-2:
+        for _ in range(30):
+            u = u * (1.0 - 0.01 * x * tape.cos(u))
+    return (u * u).sum()
+
+
+CASES: dict[Callable[..., Any], list[tuple[Any, ...]]] = {
+    newton: [(x,) for x in (0.3, 2.0, 5.0, 0.01, 100.0, 1.0)],
+    logistic: [(x,) for x in (0.3, 0.2, 0.1, 0.5, 0.7)],
+    relaxed: [(U * s,) for s in (1.0, 0.9, 0.5, 0.1, 1.2, 0.01)],
+    spirals: [(U * s, V) for s in (1.0, 2.0, 0.5, 0.9, 4.0, 0.01)],
+    up_and_down: [(x,) for x in (1.0, 2.0, 3.0, 0.5, 1.5, 50.0)],
+    loops_within: [(U * s, 0.5) for s in (1.0, 0.9, 0.5, 0.1, 1.2, 0.01)],
+}
+
+
+def flat(result: Any) -> Any:
+    """Return a value and its gradients as one vector."""
+    return np.concatenate([np.ravel(x) for x in (result[0], *result[1])])
+
+
+@pytest.fixture(params=[2, 3, 1024], ids="blocks of {}".format)
+def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(compiling, "_BLOCK", request.param)
+    return int(request.param)
+
+
+@pytest.mark.usefixtures("block")
+@pytest.mark.parametrize("function", CASES, ids=lambda f: f.__name__)
+def test_value_and_gradients_are_those_of_dynamic_mode(function: Callable[..., Any]) -> None:
+    arguments = CASES[function]
+    gradient = tape.value_and_grad(function, tuple(range(len(arguments[0]))))
+    compiled = tape.compile(gradient, mode="max", check="never")
+    for _ in range(3):
+        for each in arguments:
+            np.testing.assert_allclose(flat(compiled(*each)), flat(gradient(*each)), rtol=1e-12, atol=1e-14)
+    assert "until it ends" in compiled.explain()
+    assert "interpreter" not in compiled.explain()
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("function", CASES, ids=lambda f: f.__name__)
+def test_values_alone(function: Callable[..., Any]) -> None:
+    compiled = tape.compile(function, mode="max", check="never")
+    for _ in range(3):
+        for each in CASES[function]:
+            np.testing.assert_allclose(compiled(*each), function(*each), rtol=1e-12)
+    assert "until it ends" in compiled.explain()
+
+
+@pytest.mark.quick
+def test_more_steps_than_machine_code_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "_BLOCK", 2)
+    monkeypatch.setattr(roll, "MOST_ITERATIONS", 4)
+    gradient = tape.value_and_grad(newton, (0,))
+    compiled = tape.compile(gradient, mode="max", check="never")
+    for x in (2.0, 3.0, 5.0, 2.0, 1e10, 1e-8, 2.0):
+        np.testing.assert_allclose(flat(compiled(x)), flat(gradient(x)), rtol=1e-12)
+    assert "after 4 times at most" in compiled.explain()
+
+
+def test_a_budget_for_a_long_loop() -> None:
+    def heat(u: Any, steps: Any) -> Any:
+        k = 0.0 * steps
+        while k < steps:
+            u = u + 0.1 * (tape.roll(u, 1) - 2.0 * u + tape.roll(u, -1)) - 0.001 * u * u * u
+            k = k + 1.0
+        return (u * u).sum()
+
+    u = np.sin(np.linspace(0.0, 6.0, 100))
+    compiled = tape.compile(tape.value_and_grad(heat), memory="1 MB")
+    for steps in (5.0, 6.0, 7.0, 8.0, 9.0):
+        compiled(u, steps)
+    assert compiled.memory().total <= 1_000_000
+    value, slope = compiled(u, 50_000.0)
+    change = np.cos(np.arange(100.0))
+    far = (compiled(u + 1e-4 * change, 50_000.0)[0] - compiled(u - 1e-4 * change, 50_000.0)[0]) / 2e-4
+    assert slope @ change == pytest.approx(far, rel=1e-4)
+    assert 0.0 < value < 0.1
+
+
+@pytest.mark.quick
+def test_several_ways_through_an_iteration_stay_with_the_interpreter() -> None:
+    def halved(x: Any) -> Any:
+        while x > 1.0:
+            x = x * 0.5 if x > 3.0 else x - 0.3
+        return x
+
+    compiled = tape.compile(halved, mode="max")
+    for x in (9.0, 20.0, 7.0, 9.0, 20.0, 7.0) * 2:
+        assert compiled(x) == halved(x)
+    assert "interpreter: a loop in another, or one whose iterations go several ways" in compiled.explain()
