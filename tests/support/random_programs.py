@@ -53,6 +53,55 @@ AXES = (
     "tape.cat([{0}, {1}], {2}).narrow({2}, 1, {0}.shape[{2}])", "0.2 * ({0} * {1}).sum({2}, keepdims=True) + {0}",
     "{0}.movedim({2}, 0).clone().movedim(0, {2})",
 )  # fmt: skip
+EXTREMA = (
+    "{0} - 0.4 * tape.amax({0}, {2}, keepdims=True)", "{0} + 0.3 * tape.amin({1}, {2}, keepdims=True)",
+    "{0} * 0.7 + 0.1 * tape.max({1}, {2}, keepdim=True)[0]", "{0} - 0.2 * tape.min({0}, {2})[0].mean()",
+    "tape.amax(tape.stack([{0}, {1}], {2}), {2})", "tape.amin({0}.T, {2}, keepdims=True).T * {1}",
+    "tape.amax({0}) * 0.5 + {1}", "{0} * tape.min({1})", "tape.max(tape.relu({0}), {2})[0].square().sum() * 0.1 + {1}",
+    "tape.min(tape.clamp({0}, -0.3, 0.3), {2}, keepdim=True)[0] - {1}",
+    "{0} - 0.3 * tape.amax(abs({0}.reshape(-1)[::2]))", "{0} + 0.2 * tape.amax({0}.narrow({2}, 0, 1), {2}, keepdims=True)",
+)  # fmt: skip
+CALLED = (
+    "0.4 * tape.cumsum({0}, {2})", "{1} - 0.2 * tape.cumsum({0}, {2})", "tape.cumprod(0.9 * tape.cos({0}), {2})",
+    "0.3 * tape.cumsum({0}.T, {2}).T", "tape.cumprod(tape.tanh({0}), {2}) + {1}",
+    "tape.flip(tape.cumsum(tape.flip({0}, ({2},)), {2}), ({2},)) * 0.2",
+    "{0} + 0.1 * tape.prod(tape.cos({1}), {2}, keepdims=True)", "{0} * 0.5 + 0.1 * tape.prod(tape.tanh({0}), {2}).sum()",
+    "{0} / (1.0 + tape.linalg.vector_norm({1}, 2, {2}, True))", "0.1 * tape.linalg.vector_norm({0} + 0.3) + {1}",
+    "0.1 * tape.linalg.vector_norm({0}, 3, {2}).sum() + {1}", "tape.sort({0}, {2})[0]",
+    "tape.sort({0}, {2}, descending=True)[0] * 0.5 + {1}", "tape.sort({0}.T, {2})[0].T * 0.8",
+    "{0} - tape.median({0}) * 0.3", "{0} - tape.median({1}, {2}, keepdim=True)[0]",
+    "tape.cat([{0}[:1], 0.5 * tape.cumsum({0}[1:], {2})])", "0.2 * tape.logcumsumexp({0}, {2}) + {1}",
+    "tape.sort({0}.reshape(-1)[::2])[0].square().mean() + {0}", "tape.cummax({0}, {2})[0] * 0.5 - {1}",
+    "0.5 * tape.cumsum(tape.sort({0}, {2})[0] * 0.3, {2})", "{0} + 0.1 * tape.cumprod({1}[-1:].cos(), -1).sum()",
+)  # fmt: skip
+SPREADS = (
+    "{0} - 0.2 * tape.var({1}, {2}, keepdim=True, correction=0)", "{0} / (1.0 + tape.var({0}, {2}, keepdim=True))",
+    "({0} - {0}.mean({2}, keepdims=True)) / tape.sqrt(0.5 + tape.var({0}, {2}, keepdim=True, correction=0))",
+    "{0} + 0.1 * tape.std({1} + w, {2}).sum()", "{0} * 0.5 + 0.1 * tape.var({1})", "tape.std({0}.T, {2}, keepdim=True).T * {1}",
+)  # fmt: skip
+SOLVED = (
+    "tape.linalg.inv({2} + 0.2 * tape.outer(tape.tanh({0}), tape.sin({1}))).sum() * 0.1",
+    "tape.linalg.det({2} + 0.2 * tape.outer(tape.tanh({0}), {1})) * 0.01",
+    "tape.linalg.solve({2} + 0.2 * tape.outer(tape.tanh({0}), tape.cos({1})), {0}).sum()",
+    "(tape.linalg.solve({2} + 0.1 * tape.outer(tape.sin({0}), tape.sin({1})), tape.outer({1}, {1})).T * 0.1).mean()",
+    "tape.linalg.cholesky({2} + 0.2 * tape.outer(tape.tanh({0}), tape.tanh({0}))).sum() * 0.1",
+    "(tape.linalg.inv(({2} + tape.outer(tape.sin({0}), tape.sin({1})) * 0.2).T) @ {1}).mean()",
+)  # fmt: skip
+"""Numbers, of vectors of a few elements and a multiple of the unit matrix."""
+SQUARE = (
+    "0.5 * tape.linalg.inv({2} + 0.3 * tape.tanh({0}))", "tape.linalg.solve({2} + 0.3 * tape.tanh({0}), {1})",
+    "tape.linalg.solve({2} + 0.2 * tape.sin({0}.T), {1}.T)", "{0} * 0.1 * tape.linalg.det({2} * 0.5 + 0.2 * tape.sin({1}))",
+    "tape.linalg.cholesky({2} + 0.1 * tape.tanh({0}) @ tape.tanh({0}).T) @ {1} * 0.3",
+    "tape.linalg.inv({2} + 0.2 * tape.sin({0})) @ {1}", "tape.linalg.inv(({2} + 0.3 * tape.cos({0})).T).T * 0.3 + {1}",
+    "tape.linalg.solve({2} + 0.3 * tape.tanh({0}), {1}[:, 0])[:, None] * 0.2 + {1}",
+)  # fmt: skip
+BATCHED = (
+    "({0} @ {1}.transpose(1, 2)) @ {0} * 0.05", "tape.bmm(tape.softmax({0} @ {1}.transpose(-1, -2), -1), {1})",
+    "{0} @ (tape.tanh({0}).transpose(1, 2) @ {1}) * 0.05", "{0} @ M", "tape.bmm({0}, {1}.transpose(1, 2).clone() @ {1}) * 0.05",
+    "{0} @ tape.linalg.inv({2} + 0.1 * (tape.tanh({1}).transpose(1, 2) @ tape.tanh({1})))",
+    "tape.linalg.det({2} + 0.1 * (tape.sin({1}).transpose(1, 2) @ tape.tanh({0})))[:, None, None] * {0} * 0.01",
+    "tape.linalg.solve({2} + 0.1 * (tape.sin({1}).transpose(1, 2) @ tape.tanh({0})), {0}.transpose(1, 2)).transpose(1, 2)",
+)  # fmt: skip
 STENCILS = (
     "tape.cat([{0}[:1], 0.3 * ({0}[2:] - 2.0 * {0}[1:-1] + {0}[:-2]), {0}[-1:]])",
     "tape.cat([{0}[..., :1], {0}[..., 1:-1] + 0.2 * ({0}[..., 2:] - {0}[..., :-2]), 0.5 * {0}[..., -1:]], -1)",
@@ -118,6 +167,11 @@ STARS = (
     "{q}[:, 1:] += {o}[:, :-1] * 0.3", "{q}[:, 0] = {o}[:, 1]",
     "{q}[1:-1, 1:-1] *= 0.5 + 0.2 * tape.tanh({o}[2:, 1:-1] * {o}[1:-1, :-2] - {o}[:-2, 2:])",
 )  # fmt: skip
+WRITTEN = (
+    "0.4 * tape.cumsum({0}, -1)", "tape.sort({0}, 0)[0]", "0.5 * tape.amax({0}, -1, keepdims=True)", "tape.median({0})",
+    "tape.cumprod(tape.cos({0}), 0)", "tape.amin({0}, 0)", "0.2 * tape.linalg.vector_norm({0} + 0.2)",
+)  # fmt: skip
+"""Calls for what is written to a part."""
 VIEWS = (
     "{q}[-2:]", "{q}.T", "{q}.reshape(-1)", "{q}[..., :1]", "{q}.T[:1]", "{q}[-1:].T", "{q}[-2:][:1]",
     "{q}.reshape(-1)[::2]",
@@ -170,11 +224,14 @@ class Text:
 
     share: ClassVar = 0.3
     """How many of the programs have functions at places where they have no derivative."""
+    share_called: ClassVar = 0.5
+    """How many of the programs have calls, extrema, spreads and matrices that are solved."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
         self.shape = chance.choice(SHAPES)
         self.hazards = chance.random() < self.share
+        self.calls = chance.random() < self.share_called and bool(self.shape)
         self.matrices = len(self.shape) == 2 or (len(self.shape) == 1 and chance.random() < 0.3)
         self.lines: list[str] = []
         self.arrays, self.scalars = ["x", "y"], ["s"]
@@ -224,6 +281,8 @@ class Text:
 
     def total(self) -> str:
         """Return a number that is computed of arrays."""
+        if self.calls and self.chance.random() < 0.15:
+            return self.solved()
         return self.chance.choice(TOTALS).format(self.name(), self.name())
 
     def result(self) -> str:
@@ -254,6 +313,8 @@ class Text:
     def of_array(self, x: str, y: str) -> str:
         """Return what is no number if ``x`` and ``y`` are none."""
         pick = self.chance
+        if self.calls and pick.random() < 0.4:
+            return self.called(x, y)
         kind = pick.random()
         if kind < 0.3 and min(self.shape[0], self.shape[-1]) >= 3:
             return pick.choice(STENCILS).format(x, y)
@@ -266,6 +327,25 @@ class Text:
         if kind < 0.91:
             return pick.choice(RARE).format(x, y)
         return f"{x} * tape.tanh(w) + {pick.choice(('w', 'w * w', y))}"
+
+    def called(self, x: str, y: str) -> str:
+        """Return an array of extrema, of spreads, of a solved matrix, or of what is no loop."""
+        pick, last = self.chance, self.shape[-1]
+        kind, unit = pick.random(), f"(2.0 * np.eye({last}))"
+        if kind < 0.3 and len(self.shape) == 2 and self.shape[0] == last:
+            return pick.choice(SQUARE).format(x, y, unit)
+        if kind < 0.3 and len(self.shape) == 3:
+            return pick.choice(BATCHED).format(x, y, unit)
+        forms = EXTREMA if kind < 0.55 else CALLED if kind < 0.85 or min(self.shape) < 2 else SPREADS
+        return pick.choice(forms).format(x, y, pick.randrange(-1, len(self.shape)))
+
+    def solved(self) -> str:
+        """Return a number that is made of small matrices."""
+        pick = self.chance
+        size = min(pick.choice((1, 2, 2, 3, 3, 4, 5, 6)), int(np.prod(self.shape)))
+        form = pick.choice(("{0}.reshape(-1)[:{1}]", "{0}.reshape(-1)[-{1}:]", "{0}.T.reshape(-1)[:{1}]"))
+        x, y = (form.format(self.name(), size) for _ in range(2))
+        return pick.choice(SOLVED).format(x, y, f"(2.0 * np.eye({size}))")
 
     def rearranged(self, x: str) -> str:
         """Return an array whose elements stand elsewhere for a while, or afterwards."""
@@ -342,6 +422,8 @@ class Text:
         parts = [part for part in SLICES[len(self.shape)] if _is_part(part, self.shape)]
         part, sign = pick.choice(parts), pick.choice(("+=", "*=", "=", "-=", "="))
         value = pick.choice((f"0.3 * {other}[{part}]", self.name_of_scalar(), "0.25", f"tape.sin({other}[{part}])"))
+        if self.calls and pick.random() < 0.3 and np.zeros(self.shape)[eval(f"np.s_[{part}]")].ndim:  # noqa: S307
+            value = pick.choice(WRITTEN).format(f"{other}[{part}]")
         if counts and pick.random() < 0.2:
             part = f"{counts[-1]} % {self.shape[0]}"
             value = pick.choice((f"0.5 * {other}[0]", self.name_of_scalar()))

@@ -231,7 +231,7 @@ def _aligned(nest: Nest, other: Placed, theirs: Access, placed: Placed, ours: Ac
     if nest.name not in other.names:
         return False  # in a loop of the program within the nest, or complete after it
     stride = other.stride(theirs, nest.name)
-    if stride == 0 or stride != ours.strides[axis]:
+    if ours.places is not None or theirs.places is not None or stride == 0 or stride != ours.strides[axis]:
         return False
     if not _same_steps(theirs.ref, ours.ref):
         return False

@@ -104,13 +104,27 @@ def _write(instruction: Instruction, program: RolledProgram) -> list[AnyStatemen
     op, target = instruction.op, instruction.target
     assert isinstance(op, Write)
     assert target is not None
-    if len(instruction.operands) != 1 or instruction.params:
-        raise Uncompiled("a write to places")
+    shape, strides, places = target.spec.shape, target.spec.strides, None
+    if instruction.params:
+        places = _places_of(instruction.params)
+        shape, strides = places.shape, (0,) * places.ndim
     operation, operands, wanted = COPY, instruction.operands, wanted_of(instruction)
     if op.adds:
         before = target._replace(wanted=program.values[target.value].differentiable)
-        operation, operands, wanted = ADDITION, (before, *operands), (before.wanted, *wanted)
-    return [mapped(operation, target.spec.shape, operands, target, target.spec.strides, wanted)]
+        read = before if places is None else Access(before, strides, places)
+        operation, operands, wanted = ADDITION, (read, *operands), (before.wanted, *wanted)
+    return [mapped(operation, shape, operands, target, strides, wanted, places=places)]
+
+
+def _places_of(params: tuple[Any, ...]) -> np.ndarray[Any, Any]:
+    """Return the places that are written; Uncompiled where the order of writes matters."""
+    memory, gradient = params
+    places = np.ascontiguousarray(memory, np.int64)
+    if memory is not gradient:
+        raise Uncompiled("a write to places that are others in the gradient")
+    if len(np.unique(places)) < places.size:
+        raise Uncompiled("several writes to one place")
+    return places
 
 
 def _join(instruction: Instruction, program: RolledProgram) -> list[AnyStatement]:

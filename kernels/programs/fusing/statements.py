@@ -134,8 +134,12 @@ def mapped(
     wanted: tuple[bool, ...],
     *,
     reduces: np.ufunc | None = None,
+    places: Array | None = None,
 ) -> Statement:
-    """Return a statement over a shape: operands are references, broadcast to it, accesses or numbers."""
+    """Return a statement over a shape: operands are references, broadcast to it, accesses or numbers.
+
+    ``places`` are those of the target's elements, over the shape.
+    """
     if 0 in shape:
         raise Uncompiled("an array has no elements")
     kept = [axis for axis, extent in enumerate(shape) if extent > 1]
@@ -149,7 +153,8 @@ def mapped(
             return Access(operand.ref, tuple([operand.strides[axis] for axis in kept]), places)
         return operand  # type: ignore[no-any-return]
 
-    place = Access(target, tuple([strides[axis] for axis in kept]))
+    at = None if places is None else places.reshape(space)
+    place = Access(target, tuple([strides[axis] for axis in kept]), at)
     return Statement(operation, space, tuple(map(over, operands)), place, wanted, reduces)
 
 

@@ -154,7 +154,7 @@ class Extraction:
 
     def _is_refused(self, kind: StepKind) -> bool:
         if isinstance(kind.op, Write):
-            return kind.count != _PARTS or len(kind.params) > 0
+            return kind.count != _PARTS
         return isinstance(kind.op, Callback | Custom)
 
     def _values(self) -> tuple[Table, Array]:

@@ -1,0 +1,90 @@
+"""Each record as machine code, with its gradient: on all layouts, alone and inside a loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tape
+from kernels.ops.registry import OPS
+from kernels.programs.calling.compiled_machine import CompiledMachine
+from kernels.programs.compiler.compiling import Compilation
+from kernels.programs.recording.program import Recipe
+from kernels.programs.rolling.rolled_program import Uncompiled
+from tests.support import record_cases
+from tests.support.record_cases import Case
+
+CASES = [case for op in OPS.values() for case in record_cases.cases_of(op) if case.replayed]
+LAYOUTS = "as it is", "turned", "with gaps"
+STEPS = 14
+REFUSED = (
+    "a gradient that stands elsewhere than its value", "an argument of", "of int64", "several writes to one place",
+)  # fmt: skip
+"""Reasons not to compile: arrays without elements, writes to places, arguments that are no floats."""
+
+
+def laid(x: Any, layout: str) -> Any:
+    """Return an argument in a layout."""
+    if not isinstance(x, np.ndarray) or not x.ndim:
+        return x
+    if layout != "with gaps":
+        return np.asfortranarray(x) if layout == "turned" else x
+    room = np.zeros(tuple(2 * n + 1 for n in x.shape), x.dtype)
+    part = room[tuple(slice(1, None, 2) for _ in x.shape)]
+    part[...] = x
+    return part
+
+
+def number_of(y: Any) -> Any:
+    """Return one number that depends on all elements of a result."""
+    y = y if isinstance(y, tape.Tensor) else tape.tensor(y)
+    return (y * y * 0.5 + y).sum() * 1.0
+
+
+def alone(case: Case) -> Callable[..., Any]:
+    return lambda *leaves: number_of(case.run(*leaves))
+
+
+def looped(case: Case) -> Callable[..., Any]:
+    def function(*leaves: Any) -> Any:
+        total: Any = 0.0
+        for _ in range(STEPS):
+            total = total * 0.5 + number_of(case.run(*[x * 1.0 if _is_floating(x) else x for x in leaves]))
+        return total
+
+    return function
+
+
+def _is_floating(x: Any) -> bool:
+    return isinstance(x, tape.Tensor) and x.dtype == tape.float64
+
+
+def compare(recipe: Recipe, expected: list[Any], leaves: list[Any]) -> None:
+    """Compile a program and compare its results; nothing of one that is refused for a known reason."""
+    try:
+        compilation = Compilation(recipe, reverse=True)
+    except Uncompiled as refused:
+        if not any(reason in str(refused) for reason in REFUSED):
+            raise
+        pytest.skip(str(refused))
+    results = CompiledMachine(compilation.code()).whole(leaves)
+    assert results is not None
+    for got, value in zip(results, expected, strict=True):
+        finite = np.abs(value)[np.isfinite(value)].max(initial=1.0)
+        np.testing.assert_allclose(got, value, rtol=1e-11, atol=1e-12 * finite)
+
+
+@pytest.mark.parametrize("layout", [*LAYOUTS, "in a loop"])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_each_record(case: Case, layout: str) -> None:
+    leaves = [x if np.ndim(x) else x.item() for x in case.leaves(np.float64)]
+    function = looped(case) if layout == "in a loop" else alone(case)
+    if layout in LAYOUTS:
+        leaves = [laid(x, layout) for x in leaves]
+    with np.errstate(all="ignore"):
+        program = tape.record(function, *leaves)
+        value, gradients = program.value_and_grad(*leaves)
+        compare(program._recipe, [np.asarray(x) for x in (value, *gradients) if x is not None], leaves)
