@@ -134,26 +134,27 @@ def _log_softmax_jvp(t: Any, y: Any, dim: int) -> Any:
     return t - np.sum(np.exp(y) * t, axis=dim, keepdims=True)
 
 
-def _exponentials(x: Any, axes: Any) -> tuple[Any, Any, Any]:
-    """Return the largest, the exponentials of what is left without it, and their sum."""
-    top = np.maximum.reduce(x, axis=axes, keepdims=True)
-    top = np.where(np.isfinite(top), top, 0.0)
+def _exponentials(x: Any, top: Any, axes: Any) -> tuple[Any, Any]:
+    """Return the exponentials of what is left without the largest, and their sum."""
     powers = np.exp(x - top)
-    return top, powers, np.add.reduce(powers, axis=axes, keepdims=True)
+    return powers, np.add.reduce(powers, axis=axes, keepdims=True)
 
 
 def _logsumexp_parts(x: Any, axes: Any) -> Any:
-    top, _, total = _exponentials(x, axes)
+    top = np.maximum.reduce(x, axis=axes, keepdims=True)
+    top = np.where(np.isfinite(top), top, np.where(top > 0.0, np.finfo(np.float64).max, 0.0))
+    _, total = _exponentials(x, top, axes)
     return np.log(total) + top
 
 
 def _softmax_parts(x: Any, dim: int) -> Any:
-    _, powers, total = _exponentials(x, (dim,))
+    powers, total = _exponentials(x, np.maximum.reduce(x, axis=(dim,), keepdims=True), (dim,))
     return powers * (1.0 / total)
 
 
 def _log_softmax_parts(x: Any, dim: int) -> Any:
-    top, _, total = _exponentials(x, (dim,))
+    top = np.maximum.reduce(x, axis=(dim,), keepdims=True)
+    _, total = _exponentials(x, top, (dim,))
     return x - top - np.log(total)
 
 

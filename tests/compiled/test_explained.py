@@ -88,8 +88,9 @@ def test_the_loops_of_a_program_fit_on_a_page() -> None:
     for _ in range(3):
         compiled(np.array([1.0, 2.0]))
     text = compiled.loops()
-    assert text.count("for k0 in range(50):") == 1
-    assert len(re.findall(r"for k0 in range\(4[89], -1, -1\):", text)) == 1
+    assert "count0 is 50" in text
+    assert text.count("for k0 in range(count0):") == 1
+    assert len(re.findall(r"for k0 in range\(count0 - [12], -1, -1\):", text)) == 1
     assert len(text.splitlines()) < 80
     assert "# a0: argument 0, float64[2]" in text
     assert "gradient by argument 0, float64[2]" in text

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import math
 
+import numpy as np
+
 from kernels.arrays.specs import dense, intern_spec
 from kernels.compiler import jit
 from kernels.programs.compiler.account import ROLES
@@ -143,6 +145,7 @@ class Compilation:
     def _text(self) -> Text:
         """The printed program. Printing adds to the storage, so that it is done once."""
         text = Text()
+        self._begin_counts(text)
         self._passes(text)
         return text
 
@@ -158,6 +161,8 @@ class Compilation:
         if region.role == "work":
             return f"workspace, {region.size:,} bytes: {ROLES[region.name[0]][1]}"
         if region.role == "constant":
+            if self.storage.counted and region is self._sizes:
+                return ", ".join([f"count{loop.number} is {loop.count:,}" for loop in self.storage.counted])
             return f"constant, {self.storage.constants[region.place].size:,} elements"
         values = {
             "argument": self.program.arguments,
@@ -188,16 +193,31 @@ class Compilation:
             back.item(item)
         back.finish()
 
+    def _begin_counts(self, text: Text) -> None:
+        """Print what numbers of steps are, which stand in a constant with the begins of the workspace's regions."""
+        for k, loop in enumerate(self.storage.counted):
+            n = loop.number
+            text.put(f"count{n} = {self._sizes.name}[{k}]", f"y{n} = count{n} & 1", f"yo{n} = 1 - y{n}")
+
+    @functools.cached_property
+    def _sizes(self) -> Region:
+        return self.storage.constant(np.zeros(0, np.int64))
+
     def _addresses(self) -> list[str]:
         """Return the pointers as text, read from the table."""
+        begins, _ = self.storage.work()
         counts = [len(self.program.arguments), len(self.storage.constants), len(self.outputs)]
         first = {"argument": 0, "constant": counts[0], "output": sum(counts[:2]), "gradient": sum(counts)}
         last = sum(counts) + (len(self.storage.differentiated()) if self.reverse else 0)
-        begins, _ = self.storage.work()
+        begin_texts = {name: str(begin) for name, begin in begins.items()}
+        if numbers := [loop.count for loop in self.storage.counted]:
+            self.storage.constants[self._sizes.place] = np.array([*numbers, *begins.values()], np.int64)
+            sizes = f"load_i8(table + {8 * (first['constant'] + self._sizes.place)})"
+            begin_texts = {name: f"load_i8({sizes} + {8 * (len(numbers) + k)})" for k, name in enumerate(begins)}
         texts = []
         for region in self._regions():
             if region.role == "work":
-                address = f"load_i8(table + {8 * last}) + {begins[region.name]}"
+                address = f"load_i8(table + {8 * last}) + {begin_texts[region.name]}"
             else:
                 address = f"load_i8(table + {8 * (first[region.role] + region.place)})"
             texts.append(f"{POINTERS.get(region.dtype, 'pointer_b1')}({address})")

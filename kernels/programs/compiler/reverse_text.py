@@ -261,16 +261,16 @@ class ReverseText:
         ends = {name: f"g_{after}" for after, name in item.ends if after in self.started}
         self.text.put(*[f"c_{c.name} = {ends.get(c.name, NOTHING)}" for c in numbers])
         self.text.put(*[f"g_{x} += 0.0" for x, v in exits if x in self.certain.names and v not in self.certain.names])
-        first = item.loop.count - 1
+        less = 0
         if self._is_peeled(item):
-            self.text.put(f"{item.index} = {first}")
+            self.text.put(f"{item.index} = {self.storage.steps_of(item.loop, 1)}")
             block = self.storage.blocks.get(item.loop.number)
-            self.text.put(*[] if block is None else [f"j{item.loop.number} = {first % block}"])
+            self.text.put(*[] if block is None else [f"j{item.loop.number} = {(item.loop.count - 1) % block}"])
             self._step(item, numbers, exits)
             inside = {id(block) for block, _ in walk(item.body)} | {id(item.body)}
             self.started -= {name for name, (block, _) in self.defined.items() if id(block) in inside}
-            first, exits, self.certain = first - 1, [], self.steady
-        self.forward.loops.backward(item, first, self.forward.step, lambda item: self._step(item, numbers, exits))
+            less, exits, self.certain = 1, [], self.steady
+        self.forward.loops.backward(item, less, self.forward.step, lambda item: self._step(item, numbers, exits))
         self.certain = self.last
         for c in numbers:
             self.contribute(c.initial, f"c_{c.name}")

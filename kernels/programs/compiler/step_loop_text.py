@@ -35,16 +35,16 @@ class StepLoopText:
             self._in_blocks(item)
             step(item)
         else:
-            self.text.opened(f"for {item.index} in range({item.loop.count}):")
+            self.text.opened(f"for {item.index} in range({self.storage.steps_of(item.loop)}):")
             step(item)
         self.text.depth = depth
 
-    def backward(self, item: StepLoop, first: int, again: Step, back: Step) -> None:
-        """Print a loop down from step ``first``, if it was not recorded: ``again`` prints steps that run anew."""
+    def backward(self, item: StepLoop, less: int, again: Step, back: Step) -> None:
+        """Print a loop from the last step, or so many before, down: ``again`` prints steps that run anew."""
         depth, n = self.text.depth, item.loop.number
         block = self.storage.blocks.get(n)
         if block is None:
-            self.text.opened(f"for {item.index} in range({first}, -1, -1):")
+            self.text.opened(f"for {item.index} in range({self.storage.steps_of(item.loop, 1 + less)}, -1, -1):")
         elif item.loop.ends is not None:
             self.text.opened(f"for b{n} in range(full{n} - 1, -1, -1):")
             self._run_anew(item, f"b{n} != h{n}", again)
@@ -53,7 +53,7 @@ class StepLoopText:
             last = -(-item.loop.count // block) - 1
             self.text.opened(f"for b{n} in range({last}, -1, -1):")
             self._run_anew(item, f"b{n} < {last}", again)
-            self._steps_of_block(item, f"{block} if b{n} < {last} else {first + 1 - block * last}")
+            self._steps_of_block(item, f"{block} if b{n} < {last} else {item.loop.count - less - block * last}")
         back(item)
         self.text.depth = depth
 

@@ -26,9 +26,11 @@ from kernels.programs.fusing.scalar_program import (
     walk,
 )
 from kernels.programs.fusing.scalar_rules import BOOL, FLOAT64, INT64
-from kernels.programs.rolling.rolled_program import Uncompiled
+from kernels.programs.rolling.rolled_program import Loop, Uncompiled
 
 Dtype = np.dtype[Any]
+_FEW = 16
+"""Steps of a loop up to which their number is part of the source: LLVM may take such a loop apart."""
 POINTERS = {FLOAT64: "pointer_f8", BOOL: "pointer_b1", INT64: "pointer_i8"}
 
 
@@ -70,6 +72,9 @@ class Storage:
         self.blocks = blocks
         """Loops that run in blocks of so many steps, by number."""
         self.program = expansion.program
+        loops = [item.loop for item in expansion.root.items if isinstance(item, StepLoop)]
+        self.counted = [loop for loop in loops if loop.ends is None and loop.number not in blocks and loop.count > _FEW]
+        """Loops whose number of steps is no part of the source, so that other numbers share code: 3's is ``count3``."""
         self.regions: list[Region] = []
         self.constants: list[np.ndarray[Any, Any]] = []
         self.homes: dict[int, Home] = {}
@@ -141,6 +146,12 @@ class Storage:
             and (item.name in self.adjoint.reached or not reached)
             and not self._is_last(item.address)
         }
+
+    def steps_of(self, loop: Loop, less: int = 0) -> str:
+        """Return the number of a loop's steps, or so many less, as text."""
+        if loop not in self.counted:
+            return str(loop.count - less)
+        return f"count{loop.number} - {less}" if less else f"count{loop.number}"
 
     def _is_last(self, address: Address) -> bool:
         loops = self.program.loops_around(address.value)[-len(address.at) :]
@@ -305,15 +316,9 @@ class Storage:
     def _text(self, home: Home, address: Address) -> str:
         constant, terms = home.constant + address.constant, dict(address.terms)
         terms.pop(home.without, None)
-        steps = self._steps(address)
-        ahead = self._ahead(address.value)
+        steps, ahead = self._steps(address), self._ahead(address.value)
         for loop, width in home.rows:
-            index = self.index_of(loop) if home.blocked else f"k{loop}"
-            number, more = steps.get(loop, (0, ((index, 1),)))
-            if loop in steps and self.program.loops[loop].ends is not None:
-                more = ((f"row{loop}", 1),)
-            elif home.blocked and loop in steps:
-                number %= self._rows_of(loop)
+            number, more = self._row(home, loop, steps)
             if home.rows[-1][0] == loop:
                 if ahead is None:  # what the loop starts from
                     continue
@@ -323,13 +328,36 @@ class Storage:
                 terms[name] = terms.get(name, 0) + step * width
         if home.parity is not None and ahead is not None:
             loop, width = home.parity
-            if loop in steps and self.program.loops[loop].ends is not None:
-                terms[f"y{loop}"] = width
-            elif loop in steps:
-                constant += (steps[loop][0] + ahead) % 2 * width
+            which = self._parity(loop, steps, ahead)
+            if isinstance(which, str):
+                terms[which] = width
             else:
-                terms[f"{'e' if not ahead else 'o'}{loop}"] = width
+                constant += which * width
         return _element(home.region, constant, tuple(terms.items()), self.program.values[address.value].spec.dtype)
+
+    def _row(self, home: Home, loop: int, steps: dict[int, tuple[int, Terms]]) -> tuple[int, Terms]:
+        """Return which row of a loop an address with these steps is in: a number, and multiples."""
+        if loop not in steps:
+            return 0, ((self.index_of(loop) if home.blocked else f"k{loop}", 1),)
+        number, more = steps[loop]
+        if self._is_counted_last(loop, steps):
+            return -1, ((f"count{loop}", 1),)
+        if self.program.loops[loop].ends is not None:
+            return number, ((f"row{loop}", 1),)
+        return (number % self._rows_of(loop) if home.blocked else number), more
+
+    def _parity(self, loop: int, steps: dict[int, tuple[int, Terms]], ahead: int) -> int | str:
+        """Return which of two rows that is, or the name of what says so."""
+        if loop not in steps:
+            return f"{'o' if ahead else 'e'}{loop}"
+        if self._is_counted_last(loop, steps):
+            return f"{'y' if ahead else 'yo'}{loop}"
+        return f"y{loop}" if self.program.loops[loop].ends is not None else (steps[loop][0] + ahead) % 2
+
+    def _is_counted_last(self, loop: int, steps: dict[int, tuple[int, Terms]]) -> bool:
+        """Whether it is the last step of a loop that is read, whose number is no part of the source."""
+        entry = self.program.loops[loop]
+        return entry in self.counted and steps.get(loop) == (entry.count - 1, ())
 
     def _steps(self, address: Address) -> dict[int, tuple[int, Terms]]:
         loops = self.program.loops_around(address.value)
@@ -355,7 +383,7 @@ class Storage:
 def _element(region: Region, constant: int, terms: Terms, of: Dtype | None = None) -> str:
     """Return an element of a region as text; bytes are those of elements of dtype ``of``, the region's if None."""
     item = (of or region.dtype).itemsize
-    if constant % item or any(step % item for name, step in terms if name[0] in "ikeojry"):
+    if constant % item or any(step % item for name, step in terms if name[0] in "ikeojryc"):
         raise Uncompiled("elements are not aligned")
     parts = []
     for name, step in terms:
