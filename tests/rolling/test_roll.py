@@ -378,12 +378,12 @@ def test_what_cannot_be_a_program_of_loops_is_refused() -> None:
         x[0] = 1.0
         return x.sum()
 
-    def to_places(x: Any) -> Any:
-        x = x * 1.0
-        x[np.array([0, 2])] = 1.0
-        return x.sum()
+    def to_nothing(x: Any) -> Any:
+        y = tape.zeros(4)
+        y[1:] = x[1:]
+        return y.sum()
 
-    for fun in (to_argument, to_places):
+    for fun in (to_argument, to_nothing):
         with pytest.raises(Uncompiled):
             of(fun, np.ones(4))
 

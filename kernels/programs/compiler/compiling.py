@@ -21,7 +21,8 @@ from kernels.programs.compiler.source_text import Text
 from kernels.programs.compiler.storage import POINTERS, Region, Storage
 from kernels.programs.fusing.expansion import Expansion
 from kernels.programs.fusing.fusion import Fusion
-from kernels.programs.fusing.scalar_rules import BOOL, COPY, FLOAT64
+from kernels.programs.fusing.scalar_program import Check, walk
+from kernels.programs.fusing.scalar_rules import BOOL, COPY, FLOAT64, INT64
 from kernels.programs.fusing.statements import AnyStatement, GuardStatement, is_dense, mapped, whole
 from kernels.programs.recording.program import Recipe, describe
 from kernels.programs.rolling.roll import MOST_ITERATIONS, rolled
@@ -103,7 +104,8 @@ class Compilation:
     def _check(self) -> None:
         for value in self.program.arguments:
             spec = self.program.values[value].spec
-            if spec.dtype not in (FLOAT64, BOOL) or (spec.dtype != FLOAT64 and not spec.shape) or not is_dense(spec):
+            known = spec.dtype in (FLOAT64, BOOL, INT64) and (spec.dtype == FLOAT64 or spec.shape)
+            if not known or not is_dense(spec):
                 raise Uncompiled(f"an argument of {spec.dtype} with strides {spec.strides}")
 
     def _has_gradient(self) -> bool:
@@ -226,11 +228,15 @@ class Compilation:
     def guard_places(self) -> list[tuple[int, int]]:
         """Return where in the workspace guards leave what they found, -1 if nowhere, and how many bytes that is."""
         begins, _ = self.storage.work()
-        checked = self.storage.checked
-        return [
-            (begins[checked[k].name], checked[k].dtype.itemsize) if k in checked else (-1, 0)
-            for k in range(len(self.program.guards))
-        ]
+        places = [(-1, 0)] * len(self.program.guards)
+        for _, item in walk(self.expansion.root):
+            if isinstance(item, Check) and item.number in self.storage.checked:
+                region = self.storage.checked[item.number]
+                counts = [self.program.loops[int(name[1:])].count for name, _ in item.terms]
+                for steps in np.ndindex(*counts):
+                    number = item.number + sum(k * more for k, (_, more) in zip(steps, item.terms, strict=True))
+                    places[number] = begins[region.name], region.dtype.itemsize
+        return places
 
     def code(self) -> CompiledCode:
         """Compile."""

@@ -24,7 +24,7 @@ from kernels.programs.fusing.scalar_program import (
     Store,
     Term,
 )
-from kernels.programs.fusing.scalar_rules import BOOL
+from kernels.programs.fusing.scalar_rules import BOOL, LARGER_INTEGER, LARGEST_INTEGER
 
 
 class ForwardText:
@@ -63,8 +63,11 @@ class ForwardText:
         """Print a store, if the memory is there."""
         if self.storage.adjoint.home(item.address.value) in self.storage.homes:
             element = self.storage.element(item.address)
-            stored = f"accumulators.greater({element}, {item.operand})" if item.reduces is np.maximum else item.operand
-            self.text.put(f"{element} {'+=' if item.reduces is np.add else '='} {stored}")
+            if item.reduces is np.add:
+                self.text.put(f"{element} += {item.operand}")
+            else:
+                stored = item.operand if item.reduces is None else _STEPS[item.reduces].format(element, item.operand)
+                self.text.put(f"{element} = {stored}")
 
     def on_Fill(self, item: Fill) -> None:  # noqa: N802
         """Print a loop that fills memory."""
@@ -73,8 +76,7 @@ class ForwardText:
 
     def on_Term(self, item: Term) -> None:  # noqa: N802
         """Print one more term of a total."""
-        function = _STEPS.get(item.reduces)
-        self.text.put(f"{item.total} = " + (f"{function}({item.total}, {item.operand})" if function else item.operand))
+        self.text.put(f"{item.total} = {_STEPS[item.reduces].format(item.total, item.operand)}")
 
     def on_Check(self, item: Check) -> None:  # noqa: N802
         """Print a guard."""
@@ -84,9 +86,8 @@ class ForwardText:
             self.text.put(f"if bits_of({first}) != bits_of({second}):", f"{INDENT}{line}")
             return
         place = self.storage.checked[item.number].name
-        self.text.put(
-            f"{place}[0] = {first}", f"if bits_of({first}) != bits_of({second}):", f"{INDENT}return {item.number}"
-        )
+        number = " + ".join([str(item.number), *(f"{step} * {name}" for name, step in item.terms)])
+        self.text.put(f"{place}[0] = {first}", f"if bits_of({first}) != bits_of({second}):", f"{INDENT}return {number}")
 
     def on_Call(self, item: Call) -> None:  # noqa: N802
         """Print a call."""
@@ -146,8 +147,10 @@ class ForwardText:
                 self.text.put(f"{number.name} = {f'q_{number.name}' if number in taken else number.update}")
 
 
-_STEPS = {np.add: "accumulators.added", np.maximum: "accumulators.greater"}
-_FIRST = {np.add: "-0.0", np.maximum: "(-math.inf)", np.positive: "-0.0"}
+_STEPS = {np.add: "accumulators.added({0}, {1})", np.maximum: "accumulators.greater({0}, {1})"}
+_STEPS |= {np.positive: "{1}", LARGEST_INTEGER: LARGER_INTEGER.forward.text.format(a="{0}", b="{1}")}
+"""What a total and one more term become."""
+_FIRST = {np.add: "-0.0", np.maximum: "(-math.inf)", np.positive: "-0.0", LARGEST_INTEGER: "MINUS_ZERO"}
 """What reductions start from."""
 _LANES, _MASKED = 8, 64
 """Elements of a vector, and the extent from which on the tail of a loop costs little."""

@@ -84,7 +84,10 @@ class ElementNames:
                 offset += stride * point[axis]
             elif stride:
                 terms[name] = terms.get(name, 0) + stride
-        if access.places is not None:
+        if isinstance(access.places, Access):
+            name = self.read(self.address(access.places, placed, point), INT64)
+            terms[name] = access.ref.spec.dtype.itemsize
+        elif access.places is not None:
             width = access.ref.spec.dtype.itemsize
             if any(placed.names):
                 terms[self._place(access.places, placed, point)] = width

@@ -27,6 +27,7 @@ from kernels.programs.fusing.scalar_program import (
     StepLoop,
     Store,
     Term,
+    Terms,
 )
 from kernels.programs.fusing.scalar_rules import COPY, FLOAT64, REDUCTIONS, ScalarOperation
 from kernels.programs.fusing.statements import (
@@ -218,13 +219,11 @@ class Expansion(ElementNames):
             around = around.outer
         assert around.outer is not None
         block = around.outer.block
-        key = "filled", (id(placed), id(block))
-        if key in self._open:
-            return
-        self._open[key] = ""
-        bound = {loop.index for loop in block.loops()}
-        begin, elements = inner_part(placed, target, bound)
-        block.items.append(Fill(begin, elements, reduces))
+        begin, elements = inner_part(placed, target, {loop.index for loop in block.loops()})
+        key = "filled", (id(placed), id(block), begin)
+        if key not in self._open:
+            self._open[key] = ""
+            block.items.append(Fill(begin, elements, reduces))
 
     # Loops of the program
 
@@ -353,21 +352,20 @@ class Expansion(ElementNames):
         statement = placed.statement
         assert isinstance(statement, GuardStatement)
         names = tuple([self.read(self.address(a, placed, {}), a.ref.spec.dtype) for a in statement.pairs])
-        number = GIVE_UP
-        if statement.is_recorded:
-            number = self._number_of(statement)
-        self.emit(Check((names[0], names[1]), number))
+        number, terms = self._number_of(statement) if statement.is_recorded else (GIVE_UP, ())
+        self.emit(Check((names[0], names[1]), number, terms))
 
-    def _number_of(self, statement: GuardStatement) -> int:
-        """Return the number of a guard that was recorded, or what it does in the place of stopping the program."""
-        loop = self.scope.block.loop
-        if loop is None:
-            number = self.program.guards.index(statement.line)
-            self.guards[number] = statement.pairs[0].ref.spec.dtype
-            return number
-        if not isinstance(loop, StepLoop) or loop.loop.ends is None:
-            raise Uncompiled("a guard in a loop", statement.line)
-        return GIVE_UP if loop.loop.ends.counted else LEAVE
+    def _number_of(self, statement: GuardStatement) -> tuple[int, Terms]:
+        """Return the number of a guard that was recorded, with what steps add, or what it does instead of stopping."""
+        steps = self.scope.block.steps()
+        recorded = [step.loop.ends for step in steps if step.loop.ends is not None]
+        if recorded and len(steps) > 1:
+            raise Uncompiled("a guard in a loop in one that a value ends", statement.line)
+        if recorded:
+            return GIVE_UP if recorded[0].counted else LEAVE, ()
+        number = self.program.guards.index(statement.line)
+        self.guards[number] = statement.pairs[0].ref.spec.dtype
+        return number, tuple([(step.index, self.program.guards_in(step.loop.body)) for step in steps])
 
 
 _NOWHERE = Placed(GuardStatement((Access(None, ()),) * 2, ()), None, ())  # type: ignore[arg-type]

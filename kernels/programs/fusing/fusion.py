@@ -160,6 +160,12 @@ class Fusion:
         for access in statement.accesses():
             self.readers[access.ref.value].append(placed)
 
+    @staticmethod
+    def _guards_of(block: Block) -> list[int]:
+        """Return where guards stand, which may say that places are within bounds."""
+        items = enumerate(block.items)
+        return [k for k, item in items if isinstance(item, Placed) and isinstance(item.statement, GuardStatement)]
+
     def _before(self, statement: AnyStatement) -> list[tuple[Placed, Access, Access]]:
         """Return what a statement comes after: the other, its access and that of the statement to the same memory."""
         before = [(p, _target(p), read) for read in statement.accesses() for p in self.writers[read.ref.value]]
@@ -183,6 +189,8 @@ class Fusion:
         extent = placed.statement.space[axis]
         fences = [(_item_of(p, block), p, theirs, ours) for p, theirs, ours in before]
         first = max((place for place, *_ in fences if place is not None), default=0)
+        if isinstance(placed.statement, Statement) and placed.statement.is_indirect():
+            first = max([first, *self._guards_of(block)])
         obstacle: Placed | None = None
         for place in range(first, len(block.items)):
             nest = block.items[place]

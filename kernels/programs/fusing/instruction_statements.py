@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays.specs import Strides
+from kernels.arrays.specs import Strides, broadcast, dense, intern_spec, spec_of
 from kernels.codegen.forward_loops import spread
 from kernels.codegen.matmul import matrices
 from kernels.kinds.contraction import Contraction
@@ -28,23 +28,30 @@ from kernels.programs.fusing.scalar_rules import (
     BOOL,
     COPY,
     FLOAT64,
+    INT64,
+    LARGEST_INTEGER,
     PRODUCT,
+    TURNED,
+    WHOLE,
     ScalarOperation,
     ScalarRule,
+    converted,
     elementwise,
+    of_integers,
 )
 from kernels.programs.fusing.statements import (
     Access,
     AnyStatement,
     GuardStatement,
+    is_dense,
     mapped,
     new_value,
     part_of,
     whole,
 )
-from kernels.programs.rolling.rolled_program import Index, Instruction, Ref, RolledProgram, Uncompiled
+from kernels.programs.rolling.rolled_program import Index, Instruction, Numbers, Ref, RolledProgram, Uncompiled, Value
 
-_DTYPES = (FLOAT64, BOOL)
+_DTYPES = (FLOAT64, BOOL, INT64)
 _LARGEST_PRODUCT = 1 << 12
 """Multiplications up to which a matrix product is a statement; beyond, BLAS has it."""
 
@@ -82,22 +89,59 @@ def _elementwise(instruction: Instruction, program: RolledProgram) -> list[AnySt
     op = instruction.op
     assert isinstance(op, Elementwise)
     target = whole(program, instruction.result, wanted=instruction.form is not None)
-    kinds = {o.spec.dtype for o in instruction.operands[op.condition :] if isinstance(o, Ref)}
-    if len(kinds) > 1:
+    operands, made = instruction.operands, list[AnyStatement]()
+    kinds = {o.spec.dtype for o in operands[op.condition :] if isinstance(o, Ref)}
+    if FLOAT64 in kinds and len(kinds) > 1:
+        loop = program.values[instruction.result].loop
+        floats = [_as_float(o, loop, program, made) for o in operands[op.condition :]]
+        operands, kinds = (*operands[: op.condition], *floats), {FLOAT64}
+    if len(kinds) > 1 or (kinds == {INT64} and instruction.params):
         raise Uncompiled(f"{op.name} of several dtypes")
     numeric = kinds.pop() if kinds else target.spec.dtype
-    operation = elementwise(op, instruction.params, target.spec.dtype, numeric)
-    return [
-        mapped(operation, target.spec.shape, instruction.operands, target, target.spec.strides, wanted_of(instruction))
-    ]
+    if numeric == INT64:
+        operation, operands = of_integers(op, target.spec.dtype), tuple([_integer(o, program) for o in operands])
+    else:
+        operation = elementwise(op, instruction.params, target.spec.dtype, numeric)
+    shape, strides = target.spec.shape, target.spec.strides
+    return [*made, mapped(operation, shape, operands, target, strides, wanted_of(instruction))]
+
+
+def _as_float(operand: Any, loop: int, program: RolledProgram, made: list[AnyStatement]) -> Any:
+    """Return an operand as floats."""
+    if not isinstance(operand, Ref) or operand.spec.dtype == FLOAT64:
+        return operand
+    operation = converted(operand.spec.dtype, FLOAT64)
+    if operation is None:
+        raise Uncompiled(f"a cast of {operand.spec.dtype}")
+    spec = operand.spec
+    strides = dense(spec.shape, FLOAT64.itemsize)
+    value = Value(intern_spec(spec.shape, strides, FLOAT64, strides, spec.size), loop=loop)
+    program.values.append(value)
+    copy = whole(program, len(program.values) - 1, wanted=False)
+    made.append(mapped(operation, spec.shape, (operand,), copy, strides, (False,)))
+    return copy
+
+
+def _integer(operand: Any, program: RolledProgram) -> Any:
+    """Return an operand of an operation of integers: numbers, which are whole, as constants."""
+    if isinstance(operand, Ref):
+        return operand
+    if isinstance(operand, Numbers) or operand != int(operand):
+        raise Uncompiled(f"integers and {operand}")
+    array = np.array(int(operand))
+    program.values.append(Value(spec_of(array), constant=array))
+    return whole(program, len(program.values) - 1, wanted=False)
 
 
 def _copy(instruction: Instruction, program: RolledProgram) -> list[AnyStatement]:
     target = whole(program, instruction.result, wanted=instruction.form is not None)
-    (operand,) = instruction.operands
-    if isinstance(operand, Ref) and operand.spec.dtype != target.spec.dtype:
-        raise Uncompiled(f"a cast of {operand.spec.dtype}")
-    return [mapped(COPY, target.spec.shape, (operand,), target, target.spec.strides, wanted_of(instruction))]
+    (operand,), operation = instruction.operands, COPY
+    if isinstance(operand, Ref) and (operand.spec.dtype != target.spec.dtype or operand.spec.dtype == INT64):
+        cast = converted(operand.spec.dtype, target.spec.dtype)
+        if cast is None or target.wanted:
+            raise Uncompiled(f"a cast of {operand.spec.dtype}")
+        operation = cast
+    return [mapped(operation, target.spec.shape, (operand,), target, target.spec.strides, wanted_of(instruction))]
 
 
 def _write(instruction: Instruction, program: RolledProgram) -> list[AnyStatement]:
@@ -154,7 +198,9 @@ def _reduction(instruction: Instruction, program: RolledProgram) -> list[AnyStat
         into = whole(program, instruction.result, wanted=operand.wanted)
         strides = _with_dims(into.spec.strides, len(operand.spec.shape), axes, keepdims=keepdims)
         return composed(parts, (operand,), {"axes": axes}, Access(into, strides), program)
-    if op.ufunc is not np.add or not isinstance(operand, Ref) or operand.spec.dtype != FLOAT64:
+    if isinstance(operand, Ref) and operand.spec.dtype != FLOAT64:
+        return _integers_reduced(instruction, operand, program)
+    if op.ufunc is not np.add or not isinstance(operand, Ref):
         raise Uncompiled(f"{op.name} is run by the interpreter")
     result = instruction.result
     shape, wanted = operand.spec.shape, wanted_of(instruction)
@@ -167,6 +213,37 @@ def _reduction(instruction: Instruction, program: RolledProgram) -> list[AnyStat
         divided = (into, float(counted(shape, axes)))
         made.append(mapped(_SCALED, mean.spec.shape, divided, mean, mean.spec.strides, (wanted[0], False)))
     return made
+
+
+def _integers_reduced(instruction: Instruction, operand: Ref, program: RolledProgram) -> list[AnyStatement]:
+    """Return a number of flags, or an extremum of integers, as statements."""
+    op, (axes, keepdims) = instruction.op, instruction.params
+    target = whole(program, instruction.result, wanted=False)
+    shape, dtype = operand.spec.shape, operand.spec.dtype
+    assert isinstance(op, Reduction)
+    if target.spec.dtype != INT64 or op.scale or (op.ufunc is np.add) != (dtype == BOOL):
+        raise Uncompiled(f"{op.name} of {dtype}")
+    if op.ufunc is np.add:  # counted in floats, which are exact
+        first, last, ufunc, middle = converted(BOOL, FLOAT64), WHOLE, np.add, FLOAT64
+    elif op.ufunc is np.maximum:
+        first, last, ufunc, middle = converted(INT64, INT64), converted(INT64, INT64), LARGEST_INTEGER, INT64
+    else:
+        first, last, ufunc, middle = TURNED, TURNED, LARGEST_INTEGER, INT64
+    assert first is not None
+    assert last is not None
+    spec = target.spec
+    program.values.append(
+        Value(
+            intern_spec(spec.shape, spec.strides, middle, spec.strides, spec.size),
+            loop=program.values[target.value].loop,
+        )
+    )
+    total = whole(program, len(program.values) - 1, wanted=False)
+    onto = spread(total.spec.strides, len(shape), axes, keepdims)
+    return [
+        mapped(first, shape, (operand,), total, onto, (False,), reduces=ufunc),
+        mapped(last, spec.shape, (total,), target, spec.strides, (False,)),
+    ]
 
 
 def _select(instruction: Instruction, program: RolledProgram) -> list[AnyStatement]:
@@ -225,11 +302,20 @@ def _contraction(instruction: Instruction, program: RolledProgram) -> list[AnySt
 def _gather(instruction: Instruction, program: RolledProgram) -> list[AnyStatement]:
     target = whole(program, instruction.result, wanted=instruction.form is not None)
     source, *more = instruction.operands
-    if more or not instruction.params or instruction.params[0] is not instruction.params[1]:
-        raise Uncompiled("an index that is computed")
     assert isinstance(source, Ref)
-    shape = target.spec.shape
-    access = Access(source, (0,) * len(shape), np.ascontiguousarray(instruction.params[0], np.int64))
+    shape, rank = target.spec.shape, len(target.spec.shape)
+    if source.spec.dtype == INT64:
+        raise Uncompiled("integers that are picked")
+    if more:
+        (index,) = more
+        if not isinstance(index, Ref) or index.spec.dtype != INT64 or instruction.params or not is_dense(source.spec):
+            raise Uncompiled("an index that is computed")
+        places: Any = Access(index, broadcast(index.spec.shape, index.spec.strides, shape))
+    elif instruction.params[0] is not instruction.params[1]:
+        raise Uncompiled("places that are others in the gradient")
+    else:
+        places = np.ascontiguousarray(instruction.params[0], np.int64)
+    access = Access(source, (0,) * rank, places)
     return [mapped(COPY, shape, (access,), target, target.spec.strides, (source.wanted,))]
 
 

@@ -100,6 +100,8 @@ class Check:
 
     names: tuple[str, str]
     number: int
+    terms: Terms = ()
+    """What is added to the number in the steps of loops."""
 
 
 @dataclass(slots=True, eq=False)

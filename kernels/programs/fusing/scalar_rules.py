@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -142,6 +144,38 @@ def _pullback(rule: Any, dtype: np.dtype[Any], number: float | None) -> ScalarRu
     return rule_of(from_roots or rule, dtype, number)
 
 
+def converted(source: np.dtype[Any], target: np.dtype[Any]) -> ScalarOperation | None:
+    """Return the operation that turns an element of one dtype into that of another; None where that is not exact."""
+    texts = {
+        (BOOL, FLOAT64): "(1.0 if {x} else 0.0)",
+        (INT64, FLOAT64): "np.float64({x})",
+        (BOOL, INT64): "(1 if {x} else 0)",
+        (INT64, INT64): "{x}",
+    }
+    text = texts.get((source, target))
+    return (
+        None
+        if text is None
+        else ScalarOperation("convert", ("x",), ScalarRule(text, frozenset("x"), 1), (None,), target)
+    )
+
+
+WHOLE = ScalarOperation("whole", ("x",), ScalarRule("np.int64({x})", frozenset("x"), 1), (None,), INT64)
+"""A float that is whole as an integer."""
+TURNED = ScalarOperation("turned", ("x",), ScalarRule("(-1 - {x})", frozenset("x"), 1), (None,), INT64)
+"""Integers in the opposite order."""
+_EXACT = re.compile(r"\(-?\{[a-z]+\}(?: (?:[-+*]|[<>]=?|[=!]=) \{[a-z]+\})?\)")
+"""Expressions that are the same of integers as of floats."""
+
+
+def of_integers(op: Elementwise, dtype: np.dtype[Any]) -> ScalarOperation:
+    """Return what an elementwise record does to integers; Uncompiled where that is printed for floats alone."""
+    operation: ScalarOperation = elementwise(op, (), dtype, INT64)
+    if _EXACT.fullmatch(operation.forward.text) is None:
+        raise Uncompiled(f"{op.name} of integers")
+    return replace(operation, pullbacks=(None,) * len(op.inputs))
+
+
 def _half_power(rule: Any, number: float) -> Any:
     """Return the pullback of a small power made of products and roots; of an inverse half power, of its result.
 
@@ -194,5 +228,14 @@ EITHER = ScalarOperation(
     FLOAT64,
 )
 """One of two numbers that are the same."""
-REDUCTIONS = {np.add: ADDITION, np.maximum: LARGER, np.positive: EITHER}
+LARGEST_INTEGER = np.fmax
+"""Stands for a maximum of integers, where a ufunc says what reduces."""
+LARGER_INTEGER = ScalarOperation(
+    "larger integer",
+    ("a", "b"),
+    ScalarRule("({a} if {a} > {b} else {b})", frozenset("ab"), 1),
+    (None, None),
+    INT64,
+)
+REDUCTIONS = {np.add: ADDITION, np.maximum: LARGER, np.positive: EITHER, LARGEST_INTEGER: LARGER_INTEGER}
 """What two results for the same element become, by what reduces them."""

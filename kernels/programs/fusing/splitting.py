@@ -138,7 +138,9 @@ def _moved(access: Access, low: int, high: int) -> Access:
     (stride,) = access.strides
     ref = access.ref
     offset = Index(ref.offset.constant + low * stride, ref.offset.terms, ref.offset.table)
-    places = (
-        access.places if access.places is None else access.places[low:high].reshape((high - low,)[: high - low > 1])
-    )
+    places = access.places
+    if isinstance(places, Access):
+        places = _moved(places, low, high)
+    elif places is not None:
+        places = places[low:high].reshape((high - low,)[: high - low > 1])
     return Access(ref._replace(offset=offset), (stride,) if high - low > 1 else (), places)

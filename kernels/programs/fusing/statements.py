@@ -20,12 +20,12 @@ Array = np.ndarray[Any, Any]
 class Access(NamedTuple):
     """Elements of a value over a space: those of ``ref``, with the strides of the space's axes.
 
-    With ``places``, int64 over the space, they are so many elements further.
+    With ``places``, int64 over the space, they are so many elements further: constants, or what the program computes.
     """
 
     ref: Ref
     strides: Strides
-    places: Array | None = None
+    places: Array | Access | None = None
 
     def extent(self, space: Strides, axes: Iterator[int] | range) -> tuple[int, int]:
         """Return the first and the last byte offset, relative to the reference's, along these axes of the space."""
@@ -57,7 +57,12 @@ class Statement:
 
     def accesses(self) -> list[Access]:
         """Return what it reads of values."""
-        return [operand for operand in self.operands if isinstance(operand, Access)]
+        read = [operand for operand in self.operands if isinstance(operand, Access)]
+        return [*read, *(access.places for access in read if isinstance(access.places, Access))]
+
+    def is_indirect(self) -> bool:
+        """Whether it reads elements whose places the program computes."""
+        return any(isinstance(operand, Access) and isinstance(operand.places, Access) for operand in self.operands)
 
 
 @dataclass(slots=True, eq=False)
@@ -149,7 +154,11 @@ def mapped(
         if isinstance(operand, Ref):
             operand = Access(operand, broadcast(operand.spec.shape, operand.spec.strides, shape))
         if isinstance(operand, Access):
-            places = operand.places if operand.places is None else operand.places.reshape(space)
+            places = operand.places
+            if isinstance(places, Access):
+                places = Access(places.ref, tuple([places.strides[axis] for axis in kept]))
+            elif places is not None:
+                places = places.reshape(space)
             return Access(operand.ref, tuple([operand.strides[axis] for axis in kept]), places)
         return operand  # type: ignore[no-any-return]
 

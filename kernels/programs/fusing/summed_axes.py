@@ -20,20 +20,35 @@ def summed_by(placed: Placed) -> str | None:
 
 
 def inner_part(placed: Placed, target: Address, bound: set[str]) -> tuple[Address, int]:
-    """Return where the elements begin that a statement gives in one step of the nests ``bound``, and how many."""
+    """Return where the elements begin that a statement gives in one step of the nests ``bound``, and how many.
+
+    Where those of all points are apart, they are those of the point of ``target`` alone.
+    """
     access = placed.statement.target  # type: ignore[union-attr]
-    axes = sorted(
-        (abs(stride), extent)
+    axes = [
+        (stride, extent, name)
         for name, stride, extent in zip(placed.names, access.strides, placed.statement.space, strict=True)
         if name not in bound and stride
-    )
-    width = access.ref.spec.dtype.itemsize
-    for stride, extent in axes:
-        if stride != width or min(access.strides) < 0:
-            raise Uncompiled("sums over a middle axis, apart in memory")
-        width *= extent
+    ]
+    item = access.ref.spec.dtype.itemsize
     terms = tuple([term for term in target.terms if term[0] in bound or term[0][0] != "i"])
-    return Address(target.value, access.ref.offset.constant, terms, target.at), width // access.ref.spec.dtype.itemsize
+    whole = _side_by_side([(stride, extent) for stride, extent, _ in axes], item)
+    if whole:
+        return Address(target.value, access.ref.offset.constant, terms, target.at), whole
+    elements = _side_by_side([(stride, extent) for stride, extent, name in axes if name is not None], item)
+    if not elements:
+        raise Uncompiled("sums over a middle axis, apart in memory")
+    return Address(target.value, target.constant, terms, target.at), elements
+
+
+def _side_by_side(axes: list[tuple[int, int]], item: int) -> int:
+    """Return how many elements axes, strides and extents, go through, if these fill their memory; else 0."""
+    width = item
+    for stride, extent in sorted(axes):
+        if stride != width:
+            return 0
+        width *= extent
+    return width // item
 
 
 def is_scattered(placed: Placed) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 from kernels.arrays.specs import Spec
 from kernels.foundation.data_classes import dataclass
 from kernels.instructions.form import Form
+from kernels.kinds.guard import Guard
 from kernels.records.op import Op
 
 Array = np.ndarray[Any, Any]
@@ -142,6 +143,13 @@ class RolledProgram:
     outputs: list[Ref]
     guards: list[int] = field(default_factory=list)
     """The steps of the recorded program that are guards, in order."""
+
+    def guards_in(self, body: list[Instruction | Loop]) -> int:
+        """Return how many guards of the recorded program one run through a body stands for."""
+        return sum(
+            item.count * self.guards_in(item.body) if isinstance(item, Loop) else isinstance(item.op, Guard)
+            for item in body
+        )
 
     def loops_around(self, value: int) -> list[int]:
         """Return the numbers of the loops that a value is made in, outermost first."""

@@ -1,0 +1,96 @@
+"""Index arrays, masks and labels as arguments of compiled functions: integers in machine code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tape
+
+pytestmark = pytest.mark.quick
+RNG = np.random.default_rng(4)
+
+
+def embedded(x: Any, w: Any, index: Any) -> Any:
+    return (tape.tanh(x[index] @ w) ** 2).sum()
+
+
+def labelled(x: Any, w: Any, labels: Any) -> Any:
+    logs = tape.log_softmax(x @ w, -1)
+    return -(logs[np.arange(len(x)), labels]).mean()
+
+
+def masked(x: Any, w: Any, index: Any) -> Any:
+    chosen = index[: len(w)] > 2
+    return (x.sum(1)[: len(w)] * chosen).sum() * (x > 0).sum() + (w[:, 0] * index[: len(w)]).sum()
+
+
+def in_steps(x: Any, w: Any, index: Any) -> Any:
+    u = x.sum(1)
+    for k in range(20):
+        u = u + 0.01 * tape.sin(u[index]) * w[0, 0] * k
+    return (u * u).sum()
+
+
+CASES: list[tuple[Callable[..., Any], int]] = [(embedded, 30), (labelled, 5), (masked, 7), (in_steps, 30)]
+
+
+def arguments(most: int, seed: int) -> tuple[Any, ...]:
+    chance = np.random.default_rng(seed)
+    return chance.normal(size=(30, 8)), chance.normal(size=(8, 5)), chance.integers(0, most, 30)
+
+
+@pytest.mark.parametrize(("function", "most"), CASES, ids=lambda x: getattr(x, "__name__", ""))
+def test_gradients_are_those_of_dynamic_mode(function: Callable[..., Any], most: int) -> None:
+    gradient = tape.value_and_grad(function, (0, 1))
+    compiled = tape.compile(gradient, mode="max", check="never")
+    for seed in range(8):
+        given = arguments(most, seed)
+        value, gradients = gradient(*given)
+        got, slopes = compiled(*given)
+        assert got == pytest.approx(value, rel=1e-12)
+        for one, other in zip(slopes, gradients, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-13)
+    text = compiled.explain()
+    assert "machine code" in text
+    assert "interpreter" not in text
+
+
+@pytest.mark.parametrize("place", [30, -31, 1 << 40])
+def test_a_place_out_of_bounds_raises(place: int) -> None:
+    compiled = tape.compile(tape.value_and_grad(embedded, (0, 1)), mode="max", check="never")
+    for seed in range(4):
+        compiled(*arguments(30, seed))
+    x, w, index = arguments(30, 5)
+    before = compiled(x, w, index)
+    index[7] = place
+    with pytest.raises(IndexError, match="out of bounds"):
+        compiled(x, w, index)
+    index[7] = -1
+    value, _ = tape.value_and_grad(embedded, (0, 1))(x, w, index)
+    assert compiled(x, w, index)[0] == pytest.approx(value, rel=1e-12)
+    assert before[0] != value
+
+
+def test_a_guard_in_a_loop_tells_its_step() -> None:
+    """Guards in rolled loops have the numbers of those that were recorded: another way is recorded, and found again."""
+
+    def stepped(x: Any) -> Any:
+        s = 0.0 * x[0]
+        for k in range(60):
+            s = s * 0.99 + tape.sin(x[k % 7] * (k + 1.0))
+            s = s + 1.0 if s > k - 50.0 else s - 2.0 * x[1]
+        return s
+
+    gradient = tape.value_and_grad(stepped)
+    compiled = tape.compile(gradient, mode="max", check="never")
+    points = [np.linspace(0.0, 1.0, 7) * scale for scale in (1.0, 2.0, -40.0, 0.5, -90.0)]
+    for x in points * 4:
+        value, slope = gradient(x)
+        got = compiled(x)
+        assert got[0] == pytest.approx(value, rel=1e-12)
+        np.testing.assert_allclose(got[1], slope, rtol=1e-11, atol=1e-12)
+    assert "loop, 60 times" in compiled.explain()
