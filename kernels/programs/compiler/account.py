@@ -10,6 +10,7 @@ ROLES = {
     "t": ("intermediates", "values saved for the way back"),
     "u": ("intermediates", "what a guard found"),
     "q": ("intermediates", "addresses"),
+    "y": ("intermediates", "sums over parts of loops"),
 }
 """What the regions of a workspace hold, by the first letters of their names: the kind of memory, and in words."""
 

@@ -26,6 +26,7 @@ from kernels.programs.fusing.scalar_program import (
     walk,
 )
 from kernels.programs.fusing.scalar_rules import BOOL, FLOAT64, INT64
+from kernels.programs.parts.part_text import Memory
 from kernels.programs.rolling.rolled_program import Uncompiled
 
 Dtype = np.dtype[Any]
@@ -93,6 +94,19 @@ class Storage:
     def table(self, count: int) -> Region:
         """Return a region for so many addresses."""
         return self._region("q", "work", 0, INT64, 8 * count)
+
+    def partial(self, count: int) -> Region:
+        """Return a region for so many sums over parts of loops."""
+        return self._region("y", "work", 0, FLOAT64, 8 * count)
+
+    def memory(self, region: Region) -> Memory:
+        """Return what a region is for threads that share it."""
+        homes = [*self.homes.items(), *self.buffers.items()]
+        size = region.size
+        if region.role in ("gradient", "output"):
+            size = self.bytes_of(next(value for value, home in homes if home.region is region), region.dtype)
+        kind = POINTERS.get(region.dtype, "pointer_b1").removeprefix("pointer_")
+        return Memory(region.name, kind, size // region.dtype.itemsize, region.role == "work")
 
     def needed(self) -> set[int]:
         """Return the homes of the values that stand in memory."""
