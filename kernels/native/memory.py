@@ -124,9 +124,13 @@ pointer_b1 = _pointer("i1", types.uint8)
 
 
 def _local(name: str, kind: Any) -> Any:
+    """Return the intrinsic that gives a function so many elements on its stack, where vectors cross no cache line."""
+
     def local(typingctx: Any, count: Any) -> Any:  # noqa: ARG001
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
-            return builder.alloca(_WIDTH[name], size=args[0])
+            block = builder.alloca(_WIDTH[name], size=args[0])
+            block.align = 64
+            return block
 
         return types.CPointer(kind)(types.int64), codegen
 

@@ -27,7 +27,6 @@ from kernels.threads.thread_words import (
     W_LOCK,
     W_RUN,
     W_SHARED,
-    W_STOP,
     W_THREADS,
 )
 
@@ -81,13 +80,13 @@ class Workers:
                 self.words[W_THREADS] = 1
                 return
             if not self.threads:
-                self.words[W_STOP] = 0
                 self.words[W_LOCK] = _new_lock()
                 atexit.register(self.end)
-            while len(self.threads) < active - 1:
+            new = active - 1 - len(self.threads)
+            for _ in range(new):
                 self._start(len(self.threads) + 1)
             self.words[W_THREADS] = active
-            if not self._agrees(self.native):
+            if new > 0 and not self._agrees(self.native):
                 self.words[W_THREADS] = 1
 
     def _start(self, place: int) -> None:

@@ -13,10 +13,10 @@ def set_num_threads(n: int) -> None:
     """Have ``n`` threads run large loops of compiled programs; 1, as at first, has each call run on its own thread.
 
     A loop over arrays is cut into parts where its steps are independent and it takes longer than some twenty
-    microseconds. The results do not depend on ``n``, to the last bit. Programs called by several threads at a time
-    share no workers: one call has them, the others run alone. ``tape.ensemble`` makes as many threads, if it makes any.
-    A process that is forked has one thread again. Raises RuntimeError for what is no
-    positive int, as PyTorch does.
+    microseconds. Results do not depend on ``n``, to the last bit. If several threads call programs at a time, one
+    call has the workers, and the others run alone. ``tape.ensemble`` makes ``n`` threads, if that is more than one.
+    A process that was forked has one thread, until it asks for more. Raises RuntimeError for what is no positive
+    int, as PyTorch does.
 
     >>> tape.set_num_threads(2)
     >>> tape.get_num_threads()
