@@ -28,7 +28,7 @@ WORKLOADS = (
     rows_of("softmax", 1000),
     wave_of(512, 500),
 )
-SHORT = (rosenbrock_of(60_000, 1.0), black_scholes_of(20_000), rows_of("softmax", 150), wave_of(150, 5))
+SHORT = (rosenbrock_of(60_000, 1.0), black_scholes_of(20_000), rows_of("softmax", 150), wave_of(400, 5))
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ __all__ = ["get_num_threads", "set_num_threads"]
 def set_num_threads(n: int) -> None:
     """Have ``n`` threads run large loops of compiled programs; 1, as at first, has each call run on its own thread.
 
-    A loop over arrays is cut into parts where its steps are independent and it takes longer than some twenty
+    A loop over arrays is cut into parts where its steps are independent and it takes longer than some tens of
     microseconds. Results do not depend on ``n``, to the last bit. If several threads call programs at a time, one
     call has the workers, and the others run alone. ``tape.ensemble`` makes ``n`` threads, if that is more than one.
     A process that was forked has one thread, until it asks for more. Raises RuntimeError for what is no positive

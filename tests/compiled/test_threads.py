@@ -97,7 +97,7 @@ LARGE: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "softmax of columns": (columns, (normal(307, 101), normal(307, 101))),
     "broadcast": (broadcast, (normal(311, 127), normal(127), 0.7)),
     "extrema": (extrema, (normal(401, 301), normal(401, 301))),
-    "wave": (wave, (normal(161, 163), 0.2)),
+    "wave": (wave, (normal(361, 363), 0.2)),
     "diffusion": (diffusion, (normal(60_000), 0.1)),
 }
 

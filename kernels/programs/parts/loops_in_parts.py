@@ -20,8 +20,9 @@ from kernels.programs.parts.variable_uses import VariableUses, lines_of
 from kernels.threads.thread_words import MOST_PARTS
 from kernels.threads.workers import WORKERS
 
-LARGE, GRAIN = 1 << 18, 1 << 16
-"""What a loop costs, in additions, from which on it is cut, and a part: some ten microseconds."""
+LARGE, GRAIN = 1 << 20, 1 << 17
+"""What a loop costs, in additions of vectors' elements, from which on it is cut, and a part: some tens of microseconds,
+or of loops that are all in registers and caches some ten."""
 _VECTORS = 64
 """Elements that a part of an innermost loop has a multiple of: no vector is cut."""
 _PAIRS = 4_000

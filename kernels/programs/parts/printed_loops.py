@@ -8,8 +8,8 @@ from typing import NamedTuple
 from kernels.programs.parts.affine_indices import Affine, Range, affine_of, hull
 
 _PLAIN = {"abs", "bits_of", "float", "max", "min"}
-_COSTS, _DIVISION = {"accumulators": 1, "math": 8, "np": 4, "vectormath": 16}, 8
-"""What calls of functions of a module cost, and a division, in additions."""
+_COSTS, _DIVISION, _ELEMENT = {"accumulators": 1, "math": 8, "np": 4, "vectormath": 32}, 8, 4
+"""What calls of functions of a module cost, a division, and an element of memory, in additions."""
 
 
 class DependentError(Exception):
@@ -225,7 +225,7 @@ class PrintedLoop:
         assert isinstance(node.value, ast.Name)
         self._expression(node.slice)
         self.elements[Element(node.value.id, affine_of(node.slice, self.known.values), how)] = None
-        return 1
+        return _ELEMENT
 
     def _expression(self, node: ast.expr) -> int:
         """Look at what an expression reads; return what it costs."""
