@@ -106,6 +106,7 @@ if _TYPE_CHECKING:
     from tape.operations.whole.op_table import op_table
     from tape.programs.making import record
     from tape.programs.program import Program
+    from tape.programs.threads import get_num_threads, set_num_threads
     from tape.recording.jitted_functions import custom
     from tape.tensors.listing import listing
 
@@ -120,6 +121,7 @@ __getattr__ = _found_in(
         "ensemble": "tape.ensembles.mapping",
         "first_nonfinite": "tape.checks.first_nonfinite",
         "func": "tape.func",
+        "get_num_threads": "tape.programs.threads",
         "graph": "tape.engine.graph.drawing",
         "listing": "tape.tensors.listing",
         "load": "tape.loading",
@@ -127,6 +129,7 @@ __getattr__ = _found_in(
         "optimize": "tape.optimize",
         "quadrature": "tape.quadrature",
         "record": "tape.programs.making",
+        "set_num_threads": "tape.programs.threads",
         "sparse": "tape.sparse",
         "special": "tape.special",
         "stats": "tape.stats",
@@ -181,6 +184,7 @@ __all__ = [
     "full_like",
     "func",
     "get_default_dtype",
+    "get_num_threads",
     "get_rng_state",
     "graph",
     "half",
@@ -239,6 +243,7 @@ __all__ = [
     "seed",
     "set_default_dtype",
     "set_grad_enabled",
+    "set_num_threads",
     "set_quiet",
     "set_rng_state",
     "short",

@@ -123,6 +123,26 @@ pointer_i4 = _pointer("i4", types.int32)
 pointer_b1 = _pointer("i1", types.uint8)
 
 
+def _local(name: str, kind: Any) -> Any:
+    """Return the intrinsic that gives a function so many elements on its stack, where vectors cross no cache line."""
+
+    def local(typingctx: Any, count: Any) -> Any:  # noqa: ARG001
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+            block = builder.alloca(_WIDTH[name], size=args[0])
+            block.align = 64
+            return block
+
+        return types.CPointer(kind)(types.int64), codegen
+
+    local.__name__ = local.__qualname__ = f"local_{name}"
+    return intrinsic(local)
+
+
+local_f8 = _local("f8", types.float64)
+local_i8 = _local("i8", types.int64)
+local_b1 = _local("i1", types.uint8)
+
+
 @intrinsic
 def call_kernel(typingctx: Any, address: Any, layout: Any, pointers: Any, accumulate: Any) -> Any:  # noqa: ARG001
     """Call a kernel of jit.SIGNATURE; all four arguments are int64."""

@@ -33,10 +33,12 @@ def ensemble(
     named tuple of them, whose rows are the only argument, or a tuple of these, one for each argument.
 
     ``executor`` is any executor of ``concurrent.futures``, which stays open, or a function that makes one, which is
-    shut down in the end: without it, threads, as many as there are processors; ``ProcessPoolExecutor(mp_context=...)``,
-    ``dask.distributed.Client.get_executor()``, ``mpi4py.futures.MPIPoolExecutor``. All but threads get ``f`` and the
-    arguments as pickles; programs are unpickled and made ready once a process. Work begins at once, in chunks of
-    ``chunk`` calls, by default four for each worker; of these two are handed over at a time, more as results are taken.
+    shut down in the end: without it, threads, as many as there are processors, or as ``tape.set_num_threads`` was
+    told if that is more than one; ``ProcessPoolExecutor(mp_context=...)``,
+    ``dask.distributed.Client.get_executor()``, ``mpi4py.futures.MPIPoolExecutor``. All but threads get ``f`` and
+    the arguments as pickles; programs are unpickled and made ready once a process. Work begins at once, in chunks
+    of ``chunk`` calls, by default four for each worker; of these two are handed over at a time, more as results are
+    taken.
 
     Results come in the order of the batch; with ``ordered=False`` as pairs ``(index, result)``, as they are ready.
     ``progress`` shows a bar if ``tqdm`` is installed. What a call raises is raised, with the number of the parameter

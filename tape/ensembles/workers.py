@@ -11,6 +11,8 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any
 
+from kernels.threads.workers import WORKERS
+
 Outcome = tuple[bool, Any]
 """Whether a call returned, and what; else what it raised."""
 
@@ -93,7 +95,8 @@ class Pool:
 
 
 def _threads() -> Executor:
-    return ThreadPoolExecutor(_processors(), "tape.ensemble")
+    """Return as many threads as were asked for, or else as there are processors."""
+    return ThreadPoolExecutor(WORKERS.wanted if WORKERS.wanted > 1 else _processors(), "tape.ensemble")
 
 
 def _processors() -> int:

@@ -27,6 +27,7 @@ HOUSE = [
     "kernels.native.calls",
     "kernels.native.indexing",
     "kernels.native.tensor",
+    "kernels.threads",
     "kernels.records",
     "kernels.codegen",
     "kernels.codegen.rows",
@@ -45,6 +46,9 @@ HOUSE = [
     "kernels.programs.interpreter",
     "kernels.programs.rolling",
     "kernels.programs.fusing",
+    "kernels.programs.parts",
+    "kernels.programs.differentiating",
+    "kernels.programs.printing",
     "kernels.programs.compiler",
     "kernels.programs",
     "kernels.programs.calling",
@@ -211,7 +215,7 @@ NOT_THE_OP = {  # (module, string): what else it means there
     ("kernels.native.memory", "i1"): "a type of one byte",
     ("kernels.programs.native_use.c_numbers", "i1"): "likewise",
     ("kernels.programs.compiler.account", "t"): "memory for what operations keep, by its first letter",
-    ("kernels.programs.compiler.storage", "t"): "likewise",
+    ("kernels.programs.differentiating.storage", "t"): "likewise",
     ("kernels.programs.calling.tiers", "max"): "a mode: compiled at once",
     ("tape.programs.program", "max"): "likewise",
     ("tape.compiled.compiled_function", "mode"): "the argument that says when programs are compiled",
@@ -224,6 +228,12 @@ NOT_THE_OP = {  # (module, string): what else it means there
     ("tape.operations.whole.op_table", "all"): "of dtypes: all of them",
     ("tape.engine.graph.hook_registration", "all"): "when a hook of several gradients runs",
     ("tape.engine.graph.hook_registration", "any"): "likewise",
+    ("kernels.threads.atomics", "add"): "LLVM's operation on a word",
+    ("kernels.programs.parts.part_text", "greater"): "a step of a reduction",
+    **{
+        ("kernels.programs.parts.printed_loops", name): "a function that printed programs call"
+        for name in ("abs", "greater", "max", "min")
+    },
     **{
         ("tape.operations.whole.op_table", name): "the name of NumPy's function, for which Python has a word"
         for name in ("bitwise_and", "bitwise_or", "logical_and", "logical_not", "logical_or")

@@ -187,7 +187,8 @@ class CompiledMachine:
         code, scratch = self.code, where(self._scratch) + 8 * len(self.code.arguments)
         results = [scratch + 8 * k for k in range(len(self._results))]
         constants = [where(x) for x in code.constants]
-        return np.array([0] * len(code.arguments) + constants + results + [work.start], np.int64)
+        last = [work.start] if code.parts is None else [work.start, where(code.parts)]
+        return np.array([0] * len(code.arguments) + constants + results + last, np.int64)
 
     def _missed(self, number: int, work: Block) -> GuardMissed:
         if number >= len(self._places):

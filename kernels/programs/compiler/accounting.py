@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from kernels.programs.compiler.account import ROLES, Account, CallAccount, LoopAccount, NestAccount
-from kernels.programs.compiler.storage import Region
+from kernels.programs.differentiating.regions import Region
 from kernels.programs.fusing.fusion import Block, Fusion, Nest, Placed, Steps
 from kernels.programs.fusing.statements import CallStatement
 from kernels.programs.rolling.rolled_program import Instruction, Loop, RolledProgram

@@ -18,18 +18,19 @@ Array = np.ndarray[Any, Any]
 class CompiledCode:
     """One native function, ``int64 run(int64 table)``, and what it takes.
 
-    The table is the address of int64 words: the addresses of the arguments, of the constants, of the results, and that
-    of ``work`` bytes of workspace, aligned to 64. An argument has the strides of its spec; a result is dense, in C
-    order: the outputs, then the gradients of the first output by the arguments in ``differentiated``. The function
-    returns -1, or the number of the guard that missed, or how many guards there are where a call gave up; then results
-    are undefined. It keeps nothing between calls and writes to results and workspace alone. If there are ``owners``,
-    Python may run in it: whoever calls it need not hold the interpreter's lock, but must not keep others from it.
+    The table is the address of int64 words: the addresses of the arguments, of the constants, of the results, and
+    that of ``work`` bytes of workspace, aligned to 64; behind that, if there are ``parts``, the address of these.
+    An argument has the strides of its spec; a result is dense, in C order: the outputs, then the gradients of the
+    first output by the arguments in ``differentiated``. The function returns -1, or the number of the guard that
+    missed, or how many guards there are where a call gave up; then results are undefined. It keeps nothing between
+    calls and writes to results and workspace alone. If there are ``owners``, Python may run in it: whoever calls it
+    need not hold the interpreter's lock, but must not keep others from it.
     """
 
     address: int
     source: str
-    """Its native source: a module in the part of Python that kernels/compiler/translation.py translates, whose cfunc
-    is called ``run``."""
+    """Native source that does the same without threads: a module in the part of Python that
+    kernels/compiler/translation.py translates, whose cfunc is called ``run``."""
     arguments: list[Spec]
     constants: list[Array]
     outputs: list[Spec]
@@ -40,5 +41,7 @@ class CompiledCode:
     """How many elements are computed, about: the work of a call."""
     owners: list[Any] = field(default_factory=list)
     """What has to live as long as it: what native functions that it calls belong to."""
+    parts: Array | None = None
+    """What threads run parts of its loops by: words of kernels/programs/parts/loops_in_parts.py."""
     account: Account | None = None
     """What became of the program; None of one that was written by hand."""

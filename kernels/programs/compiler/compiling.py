@@ -11,19 +11,22 @@ from kernels.arrays.specs import dense, intern_spec
 from kernels.compiler import jit
 from kernels.programs.compiler.account import ROLES
 from kernels.programs.compiler.accounting import account_of
-from kernels.programs.compiler.adjoint import Adjoint
-from kernels.programs.compiler.checkpoints import Blocks, storage_within
 from kernels.programs.compiler.compiled_code import CompiledCode
-from kernels.programs.compiler.forward_text import ForwardText
-from kernels.programs.compiler.gathering_text import GatheringReverse
-from kernels.programs.compiler.kept_values import KeptValues
-from kernels.programs.compiler.source_text import Text
-from kernels.programs.compiler.storage import POINTERS, Region, Storage
+from kernels.programs.differentiating.adjoint import Adjoint
+from kernels.programs.differentiating.checkpoints import Blocks, storage_within
+from kernels.programs.differentiating.kept_values import KeptValues
+from kernels.programs.differentiating.regions import POINTERS, Region
+from kernels.programs.differentiating.storage import Storage
 from kernels.programs.fusing.expansion import Expansion
 from kernels.programs.fusing.fusion import Fusion
 from kernels.programs.fusing.scalar_program import Check, walk
 from kernels.programs.fusing.scalar_rules import BOOL, COPY, FLOAT64, INT64
 from kernels.programs.fusing.statements import AnyStatement, GuardStatement, is_dense, mapped, whole
+from kernels.programs.parts.loops_in_parts import LoopsInParts
+from kernels.programs.parts.part_text import IMPORTS
+from kernels.programs.printing.forward_text import ForwardText
+from kernels.programs.printing.gathering_text import GatheringReverse
+from kernels.programs.printing.source_text import Text
 from kernels.programs.recording.program import Recipe, describe
 from kernels.programs.rolling.roll import MOST_ITERATIONS, rolled
 from kernels.programs.rolling.rolled_program import Ref, Uncompiled, Value
@@ -46,13 +49,13 @@ import numpy as np
 from kernels import vectormath
 from kernels.compiler.jit import cfunc, njit
 from kernels.native import accumulators
-from kernels.native.memory import begin_of, bits_of, call_kernel, load_i8, pointer_b1, pointer_f8, pointer_i8
+from kernels.native.memory import begin_of, bits_of, call_kernel, load_i8, pointer_b1, pointer_f8, pointer_i8{imports}
 
 MINUS_ZERO = -(1 << 63)
 masked = range
 CONTRACT = True
 NOALIAS = True
-
+{functions}
 
 @njit(error_model="numpy")
 def program({pointers}):
@@ -85,6 +88,8 @@ class Compilation:
         self.recorded: Blocks = {}
         self.recorded = self._recorded_loops(memory)
         self.storage = self._storage({}) if memory is None else storage_within(memory, self.expansion, self._storage)
+        self._added: list[Region] = []
+        """Memory that loops in parts need besides."""
         self.seed = seed
 
     def _storage(self, blocks: Blocks) -> Storage:
@@ -126,22 +131,46 @@ class Compilation:
         return number
 
     def source(self) -> str:
-        """Return the program as native source; Uncompiled where that is too long."""
+        """Return the program as native source for one thread; Uncompiled where that is too long."""
         text = self._text
         if len(text.lines) > _LONGEST:
             raise Uncompiled(f"the program is {len(text.lines)} lines long")
+        return self._filled(text.lines)
+
+    def _filled(self, lines: list[str], parts: LoopsInParts | None = None) -> str:
+        regions = self._regions() + (self._added if parts is not None else [])
+        pointers, addresses = [region.name for region in regions], self._addresses(regions)
+        if parts is not None:
+            pointers.append("parts")
+            addresses.append(f"pointer_i8(load_i8(table + {8 * self._first()['work'] + 8}))")
         return _HEAD.format(
             derivative=" and its gradient" if self.reverse else "",
-            pointers=self._pointers(),
-            body="\n".join(text.lines) or "    pass",
-            addresses=", ".join(self._addresses()),
+            pointers=", ".join(pointers),
+            body="\n".join(lines) or "    pass",
+            addresses=", ".join(addresses),
+            imports=IMPORTS if parts is not None else "",
+            functions="".join(parts.functions) if parts is not None else "",
         )
+
+    @functools.cached_property
+    def _parts(self) -> LoopsInParts:
+        """The printed program, its large loops cut into parts that threads may run."""
+        lines = self._text.lines  # printing adds to the storage
+        memory = [self.storage.memory(region) for region in self._regions()]
+        booleans = {name for name in self.expansion.defined if self.storage.dtype(name) == BOOL}
+        return LoopsInParts(lines, memory, booleans, self._add)
+
+    def _add(self, kind: str, count: int) -> str:
+        """Add to the workspace; return the name of the pointer."""
+        self._added.append(self.storage.partial(count) if kind == "f8" else self.storage.table(count))
+        return self._added[-1].name
 
     def listing(self) -> str:
         """Return the program alone, below what its memory is: for people to read."""
         text = self._text
         memory = [f"# {region.name}: {self._meaning(region)}" for region in self._regions()]
-        return "\n".join([*memory, f"def program({self._pointers()}):", *text.lines, "    return -1"])
+        pointers = ", ".join([region.name for region in self._regions()])
+        return "\n".join([*memory, f"def program({pointers}):", *text.lines, "    return -1"])
 
     @functools.cached_property
     def _text(self) -> Text:
@@ -151,12 +180,10 @@ class Compilation:
         self._passes(text)
         return text
 
-    def _pointers(self) -> str:
-        return ", ".join([region.name for region in self._regions()])
-
     def _regions(self) -> list[Region]:
         """Return the memory of the printed program."""
-        return [region for region in self.storage.regions if self.reverse or region.role != "gradient"]
+        used = [region for region in self.storage.regions if region not in self._added]
+        return [region for region in used if self.reverse or region.role != "gradient"]
 
     def _meaning(self, region: Region) -> str:
         """Return what the memory of a pointer is, as text."""
@@ -205,21 +232,29 @@ class Compilation:
     def _sizes(self) -> Region:
         return self.storage.constant(np.zeros(0, np.int64))
 
-    def _addresses(self) -> list[str]:
-        """Return the pointers as text, read from the table."""
-        begins, _ = self.storage.work()
+    def _first(self) -> dict[str, int]:
+        """Return where in the table the addresses of a role begin."""
         counts = [len(self.program.arguments), len(self.storage.constants), len(self.outputs)]
         first = {"argument": 0, "constant": counts[0], "output": sum(counts[:2]), "gradient": sum(counts)}
-        last = sum(counts) + (len(self.storage.differentiated()) if self.reverse else 0)
-        begin_texts = {name: str(begin) for name, begin in begins.items()}
-        if numbers := [loop.count for loop in self.storage.counted]:
-            self.storage.constants[self._sizes.place] = np.array([*numbers, *begins.values()], np.int64)
-            sizes = f"load_i8(table + {8 * (first['constant'] + self._sizes.place)})"
-            begin_texts = {name: f"load_i8({sizes} + {8 * (len(numbers) + k)})" for k, name in enumerate(begins)}
+        return first | {"work": sum(counts) + (len(self.storage.differentiated()) if self.reverse else 0)}
+
+    def _begins(self) -> dict[str, str]:
+        """Return where the regions of the workspace begin, as text: where steps are counted, read from a constant."""
+        begins, _ = self.storage.work()
+        numbers = [loop.count for loop in self.storage.counted]
+        if not numbers:
+            return {name: str(begin) for name, begin in begins.items()}
+        self.storage.constants[self._sizes.place] = np.array([*numbers, *begins.values()], np.int64)
+        sizes = f"load_i8(table + {8 * (self._first()['constant'] + self._sizes.place)})"
+        return {name: f"load_i8({sizes} + {8 * (len(numbers) + k)})" for k, name in enumerate(begins)}
+
+    def _addresses(self, regions: list[Region]) -> list[str]:
+        """Return pointers as text, read from the table."""
+        first, begins = self._first(), self._begins()
         texts = []
-        for region in self._regions():
+        for region in regions:
             if region.role == "work":
-                address = f"load_i8(table + {8 * last}) + {begin_texts[region.name]}"
+                address = f"load_i8(table + {8 * first['work']}) + {begins[region.name]}"
             else:
                 address = f"load_i8(table + {8 * (first[region.role] + region.place)})"
             texts.append(f"{POINTERS.get(region.dtype, 'pointer_b1')}({address})")
@@ -240,8 +275,10 @@ class Compilation:
 
     def code(self) -> CompiledCode:
         """Compile."""
-        source = self.source()
-        module = jit.load_source("program", source)
+        source, parts = self.source(), self._parts
+        cut = source if parts.words is None else self._filled(parts.lines, parts)
+        module = jit.load_source("program", cut)
+        parts.enter(module)
         gradients = self.storage.differentiated() if self.reverse else []
         return CompiledCode(
             int(module.run.address),
@@ -254,6 +291,7 @@ class Compilation:
             self.storage.work()[1],
             self.elements,
             self.storage.owners,
+            parts.words,
             account_of(self.program, self.fusion, self.storage.regions, len(self._text.lines)),
         )
 

@@ -131,7 +131,9 @@ def emit_call(builder: Any, code: CompiledCode, places: Sequence[Any], address: 
         located = [builder.add(workspace, I64(next(rest))) if place is None else place for place in places]
         constants = [address(builder, array.ctypes.data) for array in code.constants]
         count = len(code.arguments)
-        _run(builder, code, [*located[:count], *constants, *located[count:], workspace], address, status)
+        words = [*located[:count], *constants, *located[count:], workspace]
+        words += [] if code.parts is None else [address(builder, code.parts.ctypes.data)]
+        _run(builder, code, words, address, status)
 
     _with_workspace(builder, ends[-1], run, lambda: address(builder, _spare(code, ends[-1]).ctypes.data))
     return builder.load(status)

@@ -6,9 +6,9 @@ from collections import defaultdict
 
 import numpy as np
 
-from kernels.programs.compiler.adjoint import Adjoint
-from kernels.programs.compiler.gathered_gradients import Gather, Group, gather_of
-from kernels.programs.compiler.storage import Storage
+from kernels.programs.differentiating.adjoint import Adjoint
+from kernels.programs.differentiating.gathered_gradients import Gather, Group, gather_of
+from kernels.programs.differentiating.storage import Storage
 from kernels.programs.fusing.scalar_program import Call, Load, NestLoop, ScalarBlock, StepLoop, Store, walk
 
 

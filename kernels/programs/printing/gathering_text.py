@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kernels.programs.compiler.forward_text import begun
-from kernels.programs.compiler.gathered_gradients import Gather, Shift, gather_of
-from kernels.programs.compiler.reverse_text import NOTHING, ReverseText
+from kernels.programs.differentiating.gathered_gradients import Gather, Shift, gather_of
 from kernels.programs.fusing.scalar_program import Load, NestLoop, Operation
+from kernels.programs.printing.forward_text import begun
+from kernels.programs.printing.reverse_text import NOTHING, ReverseText
 
 
 class GatheringReverse(ReverseText):

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container
-from dataclasses import field
 from typing import Any
 
-import numpy as np
-
-from kernels.foundation.data_classes import dataclass
-from kernels.programs.compiler.adjoint import Adjoint
-from kernels.programs.compiler.kept_values import KeptValues
+from kernels.programs.differentiating.adjoint import Adjoint
+from kernels.programs.differentiating.kept_values import KeptValues
+from kernels.programs.differentiating.regions import POINTERS, Array, Dtype, Home, Region, element_text
 from kernels.programs.fusing.expansion import Expansion
 from kernels.programs.fusing.scalar_program import (
     Address,
@@ -25,41 +22,12 @@ from kernels.programs.fusing.scalar_program import (
     Terms,
     walk,
 )
-from kernels.programs.fusing.scalar_rules import BOOL, FLOAT64, INT64
+from kernels.programs.fusing.scalar_rules import FLOAT64, INT64
+from kernels.programs.parts.part_text import Memory
 from kernels.programs.rolling.rolled_program import Loop, Uncompiled
 
-Dtype = np.dtype[Any]
 _FEW = 16
 """Steps of a loop up to which their number is part of the source: LLVM may take such a loop apart."""
-POINTERS = {FLOAT64: "pointer_f8", BOOL: "pointer_b1", INT64: "pointer_i8"}
-
-
-@dataclass(slots=True, eq=False)
-class Region:
-    """Memory of one pointer, ``name``; of ``role`` argument, constant, result or work, the ``place``-th of these."""
-
-    name: str
-    role: str
-    place: int
-    dtype: Dtype
-    size: int = 0
-    """Bytes, of workspace."""
-
-
-@dataclass(slots=True, eq=False)
-class Home:
-    """Where a value stands: a region, bytes from its begin, and bytes for the steps of loops."""
-
-    region: Region
-    constant: int = 0
-    rows: list[tuple[int, int]] = field(default_factory=list)
-    """The loops of which each step has a row, outermost first, with its bytes."""
-    parity: tuple[int, int] | None = None
-    """The loop of which rows alternate between two, and the bytes of one."""
-    without: str = ""
-    """The index of a nest whose steps all use the same memory."""
-    blocked: bool = False
-    """Whether the rows of a loop in blocks are those of one block."""
 
 
 class Storage:
@@ -76,7 +44,7 @@ class Storage:
         self.counted = [loop for loop in loops if loop.ends is None and loop.number not in blocks and loop.count > _FEW]
         """Loops whose number of steps is no part of the source, so that other numbers share code: 3's is ``count3``."""
         self.regions: list[Region] = []
-        self.constants: list[np.ndarray[Any, Any]] = []
+        self.constants: list[Array] = []
         self.homes: dict[int, Home] = {}
         self.buffers: dict[int, Home] = {}
         self.places: dict[str, tuple[Home, Terms]] = {}
@@ -98,7 +66,7 @@ class Storage:
         self.regions.append(region)
         return region
 
-    def constant(self, array: np.ndarray[Any, Any]) -> Region:
+    def constant(self, array: Array) -> Region:
         """Return the region of a constant array."""
         self.constants.append(array)
         return self._region("c", "constant", len(self.constants) - 1, array.dtype)
@@ -106,6 +74,19 @@ class Storage:
     def table(self, count: int) -> Region:
         """Return a region for so many addresses."""
         return self._region("q", "work", 0, INT64, 8 * count)
+
+    def partial(self, count: int) -> Region:
+        """Return a region for so many sums over parts of loops."""
+        return self._region("y", "work", 0, FLOAT64, 8 * count)
+
+    def memory(self, region: Region) -> Memory:
+        """Return what a region is for threads that share it."""
+        homes = [*self.homes.items(), *self.buffers.items()]
+        size = region.size
+        if region.role in ("gradient", "output"):
+            size = self.bytes_of(next(value for value, home in homes if home.region is region), region.dtype)
+        kind = POINTERS.get(region.dtype, "pointer_b1").removeprefix("pointer_")
+        return Memory(region.name, kind, size // region.dtype.itemsize, region.role == "work")
 
     def needed(self) -> set[int]:
         """Return the homes of the values that stand in memory."""
@@ -311,7 +292,7 @@ class Storage:
     def saved(self, name: str) -> str:
         """Return where a name is saved."""
         home, terms = self.places[name]
-        return _element(home.region, home.constant, terms)
+        return element_text(home.region, home.constant, terms)
 
     def _text(self, home: Home, address: Address) -> str:
         constant, terms = home.constant + address.constant, dict(address.terms)
@@ -333,7 +314,7 @@ class Storage:
                 terms[which] = width
             else:
                 constant += which * width
-        return _element(home.region, constant, tuple(terms.items()), self.program.values[address.value].spec.dtype)
+        return element_text(home.region, constant, tuple(terms.items()), self.program.values[address.value].spec.dtype)
 
     def _row(self, home: Home, loop: int, steps: dict[int, tuple[int, Terms]]) -> tuple[int, Terms]:
         """Return which row of a loop an address with these steps is in: a number, and multiples."""
@@ -378,20 +359,3 @@ class Storage:
                 begins[region.name] = at
                 at += math.ceil(region.size / 64) * 64
         return begins, at
-
-
-def _element(region: Region, constant: int, terms: Terms, of: Dtype | None = None) -> str:
-    """Return an element of a region as text; bytes are those of elements of dtype ``of``, the region's if None."""
-    item = (of or region.dtype).itemsize
-    if constant % item or any(step % item for name, step in terms if name[0] in "ikeojryc"):
-        raise Uncompiled("elements are not aligned")
-    parts = []
-    for name, step in terms:
-        if name[0] == "n":  # bytes that are looked up
-            whole = name if step == item else f"{step // item} * {name}"
-            parts.append(whole if step % item == 0 else f"{step} * {name} // {item}")
-        elif step:
-            parts.append(name if step == item else f"{step // item} * {name}")
-    if constant or not parts:
-        parts.append(str(constant // item))
-    return f"{region.name}[{' + '.join(parts)}]"

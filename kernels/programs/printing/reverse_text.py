@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from kernels.programs.compiler.adjoint import Adjoint, contribution_counts
-from kernels.programs.compiler.certain_gradients import CertainGradients
-from kernels.programs.compiler.first_gradients import FirstGradients
-from kernels.programs.compiler.forward_text import ForwardText, begun, head_of, loaded, operated
-from kernels.programs.compiler.kept_values import KeptValues
-from kernels.programs.compiler.source_text import Text
-from kernels.programs.compiler.step_loop_text import parities
-from kernels.programs.compiler.storage import Storage
+from kernels.programs.differentiating.adjoint import Adjoint, contribution_counts
+from kernels.programs.differentiating.certain_gradients import CertainGradients
+from kernels.programs.differentiating.first_gradients import FirstGradients
+from kernels.programs.differentiating.kept_values import KeptValues
+from kernels.programs.differentiating.storage import Storage
 from kernels.programs.fusing.scalar_program import (
     Address,
     Call,
@@ -24,6 +21,9 @@ from kernels.programs.fusing.scalar_program import (
     walk,
 )
 from kernels.programs.fusing.scalar_rules import BOOL, ScalarRule
+from kernels.programs.printing.forward_text import ForwardText, begun, head_of, loaded, operated
+from kernels.programs.printing.source_text import Text
+from kernels.programs.printing.step_loop_text import parities
 
 NOTHING = "(-0.0)"
 """The gradient that nothing has contributed to."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import NamedTuple, TypeAlias
 
-from kernels.programs.compiler.adjoint import Adjoint
+from kernels.programs.differentiating.adjoint import Adjoint
 from kernels.programs.fusing.scalar_program import Load, NestLoop, Operation, ScalarBlock, Store
 
 _MOST = 12

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernels.programs.compiler.kept_values import KeptValues
-from kernels.programs.compiler.source_text import INDENT, Text
-from kernels.programs.compiler.step_loop_text import StepLoopText, giving_up, parities
-from kernels.programs.compiler.storage import Storage
+from kernels.programs.differentiating.kept_values import KeptValues
+from kernels.programs.differentiating.storage import Storage
 from kernels.programs.fusing.native_call import KernelCall
 from kernels.programs.fusing.scalar_program import (
     GIVE_UP,
@@ -25,6 +23,8 @@ from kernels.programs.fusing.scalar_program import (
     Term,
 )
 from kernels.programs.fusing.scalar_rules import BOOL, LARGER_INTEGER, LARGEST_INTEGER
+from kernels.programs.printing.source_text import INDENT, Text
+from kernels.programs.printing.step_loop_text import StepLoopText, giving_up, parities
 
 
 class ForwardText:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kernels.programs.compiler.source_text import Text
-from kernels.programs.compiler.storage import Region, Storage
+from kernels.programs.differentiating.regions import Region
+from kernels.programs.differentiating.storage import Storage
 from kernels.programs.fusing.scalar_program import Address, StepLoop
 from kernels.programs.fusing.scalar_rules import BOOL
+from kernels.programs.printing.source_text import Text
 
 Step = Callable[[StepLoop], None]
 """What prints one step."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from kernels.programs.compiler.adjoint import Adjoint
+from kernels.programs.differentiating.adjoint import Adjoint
 from kernels.programs.fusing.scalar_program import (
     Address,
     Call,

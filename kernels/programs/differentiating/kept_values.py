@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernels.programs.compiler.adjoint import Adjoint
+from kernels.programs.differentiating.adjoint import Adjoint
 from kernels.programs.fusing.expansion import Expansion
 from kernels.programs.fusing.scalar_program import (
     Address,

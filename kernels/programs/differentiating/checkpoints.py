@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kernels.programs.compiler.storage import Storage
+from kernels.programs.differentiating.storage import Storage
 from kernels.programs.fusing.expansion import Expansion
 from kernels.programs.fusing.scalar_program import StepLoop, Store, walk
 

@@ -1,0 +1,1 @@
+"""A scalar program and its reverse as lines of native source."""

@@ -1,0 +1,1 @@
+"""Threads that run parts of the loops of compiled programs."""

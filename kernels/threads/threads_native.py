@@ -1,0 +1,200 @@
+"""Loops in parts: a caller and sleeping workers each take the next part of theirs, then what is left of others'.
+
+A part is taken by exchanging a word that says of which loop it is, so that a worker who comes late takes none of the
+next one; what the words say of a loop holds until all parts that were taken are done. No thread waits for one that has
+taken nothing.
+"""
+
+from __future__ import annotations
+
+from kernels.compiler.jit import cfunc, njit
+from kernels.native.memory import call_at, load_i8, store_i8, word
+from kernels.native.python_api import PyThread_acquire_lock, PyThread_release_lock
+from kernels.threads.atomics import counted, exchanged, relax, seen, shown
+from kernels.threads.thread_words import (
+    E_CLAIM,
+    E_LOCK,
+    E_SLEEPS,
+    NUMBERS,
+    PARTS_BITS,
+    SPINS,
+    W_ACTIVE,
+    W_BUSY,
+    W_BY_WORKERS,
+    W_DONE,
+    W_EACH,
+    W_FIRST,
+    W_FUNCTION,
+    W_LOCK,
+    W_NUMBER,
+    W_PARTS,
+    W_SHARED,
+    W_STOP,
+    W_TABLE,
+    W_THREADS,
+    W_WAITS,
+)
+
+CONTROL = True
+MASK = (1 << PARTS_BITS) - 1
+
+
+@njit(cache=True, error_model="numpy")
+def of_thread(words, place):
+    """Where the words of a thread begin."""
+    return words + 8 * (W_FIRST + W_EACH * place)
+
+
+@njit(cache=True, error_model="numpy")
+def taken(words, number, place):
+    """Take the next part of a thread's; return -1 where none is left."""
+    at = of_thread(words, place) + 8 * E_CLAIM
+    while True:
+        claim = seen(at)
+        part = claim & MASK
+        if claim >> (2 * PARTS_BITS) != number or part >= (claim >> PARTS_BITS) & MASK:
+            return -1
+        if exchanged(at, claim, claim + 1) != 0:
+            return part
+    return -1
+
+
+@njit(cache=True, error_model="numpy")
+def woken(sleeps, lock):
+    """Wake who sleeps there, or is about to."""
+    if exchanged(sleeps, 1, 0) != 0:
+        PyThread_release_lock(load_i8(lock))
+    return 0
+
+
+@njit(cache=True, error_model="numpy")
+def worked(words, number, mine):
+    """Run parts, first of one's own."""
+    threads, k, place = word(words, W_ACTIVE), 0, mine
+    while k < threads:
+        part = taken(words, number, place)
+        while part >= 0:
+            parts = word(words, W_PARTS)
+            call_at(word(words, W_FUNCTION), word(words, W_TABLE), part, 0, 0)
+            if mine != 0:
+                counted(words + 8 * W_BY_WORKERS, 1)
+            if counted(words + 8 * W_DONE, 1) == parts:
+                woken(words + 8 * W_WAITS, words + 8 * W_LOCK)
+            part = taken(words, number, place)
+        place = place + 1 if place + 1 < threads else 0
+        k += 1
+    return 0
+
+
+@njit(cache=True, error_model="numpy")
+def finished(words, parts):
+    """Wait until all parts are done."""
+    spins, waits = 0, words + 8 * W_WAITS
+    while seen(words + 8 * W_DONE) != parts:
+        spins += 1
+        if spins < SPINS:
+            relax()
+            continue
+        shown(waits, 1)
+        if seen(words + 8 * W_DONE) == parts and exchanged(waits, 1, 0) != 0:
+            return 0
+        PyThread_acquire_lock(word(words, W_LOCK), 1)
+    return 0
+
+
+@njit(cache=True, error_model="numpy")
+def shared_out(words, number, parts, threads):
+    """Give each thread its parts, and wake those that sleep."""
+    k = 0
+    while k < threads:
+        first, end = parts * k // threads, parts * (k + 1) // threads
+        claim = ((number << PARTS_BITS) | end) << PARTS_BITS | first
+        shown(of_thread(words, k) + 8 * E_CLAIM, claim)
+        k += 1
+    shown(words + 8 * W_NUMBER, number)
+    k = 1
+    while k < threads:
+        at = of_thread(words, k)
+        woken(at + 8 * E_SLEEPS, at + 8 * E_LOCK)
+        k += 1
+    return 0
+
+
+@cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
+def run(words, function, table, parts):
+    """Call ``function(table, part, 0, 0)`` for each part; on this thread alone if others have the workers."""
+    threads = seen(words + 8 * W_THREADS)
+    threads = min(parts, threads)
+    if threads <= 1 or exchanged(words + 8 * W_BUSY, 0, 1) == 0:
+        part = 0
+        while part < parts:
+            call_at(function, table, part, 0, 0)
+            part += 1
+        return 0
+    store_i8(words + 8 * W_FUNCTION, function)
+    store_i8(words + 8 * W_TABLE, table)
+    store_i8(words + 8 * W_PARTS, parts)
+    store_i8(words + 8 * W_ACTIVE, threads)
+    store_i8(words + 8 * W_SHARED, word(words, W_SHARED) + 1)
+    shown(words + 8 * W_DONE, 0)
+    number = (word(words, W_NUMBER) + 1) % NUMBERS
+    shared_out(words, number, parts, threads)
+    worked(words, number, 0)
+    finished(words, parts)
+    shown(words + 8 * W_BUSY, 0)
+    return 0
+
+
+@njit(cache=True, error_model="numpy")
+def awaited(words, mine, last):
+    """Wait for another loop than the last; return its number, -1 at the end of all."""
+    at, spins = of_thread(words, mine), 0
+    while True:
+        if seen(words + 8 * W_STOP) != 0:
+            return -1
+        number = seen(words + 8 * W_NUMBER)
+        if number != last:
+            return number
+        spins += 1
+        if spins < SPINS:
+            relax()
+            continue
+        spins = 0
+        shown(at + 8 * E_SLEEPS, 1)
+        changed = seen(words + 8 * W_NUMBER) != last or seen(words + 8 * W_STOP) != 0
+        if not (changed and exchanged(at + 8 * E_SLEEPS, 1, 0) != 0):
+            PyThread_acquire_lock(word(at, E_LOCK), 1)
+    return -1
+
+
+@cfunc("int64(int64, int64)", cache=True, error_model="numpy")
+def work(words, mine):
+    """Be a worker, until all end."""
+    last = 0
+    while True:
+        last = awaited(words, mine, last)
+        if last < 0:
+            return 0
+        if mine < word(words, W_ACTIVE):
+            worked(words, last, mine)
+    return 0
+
+
+@cfunc("int64(int64)", cache=True, error_model="numpy")
+def end(words):
+    """Have all workers end."""
+    shown(words + 8 * W_THREADS, 1)
+    shown(words + 8 * W_STOP, 1)
+    k = 1
+    while word(of_thread(words, k), E_LOCK) != 0:
+        at = of_thread(words, k)
+        woken(at + 8 * E_SLEEPS, at + 8 * E_LOCK)
+        k += 1
+    return 0
+
+
+@cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
+def probe(table, part, unused, unused_too):
+    """Count a part (the self-check)."""
+    store_i8(table + 8 * part, load_i8(table + 8 * part) + part + 1)
+    return 0

@@ -1,0 +1,141 @@
+"""How many threads run the loops of compiled programs, and the workers among them: Python's threads, in native code.
+
+They work for one caller at a time; another caller, a process that was forked, and one that ends, do without.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import functools
+import os
+import threading
+import warnings
+from typing import Any
+
+import numpy as np
+
+from kernels.compiler.jit import load_module
+from kernels.foundation import forking
+from kernels.native.memory import where
+from kernels.threads.thread_words import (
+    E_LOCK,
+    MOST_PARTS,
+    W_BY_WORKERS,
+    W_EACH,
+    W_FIRST,
+    W_LOCK,
+    W_RUN,
+    W_SHARED,
+    W_THREADS,
+)
+
+_MODULE = "threads.threads_native"
+_SECONDS = 5.0
+"""How long the end of the process waits for workers."""
+
+
+class Workers:
+    """The words that threads share, and the threads."""
+
+    def __init__(self) -> None:
+        self.words = np.zeros(W_FIRST + W_EACH * (MOST_PARTS + 1), np.int64)
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.words))  # threads may look at them when all else is gone
+        self.lock = forking.lock()
+        self.threads: list[threading.Thread] = []
+        self.wanted = 1
+        """How many threads were asked for."""
+        self.words[W_THREADS] = 1
+        self.ended = False
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forked)
+
+    @property
+    def address(self) -> int:
+        """Where the words are."""
+        return where(self.words)
+
+    @functools.cached_property
+    def native(self) -> Any:
+        """The native code; None where it does not work here."""
+        try:
+            return load_module(_MODULE) if self._agrees(load_module(_MODULE)) else None
+        except (ImportError, OSError, AttributeError) as error:
+            warnings.warn(f"loops run on one thread: {error}", RuntimeWarning, stacklevel=2)
+            return None
+
+    def _agrees(self, module: Any) -> bool:
+        """Check that a loop in parts runs each once."""
+        self.words[W_RUN] = module.run.address
+        table = np.zeros(MOST_PARTS, np.int64)
+        called(module.run, self.address, module.probe.address, where(table), MOST_PARTS)
+        return bool((table == np.arange(1, MOST_PARTS + 1)).all())
+
+    def use(self, count: int) -> None:
+        """Have so many threads run loops."""
+        with self.lock:
+            self.wanted = count
+            active = min(count, MOST_PARTS)
+            if active == 1 or self.ended or self.native is None:
+                self.words[W_THREADS] = 1
+                return
+            if not self.threads:
+                self.words[W_LOCK] = _new_lock()
+                atexit.register(self.end)
+            new = active - 1 - len(self.threads)
+            for _ in range(new):
+                self._start(len(self.threads) + 1)
+            self.words[W_THREADS] = active
+            if new > 0 and not self._agrees(self.native):
+                self.words[W_THREADS] = 1
+
+    def _start(self, place: int) -> None:
+        self.words[W_FIRST + W_EACH * place + E_LOCK] = _new_lock()
+        name = f"tape.set_num_threads {place}"
+        thread = threading.Thread(target=called, args=(self.native.work, self.address, place), name=name, daemon=True)
+        thread.start()
+        self.threads.append(thread)
+
+    def end(self) -> None:
+        """Have the workers end, before the interpreter does."""
+        with self.lock:
+            self.ended = True
+            called(self.native.end, self.address)
+            for thread in self.threads:
+                thread.join(_SECONDS)
+
+    def _forked(self) -> None:
+        """Be without workers, in a process that was forked: they are threads of the other."""
+        run = int(self.words[W_RUN])
+        self.words[:] = 0
+        self.words[W_RUN], self.words[W_THREADS] = run, 1
+        self.threads, self.wanted = [], 1
+        atexit.unregister(self.end)
+
+    def shared(self) -> tuple[int, int]:
+        """Return how many loops several threads have run, and how many of their parts workers did."""
+        return int(self.words[W_SHARED]), int(self.words[W_BY_WORKERS])
+
+
+def called(function: Any, *words: int) -> int:
+    """Call a native function of words; other threads run Python meanwhile."""
+    return int(_prototype(len(words))(function.address)(*words))
+
+
+@functools.cache
+def _prototype(count: int) -> Any:
+    return ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * count)
+
+
+def _new_lock() -> int:
+    """Return one of the interpreter's locks, held: who takes it next sleeps until it is released."""
+    api = ctypes.pythonapi
+    allocate, acquire = api.PyThread_allocate_lock, api.PyThread_acquire_lock
+    allocate.restype, acquire.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_int)
+    lock = int(allocate())
+    acquire(lock, 1)
+    return lock
+
+
+WORKERS = Workers()
+"""Those of this process."""
