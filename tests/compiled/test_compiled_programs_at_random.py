@@ -20,20 +20,32 @@ from hypothesis import strategies as st
 
 import tape
 from kernels.programs.calling.compiled_machine import CompiledMachine
-from kernels.programs.compiler import checkpoints, compiling, gathering_text, reverse_text
+from kernels.programs.compiler import compiling
 from kernels.programs.compiler.compiling import Compilation
-from kernels.programs.compiler.gathered_gradients import Gather, gather_of
-from kernels.programs.compiler.storage import Home, Storage
+from kernels.programs.differentiating import checkpoints
+from kernels.programs.differentiating.gathered_gradients import Gather, gather_of
+from kernels.programs.differentiating.regions import Home
+from kernels.programs.differentiating.storage import Storage
 from kernels.programs.fusing.expansion import Expansion
+from kernels.programs.printing import gathering_text, reverse_text
 from kernels.programs.rolling.rolled_program import Uncompiled
 from tests.support.random_programs import RandomProgram, program_of
 
-EXAMPLES = int(os.environ.get("TAPE_PROGRAM_EXAMPLES", "300"))
+IN_THE_SUITE = 600
+"""Programs: what some four minutes are enough for where nothing is cached."""
+EXAMPLES = int(os.environ.get("TAPE_PROGRAM_EXAMPLES", IN_THE_SUITE))
+SAME = EXAMPLES <= IN_THE_SUITE
+"""Whether the programs are the same each time."""
 PARTS = 4
 LONGEST = 100
 """Steps of a program up to which it is compiled without loops, too."""
 IN_BLOCKS = -1
 """The budget for which all loops that can are in blocks, however short."""
+WAYS: tuple[tuple[bool, bool, int | None], ...] = (
+    (True, True, None), (True, True, IN_BLOCKS), (False, True, None),
+    (True, True, None), (True, True, IN_BLOCKS), (True, False, None),
+)  # fmt: skip
+"""Whether there are loops, and the reverse, and the budget: one way for a program, for other programs find more."""
 LARGEST = 1e6
 """Results of programs that are compared are smaller."""
 RTOL, FLOOR = 1e-12, 1e-13
@@ -158,33 +170,27 @@ def in_blocks(budget: int, expansion: Expansion, place: Callable[[dict[int, int]
 
 
 def run_seed(seed: int, counts: Counter[str]) -> None:
-    """Check the program of a seed: with loops, sometimes also without, and forward alone."""
+    """Check the program of a seed: with loops, without, in blocks, or forward alone."""
     case = Case(program_of(random.Random(seed), seed))  # noqa: S311 (no secret)
     if not case.is_tame():
         counts["too large"] += 1
         return
-    ways: list[tuple[bool, bool, int | None]] = [(True, True, None)]
-    if seed % 3 == 0 and len(case.recorded) <= LONGEST:
-        ways.append((False, True, None))
-    if seed % 5 == 0:
-        ways.append((True, False, None))
-    if seed % 3 == 1:
-        ways.append((True, True, IN_BLOCKS))
-    for roll, reverse, memory in ways:
-        try:
-            compilation = case.check(roll=roll, reverse=reverse, memory=memory)
-        except Uncompiled as refused:
-            counts[f"interpreted: {refused}"] += 1
-        else:
-            counts["with loops" if compilation.program.loops else "without loops"] += 1
-            counts["in blocks"] += bool(compilation.storage.blocks)
+    roll, reverse, memory = WAYS[seed // PARTS % len(WAYS)]
+    try:
+        compilation = case.check(roll=roll or len(case.recorded) > LONGEST, reverse=reverse, memory=memory)
+    except Uncompiled as refused:
+        counts[f"interpreted: {refused}"] += 1
+        return
+    counts["with loops" if compilation.program.loops else "without loops"] += 1
+    counts["in blocks"] += bool(compilation.storage.blocks)
+    counts["with calls"] += "call_kernel(" in compilation.listing()
 
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_random_programs(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
     counts: Counter[str] = Counter()
 
-    @settings(max_examples=EXAMPLES // PARTS, deadline=None, derandomize=EXAMPLES <= 300, phases=[Phase.generate])
+    @settings(max_examples=EXAMPLES // PARTS, deadline=None, derandomize=SAME, phases=[Phase.generate])
     @given(st.integers(0, 1 << 30))
     def check(seed: int) -> None:
         run_seed(seed * PARTS + part, counts)
@@ -195,6 +201,7 @@ def test_random_programs(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = counts["with loops"] + counts["without loops"]
     assert counts["with loops"] > EXAMPLES // PARTS // 4
     assert counts["in blocks"] > EXAMPLES // PARTS // 12
+    assert counts["with calls"] > EXAMPLES // PARTS // 12
     assert compiled > 4 * sum(count for what, count in counts.items() if what.startswith("interpreted"))
 
 
@@ -451,7 +458,7 @@ print(counts["with loops"] > 4, counts["without loops"] > 4)
 
 
 def test_programs_stay_within_their_memory() -> None:
-    code = GUARDED.format(root=str(ROOT), count=24 * max(1, EXAMPLES // 300))
+    code = GUARDED.format(root=str(ROOT), count=24 * max(1, EXAMPLES // IN_THE_SUITE))
     environment = {**os.environ, "TAPE_DEBUG": "1", "TAPE_QUIET": "1"}
     process = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, env=environment)
     assert (process.stderr, process.stdout) == ("", "True True\n")

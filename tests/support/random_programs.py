@@ -58,14 +58,16 @@ EXTREMA = (
     "{0} * 0.7 + 0.1 * tape.max({1}, {2}, keepdim=True)[0]", "{0} - 0.2 * tape.min({0}, {2})[0].mean()",
     "tape.amax(tape.stack([{0}, {1}], {2}), {2})", "tape.amin({0}.T, {2}, keepdims=True).T * {1}",
     "tape.amax({0}) * 0.5 + {1}", "{0} * tape.min({1})", "tape.max(tape.relu({0}), {2})[0].square().sum() * 0.1 + {1}",
-    "tape.min(tape.clamp({0}, -0.3, 0.3), {2}, keepdim=True)[0] - {1}",
-    "{0} - 0.3 * tape.amax(abs({0}.reshape(-1)[::2]))", "{0} + 0.2 * tape.amax({0}.narrow({2}, 0, 1), {2}, keepdims=True)",
+    "tape.min(tape.clamp({0}, -0.3137, 0.2871), {2}, keepdim=True)[0] - {1}",
+    "{0} - 0.3 * tape.amax(abs({0}.reshape(-1)[::2]))",
+    "{0} + 0.2 * tape.amax({0}.narrow({2}, 0, 1), {2}, keepdims=True)",
 )  # fmt: skip
 CALLED = (
     "0.4 * tape.cumsum({0}, {2})", "{1} - 0.2 * tape.cumsum({0}, {2})", "tape.cumprod(0.9 * tape.cos({0}), {2})",
     "0.3 * tape.cumsum({0}.T, {2}).T", "tape.cumprod(tape.tanh({0}), {2}) + {1}",
     "tape.flip(tape.cumsum(tape.flip({0}, ({2},)), {2}), ({2},)) * 0.2",
-    "{0} + 0.1 * tape.prod(tape.cos({1}), {2}, keepdims=True)", "{0} * 0.5 + 0.1 * tape.prod(tape.tanh({0}), {2}).sum()",
+    "{0} + 0.1 * tape.prod(tape.cos({1}), {2}, keepdims=True)",
+    "{0} * 0.5 + 0.1 * tape.prod(tape.tanh({0}), {2}).sum()",
     "{0} / (1.0 + tape.linalg.vector_norm({1}, 2, {2}, True))", "0.1 * tape.linalg.vector_norm({0} + 0.3) + {1}",
     "0.1 * tape.linalg.vector_norm({0}, 3, {2}).sum() + {1}", "tape.sort({0}, {2})[0]",
     "tape.sort({0}, {2}, descending=True)[0] * 0.5 + {1}", "tape.sort({0}.T, {2})[0].T * 0.8",
@@ -77,7 +79,8 @@ CALLED = (
 SPREADS = (
     "{0} - 0.2 * tape.var({1}, {2}, keepdim=True, correction=0)", "{0} / (1.0 + tape.var({0}, {2}, keepdim=True))",
     "({0} - {0}.mean({2}, keepdims=True)) / tape.sqrt(0.5 + tape.var({0}, {2}, keepdim=True, correction=0))",
-    "{0} + 0.1 * tape.std({1} + w, {2}).sum()", "{0} * 0.5 + 0.1 * tape.var({1})", "tape.std({0}.T, {2}, keepdim=True).T * {1}",
+    "{0} + 0.1 * tape.std({1} + w, {2}).sum()", "{0} * 0.5 + 0.1 * tape.var({1})",
+    "tape.std({0}.T, {2}, keepdim=True).T * {1}",
 )  # fmt: skip
 SOLVED = (
     "tape.linalg.inv({2} + 0.2 * tape.outer(tape.tanh({0}), tape.sin({1}))).sum() * 0.1",
@@ -90,17 +93,19 @@ SOLVED = (
 """Numbers, of vectors of a few elements and a multiple of the unit matrix."""
 SQUARE = (
     "0.5 * tape.linalg.inv({2} + 0.3 * tape.tanh({0}))", "tape.linalg.solve({2} + 0.3 * tape.tanh({0}), {1})",
-    "tape.linalg.solve({2} + 0.2 * tape.sin({0}.T), {1}.T)", "{0} * 0.1 * tape.linalg.det({2} * 0.5 + 0.2 * tape.sin({1}))",
+    "tape.linalg.solve({2} + 0.2 * tape.sin({0}.T), {1}.T)",
+    "{0} * 0.1 * tape.linalg.det({2} * 0.5 + 0.2 * tape.sin({1}))",
     "tape.linalg.cholesky({2} + 0.1 * tape.tanh({0}) @ tape.tanh({0}).T) @ {1} * 0.3",
     "tape.linalg.inv({2} + 0.2 * tape.sin({0})) @ {1}", "tape.linalg.inv(({2} + 0.3 * tape.cos({0})).T).T * 0.3 + {1}",
     "tape.linalg.solve({2} + 0.3 * tape.tanh({0}), {1}[:, 0])[:, None] * 0.2 + {1}",
 )  # fmt: skip
 BATCHED = (
     "({0} @ {1}.transpose(1, 2)) @ {0} * 0.05", "tape.bmm(tape.softmax({0} @ {1}.transpose(-1, -2), -1), {1})",
-    "{0} @ (tape.tanh({0}).transpose(1, 2) @ {1}) * 0.05", "{0} @ M", "tape.bmm({0}, {1}.transpose(1, 2).clone() @ {1}) * 0.05",
+    "{0} @ (tape.tanh({0}).transpose(1, 2) @ {1}) * 0.05", "{0} @ M",
+    "tape.bmm({0}, {1}.transpose(1, 2).clone() @ {1}) * 0.05",
     "{0} @ tape.linalg.inv({2} + 0.1 * (tape.tanh({1}).transpose(1, 2) @ tape.tanh({1})))",
     "tape.linalg.det({2} + 0.1 * (tape.sin({1}).transpose(1, 2) @ tape.tanh({0})))[:, None, None] * {0} * 0.01",
-    "tape.linalg.solve({2} + 0.1 * (tape.sin({1}).transpose(1, 2) @ tape.tanh({0})), {0}.transpose(1, 2)).transpose(1, 2)",
+    "tape.linalg.solve({2} + 0.1 * (tape.sin({1}).transpose(1, 2) @ tape.tanh({0})), {0}.mT).transpose(1, 2)",
 )  # fmt: skip
 STENCILS = (
     "tape.cat([{0}[:1], 0.3 * ({0}[2:] - 2.0 * {0}[1:-1] + {0}[:-2]), {0}[-1:]])",
@@ -224,6 +229,8 @@ class Text:
 
     share: ClassVar = 0.3
     """How many of the programs have functions at places where they have no derivative."""
+    numbers_of_loops: ClassVar = (0, 1, 1, 1, 1, 2)
+    """How many loops there are, one after the other."""
     share_called: ClassVar = 0.5
     """How many of the programs have calls, extrema, spreads and matrices that are solved."""
 
@@ -246,7 +253,7 @@ class Text:
         self.arrays.append("z")
         self.scalars.append("a")
         self.some(1, 0, 2)
-        for _ in range(pick.choice((0, 1, 1, 1, 1, 2))):
+        for _ in range(pick.choice(self.numbers_of_loops)):
             self.loop(1, ())
             self.some(1, 0, 2)
         self.read_histories()
@@ -301,7 +308,8 @@ class Text:
         if self.hazards and pick.random() < 0.2:
             return pick.choice(HAZARDS).format(self.name(), self.name())
         if self.shape and pick.random() < 0.5:
-            return self.of_array(self.name(), self.name())
+            x, y = self.name(), self.name()
+            return self.called(x, y) if self.calls and pick.random() < 0.4 else self.of_array(x, y)
         kind = pick.random()
         if kind < 0.15:
             last = pick.choice((self.name_of_scalar(), "w" if self.shape else "s"))
@@ -313,8 +321,6 @@ class Text:
     def of_array(self, x: str, y: str) -> str:
         """Return what is no number if ``x`` and ``y`` are none."""
         pick = self.chance
-        if self.calls and pick.random() < 0.4:
-            return self.called(x, y)
         kind = pick.random()
         if kind < 0.3 and min(self.shape[0], self.shape[-1]) >= 3:
             return pick.choice(STENCILS).format(x, y)
@@ -422,7 +428,7 @@ class Text:
         parts = [part for part in SLICES[len(self.shape)] if _is_part(part, self.shape)]
         part, sign = pick.choice(parts), pick.choice(("+=", "*=", "=", "-=", "="))
         value = pick.choice((f"0.3 * {other}[{part}]", self.name_of_scalar(), "0.25", f"tape.sin({other}[{part}])"))
-        if self.calls and pick.random() < 0.3 and np.zeros(self.shape)[eval(f"np.s_[{part}]")].ndim:  # noqa: S307
+        if self.calls and pick.random() < 0.3 and not _is_number(part, self.shape):
             value = pick.choice(WRITTEN).format(f"{other}[{part}]")
         if counts and pick.random() < 0.2:
             part = f"{counts[-1]} % {self.shape[0]}"
@@ -479,6 +485,11 @@ def _is_part(text: str, shape: tuple[int, ...]) -> bool:
         return bool(eval(f"x[{text}]", {"x": np.zeros(shape)}).size)  # noqa: S307 (the tables above)
     except IndexError:
         return False
+
+
+def _is_number(text: str, shape: tuple[int, ...]) -> bool:
+    """Whether a part of an array of a shape is one element."""
+    return not eval(f"x[{text}]", {"x": np.zeros(shape)}).ndim  # noqa: S307 (the tables above)
 
 
 def program_of(chance: random.Random, seed: int) -> RandomProgram:

@@ -1,0 +1,63 @@
+"""Random programs with loops that a value ends: one after the other, with loops inside, of arrays and numbers."""
+
+from __future__ import annotations
+
+import random
+from typing import ClassVar
+
+from tests.support.random_programs import RandomProgram, Text
+
+ENDS: tuple[tuple[str, str, str], ...] = (
+    ("{t} = 0.0 * s", "{t} < {m}", "{t} = {t} + 1.0"),
+    ("{t} = s * s", "{t} < {m}", "{t} = {t} + 0.4 + 0.3 * tape.tanh({a}) ** 2"),
+    ("{t} = 0.1 * {a}", "{t} < {m}", "{t} = {t} + 0.6 + 0.2 * tape.sin({x}).mean()"),
+    ("{t} = 1.0 + s * s", "{t} > 0.07", "{t} = {t} * 0.6"),
+    ("{t} = 1.0 + abs({a})", "{t} > 0.1", "{t} = {t} * (0.5 + 0.1 * tape.tanh({a}))"),
+    ("{t} = {x} * {x} + 0.2", "({t} * {t}).sum() > 0.01", "{t} = {t} * (0.5 + 0.1 * tape.tanh({x}))"),
+    ("{t} = tape.sin({x}) + 0.1", "tape.amax(abs({t})) > 0.2", "{t} = {t} * 0.7 - 0.05 * tape.sin({t})"),
+    ("{t} = {x} * 1.0", "abs({t}).mean() > 0.02 + 0.1 * abs({m})", "{t} = 0.6 * tape.tanh({t})"),
+    ("{t} = {x}", "0.2 < abs({t}).sum()", "{t} *= 0.6"),
+)  # fmt: skip
+"""What ends a loop: the first value of ``t``, the condition, and what becomes of ``t``."""
+LIMITS = ("8.0 * abs(s)", "6.0 * s", "5.0 * abs({a})", "3.3 + s", "9.0 * abs(tape.sin({x}).mean())", "0.7")
+
+
+class WhileText(Text):
+    """Makes a program; its outermost loops end by a value, as often after no iteration as after some."""
+
+    share: ClassVar = 0.1
+    numbers_of_loops: ClassVar = (1, 1, 2)
+
+    def loop(self, depth: int, counts: tuple[str, ...]) -> None:
+        """Write a loop that a value ends, or inside of one a counted loop."""
+        if counts or depth > 1:
+            super().loop(depth, counts)
+            return
+        pick = self.chance
+        t, m = self.fresh("t"), self.fresh("m")
+        begin, condition, step = pick.choice(ENDS)
+        names = {"t": t, "m": m, "a": self.name_of_scalar(), "x": self.name()}
+        self.put(1, f"{m} = {pick.choice(LIMITS).format(**names)}", begin.format(**names))
+        if step.startswith("{t} *="):
+            self.put(1, f"{t} = {t}.clone()" if self.shape else f"{t} = {t} * 1.0")
+        self.put(1, f"while {condition.format(**names)}:")
+        before = len(self.lines)
+        self.some(2, 1, 3)
+        if pick.random() < 0.35:
+            histories = list(self.histories)
+            self.inner_loop()
+            self.histories = histories
+        self.lines.insert(pick.choice((before, len(self.lines))), " " * 8 + step.format(**names))
+        if pick.random() < 0.5:
+            self.put(1, f"a = 0.5 * a + 0.1 * {t}" if begin.count("{x}") == 0 else f"a = 0.5 * a + {t}.mean()")
+
+    def inner_loop(self) -> None:
+        """Write a counted loop inside of one that a value ends."""
+        k = self.fresh("k")
+        self.put(2, f"for {k} in range({self.chance.choice((2, 3, 5, 12))}):")
+        self.some(3, 1, 2, (k,))
+
+
+def while_program_of(chance: random.Random, seed: int) -> RandomProgram:
+    """Return a random program whose loops end by values."""
+    return WhileText(chance).program(seed)
