@@ -11,7 +11,7 @@ import pytest
 import tape
 from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.compiler.compiling import Compilation
-from kernels.programs.compiler.step_loop_text import StepLoopText
+from kernels.programs.printing.step_loop_text import StepLoopText
 
 U = np.sin(np.linspace(0.0, 6.0, 40))
 

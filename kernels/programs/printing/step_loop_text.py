@@ -116,8 +116,8 @@ class StepLoopText:
     def _steps_of_block(self, item: StepLoop, count: str) -> None:
         """Print the head of a loop over a block's steps, the last first."""
         n = item.loop.number
-        self.text.put(f"c{n} = {count}")
-        self.text.opened(f"for j{n} in range(c{n} - 1, -1, -1):")
+        self.text.put(f"left{n} = {count}")
+        self.text.opened(f"for j{n} in range(left{n} - 1, -1, -1):")
         self.text.put(f"{item.index} = {self.storage.blocks[n]} * b{n} + j{n}")
 
     def _begin_block(self, item: StepLoop) -> None:
