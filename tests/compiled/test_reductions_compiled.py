@@ -121,3 +121,24 @@ def test_reductions_in_a_loop() -> None:
         return (x * x).sum()
 
     compare(function, RNG.normal(size=(6, 5, 9)))
+
+
+def orbit(x: Any, v: Any) -> Any:
+    """Collect numbers and arrays of each step."""
+    places, parts, sums = [x], [], []
+    for _ in range(60):
+        v = v - 0.1 * tape.sin(x)
+        x = x + 0.1 * v
+        places.append(x)
+        parts.append(x[1:4])
+        sums.append(x.sum())
+    along = tape.stack(places, 1)
+    return (along**2).sum() + (tape.cat(parts) ** 3).sum() + (tape.stack(sums[1:-1]) * sums[5]).sum() + along[0, 7]
+
+
+@pytest.mark.quick
+def test_what_each_step_gave_is_joined_in_a_loop() -> None:
+    x = RNG.normal(size=12)
+    compare(lambda x: orbit(x, x * 0.5), x)
+    compilation = Compilation(tape.record(lambda x: orbit(x, x * 0.5), x)._recipe, reverse=True)
+    assert len(compilation.source().splitlines()) < 400

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays.specs import spec_of
+from kernels.arrays.specs import Strides, spec_of
 from kernels.programs.fusing.fusion import Placed
-from kernels.programs.fusing.scalar_program import Address, Load, ScalarBlock, StepLoop
+from kernels.programs.fusing.scalar_program import Address, Load, ScalarBlock, StepLoop, Terms
 from kernels.programs.fusing.scalar_rules import INT64
 from kernels.programs.fusing.statements import Access
 from kernels.programs.rolling.rolled_program import Index, RolledProgram, Value
@@ -96,7 +96,21 @@ class ElementNames:
         for step in access.ref.at:
             number, more = self._indexed(step)
             at.append((number, tuple(sorted((self._behind(name), n) for name, n in more.items()))))
+        if access.steps:
+            at[-1] = self._along(at[-1], access.steps, placed, point)
         return Address(access.ref.value, offset, tuple(sorted(terms.items())), tuple(at))
+
+    @staticmethod
+    def _along(at: tuple[int, Terms], steps: Strides, placed: Placed, point: dict[int, int]) -> tuple[int, Terms]:
+        """Return which step of a loop a point reads, where the first one reads ``at``."""
+        number, terms = at[0], dict(at[1])
+        for axis, step in enumerate(steps):
+            name = placed.names[axis]
+            if name is None:
+                number += step * point[axis]
+            elif step:
+                terms[name] = terms.get(name, 0) + step
+        return number, tuple(sorted(terms.items()))
 
     def _behind(self, name: str) -> str:
         """Return the name of a step of a loop, behind it that of its end."""

@@ -270,4 +270,6 @@ def is_fixed(access: Access, names: tuple[str | None, ...]) -> bool:
     """Whether an access is to the same elements in each step of all loops of its statement."""
     ref: Ref = access.ref
     moves = any(name is not None and stride for name, stride in zip(names, access.strides, strict=True))
-    return not moves and access.places is None and not ref.offset.terms and ref.offset.table is None
+    return (
+        not moves and not access.steps and access.places is None and not ref.offset.terms and ref.offset.table is None
+    )

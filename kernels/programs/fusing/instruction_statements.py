@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -176,15 +177,38 @@ def _join(instruction: Instruction, program: RolledProgram) -> list[AnyStatement
     result = whole(program, instruction.result, wanted=instruction.form is not None)
     strides, start, made = list(result.spec.strides), 0, []
     stride = strides.pop(axis) if new else strides[axis]
-    for operand in instruction.operands:
-        assert isinstance(operand, Ref)
+    for operand, count in _in_steps(instruction.operands):
+        width = 1 if new else operand.spec.shape[axis]
         if operand.spec.size:
             target = result._replace(
                 offset=Index(start * stride), spec=part_of(operand.spec, operand.spec.shape, tuple(strides))
             )
-            made.append(mapped(COPY, operand.spec.shape, (operand,), target, tuple(strides), (operand.wanted,)))
-        start += 1 if new else operand.spec.shape[axis]
+            shape = (count, *operand.spec.shape)
+            source = Access(operand, (0, *operand.spec.strides), None, (1, *(0 for _ in strides)) if count > 1 else ())
+            onto = (width * stride, *strides)
+            made.append(mapped(COPY, shape, (source,), target, onto, (operand.wanted,)))
+        start += count * width
     return made
+
+
+def _in_steps(operands: tuple[Any, ...]) -> Iterator[tuple[Ref, int]]:
+    """Yield operands; of those that one step after another of a loop gave the first, and how many there are."""
+    first, count = operands[0], 1
+    for operand in operands[1:]:
+        if _follows(first, operand, count):
+            count += 1
+        else:
+            yield first, count
+            first, count = operand, 1
+    yield first, count
+
+
+def _follows(first: Ref, other: Ref, count: int) -> bool:
+    """Whether a reference is to what a loop gave so many steps later."""
+    if not first.at or len(first.at) != len(other.at) or first.at[-1].terms or first.at[-1].table is not None:
+        return False
+    later = first.at[-1]._replace(constant=first.at[-1].constant + count)
+    return other == first._replace(at=(*first.at[:-1], later))
 
 
 def _reduction(instruction: Instruction, program: RolledProgram) -> list[AnyStatement]:
@@ -221,7 +245,8 @@ def _integers_reduced(instruction: Instruction, operand: Ref, program: RolledPro
     target = whole(program, instruction.result, wanted=False)
     shape, dtype = operand.spec.shape, operand.spec.dtype
     assert isinstance(op, Reduction)
-    if target.spec.dtype != INT64 or op.scale or (op.ufunc is np.add) != (dtype == BOOL):
+    known = op.ufunc is np.add if dtype == BOOL else op.ufunc in (np.maximum, np.minimum)
+    if target.spec.dtype != INT64 or op.scale or not known:
         raise Uncompiled(f"{op.name} of {dtype}")
     if op.ufunc is np.add:  # counted in floats, which are exact
         first, last, ufunc, middle = converted(BOOL, FLOAT64), WHOLE, np.add, FLOAT64

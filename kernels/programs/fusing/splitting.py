@@ -143,4 +143,10 @@ def _moved(access: Access, low: int, high: int) -> Access:
         places = _moved(places, low, high)
     elif places is not None:
         places = places[low:high].reshape((high - low,)[: high - low > 1])
-    return Access(ref._replace(offset=offset), (stride,) if high - low > 1 else (), places)
+    ref = ref._replace(offset=offset)
+    if access.steps:
+        (step,) = access.steps
+        last = ref.at[-1]._replace(constant=ref.at[-1].constant + low * step)
+        ref = ref._replace(at=(*ref.at[:-1], last))
+    several = high - low > 1
+    return Access(ref, (stride,) if several else (), places, access.steps if several else ())

@@ -21,11 +21,13 @@ class Access(NamedTuple):
     """Elements of a value over a space: those of ``ref``, with the strides of the space's axes.
 
     With ``places``, int64 over the space, they are so many elements further: constants, or what the program computes.
+    With ``steps`` they are what a loop's later steps gave: so many along each axis.
     """
 
     ref: Ref
     strides: Strides
     places: Array | Access | None = None
+    steps: Strides = ()
 
     def extent(self, space: Strides, axes: Iterator[int] | range) -> tuple[int, int]:
         """Return the first and the last byte offset, relative to the reference's, along these axes of the space."""
@@ -159,7 +161,8 @@ def mapped(
                 places = Access(places.ref, tuple([places.strides[axis] for axis in kept]))
             elif places is not None:
                 places = places.reshape(space)
-            return Access(operand.ref, tuple([operand.strides[axis] for axis in kept]), places)
+            steps = tuple([operand.steps[axis] for axis in kept]) if operand.steps else ()
+            return Access(operand.ref, tuple([operand.strides[axis] for axis in kept]), places, steps)
         return operand  # type: ignore[no-any-return]
 
     at = None if places is None else places.reshape(space)
