@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import weakref
 from typing import ClassVar, TypeVar
 
 Key = TypeVar("Key")
@@ -16,16 +17,18 @@ class Recent(dict[Key, Item]):
     """A dictionary that drops the older half of its entries when all of its kind together are full.
 
     What it held is made again when it is asked for again: nothing may rely on an entry's being there, and whoever
-    uses one by address keeps it himself. Tables are never deleted: one a module, or one an operation.
+    uses one by address keeps it himself. There is one a module, an operation, or a program: those of programs that are
+    gone count no more.
     """
 
-    __slots__ = ()
-    _all: ClassVar[list[Recent]] = []
+    __slots__ = ("__weakref__",)
+    _all: ClassVar[dict[int, weakref.ref[Recent]]] = {}
     _counted = itertools.count()
 
     def __init__(self) -> None:
         super().__init__()
-        self._all.append(self)
+        number = id(self)
+        self._all[number] = weakref.ref(self, lambda _, known=self._all: known.pop(number, None))
 
     def __setitem__(self, key: Key, item: Item) -> None:
         self._make_room()
@@ -36,13 +39,19 @@ class Recent(dict[Key, Item]):
         self._make_room()
         return super().setdefault(key, item)
 
+    @classmethod
+    def tables(cls) -> list[Recent]:
+        """Return all tables that there are."""
+        return [table for known in list(cls._all.values()) if (table := known()) is not None]
+
     def _make_room(self) -> None:
         if next(self._counted) >= MOST:
-            for table in list(self._all):
+            tables = self.tables()
+            for table in tables:
                 table.halve()
-            Recent._counted = itertools.count(sum(map(len, self._all)))
+            Recent._counted = itertools.count(sum(map(len, tables)))
 
     def halve(self) -> None:
-        """Drop the older half."""
-        for key in list(self.copy())[: len(self) // 2]:  # of a copy: other threads write meanwhile
+        """Drop the older half, of a single entry all: tables of one entry each, one a program, would else stay full."""
+        for key in list(self.copy())[: (len(self) + 1) // 2]:  # of a copy: other threads write meanwhile
             self.pop(key, None)

@@ -96,7 +96,7 @@ def test_four_thousand_lengths(fresh: Fresh) -> None:
 
 
 def test_tables_share_their_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Recent, "_all", [])
+    monkeypatch.setattr(Recent, "_all", {})
     monkeypatch.setattr(Recent, "_counted", Recent._counted)
     monkeypatch.setattr(recent_table, "MOST", 10)
     Recent._counted = type(Recent._counted)()
@@ -117,7 +117,7 @@ def test_what_a_tape_refers_to_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.linspace(0.1, 1.0, 7)
     x = tape.tensor(values, requires_grad=True)
     y = (tape.sin(x) * x[::1]).sum() + tape.exp(x[1:]).sum() + tape.cat([x, x]).sum()
-    for table in Recent._all:
+    for table in Recent.tables():
         table.clear()
     gc.collect()
     for n in range(8, 30):  # forms that would take the place of those that were freed
@@ -131,7 +131,7 @@ def test_what_a_tape_refers_to_stays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_program_keeps_what_it_runs() -> None:
     program = tape.record(lambda v: (tape.sin(v) * v).sum(), np.ones(11))
-    for table in Recent._all:
+    for table in Recent.tables():
         table.clear()
     gc.collect()
     again = tape.record(lambda v: (tape.cos(v) * v).sum(), np.ones(11))
@@ -149,7 +149,7 @@ def test_a_form_dies_with_what_refers_to_it() -> None:
     code = int(y._form.code)
     y.sum().backward()
     del x, y
-    for table in Recent._all:
+    for table in Recent.tables():
         table.clear()
     tape.recording.record.recorded()
     gc.collect()
@@ -199,9 +199,27 @@ def test_operations_of_the_users_own_are_forgotten() -> None:
         square(tape.ones(n).requires_grad_()).sum().backward()
 
     one(3)
-    for table in Recent._all:
+    for table in Recent.tables():
         table.clear()
     tape.recording.record.recorded()
     gc.collect()
     assert len(custom.RUNNING) == 1 or not NATIVE  # plain sweeps compile no kernel of them
     assert len(custom._made) <= before
+
+
+def test_tables_of_what_is_gone_count_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of one entry a program, of more programs than there is room for, does not empty the others for good."""
+    monkeypatch.setattr(Recent, "_all", {})
+    monkeypatch.setattr(Recent, "_counted", type(Recent._counted)())
+    monkeypatch.setattr(recent_table, "MOST", 100)
+    kept: Recent[int, int] = Recent()
+    living = [Recent[int, int]() for _ in range(300)]
+    for k, table in enumerate(living):
+        table[0] = k
+    assert sum(map(len, Recent.tables())) <= 101
+    for _ in range(1000):
+        Recent[int, int]()[0] = 1
+    assert len(Recent.tables()) == 301
+    for k in range(60):
+        kept[k] = k
+    assert len(kept) > 25
