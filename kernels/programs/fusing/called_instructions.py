@@ -34,6 +34,9 @@ def called(instruction: Instruction, program: RolledProgram) -> list[AnyStatemen
     for operand in instruction.operands:
         _check(operand, op)
     spec = program.values[instruction.result].spec
+    if spec.dtype.kind in "bi":  # which no gradient comes to
+        refs = [o._replace(wanted=False) if isinstance(o, Ref) else o for o in instruction.operands]
+        instruction = replace(instruction, form=None, operands=tuple(refs))
     if not spec.size or (instruction.form is not None and spec.dtype != FLOAT64):
         raise Uncompiled(f"a result of {spec.dtype} with {spec.size} elements")
     placed = _Placed(instruction, program, in_order=True)
@@ -59,8 +62,10 @@ def _check(operand: Any, op: Op) -> None:
     if not isinstance(operand, Ref):
         return
     dtype = operand.spec.dtype
-    if not operand.spec.size or (operand.wanted and dtype != FLOAT64):
-        raise Uncompiled(f"{dtype} with a gradient, or no elements")
+    if not operand.spec.size:
+        raise Uncompiled("an array has no elements")
+    if operand.wanted and dtype != FLOAT64:
+        raise Uncompiled(f"{dtype} with a gradient")
     if not is_dense(operand.spec) and (dtype not in _COPIED or isinstance(op, Gather)):
         raise Uncompiled(f"{op.name} of strides {operand.spec.strides}")
 

@@ -66,8 +66,9 @@ def statements(instruction: Instruction, program: RolledProgram) -> list[AnyStat
         del program.values[count:]
         try:
             made = called(instruction, program)
-        except Uncompiled:
-            raise Uncompiled(refused.reason, instruction.line) from None
+        except Uncompiled as uncalled:
+            reasons = dict.fromkeys((refused.reason, uncalled.reason))
+            raise Uncompiled("; ".join(reasons), instruction.line) from None
     for statement in made:
         statement.line = instruction.line
     return made
