@@ -15,6 +15,8 @@ from kernels.compiler import jit
 from kernels.foundation.data_classes import dataclass
 
 Pair = tuple[int, int]
+LARGEST_LOOP = 1 << 12
+"""Multiplications of one product up to which compiled programs have it as a loop, not as a call of BLAS."""
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ def determinant_parts(a: Any) -> Any:
     rows, determinant = _rows_of(a), 1.0
     for k in range(n):
         for i in range(k + 1, n):
-            swaps = _take_larger(rows, k, i, k)
+            swaps = _take_larger(rows, k, i)
             determinant = determinant * np.where(swaps, -1.0, 1.0)
         determinant = determinant * rows[k][k]
         if k + 1 < n:
@@ -70,10 +70,10 @@ def _rows_of(a: Any) -> Rows:
     return [[a[..., i, j] for j in range(a.shape[-1])] for i in range(a.shape[-2])]
 
 
-def _take_larger(rows: Rows, k: int, i: int, first: int) -> Any:
+def _take_larger(rows: Rows, k: int, i: int) -> Any:
     """Let row k have the larger pivot of its own and that of row i; return where they changed places."""
     swaps = np.abs(rows[i][k]) > np.abs(rows[k][k])
-    _swap(rows, swaps, k, i, first)
+    _swap(rows, swaps, k, i, k)
     return swaps
 
 
@@ -90,7 +90,7 @@ def _eliminated(a: Rows, b: Rows) -> Rows:
     n = len(a)
     for k in range(n):
         for i in range(k + 1, n):
-            swaps = _take_larger(a, k, i, k)
+            swaps = _take_larger(a, k, i)
             _swap(b, swaps, k, i, 0)
         (a[k][k] == 0.0).give_up_where()
         over = 1.0 / a[k][k]

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from kernels.codegen.matmul import LARGEST_LOOP
 from kernels.kinds.contraction import Contraction
 from kernels.kinds.routine import Routine
 from kernels.records.dispatch import turned
@@ -21,12 +22,8 @@ def plus(a: Any, b: Any) -> Any:
     return b if a is None else a if b is None else a + b
 
 
-_LARGEST = 1 << 12
-"""Multiplications of one product up to which compiled programs have it as a loop, not as a call of BLAS."""
-
-
 def _products_parts(a: Any, b: Any) -> Any:
-    if a.shape[1] * a.shape[2] * b.shape[2] > _LARGEST:
+    if a.shape[1] * a.shape[2] * b.shape[2] > LARGEST_LOOP:
         return NotImplemented
     return np.add.reduce(a[..., None] * b[:, None], axis=2, keepdims=True)[:, :, 0]
 

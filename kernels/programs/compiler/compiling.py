@@ -7,7 +7,6 @@ import math
 
 import numpy as np
 
-from kernels.arrays.specs import dense, intern_spec
 from kernels.compiler import jit
 from kernels.programs.compiler.account import ROLES
 from kernels.programs.compiler.accounting import account_of
@@ -21,7 +20,7 @@ from kernels.programs.fusing.expansion import Expansion
 from kernels.programs.fusing.fusion import Fusion
 from kernels.programs.fusing.scalar_program import Check, walk
 from kernels.programs.fusing.scalar_rules import BOOL, COPY, FLOAT64, INT64
-from kernels.programs.fusing.statements import AnyStatement, GuardStatement, is_dense, mapped, whole
+from kernels.programs.fusing.statements import AnyStatement, GuardStatement, dense_value, is_dense, mapped
 from kernels.programs.parts.loops_in_parts import LoopsInParts
 from kernels.programs.parts.part_text import IMPORTS
 from kernels.programs.printing.forward_text import ForwardText
@@ -29,7 +28,7 @@ from kernels.programs.printing.gathering_text import GatheringReverse
 from kernels.programs.printing.source_text import Text
 from kernels.programs.recording.program import Recipe, describe
 from kernels.programs.rolling.roll import MOST_ITERATIONS, rolled
-from kernels.programs.rolling.rolled_program import Ref, Uncompiled, Value
+from kernels.programs.rolling.rolled_program import Ref, Uncompiled
 
 _BLOCK = math.isqrt(MOST_ITERATIONS)
 """Steps of a block of a loop that was recorded, and blocks, if these do not need much memory."""
@@ -122,13 +121,9 @@ class Compilation:
         shape, dtype = ref.spec.shape, ref.spec.dtype
         if dtype not in (FLOAT64, BOOL):
             raise Uncompiled(f"a result of {dtype}")
-        strides = dense(shape, dtype.itemsize)
-        spec = intern_spec(shape, strides, dtype, strides, ref.spec.size)
-        self.program.values.append(Value(spec))
-        number = len(self.program.values) - 1
-        target = whole(self.program, number, wanted=ref.wanted)
-        self.fusion.place(mapped(COPY, shape, (ref,), target, strides, (ref.wanted,)), self.fusion.root)
-        return number
+        target = dense_value(self.program, shape, dtype)._replace(wanted=ref.wanted)
+        self.fusion.place(mapped(COPY, shape, (ref,), target, target.spec.strides, (ref.wanted,)), self.fusion.root)
+        return target.value
 
     def source(self) -> str:
         """Return the program as native source for one thread; Uncompiled where that is too long."""

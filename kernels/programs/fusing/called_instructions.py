@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from kernels.arrays.specs import Spec, dense, intern_spec
+from kernels.arrays.specs import Spec
 from kernels.kinds.contraction import Contraction
 from kernels.kinds.copy import Copy
 from kernels.kinds.elementwise import Elementwise
@@ -17,8 +17,8 @@ from kernels.programs.fusing.interpreted_calls import interpreted_call
 from kernels.programs.fusing.matrix_products import product_call
 from kernels.programs.fusing.native_call import NativeCall
 from kernels.programs.fusing.scalar_rules import BOOL, COPY, FLOAT64
-from kernels.programs.fusing.statements import AnyStatement, CallStatement, is_dense, mapped, whole
-from kernels.programs.rolling.rolled_program import Instruction, Numbers, Ref, RolledProgram, Uncompiled, Value
+from kernels.programs.fusing.statements import AnyStatement, CallStatement, dense_value, is_dense, mapped, whole
+from kernels.programs.rolling.rolled_program import Instruction, Numbers, Ref, RolledProgram, Uncompiled
 from kernels.records.op import Op
 
 _CALLED = Elementwise, Copy, Reduction, Routine, Contraction, Gather, Select
@@ -95,10 +95,7 @@ class _Placed:
 
     def _new(self, spec: Spec, *, wanted: bool) -> Ref:
         """Return a new value in C order, made where the result is."""
-        strides = dense(spec.shape, spec.dtype.itemsize)
-        spec = intern_spec(spec.shape, strides, spec.dtype, strides, spec.size)
-        self.program.values.append(Value(spec, loop=self.loop, differentiable=wanted))
-        return whole(self.program, len(self.program.values) - 1, wanted=wanted)
+        return dense_value(self.program, spec.shape, spec.dtype, self.loop, wanted=wanted)
 
     def statements(self, call: NativeCall) -> list[AnyStatement]:
         """Return the call with the copies before and behind it."""

@@ -6,11 +6,19 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from kernels.arrays.specs import Strides, broadcast, dense, intern_spec, spec_of
+from kernels.arrays.specs import Strides, broadcast
 from kernels.kinds.elementwise import Elementwise
 from kernels.programs.fusing.scalar_rules import COPY, FLOAT64, ScalarOperation, elementwise
-from kernels.programs.fusing.statements import Access, AnyStatement, GuardStatement, mapped, part_of
-from kernels.programs.rolling.rolled_program import Index, Ref, RolledProgram, Uncompiled, Value
+from kernels.programs.fusing.statements import (
+    Access,
+    AnyStatement,
+    GuardStatement,
+    constant_value,
+    dense_value,
+    mapped,
+    part_of,
+)
+from kernels.programs.rolling.rolled_program import Ref, RolledProgram, Uncompiled
 from kernels.records.op import OPS
 
 
@@ -23,17 +31,11 @@ class Trace:
 
     def value(self, shape: Strides, dtype: np.dtype[Any], *, wanted: bool) -> Ref:
         """Return a new value, dense."""
-        strides = dense(shape, dtype.itemsize)
-        size = int(np.prod(shape, dtype=np.int64))
-        spec = intern_spec(shape, strides, dtype, strides, size)
-        self.program.values.append(Value(spec, loop=self.loop, differentiable=wanted))
-        return Ref(len(self.program.values) - 1, Index(0), spec, wanted)
+        return dense_value(self.program, shape, dtype, self.loop, wanted=wanted)
 
     def constant(self, array: np.ndarray[Any, Any]) -> TracedArray:
         """Return a constant array."""
-        self.program.values.append(Value(spec_of(array), constant=array))
-        ref = Ref(len(self.program.values) - 1, Index(0), spec_of(array), wanted=False)
-        return TracedArray(ref, self)
+        return TracedArray(constant_value(self.program, array), self)
 
 
 Computed: TypeAlias = tuple[ScalarOperation, tuple[Ref, ...], tuple[bool, ...]]

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays.specs import Strides, spec_of
+from kernels.arrays.specs import Strides
 from kernels.programs.fusing.fusion import Placed
 from kernels.programs.fusing.scalar_program import Address, Load, ScalarBlock, StepLoop, Terms
 from kernels.programs.fusing.scalar_rules import INT64
-from kernels.programs.fusing.statements import Access
-from kernels.programs.rolling.rolled_program import Index, RolledProgram, Value
+from kernels.programs.fusing.statements import Access, constant_value
+from kernels.programs.rolling.rolled_program import Index, RolledProgram
 
 
 class Scope:
@@ -68,9 +68,7 @@ class ElementNames:
         """Return a constant value for an array."""
         key = id(array)
         if key not in self._constants:
-            array = np.ascontiguousarray(array)
-            self.program.values.append(Value(spec_of(array), constant=array))
-            self._constants[key] = len(self.program.values) - 1
+            self._constants[key] = constant_value(self.program, np.ascontiguousarray(array)).value
         return self._constants[key]
 
     def address(self, access: Access, placed: Placed, point: dict[int, int]) -> Address:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays.specs import Strides, broadcast, dense, intern_spec, spec_of
+from kernels.arrays.specs import Strides, broadcast
 from kernels.codegen.forward_loops import spread
-from kernels.codegen.matmul import matrices
+from kernels.codegen.matmul import LARGEST_LOOP, matrices
 from kernels.kinds.contraction import Contraction
 from kernels.kinds.copy import Copy
 from kernels.kinds.elementwise import Elementwise
@@ -44,17 +44,17 @@ from kernels.programs.fusing.statements import (
     Access,
     AnyStatement,
     GuardStatement,
+    constant_value,
+    dense_value,
     is_dense,
     mapped,
     new_value,
     part_of,
     whole,
 )
-from kernels.programs.rolling.rolled_program import Index, Instruction, Numbers, Ref, RolledProgram, Uncompiled, Value
+from kernels.programs.rolling.rolled_program import Index, Instruction, Numbers, Ref, RolledProgram, Uncompiled
 
 _DTYPES = (FLOAT64, BOOL, INT64)
-_LARGEST_PRODUCT = 1 << 12
-"""Multiplications up to which a matrix product is a statement; beyond, BLAS has it."""
 
 
 def statements(instruction: Instruction, program: RolledProgram) -> list[AnyStatement]:
@@ -115,12 +115,8 @@ def _as_float(operand: Any, loop: int, program: RolledProgram, made: list[AnySta
     operation = converted(operand.spec.dtype, FLOAT64)
     if operation is None:
         raise Uncompiled(f"a cast of {operand.spec.dtype}")
-    spec = operand.spec
-    strides = dense(spec.shape, FLOAT64.itemsize)
-    value = Value(intern_spec(spec.shape, strides, FLOAT64, strides, spec.size), loop=loop)
-    program.values.append(value)
-    copy = whole(program, len(program.values) - 1, wanted=False)
-    made.append(mapped(operation, spec.shape, (operand,), copy, strides, (False,)))
+    copy = dense_value(program, operand.spec.shape, FLOAT64, loop)
+    made.append(mapped(operation, copy.spec.shape, (operand,), copy, copy.spec.strides, (False,)))
     return copy
 
 
@@ -130,9 +126,7 @@ def _integer(operand: Any, program: RolledProgram) -> Any:
         return operand
     if isinstance(operand, Numbers) or operand != int(operand):
         raise Uncompiled(f"integers and {operand}")
-    array = np.array(int(operand))
-    program.values.append(Value(spec_of(array), constant=array))
-    return whole(program, len(program.values) - 1, wanted=False)
+    return constant_value(program, np.array(int(operand)))
 
 
 def _copy(instruction: Instruction, program: RolledProgram) -> list[AnyStatement]:
@@ -258,13 +252,7 @@ def _integers_reduced(instruction: Instruction, operand: Ref, program: RolledPro
     assert first is not None
     assert last is not None
     spec = target.spec
-    program.values.append(
-        Value(
-            intern_spec(spec.shape, spec.strides, middle, spec.strides, spec.size),
-            loop=program.values[target.value].loop,
-        )
-    )
-    total = whole(program, len(program.values) - 1, wanted=False)
+    total = dense_value(program, spec.shape, middle, program.values[target.value].loop)
     onto = spread(total.spec.strides, len(shape), axes, keepdims)
     return [
         mapped(first, shape, (operand,), total, onto, (False,), reduces=ufunc),
@@ -318,7 +306,7 @@ def _contraction(instruction: Instruction, program: RolledProgram) -> list[AnySt
     (m, k, n), left, right, result = matrices(
         a.spec.shape, a.spec.strides, b.spec.shape, b.spec.strides, target.spec.strides
     )
-    if m * k * n > _LARGEST_PRODUCT:
+    if m * k * n > LARGEST_LOOP:
         return product(instruction, program)
     operands = (Access(a, (left[0], 0, left[1])), Access(b, (0, right[1], right[0])))
     strides = (result[0], result[1], 0)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from kernels.arrays.specs import Spec, Strides, broadcast, dense, intern_spec
+from kernels.arrays.specs import Spec, Strides, broadcast, dense, intern_spec, spec_of
 from kernels.foundation.data_classes import dataclass
 from kernels.programs.fusing.native_call import NativeCall
 from kernels.programs.fusing.scalar_rules import ScalarOperation
@@ -123,6 +123,22 @@ def part_of(spec: Spec, shape: Strides, strides: Strides) -> Spec:
 def whole(program: RolledProgram, value: int, *, wanted: bool) -> Ref:
     """Return all of a value."""
     return Ref(value, Index(0), program.values[value].spec, wanted)
+
+
+def dense_value(
+    program: RolledProgram, shape: Strides, dtype: np.dtype[Any], loop: int = -1, *, wanted: bool = False
+) -> Ref:
+    """Return all of a new value in C order, made in a loop; -1: outside of loops."""
+    strides = dense(shape, dtype.itemsize)
+    spec = intern_spec(shape, strides, dtype, strides, math.prod(shape))
+    program.values.append(Value(spec, loop=loop, differentiable=wanted))
+    return whole(program, len(program.values) - 1, wanted=wanted)
+
+
+def constant_value(program: RolledProgram, array: Array) -> Ref:
+    """Return all of a new constant."""
+    program.values.append(Value(spec_of(array), constant=array))
+    return whole(program, len(program.values) - 1, wanted=False)
 
 
 def new_value(program: RolledProgram, like: int) -> int:
