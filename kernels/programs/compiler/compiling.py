@@ -11,6 +11,7 @@ from kernels.compiler import jit
 from kernels.programs.compiler.account import ROLES
 from kernels.programs.compiler.accounting import account_of
 from kernels.programs.compiler.compiled_code import CompiledCode
+from kernels.programs.compiler.shared_sizes import LEAST, SharedSizes
 from kernels.programs.differentiating.adjoint import Adjoint
 from kernels.programs.differentiating.checkpoints import Blocks, storage_within
 from kernels.programs.differentiating.kept_values import KeptValues
@@ -18,7 +19,7 @@ from kernels.programs.differentiating.regions import POINTERS, Region
 from kernels.programs.differentiating.storage import Storage
 from kernels.programs.fusing.expansion import Expansion
 from kernels.programs.fusing.fusion import Fusion
-from kernels.programs.fusing.scalar_program import Check, walk
+from kernels.programs.fusing.scalar_program import Check, NestLoop, walk
 from kernels.programs.fusing.scalar_rules import BOOL, COPY, FLOAT64, INT64
 from kernels.programs.fusing.statements import AnyStatement, GuardStatement, dense_value, is_dense, mapped
 from kernels.programs.parts.loops_in_parts import LoopsInParts
@@ -89,6 +90,8 @@ class Compilation:
         self.storage = self._storage({}) if memory is None else storage_within(memory, self.expansion, self._storage)
         self._added: list[Region] = []
         """Memory that loops in parts need besides."""
+        self._sizes: Region | None = None
+        """A constant with numbers of steps, begins of the workspace's regions, and extents."""
         self.seed = seed
 
     def _storage(self, blocks: Blocks) -> Storage:
@@ -153,7 +156,7 @@ class Compilation:
         lines = self._text.lines  # printing adds to the storage
         memory = [self.storage.memory(region) for region in self._regions()]
         booleans = {name for name in self.expansion.defined if self.storage.dtype(name) == BOOL}
-        return LoopsInParts(lines, memory, booleans, self._add)
+        return LoopsInParts(lines, memory, booleans, self._add, self._sizes.name if self._sizes else "")
 
     def _add(self, kind: str, count: int) -> str:
         """Add to the workspace; return the name of the pointer."""
@@ -163,8 +166,9 @@ class Compilation:
     def listing(self) -> str:
         """Return the program alone, below what its memory is: for people to read."""
         text = self._text
-        memory = [f"# {region.name}: {self._meaning(region)}" for region in self._regions()]
-        pointers = ", ".join([region.name for region in self._regions()])
+        regions = [region for region in self._regions() if self.storage.counted or region is not self._sizes]
+        memory = [f"# {region.name}: {self._meaning(region)}" for region in regions]
+        pointers = ", ".join([region.name for region in regions])
         return "\n".join([*memory, f"def program({pointers}):", *text.lines, "    return -1"])
 
     @functools.cached_property
@@ -173,6 +177,8 @@ class Compilation:
         text = Text()
         self._begin_counts(text)
         self._passes(text)
+        if self._sizes is None and self._extents:
+            self._sizes = self.storage.constant(np.zeros(0, np.int64))
         return text
 
     def _regions(self) -> list[Region]:
@@ -219,13 +225,17 @@ class Compilation:
 
     def _begin_counts(self, text: Text) -> None:
         """Print what numbers of steps are, which stand in a constant with the begins of the workspace's regions."""
+        if self.storage.counted:
+            self._sizes = self.storage.constant(np.zeros(0, np.int64))
         for k, loop in enumerate(self.storage.counted):
             n = loop.number
             text.put(f"count{n} = {self._sizes.name}[{k}]", f"y{n} = count{n} & 1", f"yo{n} = 1 - y{n}")
 
     @functools.cached_property
-    def _sizes(self) -> Region:
-        return self.storage.constant(np.zeros(0, np.int64))
+    def _extents(self) -> set[int]:
+        """The extents of nests that are arguments."""
+        nests = [item for _, item in walk(self.expansion.root) if isinstance(item, NestLoop)]
+        return {nest.extent for nest in nests if nest.extent >= LEAST}
 
     def _first(self) -> dict[str, int]:
         """Return where in the table the addresses of a role begin."""
@@ -234,11 +244,11 @@ class Compilation:
         return first | {"work": sum(counts) + (len(self.storage.differentiated()) if self.reverse else 0)}
 
     def _begins(self) -> dict[str, str]:
-        """Return where the regions of the workspace begin, as text: where steps are counted, read from a constant."""
+        """Return where the regions of the workspace begin, as text: read from a constant if there are sizes."""
         begins, _ = self.storage.work()
-        numbers = [loop.count for loop in self.storage.counted]
-        if not numbers:
+        if self._sizes is None:
             return {name: str(begin) for name, begin in begins.items()}
+        numbers = [loop.count for loop in self.storage.counted]
         self.storage.constants[self._sizes.place] = np.array([*numbers, *begins.values()], np.int64)
         sizes = f"load_i8(table + {8 * (self._first()['constant'] + self._sizes.place)})"
         return {name: f"load_i8({sizes} + {8 * (len(numbers) + k)})" for k, name in enumerate(begins)}
@@ -272,7 +282,7 @@ class Compilation:
         """Compile."""
         source, parts = self.source(), self._parts
         cut = source if parts.words is None else self._filled(parts.lines, parts)
-        module = jit.load_source("program", cut)
+        module = jit.load_source("program", self._shared(cut))
         parts.enter(module)
         gradients = self.storage.differentiated() if self.reverse else []
         return CompiledCode(
@@ -289,6 +299,15 @@ class Compilation:
             parts.words,
             account_of(self.program, self.fusion, self.storage.regions, len(self._text.lines)),
         )
+
+    def _shared(self, source: str) -> str:
+        """Return source that is the same for other extents; these go to the constant of sizes."""
+        if self._sizes is None or not self._extents:
+            return source
+        constants, place = self.storage.constants, self._sizes.place
+        shared = SharedSizes(source, self._extents, self._sizes.name, constants[place].size)
+        constants[place] = np.concatenate([constants[place], np.array(shared.numbers, np.int64)])
+        return shared.text
 
     @property
     def operations(self) -> int:

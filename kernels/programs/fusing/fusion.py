@@ -139,8 +139,28 @@ class Fusion:
 
     def _run(self, block: Block, run: list[AnyStatement]) -> None:
         """Place statements that follow each other."""
-        for statement in self.splitting.split(run):
+        for statement in self._small_first(self.splitting.split(run)):
             self.place(statement, block)
+
+    def _small_first(self, run: list[AnyStatement]) -> list[AnyStatement]:
+        """Return statements, up to each guard first those that need no loop: others may then share their loops."""
+        ordered, others, late = list[AnyStatement](), list[AnyStatement](), set[int]()
+        for statement in run:
+            if self._is_small(statement, late):
+                ordered.append(statement)
+                continue
+            others.append(statement)
+            if isinstance(statement, GuardStatement):
+                ordered, others, late = [*ordered, *others], [], set()
+            else:
+                late.add(statement.target.ref.value)
+        return [*ordered, *others]
+
+    def _is_small(self, statement: AnyStatement, late: set[int]) -> bool:
+        if not isinstance(statement, Statement) or statement.reduces is not None or looped(statement.space):
+            return False
+        values = {access.ref.value for access in (*statement.accesses(), statement.target)}
+        return values.isdisjoint(late) and not any(self.program.values[value].written for value in values)
 
     def place(self, statement: AnyStatement, block: Block) -> None:
         """Put a statement into a block of the program or into nests of it."""

@@ -39,13 +39,18 @@ class LoopsInParts:
     """The lines of a program in which large loops are calls of ``functions``; what these are called by is ``words``.
 
     ``memory`` is what the program's pointers point at; ``add`` adds some, of a kind, to the workspace, and returns its
-    name. ``booleans`` are variables that are no floats.
+    name. ``booleans`` are variables that are no floats; ``sizes`` is a pointer that the functions begin with.
     """
 
     def __init__(
-        self, lines: list[str], memory: Iterable[Memory], booleans: Container[str], add: Callable[[str, int], str]
+        self,
+        lines: list[str],
+        memory: Iterable[Memory],
+        booleans: Container[str],
+        add: Callable[[str, int], str],
+        sizes: str = "",
     ) -> None:
-        self.lines, self.add, self.booleans = lines, add, booleans
+        self.lines, self.add, self.booleans, self.sizes = lines, add, booleans, sizes
         self.memory = {each.name: each for each in memory}
         self.functions: list[str] = []
         self._replaced: list[tuple[int, int, list[str]]] = []
@@ -148,7 +153,7 @@ class LoopsInParts:
 
     def _print(self, loop: PrintedLoop, cut: Cut, known: Known) -> None:
         """Replace a loop by a call, and print the functions that it calls."""
-        text = PartText(len(self.functions), loop, cut)
+        text = PartText(len(self.functions), loop, cut, self.sizes)
         for name in dict.fromkeys([element.name for element in loop.elements]):
             memory = self.memory[name]
             if name in cut.local:

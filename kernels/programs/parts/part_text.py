@@ -20,7 +20,7 @@ def {loop}({parameters}):
 
 @cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
 def {part}(table, part, unused, unused_too):
-    low = {first} + {size} * {number}
+{begin}    low = {first} + {size} * {number}
     high = min(low + {size}, {stop})
     {loop}({arguments})
     return 0
@@ -49,9 +49,12 @@ class Cut(NamedTuple):
 
 
 class PartText:
-    """Parameters, arguments and lines of the functions of one loop; ``words`` are those of the table they read."""
+    """Parameters, arguments and lines of the functions of one loop; ``words`` are those of the table they read.
 
-    def __init__(self, number: int, loop: PrintedLoop, cut: Cut) -> None:
+    ``sizes``: a pointer to integers, "" if there is none, that both functions have before all else.
+    """
+
+    def __init__(self, number: int, loop: PrintedLoop, cut: Cut, sizes: str = "") -> None:
         self.number, self.loop, self.cut = number, loop, cut
         self.names: list[str] = []
         self.arguments: list[str] = []
@@ -63,6 +66,10 @@ class PartText:
         """Lines behind it."""
         self.after: list[str] = []
         """Lines of the program behind the call."""
+        self._begin = ""
+        if sizes:
+            self._begin = f"    {sizes} = pointer_i8(load_i8(table + {8 * len(self.words)}))\n"
+            self._pass(sizes, f"begin_of({sizes})", sizes)
         self._part = "(2 * part + load_i8(table))" if cut.alternate else "part"
 
     def value(self, name: str, packed: str, unpacked: str) -> None:
@@ -85,7 +92,7 @@ class PartText:
     def local(self, memory: Memory) -> None:
         """Let each part have memory of its own, instead of some."""
         self.names.append(memory.name)
-        self.arguments.append(f"local_{memory.kind}({memory.count})")
+        self.arguments.append(f"local_{memory.kind}({1 << (memory.count - 1).bit_length()})")  # for all sizes near it
 
     def summed(self, memory: Memory, parts: str, how: str) -> None:
         """Let each part have sums of its own, in ``parts``, which are then added to memory."""
@@ -117,6 +124,7 @@ class PartText:
         return _FUNCTIONS.format(
             loop=f"loop{self.number}",
             part=f"part{self.number}",
+            begin=self._begin,
             parameters=", ".join([*self.names, "low", "high"]),
             body="\n".join(f"    {line}" for line in [*self.body, head, *body, *self.ends]),
             first=self.loop.range[0],
