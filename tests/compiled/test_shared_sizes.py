@@ -118,19 +118,15 @@ def test_the_readable_program_has_numbers() -> None:
 @pytest.mark.quick
 def test_numbers_that_are_no_sizes_stay() -> None:
     """Names with digits, floats, sizes on the stack and places in tables are read as they are."""
-    text = "\n".join(
-        [
-            "def program(a0, c5):",
-            "    x100 = a0[100] * 100.5 + 1e-20 + 2500.0",
-            "    w[i1 + 64 * k0] = 49.0 + local_f8(128) + load_i8(table + 64)",
-            "    return 16",
-            "",
-            "",
-            "def run(table):",
-            "    return program(load_i8(table + 100), 100)",
-            "",
-        ]
-    )
+    text = """def program(a0, c5):
+    x100 = a0[100] * 100.5 + 1e-20 + 2500.0
+    w[i1 + 64 * k0] = 49.0 + local_f8(128) + load_i8(table + 64)
+    return 16
+
+
+def run(table):
+    return program(load_i8(table + 100), 100)
+"""
     shared = SharedSizes(text, {50}, "c5", 3)
     assert shared.numbers == [100, 2500, 64, 49]
     lines = shared.text.splitlines()

@@ -22,6 +22,7 @@ from kernels.programs.fusing.fusion import Fusion
 from kernels.programs.fusing.scalar_program import Check, NestLoop, walk
 from kernels.programs.fusing.scalar_rules import BOOL, COPY, FLOAT64, INT64
 from kernels.programs.fusing.statements import AnyStatement, GuardStatement, dense_value, is_dense, mapped
+from kernels.programs.fusing.versions import make_versions
 from kernels.programs.parts.loops_in_parts import LoopsInParts
 from kernels.programs.parts.part_text import IMPORTS
 from kernels.programs.printing.forward_text import ForwardText
@@ -79,6 +80,7 @@ class Compilation:
         self.program = rolled(recipe, roll=roll)
         self.reverse = reverse
         self._check()
+        make_versions(self.program)
         self.fusion = Fusion(self.program)
         self.outputs = [self._output(ref) for ref in self.program.outputs]
         self.expansion = Expansion(self.program, self.fusion)

@@ -17,9 +17,9 @@ _WHOLE_FLOAT = re.compile(r"(\d+)\.0")
 
 
 class SharedSizes:
-    """The text of a program whose integers from :data:`LEAST` on are read from the memory ``pointer``, behind ``first``.
+    """The text of a program that reads integers from :data:`LEAST` on from the memory ``pointer``, behind ``first``.
 
-    So are floats that are the number of some elements, which means divide by. Such numbers that the text has by
+    So it does floats that are the number of some elements, which means divide by. Such numbers that the text has by
     chance are arguments, too, which changes nothing but what LLVM knows. In functions of parts of loops ``pointer`` is
     there from their first line on.
     """

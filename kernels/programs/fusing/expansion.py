@@ -166,8 +166,9 @@ class Expansion(ElementNames):
         written = self.program.values[target.value].written
         if written:
             self._forget(target.value)
-        self.scope.elements[target] = name
-        self.emit(Store(target, name, any(statement.wanted), overwrites=written))
+        if statement.clears or not written:
+            self.scope.elements[target] = name
+        self.emit(Store(target, name, any(statement.wanted), overwrites=written, clears=statement.clears))
 
     def _forget(self, value: int) -> None:
         """Know no element of a value any more, which is written."""

@@ -32,6 +32,7 @@ from kernels.programs.fusing.scalar_rules import (
     INT64,
     LARGEST_INTEGER,
     PRODUCT,
+    PUT,
     TURNED,
     WHOLE,
     ScalarOperation,
@@ -141,6 +142,7 @@ def _copy(instruction: Instruction, program: RolledProgram) -> list[AnyStatement
 
 
 def _write(instruction: Instruction, program: RolledProgram) -> list[AnyStatement]:
+    del program
     op, target = instruction.op, instruction.target
     assert isinstance(op, Write)
     assert target is not None
@@ -148,12 +150,18 @@ def _write(instruction: Instruction, program: RolledProgram) -> list[AnyStatemen
     if instruction.params:
         places = _places_of(instruction.params)
         shape, strides = places.shape, (0,) * places.ndim
-    operation, operands, wanted = COPY, instruction.operands, wanted_of(instruction)
-    if op.adds:
-        before = target._replace(wanted=program.values[target.value].differentiable)
+    value, *old = instruction.operands
+    is_wanted = wanted_of(instruction)[:1]
+    operation, operands, wanted = COPY, (value,), is_wanted
+    before = old[0] if old else target._replace(wanted=target.spec.dtype == FLOAT64)
+    assert isinstance(before, Ref)
+    clears = instruction.form is not None
+    if op.adds or (old and not clears and before.wanted):
         read = before if places is None else Access(before, strides, places)
-        operation, operands, wanted = ADDITION, (read, *operands), (before.wanted, *wanted)
-    return [mapped(operation, shape, operands, target, strides, wanted, places=places)]
+        operation, operands, wanted = ADDITION if op.adds else PUT, (read, value), (before.wanted, *is_wanted)
+    made = mapped(operation, shape, operands, target, strides, wanted, places=places)
+    made.clears = clears
+    return [made]
 
 
 def _places_of(params: tuple[Any, ...]) -> np.ndarray[Any, Any]:

@@ -58,7 +58,7 @@ class Store:
 
     ``reduces``: ``np.add`` if the element is a sum, to which it is added, ``np.maximum`` if the larger of both is kept,
     ``np.positive`` if both are the same.
-    ``overwrites``: what was there has a gradient of its own, which ends here.
+    ``overwrites``: what was there has a gradient of its own, which ends here if this ``clears`` it.
     """
 
     address: Address
@@ -66,6 +66,7 @@ class Store:
     wanted: bool
     reduces: np.ufunc | None = None
     overwrites: bool = False
+    clears: bool = True
 
 
 @dataclass(slots=True, eq=False)

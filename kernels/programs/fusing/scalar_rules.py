@@ -206,6 +206,14 @@ PRODUCT = ScalarOperation(
     ),
     FLOAT64,
 )
+PUT = ScalarOperation(
+    "put",
+    ("b", "x"),
+    ScalarRule("{x}", frozenset("x"), 0),
+    (ScalarRule("{g}", frozenset("g"), 0, passes=True, factor=""), None),
+    FLOAT64,
+)
+"""A value written where gradients are off: the gradient is that of what stood there before."""
 ADDITION = ScalarOperation(
     np.add.__name__,
     ("a", "b"),

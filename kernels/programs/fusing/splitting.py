@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -118,7 +119,7 @@ class Splitting:
         operands = tuple([self._operand(operand, low, high) for operand in statement.operands])
         target = _moved(statement.target, low, high)
         space = (high - low,) if high - low > 1 else ()
-        return Statement(statement.operation, space, operands, target, statement.wanted, None, statement.line)
+        return replace(statement, space=space, operands=operands, target=target)
 
     def _operand(self, operand: Source, low: int, high: int) -> Source:
         if not isinstance(operand, Access):

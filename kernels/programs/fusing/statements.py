@@ -56,6 +56,8 @@ class Statement:
     wanted: tuple[bool, ...]
     reduces: np.ufunc | None = None
     line: int = -1
+    clears: bool = True
+    """Whether the gradient of what it overwrites ends here: not that of a write where gradients are off."""
 
     def accesses(self) -> list[Access]:
         """Return what it reads of values."""

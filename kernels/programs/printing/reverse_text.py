@@ -216,7 +216,7 @@ class ReverseText:
             return
         if item.wanted:
             self.contribute(item.operand, "1.0" if value == self.seed else self.storage.gradient(item.address))
-        if item.overwrites:
+        if item.overwrites and item.clears:
             self.text.put(f"{self.storage.gradient(item.address)} = {NOTHING}")
 
     def on_Term(self, item: Term) -> None:  # noqa: N802

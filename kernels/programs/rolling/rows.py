@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -209,7 +210,7 @@ class Extraction:
         nodes = np.where(is_node, words, 0)
         base, offset, spec = (column[nodes] for column in (self.columns.base, self.columns.offset, self.specs))
         wanted = wanted & is_node & self.columns.wants[nodes]
-        apart = (self.columns.family[nodes] != base) | (self.columns.buffer_offset[nodes] != offset)
+        apart = self._apart[nodes] | (self.columns.buffer_offset[nodes] != offset)
         odd = np.flatnonzero(wanted & (apart | (self.patterns.apart[spec] != 0)))
         if len(odd):
             at = int(row[odd[0]])
@@ -218,6 +219,19 @@ class Extraction:
         leads = is_node & self.active[value]
         gradient = np.where(wanted, WANTED, np.where(leads, UNWANTED, NOWHERE))
         return Operands(value, np.where(is_node, spec, -1), gradient, np.where(is_node, offset, 0))
+
+    @functools.cached_property
+    def _apart(self) -> Array:
+        """Whether a node's gradient stands elsewhere than that of its memory.
+
+        Memory that has no gradient before something is written has that of the version from then on, if it is one.
+        """
+        base, family, wants = self.columns.base, self.columns.family, self.columns.wants
+        first, last = np.full(len(base), len(base)), np.full(len(base), -1)
+        np.minimum.at(first, base[wants], family[wants])
+        np.maximum.at(last, base[wants], family[wants])
+        is_one: Array = (first == last) & ~wants
+        return (family != base) & ~is_one[base]
 
     def _rows(self) -> Rows:
         operands = self._operands(self.words, self._is_wanted(), self.row)
