@@ -58,6 +58,8 @@ class Nest:
     name: str
     extent: int
     body: Block
+    is_inner: bool
+    """Whether the first statement in it has no further loop."""
     size: int = 0
     """Statements in it."""
 
@@ -168,7 +170,7 @@ class Fusion:
         placed = Placed(statement, block, (None,) * len(statement.space))
         before = self._before(statement)
         for axis in axes:
-            nest = self._nest(placed, block, axis, before)
+            nest = self._nest(placed, block, axis, before, is_inner=axis == axes[-1])
             placed.names = tuple([nest.name if k == axis else name for k, name in enumerate(placed.names)])
             nest.size += 1
             block = nest.body
@@ -204,8 +206,13 @@ class Fusion:
         first, second = _range(other, theirs), _range(statement, ours)
         return first[0] <= second[1] and second[0] <= first[1]
 
-    def _nest(self, placed: Placed, block: Block, axis: int, before: list[tuple[Placed, Access, Access]]) -> Nest:
-        """Return the nest of a block in which an axis of a statement is the loop: one that is there, or a new one."""
+    def _nest(
+        self, placed: Placed, block: Block, axis: int, before: list[tuple[Placed, Access, Access]], *, is_inner: bool
+    ) -> Nest:
+        """Return the nest of a block in which an axis of a statement is the loop: one that is there, or a new one.
+
+        One that is there has loops within as the statement has, or computes what that reads.
+        """
         extent = placed.statement.space[axis]
         fences = [(_item_of(p, block), p, theirs, ours) for p, theirs, ours in before]
         first = max((place for place, *_ in fences if place is not None), default=0)
@@ -217,11 +224,11 @@ class Fusion:
             if isinstance(nest, Nest) and nest.extent == extent and nest.size < _LONGEST:
                 inside = [(p, theirs, ours) for at, p, theirs, ours in fences if at == place]
                 met = [p for p, theirs, ours in inside if not _aligned(nest, p, theirs, placed, ours, axis)]
-                if not met:
+                if not met and (inside or nest.is_inner == is_inner):
                     return nest
-                obstacle = met[0]
+                obstacle = met[0] if met else obstacle
         self._names += 1
-        nest = Nest(f"i{self._names}", extent, Block(block, place=len(block.items)))
+        nest = Nest(f"i{self._names}", extent, Block(block, place=len(block.items)), is_inner)
         if obstacle is not None:
             self.apart[nest.name] = obstacle.statement.line, placed.statement.line
         nest.body.within = nest
