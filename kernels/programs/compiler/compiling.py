@@ -27,6 +27,7 @@ from kernels.programs.parts.loops_in_parts import LoopsInParts
 from kernels.programs.parts.part_text import IMPORTS
 from kernels.programs.printing.forward_text import ForwardText
 from kernels.programs.printing.gathering_text import GatheringReverse
+from kernels.programs.printing.shared_memory import share_memory
 from kernels.programs.printing.source_text import Text
 from kernels.programs.recording.program import Recipe, describe
 from kernels.programs.rolling.roll import MOST_ITERATIONS, rolled
@@ -181,6 +182,9 @@ class Compilation:
         self._passes(text)
         if self._sizes is None and self._extents:
             self._sizes = self.storage.constant(np.zeros(0, np.int64))
+        kept = [*self.storage.checked.values()]  # which are read when the program has stopped
+        work = [region for region in self.storage.regions if region.role == "work" and region not in kept]
+        self.storage.drop(share_memory(text.lines, work))
         return text
 
     def _regions(self) -> list[Region]:
@@ -191,7 +195,8 @@ class Compilation:
     def _meaning(self, region: Region) -> str:
         """Return what the memory of a pointer is, as text."""
         if region.role == "work":
-            return f"workspace, {region.size:,} bytes: {ROLES[region.name[0]][1]}"
+            meanings = dict.fromkeys([ROLES[name[0]][1] for name in (region.name, *region.names)])
+            return f"workspace, {region.size:,} bytes: {', then '.join(meanings)}"
         if region.role == "constant":
             if self.storage.counted and region is self._sizes:
                 return ", ".join([f"count{loop.number} is {loop.count:,}" for loop in self.storage.counted])

@@ -27,6 +27,8 @@ class Region:
     dtype: Dtype
     size: int = 0
     """Bytes, of workspace."""
+    names: list[str] = field(default_factory=list)
+    """Names of memory in whose place it is used afterwards."""
 
 
 @dataclass(slots=True, eq=False)
