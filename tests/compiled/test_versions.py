@@ -11,8 +11,8 @@ import pytest
 import tape
 from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.compiler.compiling import Compilation
-from kernels.programs.fusing.versions import Box, remainder
 from kernels.programs.rolling.roll import rolled
+from kernels.programs.rolling.versions import Box, remainder
 
 STEPS = 14
 

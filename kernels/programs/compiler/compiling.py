@@ -22,7 +22,6 @@ from kernels.programs.fusing.fusion import Fusion
 from kernels.programs.fusing.scalar_program import Check, NestLoop, walk
 from kernels.programs.fusing.scalar_rules import BOOL, COPY, FLOAT64, INT64
 from kernels.programs.fusing.statements import AnyStatement, GuardStatement, dense_value, is_dense, mapped
-from kernels.programs.fusing.versions import make_versions
 from kernels.programs.parts.loops_in_parts import LoopsInParts
 from kernels.programs.parts.part_text import IMPORTS
 from kernels.programs.printing.forward_text import ForwardText
@@ -32,6 +31,7 @@ from kernels.programs.printing.source_text import Text
 from kernels.programs.recording.program import Recipe, describe
 from kernels.programs.rolling.roll import MOST_ITERATIONS, rolled
 from kernels.programs.rolling.rolled_program import Ref, Uncompiled
+from kernels.programs.rolling.versions import make_versions
 
 _BLOCK = math.isqrt(MOST_ITERATIONS)
 """Steps of a block of a loop that was recorded, and blocks, if these do not need much memory."""

@@ -11,8 +11,8 @@ import numpy as np
 from kernels.arrays.specs import Spec
 from kernels.programs.fusing.early_items import move_early
 from kernels.programs.fusing.element_names import ElementNames, Scope
-from kernels.programs.fusing.fusion import SMALL, Fusion, Nest, Placed, Steps, is_fixed
 from kernels.programs.fusing.fusion import Block as FusedBlock
+from kernels.programs.fusing.fusion import Fusion, Nest, Placed, Steps, is_fixed
 from kernels.programs.fusing.scalar_program import (
     GIVE_UP,
     LEAVE,
@@ -42,7 +42,7 @@ from kernels.programs.fusing.statements import (
     whole,
 )
 from kernels.programs.fusing.summed_axes import inner_part, is_scattered, summed_by
-from kernels.programs.rolling.rolled_program import Loop, Numbers, Phi, Ref, RolledProgram, Uncompiled
+from kernels.programs.rolling.rolled_program import SMALL, Loop, Numbers, Phi, Ref, RolledProgram, Uncompiled
 from kernels.records.symbols import literal_of
 
 literal = literal_of(FLOAT64)

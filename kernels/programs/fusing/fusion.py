@@ -21,10 +21,8 @@ from kernels.programs.fusing.statements import (
     mapped,
     whole,
 )
-from kernels.programs.rolling.rolled_program import Instruction, Loop, Ref, RolledProgram, moves_alike
+from kernels.programs.rolling.rolled_program import SMALL, Instruction, Loop, Ref, RolledProgram, moves_alike
 
-SMALL = 8
-"""Elements of a space up to which it is no loop, but that many scalar operations."""
 NARROW = 4
 """The extent of an axis up to which it is no loop within a larger space."""
 _WIDE = 9

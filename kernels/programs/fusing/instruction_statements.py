@@ -142,7 +142,6 @@ def _copy(instruction: Instruction, program: RolledProgram) -> list[AnyStatement
 
 
 def _write(instruction: Instruction, program: RolledProgram) -> list[AnyStatement]:
-    del program
     op, target = instruction.op, instruction.target
     assert isinstance(op, Write)
     assert target is not None
@@ -156,9 +155,10 @@ def _write(instruction: Instruction, program: RolledProgram) -> list[AnyStatemen
     before = old[0] if old else target._replace(wanted=target.spec.dtype == FLOAT64)
     assert isinstance(before, Ref)
     clears = instruction.form is not None
-    if op.adds or (old and not clears and before.wanted):
+    adds = op.adds and (bool(old) or program.values[target.value].written)  # not where the rest of a version is copied
+    if adds or (old and not clears and before.wanted):
         read = before if places is None else Access(before, strides, places)
-        operation, operands, wanted = ADDITION if op.adds else PUT, (read, value), (before.wanted, *is_wanted)
+        operation, operands, wanted = ADDITION if adds else PUT, (read, value), (before.wanted, *is_wanted)
     made = mapped(operation, shape, operands, target, strides, wanted, places=places)
     made.clears = clears
     return [made]

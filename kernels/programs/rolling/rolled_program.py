@@ -15,6 +15,9 @@ from kernels.records.op import Op
 
 Array = np.ndarray[Any, Any]
 
+SMALL = 8
+"""Elements of an array up to which each is a number of its own, in a register, where the others stand in memory."""
+
 
 class Index(NamedTuple):
     """An integer that depends on the steps of loops.

@@ -12,13 +12,12 @@ from collections import defaultdict
 from dataclasses import field
 from typing import TypeAlias
 
-from kernels.arrays.specs import intern_spec
+import numpy as np
+
+from kernels.arrays.specs import dense, intern_spec
 from kernels.foundation.data_classes import dataclass
-from kernels.ops.registry import OPS
-from kernels.programs.fusing.fusion import SMALL
-from kernels.programs.fusing.scalar_rules import FLOAT64
-from kernels.programs.fusing.statements import is_dense
 from kernels.programs.rolling.rolled_program import (
+    SMALL,
     Index,
     Instruction,
     Loop,
@@ -55,7 +54,8 @@ def make_versions(program: RolledProgram) -> None:
 def _is_plain(program: RolledProgram, number: int) -> bool:
     value = program.values[number]
     is_made = value.argument < 0 and value.constant is None
-    return is_made and value.spec.size > 0 and is_dense(value.spec)
+    is_dense = value.spec.strides == dense(value.spec.shape, value.spec.dtype.itemsize)
+    return is_made and value.spec.size > 0 and is_dense
 
 
 class _Groups:
@@ -72,7 +72,7 @@ class _Groups:
         self._body(program.body, ())
         self.chosen = {value for value in written & self.groups.keys() if self._pays(value)}
 
-    def carried(self, loop: Loop) -> set[int]:
+    def from_outside(self, loop: Loop) -> set[int]:
         """Return what is written in a loop, but made outside of it."""
         return {v for v in self.inside[loop.number] if loop.number not in self.program.loops_around(v)}
 
@@ -90,7 +90,7 @@ class _Groups:
                 self._open.clear()
                 self._body(item.body, (*path, item.number))
                 if item.ends is not None:  # which may have no step at all
-                    self.chosen -= self.carried(item)
+                    self.chosen -= self.from_outside(item)
                 continue
             for operand in item.operands:
                 self._read(operand)
@@ -141,7 +141,7 @@ class _Versions:
 
     def _whole(self, value: int, at: tuple[Index, ...] = ()) -> Ref:
         entry = self.program.values[value]
-        return Ref(value, Index(0), entry.spec, entry.spec.dtype == FLOAT64, at)
+        return Ref(value, Index(0), entry.spec, entry.spec.dtype == np.float64, at)
 
     def _new(self, like: int, loop: int) -> int:
         self.program.values.append(Value(self.program.values[like].spec, loop=loop, differentiable=True))
@@ -188,8 +188,7 @@ class _Versions:
         if item is not group.writes[-1]:
             return []
         rest = remainder(new.spec.shape, parts)
-        copy = OPS["copy_"]
-        copies = [Instruction(copy, (), None, (_part(old, b),), -1, _part(new, b), item.line) for b in rest]
+        copies = [Instruction(item.op, (), None, (_part(old, b),), -1, _part(new, b), item.line) for b in rest]
         self.current[value] = new
         del self._open[value]
         return copies
@@ -199,7 +198,7 @@ class _Versions:
             loop.ends = loop.ends._replace(limit=self._operand(loop.ends.limit))
         loop.phis[:] = [phi._replace(initial=self._operand(phi.initial)) for phi in loop.phis]
         phis = []
-        for value in sorted(self.groups.carried(loop) & self.groups.chosen):
+        for value in sorted(self.groups.from_outside(loop) & self.groups.chosen):
             phi = self._new(value, loop.number)
             phis.append((value, phi, self.current[value]))
             self.current[value] = self._whole(phi)
