@@ -306,7 +306,8 @@ class ReverseText:
             home = self.adjoint.home(value)
             if entry.loop != item.loop.number or value in phis.values() or home not in self.storage.buffers:
                 continue
-            stored = value in self.first.blocks or (phis.get(value) in self.first.blocks and item.loop.parent < 0)
+            phi = phis.get(value)  # whose row in the step before this one is: what nobody reads there must be nothing
+            stored = value in self.first.blocks if phi is None else phi in self.first.blocks and item.loop.parent < 0
             if not stored:
                 self.fill(value)
 
