@@ -24,6 +24,7 @@ from kernels.programs.fusing.scalar_rules import BOOL, COPY, FLOAT64, INT64
 from kernels.programs.fusing.statements import AnyStatement, GuardStatement, dense_value, is_dense, mapped
 from kernels.programs.parts.loops_in_parts import LoopsInParts
 from kernels.programs.parts.part_text import IMPORTS
+from kernels.programs.printing.alignment import begins_of
 from kernels.programs.printing.forward_text import ForwardText
 from kernels.programs.printing.gathering_text import GatheringReverse
 from kernels.programs.printing.shared_memory import share_memory
@@ -185,6 +186,9 @@ class Compilation:
         kept = [*self.storage.checked.values()]  # which are read when the program has stopped
         work = [region for region in self.storage.regions if region.role == "work" and region not in kept]
         self.storage.drop(share_memory(text.lines, work))
+        begins = begins_of(text.lines)
+        for region in work:
+            region.begin = begins.get(region.name, 0)
         return text
 
     def _regions(self) -> list[Region]:

@@ -27,6 +27,8 @@ class Region:
     dtype: Dtype
     size: int = 0
     """Bytes, of workspace."""
+    begin: int = 0
+    """Bytes behind a line of the cache that it begins at, in a workspace."""
     names: list[str] = field(default_factory=list)
     """Names of memory in whose place it is used afterwards."""
 

@@ -364,6 +364,6 @@ class Storage:
         at, begins = 0, {}
         for region in self.regions:
             if region.role == "work":
-                begins[region.name] = at
-                at += math.ceil(region.size / 64) * 64
+                begins[region.name] = at + region.begin
+                at += math.ceil((region.begin + region.size) / 64) * 64
         return begins, at
