@@ -12,7 +12,7 @@ import tape
 from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.compiler.compiled_code import CompiledCode
 from kernels.programs.compiler.compiling import Compilation
-from kernels.programs.compiler.shared_sizes import SharedSizes
+from kernels.programs.printing.shared_sizes import SharedSizes
 from tests.compiled.test_loop_texts import rosenbrock
 
 
@@ -51,7 +51,8 @@ def lengths(x: Any) -> Any:
 
 
 CASES: list[tuple[Callable[..., Any], list[tuple[int, ...]], list[tuple[int, ...]]]] = [
-    (rosenbrock, [(51,)], [(52,)]),
+    (rosenbrock, [(50,)], [(51,)]),
+    (diffused, [(50,)], [(51,)]),
     (rosenbrock, [(1_000_000,)], [(1_000_001,)]),
     (mean, [(50,)], [(51,)]),
     (mean, [(50, 70)], [(51, 75)]),

@@ -11,7 +11,6 @@ from kernels.compiler import jit
 from kernels.programs.compiler.account import ROLES
 from kernels.programs.compiler.accounting import account_of
 from kernels.programs.compiler.compiled_code import CompiledCode
-from kernels.programs.compiler.shared_sizes import LEAST, SharedSizes
 from kernels.programs.differentiating.adjoint import Adjoint
 from kernels.programs.differentiating.checkpoints import Blocks, storage_within
 from kernels.programs.differentiating.kept_values import KeptValues
@@ -28,6 +27,7 @@ from kernels.programs.printing.alignment import begins_of
 from kernels.programs.printing.forward_text import ForwardText
 from kernels.programs.printing.gathering_text import GatheringReverse
 from kernels.programs.printing.shared_memory import share_memory
+from kernels.programs.printing.shared_sizes import LEAST, SharedSizes
 from kernels.programs.printing.source_text import Text
 from kernels.programs.recording.program import Recipe, describe
 from kernels.programs.rolling.roll import MOST_ITERATIONS, rolled

@@ -23,6 +23,7 @@ from kernels.programs.fusing.scalar_program import (
     Term,
 )
 from kernels.programs.fusing.scalar_rules import BOOL, LARGER_INTEGER, LARGEST_INTEGER
+from kernels.programs.printing.shared_sizes import LEAST
 from kernels.programs.printing.source_text import INDENT, Text
 from kernels.programs.printing.step_loop_text import StepLoopText, giving_up, parities
 
@@ -157,9 +158,10 @@ _LANES, _MASKED = 8, 64
 
 
 def head_of(item: NestLoop) -> str:
-    """Return the head of a nest: a short loop, but not over whole vectors, runs with masks for the rest."""
+    """Return the head of a nest: a short loop runs with masks for what is no whole vector."""
     innermost = not any(isinstance(part, NestLoop) for part in item.body.items)
-    masked = innermost and _LANES < item.extent < _MASKED and item.extent % _LANES
+    is_whole = item.extent % _LANES == 0 and item.extent < LEAST  # longer ones share code with those that are not
+    masked = innermost and _LANES < item.extent < _MASKED and not is_whole
     return f"for {item.index} in {'masked' if masked else 'range'}({item.extent}):"
 
 
