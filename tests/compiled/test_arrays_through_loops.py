@@ -1,4 +1,4 @@
-"""Gradients of arrays that loops take from step to step, where steps read them without one, or not at all."""
+"""Gradients of arrays that loops take from step to step, where steps read them without one, in calls, or not at all."""
 
 from __future__ import annotations
 
@@ -39,6 +39,22 @@ def replaced_in_loops_in_loops(x: Any, y: Any) -> Any:
     return (x * y).sum()
 
 
+def called(x: Any, y: Any) -> Any:
+    """Read an array in a kernel's call, and in the step before in a loop."""
+    z = y
+    for _ in range(3):
+        for _ in range(3):
+            y, z = 0.1 * (tape.cumsum(z, 0) ** 2).mean() + y, y
+        y = tape.tanh(x * y * y)
+    return (x * y).sum()
+
+
+def called_in_turn(x: Any, y: Any) -> Any:
+    for _ in range(9):
+        x, y = tape.cumprod(tape.cos(y), -1) + 0.1 * x, tape.flip(x, (0,)) * 0.5
+    return (x * y).sum()
+
+
 def read_at_the_end(x: Any, y: Any) -> Any:
     for _ in range(8):
         x, y = y * 1.1, y + 0.1
@@ -47,7 +63,11 @@ def read_at_the_end(x: Any, y: Any) -> Any:
 
 @pytest.mark.quick
 @pytest.mark.parametrize("shape", [(2, 3), (2, 20), (5, 70)])
-@pytest.mark.parametrize("function", [replaced, replaced_from_detached, replaced_in_loops_in_loops, read_at_the_end])
-def test_what_a_step_replaces_has_no_gradient(function: Callable[..., Any], shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    "function",
+    [replaced, replaced_from_detached, replaced_in_loops_in_loops, called, called_in_turn, read_at_the_end],
+    ids=lambda f: f.__name__,
+)
+def test_each_array_gets_its_own_gradient(function: Callable[..., Any], shape: tuple[int, ...]) -> None:
     rng = np.random.default_rng(len(shape))
     agrees(function, rng.normal(size=shape), rng.normal(size=shape))

@@ -29,7 +29,7 @@ class FirstGradients:
             elif isinstance(item, Call):
                 written |= {address.value for address in item.operands}
         for row in adjoint.expansion.rows:
-            if row.phi in loads:  # whose gradient is what the step before adds to
+            if row.phi in loads or row.phi in written:  # whose gradient is what the step before adds to
                 written |= {row.start, row.update}
         for value, reads in loads.items():
             if value not in written:
