@@ -183,13 +183,17 @@ class Compilation:
         self._passes(text)
         if self._sizes is None and self._extents:
             self._sizes = self.storage.constant(np.zeros(0, np.int64))
-        kept = [*self.storage.checked.values()]  # which are read when the program has stopped
+        self._arrange(text.lines)
+        return text
+
+    def _arrange(self, lines: list[str]) -> None:
+        """Let workspace be used again, and begin where it suits the loops; but not what is read behind the program."""
+        kept = [*self.storage.checked.values()]
         work = [region for region in self.storage.regions if region.role == "work" and region not in kept]
-        self.storage.drop(share_memory(text.lines, work))
-        begins = begins_of(text.lines)
+        self.storage.drop(share_memory(lines, work))
+        begins = begins_of(lines)
         for region in work:
             region.begin = begins.get(region.name, 0)
-        return text
 
     def _regions(self) -> list[Region]:
         """Return the memory of the printed program."""
@@ -300,7 +304,7 @@ class Compilation:
             int(module.run.address),
             source,
             [self.program.values[value].spec for value in self.program.arguments],
-            self.storage.constants,
+            [*self.storage.constants],
             [self.program.values[value].spec for value in self.outputs],
             [self.program.values[value].spec for value in gradients],
             [self.program.arguments.index(value) for value in gradients],

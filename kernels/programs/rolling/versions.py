@@ -44,7 +44,8 @@ class Group:
 
 def make_versions(program: RolledProgram) -> None:
     """Replace memory that is written by versions, where that pays."""
-    written = {k for k, value in enumerate(program.values) if value.written and _is_plain(program, k)}
+    phis = {phi.value for loop in program.loops for phi in loop.phis}  # whose memory may be that of others
+    written = {k for k, value in enumerate(program.values) if value.written and _is_plain(program, k)} - phis
     if written:
         groups = _Groups(program, written)
         if groups.chosen:
