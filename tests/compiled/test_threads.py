@@ -85,6 +85,20 @@ def diffusion(u: Any, c: Any) -> Any:
     return (u * u).sum()
 
 
+def many_steps(u: Any, c: Any) -> Any:
+    """Run a loop whose number of steps is no part of the source, and whose steps are kept."""
+    for _ in range(20):
+        u = tape.cat([u[:1], u[1:-1] + c * u[1:-1] * (u[2:] - u[:-2]), u[-1:]])
+    return (u * u).sum()
+
+
+def many_steps_on_a_grid(u: Any, c: Any) -> Any:
+    for _ in range(18):
+        u = tape.sin(u) + c * u
+        u[1:-1] *= 0.9
+    return (u * u).sum()
+
+
 def normal(*shape: int) -> Any:
     return CHANCE.normal(size=shape)
 
@@ -99,6 +113,8 @@ LARGE: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "extrema": (extrema, (normal(401, 301), normal(401, 301))),
     "wave": (wave, (normal(361, 363), 0.2)),
     "diffusion": (diffusion, (normal(60_000), 0.1)),
+    "many steps": (many_steps, (0.1 * normal(60_000), 0.1)),
+    "many steps on a grid": (many_steps_on_a_grid, (normal(301, 211), 0.2)),
 }
 
 
@@ -166,6 +182,14 @@ def test_sizes_around_the_ends_of_parts(size: int) -> None:
         gradients = tape.value_and_grad(function, (0, 1))(*runs.arguments)[1]
         for got, wanted in zip(runs.machine.whole(runs.arguments)[1:], gradients, strict=True):
             np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("function", [many_steps, many_steps_on_a_grid])
+def test_loops_in_loops_of_many_steps_are_cut(function: Callable[..., Any]) -> None:
+    """There and back, not only in front of the steps and behind them."""
+    runs = Runs(function, LARGE["many steps" if function is many_steps else "many steps on a grid"][1])
+    inside = [line for line in runs.compilation._parts.lines if line.startswith("        ") and "call_at(" in line]
+    assert len(inside) >= 2
 
 
 @pytest.mark.usefixtures("short_parts")

@@ -83,11 +83,12 @@ class LoopsInParts:
 
     def _inside(self, node: ast.For, known: Known, around: list[ast.For]) -> None:
         """Look for loops in the body of one that is not cut."""
+        assert isinstance(node.target, ast.Name)
         known.forget(node)
         try:
             known.begin(node)
         except DependentError:
-            return
+            known.variable(node.target.id, None)  # a step of the program, of as many as a constant says
         self._block(node.body, known, [*around, node])
 
     def _cut(self, node: ast.For, known: Known, around: list[ast.For]) -> bool:

@@ -71,7 +71,7 @@ class Known:
             else:
                 ends = [end for ends in hulls if ends is not None for end in ends]
                 self.variable(name, (min(ends), max(ends)) if None not in hulls else None)
-        elif index is None and name[0] == "n":  # looked up
+        elif index is None and (name[0] == "n" or name.startswith("count")):  # looked up
             self.variable(name, None)
         else:
             self.values[name] = index
