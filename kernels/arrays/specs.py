@@ -150,6 +150,16 @@ SCALAR = intern_spec((), (), np.dtype(np.float64), (), 1)
 """The spec of every 0-d float64 tensor, whether a Python float carries it or an array."""
 
 
+def is_dense(spec: Spec) -> bool:
+    """Whether the elements fill their memory in C order."""
+    return spec.strides == dense(spec.shape, spec.dtype.itemsize) or math.prod(spec.shape) <= 1
+
+
+def part_of(spec: Spec, shape: Strides, strides: Strides) -> Spec:
+    """Return the spec of some elements of another's."""
+    return intern_spec(shape, strides, spec.dtype, strides, spec.size)
+
+
 def broadcast(shape: Strides, strides: Strides, to: Strides) -> Strides:
     """Return the strides by which an operand of ``shape`` is read over the space ``to``."""
     lead = len(to) - len(shape)

@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 
+from kernels.arrays.specs import is_dense
 from kernels.compiler import jit
 from kernels.programs.compiler.account import ROLES
 from kernels.programs.compiler.accounting import account_of
@@ -20,7 +21,7 @@ from kernels.programs.fusing.expansion import Expansion
 from kernels.programs.fusing.fusion import Fusion
 from kernels.programs.fusing.scalar_program import Check, NestLoop, walk
 from kernels.programs.fusing.scalar_rules import BOOL, COPY, FLOAT64, INT64
-from kernels.programs.fusing.statements import AnyStatement, GuardStatement, dense_value, is_dense, mapped
+from kernels.programs.fusing.statements import AnyStatement, GuardStatement, dense_value, mapped
 from kernels.programs.parts.loops_in_parts import LoopsInParts
 from kernels.programs.parts.part_text import IMPORTS
 from kernels.programs.printing.alignment import begins_of

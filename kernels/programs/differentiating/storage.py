@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Container
 from typing import Any
@@ -44,8 +45,6 @@ class Storage:
         self.counted = [loop for loop in loops if loop.ends is None and loop.number not in blocks and loop.count > _FEW]
         """Loops whose number of steps is no part of the source, so that other numbers share code: 3's is ``count3``."""
         self.regions: list[Region] = []
-        self._gone = 0
-        """How many regions were dropped: names are not given again."""
         self.constants: list[Array] = []
         self.homes: dict[int, Home] = {}
         self.buffers: dict[int, Home] = {}
@@ -57,6 +56,8 @@ class Storage:
         self.checked = {k: Region(f"u{k}", "work", k, dtype, 8) for k, dtype in expansion.guards.items()}
         """Where guards leave the values that they found, by number."""
         self.regions += self.checked.values()
+        self._numbers = itertools.count(len(self.regions))
+        """Of names; those of regions that were dropped are not given again."""
         self._place_values(outputs)
         self._place_buffers()
         self._place_saved()
@@ -64,15 +65,13 @@ class Storage:
         """Of loops in blocks, where each thing that they carry is kept: numbers by name, values by number."""
 
     def _region(self, prefix: str, role: str, place: int, dtype: Dtype, size: int = 0) -> Region:
-        region = Region(f"{prefix}{len(self.regions) + self._gone}", role, place, dtype, size)
+        region = Region(f"{prefix}{next(self._numbers)}", role, place, dtype, size)
         self.regions.append(region)
         return region
 
     def drop(self, regions: Container[Region]) -> None:
         """Forget regions, in whose place others are used."""
-        before = len(self.regions)
         self.regions = [region for region in self.regions if region not in regions]
-        self._gone += before - len(self.regions)
 
     def constant(self, array: Array) -> Region:
         """Return the region of a constant array."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from kernels.arrays.specs import Spec
+from kernels.arrays.specs import Spec, is_dense
 from kernels.kinds.contraction import Contraction
 from kernels.kinds.copy import Copy
 from kernels.kinds.elementwise import Elementwise
@@ -17,7 +17,7 @@ from kernels.programs.fusing.interpreted_calls import interpreted_call
 from kernels.programs.fusing.matrix_products import product_call
 from kernels.programs.fusing.native_call import NativeCall
 from kernels.programs.fusing.scalar_rules import BOOL, COPY, FLOAT64
-from kernels.programs.fusing.statements import AnyStatement, CallStatement, dense_value, is_dense, mapped, whole
+from kernels.programs.fusing.statements import AnyStatement, CallStatement, dense_value, mapped, whole
 from kernels.programs.rolling.rolled_program import Instruction, Numbers, Ref, RolledProgram, Uncompiled
 from kernels.records.op import Op
 

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from kernels.arrays.specs import Strides, broadcast
+from kernels.arrays.specs import Strides, broadcast, part_of
 from kernels.kinds.elementwise import Elementwise
 from kernels.programs.fusing.scalar_rules import COPY, FLOAT64, ScalarOperation, elementwise
 from kernels.programs.fusing.statements import (
@@ -16,7 +16,6 @@ from kernels.programs.fusing.statements import (
     constant_value,
     dense_value,
     mapped,
-    part_of,
 )
 from kernels.programs.rolling.rolled_program import Ref, RolledProgram, Uncompiled
 from kernels.records.op import OPS

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays.specs import Strides, broadcast
+from kernels.arrays.specs import Strides, broadcast, is_dense, part_of
 from kernels.codegen.forward_loops import spread
 from kernels.codegen.matmul import LARGEST_LOOP, matrices
 from kernels.kinds.contraction import Contraction
@@ -47,10 +47,8 @@ from kernels.programs.fusing.statements import (
     GuardStatement,
     constant_value,
     dense_value,
-    is_dense,
     mapped,
     new_value,
-    part_of,
     whole,
 )
 from kernels.programs.rolling.rolled_program import Index, Instruction, Numbers, Ref, RolledProgram, Uncompiled

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from kernels.arrays.specs import Spec, Strides, broadcast, dense, intern_spec, spec_of
+from kernels.arrays.specs import Strides, broadcast, dense, intern_spec, spec_of
 from kernels.foundation.data_classes import dataclass
 from kernels.programs.fusing.native_call import NativeCall
 from kernels.programs.fusing.scalar_rules import ScalarOperation
@@ -117,11 +117,6 @@ def over_itself(ref: Ref) -> Access:
     return Access(ref, ref.spec.strides)
 
 
-def part_of(spec: Spec, shape: Strides, strides: Strides) -> Spec:
-    """Return the spec of some elements of another's."""
-    return intern_spec(shape, strides, spec.dtype, strides, spec.size)
-
-
 def whole(program: RolledProgram, value: int, *, wanted: bool) -> Ref:
     """Return all of a value."""
     return Ref(value, Index(0), program.values[value].spec, wanted)
@@ -192,8 +187,3 @@ def is_whole(ref: Ref, value: Value) -> bool:
     """Whether a reference is all of a value, as it stands in memory."""
     start = not (ref.offset.constant or ref.offset.terms or ref.offset.table)
     return start and ref.spec.shape == value.spec.shape and ref.spec.strides == value.spec.strides
-
-
-def is_dense(spec: Spec) -> bool:
-    """Whether the elements fill their memory in C order."""
-    return spec.strides == dense(spec.shape, spec.dtype.itemsize) or math.prod(spec.shape) <= 1

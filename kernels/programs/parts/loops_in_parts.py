@@ -15,7 +15,7 @@ import numpy as np
 
 from kernels.programs.parts.affine_indices import apart
 from kernels.programs.parts.part_text import STARTS, Cut, Memory, PartText
-from kernels.programs.parts.printed_loops import DependentError, Element, Known, PrintedLoop
+from kernels.programs.parts.printed_loops import HEAD, DependentError, Element, Known, PrintedLoop
 from kernels.programs.parts.variable_uses import VariableUses, lines_of
 from kernels.threads.thread_words import MOST_PARTS
 from kernels.threads.workers import WORKERS
@@ -32,7 +32,6 @@ _LOCAL = 1 << 12
 _SUMMED = 64
 """What a part costs, at least, for each element of the memory that it has for sums."""
 _FEW = 1 << 12
-_HEAD = re.compile(r"( *)for i\w* in \w+\((?:(\d+), )?(\d+)\):")
 
 
 class LoopsInParts:
@@ -193,10 +192,10 @@ def _has_large(lines: list[str]) -> bool:
     """Whether some loops around each other have many steps."""
     open_: list[tuple[int, int]] = []
     for line in lines:
-        match = _HEAD.match(line)
+        match = HEAD.match(line)
         if match is None:
             continue
-        depth, steps = len(match[1]), int(match[3]) - int(match[2] or 0)
+        depth, steps = len(match[1]), int(match[4]) - int(match[3] or 0)
         while open_ and open_[-1][0] >= depth:
             open_.pop()
         open_.append((depth, steps * (open_[-1][1] if open_ else 1)))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import NamedTuple
 
 from kernels.programs.parts.affine_indices import Affine, Range, affine_of, hull
 
+HEAD = re.compile(r"( *)for (i\w*) in \w+\((?:(\d+), )?(\d+)\):")
+"""The head of a loop over elements: its depth, its index, where it begins, if not at 0, and where it ends."""
 _PLAIN = {"abs", "bits_of", "float", "max", "min"}
 _COSTS, _DIVISION, _ELEMENT = {"accumulators": 1, "math": 8, "np": 4, "vectormath": 32}, 8, 4
 """What calls of functions of a module cost, a division, and an element of memory, in additions."""

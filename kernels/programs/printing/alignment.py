@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from dataclasses import field
 
 from kernels.foundation.data_classes import dataclass
+from kernels.programs.parts.printed_loops import HEAD
 
 _ITEM, _LANES = 8, 8
 """Bytes of an element, and elements of a line of the cache, which a vector has, too."""
 _LEAST = 64
 """Steps of a loop that matters."""
-_HEAD = re.compile(r" *for (i\w*) in \w+\((?:(\d+), )?(\d+)\):")
 _ALIAS = re.compile(r" *(i\w*) = (i\w*)(?: - (\d+))?")
 _ELEMENT = re.compile(r"\b([wdt]\d+)\[([^\]]*)\]")
 _STORE, _MANY = 2, 1 << 8
@@ -55,11 +55,11 @@ def _innermost(lines: list[str]) -> Iterator[_Loop]:
             yield loop
             loop = None
         within = 0 if depth <= within else within
-        head = _HEAD.fullmatch(line)
+        head = HEAD.fullmatch(line)
         if head:
-            first, steps = int(head[2] or 0), int(head[3]) - int(head[2] or 0)
+            first, steps = int(head[3] or 0), int(head[4]) - int(head[3] or 0)
             steps = steps * _MANY if within else steps
-            loop = _Loop(depth, first, steps, {head[1]: 0}) if steps >= _LEAST else None
+            loop = _Loop(depth, first, steps, {head[2]: 0}) if steps >= _LEAST else None
         elif line.lstrip().startswith("for k"):
             within = within or depth
         elif loop is not None:

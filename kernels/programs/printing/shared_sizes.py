@@ -26,9 +26,7 @@ class SharedSizes:
 
     def __init__(self, text: str, extents: Collection[int], pointer: str, first: int) -> None:
         self._pointer, self._first = pointer, first
-        self._extents = {n for n in extents if n >= LEAST}
-        self.numbers: list[int] = []
-        """What the memory has to hold, from ``first`` on."""
+        self._extents = extents
         self._places: dict[int, int] = {}
         pieces, at = [], 0
         for match in _FUNCTION.finditer(text):
@@ -37,6 +35,8 @@ class SharedSizes:
             pieces += [text[at : match.end()], self._function(text[match.end() : end])]
             at = end
         self.text = "".join([*pieces, text[at:]])
+        self.numbers = [*self._places]
+        """What the memory has to hold, from ``first`` on."""
 
     def _function(self, body: str) -> str:
         """Return the body of a function, in which numbers are variables that it starts with."""
@@ -58,8 +58,6 @@ class SharedSizes:
 
     def _variable(self, number: int) -> str:
         place = self._places.setdefault(number, len(self._places))
-        if place == len(self.numbers):
-            self.numbers.append(number)
         self._used[f"size{place}"] = f"{self._pointer}[{self._first + place}]"
         return f"size{place}"
 

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from kernels.arrays.specs import dense, intern_spec
+from kernels.arrays.specs import is_dense, part_of
 from kernels.foundation.data_classes import dataclass
 from kernels.programs.rolling.rolled_program import (
     SMALL,
@@ -55,8 +55,7 @@ def make_versions(program: RolledProgram) -> None:
 def _is_plain(program: RolledProgram, number: int) -> bool:
     value = program.values[number]
     is_made = value.argument < 0 and value.constant is None
-    is_dense = value.spec.strides == dense(value.spec.shape, value.spec.dtype.itemsize)
-    return is_made and value.spec.size > 0 and is_dense
+    return is_made and value.spec.size > 0 and is_dense(value.spec)
 
 
 class _Groups:
@@ -71,7 +70,7 @@ class _Groups:
         """By number of a loop: what is written in it."""
         self._open: dict[int, Group] = {}
         self._body(program.body, ())
-        self.chosen = {value for value in written & self.groups.keys() if self._pays(value)}
+        self.chosen = {value for value in self.chosen & self.groups.keys() if self._pays(value)}
 
     def from_outside(self, loop: Loop) -> set[int]:
         """Return what is written in a loop, but made outside of it."""
@@ -172,7 +171,7 @@ class _Versions:
                 continue
             item.operands = tuple([self._operand(operand) for operand in item.operands])
             made.append(item)
-            if id(item) in self.groups.of and item.target is not None and item.target.value in self.groups.chosen:
+            if item.target is not None and item.target.value in self.groups.chosen:
                 made += self._write(item, item.target, loop)
         return made
 
@@ -185,7 +184,7 @@ class _Versions:
         old = self.current[value]
         before = target._replace(value=old.value, at=old.at, wanted=old.wanted)
         item.operands, item.target = (*item.operands, before), target._replace(value=new.value)
-        parts.append(group.parts[group.writes.index(item)])
+        parts.append(group.parts[len(parts)])
         if item is not group.writes[-1]:
             return []
         rest = remainder(new.spec.shape, parts)
@@ -234,7 +233,7 @@ def _part(ref: Ref, box: Box) -> Ref:
     strides = ref.spec.strides
     start = sum(low * stride for (low, _), stride in zip(box, strides, strict=True))
     shape = tuple([high - low for low, high in box])
-    return ref._replace(offset=Index(start), spec=intern_spec(shape, strides, ref.spec.dtype, strides, ref.spec.size))
+    return ref._replace(offset=Index(start), spec=part_of(ref.spec, shape, strides))
 
 
 def remainder(shape: tuple[int, ...], parts: list[Box]) -> list[Box]:
