@@ -176,7 +176,8 @@ def reduced(op: Reduction, array: Array, *, axes: tuple[int, ...], keepdims: boo
 
 
 def tied(op: Reduction, array: Array, *, axes: tuple[int, ...], keepdims: bool) -> Any:
-    """Return, for each result of an extremum, how many elements tie; nan ties with nan."""
+    """Return, for each result of an extremum, how many elements tie, in C order as the result; nan ties with nan."""
+    array = np.ascontiguousarray(array)
     wide = op.ufunc.reduce(array, axis=axes, keepdims=True)
     ties = ((array == wide) | (np.isnan(array) & np.isnan(wide))).sum(axis=axes, keepdims=keepdims)
     return ties.astype(array.dtype)
