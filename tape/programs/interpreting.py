@@ -9,9 +9,10 @@ import numpy as np
 
 from kernels.arrays.specs import dense
 from kernels.codegen.tasks import NodeRef, node_of
-from kernels.kinds.loop import LoopAgain, LoopBegin, LoopEnd
+from kernels.kinds.loop import LoopBegin
 from kernels.kinds.view import View
 from kernels.ops.registry import OPS
+from kernels.programs.recording.loop_marks import bodies_of
 from kernels.programs.recording.program import Node, ProgramError, Recipe
 from kernels.programs.recording.program_words import Step
 from tape.kinds.guard import GuardDiffersError
@@ -32,19 +33,6 @@ def interpreted(recipe: Recipe, arguments: Sequence[Any]) -> list[Tensor]:
     results = [run.result(node) for node in recipe.outputs]
     run.write_back(arguments)
     return results
-
-
-def _bodies(recipe: Recipe, begin: int) -> list[tuple[int, int]]:
-    """Return the first step of each body of a loop, and that which ends it."""
-    bodies, first, depth, at = [], begin + 1, 0, begin + 1
-    while not (depth == 0 and isinstance(recipe.steps[at].op, LoopEnd)):
-        op = recipe.steps[at].op
-        depth += isinstance(op, LoopBegin) - isinstance(op, LoopEnd)
-        if depth == 0 and isinstance(op, LoopAgain):
-            bodies.append((first, at))
-            first = at + 1
-        at += 1
-    return bodies
 
 
 class _Run:
@@ -89,7 +77,7 @@ class _Run:
 
     def _loop(self, begin: Step) -> int:
         """Run a loop; return the step behind it."""
-        (limit, has_count, counted, line), bodies = begin.params, _bodies(self.recipe, begin.at)
+        (limit, has_count, counted, line), bodies = begin.params, bodies_of(self.recipe.steps, begin.at)
         phis = [node_of(o) for o in begin.operands[: len(begin.operands) - has_count]]
         most = int(as_array(self.tensor(node_of(begin.operands[-1])))) if has_count else limit
         done = 0

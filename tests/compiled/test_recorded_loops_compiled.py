@@ -63,12 +63,74 @@ def loops_within(u: Any, x: Any) -> Any:
     return (u * u).sum()
 
 
+def halved(x: Any) -> Any:
+    while x > 1.0:
+        x = x * 0.5 if x > 3.0 else x - 0.3
+    return x
+
+
+def adaptive(u: Any, p: Any) -> Any:
+    """Take the steps of Heun's method whose error is small, others again that are shorter."""
+    t, h = 0.0 * p[0], 0.3 + 0.0 * p[0]
+    while t < 2.0:
+        slope = tape.stack([p[0] * u[0] - u[0] * u[1], u[0] * u[1] - p[1] * u[1]])
+        euler = u + h * slope
+        further = tape.stack([p[0] * euler[0] - euler[0] * euler[1], euler[0] * euler[1] - p[1] * euler[1]])
+        error = (0.5 * h * (further - slope)).abs().max()
+        if error < 1e-2:
+            t, u = t + h, u + 0.5 * h * (slope + further)
+        h = h * tape.clip(0.9 * tape.sqrt(1e-2 / (error + 1e-30)), 0.3, 3.0)
+        h = tape.minimum(h, 2.0 - t + 1e-12)
+    return (u * u).sum() + h
+
+
+def implicit(u: Any, p: Any) -> Any:
+    """Take implicit steps: the equation of each is solved by as many iterations as that needs."""
+    for _ in range(8):
+        v = u
+        while True:
+            rest = v - u + 0.3 * p * v**3
+            if abs(rest).max() < 1e-6:
+                break
+            v = v - rest / (1.0 + 0.9 * p * v * v)
+        u = v
+    return u.sum()
+
+
+def rooted(x: Any, s: Any) -> Any:
+    """Take roots where there are any: elsewhere they are nan, and their gradients."""
+    while x > -0.6:
+        if x > 0.0:
+            x = tape.sqrt(x) * 0.5 - 0.5 * s
+        elif x > -0.3:
+            x = x - s * tape.log(-x) * 0.1 - 0.2
+        else:
+            x = x * 1.3 - 0.1
+    return x * x
+
+
+def left_early(u: Any, p: Any) -> Any:
+    for _ in range(50):
+        u = u * 0.8 + 0.01 * p
+        if (u * u).sum() < 0.05:
+            break
+        if u[0] > 0.2:
+            continue
+        u = u + 0.05 * tape.sin(p)
+    return u.sum()
+
+
 CASES: dict[Callable[..., Any], list[tuple[Any, ...]]] = {
     newton: [(x,) for x in (0.3, 2.0, 5.0, 0.01, 100.0, 1.0)],
     logistic: [(x,) for x in (0.3, 0.2, 0.1, 0.5, 0.7)],
     relaxed: [(U * s,) for s in (1.0, 0.9, 0.5, 0.1, 1.2, 0.01)],
     spirals: [(U * s, V) for s in (1.0, 2.0, 0.5, 0.9, 4.0, 0.01)],
     up_and_down: [(x,) for x in (1.0, 2.0, 3.0, 0.5, 1.5, 50.0)],
+    halved: [(x,) for x in (9.0, 20.0, 7.0, 3.5, 0.5, 40.0)],
+    adaptive: [(np.array([a, 0.8]), np.array([1.1, b])) for a, b in ((1.0, 0.4), (1.2, 0.5), (0.5, 0.9), (2.0, 3.0))],
+    implicit: [(U * s, p) for s, p in ((1.0, 0.5), (0.9, 0.6), (3.0, 0.1), (0.1, 2.0), (5.0, 3.0))],
+    rooted: [(x, 0.2) for x in (4.0, 3.0, 0.5, -0.1, 9.0)],
+    left_early: [(U * s, V) for s in (1.0, 0.9, 0.5, 2.0, 0.1)],
     loops_within: [(U * s, 0.5) for s in (1.0, 0.9, 0.5, 0.1, 1.2, 0.01)],
 }
 
@@ -138,14 +200,39 @@ def test_a_budget_for_a_long_loop() -> None:
     assert 0.0 < value < 0.1
 
 
-@pytest.mark.quick
-def test_several_ways_through_an_iteration_stay_with_the_interpreter() -> None:
-    def halved(x: Any) -> Any:
-        while x > 1.0:
-            x = x * 0.5 if x > 3.0 else x - 0.3
-        return x
+def _by_a_number(x: Any) -> Any:
+    while x > 1.0:
+        x = x * (0.5, 0.7, 0.6)[int(tape.floor(0.1 * x))]
+    return x
 
-    compiled = tape.compile(halved, mode="max")
-    for x in (9.0, 20.0, 7.0, 9.0, 20.0, 7.0) * 2:
-        assert compiled(x) == halved(x)
-    assert "interpreter: a loop in another, or one whose iterations go several ways" in compiled.explain()
+
+def _with_a_call(x: Any) -> Any:
+    while x > 1.0:
+        x = x * 0.5 if x > 3.0 else x - tape.linalg.solve(tape.eye(9) * x, np.ones(9))[3]
+    return x
+
+
+def _with_a_look_up(x: Any) -> Any:
+    table, k = tape.tensor(np.linspace(0.8, 0.9, 4)), tape.tensor(0)
+    while x > 1.0:
+        if k < 4:
+            x, k = x * table[k[None]].sum(), k + 1
+        else:
+            x = x - 0.9
+    return x
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    {
+        _by_a_number: "several ways by what is no condition",
+        _with_a_call: "in some ways alone",
+        _with_a_look_up: "in some ways alone",
+    }.items(),
+)
+def test_ways_that_stay_with_the_interpreter(function: Callable[..., Any], reason: str) -> None:
+    compiled = tape.compile(function, mode="max")
+    for x in (9.0, 25.0, 7.0, 9.0, 28.0, 25.0, 7.0) * 3:
+        assert compiled(x) == function(x)
+    assert reason in compiled.explain()

@@ -134,6 +134,7 @@ MAY_NAME = {
     "kernels.records.symbols": ("Elementwise",),  # how each ufunc that a rule may use is printed
     "kernels.kinds.elementwise": ("Elementwise",),  # np.where within an expression
     "kernels.programs.fusing.scalar_rules": ("Elementwise",),  # what each ufunc that a rule may use costs
+    "kernels.programs.rolling.several_ways": ("Elementwise",),  # where, which ways of an iteration are selected by
     "kernels.programs.native_use.c_numbers": ("Elementwise", "Select", "Reduction"),  # what C calls functions
     "kernels.programs.native_use.c_expressions": ("Elementwise", "Select", "Reduction"),  # likewise
     "tape.conversions.attributes": ("View",),  # detach is a view with another history

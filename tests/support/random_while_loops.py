@@ -1,4 +1,4 @@
-"""Random programs with loops that a value ends: one after the other, with loops inside, of arrays and numbers."""
+"""Random programs with loops that a value ends: one after the other, with loops and branches inside."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ ENDS: tuple[tuple[str, str, str], ...] = (
     ("{t} = {x}", "0.2 < abs({t}).sum()", "{t} *= 0.6"),
 )  # fmt: skip
 """What ends a loop: the first value of ``t``, the condition, and what becomes of ``t``."""
+BRANCHES = ("{a} > 0.0", "{x}.mean() < 0.1 * {a}", "tape.sin(9.0 * {a}) > 0.2", "abs({a}) + s < 0.5", "{x}.sum() > {a}")
+"""Conditions on which an iteration goes one way or another."""
 LIMITS = ("8.0 * abs(s)", "6.0 * s", "5.0 * abs({a})", "3.3 + s", "9.0 * abs(tape.sin({x}).mean())", "0.7")
 
 
@@ -43,6 +45,8 @@ class WhileText(Text):
         self.put(1, f"while {condition.format(**names)}:")
         before = len(self.lines)
         self.some(2, 1, 3)
+        for _ in range(pick.choice((0, 0, 0, 1, 1, 2))):
+            self.branch()
         if pick.random() < 0.35:
             histories = list(self.histories)
             self.inner_loop()
@@ -50,6 +54,27 @@ class WhileText(Text):
         self.lines.insert(pick.choice((before, len(self.lines))), " " * 8 + step.format(**names))
         if pick.random() < 0.5:
             self.put(1, f"a = 0.5 * a + 0.1 * {t}" if begin.count("{x}") == 0 else f"a = 0.5 * a + {t}.mean()")
+
+    def condition(self) -> str:
+        """Return a condition."""
+        return self.chance.choice(BRANCHES).format(a=self.name_of_scalar(), x=self.name())
+
+    def branch(self) -> None:
+        """Write what an iteration does on a condition alone, or as often as another value says."""
+        pick, kind = self.chance, self.chance.random()
+        if kind < 0.2:
+            t = self.fresh("t")
+            self.put(2, f"{t} = abs({self.name_of_scalar()})", f"while {t} > {pick.choice(('0.3', '0.05'))}:")
+            self.put(3, f"{t} = {t} * 0.4")
+            self.some(3, 1, 1)
+            return
+        self.put(2, f"if {self.condition()}:")
+        self.some(3, 1, 2)
+        if kind < 0.7:
+            self.put(2, "else:" if kind < 0.5 else f"elif {self.condition()}:")
+            self.some(3, 1, 2)
+        elif kind < 0.8:
+            self.put(3, "break")
 
     def inner_loop(self) -> None:
         """Write a counted loop inside of one that a value ends."""

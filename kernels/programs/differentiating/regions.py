@@ -45,8 +45,8 @@ class Home:
     """The loop of which rows alternate between two, and the bytes of one."""
     without: str = ""
     """The index of a nest whose steps all use the same memory."""
-    blocked: bool = False
-    """Whether the rows of a loop in blocks are those of one block."""
+    blocked: list[int] = field(default_factory=list)
+    """The loops in blocks of which the rows are those of one block."""
 
 
 def element_text(region: Region, constant: int, terms: Terms, of: Dtype | None = None) -> str:

@@ -108,7 +108,6 @@ class Storage:
     def _place_values(self, outputs: list[int]) -> None:
         arguments = {value: k for k, value in enumerate(self.program.arguments)}
         looked_back = self._looked_back(reached=False)
-        histories = self.kept.histories | looked_back
         for value in sorted(self.needed() | set(outputs)):
             entry = self.program.values[value]
             if value in arguments:
@@ -118,22 +117,21 @@ class Storage:
             elif value in outputs:
                 self.homes[value] = Home(self._region("r", "output", outputs.index(value), entry.spec.dtype))
             else:
-                home = self._home(value, "w", entry.spec.dtype, every=value in histories, whole=value in looked_back)
-                self.homes[value] = home
+                every, back = value in self.kept.histories, looked_back.get(value, 0)
+                self.homes[value] = self._home(value, "w", entry.spec.dtype, every=every, back=back)
 
-    def _looked_back(self, *, reached: bool) -> set[int]:
-        """Return the homes of which more than the last steps are read behind their loops.
+    def _looked_back(self, *, reached: bool) -> dict[int, int]:
+        """Return the homes of which more than the last steps are read behind loops: behind how many, innermost first.
 
         If ``reached``, by loads that have a gradient.
         """
-        return {
-            self.adjoint.home(item.address.value)
-            for _, item in walk(self.expansion.root)
-            if isinstance(item, Load)
-            and item.address.at
-            and (item.name in self.adjoint.reached or not reached)
-            and not self._is_last(item.address)
-        }
+        back: dict[int, int] = {}
+        for _, item in walk(self.expansion.root):
+            if isinstance(item, Load) and item.address.at and not self._is_last(item.address):
+                home = self.adjoint.home(item.address.value)
+                if item.name in self.adjoint.reached or not reached:
+                    back[home] = max(back.get(home, 0), len(item.address.at))
+        return back
 
     def steps_of(self, loop: Loop, less: int = 0) -> str:
         """Return the number of a loop's steps, or so many less, as text."""
@@ -150,24 +148,23 @@ class Storage:
         entry = self.program.loops[loop]
         return entry.ends is not None or at == (entry.count - 1, ())
 
-    def _home(self, value: int, prefix: str, dtype: Dtype, *, every: bool, whole: bool) -> Home:
-        """Return a home in the workspace: for each step of the loops around it, or for one at a time.
+    def _home(self, value: int, prefix: str, dtype: Dtype, *, every: bool, back: int) -> Home:
+        """Return a home in the workspace: for each step of the loops around it if ``every``, or for one at a time.
 
-        Of a loop in blocks it is for the steps of one, unless ``whole``.
+        For each of the innermost loops in any case, behind so many of which it is read. Of others that are in blocks
+        it is for the steps of one.
         """
         size, loops = self.bytes_of(value, dtype), self.program.loops_around(value)
         is_carried = any(row.phi == value for row in self.expansion.rows)
         home = Home(self._region(prefix, "work", 0, dtype))
-        home.blocked = every and not whole and any(loop in self.blocks for loop in loops)
-        counts = [self._rows_of(loop) if home.blocked else self.program.loops[loop].count for loop in loops]
-        if is_carried:
-            counts[-1] += 1
+        around = loops[: len(loops) - back]
+        home.blocked = [loop for loop in around if loop in self.blocks] if every else []
         total = size
-        if every:
-            for loop, count in zip(reversed(loops), reversed(counts), strict=True):
-                home.rows.insert(0, (loop, total))
-                total *= count
-        elif is_carried:
+        for loop in reversed(loops if every else loops[len(around) :]):
+            home.rows.insert(0, (loop, total))
+            count = self.blocks[loop] if loop in home.blocked else self.program.loops[loop].count
+            total *= count + (is_carried and loop == loops[-1])
+        if is_carried and not home.rows:
             home.parity = loops[-1], size
             total *= 2
         home.region.size = total
@@ -212,7 +209,7 @@ class Storage:
             if value in gradients:
                 self.buffers[value] = Home(self._region("g", "gradient", gradients[value], FLOAT64))
             elif value not in self.homes or self.homes[value].region.role != "output":
-                self.buffers[value] = self._home(value, "d", FLOAT64, every=value in looked_back, whole=True)
+                self.buffers[value] = self._home(value, "d", FLOAT64, every=False, back=looked_back.get(value, 0))
 
     def differentiated(self) -> list[int]:
         """Return the arguments that the gradients are by."""
@@ -326,13 +323,13 @@ class Storage:
     def _row(self, home: Home, loop: int, steps: dict[int, tuple[int, Terms]]) -> tuple[int, Terms]:
         """Return which row of a loop an address with these steps is in: a number, and multiples."""
         if loop not in steps:
-            return 0, ((self.index_of(loop) if home.blocked else f"k{loop}", 1),)
+            return 0, ((f"j{loop}" if loop in home.blocked else f"k{loop}", 1),)
         number, more = steps[loop]
         if self._is_counted_last(loop, steps):
             return -1, ((f"count{loop}", 1),)
         if self.program.loops[loop].ends is not None:
             return number, ((f"row{loop}", 1),)
-        return (number % self._rows_of(loop) if home.blocked else number), more
+        return (number % self.blocks[loop] if loop in home.blocked else number), more
 
     def _parity(self, loop: int, steps: dict[int, tuple[int, Terms]], ahead: int) -> int | str:
         """Return which of two rows that is, or the name of what says so."""

@@ -339,7 +339,8 @@ class Expansion(ElementNames):
 
     def _call(self, placed: Placed, statement: CallStatement) -> None:
         if any(self.program.values[access.ref.value].written for access in (*statement.accesses(), statement.target)):
-            raise Uncompiled("a call of what is written in place")
+            raise Uncompiled("a call of what is written in place", statement.line)
+        self._check_always(statement)
         operands = tuple([self._begin_of(ref, placed) for ref in statement.operands])
         sizes = tuple([ref.spec.size for ref in statement.operands])
         target = self._begin_of(statement.result, placed)
@@ -352,9 +353,16 @@ class Expansion(ElementNames):
     def _guard(self, placed: Placed) -> None:
         statement = placed.statement
         assert isinstance(statement, GuardStatement)
+        if not statement.is_recorded:
+            self._check_always(statement)
         names = tuple([self.read(self.address(a, placed, {}), a.ref.spec.dtype) for a in statement.pairs])
         number, terms = self._number_of(statement) if statement.is_recorded else (GIVE_UP, ())
         self.emit(Check((names[0], names[1]), number, terms))
+
+    def _check_always(self, statement: CallStatement | GuardStatement) -> None:
+        """Raise Uncompiled for what may fail, or make a nan of nothing, where the recorded program does not do it."""
+        if statement.line in self.program.conditional:
+            raise Uncompiled("a call, or a look-up, in some ways alone that a loop's iterations go", statement.line)
 
     def _number_of(self, statement: GuardStatement) -> tuple[int, Terms]:
         """Return the number of a guard that was recorded, with what steps add, or what it does instead of stopping."""

@@ -129,7 +129,7 @@ class StepLoopText:
                 self.text.put(f"{region.name}[b{n}] = {key}")
                 continue
             elements, now = self._row(key, region)
-            if self.storage.homes[self.storage.adjoint.home(key)].blocked:
+            if n in self.storage.homes[self.storage.adjoint.home(key)].blocked:
                 before = f"{now.removesuffix(']')} + {self.storage.blocks[n] * elements}]"
                 self.text.opened(f"if b{n} > 0:")
                 self.text.each(elements, f"{now} = {before}")

@@ -103,6 +103,11 @@ class Steps(Sequence[Step]):
         """Give back the room for more steps."""
         self.hold(self.words)
 
+    def of_kind(self, cls: type[Op]) -> list[int]:
+        """Return the steps whose operation is one of a class."""
+        words, chosen = self.words, [isinstance(kind.op, cls) for kind in self.kinds]
+        return [at for at, start in enumerate(self.starts) if chosen[words[start]]] if any(chosen) else []
+
     def __len__(self) -> int:
         return len(self.starts)
 

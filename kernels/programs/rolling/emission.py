@@ -80,8 +80,8 @@ class Emission:
             arguments.append(value)
             del node
         body = self._items(self.items, ())
-        guards = self.extraction.steps[self.extraction.is_guard].tolist()
-        return RolledProgram(self.values, body, self.loops, arguments, self._outputs(), guards)
+        guards, conditional = self.extraction.whole.guards, self.extraction.whole.conditional
+        return RolledProgram(self.values, body, self.loops, arguments, self._outputs(), guards, conditional)
 
     # What is needed
 
@@ -229,7 +229,7 @@ class Emission:
                 self.values[part.value].written = True
             elif not isinstance(op, Guard):
                 result = self._result(first + row, source[row], path)
-            extras = self._extras(lines[row]) if op.extras and not params[1:] else ()
+            extras = self._extras(int(self.extraction.kept[source[row]])) if op.extras and not params[1:] else ()
             made.append(Instruction(op, params, form, operands, result, target, lines[row], extras))
 
     def _extras(self, at: int) -> tuple[tuple[tuple[Any, ...], Spec], ...]:

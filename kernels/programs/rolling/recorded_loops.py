@@ -29,7 +29,7 @@ class RecordedLoop(NamedTuple):
 
 
 def recorded_loops(extraction: Extraction) -> list[RecordedLoop]:
-    """Return the loops of a recipe, and let rows read what they carry; Uncompiled for nested ones and several ways."""
+    """Return the loops of a recipe, and let rows read what they carry; Uncompiled for nested ones."""
     kinds, rows = extraction.recipe.steps.kinds, extraction.rows
     marks = np.flatnonzero(extraction.is_mark)
     loops: list[RecordedLoop] = []
@@ -38,7 +38,7 @@ def recorded_loops(extraction: Extraction) -> list[RecordedLoop]:
         ops = [type(kinds[extraction.kind[row]].op) for row in three]
         if ops != [LoopBegin, LoopAgain, LoopEnd]:
             line = int(rows.line[three[0]])
-            raise Uncompiled("a loop in another, or one whose iterations go several ways", line)
+            raise Uncompiled("a loop in another", line)
         loops.append(_loop(extraction, *three))
     return loops
 

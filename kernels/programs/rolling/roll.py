@@ -15,6 +15,7 @@ from kernels.programs.rolling.recorded_loops import RecordedLoop, recorded_loops
 from kernels.programs.rolling.regularity import Regular, Span, regular
 from kernels.programs.rolling.rolled_program import RolledProgram
 from kernels.programs.rolling.rows import Extraction, Rows
+from kernels.programs.rolling.several_ways import in_one_way
 
 Array = np.ndarray[Any, Any]
 
@@ -37,7 +38,7 @@ def rolled(recipe: Recipe, *, roll: bool = True) -> RolledProgram:
 
     Without ``roll`` there are no loops.
     """
-    extraction = Extraction(recipe)
+    extraction = Extraction(in_one_way(recipe))
     loops, rows = recorded_loops(extraction), extraction.rows
     rolling = _Rolling(extraction)
     items, low = list[Item](), 0

@@ -146,6 +146,8 @@ class RolledProgram:
     outputs: list[Ref]
     guards: list[int] = field(default_factory=list)
     """The steps of the recorded program that are guards, in order."""
+    conditional: frozenset[int] = frozenset()
+    """Those that some ways through a loop's iterations do, but not all, where all are run."""
 
     def guards_in(self, body: list[Instruction | Loop]) -> int:
         """Return how many guards of the recorded program one run through a body stands for."""

@@ -18,10 +18,10 @@ from kernels.kinds.view import View
 from kernels.kinds.write import Write
 from kernels.programs.lowering.node_columns import Columns
 from kernels.programs.recording.notifying_words import HEAD
-from kernels.programs.recording.program import Recipe
 from kernels.programs.recording.program_words import StepKind
 from kernels.programs.rolling.patterns import Patterns
 from kernels.programs.rolling.rolled_program import Uncompiled
+from kernels.programs.rolling.several_ways import OneWay
 
 Array = np.ndarray[Any, Any]
 
@@ -114,9 +114,10 @@ class Operands(NamedTuple):
 
 
 class Extraction:
-    """A recipe as ``rows``, a ``table`` of values, and its ``outputs``."""
+    """A recipe as ``rows``, a ``table`` of values, and its ``outputs``; ``steps`` are those recorded, of rows."""
 
-    def __init__(self, recipe: Recipe) -> None:
+    def __init__(self, whole: OneWay) -> None:
+        recipe, self.whole = whole.recipe, whole
         self.recipe, self.patterns = recipe, Patterns()
         self.columns = Columns(recipe.nodes)
         self.specs = self.columns.of(lambda node: self.patterns.number(node.spec))
@@ -126,7 +127,7 @@ class Extraction:
         numbers = words[starts] if len(starts) else starts
         self._check_kinds(kinds, numbers)
         kept = np.flatnonzero(~_of_kinds(kinds, View)[numbers])
-        self.kind, self.steps = numbers[kept], kept
+        self.kind, self.kept, self.steps = numbers[kept], kept, whole.origins[kept]
         self.result = words[starts[kept] + 1]
         self.is_write, self.is_guard, self.is_mark = (
             _of_kinds(kinds, cls)[self.kind] for cls in (Write, Guard, LoopMark)
@@ -151,7 +152,7 @@ class Extraction:
             if self._is_refused(kind):
                 at = np.flatnonzero(numbers == number)
                 if len(at):
-                    raise Uncompiled(f"{kind.op.name} is not compiled", int(at[0]))
+                    raise Uncompiled(f"{kind.op.name} is not compiled", int(self.whole.origins[at[0]]))
 
     def _is_refused(self, kind: StepKind) -> bool:
         if isinstance(kind.op, Write):

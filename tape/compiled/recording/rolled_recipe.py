@@ -176,7 +176,7 @@ class _Assembly:
     def __init__(self, rolled: Rolled, least: int | None) -> None:
         old = rolled.trace.recipe
         self.rolled, self.nodes, self.steps = rolled, list(rolled.nodes), Steps()
-        self.lines = None if old.lines is None else Lines(old.lines.table)
+        self.lines = None if old.lines is None else Lines([*old.lines.table])
         self.guards: list[Any] = []
         self.path: list[bytes] = []
         """What guards outside of loops expect, and a mark for each loop."""
@@ -217,6 +217,16 @@ class _Assembly:
             self.lines.mark(steps.head[H_USED], line)
         steps.add(number, result, [o if type(o) is int else steps.number(o[0]) for o in operands])
 
+    def _line_of(self, body: Body, number: int) -> int:
+        """Return the number of a line here that has one in the table of the recording that a body is of."""
+        known = body.recording.recipe.lines
+        if self.lines is None or known is None or number < 0 or body.recording is self.rolled.recording:
+            return number
+        entry, table = known.table[number], self.lines.table
+        if entry not in table:
+            table.append(entry)
+        return table.index(entry)
+
     def _loop(self, loop: Loop, least: int | None) -> None:
         span, bodies = loop.span, [body for body, seen in loop.bodies if least is not None and seen >= least]
         self.path.append(f"loop at {span.visits[0].line}: {span.limit}, {span.counted}".encode())
@@ -224,7 +234,7 @@ class _Assembly:
             return
         operands = loop.phis if loop.count is None else [*loop.phis, loop.count]
         params = (span.limit, loop.count is not None, span.counted, span.visits[0].line)
-        line = bodies[0].steps[0][3] if bodies[0].steps else -1
+        line = self._line_of(bodies[0], bodies[0].steps[0][3]) if bodies[0].steps else -1
         self._step(StepKind(LOOP_BEGIN, None, params, len(operands)), loop.state, operands, line)
         for body in bodies:
             self._body(loop, body)
@@ -251,7 +261,8 @@ class _Assembly:
         for node, base, family in body.nodes:
             self.nodes.append(replace(node, base=above(base), family=above(family)))
         for kind, result, operands, line in body.steps:
-            self._step(kind, place(result), [(o[1],) if o[0] == "number" else place(o) for o in operands], line)
+            values = [(o[1],) if o[0] == "number" else place(o) for o in operands]
+            self._step(kind, place(result), values, self._line_of(body, line))
         for guard in body.guards:
             self.guards.append(guard)
             self.on_path.append(-1)
