@@ -109,13 +109,16 @@ class CustomKernel:
             made = self.op.kernels.setdefault(key, self._compiled())
         return int(made.address), self.layout()
 
-    def layout(self) -> Array:
-        """Return the elements of operands and result, the result's extents, each operand's start, elements, extents."""
+    def layout(self, *, tells: bool = False) -> Array:
+        """Return the elements of operands and result, the result's extents, each operand's start, elements, extents.
+
+        Then whether it ``tells`` by a word behind the pointers that it has raised, and not by counters of all calls.
+        """
         sizes = [math.prod(shape) for shape in self.shapes]
         words = [sum(sizes), math.prod(self.result), *self.result]
         for k, shape in enumerate(self.shapes):
             words += [sum(sizes[:k]), sizes[k], *shape]
-        return np.array(words, np.int64)
+        return np.array([*words, tells], np.int64)
 
     def _compiled(self) -> Any:
         _made.add(self.op)
@@ -143,10 +146,13 @@ class CustomKernel:
             operands.append(f"    a{k} = flat[i{k}:i{k} + n{k}].reshape(s{k})" if shape else f"    a{k} = flat[i{k}]")
             at += 2 + len(shape)
         reads = [f"    flat = carray({pointer}(pointers[{2 if self.pulls else 1}]), layout[0])", *operands]
-        counted = [where(self.op.running), where(RUNNING[0])]
+        counted, pointers = [where(self.op.running), where(RUNNING[0])], 2 + self.pulls
+        begun = [f"    if layout[{at}]:", f"        pointers[{pointers}] = 1", "    else:"]
+        begun += [f"        store_i8({word}, load_i8({word}) + 1)" for word in counted]
+        ended = [line.replace("+ 1)", "- 1)").replace("= 1", "= 0") for line in begun]
         return (_PULL if self.pulls else _FORWARD).format(
-            begun="\n".join(f"    store_i8({at}, load_i8({at}) + 1)" for at in counted),
-            ended="\n".join(f"    store_i8({at}, load_i8({at}) - 1)" for at in counted),
+            begun="\n".join(begun),
+            ended="\n".join(ended),
             pointer=pointer,
             result=_words(2, self.result) if self.result else 1,
             item="" if self.result else "[0]",

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 
@@ -127,3 +128,61 @@ def test_what_has_a_call_is_exported_to_no_c(tmp_path: Path) -> None:
         compiled(SQUARE)
     with pytest.raises(UntranslatedError, match="inv"):
         compiled.export_c(tmp_path / "unwritten.c", name="f")
+
+
+@numba.njit
+def _pushed(q: Any, k: Any) -> Any:
+    if k > 100.0:
+        raise ValueError("too stiff")
+    force = np.empty_like(q)
+    for i in range(q.size):
+        force[i] = 0.1 * q[i - 1] - k * q[i] ** 3
+    return force
+
+
+@numba.njit
+def _pushed_vjp(g: Any, q: Any, k: Any) -> Any:
+    if k > 50.0:
+        raise ValueError("too steep")
+    q_bar, k_bar = np.zeros_like(q), 0.0
+    for i in range(q.size):
+        q_bar[i] -= 3.0 * k * q[i] ** 2 * g[i]
+        q_bar[i - 1] += 0.1 * g[i]
+        k_bar -= q[i] ** 3 * g[i]
+    return q_bar, k_bar
+
+
+pushed = tape.custom(_pushed, _pushed_vjp)
+
+
+def swinging(q: Any, p: Any, k: Any) -> Any:
+    """Integrate in time what a jitted function gives."""
+    for _ in range(30):
+        p = p + 0.01 * pushed(q, k)
+        q = q + 0.01 * p
+    return (q * q).sum() + pushed(q, 2.0 * k)[1]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # what Numba prints
+def test_jitted_functions_are_called_and_what_they_raise_is_told() -> None:
+    gradient = tape.value_and_grad(swinging, (0, 1, 2))
+    compiled = tape.compile(gradient, mode="max", check="never")
+    q, p = np.linspace(0.1, 1.0, 20), np.ones(20)
+    for k in (1.3, 0.5, 2.0, 1.3):
+        value, gradients = compiled(q, p, k)
+        expected, slopes = gradient(q, p, k)
+        assert value == pytest.approx(expected, rel=1e-12)
+        for got, slope in zip(gradients, slopes, strict=True):
+            np.testing.assert_allclose(got, slope, rtol=1e-12)
+    assert "calls of _pushed by a kernel" in compiled.explain()
+    for k in (60.0, 200.0):
+        with pytest.raises(RuntimeError, match="_pushed: a jitted function of this operation raised"):
+            compiled(q, p, k)
+        assert compiled(q, p, 1.3)[0] == pytest.approx(gradient(q, p, 1.3)[0], rel=1e-12)
+    raised = 0
+    for k in (60.0, 1.3) * 10:
+        try:
+            compiled(q, p, k)
+        except RuntimeError:
+            raised += 1
+    assert raised == 10

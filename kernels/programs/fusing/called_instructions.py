@@ -8,6 +8,7 @@ from typing import Any
 from kernels.arrays.specs import Spec, is_dense
 from kernels.kinds.contraction import Contraction
 from kernels.kinds.copy import Copy
+from kernels.kinds.custom import Custom
 from kernels.kinds.elementwise import Elementwise
 from kernels.kinds.gather import Gather
 from kernels.kinds.reduction import Reduction
@@ -21,7 +22,7 @@ from kernels.programs.fusing.statements import AnyStatement, CallStatement, dens
 from kernels.programs.rolling.rolled_program import Instruction, Numbers, Ref, RolledProgram, Uncompiled
 from kernels.records.op import Op
 
-_CALLED = Elementwise, Copy, Reduction, Routine, Contraction, Gather, Select
+_CALLED = Elementwise, Copy, Reduction, Routine, Contraction, Gather, Select, Custom
 """Kinds whose records are called, where there are no statements for them."""
 _COPIED = FLOAT64, BOOL
 

@@ -10,6 +10,7 @@ import numpy as np
 from kernels.arrays.specs import Spec
 from kernels.codegen.tasks import Comparison, Fill, NodeRef, PythonCall, Steering, UfuncCall
 from kernels.foundation.data_classes import dataclass
+from kernels.kinds.custom import CustomKernel
 from kernels.native.words import PULLS
 from kernels.programs.fusing.native_call import (
     INTERPRETER,
@@ -59,8 +60,14 @@ def _kernel_of(forward: Plan, operands: int) -> KernelCall | None:
     if len(tasks) != 1 or isinstance(tasks.calls[0], _NO_KERNELS) or tasks.offsets or max(tasks.places) > operands:
         return None
     places = tuple([Place(RESULT if node == operands else node) for node in tasks.places])
-    address, layout = tasks.calls[0].kernel()
-    return KernelCall(address, layout, places, owner=tasks.calls[0])
+    return _kernel(tasks.calls[0], places)
+
+
+def _kernel(task: Any, places: tuple[Place, ...], *, adds: bool = False) -> KernelCall:
+    address, layout = task.kernel()
+    fails = isinstance(task, CustomKernel)
+    layout = task.layout(tells=True) if fails else layout
+    return KernelCall(address, layout, places, adds=adds, fails=fails, owner=task)
 
 
 def _pulls_of(recipe: Recipe, wanted: tuple[bool, ...]) -> tuple[KernelCall, ...] | None:
@@ -76,9 +83,7 @@ def _pulls_of(recipe: Recipe, wanted: tuple[bool, ...]) -> tuple[KernelCall, ...
     if any(place is None for place in saved) or any(pull is None for _, pull in pulls):
         return None
     reads = (Place(RESULT, gradient=True), *map(Place, saved))
-    return tuple(
-        [KernelCall(*pull.kernel(), (Place(k, gradient=True), *reads), adds=True, owner=pull) for k, pull in pulls]
-    )
+    return tuple([_kernel(pull, (Place(k, gradient=True), *reads), adds=True) for k, pull in pulls])
 
 
 def _number(operand: Any) -> Any:

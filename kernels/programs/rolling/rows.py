@@ -11,7 +11,6 @@ import numpy as np
 from kernels.arrays.specs import Spec
 from kernels.foundation.data_classes import dataclass
 from kernels.kinds.callback import Callback
-from kernels.kinds.custom import Custom
 from kernels.kinds.guard import Guard
 from kernels.kinds.loop import LoopMark
 from kernels.kinds.view import View
@@ -157,7 +156,7 @@ class Extraction:
     def _is_refused(self, kind: StepKind) -> bool:
         if isinstance(kind.op, Write):
             return kind.count != _PARTS
-        return isinstance(kind.op, Callback | Custom)
+        return isinstance(kind.op, Callback)
 
     def _values(self) -> tuple[Table, Array]:
         """Return the table of values, and the value of each node that is none's view; -1 for others."""
