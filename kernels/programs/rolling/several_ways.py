@@ -208,7 +208,7 @@ class _Iteration:
             work += size
             numbers = [o if o >= 0 else repr(made.steps.numbers[~o]) for o in operands]
             is_written = any(base(node) in written for node in (step.result, *step.operands) if node >= 0)
-            key = (first, step.origin) if is_written else (step.kind, *numbers)
+            key = ("written", step.origin) if is_written else (step.kind, *numbers)
             if key not in self.places:
                 self.places[key] = len(self.steps)
                 self.steps.append(step._replace(result=self._node(way, step.result), operands=operands))
