@@ -160,6 +160,7 @@ class CompiledProgram(Program):
             self._mode, self.due = "eager", self.hits
             for reverse in (False, True):
                 self._due.pop(reverse, None)
+                self._beside.pop(reverse, None)
                 self._first.pop(reverse, None)
                 self._machines[reverse].clear()
                 self._interpreted[reverse] = Uncompiled(reason)

@@ -87,7 +87,8 @@ def _tier(program: Any, *, reverse: bool) -> Iterator[str]:
     elif program.writes:
         yield "interpreter: it writes to arguments"
     elif reverse in program._due:
-        yield f"interpreter, for {program._due[reverse]:,} more calls"
+        meanwhile = ", while machine code is being made" if reverse in program._beside else ""
+        yield f"interpreter, for {program._due[reverse]:,} more calls{meanwhile}"
     else:
         yield "interpreter, at first"
 

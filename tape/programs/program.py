@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import copy
 import functools
-import threading
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from kernels.programs.calling.compiled_machine import CompiledMachine
-from kernels.programs.calling.tiers import Uncompiled, Unprofitable, calls_until_compiled, reason_of
-from kernels.programs.compiler.compiled_code import CompiledCode
-from kernels.programs.interpreter.machine import Machine, plan
 from kernels.programs.recording import program as recipes
 from kernels.programs.recording.program import ProgramError
 from tape import pickled_programs  # noqa: F401 (teaches pickle)
 from tape.operations.in_place.methods import copy_
 from tape.programs import saving
 from tape.programs.interpreting import interpreted
-from tape.programs.machine_code import machine_code
 from tape.programs.outcomes import outcome, way_of
 from tape.programs.pulling import CallForm, Pulling
 from tape.programs.recorded_replay import recorded
 from tape.programs.replaying import ReplayGradient, value_and_gradients
 from tape.programs.seeing import Seen
+from tape.programs.tiered import AnyMachine, Tiered
 from tape.tensors import grad_modes
 from tape.tensors.program_recorder import ProgramRecorder
 from tape.tensors.pytrees import Structure
@@ -33,16 +28,12 @@ from tape.tensors.tensor import Tensor, constant_tensor, scalar_or_array
 from tape.transforms.signature import Signature, check_written, value_of
 
 _NOT_PICKLED = (
-    "pulling", "_first", "_machines", "_due", "_interpreted", "_apart", "_scalar", "_lock", "_single", "_tuple",
-    "_formed", "is_plain", "is_simple", "can_miss",
+    "pulling", "_first", "_machines", "_due", "_beside", "_interpreted", "_apart", "_scalar", "_lock", "_single",
+    "_tuple", "_formed", "is_plain", "is_simple", "can_miss",
 )  # fmt: skip
 
 
-AnyMachine = Machine | CompiledMachine
-"""What runs a program: the interpreter, or machine code."""
-
-
-class Program(Seen):
+class Program(Tiered, Seen):
     """A recorded function. Call it, or :meth:`value_and_grad`, with new values of the recorded shapes and dtypes.
 
     Arguments have the recorded structure; strings, None and other objects in it must equal those of the recording.
@@ -62,12 +53,6 @@ class Program(Seen):
     _kept: dict[int, Any]
     _escapes: list[str]
     _unfinished: str
-    _exactly = False
-    """Whether arguments are floats and C-contiguous arrays only, on the native way."""
-    _mode = "default"
-    """When it is compiled: one of :data:`kernels.programs.calling.tiers.MODES`."""
-    _budget: int | None = None
-    """Bytes of memory that it may use; None if that is not limited."""
 
     def __init__(self) -> None:
         """Raise TypeError: ``tape.record(function, *examples)`` makes programs."""
@@ -77,16 +62,8 @@ class Program(Seen):
         """Start without machines."""
         self._single = self._template.kind is None and not self._kept
         self._tuple = self._template.kind is tuple and self._template.flat > 0 and not self._kept
-        self._first: dict[bool, AnyMachine] = {}
-        self._machines: dict[bool, list[AnyMachine]] = {False: [], True: []}
-        self._due: dict[bool, int] = {}
-        """After how many calls it is compiled, forward and with its reverse; nothing where that has been tried."""
-        self._interpreted: dict[bool, Uncompiled] = {}
-        """Why it is not compiled."""
-        self._apart: dict[bool, CompiledMachine | None] = {}
-        """Machine code that calls of it do not use."""
+        self._begin_tiers()
         self._scalar: set[bool] = set()
-        self._lock = threading.Lock()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Replay the function forward; arguments that it changes in place are changed, as by the function."""
@@ -156,56 +133,6 @@ class Program(Seen):
             machines.append(machine)
             if reverse in self._due:
                 self._count(reverse=reverse)
-
-    def _count(self, *, reverse: bool) -> None:
-        """Count a call of the interpreter; compile when that pays."""
-        left = self._due[reverse] = self._due.get(reverse, 1) - 1
-        if left <= 0:
-            with self._lock:
-                if self._due.pop(reverse, None) is not None:
-                    self._compile(reverse=reverse, always=False)
-
-    def _compile(self, *, reverse: bool, always: bool = True) -> bool:
-        """Let later calls be those of machine code; whether that is so. It may not be worth it, unless ``always``."""
-        machine = self._machine_code(reverse=reverse, always=always)
-        if machine is None:
-            return False
-        self._first[reverse] = machine
-        self._machines[reverse][:] = [machine]
-        return True
-
-    def _machine_code(self, *, reverse: bool, always: bool = True) -> CompiledMachine | None:
-        """Return a machine that runs machine code; None, the reason kept, where the interpreter has to run it."""
-        known = self._interpreted.get(reverse)
-        if known is not None and not (always and isinstance(known, Unprofitable)):
-            return None
-        machine = machine_code(self._recipe, reverse=reverse, exactly=self._exactly, always=always, memory=self._budget)
-        if isinstance(machine, CompiledMachine):
-            self._check_budget(machine)
-            self._interpreted.pop(reverse, None)
-            return machine
-        self._interpreted[reverse] = machine
-        return None
-
-    def _code(self, *, reverse: bool) -> CompiledCode:
-        """Return its machine code, compiled now if need be; calls use it, too, unless the mode says that they never do.
-
-        ProgramError where the interpreter has to run it.
-        """
-        machine: AnyMachine | None
-        with self._lock:
-            if self._mode == "eager":
-                if reverse not in self._apart:
-                    self._apart[reverse] = self._machine_code(reverse=reverse)
-                machine = self._apart[reverse]
-            else:
-                self._due.pop(reverse, None)
-                if not isinstance(self._first.get(reverse), CompiledMachine):
-                    self._compile(reverse=reverse)
-                machine = self._first.get(reverse)
-        if not isinstance(machine, CompiledMachine):
-            raise ProgramError(f"no machine code: {reason_of(self._recipe, self._interpreted[reverse])}")
-        return machine.code
 
     def _composed(self, arguments: Sequence[Any], *, recorded: bool) -> list[Tensor]:
         """Run as one operation that observers are notified of, or that requires grad."""
@@ -300,43 +227,6 @@ class Program(Seen):
             check_written(names, leaves, [i for i, node in enumerate(arguments) if node in written])
         tensors = any(isinstance(x, Tensor) for x in leaves)
         return (leaves if tensors or (writes and written) else values), tensors
-
-    def _started(self, arguments: Sequence[Any], *, reverse: bool) -> Any:
-        """Take a machine, one that keeps what ``reverse`` needs or not, and put arguments into its memory."""
-        machine = self._machine(reverse=reverse)
-        for place, x in zip(machine.inputs, arguments, strict=True):
-            place[...] = x._value if isinstance(x, Tensor) else x
-        return machine
-
-    def _machine(self, *, reverse: bool) -> AnyMachine:
-        try:
-            return self._machines[reverse].pop()
-        except IndexError:
-            with self._lock:
-                first = self._first.get(reverse)
-                if first is None:
-                    return self._made(reverse=reverse)
-            return first.copy()
-
-    def _made(self, *, reverse: bool) -> AnyMachine:
-        """Return the first machine."""
-        if (self._mode == "max" or self._budget is not None) and self._compile(reverse=reverse):
-            return self._machines[reverse].pop()
-        machine = Machine(plan(self._recipe, reverse=reverse), exactly=self._exactly)
-        self._check_budget(machine)
-        if self._mode == "default":
-            self._due[reverse] = calls_until_compiled(machine)
-        self._first[reverse] = machine
-        return machine
-
-    def _check_budget(self, machine: AnyMachine) -> None:
-        """Raise MemoryError where a machine needs more memory than it may."""
-        if self._budget is not None and machine.size > self._budget:
-            kind = "machine code" if isinstance(machine, CompiledMachine) else "the interpreter"
-            raise MemoryError(
-                f"{kind} of this program needs {machine.size:,} bytes of memory, of which compile(..., memory=...) "
-                f"allows {self._budget:,}"
-            )
 
     def _filled(self, values: Sequence[Any]) -> Any:
         """Return results in the structure that the recorded function returned."""

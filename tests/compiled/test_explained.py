@@ -69,7 +69,7 @@ def test_calls_between_nests_are_told() -> None:
 
 
 def test_what_stays_with_the_interpreter_is_told() -> None:
-    text = told(lambda x: (tape.median(x[:3]) * x[:3]).sum(), GRID, mode="default", calls=20_000)
+    text = told(lambda x: (tape.median(x[:3]) * x[:3]).sum(), GRID, mode="default", calls=60_000)
     assert re.search(r"interpreter: calls of median_all take most of the time, at .*test_explained.py:\d+: ", text), (
         text
     )
@@ -122,8 +122,7 @@ def test_the_first_replay_of_machine_code_is_checked() -> None:
         compiled(GRID)
     (program,) = compiled.programs
     checked = compiled.calls["checked"]
-    program._due[True] = 1  # compiled after the next call
-    compiled(GRID)
+    program._compile(reverse=True)
     assert isinstance(program._first[True], CompiledMachine)
     assert compiled.calls["checked"] == checked
     compiled(GRID)

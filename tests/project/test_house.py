@@ -218,7 +218,7 @@ NOT_THE_OP = {  # (module, string): what else it means there
     ("kernels.programs.compiler.account", "t"): "memory for what operations keep, by its first letter",
     ("kernels.programs.differentiating.storage", "t"): "likewise",
     ("kernels.programs.calling.tiers", "max"): "a mode: compiled at once",
-    ("tape.programs.program", "max"): "likewise",
+    ("tape.programs.tiered", "max"): "likewise",
     ("tape.compiled.compiled_function", "mode"): "the argument that says when programs are compiled",
     ("kernels.programs.recording.value_encoding", "slice"): "the kind of values of an index",
     ("kernels.programs.recording.value_decoding", "slice"): "likewise",

@@ -1,7 +1,8 @@
 """When a program is compiled: it runs on rows of words at first, and as machine code once that pays.
 
 The decision counts calls and elements, never time, so that results do not depend on how busy a machine is: a compiled
-program may round sums otherwise than the interpreter.
+program may round sums otherwise than the interpreter. So machine code that is made beside the calls runs from a certain
+one on, even if it is ready earlier.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from kernels.programs.rolling.rolled_program import Uncompiled
 
 MODES = ("eager", "default", "max")
 """``eager``: never compiled; ``max``: compiled before the first replay; ``default``: when it has paid."""
+MEANWHILE = 2
+"""Times the calls until a program is compiled that go on while a thread compiles it."""
 _ROW, _ELEMENT = 60e-9, 0.7e-9
 """Seconds of a row of the interpreter, and of an element that it computes, about."""
 _ITERATIONS = 20
@@ -92,6 +95,7 @@ def reason_of(recipe: Recipe, refused: Uncompiled) -> str:
 
 
 __all__ = [
+    "MEANWHILE",
     "MODES",
     "Uncompiled",
     "Unprofitable",

@@ -1,0 +1,150 @@
+"""The machines that run a program: the interpreter at first, machine code when that pays, copies for threads."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from kernels.programs.calling.compiled_machine import CompiledMachine
+from kernels.programs.calling.tiers import MEANWHILE, Uncompiled, Unprofitable, calls_until_compiled, reason_of
+from kernels.programs.compiler.compiled_code import CompiledCode
+from kernels.programs.interpreter.machine import Machine, plan
+from kernels.programs.recording.program import ProgramError, Recipe
+from tape.programs.machine_code import Beside, Failed, machine_code, warn_of
+from tape.tensors.tensor import Tensor
+
+AnyMachine = Machine | CompiledMachine
+"""What runs a program: the interpreter, or machine code."""
+
+
+class Tiered:
+    """What has a recipe, and machines for its calls, forward and with its reverse."""
+
+    _recipe: Recipe
+    _exactly = False
+    """Whether arguments are floats and C-contiguous arrays only, on the native way."""
+    _mode = "default"
+    """When it is compiled: one of :data:`kernels.programs.calling.tiers.MODES`."""
+    _budget: int | None = None
+    """Bytes of memory that it may use; None if that is not limited."""
+
+    def _begin_tiers(self) -> None:
+        """Start without machines."""
+        self._first: dict[bool, AnyMachine] = {}
+        self._machines: dict[bool, list[AnyMachine]] = {False: [], True: []}
+        self._due: dict[bool, int] = {}
+        """After how many calls it is compiled, forward and with its reverse; nothing where that has been tried."""
+        self._beside: dict[bool, Beside] = {}
+        """Machine code that is being made; after so many calls it runs, or they wait for it."""
+        self._interpreted: dict[bool, Uncompiled] = {}
+        """Why it is not compiled."""
+        self._apart: dict[bool, CompiledMachine | None] = {}
+        """Machine code that calls of it do not use."""
+        self._lock = threading.Lock()
+
+    def _started(self, arguments: Sequence[Any], *, reverse: bool) -> Any:
+        """Take a machine, one that keeps what ``reverse`` needs or not, and put arguments into its memory."""
+        machine = self._machine(reverse=reverse)
+        for place, x in zip(machine.inputs, arguments, strict=True):
+            place[...] = x._value if isinstance(x, Tensor) else x
+        return machine
+
+    def _machine(self, *, reverse: bool) -> AnyMachine:
+        try:
+            return self._machines[reverse].pop()
+        except IndexError:
+            with self._lock:
+                first = self._first.get(reverse)
+                if first is None:
+                    return self._made(reverse=reverse)
+            return first.copy()
+
+    def _made(self, *, reverse: bool) -> AnyMachine:
+        """Return the first machine."""
+        if (self._mode == "max" or self._budget is not None) and self._compile(reverse=reverse):
+            return self._machines[reverse].pop()
+        machine = Machine(plan(self._recipe, reverse=reverse), exactly=self._exactly)
+        self._check_budget(machine)
+        if self._mode == "default":
+            self._due[reverse] = calls_until_compiled(machine)
+        self._first[reverse] = machine
+        return machine
+
+    def _count(self, *, reverse: bool) -> None:
+        """Count a call of the interpreter; compile beside the calls when that pays, and take over some calls later.
+
+        How many does not depend on when the code is ready: results would, on how busy the machine is.
+        """
+        left = self._due[reverse] = self._due.get(reverse, 1) - 1
+        if left > 0:
+            return
+        with self._lock:
+            if self._due.pop(reverse, None) is None:
+                return
+            first = self._first.get(reverse)
+            if reverse not in self._beside and isinstance(first, Machine):
+                self._beside[reverse] = Beside(functools.partial(self._made_code, reverse=reverse, always=False))
+                self._due[reverse] = MEANWHILE * calls_until_compiled(first)
+            else:
+                self._compile(reverse=reverse, always=False)
+
+    def _compile(self, *, reverse: bool, always: bool = True) -> bool:
+        """Let later calls be those of machine code; whether that is so. It may not be worth it, unless ``always``."""
+        machine = self._machine_code(reverse=reverse, always=always)
+        if machine is None:
+            return False
+        self._first[reverse] = machine
+        self._machines[reverse][:] = [machine]
+        return True
+
+    def _machine_code(self, *, reverse: bool, always: bool = True) -> CompiledMachine | None:
+        """Return a machine that runs machine code; None, the reason kept, where the interpreter has to run it."""
+        known = self._interpreted.get(reverse)
+        if known is not None and not (always and isinstance(known, Unprofitable)):
+            return None
+        beside = self._beside.pop(reverse, None)
+        machine = beside.result() if beside is not None else self._made_code(reverse=reverse, always=always)
+        if always and isinstance(machine, Unprofitable):
+            machine = self._made_code(reverse=reverse, always=True)
+        if isinstance(machine, CompiledMachine):
+            self._check_budget(machine)
+            self._interpreted.pop(reverse, None)
+            return machine
+        if isinstance(machine, Failed):
+            warn_of(machine)
+        self._interpreted[reverse] = machine
+        return None
+
+    def _made_code(self, *, reverse: bool, always: bool) -> CompiledMachine | Uncompiled:
+        return machine_code(self._recipe, reverse=reverse, exactly=self._exactly, always=always, memory=self._budget)
+
+    def _code(self, *, reverse: bool) -> CompiledCode:
+        """Return its machine code, compiled now if need be; calls use it, too, unless the mode says that they never do.
+
+        ProgramError where the interpreter has to run it.
+        """
+        machine: AnyMachine | None
+        with self._lock:
+            if self._mode == "eager":
+                if reverse not in self._apart:
+                    self._apart[reverse] = self._machine_code(reverse=reverse)
+                machine = self._apart[reverse]
+            else:
+                self._due.pop(reverse, None)
+                if not isinstance(self._first.get(reverse), CompiledMachine):
+                    self._compile(reverse=reverse)
+                machine = self._first.get(reverse)
+        if not isinstance(machine, CompiledMachine):
+            raise ProgramError(f"no machine code: {reason_of(self._recipe, self._interpreted[reverse])}")
+        return machine.code
+
+    def _check_budget(self, machine: AnyMachine) -> None:
+        """Raise MemoryError where a machine needs more memory than it may."""
+        if self._budget is not None and machine.size > self._budget:
+            kind = "machine code" if isinstance(machine, CompiledMachine) else "the interpreter"
+            raise MemoryError(
+                f"{kind} of this program needs {machine.size:,} bytes of memory, of which compile(..., memory=...) "
+                f"allows {self._budget:,}"
+            )
