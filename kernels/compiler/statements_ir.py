@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import ir
 from numba import types
 
 from kernels.compiler.expressions_ir import Expressions
+from kernels.compiler.loops_apart import LoopUses, loops_apart
 from kernels.compiler.numbers_ir import I64, Number, UntranslatedError, type_of
 
 
@@ -19,21 +21,31 @@ class Body(Expressions):
         super().__init__(module, function, names)
         self.loops: list[tuple[Any, Any]] = []
         self.result: Any = None
+        self.apart: dict[ast.For, LoopUses] = {}
 
     def run(self, tree: ast.FunctionDef, kinds: tuple[Any, ...]) -> Any:
         """Translate; return the type of what is returned."""
-        self.builder.position_at_end(self.start)
-        for name, value, kind in zip(tree.args.args, self.function.args, kinds, strict=True):
-            self.store(name.arg, Number(value, kind))
+        self.apart = loops_apart(tree)
+        self.begin([name.arg for name in tree.args.args], kinds)
         self.block(tree.body)
         if not self.builder.block.is_terminated:
             if self.result is None:
                 self.builder.ret_void()
             else:
                 self.builder.unreachable()
+        self.end()
+        return self.result or types.void
+
+    def begin(self, names: list[str], kinds: Sequence[Any]) -> None:
+        """Have the first parameters as variables of these names."""
+        self.builder.position_at_end(self.start)
+        for name, value, kind in zip(names, self.function.args, kinds, strict=False):
+            self.store(name, Number(value, kind))
+
+    def end(self) -> None:
+        """Connect what stands at the begin, which has all variables by now."""
         self.builder.position_at_end(self.function.entry_basic_block)
         self.builder.branch(self.start)
-        return self.result or types.void
 
     def store(self, name: str, value: Number) -> None:
         """Give a variable a value."""
@@ -150,6 +162,42 @@ class Body(Expressions):
         self.builder.branch(self.loops[-1][0])
 
     def on_For(self, node: ast.For) -> None:  # noqa: N802
+        """Loop, here or in a function of its own."""
+        if node in self.apart:
+            self._call(node, self.apart[node])
+        else:
+            self.loop(node)
+
+    def _call(self, node: ast.For, uses: LoopUses) -> None:
+        """Call a function that is a loop: it is given what the loop reads, and stores what is read behind it."""
+        given = [name for name in uses.names if name in self.places]
+        values = [self.builder.load(self.places[name][0]) for name in given]
+        kind = ir.FunctionType(ir.VoidType(), [*[value.type for value in values], I64.as_pointer()])
+        function = ir.Function(self.builder.module, kind, f"{self.function.name}.{node.lineno}")
+        function.linkage = "internal"
+        function.attributes.add("noinline")
+        if self.names.get("NOALIAS"):
+            for argument in function.args:
+                if argument.type.is_pointer:
+                    argument.add_attribute("noalias")
+        body = Body(self.module, function, self.names)
+        body.begin(given, [self.places[name][1] for name in given])
+        body.loop(node)
+        for k, name in enumerate(uses.results):
+            value, _ = body.places[name]
+            place = body.builder.gep(function.args[-1], [I64(k)])
+            body.builder.store(body.builder.load(value), body.builder.bitcast(place, value.type))
+        body.builder.ret_void()
+        body.end()
+        with self.builder.goto_entry_block():
+            results = self.builder.alloca(I64, max(1, len(uses.results)))
+        self.builder.call(function, [*values, results])
+        for k, name in enumerate(uses.results):
+            value, number = body.places[name]
+            place = self.builder.bitcast(self.builder.gep(results, [I64(k)]), value.type)
+            self.store(name, Number(self.builder.load(place), number))
+
+    def loop(self, node: ast.For) -> None:
         """Loop over a range, or with vectors filled in part: ``masked``; its step is a number of the source."""
         assert isinstance(node.iter, ast.Call)
         assert isinstance(node.target, ast.Name)

@@ -1,0 +1,67 @@
+"""Which loops of a long function become functions of their own.
+
+LLVM's vectorizer looks at the whole function for each of its loops: some thousand lines with hundreds of loops would
+take it a minute.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from typing import NamedTuple
+
+LONG = 1_000
+"""Statements from which on a function is long."""
+MOST = 40
+"""Statements of a loop, with those in it, up to which it is taken out as a whole."""
+
+
+class LoopUses(NamedTuple):
+    """The variables of a loop, and those that it assigns which are read elsewhere, too."""
+
+    names: list[str]
+    results: list[str]
+
+
+def loops_apart(tree: ast.FunctionDef) -> dict[ast.For, LoopUses]:
+    """Return the loops of a function that become functions; none if it is short."""
+    if _size(tree) < LONG:
+        return {}
+    loops: list[ast.For] = []
+    _collect(tree.body, loops)
+    everywhere = _reads(tree)
+    return {loop: _uses(loop, everywhere) for loop in loops}
+
+
+def _size(tree: ast.AST) -> int:
+    return sum(isinstance(node, ast.stmt) for node in ast.walk(tree))
+
+
+def _collect(statements: list[ast.stmt], loops: list[ast.For]) -> None:
+    """Add the outermost loops that are small enough, and that nothing returns from."""
+    for node in statements:
+        if isinstance(node, ast.For) and _size(node) <= MOST and not _returns(node):
+            loops.append(node)
+        elif isinstance(node, ast.For | ast.While | ast.If):
+            _collect([*node.body, *node.orelse], loops)
+
+
+def _returns(tree: ast.AST) -> bool:
+    return any(isinstance(node, ast.Return) for node in ast.walk(tree))
+
+
+def _reads(tree: ast.AST) -> Counter[str]:
+    """Return how often variables are read."""
+    reads: Counter[str] = Counter()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            reads[node.id] += 1
+        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            reads[node.target.id] += 1
+    return reads
+
+
+def _uses(loop: ast.For, everywhere: Counter[str]) -> LoopUses:
+    within = _reads(loop)
+    assigned = {n.id for n in ast.walk(loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    return LoopUses(sorted(within.keys() | assigned), sorted(n for n in assigned if everywhere[n] > within[n]))

@@ -1,0 +1,73 @@
+"""Loops of long programs as functions of their own: the same results."""
+
+from __future__ import annotations
+
+import ast
+import random
+from typing import Any
+
+import pytest
+
+from kernels.compiler import loops_apart, statements_ir
+from kernels.programs.calling.compiled_machine import CompiledMachine
+from kernels.programs.compiler.compiling import Compilation
+from tests.compiled.test_compiled_programs_at_random import FOUND, Case, quiet, written
+from tests.support.random_programs import program_of
+
+
+class Marked(Compilation):
+    """A program whose source says that its loops are apart, so that its machine code is its own."""
+
+    def _filled(self, lines: list[str], parts: Any = None) -> str:
+        return super()._filled(lines, parts) + "\nAPART = True\n"
+
+
+def check(case: Case, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Compare a program whose loops are all apart with dynamic mode; return how many loops that are."""
+    found: list[ast.For] = []
+
+    def noted(tree: ast.FunctionDef) -> dict[ast.For, loops_apart.LoopUses]:
+        loops = loops_apart.loops_apart(tree)
+        found.extend(loops)
+        return loops
+
+    monkeypatch.setattr(loops_apart, "LONG", 0)
+    monkeypatch.setattr(statements_ir, "loops_apart", noted)
+    with quiet():
+        machine = CompiledMachine(Marked(case.recorded._recipe, reverse=True).code())
+        for call in (0, 1, 0):
+            case.calls[call].compare(machine, reverse=True)
+    return len(found)
+
+
+@pytest.mark.parametrize("most", [3, 40, 1000])
+def test_results_are_those_of_dynamic_mode(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loops_apart, "MOST", most)
+    for seed in range(8):
+        case = Case(program_of(random.Random(9000 + seed), 9000 + seed))  # noqa: S311 (no secret)
+        if case.is_tame():
+            check(case, monkeypatch)
+    for shape, seed, body in list(FOUND.values())[most % 2 :: 2]:
+        check(Case(written(body, shape, seed)), monkeypatch)
+
+
+def test_what_a_loop_reads_and_gives() -> None:
+    tree = ast.parse("""
+def f(a, n):
+    total = 0.0
+    unread = 1.0
+    for i in range(n):
+        last = a[i]
+        total += last
+        unread = last
+    for i in range(n):
+        if a[i] > total:
+            return 1
+    return last
+""").body[0]
+    assert isinstance(tree, ast.FunctionDef)
+    (loop,), everywhere = [node for node in tree.body[:3] if isinstance(node, ast.For)], loops_apart._reads(tree)
+    assert loops_apart._uses(loop, everywhere).results == ["i", "last", "total"]
+    loops: list[ast.For] = []
+    loops_apart._collect(tree.body, loops)
+    assert loops == [loop]  # the other one returns
