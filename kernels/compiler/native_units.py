@@ -10,6 +10,7 @@ from typing import Any
 from llvmlite import binding
 
 from kernels.compiler import cache_files, progress_line, translation
+from kernels.compiler.lane_calls import keep_forms
 from kernels.foundation import forking
 from kernels.foundation.garbage_collector import uncollected
 
@@ -151,6 +152,7 @@ class Unit:
 
 def _optimized(module: Any, *, few: bool) -> Any:
     module.triple, module.data_layout = binding.get_process_triple(), str(_target().target_data)
+    has_forms = keep_forms(module)
     parsed = binding.parse_assembly(str(module))
     options = binding.create_pipeline_tuning_options(speed_level=3)
     options.loop_vectorization, options.slp_vectorization = True, False
@@ -159,6 +161,11 @@ def _optimized(module: Any, *, few: bool) -> Any:
     for name in FEW_PASSES if few else ():
         getattr(manager, f"add_{name}_pass")()
     manager.run(parsed, passes)
+    if has_forms:
+        inlining = binding.create_new_module_pass_manager()
+        inlining.add_always_inliner_pass()
+        inlining.add_simplify_cfg_pass()
+        inlining.run(parsed, passes)
     return parsed
 
 

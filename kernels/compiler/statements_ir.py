@@ -10,6 +10,7 @@ from llvmlite import ir
 from numba import types
 
 from kernels.compiler.expressions_ir import Expressions
+from kernels.compiler.loop_hints import Hint, loop_hints
 from kernels.compiler.loops_apart import LoopUses, loops_apart
 from kernels.compiler.numbers_ir import I64, Number, UntranslatedError, type_of
 
@@ -169,9 +170,9 @@ class Body(Expressions):
             self.loop(node)
 
     def _call(self, node: ast.For, uses: LoopUses) -> None:
-        """Call a function that is a loop: it is given what the loop reads, and stores what is read behind it."""
-        given = [name for name in uses.names if name in self.places]
-        values = [self.builder.load(self.places[name][0]) for name in given]
+        """Call a function that is a loop: it is passed what the loop reads, and stores what is read behind it."""
+        passed = [name for name in uses.names if name in self.places]
+        values = [self.builder.load(self.places[name][0]) for name in passed]
         kind = ir.FunctionType(ir.VoidType(), [*[value.type for value in values], I64.as_pointer()])
         function = ir.Function(self.builder.module, kind, f"{self.function.name}.{node.lineno}")
         function.linkage = "internal"
@@ -181,7 +182,7 @@ class Body(Expressions):
                 if argument.type.is_pointer:
                     argument.add_attribute("noalias")
         body = Body(self.module, function, self.names)
-        body.begin(given, [self.places[name][1] for name in given])
+        body.begin(passed, [self.places[name][1] for name in passed])
         body.loop(node)
         for k, name in enumerate(uses.results):
             value, _ = body.places[name]
@@ -218,20 +219,17 @@ class Body(Expressions):
         self.builder.position_at_end(again)
         self.builder.store(self.builder.add(self.builder.load(counter), step, flags=("nsw",)), counter)
         latch = self.builder.branch(test)
-        if isinstance(node.iter.func, ast.Name) and node.iter.func.id == "masked":
-            latch.set_metadata("llvm.loop", _masked(self.builder.module))
+        hints = loop_hints(node) if self.names.get("INTERLEAVE") else []
+        if hints:
+            latch.set_metadata("llvm.loop", _marked(self.builder.module, hints))
         self.builder.position_at_end(body)
         self.store(node.target.id, Number(self.builder.load(counter), types.int64))
         self.inside(self.builder.block, node.body, again, done)
 
 
-def _masked(module: ir.Module) -> Any:
-    """Return what tells LLVM to run a loop in vectors with masks for its tail: no element is done by itself."""
-    options = [
-        ("llvm.loop.vectorize.predicate.enable", ir.IntType(1)(1)),
-        ("llvm.loop.unroll.disable",),
-    ]
-    nodes = [module.add_metadata([ir.MetaDataString(module, name), *value]) for name, *value in options]
+def _marked(module: ir.Module, hints: list[Hint]) -> Any:
+    """Return what tells LLVM how to run a loop."""
+    nodes = [module.add_metadata([ir.MetaDataString(module, name), *value]) for name, value in hints]
     loop = module.add_metadata([ir.MetaDataString(module, f"loop {len(module.metadata)}")])
     loop.operands = (loop, *nodes)  # LLVM knows loops apart by nodes that refer to themselves
     return loop

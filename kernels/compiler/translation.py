@@ -3,7 +3,8 @@
 Numba's inference takes seconds for the handwritten modules; here a type is what an expression has, and a variable has
 that of its first value. Intrinsics written for Numba serve as they are. Integers are words of 64 bits, signed: an
 ``np.uint64`` only tells Numba that an index is not negative, which it never is here. A module says ``CONTRACT = True``
-if a product and a sum may become one instruction, and ``NOALIAS = True`` if its functions' pointers do not overlap.
+if a product and a sum may become one instruction, ``NOALIAS = True`` if its functions' pointers do not overlap, and
+``INTERLEAVE = True`` if several vectors of elements may be run side by side.
 """
 
 from __future__ import annotations

@@ -59,6 +59,7 @@ MINUS_ZERO = -(1 << 63)
 masked = range
 CONTRACT = True
 NOALIAS = True
+INTERLEAVE = True
 {functions}
 
 @njit(error_model="numpy")

@@ -1,0 +1,106 @@
+"""Functions that vectors call for few of their elements: a loop that calls them where a condition holds is vectorised.
+
+LLVM takes the vector form of a function, of operand and mask, from an attribute of the scalar one (its vector function
+ABI). Here that form looks whether the mask has any element at all, and calls the scalar function for those that it has.
+What it is called by takes it in, once loops are vectorised.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+I1, I32, F8 = ir.IntType(1), ir.IntType(32), ir.DoubleType()
+_WIDTHS = 2, 4, 8
+"""Elements of vectors."""
+_PREFIX = "lanes_"
+_RARELY = 1_000_000
+
+
+def by_lanes(module: ir.Module, name: str) -> ir.Function:
+    """Return the function of a module that is one of libm's of a double, and has forms for vectors."""
+    full = f"{_PREFIX}{name}"
+    known = module.globals.get(full)
+    if known is not None:
+        return known
+    shape = ir.FunctionType(F8, [F8])
+    called = module.declare_intrinsic(f"llvm.{name}", [F8], shape)
+    function = ir.Function(module, shape, full)
+    function.linkage = "internal"
+    forms = [_form(module, function, width) for width in _WIDTHS]
+    names = ",".join(f"_ZGV_LLVM_M{width}v_{full}({form.name})" for width, form in zip(_WIDTHS, forms, strict=True))
+    _mark(function, "noinline", "nounwind", "readnone", "willreturn", f'"vector-function-abi-variant"="{names}"')
+    builder = ir.IRBuilder(function.append_basic_block())
+    builder.ret(builder.call(called, function.args))
+    return function
+
+
+def keep_forms(module: ir.Module) -> bool:
+    """Have the forms for vectors stay until loops are vectorised, though nothing calls them; whether there are any."""
+    forms = [f for f in module.functions if f.name.startswith(_PREFIX) and "alwaysinline" in f.attributes]
+    if forms:
+        pointer = ir.IntType(8).as_pointer()
+        used = ir.GlobalVariable(module, ir.ArrayType(pointer, len(forms)), "llvm.compiler.used")
+        used.linkage, used.section = "appending", "llvm.metadata"
+        used.initializer = ir.Constant(used.value_type, [form.bitcast(pointer) for form in forms])
+    return bool(forms)
+
+
+def _mark(function: ir.Function, *attributes: str) -> None:
+    for attribute in attributes:
+        set.add(function.attributes, attribute)  # llvmlite knows few
+
+
+def _form(module: ir.Module, scalar: ir.Function, width: int) -> ir.Function:
+    """Add the form for vectors of a width."""
+    vector, mask = ir.VectorType(F8, width), ir.VectorType(I1, width)
+    shape = ir.FunctionType(vector, [vector, mask])
+    some = _of_some(module, scalar, shape, width)
+    function = ir.Function(module, shape, f"{scalar.name}_{width}")
+    function.linkage = "internal"
+    _mark(function, "alwaysinline", "nounwind")
+    entry, rare, done = (function.append_basic_block(name) for name in ("entry", "rare", "done"))
+    x, which = function.args
+    builder = ir.IRBuilder(entry)
+    word = ir.IntType(width)
+    branch = builder.cbranch(builder.icmp_unsigned("!=", builder.bitcast(which, word), word(0)), rare, done)
+    branch.set_weights([1, _RARELY])
+    builder.position_at_end(rare)
+    changed = builder.call(some, [x, which])
+    builder.branch(done)
+    builder.position_at_end(done)
+    result = builder.phi(vector)
+    result.add_incoming(x, entry)
+    result.add_incoming(changed, rare)
+    builder.ret(result)
+    return function
+
+
+def _of_some(module: ir.Module, scalar: ir.Function, shape: ir.FunctionType, width: int) -> ir.Function:
+    """Add the function that computes those elements that a mask has."""
+    function = ir.Function(module, shape, f"{scalar.name}_of_{width}")
+    function.linkage = "internal"
+    _mark(function, "noinline", "nounwind", "cold")
+    entry, loop, lane, following, done = (
+        function.append_basic_block(name) for name in ("entry", "loop", "lane", "following", "done")
+    )
+    x, which = function.args
+    builder = ir.IRBuilder(entry)
+    builder.branch(loop)
+    builder.position_at_end(loop)
+    at, vector = builder.phi(I32), builder.phi(x.type)
+    builder.cbranch(builder.extract_element(which, at), lane, following)
+    builder.position_at_end(lane)
+    changed = builder.insert_element(vector, builder.call(scalar, [builder.extract_element(x, at)]), at)
+    builder.branch(following)
+    builder.position_at_end(following)
+    after = builder.phi(x.type)
+    after.add_incoming(vector, loop)
+    after.add_incoming(changed, lane)
+    up = builder.add(at, I32(1))
+    builder.cbranch(builder.icmp_unsigned("<", up, I32(width)), loop, done)
+    for phi, first, later in ((at, I32(0), up), (vector, x, after)):
+        phi.add_incoming(first, entry)
+        phi.add_incoming(later, following)
+    builder.position_at_end(done)
+    builder.ret(after)
+    return function

@@ -1,0 +1,78 @@
+"""Vector functions in compiled loops: angles beyond their range among others, and long chains of them side by side."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tape
+from kernels.compiler.loop_hints import loop_hints
+from kernels.programs.calling.compiled_machine import CompiledMachine
+from kernels.programs.compiler.compiling import Compilation
+
+pytestmark = pytest.mark.quick
+FAR = [1.6e6, -2e9, 1e22, -1e300, np.inf, -np.inf, np.nan, 1.5e6, -0.0, 5e-324]
+
+
+def angles(count: int, far: float) -> Any:
+    """Return angles, a part of which no vector function takes."""
+    chance = np.random.default_rng(count)
+    x = chance.uniform(-400.0, 400.0, count)
+    return np.where(chance.uniform(size=count) < far, chance.choice(FAR, count), x)
+
+
+@pytest.mark.parametrize("count", [9, 16, 31, 64, 100, 1003])
+@pytest.mark.parametrize("far", [0.0, 0.02, 0.5, 1.0])
+def test_angles_of_all_sizes(count: int, far: float) -> None:
+    def turned(x: Any, w: Any) -> Any:
+        y = tape.sin(x)
+        z = tape.cos(x) * w + tape.tan(x)
+        return (y * w).sum(), y, z
+
+    x, w = angles(count, far), np.linspace(0.5, 1.5, count)
+    with np.errstate(all="ignore"):
+        program = tape.record(turned, x, w)
+        compilation = Compilation(program._recipe, reverse=True)
+        assert "vectormath.beyond" in compilation.listing()
+        _, y, z, x_bar, w_bar = CompiledMachine(compilation.code()).whole([x, w])
+        np.testing.assert_allclose(y, np.sin(x), rtol=1e-15, atol=1e-15)
+        np.testing.assert_allclose(z, np.cos(x) * w + np.tan(x), rtol=1e-14, atol=1e-15)
+        np.testing.assert_allclose(x_bar, np.cos(x) * w, rtol=1e-15, atol=1e-15)
+        np.testing.assert_allclose(w_bar, np.sin(x), rtol=1e-15, atol=1e-15)
+
+
+@pytest.mark.parametrize("count", [20, 50, 1000])
+def test_long_chains(count: int) -> None:
+    def chained(x: Any) -> Any:
+        for k in range(30):
+            x = tape.exp(-x) * (1.0 - 0.01 * k) + 0.1 * tape.tanh(x) * tape.sin(x)
+        return (x * x).sum()
+
+    x = np.linspace(0.1, 0.9, count)
+    program = tape.record(chained, x)
+    value, slope = CompiledMachine(Compilation(program._recipe, reverse=True, roll=False).code()).whole([x])
+    expected, gradient = tape.value_and_grad(chained)(x)
+    assert value == pytest.approx(expected, rel=1e-13)
+    np.testing.assert_allclose(slope, gradient, rtol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("source", "hints"),
+    {
+        "for i in range(9):\n    a[i] = 1.0": [],
+        "for i in range(9):\n    a[i] = vectormath.exp(b[i])": ["interleave.count"],
+        "for i in masked(9):\n    a[i] = vectormath.exp(b[i])": [
+            "vectorize.predicate.enable", "unroll.disable", "interleave.count",
+        ],
+        "for i in masked(9):\n" + "    a[i] = b[i]\n" * 20: ["vectorize.predicate.enable", "unroll.disable"],
+        "for i in range(9):\n" + "    a[i] = b[i]\n" * 20: ["interleave.count"],
+        "for k in range(9):\n    for i in range(9):\n        a[i] = vectormath.exp(b[i])": [],
+    }.items(),
+)  # fmt: skip
+def test_what_llvm_is_told(source: str, hints: list[str]) -> None:
+    (loop,) = ast.parse(source).body
+    assert isinstance(loop, ast.For)
+    assert [name.removeprefix("llvm.loop.") for name, _ in loop_hints(loop)] == hints
