@@ -6,6 +6,7 @@ import os
 import threading
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.calling.tiers import compiled_machine
@@ -24,14 +25,15 @@ class Failed(Uncompiled):
 
 
 def machine_code(
-    recipe: Recipe, *, reverse: bool, exactly: bool, always: bool, memory: int | None = None
-) -> CompiledMachine | Uncompiled:
+    recipe: Recipe, *, always: bool, planned: Callable[[float], None] | None = None, **options: Any
+) -> Outcome:
     """Return a machine that runs machine code, or the reason that the interpreter has to run the program.
 
-    Without ``always`` that may be that it is as fast. ``memory`` are the bytes that its workspace should not exceed.
+    Without ``always`` that may be that it is as fast. ``options``, and what ``planned`` is told, are those of
+    :func:`kernels.programs.calling.tiers.compiled_machine`.
     """
     try:
-        return compiled_machine(recipe, reverse=reverse, exactly=exactly, always=always, memory=memory)
+        return compiled_machine(recipe, always=always, planned=planned, **options)
     except Uncompiled as refused:
         return type(refused)(refused.reason, refused.step)  # without its frames, which refer to the program
     except _FAULTS as error:
@@ -47,9 +49,12 @@ def warn_of(failed: Failed) -> None:
 class Beside:
     """What a thread of its own makes; who asks for it waits. A process that was forked meanwhile makes it itself."""
 
-    def __init__(self, make: Callable[[], Outcome]) -> None:
-        self._make, self._made = make, list[Outcome]()
-        self._process, self._thread = os.getpid(), threading.Thread(target=self._run, name="tape: compiling")
+    def __init__(self, make: Callable[[Callable[[float], None]], Outcome]) -> None:
+        self._make, self._made, self._seconds = make, list[Outcome](), 0.0
+        self._process, self._planned = os.getpid(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="tape: compiling")
+        self.is_extended = False
+        """Whether calls go on for as long as it takes."""
         try:
             self._thread.start()
         except RuntimeError:  # there are no threads here, or no more
@@ -57,7 +62,20 @@ class Beside:
             self._process = -1
 
     def _run(self) -> None:
-        self._made.append(self._make())
+        try:
+            self._made.append(self._make(self._plan))
+        finally:
+            self._planned.set()
+
+    def _plan(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._planned.set()
+
+    def seconds(self) -> float:
+        """Return how long it takes, about, when that is known; 0.0 if there is nothing to wait for."""
+        if self._process == os.getpid():
+            self._planned.wait()
+        return self._seconds
 
     def result(self) -> Outcome:
         """Return what was made."""

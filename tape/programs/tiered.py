@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kernels.programs.calling.compiled_machine import CompiledMachine
-from kernels.programs.calling.tiers import MEANWHILE, Uncompiled, Unprofitable, calls_until_compiled, reason_of
+from kernels.programs.calling.tiers import (
+    MEANWHILE,
+    Uncompiled,
+    Unprofitable,
+    calls_in,
+    calls_until_compiled,
+    reason_of,
+)
 from kernels.programs.compiler.compiled_code import CompiledCode
 from kernels.programs.interpreter.machine import Machine, plan
 from kernels.programs.recording.program import ProgramError, Recipe
@@ -83,10 +90,16 @@ class Tiered:
         with self._lock:
             if self._due.pop(reverse, None) is None:
                 return
-            first = self._first.get(reverse)
-            if reverse not in self._beside and isinstance(first, Machine):
+            first, beside = self._first.get(reverse), self._beside.get(reverse)
+            more = 0
+            if beside is None and isinstance(first, Machine):
                 self._beside[reverse] = Beside(functools.partial(self._made_code, reverse=reverse, always=False))
-                self._due[reverse] = MEANWHILE * calls_until_compiled(first)
+                more = MEANWHILE * calls_until_compiled(first)
+            elif beside is not None and isinstance(first, Machine) and not beside.is_extended:
+                beside.is_extended = True
+                more = calls_in(beside.seconds(), first) - MEANWHILE * calls_until_compiled(first)
+            if more > 0:
+                self._due[reverse] = more
             else:
                 self._compile(reverse=reverse, always=False)
 
@@ -117,8 +130,11 @@ class Tiered:
         self._interpreted[reverse] = machine
         return None
 
-    def _made_code(self, *, reverse: bool, always: bool) -> CompiledMachine | Uncompiled:
-        return machine_code(self._recipe, reverse=reverse, exactly=self._exactly, always=always, memory=self._budget)
+    def _made_code(
+        self, planned: Callable[[float], None] | None = None, *, reverse: bool, always: bool
+    ) -> CompiledMachine | Uncompiled:
+        options = {"reverse": reverse, "exactly": self._exactly, "memory": self._budget}
+        return machine_code(self._recipe, always=always, planned=planned, **options)
 
     def _code(self, *, reverse: bool) -> CompiledCode:
         """Return its machine code, compiled now if need be; calls use it, too, unless the mode says that they never do.

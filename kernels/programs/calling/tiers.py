@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
+from collections.abc import Callable
 
 from kernels.programs.calling.compiled_machine import CompiledMachine, GuardPlace
 from kernels.programs.compiler.accounting import calls_of
@@ -35,11 +36,16 @@ _COMPILE, _COMPILE_ROW, _MOST_ROWS = 30e-3, 150e-6, 2_000
 
 def calls_until_compiled(machine: Machine) -> int:
     """Return after how many calls the interpreter has taken as long as compiling would, about."""
+    rows = len(machine.forward.words) + len(machine.reverse.words)
+    return max(calls_in(_COMPILE + _COMPILE_ROW * min(rows, _MOST_ROWS), machine), 3)
+
+
+def calls_in(seconds: float, machine: Machine) -> int:
+    """Return how many calls the interpreter does in a time, about."""
     times = 1 if machine.shared is None else _ITERATIONS
     rows = times * (len(machine.forward.words) + len(machine.reverse.words))
     elements = times * (machine.forward.work + machine.reverse.work)
-    cost = _COMPILE + _COMPILE_ROW * min(rows // times, _MOST_ROWS)
-    return max(int(cost / (_ROW * rows + _ELEMENT * elements + 1e-6)), 3)
+    return int(seconds / (_ROW * rows + _ELEMENT * elements + 1e-6))
 
 
 class Unprofitable(Uncompiled):
@@ -47,16 +53,24 @@ class Unprofitable(Uncompiled):
 
 
 def compiled_machine(
-    recipe: Recipe, *, reverse: bool, exactly: bool, always: bool, memory: int | None = None
+    recipe: Recipe,
+    *,
+    reverse: bool,
+    exactly: bool,
+    always: bool,
+    memory: int | None = None,
+    planned: Callable[[float], None] | None = None,
 ) -> CompiledMachine:
     """Return a compiled program; Uncompiled, which says why, where the interpreter has to run it.
 
     It has to where that is as fast, unless programs are compiled ``always``. With ``memory`` the workspace has so many
-    bytes, if that can be.
+    bytes, if that can be. ``planned`` is told how many seconds the rest takes, about.
     """
     compilation = Compilation(recipe, reverse=reverse, memory=memory)
     if not always:
         _check_profit(compilation)
+    if planned is not None:
+        planned(compilation.seconds())
     places = [
         GuardPlace(str(recipe.steps[step].params[0]), at, size)
         for step, (at, size) in zip(compilation.program.guards, compilation.guard_places(), strict=True)
@@ -99,6 +113,7 @@ __all__ = [
     "MODES",
     "Uncompiled",
     "Unprofitable",
+    "calls_in",
     "calls_until_compiled",
     "compiled_machine",
     "loop_program",

@@ -43,6 +43,8 @@ _MOST_MEMORY = 1 << 30
 """Bytes of a workspace that such loops may have, unless another limit is given."""
 _LONGEST = 6_000
 """Lines of source that are compiled; more stay with the interpreter."""
+_SECONDS, _OF_LINE, _OF_LOOP, _OF_FUNCTION = 50e-3, 0.25e-3, 8e-3, 12e-3
+"""What making machine code takes at least, for each line, and for each loop and vector function besides."""
 
 _HEAD = '''"""Compiled by tape-autograd: a program{derivative}."""
 
@@ -140,6 +142,13 @@ class Compilation:
         if len(text.lines) > _LONGEST:
             raise Uncompiled(f"the program is {len(text.lines)} lines long")
         return self._filled(text.lines)
+
+    def seconds(self) -> float:
+        """Return how long making machine code of the printed program takes, about."""
+        lines = self._text.lines
+        loops = sum(line.lstrip().startswith(("for ", "while ")) for line in lines)
+        functions = sum(line.count("vectormath.") for line in lines)
+        return _SECONDS + _OF_LINE * len(lines) + _OF_LOOP * loops + _OF_FUNCTION * functions
 
     def _filled(self, lines: list[str], parts: LoopsInParts | None = None) -> str:
         regions = self._regions() + (self._added if parts is not None else [])

@@ -33,6 +33,10 @@ _LONGEST = 150
 """Statements of a nest, at most: beyond, registers run out."""
 
 
+_VECTOR_FUNCTION, _FUNCTIONS = 10, 12
+"""What computing a vector function costs, at least, in additions; and the statements that it stands for."""
+
+
 @dataclass(slots=True, eq=False)
 class Block:
     """Items in order: of the program, of the body of a loop or of a nest."""
@@ -170,7 +174,7 @@ class Fusion:
         for axis in axes:
             nest = self._nest(placed, block, axis, before, is_inner=axis == axes[-1])
             placed.names = tuple([nest.name if k == axis else name for k, name in enumerate(placed.names)])
-            nest.size += 1
+            nest.size += _weight(statement)
             block = nest.body
         placed.block, placed.position = block, len(block.items)
         block.items.append(placed)
@@ -232,6 +236,12 @@ class Fusion:
         nest.body.within = nest
         block.items.append(nest)
         return nest
+
+
+def _weight(statement: AnyStatement) -> int:
+    """Return how many simple statements one stands for, of those that a nest has at most."""
+    is_simple = not isinstance(statement, Statement) or statement.operation.forward.price < _VECTOR_FUNCTION
+    return 1 if is_simple else _FUNCTIONS
 
 
 def _target(placed: Placed) -> Access:
