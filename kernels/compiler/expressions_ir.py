@@ -125,14 +125,14 @@ class Expressions:
 
     def of_IfExp(self, node: ast.IfExp) -> Number:  # noqa: N802
         """Return one of two values; only the one that is chosen is computed, if that reads memory or calls."""
-        rare = self._rare(node)
-        if rare is not None:
-            return self._chosen_rarely(node, rare)
+        beyond = self._beyond(node)
+        if beyond is not None:
+            return self._by_vectors(node, beyond)
         if not (_acts(node.body) or _acts(node.orelse)):
             return self.numbers.select(self.number(node.test), self.number(node.body), self.number(node.orelse))
         return self._chosen(node.test, node.body, node.orelse)
 
-    def _rare(self, node: ast.IfExp) -> str | None:
+    def _beyond(self, node: ast.IfExp) -> str | None:
         """Return the function of libm that is called for angles beyond those of vectors; None if none is."""
         match node:
             case ast.IfExp(test=ast.Call(func=ast.Attribute(attr="beyond")), body=ast.Call(args=[angle])):
@@ -141,19 +141,20 @@ class Expressions:
                 return name if self.names.get("INTERLEAVE") and kind == types.float64 else None
         return None
 
-    def _chosen_rarely(self, node: ast.IfExp, name: str) -> Number:
+    def _by_vectors(self, node: ast.IfExp, name: str) -> Number:
         """Return the value for all elements of a vector, and what libm says of those that are beyond instead."""
         assert isinstance(node.body, ast.Call)
         angle, usual = self.number(node.body.args[0]), self.number(node.orelse)
-        here, rare, done = self.builder.block, *(self.function.append_basic_block(name) for name in ("rare", "done"))
-        self.builder.cbranch(self.numbers.truth(self.number(node.test)).node, rare, done)
-        self.builder.position_at_end(rare)
+        here = self.builder.block
+        beyond, done = (self.function.append_basic_block(label) for label in ("beyond", "done"))
+        self.builder.cbranch(self.numbers.truth(self.number(node.test)).node, beyond, done)
+        self.builder.position_at_end(beyond)
         value = self.builder.call(by_lanes(self.builder.module, name), [angle.node])
         self.builder.branch(done)
         self.builder.position_at_end(done)
         phi = self.builder.phi(type_of(usual.kind))
         phi.add_incoming(usual.node, here)
-        phi.add_incoming(value, rare)
+        phi.add_incoming(value, beyond)
         return Number(phi, usual.kind)
 
     def _chosen(self, test: ast.expr, body: ast.expr, orelse: ast.expr) -> Number:

@@ -13,7 +13,7 @@ I1, I32, F8 = ir.IntType(1), ir.IntType(32), ir.DoubleType()
 _WIDTHS = 2, 4, 8
 """Elements of vectors."""
 _PREFIX = "lanes_"
-_RARELY = 1_000_000
+_WEIGHT = 1_000_000
 
 
 def by_lanes(module: ir.Module, name: str) -> ir.Function:
@@ -58,19 +58,19 @@ def _form(module: ir.Module, scalar: ir.Function, width: int) -> ir.Function:
     function = ir.Function(module, shape, f"{scalar.name}_{width}")
     function.linkage = "internal"
     _mark(function, "alwaysinline", "nounwind")
-    entry, rare, done = (function.append_basic_block(name) for name in ("entry", "rare", "done"))
+    entry, some_lanes, done = (function.append_basic_block(name) for name in ("entry", "lanes", "done"))
     x, which = function.args
     builder = ir.IRBuilder(entry)
     word = ir.IntType(width)
-    branch = builder.cbranch(builder.icmp_unsigned("!=", builder.bitcast(which, word), word(0)), rare, done)
-    branch.set_weights([1, _RARELY])
-    builder.position_at_end(rare)
+    branch = builder.cbranch(builder.icmp_unsigned("!=", builder.bitcast(which, word), word(0)), some_lanes, done)
+    branch.set_weights([1, _WEIGHT])
+    builder.position_at_end(some_lanes)
     changed = builder.call(some, [x, which])
     builder.branch(done)
     builder.position_at_end(done)
     result = builder.phi(vector)
     result.add_incoming(x, entry)
-    result.add_incoming(changed, rare)
+    result.add_incoming(changed, some_lanes)
     builder.ret(result)
     return function
 

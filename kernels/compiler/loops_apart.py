@@ -17,10 +17,11 @@ MOST = 40
 
 
 class LoopUses(NamedTuple):
-    """The variables of a loop, and those that it assigns which are read elsewhere, too."""
+    """The variables of a loop, those that it assigns, and which of these are read elsewhere, too."""
 
     names: list[str]
-    results: list[str]
+    assigned: list[str]
+    read_elsewhere: set[str]
 
 
 def loops_apart(tree: ast.FunctionDef) -> dict[ast.For, LoopUses]:
@@ -64,4 +65,5 @@ def _reads(tree: ast.AST) -> Counter[str]:
 def _uses(loop: ast.For, everywhere: Counter[str]) -> LoopUses:
     within = _reads(loop)
     assigned = {n.id for n in ast.walk(loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    return LoopUses(sorted(within.keys() | assigned), sorted(n for n in assigned if everywhere[n] > within[n]))
+    elsewhere = {name for name in assigned if everywhere[name] > within[name]}
+    return LoopUses(sorted(within.keys() | assigned), sorted(assigned), elsewhere)

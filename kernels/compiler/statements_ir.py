@@ -170,8 +170,12 @@ class Body(Expressions):
             self.loop(node)
 
     def _call(self, node: ast.For, uses: LoopUses) -> None:
-        """Call a function that is a loop: it is passed what the loop reads, and stores what is read behind it."""
+        """Call a function that is a loop: it is passed what there is, and stores what may be read behind it.
+
+        That is, read elsewhere, or by the loop itself, when a loop around it calls the function again.
+        """
         passed = [name for name in uses.names if name in self.places]
+        stored = [name for name in uses.assigned if name in self.places or name in uses.read_elsewhere]
         values = [self.builder.load(self.places[name][0]) for name in passed]
         kind = ir.FunctionType(ir.VoidType(), [*[value.type for value in values], I64.as_pointer()])
         function = ir.Function(self.builder.module, kind, f"{self.function.name}.{node.lineno}")
@@ -184,16 +188,16 @@ class Body(Expressions):
         body = Body(self.module, function, self.names)
         body.begin(passed, [self.places[name][1] for name in passed])
         body.loop(node)
-        for k, name in enumerate(uses.results):
+        for k, name in enumerate(stored):
             value, _ = body.places[name]
             place = body.builder.gep(function.args[-1], [I64(k)])
             body.builder.store(body.builder.load(value), body.builder.bitcast(place, value.type))
         body.builder.ret_void()
         body.end()
         with self.builder.goto_entry_block():
-            results = self.builder.alloca(I64, max(1, len(uses.results)))
+            results = self.builder.alloca(I64, max(1, len(stored)))
         self.builder.call(function, [*values, results])
-        for k, name in enumerate(uses.results):
+        for k, name in enumerate(stored):
             value, number = body.places[name]
             place = self.builder.bitcast(self.builder.gep(results, [I64(k)]), value.type)
             self.store(name, Number(self.builder.load(place), number))

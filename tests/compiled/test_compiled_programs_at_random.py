@@ -29,10 +29,11 @@ from kernels.programs.differentiating.storage import Storage
 from kernels.programs.fusing.expansion import Expansion
 from kernels.programs.printing import gathering_text, reverse_text
 from kernels.programs.rolling.rolled_program import Uncompiled
+from tests.support.quick_compiles import QuickCompilation, honour_marks
 from tests.support.random_programs import RandomProgram, program_of
 
-IN_THE_SUITE = 600
-"""Programs: what some four minutes are enough for where nothing is cached."""
+IN_THE_SUITE = 2_000
+"""Programs: what some eight minutes are enough for where nothing is cached."""
 EXAMPLES = int(os.environ.get("TAPE_PROGRAM_EXAMPLES", IN_THE_SUITE))
 SAME = EXAMPLES <= IN_THE_SUITE
 """Whether the programs are the same each time."""
@@ -46,6 +47,8 @@ WAYS: tuple[tuple[bool, bool, int | None], ...] = (
     (True, True, None), (True, True, IN_BLOCKS), (True, False, None),
 )  # fmt: skip
 """Whether there are loops, and the reverse, and the budget: one way for a program, for other programs find more."""
+QUICK = 4
+"""Of so many programs one is optimised as it is for users."""
 LARGEST = 1e6
 """Results of programs that are compared are smaller."""
 RTOL, FLOOR = 1e-12, 1e-13
@@ -148,13 +151,18 @@ class Case:
             self.calls = [Comparison(program, call) for call in range(2)]
             self.recorded = tape.record(program.function, *self.calls[0].arguments)
 
-    def compiled(self, *, roll: bool = True, reverse: bool = True, memory: int | None = None) -> Compilation:
+    def compiled(
+        self, *, roll: bool = True, reverse: bool = True, memory: int | None = None, quick: bool = False
+    ) -> Compilation:
         """Compile the program; Uncompiled where the interpreter has to run it."""
-        return Compilation(self.recorded._recipe, reverse=reverse, roll=roll, memory=memory)
+        kind = QuickCompilation if quick else Compilation
+        return kind(self.recorded._recipe, reverse=reverse, roll=roll, memory=memory)
 
-    def check(self, *, roll: bool = True, reverse: bool = True, memory: int | None = None) -> Compilation:
+    def check(
+        self, *, roll: bool = True, reverse: bool = True, memory: int | None = None, quick: bool = False
+    ) -> Compilation:
         """Compile the program, and compare calls of it: the first again, when memory has been used."""
-        compilation = self.compiled(roll=roll, reverse=reverse, memory=memory)
+        compilation = self.compiled(roll=roll, reverse=reverse, memory=memory, quick=quick)
         try:
             self._compare(compilation, reverse=reverse)
         except AssertionError:
@@ -195,7 +203,8 @@ def run_seed(seed: int, counts: Counter[str]) -> None:
         return
     roll, reverse, memory = WAYS[seed // PARTS % len(WAYS)]
     try:
-        compilation = case.check(roll=roll or len(case.recorded) > LONGEST, reverse=reverse, memory=memory)
+        long, quick = len(case.recorded) > LONGEST, seed // PARTS % QUICK != 0
+        compilation = case.check(roll=roll or long, reverse=reverse, memory=memory, quick=quick)
     except Uncompiled as refused:
         counts[f"interpreted: {refused}"] += 1
         return
@@ -214,6 +223,7 @@ def test_random_programs(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
         run_seed(seed * PARTS + part, counts)
 
     monkeypatch.setattr(compiling, "storage_within", in_blocks)
+    honour_marks(monkeypatch)
     check()
     print(*[f"{count:6} {what}" for what, count in counts.most_common()], sep="\n")  # noqa: T201 (read with -s)
     compiled = counts["with loops"] + counts["without loops"]

@@ -10,8 +10,9 @@ import pytest
 
 from kernels.compiler import loops_apart, statements_ir
 from kernels.programs.calling.compiled_machine import CompiledMachine
+from kernels.programs.compiler import compiling
 from kernels.programs.compiler.compiling import Compilation
-from tests.compiled.test_compiled_programs_at_random import FOUND, Case, quiet, written
+from tests.compiled.test_compiled_programs_at_random import FOUND, IN_BLOCKS, Case, in_blocks, quiet, written
 from tests.support.random_programs import program_of
 
 
@@ -33,10 +34,12 @@ def check(case: Case, monkeypatch: pytest.MonkeyPatch) -> int:
 
     monkeypatch.setattr(loops_apart, "LONG", 0)
     monkeypatch.setattr(statements_ir, "loops_apart", noted)
-    with quiet():
-        machine = CompiledMachine(Marked(case.recorded._recipe, reverse=True).code())
-        for call in (0, 1, 0):
-            case.calls[call].compare(machine, reverse=True)
+    monkeypatch.setattr(compiling, "storage_within", in_blocks)
+    for memory in (None, IN_BLOCKS):
+        with quiet():
+            machine = CompiledMachine(Marked(case.recorded._recipe, reverse=True, memory=memory).code())
+            for call in (0, 1, 0):
+                case.calls[call].compare(machine, reverse=True)
     return len(found)
 
 
@@ -49,6 +52,20 @@ def test_results_are_those_of_dynamic_mode(most: int, monkeypatch: pytest.Monkey
             check(case, monkeypatch)
     for shape, seed, body in list(FOUND.values())[most % 2 :: 2]:
         check(Case(written(body, shape, seed)), monkeypatch)
+
+
+def test_a_loop_that_is_called_again_knows_what_it_assigned(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = """
+        z, a = tape.softmax(y, 0), tape.tanh(y.mean())
+        for k in range(4):
+            s = s.detach() + s
+            for _ in range(3):
+                for l in range(4):
+                    x = tape.sigmoid(x.T.clone().T)
+                    a = a + 0.1 * l
+        return x.sum() + z[0].sum() + a
+    """
+    assert check(Case(written(body.replace("\n        ", "\n    "), (5, 3), 3)), monkeypatch) > 4
 
 
 def test_what_a_loop_reads_and_gives() -> None:
@@ -67,7 +84,8 @@ def f(a, n):
 """).body[0]
     assert isinstance(tree, ast.FunctionDef)
     (loop,), everywhere = [node for node in tree.body[:3] if isinstance(node, ast.For)], loops_apart._reads(tree)
-    assert loops_apart._uses(loop, everywhere).results == ["i", "last", "total"]
+    uses = loops_apart._uses(loop, everywhere)
+    assert (uses.assigned, uses.read_elsewhere) == (["i", "last", "total", "unread"], {"i", "last", "total"})
     loops: list[ast.For] = []
     loops_apart._collect(tree.body, loops)
     assert loops == [loop]  # the other one returns

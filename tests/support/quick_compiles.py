@@ -1,0 +1,45 @@
+"""Machine code that is made by few of LLVM's passes: a tenth of the time, where what is tested is not LLVM."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pytest
+from llvmlite import binding
+
+from kernels.compiler import native_units
+from kernels.programs.compiler.compiling import Compilation
+
+_MARK = "QUICK = True"
+
+
+class QuickCompilation(Compilation):
+    """A program whose source asks for few passes, so that its machine code is kept apart from other."""
+
+    def _filled(self, lines: list[str], parts: Any = None) -> str:
+        return super()._filled(lines, parts) + f"\n{_MARK}\n"
+
+
+@functools.cache
+def _target() -> Any:
+    native_units.engine()  # which initialises LLVM
+    name, features = native_units._processor()
+    return binding.Target.from_triple(binding.get_process_triple()).create_target_machine(
+        cpu=name, features=features, opt=1, reloc="default", codemodel="jitdefault", jit=True
+    )
+
+
+def honour_marks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have programs that ask for few passes compiled so."""
+    compiled, optimized = native_units.Unit.compiled, native_units._optimized
+
+    def compiled_as_asked(unit: native_units.Unit) -> bytes:
+        if _MARK not in unit.text:
+            return compiled(unit)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(native_units, "_optimized", lambda module, **_: optimized(module, few=True))
+            patch.setattr(native_units, "_target", _target)
+            return compiled(unit)
+
+    monkeypatch.setattr(native_units.Unit, "compiled", compiled_as_asked)
