@@ -13,7 +13,8 @@ I1, I32, F8 = ir.IntType(1), ir.IntType(32), ir.DoubleType()
 _WIDTHS = 2, 4, 8
 """Elements of vectors."""
 _PREFIX = "lanes_"
-_WEIGHT = 1_000_000
+_USUALLY = 1_000_000
+"""How much likelier it is that a mask has no element."""
 
 
 def by_lanes(module: ir.Module, name: str) -> ir.Function:
@@ -23,7 +24,7 @@ def by_lanes(module: ir.Module, name: str) -> ir.Function:
     if known is not None:
         return known
     shape = ir.FunctionType(F8, [F8])
-    called = module.declare_intrinsic(f"llvm.{name}", [F8], shape)
+    called = module.globals.get(name) or ir.Function(module, shape, name)
     function = ir.Function(module, shape, full)
     function.linkage = "internal"
     forms = [_form(module, function, width) for width in _WIDTHS]
@@ -63,7 +64,7 @@ def _form(module: ir.Module, scalar: ir.Function, width: int) -> ir.Function:
     builder = ir.IRBuilder(entry)
     word = ir.IntType(width)
     branch = builder.cbranch(builder.icmp_unsigned("!=", builder.bitcast(which, word), word(0)), some_lanes, done)
-    branch.set_weights([1, _WEIGHT])
+    branch.set_weights([1, _USUALLY])
     builder.position_at_end(some_lanes)
     changed = builder.call(some, [x, which])
     builder.branch(done)
