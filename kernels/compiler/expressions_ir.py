@@ -11,7 +11,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from kernels.compiler.lane_calls import by_lanes
+from kernels.compiler import lane_calls
 from kernels.compiler.numbers_ir import Arithmetic, Number, UntranslatedError, constant, type_of, widest
 
 _CASTS = {
@@ -125,45 +125,20 @@ class Expressions:
 
     def of_IfExp(self, node: ast.IfExp) -> Number:  # noqa: N802
         """Return one of two values; only the one that is chosen is computed, if that reads memory or calls."""
-        beyond = self._beyond(node)
-        if beyond is not None:
-            return self._by_vectors(node, beyond)
         if not (_acts(node.body) or _acts(node.orelse)):
             return self.numbers.select(self.number(node.test), self.number(node.body), self.number(node.orelse))
-        return self._chosen(node.test, node.body, node.orelse)
+        lanes = bool(self.names.get("INTERLEAVE")) and _is_beyond(node.test)
+        return self._chosen(node.test, node.body, node.orelse, lanes=lanes)
 
-    def _beyond(self, node: ast.IfExp) -> str | None:
-        """Return the function of libm that is called for angles beyond those of vectors; None if none is."""
-        match node:
-            case ast.IfExp(test=ast.Call(func=ast.Attribute(attr="beyond")), body=ast.Call(args=[angle])):
-                kind = self.number(angle).kind
-                name = self.value(node.body.func).__name__
-                return name if self.names.get("INTERLEAVE") and kind == types.float64 else None
-        return None
-
-    def _by_vectors(self, node: ast.IfExp, name: str) -> Number:
-        """Return the value for all elements of a vector, and what libm says of those that are beyond instead."""
-        assert isinstance(node.body, ast.Call)
-        angle, usual = self.number(node.body.args[0]), self.number(node.orelse)
-        here = self.builder.block
-        beyond, done = (self.function.append_basic_block(label) for label in ("beyond", "done"))
-        self.builder.cbranch(self.numbers.truth(self.number(node.test)).node, beyond, done)
-        self.builder.position_at_end(beyond)
-        value = self.builder.call(by_lanes(self.builder.module, name), [angle.node])
-        self.builder.branch(done)
-        self.builder.position_at_end(done)
-        phi = self.builder.phi(type_of(usual.kind))
-        phi.add_incoming(usual.node, here)
-        phi.add_incoming(value, beyond)
-        return Number(phi, usual.kind)
-
-    def _chosen(self, test: ast.expr, body: ast.expr, orelse: ast.expr) -> Number:
+    def _chosen(self, test: ast.expr, body: ast.expr, orelse: ast.expr, *, lanes: bool = False) -> Number:
+        """Return one of two values, of which one is computed; the first by ``lanes``, where loops are vectorised."""
         then, otherwise, done = (self.function.append_basic_block(name) for name in ("then", "other", "done"))
         self.branch(test, then, otherwise)
         ends = []
         for begin, part in ((then, body), (otherwise, orelse)):
             self.builder.position_at_end(begin)
-            ends.append((self.number(part), self.builder.block))
+            value = self._by_lanes(part) if lanes and part is body else self.number(part)
+            ends.append((value, self.builder.block))
         kind = widest(*(value.kind for value, _ in ends))
         arrived = []
         for value, block in ends:
@@ -175,6 +150,13 @@ class Expressions:
         for node, block in arrived:
             phi.add_incoming(node, block)
         return Number(phi, kind)
+
+    def _by_lanes(self, call: ast.expr) -> Number:
+        """Return a function of libm that few elements of a vector need, if any."""
+        assert isinstance(call, ast.Call)
+        x = self.number(call.args[0])
+        function = lane_calls.by_lanes(self.builder.module, self.value(call.func).__name__)
+        return Number(self.builder.call(function, [x.node]), x.kind)
 
     def of_Subscript(self, node: ast.Subscript) -> Any:  # noqa: N802
         """Return an element of memory, or of a tuple."""
@@ -210,6 +192,11 @@ class Expressions:
         if isinstance(callee, ModuleType):
             raise UntranslatedError(f"{callee} is no function")
         return self.numbers.function({"absolute": "abs"}.get(callee.__name__, callee.__name__), *arguments)
+
+
+def _is_beyond(test: ast.expr) -> bool:
+    """Whether a condition is that an angle is beyond those of vector functions."""
+    return isinstance(test, ast.Call) and isinstance(test.func, ast.Attribute) and test.func.attr == "beyond"
 
 
 def _acts(node: ast.expr) -> bool:

@@ -10,10 +10,12 @@ import ast
 from collections import Counter
 from typing import NamedTuple
 
+from kernels.compiler.variables import names_written, reads_in
+
 LONG = 1_000
-"""Statements from which on a function is long."""
+"""Lines, one a statement, from which on a function is long."""
 MOST = 40
-"""Statements of a loop, with those in it, up to which it is taken out as a whole."""
+"""Lines of a loop up to which it is taken out as a whole."""
 
 
 class LoopUses(NamedTuple):
@@ -30,12 +32,12 @@ def loops_apart(tree: ast.FunctionDef) -> dict[ast.For, LoopUses]:
         return {}
     loops: list[ast.For] = []
     _collect(tree.body, loops)
-    everywhere = _reads(tree)
+    everywhere = Counter(name.id for name in reads_in(tree))
     return {loop: _uses(loop, everywhere) for loop in loops}
 
 
-def _size(tree: ast.AST) -> int:
-    return sum(isinstance(node, ast.stmt) for node in ast.walk(tree))
+def _size(node: ast.stmt) -> int:
+    return (node.end_lineno or node.lineno) - node.lineno + 1
 
 
 def _collect(statements: list[ast.stmt], loops: list[ast.For]) -> None:
@@ -51,19 +53,7 @@ def _returns(tree: ast.AST) -> bool:
     return any(isinstance(node, ast.Return) for node in ast.walk(tree))
 
 
-def _reads(tree: ast.AST) -> Counter[str]:
-    """Return how often variables are read."""
-    reads: Counter[str] = Counter()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            reads[node.id] += 1
-        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-            reads[node.target.id] += 1
-    return reads
-
-
 def _uses(loop: ast.For, everywhere: Counter[str]) -> LoopUses:
-    within = _reads(loop)
-    assigned = {n.id for n in ast.walk(loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    within, assigned = Counter(name.id for name in reads_in(loop)), names_written(loop)
     elsewhere = {name for name in assigned if everywhere[name] > within[name]}
     return LoopUses(sorted(within.keys() | assigned), sorted(assigned), elsewhere)

@@ -147,12 +147,14 @@ class CustomKernel:
             at += 2 + len(shape)
         reads = [f"    flat = carray({pointer}(pointers[{2 if self.pulls else 1}]), layout[0])", *operands]
         counted, pointers = [where(self.op.running), where(RUNNING[0])], 2 + self.pulls
-        begun = [f"    if layout[{at}]:", f"        pointers[{pointers}] = 1", "    else:"]
-        begun += [f"        store_i8({word}, load_i8({word}) + 1)" for word in counted]
-        ended = [line.replace("+ 1)", "- 1)").replace("= 1", "= 0") for line in begun]
+
+        def marked(running: int, change: str) -> str:
+            lines = [f"    if layout[{at}]:", f"        pointers[{pointers}] = {running}", "    else:"]
+            return "\n".join([*lines, *[f"        store_i8({word}, load_i8({word}) {change})" for word in counted]])
+
         return (_PULL if self.pulls else _FORWARD).format(
-            begun="\n".join(begun),
-            ended="\n".join(ended),
+            begun=marked(1, "+ 1"),
+            ended=marked(0, "- 1"),
             pointer=pointer,
             result=_words(2, self.result) if self.result else 1,
             item="" if self.result else "[0]",

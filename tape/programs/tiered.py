@@ -88,20 +88,25 @@ class Tiered:
         if left > 0:
             return
         with self._lock:
-            if self._due.pop(reverse, None) is None:
+            first = self._first.get(reverse)
+            if self._due.pop(reverse, None) is None or not isinstance(first, Machine):
                 return
-            first, beside = self._first.get(reverse), self._beside.get(reverse)
-            more = 0
-            if beside is None and isinstance(first, Machine):
-                self._beside[reverse] = Beside(functools.partial(self._made_code, reverse=reverse, always=False))
-                more = MEANWHILE * calls_until_compiled(first)
-            elif beside is not None and isinstance(first, Machine) and not beside.is_extended:
-                beside.is_extended = True
-                more = calls_in(beside.seconds(), first) - MEANWHILE * calls_until_compiled(first)
+            more = self._calls_beside(first, reverse=reverse)
             if more > 0:
                 self._due[reverse] = more
             else:
                 self._compile(reverse=reverse, always=False)
+
+    def _calls_beside(self, machine: Machine, *, reverse: bool) -> int:
+        """Return how many more calls the interpreter does beside the compiler, which is started if need be."""
+        beside, calls = self._beside.get(reverse), MEANWHILE * calls_until_compiled(machine)
+        if beside is None:
+            self._beside[reverse] = Beside(functools.partial(self._made_code, reverse=reverse, always=False))
+            return calls
+        if beside.is_extended:
+            return 0
+        beside.is_extended = True
+        return calls_in(beside.seconds(), machine) - calls
 
     def _compile(self, *, reverse: bool, always: bool = True) -> bool:
         """Let later calls be those of machine code; whether that is so. It may not be worth it, unless ``always``."""

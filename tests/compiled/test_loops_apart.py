@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import random
+from collections import Counter
 from typing import Any
 
 import pytest
 
 from kernels.compiler import loops_apart, statements_ir
+from kernels.compiler.variables import reads_in
 from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.compiler import compiling
 from kernels.programs.compiler.compiling import Compilation
@@ -65,7 +67,7 @@ def test_a_loop_that_is_called_again_knows_what_it_assigned(monkeypatch: pytest.
                     a = a + 0.1 * l
         return x.sum() + z[0].sum() + a
     """
-    assert check(Case(written(body.replace("\n        ", "\n    "), (5, 3), 3)), monkeypatch) > 4
+    assert check(Case(written(body, (5, 3), 3)), monkeypatch) > 4
 
 
 def test_what_a_loop_reads_and_gives() -> None:
@@ -83,8 +85,8 @@ def f(a, n):
     return last
 """).body[0]
     assert isinstance(tree, ast.FunctionDef)
-    (loop,), everywhere = [node for node in tree.body[:3] if isinstance(node, ast.For)], loops_apart._reads(tree)
-    uses = loops_apart._uses(loop, everywhere)
+    (loop,) = [node for node in tree.body[:3] if isinstance(node, ast.For)]
+    uses = loops_apart._uses(loop, Counter(name.id for name in reads_in(tree)))
     assert (uses.assigned, uses.read_elsewhere) == (["i", "last", "total", "unread"], {"i", "last", "total"})
     loops: list[ast.For] = []
     loops_apart._collect(tree.body, loops)

@@ -113,8 +113,7 @@ class Machine:
         """What loops know of the stack."""
         self._open()
         steps = plan.recipe.steps
-        kinds = any(isinstance(kind.op, Guard) for kind in steps.kinds)
-        self.guards = [step.params[0] for step in steps if isinstance(step.op, Guard)] if kinds else []
+        self.guards = [steps[at].params[0] for at in steps.of_kind(Guard)]
         """The line of each guard."""
         constants = [node.constant for node in nodes if node.constant is not None and node.constant.ndim]
         self.kept = [plan.compiled, placing.layouts, constants]

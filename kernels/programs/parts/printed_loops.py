@@ -6,6 +6,7 @@ import ast
 import re
 from typing import NamedTuple
 
+from kernels.compiler.variables import names_written
 from kernels.programs.parts.affine_indices import Affine, Range, affine_of, hull
 
 HEAD = re.compile(r"( *)for (i\w*) in \w+\((?:(\d+), )?(\d+)\):")
@@ -259,8 +260,3 @@ def _cost(function: ast.expr) -> int:
         case ast.Name(id=name) if name in _PLAIN:
             return 1
     raise DependentError(ast.unparse(function))
-
-
-def names_written(node: ast.stmt) -> set[str]:
-    """Return the variables that a statement assigns, and those in it."""
-    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}

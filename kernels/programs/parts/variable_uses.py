@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from kernels.compiler.variables import reads_in
+
 
 class Assignment(NamedTuple):
     """The line of an assignment, and the first and last of the block that it stands in."""
@@ -46,13 +48,12 @@ class VariableUses:
                     self._look([node], first, last)
 
     def _look(self, nodes: Iterable[ast.AST], first: int, last: int) -> None:
-        for part in (part for node in nodes for part in ast.walk(node)):
-            if isinstance(part, ast.AugAssign) and isinstance(part.target, ast.Name):
-                self.reads[part.target.id].append(part.lineno)
-            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
-                self.reads[part.id].append(part.lineno)
-            elif isinstance(part, ast.Name):
-                self.assignments[part.id].append(Assignment(part.lineno, first, last))
+        for node in nodes:
+            for name in reads_in(node):
+                self.reads[name.id].append(name.lineno)
+            for part in ast.walk(node):
+                if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Load):
+                    self.assignments[part.id].append(Assignment(part.lineno, first, last))
 
     def outlives(self, name: str, loop: ast.For, around: list[ast.For]) -> bool:
         """Whether what a loop assigns to a variable may be read outside of it; ``around`` are loops around that."""
