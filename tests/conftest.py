@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,15 @@ def _restored_state() -> Iterator[None]:
     yield
     tape.set_default_dtype(dtype)
     tape.set_grad_enabled(mode)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_compiles_beside() -> Iterator[None]:
+    """Wait for machine code that a test left to be made: its memory would count as the next test's."""
+    yield
+    for thread in threading.enumerate():
+        if thread.name == "tape: compiling":
+            thread.join()
 
 
 @pytest.fixture(autouse=True)
