@@ -32,6 +32,8 @@ def loops_apart(tree: ast.FunctionDef) -> dict[ast.For, LoopUses]:
         return {}
     loops: list[ast.For] = []
     _collect(tree.body, loops)
+    if not loops:
+        return {}
     everywhere = Counter(name.id for name in reads_in(tree))
     return {loop: _uses(loop, everywhere) for loop in loops}
 

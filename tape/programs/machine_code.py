@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import threading
 import warnings
 from collections.abc import Callable
@@ -25,15 +26,15 @@ class Failed(Uncompiled):
 
 
 def machine_code(
-    recipe: Recipe, *, always: bool, planned: Callable[[float], None] | None = None, **options: Any
+    recipe: Recipe, *, always: bool, expected: Callable[[float], None] | None = None, **options: Any
 ) -> Outcome:
     """Return a machine that runs machine code, or the reason that the interpreter has to run the program.
 
-    Without ``always`` that may be that it is as fast. ``options``, and what ``planned`` is told, are those of
+    Without ``always`` that may be that it is as fast. ``options``, and what ``expected`` is told, are those of
     :func:`kernels.programs.calling.tiers.compiled_machine`.
     """
     try:
-        return compiled_machine(recipe, always=always, planned=planned, **options)
+        return compiled_machine(recipe, always=always, expected=expected, **options)
     except Uncompiled as refused:
         return type(refused)(refused.reason, refused.step)  # without its frames, which refer to the program
     except _FAULTS as error:
@@ -49,12 +50,12 @@ def warn_of(failed: Failed) -> None:
 class Beside:
     """What a thread of its own makes; who asks for it waits. A process that was forked meanwhile makes it itself."""
 
-    def __init__(self, make: Callable[[Callable[[float], None]], Outcome]) -> None:
-        self._make, self._made, self._seconds = make, list[Outcome](), 0.0
-        self._process, self._planned = os.getpid(), threading.Event()
+    def __init__(self, make: Callable[[Callable[[float], None]], Outcome], calls: int) -> None:
+        self.calls, self.seconds = calls, 0.0
+        """How many calls go on beside it, and how long it takes, about, as far as that is known."""
+        self._make, self._made = make, list[Outcome]()
+        self._process, self._stages = os.getpid(), queue.SimpleQueue[float]()
         self._thread = threading.Thread(target=self._run, name="tape: compiling")
-        self.is_extended = False
-        """Whether calls go on for as long as it takes."""
         try:
             self._thread.start()
         except RuntimeError:  # there are no threads here, or no more
@@ -63,19 +64,19 @@ class Beside:
 
     def _run(self) -> None:
         try:
-            self._made.append(self._make(self._plan))
+            self._made.append(self._make(self._stages.put))
         finally:
-            self._planned.set()
+            self._stages.put(0.0)
 
-    def _plan(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._planned.set()
-
-    def seconds(self) -> float:
-        """Return how long it takes, about, when that is known; 0.0 if there is nothing to wait for."""
-        if self._process == os.getpid():
-            self._planned.wait()
-        return self._seconds
+    def more_calls(self, calls_in: Callable[[float], int]) -> int:
+        """Return how many more calls go on beside it: as many as its next stages take, 0 behind the last."""
+        while self._process == os.getpid() and (stage := self._stages.get()):
+            self.seconds += stage
+            more = calls_in(self.seconds) - self.calls
+            if more > 0:
+                self.calls += more
+                return more
+        return 0
 
     def result(self) -> Outcome:
         """Return what was made."""

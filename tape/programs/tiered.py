@@ -9,10 +9,10 @@ from typing import Any
 
 from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.calling.tiers import (
-    MEANWHILE,
     Uncompiled,
     Unprofitable,
     calls_in,
+    calls_meanwhile,
     calls_until_compiled,
     reason_of,
 )
@@ -99,14 +99,12 @@ class Tiered:
 
     def _calls_beside(self, machine: Machine, *, reverse: bool) -> int:
         """Return how many more calls the interpreter does beside the compiler, which is started if need be."""
-        beside, calls = self._beside.get(reverse), MEANWHILE * calls_until_compiled(machine)
-        if beside is None:
-            self._beside[reverse] = Beside(functools.partial(self._made_code, reverse=reverse, always=False))
-            return calls
-        if beside.is_extended:
-            return 0
-        beside.is_extended = True
-        return calls_in(beside.seconds(), machine) - calls
+        beside = self._beside.get(reverse)
+        if beside is not None:
+            return beside.more_calls(functools.partial(calls_in, machine=machine))
+        calls = calls_meanwhile(machine)
+        self._beside[reverse] = Beside(functools.partial(self._made_code, reverse=reverse, always=False), calls)
+        return calls
 
     def _compile(self, *, reverse: bool, always: bool = True) -> bool:
         """Let later calls be those of machine code; whether that is so. It may not be worth it, unless ``always``."""
@@ -136,10 +134,10 @@ class Tiered:
         return None
 
     def _made_code(
-        self, planned: Callable[[float], None] | None = None, *, reverse: bool, always: bool
+        self, expected: Callable[[float], None] | None = None, *, reverse: bool, always: bool
     ) -> CompiledMachine | Uncompiled:
         options = {"reverse": reverse, "exactly": self._exactly, "memory": self._budget}
-        return machine_code(self._recipe, always=always, planned=planned, **options)
+        return machine_code(self._recipe, always=always, expected=expected, **options)
 
     def _code(self, *, reverse: bool) -> CompiledCode:
         """Return its machine code, compiled now if need be; calls use it, too, unless the mode says that they never do.

@@ -13,7 +13,6 @@ import pytest
 
 import tape
 from kernels.programs.calling.compiled_machine import CompiledMachine
-from kernels.programs.calling.tiers import MEANWHILE
 from tape.programs import machine_code, tiered
 
 pytestmark = pytest.mark.quick
@@ -29,7 +28,8 @@ def chained(x: Any) -> Any:
 def started(monkeypatch: pytest.MonkeyPatch, calls: int = 40) -> Any:
     """Return a compiled function that is due after so many calls, and is not recorded any more."""
     monkeypatch.setattr(tiered, "calls_until_compiled", lambda _: calls)
-    monkeypatch.setattr(tiered, "calls_in", lambda seconds, _: int(seconds))
+    monkeypatch.setattr(tiered, "calls_meanwhile", lambda _: 2 * calls)
+    monkeypatch.setattr(tiered, "calls_in", lambda seconds, machine: int(seconds))  # noqa: ARG005 (its name)
     compiled = tape.compile(tape.value_and_grad(chained), check="never")
     while not compiled.programs or True not in compiled.programs[0]._due:
         compiled(X)
@@ -42,12 +42,13 @@ def is_machine_code(compiled: Any) -> bool:
 
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Have compiling wait until this is set, and say that it takes a hundred seconds, that is, calls."""
+    """Have compiling wait until this is set, and say that its stages take so many seconds, that is, calls."""
     event, compile_now = threading.Event(), machine_code.compiled_machine
 
-    def waiting(*args: Any, planned: Callable[[float], None], **kwargs: Any) -> Any:
+    def waiting(*args: Any, expected: Callable[[float], None], **kwargs: Any) -> Any:
         assert threading.current_thread() is not threading.main_thread()
-        planned(100.0)
+        for stage in (10.0, 100.0, 20.0):
+            expected(stage)
         assert event.wait(60.0)
         return compile_now(*args, **kwargs)
 
@@ -64,9 +65,9 @@ def test_calls_go_on_and_a_certain_one_is_the_first_of_machine_code(
     while True not in program._beside:
         compiled(X)
     left = program._due[True]
-    assert left <= MEANWHILE * 40
+    assert left <= 80
     assert "while machine code is being made" in compiled.explain()
-    for _ in range(left + (100 - MEANWHILE * 40) - 1):  # none of these waits
+    for _ in range(left + (130 - 80) - 1):  # none of these waits
         assert compiled(X)[0] == expected[0]
     assert not is_machine_code(compiled)
     held.set()

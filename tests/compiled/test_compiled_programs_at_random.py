@@ -139,8 +139,8 @@ class Uncontracted(Compilation):
     difference of two such products may be a number, and is no nan.
     """
 
-    def _filled(self, lines: list[str], parts: Any = None) -> str:
-        return super()._filled(lines, parts).replace("CONTRACT = True", "CONTRACT = False")
+    def _loaded(self, source: str) -> Any:
+        return super()._loaded(source.replace("CONTRACT = True", "CONTRACT = False"))
 
 
 class Case:

@@ -21,8 +21,8 @@ from tests.support.random_programs import program_of
 class Marked(Compilation):
     """A program whose source says that its loops are apart, so that its machine code is its own."""
 
-    def _filled(self, lines: list[str], parts: Any = None) -> str:
-        return super()._filled(lines, parts) + "\nAPART = True\n"
+    def _loaded(self, source: str) -> Any:
+        return super()._loaded(source + "\nAPART = True\n")
 
 
 def check(case: Case, monkeypatch: pytest.MonkeyPatch) -> int:

@@ -17,8 +17,8 @@ _MARK = "QUICK = True"
 class QuickCompilation(Compilation):
     """A program whose source asks for few passes, so that its machine code is kept apart from other."""
 
-    def _filled(self, lines: list[str], parts: Any = None) -> str:
-        return super()._filled(lines, parts) + f"\n{_MARK}\n"
+    def _loaded(self, source: str) -> Any:
+        return super()._loaded(f"{source}\n{_MARK}\n")
 
 
 @functools.cache

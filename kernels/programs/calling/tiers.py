@@ -23,13 +23,15 @@ from kernels.programs.rolling.rolled_program import Uncompiled
 MODES = ("eager", "default", "max")
 """``eager``: never compiled; ``max``: compiled before the first replay; ``default``: when it has paid."""
 MEANWHILE = 2
-"""Times the calls until a program is compiled that go on while a thread compiles it."""
+"""Times the calls until a program is compiled that go on while a thread compiles it, at least."""
 _ROW, _ELEMENT = 60e-9, 0.7e-9
 """Seconds of a row of the interpreter, and of an element that it computes, about."""
 _ITERATIONS = 20
 """Of a recorded loop, whose number is not known, about."""
 _CALL = 10e-6
 """Seconds that a call of the interpreter takes from within machine code, and its pullback, about."""
+_ROLL_ROW = 15e-6
+"""Seconds that it takes to find out whether a row repeats, about."""
 _COMPILE, _COMPILE_ROW, _MOST_ROWS = 30e-3, 150e-6, 2_000
 """Seconds that compiling takes at least, and for a row, of so many: what repeats is compiled once."""
 
@@ -38,6 +40,12 @@ def calls_until_compiled(machine: Machine) -> int:
     """Return after how many calls the interpreter has taken as long as compiling would, about."""
     rows = len(machine.forward.words) + len(machine.reverse.words)
     return max(calls_in(_COMPILE + _COMPILE_ROW * min(rows, _MOST_ROWS), machine), 3)
+
+
+def calls_meanwhile(machine: Machine) -> int:
+    """Return how many calls go on beside the compiler until it says how long it takes, about."""
+    rows = len(machine.forward.words) + len(machine.reverse.words)
+    return MEANWHILE * calls_until_compiled(machine) + calls_in(_ROLL_ROW * rows, machine)
 
 
 def calls_in(seconds: float, machine: Machine) -> int:
@@ -59,18 +67,18 @@ def compiled_machine(
     exactly: bool,
     always: bool,
     memory: int | None = None,
-    planned: Callable[[float], None] | None = None,
+    expected: Callable[[float], None] | None = None,
 ) -> CompiledMachine:
     """Return a compiled program; Uncompiled, which says why, where the interpreter has to run it.
 
     It has to where that is as fast, unless programs are compiled ``always``. With ``memory`` the workspace has so many
-    bytes, if that can be. ``planned`` is told how many seconds the rest takes, about.
+    bytes, if that can be. ``expected`` is told how many seconds the next stage takes, about, as soon as that is known.
     """
-    compilation = Compilation(recipe, reverse=reverse, memory=memory)
+    compilation = Compilation(recipe, reverse=reverse, memory=memory, expected=expected)
     if not always:
         _check_profit(compilation)
-    if planned is not None:
-        planned(compilation.seconds())
+    if expected is not None:
+        expected(compilation.seconds())
     places = [
         GuardPlace(str(recipe.steps[step].params[0]), at, size)
         for step, (at, size) in zip(compilation.program.guards, compilation.guard_places(), strict=True)
@@ -109,11 +117,11 @@ def reason_of(recipe: Recipe, refused: Uncompiled) -> str:
 
 
 __all__ = [
-    "MEANWHILE",
     "MODES",
     "Uncompiled",
     "Unprofitable",
     "calls_in",
+    "calls_meanwhile",
     "calls_until_compiled",
     "compiled_machine",
     "loop_program",

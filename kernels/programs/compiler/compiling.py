@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable, Container
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +14,7 @@ from kernels.compiler import jit
 from kernels.programs.compiler.account import ROLES
 from kernels.programs.compiler.accounting import account_of
 from kernels.programs.compiler.compiled_code import CompiledCode
+from kernels.programs.compiler.module_source import calling_source, module_source, piece_source
 from kernels.programs.differentiating.adjoint import Adjoint
 from kernels.programs.differentiating.checkpoints import Blocks, storage_within
 from kernels.programs.differentiating.kept_values import KeptValues
@@ -23,7 +26,7 @@ from kernels.programs.fusing.scalar_program import Check, NestLoop, walk
 from kernels.programs.fusing.scalar_rules import BOOL, COPY, FLOAT64, INT64
 from kernels.programs.fusing.statements import AnyStatement, GuardStatement, dense_value, mapped
 from kernels.programs.parts.loops_in_parts import LoopsInParts
-from kernels.programs.parts.part_text import IMPORTS
+from kernels.programs.parts.pieces import Pieces, call_pieces
 from kernels.programs.printing.alignment import begins_of
 from kernels.programs.printing.forward_text import ForwardText
 from kernels.programs.printing.gathering_text import GatheringReverse
@@ -41,49 +44,35 @@ _LEAST_BLOCK = 2
 """Steps of a block, at least: what the loop ends with has another row than what a step that stops has tried."""
 _MOST_MEMORY = 1 << 30
 """Bytes of a workspace that such loops may have, unless another limit is given."""
-_LONGEST = 6_000
+_LONGEST = 500_000
 """Lines of source that are compiled; more stay with the interpreter."""
-_SECONDS, _OF_LINE, _OF_LOOP, _OF_FUNCTION = 50e-3, 0.25e-3, 8e-3, 12e-3
-"""What making machine code takes at least, for each line, and for each loop and vector function besides."""
-
-_HEAD = '''"""Compiled by tape-autograd: a program{derivative}."""
-
-import math
-
-import numpy as np
-
-from kernels import vectormath
-from kernels.compiler.jit import cfunc, njit
-from kernels.native import accumulators
-from kernels.native.memory import begin_of, bits_of, call_kernel, load_i8, pointer_b1, pointer_f8, pointer_i8{imports}
-
-MINUS_ZERO = -(1 << 63)
-masked = range
-CONTRACT = True
-NOALIAS = True
-INTERLEAVE = True
-{functions}
-
-@njit(error_model="numpy")
-def program({pointers}):
-{body}
-    return -1
-
-
-@cfunc("int64(int64)", cache=True, error_model="numpy")
-def run(table):
-    return program({addresses})
-'''
+_LONGEST_STATEMENT = 6_000
+"""Lines of a loop, which is no two pieces."""
+_OF_INSTRUCTION = 0.25e-3
+"""Seconds that planning and printing take for each operation, while calls have Python's lock half of the time."""
+_SECONDS, _OF_LINE, _OF_LOOP, _OF_FUNCTION = 50e-3, 0.4e-3, 8e-3, 12e-3
+"""What making machine code takes then: at least, for each line, and for each loop and vector function besides."""
 
 
 class Compilation:
     """One program on its way to :class:`CompiledCode`.
 
-    With ``memory`` loops run in blocks where that brings the workspace down to so many bytes.
+    With ``memory`` loops run in blocks where that brings the workspace down to so many bytes. ``expected`` is told how
+    many seconds planning and printing take, about.
     """
 
-    def __init__(self, recipe: Recipe, *, reverse: bool, roll: bool = True, memory: int | None = None) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        *,
+        reverse: bool,
+        roll: bool = True,
+        memory: int | None = None,
+        expected: Callable[[float], None] | None = None,
+    ) -> None:
         self.program = rolled(recipe, roll=roll)
+        if expected is not None:
+            expected(_OF_INSTRUCTION * self.program.length)
         self.reverse = reverse
         self._check()
         make_versions(self.program)
@@ -138,10 +127,14 @@ class Compilation:
 
     def source(self) -> str:
         """Return the program as native source for one thread; Uncompiled where that is too long."""
-        text = self._text
-        if len(text.lines) > _LONGEST:
-            raise Uncompiled(f"the program is {len(text.lines)} lines long")
-        return self._filled(text.lines)
+        lines = self._text.lines
+        if len(lines) > _LONGEST:
+            raise Uncompiled(f"the program is {len(lines)} lines long")
+        return module_source(self._title, lines, self._addresses(self._regions()))
+
+    @property
+    def _title(self) -> str:
+        return "a program and its gradient" if self.reverse else "a program"
 
     def seconds(self) -> float:
         """Return how long making machine code of the printed program takes, about."""
@@ -150,28 +143,17 @@ class Compilation:
         functions = sum(line.count("vectormath.") for line in lines)
         return _SECONDS + _OF_LINE * len(lines) + _OF_LOOP * loops + _OF_FUNCTION * functions
 
-    def _filled(self, lines: list[str], parts: LoopsInParts | None = None) -> str:
-        regions = self._regions() + (self._added if parts is not None else [])
-        pointers, addresses = [region.name for region in regions], self._addresses(regions)
-        if parts is not None:
-            pointers.append("parts")
-            addresses.append(f"pointer_i8(load_i8(table + {8 * self._first()['work'] + 8}))")
-        return _HEAD.format(
-            derivative=" and its gradient" if self.reverse else "",
-            pointers=", ".join(pointers),
-            body="\n".join(lines) or "    pass",
-            addresses=", ".join(addresses),
-            imports=IMPORTS if parts is not None else "",
-            functions="".join(parts.functions) if parts is not None else "",
-        )
-
     @functools.cached_property
     def _parts(self) -> LoopsInParts:
         """The printed program, its large loops cut into parts that threads may run."""
         lines = self._text.lines  # printing adds to the storage
-        memory = [self.storage.memory(region) for region in self._regions()]
-        booleans = {name for name in self.expansion.defined if self.storage.dtype(name) == BOOL}
-        return LoopsInParts(lines, memory, booleans, self._add, self._sizes.name if self._sizes else "")
+        memory = self.storage.memory(self._regions())
+        return LoopsInParts(lines, memory, self._booleans, self._add, self._sizes.name if self._sizes else "")
+
+    @functools.cached_property
+    def _booleans(self) -> set[str]:
+        """The variables of the printed program that are no numbers."""
+        return {name for name in self.expansion.defined if self.storage.dtype(name) == BOOL}
 
     def _add(self, kind: str, count: int) -> str:
         """Add to the workspace; return the name of the pointer."""
@@ -279,16 +261,16 @@ class Compilation:
         sizes = f"load_i8(table + {8 * (self._first()['constant'] + self._sizes.place)})"
         return {name: f"load_i8({sizes} + {8 * (len(numbers) + k)})" for k, name in enumerate(begins)}
 
-    def _addresses(self, regions: list[Region]) -> list[str]:
-        """Return pointers as text, read from the table."""
+    def _addresses(self, regions: list[Region]) -> dict[str, str]:
+        """Return how pointers are read from the table, as text."""
         first, begins = self._first(), self._begins()
-        texts = []
+        texts = {}
         for region in regions:
             if region.role == "work":
                 address = f"load_i8(table + {8 * first['work']}) + {begins[region.name]}"
             else:
                 address = f"load_i8(table + {8 * (first[region.role] + region.place)})"
-            texts.append(f"{POINTERS.get(region.dtype, 'pointer_b1')}({address})")
+            texts[region.name] = f"{POINTERS.get(region.dtype, 'pointer_b1')}({address})"
         return texts
 
     def guard_places(self) -> list[tuple[int, int]]:
@@ -306,13 +288,11 @@ class Compilation:
 
     def code(self) -> CompiledCode:
         """Compile."""
-        source, parts = self.source(), self._parts
-        cut = source if parts.words is None else self._filled(parts.lines, parts)
-        module = jit.load_source("program", self._shared(cut))
-        parts.enter(module)
+        source = self.source()
+        run, words = self._run(source)
         gradients = self.storage.differentiated() if self.reverse else []
         return CompiledCode(
-            int(module.run.address),
+            int(run.address),
             source,
             [self.program.values[value].spec for value in self.program.arguments],
             [*self.storage.constants],
@@ -322,9 +302,38 @@ class Compilation:
             self.storage.work()[1],
             self.elements,
             self.storage.owners,
-            parts.words,
+            words,
             account_of(self.program, self.fusion, self.storage.regions, len(self._text.lines)),
         )
+
+    def _run(self, source: str) -> tuple[Any, np.ndarray[Any, Any] | None]:
+        """Return the native function that runs the program, and the words by which it calls others."""
+        parts = self._parts
+        pieces = Pieces(parts.lines, self._booleans, self._add)
+        if pieces.longest > _LONGEST_STATEMENT:
+            raise Uncompiled(f"a loop of the program is {pieces.longest} lines long")
+        if not parts.functions and not pieces.bodies:
+            return self._loaded(source).run, None
+        pointers = self._addresses(self._regions() + self._added)
+        pointers["parts"] = f"pointer_i8(load_i8(table + {8 * self._first()['work'] + 8}))"
+        named = zip(pieces.bodies, pieces.names, strict=True)
+        sources = [piece_source(body, self._used(names, pointers)) for body, names in named]
+        addresses = [self._loaded(text).run.address for text in sources]
+        lines = parts.lines
+        if addresses:
+            lines = call_pieces("parts", parts.words, len(addresses))
+            pointers = self._used((), pointers) | {"table": "table"}
+        module = self._loaded(calling_source(self._title, lines, pointers, parts.functions))
+        return module.run, np.array([*parts.addresses(module), *addresses], np.int64)
+
+    def _used(self, names: Container[str], pointers: dict[str, str]) -> dict[str, str]:
+        """Return the pointers among names, and those of what any part of the program reads."""
+        always = "parts", "" if self._sizes is None else self._sizes.name
+        return {name: text for name, text in pointers.items() if name in names or name in always}
+
+    def _loaded(self, source: str) -> Any:
+        """Return the module of native source."""
+        return jit.load_source("program", self._shared(source))
 
     def _shared(self, source: str) -> str:
         """Return source that is the same for other extents; these go to the constant of sizes."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from typing import Any
 
 from kernels.programs.differentiating.adjoint import Adjoint
@@ -79,21 +79,24 @@ class Storage:
         return self._region("c", "constant", len(self.constants) - 1, array.dtype)
 
     def table(self, count: int) -> Region:
-        """Return a region for so many addresses."""
+        """Return a region for so many addresses, or other integers."""
         return self._region("q", "work", 0, INT64, 8 * count)
 
     def partial(self, count: int) -> Region:
-        """Return a region for so many sums over parts of loops."""
-        return self._region("y", "work", 0, FLOAT64, 8 * count)
+        """Return a region for so many sums over parts of loops, or numbers that pieces of the program hand on."""
+        return self._region("f", "work", 0, FLOAT64, 8 * count)
 
-    def memory(self, region: Region) -> Memory:
-        """Return what a region is for threads that share it."""
+    def memory(self, regions: Iterable[Region]) -> list[Memory]:
+        """Return what regions are for threads that share them."""
         homes = [*self.homes.items(), *self.buffers.items()]
-        size = region.size
-        if region.role in ("gradient", "output"):
-            size = self.bytes_of(next(value for value, home in homes if home.region is region), region.dtype)
-        kind = POINTERS.get(region.dtype, "pointer_b1").removeprefix("pointer_")
-        return Memory(region.name, kind, size // region.dtype.itemsize, region.role == "work")
+        of = {home.region.name: value for value, home in reversed(homes)}
+        memory = []
+        for region in regions:
+            is_result = region.role in ("gradient", "output")
+            size = self.bytes_of(of[region.name], region.dtype) if is_result else region.size
+            kind = POINTERS.get(region.dtype, "pointer_b1").removeprefix("pointer_")
+            memory.append(Memory(region.name, kind, size // region.dtype.itemsize, region.role == "work"))
+        return memory
 
     def needed(self) -> set[int]:
         """Return the homes of the values that stand in memory."""

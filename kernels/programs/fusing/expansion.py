@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -63,6 +64,11 @@ class Expansion(ElementNames):
     def __init__(self, program: RolledProgram, fusion: Fusion) -> None:
         super().__init__(program)
         self.fusion = fusion
+        self._complete: dict[str | None, list[Placed]] = defaultdict(list)
+        """By nest, the sums that are complete behind it: it is the outermost loop that they sum over."""
+        for placed in fusion.placed:
+            if summed_by(placed) is not None and not is_scattered(placed):
+                self._complete[summed_by(placed)].append(placed)
         self.guards: dict[int, np.dtype[Any]] = {}
         """Guards that stop the program, by number, with the dtypes of what they look at."""
         self.rows: list[Row] = []
@@ -109,12 +115,8 @@ class Expansion(ElementNames):
         self._block(nest.body)
         self.scope = outer
         self.emit(loop)
-        for placed in self._complete(nest):
+        for placed in self._complete[nest.name]:
             self._totals(placed, loop)
-
-    def _complete(self, nest: Nest) -> list[Placed]:
-        """Return the sums that are complete behind a nest: it is the outermost loop that they sum over."""
-        return [p for p in self.fusion.placed if summed_by(p) == nest.name and not is_scattered(p)]
 
     # Statements
 

@@ -11,8 +11,6 @@ import re
 from collections.abc import Callable, Container, Iterable
 from typing import Any
 
-import numpy as np
-
 from kernels.programs.parts.affine_indices import apart
 from kernels.programs.parts.part_text import STARTS, Cut, Memory, PartText
 from kernels.programs.parts.printed_loops import HEAD, DependentError, Element, Known, PrintedLoop
@@ -35,7 +33,7 @@ _FEW = 1 << 12
 
 
 class LoopsInParts:
-    """The lines of a program in which large loops are calls of ``functions``; what these are called by is ``words``.
+    """The lines of a program in which large loops are calls of ``functions``, by addresses in ``parts``.
 
     ``memory`` is what the program's pointers point at; ``add`` adds some, of a kind, to the workspace, and returns its
     name. ``booleans`` are variables that are no floats; ``sizes`` is a pointer that the functions begin with.
@@ -60,13 +58,18 @@ class LoopsInParts:
             self._block(tree.body, Known(), [])
         for first, last, instead in reversed(self._replaced):
             self.lines = [*self.lines[:first], *instead, *self.lines[last:]]
-        self.words = np.zeros(2 + len(self.functions), np.int64) if self.functions else None
 
-    def enter(self, module: Any) -> None:
-        """Put in the addresses of the functions, and of what runs them."""
-        if self.words is not None:
-            self.words[0], self.words[1] = WORKERS.address, WORKERS.native.run.address
-            self.words[2:] = [getattr(module, f"part{k}").address for k in range(len(self.functions))]
+    @property
+    def words(self) -> int:
+        """How many words the lines call functions by."""
+        return 2 + len(self.functions) if self.functions else 0
+
+    def addresses(self, module: Any) -> list[int]:
+        """Return these words: what runs the functions, and those of a module."""
+        if not self.functions:
+            return []
+        functions = [getattr(module, f"part{k}").address for k in range(len(self.functions))]
+        return [WORKERS.address, WORKERS.native.run.address, *functions]
 
     def _block(self, statements: list[ast.stmt], known: Known, around: list[ast.For]) -> None:
         for node in statements:

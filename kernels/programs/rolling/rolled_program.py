@@ -149,6 +149,11 @@ class RolledProgram:
     conditional: frozenset[int] = frozenset()
     """Those that some ways through a loop's iterations do, but not all, where all are run."""
 
+    @property
+    def length(self) -> int:
+        """How many instructions it has, those of a loop counted once."""
+        return sum(len(body) for body in [self.body, *[loop.body for loop in self.loops]])
+
     def guards_in(self, body: list[Instruction | Loop]) -> int:
         """Return how many guards of the recorded program one run through a body stands for."""
         return sum(

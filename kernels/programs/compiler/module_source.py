@@ -1,0 +1,74 @@
+"""Lines of a program as the source of a native module: a function of pointers, read from a table of addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from kernels.programs.parts.part_text import IMPORTS
+
+_MODULE = '''"""Compiled by tape-autograd: {title}."""
+
+import math
+
+import numpy as np
+
+from kernels import vectormath
+from kernels.compiler.jit import cfunc, njit
+from kernels.native import accumulators
+from kernels.native.memory import begin_of, bits_of, call_kernel, load_i8, pointer_b1, pointer_f8, pointer_i8{imports}
+
+MINUS_ZERO = -(1 << 63)
+masked = range
+CONTRACT = True
+NOALIAS = True
+INTERLEAVE = True
+{functions}
+
+@njit(error_model="numpy")
+def program({pointers}):
+{body}
+    return -1
+
+
+@cfunc("int64({types})", cache=True, error_model="numpy")
+def run({parameters}):
+    return program({addresses})
+'''
+_UNUSED = "unused", "unused_too", "unused_as_well"
+
+
+def module_source(title: str, lines: Iterable[str], pointers: Mapping[str, str]) -> str:
+    """Return the source of a whole program; ``pointers`` are names, and how they are read from ``table``."""
+    return _filled(title, lines, pointers)
+
+
+def calling_source(title: str, lines: Iterable[str], pointers: Mapping[str, str], functions: Iterable[str]) -> str:
+    """Return the source of a program that calls functions by their addresses; ``functions`` are such."""
+    return _filled(title, lines, pointers, functions=functions, imports=IMPORTS)
+
+
+def piece_source(lines: Iterable[str], pointers: Mapping[str, str]) -> str:
+    """Return the source of a piece of a program, which is called by its address."""
+    return _filled("a piece of a program", lines, pointers, imports=IMPORTS, unused=_UNUSED)
+
+
+def _filled(
+    title: str,
+    lines: Iterable[str],
+    pointers: Mapping[str, str],
+    *,
+    functions: Iterable[str] = (),
+    imports: str = "",
+    unused: tuple[str, ...] = (),
+) -> str:
+    parameters = "table", *unused
+    return _MODULE.format(
+        title=title,
+        imports=imports,
+        functions="".join(functions),
+        pointers=", ".join(pointers),
+        body="\n".join(lines) or "    pass",
+        types=", ".join(["int64"] * len(parameters)),
+        parameters=", ".join(parameters),
+        addresses=", ".join(pointers.values()),
+    )
