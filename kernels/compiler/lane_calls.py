@@ -1,11 +1,13 @@
-"""Functions that vectors call for few of their elements: a loop that calls them where a condition holds is vectorised.
+"""Functions that loops call once they are vectorised: for few elements of vectors, or for whole ones.
 
-LLVM takes the vector form of a function, of operand and mask, from an attribute of the scalar one (its vector function
-ABI). Here that form looks whether the mask has any element at all, and calls the scalar function for those that it has.
-What it is called by takes it in, once loops are vectorised.
+LLVM takes the vector form of a function, of operands and maybe a mask, from an attribute of the scalar one (its vector
+function ABI). A function for few elements is called where a condition holds: its form looks whether the mask has any
+element at all, and calls the scalar function for those that it has. What it is called by takes it in.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from llvmlite import ir
 
@@ -13,6 +15,8 @@ I1, I32, F8 = ir.IntType(1), ir.IntType(32), ir.DoubleType()
 _WIDTHS = 2, 4, 8
 """Elements of vectors."""
 _PREFIX = "lanes_"
+_COMPUTES = "noinline", "nounwind", "readnone", "willreturn"
+"""What LLVM is told of a function that does nothing but compute, and is called."""
 _USUALLY = 1_000_000
 """How much likelier it is that a mask has no element."""
 
@@ -29,15 +33,39 @@ def by_lanes(module: ir.Module, name: str) -> ir.Function:
     function.linkage = "internal"
     forms = [_form(module, function, width) for width in _WIDTHS]
     names = ",".join(f"_ZGV_LLVM_M{width}v_{full}({form.name})" for width, form in zip(_WIDTHS, forms, strict=True))
-    _mark(function, "noinline", "nounwind", "readnone", "willreturn", f'"vector-function-abi-variant"="{names}"')
+    _mark(function, *_COMPUTES, f'"vector-function-abi-variant"="{names}"')
     builder = ir.IRBuilder(function.append_basic_block())
     builder.ret(builder.call(called, function.args))
     return function
 
 
+class CallingModule(ir.Module):
+    """A module that calls vector functions, by vectors, too: their instructions are not copied to where they are used.
+
+    Copies are faster in loops that many elements go through, since several run side by side. But they take long to
+    make, and where there are very many, processors wait for instructions.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.forms: list[ir.Function] = []
+        """Functions of vectors that LLVM calls instead of scalar ones."""
+
+    def add_forms(self, function: ir.Function, form: Callable[[int, str], ir.Function]) -> None:
+        """Give a function of doubles, which does nothing but compute, forms that ``form`` makes, of width and name."""
+        forms = [form(width, f"{function.name}.{width}") for width in _WIDTHS]
+        operands = "v" * len(function.args)
+        names = [f"_ZGV_LLVM_N{w}{operands}_{function.name}({f.name})" for w, f in zip(_WIDTHS, forms, strict=True)]
+        for each in (function, *forms):
+            _mark(each, *_COMPUTES)
+        _mark(function, f'"vector-function-abi-variant"="{",".join(names)}"')
+        self.forms += forms
+
+
 def keep_forms(module: ir.Module) -> bool:
     """Have the forms for vectors stay until loops are vectorised, though nothing calls them; whether there are any."""
     forms = [f for f in module.functions if f.name.startswith(_PREFIX) and "alwaysinline" in f.attributes]
+    forms += module.forms if isinstance(module, CallingModule) else []
     if forms:
         pointer = ir.IntType(8).as_pointer()
         used = ir.GlobalVariable(module, ir.ArrayType(pointer, len(forms)), "llvm.compiler.used")

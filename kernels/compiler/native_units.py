@@ -84,6 +84,8 @@ class Native:
         return self.entry_point(*arguments)
 
 
+MOST_COPIES = 48
+"""Calls of vector functions in a module up to which their instructions are copied to each, some 15 ms for one."""
 FEW_PASSES = (
     "sroa",
     "simplify_cfg",
@@ -138,7 +140,8 @@ class Unit:
 
     def compiled(self) -> bytes:
         """Return the object file of the functions that have signatures."""
-        module = translation.Module(self.name, control=self._is_control)
+        calls = self.text.count("vectormath.") > MOST_COPIES
+        module = translation.Module(self.name, control=self._is_control, calls=calls)
         for native in self.entries:
             module.export(native)
         if module.control:

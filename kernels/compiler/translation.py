@@ -18,6 +18,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import sigutils
 
+from kernels.compiler.lane_calls import CallingModule
 from kernels.compiler.numbers_ir import I64, Arithmetic, Number, type_of
 from kernels.compiler.statements_ir import Body
 
@@ -29,12 +30,13 @@ class Module:
     """One LLVM module; functions of native source are added to it, each once for its types.
 
     Of ``control`` code, which few passes optimise, those that loop over elements and call nothing stand apart, in
-    ``loops``: they run four times as fast after all passes, which loops over words do not.
+    ``loops``: they run four times as fast after all passes, which loops over words do not. With ``calls`` vector
+    functions are called.
     """
 
-    def __init__(self, name: str, *, control: bool = False) -> None:
+    def __init__(self, name: str, *, control: bool = False, calls: bool = False) -> None:
         self.control = control
-        self.ir = ir.Module(name)
+        self.ir = CallingModule(name) if calls else ir.Module(name)
         self.loops = ir.Module(f"{name}.loops")
         self._made: dict[Any, tuple[ir.Function, Any]] = {}
         self._calls: Counter[Any] = Counter()

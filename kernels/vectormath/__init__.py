@@ -13,6 +13,7 @@ from typing import Any
 from llvmlite import ir
 
 from kernels.compiler.jit import intrinsic, types
+from kernels.compiler.lane_calls import CallingModule
 from kernels.vectormath import error_function as _erf
 from kernels.vectormath import exponentials as _exp
 from kernels.vectormath import logarithms as _log
@@ -29,12 +30,23 @@ def _called(function: Function, form: Format, builder: Any, args: Any, result: A
     module = builder.module
     callee = module.globals.get(name)
     if callee is None:
-        callee = ir.Function(module, ir.FunctionType(result, [form.real] * len(args)), name)
-        callee.linkage = "internal"
-        callee.attributes.add("alwaysinline")
-        inner = ir.IRBuilder(callee.append_basic_block("entry"))
-        inner.ret(function(*[Value(inner, form, a) for a in callee.args]).node)
+        callee = _defined(function, form, module, name, len(args), result)
+        if isinstance(module, CallingModule) and form.is_double and result == form.real:
+            module.add_forms(callee, lambda width, full: _defined(function, form.wide(width), module, full, len(args)))
+        else:
+            callee.attributes.add("alwaysinline")
     return builder.call(callee, args)
+
+
+def _defined(
+    function: Function, form: Format, module: ir.Module, name: str, count: int, result: ir.Type | None = None
+) -> ir.Function:
+    """Return a new function of a module, of so many operands."""
+    defined = ir.Function(module, ir.FunctionType(result or form.real, [form.real] * count), name)
+    defined.linkage = "internal"
+    inner = ir.IRBuilder(defined.append_basic_block("entry"))
+    inner.ret(function(*[Value(inner, form, a) for a in defined.args]).node)
+    return defined
 
 
 def _intrinsic(function: Function, result: Any = None) -> Any:

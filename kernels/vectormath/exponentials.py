@@ -39,7 +39,7 @@ def exp(x: Value) -> Value:
 
 def exp2(x: Value) -> Value:
     """Return 2**x."""
-    double = x.form.name == "double"
+    double = x.form.is_double
     x = x.at_most(1025.0 if double else 129.0).at_least(-1076.0 if double else -151.0)
     n, word = x.nearest(1.0)
     r = x.minus(n)

@@ -34,6 +34,11 @@ class Format:
     code: str
 
     @property
+    def is_double(self) -> bool:
+        """Whether it is that of doubles, or of vectors of them."""
+        return self.name == "double"
+
+    @property
     def bias(self) -> int:
         """The exponent of 1.0, as stored."""
         return (1 << (self.bits - self.fraction - 2)) - 1
@@ -46,6 +51,17 @@ class Format:
     def pattern(self, number: float) -> int:
         """Return the bits of a number."""
         return int(struct.unpack(self.code.upper(), struct.pack({"q": "d", "i": "f"}[self.code], number))[0])
+
+    def wide(self, width: int) -> Format:
+        """Return the format of vectors."""
+        return Format(
+            self.name,
+            self.bits,
+            self.fraction,
+            ir.VectorType(self.real, width),
+            ir.VectorType(self.word, width),
+            self.code,
+        )
 
 
 F8 = Format("double", 64, 52, ir.DoubleType(), ir.IntType(64), "q")
@@ -60,6 +76,12 @@ def _fuses() -> bool:
 
 
 FUSES = _fuses()
+
+
+def _constant(kind: ir.Type, number: float) -> ir.Constant:
+    """Return a number, in each element of a vector."""
+    return ir.Constant(kind, [number] * kind.count if isinstance(kind, ir.VectorType) else number)
+
 
 Operand = Union["Value", float, int]
 
@@ -78,11 +100,11 @@ class Value:
         return Value(self.builder, self.form, node)
 
     def _of(self, other: Operand) -> Any:
-        return other.node if isinstance(other, Value) else ir.Constant(self.node.type, other)
+        return other.node if isinstance(other, Value) else _constant(self.node.type, other)
 
     def constant(self, number: float) -> Value:
         """Return a float of this format."""
-        return self._new(ir.Constant(self.form.real, number))
+        return self._new(_constant(self.form.real, number))
 
     @property
     def fused(self) -> bool:
@@ -91,7 +113,7 @@ class Value:
 
     @property
     def _whole(self) -> bool:
-        return isinstance(self.node.type, ir.IntType)
+        return bool(self.node.type == self.form.word)
 
     def _run(self, whole: Callable[..., Any], real: Callable[..., Any], left: Any, right: Any) -> Value:
         if self._whole:
@@ -199,15 +221,16 @@ class Value:
         """Return the first where this is true, elsewhere the second."""
         typed = chosen if isinstance(chosen, Value) else other
         kind = typed.node.type if isinstance(typed, Value) else self.form.real
-        nodes = [v.node if isinstance(v, Value) else ir.Constant(kind, v) for v in (chosen, other)]
+        nodes = [v.node if isinstance(v, Value) else _constant(kind, v) for v in (chosen, other)]
         return self._new(self.builder.select(self.node, *nodes))
 
     def call(self, name: str, *others: Value) -> Value:
         """Call an intrinsic of LLVM that rounds, or takes the size of, a float."""
         nodes = [self.node, *(other.node for other in others)]
-        function = self.builder.module.declare_intrinsic(
-            name, [self.form.real], ir.FunctionType(self.form.real, [self.form.real] * len(nodes))
-        )
+        real, module = self.form.real, self.builder.module
+        width = f"v{real.count}" if isinstance(real, ir.VectorType) else ""
+        full = f"{name}.{width}f{self.form.bits}"
+        function = module.globals.get(full) or ir.Function(module, ir.FunctionType(real, [real] * len(nodes)), full)
         return self._new(self.builder.call(function, nodes))
 
     def __abs__(self) -> Value:

@@ -129,7 +129,7 @@ def _single_power(x: Value, y: Value) -> Value:
 def power(x: Value, y: Value) -> Value:
     """Return x**y; at the ends what C's pow returns."""
     a = abs(x)
-    result = (_double_power if x.form is F8 else _single_power)(a, y.within(2.0**65))
+    result = (_double_power if x.form.is_double else _single_power)(a, y.within(2.0**65))
     ends = a.equals(0.0) | a.equals(math.inf)
     result = ends.select(((y > 0.0) ^ a.equals(0.0)).select(math.inf, x.constant(0.0)), result)
     whole = y.call("llvm.trunc").equals(y)

@@ -31,8 +31,8 @@ def _quarters(a: Value, *, steep: bool = False) -> tuple[Value, Value | None, Va
     With it stands what rounding took from it, where that counts: in doubles, and in a ``steep`` function.
     """
     if a.fused:
-        return _fused(a, steep=steep or a.form is F8)
-    if a.form is F8:
+        return _fused(a, steep=steep or a.form.is_double)
+    if a.form.is_double:
         return _exact(a)
     wide = a.to(F8)
     n, word = wide.nearest(_PER_HALF_PI)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import ast
+import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from llvmlite import ir
 
 import tape
+from kernels.compiler import cache_files, native_units
+from kernels.compiler.lane_calls import CallingModule
 from kernels.compiler.loop_hints import loop_hints
 from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.compiler.compiling import Compilation
@@ -76,3 +81,84 @@ def test_what_llvm_is_told(source: str, hints: list[str]) -> None:
     (loop,) = ast.parse(source).body
     assert isinstance(loop, ast.For)
     assert [name.removeprefix("llvm.loop.") for name, _ in loop_hints(loop)] == hints
+
+
+class Called(Compilation):
+    """A program whose vector functions are called, so that its machine code is its own."""
+
+    def _loaded(self, source: str) -> Any:
+        return super()._loaded(source + "\nCALLED = True\n")
+
+
+@pytest.fixture
+def optimized(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Have vector functions called, however few; what LLVM made of modules is put into the list."""
+    texts, optimize = list[str](), native_units._optimized
+
+    def noted(module: Any, *, few: bool) -> Any:
+        made = optimize(module, few=few)
+        texts.append(str(made))
+        return made
+
+    monkeypatch.setattr(native_units, "MOST_COPIES", -1)
+    monkeypatch.setattr(native_units, "_optimized", noted)
+    monkeypatch.setattr(cache_files, "read", lambda _: None)
+    monkeypatch.setattr(cache_files, "write", lambda *_: None)
+    return texts
+
+
+FUNCTIONS: dict[str, Callable[[Any], Any]] = {
+    "exp": tape.exp, "expm1": tape.expm1, "exp2": tape.exp2, "log": tape.log, "log1p": tape.log1p, "log2": tape.log2,
+    "log10": tape.log10, "sin": tape.sin, "cos": tape.cos, "tan": tape.tan, "sinh": tape.sinh, "cosh": tape.cosh,
+    "tanh": tape.tanh, "sigmoid": tape.sigmoid, "erf": tape.special.erf, "erfc": tape.special.erfc,
+    "atan": tape.atan, "pow": lambda x: x**1.7,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_that_are_called_give_what_copies_give(name: str, optimized: list[str]) -> None:
+    def applied(x: Any) -> Any:
+        y = FUNCTIONS[name](x)
+        return (y * y).sum(), y
+
+    for count in (9, 23, 200):
+        x = np.linspace(0.05, 3.2, count)
+        x[3] = np.pi
+        x[::5] = [-0.0, 1e300, np.inf, np.nan, 5e-324, 745.2, -700.0][count % 7]
+        recipe = tape.record(applied, x)._recipe
+        with np.errstate(all="ignore"):
+            called = CompiledMachine(Called(recipe, reverse=True).code()).whole([x])
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(native_units, "MOST_COPIES", 1000)
+                copied = CompiledMachine(Compilation(recipe, reverse=True).code()).whole([x])
+        for one, other in zip(called, copied, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-15)
+    assert any(re.search(r"call <\d x double> @tape\.\w+\.double\.\d\(", text) for text in optimized)
+
+
+def test_a_program_of_many_functions_calls_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, classes = native_units._optimized, list[type]()
+
+    def noted(module: Any, *, few: bool) -> Any:
+        classes.append(type(module))
+        return made(module, few=few)
+
+    def chained(x: Any, count: int) -> Any:
+        for k in range(count):
+            x = tape.exp(-x) * (1.0 - 0.01 * k * k) + 0.1
+        return x.sum()
+
+    monkeypatch.setattr(native_units, "_optimized", noted)
+    monkeypatch.setattr(cache_files, "read", lambda _: None)
+    monkeypatch.setattr(cache_files, "write", lambda *_: None)
+    x = np.linspace(0.1, 0.9, 50)
+    for count in (native_units.MOST_COPIES, native_units.MOST_COPIES + 1):
+        recorded = tape.record(lambda x, count=count: chained(x, count), x)
+        compilation = Compilation(recorded._recipe, reverse=True, roll=False)
+        assert compilation.source().count("vectormath.") == count
+        value, slope = CompiledMachine(compilation.code()).whole([x])
+        expected, gradient = tape.value_and_grad(chained)(x, count)
+        assert value == pytest.approx(expected, rel=1e-13)
+        np.testing.assert_allclose(slope, gradient, rtol=1e-11)
+    assert classes[0] is ir.Module
+    assert classes[-1] is CallingModule

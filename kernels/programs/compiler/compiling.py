@@ -11,6 +11,7 @@ import numpy as np
 
 from kernels.arrays.specs import is_dense
 from kernels.compiler import jit
+from kernels.compiler.native_units import MOST_COPIES
 from kernels.programs.compiler.account import ROLES
 from kernels.programs.compiler.accounting import account_of
 from kernels.programs.compiler.compiled_code import CompiledCode
@@ -50,7 +51,7 @@ _LONGEST_STATEMENT = 6_000
 """Lines of a loop, which is no two pieces."""
 _OF_INSTRUCTION = 0.25e-3
 """Seconds that planning and printing take for each operation, while calls have Python's lock half of the time."""
-_SECONDS, _OF_LINE, _OF_LOOP, _OF_FUNCTION = 50e-3, 0.4e-3, 8e-3, 12e-3
+_SECONDS, _OF_LINE, _OF_LOOP, _OF_COPY, _OF_CALL = 50e-3, 0.4e-3, 8e-3, 12e-3, 5e-3
 """What making machine code takes then: at least, for each line, and for each loop and vector function besides."""
 
 
@@ -141,7 +142,8 @@ class Compilation:
         lines = self._text.lines
         loops = sum(line.lstrip().startswith(("for ", "while ")) for line in lines)
         functions = sum(line.count("vectormath.") for line in lines)
-        return _SECONDS + _OF_LINE * len(lines) + _OF_LOOP * loops + _OF_FUNCTION * functions
+        of_functions = _OF_COPY * functions if functions <= MOST_COPIES else _OF_CALL * functions
+        return _SECONDS + _OF_LINE * len(lines) + _OF_LOOP * loops + of_functions
 
     @functools.cached_property
     def _parts(self) -> LoopsInParts:

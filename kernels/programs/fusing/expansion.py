@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -42,7 +41,7 @@ from kernels.programs.fusing.statements import (
     new_value,
     whole,
 )
-from kernels.programs.fusing.summed_axes import inner_part, is_scattered, summed_by
+from kernels.programs.fusing.summed_axes import complete_sums, inner_part, is_scattered, summed_by
 from kernels.programs.rolling.rolled_program import SMALL, Loop, Numbers, Phi, Ref, RolledProgram, Uncompiled
 from kernels.records.symbols import literal_of
 
@@ -64,11 +63,7 @@ class Expansion(ElementNames):
     def __init__(self, program: RolledProgram, fusion: Fusion) -> None:
         super().__init__(program)
         self.fusion = fusion
-        self._complete: dict[str | None, list[Placed]] = defaultdict(list)
-        """By nest, the sums that are complete behind it: it is the outermost loop that they sum over."""
-        for placed in fusion.placed:
-            if summed_by(placed) is not None and not is_scattered(placed):
-                self._complete[summed_by(placed)].append(placed)
+        self._complete = complete_sums(fusion.placed)
         self.guards: dict[int, np.dtype[Any]] = {}
         """Guards that stop the program, by number, with the dtypes of what they look at."""
         self.rows: list[Row] = []

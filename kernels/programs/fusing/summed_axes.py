@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
+
 from kernels.programs.fusing.fusion import Placed
 from kernels.programs.fusing.scalar_program import Address
 from kernels.programs.fusing.statements import Statement
@@ -17,6 +20,16 @@ def summed_by(placed: Placed) -> str | None:
         if name is not None and not stride:
             return name
     return None
+
+
+def complete_sums(statements: Iterable[Placed]) -> dict[str, list[Placed]]:
+    """Return, by nest, the sums that are complete behind it: it is the outermost loop that they sum over."""
+    sums: dict[str, list[Placed]] = defaultdict(list)
+    for placed in statements:
+        name = summed_by(placed)
+        if name is not None and not is_scattered(placed):
+            sums[name].append(placed)
+    return sums
 
 
 def inner_part(placed: Placed, target: Address, bound: set[str]) -> tuple[Address, int]:

@@ -10,8 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Container, Iterator
 from typing import NamedTuple
 
-from kernels.programs.printing.source_text import INDENT
-
+INDENT = "    "
 LONG = 6_000
 """Lines from which on a program is cut."""
 PIECE = 2_000
@@ -100,14 +99,14 @@ class Pieces:
         self._counts[kind] += 1
         return Slot(kind, self._counts[kind] - 1)
 
-    def _body(self, piece: Piece, taken: set[str], given: set[str]) -> list[str]:
+    def _body(self, piece: Piece, taken: set[str], handed: set[str]) -> list[str]:
         """Return the lines of a piece that takes over variables, and gives some."""
         before, behind = defaultdict[int, list[str]](list), defaultdict[int, list[str]](list)
         for name in sorted(taken):
             is_boolean = name in self._booleans
             value = f"({self._element(name)} != 0)" if is_boolean else self._element(name)
             before[piece.first[name]].append(f"{INDENT}{name} = {value}")
-        for name in sorted(given):
+        for name in sorted(handed):
             behind[piece.last[name]].append(f"{INDENT}{self._element(name)} = {name}")
         body: list[str] = []
         for number, statement in enumerate(piece.statements):
