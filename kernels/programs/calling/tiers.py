@@ -24,8 +24,10 @@ MODES = ("eager", "default", "max")
 """``eager``: never compiled; ``max``: compiled before the first replay; ``default``: when it has paid."""
 MEANWHILE = 2
 """Times the calls until a program is compiled that go on while a thread compiles it, at least."""
-_ROW, _ELEMENT = 60e-9, 0.7e-9
+_ROW, _ELEMENT = 12e-9, 0.4e-9
 """Seconds of a row of the interpreter, and of an element that it computes, about."""
+_GAIN_ROW, _GAIN_ELEMENT = 60e-9, 0.7e-9
+"""Seconds that machine code gains for a row, and for an element, at most."""
 _ITERATIONS = 20
 """Of a recorded loop, whose number is not known, about."""
 _CALL = 10e-6
@@ -98,7 +100,7 @@ def _check_profit(compilation: Compilation) -> None:
     """Raise Unprofitable where calls of the interpreter cost more than the loops around them gain."""
     calls = [c for c in calls_of(compilation.program, compilation.fusion) if c.by in (INTERPRETER, PYTHON)]
     cost = sum(call.times for call in calls) * _CALL
-    if cost > _ROW * compilation.operations + _ELEMENT * compilation.elements:
+    if cost > _GAIN_ROW * compilation.operations + _GAIN_ELEMENT * compilation.elements:
         name = Counter({call.name: call.times for call in calls}).most_common(1)[0][0]
         raise Unprofitable(f"calls of {name} take most of the time", next(c.step for c in calls if c.name == name))
 

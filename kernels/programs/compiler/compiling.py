@@ -51,7 +51,7 @@ _LONGEST_STATEMENT = 6_000
 """Lines of a loop, which is no two pieces."""
 _OF_INSTRUCTION = 0.25e-3
 """Seconds that planning and printing take for each operation, while calls have Python's lock half of the time."""
-_SECONDS, _OF_LINE, _OF_LOOP, _OF_COPY, _OF_CALL = 50e-3, 0.4e-3, 8e-3, 12e-3, 5e-3
+_SECONDS, _OF_LINE, _OF_LOOP, _OF_COPY, _OF_CALL = 50e-3, 0.3e-3, 8e-3, 12e-3, 5e-3
 """What making machine code takes then: at least, for each line, and for each loop and vector function besides."""
 
 
