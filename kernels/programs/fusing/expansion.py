@@ -75,10 +75,12 @@ class Expansion(ElementNames):
         move_early(self.root)
 
     def _phis_in_memory(self) -> set[int]:
-        """Return the phis that loops over elements read, or calls, or that are large."""
+        """Return the phis that loops over elements read, or calls, that are large, or become a part that moves."""
         values, in_memory = self.program.values, set()
-        phis = {phi.value for loop in self.program.loops for phi in loop.phis}
+        updates = {phi.value: phi.update for loop in self.program.loops for phi in loop.phis}
+        phis = {*updates}
         in_memory |= {phi for phi in phis if values[phi].spec.size > SMALL or values[phi].written}
+        in_memory |= {phi for phi, ref in updates.items() if ref.offset.terms or ref.offset.table or ref.at}
         for placed in self.fusion.placed:
             statement = placed.statement
             read = [] if isinstance(statement, GuardStatement) else statement.accesses()
@@ -299,8 +301,6 @@ class Expansion(ElementNames):
     ) -> list[tuple[CarriedNumber, Address, np.dtype[Any], bool]]:
         """Carry the elements of a small phi in registers."""
         spec, opened = self.program.values[phi.value].spec, []
-        if phi.update.offset.terms or phi.update.offset.table or phi.update.at:
-            raise Uncompiled("a loop carries a moving part")
         for point in np.ndindex(spec.shape):
             offset = sum(i * stride for i, stride in zip(point, spec.strides, strict=True))
             self.scope = outer
