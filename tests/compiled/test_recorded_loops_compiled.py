@@ -120,6 +120,24 @@ def left_early(u: Any, p: Any) -> Any:
     return u.sum()
 
 
+def carried_from_within(x: Any) -> Any:
+    """Carry the last of what a loop within computes: a part of that loop's memory that moves with its steps."""
+    t, y = 0.0 * x[0], x
+    while t < 4.0:
+        for _ in range(5):
+            y = 0.6 * x + 0.3 / (1.5 + y * y)
+        t = t + y.sum() * 0.3
+    return (y * y).sum() + t
+
+
+def guarded_within(u: Any, x: Any) -> Any:
+    """Choose in a loop within: a step of the outer one is left halfway where the other way is gone."""
+    while (u * u).sum() > 1e-2:
+        for _ in range(20):
+            u = u * (1.0 - 0.1 * x / (1.0 + u * u)) if u[0] < 2.0 else 0.5 * u
+    return (u * u).sum()
+
+
 CASES: dict[Callable[..., Any], list[tuple[Any, ...]]] = {
     newton: [(x,) for x in (0.3, 2.0, 5.0, 0.01, 100.0, 1.0)],
     logistic: [(x,) for x in (0.3, 0.2, 0.1, 0.5, 0.7)],
@@ -132,6 +150,8 @@ CASES: dict[Callable[..., Any], list[tuple[Any, ...]]] = {
     rooted: [(x, 0.2) for x in (4.0, 3.0, 0.5, -0.1, 9.0)],
     left_early: [(U * s, V) for s in (1.0, 0.9, 0.5, 2.0, 0.1)],
     loops_within: [(U * s, 0.5) for s in (1.0, 0.9, 0.5, 0.1, 1.2, 0.01)],
+    carried_from_within: [(np.linspace(0.1, 0.4, 3) * s,) for s in (1.0, 2.0, 0.3, 9.0, 0.01)],
+    guarded_within: [(U * s, 1.2) for s in (1.0, 25.0, 0.9, 1.9, 30.0, 0.01)],
 }
 
 

@@ -16,6 +16,7 @@ from kernels.programs.fusing.fusion import Fusion, Nest, Placed, Steps, is_fixed
 from kernels.programs.fusing.scalar_program import (
     GIVE_UP,
     LEAVE,
+    LEAVE_ALL,
     Address,
     Call,
     CarriedNumber,
@@ -364,11 +365,8 @@ class Expansion(ElementNames):
     def _number_of(self, statement: GuardStatement) -> tuple[int, Terms]:
         """Return the number of a guard that was recorded, with what steps add, or what it does instead of stopping."""
         steps = self.scope.block.steps()
-        recorded = [step.loop.ends for step in steps if step.loop.ends is not None]
-        if recorded and len(steps) > 1:
-            raise Uncompiled("a guard in a loop in one that a value ends", statement.line)
-        if recorded:
-            return GIVE_UP if recorded[0].counted else LEAVE, ()
+        if steps and steps[0].loop.ends is not None:  # no other one is recorded
+            return GIVE_UP if steps[0].loop.ends.counted else LEAVE_ALL if len(steps) > 1 else LEAVE, ()
         number = self.program.guards.index(statement.line)
         self.guards[number] = statement.pairs[0].ref.spec.dtype
         return number, tuple([(step.index, self.program.guards_in(step.loop.body)) for step in steps])

@@ -91,8 +91,8 @@ class Term:
     reduces: np.ufunc
 
 
-GIVE_UP, LEAVE = -1, -2
-"""In the place of a guard's number: the program gives up; a recorded loop ends."""
+GIVE_UP, LEAVE, LEAVE_ALL = -1, -2, -3
+"""In the place of a guard's number: the program gives up; a recorded loop ends; it does, and the loops within it."""
 
 
 @dataclass(slots=True, eq=False)

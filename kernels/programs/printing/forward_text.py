@@ -10,6 +10,7 @@ from kernels.programs.fusing.native_call import KernelCall
 from kernels.programs.fusing.scalar_program import (
     GIVE_UP,
     LEAVE,
+    LEAVE_ALL,
     Call,
     Check,
     Fill,
@@ -25,7 +26,7 @@ from kernels.programs.fusing.scalar_program import (
 from kernels.programs.fusing.scalar_rules import BOOL, LARGER_INTEGER, LARGEST_INTEGER
 from kernels.programs.printing.shared_sizes import LEAST
 from kernels.programs.printing.source_text import INDENT, Text
-from kernels.programs.printing.step_loop_text import StepLoopText, giving_up, parities
+from kernels.programs.printing.step_loop_text import LEFT, StepLoopText, giving_up, parities
 
 
 class ForwardText:
@@ -82,13 +83,16 @@ class ForwardText:
     def on_Check(self, item: Check) -> None:  # noqa: N802
         """Print a guard."""
         first, second = item.names
-        if item.number in (GIVE_UP, LEAVE):
-            line = "break" if item.number == LEAVE else f"return {giving_up(self.storage)}"
-            self.text.put(f"if bits_of({first}) != bits_of({second}):", f"{INDENT}{line}")
+        differ = f"if bits_of({first}) != bits_of({second}):"
+        if item.number == GIVE_UP:
+            self.text.put(differ, f"{INDENT}return {giving_up(self.storage)}")
+            return
+        if item.number in (LEAVE, LEAVE_ALL):
+            self.text.put(differ, *[f"{INDENT}{LEFT} = 1"] * (item.number == LEAVE_ALL), f"{INDENT}break")
             return
         place = self.storage.checked[item.number].name
         number = " + ".join([str(item.number), *(f"{step} * {name}" for name, step in item.terms)])
-        self.text.put(f"{place}[0] = {first}", f"if bits_of({first}) != bits_of({second}):", f"{INDENT}return {number}")
+        self.text.put(f"{place}[0] = {first}", differ, f"{INDENT}return {number}")
 
     def on_Call(self, item: Call) -> None:  # noqa: N802
         """Print a call."""

@@ -11,12 +11,14 @@ from collections.abc import Callable
 
 from kernels.programs.differentiating.regions import Region
 from kernels.programs.differentiating.storage import Storage
-from kernels.programs.fusing.scalar_program import Address, StepLoop
+from kernels.programs.fusing.scalar_program import LEAVE_ALL, Address, Check, StepLoop, walk
 from kernels.programs.fusing.scalar_rules import BOOL
-from kernels.programs.printing.source_text import Text
+from kernels.programs.printing.source_text import INDENT, Text
 
 Step = Callable[[StepLoop], None]
 """What prints one step."""
+LEFT = "left_all"
+"""The variable that says whether a loop is left from within another."""
 _MOST = "4.0e18"
 """Iterations beyond which there is no number of them."""
 
@@ -30,6 +32,8 @@ class StepLoopText:
     def forward(self, item: StepLoop, step: Step) -> None:
         """Print a loop."""
         depth = self.text.depth
+        is_left = item.loop.ends is None and _is_left(item)
+        self.text.put(*[f"{LEFT} = 0"] * is_left)
         if item.loop.ends is not None:
             self._recorded(item, step)
         elif item.loop.number in self.storage.blocks:
@@ -39,6 +43,7 @@ class StepLoopText:
             self.text.opened(f"for {item.index} in range({self.storage.steps_of(item.loop)}):")
             step(item)
         self.text.depth = depth
+        self.text.put(*[f"if {LEFT} != 0:", f"{INDENT}break"] * is_left)
 
     def backward(self, item: StepLoop, less: int, again: Step, back: Step) -> None:
         """Print a loop from the last step, or so many before, down: ``again`` prints steps that run anew."""
@@ -158,6 +163,11 @@ class StepLoopText:
         return self.storage.bytes_of(value, region.dtype) // item, self.storage.element(
             Address(value, 0, (("i", item),))
         )
+
+
+def _is_left(item: StepLoop) -> bool:
+    """Whether a guard in a loop ends that around it, too."""
+    return any(isinstance(part, Check) and part.number == LEAVE_ALL for _, part in walk(item.body))
 
 
 def parities(item: StepLoop) -> list[str]:
