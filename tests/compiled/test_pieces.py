@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 
@@ -153,6 +154,30 @@ def test_a_guard_in_a_later_piece_stops_the_program() -> None:
     for program in compiled.programs:
         assert program._first[True].code.parts is not None
     assert "missed 0 times" not in compiled.explain()
+
+
+@pytest.mark.usefixtures("small")
+def test_native_code_calls_a_program_in_pieces() -> None:
+    def f(x: Any) -> Any:
+        for k in (3, 1, 4, 1, 5, 9, 2, 6):
+            x = tape.sin(x) * k + (0.1 * x if k > 4 else x.mean())
+        return (x * x).sum()
+
+    compiled = tape.compile(tape.value_and_grad(f), mode="max", check="never")
+    x = np.linspace(0.1, 0.9, 20)
+    for _ in range(4):
+        value, gradient = compiled(x)
+    assert compiled.programs[0]._first[True].code.parts is not None
+    native = compiled.native
+
+    @numba.njit
+    def called(x: Any, out: Any) -> Any:
+        return native(x, out)
+
+    out = np.zeros(20)
+    assert called(x, out) == (0, value)
+    np.testing.assert_array_equal(out, gradient)
+    np.testing.assert_allclose(gradient, tape.value_and_grad(f)(x)[1], rtol=1e-11)
 
 
 @pytest.mark.quick

@@ -42,6 +42,6 @@ class CompiledCode:
     owners: list[Any] = field(default_factory=list)
     """What has to live as long as it: what native functions that it calls belong to."""
     parts: Array | None = None
-    """What threads run parts of its loops by: words of kernels/programs/parts/loops_in_parts.py."""
+    """Addresses of what it calls: parts of its loops, behind what runs them in threads, and pieces of a long one."""
     account: Account | None = None
     """What became of the program; None of one that was written by hand."""

@@ -119,12 +119,15 @@ class Pieces:
 
 
 def call_pieces(words: str, first: int, count: int) -> list[str]:
-    """Return the lines of a program that consists of pieces, whose addresses are so many of ``words``."""
+    """Return the lines of a program that consists of pieces, whose addresses are so many of ``words``.
+
+    A piece returns what a program does: -1, or where it stopped.
+    """
     return [
-        f"    for piece in range({first}, {first + count}):",
-        f"        stopped = call_at({words}[piece], table, 0, 0, 0)",
-        "        if stopped != -1:",
-        "            return stopped",
+        f"{INDENT}for piece in range({first}, {first + count}):",
+        f"{INDENT * 2}stopped = call_at({words}[piece], table, 0, 0, 0)",
+        f"{INDENT * 2}if stopped != -1:",
+        f"{INDENT * 3}return stopped",
     ]
 
 
