@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import ctypes
 import functools
 from collections.abc import Callable
@@ -105,6 +106,7 @@ class Unit:
         self.name, self.text, self.only = name, text, only
         self.entries: list[Native] = []
         self.loaded = False
+        self._trees: dict[str, ast.FunctionDef] = {}
 
     def load(self) -> None:
         """Have the machine code in memory: from the cache, or compiled."""
@@ -124,6 +126,14 @@ class Unit:
                 holder.add_object_file(binding.ObjectFileRef.from_data(code))
                 holder.finalize_object()
                 self.loaded = True
+
+    @property
+    def trees(self) -> dict[str, ast.FunctionDef]:
+        """The functions of its source by name, which other units may call; parsed when that is wanted."""
+        if not self._trees:
+            functions = [node for node in ast.parse(self.text).body if isinstance(node, ast.FunctionDef)]
+            self._trees = {function.name: function for function in functions}
+        return self._trees
 
     @property
     def _is_control(self) -> bool:
@@ -150,6 +160,7 @@ class Unit:
         if module.loops.functions:
             parsed.link_in(_optimized(module.loops, few=False))
         code: bytes = _target().emit_object(parsed)
+        self._trees = {}  # those of programs are large, and nobody calls what is in these
         return code
 
 

@@ -10,7 +10,6 @@ if a product and a sum may become one instruction, ``NOALIAS = True`` if its fun
 from __future__ import annotations
 
 import ast
-import functools
 from collections import Counter
 from typing import Any
 
@@ -59,7 +58,8 @@ class Module:
             for argument in function.args:
                 if argument.type.is_pointer:
                     argument.add_attribute("noalias")
-        tree, loops = _trees(native.unit.text)[native.function.__name__]
+        tree = native.unit.trees[native.function.__name__]
+        loops = any(isinstance(node, ast.For) for node in ast.walk(tree))
         if loops:
             function.attributes.add("noinline")  # in the loops of a caller its constants would not stay in registers
         result = Body(self, function, native.function.__globals__).run(tree, kinds)
@@ -94,16 +94,6 @@ class Module:
             builder.ret(Arithmetic(builder).cast(Number(value, number), result).node)
         if not native.is_kernel:
             _export_to_python(self.ir, native.symbol, outer, len(kinds), result)
-
-
-@functools.lru_cache(maxsize=32)
-def _trees(text: str) -> dict[str, tuple[ast.FunctionDef, bool]]:
-    """Return a source's functions by their names, and whether they loop; several units call what stands in one."""
-    functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
-    return {
-        function.name: (function, any(isinstance(node, ast.For) for node in ast.walk(function)))
-        for function in functions
-    }
 
 
 def _is_of_elements(function: ir.Function) -> bool:

@@ -40,6 +40,8 @@ SAME = EXAMPLES <= IN_THE_SUITE
 PARTS = 4
 LONGEST = 100
 """Steps of a program up to which it is compiled without loops, too."""
+MOST_LINES = 6_000
+"""Lines of machine code's source up to which random programs are compiled; tests/compiled/test_pieces.py has longer."""
 IN_BLOCKS = -1
 """The budget for which all loops that can are in blocks, however short."""
 WAYS: tuple[tuple[bool, bool, int | None], ...] = (
@@ -223,6 +225,7 @@ def test_random_programs(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
         run_seed(seed * PARTS + part, counts)
 
     monkeypatch.setattr(compiling, "storage_within", in_blocks)
+    monkeypatch.setattr(compiling, "_LONGEST", MOST_LINES)
     honour_marks(monkeypatch)
     check()
     print(*[f"{count:6} {what}" for what, count in counts.most_common()], sep="\n")  # noqa: T201 (read with -s)

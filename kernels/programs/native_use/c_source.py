@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import ctypes
-import functools
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -99,7 +97,7 @@ class CModule:
         if key not in self._made:
             same = sum(name == native.function.__name__ for _, name, _ in self._made)
             name = f"{self.prefix}_{native.function.__name__}" + (f"_{same + 1}" if same else "")
-            tree = _functions(native.unit.text)[native.function.__name__]
+            tree = native.unit.trees[native.function.__name__]
             text, result = CBody(self, native.function.__globals__).run(name, tree, kinds)
             self._made[key] = name, result
             self.texts[name] = text
@@ -118,11 +116,6 @@ class CModule:
             text = _CALL.sub(r"\1f(", text)
         self.texts[full] = f"static {text}"
         return full
-
-
-@functools.lru_cache(maxsize=8)
-def _functions(text: str) -> dict[str, ast.FunctionDef]:
-    return {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
 
 
 def c_files(functions: Mapping[str, tuple[CompiledCode, Sequence[str]]], header: str, title: str) -> tuple[str, str]:
