@@ -7,7 +7,7 @@ element at all, and calls the scalar function for those that it has. What it is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from llvmlite import ir
 
@@ -32,8 +32,7 @@ def by_lanes(module: ir.Module, name: str) -> ir.Function:
     function = ir.Function(module, shape, full)
     function.linkage = "internal"
     forms = [_form(module, function, width) for width in _WIDTHS]
-    names = ",".join(f"_ZGV_LLVM_M{width}v_{full}({form.name})" for width, form in zip(_WIDTHS, forms, strict=True))
-    _mark(function, *_COMPUTES, f'"vector-function-abi-variant"="{names}"')
+    _tell_forms(function, forms, "M")
     builder = ir.IRBuilder(function.append_basic_block())
     builder.ret(builder.call(called, function.args))
     return function
@@ -54,11 +53,9 @@ class CallingModule(ir.Module):
     def add_forms(self, function: ir.Function, form: Callable[[int, str], ir.Function]) -> None:
         """Give a function of doubles, which does nothing but compute, forms that ``form`` makes, of width and name."""
         forms = [form(width, f"{function.name}.{width}") for width in _WIDTHS]
-        operands = "v" * len(function.args)
-        names = [f"_ZGV_LLVM_N{w}{operands}_{function.name}({f.name})" for w, f in zip(_WIDTHS, forms, strict=True)]
-        for each in (function, *forms):
+        _tell_forms(function, forms, "N")
+        for each in forms:
             _mark(each, *_COMPUTES)
-        _mark(function, f'"vector-function-abi-variant"="{",".join(names)}"')
         self.forms += forms
 
 
@@ -72,6 +69,13 @@ def keep_forms(module: ir.Module) -> bool:
         used.linkage, used.section = "appending", "llvm.metadata"
         used.initializer = ir.Constant(used.value_type, [form.bitcast(pointer) for form in forms])
     return bool(forms)
+
+
+def _tell_forms(function: ir.Function, forms: Iterable[ir.Function], mask: str) -> None:
+    """Tell LLVM the forms of a function that computes, one a width: M if they have a mask besides, N if not."""
+    kinds = [f"{mask}{width}{'v' * len(function.args)}" for width in _WIDTHS]
+    names = [f"_ZGV_LLVM_{kind}_{function.name}({form.name})" for kind, form in zip(kinds, forms, strict=True)]
+    _mark(function, *_COMPUTES, f'"vector-function-abi-variant"="{",".join(names)}"')
 
 
 def _mark(function: ir.Function, *attributes: str) -> None:

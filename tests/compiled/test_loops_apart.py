@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import random
 from collections import Counter
-from typing import Any
 
 import pytest
 
@@ -13,16 +12,15 @@ from kernels.compiler import loops_apart, statements_ir
 from kernels.compiler.variables import reads_in
 from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.compiler import compiling
-from kernels.programs.compiler.compiling import Compilation
 from tests.compiled.test_compiled_programs_at_random import FOUND, IN_BLOCKS, Case, in_blocks, quiet, written
+from tests.support.quick_compiles import MarkedCompilation
 from tests.support.random_programs import program_of
 
 
-class Marked(Compilation):
-    """A program whose source says that its loops are apart, so that its machine code is its own."""
+class Marked(MarkedCompilation):
+    """A program whose source says that its loops are apart."""
 
-    def _loaded(self, source: str) -> Any:
-        return super()._loaded(source + "\nAPART = True\n")
+    mark = "APART = True"
 
 
 def check(case: Case, monkeypatch: pytest.MonkeyPatch) -> int:

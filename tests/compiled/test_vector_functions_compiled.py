@@ -17,6 +17,7 @@ from kernels.compiler.lane_calls import CallingModule
 from kernels.compiler.loop_hints import loop_hints
 from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.compiler.compiling import Compilation
+from tests.support.quick_compiles import MarkedCompilation
 
 pytestmark = pytest.mark.quick
 FAR = [1.6e6, -2e9, 1e22, -1e300, np.inf, -np.inf, np.nan, 1.5e6, -0.0, 5e-324]
@@ -83,11 +84,10 @@ def test_what_llvm_is_told(source: str, hints: list[str]) -> None:
     assert [name.removeprefix("llvm.loop.") for name, _ in loop_hints(loop)] == hints
 
 
-class Called(Compilation):
-    """A program whose vector functions are called, so that its machine code is its own."""
+class Called(MarkedCompilation):
+    """A program whose vector functions are called."""
 
-    def _loaded(self, source: str) -> Any:
-        return super()._loaded(source + "\nCALLED = True\n")
+    mark = "CALLED = True"
 
 
 @pytest.fixture

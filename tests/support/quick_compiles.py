@@ -14,11 +14,19 @@ from kernels.programs.compiler.compiling import Compilation
 _MARK = "QUICK = True"
 
 
-class QuickCompilation(Compilation):
-    """A program whose source asks for few passes, so that its machine code is kept apart from other."""
+class MarkedCompilation(Compilation):
+    """A program whose source has a line of its own, so that its machine code is kept apart from other."""
+
+    mark = ""
 
     def _loaded(self, source: str) -> Any:
-        return super()._loaded(f"{source}\n{_MARK}\n")
+        return super()._loaded(f"{source}\n{self.mark}\n")
+
+
+class QuickCompilation(MarkedCompilation):
+    """A program whose source asks for few passes."""
+
+    mark = _MARK
 
 
 @functools.cache

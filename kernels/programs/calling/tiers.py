@@ -40,22 +40,24 @@ _COMPILE, _COMPILE_ROW, _MOST_ROWS = 30e-3, 150e-6, 2_000
 
 def calls_until_compiled(machine: Machine) -> int:
     """Return after how many calls the interpreter has taken as long as compiling would, about."""
-    rows = len(machine.forward.words) + len(machine.reverse.words)
-    return max(calls_in(_COMPILE + _COMPILE_ROW * min(rows, _MOST_ROWS), machine), 3)
+    return max(calls_in(_COMPILE + _COMPILE_ROW * min(_rows(machine), _MOST_ROWS), machine), 3)
 
 
 def calls_meanwhile(machine: Machine) -> int:
     """Return how many calls go on beside the compiler until it says how long it takes, about."""
-    rows = len(machine.forward.words) + len(machine.reverse.words)
-    return MEANWHILE * calls_until_compiled(machine) + calls_in(_ROLL_ROW * rows, machine)
+    return MEANWHILE * calls_until_compiled(machine) + calls_in(_ROLL_ROW * _rows(machine), machine)
 
 
 def calls_in(seconds: float, machine: Machine) -> int:
     """Return how many calls the interpreter does in a time, about."""
     times = 1 if machine.shared is None else _ITERATIONS
-    rows = times * (len(machine.forward.words) + len(machine.reverse.words))
+    rows = times * _rows(machine)
     elements = times * (machine.forward.work + machine.reverse.work)
     return int(seconds / (_ROW * rows + _ELEMENT * elements + 1e-6))
+
+
+def _rows(machine: Machine) -> int:
+    return len(machine.forward.words) + len(machine.reverse.words)
 
 
 class Unprofitable(Uncompiled):

@@ -16,8 +16,8 @@ LONG = 6_000
 PIECE = 2_000
 """Lines of a piece, about: it has whole statements."""
 _NAME = re.compile(r"(?<![.\w])[A-Za-z_]\w*")
-_TARGETS = re.compile(r" *(?:for )?(\w+(?:, \w+)*) (?:[-+*/|&]?=|in) ")
-_BEGIN = re.compile(rf"{INDENT}(?:for )?(\w+(?:, \w+)*) (?:=|in) (.*)")
+_ASSIGNMENT = re.compile(r" *(?:for )?(\w+(?:, \w+)*) ([-+*/|&]?=|in) (.*)")
+"""A line that assigns variables: these, how, and what."""
 _FLOAT = re.compile(r"[vspx]\d+|[a-z]_.*")
 """The names of variables that are floats, or booleans; others are integers."""
 
@@ -38,14 +38,13 @@ class Piece:
     def append(self, statement: list[str]) -> None:
         """Append a statement, of several lines if it is a loop or a branch."""
         number = len(self.statements)
-        for name in _begun(statement[0]):
-            if name not in self.first:
-                self.begins.add(name)
+        self.begins |= _begun(statement[0]) - self.first.keys()
         for line in statement:
             for name in _NAME.findall(line):
                 self.first.setdefault(name, number)
-            for name in _assigned(line):
-                self.last[name] = number
+            assignment = _ASSIGNMENT.match(line)
+            if assignment:
+                self.last |= dict.fromkeys(assignment[1].split(", "), number)
         self.statements.append(statement)
         self.length += len(statement)
 
@@ -153,16 +152,9 @@ def _statements(lines: list[str]) -> Iterator[list[str]]:
         yield statement
 
 
-def _assigned(line: str) -> list[str]:
-    """Return the variables that a line assigns."""
-    match = _TARGETS.match(line)
-    return match[1].split(", ") if match else []
-
-
-def _begun(line: str) -> list[str]:
+def _begun(line: str) -> set[str]:
     """Return the variables that an outermost line gives values that do not depend on those before."""
-    match = _BEGIN.fullmatch(line)
-    if match is None:
-        return []
-    read = _NAME.findall(match[2])
-    return [name for name in match[1].split(", ") if name not in read]
+    assignment = _ASSIGNMENT.match(line)
+    if assignment is None or assignment[2] not in ("=", "in"):
+        return set()
+    return {*assignment[1].split(", ")}.difference(_NAME.findall(assignment[3]))

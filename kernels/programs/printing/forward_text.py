@@ -83,16 +83,16 @@ class ForwardText:
     def on_Check(self, item: Check) -> None:  # noqa: N802
         """Print a guard."""
         first, second = item.names
-        differ = f"if bits_of({first}) != bits_of({second}):"
         if item.number == GIVE_UP:
-            self.text.put(differ, f"{INDENT}return {giving_up(self.storage)}")
-            return
-        if item.number in (LEAVE, LEAVE_ALL):
-            self.text.put(differ, *[f"{INDENT}{LEFT} = 1"] * (item.number == LEAVE_ALL), f"{INDENT}break")
-            return
-        place = self.storage.checked[item.number].name
-        number = " + ".join([str(item.number), *(f"{step} * {name}" for name, step in item.terms)])
-        self.text.put(f"{place}[0] = {first}", differ, f"{INDENT}return {number}")
+            then = [f"return {giving_up(self.storage)}"]
+        elif item.number == LEAVE:
+            then = ["break"]
+        elif item.number == LEAVE_ALL:
+            then = [f"{LEFT} = 1", "break"]
+        else:
+            self.text.put(f"{self.storage.checked[item.number].name}[0] = {first}")
+            then = [f"return {' + '.join([str(item.number), *(f'{step} * {name}' for name, step in item.terms)])}"]
+        self.text.put(f"if bits_of({first}) != bits_of({second}):", *[INDENT + line for line in then])
 
     def on_Call(self, item: Call) -> None:  # noqa: N802
         """Print a call."""

@@ -33,7 +33,8 @@ class StepLoopText:
         """Print a loop."""
         depth = self.text.depth
         is_left = item.loop.ends is None and _is_left(item)
-        self.text.put(*[f"{LEFT} = 0"] * is_left)
+        if is_left:
+            self.text.put(f"{LEFT} = 0")
         if item.loop.ends is not None:
             self._recorded(item, step)
         elif item.loop.number in self.storage.blocks:
@@ -43,7 +44,8 @@ class StepLoopText:
             self.text.opened(f"for {item.index} in range({self.storage.steps_of(item.loop)}):")
             step(item)
         self.text.depth = depth
-        self.text.put(*[f"if {LEFT} != 0:", f"{INDENT}break"] * is_left)
+        if is_left:
+            self.text.put(f"if {LEFT} != 0:", f"{INDENT}break")
 
     def backward(self, item: StepLoop, less: int, again: Step, back: Step) -> None:
         """Print a loop from the last step, or so many before, down: ``again`` prints steps that run anew."""
