@@ -67,14 +67,14 @@ def call(op: Routine, *operands: Any, **params: Any) -> Any:
     frozen = tuple(sorted(params.items()))
     if op.vjp is None and len(parts) == 1:
         y = _extra(op, tensors, parts[0], (frozen,))
-        log_operation(op, operands, params, (y,))
+        log_operation(op, tuple(tensors), params, (y,))
         return y
     results, extras = parts[: len(op.results)], parts[len(op.results) :]
     shapes = tuple(x.shape for x in results)
     shared = _shared_call(op, params, frozen, shapes)
     y = _finished(op, shared, tensors, packed(results), dict(zip(op.extras, extras, strict=True)), frozen)
     tensors_of_extras = [_extra(op, tensors, x, (frozen, k)) for k, x in enumerate(extras)]
-    log_operation(op, operands, params, (y, *tensors_of_extras))
+    log_operation(op, tuple(tensors), params, (y, *tensors_of_extras))
     if len(parts) == 1:
         return y
     return (*shared.apart(y), *tensors_of_extras)
