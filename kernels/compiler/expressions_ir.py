@@ -155,7 +155,7 @@ class Expressions:
         """Return a function of libm that few elements of a vector need, if any."""
         assert isinstance(call, ast.Call)
         x = self.number(call.args[0])
-        function = lane_calls.by_lanes(self.builder.module, self.value(call.func).__name__)
+        function = lane_calls.by_lanes(self.builder.module, self.value(call.func).__name__, x.node.type)
         return Number(self.builder.call(function, [x.node]), x.kind)
 
     def of_Subscript(self, node: ast.Subscript) -> Any:  # noqa: N802

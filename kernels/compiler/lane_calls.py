@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable
 
 from llvmlite import ir
 
-I1, I32, F8 = ir.IntType(1), ir.IntType(32), ir.DoubleType()
-_WIDTHS = 2, 4, 8
-"""Elements of vectors."""
+I1, I32, F8, F4 = ir.IntType(1), ir.IntType(32), ir.DoubleType(), ir.FloatType()
+_WIDTHS = {F8: (2, 4, 8), F4: (2, 4, 8, 16)}
+"""Elements of vectors, by their type."""
 _PREFIX = "lanes_"
 _COMPUTES = "noinline", "nounwind", "readnone", "willreturn"
 """What LLVM is told of a function that does nothing but compute, and is called."""
@@ -21,17 +21,18 @@ _USUALLY = 1_000_000
 """How much likelier it is that a mask has no element."""
 
 
-def by_lanes(module: ir.Module, name: str) -> ir.Function:
-    """Return the function of a module that is one of libm's of a double, and has forms for vectors."""
+def by_lanes(module: ir.Module, name: str, kind: ir.Type) -> ir.Function:
+    """Return the function of a module that is one of libm's of a float of a type, and has forms for vectors."""
+    name = name if kind == F8 else f"{name}f"
     full = f"{_PREFIX}{name}"
     known = module.globals.get(full)
     if known is not None:
         return known
-    shape = ir.FunctionType(F8, [F8])
+    shape = ir.FunctionType(kind, [kind])
     called = module.globals.get(name) or ir.Function(module, shape, name)
     function = ir.Function(module, shape, full)
     function.linkage = "internal"
-    forms = [_form(module, function, width) for width in _WIDTHS]
+    forms = [_form(module, function, width) for width in _WIDTHS[kind]]
     _tell_forms(function, forms, "M")
     builder = ir.IRBuilder(function.append_basic_block())
     builder.ret(builder.call(called, function.args))
@@ -51,8 +52,8 @@ class CallingModule(ir.Module):
         """Functions of vectors that LLVM calls instead of scalar ones."""
 
     def add_forms(self, function: ir.Function, form: Callable[[int, str], ir.Function]) -> None:
-        """Give a function of doubles, which does nothing but compute, forms that ``form`` makes, of width and name."""
-        forms = [form(width, f"{function.name}.{width}") for width in _WIDTHS]
+        """Give a function of floats, which does nothing but compute, forms that ``form`` makes, of width and name."""
+        forms = [form(width, f"{function.name}.{width}") for width in _WIDTHS[function.return_value.type]]
         _tell_forms(function, forms, "N")
         for each in forms:
             _mark(each, *_COMPUTES)
@@ -73,7 +74,8 @@ def keep_forms(module: ir.Module) -> bool:
 
 def _tell_forms(function: ir.Function, forms: Iterable[ir.Function], mask: str) -> None:
     """Tell LLVM the forms of a function that computes, one a width: M if they have a mask besides, N if not."""
-    kinds = [f"{mask}{width}{'v' * len(function.args)}" for width in _WIDTHS]
+    widths = _WIDTHS[function.return_value.type]
+    kinds = [f"{mask}{width}{'v' * len(function.args)}" for width in widths]
     names = [f"_ZGV_LLVM_{kind}_{function.name}({form.name})" for kind, form in zip(kinds, forms, strict=True)]
     _mark(function, *_COMPUTES, f'"vector-function-abi-variant"="{",".join(names)}"')
 
@@ -85,7 +87,7 @@ def _mark(function: ir.Function, *attributes: str) -> None:
 
 def _form(module: ir.Module, scalar: ir.Function, width: int) -> ir.Function:
     """Add the form for vectors of a width."""
-    vector, mask = ir.VectorType(F8, width), ir.VectorType(I1, width)
+    vector, mask = ir.VectorType(scalar.return_value.type, width), ir.VectorType(I1, width)
     shape = ir.FunctionType(vector, [vector, mask])
     some = _of_some(module, scalar, shape, width)
     function = ir.Function(module, shape, f"{scalar.name}_{width}")

@@ -97,10 +97,17 @@ def begin_of(typingctx: Any, pointer: Any) -> Any:  # noqa: ARG001
 
 @intrinsic
 def bits_of(typingctx: Any, value: Any) -> Any:  # noqa: ARG001
-    """The bits of a double; of a boolean, the integer."""
+    """The bits of a double; those of a single in the upper half; of a boolean, the integer.
+
+    So -0.0 has the same in both.
+    """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
-        return builder.bitcast(args[0], _I64) if signature.args[0] == types.float64 else builder.zext(args[0], _I64)
+        if signature.args[0] == types.float64:
+            return builder.bitcast(args[0], _I64)
+        if signature.args[0] == types.float32:
+            return builder.shl(builder.zext(builder.bitcast(args[0], _WIDTH["i4"]), _I64), _I64(32))
+        return builder.zext(args[0], _I64)
 
     return types.int64(value), codegen
 
@@ -139,6 +146,7 @@ def _local(name: str, kind: Any) -> Any:
 
 
 local_f8 = _local("f8", types.float64)
+local_f4 = _local("f4", types.float32)
 local_i8 = _local("i8", types.int64)
 local_b1 = _local("i1", types.uint8)
 

@@ -142,7 +142,7 @@ def _exponentials(x: Any, top: Any, axes: Any) -> tuple[Any, Any]:
 
 def _logsumexp_parts(x: Any, axes: Any) -> Any:
     top = np.maximum.reduce(x, axis=axes, keepdims=True)
-    top = np.where(np.isfinite(top), top, np.where(top > 0.0, np.finfo(np.float64).max, 0.0))
+    top = np.where(np.isfinite(top), top, np.where(top > 0.0, np.finfo(x.dtype).max, 0.0))
     _, total = _exponentials(x, top, axes)
     return np.log(total) + top
 

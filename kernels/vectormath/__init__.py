@@ -31,7 +31,7 @@ def _called(function: Function, form: Format, builder: Any, args: Any, result: A
     callee = module.globals.get(name)
     if callee is None:
         callee = _defined(function, form, module, name, len(args), result)
-        if isinstance(module, CallingModule) and form.is_double and result == form.real:
+        if isinstance(module, CallingModule) and result == form.real:
             module.add_forms(callee, lambda width, full: _defined(function, form.wide(width), module, full, len(args)))
         else:
             callee.attributes.add("alwaysinline")

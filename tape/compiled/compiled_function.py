@@ -167,7 +167,7 @@ class CompiledFunction(NativeUse, NativelyCalled):
         self._fast = None
         if checked:
             self.calls["checked"] += 1
-            if not same_results(result, expected, rounds=program.rounds):
+            if not same_results(result, expected, rounding=program.rounding):
                 self._differed(program, current)
                 return expected
         if program.is_plain and self.check != "always" and CallShape.suits(call):

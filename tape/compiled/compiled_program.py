@@ -18,6 +18,7 @@ from kernels.programs.interpreter.machine import GuardMissed
 from kernels.programs.recording.program import ProgramError, Recipe
 from tape.compiled.call_key import Call
 from tape.compiled.recording.recordings import Recording, kept, live_sources
+from tape.compiled.results import DOUBLE, SINGLE
 from tape.foundation.dtypes import DEFAULT
 from tape.programs.interpreting import interpreted
 from tape.programs.program import Program
@@ -150,9 +151,16 @@ class CompiledProgram(Program):
         return any(isinstance(machine, CompiledMachine) for machine in self._first.values())
 
     @property
-    def rounds(self) -> bool:
-        """Whether replays may differ from dynamic mode by rounding."""
-        return self.recording.rounds or self.is_machine_code
+    def rounding(self) -> float:
+        """How much of the largest result replays may differ from dynamic mode by: 0 where all bits are the same."""
+        if not (self.recording.rounds or self.is_machine_code):
+            return 0.0
+        return SINGLE if self._is_single else DOUBLE
+
+    @functools.cached_property
+    def _is_single(self) -> bool:
+        """Whether anything that it computes is in float32."""
+        return any(node.spec.dtype == np.float32 for node in self._recipe.nodes)
 
     def interpret(self, reason: str) -> None:
         """Let the interpreter run it from now on, the next replay checked."""

@@ -9,8 +9,8 @@ import numpy as np
 from tape.tensors.pytrees import flattened
 from tape.tensors.tensor import Array, Tensor
 
-_ROUNDING = 1 << 16
-"""Units in the last place of the largest element."""
+DOUBLE, SINGLE = (1 << 16) * float(np.finfo(np.float64).eps), (1 << 10) * float(np.finfo(np.float32).eps)
+"""How far results that rounding sets apart are from each other, of the largest: where all is float64, and where not."""
 
 
 def as_given(result: Any, *, tensors: bool) -> Any:
@@ -33,33 +33,33 @@ def _plain(x: Tensor) -> Any:
     return float(array) if array.ndim == 0 and array.dtype.kind == "f" else array
 
 
-def same_results(one: Any, other: Any, *, rounds: bool = False) -> bool:
-    """Whether two results are the same to the last bit, or up to rounding; one nan is as good as another."""
+def same_results(one: Any, other: Any, *, rounding: float = 0.0) -> bool:
+    """Whether two results are the same to the last bit, or up to this part of the largest; nan is as good as nan."""
     leaves, structure = flattened(one, none=True)
     others, other_structure = flattened(other, none=True)
     if structure != other_structure:
         return False
-    size = max(map(_size, others), default=0.0) if rounds else 0.0
-    return all(_same(x, y, size) for x, y in zip(leaves, others, strict=True))
+    apart = rounding * max(map(_size, others), default=0.0) if rounding else 0.0
+    return all(_same(x, y, apart) for x, y in zip(leaves, others, strict=True))
 
 
-def _same(x: Any, y: Any, size: float) -> bool:
+def _same(x: Any, y: Any, apart: float) -> bool:
     if isinstance(x, Tensor) != isinstance(y, Tensor):
         return False
     if isinstance(x, Tensor):
-        return (x._slot is None) == (y._slot is None) and _same(np.asarray(x._value), np.asarray(y._value), size)
+        return (x._slot is None) == (y._slot is None) and _same(np.asarray(x._value), np.asarray(y._value), apart)
     if isinstance(x, (np.ndarray, np.generic, float)):
-        return _same_arrays(np.asarray(x), np.asarray(y), size)
+        return _same_arrays(np.asarray(x), np.asarray(y), apart)
     return bool(x is y or (type(x) is type(y) and repr(x) == repr(y)))
 
 
-def _same_arrays(a: Array, b: Array, size: float) -> bool:
+def _same_arrays(a: Array, b: Array, apart: float) -> bool:
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
     if a.dtype.kind != "f":
         return bool(np.array_equal(a, b))
-    if size:
-        return bool(np.allclose(a, b, rtol=0.0, atol=_ROUNDING * np.finfo(a.dtype).eps * size, equal_nan=True))
+    if apart:
+        return bool(np.allclose(a, b, rtol=0.0, atol=apart, equal_nan=True))
     return bool(np.array_equal(a, b, equal_nan=True) and np.array_equal(_signs(a), _signs(b)))
 
 

@@ -55,6 +55,8 @@ LARGEST = 1e6
 """Results of programs that are compared are smaller."""
 RTOL, FLOOR = 1e-12, 1e-13
 """How far results are apart, at most: relative to the largest element; and to that of all, where it is a difference."""
+RTOL_SINGLE, FLOOR_SINGLE = 1e-5, 1e-6
+"""The same where something is float32."""
 ROOT = Path(__file__).resolve().parents[2]
 Array = np.ndarray[Any, Any]
 
@@ -83,10 +85,11 @@ class Comparison:
 
     def compare(self, machine: CompiledMachine, *, reverse: bool) -> None:
         """Run a machine on the arguments; AssertionError where a result is another one."""
-        results = [np.asarray(x) for x in machine.whole(self.arguments)]
         gradients = self.expected.gradients if reverse else []
-        for number, (got, expected) in enumerate(zip(results, [*self.expected.values, *gradients], strict=True)):
-            self._compare(got, expected, number)
+        pairs = zip(machine.whole(self.arguments), [*self.expected.values, *gradients], strict=True)
+        for number, (got, expected) in enumerate(pairs):
+            dtype = expected.dtype if type(got) is float else None  # as which a machine returns numbers of any dtype
+            self._compare(np.asarray(got, dtype), expected, number)
 
     def _compare(self, got: Array, expected: Array, number: int) -> None:
         count = len(self.expected.values)
@@ -106,8 +109,10 @@ class Comparison:
         finite = np.isfinite(expected)
         size = np.abs(expected[finite]).max(initial=0.0)
         apart = np.abs(got[finite] - expected[finite]).max(initial=0.0)
-        if apart > RTOL * size:
-            assert apart <= RTOL * size + FLOOR * self.size() + 1000 * self._spread()[number], where
+        single = "float32" in self.program.dtypes
+        rtol, floor = (RTOL_SINGLE, FLOOR_SINGLE) if single else (RTOL, FLOOR)
+        if apart > rtol * size:
+            assert apart <= rtol * size + floor * self.size() + 1000 * self._spread()[number], where
 
     def size(self) -> float:
         """Return the largest finite element of all results."""

@@ -59,7 +59,7 @@ def test_what_a_piece_takes_over_and_hands_on(monkeypatch: pytest.MonkeyPatch) -
         counts[kind] = count
         return {"f8": "f", "i8": "q"}[kind]
 
-    cut = Pieces(LINES.strip("\n").splitlines(), {"v3"}, add)
+    cut = Pieces(LINES.strip("\n").splitlines(), lambda name: "b1" if name == "v3" else "f8", add)
     bodies = [[line.removeprefix("    ") for line in body] for body in cut.bodies]
     assert bodies == HANDED
     assert counts == {"f8": 4, "i8": 2}
@@ -68,7 +68,7 @@ def test_what_a_piece_takes_over_and_hands_on(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_short_program_is_one_function() -> None:
-    cut = Pieces(LINES.strip("\n").splitlines(), (), lambda *_: pytest.fail("memory"))
+    cut = Pieces(LINES.strip("\n").splitlines(), lambda _: "f8", lambda *_: pytest.fail("memory"))
     assert (cut.bodies, cut.longest) == ([], 0)
 
 

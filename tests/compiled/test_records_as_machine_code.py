@@ -19,6 +19,9 @@ from tests.support.record_cases import Case
 
 CASES = [case for op in OPS.values() for case in record_cases.cases_of(op) if case.replayed]
 LAYOUTS = "as it is", "turned", "with gaps"
+WAYS = [*[(way, np.float64) for way in (*LAYOUTS, "in a loop")], ("as it is", np.float32), ("in a loop", np.float32)]
+APART = {np.float64: (1e-11, 1e-12), np.float32: (2e-4, 2e-5)}
+"""How far results are apart, at most: each, and of the largest."""
 STEPS = 14
 REFUSED = (
     "a gradient that stands elsewhere than its value", "an argument of", "no elements",
@@ -60,10 +63,10 @@ def looped(case: Case) -> Callable[..., Any]:
 
 
 def _is_floating(x: Any) -> bool:
-    return isinstance(x, tape.Tensor) and x.dtype == tape.float64
+    return isinstance(x, tape.Tensor) and x.dtype in (tape.float64, tape.float32)
 
 
-def compare(recipe: Recipe, expected: list[Any], leaves: list[Any]) -> None:
+def compare(recipe: Recipe, expected: list[Any], leaves: list[Any], apart: tuple[float, float]) -> None:
     """Compile a program and compare its results; nothing of one that is refused for a known reason."""
     try:
         compilation = Compilation(recipe, reverse=True)
@@ -75,17 +78,17 @@ def compare(recipe: Recipe, expected: list[Any], leaves: list[Any]) -> None:
     assert results is not None
     for got, value in zip(results, expected, strict=True):
         finite = np.abs(value)[np.isfinite(value)].max(initial=1.0)
-        np.testing.assert_allclose(got, value, rtol=1e-11, atol=1e-12 * finite)
+        np.testing.assert_allclose(got, value, rtol=apart[0], atol=apart[1] * finite)
 
 
-@pytest.mark.parametrize("layout", [*LAYOUTS, "in a loop"])
+@pytest.mark.parametrize(("layout", "dtype"), WAYS)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_each_record(case: Case, layout: str) -> None:
-    leaves = [x if np.ndim(x) else x.item() for x in case.leaves(np.float64)]
+def test_each_record(case: Case, layout: str, dtype: type) -> None:
+    leaves = [x.item() if x.dtype == np.float64 and not x.ndim else x for x in case.leaves(dtype)]
     function = looped(case) if layout == "in a loop" else alone(case)
     if layout in LAYOUTS:
         leaves = [laid(x, layout) for x in leaves]
     with np.errstate(all="ignore"):
         program = tape.record(function, *leaves)
         value, gradients = program.value_and_grad(*leaves)
-        compare(program._recipe, [np.asarray(x) for x in (value, *gradients) if x is not None], leaves)
+        compare(program._recipe, [np.asarray(x) for x in (value, *gradients) if x is not None], leaves, APART[dtype])

@@ -188,12 +188,14 @@ class RandomProgram:
     """A function as text, of arrays ``x`` and ``y``, a number ``s``, a vector ``w`` and, end to end, ``weights``.
 
     It reads constants: ``data`` as ``weights``, numbers of ``series``, the matrix ``M``. All are drawn from ``seed``.
+    Arrays are of ``dtypes``, one after the other.
     """
 
     text: str
     shape: tuple[int, ...]
     seed: int
     has_aux: bool = False
+    dtypes: tuple[str, ...] = ("float64",)
     function: Any = None
 
     def __post_init__(self) -> None:
@@ -205,6 +207,7 @@ class RandomProgram:
             "data": chance.normal(size=(STEPS, *self.shape)), "series": chance.normal(size=STEPS),
             "M": chance.normal(size=(last, last)) / (1.0 + last**0.5),
         }  # fmt: skip
+        space |= {name: self._cast(k, space[name]) for k, name in enumerate(("data", "series", "M"))}
         exec(compile(self.text, f"<random {self.seed}>", "exec"), space)  # noqa: S102 (made here)
         self.function = space["f"]
 
@@ -218,10 +221,13 @@ class RandomProgram:
                 flat = array.reshape(-1)
                 for value in (0.0, 0.5, 0.0):
                     flat[chance.integers(0, flat.size, max(1, flat.size // 4))] = value
-        x, y, w, weights = arrays
+        x, y, w, weights = [self._cast(k, array) for k, array in enumerate(arrays)]
         if not self.shape:
-            x, y = float(x), float(y)  # type: ignore[assignment]
+            x, y = (float(z) if z.dtype == np.float64 else z for z in (x, y))  # type: ignore[assignment]
         return [x, y, float(chance.normal() * 0.5), w, weights]
+
+    def _cast(self, number: int, array: Any) -> Any:
+        return np.asarray(array, self.dtypes[number % len(self.dtypes)])
 
 
 class Text:

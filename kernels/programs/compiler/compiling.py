@@ -24,7 +24,7 @@ from kernels.programs.differentiating.storage import Storage
 from kernels.programs.fusing.expansion import Expansion
 from kernels.programs.fusing.fusion import Fusion
 from kernels.programs.fusing.scalar_program import Check, NestLoop, walk
-from kernels.programs.fusing.scalar_rules import BOOL, COPY, FLOAT64, INT64
+from kernels.programs.fusing.scalar_rules import BOOL, COPY, FLOAT64, FLOATS, INT64
 from kernels.programs.fusing.statements import AnyStatement, GuardStatement, dense_value, mapped
 from kernels.programs.parts.loops_in_parts import LoopsInParts
 from kernels.programs.parts.pieces import Pieces, call_pieces
@@ -109,18 +109,18 @@ class Compilation:
     def _check(self) -> None:
         for value in self.program.arguments:
             spec = self.program.values[value].spec
-            known = spec.dtype in (FLOAT64, BOOL, INT64) and (spec.dtype == FLOAT64 or spec.shape)
+            known = spec.dtype in FLOATS or (spec.dtype in (BOOL, INT64) and spec.shape)
             if not known or not is_dense(spec):
                 raise Uncompiled(f"an argument of {spec.dtype} with strides {spec.strides}")
 
     def _has_gradient(self) -> bool:
         ref = self.program.outputs[0]
-        return ref.spec.size == 1 and ref.spec.dtype == FLOAT64
+        return ref.spec.size == 1 and ref.spec.dtype in FLOATS
 
     def _output(self, ref: Ref) -> int:
         """Copy an output to a value of its own, in C order; return that."""
         shape, dtype = ref.spec.shape, ref.spec.dtype
-        if dtype not in (FLOAT64, BOOL):
+        if dtype not in (*FLOATS, BOOL):
             raise Uncompiled(f"a result of {dtype}")
         target = dense_value(self.program, shape, dtype)._replace(wanted=ref.wanted)
         self.fusion.place(mapped(COPY, shape, (ref,), target, target.spec.strides, (ref.wanted,)), self.fusion.root)
@@ -150,12 +150,13 @@ class Compilation:
         """The printed program, its large loops cut into parts that threads may run."""
         lines = self._text.lines  # printing adds to the storage
         memory = self.storage.memory(self._regions())
-        return LoopsInParts(lines, memory, self._booleans, self._add, self._sizes.name if self._sizes else "")
+        return LoopsInParts(lines, memory, self._kind_of, self._add, self._sizes.name if self._sizes else "")
 
-    @functools.cached_property
-    def _booleans(self) -> set[str]:
-        """The variables of the printed program that are no numbers."""
-        return {name for name in self.expansion.defined if self.storage.dtype(name) == BOOL}
+    def _kind_of(self, variable: str) -> str:
+        """Return what a variable of the printed program is that is no integer; ``g_v1``, and the like, is as ``v1``."""
+        dtypes = self.expansion.dtypes
+        dtype = dtypes.get(variable) or dtypes.get(variable[2:], FLOAT64)
+        return POINTERS[dtype].removeprefix("pointer_")
 
     def _add(self, kind: str, count: int) -> str:
         """Add to the workspace; return the name of the pointer."""
@@ -311,7 +312,7 @@ class Compilation:
     def _run(self, source: str) -> tuple[Any, np.ndarray[Any, Any] | None]:
         """Return the native function that runs the program, and the words by which it calls others."""
         parts = self._parts
-        pieces = Pieces(parts.lines, self._booleans, self._add)
+        pieces = Pieces(parts.lines, self._kind_of, self._add)
         if pieces.longest > _LONGEST_STATEMENT:
             raise Uncompiled(f"a loop of the program is {pieces.longest} lines long")
         if not parts.functions and not pieces.bodies:

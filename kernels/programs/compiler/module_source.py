@@ -15,7 +15,8 @@ import numpy as np
 from kernels import vectormath
 from kernels.compiler.jit import cfunc, njit
 from kernels.native import accumulators
-from kernels.native.memory import begin_of, bits_of, call_kernel, load_i8, pointer_b1, pointer_f8, pointer_i8{imports}
+from kernels.native.memory import begin_of, bits_of, call_kernel, load_i8, pointer_b1{imports}
+from kernels.native.memory import pointer_f4, pointer_f8, pointer_i8
 
 MINUS_ZERO = -(1 << 63)
 masked = range

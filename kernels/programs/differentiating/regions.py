@@ -9,12 +9,12 @@ import numpy as np
 
 from kernels.foundation.data_classes import dataclass
 from kernels.programs.fusing.scalar_program import Terms
-from kernels.programs.fusing.scalar_rules import BOOL, FLOAT64, INT64
+from kernels.programs.fusing.scalar_rules import BOOL, FLOAT32, FLOAT64, INT64
 from kernels.programs.rolling.rolled_program import Uncompiled
 
 Array = np.ndarray[Any, Any]
 Dtype = np.dtype[Any]
-POINTERS = {FLOAT64: "pointer_f8", BOOL: "pointer_b1", INT64: "pointer_i8"}
+POINTERS = {FLOAT64: "pointer_f8", FLOAT32: "pointer_f4", BOOL: "pointer_b1", INT64: "pointer_i8"}
 
 
 @dataclass(slots=True, eq=False)

@@ -209,10 +209,11 @@ class Storage:
         gradients = {value: k for k, value in enumerate(self.differentiated())}
         looked_back = self._looked_back(reached=True)
         for value in sorted(self.adjoint.buffered | set(gradients)):
+            dtype = self.program.values[value].spec.dtype
             if value in gradients:
-                self.buffers[value] = Home(self._region("g", "gradient", gradients[value], FLOAT64))
+                self.buffers[value] = Home(self._region("g", "gradient", gradients[value], dtype))
             elif value not in self.homes or self.homes[value].region.role != "output":
-                self.buffers[value] = self._home(value, "d", FLOAT64, every=False, back=looked_back.get(value, 0))
+                self.buffers[value] = self._home(value, "d", dtype, every=False, back=looked_back.get(value, 0))
 
     def differentiated(self) -> list[int]:
         """Return the arguments that the gradients are by."""
@@ -251,10 +252,7 @@ class Storage:
 
     def dtype(self, name: str) -> Dtype:
         """Return the dtype of what a name says."""
-        item = self.expansion.defined[name][1]
-        if isinstance(item, Load):
-            return item.dtype
-        return item.operation.dtype if hasattr(item, "operation") else FLOAT64
+        return self.expansion.dtypes[name]
 
     def contract(self, stored: Container[int]) -> None:
         """Let the steps of a joint nest use the same memory for values that are made and read in one of them.
@@ -293,7 +291,7 @@ class Storage:
         """Return the address of an element, or of its gradient, as an integer."""
         element = self.gradient(address) if gradient else self.element(address)
         name, _, index = element.removesuffix("]").partition("[")
-        item = FLOAT64.itemsize if gradient else self.program.values[address.value].spec.dtype.itemsize
+        item = self.program.values[address.value].spec.dtype.itemsize
         return f"begin_of({name}) + {item} * ({index})"
 
     def saved(self, name: str) -> str:

@@ -17,14 +17,14 @@ from kernels.kinds.select import Select
 from kernels.programs.fusing.interpreted_calls import interpreted_call
 from kernels.programs.fusing.matrix_products import product_call
 from kernels.programs.fusing.native_call import NativeCall
-from kernels.programs.fusing.scalar_rules import BOOL, COPY, FLOAT64
+from kernels.programs.fusing.scalar_rules import BOOL, COPY, FLOATS
 from kernels.programs.fusing.statements import AnyStatement, CallStatement, dense_value, mapped, whole
 from kernels.programs.rolling.rolled_program import Instruction, Numbers, Ref, RolledProgram, Uncompiled
 from kernels.records.op import Op
 
 _CALLED = Elementwise, Copy, Reduction, Routine, Contraction, Gather, Select, Custom
 """Kinds whose records are called, where there are no statements for them."""
-_COPIED = FLOAT64, BOOL
+_COPIED = *FLOATS, BOOL
 
 
 def called(instruction: Instruction, program: RolledProgram) -> list[AnyStatement]:
@@ -38,7 +38,7 @@ def called(instruction: Instruction, program: RolledProgram) -> list[AnyStatemen
     if spec.dtype.kind in "bi":  # which no gradient comes to
         refs = [o._replace(wanted=False) if isinstance(o, Ref) else o for o in instruction.operands]
         instruction = replace(instruction, form=None, operands=tuple(refs))
-    if not spec.size or (instruction.form is not None and spec.dtype != FLOAT64):
+    if not spec.size or (instruction.form is not None and spec.dtype not in FLOATS):
         raise Uncompiled(f"a result of {spec.dtype} with {spec.size} elements")
     placed = _Placed(instruction, program, in_order=True)
     call = interpreted_call(replace(instruction, operands=placed.operands), placed.result.spec, wanted_of(instruction))
@@ -57,7 +57,7 @@ def wanted_of(instruction: Instruction) -> tuple[bool, ...]:
 
 
 def _check(operand: Any, op: Op) -> None:
-    """Raise Uncompiled where an operand has no memory, a copy of it would not do, or its gradient is not in doubles."""
+    """Raise Uncompiled where an operand has no memory, a copy of it would not do, or what has no gradient wants one."""
     if isinstance(operand, Numbers):
         raise Uncompiled("a number that changes from step to step")
     if not isinstance(operand, Ref):
@@ -65,7 +65,7 @@ def _check(operand: Any, op: Op) -> None:
     dtype = operand.spec.dtype
     if not operand.spec.size:
         raise Uncompiled("an array has no elements")
-    if operand.wanted and dtype != FLOAT64:
+    if operand.wanted and dtype not in FLOATS:
         raise Uncompiled(f"{dtype} with a gradient")
     if not is_dense(operand.spec) and (dtype not in _COPIED or isinstance(op, Gather)):
         raise Uncompiled(f"{op.name} of strides {operand.spec.strides}")

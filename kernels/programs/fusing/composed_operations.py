@@ -8,7 +8,7 @@ import numpy as np
 
 from kernels.arrays.specs import Strides, broadcast, part_of
 from kernels.kinds.elementwise import Elementwise
-from kernels.programs.fusing.scalar_rules import COPY, FLOAT64, ScalarOperation, elementwise
+from kernels.programs.fusing.scalar_rules import COPY, ScalarOperation, elementwise
 from kernels.programs.fusing.statements import (
     Access,
     AnyStatement,
@@ -22,10 +22,10 @@ from kernels.records.op import OPS
 
 
 class Trace:
-    """The statements of one operation, appended as its parts run."""
+    """The statements of one operation on floats of a dtype, appended as its parts run."""
 
-    def __init__(self, program: RolledProgram, loop: int) -> None:
-        self.program, self.loop = program, loop
+    def __init__(self, program: RolledProgram, loop: int, dtype: np.dtype[Any]) -> None:
+        self.program, self.loop, self.dtype = program, loop, dtype
         self.statements: list[AnyStatement] = []
 
     def value(self, shape: Strides, dtype: np.dtype[Any], *, wanted: bool) -> Ref:
@@ -34,7 +34,7 @@ class Trace:
 
     def constant(self, array: np.ndarray[Any, Any]) -> TracedArray:
         """Return a constant array."""
-        return TracedArray(constant_value(self.program, array), self)
+        return TracedArray(constant_value(self.program, array.astype(self.dtype)), self)
 
 
 Computed: TypeAlias = tuple[ScalarOperation, tuple[Ref, ...], tuple[bool, ...]]
@@ -66,11 +66,11 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
         operands = tuple([x.ref if isinstance(x, TracedArray) else float(x) for x in inputs])
         refs = [operand for operand in operands if isinstance(operand, Ref)]
         shape = np.broadcast_shapes(*(ref.spec.shape for ref in refs))
-        dtype = _result_of(op.ufunc)
+        dtype = _result_of(op.ufunc, self.trace.dtype)
         wanted = tuple([isinstance(operand, Ref) and operand.wanted for operand in operands])
         target = self.trace.value(shape, dtype, wanted=any(wanted))
         numeric = [operand.spec.dtype for operand in operands[op.condition :] if isinstance(operand, Ref)]
-        operation = elementwise(op, (), dtype, numeric[0] if numeric else FLOAT64)
+        operation = elementwise(op, (), numeric[0] if numeric else self.trace.dtype)
         self.trace.statements.append(mapped(operation, shape, operands, target, target.spec.strides, wanted))
         return TracedArray(target, self.trace)
 
@@ -78,6 +78,11 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
     def shape(self) -> Strides:
         """The extents."""
         return self.ref.spec.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """What its elements are."""
+        return self.ref.spec.dtype
 
     def __getitem__(self, key: tuple[int | slice | None, ...]) -> TracedArray:
         """Return a part, by integers, slices and None alone, after ``...`` or not."""
@@ -129,7 +134,7 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
         operation, operands, wanted = computed
         shape = self.ref.spec.shape
         reduced = tuple([1 if a in axes else n for a, n in enumerate(shape)])
-        target = self.trace.value(reduced, FLOAT64, wanted=any(wanted))
+        target = self.trace.value(reduced, self.trace.dtype, wanted=any(wanted))
         strides = tuple([0 if a in axes else s for a, s in enumerate(target.spec.strides)])
         self.trace.statements.append(mapped(operation, shape, operands, target, strides, wanted, reduces=ufunc))
         return TracedArray(target, self.trace)
@@ -139,11 +144,11 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
         return TracedArray(self.ref._replace(wanted=False), self.trace)
 
 
-def _result_of(function: Any) -> np.dtype[Any]:
+def _result_of(function: Any, dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype that a function has of floats: masks are the results of some ufuncs."""
     if not isinstance(function, np.ufunc):
-        return FLOAT64
-    return function.resolve_dtypes((*[FLOAT64] * function.nin, None))[-1]
+        return dtype
+    return function.resolve_dtypes((*[dtype] * function.nin, None))[-1]
 
 
 def composed(
@@ -153,7 +158,7 @@ def composed(
 
     Parts return an array, or lists of what is side by side along the last axes; NotImplemented where they do not suit.
     """
-    trace = Trace(program, program.values[target.ref.value].loop)
+    trace = Trace(program, program.values[target.ref.value].loop, target.ref.spec.dtype)
     result = parts(*[TracedArray(operand, trace) for operand in operands], **params)
     if result is NotImplemented:
         raise Uncompiled("too large for its parts")

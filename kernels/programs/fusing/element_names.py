@@ -41,34 +41,40 @@ class Scope:
 
 
 class ElementNames:
-    """Gives names to elements; ``defined`` says in which block, and by what, a name is given."""
+    """Gives names to elements; ``defined`` says in which block, and by what, a name is given, ``dtypes`` what it is."""
 
     def __init__(self, program: RolledProgram) -> None:
         self.program = program
         self.defined: dict[str, tuple[ScalarBlock, Any]] = {}
+        self.dtypes: dict[str, np.dtype[Any]] = {}
         self.root = ScalarBlock()
         self.scope = Scope(self.root, None)
         self.scopes: dict[int, Scope] = {}
         """Of the bodies of loops of the program, by the loops' numbers, when they are complete."""
         self._count = 0
-        self._constants: dict[int, int] = {}
+        self._constants: dict[tuple[int, np.dtype[Any]], int] = {}
 
-    def name(self, item: Any, prefix: str = "v") -> str:
+    def name(self, item: Any, dtype: np.dtype[Any], prefix: str = "v") -> str:
         """Return a new name, given in the present block."""
         self._count += 1
         name = f"{prefix}{self._count}"
-        self.defined[name] = self.scope.block, item
+        self.define(name, item, dtype)
         return name
+
+    def define(self, name: str, item: Any, dtype: np.dtype[Any]) -> None:
+        """Take note of a name that the present block gives."""
+        self.defined[name] = self.scope.block, item
+        self.dtypes[name] = dtype
 
     def emit(self, item: Any) -> None:
         """Append an item to the present block."""
         self.scope.block.items.append(item)
 
-    def constant(self, array: np.ndarray[Any, Any]) -> int:
-        """Return a constant value for an array."""
-        key = id(array)
+    def constant(self, array: np.ndarray[Any, Any], dtype: np.dtype[Any] = INT64) -> int:
+        """Return a constant value for an array of the program, as one of this dtype."""
+        key = id(array), dtype
         if key not in self._constants:
-            self._constants[key] = constant_value(self.program, np.ascontiguousarray(array)).value
+            self._constants[key] = constant_value(self.program, np.ascontiguousarray(array, dtype)).value
         return self._constants[key]
 
     def address(self, access: Access, placed: Placed, point: dict[int, int]) -> Address:
@@ -149,7 +155,7 @@ class ElementNames:
                 return name
         here, self.scope = self.scope, self._hoisted(address)
         item = Load("", address, dtype)
-        item.name = self.name(item, "n" if dtype == INT64 else "v")
+        item.name = self.name(item, dtype, "n" if dtype == INT64 else "v")
         self.emit(item)
         self.scope.elements[address] = item.name
         self.scope = here
@@ -207,7 +213,7 @@ class ElementNames:
         known = [after for after, before in steps.ends if before == name]
         if not known:
             here, self.scope = self.scope, inner.outer
-            known = [self.name(steps, "x")]
+            known = [self.name(steps, self.dtypes[name], "x")]
             steps.ends.append((known[0], name))
             self.scope = here
         return known[0]
@@ -215,7 +221,7 @@ class ElementNames:
     def _leave(self, steps: StepLoop, outer: Scope, name: str) -> str:
         """Return a new name, behind a loop, for what a name in it was last."""
         here, self.scope = self.scope, outer
-        after = self.name(steps, "x")
+        after = self.name(steps, self.dtypes[name], "x")
         self.scope = here
         steps.exits.append((after, name))
         return after

@@ -10,9 +10,10 @@ import numpy as np
 
 from kernels.arrays.specs import Spec
 from kernels.programs.fusing.early_items import move_early
-from kernels.programs.fusing.element_names import ElementNames, Scope
+from kernels.programs.fusing.element_names import Scope
 from kernels.programs.fusing.fusion import Block as FusedBlock
 from kernels.programs.fusing.fusion import Fusion, Nest, Placed, Steps, is_fixed
+from kernels.programs.fusing.operation_names import OperationNames, floats_of, literal
 from kernels.programs.fusing.scalar_program import (
     GIVE_UP,
     LEAVE,
@@ -23,19 +24,24 @@ from kernels.programs.fusing.scalar_program import (
     Check,
     Fill,
     NestLoop,
-    Operation,
     ScalarBlock,
     StepLoop,
     Store,
     Term,
     Terms,
 )
-from kernels.programs.fusing.scalar_rules import COPY, FLOAT64, REDUCTIONS, ScalarOperation
+from kernels.programs.fusing.scalar_rules import (
+    COPY,
+    FLOAT32,
+    FLOAT64,
+    INT64,
+    REDUCTIONS,
+    ROUNDED,
+)
 from kernels.programs.fusing.statements import (
     Access,
     CallStatement,
     GuardStatement,
-    Source,
     Statement,
     is_whole,
     mapped,
@@ -44,9 +50,6 @@ from kernels.programs.fusing.statements import (
 )
 from kernels.programs.fusing.summed_axes import complete_sums, inner_part, is_scattered, summed_by
 from kernels.programs.rolling.rolled_program import SMALL, Loop, Numbers, Phi, Ref, RolledProgram, Uncompiled
-from kernels.records.symbols import literal_of
-
-literal = literal_of(FLOAT64)
 
 
 class Row(NamedTuple):
@@ -58,7 +61,7 @@ class Row(NamedTuple):
     update: int
 
 
-class Expansion(ElementNames):
+class Expansion(OperationNames):
     """The scalar program of a fused one."""
 
     def __init__(self, program: RolledProgram, fusion: Fusion) -> None:
@@ -129,37 +132,20 @@ class Expansion(ElementNames):
                 self._give(target, name, statement)
             elif target in sums:
                 reduction, both = REDUCTIONS[statement.reduces], (any(statement.wanted),) * 2
-                sums[target] = self._operated(reduction, (sums[target], name), both)
+                dtype = statement.target.ref.spec.dtype
+                sums[target] = self.operated(reduction, (sums[target], name), both, dtype)
             else:
                 sums[target] = name
         for target, name in sums.items():
             self._sum(target, name, statement, placed)
 
     def _operation(self, statement: Statement, placed: Placed, point: dict[int, int]) -> str:
-        operands = tuple([self._operand(o, placed, point) for o in statement.operands])
+        dtype = floats_of(statement)
+        operands = tuple([self.operand(o, dtype, placed, point) for o in statement.operands])
         wanted = statement.wanted
         if statement.operation is COPY and (wanted[0] or not isinstance(statement.operands[0], Access)):
             return operands[0]
-        return self._operated(statement.operation, operands, wanted)
-
-    def _operated(self, operation: ScalarOperation, operands: tuple[str, ...], wanted: tuple[bool, ...]) -> str:
-        key = operation.name, operation.forward, operands, wanted
-        known = self.scope.operation(key)
-        if known is None:
-            item = Operation("", operation, operands, wanted)
-            known = item.name = self.scope.operations[key] = self.name(item)
-            self.emit(item)
-        return known
-
-    def _operand(self, source: Source, placed: Placed, point: dict[int, int]) -> str:
-        if isinstance(source, Access):
-            return self.read(self.address(source, placed, point), source.ref.spec.dtype)
-        if isinstance(source, Numbers):
-            value = self.constant(source.table)
-            strides = self.program.values[value].spec.strides
-            terms = tuple(sorted((f"k{loop}", stride) for loop, stride in zip(source.loops, strides, strict=True)))
-            return self.read(Address(value, 0, terms), FLOAT64)
-        return literal(float(source))
+        return self.operated(statement.operation, operands, wanted, statement.target.ref.spec.dtype)
 
     def _give(self, target: Address, name: str, statement: Statement) -> None:
         """Let an element be what a name says."""
@@ -208,8 +194,10 @@ class Expansion(ElementNames):
                 del self._open[owner, target]
                 assert statement.reduces is not None
                 loop.totals[total] = statement.reduces
-                self.defined[total] = self.scope.block, loop
-                self._give(target, total, statement)
+                self.define(total, loop, FLOAT64)
+                dtype, wanted = statement.target.ref.spec.dtype, (any(statement.wanted),)
+                name = total if dtype != FLOAT32 else self.operated(ROUNDED, (total,), wanted, dtype)
+                self._give(target, name, statement)
 
     def _fill(self, target: Address, placed: Placed, reduces: np.ufunc) -> None:
         """Have the memory of scattered sums start, before the outermost nest that is summed over."""
@@ -247,14 +235,14 @@ class Expansion(ElementNames):
             self._forget(value)  # what it was before the loop holds in the first step alone
         self._block(steps.body)
         for number, address, dtype, wanted in open_phis:
-            number.update = self._cut(self.read(address, dtype), wanted=wanted)
+            number.update = self.cut(self.read(address, dtype), dtype, wanted=wanted)
         for phi, start in in_memory:
             self.rows.append(Row(loop.number, phi.value, start, self._next(phi, loop)))
         self.scope = outer
         self.scopes[loop.number] = inner
         self.emit(item)
         if loop.ends is not None:
-            self.defined[f"m{loop.number}"] = outer.block, item
+            self.define(f"m{loop.number}", item, INT64)
 
     def _limit(self, loop: Loop) -> str:
         """Return the most steps of a recorded loop, as text; "" of others."""
@@ -308,7 +296,7 @@ class Expansion(ElementNames):
             initial = self._initial(phi, point)
             self.scope = inner
             number = CarriedNumber("", initial)
-            number.name = self.name(item, "p")
+            number.name = self.name(item, spec.dtype, "p")
             inner.elements[Address(phi.value, offset)] = number.name
             item.numbers.append(number)
             update = phi.update
@@ -319,9 +307,9 @@ class Expansion(ElementNames):
     def _initial(self, phi: Phi, point: tuple[int, ...]) -> str:
         initial = phi.initial
         if isinstance(initial, Numbers):
-            return self._operand(initial, _NOWHERE, {})
+            return self.operand(initial, self.program.values[phi.value].spec.dtype, _NOWHERE, {})
         if not isinstance(initial, tuple):
-            return literal(float(initial))
+            return literal(float(initial), self.program.values[phi.value].spec.dtype)
         strides = initial.spec.strides
         if initial.spec.shape != self.program.values[phi.value].spec.shape:
             raise Uncompiled("a loop carries values of several shapes")
@@ -329,11 +317,8 @@ class Expansion(ElementNames):
         offset = constant + sum(i * s for i, s in zip(point, strides, strict=True))
         at = tuple((n, tuple(sorted(t.items()))) for n, t in map(self._indexed, initial.at))
         address = Address(initial.value, offset, tuple(sorted(terms.items())), at)
-        return self._cut(self.read(address, initial.spec.dtype), wanted=initial.wanted)
-
-    def _cut(self, name: str, *, wanted: bool) -> str:
-        """Return a name, or another for the same value that has no gradient to hand on."""
-        return name if wanted else self._operated(COPY, (name,), (False,))
+        dtype = initial.spec.dtype
+        return self.cut(self.read(address, dtype), dtype, wanted=initial.wanted)
 
     def _call(self, placed: Placed, statement: CallStatement) -> None:
         if any(self.program.values[access.ref.value].written for access in (*statement.accesses(), statement.target)):

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from kernels.programs.fusing.composed_operations import TracedArray
-from kernels.programs.fusing.scalar_rules import FLOAT64, ScalarOperation, ScalarRule, rule_of
+from kernels.programs.fusing.scalar_rules import ScalarOperation, ScalarRule, rule_of
+from kernels.programs.rolling.rolled_program import Uncompiled
 from kernels.records.symbols import cut
 
 Axes = tuple[int, ...]
@@ -21,7 +22,7 @@ def evenly(x: TracedArray, axes: Axes, *, largest: bool, pullback: Any) -> Trace
     if not x.ref.wanted:
         return y
     ties = np.add.reduce(_indicator(_is_extremum(fixed, y)), axis=axes, keepdims=True)
-    operation = _picked(("x", "top", "n"), rule_of(pullback, FLOAT64))
+    operation = _picked(("x", "top", "n"), rule_of(pullback, x.trace.dtype))
     return x.reduced_by(operation, (x, y, ties), axes)
 
 
@@ -32,18 +33,20 @@ def first(x: TracedArray, axis: int, *, largest: bool) -> TracedArray:
     if not x.ref.wanted:
         return y
     count = x.ref.spec.shape[axis]
+    if count > 1 / np.finfo(x.trace.dtype).eps:
+        raise Uncompiled(f"places that are no numbers in {x.trace.dtype}")
     shape = [1] * len(x.ref.spec.shape)
     shape[axis] = count
     places = x.trace.constant(np.arange(float(count)).reshape(shape))
     place = -np.maximum.reduce(np.where(_is_extremum(fixed, y), -places, -math.inf), axis=axes, keepdims=True)
-    rule = rule_of(lambda g, i, n: cut(i != n, g), FLOAT64)
+    rule = rule_of(lambda g, i, n: cut(i != n, g), x.trace.dtype)
     return x.reduced_by(_picked(("x", "top", "i", "n"), rule), (x, y, places, place), axes)
 
 
 def _picked(inputs: tuple[str, ...], pullback: ScalarRule) -> ScalarOperation:
     """Return the operation whose result is ``top``, with the gradient that ``x`` has of it."""
     return ScalarOperation(
-        "picked", inputs, ScalarRule("{top}", frozenset({"top"}), 0), (pullback, *[None] * (len(inputs) - 1)), FLOAT64
+        "picked", inputs, ScalarRule("{top}", frozenset({"top"}), 0), (pullback, *[None] * (len(inputs) - 1))
     )
 
 

@@ -28,7 +28,9 @@ from kernels.programs.fusing.scalar_rules import (
     ADDITION,
     BOOL,
     COPY,
+    FLOAT32,
     FLOAT64,
+    FLOATS,
     INT64,
     LARGEST_INTEGER,
     PRODUCT,
@@ -53,7 +55,7 @@ from kernels.programs.fusing.statements import (
 )
 from kernels.programs.rolling.rolled_program import Index, Instruction, Numbers, Ref, RolledProgram, Uncompiled
 
-_DTYPES = (FLOAT64, BOOL, INT64)
+_DTYPES = (*FLOATS, BOOL, INT64)
 
 
 def statements(instruction: Instruction, program: RolledProgram) -> list[AnyStatement]:
@@ -92,30 +94,36 @@ def _elementwise(instruction: Instruction, program: RolledProgram) -> list[AnySt
     target = whole(program, instruction.result, wanted=instruction.form is not None)
     operands, made = instruction.operands, list[AnyStatement]()
     kinds = {o.spec.dtype for o in operands[op.condition :] if isinstance(o, Ref)}
-    if FLOAT64 in kinds and len(kinds) > 1:
-        loop = program.values[instruction.result].loop
-        floats = [_as_float(o, loop, program, made) for o in operands[op.condition :]]
-        operands, kinds = (*operands[: op.condition], *floats), {FLOAT64}
-    if len(kinds) > 1 or (kinds == {INT64} and instruction.params):
-        raise Uncompiled(f"{op.name} of several dtypes")
+    if len(kinds) > 1:
+        widest, loop = np.result_type(*kinds), program.values[instruction.result].loop
+        if widest not in FLOATS:
+            raise Uncompiled(f"{op.name} of several dtypes")
+        floats = [_as_float(o, widest, loop, program, made) for o in operands[op.condition :]]
+        operands, kinds = (*operands[: op.condition], *floats), {widest}
     numeric = kinds.pop() if kinds else target.spec.dtype
+    if numeric in FLOATS and target.spec.dtype not in (numeric, BOOL):
+        raise Uncompiled(f"{op.name} of {numeric} gives {target.spec.dtype}")
+    if numeric == FLOAT32 and target.spec.dtype == BOOL and any(isinstance(o, Numbers) for o in operands):
+        raise Uncompiled(f"{numeric} compared with numbers that may be constants in {FLOAT64}")
+    if numeric == INT64 and instruction.params:
+        raise Uncompiled(f"{op.name} of integers")
     if numeric == INT64:
-        operation, operands = of_integers(op, target.spec.dtype), tuple([_integer(o, program) for o in operands])
+        operation, operands = of_integers(op), tuple([_integer(o, program) for o in operands])
     else:
-        operation = elementwise(op, instruction.params, target.spec.dtype, numeric)
+        operation = elementwise(op, instruction.params, numeric)
     shape, strides = target.spec.shape, target.spec.strides
     return [*made, mapped(operation, shape, operands, target, strides, wanted_of(instruction))]
 
 
-def _as_float(operand: Any, loop: int, program: RolledProgram, made: list[AnyStatement]) -> Any:
-    """Return an operand as floats."""
-    if not isinstance(operand, Ref) or operand.spec.dtype == FLOAT64:
+def _as_float(operand: Any, dtype: np.dtype[Any], loop: int, program: RolledProgram, made: list[AnyStatement]) -> Any:
+    """Return an operand as floats of a dtype."""
+    if not isinstance(operand, Ref) or operand.spec.dtype == dtype:
         return operand
-    operation = converted(operand.spec.dtype, FLOAT64)
+    operation = converted(operand.spec.dtype, dtype)
     if operation is None:
         raise Uncompiled(f"a cast of {operand.spec.dtype}")
-    copy = dense_value(program, operand.spec.shape, FLOAT64, loop)
-    made.append(mapped(operation, copy.spec.shape, (operand,), copy, copy.spec.strides, (False,)))
+    copy = dense_value(program, operand.spec.shape, dtype, loop, wanted=operand.wanted)
+    made.append(mapped(operation, copy.spec.shape, (operand,), copy, copy.spec.strides, (operand.wanted,)))
     return copy
 
 
@@ -133,7 +141,7 @@ def _copy(instruction: Instruction, program: RolledProgram) -> list[AnyStatement
     (operand,), operation = instruction.operands, COPY
     if isinstance(operand, Ref) and (operand.spec.dtype != target.spec.dtype or operand.spec.dtype == INT64):
         cast = converted(operand.spec.dtype, target.spec.dtype)
-        if cast is None or target.wanted:
+        if cast is None or (target.wanted and cast.pullbacks[0] is None):
             raise Uncompiled(f"a cast of {operand.spec.dtype}")
         operation = cast
     return [mapped(operation, target.spec.shape, (operand,), target, target.spec.strides, wanted_of(instruction))]
@@ -150,8 +158,10 @@ def _write(instruction: Instruction, program: RolledProgram) -> list[AnyStatemen
     value, *old = instruction.operands
     is_wanted = wanted_of(instruction)[:1]
     operation, operands, wanted = COPY, (value,), is_wanted
-    before = old[0] if old else target._replace(wanted=target.spec.dtype == FLOAT64)
+    before = old[0] if old else target._replace(wanted=target.spec.dtype in FLOATS)
     assert isinstance(before, Ref)
+    if isinstance(value, Ref) and value.spec.dtype != target.spec.dtype:
+        raise Uncompiled(f"{value.spec.dtype} written to {target.spec.dtype}")
     clears = instruction.form is not None
     adds = op.adds and (bool(old) or program.values[target.value].written)  # not where the rest of a version is copied
     if adds or (old and not clears and before.wanted):
@@ -178,6 +188,8 @@ def _join(instruction: Instruction, program: RolledProgram) -> list[AnyStatement
     result = whole(program, instruction.result, wanted=instruction.form is not None)
     strides, start, made = list(result.spec.strides), 0, []
     stride = strides.pop(axis) if new else strides[axis]
+    if any(operand.spec.dtype != result.spec.dtype for operand in instruction.operands):
+        raise Uncompiled("arrays of several dtypes side by side")
     for operand, count in _in_steps(instruction.operands):
         width = 1 if new else operand.spec.shape[axis]
         if operand.spec.size:
@@ -219,11 +231,14 @@ def _reduction(instruction: Instruction, program: RolledProgram) -> list[AnyStat
     parts = op.parts
     if op.selects and op.ufunc in (np.maximum, np.minimum):
         parts = partial(evenly, largest=op.ufunc is np.maximum, pullback=op.pullback[0])
-    if parts is not None and isinstance(operand, Ref) and operand.spec.dtype == FLOAT64:
+    is_float = isinstance(operand, Ref) and operand.spec.dtype in FLOATS
+    if is_float and program.values[instruction.result].spec.dtype != operand.spec.dtype:
+        raise Uncompiled(f"{op.name} in another dtype")
+    if parts is not None and is_float:
         into = whole(program, instruction.result, wanted=operand.wanted)
         strides = _with_dims(into.spec.strides, len(operand.spec.shape), axes, keepdims=keepdims)
         return composed(parts, (operand,), {"axes": axes}, Access(into, strides), program)
-    if isinstance(operand, Ref) and operand.spec.dtype != FLOAT64:
+    if isinstance(operand, Ref) and not is_float:
         return _integers_reduced(instruction, operand, program)
     if op.ufunc is not np.add or not isinstance(operand, Ref):
         raise Uncompiled(f"{op.name} is run by the interpreter")
@@ -270,7 +285,7 @@ def _select(instruction: Instruction, program: RolledProgram) -> list[AnyStateme
     op, (axis, keepdims, *of_places) = instruction.op, instruction.params
     (operand,) = instruction.operands
     assert isinstance(op, Select)
-    if of_places or not isinstance(operand, Ref) or operand.spec.dtype != FLOAT64 or not operand.spec.shape:
+    if of_places or not isinstance(operand, Ref) or operand.spec.dtype not in FLOATS or not operand.spec.shape:
         raise Uncompiled("a place of an extremum")
     into = whole(program, instruction.result, wanted=operand.wanted)
     strides = _with_dims(into.spec.strides, len(operand.spec.shape), (axis,), keepdims=keepdims)
@@ -287,10 +302,11 @@ def _with_dims(strides: Strides, rank: int, axes: Strides, *, keepdims: bool) ->
 def _routine(instruction: Instruction, program: RolledProgram) -> list[AnyStatement]:
     op, refs = instruction.op, instruction.operands
     assert isinstance(op, Routine)
-    floats = all(isinstance(operand, Ref) and operand.spec.dtype == FLOAT64 for operand in refs)
-    if op.parts is None or not floats or instruction.params[1:]:
-        raise Uncompiled(f"{op.name} is run by the interpreter")
     into = whole(program, instruction.result, wanted=any(wanted_of(instruction)))
+    dtype = into.spec.dtype
+    same = dtype in FLOATS and all(isinstance(operand, Ref) and operand.spec.dtype == dtype for operand in refs)
+    if op.parts is None or not same or instruction.params[1:]:
+        raise Uncompiled(f"{op.name} is run by the interpreter")
     target = Access(into, into.spec.strides)
     return composed(op.parts, refs, dict(instruction.params[0]), target, program)
 
@@ -300,13 +316,12 @@ _SCALED = ScalarOperation(
     ("a", "b"),
     ScalarRule("({a} / {b})", frozenset("ab"), 5),
     (ScalarRule("({g} / {b})", frozenset("gb"), 5, passes=True), None),
-    FLOAT64,
 )
 
 
 def _contraction(instruction: Instruction, program: RolledProgram) -> list[AnyStatement]:
     a, b = instruction.operands
-    if not isinstance(a, Ref) or not isinstance(b, Ref) or a.spec.dtype != FLOAT64:
+    if not isinstance(a, Ref) or not isinstance(b, Ref) or a.spec.dtype not in FLOATS or b.spec.dtype != a.spec.dtype:
         raise Uncompiled("a product that is no matrix product of floats")
     target = whole(program, instruction.result, wanted=instruction.form is not None)
     (m, k, n), left, right, result = matrices(

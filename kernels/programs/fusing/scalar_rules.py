@@ -14,9 +14,10 @@ from kernels.kinds.elementwise import Elementwise
 from kernels.programs.rolling.rolled_program import Uncompiled
 from kernels.records import powers
 from kernels.records.op import OPS
-from kernels.records.symbols import Functions, Symbol, parameters_of, source
+from kernels.records.symbols import Functions, Symbol, literal_of, parameters_of, source
 
-FLOAT64, BOOL, INT64 = np.dtype(np.float64), np.dtype(np.bool_), np.dtype(np.int64)
+FLOAT64, FLOAT32, BOOL, INT64 = np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.bool_), np.dtype(np.int64)
+FLOATS = FLOAT64, FLOAT32
 _PRICES = {"divide": 5, "sqrt": 6, "add": 1, "subtract": 1, "multiply": 1, "negative": 1, "square": 1, "cut": 1}
 _FREE = {"positive"}
 _LONG = 20
@@ -52,14 +53,15 @@ class ScalarRule:
 
 @dataclass(frozen=True)
 class ScalarOperation:
-    """An operation on elements: ``inputs`` names its operands; a pullback for each, None where there is none."""
+    """An operation on elements: ``inputs`` names its operands; a pullback for each, None where there is none.
+
+    The result has the dtype of the element that it is given to.
+    """
 
     name: str
     inputs: tuple[str, ...]
     forward: ScalarRule
     pullbacks: tuple[ScalarRule | None, ...]
-    dtype: np.dtype[Any]
-    """Of the result."""
 
 
 def rule_of(rule: Any, dtype: np.dtype[Any], number: float | None = None) -> ScalarRule:
@@ -84,7 +86,7 @@ def _factor(symbol: Symbol, dtype: np.dtype[Any]) -> str | None:
     if symbol.head == "{g}" and not symbol.parts:
         return ""
     if symbol.head == "negative" and _is_cotangent(symbol.parts[0]):
-        return "(-1.0)"
+        return literal_of(dtype)(-1.0)
     if symbol.head != "multiply" or not _is_cotangent(symbol.parts[0]):
         return None
     other = symbol.parts[1]
@@ -120,8 +122,8 @@ def _passes(symbol: Any) -> bool:
 
 
 @functools.lru_cache(1 << 10)
-def elementwise(op: Elementwise, params: tuple[Any, ...], dtype: np.dtype[Any], numeric: np.dtype[Any]) -> Any:
-    """Return what an elementwise record does, with a result of ``dtype`` from operands that are ``numeric``."""
+def elementwise(op: Elementwise, params: tuple[Any, ...], numeric: np.dtype[Any]) -> ScalarOperation:
+    """Return what an elementwise record does to operands that are ``numeric``."""
     number = params[0] if params else None
     variant = op.variants.get(number) if number is not None else None
     if isinstance(variant, np.ufunc) and variant.__name__ in OPS:
@@ -133,7 +135,7 @@ def elementwise(op: Elementwise, params: tuple[Any, ...], dtype: np.dtype[Any], 
     else:
         forward = rule_of(op.forward, numeric, number)
     pullbacks = tuple([None if rule is None else _pullback(rule, numeric, number) for rule in op.pullback])
-    return ScalarOperation(op.name, op.inputs, forward, pullbacks, dtype)
+    return ScalarOperation(op.name, op.inputs, forward, pullbacks)
 
 
 def _pullback(rule: Any, dtype: np.dtype[Any], number: float | None) -> ScalarRule | None:
@@ -145,32 +147,38 @@ def _pullback(rule: Any, dtype: np.dtype[Any], number: float | None) -> ScalarRu
 
 
 def converted(source: np.dtype[Any], target: np.dtype[Any]) -> ScalarOperation | None:
-    """Return the operation that turns an element of one dtype into that of another; None where that is not exact."""
-    texts = {
-        (BOOL, FLOAT64): "(1.0 if {x} else 0.0)",
-        (INT64, FLOAT64): "np.float64({x})",
-        (BOOL, INT64): "(1 if {x} else 0)",
-        (INT64, INT64): "{x}",
-    }
-    text = texts.get((source, target))
-    return (
-        None
-        if text is None
-        else ScalarOperation("convert", ("x",), ScalarRule(text, frozenset("x"), 1), (None,), target)
-    )
+    """Return the operation that turns an element of one dtype into that of another; None where there is none."""
+    return _CONVERSIONS.get((source, target))
 
 
-WHOLE = ScalarOperation("whole", ("x",), ScalarRule("np.int64({x})", frozenset("x"), 1), (None,), INT64)
+def _conversion(text: str, back: str = "") -> ScalarOperation:
+    pullback = ScalarRule(back, frozenset("g"), 1) if back else None
+    return ScalarOperation("convert", ("x",), ScalarRule(text, frozenset("x"), 1), (pullback,))
+
+
+_CONVERSIONS = {
+    (BOOL, FLOAT64): _conversion("(1.0 if {x} else 0.0)"),
+    (BOOL, FLOAT32): _conversion("(np.float32(1.0) if {x} else np.float32(0.0))"),
+    (INT64, FLOAT64): _conversion("np.float64({x})"),
+    (INT64, FLOAT32): _conversion("np.float32({x})"),
+    (BOOL, INT64): _conversion("(1 if {x} else 0)"),
+    (INT64, INT64): _conversion("{x}"),
+    (FLOAT32, FLOAT64): _conversion("np.float64({x})", "np.float32({g})"),
+    (FLOAT64, FLOAT32): _conversion("np.float32({x})", "np.float64({g})"),
+}
+ROUNDED = _CONVERSIONS[FLOAT64, FLOAT32]
+"""A total, which is summed in float64, as an element in float32."""
+WHOLE = ScalarOperation("whole", ("x",), ScalarRule("np.int64({x})", frozenset("x"), 1), (None,))
 """A float that is whole as an integer."""
-TURNED = ScalarOperation("turned", ("x",), ScalarRule("(-1 - {x})", frozenset("x"), 1), (None,), INT64)
+TURNED = ScalarOperation("turned", ("x",), ScalarRule("(-1 - {x})", frozenset("x"), 1), (None,))
 """Integers in the opposite order."""
 _EXACT = re.compile(r"\(-?\{[a-z]+\}(?: (?:[-+*]|[<>]=?|[=!]=) \{[a-z]+\})?\)")
 """Expressions that are the same of integers as of floats."""
 
 
-def of_integers(op: Elementwise, dtype: np.dtype[Any]) -> ScalarOperation:
+def of_integers(op: Elementwise) -> ScalarOperation:
     """Return what an elementwise record does to integers; Uncompiled where that is printed for floats alone."""
-    operation: ScalarOperation = elementwise(op, (), dtype, INT64)
+    operation = elementwise(op, (), INT64)
     if _EXACT.fullmatch(operation.forward.text) is None:
         raise Uncompiled(f"{op.name} of integers")
     return replace(operation, pullbacks=(None,) * len(op.inputs))
@@ -194,7 +202,6 @@ COPY = ScalarOperation(
     ("x",),
     ScalarRule("{x}", frozenset("x"), 0),
     (ScalarRule("{g}", frozenset("g"), 0, passes=True, factor=""),),
-    FLOAT64,
 )
 PRODUCT = ScalarOperation(
     "product",
@@ -204,14 +211,12 @@ PRODUCT = ScalarOperation(
         ScalarRule("({g} * {b})", frozenset("gb"), 1, factor="{b}"),
         ScalarRule("({g} * {a})", frozenset("ga"), 1, factor="{a}"),
     ),
-    FLOAT64,
 )
 PUT = ScalarOperation(
     "put",
     ("b", "x"),
     ScalarRule("{x}", frozenset("x"), 0),
     (ScalarRule("{g}", frozenset("g"), 0, passes=True, factor=""), None),
-    FLOAT64,
 )
 """A value written where gradients are off: the gradient is that of what stood there before."""
 ADDITION = ScalarOperation(
@@ -219,21 +224,18 @@ ADDITION = ScalarOperation(
     ("a", "b"),
     ScalarRule("({a} + {b})", frozenset("ab"), 1),
     (ScalarRule("{g}", frozenset("g"), 0, passes=True, factor=""),) * 2,
-    FLOAT64,
 )
 LARGER = ScalarOperation(
     np.maximum.__name__,
     ("a", "b"),
     ScalarRule("np.maximum({a}, {b})", frozenset("ab"), 1),
     (None, None),
-    FLOAT64,
 )
 EITHER = ScalarOperation(
     "either",
     ("a", "b"),
     ScalarRule("{b}", frozenset("b"), 0),
     (ScalarRule("{g}", frozenset("g"), 0, passes=True, factor=""),) * 2,
-    FLOAT64,
 )
 """One of two numbers that are the same."""
 LARGEST_INTEGER = np.fmax
@@ -243,7 +245,6 @@ LARGER_INTEGER = ScalarOperation(
     ("a", "b"),
     ScalarRule("({a} if {a} > {b} else {b})", frozenset("ab"), 1),
     (None, None),
-    INT64,
 )
 REDUCTIONS = {np.add: ADDITION, np.maximum: LARGER, np.positive: EITHER, LARGEST_INTEGER: LARGER_INTEGER}
 """What two results for the same element become, by what reduces them."""

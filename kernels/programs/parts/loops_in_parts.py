@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from kernels.programs.parts.affine_indices import apart
@@ -30,24 +30,31 @@ _LOCAL = 1 << 12
 _SUMMED = 64
 """What a part costs, at least, for each element of the memory that it has for sums."""
 _FEW = 1 << 12
+_AS_WORDS = {
+    "f8": ("bits_of({})", "double_of({})"),
+    "f4": ("bits_of(np.float64({}))", "np.float32(double_of({}))"),
+    "b1": ("bits_of({})", "({} != 0)"),
+}
+"""How a variable is passed as a word, and what it is of the word."""
 
 
 class LoopsInParts:
     """The lines of a program in which large loops are calls of ``functions``, by addresses in ``parts``.
 
     ``memory`` is what the program's pointers point at; ``add`` adds some, of a kind, to the workspace, and returns its
-    name. ``booleans`` are variables that are no floats; ``sizes`` is a pointer that the functions begin with.
+    name. ``kind_of`` says what a variable is that is no integer, ``f8``, ``f4`` or ``b1``; ``sizes`` is a pointer that
+    the functions begin with.
     """
 
     def __init__(
         self,
         lines: list[str],
         memory: Iterable[Memory],
-        booleans: Container[str],
+        kind_of: Callable[[str], str],
         add: Callable[[str, int], str],
         sizes: str = "",
     ) -> None:
-        self.lines, self.add, self.booleans, self.sizes = lines, add, booleans, sizes
+        self.lines, self.add, self.kind_of, self.sizes = lines, add, kind_of, sizes
         self.memory = {each.name: each for each in memory}
         self.functions: list[str] = []
         self._replaced: list[tuple[int, int, list[str]]] = []
@@ -171,7 +178,7 @@ class LoopsInParts:
             elif known.is_integer(name):
                 text.integer(name)
             else:
-                text.value(name, "bits_of({})", "({} != 0)" if name in self.booleans else "double_of({})")
+                text.value(name, *_AS_WORDS[self.kind_of(name)])
         if loop.sums:
             text.totals(self.add("f8", cut.parts * len(loop.sums)))
         first, last = lines_of(loop.loop)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from kernels.programs.parts.printed_loops import PrintedLoop
 
-IMPORTS = "\nfrom kernels.native.memory import call_at, double_of, local_b1, local_f8, local_i8"
+IMPORTS = "\nfrom kernels.native.memory import call_at, double_of, local_b1, local_f4, local_f8, local_i8"
 """What a program with loops in parts imports besides."""
 STARTS = {"added": "-0.0", "greater": "(-math.inf)"}
 """What sums and maxima start from."""
@@ -28,7 +28,7 @@ def {part}(table, part, unused, unused_too):
 
 
 class Memory(NamedTuple):
-    """Memory of a pointer of the program: ``f8``, ``b1`` or ``i8``, how many elements, and whether it is workspace."""
+    """Memory of a pointer: how many elements of ``f8``, ``f4``, ``b1`` or ``i8``, and whether it is workspace."""
 
     name: str
     kind: str

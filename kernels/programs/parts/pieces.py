@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 INDENT = "    "
@@ -20,6 +20,8 @@ _ASSIGNMENT = re.compile(r" *(?:for )?(\w+(?:, \w+)*) ([-+*/|&]?=|in) (.*)")
 """A line that assigns variables: these, how, and what."""
 _FLOAT = re.compile(r"[vspx]\d+|[a-z]_.*")
 """The names of variables that are floats, or booleans; others are integers."""
+_TAKEN = {"f8": "{}", "i8": "{}", "f4": "np.float32({})", "b1": "({} != 0)"}
+"""How what was handed on is a variable again, by what kind it is."""
 
 
 class Piece:
@@ -59,11 +61,12 @@ class Slot(NamedTuple):
 class Pieces:
     """The pieces of a program's lines: none of a short one. ``bodies`` are their lines, ``names`` what these name.
 
-    ``booleans`` are variables that are no floats; ``add`` adds memory, of a kind, and returns its name.
+    ``kind_of`` says what a variable is: ``f8``, ``f4``, ``b1`` or ``i8``; ``add`` adds memory, of a kind,
+    and returns its name.
     """
 
-    def __init__(self, lines: list[str], booleans: Container[str], add: Callable[[str, int], str]) -> None:
-        self._booleans = booleans
+    def __init__(self, lines: list[str], kind_of: Callable[[str], str], add: Callable[[str, int], str]) -> None:
+        self._kind_of = kind_of
         self._pieces = list(_cut(lines)) if len(lines) > LONG else []
         self._counts: dict[str, int] = defaultdict(int)
         taken = self._taken()
@@ -94,7 +97,7 @@ class Pieces:
         return taken
 
     def _slot(self, name: str) -> Slot:
-        kind = "f8" if _FLOAT.fullmatch(name) and name not in self._booleans else "i8"
+        kind = "f8" if _FLOAT.fullmatch(name) and self._kind_of(name) != "b1" else "i8"
         self._counts[kind] += 1
         return Slot(kind, self._counts[kind] - 1)
 
@@ -102,8 +105,7 @@ class Pieces:
         """Return the lines of a piece that takes over variables, and gives some."""
         before, behind = defaultdict[int, list[str]](list), defaultdict[int, list[str]](list)
         for name in sorted(taken):
-            is_boolean = name in self._booleans
-            value = f"({self._element(name)} != 0)" if is_boolean else self._element(name)
+            value = _TAKEN[self._kind_of(name)].format(self._element(name))
             before[piece.first[name]].append(f"{INDENT}{name} = {value}")
         for name in sorted(handed):
             behind[piece.last[name]].append(f"{INDENT}{self._element(name)} = {name}")

@@ -73,7 +73,8 @@ class ForwardText:
 
     def on_Fill(self, item: Fill) -> None:  # noqa: N802
         """Print a loop that fills memory."""
-        element = self.storage.element(item.address._replace(terms=(*item.address.terms, ("i", 8))))
+        width = self.storage.program.values[item.address.value].spec.dtype.itemsize
+        element = self.storage.element(item.address._replace(terms=(*item.address.terms, ("i", width))))
         self.text.each(item.elements, f"{element} = {_FIRST[item.reduces]}")
 
     def on_Term(self, item: Term) -> None:  # noqa: N802

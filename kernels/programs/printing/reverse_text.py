@@ -20,13 +20,13 @@ from kernels.programs.fusing.scalar_program import (
     Term,
     walk,
 )
-from kernels.programs.fusing.scalar_rules import BOOL, ScalarRule
+from kernels.programs.fusing.scalar_rules import BOOL, FLOAT32, ScalarRule
 from kernels.programs.printing.forward_text import ForwardText, begun, head_of, loaded, operated
 from kernels.programs.printing.source_text import Text
 from kernels.programs.printing.step_loop_text import parities
 
-NOTHING = "(-0.0)"
-"""The gradient that nothing has contributed to."""
+NOTHING, _NO_SINGLE = "(-0.0)", "np.float32(-0.0)"
+"""The gradient that nothing has contributed to; the same of a variable in float32."""
 
 
 class ReverseText:
@@ -61,7 +61,8 @@ class ReverseText:
         rows = {row.phi for row in self.adjoint.expansion.rows}
         for value, home in self.storage.buffers.items():
             if home.region.role == "work" and (value in rows or value not in self.first.blocks):
-                self.text.each(home.region.size // 8, f"{home.region.name}[i] = {NOTHING}")
+                count = home.region.size // home.region.dtype.itemsize
+                self.text.each(count, f"{home.region.name}[i] = {NOTHING}")
             elif home.region.role != "work" and value not in self.first.blocks:
                 self.fill(value)
         self._begin(root)
@@ -70,9 +71,9 @@ class ReverseText:
         """Print the end: gradients that are delivered have no -0.0."""
         for value in self.storage.differentiated():
             if value not in self.first.only:
-                size = self.adjoint.expansion.program.values[value].spec.size
-                element = self.storage.gradient(Address(value, 0, (("i", 8),)))
-                self.text.each(size, f"{element} += 0.0")
+                spec = self.adjoint.expansion.program.values[value].spec
+                element = self.storage.gradient(Address(value, 0, (("i", spec.dtype.itemsize),)))
+                self.text.each(spec.size, f"{element} += 0.0")
 
     def block(self, block: ScalarBlock) -> None:
         """Print the reverse of a block."""
@@ -102,8 +103,12 @@ class ReverseText:
             self.provide(block)
         for name in sorted(self.adjoint.inner & self.adjoint.reached):
             if self.defined[name][0] is block:
-                self.text.put(f"g_{name} = {NOTHING}")
+                self.text.put(f"g_{name} = {self.nothing(name)}")
                 self.started.add(name)
+
+    def nothing(self, name: str) -> str:
+        """Return the gradient of a name that nothing has contributed to, in its dtype."""
+        return _NO_SINGLE if self.adjoint.expansion.dtypes.get(name) == FLOAT32 else NOTHING
 
     def provide(self, block: ScalarBlock) -> None:
         """Print what pullbacks of a block read."""
@@ -119,8 +124,10 @@ class ReverseText:
                 assert isinstance(item, Operation)
                 self.text.put(operated(item, self.storage))
 
-    def contribute(self, name: str, text: str) -> None:
-        """Add to the gradient of a name."""
+    def contribute(self, name: str, text: str, *, widened: bool = False) -> None:
+        """Add to the gradient of a name; of one in float32 what may have been ``widened`` is rounded first."""
+        if widened and self.adjoint.expansion.dtypes.get(name) == FLOAT32:
+            text = f"np.float32({text})"
         if name not in self.adjoint.reached or (self.only is not None and name not in self.only):
             return
         if self.defined[name][0] is self.at[-1]:
@@ -147,7 +154,7 @@ class ReverseText:
             base, factor, chained = f"g_{item.name}", "", False
         for operand, rule in pulls:
             if rule.factor is None or not (chained or self._chains(item, operand)):
-                self.contribute(operand, self._pulled(rule, names, item.name))
+                self.contribute(operand, self._pulled(rule, names, item.name, operand))
             else:
                 self._chain(operand, base, " * ".join(filter(None, (factor, rule.factor.format(**names)))), item)
 
@@ -171,14 +178,14 @@ class ReverseText:
         self.chains[operand] = base, factor
         self.started.add(operand)
 
-    def _pulled(self, rule: ScalarRule, names: dict[str, str], result: str) -> str:
+    def _pulled(self, rule: ScalarRule, names: dict[str, str], result: str, operand: str) -> str:
         """Return a pullback as text; one whose cotangent may be nothing then contributes nothing."""
         text = rule.filled(names, once=not isinstance(self.at[-1].loop, NestLoop))
         if rule.text == "{g}" or result in self.certain.names:
             return text
         if not rule.cuts:
             text = f"({text} + 0.0)"
-        return f"({NOTHING} if bits_of(g_{result}) == MINUS_ZERO else {text})"
+        return f"({self.nothing(operand)} if bits_of(g_{result}) == MINUS_ZERO else {text})"
 
     def contribution(self, name: str, *, certain: bool) -> str:
         """Return the gradient of a name as what is added where others may be nothing: never -0.0 if it is something."""
@@ -189,7 +196,8 @@ class ReverseText:
         if self.taken.get(item.name) == "_":
             return  # its gradient is another step's
         if item.name in self.taken:
-            self.text.put(f"{self.taken[item.name]} = {self._of(item) if item.name in self.started else NOTHING}")
+            known = self._of(item) if item.name in self.started else self.nothing(item.name)
+            self.text.put(f"{self.taken[item.name]} = {known}")
         elif self.only is None and item.name in self.adjoint.reached:
             value = item.address.value
             if item.name not in self.started:  # a step in which nothing comes here; what is stored first is so still
@@ -215,14 +223,16 @@ class ReverseText:
         if value not in self.adjoint.buffered:
             return
         if item.wanted:
-            self.contribute(item.operand, "1.0" if value == self.seed else self.storage.gradient(item.address))
+            is_seed = value == self.seed
+            gradient = "1.0" if is_seed else self.storage.gradient(item.address)
+            self.contribute(item.operand, gradient, widened=is_seed)
         if item.overwrites and item.clears:
             self.text.put(f"{self.storage.gradient(item.address)} = {NOTHING}")
 
     def on_Term(self, item: Term) -> None:  # noqa: N802
         """Give the gradient of a total to a term."""
         if item.wanted and item.total in self.adjoint.reached and item.total in self.started:
-            self.contribute(item.operand, f"g_{item.total}")
+            self.contribute(item.operand, f"g_{item.total}", widened=True)
 
     def on_Call(self, item: Call) -> None:  # noqa: N802
         """Print the calls that pull a cotangent back."""
@@ -234,7 +244,7 @@ class ReverseText:
         """Print gradients of totals that nothing comes to: of all steps of a loop but the last, if that one is read."""
         for total in item.totals:
             if total in self.adjoint.reached and total not in self.started:
-                self.text.put(f"g_{total} = {NOTHING}")
+                self.text.put(f"g_{total} = {self.nothing(total)}")
                 self.started.add(total)
 
     def on_NestLoop(self, item: NestLoop) -> None:  # noqa: N802
@@ -259,7 +269,7 @@ class ReverseText:
         numbers = [c for c in item.numbers if c.name in self.adjoint.reached]
         exits = [(after, inner) for after, inner in item.exits if after in self.adjoint.reached]
         ends = {name: f"g_{after}" for after, name in item.ends if after in self.started}
-        self.text.put(*[f"c_{c.name} = {ends.get(c.name, NOTHING)}" for c in numbers])
+        self.text.put(*[f"c_{c.name} = {ends.get(c.name, self.nothing(c.name))}" for c in numbers])
         self.text.put(*[f"g_{x} += 0.0" for x, v in exits if x in self.certain.names and v not in self.certain.names])
         less = 0
         if self._is_peeled(item):
@@ -291,11 +301,11 @@ class ReverseText:
             self.contribute(c.update, f"c_{c.name}")
         for after, inner in exits:
             self.contribute(inner, f"g_{after}")
-            self.text.put(f"g_{after} = {NOTHING}")
+            self.text.put(f"g_{after} = {self.nothing(after)}")
         self.items(item.body)
         for c in numbers:
             known = self.contribution(c.name, certain=c.update in self.certain.names)
-            self.text.put(f"c_{c.name} = {known if c.name in self.started else NOTHING}")
+            self.text.put(f"c_{c.name} = {known if c.name in self.started else self.nothing(c.name)}")
         self._clear(item)
         self.at.pop()
 
@@ -313,8 +323,10 @@ class ReverseText:
 
     def fill(self, value: int) -> None:
         """Print a loop that makes the gradient of a value nothing."""
-        elements = self.storage.bytes_of(value, self.storage.buffers[self.adjoint.home(value)].region.dtype) // 8
+        dtype = self.adjoint.expansion.program.values[value].spec.dtype
+        elements = self.storage.bytes_of(value, dtype) // dtype.itemsize
         if elements == 1:
             self.text.put(f"{self.storage.gradient(Address(value, 0))} = {NOTHING}")
         else:
-            self.text.each(elements, f"{self.storage.gradient(Address(value, 0, (('i', 8),)))} = {NOTHING}")
+            element = self.storage.gradient(Address(value, 0, (("i", dtype.itemsize),)))
+            self.text.each(elements, f"{element} = {NOTHING}")

@@ -12,8 +12,6 @@ from collections import defaultdict
 from dataclasses import field
 from typing import TypeAlias
 
-import numpy as np
-
 from kernels.arrays.specs import is_dense, part_of
 from kernels.foundation.data_classes import dataclass
 from kernels.programs.rolling.rolled_program import (
@@ -141,7 +139,7 @@ class _Versions:
 
     def _whole(self, value: int, at: tuple[Index, ...] = ()) -> Ref:
         entry = self.program.values[value]
-        return Ref(value, Index(0), entry.spec, entry.spec.dtype == np.float64, at)
+        return Ref(value, Index(0), entry.spec, entry.spec.dtype.kind == "f", at)
 
     def _new(self, like: int, loop: int) -> int:
         self.program.values.append(Value(self.program.values[like].spec, loop=loop, differentiable=True))
