@@ -26,7 +26,7 @@ from kernels.programs.differentiating import checkpoints
 from kernels.programs.differentiating.gathered_gradients import Gather, gather_of
 from kernels.programs.differentiating.regions import Home
 from kernels.programs.differentiating.storage import Storage
-from kernels.programs.fusing.expansion import Expansion
+from kernels.programs.expanding.expansion import Expansion
 from kernels.programs.printing import gathering_text, reverse_text
 from kernels.programs.rolling.rolled_program import Uncompiled
 from tests.support.quick_compiles import QuickCompilation, honour_marks

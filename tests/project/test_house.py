@@ -46,6 +46,7 @@ HOUSE = [
     "kernels.programs.interpreter",
     "kernels.programs.rolling",
     "kernels.programs.fusing",
+    "kernels.programs.expanding",
     "kernels.programs.parts",
     "kernels.programs.differentiating",
     "kernels.programs.printing",

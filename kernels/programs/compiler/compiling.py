@@ -21,9 +21,9 @@ from kernels.programs.differentiating.checkpoints import Blocks, storage_within
 from kernels.programs.differentiating.kept_values import KeptValues
 from kernels.programs.differentiating.regions import POINTERS, Region
 from kernels.programs.differentiating.storage import Storage
-from kernels.programs.fusing.expansion import Expansion
+from kernels.programs.expanding.expansion import Expansion
+from kernels.programs.expanding.scalar_program import Check, NestLoop, walk
 from kernels.programs.fusing.fusion import Fusion
-from kernels.programs.fusing.scalar_program import Check, NestLoop, walk
 from kernels.programs.fusing.scalar_rules import BOOL, COPY, FLOAT64, FLOATS, INT64
 from kernels.programs.fusing.statements import AnyStatement, GuardStatement, dense_value, mapped
 from kernels.programs.parts.loops_in_parts import LoopsInParts

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from kernels.programs.fusing.expansion import Expansion
-from kernels.programs.fusing.scalar_program import (
+from kernels.programs.expanding.expansion import Expansion
+from kernels.programs.expanding.scalar_program import (
     Call,
     Load,
     Operation,

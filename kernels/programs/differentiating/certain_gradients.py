@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from kernels.programs.differentiating.adjoint import Adjoint
-from kernels.programs.fusing.scalar_program import (
+from kernels.programs.expanding.scalar_program import (
     Address,
     Call,
     Load,

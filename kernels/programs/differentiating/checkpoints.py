@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernels.programs.differentiating.storage import Storage
-from kernels.programs.fusing.expansion import Expansion
-from kernels.programs.fusing.scalar_program import StepLoop, Store, walk
+from kernels.programs.expanding.expansion import Expansion
+from kernels.programs.expanding.scalar_program import StepLoop, Store, walk
 
 Blocks = dict[int, int]
 """Steps of a block, by the numbers of loops."""

@@ -9,7 +9,7 @@ import numpy as np
 from kernels.programs.differentiating.adjoint import Adjoint
 from kernels.programs.differentiating.gathered_gradients import Gather, Group, gather_of
 from kernels.programs.differentiating.storage import Storage
-from kernels.programs.fusing.scalar_program import Call, Load, NestLoop, ScalarBlock, StepLoop, Store, walk
+from kernels.programs.expanding.scalar_program import Call, Load, NestLoop, ScalarBlock, StepLoop, Store, walk
 
 
 class FirstGradients:

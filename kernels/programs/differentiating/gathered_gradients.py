@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import NamedTuple, TypeAlias
 
 from kernels.programs.differentiating.adjoint import Adjoint
-from kernels.programs.fusing.scalar_program import Load, NestLoop, Operation, ScalarBlock, Store
+from kernels.programs.expanding.scalar_program import Load, NestLoop, Operation, ScalarBlock, Store
 
 _MOST = 12
 """Shifts of a gather, at most: each is another copy of the body."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from kernels.programs.differentiating.adjoint import Adjoint
-from kernels.programs.fusing.expansion import Expansion
-from kernels.programs.fusing.scalar_program import (
+from kernels.programs.expanding.expansion import Expansion
+from kernels.programs.expanding.scalar_program import (
     Address,
     Call,
     Load,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kernels.foundation.data_classes import dataclass
-from kernels.programs.fusing.scalar_program import Terms
+from kernels.programs.expanding.scalar_program import Terms
 from kernels.programs.fusing.scalar_rules import BOOL, FLOAT32, FLOAT64, INT64
 from kernels.programs.rolling.rolled_program import Uncompiled
 

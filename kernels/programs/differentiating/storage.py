@@ -10,8 +10,8 @@ from typing import Any
 from kernels.programs.differentiating.adjoint import Adjoint
 from kernels.programs.differentiating.kept_values import KeptValues
 from kernels.programs.differentiating.regions import POINTERS, Array, Dtype, Home, Region, element_text
-from kernels.programs.fusing.expansion import Expansion
-from kernels.programs.fusing.scalar_program import (
+from kernels.programs.expanding.expansion import Expansion
+from kernels.programs.expanding.scalar_program import (
     Address,
     Call,
     Fill,

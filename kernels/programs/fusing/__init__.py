@@ -1,1 +1,1 @@
-"""Statements over iteration spaces, the loops that they share, and what these do element by element."""
+"""Statements over iteration spaces, and the loops that they share."""

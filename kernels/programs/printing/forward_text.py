@@ -6,8 +6,7 @@ import numpy as np
 
 from kernels.programs.differentiating.kept_values import KeptValues
 from kernels.programs.differentiating.storage import Storage
-from kernels.programs.fusing.native_call import KernelCall
-from kernels.programs.fusing.scalar_program import (
+from kernels.programs.expanding.scalar_program import (
     GIVE_UP,
     LEAVE,
     LEAVE_ALL,
@@ -23,6 +22,7 @@ from kernels.programs.fusing.scalar_program import (
     Store,
     Term,
 )
+from kernels.programs.fusing.native_call import KernelCall
 from kernels.programs.fusing.scalar_rules import BOOL, LARGER_INTEGER, LARGEST_INTEGER
 from kernels.programs.printing.shared_sizes import LEAST
 from kernels.programs.printing.source_text import INDENT, Text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernels.programs.differentiating.gathered_gradients import Gather, Shift, gather_of
-from kernels.programs.fusing.scalar_program import Load, NestLoop, Operation
+from kernels.programs.expanding.scalar_program import Load, NestLoop, Operation
 from kernels.programs.printing.forward_text import begun
 from kernels.programs.printing.reverse_text import NOTHING, ReverseText
 

@@ -7,7 +7,7 @@ from kernels.programs.differentiating.certain_gradients import CertainGradients
 from kernels.programs.differentiating.first_gradients import FirstGradients
 from kernels.programs.differentiating.kept_values import KeptValues
 from kernels.programs.differentiating.storage import Storage
-from kernels.programs.fusing.scalar_program import (
+from kernels.programs.expanding.scalar_program import (
     Address,
     Call,
     CarriedNumber,

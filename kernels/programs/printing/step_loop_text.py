@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from kernels.programs.differentiating.regions import Region
 from kernels.programs.differentiating.storage import Storage
-from kernels.programs.fusing.scalar_program import LEAVE_ALL, Address, Check, StepLoop, walk
+from kernels.programs.expanding.scalar_program import LEAVE_ALL, Address, Check, StepLoop, walk
 from kernels.programs.fusing.scalar_rules import BOOL
 from kernels.programs.printing.source_text import INDENT, Text
 

@@ -9,12 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernels.arrays.specs import Spec
-from kernels.programs.fusing.early_items import move_early
-from kernels.programs.fusing.element_names import Scope
-from kernels.programs.fusing.fusion import Block as FusedBlock
-from kernels.programs.fusing.fusion import Fusion, Nest, Placed, Steps, is_fixed
-from kernels.programs.fusing.operation_names import OperationNames, floats_of, literal
-from kernels.programs.fusing.scalar_program import (
+from kernels.programs.expanding.early_items import move_early
+from kernels.programs.expanding.element_names import Scope
+from kernels.programs.expanding.operation_names import OperationNames, floats_of, literal
+from kernels.programs.expanding.scalar_program import (
     GIVE_UP,
     LEAVE,
     LEAVE_ALL,
@@ -30,6 +28,9 @@ from kernels.programs.fusing.scalar_program import (
     Term,
     Terms,
 )
+from kernels.programs.expanding.summed_axes import complete_sums, inner_part, is_scattered, summed_by
+from kernels.programs.fusing.fusion import Block as FusedBlock
+from kernels.programs.fusing.fusion import Fusion, Nest, Placed, Steps, is_fixed
 from kernels.programs.fusing.scalar_rules import (
     COPY,
     FLOAT32,
@@ -48,7 +49,6 @@ from kernels.programs.fusing.statements import (
     new_value,
     whole,
 )
-from kernels.programs.fusing.summed_axes import complete_sums, inner_part, is_scattered, summed_by
 from kernels.programs.rolling.rolled_program import SMALL, Loop, Numbers, Phi, Ref, RolledProgram, Uncompiled
 
 

@@ -6,7 +6,7 @@ apart.
 
 from __future__ import annotations
 
-from kernels.programs.fusing.scalar_program import (
+from kernels.programs.expanding.scalar_program import (
     Load,
     NestLoop,
     Operation,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kernels.programs.fusing.element_names import ElementNames
+from kernels.programs.expanding.element_names import ElementNames
+from kernels.programs.expanding.scalar_program import Address, Operation
 from kernels.programs.fusing.fusion import Placed
-from kernels.programs.fusing.scalar_program import Address, Operation
 from kernels.programs.fusing.scalar_rules import COPY, FLOAT64, FLOATS, ScalarOperation
 from kernels.programs.fusing.statements import Access, Source, Statement
 from kernels.programs.rolling.rolled_program import Numbers

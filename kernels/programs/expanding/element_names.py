@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays.specs import Strides
+from kernels.programs.expanding.scalar_program import Address, Load, ScalarBlock, StepLoop, Terms
 from kernels.programs.fusing.fusion import Placed
-from kernels.programs.fusing.scalar_program import Address, Load, ScalarBlock, StepLoop, Terms
 from kernels.programs.fusing.scalar_rules import INT64
 from kernels.programs.fusing.statements import Access, constant_value
 from kernels.programs.rolling.rolled_program import Index, RolledProgram

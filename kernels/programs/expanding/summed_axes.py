@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
+from kernels.programs.expanding.scalar_program import Address
 from kernels.programs.fusing.fusion import Placed
-from kernels.programs.fusing.scalar_program import Address
 from kernels.programs.fusing.statements import Statement
 from kernels.programs.rolling.rolled_program import Uncompiled
 

@@ -1,0 +1,1 @@
+"""Fused statements as a scalar program: element by element, what was computed stays in registers."""
