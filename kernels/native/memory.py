@@ -303,6 +303,7 @@ def _values_agree() -> bool:
         _word(id(array)) - count == len(held)
         and _word(id(array) + HEADER) == address_of(array)
         and ctypes.c_double.from_address(id(number := 2.5) + HEADER).value == number
+        and ctypes.c_float.from_address(id(single := np.float32(1.25)) + HEADER).value == single
         and _word(id(array) + 8) == id(np.ndarray)
         and ctypes.c_int32.from_address(id(array) + 24).value == array.ndim
         and _word(_word(id(array) + 32)) == array.size

@@ -299,7 +299,9 @@ class Value:
         return total
 
     def to(self, form: Format) -> Value:
-        """Convert a float, or cut or widen a word, to another format."""
+        """Convert a float, or cut or widen a word, to another format; vectors to vectors as wide."""
+        if isinstance(self.form.real, ir.VectorType) and not isinstance(form.real, ir.VectorType):
+            form = form.wide(self.form.real.count)
         if form is self.form:
             return self
         wider = form.bits > self.form.bits

@@ -115,25 +115,28 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_functions_that_are_called_give_what_copies_give(name: str, optimized: list[str]) -> None:
+def test_functions_that_are_called_give_what_copies_give(name: str, dtype: Any, optimized: list[str]) -> None:
     def applied(x: Any) -> Any:
         y = FUNCTIONS[name](x)
         return (y * y).sum(), y
 
     for count in (9, 23, 200):
-        x = np.linspace(0.05, 3.2, count)
+        x = np.linspace(0.05, 3.2, count, dtype=dtype)
         x[3] = np.pi
-        x[::5] = [-0.0, 1e300, np.inf, np.nan, 5e-324, 745.2, -700.0][count % 7]
-        recipe = tape.record(applied, x)._recipe
+        info = np.finfo(dtype)
+        x[::5] = [-0.0, info.max / 2, np.inf, np.nan, info.smallest_subnormal, 745.2, -700.0][count % 7]
         with np.errstate(all="ignore"):
+            recipe = tape.record(applied, x)._recipe
             called = CompiledMachine(Called(recipe, reverse=True).code()).whole([x])
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(native_units, "MOST_COPIES", 1000)
                 copied = CompiledMachine(Compilation(recipe, reverse=True).code()).whole([x])
         for one, other in zip(called, copied, strict=True):
-            np.testing.assert_allclose(one, other, rtol=1e-15)
-    assert any(re.search(r"call <\d x double> @tape\.\w+\.double\.\d\(", text) for text in optimized)
+            np.testing.assert_allclose(one, other, rtol=4 * info.eps)
+    kind, form = ("double", "double") if dtype is np.float64 else ("float", "single")
+    assert any(re.search(rf"call <\d+ x {kind}> @tape\.\w+\.{form}\.\d+\(", text) for text in optimized)
 
 
 def test_a_program_of_many_functions_calls_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -389,6 +389,8 @@ GIVEN: dict[str, tuple[Any, Any]] = {
     "list for a number": (1.0, [2.5]),
     "float for a single": (np.float32(1.0), 2.5),
     "float that rounds to a single": (np.float32(1.0), 0.1),
+    "np.float32 for a single": (np.float32(1.0), np.float32(0.1)),
+    "np.float64 for a single": (np.float32(1.0), np.float64(0.1)),
     "infinity for a single": (np.float32(1.0), float("inf")),
     "int for a single": (np.float32(1.0), 16777217),
     "np.float64 too large for a single": (np.float32(1.0), np.float64(1e300)),

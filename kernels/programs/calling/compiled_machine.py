@@ -264,6 +264,8 @@ class CompiledMachine:
         kind = DK_ARRAY if spec.shape else KINDS.get(spec.dtype, DK_ARRAY)
         if type(x) in (float, np.float64):
             return kind == DK_DOUBLE or (kind == DK_SINGLE and bool(abs(float(x)) <= _MOST_SINGLE or x - x != 0))
+        if type(x) is np.float32:
+            return kind == DK_SINGLE
         return type(x) is int and not self.exactly and kind != DK_ARRAY and abs(x) < 1 << 63
 
 

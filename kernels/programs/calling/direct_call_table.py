@@ -26,6 +26,7 @@ from kernels.programs.calling.direct_call_words import (
     D_ENTRY,
     D_FIRST,
     D_FLOAT,
+    D_FLOAT32,
     D_FORM,
     D_INT,
     D_LARGE,
@@ -113,7 +114,8 @@ class CallTable:
         head[D_RUN], head[D_TABLE] = code.address, where(self.places)
         head[D_PLACES] = len(code.arguments) + len(code.constants)
         head[D_RELEASES] = code.elements >= LONG
-        head[D_FLOAT], head[D_DOUBLE], head[D_ARRAY] = id(float), id(np.float64), id(np.ndarray)
+        head[D_FLOAT], head[D_DOUBLE], head[D_FLOAT32] = id(float), id(np.float64), id(np.float32)
+        head[D_ARRAY] = id(np.ndarray)
         head[D_INT] = 0 if self.exactly else id(int)
         head[D_NEW] = numpy_api.table()[numpy_api.NEW]
         if any(size(spec) >= reused_arrays.LARGE for spec in results):

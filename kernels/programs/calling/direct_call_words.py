@@ -10,10 +10,10 @@ from __future__ import annotations
 # its structure, 0 for a tuple.
 (
     D_BUSY, D_ARGUMENTS, D_RESULTS, D_ARRAYS, D_RUN, D_TABLE, D_PLACES, D_RELEASES,
-    D_FLOAT, D_DOUBLE, D_INT, D_ARRAY, D_NEW, D_POOLED, D_LARGE, D_FORM, D_ALONE, D_COUNT, D_CHOSEN, D_LEFT_OUT,
-    D_STEPS,
-) = range(21)  # fmt: skip
-D_FIRST = 21
+    D_FLOAT, D_DOUBLE, D_FLOAT32, D_INT, D_ARRAY, D_NEW, D_POOLED, D_LARGE, D_FORM, D_ALONE, D_COUNT, D_CHOSEN,
+    D_LEFT_OUT, D_STEPS,
+) = range(22)  # fmt: skip
+D_FIRST = 22
 
 # An entry of each argument: its kind, dtype, dimensions, where shape and strides stand; room for a number.
 DI_KIND, DI_DTYPE, DI_NDIM, DI_SHAPE, DI_STRIDES, DI_SCRATCH = range(6)
@@ -22,7 +22,7 @@ DI_KIND, DI_DTYPE, DI_NDIM, DI_SHAPE, DI_STRIDES, DI_SCRATCH = range(6)
 DR_KIND, DR_NDIM, DR_SHAPE, DR_NUMBER, DR_LARGE, DR_SCRATCH, DR_MADE = range(7)
 D_ENTRY = 7
 
-# Kinds: arrays alone; also a float or int for a double, a float for a single, an int for an int64.
+# Kinds: arrays alone; also a float or int for a double, a float or np.float32 for a single, an int for an int64.
 DK_ARRAY, DK_DOUBLE, DK_SINGLE, DK_INTEGER = range(4)
 
 # Forms of what is returned: a tuple of all results; the first alone; it and the gradient; that alone; it and the first.

@@ -54,6 +54,7 @@ from kernels.programs.calling.direct_call_words import (
     D_ENTRY,
     D_FIRST,
     D_FLOAT,
+    D_FLOAT32,
     D_FORM,
     D_INT,
     D_LARGE,
@@ -143,6 +144,8 @@ def number_place(table, entry, argument, kind):
         if wanted == DK_DOUBLE:
             return argument + HEADER
         return single_of(entry, load_f8(argument + HEADER)) if wanted == DK_SINGLE else 0
+    if kind == word(table, D_FLOAT32):
+        return argument + HEADER if wanted == DK_SINGLE else 0
     return integer_place(entry, argument) if kind == word(table, D_INT) else 0
 
 

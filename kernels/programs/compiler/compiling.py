@@ -109,7 +109,7 @@ class Compilation:
     def _check(self) -> None:
         for value in self.program.arguments:
             spec = self.program.values[value].spec
-            known = spec.dtype in FLOATS or (spec.dtype in (BOOL, INT64) and spec.shape)
+            known = spec.dtype in (*FLOATS, INT64) or (spec.dtype == BOOL and spec.shape)
             if not known or not is_dense(spec):
                 raise Uncompiled(f"an argument of {spec.dtype} with strides {spec.strides}")
 

@@ -117,4 +117,4 @@ def _head() -> list[int]:
     """Return the addresses of types and functions, in the order of the words, and room for the rows."""
     table = numpy_api.table()
     functions = [table[place] for place in (numpy_api.NEW_COPY, numpy_api.COPY_INTO, numpy_api.NEW)]
-    return [id(float), id(np.float64), id(int), id(np.ndarray), *functions, 0, 0, 0]
+    return [id(float), id(np.float64), id(np.float32), id(int), id(np.ndarray), *functions, 0, 0, 0]

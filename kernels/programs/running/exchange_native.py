@@ -47,6 +47,7 @@ from kernels.programs.running.exchange_words import (
     X_ENTRY,
     X_FIRST,
     X_FLOAT,
+    X_FLOAT32,
     X_INT,
     X_NEW,
     X_NEW_COPY,
@@ -66,6 +67,7 @@ from kernels.programs.running.exchange_words import (
     XK_ARRAY,
     XK_DOUBLE,
     XK_INTEGER,
+    XK_SINGLE,
 )
 
 run = load_module("programs.running.replay_native").run
@@ -134,6 +136,8 @@ def put_number(table, entry, argument, kind):
         return put_integer(table, entry, argument)
     if wanted != XK_INTEGER and (kind == word(table, X_FLOAT) or kind == word(table, X_DOUBLE)):
         return put_double(entry, load_f8(argument + HEADER))
+    if wanted == XK_SINGLE and kind == word(table, X_FLOAT32):
+        return put_double(entry, np.float64(load_f4(argument + HEADER)))
     return False
 
 
