@@ -9,7 +9,7 @@ import numpy as np
 from tape.tensors.pytrees import flattened
 from tape.tensors.tensor import Array, Tensor
 
-DOUBLE, SINGLE = (1 << 16) * float(np.finfo(np.float64).eps), (1 << 10) * float(np.finfo(np.float32).eps)
+DOUBLE, SINGLE = (1 << 16) * float(np.finfo(np.float64).eps), (1 << 13) * float(np.finfo(np.float32).eps)
 """How far results that rounding sets apart are from each other, of the largest: where all is float64, and where not."""
 
 

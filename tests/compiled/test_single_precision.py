@@ -111,7 +111,6 @@ def test_values_and_gradients(name: str) -> None:
 
 @pytest.mark.quick
 def test_arithmetic_is_that_of_float32() -> None:
-    """Sums are not: they are added up in float64, and rounded."""
     program = tape.record(lambda x, a: (x * a + 0.1) / (1.0 + x * x) - a, X, Y)
     compilation = Compilation(program._recipe, reverse=False)
     with_products_rounded = compilation.source().replace("CONTRACT = True", "CONTRACT = False")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -50,6 +51,9 @@ from kernels.programs.fusing.statements import (
     whole,
 )
 from kernels.programs.rolling.rolled_program import SMALL, Loop, Numbers, Phi, Ref, RolledProgram, Uncompiled
+
+_FEW_TERMS = 1 << 10
+"""Terms of a sum that is as exact in float32 as NumPy's, which adds up some hundred at a time."""
 
 
 class Row(NamedTuple):
@@ -194,9 +198,10 @@ class Expansion(OperationNames):
                 del self._open[owner, target]
                 assert statement.reduces is not None
                 loop.totals[total] = statement.reduces
-                self.define(total, loop, FLOAT64)
-                dtype, wanted = statement.target.ref.spec.dtype, (any(statement.wanted),)
-                name = total if dtype != FLOAT32 else self.operated(ROUNDED, (total,), wanted, dtype)
+                dtype, wanted = _dtype_of_totals(statement), (any(statement.wanted),)
+                self.define(total, loop, dtype)
+                wide = statement.target.ref.spec.dtype == FLOAT32 != dtype
+                name = self.operated(ROUNDED, (total,), wanted, FLOAT32) if wide else total
                 self._give(target, name, statement)
 
     def _fill(self, target: Address, placed: Placed, reduces: np.ufunc) -> None:
@@ -358,6 +363,13 @@ class Expansion(OperationNames):
 
 
 _NOWHERE = Placed(GuardStatement((Access(None, ()),) * 2, ()), None, ())  # type: ignore[arg-type]
+
+
+def _dtype_of_totals(statement: Statement) -> np.dtype[Any]:
+    """Return the dtype that a statement's terms are added up in: long sums of float32 in float64."""
+    dtype = statement.target.ref.spec.dtype
+    terms = math.prod([n for n, step in zip(statement.space, statement.target.strides, strict=True) if not step])
+    return FLOAT64 if statement.reduces is np.add and terms > _FEW_TERMS else dtype
 
 
 def _written_in(block: FusedBlock, program: RolledProgram) -> set[int]:

@@ -23,7 +23,7 @@ from kernels.programs.expanding.scalar_program import (
     Term,
 )
 from kernels.programs.fusing.native_call import KernelCall
-from kernels.programs.fusing.scalar_rules import BOOL, LARGER_INTEGER, LARGEST_INTEGER
+from kernels.programs.fusing.scalar_rules import BOOL, FLOAT32, LARGER_INTEGER, LARGEST_INTEGER
 from kernels.programs.printing.shared_sizes import LEAST
 from kernels.programs.printing.source_text import INDENT, Text
 from kernels.programs.printing.step_loop_text import LEFT, StepLoopText, giving_up, parities
@@ -116,7 +116,7 @@ class ForwardText:
 
     def on_NestLoop(self, item: NestLoop) -> None:  # noqa: N802
         """Print a nest."""
-        self.text.put(*begun(item))
+        self.text.put(*begun(item, self.storage))
         self.text.put(head_of(item))
         self.inside(item.body)
         self.save(*item.totals)
@@ -170,9 +170,10 @@ def head_of(item: NestLoop) -> str:
     return f"for {item.index} in {'masked' if masked else 'range'}({item.extent}):"
 
 
-def begun(item: NestLoop) -> list[str]:
+def begun(item: NestLoop, storage: Storage) -> list[str]:
     """Return the lines that start the totals of a nest."""
-    return [f"{total} = {_FIRST[reduces]}" for total, reduces in item.totals.items()]
+    firsts = [(total, _FIRST[reduces], storage.dtype(total)) for total, reduces in item.totals.items()]
+    return [f"{total} = {first if dtype != FLOAT32 else f'np.float32({first})'}" for total, first, dtype in firsts]
 
 
 def operated(item: Operation, storage: Storage) -> str:

@@ -20,7 +20,7 @@ class GatheringReverse(ReverseText):
         for loop in gather.loops:
             self.start_totals(loop)
         if id(item.body) in self.kept.joint:
-            self.text.put(*begun(item))
+            self.text.put(*begun(item, self.storage))
         Gathering(self, gather).run()
 
 

@@ -20,7 +20,7 @@ from kernels.programs.expanding.scalar_program import (
     Term,
     walk,
 )
-from kernels.programs.fusing.scalar_rules import BOOL, FLOAT32, ScalarRule
+from kernels.programs.fusing.scalar_rules import BOOL, FLOAT32, FLOAT64, ScalarRule
 from kernels.programs.printing.forward_text import ForwardText, begun, head_of, loaded, operated
 from kernels.programs.printing.source_text import Text
 from kernels.programs.printing.step_loop_text import parities
@@ -232,7 +232,7 @@ class ReverseText:
     def on_Term(self, item: Term) -> None:  # noqa: N802
         """Give the gradient of a total to a term."""
         if item.wanted and item.total in self.adjoint.reached and item.total in self.started:
-            self.contribute(item.operand, f"g_{item.total}", widened=True)
+            self.contribute(item.operand, f"g_{item.total}", widened=self.storage.dtype(item.total) == FLOAT64)
 
     def on_Call(self, item: Call) -> None:  # noqa: N802
         """Print the calls that pull a cotangent back."""
@@ -253,7 +253,7 @@ class ReverseText:
         self.start_totals(item)
         joint = id(item.body) in self.kept.joint
         if joint:
-            self.text.put(*begun(item))
+            self.text.put(*begun(item, self.storage))
         start = len(self.text.lines)
         self.text.put(head_of(item))
         self.text.depth += 1
