@@ -13,6 +13,7 @@ from numba import types
 
 from kernels.compiler import lane_calls
 from kernels.compiler.numbers_ir import Arithmetic, Number, UntranslatedError, constant, type_of, widest
+from kernels.compiler.variables import nodes_in
 
 _CASTS = {
     np.int64: types.int64, np.uint64: types.int64, np.int32: types.int32, np.float64: types.float64,
@@ -201,7 +202,7 @@ def _is_beyond(test: ast.expr) -> bool:
 
 def _acts(node: ast.expr) -> bool:
     """Whether an expression reads memory, or calls what takes long or does something."""
-    return any(isinstance(part, ast.Subscript) or _is_long(part) for part in ast.walk(node))
+    return any(isinstance(part, ast.Subscript) or _is_long(part) for part in nodes_in(node))
 
 
 def _is_long(node: ast.AST) -> bool:

@@ -13,6 +13,8 @@ from typing import Any
 
 from llvmlite import ir
 
+from kernels.compiler.variables import nodes_in, statements_in
+
 Hint = tuple[str, list[Any]]
 """The name of a loop's attribute, and its value, if it has one."""
 LONG = 8
@@ -25,13 +27,12 @@ _MASKED: list[Hint] = [("llvm.loop.vectorize.predicate.enable", [ir.IntType(1)(1
 
 def loop_hints(loop: ast.For) -> list[Hint]:
     """Return what LLVM is told of a loop."""
-    inside = [part for node in loop.body for part in ast.walk(node)]
     assert isinstance(loop.iter, ast.Call)
     masked = isinstance(loop.iter.func, ast.Name) and loop.iter.func.id == "masked"
     hints = list(_MASKED) if masked else []
-    if any(isinstance(part, ast.For | ast.While) for part in inside):
+    if any(isinstance(part, ast.For | ast.While) for part in statements_in(loop.body)):
         return hints
-    calls = sum(_is_vector_function(part) for part in inside)
+    calls = sum(_is_vector_function(part) for node in loop.body for part in nodes_in(node))
     if calls:
         hints.append(_interleaved(_MANY if calls <= _MOST else _FEW))
     elif len(loop.body) >= LONG and not masked:

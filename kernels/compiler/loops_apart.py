@@ -10,7 +10,7 @@ import ast
 from collections import Counter
 from typing import NamedTuple
 
-from kernels.compiler.variables import names_written, reads_in
+from kernels.compiler.variables import names_written, reads_in, statements_in
 
 LONG = 1_000
 """Lines, one a statement, from which on a function is long."""
@@ -51,8 +51,8 @@ def _collect(statements: list[ast.stmt], loops: list[ast.For]) -> None:
             _collect([*node.body, *node.orelse], loops)
 
 
-def _returns(tree: ast.AST) -> bool:
-    return any(isinstance(node, ast.Return) for node in ast.walk(tree))
+def _returns(loop: ast.For) -> bool:
+    return any(isinstance(node, ast.Return) for node in statements_in(loop.body))
 
 
 def _uses(loop: ast.For, everywhere: Counter[str]) -> LoopUses:

@@ -202,24 +202,25 @@ def _processor() -> tuple[str, str]:
     return binding.get_host_cpu_name(), features
 
 
-def _made_target() -> Any:
+def made_target(opt: int = 3) -> Any:
+    """Return a new target: the processor, with so much work on the last passes."""
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
     name, features = _processor()
     target = binding.Target.from_triple(binding.get_process_triple())
     return target.create_target_machine(
-        cpu=name, features=features, opt=3, reloc="default", codemodel="jitdefault", jit=True
+        cpu=name, features=features, opt=opt, reloc="default", codemodel="jitdefault", jit=True
     )
 
 
 @functools.cache
 def _target() -> Any:
-    return _made_target()
+    return made_target()
 
 
 @functools.cache
 def engine() -> Any:
     """Return the LLVM engine, which is never freed, since objects may be deallocated last; it owns its target."""
-    holder = binding.create_mcjit_compiler(binding.parse_assembly(""), _made_target())
+    holder = binding.create_mcjit_compiler(binding.parse_assembly(""), made_target())
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(holder))
     return holder

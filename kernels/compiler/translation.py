@@ -20,6 +20,7 @@ from numba.core import sigutils
 from kernels.compiler.lane_calls import CallingModule
 from kernels.compiler.numbers_ir import I64, Arithmetic, Number, type_of
 from kernels.compiler.statements_ir import Body
+from kernels.compiler.variables import statements_in
 
 SHORT = 40
 """Instructions, before any optimization, up to which a function is copied into each of its callers."""
@@ -59,7 +60,7 @@ class Module:
                 if argument.type.is_pointer:
                     argument.add_attribute("noalias")
         tree = native.unit.trees[native.function.__name__]
-        loops = any(isinstance(node, ast.For) for node in ast.walk(tree))
+        loops = any(isinstance(node, ast.For) for node in statements_in(tree.body))
         if loops:
             function.attributes.add("noinline")  # in the loops of a caller its constants would not stay in registers
         result = Body(self, function, native.function.__globals__).run(tree, kinds)

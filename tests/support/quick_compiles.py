@@ -6,7 +6,6 @@ import functools
 from typing import Any
 
 import pytest
-from llvmlite import binding
 
 from kernels.compiler import native_units
 from kernels.programs.compiler.compiling import Compilation
@@ -31,11 +30,7 @@ class QuickCompilation(MarkedCompilation):
 
 @functools.cache
 def _target() -> Any:
-    native_units.engine()  # which initialises LLVM
-    name, features = native_units._processor()
-    return binding.Target.from_triple(binding.get_process_triple()).create_target_machine(
-        cpu=name, features=features, opt=1, reloc="default", codemodel="jitdefault", jit=True
-    )
+    return native_units.made_target(opt=1)
 
 
 def honour_marks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ ROLES = {
     "z": ("checkpoints", "what a loop carries at the begin of each block of steps"),
     "u": ("intermediates", "what a guard found"),
     "q": ("intermediates", "addresses"),
-    "f": ("intermediates", "sums over parts of loops"),
+    "f": ("intermediates", "sums over parts of loops, and what pieces hand on"),
 }
 """What the regions of a workspace hold, by the first letters of their names: the kind of memory, and in words."""
 

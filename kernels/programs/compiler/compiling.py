@@ -83,9 +83,12 @@ class Compilation:
         seed = self.outputs[0] if reverse and self._has_gradient() else None
         self.adjoint = Adjoint(self.expansion, seed)
         self.kept = KeptValues(self.expansion, self.adjoint)
-        self.recorded: Blocks = {}
-        self.recorded = self._recorded_loops(memory)
-        self.storage = self._storage({}) if memory is None else storage_within(memory, self.expansion, self._storage)
+        recorded = self._recorded_loops(memory)
+
+        def storage(blocks: Blocks) -> Storage:
+            return self._storage({**recorded, **blocks})
+
+        self.storage = storage({}) if memory is None else storage_within(memory, self.expansion, storage)
         self._added: list[Region] = []
         """Memory that loops in parts need besides."""
         self._sizes: Region | None = None
@@ -93,7 +96,7 @@ class Compilation:
         self.seed = seed
 
     def _storage(self, blocks: Blocks) -> Storage:
-        return Storage(self.expansion, self.adjoint, self.kept, self.outputs, {**self.recorded, **blocks})
+        return Storage(self.expansion, self.adjoint, self.kept, self.outputs, blocks)
 
     def _recorded_loops(self, memory: int | None) -> Blocks:
         """Return the blocks of recorded loops, which have as many steps as they need, within memory."""

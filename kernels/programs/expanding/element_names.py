@@ -198,8 +198,7 @@ class ElementNames:
         assert outer is not None
         if outer.block not in self.scope.block.path() or len(address.at) > 1:
             return None
-        known = [after for after, before in steps.exits if before == name]
-        return known[0] if known else self._leave(steps, outer, name)
+        return self._left(steps, steps.exits, outer, name)
 
     def _end(self, address: Address) -> str | None:
         """Return the name, behind a recorded loop, of what it carries in the end; None where that is in memory."""
@@ -210,18 +209,14 @@ class ElementNames:
         name = inner.elements.get(address._replace(at=()))
         if name is None or all(name != number.name for number in steps.numbers):
             return None
-        known = [after for after, before in steps.ends if before == name]
-        if not known:
-            here, self.scope = self.scope, inner.outer
-            known = [self.name(steps, self.dtypes[name], "x")]
-            steps.ends.append((known[0], name))
-            self.scope = here
-        return known[0]
+        return self._left(steps, steps.ends, inner.outer, name)
 
-    def _leave(self, steps: StepLoop, outer: Scope, name: str) -> str:
-        """Return a new name, behind a loop, for what a name in it was last."""
-        here, self.scope = self.scope, outer
-        after = self.name(steps, self.dtypes[name], "x")
-        self.scope = here
-        steps.exits.append((after, name))
-        return after
+    def _left(self, steps: StepLoop, pairs: list[tuple[str, str]], outer: Scope, name: str) -> str:
+        """Return the name, behind a loop, for what a name in it was last, or is in the end: of ``pairs``, or new."""
+        known = next((after for after, before in pairs if before == name), None)
+        if known is None:
+            here, self.scope = self.scope, outer
+            known = self.name(steps, self.dtypes[name], "x")
+            self.scope = here
+            pairs.append((known, name))
+        return known

@@ -72,6 +72,7 @@ class Expansion(OperationNames):
         super().__init__(program)
         self.fusion = fusion
         self._complete = complete_sums(fusion.placed)
+        self._guard_numbers = {step: number for number, step in reversed([*enumerate(program.guards)])}
         self.guards: dict[int, np.dtype[Any]] = {}
         """Guards that stop the program, by number, with the dtypes of what they look at."""
         self.rows: list[Row] = []
@@ -357,7 +358,7 @@ class Expansion(OperationNames):
         steps = self.scope.block.steps()
         if steps and steps[0].loop.ends is not None:  # no other one is recorded
             return GIVE_UP if steps[0].loop.ends.counted else LEAVE_ALL if len(steps) > 1 else LEAVE, ()
-        number = self.program.guards.index(statement.line)
+        number = self._guard_numbers[statement.line]
         self.guards[number] = statement.pairs[0].ref.spec.dtype
         return number, tuple([(step.index, self.program.guards_in(step.loop.body)) for step in steps])
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from kernels.compiler.variables import statements_in
 from kernels.programs.parts.affine_indices import apart
 from kernels.programs.parts.part_text import STARTS, Cut, Memory, PartText
 from kernels.programs.parts.printed_loops import HEAD, DependentError, Element, Known, PrintedLoop
@@ -134,7 +135,7 @@ class LoopsInParts:
         elements = sum(self.memory[name].count for name in summed)
         most = min(MOST_PARTS, total // GRAIN, total // (_SUMMED * elements) if elements else MOST_PARTS)
         size = -(-loop.count // max(1, most))
-        if not any(isinstance(part, ast.For) for part in ast.walk(ast.Module(loop.loop.body, []))):
+        if not any(isinstance(part, ast.For) for part in statements_in(loop.loop.body)):
             size += -size % _VECTORS
         size = max(size, distance)
         parts = -(-loop.count // size)

@@ -10,7 +10,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-INDENT = "    "
+from kernels.programs.parts.source_lines import INDENT, outermost
+
 LONG = 6_000
 """Lines from which on a program is cut."""
 PIECE = 2_000
@@ -134,24 +135,12 @@ def call_pieces(words: str, first: int, count: int) -> list[str]:
 
 def _cut(lines: list[str]) -> Iterator[Piece]:
     piece = Piece()
-    for statement in _statements(lines):
+    for statement in outermost(lines):
         if piece.length and piece.length + len(statement) > PIECE:
             yield piece
             piece = Piece()
         piece.append(statement)
     yield piece
-
-
-def _statements(lines: list[str]) -> Iterator[list[str]]:
-    """Yield the lines of the outermost statements."""
-    statement: list[str] = []
-    for line in lines:
-        if statement and line[len(INDENT)] != " " and not line.startswith((f"{INDENT}else:", f"{INDENT}elif ")):
-            yield statement
-            statement = []
-        statement.append(line)
-    if statement:
-        yield statement
 
 
 def _begun(line: str) -> set[str]:

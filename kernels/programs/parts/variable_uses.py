@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from kernels.compiler.variables import reads_in
+from kernels.compiler.variables import nodes_in, reads_in
 
 
 class Assignment(NamedTuple):
@@ -51,7 +51,7 @@ class VariableUses:
         for node in nodes:
             for name in reads_in(node):
                 self.reads[name.id].append(name.lineno)
-            for part in ast.walk(node):
+            for part in nodes_in(node):
                 if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Load):
                     self.assignments[part.id].append(Assignment(part.lineno, first, last))
 

@@ -24,8 +24,9 @@ from kernels.programs.expanding.scalar_program import (
 )
 from kernels.programs.fusing.native_call import KernelCall
 from kernels.programs.fusing.scalar_rules import BOOL, FLOAT32, LARGER_INTEGER, LARGEST_INTEGER
+from kernels.programs.parts.source_lines import INDENT
 from kernels.programs.printing.shared_sizes import LEAST
-from kernels.programs.printing.source_text import INDENT, Text
+from kernels.programs.printing.source_text import Text
 from kernels.programs.printing.step_loop_text import LEFT, StepLoopText, giving_up, parities
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from kernels.programs.differentiating.regions import Region
-from kernels.programs.printing.source_text import INDENT
+from kernels.programs.parts.source_lines import outermost
 
 _NAME = re.compile(r"\b[a-z]\d+\b")
 _LEAST = 1 << 15
@@ -46,15 +46,7 @@ def share_memory(lines: list[str], regions: Sequence[Region]) -> list[Region]:
 def _uses(lines: list[str], names: set[str]) -> dict[str, tuple[int, int]]:
     """Return the first and the last statement that uses memory, by its name."""
     uses: dict[str, tuple[int, int]] = {}
-    for number, line in _numbered(lines):
-        for name in names.intersection(_NAME.findall(line)):
+    for number, statement in enumerate(outermost(lines)):
+        for name in names.intersection(_NAME.findall("\n".join(statement))):
             uses[name] = uses.get(name, (number, number))[0], number
     return uses
-
-
-def _numbered(lines: list[str]) -> Iterator[tuple[int, str]]:
-    """Yield lines with the numbers of the outermost statements that they are in."""
-    number = -1
-    for line in lines:
-        number += line[len(INDENT)] != " "
-        yield number, line

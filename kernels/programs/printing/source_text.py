@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-INDENT = "    "
+from kernels.programs.parts.source_lines import INDENT
 
 
 class Text:

@@ -13,7 +13,8 @@ from kernels.programs.differentiating.regions import Region
 from kernels.programs.differentiating.storage import Storage
 from kernels.programs.expanding.scalar_program import LEAVE_ALL, Address, Check, StepLoop, walk
 from kernels.programs.fusing.scalar_rules import BOOL
-from kernels.programs.printing.source_text import INDENT, Text
+from kernels.programs.parts.source_lines import INDENT
+from kernels.programs.printing.source_text import Text
 
 Step = Callable[[StepLoop], None]
 """What prints one step."""
