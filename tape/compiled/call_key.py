@@ -5,7 +5,9 @@ Floats, arrays and tensors are values. Ints, bools, strings, None and all other 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import contextlib
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,6 +85,21 @@ def call_of(args: tuple[Any, ...], kwargs: dict[str, Any], static: Collection[An
     mode = modes.current()
     key = (structure, _order(structure), tuple(kinds), mode.grad, get_default_dtype())
     return Call(key, [leaves[i] for i in places], tensors, leaves, places, structure)
+
+
+def either_way(function: Callable[..., Any], arguments: Collection[Any]) -> tuple[Any, ...]:
+    """Return arguments that are named, or whose positions are, by both: calls may give them by either."""
+    found = {*arguments}
+    if found:
+        with contextlib.suppress(TypeError, ValueError):  # of what has no signature
+            parameters = inspect.signature(function).parameters.values()
+            for at, parameter in enumerate(p for p in parameters if p.kind in _BY_POSITION):
+                if at in found or parameter.name in found:
+                    found |= {at, parameter.name}
+    return tuple(found)
+
+
+_BY_POSITION = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
 def _order(structure: Structure) -> tuple[Any, ...]:

@@ -18,7 +18,7 @@ from kernels.programs.compiler.compiled_code import CompiledCode
 from kernels.programs.memory_use import MemoryUse
 from kernels.programs.recording.program import ProgramError
 from tape.compiled import loaded_function
-from tape.compiled.call_key import Call, call_of, inputs_of, shared_input
+from tape.compiled.call_key import Call, call_of, either_way, inputs_of, shared_input
 from tape.compiled.call_shape import CallShape
 from tape.compiled.compiled_program import CompiledProgram
 from tape.compiled.explanation import explained
@@ -67,6 +67,7 @@ class CompiledFunction(NativeUse, NativelyCalled):
         functools.update_wrapper(self, function)
         self.__wrapped__ = function
         self.static, self.traced, self.check = static, traced, check
+        self._fixed, self._values = either_way(function, static), either_way(function, traced)
         self._keys: dict[Any, list[Specialization]] = {}
         self._states = 0
         self._warned = False
@@ -111,7 +112,7 @@ class CompiledFunction(NativeUse, NativelyCalled):
 
     def _taken(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
         """Take a call apart; None for one that another function makes."""
-        return call_of(args, kwargs, self.static, self.traced)
+        return call_of(args, kwargs, self._fixed, self._values)
 
     def _otherwise(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Make a call that is not taken apart."""

@@ -100,7 +100,7 @@ class CompiledGradient(CompiledFunction):
         )
         if not leaves or not all(map(_is_differentiable, leaves)) or any(map(_requires_grad, leaves)):
             return None
-        call = call_of(args, kwargs, self.static, (*self.traced, *numbers))
+        call = call_of(args, kwargs, self._fixed, (*self._values, *numbers))
         if call.tensors and (self._reaches_out or any(map(_requires_grad, call.values))):
             return None
         starts = np.cumsum([0, *map(len, call.structure.parts[0].parts)]).tolist()

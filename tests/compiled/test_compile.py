@@ -164,6 +164,19 @@ def test_a_decorator_with_arguments() -> None:
         tape.compile(3)
 
 
+@pytest.mark.parametrize("static", [("p",), (1,)])
+def test_static_arguments_by_name_and_by_position(static: tuple[Any, ...]) -> None:
+    for compiled in (
+        tape.compile(lambda x, p=1.0: x * p, static=static),
+        tape.compile(tape.value_and_grad(lambda x, p=1.0: (x * p).sum()), static=static),
+    ):
+        for _ in range(4):
+            compiled(X, 2.0)
+            compiled(X, p=3.0)
+        assert len(compiled.programs) == 2  # a number that is fixed has a program of its own
+        assert all("float)" not in line for line in compiled.explain().splitlines())
+
+
 def test_a_compiled_method_belongs_to_its_object() -> None:
     one, other = Model(), Model()
     other.scale = 5.0
