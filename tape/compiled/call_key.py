@@ -89,14 +89,14 @@ def call_of(args: tuple[Any, ...], kwargs: dict[str, Any], static: Collection[An
 
 def either_way(function: Callable[..., Any], arguments: Collection[Any]) -> tuple[Any, ...]:
     """Return arguments that are named, or whose positions are, by both: calls may give them by either."""
-    found = {*arguments}
-    if found:
+    both = {*arguments}
+    if both:
         with contextlib.suppress(TypeError, ValueError):  # of what has no signature
             parameters = inspect.signature(function).parameters.values()
             for at, parameter in enumerate(p for p in parameters if p.kind in _BY_POSITION):
-                if at in found or parameter.name in found:
-                    found |= {at, parameter.name}
-    return tuple(found)
+                if at in both or parameter.name in both:
+                    both |= {at, parameter.name}
+    return tuple(both)
 
 
 _BY_POSITION = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
