@@ -79,7 +79,7 @@ def _pytorch(workload: CompiledWorkload) -> Runner:
         torch = importlib.import_module("torch")
     torch.set_num_threads(1)
     function = workload.torch_form or workload.function
-    leaves = [torch.tensor(leaf, dtype=torch.float64, requires_grad=True) for leaf in workload.leaves]
+    leaves = [torch.from_numpy(np.array(leaf)).requires_grad_() for leaf in workload.leaves]
     constants = [torch.as_tensor(constant) for constant in workload.constants]
 
     def run() -> Any:

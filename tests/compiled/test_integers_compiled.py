@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 
@@ -94,3 +95,43 @@ def test_a_guard_in_a_loop_tells_its_step() -> None:
         assert got[0] == pytest.approx(value, rel=1e-12)
         np.testing.assert_allclose(got[1], slope, rtol=1e-11, atol=1e-12)
     assert "loop, 60 times" in compiled.explain()
+
+
+def counted(x: Any, w: Any, index: Any) -> tuple[Any, Any]:
+    """Return a loss, and what is counted and found beside it."""
+    scores = x @ w
+    best, hits = tape.argmax(scores, -1), 0 * index.sum()
+    for k in range(15):
+        hits = hits + (best == (index + k) % 5).sum()
+    return scores.square().mean(), {"hits": hits, "best": best, "index": index[::2] * 3, "none": x[:3, :3] > 0.0}
+
+
+@pytest.mark.parametrize("mode", ["max", "eager"])
+def test_results_that_are_integers(mode: str) -> None:
+    gradient = tape.value_and_grad(counted, has_aux=True)
+    compiled = tape.compile(gradient, mode=mode, check="never")
+    for seed in range(6):
+        given = arguments(5, seed)
+        ((value, aux), slope), ((got, others), found) = gradient(*given), compiled(*given)
+        assert got == pytest.approx(value, rel=1e-12)
+        np.testing.assert_allclose(found, slope, rtol=1e-12)
+        for name, expected in aux.items():
+            assert others[name].dtype == expected.dtype
+            assert others[name].shape == expected.shape
+            np.testing.assert_array_equal(others[name], expected)
+    assert ("machine code:" in compiled.explain()) == (mode == "max")
+
+
+def test_native_code_takes_integers_out() -> None:
+    compiled = tape.compile(lambda x: ((x > 0.0).sum(), tape.argmax(x, 0)), mode="max")
+    x = np.random.default_rng(1).normal(size=40)
+    for _ in range(4):
+        count, place = compiled(x)
+    assert (count, place) == ((x > 0.0).sum(), x.argmax())
+    native = compiled.native
+
+    @numba.njit
+    def called(x: Any) -> Any:
+        return native(x)
+
+    assert tuple(called(x))[-2:] == (count, place)

@@ -123,7 +123,7 @@ class Compilation:
     def _output(self, ref: Ref) -> int:
         """Copy an output to a value of its own, in C order; return that."""
         shape, dtype = ref.spec.shape, ref.spec.dtype
-        if dtype not in (*FLOATS, BOOL):
+        if dtype not in (*FLOATS, BOOL, INT64):
             raise Uncompiled(f"a result of {dtype}")
         target = dense_value(self.program, shape, dtype)._replace(wanted=ref.wanted)
         self.fusion.place(mapped(COPY, shape, (ref,), target, target.spec.strides, (ref.wanted,)), self.fusion.root)
@@ -156,7 +156,7 @@ class Compilation:
         return LoopsInParts(lines, memory, self._kind_of, self._add, self._sizes.name if self._sizes else "")
 
     def _kind_of(self, variable: str) -> str:
-        """Return what a variable of the printed program is that is no integer; ``g_v1``, and the like, is as ``v1``."""
+        """Return what a variable of the printed program is; ``g_v1``, and the like, is as ``v1``."""
         dtypes = self.expansion.dtypes
         dtype = dtypes.get(variable) or dtypes.get(variable[2:], FLOAT64)
         return POINTERS[dtype].removeprefix("pointer_")

@@ -12,7 +12,7 @@ import numpy as np
 from kernels.arrays.specs import Spec
 from kernels.programs.expanding.early_items import move_early
 from kernels.programs.expanding.element_names import Scope
-from kernels.programs.expanding.operation_names import OperationNames, floats_of, literal
+from kernels.programs.expanding.operation_names import OperationNames, literal, numbers_of
 from kernels.programs.expanding.scalar_program import (
     GIVE_UP,
     LEAVE,
@@ -145,7 +145,7 @@ class Expansion(OperationNames):
             self._sum(target, name, statement, placed)
 
     def _operation(self, statement: Statement, placed: Placed, point: dict[int, int]) -> str:
-        dtype = floats_of(statement)
+        dtype = numbers_of(statement)
         operands = tuple([self.operand(o, dtype, placed, point) for o in statement.operands])
         wanted = statement.wanted
         if statement.operation is COPY and (wanted[0] or not isinstance(statement.operands[0], Access)):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from kernels.programs.expanding.element_names import ElementNames
 from kernels.programs.expanding.scalar_program import Address, Operation
 from kernels.programs.fusing.fusion import Placed
-from kernels.programs.fusing.scalar_rules import COPY, FLOAT64, FLOATS, ScalarOperation
+from kernels.programs.fusing.scalar_rules import COPY, FLOAT64, FLOATS, INT64, ScalarOperation
 from kernels.programs.fusing.statements import Access, Source, Statement
 from kernels.programs.rolling.rolled_program import Numbers
 from kernels.records.symbols import literal_of
@@ -23,10 +23,10 @@ def literal(value: float, dtype: np.dtype[Any] = FLOAT64) -> str:
     return _LITERALS.get(dtype, _LITERALS[FLOAT64])(value)
 
 
-def floats_of(statement: Statement) -> np.dtype[Any]:
-    """Return the dtype of the floats that a statement has as operands."""
+def numbers_of(statement: Statement) -> np.dtype[Any]:
+    """Return the dtype of the numbers that a statement has as operands: that of its floats, or integers."""
     dtypes = [access.ref.spec.dtype for access in (*statement.accesses(), statement.target)]
-    return next((dtype for dtype in dtypes if dtype in FLOATS), FLOAT64)
+    return next((dtype for kinds in (FLOATS, (INT64,)) for dtype in dtypes if dtype in kinds), FLOAT64)
 
 
 class OperationNames(ElementNames):

@@ -128,12 +128,13 @@ def _as_float(operand: Any, dtype: np.dtype[Any], loop: int, program: RolledProg
 
 
 def _integer(operand: Any, program: RolledProgram) -> Any:
-    """Return an operand of an operation of integers: numbers, which are whole, as constants."""
+    """Return an operand of an operation of integers: numbers, which are whole, a single one as a constant."""
     if isinstance(operand, Ref):
         return operand
-    if isinstance(operand, Numbers) or operand != int(operand):
+    numbers = np.asarray(operand.table if isinstance(operand, Numbers) else operand)
+    if not np.array_equal(numbers, np.rint(numbers)):
         raise Uncompiled(f"integers and {operand}")
-    return constant_value(program, np.array(int(operand)))
+    return operand if isinstance(operand, Numbers) else constant_value(program, np.array(int(operand)))
 
 
 def _copy(instruction: Instruction, program: RolledProgram) -> list[AnyStatement]:

@@ -35,6 +35,7 @@ _AS_WORDS = {
     "f8": ("bits_of({})", "double_of({})"),
     "f4": ("bits_of(np.float64({}))", "np.float32(double_of({}))"),
     "b1": ("bits_of({})", "({} != 0)"),
+    "i8": ("{}", "{}"),
 }
 """How a variable is passed as a word, and what it is of the word."""
 
@@ -43,8 +44,8 @@ class LoopsInParts:
     """The lines of a program in which large loops are calls of ``functions``, by addresses in ``parts``.
 
     ``memory`` is what the program's pointers point at; ``add`` adds some, of a kind, to the workspace, and returns its
-    name. ``kind_of`` says what a variable is that is no integer, ``f8``, ``f4`` or ``b1``; ``sizes`` is a pointer that
-    the functions begin with.
+    name. ``kind_of`` says what a variable is, ``f8``, ``f4``, ``b1`` or ``i8``; ``sizes`` is a pointer that the
+    functions begin with.
     """
 
     def __init__(

@@ -20,7 +20,7 @@ _NAME = re.compile(r"(?<![.\w])[A-Za-z_]\w*")
 _ASSIGNMENT = re.compile(r" *(?:for )?(\w+(?:, \w+)*) ([-+*/|&]?=|in) (.*)")
 """A line that assigns variables: these, how, and what."""
 _FLOAT = re.compile(r"[vspx]\d+|[a-z]_.*")
-"""The names of variables that are floats, or booleans; others are integers."""
+"""The names of variables that may be floats; others are integers."""
 _TAKEN = {"f8": "{}", "i8": "{}", "f4": "np.float32({})", "b1": "({} != 0)"}
 """How what was handed on is a variable again, by what kind it is."""
 
@@ -98,7 +98,7 @@ class Pieces:
         return taken
 
     def _slot(self, name: str) -> Slot:
-        kind = "f8" if _FLOAT.fullmatch(name) and self._kind_of(name) != "b1" else "i8"
+        kind = "f8" if _FLOAT.fullmatch(name) and self._kind_of(name) in ("f8", "f4") else "i8"
         self._counts[kind] += 1
         return Slot(kind, self._counts[kind] - 1)
 
