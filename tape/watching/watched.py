@@ -178,7 +178,7 @@ class Finder:
                 continue
             if is_known(value) and (isinstance(owner, types.ModuleType) or _is_method(value)):
                 return
-            if count > 1 and _is_property(function, receiver, part):
+            if count > 1 and (_is_property(function, receiver, part) or _is_made_of(owner, value, read)):
                 return
             expected = item_in(expected, part[-1][1]) if part[-1][0] == "item" else MISSING
             known, last = is_known(value), count == len(path)
@@ -275,6 +275,15 @@ def _is_property(function: types.FunctionType, receiver: Any, path: Path) -> boo
     if isinstance(owner, Tensor) and name == "grad":
         return False
     return kind == "attribute" and isinstance(getattr(type(owner), name, None), property)
+
+
+def _is_made_of(owner: Any, value: Any, read: Callable[[], Any]) -> bool:
+    """Whether a value is a view or a copy of an array, another one each time: the array is watched, and what it holds.
+
+    So are ``M[0]`` and ``M.T``.
+    """
+    both = isinstance(owner, (Tensor, np.ndarray)) and isinstance(value, (Tensor, np.ndarray))
+    return both and read() is not value
 
 
 def _reader(function: types.FunctionType, receiver: Any, path: Path) -> Callable[[], Any]:

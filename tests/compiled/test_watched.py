@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import tape
+from tape.errors import CompileWarning
 
 pytestmark = pytest.mark.quick
 
@@ -264,3 +266,37 @@ def test_what_code_reads_that_was_found_while_it_ran_is_watched_for_changes_by_t
     with pytest.warns(tape.errors.CompileWarning, match="the call itself changed RATE of scaled"):
         assert [compiled(1.5) for _ in range(4)] == [3.0] * 4
     assert made[0].RATE == 6.0
+
+
+GRID, PLACES = np.arange(12.0).reshape(3, 4), np.arange(8).reshape(2, 4) % 4
+CONSTANT = tape.arange(12.0).reshape(3, 4)
+MADE_OF_ARRAYS: dict[str, Callable[[Any], Any]] = {
+    "a row": lambda x: (x * GRID[0]).sum(),
+    "two rows": lambda x: (x * GRID[0] * GRID[1] + GRID[0]).sum(),
+    "turned": lambda x: (x * GRID.T[:, 1]).sum() + (x[0] * GRID.T[0]).sum(),
+    "a place": lambda x: (x * GRID[0, 1]).sum() * GRID[2][3],
+    "indices": lambda x: (x[PLACES[0]] * x[PLACES[1]]).sum(),
+    "what NumPy makes of it": lambda x: x.sum() * float(np.linalg.norm(GRID[1])) * np.sum(GRID.T[2]),
+    "of a tensor": lambda x: (x * CONSTANT[0] + CONSTANT.T[1][0] * CONSTANT[2]).sum(),
+    "a shape": lambda x: x.sum() * GRID.shape[0] + GRID[1].shape[0],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MADE_OF_ARRAYS)
+def test_what_is_made_of_a_global_array_each_time(name: str) -> None:
+    function, x = MADE_OF_ARRAYS[name], np.array([0.3, -0.7, 1.1, 2.0])
+    compiled = tape.compile(tape.value_and_grad(function))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CompileWarning)
+        for k in range(8):
+            value, gradient = compiled(x)
+            expected, slope = tape.value_and_grad(function)(x)
+            assert value == pytest.approx(expected, rel=1e-13)
+            np.testing.assert_allclose(gradient, slope, rtol=1e-13)
+            if k % 3 == 2:
+                GRID[k % 2] += 1.0
+                GRID[2, 3] -= 0.5
+                PLACES[0] = (PLACES[0] + 1) % 4
+                CONSTANT.add_(1.0)
+    assert compiled.programs
+    assert " dynamic" not in compiled.explain()
