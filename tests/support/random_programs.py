@@ -62,6 +62,9 @@ EXTREMA = (
     "{0} - 0.3 * tape.amax(abs({0}.reshape(-1)[::2]))",
     "{0} + 0.2 * tape.amax({0}.narrow({2}, 0, 1), {2}, keepdims=True)",
 )  # fmt: skip
+SCATTERED = (
+    "{0} + scattered({0} * {1}) * 0.2", "scattered(tape.tanh({0})) * 0.5 + {1}", "0.3 * scattered({0} - {1})",
+)  # fmt: skip
 CALLED = (
     "0.4 * tape.cumsum({0}, {2})", "{1} - 0.2 * tape.cumsum({0}, {2})", "tape.cumprod(0.9 * tape.cos({0}), {2})",
     "0.3 * tape.cumsum({0}.T, {2}).T", "tape.cumprod(tape.tanh({0}), {2}) + {1}",
@@ -208,6 +211,8 @@ class RandomProgram:
             "M": chance.normal(size=(last, last)) / (1.0 + last**0.5),
         }  # fmt: skip
         space |= {name: self._cast(k, space[name]) for k, name in enumerate(("data", "series", "M"))}
+        places = tape.tensor(chance.integers(0, int(np.prod(self.shape)), int(np.prod(self.shape))))
+        space["scattered"] = lambda x: x.reshape(-1).index_add(0, places, 0.4 * x.reshape(-1)).reshape(x.shape)
         exec(compile(self.text, f"<random {self.seed}>", "exec"), space)  # noqa: S102 (made here)
         self.function = space["f"]
 
@@ -336,8 +341,8 @@ class Text:
             return self.rearranged(x)
         if kind < 0.9 and self.matrices:
             return self.product(x, y)
-        if kind < 0.91:
-            return pick.choice(RARE).format(x, y)
+        if kind < 0.93:
+            return pick.choice(RARE if kind < 0.91 else SCATTERED).format(x, y)
         return f"{x} * tape.tanh(w) + {pick.choice(('w', 'w * w', y))}"
 
     def called(self, x: str, y: str) -> str:

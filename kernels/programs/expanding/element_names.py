@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays.specs import Strides
+from kernels.native.memory import where
 from kernels.programs.expanding.scalar_program import Address, Load, ScalarBlock, StepLoop, Terms
 from kernels.programs.fusing.fusion import Placed
 from kernels.programs.fusing.scalar_rules import INT64
@@ -52,7 +53,7 @@ class ElementNames:
         self.scopes: dict[int, Scope] = {}
         """Of the bodies of loops of the program, by the loops' numbers, when they are complete."""
         self._count = 0
-        self._constants: dict[tuple[int, np.dtype[Any]], int] = {}
+        self._constants: dict[tuple[Any, ...], int] = {}
 
     def name(self, item: Any, dtype: np.dtype[Any], prefix: str = "v") -> str:
         """Return a new name, given in the present block."""
@@ -72,7 +73,7 @@ class ElementNames:
 
     def constant(self, array: np.ndarray[Any, Any], dtype: np.dtype[Any] = INT64) -> int:
         """Return a constant value for an array of the program, as one of this dtype."""
-        key = id(array), dtype
+        key = where(array), array.shape, array.strides, dtype
         if key not in self._constants:
             self._constants[key] = constant_value(self.program, np.ascontiguousarray(array, dtype)).value
         return self._constants[key]

@@ -153,10 +153,13 @@ def _write(instruction: Instruction, program: RolledProgram) -> list[AnyStatemen
     assert isinstance(op, Write)
     assert target is not None
     shape, strides, places = target.spec.shape, target.spec.strides, None
-    if instruction.params:
-        places = _places_of(instruction.params)
-        shape, strides = places.shape, (0,) * places.ndim
     value, *old = instruction.operands
+    if instruction.params:
+        places = _places_of(instruction.params, adds=op.adds)
+        shape, strides = places.shape, (0,) * places.ndim
+    elif old and old[0].spec.dtype == INT64 != target.spec.dtype:  # places, that is, and not a version before
+        (index,), old, shape = old, [], old[0].spec.shape
+        places, strides = Access(index, index.spec.strides), (0,) * len(shape)
     is_wanted = wanted_of(instruction)[:1]
     operation, operands, wanted = COPY, (value,), is_wanted
     before = old[0] if old else target._replace(wanted=target.spec.dtype in FLOATS)
@@ -173,13 +176,13 @@ def _write(instruction: Instruction, program: RolledProgram) -> list[AnyStatemen
     return [made]
 
 
-def _places_of(params: tuple[Any, ...]) -> np.ndarray[Any, Any]:
+def _places_of(params: tuple[Any, ...], *, adds: bool) -> np.ndarray[Any, Any]:
     """Return the places that are written; Uncompiled where the order of writes matters."""
     memory, gradient = params
     places = np.ascontiguousarray(memory, np.int64)
     if memory is not gradient:
         raise Uncompiled("a write to places that are others in the gradient")
-    if len(np.unique(places)) < places.size:
+    if not adds and len(np.unique(places)) < places.size:
         raise Uncompiled("several writes to one place")
     return places
 

@@ -62,11 +62,12 @@ class Statement:
     def accesses(self) -> list[Access]:
         """Return what it reads of values."""
         read = [operand for operand in self.operands if isinstance(operand, Access)]
-        return [*read, *(access.places for access in read if isinstance(access.places, Access))]
+        return [*read, *(access.places for access in (*read, self.target) if isinstance(access.places, Access))]
 
     def is_indirect(self) -> bool:
-        """Whether it reads elements whose places the program computes."""
-        return any(isinstance(operand, Access) and isinstance(operand.places, Access) for operand in self.operands)
+        """Whether it reads or writes elements whose places the program computes."""
+        accesses = (*self.operands, self.target)
+        return any(isinstance(access, Access) and isinstance(access.places, Access) for access in accesses)
 
 
 @dataclass(slots=True, eq=False)
@@ -154,11 +155,12 @@ def mapped(
     wanted: tuple[bool, ...],
     *,
     reduces: np.ufunc | None = None,
-    places: Array | None = None,
+    places: Array | Access | None = None,
 ) -> Statement:
     """Return a statement over a shape: operands are references, broadcast to it, accesses or numbers.
 
-    ``places`` are those of the target's elements, over the shape.
+    ``places`` are those of the target's elements, over the shape; of such as are one several times they are taken in
+    order.
     """
     if 0 in shape:
         raise Uncompiled("an array has no elements")
@@ -168,18 +170,18 @@ def mapped(
     def over(operand: Any) -> Source:
         if isinstance(operand, Ref):
             operand = Access(operand, broadcast(operand.spec.shape, operand.spec.strides, shape))
-        if isinstance(operand, Access):
-            places = operand.places
-            if isinstance(places, Access):
-                places = Access(places.ref, tuple([places.strides[axis] for axis in kept]))
-            elif places is not None:
-                places = places.reshape(space)
-            steps = tuple([operand.steps[axis] for axis in kept]) if operand.steps else ()
-            return Access(operand.ref, tuple([operand.strides[axis] for axis in kept]), places, steps)
-        return operand  # type: ignore[no-any-return]
+        return along(operand) if isinstance(operand, Access) else operand  # type: ignore[no-any-return]
 
-    at = None if places is None else places.reshape(space)
-    place = Access(target, tuple([strides[axis] for axis in kept]), at)
+    def along(access: Access) -> Access:
+        places = access.places
+        if isinstance(places, Access):
+            places = along(places)
+        elif places is not None:
+            places = places.reshape(space)
+        steps = tuple([access.steps[axis] for axis in kept]) if access.steps else ()
+        return Access(access.ref, tuple([access.strides[axis] for axis in kept]), places, steps)
+
+    place = along(Access(target, strides, places))
     return Statement(operation, space, tuple(map(over, operands)), place, wanted, reduces)
 
 

@@ -155,7 +155,7 @@ class Extraction:
 
     def _is_refused(self, kind: StepKind) -> bool:
         if isinstance(kind.op, Write):
-            return kind.count != _PARTS
+            return kind.count > _PARTS and not kind.op.adds  # places that are looked up may be one several times
         return isinstance(kind.op, Callback)
 
     def _values(self) -> tuple[Table, Array]:

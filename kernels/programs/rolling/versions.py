@@ -106,7 +106,7 @@ class _Groups:
 
     def _write(self, item: Instruction, target: Ref, path: tuple[int, ...]) -> None:
         box = box_of(target, self.program)
-        if box is None or item.params or target.spec.size == 0:
+        if box is None or item.params or len(item.operands) > 1 or target.spec.size == 0:
             self.chosen.discard(target.value)
             return
         group = self._open.get(target.value)
