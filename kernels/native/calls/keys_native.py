@@ -29,6 +29,7 @@ from kernels.native.words import (
     SLICE_ITEM,
 )
 
+CONTROL = True
 kind_of = load_module("native.objects_native").kind_of
 
 

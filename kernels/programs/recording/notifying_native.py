@@ -49,6 +49,7 @@ from kernels.programs.recording.notifying_words import (
     N_TUPLE,
 )
 
+CONTROL = True
 kind_of = load_module("native.objects_native").kind_of
 
 MOST = 8
