@@ -30,6 +30,7 @@ from kernels.native.words import (
     SEQUENCE_ITEM,
 )
 
+CONTROL = True
 kind_of = load_module("native.objects_native").kind_of
 hash_of = load_module("native.calls.keys_native").hash_of
 

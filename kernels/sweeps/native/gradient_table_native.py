@@ -39,6 +39,7 @@ from kernels.native.words import (
     TOUCHED,
 )
 
+CONTROL = True
 MIX = -7046029254386353131
 """Spreads keys over buckets: slots count up, and leaves stand side by side (Knuth, 2**64 over the golden ratio)."""
 
