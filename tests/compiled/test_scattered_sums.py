@@ -145,3 +145,20 @@ def test_exported_to_c(tmp_path: Any) -> None:
     args = arguments(np.float64)
     code = Compilation(tape.record(springs, *args)._recipe, reverse=True).code()
     assert_alike(tmp_path, code, *args, rtol=1e-12, atol=1e-13)
+
+
+def test_integers_are_added_at_places() -> None:
+    def function(x: Any, index: Any) -> tuple[Any, Any]:
+        counts = tape.zeros(5, dtype=tape.int64).index_add(0, index, tape.ones(9, dtype=tape.int64))
+        return (x * counts).sum(), counts
+
+    compiled = tape.compile(tape.value_and_grad(function, has_aux=True), mode="max", check="never")
+    for seed in range(6):
+        chance = np.random.default_rng(seed)
+        x, index = chance.normal(size=5), chance.integers(0, 5, 9)
+        (value, counts), gradient = compiled(x, index)
+        expected = np.bincount(index, minlength=5)
+        np.testing.assert_array_equal(counts, expected)
+        np.testing.assert_array_equal(gradient, expected)
+        assert value == pytest.approx((x * expected).sum())
+    assert "machine code:" in compiled.explain()

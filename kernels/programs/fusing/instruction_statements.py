@@ -157,7 +157,7 @@ def _write(instruction: Instruction, program: RolledProgram) -> list[AnyStatemen
     if instruction.params:
         places = _places_of(instruction.params, adds=op.adds)
         shape, strides = places.shape, (0,) * places.ndim
-    elif old and old[0].spec.dtype == INT64 != target.spec.dtype:  # places, that is, and not a version before
+    elif old and program.values[target.value].written:  # places: what was there before is an operand of versions
         (index,), old, shape = old, [], old[0].spec.shape
         places, strides = Access(index, index.spec.strides), (0,) * len(shape)
     is_wanted = wanted_of(instruction)[:1]
