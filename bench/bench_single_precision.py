@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from bench.bars import Scoreboard
-from bench.compiled_rivals import COMPILED, WARM_CALLS, compiled_function, runner_of
+from bench.compiled_rivals import COMPILED, WARM_CALLS, check, compiled_function, runner_of
 from bench.compiled_workloads import JAX, PYTORCH, WORKLOADS, CompiledWorkload
 from bench.in_turn import readable, times_in_turn
 
@@ -41,14 +41,9 @@ def _single(x: Any) -> Any:
     return array.astype(np.float32) if array.ndim else np.float32(x)
 
 
-def check(workload: CompiledWorkload, found: Any) -> None:
-    """Assert what is computed in float32 against the adjoint by hand, in float64, to 1e-3 of the largest element."""
-    value, gradients = found
-    value_by_hand, by_hand = workload.hand(*workload.arguments)
-    np.testing.assert_allclose(np.ravel(value), np.ravel(value_by_hand), rtol=1e-4)
-    for gradient, wanted in zip(gradients, by_hand, strict=True):
-        largest = float(np.max(np.abs(wanted), initial=0.0))
-        np.testing.assert_allclose(np.asarray(gradient), wanted, rtol=1e-3, atol=1e-3 * largest)
+def check_single(workload: CompiledWorkload, found: Any) -> None:
+    """Assert what is computed in float32 against the adjoint by hand, in float64."""
+    check(str(workload), found, workload.hand(*workload.arguments), rtol=1e-4, of_largest=1e-3)
 
 
 @pytest.mark.parametrize("workload", LONG, ids=str)
@@ -57,7 +52,7 @@ def test_workload(workload: CompiledWorkload, scoreboard: Scoreboard) -> None:
     runners = {COMPILED: runner_of(COMPILED, single(workload)), IN_DOUBLE: runner_of(COMPILED, workload)}
     runners |= {name: runner_of(name, single(workload)) for name in (JAX, PYTORCH)}
     there = {name: runner for name, runner in runners.items() if not isinstance(runner, str)}
-    check(workload, there[COMPILED]())
+    check_single(workload, there[COMPILED]())
     times = times_in_turn(there)
     of = {name: times[COMPILED].over(times[name]) for name in AT_MOST if name in times}
     verdict = "pass" if all(ratio <= AT_MOST[name] for name, ratio in of.items()) else "FAIL"
@@ -73,6 +68,6 @@ def test_answers(workload: CompiledWorkload) -> None:
     """Compiled programs in float32 agree with the adjoint by hand, from the first call on."""
     both, arguments = compiled_function(workload), single(workload).arguments
     for _ in range(WARM_CALLS):
-        check(workload, both(*arguments))
+        check_single(workload, both(*arguments))
     for gradient, leaf in zip(both(*arguments)[1], single(workload).leaves, strict=True):
         assert np.asarray(gradient).dtype == np.asarray(leaf).dtype

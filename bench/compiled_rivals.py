@@ -148,14 +148,14 @@ def runner_of(name: str, workload: CompiledWorkload) -> Runner | str:
         return f"{error.name} is not installed"
 
 
-def check(name: str, found: Any, wanted: Any) -> None:
-    """Assert value and gradients of a runner against those by hand, to 1e-9 of each, or of the largest."""
+def check(name: str, found: Any, wanted: Any, rtol: float = 1e-9, of_largest: float = 1e-11) -> None:
+    """Assert value and gradients of a runner against those by hand, to so much of each, or of the largest."""
     value, gradients = found
     value_by_hand, gradients_by_hand = wanted
-    np.testing.assert_allclose(np.ravel(value), np.ravel(value_by_hand), rtol=1e-9, err_msg=name)
+    np.testing.assert_allclose(np.ravel(value), np.ravel(value_by_hand), rtol=rtol, err_msg=name)
     assert len(gradients) == len(gradients_by_hand), name
     for gradient, by_hand in zip(gradients, gradients_by_hand, strict=True):
         array = np.asarray(gradient)
         assert array.shape == np.shape(by_hand), name
         largest = float(np.max(np.abs(by_hand), initial=0.0))
-        np.testing.assert_allclose(array, by_hand, rtol=1e-9, atol=1e-11 * largest, err_msg=name)
+        np.testing.assert_allclose(array, by_hand, rtol=rtol, atol=of_largest * largest, err_msg=name)

@@ -10,7 +10,6 @@ import pytest
 
 import tape
 from kernels.programs.compiler.compiling import Compilation
-from kernels.programs.parts import loops_in_parts
 from tests.compiled.test_exported_c import COMPILER, assert_alike
 
 pytestmark = pytest.mark.quick
@@ -125,19 +124,15 @@ def test_places_that_are_written_and_not_added_to_stay_with_the_interpreter() ->
         compare(compiled(x, y, index), both(x, y, index), np.float64)
 
 
-def test_parts_of_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("one_thread", "short_parts")
+def test_parts_of_loops() -> None:
     """A loop that adds at places is no loop whose steps are independent."""
-    for limit, value in {"LARGE": 8, "GRAIN": 4, "_FEW": 2, "_VECTORS": 1}.items():
-        monkeypatch.setattr(loops_in_parts, limit, value)
     both = tape.value_and_grad(put, (0, 1))
-    try:
-        for threads in (1, 3):
-            tape.set_num_threads(threads)
-            compiled = tape.compile(both, mode="max", check="never")
-            for seed in range(5):
-                compare(compiled(*arguments(np.float64, seed)), both(*arguments(np.float64, seed)), np.float64)
-    finally:
-        tape.set_num_threads(1)
+    for threads in (1, 3):
+        tape.set_num_threads(threads)
+        compiled = tape.compile(both, mode="max", check="never")
+        for seed in range(5):
+            compare(compiled(*arguments(np.float64, seed)), both(*arguments(np.float64, seed)), np.float64)
 
 
 @pytest.mark.skipif(COMPILER is None, reason="no C compiler is installed")

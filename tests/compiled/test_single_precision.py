@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ import tape
 from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.compiler import compiling
 from kernels.programs.compiler.compiling import Compilation
-from kernels.programs.parts import loops_in_parts, pieces
+from kernels.programs.parts import pieces
 from kernels.programs.rolling.rolled_program import Uncompiled
 from tests.compiled.test_compiled_programs_at_random import Case, in_blocks
 from tests.compiled.test_exported_c import COMPILER, assert_alike
@@ -37,13 +37,6 @@ CHANCE = np.random.default_rng(4)
 X, Y = CHANCE.normal(size=(2, 40)).astype(np.float32)
 A, B = CHANCE.normal(size=(2, 6, 6)).astype(np.float32)
 WIDE = CHANCE.normal(size=40)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Leave one thread behind."""
-    yield
-    tape.set_num_threads(1)
 
 
 def burgers(x: Any, a: Any) -> Any:
@@ -156,9 +149,8 @@ def test_exported_to_c(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["elementwise", "a stencil", "beside float64", "softmax", "reductions"])
-def test_threads(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for limit, value in {"LARGE": 8, "GRAIN": 4, "_FEW": 2, "_VECTORS": 1}.items():
-        monkeypatch.setattr(loops_in_parts, limit, value)
+@pytest.mark.usefixtures("one_thread", "short_parts")
+def test_threads(name: str) -> None:
     function, args = FUNCTIONS[name]
     code = Compilation(tape.record(function, *args)._recipe, reverse=True).code()
     assert code.parts is not None

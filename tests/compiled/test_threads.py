@@ -8,7 +8,7 @@ import random
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numba
@@ -27,22 +27,9 @@ from kernels.threads.workers import WORKERS, Workers
 from tests.compiled.test_compiled_programs_at_random import Case, quiet
 from tests.support.random_programs import program_of
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 CHANCE = np.random.default_rng(0)
 EXAMPLES = int(os.environ.get("TAPE_PROGRAM_EXAMPLES", "300")) // 10
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Leave one thread behind."""
-    yield
-    tape.set_num_threads(1)
-
-
-@pytest.fixture
-def short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cut loops of a few steps."""
-    for name, value in {"LARGE": 8, "GRAIN": 4, "_FEW": 2, "_VECTORS": 1}.items():
-        monkeypatch.setattr(loops_in_parts, name, value)
 
 
 def elementwise(x: Any, y: Any) -> Any:

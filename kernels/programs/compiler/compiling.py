@@ -158,7 +158,7 @@ class Compilation:
     def _kind_of(self, variable: str) -> str:
         """Return what a variable of the printed program is; ``g_v1``, and the like, is as ``v1``."""
         dtypes = self.expansion.dtypes
-        dtype = dtypes.get(variable) or dtypes.get(variable[2:], FLOAT64)
+        dtype = dtypes.get(variable, dtypes.get(variable[2:], FLOAT64))
         return POINTERS[dtype].removeprefix("pointer_")
 
     def _add(self, kind: str, count: int) -> str:

@@ -58,7 +58,7 @@ class FirstGradients:
         nests = [loop for loop in block.loops() if isinstance(loop, NestLoop)]
         spec = self.adjoint.expansion.program.values[value].spec
         item = spec.dtype.itemsize
-        mask = np.zeros(self.storage.bytes_of(value, spec.dtype) // item, np.bool_)
+        mask = np.zeros(self.storage.bytes_of(value) // item, np.bool_)
         if len(mask) != spec.size or not all(self._is_simple(load, nests) for load in loads):
             return False
         if len({load.address.terms for load in loads}) > 1:

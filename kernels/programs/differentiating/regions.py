@@ -49,9 +49,9 @@ class Home:
     """The loops in blocks of which the rows are those of one block."""
 
 
-def element_text(region: Region, constant: int, terms: Terms, of: Dtype | None = None) -> str:
-    """Return an element of a region as text; bytes are those of elements of dtype ``of``, the region's if None."""
-    item = (of or region.dtype).itemsize
+def element_text(region: Region, constant: int, terms: Terms) -> str:
+    """Return an element of a region, so many bytes from its begin, as text."""
+    item = region.dtype.itemsize
     if constant % item or any(step % item for name, step in terms if name[0] in "ikeojryc"):
         raise Uncompiled("elements are not aligned")
     parts = []

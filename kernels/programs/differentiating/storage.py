@@ -93,7 +93,7 @@ class Storage:
         memory = []
         for region in regions:
             is_result = region.role in ("gradient", "output")
-            size = self.bytes_of(of[region.name], region.dtype) if is_result else region.size
+            size = self.bytes_of(of[region.name]) if is_result else region.size
             kind = POINTERS.get(region.dtype, "pointer_b1").removeprefix("pointer_")
             memory.append(Memory(region.name, kind, size // region.dtype.itemsize, region.role == "work"))
         return memory
@@ -121,7 +121,7 @@ class Storage:
                 self.homes[value] = Home(self._region("r", "output", outputs.index(value), entry.spec.dtype))
             else:
                 every, back = value in self.kept.histories, looked_back.get(value, 0)
-                self.homes[value] = self._home(value, "w", entry.spec.dtype, every=every, back=back)
+                self.homes[value] = self._home(value, "w", every=every, back=back)
 
     def _looked_back(self, *, reached: bool) -> dict[int, int]:
         """Return the homes of which more than the last steps are read behind loops: behind how many, innermost first.
@@ -151,15 +151,15 @@ class Storage:
         entry = self.program.loops[loop]
         return entry.ends is not None or at == (entry.count - 1, ())
 
-    def _home(self, value: int, prefix: str, dtype: Dtype, *, every: bool, back: int) -> Home:
+    def _home(self, value: int, prefix: str, *, every: bool, back: int) -> Home:
         """Return a home in the workspace: for each step of the loops around it if ``every``, or for one at a time.
 
         For each of the innermost loops in any case, behind so many of which it is read. Of others that are in blocks
         it is for the steps of one.
         """
-        size, loops = self.bytes_of(value, dtype), self.program.loops_around(value)
+        size, loops = self.bytes_of(value), self.program.loops_around(value)
         is_carried = any(row.phi == value for row in self.expansion.rows)
-        home = Home(self._region(prefix, "work", 0, dtype))
+        home = Home(self._region(prefix, "work", 0, self.program.values[value].spec.dtype))
         around = loops[: len(loops) - back]
         home.blocked = [loop for loop in around if loop in self.blocks] if every else []
         total = size
@@ -193,27 +193,31 @@ class Storage:
         for row in self.expansion.rows:
             if row.loop == loop:
                 dtype = self.program.values[row.phi].spec.dtype
-                sizes[row.phi] = dtype, self.bytes_of(row.phi, dtype)
+                sizes[row.phi] = dtype, self.bytes_of(row.phi)
         return {key: self._region("z", "work", 0, dtype, size * count) for key, (dtype, size) in sizes.items()}
 
-    def bytes_of(self, value: int, dtype: Dtype) -> int:
-        """Return the bytes of a value's memory, if it had this dtype."""
+    def bytes_of(self, value: int) -> int:
+        """Return the bytes of a value's memory."""
         spec = self.program.values[value].spec
         if any(stride < 0 for stride in spec.strides):
             raise Uncompiled("an array runs backward through its memory")
         item = spec.dtype.itemsize
         reach = sum((n - 1) * stride for n, stride in zip(spec.shape, spec.strides, strict=True))
-        return (reach + item) // item * dtype.itemsize
+        return (reach + item) // item * item
+
+    def ith(self, address: Address) -> Address:
+        """Return where the i-th element from an address on stands."""
+        return address._replace(terms=(*address.terms, ("i", self.program.values[address.value].spec.dtype.itemsize)))
 
     def _place_buffers(self) -> None:
         gradients = {value: k for k, value in enumerate(self.differentiated())}
         looked_back = self._looked_back(reached=True)
         for value in sorted(self.adjoint.buffered | set(gradients)):
-            dtype = self.program.values[value].spec.dtype
             if value in gradients:
+                dtype = self.program.values[value].spec.dtype
                 self.buffers[value] = Home(self._region("g", "gradient", gradients[value], dtype))
             elif value not in self.homes or self.homes[value].region.role != "output":
-                self.buffers[value] = self._home(value, "d", dtype, every=False, back=looked_back.get(value, 0))
+                self.buffers[value] = self._home(value, "d", every=False, back=looked_back.get(value, 0))
 
     def differentiated(self) -> list[int]:
         """Return the arguments that the gradients are by."""
@@ -319,7 +323,7 @@ class Storage:
                 terms[which] = width
             else:
                 constant += which * width
-        return element_text(home.region, constant, tuple(terms.items()), self.program.values[address.value].spec.dtype)
+        return element_text(home.region, constant, tuple(terms.items()))
 
     def _row(self, home: Home, loop: int, steps: dict[int, tuple[int, Terms]]) -> tuple[int, Terms]:
         """Return which row of a loop an address with these steps is in: a number, and multiples."""

@@ -155,7 +155,7 @@ class ElementNames:
                 self.scope.elements[address] = name
                 return name
         here, self.scope = self.scope, self._hoisted(address)
-        item = Load("", address, dtype)
+        item = Load("", address)
         item.name = self.name(item, dtype, "n" if dtype == INT64 else "v")
         self.emit(item)
         self.scope.elements[address] = item.name

@@ -72,7 +72,7 @@ class Expansion(OperationNames):
         super().__init__(program)
         self.fusion = fusion
         self._complete = complete_sums(fusion.placed)
-        self._guard_numbers = {step: number for number, step in reversed([*enumerate(program.guards)])}
+        self._guard_numbers = {step: number for number, step in enumerate(program.guards)}
         self.guards: dict[int, np.dtype[Any]] = {}
         """Guards that stop the program, by number, with the dtypes of what they look at."""
         self.rows: list[Row] = []
@@ -311,13 +311,13 @@ class Expansion(OperationNames):
         return opened
 
     def _initial(self, phi: Phi, point: tuple[int, ...]) -> str:
-        initial = phi.initial
+        initial, spec = phi.initial, self.program.values[phi.value].spec
         if isinstance(initial, Numbers):
-            return self.operand(initial, self.program.values[phi.value].spec.dtype, _NOWHERE, {})
+            return self.operand(initial, spec.dtype, _NOWHERE, {})
         if not isinstance(initial, tuple):
-            return literal(float(initial), self.program.values[phi.value].spec.dtype)
+            return literal(float(initial), spec.dtype)
         strides = initial.spec.strides
-        if initial.spec.shape != self.program.values[phi.value].spec.shape:
+        if initial.spec.shape != spec.shape:
             raise Uncompiled("a loop carries values of several shapes")
         constant, terms = self._indexed(initial.offset)
         offset = constant + sum(i * s for i, s in zip(point, strides, strict=True))

@@ -49,7 +49,6 @@ class Load:
 
     name: str
     address: Address
-    dtype: np.dtype[np.generic]
 
 
 @dataclass(slots=True, eq=False)

@@ -22,7 +22,7 @@ def evenly(x: TracedArray, axes: Axes, *, largest: bool, pullback: Any) -> Trace
     if not x.ref.wanted:
         return y
     ties = np.add.reduce(_indicator(_is_extremum(fixed, y)), axis=axes, keepdims=True)
-    operation = _picked(("x", "top", "n"), rule_of(pullback, x.trace.dtype))
+    operation = _picked(("x", "top", "n"), rule_of(pullback, x.dtype))
     return x.reduced_by(operation, (x, y, ties), axes)
 
 
@@ -33,13 +33,13 @@ def first(x: TracedArray, axis: int, *, largest: bool) -> TracedArray:
     if not x.ref.wanted:
         return y
     count = x.ref.spec.shape[axis]
-    if count > 1 / np.finfo(x.trace.dtype).eps:
-        raise Uncompiled(f"places that are no numbers in {x.trace.dtype}")
+    if count > 1 / np.finfo(x.dtype).eps:
+        raise Uncompiled(f"places that are no numbers in {x.dtype}")
     shape = [1] * len(x.ref.spec.shape)
     shape[axis] = count
     places = x.trace.constant(np.arange(float(count)).reshape(shape))
     place = -np.maximum.reduce(np.where(_is_extremum(fixed, y), -places, -math.inf), axis=axes, keepdims=True)
-    rule = rule_of(lambda g, i, n: cut(i != n, g), x.trace.dtype)
+    rule = rule_of(lambda g, i, n: cut(i != n, g), x.dtype)
     return x.reduced_by(_picked(("x", "top", "i", "n"), rule), (x, y, places, place), axes)
 
 

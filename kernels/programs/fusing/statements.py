@@ -66,8 +66,7 @@ class Statement:
 
     def is_indirect(self) -> bool:
         """Whether it reads or writes elements whose places the program computes."""
-        accesses = (*self.operands, self.target)
-        return any(isinstance(access, Access) and isinstance(access.places, Access) for access in accesses)
+        return any(isinstance(access.places, Access) for access in (*self.accesses(), self.target))
 
 
 @dataclass(slots=True, eq=False)

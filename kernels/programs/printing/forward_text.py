@@ -74,8 +74,7 @@ class ForwardText:
 
     def on_Fill(self, item: Fill) -> None:  # noqa: N802
         """Print a loop that fills memory."""
-        width = self.storage.program.values[item.address.value].spec.dtype.itemsize
-        element = self.storage.element(item.address._replace(terms=(*item.address.terms, ("i", width))))
+        element = self.storage.element(self.storage.ith(item.address))
         self.text.each(item.elements, f"{element} = {_FIRST[item.reduces]}")
 
     def on_Term(self, item: Term) -> None:  # noqa: N802
@@ -187,4 +186,4 @@ def operated(item: Operation, storage: Storage) -> str:
 def loaded(item: Load, storage: Storage) -> str:
     """Return a load as text."""
     element = storage.element(item.address)
-    return f"{item.name} = {f'({element} != 0)' if item.dtype == BOOL else element}"
+    return f"{item.name} = {f'({element} != 0)' if storage.dtype(item.name) == BOOL else element}"

@@ -7,6 +7,7 @@ from kernels.programs.differentiating.certain_gradients import CertainGradients
 from kernels.programs.differentiating.first_gradients import FirstGradients
 from kernels.programs.differentiating.kept_values import KeptValues
 from kernels.programs.differentiating.storage import Storage
+from kernels.programs.expanding.operation_names import literal
 from kernels.programs.expanding.scalar_program import (
     Address,
     Call,
@@ -25,8 +26,8 @@ from kernels.programs.printing.forward_text import ForwardText, begun, head_of, 
 from kernels.programs.printing.source_text import Text
 from kernels.programs.printing.step_loop_text import parities
 
-NOTHING, _NO_SINGLE = "(-0.0)", "np.float32(-0.0)"
-"""The gradient that nothing has contributed to; the same of a variable in float32."""
+NOTHING = literal(-0.0)
+"""The gradient that nothing has contributed to."""
 
 
 class ReverseText:
@@ -72,7 +73,7 @@ class ReverseText:
         for value in self.storage.differentiated():
             if value not in self.first.only:
                 spec = self.adjoint.expansion.program.values[value].spec
-                element = self.storage.gradient(Address(value, 0, (("i", spec.dtype.itemsize),)))
+                element = self.storage.gradient(self.storage.ith(Address(value, 0)))
                 self.text.each(spec.size, f"{element} += 0.0")
 
     def block(self, block: ScalarBlock) -> None:
@@ -108,7 +109,7 @@ class ReverseText:
 
     def nothing(self, name: str) -> str:
         """Return the gradient of a name that nothing has contributed to, in its dtype."""
-        return _NO_SINGLE if self.adjoint.expansion.dtypes.get(name) == FLOAT32 else NOTHING
+        return literal(-0.0, self.adjoint.expansion.dtypes.get(name, FLOAT64))
 
     def provide(self, block: ScalarBlock) -> None:
         """Print what pullbacks of a block read."""
@@ -323,10 +324,10 @@ class ReverseText:
 
     def fill(self, value: int) -> None:
         """Print a loop that makes the gradient of a value nothing."""
-        dtype = self.adjoint.expansion.program.values[value].spec.dtype
-        elements = self.storage.bytes_of(value, dtype) // dtype.itemsize
+        item = self.adjoint.expansion.program.values[value].spec.dtype.itemsize
+        elements = self.storage.bytes_of(value) // item
         if elements == 1:
             self.text.put(f"{self.storage.gradient(Address(value, 0))} = {NOTHING}")
         else:
-            element = self.storage.gradient(Address(value, 0, (("i", dtype.itemsize),)))
+            element = self.storage.gradient(self.storage.ith(Address(value, 0)))
             self.text.each(elements, f"{element} = {NOTHING}")

@@ -162,10 +162,8 @@ class StepLoopText:
 
     def _row(self, value: int, region: Region) -> tuple[int, str]:
         """Return the elements of a value in memory, and the i-th of the present step as text."""
-        item = region.dtype.itemsize
-        return self.storage.bytes_of(value, region.dtype) // item, self.storage.element(
-            Address(value, 0, (("i", item),))
-        )
+        element = self.storage.element(self.storage.ith(Address(value, 0)))
+        return self.storage.bytes_of(value) // region.dtype.itemsize, element
 
 
 def _is_left(item: StepLoop) -> bool:

@@ -1,0 +1,24 @@
+"""What tests of compiled programs set up: short parts of loops, and one thread behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import tape
+from kernels.programs.parts import loops_in_parts
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Leave one thread behind."""
+    yield
+    tape.set_num_threads(1)
+
+
+@pytest.fixture
+def short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut loops of a few steps."""
+    for name, value in {"LARGE": 8, "GRAIN": 4, "_FEW": 2, "_VECTORS": 1}.items():
+        monkeypatch.setattr(loops_in_parts, name, value)
