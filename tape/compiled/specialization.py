@@ -192,6 +192,8 @@ class Specialization:
         elif differs:
             self._differences += 1
             self._pending[path] = recording
+            if replaced is not None:
+                self.programs.remove(replaced)
             if self._differences >= MOST_DIFFERENCES:
                 self.dynamic = f"two calls that went the same way differed: {differs}"
         elif replaced is None and len(self.programs) >= MOST_PROGRAMS:

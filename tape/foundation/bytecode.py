@@ -7,7 +7,7 @@ locals.
 from __future__ import annotations
 
 import dis
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import CodeType
 from typing import Any, NamedTuple
 
@@ -124,13 +124,14 @@ class Flow:
 
     def body(self, head: int) -> frozenset[int]:
         """Return the instructions from which a backward jump to a head is reached without passing it, and the head."""
-        return self._leading_to([i for i in self._before[head] if i >= head], head)
+        return self.leading_to([i for i in self._before[head] if i >= head], head)
 
-    def leading_to(self, i: int) -> frozenset[int]:
-        """Return the instructions from which one can be reached, and itself."""
-        return self._leading_to(self._before[i], i)
+    def before(self, i: int) -> list[int]:
+        """Return the instructions that one may follow."""
+        return self._before[i]
 
-    def _leading_to(self, pending: list[int], last: int) -> frozenset[int]:
+    def leading_to(self, pending: Iterable[int], last: int) -> frozenset[int]:
+        """Return the instructions from which some can be reached without passing the last, and that."""
         leading, pending = {last}, list(pending)
         while pending:
             i = pending.pop()

@@ -13,7 +13,7 @@ from kernels.kinds.loop import LoopBegin
 from kernels.kinds.view import View
 from kernels.ops.registry import OPS
 from kernels.programs.recording.loop_marks import bodies_of
-from kernels.programs.recording.program import Node, ProgramError, Recipe
+from kernels.programs.recording.program import Node, Recipe
 from kernels.programs.recording.program_words import Step
 from tape.kinds.guard import GuardDiffersError
 from tape.kinds.kind import Operand
@@ -84,7 +84,7 @@ class _Run:
         while most is None or done < most:
             updates = self._iteration(bodies)
             if updates is None and counted:
-                raise ProgramError(f"the loop at {line} goes another way than when the program was recorded")
+                raise GuardDiffersError(f"the loop at {line} goes another way than when the program was recorded")
             if updates is None:
                 break
             self.values.update(zip(phis, updates, strict=True))

@@ -16,7 +16,7 @@ from kernels.codegen.tasks import NodeRef
 from kernels.foundation.recent_table import Recent
 from kernels.instructions import python_pullbacks
 from kernels.instructions.form import Form
-from kernels.kinds.loop import LoopAgain, LoopBegin
+from kernels.kinds.loop import LoopAgain, LoopBegin, LoopEnd
 from kernels.native.words import B_FIRST, I_KERNEL
 from kernels.programs.interpreter.kept_replay import KeptReplay, kept_replay
 from kernels.programs.interpreter.machine import Machine, pullback_plan
@@ -129,13 +129,15 @@ class Pulling:
 
     def _reach(self, masks: dict[int, int]) -> None:
         """Take in, step by step, what arguments each value depends on, a bit for each."""
-        recipe, phis = self.recipe, list[int]()
+        recipe, phis = self.recipe, list[list[int]]()
         for step in recipe.steps:
             operands = [recipe.family_of(o.node) for o in step.operands if isinstance(o, NodeRef)]
             if isinstance(step.op, LoopBegin):
-                phis = operands
+                phis.append(operands)
+            elif isinstance(step.op, LoopEnd):
+                phis.pop()
             elif isinstance(step.op, LoopAgain):
-                for phi, update in zip(phis, operands, strict=False):
+                for phi, update in zip(phis[-1], operands, strict=False):
                     masks[phi] = masks.get(phi, 0) | masks.get(update, 0)
             elif step.form is not None:
                 result = recipe.family_of(step.result)

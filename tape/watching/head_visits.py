@@ -126,7 +126,7 @@ class _Plan:
     __slots__ = ("heads", "reads", "setups")
 
     def __init__(self, loops: list[PythonLoop]) -> None:
-        self.heads = {loop.head: loop for loop in loops}
+        self.heads = {head: loop for loop in loops for head in loop.heads}
         self.reads: dict[int, CodeReads] = {loop.head: reads_within(loop.code, loop.body) for loop in loops}
         self.setups = frozenset[int]().union(*[loop.setup for loop in loops])
 
@@ -206,8 +206,8 @@ class _Activation:
         loop = self.plan.heads.get(at)
         if loop is None:
             frame.f_trace_opcodes = frame.f_trace_opcodes or at in self.plan.setups
-        elif at in self.entries:
-            self._visit(frame, self.entries[at])
+        elif loop.head in self.entries:
+            self._visit(frame, self.entries[loop.head])
         elif not loop.is_for:
             self._enter(frame, loop)
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from kernels.foundation.recent_table import Recent
 from tape.foundation.bytecode import Flow, Step, touches_locals
+from tape.watching.while_tests import Test, is_continued, tests_of
 
 _SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 _FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "==": "==", "!=": "!="}
@@ -51,29 +52,31 @@ class Extent(NamedTuple):
 
 
 class PythonLoop:
-    """A loop of a code object, by its head: the instruction that backward jumps lead to.
+    """A loop of a code object, by its ``heads``: the test of a while loop, which stands twice in the code.
 
+    Or the instruction that backward jumps lead to. The last one is the ``head`` by which the loop is known.
     ``reason`` says why it stays Python, if so, with its line. ``live``: the names of the locals that are read, in the
     loop or after it, before they are stored, in a fixed order. ``counters``: those of them that may differ from
     iteration to iteration. ``extent``: of a ``for`` loop.
     """
 
-    __slots__ = ("body", "code", "counters", "extent", "head", "is_for", "line", "live", "reason", "setup")
+    __slots__ = ("body", "code", "counters", "extent", "heads", "is_for", "line", "live", "reason", "setup")
 
-    def __init__(self, flow: Flow, head: int, body: frozenset[int]) -> None:
-        step = flow.steps[head]
-        self.code, self.head, self.line = flow.code, step.offset, step.line or flow.code.co_firstlineno
-        self.is_for = step.name == "FOR_ITER"
-        self.live = tuple(sorted(flow.live(head)))
+    def __init__(self, flow: Flow, head: int, test: Test | None) -> None:
+        body, heads = (flow.body(head), (head,)) if test is None else (test.body, (test.first, test.again))
+        self.code, self.heads = flow.code, tuple([flow.steps[i].offset for i in heads])
+        self.line = flow.steps[heads[-1]].line or flow.code.co_firstlineno
+        self.is_for = flow.steps[head].name == "FOR_ITER"
+        self.live = tuple(sorted(frozenset[str]().union(*[flow.live(i) for i in heads])))
         self.body, self.setup = _offsets(flow, body), frozenset[int]()
         """Offsets of the instructions in the loop, and of those that make its iterator."""
         self.extent: Extent | None = None
         self.counters: tuple[Counter, ...] = ()
-        self.reason = self._located(_reason(flow, head, body))
+        self.reason = self._located(_reason(flow, head, body, is_visible=test is not None))
         if self.is_for and not self.reason:
             self._take_extent(flow, head, body)
         if not self.reason:
-            self.counters = tuple(_counters(flow, head, body))
+            self.counters = tuple(_counters(flow, heads, body))
 
     def _take_extent(self, flow: Flow, head: int, body: frozenset[int]) -> None:
         start = _setup_start(flow, head)
@@ -87,6 +90,11 @@ class PythonLoop:
 
     def _located(self, reason: str) -> str:
         return reason and f"{reason} (the loop at {self.location})"
+
+    @property
+    def head(self) -> int:
+        """The head by which it is known."""
+        return self.heads[-1]
 
     @property
     def location(self) -> str:
@@ -110,7 +118,8 @@ def loops_of(code: CodeType) -> dict[int, PythonLoop]:
 
 def _find(code: CodeType) -> dict[int, PythonLoop]:
     flow = Flow(code)
-    loops = (PythonLoop(flow, head, flow.body(head)) for head in flow.heads())
+    tests = tests_of(flow)
+    loops = (PythonLoop(flow, h, tests.get(h)) for h in flow.heads() if not is_continued(flow, h, tests))
     return {loop.head: loop for loop in loops}
 
 
@@ -119,7 +128,7 @@ def _offsets(flow: Flow, body: frozenset[int]) -> frozenset[int]:
     return frozenset(at for at, i in flow.number.items() if i in body or flow.steps[i].offset in starts)
 
 
-def _reason(flow: Flow, head: int, body: frozenset[int]) -> str:
+def _reason(flow: Flow, head: int, body: frozenset[int], *, is_visible: bool) -> str:
     """Return why a loop of any kind is not supported, or nothing."""
     if flow.code.co_flags & _SUSPENDED or not flow.code.co_flags & inspect.CO_OPTIMIZED:
         return "a loop of a generator, a coroutine or a class body stays Python"
@@ -128,7 +137,7 @@ def _reason(flow: Flow, head: int, body: frozenset[int]) -> str:
     stored = [flow.steps[i] for i in sorted(body) if flow.steps[i].name in ("STORE_GLOBAL", "DELETE_GLOBAL")]
     if stored:
         return f"the global {stored[0].value} is changed at line {stored[0].line}"
-    if not _is_visible(flow, head, body):
+    if not (is_visible or _is_visible(flow, head, body)):
         return "iterations of this loop cannot be told apart by their lines"
     return ""
 
@@ -154,7 +163,7 @@ def _is_visible(flow: Flow, head: int, body: frozenset[int]) -> bool:
     A trace function is called at backward jumps. Where a loop's code follows its head, the way out and back to the
     head takes such a jump to somewhere before the head.
     """
-    before = flow.leading_to(head)
+    before = flow.leading_to(flow.before(head), head)
     jumps = [(i, j) for i, after in enumerate(flow.next) for j in after if j <= i]
     raised = [(i, j) for i, after in enumerate(flow.handlers) for j in after if j <= i]
     outside = [(i, j) for i, j in raised if j == head or (j in before and j not in body)]
@@ -207,19 +216,19 @@ def _extent(steps: list[Step]) -> Extent | None:
     return None if source is None else Extent(source, first.value, attributes, is_int)
 
 
-def _counters(flow: Flow, head: int, body: frozenset[int]) -> Iterator[Counter]:
+def _counters(flow: Flow, heads: tuple[int, ...], body: frozenset[int]) -> Iterator[Counter]:
     stored = {flow.steps[i].value for i in body if flow.steps[i].name == "STORE_FAST"}
-    for name in sorted((stored & flow.live(head)) - flow.always_live):
-        counter = _counter(flow, head, body, name)
+    for name in sorted((stored & flow.live(heads[-1])) - flow.always_live):
+        counter = _counter(flow, heads, body, name)
         if counter is not None and all(name not in flow.live(i) for i in _exits(flow, body)):
             yield counter
 
 
-def _counter(flow: Flow, head: int, body: frozenset[int], name: str) -> Counter | None:
+def _counter(flow: Flow, heads: tuple[int, ...], body: frozenset[int], name: str) -> Counter | None:
     """Return the counter of this name; None if anything else is done with it than to count and compare."""
     uses = {i for i in body if flow.steps[i].value == name and touches_locals(flow.steps[i])}
     updates = {i + 3: step for i in uses if (step := _update(flow, i, name)) is not None}
-    counted = _counted(flow, head, body, updates)
+    counted = _counted(flow, heads, body, updates)
     if counted is None or not updates:
         return None
     compared = {i: _comparison(flow, i) for i in uses - updates.keys() - {i - 3 for i in updates}}
@@ -243,14 +252,17 @@ def _update(flow: Flow, i: int, name: str) -> int | None:
     return sign * constant.value
 
 
-def _counted(flow: Flow, head: int, body: frozenset[int], updates: dict[int, int]) -> tuple[dict[int, int], int] | None:
+def _counted(
+    flow: Flow, heads: tuple[int, ...], body: frozenset[int], updates: dict[int, int]
+) -> tuple[dict[int, int], int] | None:
     """Return how far a counter is at each instruction, and at the end; None if that depends on the way there."""
-    at, ends, pending = {head: 0}, set[int](), [head]
+    pending = [head for head in heads if head in body]
+    at, ends = dict.fromkeys(pending, 0), set[int]()
     while pending:
         i = pending.pop()
         after = at[i] + updates.get(i, 0)
         for j, count in [(j, after) for j in flow.next[i]] + [(j, at[i]) for j in flow.handlers[i]]:
-            if j == head:
+            if j in heads:
                 ends.add(count)
             elif j in body and j not in at:
                 at[j] = count

@@ -39,7 +39,7 @@ class Text:
         )
         self.some(1, 2)
         for _ in range(pick.randint(1, 2)):
-            self.loop(1, inner=pick.random() < 0.2)
+            self.loop(1, inner=pick.random() < 0.5)
             self.some(1, 1)
         self.put(1, f"return (x * y + z).sum(){' + k' if pick.random() < 0.15 else ''}")
         return "\n".join(self.lines)
@@ -91,13 +91,34 @@ class Text:
         for _ in range(pick.randint(1, 4)):
             self.statement(depth + 1)
         if inner:
-            self.put(depth + 1, "m = n * 1.0", "while m > 0.5:", "    m = m * 0.5", "    y = y * 0.9 + m * x")
+            self.inner_loop(depth + 1)
         if head.startswith("for") and pick.random() < 0.6:
             self.put(depth + 1, "n = n * 0.5", "if n < 0.2:", "    break")
         elif head != "while True:":
             self.put(depth + 1, "n = n * 0.6")
         if head.startswith("while k") or pick.random() < 0.3:
             self.put(depth + 1, "k += 1")
+
+    def inner_loop(self, depth: int) -> None:
+        """Write a loop that ends by a value of its own, after no iteration at times; or after always as many."""
+        pick, m = self.chance, f"m{depth}"
+        head = pick.choice(
+            (f"while {m} > 0.5:", f"while {m} > 0.5:", "while True:", "for _ in range(3):", "while j < 3:")
+        )
+        begin = pick.choice(
+            (f"{m} = n * 1.0", f"{m} = s * 0.2", f"{m} = tape.clamp(abs({pick.choice(NAMES)}).max(), max=9.0)")
+        )
+        self.put(depth, begin, *["j = 0"] * head.startswith("while j"), head)
+        if head == "while True:":
+            self.put(depth + 1, f"if {m} < 0.5:", "    break")
+        for _ in range(pick.randint(0, 2)):
+            self.statement(depth + 1)
+        if depth < 4 and pick.random() < 0.3:
+            self.inner_loop(depth + 1)
+        if head.startswith("for") and pick.random() < 0.5:
+            self.put(depth + 1, f"if {self.condition()}:", f"    {pick.choice(['break', 'continue'])}")
+        self.put(depth + 1, f"{m} = {m} * 0.5", *["j += 1"] * head.startswith("while j"))
+        self.put(depth, f"{pick.choice(NAMES)} = {self.expression()} + 0.1 * {m}")
 
 
 def _function(seed: int) -> tuple[str, Any]:

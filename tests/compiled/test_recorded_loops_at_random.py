@@ -41,7 +41,11 @@ class Called:
 
 def run_seed(seed: int, counts: Counter[str]) -> None:
     """Compare the program of a seed with dynamic mode in several calls."""
-    program = while_program_of(random.Random(seed), seed)  # noqa: S311 (no secret)
+    run(while_program_of(random.Random(seed), seed), counts)  # noqa: S311 (no secret)
+
+
+def run(program: RandomProgram, counts: Counter[str]) -> None:
+    """Compare a program with dynamic mode in several calls."""
     with quiet():
         warnings.simplefilter("error", CompileWarning)
         comparisons = {call: Comparison(program, call) for call in set(CALLS)}
@@ -53,6 +57,7 @@ def run_seed(seed: int, counts: Counter[str]) -> None:
             comparisons[call].compare(called, reverse=True)
     explained = called.function.explain()
     counts["compiled loops"] += "until it ends" in explained
+    counts["loops in loops"] += "\n          loop, until it ends" in explained
     counts["interpreted"] += "interpreter" in explained
 
 
@@ -69,3 +74,51 @@ def test_random_loops(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     check()
     print(counts)  # noqa: T201 (read with -s)
     assert counts["compiled loops"] > EXAMPLES // 3 // 4
+    assert counts["loops in loops"] > EXAMPLES // 3 // 20
+
+
+FOUND: dict[str, tuple[tuple[int, ...], int, str]] = {
+    "what a loop carries, read in the last nest alone": (
+        (10, 9),
+        1165,
+        """
+    z, a = ((y.detach() * x) + (0.5 * tape.logaddexp(x, x))) * 0.5, 0.1 * y.reshape(-1)[0]
+    m2 = 5.0 * abs(a)
+    t1 = 0.0 * s
+    while t1 < m2:
+        q3 = (tape.cat([z.narrow(-1, -1, 1), z.narrow(-1, 0, z.shape[-1] - 1)], -1)).detach() * z
+        with tape.no_grad():
+            q4 = tape.flip(z, (-1,))
+        z = z + 0.1 * q4
+        a = 0.7 * s + 0.2 * s
+        if tape.sin(9.0 * s) > 0.2:
+            x = tape.tanh(y @ M + w)
+        elif y.sum() > s:
+            y = abs(z)
+        t1 = t1 + 1.0
+    a = 0.5 * a + 0.1 * t1
+    m8 = 3.3 + s
+    t7 = 0.1 * s
+    while t7 < m8:
+        s = tape.stack([s, a]).mean()
+        with tape.no_grad():
+            q9 = tape.tanh((0.8 * x * z))
+        z = z + 0.1 * q9
+        if tape.sin(9.0 * a) > 0.2:
+            z = 0.3 * (y @ w)[..., None] + y
+        elif z.mean() < 0.1 * a:
+            a = 0.7 * a + 0.2 * a
+        t7 = t7 + 0.6 + 0.2 * tape.sin(y).mean()
+    x = tape.tanh(y @ M + w)
+    return 0.1 * x.reshape(-1)[0] + z.square().sum() * 0.05
+""",
+    ),
+}
+"""Programs that were compiled wrongly once: the shape of the arrays, the seed of the values, the function's body."""
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_programs_that_were_wrong(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "_BLOCK", 3)
+    shape, seed, body = FOUND[name]
+    run(RandomProgram("def f(x, y, s, w, weights):\n" + body.rstrip(), shape, seed), Counter())

@@ -34,53 +34,67 @@ class WhileText(Text):
         """Write a loop that a value ends, or inside of one a counted loop."""
         if counts or depth > 1:
             super().loop(depth, counts)
-            return
+        else:
+            self.ended_loop(1)
+
+    def ended_loop(self, depth: int) -> None:
+        """Write a loop that a value ends; what one inside of another does may be little, or it has branches, too."""
         pick = self.chance
         t, m = self.fresh("t"), self.fresh("m")
         begin, condition, step = pick.choice(ENDS)
         names = {"t": t, "m": m, "a": self.name_of_scalar(), "x": self.name()}
-        self.put(1, f"{m} = {pick.choice(LIMITS).format(**names)}", begin.format(**names))
+        self.put(depth, f"{m} = {pick.choice(LIMITS).format(**names)}", begin.format(**names))
+        if depth > 1:  # what grows from loop to loop is bounded: loops end
+            self.put(depth, f"{t}, {m} = 3.0 * tape.tanh({t}), 9.0 * tape.tanh({m} + 0.0 * s)")
         if step.startswith("{t} *="):
-            self.put(1, f"{t} = {t}.clone()" if self.shape else f"{t} = {t} * 1.0")
-        self.put(1, f"while {condition.format(**names)}:")
+            self.put(depth, f"{t} = {t}.clone()" if self.shape else f"{t} = {t} * 1.0")
+        self.put(depth, f"while {condition.format(**names)}:")
         before = len(self.lines)
-        self.some(2, 1, 3)
-        for _ in range(pick.choice((0, 0, 0, 1, 1, 2))):
-            self.branch()
-        if pick.random() < 0.35:
+        self.some(depth + 1, 1, 3 if depth == 1 else 1)
+        for _ in range(pick.choice((0, 0, 0, 1, 1, 2)) if depth == 1 else pick.random() < 0.3):
+            self.branch(depth + 1)
+        if pick.random() < 0.35 / depth:
             histories = list(self.histories)
-            self.inner_loop()
+            self.inner_loop(depth + 1)
             self.histories = histories
-        self.lines.insert(pick.choice((before, len(self.lines))), " " * 8 + step.format(**names))
+        self.lines.insert(pick.choice((before, len(self.lines))), "    " * (depth + 1) + step.format(**names))
         if pick.random() < 0.5:
-            self.put(1, f"a = 0.5 * a + 0.1 * {t}" if begin.count("{x}") == 0 else f"a = 0.5 * a + {t}.mean()")
+            self.put(depth, f"a = 0.5 * a + 0.1 * {t}" if begin.count("{x}") == 0 else f"a = 0.5 * a + {t}.mean()")
 
     def condition(self) -> str:
         """Return a condition."""
         return self.chance.choice(BRANCHES).format(a=self.name_of_scalar(), x=self.name())
 
-    def branch(self) -> None:
+    def branch(self, depth: int) -> None:
         """Write what an iteration does on a condition alone, or as often as another value says."""
-        pick, kind = self.chance, self.chance.random()
-        if kind < 0.2:
-            t = self.fresh("t")
-            self.put(2, f"{t} = abs({self.name_of_scalar()})", f"while {t} > {pick.choice(('0.3', '0.05'))}:")
-            self.put(3, f"{t} = {t} * 0.4")
-            self.some(3, 1, 1)
+        kind = self.chance.random()
+        if kind < 0.35:
+            if depth < _DEEPEST:
+                self.ended_loop(depth)
             return
-        self.put(2, f"if {self.condition()}:")
-        self.some(3, 1, 2)
-        if kind < 0.7:
-            self.put(2, "else:" if kind < 0.5 else f"elif {self.condition()}:")
-            self.some(3, 1, 2)
-        elif kind < 0.8:
-            self.put(3, "break")
+        self.put(depth, f"if {self.condition()}:")
+        self.some(depth + 1, 1, 2)
+        if kind < 0.75:
+            self.put(depth, "else:" if kind < 0.6 else f"elif {self.condition()}:")
+            self.some(depth + 1, 1, 2)
+        elif kind < 0.85:
+            self.put(depth + 1, "break")
 
-    def inner_loop(self) -> None:
-        """Write a counted loop inside of one that a value ends."""
-        k = self.fresh("k")
-        self.put(2, f"for {k} in range({self.chance.choice((2, 3, 5, 12))}):")
-        self.some(3, 1, 2, (k,))
+    def inner_loop(self, depth: int) -> None:
+        """Write a counted loop inside of one that a value ends; where it has a choice, it is a loop of its own."""
+        pick, k = self.chance, self.fresh("k")
+        count = pick.choice((2, 3, 5, 12))
+        self.put(depth, f"for {k} in range({count}):")
+        self.some(depth + 1, 1, 2, (k,))
+        if pick.random() < 0.4:
+            self.put(depth + 1, f"if {self.condition()}:")
+            self.some(depth + 2, 1, 1)
+            if pick.random() < 0.3:
+                self.put(depth + 2, "break")
+
+
+_DEEPEST = 4
+"""The depth up to which loops stand in others."""
 
 
 def while_program_of(chance: random.Random, seed: int) -> RandomProgram:

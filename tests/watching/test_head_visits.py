@@ -112,29 +112,33 @@ def recursive(x: Any, depth: int = 2) -> Any:
 
 
 def test_visits_are_counted_by_entry() -> None:
-    assert counts(halved, X) == [7]
-    assert counts(within, X) == [7]
+    assert counts(halved, X) == [8]
+    assert counts(within, X) == [8]
     assert counts(left_by_exception, X) == [3, 4, 4]
 
 
-def test_a_loop_with_continue_has_two_heads_each_with_entries() -> None:
+def test_a_loop_without_end_that_is_continued_has_two_heads_each_with_entries() -> None:
     """The way of ``continue`` leads to another instruction: the inner of the two is left by it."""
-    assert [loop.reason for loop in loops(forever) + loops(guarded)] == [""] * 4
+    assert [loop.reason for loop in loops(forever)] == ["", ""]
     assert counts(forever, X) == [4, 4, 1, 1, 1]
-    assert counts(guarded, X) == [5, 4, 1, 1, 1]
+
+
+def test_a_loop_with_a_test_that_is_continued_is_one() -> None:
+    assert only(guarded).reason == ""
+    assert counts(guarded, X) == [8]
 
 
 def test_loops_in_a_loop_are_entered_anew() -> None:
     visits = visits_of(nested, X)
     outer, inner, over_range = loops(nested)
     of = {loop: [v for v in visits if v.loop is loop] for loop in (outer, inner, over_range)}
-    assert [v.number for v in of[outer]] == list(range(7))
+    assert [v.number for v in of[outer]] == list(range(8))
     assert [v.remaining for v in of[over_range]] == [2, 1, 0] * 7
-    assert [v.number for v in of[inner]] == [0]
+    assert [v.number for v in of[inner]] == [0, 1, *[0] * 6]
 
 
 def test_each_activation_has_entries_of_its_own() -> None:
-    assert sorted(counts(recursive, X)) == [2] * 7
+    assert sorted(counts(recursive, X)) == [3] * 7
 
 
 def test_states_of_loops_in_which_nothing_else_changes_are_equal() -> None:
@@ -166,7 +170,7 @@ def test_a_function_that_raises_leaves_no_trace() -> None:
         with pytest.raises(kind):
             HeadWatch(list).call(raising, X)  # type: ignore[arg-type]
         assert sys.gettrace() is None
-        assert len(visits_of(halved, X)) == 7
+        assert len(visits_of(halved, X)) == 8
 
 
 def test_a_visit_that_raises_spoils_the_watch_and_not_the_function() -> None:
@@ -206,7 +210,7 @@ def test_an_interrupt_at_any_call_or_return_leaves_the_thread_untraced() -> None
         if not interrupted:
             break
     assert after > 30
-    assert len(visits_of(halved, X)) == 7
+    assert len(visits_of(halved, X)) == 8
 
 
 def test_an_interrupt_in_a_visit_ends_the_call() -> None:
@@ -222,7 +226,7 @@ def test_an_interrupt_in_a_visit_ends_the_call() -> None:
             HeadWatch(visit).call(halved, X)
         assert numbers == list(range(after + 1))
         assert sys.gettrace() is None
-        assert len(visits_of(halved, X)) == 7
+        assert len(visits_of(halved, X)) == 8
 
 
 def test_threads_have_watches_of_their_own() -> None:
@@ -245,7 +249,7 @@ def test_threads_have_watches_of_their_own() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert results == {1: [*range(7), True], 2: [*range(7), True]}
+    assert results == {1: [*range(8), True], 2: [*range(8), True]}
 
 
 @contextlib.contextmanager
@@ -327,7 +331,7 @@ def often() -> Iterator[list[str]]:
 
 def test_what_the_garbage_collector_calls_is_no_part_of_a_loop(often: list[str]) -> None:
     visits, before = visits_of(halved, X), len(often)
-    assert len(visits) == 7
+    assert len(visits) == 8
     assert equal_states(visits)
     assert equal_states(visits_of(halved, X))  # with the callback between those of the watch
     assert len(often) > before > 0

@@ -42,10 +42,10 @@ def halve(err: Any, tol: Any) -> Any:
 
 def test_a_while_loop_with_a_counter_has_equal_states_and_an_exact_bound() -> None:
     visits = visits_of(halve, tape.tensor(1.0), 1e-3)
-    assert only(halve).counters == (Counter("k", 1, (Comparison(1, "<", 50),)),)
+    assert only(halve).counters == (Counter("k", 1, (Comparison(0, "<", 50),)),)
     assert only(halve).live == ("err", "k", "tol")
-    assert [v.number for v in visits] == list(range(10))
-    assert [v.remaining for v in visits] == list(range(49, 39, -1))
+    assert [v.number for v in visits] == list(range(11))
+    assert [v.remaining for v in visits] == list(range(50, 39, -1))
     assert {v.entry for v in visits} == {visits[0].entry}
     assert equal_states(visits)
     assert all(v.state.names == ["err"] for v in visits)

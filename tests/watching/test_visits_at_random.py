@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 import pytest
 
 import tape
+from tape.foundation.bytecode import Flow
+from tape.watching import while_tests
 from tape.watching.head_visits import HeadVisit, HeadWatch
 from tape.watching.python_loops import PythonLoop, loops_of
 
@@ -275,12 +277,22 @@ def finish(function: Callable[..., Any], oracle: Any) -> None:
         function(*arguments(oracle))
 
 
+def copies_of(loop: PythonLoop) -> dict[int, int]:
+    """Return for the offsets in the first copy of a loop's test, and those in the second, the same numbers."""
+    flow = Flow(loop.code)
+    for head, test in while_tests.tests_of(flow).items():
+        if flow.steps[test.again].offset == loop.head:
+            copies = range(test.first, head), range(test.again, test.again + head - test.first)
+            return {at: i - copy[0] for copy in copies for at, i in flow.number.items() if i in copy}
+    return {}
+
+
 def entries_of(loop: PythonLoop, ran: list[Instruction]) -> list[list[int]]:
-    """Return the places in a trace at which the head of a loop was visited, those of one entry together."""
+    """Return the places in a trace at which the heads of a loop were visited, those of one entry together."""
     entries: list[list[int]] = []
     within = False
     for i, instruction in enumerate(ran):
-        if instruction.offset == loop.head:
+        if instruction.offset in loop.heads:
             if not within:
                 entries.append([])
             entries[-1].append(i)
@@ -290,7 +302,8 @@ def entries_of(loop: PythonLoop, ran: list[Instruction]) -> list[list[int]]:
 
 def left(loop: PythonLoop, place: int, ran: list[Instruction]) -> int:
     """Return where in a trace a loop is left, after a visit."""
-    within = (i for i in range(place, len(ran)) if ran[i].offset not in loop.body)
+    test = copies_of(loop)
+    within = (i for i in range(place, len(ran)) if ran[i].offset not in loop.body and ran[i].offset not in test)
     return next(within, len(ran) - 1)
 
 
@@ -332,11 +345,11 @@ def is_one_line(loop: PythonLoop) -> bool:
 def check_entry(visits: list[HeadVisit], places: list[int], ran: list[Instruction], outcomes: list[Any]) -> int:
     """Check that iterations from equal states, within the bound and with equal outcomes, are equal."""
     known: dict[tuple[Any, ...], list[tuple[HeadVisit, list[int]]]] = {}
-    alike = 0
+    alike, test = 0, copies_of(visits[0].loop)
     assert [v.number for v in visits] == list(range(len(visits)))
     for visit, start, end in zip(visits, places, [*places[1:], left(visits[0].loop, places[-1], ran)], strict=True):
         before = known.setdefault(tuple(outcomes[ran[start].outcomes : ran[end].outcomes]), [])
-        offsets = [i.offset for i in ran[start : end + 1]]
+        offsets = [test.get(i.offset, i.offset) for i in ran[start : end + 1]]
         for first, expected in [*before[:4], *before[-8:]] if visit.state.fits else ():
             within = first.remaining is None or visit.number - first.number < first.remaining
             if within and first.state.template == visit.state.template:

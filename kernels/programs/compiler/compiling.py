@@ -41,6 +41,8 @@ from kernels.programs.rolling.versions import make_versions
 
 _BLOCK = math.isqrt(MOST_ITERATIONS)
 """Steps of a block of a loop that was recorded, and blocks, if these do not need much memory."""
+_ROWS = 1 << 16
+"""Steps of recorded loops within one block of a recorded loop around them, if these do not need much memory."""
 _LEAST_BLOCK = 2
 """Steps of a block, at least: what the loop ends with has another row than what a step that stops has tried."""
 _MOST_MEMORY = 1 << 30
@@ -100,13 +102,18 @@ class Compilation:
 
     def _recorded_loops(self, memory: int | None) -> Blocks:
         """Return the blocks of recorded loops, which have as many steps as they need, within memory."""
-        loops = [loop for loop in self.program.loops if loop.ends is not None]
-        blocks = {loop.number: _BLOCK for loop in loops if self.adjoint.reached}
+        loops = [loop for loop in self.program.loops if loop.ends is not None and self.adjoint.reached]
+        blocks = {loop.number: _BLOCK for loop in loops if loop.parent < 0}
+        within = [loop for loop in loops if loop.parent >= 0]
+        for loop in within:
+            loop.count = _ROWS
         most = memory or _MOST_MEMORY
         while blocks and max(blocks.values()) > _LEAST_BLOCK and self._storage(blocks).work()[1] > most:
-            blocks = {number: block // 2 for number, block in blocks.items()}
+            blocks = {number: max(block // 2, _LEAST_BLOCK) for number, block in blocks.items()}
             for number, block in blocks.items():
                 self.program.loops[number].count = block * block
+            for loop in within:
+                loop.count //= 2
         return blocks
 
     def _check(self) -> None:

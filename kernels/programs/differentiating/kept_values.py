@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kernels.programs.differentiating.adjoint import Adjoint
-from kernels.programs.expanding.expansion import Expansion
+from kernels.programs.expanding.expansion import Expansion, names_behind
 from kernels.programs.expanding.scalar_program import (
     Address,
     Call,
@@ -53,6 +53,9 @@ class KeptValues:
             if reached or (isinstance(item, Store) and adjoint.home(item.address.value) in adjoint.buffered):
                 for name in item.address.names():  # where the gradient stands
                     self._need(name)
+            if isinstance(item, StepLoop) and item.loop.parent >= 0 and adjoint.reached:  # its steps are counted down
+                for name in names_behind(item.loop):
+                    self._need(name)
             if isinstance(item, Call) and adjoint.home(item.target.value) in adjoint.buffered:
                 for operand in item.call.read_back():
                     self._lasts(item.addresses[operand])
@@ -69,7 +72,7 @@ class KeptValues:
             elif isinstance(item, StepLoop):
                 for number in item.numbers:
                     order[number.name] = len(order)
-                for after, _ in (*item.exits, *item.ends):
+                for after in (*[after for after, _ in (*item.exits, *item.ends)], *names_behind(item.loop)):
                     order[after] = len(order)
         return order
 

@@ -41,6 +41,9 @@ class Storage:
         self.blocks = blocks
         """Loops that run in blocks of so many steps, by number."""
         self.program = expansion.program
+        ended = [loop for loop in self.program.loops if loop.ends is not None and adjoint.reached]
+        self.within = {loop.number for loop in ended if loop.parent >= 0}
+        """Recorded loops in others: histories have a row for each step of all that such a loop was begun for."""
         loops = [item.loop for item in expansion.root.items if isinstance(item, StepLoop)]
         self.counted = [loop for loop in loops if loop.ends is None and loop.number not in blocks and loop.count > _FEW]
         """Loops whose number of steps is no part of the source, so that other numbers share code: 3's is ``count3``."""
@@ -166,7 +169,9 @@ class Storage:
         for loop in reversed(loops if every else loops[len(around) :]):
             home.rows.insert(0, (loop, total))
             count = self.blocks[loop] if loop in home.blocked else self.program.loops[loop].count
-            total *= count + (is_carried and loop == loops[-1])
+            total *= count + (is_carried and loop == loops[-1]) * (1 + (loop in self.within))
+            if loop in self.within:
+                break
         if is_carried and not home.rows:
             home.parity = loops[-1], size
             total *= 2
@@ -179,7 +184,7 @@ class Storage:
 
     def index_of(self, loop: int) -> str:
         """Return the name of the row that a step of a loop has in histories."""
-        return f"j{loop}" if loop in self.blocks else f"k{loop}"
+        return f"{'row' if loop in self.within else 'j' if loop in self.blocks else 'k'}{loop}"
 
     def _place_checkpoints(self, loop: int) -> dict[str | int, Region]:
         """Return a region for each number, and each value in memory, that a loop carries, with a row a block."""
@@ -250,6 +255,8 @@ class Storage:
             count = loop.extent if is_nest else self._rows_of(loop.loop.number)
             terms.append((loop.index if is_nest else self.index_of(loop.loop.number), width))
             width *= count
+            if not is_nest and loop.loop.number in self.within:
+                break
         home = Home(self._region("t", "work", 0, dtype, width))
         for k, name in enumerate(names):
             self.places[name] = Home(home.region, k * dtype.itemsize), tuple(terms)
@@ -270,7 +277,7 @@ class Storage:
         items = [item for _, item in walk(self.expansion.root)]
         everything = [item for item in items if isinstance(item, Load | Store | Fill)]
         whole = {address.value for item in items if isinstance(item, Call) for address in item.addresses}
-        for value in {item.address.value for item in inside} - whole:
+        for value in {item.address.value for item in inside} - whole - self._rows.keys():
             mine = [item for item in everything if item.address.value == value]
             steps = {dict(item.address.terms).get(joint.index, 0) for item in mine}
             if len(steps) > 1 or 0 in steps or any(item not in inside for item in mine):
@@ -310,9 +317,9 @@ class Storage:
         for loop, width in home.rows:
             number, more = self._row(home, loop, steps)
             if home.rows[-1][0] == loop:
-                if ahead is None:  # what the loop starts from
+                if ahead is None and loop not in self.within:  # what the loop starts from
                     continue
-                number += ahead
+                number, more = (1, ((f"row{loop}", 1),)) if ahead is None else (number + ahead, more)
             constant += number * width
             for name, step in more:
                 terms[name] = terms.get(name, 0) + step * width
@@ -328,7 +335,7 @@ class Storage:
     def _row(self, home: Home, loop: int, steps: dict[int, tuple[int, Terms]]) -> tuple[int, Terms]:
         """Return which row of a loop an address with these steps is in: a number, and multiples."""
         if loop not in steps:
-            return 0, ((f"j{loop}" if loop in home.blocked else f"k{loop}", 1),)
+            return 0, ((f"k{loop}" if loop in self.blocks and loop not in home.blocked else self.index_of(loop), 1),)
         number, more = steps[loop]
         if self._is_counted_last(loop, steps):
             return -1, ((f"count{loop}", 1),)

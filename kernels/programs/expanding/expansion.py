@@ -42,6 +42,7 @@ from kernels.programs.fusing.scalar_rules import (
 )
 from kernels.programs.fusing.statements import (
     Access,
+    AnyStatement,
     CallStatement,
     GuardStatement,
     Statement,
@@ -129,6 +130,8 @@ class Expansion(OperationNames):
     def _statement(self, placed: Placed) -> None:
         statement = placed.statement
         assert isinstance(statement, Statement)
+        if statement.is_indirect():
+            self._check_always(statement)
         sums: dict[Address, str] = {}
         for point in _points(placed):
             target = self.address(statement.target, placed, point)
@@ -247,15 +250,13 @@ class Expansion(OperationNames):
         self.scope = outer
         self.scopes[loop.number] = inner
         self.emit(item)
-        if loop.ends is not None:
-            self.define(f"m{loop.number}", item, INT64)
+        for name in names_behind(loop):
+            self.define(name, item, INT64)
 
     def _limit(self, loop: Loop) -> str:
         """Return the most steps of a recorded loop, as text; "" of others."""
         if loop.ends is None:
             return ""
-        if loop.parent >= 0:
-            raise Uncompiled("a recorded loop in another")
         limit = loop.ends.limit
         if not isinstance(limit, Ref):
             return str(1 << 60 if limit is None else int(limit))  # type: ignore[arg-type]
@@ -348,19 +349,27 @@ class Expansion(OperationNames):
         number, terms = self._number_of(statement) if statement.is_recorded else (GIVE_UP, ())
         self.emit(Check((names[0], names[1]), number, terms))
 
-    def _check_always(self, statement: CallStatement | GuardStatement) -> None:
-        """Raise Uncompiled for what may fail, or make a nan of nothing, where the recorded program does not do it."""
+    def _check_always(self, statement: AnyStatement) -> None:
+        """Raise Uncompiled for what may fail, read anywhere, or make a nan of nothing, where the program does not."""
         if statement.line in self.program.conditional:
             raise Uncompiled("a call, or a look-up, in some ways alone that a loop's iterations go", statement.line)
 
     def _number_of(self, statement: GuardStatement) -> tuple[int, Terms]:
         """Return the number of a guard that was recorded, with what steps add, or what it does instead of stopping."""
         steps = self.scope.block.steps()
-        if steps and steps[0].loop.ends is not None:  # no other one is recorded
-            return GIVE_UP if steps[0].loop.ends.counted else LEAVE_ALL if len(steps) > 1 else LEAVE, ()
+        if any(step.loop.ends is not None for step in steps):
+            left = [step.loop.ends is not None and not step.loop.ends.counted for step in steps]
+            return LEAVE if left[-1] else LEAVE_ALL if any(left) else GIVE_UP, ()
         number = self._guard_numbers[statement.line]
         self.guards[number] = statement.pairs[0].ref.spec.dtype
         return number, tuple([(step.index, self.program.guards_in(step.loop.body)) for step in steps])
+
+
+def names_behind(loop: Loop) -> list[str]:
+    """Return names behind a recorded loop: its number of steps; and the row of its end, where it is one in others."""
+    if loop.ends is None:
+        return []
+    return [f"m{loop.number}"] if loop.parent < 0 else [f"m{loop.number}", f"row{loop.number}"]
 
 
 _NOWHERE = Placed(GuardStatement((Access(None, ()),) * 2, ()), None, ())  # type: ignore[arg-type]

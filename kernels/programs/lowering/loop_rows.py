@@ -40,8 +40,9 @@ def steer(rows: Array, heads: Array, loops: Sequence[LoopTasks], sizes: dict[int
         start, end = row(loop.start), row(loop.end)
         rows[start, words.R_ADDRESS], rows[start, words.R_ACCUMULATE] = end - start, k == 0
         begins = [row(body.begin) for body in loop.bodies]
-        for body, following in zip(loop.bodies, [*begins[1:], 0 if loop.counted else end], strict=True):
-            _steer_guards(rows[row(body.begin) : row(body.again)], following - row(body.begin) if following else 0)
+        for body, following in zip(loop.bodies, [*begins[1:], None if loop.counted else end], strict=True):
+            if following is not None:
+                _steer_guards(rows[row(body.begin) : row(body.again)], following - row(body.begin))
             last = row(body.next)
             rows[last, words.R_ADDRESS], rows[last, words.R_LAYOUT] = begins[0] - last, end - last
             save(body.again, loop)
@@ -56,9 +57,9 @@ def steer(rows: Array, heads: Array, loops: Sequence[LoopTasks], sizes: dict[int
 
 
 def _steer_guards(rows: Array, distance: int) -> None:
-    """Let the guards of a body go on so many rows behind its first, where they miss; 0 ends the program."""
+    """Let the guards of a body go on so many rows behind its first, where they miss; others end the program."""
     guards = np.flatnonzero(rows[:, words.R_KIND] == words.RUN_GUARD)
-    rows[guards, words.R_ADDRESS] = distance - guards if distance else 0
+    rows[guards, words.R_ADDRESS] = distance - guards
 
 
 def outlived(used: Array, times: Array, loops: Sequence[LoopTasks]) -> tuple[Array, Array]:

@@ -24,7 +24,7 @@ from kernels.programs.expanding.scalar_program import (
 from kernels.programs.fusing.scalar_rules import BOOL, FLOAT32, FLOAT64, ScalarRule
 from kernels.programs.printing.forward_text import ForwardText, begun, head_of, loaded, operated
 from kernels.programs.printing.source_text import Text
-from kernels.programs.printing.step_loop_text import parities
+from kernels.programs.printing.step_loop_text import parities, which_row
 
 NOTHING = literal(-0.0)
 """The gradient that nothing has contributed to."""
@@ -119,6 +119,8 @@ class ReverseText:
                 saved = name in self.kept.saved
                 element = self.storage.saved(name) if saved else self.storage.element(self.kept.reloaded[name])
                 self.text.put(f"{name} = {f'({element} != 0)' if self.storage.dtype(name) == BOOL else element}")
+                if isinstance(item, StepLoop) and name == f"m{item.loop.number}":
+                    self.text.put(which_row(item))
             elif isinstance(item, Load):
                 self.text.put(loaded(item, self.storage))
             else:

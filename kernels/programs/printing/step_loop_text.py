@@ -33,9 +33,11 @@ class StepLoopText:
     def forward(self, item: StepLoop, step: Step) -> None:
         """Print a loop."""
         depth = self.text.depth
-        is_left = item.loop.ends is None and _is_left(item)
+        is_left = _is_left(item)
         if is_left:
             self.text.put(f"{LEFT} = 0")
+        if item.loop.parent < 0 and item.loop.number not in self.storage.blocks:
+            self._begin_rows(item)
         if item.loop.ends is not None:
             self._recorded(item, step)
         elif item.loop.number in self.storage.blocks:
@@ -52,7 +54,10 @@ class StepLoopText:
         """Print a loop from the last step, or so many before, down: ``again`` prints steps that run anew."""
         depth, n = self.text.depth, item.loop.number
         block = self.storage.blocks.get(n)
-        if block is None:
+        if n in self.storage.within:
+            self.text.opened(f"for {item.index} in range(m{n} - 1, -1, -1):")
+            self.text.put(f"row{n} -= 1")
+        elif block is None:
             self.text.opened(f"for {item.index} in range({self.storage.steps_of(item.loop, 1 + less)}, -1, -1):")
         elif item.loop.ends is not None:
             self.text.opened(f"for b{n} in range(full{n} - 1, -1, -1):")
@@ -79,13 +84,14 @@ class StepLoopText:
     def _recorded(self, item: StepLoop, step: Step) -> None:
         """Print a loop that goes on until a guard misses, or its number of steps is reached."""
         text, n = self.text, item.loop.number
-        block = self.storage.blocks.get(n)
+        block, is_within = self.storage.blocks.get(n), n in self.storage.within
+        full = [f"if row{n} >= {item.loop.count}:", f"    return {giving_up(self.storage)}"]
         self._put_limit(item)
-        text.put(f"m{n} = 0", f"row{n} = 0")
+        text.put(f"m{n} = 0", *[f"row{n} += 1", *full] if is_within else [f"row{n} = 0"])
         if block is not None:
             text.put(f"b{n} = -1", f"j{n} = {block}", f"full{n} = 0")
         text.opened(f"while m{n} < l{n}:")
-        text.put(f"{item.index} = m{n}")
+        text.put(f"{item.index} = m{n}", *full if is_within else [])
         if block is not None:
             text.opened(f"if j{n} == {block}:")
             text.put(f"b{n} += 1")
@@ -93,11 +99,11 @@ class StepLoopText:
             self._begin_block(item)
             text.depth -= 1
         step(item)
-        text.put(f"m{n} = {item.index} + 1")
+        text.put(f"m{n} = {item.index} + 1", *[f"row{n} += 1"] if is_within else [])
         if block is not None:
             text.put(f"j{n} += 1", f"row{n} = j{n}", f"full{n} = b{n} + 1")
         text.depth -= 1
-        text.put(f"y{n} = m{n} & 1")
+        text.put(which_row(item))
         if block is not None:
             text.put(f"h{n} = b{n}")
 
@@ -159,6 +165,12 @@ class StepLoopText:
     def _at_begin(self, item: StepLoop) -> None:
         n = item.loop.number
         self.text.put(f"{item.index} = {self.storage.blocks[n]} * b{n}", *parities(item), f"j{n} = 0")
+        self._begin_rows(item)
+
+    def _begin_rows(self, item: StepLoop) -> None:
+        """Print what begins anew to count the rows of the recorded loops in another."""
+        inner = [part.loop.number for _, part in walk(item.body) if isinstance(part, StepLoop)]
+        self.text.put(*[f"row{n} = -1" for n in inner if n in self.storage.within])
 
     def _row(self, value: int, region: Region) -> tuple[int, str]:
         """Return the elements of a value in memory, and the i-th of the present step as text."""
@@ -168,13 +180,22 @@ class StepLoopText:
 
 def _is_left(item: StepLoop) -> bool:
     """Whether a guard in a loop ends that around it, too."""
-    return any(isinstance(part, Check) and part.number == LEAVE_ALL for _, part in walk(item.body))
+    if item.loop.ends is not None and not item.loop.ends.counted:
+        return False
+    checks = [part for part in item.body.items if isinstance(part, Check)]
+    inner = [part for part in item.body.items if isinstance(part, StepLoop)]
+    return any(check.number == LEAVE_ALL for check in checks) or any(_is_left(loop) for loop in inner)
 
 
 def parities(item: StepLoop) -> list[str]:
     """Return the lines that say which of two rows a step has, and which the next."""
     n = item.loop.number
     return [f"e{n} = {item.index} & 1", f"o{n} = 1 - e{n}"]
+
+
+def which_row(item: StepLoop) -> str:
+    """Return the line that says which of two rows the end of a recorded loop has."""
+    return f"y{item.loop.number} = m{item.loop.number} & 1"
 
 
 def giving_up(storage: Storage) -> int:

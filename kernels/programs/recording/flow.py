@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernels.kinds.loop import LoopAgain, LoopBegin
+from kernels.kinds.loop import LoopAgain, LoopBegin, LoopEnd
 from kernels.kinds.view import View
 from kernels.kinds.write import Write
 from kernels.programs.recording.notifying_words import HEAD
@@ -56,7 +56,9 @@ def _symbols(recipe: Recipe) -> Array:
 def _sources(recipe: Recipe) -> tuple[Array, list[int]]:
     """Return the steps that operands, and results of the program, come from: negative where no step made them."""
     steps, made, written = recipe.steps, dict[int, int](), dict[int, int]()
-    words, kinds, phis = steps.words, steps.kinds, array("q")
+    words, kinds = steps.words, steps.kinds
+    phis: list[array[int]] = []
+    """Those of the loops around a step."""
     sources = np.full((len(steps), max((kind.count for kind in kinds), default=0)), -1, np.int64)
 
     def source(node: int) -> int:
@@ -70,9 +72,11 @@ def _sources(recipe: Recipe) -> tuple[Array, list[int]]:
             if node >= 0:
                 sources[at, k] = source(node)
         if isinstance(kind.op, LoopBegin):
-            phis = operands
+            phis.append(operands)
         elif isinstance(kind.op, LoopAgain):
-            written.update(dict.fromkeys(phis[: len(operands)], at))
+            written.update(dict.fromkeys(phis[-1][: len(operands)], at))
+        elif isinstance(kind.op, LoopEnd):
+            phis.pop()
         elif isinstance(kind.op, Write):
             written[recipe.base_of(result)] = at
         elif result not in operands:  # a guard passes on what it looks at

@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernels.kinds.loop import LoopAgain, LoopBegin, LoopEnd
-from kernels.programs.rolling.rolled_program import Uncompiled
+from kernels.kinds.loop import LoopAgain, LoopBegin
 from kernels.programs.rolling.rows import Extraction
 
 
@@ -16,7 +15,7 @@ class RecordedLoop(NamedTuple):
 
     ``phis`` are the values of the table that its body, and what follows, reads what is carried by. ``limit`` is the
     most iterations, None if there may be any number; the last operand of its begin is that number if it ``has_count``.
-    If it is ``counted`` no guard ends it.
+    If it is ``counted`` no guard ends it. ``inner`` are the loops within its body.
     """
 
     begin: int
@@ -26,29 +25,31 @@ class RecordedLoop(NamedTuple):
     limit: int | None
     has_count: bool
     counted: bool
+    inner: list[RecordedLoop]
 
 
 def recorded_loops(extraction: Extraction) -> list[RecordedLoop]:
-    """Return the loops of a recipe, and let rows read what they carry; Uncompiled for nested ones."""
-    kinds, rows = extraction.recipe.steps.kinds, extraction.rows
-    marks = np.flatnonzero(extraction.is_mark)
-    loops: list[RecordedLoop] = []
-    for k in range(0, len(marks), _MARKS):
-        three = marks[k : k + _MARKS].tolist()
-        ops = [type(kinds[extraction.kind[row]].op) for row in three]
-        if ops != [LoopBegin, LoopAgain, LoopEnd]:
-            line = int(rows.line[three[0]])
-            raise Uncompiled("a loop in another", line)
-        loops.append(_loop(extraction, *three))
-    return loops
+    """Return the loops of a recipe that are in no other, and let rows read what they carry."""
+    kinds, open_loops = extraction.recipe.steps.kinds, [list[RecordedLoop]()]
+    begins: list[tuple[int, tuple[int, ...]]] = []
+    again = -1
+    for row in np.flatnonzero(extraction.is_mark).tolist():
+        op = kinds[extraction.kind[row]].op
+        if isinstance(op, LoopBegin):
+            begins.append((row, _phis_of(extraction, row)))
+            open_loops.append([])
+        elif isinstance(op, LoopAgain):
+            again = row
+        else:
+            inner, (begin, phis) = open_loops.pop(), begins.pop()
+            limit, has_count, counted, _ = kinds[extraction.kind[begin]].params
+            open_loops[-1].append(RecordedLoop(begin, again, row, phis, limit, has_count, counted, inner))
+    return open_loops[0]
 
 
-_MARKS = 3
-
-
-def _loop(extraction: Extraction, begin: int, again: int, end: int) -> RecordedLoop:
-    kind, rows = extraction.recipe.steps.kinds[extraction.kind[begin]], extraction.rows
-    limit, has_count, counted, _ = kind.params
+def _phis_of(extraction: Extraction, begin: int) -> tuple[int, ...]:
+    """Let what is behind the begin of a loop read its phis; return these."""
+    rows, has_count = extraction.rows, extraction.recipe.steps.kinds[extraction.kind[begin]].params[1]
     first, stop = int(rows.starts[begin]), int(rows.starts[begin + 1]) - has_count
     phis = []
     for slot in range(first, stop):
@@ -58,4 +59,4 @@ def _loop(extraction: Extraction, begin: int, again: int, end: int) -> RecordedL
         behind[behind == value] = phi
         extraction.outputs.value[extraction.outputs.value == value] = phi
         phis.append(phi)
-    return RecordedLoop(begin, again, end, tuple(phis), limit, has_count, counted)
+    return tuple(phis)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -40,14 +41,8 @@ def rolled(recipe: Recipe, *, roll: bool = True) -> RolledProgram:
     """
     extraction = Extraction(in_one_way(recipe))
     loops, rows = recorded_loops(extraction), extraction.rows
-    rolling = _Rolling(extraction)
-    items, low = list[Item](), 0
-    for loop in loops:
-        items += rolling.part(low, loop.begin, roll=roll)
-        items.append(rolling.recorded(loop, roll=roll))
-        low = loop.end + 1
-    items += rolling.part(low, len(rows), roll=roll)
-    outputs = extraction.outputs
+    rolling = _Rolling(extraction, roll=roll)
+    items, outputs = rolling.items(loops, 0, len(rows)), extraction.outputs
     place = np.zeros(len(outputs.value), np.int64)
     within = outputs.value >= rows.first
     place[within] = rolling.place[outputs.value[within]]
@@ -58,8 +53,8 @@ def rolled(recipe: Recipe, *, roll: bool = True) -> RolledProgram:
 class _Rolling:
     """Rolls rows; knows for each row that went into a loop which value that is: ``value``, ``place`` of ``times``."""
 
-    def __init__(self, extraction: Extraction) -> None:
-        self.extraction, self.table = extraction, extraction.table
+    def __init__(self, extraction: Extraction, *, roll: bool) -> None:
+        self.extraction, self.table, self.rolls = extraction, extraction.table, roll
         count = len(self.table)
         self.value, self.place, self.times = np.arange(count), np.zeros(count, np.int64), np.ones(count, np.int64)
         kinds = extraction.recipe.steps.kinds
@@ -67,17 +62,25 @@ class _Rolling:
         self.elementwise = is_elementwise[extraction.kind]
         self.looks = _LOOKS * len(extraction.rows)
 
-    def part(self, low: int, high: int, *, roll: bool) -> list[Item]:
-        """Return rows outside of loops, or of the body of a recorded one, as loops and what is between them."""
-        rows = self.extraction.rows
-        return self.roll(rows, low, high, LEAST_ROWS) if roll else [Straight(rows, low, high)]
+    def items(self, loops: Sequence[RecordedLoop], low: int, high: int) -> list[Item]:
+        """Return rows, and the recorded loops among them, as loops and what is between them."""
+        items: list[Item] = []
+        for loop in loops:
+            items += self._part(low, loop.begin)
+            items.append(self._recorded(loop))
+            low = loop.end + 1
+        return items + self._part(low, high)
 
-    def recorded(self, loop: RecordedLoop, *, roll: bool) -> RowLoop:
+    def _part(self, low: int, high: int) -> list[Item]:
+        rows = self.extraction.rows
+        return self.roll(rows, low, high, LEAST_ROWS) if self.rolls else [Straight(rows, low, high)]
+
+    def _recorded(self, loop: RecordedLoop) -> RowLoop:
         """Return a recorded loop."""
         rows = self.extraction.rows
         self._straight(rows, loop.begin, loop.begin + 1)
         made = RowLoop(MOST_ITERATIONS, None, rows, ends=loop)
-        made.items = self.part(loop.begin + 1, loop.again, roll=roll)
+        made.items = self.items(loop.inner, loop.begin + 1, loop.again)
         self._straight(rows, loop.again, loop.again + 1)
         first, last = int(rows.starts[loop.begin]), int(rows.starts[loop.again])
         for k, value in enumerate(loop.phis):

@@ -55,6 +55,8 @@ def in_one_way(recipe: Recipe) -> OneWay:
     made, conditional, low = _Made(recipe), set[int](), 0
     for begin, bodies in ways.items():
         if len(bodies) > 1:
+            if any(bodies[0][0] <= other < bodies[-1][1] for other in begins):
+                raise Uncompiled("a loop that a value ends, in one that goes several ways", begin)
             made.copy(low, begin + 1)
             iteration = _Iteration(made, bodies)
             iteration.put()

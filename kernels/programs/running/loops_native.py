@@ -131,8 +131,10 @@ def choose(row, k, pointers):
 def steered_back(row, k, pointers):
     """Run a row that steers the way back; return the next."""
     kind = word(row, R_KIND)
-    if kind == RUN_BACK:
-        put(word(pointers, 0), L_LEFT, word(word(pointers, 0), L_COUNT))
+    if kind == RUN_BACK:  # above is what loops within an iteration saved that was not ended
+        loop = word(pointers, 0)
+        put(loop, L_LEFT, word(loop, L_COUNT))
+        put(word(pointers, 1), S_TOP, word(loop, L_TOP))
         return k + 1
     if kind == RUN_CHOOSE:
         return choose(row, k, pointers)

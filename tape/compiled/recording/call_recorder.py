@@ -25,7 +25,7 @@ from kernels.programs.recording.program import Node, ProgramError
 from tape.compiled.recording.function_calls import FunctionCall, Inside
 from tape.compiled.recording.inner_gradients import Differentiated, GradientCall
 from tape.compiled.recording.known_tensors import KnownTensors
-from tape.compiled.recording.rolling import Visit
+from tape.compiled.recording.loop_spans import Visit
 from tape.engine.derivations import Derivation, Derivatives
 from tape.engine.forward_mode import needs_graph
 from tape.engine.rules import custom_function
@@ -314,7 +314,7 @@ class CallRecorder(ProgramRecorder):
             count = None if visit.count is None else self.reference(visit.count).node
         except _REFUSED:
             return False
-        self.visits.append(Visit(visit, self.recipe.steps.head[H_USED], nodes, count))
+        self.visits.append(Visit(visit, len(self.visits), self.recipe.steps.head[H_USED], nodes, count))
         return not visit.reason
 
     def _depends(self, x: Any) -> bool:

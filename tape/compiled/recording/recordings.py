@@ -16,8 +16,8 @@ from kernels.native.heap_types import NATIVE
 from kernels.native.memory import where
 from kernels.programs.recording.program import Node, ProgramError, Recipe, describe
 from tape.compiled.recording.call_recorder import CallRecorder
+from tape.compiled.recording.loop_spans import Heads, Trace, Visit, unrolled
 from tape.compiled.recording.rolled_recipe import Rolled, rolled
-from tape.compiled.recording.rolling import Trace, Visit, unrolled
 from tape.compiled.recording.sameness import same, same_kind, same_params
 from tape.random import Draw
 from tape.recording.views import clone
@@ -137,7 +137,7 @@ def record_call(
 def _roll(recording: Recording, visits: Sequence[Visit]) -> None:
     """Find the loops of a recording; its recipe has then marks in their place."""
     trace = Trace(recording.recipe)
-    recording.rolled, spans, recording.unrolled = rolled(recording, trace, visits)
+    recording.rolled, spans, recording.unrolled = rolled(recording, Heads(trace, visits))
     recording.unrolled = recording.unrolled or unrolled(trace, visits, spans)
     if recording.rolled is not None:
         recording.rolled.put(recording, least=None)
@@ -243,7 +243,8 @@ def difference(a: Recording, b: Recording) -> str:
         return "other results were returned, or other arguments written"
     if len(a.outer) != len(b.outer) or not all(map(_is_same_outer, a.outer, b.outer)):
         return "another tensor from outside that requires grad was used, or other random numbers were drawn"
-    return _differing_results(a, b) or _differing_constant(a, b)
+    loops = "" if a.rolled is None or b.rolled is None else b.rolled.difference(a.rolled)
+    return loops or _differing_results(a, b) or _differing_constant(a, b)
 
 
 def _is_same_outer(x: Tensor | Draw, y: Tensor | Draw) -> bool:

@@ -2,62 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
-from kernels.arrays.specs import spec_of
+from kernels.kinds.guard import Guard
 from kernels.kinds.loop import LOOP_STATE
 from kernels.ops.loops import LOOP_AGAIN, LOOP_BEGIN, LOOP_END
-from kernels.ops.views import CLONE
 from kernels.programs.recording.lines import Lines
 from kernels.programs.recording.notifying_words import H_USED
 from kernels.programs.recording.program import Node, Recipe
 from kernels.programs.recording.program_words import StepKind, Steps
-from tape.compiled.recording.rolling import (
+from tape.compiled.recording.loop_bodies import (
     Body,
     DoesNotFitError,
+    Inner,
+    Recorded,
     Ref,
-    Span,
-    Trace,
-    Visit,
     bodies_of,
-    count_body,
-    phis_of,
-    spans_of,
+    copy_of,
+    joined,
+    usable,
 )
+from tape.compiled.recording.loop_spans import Heads, Span, phis_of
 from tape.compiled.recording.sameness import same_kind
 
 Step = tuple[StepKind, int, list[Any], int]
 """A kind, the result, operands (a number in a tuple), and the number of the line."""
 
 
+Above = Callable[[Any], int]
+"""What returns the nodes that bodies of a loop within another one know as those above."""
+
+
+@dataclass(slots=True)
+class _Nodes:
+    """The nodes of a loop: its own, its phis, and the count."""
+
+    state: int
+    phis: list[int]
+    count: int | None
+
+
 @dataclass(slots=True)
 class Loop:
-    """A loop of a rolled recipe: its own node, its phis, the count, and the bodies, each with how often it was seen."""
+    """A loop of a rolled recipe: its own node, its phis, the count, and the bodies."""
 
     span: Span
     state: int
     phis: list[int]
     count: int | None
-    bodies: list[tuple[Body, int]] = field(default_factory=list)
-
-    def join(self, bodies: Sequence[tuple[Body, int]]) -> None:
-        """Take in what another call knew of the same loop: its bodies come first."""
-        joined = list(bodies)
-        for body, seen in self.bodies:
-            count_body(joined, body, seen)
-        self.bodies = joined
+    bodies: list[Body] = field(default_factory=list)
 
 
 class Rolled:
     """A recording whose loops are told by their bodies; everything else is as it was recorded."""
 
-    def __init__(self, recording: Any, trace: Trace, spans: Sequence[Span]) -> None:
-        self.recording, self.trace = recording, trace
-        old = trace.recipe
+    def __init__(self, recording: Any, heads: Heads, spans: Sequence[Span]) -> None:
+        self.recording, self.trace = recording, heads.trace
+        trace, old = self.trace, self.trace.recipe
         self.nodes: list[Node] = []
         self.places: dict[int, int] = {}
         """The nodes by those of the recording."""
@@ -70,7 +73,8 @@ class Rolled:
         for span in spans:
             if any(starts[span.start] <= at < starts[span.stop] for at in recording.kept_calls):
                 raise DoesNotFitError("an autograd.Function is called in it, whose backward is to run")
-        self.numbered = old.lines.of_steps(old.steps).tolist() if old.lines is not None else []
+        numbered = old.lines.of_steps(old.steps).tolist() if old.lines is not None else []
+        self.recorded = Recorded(recording, heads, numbered)
         self.arguments = [self._place(node) for node in old.arguments]
         self.written = {self.places[node] for node in old.written}
         begin = 0
@@ -107,7 +111,7 @@ class Rolled:
             if at in trace.guards:
                 guards.append(self.recording.guards[trace.guards[at]])
             operands = [self._place(o) if o >= 0 else (trace.recipe.steps.numbers[~o],) for o in trace.operands(at)]
-            steps.append((trace.kind(at), self._place(trace.result(at)), operands, self._line(at)))
+            steps.append((trace.kind(at), self._place(trace.result(at)), operands, self.recorded.line(at)))
         self.pieces.append(steps)
         self.guards.append(guards)
 
@@ -123,26 +127,20 @@ class Rolled:
         """Return the step that copies a node, a new one in C order."""
         node = self.nodes[place]
         family = node if node.family is None else self.nodes[node.family]
-        wanted = node.differentiable or family.differentiable
-        spec = node.spec if node.base is None else spec_of(np.empty(node.spec.shape, node.spec.dtype))
-        form = CLONE.form((node.spec,), spec, (True,)) if wanted else None
-        self.nodes.append(Node(spec, differentiable=wanted))
-        return StepKind(CLONE, form, (), 1), len(self.nodes) - 1, [place], line
-
-    def _line(self, at: int) -> int:
-        return self.numbered[at] if at < len(self.numbered) else -1
+        kind, copy = copy_of(node, wanted=node.differentiable or family.differentiable)
+        self.nodes.append(copy)
+        return kind, len(self.nodes) - 1, [place], line
 
     def _loop(self, span: Span) -> None:
         """Begin with copies of what the first iteration starts from; what follows reads these."""
-        trace, line = self.trace, self._line(span.start)
-        phis = phis_of(trace, span)
+        line, phis = self.recorded.line(span.start), phis_of(self.trace, span)
         copies = [self._copied(self._place(span.visits[0].nodes[place]), line) for place in phis]
         numbers = [result for _, result, _, _ in copies]
         self.pieces[-1].extend(copies)  # type: ignore[union-attr]
         count = None if span.count is None else self._place(span.count)
         self.nodes.append(Node(LOOP_STATE))
         loop = Loop(span, len(self.nodes) - 1, numbers, count)
-        loop.bodies = bodies_of(trace, span, phis, dict(self.places), self.recording, self.numbered)
+        loop.bodies = bodies_of(self.recorded, span, phis, self.places)
         self.pieces.append(loop)
         self.guards.append([])
         for k, place in enumerate(phis):
@@ -154,13 +152,24 @@ class Rolled:
         return [piece for piece in self.pieces if isinstance(piece, Loop)]
 
     def join(self, other: Rolled) -> None:
-        """Take in the bodies that another call with the same way outside of loops knew."""
-        for loop, known in zip(self.loops, other.loops, strict=True):
-            loop.join(known.bodies)
+        """Take in the bodies that another call knew, which went the same way outside of loops: these come first."""
+        for loop, bodies in zip(self.loops, self._joined(other), strict=True):
+            loop.bodies = bodies
+
+    def difference(self, other: Rolled) -> str:
+        """Return in what the loops of another call that went the same way outside of these differ, or nothing."""
+        try:
+            self._joined(other)
+        except DoesNotFitError as error:
+            return str(error)
+        return ""
+
+    def _joined(self, other: Rolled) -> list[list[Body]]:
+        return [joined(known.bodies, loop.bodies) for loop, known in zip(self.loops, other.loops, strict=True)]
 
     def lacks_bodies(self, least: int) -> bool:
         """Whether a loop that runs a certain number of times has no body that was seen so often."""
-        return any(loop.span.counted and all(seen < least for _, seen in loop.bodies) for loop in self.loops)
+        return any(loop.span.counted and not usable(loop.bodies, least) for loop in self.loops)
 
     def put(self, recording: Any, *, least: int | None) -> None:
         """Give a recording the recipe with loops, of the bodies that were seen so often; of none where that is None."""
@@ -175,7 +184,7 @@ class _Assembly:
 
     def __init__(self, rolled: Rolled, least: int | None) -> None:
         old = rolled.trace.recipe
-        self.rolled, self.nodes, self.steps = rolled, list(rolled.nodes), Steps()
+        self.rolled, self.least, self.nodes, self.steps = rolled, least, list(rolled.nodes), Steps()
         self.lines = None if old.lines is None else Lines([*old.lines.table])
         self.guards: list[Any] = []
         self.path: list[bytes] = []
@@ -189,7 +198,7 @@ class _Assembly:
             self._read(rolled.recording, node, place)
         for piece, guards in zip(rolled.pieces, rolled.guards, strict=True):
             if isinstance(piece, Loop):
-                self._loop(piece, least)
+                self._loop(piece)
             else:
                 for step in piece:
                     self._step(*step)
@@ -227,20 +236,33 @@ class _Assembly:
             table.append(entry)
         return table.index(entry)
 
-    def _loop(self, loop: Loop, least: int | None) -> None:
-        span, bodies = loop.span, [body for body, seen in loop.bodies if least is not None and seen >= least]
+    def _loop(self, loop: Loop) -> None:
+        span, bodies = loop.span, usable(loop.bodies, self.least)
         self.path.append(f"loop at {span.visits[0].line}: {span.limit}, {span.counted}".encode())
-        if not bodies:
-            return
+        if bodies:
+            line = self._line_of(bodies[0], next((s[3] for s in bodies[0].steps if not isinstance(s, Inner)), -1))
+            params = (span.limit, loop.count is not None, span.counted, span.visits[0].line)
+            nodes = _Nodes(loop.state, loop.phis, loop.count)
+            self._marked(nodes, params, bodies, line, int)
+
+    def _marked(self, loop: _Nodes, params: tuple[Any, ...], bodies: Sequence[Body], line: int, above: Above) -> None:
+        """Put a loop: its marks and its bodies."""
         operands = loop.phis if loop.count is None else [*loop.phis, loop.count]
-        params = (span.limit, loop.count is not None, span.counted, span.visits[0].line)
-        line = self._line_of(bodies[0], bodies[0].steps[0][3]) if bodies[0].steps else -1
         self._step(StepKind(LOOP_BEGIN, None, params, len(operands)), loop.state, operands, line)
         for body in bodies:
-            self._body(loop, body)
+            self._body(loop, body, above)
         self._step(StepKind(LOOP_END, None, (), 0), loop.state, [], line)
 
-    def _body(self, loop: Loop, body: Body) -> None:
+    def _inner(self, loop: Inner, body: Body, place: Above) -> None:
+        """Put a loop of a body."""
+        bodies = usable(loop.bodies, self.least)
+        if bodies:
+            count = None if loop.count is None else place(loop.count)
+            nodes = _Nodes(place(loop.state), [place(phi) for phi in loop.phis], count)
+            params = (loop.limit, count is not None, loop.counted, loop.line)
+            self._marked(nodes, params, bodies, self._line_of(body, loop.number), place)
+
+    def _body(self, loop: _Nodes, body: Body, above: Above) -> None:
         places: dict[Ref, int] = {("phi", k): node for k, node in enumerate(loop.phis)}
         for k, (node, old) in enumerate(body.leaves):
             mine = self.rolled.places.get(old) if body.recording is self.rolled.recording else None
@@ -253,43 +275,52 @@ class _Assembly:
         places |= {("local", k): first + k for k in range(len(body.nodes))}
 
         def place(ref: Ref) -> int:
-            return int(ref[1]) if ref[0] == "outer" else places[ref]
+            if ref[0] == "outer":
+                return int(ref[1])
+            return above(ref[1]) if ref[0] == "above" else places[ref]
 
-        def above(ref: Ref | None) -> int | None:
-            return None if ref is None else place(ref)
-
-        for node, base, family in body.nodes:
-            self.nodes.append(replace(node, base=above(base), family=above(family)))
-        for kind, result, operands, line in body.steps:
+        for node, *of in body.nodes:
+            base, family = [None if ref is None else place(ref) for ref in of]
+            self.nodes.append(replace(node, base=base, family=family))
+        guards = iter(body.guards)
+        for step in body.steps:
+            if isinstance(step, Inner):
+                self._inner(step, body, place)
+                continue
+            kind, result, operands, line = step
             values = [(o[1],) if o[0] == "number" else place(o) for o in operands]
             self._step(kind, place(result), values, self._line_of(body, line))
-        for guard in body.guards:
-            self.guards.append(guard)
-            self.on_path.append(-1)
+            if isinstance(kind.op, Guard):
+                self.guards.append(next(guards))
+                self.on_path.append(-1)
         self._step(StepKind(LOOP_AGAIN, None, (), len(body.updates)), loop.state, [place(o) for o in body.updates], -1)
 
 
-def rolled(recording: Any, trace: Trace, visits: Sequence[Visit]) -> tuple[Rolled | None, list[Span], str]:
+def rolled(recording: Any, heads: Heads) -> tuple[Rolled | None, list[Span], str]:
     """Return a recording with those of its loops that fit, None if none does; these, and why another does not.
 
     Where an outer loop does not fit, those within it may.
     """
-    without, reason = set[int](), ""
-    while spans := spans_of(trace, visits, without):
-        whole = _tried(recording, trace, spans)
+    reason = ""
+    while spans := heads.spans():
+        whole = _tried(recording, heads, spans)
         if isinstance(whole, Rolled):
             return whole, spans, reason
-        apart = [(span, _tried(recording, trace, [span])) for span in spans]
+        apart = [(span, _tried(recording, heads, [span])) for span in spans]
         failed = {span.visits[0].entry: tried for span, tried in apart if isinstance(tried, str)}
         reason = reason or next(iter(failed.values()), whole)
         if not failed:
             break
-        without |= failed.keys()
+        heads.without |= failed.keys()
     return None, [], reason
 
 
-def _tried(recording: Any, trace: Trace, spans: Sequence[Span]) -> Rolled | str:
-    try:
-        return Rolled(recording, trace, spans)
-    except DoesNotFitError as error:
-        return f"the loop at {spans[0].visits[0].line}: {error}"
+def _tried(recording: Any, heads: Heads, spans: Sequence[Span]) -> Rolled | str:
+    """Return a recording with these loops, or why they do not fit; loops within them that do not are their steps."""
+    while True:
+        try:
+            return Rolled(recording, heads, spans)
+        except DoesNotFitError as error:
+            if not error.inner:
+                return f"the loop at {spans[0].visits[0].line}: {error}"
+            heads.flat.add(error.inner)

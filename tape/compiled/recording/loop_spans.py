@@ -1,0 +1,209 @@
+"""Python loops in recorded calls: the iterations that did the same as far as Python decides.
+
+At the visits of a loop's head the Python state is compared, tensors apart. Where it is equal, Python decides the same
+until other values leave for it; so what an iteration did is known from where it began, and need not be recorded again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from kernels.kinds.guard import Guard
+from kernels.kinds.write import Write
+from kernels.programs.recording.notifying_words import HEAD
+from kernels.programs.recording.program import Recipe
+from kernels.programs.recording.program_words import StepKind
+from tape.watching.head_visits import HeadVisit
+
+
+class Visit:
+    """A visit of a loop's head, in a recording: which words had been recorded, and the nodes of the state's tensors.
+
+    ``serial``: how many visits, of any loop, came before.
+    """
+
+    __slots__ = ("at", "count", "entry", "line", "nodes", "number", "reason", "remaining", "serial", "template")
+
+    def __init__(self, visit: HeadVisit, serial: int, at: int, nodes: list[int], count: int | None) -> None:
+        self.serial, self.at, self.nodes, self.count = serial, at, nodes, count
+        self.entry, self.number, self.remaining = visit.entry, visit.number, visit.remaining
+        self.template, self.reason, self.line = visit.state.template, visit.reason, visit.loop.location
+
+
+@dataclass(slots=True)
+class Span:
+    """One loop of a recording: the steps of its iterations, what they start from and end with, how many there may be.
+
+    ``ends`` are where each iteration ends; ``count`` the node of the number of iterations, and ``drawn`` the step at
+    which Python got it, if it is one.
+    """
+
+    start: int
+    ends: list[int]
+    visits: list[Visit]
+    limit: int | None
+    counted: bool
+    count: int | None = None
+    drawn: int = -1
+
+    @property
+    def stop(self) -> int:
+        """The step behind the last iteration."""
+        return self.ends[-1] if self.ends else self.start
+
+
+class Trace:
+    """The steps of a recording, and what made its nodes."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe, self.words, self.starts = recipe, recipe.steps.words.tolist(), recipe.steps.starts
+        self.made: dict[int, int] = {}
+        self.guards: dict[int, int] = {}
+        """The steps that are guards, with their numbers."""
+        for at, start in enumerate(self.starts):
+            op = self.kind(at).op
+            if isinstance(op, Guard):
+                self.guards[at] = len(self.guards)
+            elif not isinstance(op, Write):
+                self.made.setdefault(self.words[start + 1], at)
+
+    def kind(self, at: int) -> StepKind:
+        """Return the kind of a step."""
+        return self.recipe.steps.kinds[self.words[self.starts[at]]]
+
+    def result(self, at: int) -> int:
+        """Return the node of a step's result."""
+        return self.words[self.starts[at] + 1]
+
+    def operands(self, at: int) -> list[int]:
+        """Return the operands of a step: nodes, or words of numbers."""
+        start = self.starts[at] + HEAD
+        return self.words[start : start + self.kind(at).count]
+
+    def origin(self, node: int) -> int:
+        """Return the step that made a node, or what it is a view of; -1 if none did."""
+        at = self.made.get(node)
+        base = self.recipe.nodes[node].base
+        return at if at is not None else (-1 if base is None else self.origin(base))
+
+
+class Heads:
+    """The visits of loops' heads in a recording. Left out are the entries ``without``, and ``flat`` loops in others."""
+
+    def __init__(self, trace: Trace, visits: Sequence[Visit]) -> None:
+        self.trace, self.visits = trace, visits
+        self.without: set[int] = set()
+        self.flat: set[str] = set()
+
+    def spans(self) -> list[Span]:
+        """Return the loops that native ones may repeat, outer ones instead of those within."""
+        visits = [visit for visit in self.visits if visit.entry not in self.without]
+        return _apart([_span(self.trace, those, len(self.trace.starts), least=1) for those in _entries(visits)])
+
+    def within(self, span: Span, number: int) -> list[Span]:
+        """Return the loops within an iteration of a loop, also those that had none: another may have some."""
+        first, after = span.visits[number], span.visits[number + 1]
+        visits = [v for v in self.visits[first.serial + 1 : after.serial] if v.line not in self.flat]
+        return _apart([_span(self.trace, those, span.ends[number], least=0) for those in _entries(visits)])
+
+
+def _entries(visits: Iterable[Visit]) -> Iterable[list[Visit]]:
+    """Return the visits of each entry, in the order in which loops were entered."""
+    entries: dict[int, list[Visit]] = {}
+    for visit in visits:
+        entries.setdefault(visit.entry, []).append(visit)
+    return entries.values()
+
+
+def _apart(spans: Iterable[Span | None]) -> list[Span]:
+    """Return those that are not within one before, in the order of their steps."""
+    apart: list[Span] = []
+    for span in spans:
+        if span is not None and all(span.start >= one.stop or span.stop <= one.start for one in apart):
+            apart.append(span)
+    return sorted(apart, key=lambda span: (span.start, span.stop))
+
+
+def unrolled(trace: Trace, visits: Sequence[Visit], spans: Sequence[Span]) -> str:
+    """Return why a loop is in none of these, nor within one; empty if there is none such."""
+    entries = {visit.entry for span in spans for visit in span.visits}
+    for visit in visits:
+        at = bisect_left(trace.starts, visit.at)
+        within = visit.entry in entries or any(span.start <= at < span.stop for span in spans)
+        if (visit.reason or visit.number > 1) and not within:
+            return f"the loop at {visit.line}: {visit.reason or 'what its variables hold changes with each iteration'}"
+    return ""
+
+
+def _span(trace: Trace, visits: list[Visit], end: int, *, least: int) -> Span | None:
+    """Return the iterations of one entry, which ends before a step, that a native loop may repeat, if so many."""
+    last, first = visits[-1], len(visits) - 1
+    while first > 0 and visits[first - 1].number == visits[first].number - 1 and _alike(trace, visits[first - 1], last):
+        first -= 1
+    visits = visits[first:]
+    if (
+        last.reason
+        or (len(visits) <= least and last.count is None)
+        or any(trace.recipe.nodes[n].base is not None for n in _changing(visits))
+    ):
+        return None
+    ends = [bisect_left(trace.starts, visit.at) for visit in visits]
+    span = Span(ends[0], ends[1:], visits, None, counted=False)
+    if last.count is not None:
+        return _counted_by_tensor(trace, span)
+    remaining, count = visits[0].remaining, len(visits) - 1
+    if remaining is not None and remaining < count:
+        return None
+    if remaining is not None:  # where Python decides, the iteration that ends the loop is none of the others' kind
+        span.limit, span.counted = (count, True) if remaining == count else (remaining - 1, False)
+    stop = span.stop if span.counted else end  # a guard may leave it
+    return span if any(span.start <= at < stop for at in trace.guards) else None
+
+
+def _counted_by_tensor(trace: Trace, span: Span) -> Span | None:
+    """Take in that a loop runs as often as a tensor says, which Python looked at right before."""
+    visit, iterations = span.visits[0], len(span.visits) - 1
+    before = bisect_left(trace.starts, visit.at) - 1
+    drawn = before in trace.guards and trace.operands(before)[0] == visit.count
+    if visit.number or not drawn or _is_written(trace, visit.count):
+        return None
+    value = trace.recipe.nodes[trace.operands(before)[1]].constant
+    if value is None or int(value) != iterations or visit.remaining is not None:  # it was left before
+        return None
+    span.count, span.drawn, span.counted = visit.count, before, True
+    return span
+
+
+def _is_written(trace: Trace, node: int | None) -> bool:
+    base = trace.recipe.base_of(node) if node is not None else -1
+    writes = (at for at in range(len(trace.starts)) if isinstance(trace.kind(at).op, Write))
+    return any(trace.recipe.base_of(trace.result(at)) == base for at in writes)
+
+
+def _alike(trace: Trace, a: Visit, b: Visit) -> bool:
+    """Whether visits begin iterations that do the same, as far as Python decides."""
+    if a.reason or a.template != b.template or len(a.nodes) != len(b.nodes):
+        return False
+    recipe, nodes = trace.recipe, trace.recipe.nodes
+    return all(
+        x == y or (nodes[x].spec is nodes[y].spec and recipe.wants(x) == recipe.wants(y) and nodes[x].base is None)
+        for x, y in zip(a.nodes, b.nodes, strict=True)
+    )
+
+
+def _changing(visits: Sequence[Visit]) -> list[int]:
+    columns = zip(*[visit.nodes for visit in visits], strict=True)
+    return [node for column in columns if len(set(column)) > 1 for node in column]
+
+
+def phis_of(trace: Trace, span: Span) -> list[int]:
+    """Return the places in the state of the tensors that are phis: those with memory of their own."""
+    nodes, places = trace.recipe.nodes, list[int]()
+    seen: set[tuple[int, ...]] = set()
+    for k, column in enumerate(zip(*[visit.nodes for visit in span.visits], strict=True)):
+        if column not in seen and nodes[column[0]].base is None:
+            places.append(k)
+            seen.add(column)
+    return places
