@@ -74,7 +74,7 @@ def test_random_loops(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     check()
     print(counts)  # noqa: T201 (read with -s)
     assert counts["compiled loops"] > EXAMPLES // 3 // 4
-    assert counts["loops in loops"] > EXAMPLES // 3 // 20
+    assert counts["loops in loops"] > EXAMPLES // 3 // 40
 
 
 FOUND: dict[str, tuple[tuple[int, ...], int, str]] = {
