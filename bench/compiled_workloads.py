@@ -131,6 +131,18 @@ def lotka_volterra_of(steps: int, at_most: float) -> CompiledWorkload:
     )
 
 
+def implicit_of(steps: int) -> CompiledWorkload:
+    """Return implicit steps: a loop that a value ends in each."""
+    return CompiledWorkload(
+        "implicit",
+        partial(time_steps.implicit, steps=steps),
+        (1.7, 0.8),
+        partial(_hand_last, numba_scalars.implicit, steps),
+        FASTER_THAN_BOTH,
+        jax_form=partial(time_steps.implicit_scan, steps=steps),
+    )
+
+
 def n_body_of(steps: int) -> CompiledWorkload:
     """Return five bodies."""
     return CompiledWorkload(
@@ -329,6 +341,7 @@ WORKLOADS = (
     wave_of(128, 500),
     bundle_of(10, 100, 400),
     kalman_of(1000),
+    implicit_of(100),
     lennard_jones_of(4, 100),
 )
 # The same programs, shorter: only what they answer is asked.
@@ -350,5 +363,6 @@ SHORT = (
     wave_of(12, 10),
     bundle_of(3, 6, 20),
     kalman_of(8),
+    implicit_of(8),
     lennard_jones_of(2, 5),
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from bench.by_hand import LV_STEP, NBODY_SOFTENING, NBODY_STEP
+from bench.by_hand import IMPLICIT_STEP, LV_STEP, NBODY_SOFTENING, NBODY_STEP
 from bench.by_hand.numba_grids import CONVECTION, DIFFUSION, WAVE_STEP
 from bench.by_hand.numba_particles import LJ_STEP
 
@@ -35,6 +35,40 @@ def lotka_volterra_scan(lib: Any, alpha: Any, beta: Any, gamma: Any, delta: Any,
 
     x, y = scanned(lib, step, (x, y), steps)
     return x + y
+
+
+def _newton(q: Any, p: Any, k: Any, v: Any) -> tuple[Any, Any]:
+    """Return what is left of the equation of an implicit step, and its slope by the speed v."""
+    h = IMPLICIT_STEP
+    a = q + h * v
+    return v - p + h * (a + k * a * a * a), 1.0 + h * (h + 3.0 * h * k * a * a)
+
+
+def implicit(_lib: Any, q: Any, k: Any, *, steps: int) -> Any:
+    """Return where an oscillator with a cubic spring is after implicit Euler steps, each by Newton's method."""
+    p = q * 0.0
+    for _ in range(steps):
+        v = p
+        rest, slope = _newton(q, p, k, v)
+        while abs(rest) > 1e-12:
+            v = v - rest / slope
+            rest, slope = _newton(q, p, k, v)
+        q, p = q + IMPLICIT_STEP * v, v
+    return q
+
+
+def implicit_scan(lib: Any, q: Any, k: Any, *, steps: int) -> Any:
+    """Return the same, with as many iterations in each step: `while_loop` has no reverse."""
+
+    def step(state: Any) -> Any:
+        q, p = state
+        v = p
+        for _ in range(5):
+            rest, slope = _newton(q, p, k, v)
+            v = v - rest / slope
+        return q + IMPLICIT_STEP * v, v
+
+    return scanned(lib, step, (q, 0.0 * q), steps)[0]
 
 
 def n_body_scan(lib: Any, mass: Any, position: Any, velocity: Any, *, steps: int) -> Any:

@@ -17,6 +17,7 @@ ValueAndGradients: TypeAlias = tuple[Leaf, tuple[Leaf, ...]]
 
 LV_STEP = 0.01
 NBODY_STEP = 0.01
+IMPLICIT_STEP = 0.05
 NBODY_SOFTENING = 0.1
 
 

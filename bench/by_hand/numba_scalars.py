@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from bench.by_hand import LV_STEP, Array
+from bench.by_hand import IMPLICIT_STEP, LV_STEP, Array
 from bench.by_hand.native import native
 
 Four = tuple[float, float, float, float]
@@ -32,6 +32,53 @@ def tiny_arrays(a: Array, b: Array, c: Array, d: Array) -> tuple[float, tuple[Ar
     """Return the same of arrays of one element."""
     t = math.log(d[0])
     return a[0] * b[0] + t * c[0], (_one(b[0]), _one(a[0]), _one(t), _one(c[0] / d[0]))
+
+
+@native
+def _implicit_forward(q: float, k: float, path: Array, tried: Array, counts: Array) -> tuple[float, int]:
+    """Fill `path` with position and speed before each step, `tried` with the speeds that Newton's method leaves."""
+    h, p, n = IMPLICIT_STEP, 0.0, 0
+    for i in range(len(counts)):
+        path[i, 0], path[i, 1] = q, p
+        v, first = p, n
+        a = q + h * v
+        rest = v - p + h * (a + k * a * a * a)
+        while abs(rest) > 1e-12:
+            tried[n] = v
+            n += 1
+            v -= rest / (1.0 + h * (h + 3.0 * h * k * a * a))
+            a = q + h * v
+            rest = v - p + h * (a + k * a * a * a)
+        counts[i] = n - first
+        q, p = q + h * v, v
+    return q, n
+
+
+@native
+def implicit(q: float, k: float, steps: int) -> tuple[float, tuple[float, float]]:
+    """Return the position after implicit Euler steps, and two gradients; each iteration is taken back."""
+    h = IMPLICIT_STEP
+    path, tried, counts = np.empty((steps, 2)), np.empty(50 * steps), np.empty(steps, np.int64)
+    value, n = _implicit_forward(q, k, path, tried, counts)
+    gq, gp, gk = 1.0, 0.0, 0.0
+    for i in range(steps - 1, -1, -1):
+        q, p = path[i, 0], path[i, 1]
+        gv, gp, g = gp + h * gq, 0.0, 0.0
+        for _ in range(counts[i]):
+            n -= 1
+            v = tried[n]
+            a = q + h * v
+            rest, slope = v - p + h * (a + k * a * a * a), 1.0 + h * (h + 3.0 * h * k * a * a)
+            b = q + h * (v - rest / slope)
+            gv, gp = gv + g * (1.0 + h * h * (1.0 + 3.0 * k * b * b)), gp - g
+            gq, gk = gq + g * h * (1.0 + 3.0 * k * b * b), gk + g * h * b * b * b
+            g, gs = -gv / slope, gv * rest / (slope * slope)
+            ga = gs * 6.0 * h * h * k * a
+            gq, gv, gk = gq + ga, gv + h * ga, gk + gs * 3.0 * h * h * a * a
+        a = q + h * p
+        gq, gk = gq + g * h * (1.0 + 3.0 * k * a * a), gk + g * h * a * a * a
+        gp += gv + g * h * h * (1.0 + 3.0 * k * a * a)
+    return value, (gq, gk)
 
 
 @native

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kernels.programs.differentiating.adjoint import Adjoint
-from kernels.programs.expanding.expansion import Expansion, names_behind
+from kernels.programs.expanding.expansion import Expansion
 from kernels.programs.expanding.scalar_program import (
     Address,
     Call,
@@ -54,7 +54,7 @@ class KeptValues:
                 for name in item.address.names():  # where the gradient stands
                     self._need(name)
             if isinstance(item, StepLoop) and item.loop.parent >= 0 and adjoint.reached:  # its steps are counted down
-                for name in names_behind(item.loop):
+                for name in item.behind:
                     self._need(name)
             if isinstance(item, Call) and adjoint.home(item.target.value) in adjoint.buffered:
                 for operand in item.call.read_back():
@@ -72,7 +72,7 @@ class KeptValues:
             elif isinstance(item, StepLoop):
                 for number in item.numbers:
                     order[number.name] = len(order)
-                for after in (*[after for after, _ in (*item.exits, *item.ends)], *names_behind(item.loop)):
+                for after in (*[after for after, _ in (*item.exits, *item.ends)], *item.behind):
                     order[after] = len(order)
         return order
 

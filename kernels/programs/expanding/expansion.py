@@ -250,7 +250,7 @@ class Expansion(OperationNames):
         self.scope = outer
         self.scopes[loop.number] = inner
         self.emit(item)
-        for name in names_behind(loop):
+        for name in item.behind:
             self.define(name, item, INT64)
 
     def _limit(self, loop: Loop) -> str:
@@ -363,13 +363,6 @@ class Expansion(OperationNames):
         number = self._guard_numbers[statement.line]
         self.guards[number] = statement.pairs[0].ref.spec.dtype
         return number, tuple([(step.index, self.program.guards_in(step.loop.body)) for step in steps])
-
-
-def names_behind(loop: Loop) -> list[str]:
-    """Return names behind a recorded loop: its number of steps; and the row of its end, where it is one in others."""
-    if loop.ends is None:
-        return []
-    return [f"m{loop.number}"] if loop.parent < 0 else [f"m{loop.number}", f"row{loop.number}"]
 
 
 _NOWHERE = Placed(GuardStatement((Access(None, ()),) * 2, ()), None, ())  # type: ignore[arg-type]

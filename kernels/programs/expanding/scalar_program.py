@@ -138,6 +138,12 @@ class StepLoop:
     ends: list[tuple[str, str]] = field(default_factory=list)
     limit: str = ""
 
+    @property
+    def behind(self) -> list[str]:
+        """The names of integers behind a recorded one: how many steps it took; in a loop also the row of its end."""
+        n = self.loop.number
+        return [] if self.loop.ends is None else [f"m{n}"] if self.loop.parent < 0 else [f"m{n}", f"row{n}"]
+
 
 @dataclass(slots=True, eq=False)
 class Call:

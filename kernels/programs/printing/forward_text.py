@@ -6,7 +6,6 @@ import numpy as np
 
 from kernels.programs.differentiating.kept_values import KeptValues
 from kernels.programs.differentiating.storage import Storage
-from kernels.programs.expanding.expansion import names_behind
 from kernels.programs.expanding.scalar_program import (
     GIVE_UP,
     LEAVE,
@@ -138,7 +137,7 @@ class ForwardText:
         names = {number.name for number in item.numbers}
         self.text.put(*[f"{after} = {inner}" for after, inner in item.exits if inner not in names])
         self.text.put(*[f"{after} = {name}" for after, name in item.ends])
-        self.save(*[after for after, _ in (*item.exits, *item.ends)], *names_behind(item.loop))
+        self.save(*[after for after, _ in (*item.exits, *item.ends)], *item.behind)
 
     def step(self, item: StepLoop) -> None:
         """Print one step of a loop."""

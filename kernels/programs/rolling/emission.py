@@ -190,18 +190,18 @@ class Emission:
         assert rows is not None
         slots = self._slots(rows)
         first, last = slots.starts[ends.begin], slots.starts[ends.again]
-        chosen = [k for k, phi in enumerate(item.phis) if self.needed[phi.value]]
-        initials = [self._operand(slots, first + k, path) for k in chosen]
-        limit = self._operand(slots, first + len(item.phis), path) if ends.has_count else ends.limit
+        chosen = [phi for phi in ends.phis if self.needed[phi.value]]
+        initials = [self._operand(slots, first + k, path) for _, k in chosen]
+        limit = self._operand(slots, slots.starts[ends.begin + 1] - 1, path) if ends.has_count else ends.limit
         loop.ends = Ends(limit, ends.counted)
-        for k in chosen:
-            self._new(item.phis[k].value, inner)
+        for value, _ in chosen:
+            self._new(value, inner)
         loop.body = self._items(item.items, inner)
-        for k, initial in zip(chosen, initials, strict=True):
+        for (value, k), initial in zip(chosen, initials, strict=True):
             update = self._operand(slots, last + k, inner)
             if not isinstance(update, Ref):
                 raise Uncompiled("a loop carries a number", int(rows.line[ends.begin]))
-            loop.phis.append(Phi(self.numbers[item.phis[k].value], initial, update))
+            loop.phis.append(Phi(self.numbers[value], initial, update))
         return loop
 
     def _initial(self, phi: Lagged, path: tuple[RowLoop, ...]) -> Operand:

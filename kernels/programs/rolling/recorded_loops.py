@@ -7,56 +7,97 @@ from typing import NamedTuple
 import numpy as np
 
 from kernels.kinds.loop import LoopAgain, LoopBegin
-from kernels.programs.rolling.rows import Extraction
+from kernels.ops.views import CLONE
+from kernels.programs.rolling.rows import UNWANTED, Extraction
+
+
+class RecordedPhi(NamedTuple):
+    """What is carried: the value that is read from then on, and the operand of the begin that it starts from."""
+
+    value: int
+    operand: int
 
 
 class RecordedLoop(NamedTuple):
     """Rows: where the loop begins, where its body ends, and its own end; then what it carries, and how it ends.
 
-    ``phis`` are the values of the table that its body, and what follows, reads what is carried by. ``limit`` is the
-    most iterations, None if there may be any number; the last operand of its begin is that number if it ``has_count``.
-    If it is ``counted`` no guard ends it. ``inner`` are the loops within its body.
+    ``limit`` is the most iterations, None if there may be any number; the last operand of its begin is that number if
+    it ``has_count``. If it is ``counted`` no guard ends it. ``inner`` are the loops within its body.
     """
 
     begin: int
     again: int
     end: int
-    phis: tuple[int, ...]
+    phis: list[RecordedPhi]
     limit: int | None
     has_count: bool
     counted: bool
     inner: list[RecordedLoop]
 
 
+class _Marks(NamedTuple):
+    """The rows of a loop's marks, with those of the loops within it."""
+
+    begin: int
+    again: int
+    end: int
+    inner: list[_Marks]
+
+
 def recorded_loops(extraction: Extraction) -> list[RecordedLoop]:
     """Return the loops of a recipe that are in no other, and let rows read what they carry."""
-    kinds, open_loops = extraction.recipe.steps.kinds, [list[RecordedLoop]()]
-    begins: list[tuple[int, tuple[int, ...]]] = []
-    again = -1
+    return [_loop(extraction, marks) for marks in _marks(extraction)]
+
+
+def _marks(extraction: Extraction) -> list[_Marks]:
+    kinds, begins, again = extraction.recipe.steps.kinds, list[int](), -1
+    within = [list[_Marks]()]
     for row in np.flatnonzero(extraction.is_mark).tolist():
         op = kinds[extraction.kind[row]].op
         if isinstance(op, LoopBegin):
-            begins.append((row, _phis_of(extraction, row)))
-            open_loops.append([])
+            begins.append(row)
+            within.append([])
         elif isinstance(op, LoopAgain):
             again = row
         else:
-            inner, (begin, phis) = open_loops.pop(), begins.pop()
-            limit, has_count, counted, _ = kinds[extraction.kind[begin]].params
-            open_loops[-1].append(RecordedLoop(begin, again, row, phis, limit, has_count, counted, inner))
-    return open_loops[0]
+            inner = within.pop()
+            within[-1].append(_Marks(begins.pop(), again, row, inner))
+    return within[0]
 
 
-def _phis_of(extraction: Extraction, begin: int) -> tuple[int, ...]:
-    """Let what is behind the begin of a loop read its phis; return these."""
-    rows, has_count = extraction.rows, extraction.recipe.steps.kinds[extraction.kind[begin]].params[1]
-    first, stop = int(rows.starts[begin]), int(rows.starts[begin + 1]) - has_count
-    phis = []
-    for slot in range(first, stop):
-        value = int(rows.value[slot])
-        phi = extraction.table.add(int(extraction.table.spec[value]), int(extraction.table.node[value]))
-        behind = rows.value[int(rows.starts[begin + 1]) :]
-        behind[behind == value] = phi
-        extraction.outputs.value[extraction.outputs.value == value] = phi
-        phis.append(phi)
-    return tuple(phis)
+def _loop(extraction: Extraction, marks: _Marks) -> RecordedLoop:
+    begin, again, end, inner = marks
+    limit, has_count, counted, _ = extraction.recipe.steps.kinds[extraction.kind[begin]].params
+    phis = _phis_of(extraction, marks)
+    return RecordedLoop(begin, again, end, phis, limit, has_count, counted, [_loop(extraction, each) for each in inner])
+
+
+def _phis_of(extraction: Extraction, marks: _Marks) -> list[RecordedPhi]:
+    """Return what a loop carries; what is the same in all iterations is read from where it was before."""
+    rows, phis = extraction.rows, list[RecordedPhi]()
+    first, last = int(rows.starts[marks.begin]), int(rows.starts[marks.again])
+    updates = rows.value[last : rows.starts[marks.again + 1]].tolist()
+    for k, update in enumerate(updates):
+        value = int(rows.value[first + k])
+        if value == update:
+            stands_for = _source(extraction, value)
+        else:
+            stands_for = extraction.table.add(int(extraction.table.spec[value]), int(extraction.table.node[value]))
+            phis.append(RecordedPhi(stands_for, k))
+        behind = rows.value[int(rows.starts[marks.begin + 1]) :]
+        behind[behind == value] = stands_for
+        extraction.outputs.value[extraction.outputs.value == value] = stands_for
+    return phis
+
+
+def _source(extraction: Extraction, value: int) -> int:
+    """Return the value that another is a copy of, if nobody writes to either; else that."""
+    rows, row = extraction.rows, value - extraction.rows.first
+    if row < 0 or extraction.recipe.steps.kinds[extraction.kind[row]].op is not CLONE:
+        return value
+    slot = int(rows.starts[row])
+    source = int(rows.value[slot])
+    written = rows.value[rows.starts[:-1][extraction.is_write]]
+    is_whole = source >= 0 and rows.spec[slot] == extraction.table.spec[value] == extraction.table.spec[source]
+    is_same = is_whole and rows.gradient[slot] != UNWANTED
+    return source if is_same and not np.isin(written, (source, value)).any() else value

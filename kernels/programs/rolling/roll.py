@@ -83,7 +83,7 @@ class _Rolling:
         made.items = self.items(loop.inner, loop.begin + 1, loop.again)
         self._straight(rows, loop.again, loop.again + 1)
         first, last = int(rows.starts[loop.begin]), int(rows.starts[loop.again])
-        for k, value in enumerate(loop.phis):
+        for value, k in loop.phis:
             zero = np.zeros((), np.int64)
             initial = Initial(int(rows.value[first + k]), -1, zero, zero, zero)
             made.phis.append(Lagged(value, int(rows.value[last + k]), initial, wanted=True))
