@@ -28,8 +28,6 @@ Ref = tuple[str, Any]
 
 A body of a loop within another's knows the nodes of that one as those ``above``.
 """
-
-
 BodyStep = tuple[StepKind, Ref, tuple[Ref, ...], int]
 """A kind, the result, operands, and the number of the line."""
 Before = Callable[[int], Ref | None]
@@ -293,17 +291,11 @@ def _is_apart(a: Body, b: Body) -> bool:
             if not (isinstance(x, Inner) and isinstance(y, Inner) and x.traits == y.traits):
                 return True
         elif not _is_same_step(a, x, b, y):
-            if _are_guards_of_one(x, y) or CLONE in (
-                x[0].op,
-                y[0].op,
-            ):  # what a loop begins with, of which one has none
+            if _are_guards_of_one(x, y) or CLONE in (x[0].op, y[0].op):  # a loop begins, of which one has none
                 return True
             raise DoesNotFitError(_DIFFERENT)
-    if (
-        len(a.steps) != len(b.steps)
-        or a.updates != b.updates
-        or list(map(_traits, a.nodes)) != list(map(_traits, b.nodes))
-    ):
+    traits = [(len(body.steps), body.updates, list(map(_traits, body.nodes))) for body in (a, b)]
+    if traits[0] != traits[1]:
         raise DoesNotFitError(_DIFFERENT)
     return False
 

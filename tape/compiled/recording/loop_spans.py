@@ -53,6 +53,10 @@ class Span:
         """The step behind the last iteration."""
         return self.ends[-1] if self.ends else self.start
 
+    def surrounds(self, other: Span) -> bool:
+        """Whether another loop was entered in one of its iterations."""
+        return self.visits[0].serial < other.visits[0].serial < self.visits[-1].serial
+
 
 class Trace:
     """The steps of a recording, and what made its nodes."""
@@ -118,12 +122,12 @@ def _entries(visits: Iterable[Visit]) -> Iterable[list[Visit]]:
 
 
 def _apart(spans: Iterable[Span | None]) -> list[Span]:
-    """Return those that are not within one before, in the order of their steps."""
+    """Return those that are not within one before, in the order of their visits."""
     apart: list[Span] = []
     for span in spans:
-        if span is not None and all(span.start >= one.stop or span.stop <= one.start for one in apart):
+        if span is not None and not any(one.surrounds(span) for one in apart):
             apart.append(span)
-    return sorted(apart, key=lambda span: (span.start, span.stop))
+    return sorted(apart, key=lambda span: span.visits[0].serial)
 
 
 def unrolled(trace: Trace, visits: Sequence[Visit], spans: Sequence[Span]) -> str:
