@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from kernels.foundation.recent_table import Recent
 from tape.foundation.bytecode import Flow, Step, touches_locals
-from tape.watching.while_tests import Test, is_continued, tests_of
+from tape.watching.while_tests import Test, tests_of
 
 _SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 _FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "==": "==", "!=": "!="}
@@ -118,8 +118,7 @@ def loops_of(code: CodeType) -> dict[int, PythonLoop]:
 
 def _find(code: CodeType) -> dict[int, PythonLoop]:
     flow = Flow(code)
-    tests = tests_of(flow)
-    loops = (PythonLoop(flow, h, tests.get(h)) for h in flow.heads() if not is_continued(flow, h, tests))
+    loops = (PythonLoop(flow, head, test) for head, test in tests_of(flow).items())
     return {loop.head: loop for loop in loops}
 
 

@@ -6,6 +6,7 @@ is never reached. With the tests as heads, an iteration is one that the test let
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 from tape.foundation.bytecode import Flow, Step
@@ -23,15 +24,19 @@ class Test(NamedTuple):
     body: frozenset[int]
 
 
-def tests_of(flow: Flow) -> dict[int, Test]:
-    """Return the tests of loops, by the begins of their bodies, to which backward jumps lead."""
+def tests_of(flow: Flow) -> dict[int, Test | None]:
+    """Return the heads of loops, to which backward jumps lead, each with the test of a while loop if it has one.
+
+    What ``continue`` alone leads back to is the test of another head.
+    """
     heads = flow.heads()
     tests = {head: test for head in heads if (test := _test(flow, head)) is not None}
-    others = {head for head in heads if head not in tests and not is_continued(flow, head, tests)}
-    return {head: test for head, test in tests.items() if test.first not in others}
+    others = {head for head in heads if head not in tests and not _is_continued(flow, head, tests)}
+    apart = {head: test for head, test in tests.items() if test.first not in others}
+    return {head: apart.get(head) for head in heads if head in tests or head in others}
 
 
-def is_continued(flow: Flow, head: int, tests: dict[int, Test]) -> bool:
+def _is_continued(flow: Flow, head: int, tests: dict[int, Test]) -> bool:
     """Whether what leads back to an instruction are ``continue`` statements of loops whose test it is."""
     continues = [i for test in tests.values() if test.first == head for i in test.continues]
     return set(continues) == {i for i in flow.before(head) if i >= head}
@@ -42,11 +47,8 @@ def _test(flow: Flow, head: int) -> Test | None:
     before = flow.before(head)
     back = [i for i in before if i >= head]
     end = max(back) + 1
-    length = 0
-    while (
-        head < end - 1 - length and length < head and _same(flow.steps[head - 1 - length], flow.steps[end - 1 - length])
-    ):
-        length += 1
+    pairs = zip(reversed(flow.steps[:head]), reversed(flow.steps[head + 1 : end]), strict=False)
+    length = sum(1 for _ in itertools.takewhile(lambda pair: _same(*pair), pairs))
     first, again = head - length, end - length
     copies = range(first, head), range(again, end)
     alone = all(i in copy for copy in copies for j in copy[1:] for i in flow.before(j))
@@ -60,13 +62,11 @@ def _test(flow: Flow, head: int) -> Test | None:
 
 
 def _same(one: Step, other: Step) -> bool:
+    """Whether two instructions of a line do the same; jumps may lead elsewhere."""
     if one.line != other.line or (one.target is None) != (other.target is None):
         return False
-    return one.target is not None or (one.name, type(one.value), one.value) == (
-        other.name,
-        type(other.value),
-        other.value,
-    )
+    does = [(step.name, type(step.value), step.value) for step in (one, other)]
+    return one.target is not None or does[0] == does[1]
 
 
 def _is_visible(flow: Flow, at: int) -> bool:

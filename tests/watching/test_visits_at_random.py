@@ -281,7 +281,7 @@ def copies_of(loop: PythonLoop) -> dict[int, int]:
     """Return for the offsets in the first copy of a loop's test, and those in the second, the same numbers."""
     flow = Flow(loop.code)
     for head, test in while_tests.tests_of(flow).items():
-        if flow.steps[test.again].offset == loop.head:
+        if test is not None and flow.steps[test.again].offset == loop.head:
             copies = range(test.first, head), range(test.again, test.again + head - test.first)
             return {at: i - copy[0] for copy in copies for at, i in flow.number.items() if i in copy}
     return {}

@@ -36,8 +36,6 @@ class StepLoopText:
         is_left = _is_left(item)
         if is_left:
             self.text.put(f"{LEFT} = 0")
-        if item.loop.parent < 0 and item.loop.number not in self.storage.blocks:
-            self._begin_rows(item)
         if item.loop.ends is not None:
             self._recorded(item, step)
         elif item.loop.number in self.storage.blocks:
@@ -165,12 +163,8 @@ class StepLoopText:
     def _at_begin(self, item: StepLoop) -> None:
         n = item.loop.number
         self.text.put(f"{item.index} = {self.storage.blocks[n]} * b{n}", *parities(item), f"j{n} = 0")
-        self._begin_rows(item)
-
-    def _begin_rows(self, item: StepLoop) -> None:
-        """Print what begins anew to count the rows of the recorded loops in another."""
         inner = [part.loop.number for _, part in walk(item.body) if isinstance(part, StepLoop)]
-        self.text.put(*[f"row{n} = -1" for n in inner if n in self.storage.within])
+        self.text.put(*[f"row{n} = -1" for n in inner if n in self.storage.within])  # counted anew in each block
 
     def _row(self, value: int, region: Region) -> tuple[int, str]:
         """Return the elements of a value in memory, and the i-th of the present step as text."""

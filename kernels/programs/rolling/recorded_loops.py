@@ -35,23 +35,10 @@ class RecordedLoop(NamedTuple):
     inner: list[RecordedLoop]
 
 
-class _Marks(NamedTuple):
-    """The rows of a loop's marks, with those of the loops within it."""
-
-    begin: int
-    again: int
-    end: int
-    inner: list[_Marks]
-
-
 def recorded_loops(extraction: Extraction) -> list[RecordedLoop]:
     """Return the loops of a recipe that are in no other, and let rows read what they carry."""
-    return [_loop(extraction, marks) for marks in _marks(extraction)]
-
-
-def _marks(extraction: Extraction) -> list[_Marks]:
     kinds, begins, again = extraction.recipe.steps.kinds, list[int](), -1
-    within = [list[_Marks]()]
+    within = [list[RecordedLoop]()]
     for row in np.flatnonzero(extraction.is_mark).tolist():
         op = kinds[extraction.kind[row]].op
         if isinstance(op, LoopBegin):
@@ -60,23 +47,25 @@ def _marks(extraction: Extraction) -> list[_Marks]:
         elif isinstance(op, LoopAgain):
             again = row
         else:
-            inner = within.pop()
-            within[-1].append(_Marks(begins.pop(), again, row, inner))
+            begin, inner = begins.pop(), within.pop()
+            limit, has_count, counted, _ = kinds[extraction.kind[begin]].params
+            within[-1].append(RecordedLoop(begin, again, row, [], limit, has_count, counted, inner))
+    _carry(extraction, within[0])
     return within[0]
 
 
-def _loop(extraction: Extraction, marks: _Marks) -> RecordedLoop:
-    begin, again, end, inner = marks
-    limit, has_count, counted, _ = extraction.recipe.steps.kinds[extraction.kind[begin]].params
-    phis = _phis_of(extraction, marks)
-    return RecordedLoop(begin, again, end, phis, limit, has_count, counted, [_loop(extraction, each) for each in inner])
+def _carry(extraction: Extraction, loops: list[RecordedLoop]) -> None:
+    """Find what loops carry, that of outer ones first: inner ones may start from it."""
+    for loop in loops:
+        loop.phis.extend(_phis_of(extraction, loop))
+        _carry(extraction, loop.inner)
 
 
-def _phis_of(extraction: Extraction, marks: _Marks) -> list[RecordedPhi]:
+def _phis_of(extraction: Extraction, loop: RecordedLoop) -> list[RecordedPhi]:
     """Return what a loop carries; what is the same in all iterations is read from where it was before."""
     rows, phis = extraction.rows, list[RecordedPhi]()
-    first, last = int(rows.starts[marks.begin]), int(rows.starts[marks.again])
-    updates = rows.value[last : rows.starts[marks.again + 1]].tolist()
+    first, last = int(rows.starts[loop.begin]), int(rows.starts[loop.again])
+    updates = rows.value[last : rows.starts[loop.again + 1]].tolist()
     for k, update in enumerate(updates):
         value = int(rows.value[first + k])
         if value == update:
@@ -84,7 +73,7 @@ def _phis_of(extraction: Extraction, marks: _Marks) -> list[RecordedPhi]:
         else:
             stands_for = extraction.table.add(int(extraction.table.spec[value]), int(extraction.table.node[value]))
             phis.append(RecordedPhi(stands_for, k))
-        behind = rows.value[int(rows.starts[marks.begin + 1]) :]
+        behind = rows.value[int(rows.starts[loop.begin + 1]) :]
         behind[behind == value] = stands_for
         extraction.outputs.value[extraction.outputs.value == value] = stands_for
     return phis

@@ -57,7 +57,7 @@ class Recorded(NamedTuple):
 class Body:
     """One way through an iteration: its steps, the nodes that they make, constants, and what the next starts from."""
 
-    steps: list[BodyStep | Inner] = field(default_factory=list)
+    steps: list[BodyStep | NativeLoop] = field(default_factory=list)
     nodes: list[tuple[Node, Ref | None, Ref | None]] = field(default_factory=list)
     """Each with the node whose memory, and whose gradient, it is part of."""
     leaves: list[tuple[Node, int]] = field(default_factory=list)
@@ -73,13 +73,13 @@ class Body:
     def merged(self, other: Body) -> Body:
         """Return a body that knows of another that did the same, and of the loops within both."""
         loops = iter(other.loops())
-        steps = [x.joined(next(loops).bodies) if isinstance(x, Inner) else x for x in self.steps]
+        steps = [x.joined(next(loops).bodies) if isinstance(x, NativeLoop) else x for x in self.steps]
         calls = self.calls + other.calls * (self.recording is not other.recording)
         return replace(self, steps=steps, seen=self.seen + other.seen, calls=calls)
 
-    def loops(self) -> list[Inner]:
+    def loops(self) -> list[NativeLoop]:
         """Return the loops within it."""
-        return [step for step in self.steps if isinstance(step, Inner)]
+        return [step for step in self.steps if isinstance(step, NativeLoop)]
 
     def is_known(self, least: int) -> bool:
         """Whether it was seen so often; if it reads constants, in two calls, which found them the same."""
@@ -88,13 +88,13 @@ class Body:
 
     def _has_constants(self) -> bool:
         """Whether a step reads a constant; guards apart."""
-        steps = [s for s in self.steps if not isinstance(s, Inner) and not isinstance(s[0].op, Guard)]
+        steps = [s for s in self.steps if not isinstance(s, NativeLoop) and not isinstance(s[0].op, Guard)]
         return any(operand[0] == "leaf" for _, _, operands, _ in steps for operand in operands)
 
 
 @dataclass(slots=True)
-class Inner:
-    """A loop in a body: its own node, its phis, which are nodes of their own, and its bodies."""
+class NativeLoop:
+    """A loop, in a body or in none: its own node, its phis, which are nodes of their own, and its bodies."""
 
     state: Ref
     phis: tuple[Ref, ...]
@@ -111,7 +111,7 @@ class Inner:
         """What is the same of loops that are one, whatever their iterations did."""
         return self.state, self.phis, self.count, self.limit, self.counted, self.line
 
-    def joined(self, bodies: Sequence[Body]) -> Inner:
+    def joined(self, bodies: Sequence[Body]) -> NativeLoop:
         """Return this loop with what else was seen of it."""
         try:
             return replace(self, bodies=joined(self.bodies, bodies))
@@ -180,7 +180,7 @@ class _BodyMaker:
             bodies = _bodies(self.recorded, loop, places, self._above)
         except DoesNotFitError as error:
             raise DoesNotFitError(str(error), error.inner or first.line) from None
-        body.steps.append(Inner(state, tuple(phis), count, loop.limit, loop.counted, first.line, bodies, line))
+        body.steps.append(NativeLoop(state, tuple(phis), count, loop.limit, loop.counted, first.line, bodies, line))
         for phi, place in zip(phis, places, strict=True):
             self.refs[loop.visits[-1].nodes[place]] = phi
 
@@ -287,8 +287,8 @@ def joined(known: Sequence[Body], bodies: Sequence[Body]) -> list[Body]:
 def _is_apart(a: Body, b: Body) -> bool:
     """Whether another value that left for Python has one iteration go another way than the other."""
     for x, y in zip(a.steps, b.steps, strict=False):
-        if isinstance(x, Inner) or isinstance(y, Inner):
-            if not (isinstance(x, Inner) and isinstance(y, Inner) and x.traits == y.traits):
+        if isinstance(x, NativeLoop) or isinstance(y, NativeLoop):
+            if not (isinstance(x, NativeLoop) and isinstance(y, NativeLoop) and x.traits == y.traits):
                 return True
         elif not _is_same_step(a, x, b, y):
             if _are_guards_of_one(x, y) or CLONE in (x[0].op, y[0].op):  # a loop begins, of which one has none

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from kernels.kinds.guard import Guard
@@ -16,7 +16,7 @@ from kernels.programs.recording.program_words import StepKind, Steps
 from tape.compiled.recording.loop_bodies import (
     Body,
     DoesNotFitError,
-    Inner,
+    NativeLoop,
     Recorded,
     Ref,
     bodies_of,
@@ -29,42 +29,20 @@ from tape.compiled.recording.sameness import same_kind
 
 Step = tuple[StepKind, int, list[Any], int]
 """A kind, the result, operands (a number in a tuple), and the number of the line."""
-
-
 Above = Callable[[Any], int]
 """What returns the nodes that bodies of a loop within another one know as those above."""
-
-
-@dataclass(slots=True)
-class _Nodes:
-    """The nodes of a loop: its own, its phis, and the count."""
-
-    state: int
-    phis: list[int]
-    count: int | None
-
-
-@dataclass(slots=True)
-class Loop:
-    """A loop of a rolled recipe: its own node, its phis, the count, and the bodies."""
-
-    span: Span
-    state: int
-    phis: list[int]
-    count: int | None
-    bodies: list[Body] = field(default_factory=list)
 
 
 class Rolled:
     """A recording whose loops are told by their bodies; everything else is as it was recorded."""
 
     def __init__(self, recording: Any, heads: Heads, spans: Sequence[Span]) -> None:
-        self.recording, self.trace = recording, heads.trace
+        self.recording, self.trace, self.spans = recording, heads.trace, spans
         trace, old = self.trace, self.trace.recipe
         self.nodes: list[Node] = []
         self.places: dict[int, int] = {}
         """The nodes by those of the recording."""
-        self.pieces: list[list[Step] | Loop] = []
+        self.pieces: list[list[Step] | NativeLoop] = []
         self.guards: list[list[Any]] = []
         """Those of each piece."""
         if spans and any(at >= (*trace.starts, 0)[spans[0].start] for at in recording.draws):
@@ -83,7 +61,7 @@ class Rolled:
             self._loop(span)
             begin = span.stop
         self._flat(begin, len(trace.starts), -1)
-        phis = {phi for loop in self.loops for phi in loop.phis}
+        phis = {phi for loop in self.loops for _, phi in loop.phis}
         self.outputs = [self._result(self._place(node), phis) for node in old.outputs]
 
     def _place(self, node: int) -> int:
@@ -100,7 +78,7 @@ class Rolled:
 
     def _is_hidden(self, node: int) -> bool:
         at = self.trace.made.get(node, -1)
-        return any(isinstance(p, Loop) and p.span.start <= at < p.span.stop for p in self.pieces)
+        return any(span.start <= at < span.stop for span in self.spans)
 
     def _flat(self, begin: int, stop: int, left_out: int) -> None:
         """Take steps as they are."""
@@ -137,19 +115,20 @@ class Rolled:
         copies = [self._copied(self._place(span.visits[0].nodes[place]), line) for place in phis]
         numbers = [result for _, result, _, _ in copies]
         self.pieces[-1].extend(copies)  # type: ignore[union-attr]
-        count = None if span.count is None else self._place(span.count)
+        count: Ref | None = None if span.count is None else ("outer", self._place(span.count))
         self.nodes.append(Node(LOOP_STATE))
-        loop = Loop(span, len(self.nodes) - 1, numbers, count)
-        loop.bodies = bodies_of(self.recorded, span, phis, self.places)
+        state, bodies = len(self.nodes) - 1, bodies_of(self.recorded, span, phis, self.places)
+        outer, where = tuple([("outer", number) for number in numbers]), span.visits[0].line
+        loop = NativeLoop(("outer", state), outer, count, span.limit, span.counted, where, bodies, line)
         self.pieces.append(loop)
         self.guards.append([])
         for k, place in enumerate(phis):
             self.places[span.visits[-1].nodes[place]] = numbers[k]
 
     @property
-    def loops(self) -> list[Loop]:
+    def loops(self) -> list[NativeLoop]:
         """The loops, in order."""
-        return [piece for piece in self.pieces if isinstance(piece, Loop)]
+        return [piece for piece in self.pieces if isinstance(piece, NativeLoop)]
 
     def join(self, other: Rolled) -> None:
         """Take in the bodies that another call knew, which went the same way outside of loops: these come first."""
@@ -169,7 +148,7 @@ class Rolled:
 
     def lacks_bodies(self, least: int) -> bool:
         """Whether a loop that runs a certain number of times has no body that was seen so often."""
-        return any(loop.span.counted and not usable(loop.bodies, least) for loop in self.loops)
+        return any(loop.counted and not usable(loop.bodies, least) for loop in self.loops)
 
     def put(self, recording: Any, *, least: int | None) -> None:
         """Give a recording the recipe with loops, of the bodies that were seen so often; of none where that is None."""
@@ -197,8 +176,9 @@ class _Assembly:
         for node, place in rolled.places.items():
             self._read(rolled.recording, node, place)
         for piece, guards in zip(rolled.pieces, rolled.guards, strict=True):
-            if isinstance(piece, Loop):
-                self._loop(piece)
+            if isinstance(piece, NativeLoop):
+                self.path.append(f"loop at {piece.line}: {piece.limit}, {piece.counted}".encode())
+                self._loop(piece, piece.number, _outer)
             else:
                 for step in piece:
                     self._step(*step)
@@ -236,34 +216,20 @@ class _Assembly:
             table.append(entry)
         return table.index(entry)
 
-    def _loop(self, loop: Loop) -> None:
-        span, bodies = loop.span, usable(loop.bodies, self.least)
-        self.path.append(f"loop at {span.visits[0].line}: {span.limit}, {span.counted}".encode())
-        if bodies:
-            line = self._line_of(bodies[0], next((s[3] for s in bodies[0].steps if not isinstance(s, Inner)), -1))
-            params = (span.limit, loop.count is not None, span.counted, span.visits[0].line)
-            nodes = _Nodes(loop.state, loop.phis, loop.count)
-            self._marked(nodes, params, bodies, line, int)
-
-    def _marked(self, loop: _Nodes, params: tuple[Any, ...], bodies: Sequence[Body], line: int, above: Above) -> None:
-        """Put a loop: its marks and its bodies."""
-        operands = loop.phis if loop.count is None else [*loop.phis, loop.count]
-        self._step(StepKind(LOOP_BEGIN, None, params, len(operands)), loop.state, operands, line)
+    def _loop(self, loop: NativeLoop, line: int, place: Above) -> None:
+        """Put a loop that has bodies: its marks and these."""
+        bodies, phis, state = usable(loop.bodies, self.least), [place(phi) for phi in loop.phis], place(loop.state)
+        if not bodies:
+            return
+        operands = phis if loop.count is None else [*phis, place(loop.count)]
+        params = (loop.limit, loop.count is not None, loop.counted, loop.line)
+        self._step(StepKind(LOOP_BEGIN, None, params, len(operands)), state, operands, line)
         for body in bodies:
-            self._body(loop, body, above)
-        self._step(StepKind(LOOP_END, None, (), 0), loop.state, [], line)
+            self._body(state, phis, body, place)
+        self._step(StepKind(LOOP_END, None, (), 0), state, [], line)
 
-    def _inner(self, loop: Inner, body: Body, place: Above) -> None:
-        """Put a loop of a body."""
-        bodies = usable(loop.bodies, self.least)
-        if bodies:
-            count = None if loop.count is None else place(loop.count)
-            nodes = _Nodes(place(loop.state), [place(phi) for phi in loop.phis], count)
-            params = (loop.limit, count is not None, loop.counted, loop.line)
-            self._marked(nodes, params, bodies, self._line_of(body, loop.number), place)
-
-    def _body(self, loop: _Nodes, body: Body, above: Above) -> None:
-        places: dict[Ref, int] = {("phi", k): node for k, node in enumerate(loop.phis)}
+    def _body(self, state: int, phis: Sequence[int], body: Body, above: Above) -> None:
+        places: dict[Ref, int] = {("phi", k): node for k, node in enumerate(phis)}
         for k, (node, old) in enumerate(body.leaves):
             mine = self.rolled.places.get(old) if body.recording is self.rolled.recording else None
             if mine is None:
@@ -275,17 +241,15 @@ class _Assembly:
         places |= {("local", k): first + k for k in range(len(body.nodes))}
 
         def place(ref: Ref) -> int:
-            if ref[0] == "outer":
-                return int(ref[1])
-            return above(ref[1]) if ref[0] == "above" else places[ref]
+            return above(ref[1]) if ref[0] == "above" else _outer(ref) if ref[0] == "outer" else places[ref]
 
         for node, *of in body.nodes:
             base, family = [None if ref is None else place(ref) for ref in of]
             self.nodes.append(replace(node, base=base, family=family))
         guards = iter(body.guards)
         for step in body.steps:
-            if isinstance(step, Inner):
-                self._inner(step, body, place)
+            if isinstance(step, NativeLoop):
+                self._loop(step, self._line_of(body, step.number), place)
                 continue
             kind, result, operands, line = step
             values = [(o[1],) if o[0] == "number" else place(o) for o in operands]
@@ -293,7 +257,12 @@ class _Assembly:
             if isinstance(kind.op, Guard):
                 self.guards.append(next(guards))
                 self.on_path.append(-1)
-        self._step(StepKind(LOOP_AGAIN, None, (), len(body.updates)), loop.state, [place(o) for o in body.updates], -1)
+        self._step(StepKind(LOOP_AGAIN, None, (), len(body.updates)), state, [place(o) for o in body.updates], -1)
+
+
+def _outer(ref: Ref) -> int:
+    """Return the node that is known from outside of all loops."""
+    return int(ref[1])
 
 
 def rolled(recording: Any, heads: Heads) -> tuple[Rolled | None, list[Span], str]:
