@@ -12,6 +12,7 @@ from llvmlite import binding
 
 from kernels.compiler import cache_files, progress_line, translation
 from kernels.compiler.lane_calls import keep_forms
+from kernels.compiler.untraced import untraced
 from kernels.foundation import forking
 from kernels.foundation.garbage_collector import uncollected
 
@@ -112,7 +113,7 @@ class Unit:
         """Have the machine code in memory: from the cache, or compiled."""
         if self.loaded:
             return
-        with _lock:
+        with _lock, untraced():
             if not self.loaded:
                 kept = cache_files.read(self.name) or b""
                 code = kept.removeprefix(_MAGIC)

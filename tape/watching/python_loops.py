@@ -174,12 +174,13 @@ def _is_visible(flow: Flow, head: int, body: frozenset[int]) -> bool:
 
 
 def _is_unread(flow: Flow, head: int, body: frozenset[int]) -> bool:
-    """Whether the variable of a for loop is a local that is read nowhere."""
+    """Whether the variable of a for loop is a local that is read nowhere; loops within may have the same one."""
     store = flow.steps[head + 1]
     if store.name != "STORE_FAST" or store.value in flow.always_live:
         return False
-    within = [i for i in body if flow.steps[i].value == store.value and touches_locals(flow.steps[i])]
-    return within == [head + 1] and all(store.value not in flow.live(i) for i in (head, *_exits(flow, body)))
+    within = [flow.steps[i] for i in body if flow.steps[i].value == store.value and touches_locals(flow.steps[i])]
+    is_stored = all(step.name == "STORE_FAST" for step in within)
+    return is_stored and all(store.value not in flow.live(i) for i in (head, *_exits(flow, body)))
 
 
 def _exits(flow: Flow, body: frozenset[int]) -> Iterator[int]:

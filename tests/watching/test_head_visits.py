@@ -9,18 +9,27 @@ import signal
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 import tape
+from kernels.compiler import jit
 from tape.watching.head_visits import HeadVisit, HeadWatch
 from tests.support.loop_visits import equal_states, loops, only, visits_of
 
 pytestmark = pytest.mark.quick
 
 X = tape.tensor(100.0)
+ADDS = """
+from kernels.compiler.jit import njit, types
+
+@njit(types.int64(types.int64, types.int64))
+def add(a, b):
+    return a + b
+"""
 
 
 def halved(x: Any) -> Any:
@@ -335,6 +344,19 @@ def test_what_the_garbage_collector_calls_is_no_part_of_a_loop(often: list[str])
     assert equal_states(visits)
     assert equal_states(visits_of(halved, X))  # with the callback between those of the watch
     assert len(often) > before > 0
+
+
+def test_the_compiler_is_no_part_of_a_loop() -> None:
+    def compiling(x: Any) -> Any:
+        while x > 1:
+            x = x * 0.5
+            text = f"{ADDS}# {uuid.uuid4()}"  # in no cache
+            _ = jit.load_source("watched", text).add.address
+        return x
+
+    visits = visits_of(compiling, X)
+    assert {visit.loop.code for visit in visits} == {compiling.__code__}
+    assert len(visits) == 8
 
 
 def test_finalizers_that_the_garbage_collector_calls_are_no_part_of_a_loop(often: list[str]) -> None:

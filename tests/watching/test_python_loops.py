@@ -231,6 +231,12 @@ def test_the_variable_of_a_for_loop_is_read_nowhere() -> None:
     assert only(function_of(text.replace("return x", "return x, _"))).reason != ""
 
 
+@pytest.mark.parametrize("line", ["for _ in range(3): x = x * 0.5", "for _ in 'abc': pass", "_ = 3", "_ = x"])
+def test_the_variable_of_a_for_loop_may_be_stored_elsewhere(line: str) -> None:
+    assert [v.remaining for v in plain(LINE=line) if v.loop.line == 4] == [4, 3, 2, 1, 0]
+    assert plain(LINE=f"{line}\n        [_]") == []
+
+
 def test_the_extent_is_what_it_was_at_the_entry() -> None:
     assert [v.remaining for v in plain(LINE="n = 2")] == [4, 3, 2, 1, 0]
     assert [v.remaining for v in plain(LOOP="_ in range(s.n)", LINE="s.n = 2")] == [4, 3, 2, 1, 0]
