@@ -362,7 +362,7 @@ class Expansion(OperationNames):
             return LEAVE if left[-1] else LEAVE_ALL if any(left) else GIVE_UP, ()
         number = self._guard_numbers[statement.line]
         self.guards[number] = statement.pairs[0].ref.spec.dtype
-        return number, tuple([(step.index, self.program.guards_in(step.loop.body)) for step in steps])
+        return number, tuple([(step.index, step.loop.guards) for step in steps])
 
 
 _NOWHERE = Placed(GuardStatement((Access(None, ()),) * 2, ()), None, ())  # type: ignore[arg-type]

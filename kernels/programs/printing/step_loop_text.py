@@ -42,6 +42,7 @@ class StepLoopText:
             self._in_blocks(item)
             step(item)
         else:
+            self._put_first_rows(item)
             self.text.opened(f"for {item.index} in range({self.storage.steps_of(item.loop)}):")
             step(item)
         self.text.depth = depth
@@ -163,8 +164,12 @@ class StepLoopText:
     def _at_begin(self, item: StepLoop) -> None:
         n = item.loop.number
         self.text.put(f"{item.index} = {self.storage.blocks[n]} * b{n}", *parities(item), f"j{n} = 0")
+        self._put_first_rows(item)  # counted anew in each block
+
+    def _put_first_rows(self, item: StepLoop) -> None:
+        """Print where the rows of recorded loops begin that are within an outermost one."""
         inner = [part.loop.number for _, part in walk(item.body) if isinstance(part, StepLoop)]
-        self.text.put(*[f"row{n} = -1" for n in inner if n in self.storage.within])  # counted anew in each block
+        self.text.put(*[f"row{n} = -1" for n in inner if n in self.storage.within and item.loop.parent < 0])
 
     def _row(self, value: int, region: Region) -> tuple[int, str]:
         """Return the elements of a value in memory, and the i-th of the present step as text."""

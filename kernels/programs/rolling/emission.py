@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,9 +12,11 @@ import numpy as np
 from kernels.arrays.specs import Spec
 from kernels.kinds.guard import Guard
 from kernels.kinds.write import Write
+from kernels.ops.views import CLONE
 from kernels.programs.rolling.loop_bodies import Item, Lagged, RowLoop, Straight
 from kernels.programs.rolling.recorded_loops import RecordedLoop
 from kernels.programs.rolling.rolled_program import (
+    SMALL,
     Ends,
     Index,
     Instruction,
@@ -72,7 +76,7 @@ class Emission:
 
     def program(self) -> RolledProgram:
         """Return the whole program."""
-        self.needed = self._needed()
+        self.needed, self.behind = self._needed(), self._read_behind()
         arguments = []
         for place, node in enumerate(self.recipe.arguments):
             value = self._new(place, ())
@@ -103,8 +107,7 @@ class Emission:
                 continue
             again |= self._mark(item.items, needed)
             if item.ends is not None and item.ends.has_count:
-                assert item.rows is not None
-                needed[item.rows.value[item.rows.starts[item.ends.begin + 1] - 1]] = 1
+                needed[item.rows.value[item.rows.starts[self._begin_of(item, item.ends) + 1] - 1]] = 1
             for phi in reversed(item.phis):
                 if needed[phi.value]:
                     again |= not needed[phi.source]
@@ -156,7 +159,46 @@ class Emission:
                 self._straight(item, path, made)
             elif self._is_needed(item):
                 made.append(self._loop(item, path))
+                made += self._carried_out(item, path)
         return made
+
+    def _carried_out(self, item: RowLoop, path: tuple[RowLoop, ...]) -> Iterator[Instruction]:
+        """Yield copies of what a recorded loop in another one carried in the end; what follows reads these.
+
+        Numbers are so handed on in registers; of more there is a copy if it is read behind the loop around: that one
+        keeps what its steps give, but not the rows of loops within it.
+        """
+        for value, _ in item.ends.phis if item.ends is not None and path else ():
+            spec = self.specs[self._spec[value]]
+            if self.needed[value] and (spec.size <= SMALL or value in self.behind):
+                wanted = self.values[self.numbers[value]].differentiable
+                end = Ref(self.numbers[value], _ZERO, spec, wanted, self._at(value, np.int64(0), path))
+                form = CLONE.form((spec,), spec, (True,)) if wanted else None
+                line = int(item.rows.line[self._begin_of(item, item.ends)])
+                yield Instruction(CLONE, (), form, (end,), self._new(value, path), line=line)
+
+    def _read_behind(self) -> set[int]:
+        """Return what recorded loops carry that is read where a loop around these is not around."""
+        made: dict[int, tuple[RowLoop, ...]] = {}
+        read = [(value, ()) for value in self.extraction.outputs.value.tolist()]
+        self._find_reads(self.items, (), made, read)
+        return {value for value, path in read if value in made and path[: len(made[value])] != made[value]}
+
+    def _find_reads(
+        self,
+        items: list[Item],
+        path: tuple[RowLoop, ...],
+        made: dict[int, tuple[RowLoop, ...]],
+        read: list[tuple[int, tuple[RowLoop, ...]]],
+    ) -> None:
+        for item in items:
+            if isinstance(item, Straight):
+                slots = self._slots(item.rows)
+                read += [(value, path) for value in slots.value[slots.starts[item.low] : slots.starts[item.high]]]
+                continue
+            read += [(phi.initial.value, path) for phi in item.phis]
+            made |= {phi.value: path for phi in item.phis} if item.ends is not None else {}
+            self._find_reads(item.items, (*path, item), made, read)
 
     def _is_needed(self, item: Item) -> bool:
         """Whether something of it is left."""
@@ -166,6 +208,10 @@ class Emission:
         rows = range(item.low, item.high)
         return any(self.needed[first + row] or self.kept[self.kind[slots.source[row]]] for row in rows)
 
+    def _begin_of(self, item: RowLoop, ends: RecordedLoop) -> int:
+        """Return the row, of those that a recorded loop is made of, which begins it."""
+        return ends.begin + self.extraction.first - item.rows.first
+
     def _loop(self, item: RowLoop, path: tuple[RowLoop, ...]) -> Loop:
         item.number = len(self.loops)
         loop = Loop(item.number, item.count, path[-1].number if path else -1)
@@ -173,6 +219,7 @@ class Emission:
         inner = (*path, item)
         if item.ends is not None:
             return self._recorded(item, item.ends, loop, inner)
+        loop.guards = self._guards_in(item.rows)
         phis = [phi for phi in item.phis if self.needed[phi.value]]
         initials = [self._initial(phi, path) for phi in phis]
         for phi in phis:
@@ -184,15 +231,20 @@ class Emission:
             loop.phis.append(Phi(self.numbers[phi.value], initial, update))
         return loop
 
+    def _guards_in(self, rows: Rows) -> int:
+        """Return how many recorded guards are between the first step of rows and the next."""
+        steps, guards, first = self.extraction.steps, self.extraction.whole.guards, rows.first - self.extraction.first
+        begin, end = (bisect_left(guards, steps[row]) for row in (first, first + len(rows)))
+        return end - begin
+
     def _recorded(self, item: RowLoop, ends: RecordedLoop, loop: Loop, inner: tuple[RowLoop, ...]) -> Loop:
         """Return a loop that was recorded."""
-        path, rows = inner[:-1], item.rows
-        assert rows is not None
-        slots = self._slots(rows)
-        first, last = slots.starts[ends.begin], slots.starts[ends.again]
+        path, slots = inner[:-1], self._slots(item.rows)
+        begin, again = self._begin_of(item, ends), self._begin_of(item, ends) + ends.again - ends.begin
+        first, last = slots.starts[begin], slots.starts[again]
         chosen = [phi for phi in ends.phis if self.needed[phi.value]]
         initials = [self._operand(slots, first + k, path) for _, k in chosen]
-        limit = self._operand(slots, slots.starts[ends.begin + 1] - 1, path) if ends.has_count else ends.limit
+        limit = self._operand(slots, slots.starts[begin + 1] - 1, path) if ends.has_count else ends.limit
         loop.ends = Ends(limit, ends.counted)
         for value, _ in chosen:
             self._new(value, inner)
@@ -200,7 +252,7 @@ class Emission:
         for (value, k), initial in zip(chosen, initials, strict=True):
             update = self._operand(slots, last + k, inner)
             if not isinstance(update, Ref):
-                raise Uncompiled("a loop carries a number", int(rows.line[ends.begin]))
+                raise Uncompiled("a loop carries a number", int(item.rows.line[begin]))
             loop.phis.append(Phi(self.numbers[value], initial, update))
         return loop
 
@@ -271,7 +323,7 @@ class Emission:
             if loop.ends is not None:
                 steps.append(Index(0, ((loop.number, 1),)))
                 continue
-            after = math.prod([behind.count for behind in inner[k + 1 :]])
+            after = math.prod([behind.count for behind in inner[k + 1 :] if behind.ends is None])
             steps.append(_index(np.asarray(place) // after % loop.count, path))
         return tuple(steps)
 
@@ -286,10 +338,15 @@ class Emission:
         return refs
 
 
+def _with_axes(path: tuple[RowLoop, ...]) -> tuple[RowLoop, ...]:
+    """Return the loops that columns have an axis for: all but recorded ones."""
+    return tuple([loop for loop in path if loop.ends is None])
+
+
 def _index(entries: Array, path: tuple[RowLoop, ...]) -> Index:
     """Return integers, which have an axis for each loop, as an index: multiples of steps as far as may be."""
     entries = np.asarray(entries)
-    path = path[len(path) - entries.ndim :]  # recorded loops have no axis
+    path = _with_axes(path)
     if not entries.ndim or (entries == entries.flat[0]).all():
         return Index(int(entries.flat[0]))
     terms: list[tuple[int, int]] = []
@@ -310,7 +367,7 @@ def _index(entries: Array, path: tuple[RowLoop, ...]) -> Index:
 def _literal(entries: Array, path: tuple[RowLoop, ...]) -> float | Numbers:
     """Return numbers, which have an axis for each loop, as one, or as those that change with some of the loops."""
     entries = np.ascontiguousarray(entries)
-    path = path[len(path) - entries.ndim :]
+    path = _with_axes(path)
     bits: Array = entries.view(np.int64).reshape(entries.shape)
     loops: list[int] = []
     for axis in range(entries.ndim - 1, -1, -1):

@@ -50,8 +50,7 @@ class RowLoop:
     """
 
     count: int
-    parent: RowLoop | None
-    rows: Rows | None = None
+    rows: Rows
     phis: list[Lagged] = field(default_factory=list)
     items: list[Straight | RowLoop] = field(default_factory=list)
     number: int = -1
@@ -150,6 +149,9 @@ class _Body:
             if self.elementwise[chosen[steps.row[slot]]] and not arrays[0].shape and arrays[0].dtype == np.float64:
                 self.literal[..., slot] = [float(array) for array in arrays]
                 value[slot] = spec[slot] = -1
+                continue
+            if all(array.tobytes() == arrays[0].tobytes() for array in arrays):
+                value[slot] = numbers[0]
                 continue
             key = numbers.tobytes()
             if key not in known:

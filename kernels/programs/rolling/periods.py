@@ -129,15 +129,16 @@ def _longest(names: Array, period: int) -> Run:
     return Run(int(edges[best]) + 1, period, count, length + period - count * period)
 
 
-def phase(run: Run, rows: Rows, writes: Array, low: int) -> int:
+def phase(run: Run, rows: Rows, writes: Array, splits: Array, low: int) -> int:
     """Return where the first step of a run best begins: where the fewest values are passed on to the next.
 
-    Of several such rows, the first that has a step in front which does the same, from row ``low`` on.
+    Of several such rows, the first that has a step in front which does the same, from row ``low`` on. No step begins
+    with a row that ``splits`` something, if that can be.
     """
     if not run.rest:
         return run.start
-    middle = run.times // 2 * run.period
-    passed = _passed(run, rows, writes)[run.start + middle : run.start + middle + run.rest + 1]
+    middle = slice(begin := run.start + run.times // 2 * run.period, begin + run.rest + 1)
+    passed = _passed(run, rows, writes)[middle] + _WRITTEN * splits[middle]
     fewest = run.start + np.flatnonzero(passed == passed.min())
     first = max(run.start - run.period, low)
     ops = rows.op[first : run.start + run.rest + run.period]
@@ -165,4 +166,4 @@ def _passed(run: Run, rows: Rows, writes: Array) -> Array:
 
 
 _WRITTEN = 1 << 20
-"""What it weighs that a write would be in another step than what it writes to."""
+"""What it weighs that a write would be in another step than what it writes to, or a loop in two steps."""

@@ -12,19 +12,23 @@ from kernels.programs.rolling.rows import UNWANTED, Extraction
 
 
 class RecordedPhi(NamedTuple):
-    """What is carried: the value that is read from then on, and the operand of the begin that it starts from."""
+    """What is carried: the value that is read from then on, and the operand of the begin that it starts from.
+
+    Both are that of the row which copies what it starts from.
+    """
 
     value: int
     operand: int
 
 
 class RecordedLoop(NamedTuple):
-    """Rows: where the loop begins, where its body ends, and its own end; then what it carries, and how it ends.
+    """Rows: the first that copies what the loop starts from, its begin, where its body ends, and its own end.
 
-    ``limit`` is the most iterations, None if there may be any number; the last operand of its begin is that number if
-    it ``has_count``. If it is ``counted`` no guard ends it. ``inner`` are the loops within its body.
+    Then what it carries, and how it ends: ``limit`` is the most iterations, None if there may be any number; the last
+    operand of its begin is that number if it ``has_count``. If it is ``counted`` no guard ends it.
     """
 
+    first: int
     begin: int
     again: int
     end: int
@@ -32,33 +36,27 @@ class RecordedLoop(NamedTuple):
     limit: int | None
     has_count: bool
     counted: bool
-    inner: list[RecordedLoop]
 
 
 def recorded_loops(extraction: Extraction) -> list[RecordedLoop]:
-    """Return the loops of a recipe that are in no other, and let rows read what they carry."""
-    kinds, begins, again = extraction.recipe.steps.kinds, list[int](), -1
-    within = [list[RecordedLoop]()]
+    """Return the loops of a recipe in the order of their begins; what they do not change is read from before them."""
+    rows, kinds, begins, again = extraction.rows, extraction.recipe.steps.kinds, list[int](), -1
+    loops: list[RecordedLoop] = []
     for row in np.flatnonzero(extraction.is_mark).tolist():
         op = kinds[extraction.kind[row]].op
         if isinstance(op, LoopBegin):
             begins.append(row)
-            within.append([])
         elif isinstance(op, LoopAgain):
             again = row
         else:
-            begin, inner = begins.pop(), within.pop()
+            begin = begins.pop()
             limit, has_count, counted, _ = kinds[extraction.kind[begin]].params
-            within[-1].append(RecordedLoop(begin, again, row, [], limit, has_count, counted, inner))
-    _carry(extraction, within[0])
-    return within[0]
-
-
-def _carry(extraction: Extraction, loops: list[RecordedLoop]) -> None:
-    """Find what loops carry, that of outer ones first: inner ones may start from it."""
-    for loop in loops:
+            first = begin - (int(rows.starts[again + 1]) - int(rows.starts[again]))
+            loops.append(RecordedLoop(first, begin, again, row, [], limit, has_count, counted))
+    loops.sort(key=lambda loop: loop.begin)
+    for loop in loops:  # outer ones first: inner ones may start from what these carry
         loop.phis.extend(_phis_of(extraction, loop))
-        _carry(extraction, loop.inner)
+    return loops
 
 
 def _phis_of(extraction: Extraction, loop: RecordedLoop) -> list[RecordedPhi]:
@@ -68,14 +66,13 @@ def _phis_of(extraction: Extraction, loop: RecordedLoop) -> list[RecordedPhi]:
     updates = rows.value[last : rows.starts[loop.again + 1]].tolist()
     for k, update in enumerate(updates):
         value = int(rows.value[first + k])
-        if value == update:
-            stands_for = _source(extraction, value)
-        else:
-            stands_for = extraction.table.add(int(extraction.table.spec[value]), int(extraction.table.node[value]))
-            phis.append(RecordedPhi(stands_for, k))
+        if value != update:
+            phis.append(RecordedPhi(value, k))
+            continue
+        source = _source(extraction, value)
         behind = rows.value[int(rows.starts[loop.begin + 1]) :]
-        behind[behind == value] = stands_for
-        extraction.outputs.value[extraction.outputs.value == value] = stands_for
+        behind[behind == value] = source
+        extraction.outputs.value[extraction.outputs.value == value] = source
     return phis
 
 

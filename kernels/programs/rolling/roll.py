@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,9 +41,9 @@ def rolled(recipe: Recipe, *, roll: bool = True) -> RolledProgram:
     Without ``roll`` there are no loops.
     """
     extraction = Extraction(in_one_way(recipe))
-    loops, rows = recorded_loops(extraction), extraction.rows
-    rolling = _Rolling(extraction, roll=roll)
-    items, outputs = rolling.items(loops, 0, len(rows)), extraction.outputs
+    rolling = _Rolling(extraction, recorded_loops(extraction), roll=roll)
+    rows = extraction.rows
+    items, outputs = rolling.roll(rows, 0, len(rows), LEAST_ROWS), extraction.outputs
     place = np.zeros(len(outputs.value), np.int64)
     within = outputs.value >= rows.first
     place[within] = rolling.place[outputs.value[within]]
@@ -51,38 +52,48 @@ def rolled(recipe: Recipe, *, roll: bool = True) -> RolledProgram:
 
 
 class _Rolling:
-    """Rolls rows; knows for each row that went into a loop which value that is: ``value``, ``place`` of ``times``."""
+    """Rolls rows; knows for each row that went into a loop which value that is: ``value``, ``place`` of ``times``.
 
-    def __init__(self, extraction: Extraction, *, roll: bool) -> None:
+    ``recorded`` are the loops that were recorded, in order.
+    """
+
+    def __init__(self, extraction: Extraction, recorded: Sequence[RecordedLoop], *, roll: bool) -> None:
         self.extraction, self.table, self.rolls = extraction, extraction.table, roll
-        count = len(self.table)
+        count, rows = len(self.table), len(extraction.rows)
         self.value, self.place, self.times = np.arange(count), np.zeros(count, np.int64), np.ones(count, np.int64)
         kinds = extraction.recipe.steps.kinds
         is_elementwise = np.array([isinstance(kind.op, Elementwise) for kind in kinds], np.bool_)
         self.elementwise = is_elementwise[extraction.kind]
-        self.looks = _LOOKS * len(extraction.rows)
+        self.looks = _LOOKS * rows
+        self.recorded = recorded
+        self.depth = np.zeros(rows + 1, np.int64)
+        """In how many recorded loops a row is, so that a step that began with it would split them."""
+        for loop in recorded:
+            self.depth[loop.first + 1 : loop.end + 1] += 1
 
-    def items(self, loops: Sequence[RecordedLoop], low: int, high: int) -> list[Item]:
-        """Return rows, and the recorded loops among them, as loops and what is between them."""
-        items: list[Item] = []
-        for loop in loops:
-            items += self._part(low, loop.begin)
-            items.append(self._recorded(loop))
-            low = loop.end + 1
-        return items + self._part(low, high)
+    def _pieces(self, rows: Rows, low: int, high: int) -> Iterator[Item]:
+        """Yield rows, and the recorded loops among them, as they are."""
+        shift = rows.first - self.extraction.first
+        while (loop := self._next(low + shift, high + shift)) is not None:
+            yield self._straight(rows, low, loop.begin + 1 - shift)
+            yield self._recorded(rows, loop, shift)
+            low = loop.end + 1 - shift
+        if high > low:
+            yield self._straight(rows, low, high)
 
-    def _part(self, low: int, high: int) -> list[Item]:
-        rows = self.extraction.rows
-        return self.roll(rows, low, high, LEAST_ROWS) if self.rolls else [Straight(rows, low, high)]
+    def _next(self, low: int, high: int) -> RecordedLoop | None:
+        """Return the first recorded loop that begins with one of these rows."""
+        number = bisect_left(self.recorded, low, key=lambda loop: loop.first)
+        loop = self.recorded[number] if number < len(self.recorded) else None
+        return loop if loop is not None and loop.end < high else None
 
-    def _recorded(self, loop: RecordedLoop) -> RowLoop:
-        """Return a recorded loop."""
-        rows = self.extraction.rows
-        self._straight(rows, loop.begin, loop.begin + 1)
-        made = RowLoop(MOST_ITERATIONS, None, rows, ends=loop)
-        made.items = self.items(loop.inner, loop.begin + 1, loop.again)
-        self._straight(rows, loop.again, loop.again + 1)
-        first, last = int(rows.starts[loop.begin]), int(rows.starts[loop.again])
+    def _recorded(self, rows: Rows, loop: RecordedLoop, shift: int) -> RowLoop:
+        """Return a recorded loop, which is so many rows before these in all."""
+        begin, again = loop.begin - shift, loop.again - shift
+        made = RowLoop(MOST_ITERATIONS, rows, ends=loop)
+        made.items = self.roll(rows, begin + 1, again, LEAST_ROWS)
+        self._straight(rows, again, again + 1)
+        first, last = int(rows.starts[begin]), int(rows.starts[again])
         for value, k in loop.phis:
             zero = np.zeros((), np.int64)
             initial = Initial(int(rows.value[first + k]), -1, zero, zero, zero)
@@ -110,16 +121,14 @@ class _Rolling:
                 items += self.roll(rows, low, strict.start, least)
                 low = strict.start
                 strict = self._judged(rows, Span(low, period, (stop - low) // period, low))
-            loop = self._loop(rows, strict) if strict is not None and strict.count * period >= least else None
+            loop = self._loop(strict) if strict is not None and strict.count * period >= least else None
             if loop is None or strict is None:
                 refused.add(period)
                 continue
             items.append(loop)
             low += strict.count * period
             refused.clear()
-        if high > low:
-            items.append(self._straight(rows, low, high))
-        return items
+        return [*items, *self._pieces(rows, low, high)]
 
     def _straight(self, rows: Rows, low: int, high: int) -> Straight:
         slots = slice(int(rows.starts[low]), int(rows.starts[high]))
@@ -135,10 +144,17 @@ class _Rolling:
         writes[rows.starts[:-1][self.extraction.is_write[rows.source]]] = True
         return writes
 
+    def _splits(self, rows: Rows, low: int) -> Array:
+        """Return with which rows from one on no step may begin: it would be part of a recorded loop."""
+        first = rows.first - self.extraction.first
+        depth = self.depth[first : first + len(rows) + 1]
+        splits: Array = depth > depth[low]
+        return splits
+
     def _best(self, rows: Rows, low: int, high: int, least: int, refused: set[int]) -> Regular | None:
         """Return the loop that stands for the most rows; what it reads of rows before is not looked at yet."""
         self.looks -= high - low
-        if high - low < max(least, FEWEST_STEPS) or self.looks < 0:
+        if high - low < max(least, FEWEST_STEPS) or self.looks < 0 or not self.rolls:
             return None
         names, best = tokens(rows, self.table), None
         for further in (None, with_distances, with_offsets):
@@ -154,13 +170,17 @@ class _Rolling:
     ) -> Regular | None:
         """Return the best of some runs, or what was better before."""
         low, high = span
-        writes = self._writes(rows)
+        writes, splits = self._writes(rows), self._splits(rows, low)
         for run in likely:
             longest = run.rows + 2 * run.period
             if longest < least or (best is not None and longest <= best.worth):
                 continue
-            start = phase(run._replace(start=low + run.start), rows, writes, low)
-            judged = self._judged(rows, Span(start, run.period, run.times, low), strict=False)
+            start = phase(run._replace(start=low + run.start), rows, writes, splits, low)
+            apart = int(np.argmin(splits[start : start + run.period]))
+            if splits[start + apart]:  # it is within a recorded loop
+                continue
+            whole = Span(start + apart, run.period, run.times - (apart > 0), low)
+            judged = self._judged(rows, whole, strict=False)
             if judged is None or judged.period * judged.count < least:
                 continue
             if best is None or judged.worth > best.worth:
@@ -169,16 +189,15 @@ class _Rolling:
                 break
         return best
 
-    def _loop(self, rows: Rows, judged: Regular) -> RowLoop | None:
+    def _loop(self, judged: Regular) -> RowLoop | None:
         """Return a loop; its body is rolled, and its rows are known by the step they are of."""
         made = body(judged, self.table, self.elementwise)
         if made is None:
             return None
-        loop = RowLoop(judged.count, rows.loops[-1] if rows.loops else None)
-        loop.rows, loop.phis = made
-        loop.rows.loops = (*rows.loops, loop)
-        first, period = loop.rows.first, judged.period
-        loop.items = self.roll(loop.rows, 0, period, LEAST_ROWS_WITHIN)
+        body_rows, phis = made
+        loop = RowLoop(judged.count, body_rows, phis)
+        first, period = body_rows.first, judged.period
+        loop.items = self.roll(body_rows, 0, period, LEAST_ROWS_WITHIN)
         for phi in loop.phis:
             if first <= phi.source < first + period:
                 phi.place, phi.source = int(self.place[phi.source]), int(self.value[phi.source])

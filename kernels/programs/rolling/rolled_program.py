@@ -10,7 +10,6 @@ import numpy as np
 from kernels.arrays.specs import Spec
 from kernels.foundation.data_classes import dataclass
 from kernels.instructions.form import Form
-from kernels.kinds.guard import Guard
 from kernels.records.op import Op
 
 Array = np.ndarray[Any, Any]
@@ -133,6 +132,8 @@ class Loop:
     phis: list[Phi] = field(default_factory=list)
     body: list[Instruction | Loop] = field(default_factory=list)
     ends: Ends | None = None
+    guards: int = 0
+    """How many guards of the recorded program one of its steps stands for; of a recorded loop they have no numbers."""
 
 
 @dataclass(slots=True, eq=False)
@@ -153,13 +154,6 @@ class RolledProgram:
     def length(self) -> int:
         """How many instructions it has, those of a loop counted once."""
         return sum(len(body) for body in [self.body, *[loop.body for loop in self.loops]])
-
-    def guards_in(self, body: list[Instruction | Loop]) -> int:
-        """Return how many guards of the recorded program one run through a body stands for."""
-        return sum(
-            item.count * self.guards_in(item.body) if isinstance(item, Loop) else isinstance(item.op, Guard)
-            for item in body
-        )
 
     def loops_around(self, value: int) -> list[int]:
         """Return the numbers of the loops that a value is made in, outermost first."""

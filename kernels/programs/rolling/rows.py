@@ -51,7 +51,6 @@ class Rows:
     offset: Array
     place: Array
     literal: Array
-    loops: tuple[Any, ...] = ()
 
     def __len__(self) -> int:
         return len(self.op)

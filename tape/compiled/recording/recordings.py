@@ -270,7 +270,8 @@ def _differing_constant(a: Recording, b: Recording) -> str:
 def live_sources(a: Recording, b: Recording) -> dict[int, Any]:
     """Return what two calls, whose recordings are both still here, read from the same memory, by node of the second."""
     live = {node: a.sources[node] for node in a.sources if _live(a, b, node)}
-    known = {_identity(x) for x in a.all_sources.values() if isinstance(x, Tensor) or x.size}
+    one, other = ({_identity(x) for x in r.all_sources.values() if isinstance(x, Tensor) or x.size} for r in (a, b))
+    known = one & other  # bodies may be of calls before
     more = [(node, x) for node, x in b.sources.items() if node not in a.sources]  # those of loops
     return live | {node: x for node, x in more if _identity(x) in known}
 
