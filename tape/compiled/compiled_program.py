@@ -16,6 +16,7 @@ from kernels.programs.calling.tiers import Uncompiled, compiled_machine, reason_
 from kernels.programs.compiler.compiled_code import CompiledCode
 from kernels.programs.interpreter.machine import GuardMissed
 from kernels.programs.recording.program import ProgramError, Recipe
+from kernels.programs.recording.unchanged_phis import without_unchanged
 from tape.compiled.call_key import Call
 from tape.compiled.recording.recordings import Recording, kept, live_sources
 from tape.compiled.results import DOUBLE, SINGLE
@@ -343,7 +344,7 @@ def program_of(first: Recording, second: Recording) -> CompiledProgram:
         second.rolled.put(second, least=2)
     self = CompiledProgram.__new__(CompiledProgram)
     self._readers, self.live, self._outside = [], [], list(second.outer)
-    live, recipe = live_sources(first, second), second.recipe
+    live, recipe = live_sources(first, second), without_unchanged(second.recipe)
     self._recipe = recipe = replace(recipe, nodes=[*recipe.nodes], arguments=[*recipe.arguments])
     for node, source in live.items():
         self._read_live(node, source, first, second)

@@ -18,7 +18,7 @@ EXPRESSIONS = (
     "{0} * 0.7 + {1} * 0.2", "{0} - {1} * 0.1", "tape.sin({0}) + {1}", "{0} * {1}", "tape.tanh({0} * {1})", "{0}",
     "abs({0}) + 0.5", "w * {0}", "{0} + c", "tape.maximum({0}, {1})", "{0}.clone()", "{0} * {0}", "{0}.detach() * {1}",
     "{0} / (1.0 + {1} * {1})", "tape.where({0} > {1}, {0}, {1} * 2.0)", "{0} + k * 0.0", "tape.tensor(0.5) * {0}",
-    "{0}[..., None].sum(-1)", "({0} * 2.0).reshape({0}.shape)",
+    "{0} * 0.9 + 0.05 * k", "{0}[..., None].sum(-1)", "({0} * 2.0).reshape({0}.shape)",
 )  # fmt: skip
 
 
@@ -82,6 +82,7 @@ class Text:
                 "while True:",
                 "while k < 6 and n > 0.2:",
                 "for _ in range(6):",
+                "for k in range(5):",
                 "for _ in range(int(s)):",
             )
         )

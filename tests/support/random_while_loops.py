@@ -34,8 +34,19 @@ class WhileText(Text):
         """Write a loop that a value ends, or inside of one a counted loop."""
         if counts or depth > 1:
             super().loop(depth, counts)
+        elif self.chance.random() < 0.25:
+            self.repeated_loop()
         else:
             self.ended_loop(1)
+
+    def repeated_loop(self) -> None:
+        """Write loops that values end in steps whose number counts."""
+        k, a = self.fresh("k"), self.name_of_scalar()
+        self.put(1, f"for {k} in range({self.chance.choice((3, 4, 7))}):")
+        self.some(2, 1, 2, (k,))
+        self.put(2, f"{a} = 0.9 * {a} + 0.05 * {k}")
+        self.ended_loop(2)
+        self.some(2, 0, 1, (k,))
 
     def ended_loop(self, depth: int) -> None:
         """Write a loop that a value ends; what one inside of another does may be little, or it has branches, too."""

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 
 from kernels.programs.compiler.account import ROLES, Account, CallAccount, LoopAccount, NestAccount
-from kernels.programs.differentiating.regions import Region
+from kernels.programs.differentiating.storage import Storage
 from kernels.programs.fusing.fusion import Block, Fusion, Nest, Placed, Steps
 from kernels.programs.fusing.statements import CallStatement
 from kernels.programs.rolling.rolled_program import Instruction, Loop, RolledProgram
 
 
-def account_of(program: RolledProgram, fusion: Fusion, regions: Sequence[Region], lines: int) -> Account:
+def account_of(program: RolledProgram, fusion: Fusion, storage: Storage, lines: int) -> Account:
     """Return the account of a program whose source, of so many lines, has been printed."""
     loops: list[LoopAccount] = []
     straight = _steps(program.body)
-    _loops(program.body, loops, 0)
+    _loops(program.body, loops, storage.within, 0)
     nests: list[NestAccount] = []
     _nests(fusion.root, nests, fusion.apart)
     memory: dict[str, tuple[int, int]] = {}
-    for region in regions:
+    for region in storage.regions:
         if region.role == "work":
             kind, _ = ROLES[region.name[0]]
             count, size = memory.get(kind, (0, 0))
@@ -42,11 +42,12 @@ def calls_of(program: RolledProgram, fusion: Fusion) -> Iterator[CallAccount]:
             yield CallAccount(statement.call.name, statement.call.by, statement.line, times)
 
 
-def _loops(body: list[Instruction | Loop], loops: list[LoopAccount], depth: int) -> None:
+def _loops(body: list[Instruction | Loop], loops: list[LoopAccount], rows: Mapping[int, int], depth: int) -> None:
     for item in body:
         if isinstance(item, Loop):
-            loops.append(LoopAccount(item.count, _steps(item.body), depth, item.ends is not None))
-            _loops(item.body, loops, depth + 1)
+            most = rows.get(item.number, item.count)
+            loops.append(LoopAccount(most, _steps(item.body), depth, item.ends is not None))
+            _loops(item.body, loops, rows, depth + 1)
 
 
 def _nests(block: Block, nests: list[NestAccount], apart: dict[str, tuple[int, int]]) -> None:

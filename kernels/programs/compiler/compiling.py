@@ -20,7 +20,7 @@ from kernels.programs.differentiating.adjoint import Adjoint
 from kernels.programs.differentiating.checkpoints import Blocks, storage_within
 from kernels.programs.differentiating.kept_values import KeptValues
 from kernels.programs.differentiating.regions import POINTERS, Region
-from kernels.programs.differentiating.storage import Storage
+from kernels.programs.differentiating.storage import InnerRows, Storage
 from kernels.programs.expanding.expansion import Expansion
 from kernels.programs.expanding.scalar_program import Check, NestLoop, walk
 from kernels.programs.fusing.fusion import Fusion
@@ -41,8 +41,11 @@ from kernels.programs.rolling.versions import make_versions
 
 _BLOCK = math.isqrt(MOST_ITERATIONS)
 """Steps of a block of a loop that was recorded, and blocks, if these do not need much memory."""
-_ROWS = 1 << 16
-"""Steps of recorded loops within one block of a recorded loop around them, if these do not need much memory."""
+_ROWS, _ROWS_OF_STEP = 1 << 16, 16
+"""Steps of recorded loops within one block of a loop around them, at least, if these do not need much memory.
+
+And for each step of loops around them that are no recorded ones.
+"""
 _LEAST_BLOCK = 2
 """Steps of a block, at least: what the loop ends with has another row than what a step that stops has tried."""
 _MOST_MEMORY = 1 << 30
@@ -85,36 +88,32 @@ class Compilation:
         seed = self.outputs[0] if reverse and self._has_gradient() else None
         self.adjoint = Adjoint(self.expansion, seed)
         self.kept = KeptValues(self.expansion, self.adjoint)
-        recorded = self._recorded_loops(memory)
-
-        def storage(blocks: Blocks) -> Storage:
-            return self._storage({**recorded, **blocks})
-
-        self.storage = storage({}) if memory is None else storage_within(memory, self.expansion, storage)
+        place = self._within(memory or _MOST_MEMORY)
+        self.storage = place({}) if memory is None else storage_within(memory, self.expansion, place)
         self._added: list[Region] = []
         """Memory that loops in parts need besides."""
         self._sizes: Region | None = None
         """A constant with numbers of steps, begins of the workspace's regions, and extents."""
         self.seed = seed
 
-    def _storage(self, blocks: Blocks) -> Storage:
-        return Storage(self.expansion, self.adjoint, self.kept, self.outputs, blocks)
+    def _within(self, memory: int) -> Callable[[Blocks], Storage]:
+        """Return what places a program, whose recorded loops have as many steps as they need within memory, in blocks.
 
-    def _recorded_loops(self, memory: int | None) -> Blocks:
-        """Return the blocks of recorded loops, which have as many steps as they need, within memory."""
-        loops = [loop for loop in self.program.loops if loop.ends is not None and self.adjoint.reached]
-        blocks = {loop.number: _BLOCK for loop in loops if loop.parent < 0}
-        within = [loop for loop in loops if loop.parent >= 0]
-        for loop in within:
-            loop.count = _ROWS
-        most = memory or _MOST_MEMORY
-        while blocks and max(blocks.values()) > _LEAST_BLOCK and self._storage(blocks).work()[1] > most:
-            blocks = {number: max(block // 2, _LEAST_BLOCK) for number, block in blocks.items()}
-            for number, block in blocks.items():
-                self.program.loops[number].count = block * block
-            for loop in within:
-                loop.count //= 2
-        return blocks
+        Those that are in no other have blocks themselves.
+        """
+        recorded = [loop for loop in self.program.loops if loop.ends is not None and self.adjoint.reached]
+        outer, block, rows = [loop for loop in recorded if loop.parent < 0], _BLOCK, InnerRows(_ROWS, _ROWS_OF_STEP)
+
+        def place(blocks: Blocks) -> Storage:
+            every = {loop.number: block for loop in outer} | blocks
+            return Storage(self.expansion, self.adjoint, self.kept, self.outputs, every, rows)
+
+        while recorded and block > _LEAST_BLOCK and place({}).work()[1] > memory:
+            block = max(block // 2, _LEAST_BLOCK)
+            rows = InnerRows(rows.least // 2, max(rows.of_step // 2, _LEAST_BLOCK))
+            for loop in outer:
+                loop.count = block * block
+        return place
 
     def _check(self) -> None:
         for value in self.program.arguments:
@@ -316,7 +315,7 @@ class Compilation:
             self.elements,
             self.storage.owners,
             words,
-            account_of(self.program, self.fusion, self.storage.regions, len(self._text.lines)),
+            account_of(self.program, self.fusion, self.storage, len(self._text.lines)),
         )
 
     def _run(self, source: str) -> tuple[Any, np.ndarray[Any, Any] | None]:

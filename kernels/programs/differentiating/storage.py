@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Container, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from kernels.programs.differentiating.adjoint import Adjoint
 from kernels.programs.differentiating.kept_values import KeptValues
@@ -31,19 +31,35 @@ _FEW = 16
 """Steps of a loop up to which their number is part of the source: LLVM may take such a loop apart."""
 
 
+class InnerRows(NamedTuple):
+    """How many rows recorded loops in others have, at ``least``, and for each step of loops around them."""
+
+    least: int
+    of_step: int
+
+
 class Storage:
     """All regions; elements of values, of their gradients and of what is saved, as text."""
 
     def __init__(
-        self, expansion: Expansion, adjoint: Adjoint, kept: KeptValues, outputs: list[int], blocks: dict[int, int]
+        self,
+        expansion: Expansion,
+        adjoint: Adjoint,
+        kept: KeptValues,
+        outputs: list[int],
+        blocks: dict[int, int],
+        rows: InnerRows,
     ) -> None:
         self.expansion, self.adjoint, self.kept = expansion, adjoint, kept
         self.blocks = blocks
         """Loops that run in blocks of so many steps, by number."""
         self.program = expansion.program
         ended = [loop for loop in self.program.loops if loop.ends is not None and adjoint.reached]
-        self.within = {loop.number for loop in ended if loop.parent >= 0}
-        """Recorded loops in others: histories have a row for each step of all that such a loop was begun for."""
+        self.within = {loop.number: self._inner_rows(loop, rows) for loop in ended if loop.parent >= 0}
+        """Recorded loops in others: histories have a row for each step of all that such a loop was begun for.
+
+        How many these may be, by number.
+        """
         loops = [item.loop for item in expansion.root.items if isinstance(item, StepLoop)]
         self.counted = [loop for loop in loops if loop.ends is None and loop.number not in blocks and loop.count > _FEW]
         """Loops whose number of steps is no part of the source, so that other numbers share code: 3's is ``count3``."""
@@ -66,6 +82,15 @@ class Storage:
         self._place_saved()
         self.checkpoints = {loop: self._place_checkpoints(loop) for loop in blocks}
         """Of loops in blocks, where each thing that they carry is kept: numbers by name, values by number."""
+
+    def _inner_rows(self, loop: Loop, rows: InnerRows) -> int:
+        """Return how many rows a recorded loop within others has."""
+        around, steps = loop.parent, 1
+        while around >= 0:
+            outer = self.program.loops[around]
+            steps *= self.blocks.get(around, outer.count) if outer.ends is None else 1
+            around = outer.parent
+        return max(rows.least, rows.of_step * steps)
 
     def _region(self, prefix: str, role: str, place: int, dtype: Dtype, size: int = 0) -> Region:
         region = Region(f"{prefix}{next(self._numbers)}", role, place, dtype, size)
@@ -168,7 +193,7 @@ class Storage:
         total = size
         for loop in reversed(loops if every else loops[len(around) :]):
             home.rows.insert(0, (loop, total))
-            count = self.blocks[loop] if loop in home.blocked else self.program.loops[loop].count
+            count = self.blocks[loop] if loop in home.blocked else self._count(loop)
             total *= count + (is_carried and loop == loops[-1]) * (1 + (loop in self.within))
             if loop in self.within:
                 break
@@ -180,7 +205,11 @@ class Storage:
 
     def _rows_of(self, loop: int) -> int:
         """Return how many steps of a loop histories have, and what is saved."""
-        return self.blocks.get(loop, self.program.loops[loop].count)
+        return self.blocks.get(loop, self._count(loop))
+
+    def _count(self, loop: int) -> int:
+        """Return the most steps of a loop, or of all loops that are this one within others."""
+        return self.within.get(loop, self.program.loops[loop].count)
 
     def index_of(self, loop: int) -> str:
         """Return the name of the row that a step of a loop has in histories."""

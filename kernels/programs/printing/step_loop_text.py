@@ -84,7 +84,7 @@ class StepLoopText:
         """Print a loop that goes on until a guard misses, or its number of steps is reached."""
         text, n = self.text, item.loop.number
         block, is_within = self.storage.blocks.get(n), n in self.storage.within
-        full = [f"if row{n} >= {item.loop.count}:", f"    return {giving_up(self.storage)}"]
+        full = [f"if row{n} >= {self.storage.within.get(n)}:", f"    return {giving_up(self.storage)}"]
         self._put_limit(item)
         text.put(f"m{n} = 0", *[f"row{n} += 1", *full] if is_within else [f"row{n} = 0"])
         if block is not None:
@@ -197,6 +197,8 @@ def which_row(item: StepLoop) -> str:
     return f"y{item.loop.number} = m{item.loop.number} & 1"
 
 
-def giving_up(storage: Storage) -> int:
-    """Return what a program returns that gives up."""
-    return len(storage.program.guards)
+def giving_up(storage: Storage) -> str:
+    """Return what a program returns that gives up, as text: the number of its guards."""
+    counted = [loop for loop in storage.counted if loop.guards]
+    others = len(storage.program.guards) - sum(loop.count * loop.guards for loop in counted)
+    return " + ".join([str(others), *[f"{loop.guards} * count{loop.number}" for loop in counted]])

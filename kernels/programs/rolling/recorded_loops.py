@@ -7,8 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kernels.kinds.loop import LoopAgain, LoopBegin
-from kernels.ops.views import CLONE
-from kernels.programs.rolling.rows import UNWANTED, Extraction
+from kernels.programs.rolling.rows import Extraction
 
 
 class RecordedPhi(NamedTuple):
@@ -39,7 +38,7 @@ class RecordedLoop(NamedTuple):
 
 
 def recorded_loops(extraction: Extraction) -> list[RecordedLoop]:
-    """Return the loops of a recipe in the order of their begins; what they do not change is read from before them."""
+    """Return the loops of a recipe in the order of their begins."""
     rows, kinds, begins, again = extraction.rows, extraction.recipe.steps.kinds, list[int](), -1
     loops: list[RecordedLoop] = []
     for row in np.flatnonzero(extraction.is_mark).tolist():
@@ -51,39 +50,7 @@ def recorded_loops(extraction: Extraction) -> list[RecordedLoop]:
         else:
             begin = begins.pop()
             limit, has_count, counted, _ = kinds[extraction.kind[begin]].params
-            first = begin - (int(rows.starts[again + 1]) - int(rows.starts[again]))
-            loops.append(RecordedLoop(first, begin, again, row, [], limit, has_count, counted))
-    loops.sort(key=lambda loop: loop.begin)
-    for loop in loops:  # outer ones first: inner ones may start from what these carry
-        loop.phis.extend(_phis_of(extraction, loop))
-    return loops
-
-
-def _phis_of(extraction: Extraction, loop: RecordedLoop) -> list[RecordedPhi]:
-    """Return what a loop carries; what is the same in all iterations is read from where it was before."""
-    rows, phis = extraction.rows, list[RecordedPhi]()
-    first, last = int(rows.starts[loop.begin]), int(rows.starts[loop.again])
-    updates = rows.value[last : rows.starts[loop.again + 1]].tolist()
-    for k, update in enumerate(updates):
-        value = int(rows.value[first + k])
-        if value != update:
-            phis.append(RecordedPhi(value, k))
-            continue
-        source = _source(extraction, value)
-        behind = rows.value[int(rows.starts[loop.begin + 1]) :]
-        behind[behind == value] = source
-        extraction.outputs.value[extraction.outputs.value == value] = source
-    return phis
-
-
-def _source(extraction: Extraction, value: int) -> int:
-    """Return the value that another is a copy of, if nobody writes to either; else that."""
-    rows, row = extraction.rows, value - extraction.rows.first
-    if row < 0 or extraction.recipe.steps.kinds[extraction.kind[row]].op is not CLONE:
-        return value
-    slot = int(rows.starts[row])
-    source = int(rows.value[slot])
-    written = rows.value[rows.starts[:-1][extraction.is_write]]
-    is_whole = source >= 0 and rows.spec[slot] == extraction.table.spec[value] == extraction.table.spec[source]
-    is_same = is_whole and rows.gradient[slot] != UNWANTED
-    return source if is_same and not np.isin(written, (source, value)).any() else value
+            count = int(rows.starts[again + 1]) - int(rows.starts[again])
+            phis = [RecordedPhi(int(rows.value[rows.starts[begin] + k]), k) for k in range(count)]
+            loops.append(RecordedLoop(begin - count, begin, again, row, phis, limit, has_count, counted))
+    return sorted(loops, key=lambda loop: loop.begin)

@@ -19,11 +19,10 @@ from kernels.kinds.guard import Guard
 from kernels.kinds.loop import LoopBegin
 from kernels.kinds.write import Write
 from kernels.ops.guards import GUARD
-from kernels.ops.registry import OPS
 from kernels.programs.recording.loop_marks import bodies_of
-from kernels.programs.recording.notifying_words import HEAD
 from kernels.programs.recording.program import Node, Recipe
-from kernels.programs.recording.program_words import StepKind, Steps
+from kernels.programs.recording.program_words import StepKind
+from kernels.programs.recording.remade_recipe import Remade, Step
 from kernels.programs.rolling.rolled_program import Uncompiled
 
 Array = np.ndarray[Any, Any]
@@ -52,7 +51,7 @@ def in_one_way(recipe: Recipe) -> OneWay:
     ways = {at: bodies_of(recipe.steps, at) for at in begins}
     if all(len(bodies) == 1 for bodies in ways.values()):
         return OneWay(recipe, np.arange(len(recipe.steps)), guards)
-    made, conditional, low = _Made(recipe), set[int](), 0
+    made, conditional, low = Remade(recipe), set[int](), 0
     for begin, bodies in ways.items():
         if len(bodies) > 1:
             if any(bodies[0][0] <= other < bodies[-1][1] for other in begins):
@@ -64,80 +63,6 @@ def in_one_way(recipe: Recipe) -> OneWay:
             low = bodies[-1][1] + 1
     made.copy(low, len(recipe.steps))
     return OneWay(made.recipe, np.array(made.origins, np.int64), guards, frozenset(conditional))
-
-
-class _Step(NamedTuple):
-    """A step by the number of its kind; ``origin`` is the recorded one."""
-
-    kind: int
-    result: int
-    operands: tuple[int, ...]
-    origin: int
-
-
-class _Made:
-    """The recipe that is made: of steps of the recorded one, and new ones."""
-
-    def __init__(self, recorded: Recipe) -> None:
-        self.recorded, self.recipe = recorded, recorded.copy()
-        self.nodes = self.recipe.nodes
-        self.steps = self.recipe.steps = Steps()
-        self.steps.kinds, self.steps.numbers = [*recorded.steps.kinds], [*recorded.steps.numbers]
-        self.origins: list[int] = []
-        self._words, self._starts = recorded.steps.words.tolist(), recorded.steps.starts
-        self._constants: dict[Any, int] = {}
-        self._kinds: dict[Any, int] = {}
-
-    def step(self, at: int) -> _Step:
-        """Return a recorded step."""
-        start = self._starts[at]
-        number, result = self._words[start : start + HEAD]
-        operands = self._words[start + HEAD : start + HEAD + self.steps.kinds[number].count]
-        return _Step(number, result, tuple(operands), at)
-
-    def op(self, step: _Step) -> Any:
-        """Return what a step does."""
-        return self.steps.kinds[step.kind].op
-
-    def put(self, step: _Step) -> None:
-        """Append a step."""
-        self.steps.add(step.kind, step.result, step.operands)
-        self.origins.append(step.origin)
-
-    def copy(self, low: int, high: int) -> None:
-        """Append recorded steps as they are."""
-        for at in range(low, high):
-            self.put(self.step(at))
-
-    def number(self, kind: StepKind, specs: tuple[Any, ...] = ()) -> int:
-        """Return the number of a new kind of steps, whose operands have these specs."""
-        key = kind.op, kind.params, kind.count, specs
-        if key not in self._kinds:
-            self._kinds[key] = len(self.steps.kinds)
-            self.steps.kinds.append(kind)
-        return self._kinds[key]
-
-    def constant(self, node: int) -> int:
-        """Return the constant that stands for all that are the same as this one, bit for bit."""
-        entry = self.nodes[node]
-        assert entry.constant is not None
-        return self._constants.setdefault((entry.spec, entry.constant.tobytes()), node)
-
-    def computed(self, name: str, operands: tuple[int, ...], origin: int) -> int:
-        """Return the node of a new step: an operation on nodes of one shape, a condition apart."""
-        op, entries = OPS[name], [self.nodes[node] for node in operands]
-        last = entries[-1].spec
-        spec = spec_of(np.empty(last.shape, last.dtype))
-        wanted = tuple(
-            [rule is not None and self.recipe.wants(n) for rule, n in zip(op.pullback, operands, strict=True)]
-        )
-        specs = tuple([entry.spec for entry in entries])
-        form = op.form(specs, spec, wanted) if any(wanted) else None
-        self.nodes.append(Node(spec, differentiable=any(wanted)))
-        result = len(self.nodes) - 1
-        kind = StepKind(op, form, (), len(operands))
-        self.put(_Step(self.number(kind, (*specs, wanted)), result, operands, origin))
-        return result
 
 
 class _Way:
@@ -153,9 +78,9 @@ class _Way:
 class _Iteration:
     """The ways of one loop: their steps as one sequence, then a condition for each way, and what is selected."""
 
-    def __init__(self, made: _Made, bodies: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, made: Remade, bodies: Sequence[tuple[int, int]]) -> None:
         self.made, self.bodies, self.first = made, bodies, bodies[0][0]
-        self.steps: list[_Step] = []
+        self.steps: list[Step] = []
         self.users: list[int] = []
         """How many ways each of these is part of."""
         self.places: dict[Any, int] = {}
@@ -258,7 +183,7 @@ class _Iteration:
         made.nodes.append(Node(spec_of(true), constant=true))
         expected = made.constant(len(made.nodes) - 1)
         line = next(made.steps.kinds[step.kind].params for step in self.steps if isinstance(made.op(step), Guard))
-        made.put(_Step(made.number(StepKind(GUARD, None, line, 2)), one, (one, expected), self.first))
+        made.put(Step(made.number(StepKind(GUARD, None, line, 2)), one, (one, expected), self.first))
 
     def _selected(self, conditions: Sequence[int], nodes: Sequence[int]) -> int:
         """Return that of the nodes, one a way, whose condition is the first to hold."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernels.arrays.specs import spec_of
+from kernels.arrays.specs import Spec, spec_of
 from kernels.kinds.guard import Guard
 from kernels.kinds.loop import LOOP_STATE
 from kernels.kinds.write import Write
@@ -23,6 +24,8 @@ MOST_BODIES = 16
 _DIFFERENT = "an iteration did something else than another, though no value that left for Python was another one"
 _FEW = 2
 """Iterations that may all differ."""
+_MOST_KINDS = 256
+"""Kinds of copies that are kept: there are as many steps of one as lists of results, say, have tensors."""
 Ref = tuple[str, Any]
 """A node as a body knows it: a phi, a local or a leaf by number, or one from before the loop; or a Python number.
 
@@ -231,8 +234,13 @@ class _BodyMaker:
 def copy_of(entry: Node, *, wanted: bool) -> tuple[StepKind, Node]:
     """Return the kind of the step that copies a node, and the copy: in C order, if it is one of a view."""
     spec = entry.spec if entry.base is None else spec_of(np.empty(entry.spec.shape, entry.spec.dtype))
-    form = CLONE.form((entry.spec,), spec, (True,)) if wanted else None
-    return StepKind(CLONE, form, (), 1), Node(spec, differentiable=wanted)
+    return _copying(entry.spec, spec, wanted), Node(spec, differentiable=wanted)
+
+
+@functools.lru_cache(maxsize=_MOST_KINDS)
+def _copying(source: Spec, target: Spec, wanted: bool) -> StepKind:
+    form = CLONE.form((source,), target, (True,)) if wanted else None
+    return StepKind(CLONE, form, (), 1)
 
 
 def bodies_of(recorded: Recorded, span: Span, phis: list[int], outer: Mapping[int, int]) -> list[Body]:

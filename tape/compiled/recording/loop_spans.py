@@ -6,7 +6,7 @@ until other values leave for it; so what an iteration did is known from where it
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -72,6 +72,12 @@ class Trace:
                 self.guards[at] = len(self.guards)
             elif not isinstance(op, Write):
                 self.made.setdefault(self.words[start + 1], at)
+        self._of_guards = [*self.guards]
+
+    def has_guard(self, first: int, stop: int) -> bool:
+        """Whether there is a guard among steps."""
+        number = bisect_left(self._of_guards, first)
+        return number < len(self._of_guards) and self._of_guards[number] < stop
 
     def kind(self, at: int) -> StepKind:
         """Return the kind of a step."""
@@ -122,12 +128,18 @@ def _entries(visits: Iterable[Visit]) -> Iterable[list[Visit]]:
 
 
 def _apart(spans: Iterable[Span | None]) -> list[Span]:
-    """Return those that are not within one before, in the order of their visits."""
+    """Return those that are not within another, in the order of their visits."""
     apart: list[Span] = []
-    for span in spans:
-        if span is not None and not any(one.surrounds(span) for one in apart):
+    for span in sorted([span for span in spans if span is not None], key=lambda span: span.visits[0].serial):
+        if not (apart and apart[-1].surrounds(span)):
             apart.append(span)
-    return sorted(apart, key=lambda span: span.visits[0].serial)
+    return apart
+
+
+def is_within(spans: Sequence[Span], at: int) -> bool:
+    """Whether a step is one of these loops', which are in order."""
+    before = bisect_right(spans, at, key=lambda span: span.start)
+    return before > 0 and at < spans[before - 1].stop
 
 
 def unrolled(trace: Trace, visits: Sequence[Visit], spans: Sequence[Span]) -> str:
@@ -135,7 +147,7 @@ def unrolled(trace: Trace, visits: Sequence[Visit], spans: Sequence[Span]) -> st
     entries = {visit.entry for span in spans for visit in span.visits}
     for visit in visits:
         at = bisect_left(trace.starts, visit.at)
-        within = visit.entry in entries or any(span.start <= at < span.stop for span in spans)
+        within = visit.entry in entries or is_within(spans, at)
         if (visit.reason or visit.number > 1) and not within:
             return f"the loop at {visit.line}: {visit.reason or 'what its variables hold changes with each iteration'}"
     return ""
@@ -163,7 +175,7 @@ def _span(trace: Trace, visits: list[Visit], end: int, *, least: int) -> Span | 
     if remaining is not None:  # where Python decides, the iteration that ends the loop is none of the others' kind
         span.limit, span.counted = (count, True) if remaining == count else (remaining - 1, False)
     stop = span.stop if span.counted else end  # a guard may leave it
-    return span if any(span.start <= at < stop for at in trace.guards) else None
+    return span if trace.has_guard(span.start, stop) else None
 
 
 def _counted_by_tensor(trace: Trace, span: Span) -> Span | None:

@@ -24,7 +24,7 @@ from tape.compiled.recording.loop_bodies import (
     joined,
     usable,
 )
-from tape.compiled.recording.loop_spans import Heads, Span, phis_of
+from tape.compiled.recording.loop_spans import Heads, Span, is_within, phis_of
 from tape.compiled.recording.sameness import same_kind
 
 Step = tuple[StepKind, int, list[Any], int]
@@ -77,8 +77,7 @@ class Rolled:
         return known
 
     def _is_hidden(self, node: int) -> bool:
-        at = self.trace.made.get(node, -1)
-        return any(span.start <= at < span.stop for span in self.spans)
+        return is_within(self.spans, self.trace.made.get(node, -1))
 
     def _flat(self, begin: int, stop: int, left_out: int) -> None:
         """Take steps as they are."""
