@@ -137,9 +137,21 @@ def implicit_of(steps: int) -> CompiledWorkload:
         "implicit",
         partial(time_steps.implicit, steps=steps),
         (1.7, 0.8),
-        partial(_hand_last, numba_scalars.implicit, steps),
+        partial(_hand_last, numba_scalars.implicit, np.zeros(steps)),
         FASTER_THAN_BOTH,
         jax_form=partial(time_steps.implicit_scan, steps=steps),
+    )
+
+
+def kicked_of(steps: int) -> CompiledWorkload:
+    """Return the same steps with a force, so that their number counts."""
+    return CompiledWorkload(
+        "kicked",
+        partial(time_steps.kicked, steps=steps),
+        (1.7, 0.8),
+        partial(_hand_last, numba_scalars.implicit, time_steps.kicks(steps)),
+        FASTER_THAN_BOTH,
+        jax_form=partial(time_steps.implicit_scan, steps=steps, kicked=True),
     )
 
 
@@ -342,6 +354,7 @@ WORKLOADS = (
     bundle_of(10, 100, 400),
     kalman_of(1000),
     implicit_of(100),
+    kicked_of(100),
     lennard_jones_of(4, 100),
 )
 # The same programs, shorter: only what they answer is asked.
@@ -364,5 +377,6 @@ SHORT = (
     bundle_of(3, 6, 20),
     kalman_of(8),
     implicit_of(8),
+    kicked_of(8),
     lennard_jones_of(2, 5),
 )

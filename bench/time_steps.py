@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from bench.by_hand import IMPLICIT_STEP, LV_STEP, NBODY_SOFTENING, NBODY_STEP
 from bench.by_hand.numba_grids import CONVECTION, DIFFUSION, WAVE_STEP
 from bench.by_hand.numba_particles import LJ_STEP
@@ -44,31 +46,49 @@ def _newton(q: Any, p: Any, k: Any, v: Any) -> tuple[Any, Any]:
     return v - p + h * (a + k * a * a * a), 1.0 + h * (h + 3.0 * h * k * a * a)
 
 
+def _implicit_step(q: Any, p: Any, k: Any) -> tuple[Any, Any]:
+    """Return place and speed after a step, which Newton's method solves."""
+    v = p
+    rest, slope = _newton(q, p, k, v)
+    while abs(rest) > 1e-12:
+        v = v - rest / slope
+        rest, slope = _newton(q, p, k, v)
+    return q + IMPLICIT_STEP * v, v
+
+
 def implicit(_lib: Any, q: Any, k: Any, *, steps: int) -> Any:
     """Return where an oscillator with a cubic spring is after implicit Euler steps, each by Newton's method."""
     p = q * 0.0
     for _ in range(steps):
-        v = p
-        rest, slope = _newton(q, p, k, v)
-        while abs(rest) > 1e-12:
-            v = v - rest / slope
-            rest, slope = _newton(q, p, k, v)
-        q, p = q + IMPLICIT_STEP * v, v
+        q, p = _implicit_step(q, p, k)
     return q
 
 
-def implicit_scan(lib: Any, q: Any, k: Any, *, steps: int) -> Any:
-    """Return the same, with as many iterations in each step: `while_loop` has no reverse."""
+def kicks(steps: int) -> Any:
+    """Return how much speed there is more in each step of the oscillator that is kicked."""
+    return 0.05 * np.sin(0.3 * np.arange(steps))
 
-    def step(state: Any) -> Any:
+
+def kicked(_lib: Any, q: Any, k: Any, *, steps: int) -> Any:
+    """Return the same where each step has more speed: its number counts."""
+    p, more = q * 0.0, kicks(steps)
+    for i in range(steps):
+        q, p = _implicit_step(q, p + more[i], k)
+    return q
+
+
+def implicit_scan(lib: Any, q: Any, k: Any, *, steps: int, kicked: bool = False) -> Any:
+    """Return what these do, with as many iterations in each step: `while_loop` has no reverse."""
+
+    def step(state: Any, more: Any) -> Any:
         q, p = state
-        v = p
+        v = p = p + more
         for _ in range(5):
             rest, slope = _newton(q, p, k, v)
             v = v - rest / slope
-        return q + IMPLICIT_STEP * v, v
+        return (q + IMPLICIT_STEP * v, v), None
 
-    return scanned(lib, step, (q, 0.0 * q), steps)[0]
+    return lib.scan(step, (q, 0.0 * q), kicks(steps) if kicked else np.zeros(steps))[0][0]
 
 
 def n_body_scan(lib: Any, mass: Any, position: Any, velocity: Any, *, steps: int) -> Any:

@@ -35,10 +35,11 @@ def tiny_arrays(a: Array, b: Array, c: Array, d: Array) -> tuple[float, tuple[Ar
 
 
 @native
-def _implicit_forward(q: float, k: float, path: Array, tried: Array, counts: Array) -> tuple[float, int]:
+def _implicit_forward(q: float, k: float, kicks: Array, path: Array, tried: Array, counts: Array) -> tuple[float, int]:
     """Fill `path` with position and speed before each step, `tried` with the speeds that Newton's method leaves."""
     h, p, n = IMPLICIT_STEP, 0.0, 0
     for i in range(len(counts)):
+        p += kicks[i]
         path[i, 0], path[i, 1] = q, p
         v, first = p, n
         a = q + h * v
@@ -55,11 +56,11 @@ def _implicit_forward(q: float, k: float, path: Array, tried: Array, counts: Arr
 
 
 @native
-def implicit(q: float, k: float, steps: int) -> tuple[float, tuple[float, float]]:
+def implicit(q: float, k: float, kicks: Array) -> tuple[float, tuple[float, float]]:
     """Return the position after implicit Euler steps, and two gradients; each iteration is taken back."""
-    h = IMPLICIT_STEP
+    h, steps = IMPLICIT_STEP, len(kicks)
     path, tried, counts = np.empty((steps, 2)), np.empty(50 * steps), np.empty(steps, np.int64)
-    value, n = _implicit_forward(q, k, path, tried, counts)
+    value, n = _implicit_forward(q, k, kicks, path, tried, counts)
     gq, gp, gk = 1.0, 0.0, 0.0
     for i in range(steps - 1, -1, -1):
         q, p = path[i, 0], path[i, 1]

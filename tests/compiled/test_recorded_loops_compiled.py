@@ -190,6 +190,35 @@ def test_values_alone(function: Callable[..., Any]) -> None:
 
 
 @pytest.mark.quick
+@pytest.mark.quick
+@pytest.mark.parametrize("size", [0, 2, 30])
+@pytest.mark.parametrize("deep", [False, True])
+def test_a_loop_without_iterations_contributes_nothing(size: int, *, deep: bool) -> None:
+    """A slope that is infinite is not multiplied by what did not come."""
+
+    def shrunk(x: Any, s: Any) -> Any:
+        root, last = tape.sqrt(x), s * 1.0
+        for _ in range(3 if deep else 1):
+            s = last * 1.0
+            while s > 1.0:
+                s = s * 0.5 * (1.0 + 0.01 * root.sum())
+            last = 0.9 * last + 0.1 * s
+        return last
+
+    def argument(value: float) -> Any:
+        return np.full(size, value) if size else value
+
+    gradient = tape.value_and_grad(shrunk, (0, 1))
+    compiled = tape.compile(gradient, mode="max", check="never")
+    for x, s in ((1.0, 5.0), (2.0, 3.0), (1.5, 9.0), (1.0, 6.0), (0.0, 0.5), (0.0, 0.9), (1.0, 0.9), (2.0, 7.0)):
+        value, slopes = compiled(argument(x), s)
+        expected, expected_slopes = gradient(argument(x), s)
+        assert value == pytest.approx(expected, rel=1e-12)
+        np.testing.assert_allclose(slopes[0], expected_slopes[0], rtol=1e-12)
+        assert slopes[1] == pytest.approx(expected_slopes[1], rel=1e-12)
+    assert "until it ends" in compiled.explain()
+
+
 def test_more_steps_than_machine_code_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiling, "_BLOCK", 2)
     monkeypatch.setattr(roll, "MOST_ITERATIONS", 4)

@@ -34,17 +34,21 @@ _Test = Callable[[], bool]
 class CertainGradients:
     """``names`` and ``homes`` have gradients that are never nothing; homes are those of :class:`Adjoint`.
 
-    With those of the ``last`` step of each outermost loop, these are of all other steps.
+    With those of the ``last`` step of each outermost loop, these are of all other steps. With ``ends``, those of the
+    steps with which recorded loops in others end, these are of all others of such a loop.
     """
 
-    def __init__(self, adjoint: Adjoint, seed: int, last: CertainGradients | None = None) -> None:
-        self.adjoint, self.last = adjoint, last
+    def __init__(
+        self, adjoint: Adjoint, seed: int, last: CertainGradients | None = None, ends: CertainGradients | None = None
+    ) -> None:
+        self.adjoint, self.last, self.ends = adjoint, last, ends
         self.program = adjoint.expansion.program
         self.names, self.homes = set(adjoint.reached), set(adjoint.buffered)
         self._seed = seed
         self._tests: dict[str, list[_Test]] = defaultdict(list)
         self._loads: dict[int, list[tuple[ScalarBlock, Load]]] = defaultdict(list)
         self._covered: dict[int, list[int]] = defaultdict(list)
+        self._around: dict[int, set[int]] = {}
         for block, item in walk(adjoint.expansion.root):
             self._item(block, item)
         self._settle()
@@ -59,27 +63,47 @@ class CertainGradients:
 
     def _item(self, block: ScalarBlock, item: object) -> None:
         if isinstance(item, Call) and item.call.covers:
-            self._operands(item)
+            self._operands(block, item)
         if isinstance(item, Operation):
             for operand, wanted, rule in zip(item.operands, item.wanted, item.operation.pullbacks, strict=True):
-                if wanted and rule is not None and not rule.cuts:
+                if wanted and rule is not None and not rule.cuts and self._is_reached(operand, block):
                     self._tests[operand].append(functools.partial(self._has, item.name))
         elif isinstance(item, Store):
             home = self.adjoint.home(item.address.value)
-            if item.wanted:
+            if item.wanted and self._is_reached(item.operand, block):
                 self._tests[item.operand].append(lambda: home in self.homes)
-        elif isinstance(item, Term) and item.wanted:
+        elif isinstance(item, Term) and item.wanted and self._is_reached(item.operand, block):
             self._tests[item.operand].append(functools.partial(self._has, item.total))
-        elif isinstance(item, Load):
+        elif isinstance(item, Load) and self._is_read(item.address, block):
             self._loads[item.address.value].append((block, item))
         elif isinstance(item, StepLoop):
             self._carried_numbers(item)
 
-    def _operands(self, item: Call) -> None:
+    def _operands(self, block: ScalarBlock, item: Call) -> None:
         """Note that the gradients of operands have contributions throughout where that of the result has."""
         for address, wanted, size in zip(item.operands, item.wanted, item.sizes, strict=True):
-            if wanted and address == Address(address.value, 0) and self.program.values[address.value].spec.size == size:
+            is_whole = address == Address(address.value, 0) and self.program.values[address.value].spec.size == size
+            if wanted and is_whole and self._is_read(address, block):
                 self._covered[address.value].append(self.adjoint.home(item.target.value))
+
+    def _is_reached(self, name: str, block: ScalarBlock) -> bool:
+        """Whether a block that reads a name runs if the one does that gives it: a recorded loop may have no step."""
+        known = self.adjoint.expansion.defined.get(name)
+        return known is not None and self._recorded(block) == self._recorded(known[0])
+
+    def _is_read(self, address: Address, block: ScalarBlock) -> bool:
+        """Whether a block that reads memory runs where that is made, or, behind loops, where these have ended."""
+        loops = self.program.loops_around(address.value)
+        around = {loop for loop in loops[: len(loops) - len(address.at)] if self.program.loops[loop].ends is not None}
+        return self._recorded(block) == around
+
+    def _recorded(self, block: ScalarBlock) -> set[int]:
+        """Return the recorded loops around what is in a block, by number."""
+        known = self._around.get(id(block))
+        if known is None:
+            steps = block.steps()
+            known = self._around[id(block)] = {step.loop.number for step in steps if step.loop.ends is not None}
+        return known
 
     def _has(self, name: str) -> bool:
         return name in self.names
@@ -101,10 +125,18 @@ class CertainGradients:
     def _carried_to_the_end(self, item: StepLoop) -> None:
         """Note that any step of a recorded loop may be the last, and that there may be none."""
         ends = {name: after for after, name in item.ends}
+        last = self.ends.names if self.ends is not None and item.loop.parent >= 0 else None
         for number in item.numbers:
             both = functools.partial(self._have, number.name, ends.get(number.name, ""))
-            self._tests[number.update].append(both)
             self._tests[number.initial].append(both)
+            self._tests[number.update].append(
+                both if last is None else functools.partial(last.__contains__, number.name)
+            )
+
+    @functools.cached_property
+    def before_ends(self) -> CertainGradients:
+        """What is certain besides in all but the last steps of recorded loops in others."""
+        return CertainGradients(self.adjoint, self._seed, self.last, self)
 
     def _have(self, one: str, other: str) -> bool:
         return one in self.names and other in self.names

@@ -274,26 +274,30 @@ class ReverseText:
         ends = {name: f"g_{after}" for after, name in item.ends if after in self.started}
         self.text.put(*[f"c_{c.name} = {ends.get(c.name, self.nothing(c.name))}" for c in numbers])
         self.text.put(*[f"g_{x} += 0.0" for x, v in exits if x in self.certain.names and v not in self.certain.names])
-        less = 0
-        if self._is_peeled(item):
-            self.text.put(f"{item.index} = {self.storage.steps_of(item.loop, 1)}")
-            block = self.storage.blocks.get(item.loop.number)
-            self.text.put(*[] if block is None else [f"j{item.loop.number} = {(item.loop.count - 1) % block}"])
+        here, others = self.certain, self._certain_before(item)
+        less = int(others is not None)
+        if others is not None:
+            depth = self.text.depth
+            self.forward.loops.at_last(item)
             self._step(item, numbers, exits)
+            self.text.depth = depth
             inside = {id(block) for block, _ in walk(item.body)} | {id(item.body)}
             self.started -= {name for name, (block, _) in self.defined.items() if id(block) in inside}
-            less, exits, self.certain = 1, [], self.steady
+            exits, self.certain = [], others
         self.forward.loops.backward(item, less, self.forward.step, lambda item: self._step(item, numbers, exits))
-        self.certain = self.last
+        self.certain = here
         for c in numbers:
             self.contribute(c.initial, f"c_{c.name}")
 
-    def _is_peeled(self, item: StepLoop) -> bool:
-        """Whether gradients that are nothing in the last step of an outermost loop are something in all others."""
-        if item.loop.parent >= 0 or item.loop.ends is not None or item.loop.count < 2:  # noqa: PLR2004 (steps)
-            return False
-        gained = self.steady.names - self.last.names
-        return any(item.body in self.defined[name][0].path() for name in gained)
+    def _certain_before(self, item: StepLoop) -> CertainGradients | None:
+        """Return what is certain before a loop's last step, if that is more in it: the last one is printed apart."""
+        others = self.certain
+        if item.loop.number in self.storage.within:
+            others = self.certain.before_ends
+        elif item.loop.parent < 0 and item.loop.ends is None and item.loop.count > 1:
+            others = self.steady
+        gained = others.names - self.certain.names
+        return others if any(item.body in self.defined[name][0].path() for name in gained) else None
 
     def _step(self, item: StepLoop, numbers: list[CarriedNumber], exits: list[tuple[str, str]]) -> None:
         """Print one step backward."""

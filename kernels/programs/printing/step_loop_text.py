@@ -54,7 +54,7 @@ class StepLoopText:
         depth, n = self.text.depth, item.loop.number
         block = self.storage.blocks.get(n)
         if n in self.storage.within:
-            self.text.opened(f"for {item.index} in range(m{n} - 1, -1, -1):")
+            self.text.opened(f"for {item.index} in range(m{n} - {1 + less}, -1, -1):")
             self.text.put(f"row{n} -= 1")
         elif block is None:
             self.text.opened(f"for {item.index} in range({self.storage.steps_of(item.loop, 1 + less)}, -1, -1):")
@@ -69,6 +69,17 @@ class StepLoopText:
             self._steps_of_block(item, f"{block} if b{n} < {last} else {item.loop.count - less - block * last}")
         back(item)
         self.text.depth = depth
+
+    def at_last(self, item: StepLoop) -> None:
+        """Print what makes the last step the present one; of a recorded loop in others, if there is any."""
+        n = item.loop.number
+        if n in self.storage.within:
+            self.text.opened(f"if m{n} > 0:")
+            self.text.put(f"{item.index} = m{n} - 1", f"row{n} -= 1")
+            return
+        block = self.storage.blocks.get(n)
+        self.text.put(f"{item.index} = {self.storage.steps_of(item.loop, 1)}")
+        self.text.put(*[] if block is None else [f"j{n} = {(item.loop.count - 1) % block}"])
 
     def _in_blocks(self, item: StepLoop) -> None:
         """Print the heads of a loop over blocks, and of that over a block's steps."""
