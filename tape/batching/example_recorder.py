@@ -212,6 +212,10 @@ class Example:
         if self.outer is not None:
             self.outer.replaces(x, other)
 
+    def note_number(self, tensor: Tensor) -> None:
+        """Keep the line where one that differs becomes a number."""
+        self.note_escape(tensor)
+
     def note_escape(self, tensor: Tensor) -> None:
         """Keep the line where a value that differs between examples becomes a Python number or array."""
         node = self.nodes.get(id(tensor))

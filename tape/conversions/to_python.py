@@ -21,7 +21,7 @@ def item(x: Tensor) -> Any:
     """Return the only element as a Python number."""
     if x.spec.size != 1:
         raise RuntimeError(f"a Tensor with {x.spec.size} elements cannot be converted to Scalar")
-    record.note_escape(x)
+    record.note_number(x)
     value = x._value
     return value if type(value) is float else value.item()  # type: ignore[union-attr]
 

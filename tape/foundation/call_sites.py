@@ -12,7 +12,7 @@ Frames = tuple[tuple[CodeType, int], ...]
 """Code and line of each frame, outermost first."""
 
 
-def _ours(frame: FrameType) -> bool:
+def is_ours(frame: FrameType) -> bool:
     """Whether a frame runs this package's own code. The printed operators have no module."""
     module = frame.f_globals.get("__name__")
     if module is None:
@@ -23,7 +23,7 @@ def _ours(frame: FrameType) -> bool:
 def _users(frame: FrameType | None) -> tuple[FrameType | None, int]:
     """Return the user's frame that stands above a frame of ours, and how far."""
     steps = 0
-    while frame is not None and _ours(frame):
+    while frame is not None and is_ours(frame):
         frame, steps = frame.f_back, steps + 1
     return frame, steps
 
@@ -75,7 +75,7 @@ class LineTable:
             code = frame.f_code
             known = self._codes.get(id(code))
             if known is None:
-                known = self._codes[id(code)] = code, _ours(frame)
+                known = self._codes[id(code)] = code, is_ours(frame)
             if not known[1]:
                 break
             frame = frame.f_back

@@ -119,6 +119,14 @@ def note_escape(x: Any) -> None:
             recorder.note_escape(x)
 
 
+def note_number(x: Tensor) -> None:
+    """Notify the recorder that the only element of a tensor becomes a Python number."""
+    if modes.active() is None:
+        recorder = modes.current().recorder
+        if recorder is not None:
+            recorder.note_number(x)
+
+
 def unset(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Return memory that is not set; while a program is recorded, of which it may be a constant, always the same."""
     return np.empty(shape, dtype) if modes.current().recorder is None else np.zeros(shape, dtype)

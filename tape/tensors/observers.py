@@ -44,6 +44,9 @@ class Observer(Protocol):
     def note_escape(self, tensor: Any) -> None:
         """Be notified of an escape: a value becomes a Python number or array, where no recorder can follow it."""
 
+    def note_number(self, tensor: Any) -> None:
+        """Be notified that the only element of a tensor becomes a Python number, by item or float."""
+
 
 class AnomalyObserver(Protocol):
     """Anomaly mode, as modes see it."""

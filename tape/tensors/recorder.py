@@ -205,6 +205,10 @@ class Recorder:
     def note_drawn(self, tensor: Tensor, draw: Any) -> None:
         """Note random numbers: they are constants."""
 
+    def note_number(self, tensor: Tensor) -> None:
+        """Note that a tensor's only element became a Python number, which the caller's code may just compare."""
+        self.note_escape(tensor)
+
     def note_escape(self, tensor: Tensor) -> None:
         """Note that a value which depends on the arguments left for Python, and where."""
         if id(tensor) in self.nodes:

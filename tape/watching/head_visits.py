@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable, Iterator
-from types import CodeType, FrameType, ModuleType
+from types import CodeType, FrameType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,6 +18,7 @@ from tape.tensors.tensor import Tensor
 from tape.watching import garbage_collections
 from tape.watching.code_reads import CodeReads, Scope, is_decided, reads_within
 from tape.watching.loop_states import State, state_of
+from tape.watching.plain_attributes import MISSING, plain_attribute
 from tape.watching.python_loops import Comparison, Counter, Extent, PythonLoop, loops_of
 from tape.watching.snapshots import SKIPPED
 
@@ -25,9 +26,7 @@ Result = TypeVar("Result")
 Tracer = Callable[[FrameType, str, Any], Any]
 
 _MOST_CODES = 1 << 14
-_MISSING = object()
 _BUILTINS: dict[str, Any] = {"range": range, "int": int}
-_PLAIN_READS: tuple[Any, ...] = (object.__getattribute__, ModuleType.__getattribute__)
 
 
 class HeadVisit:
@@ -295,9 +294,9 @@ def _extent_of(frame: FrameType, extent: Extent) -> Any:
     if extent.source == "number":
         return extent.value
     variables = frame.f_locals if extent.source == "local" else frame.f_globals
-    value = variables.get(extent.value, _MISSING)
+    value = variables.get(extent.value, MISSING)
     for name in extent.attributes:
-        value = _attribute(value, name)
+        value = plain_attribute(value, name)
     if isinstance(value, Tensor):
         return value
     kinds = (int, float, np.integer, np.floating) if extent.is_int else (int, np.integer)
@@ -310,14 +309,3 @@ def _is_users(kind: type) -> bool:
 
 def _is_builtin(frame: FrameType, name: str) -> bool:
     return name not in frame.f_globals and frame.f_builtins.get(name) is _BUILTINS[name]
-
-
-def _attribute(value: Any, name: str) -> Any:
-    """Return an attribute that stands in an object's dictionary and that no code is run for."""
-    kind = type(value)
-    if isinstance(value, Tensor) or kind.__getattribute__ not in _PLAIN_READS:
-        return _MISSING
-    if hasattr(getattr(kind, name, None), "__get__"):
-        return _MISSING
-    variables = getattr(value, "__dict__", {})
-    return variables.get(name, _MISSING) if type(variables) is dict else _MISSING

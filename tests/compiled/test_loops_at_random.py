@@ -83,10 +83,14 @@ class Text:
                 "while k < 6 and n > 0.2:",
                 "for _ in range(6):",
                 "for k in range(5):",
+                "while not done:",
                 "for _ in range(int(s)):",
             )
         )
-        self.put(depth, "n = s * 1.5", "k = 0" if pick.random() < 0.7 else "pass", head)
+        self.put(depth, "n = s * 1.5", "k = 0" if pick.random() < 0.7 else "pass")
+        self.put(depth, *["done = False"] * (head == "while not done:"), head)
+        if head == "while not done:":
+            self.put(depth + 1, "n = n * 0.6", f"done = {pick.choice(['bool(n < 0.3)', 'n < 0.3', 'n.item() < 0.3'])}")
         if head == "while True:":
             self.put(depth + 1, "n = n * 0.6", "if n < 0.3:", f"    {pick.choice(['break', 'x = x * 1.1; break'])}")
         for _ in range(pick.randint(1, 4)):
@@ -95,7 +99,7 @@ class Text:
             self.inner_loop(depth + 1)
         if head.startswith("for") and pick.random() < 0.6:
             self.put(depth + 1, "n = n * 0.5", "if n < 0.2:", "    break")
-        elif head != "while True:":
+        elif head not in ("while True:", "while not done:"):
             self.put(depth + 1, "n = n * 0.6")
         if head.startswith("while k") or pick.random() < 0.3:
             self.put(depth + 1, "k += 1")

@@ -22,6 +22,7 @@ from kernels.native.words import VIEW
 from kernels.ops.guards import GUARD
 from kernels.programs.recording.notifying_words import H_USED
 from kernels.programs.recording.program import Node, ProgramError
+from tape.compiled.recording.compared_numbers import comparison_of
 from tape.compiled.recording.function_calls import FunctionCall, Inside
 from tape.compiled.recording.inner_gradients import Differentiated, GradientCall
 from tape.compiled.recording.known_tensors import KnownTensors
@@ -287,6 +288,11 @@ class CallRecorder(ProgramRecorder):
             self._step(CLONE, (source,), result, (), CLONE.form((part,), spec) if graded else None)
             self.tables.nodes_added(x._form if graded else None)
             offset += spec.bytes
+
+    def note_number(self, tensor: Tensor) -> None:
+        """Guard a number; where the user's code just compares it, what the comparison gives."""
+        flag = None if self.stopped else comparison_of(tensor)
+        self.note_escape(tensor if flag is None else flag)
 
     def note_escape(self, tensor: Tensor) -> None:
         """Guard a value that leaves for Python: a replay stops where it differs."""

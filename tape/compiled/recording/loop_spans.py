@@ -17,6 +17,9 @@ from kernels.programs.recording.program import Recipe
 from kernels.programs.recording.program_words import StepKind
 from tape.watching.head_visits import HeadVisit
 
+_FEWEST = 2
+"""Visits of which the last one may be left out."""
+
 
 class Visit:
     """A visit of a loop's head, in a recording: which words had been recorded, and the nodes of the state's tensors.
@@ -154,7 +157,12 @@ def unrolled(trace: Trace, visits: Sequence[Visit], spans: Sequence[Span]) -> st
 
 
 def _span(trace: Trace, visits: list[Visit], end: int, *, least: int) -> Span | None:
-    """Return the iterations of one entry, which ends before a step, that a native loop may repeat, if so many."""
+    """Return the iterations of one entry, which ends before a step, that a native loop may repeat, if so many.
+
+    Where the last visit alone is of another kind, as that after which a flag ends the loop, iterations end before it.
+    """
+    if len(visits) > _FEWEST and not visits[-1].reason and not _alike(trace, visits[-2], visits[-1]):
+        visits = visits[:-1]
     last, first = visits[-1], len(visits) - 1
     while first > 0 and visits[first - 1].number == visits[first].number - 1 and _alike(trace, visits[first - 1], last):
         first -= 1

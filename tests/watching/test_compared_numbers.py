@@ -1,0 +1,138 @@
+"""Numbers that are just compared: which uses count as that, and that nothing else does."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tape
+from tape.errors import DetachWarning
+
+pytestmark = [pytest.mark.quick, pytest.mark.filterwarnings("ignore::tape.errors.DetachWarning")]
+
+FUNCTION = """
+def f(x, self=HOLDER):
+    tol = 0.5
+    y = x * 1.0
+    if CONDITION:
+        return y * 2.0
+    return y * 3.0
+"""
+
+
+class Holder:
+    """Something with a number."""
+
+    def __init__(self) -> None:
+        self.tol = 0.5
+        self.inner = self
+
+    @property
+    def computed(self) -> float:
+        """What code is run for."""
+        return self.tol
+
+
+def function_of(condition: str, **names: Any) -> Any:
+    """Return the function ``f`` with a condition."""
+    space = {"HOLDER": Holder(), "np": np, "tape": tape, "LIMIT": 0.5, **names}
+    exec(compile(FUNCTION.replace("CONDITION", condition), "<written>", "exec"), space)  # noqa: S102 (written here)
+    return space["f"]
+
+
+COMPARED = (
+    "y.item() < 0.5", "y.item() <= tol", "0.5 > y.item()", "tol >= y.item()", "float(y) < tol", "float(y * 1.0) < 1",
+    "y.item() < self.tol", "y.item() < self.inner.tol", "y.item() < LIMIT", "abs(y.item()) < 0.5",
+    "abs(float(y)) < 0.5", "float(tape.sum(y[None], dim=0) - 0.0) < tol", "float(y[None][0]) < tol",
+    "not y.item() >= 0.5", "y.item() > 0 and y.item() < 0.5", "y.detach().abs().max().item() < 0.5",
+    "y.item() == 0.25", "0.25 != float(y)", "(y.item() < tol) or (y.item() > 7.0)", "y.reshape(1, 1).item() < 0.5",
+)  # fmt: skip
+TAKEN = (
+    "(v := y.item()) < 0.5", "0.1 < y.item() < 0.5", "y.item() + 0.0 < 0.5", "round(y.item(), 1) < 0.5",
+    "y.item() < self.computed", "y.item() in (0.25, 0.7)", "[y.item()] < [0.5]", "max(y.item(), 0.0) < 0.5",
+    "y.item() < y.item() + 1.0", "np.float32(y.item()) < 0.5", "int(y) < 1", "-y.item() > -0.5",
+    "y.item(0) < 0.5", "y.tolist() < 0.5",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("condition", COMPARED)
+def test_the_comparison_alone_is_guarded(condition: str) -> None:
+    f = function_of(condition)
+    compiled = tape.compile(f, check="never")
+    for x in (0.1, 0.11, 0.9, 0.91, 0.25, 0.25, *np.linspace(-0.4, 2.0, 30).tolist(), 0.25):
+        assert compiled(x) == float(f(tape.tensor(x))), x
+    assert compiled.calls["recorded"] <= 8
+    assert compiled.calls["dynamic"] == 0
+
+
+@pytest.mark.parametrize("condition", TAKEN)
+def test_what_is_more_than_a_comparison_is_guarded_by_its_value(condition: str) -> None:
+    f = function_of(condition)
+    compiled = tape.compile(f, check="never")
+    values = np.linspace(-0.4, 2.0, 12).tolist()
+    for x in values * 2:
+        assert compiled(x) == float(f(tape.tensor(x))), x
+    if not condition.startswith("int"):
+        assert compiled.calls["recorded"] >= len(values)
+
+
+@pytest.mark.parametrize("name", ["float", "abs"])
+def test_names_that_are_not_the_builtins(name: str) -> None:
+    def other(x: Any) -> float:
+        return float(x) if name == "float" else getattr(builtins, name)(x) + float(x > 0.3)
+
+    f = function_of("abs(float(y)) < 0.5", **{name: other})
+    compiled = tape.compile(f, check="never")
+    for x in np.linspace(-0.4, 2.0, 12).tolist() * 2:
+        assert compiled(x) == float(f(tape.tensor(x))), x
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.bool_])
+@pytest.mark.parametrize("limit", [1, 0.1, float(np.float32(0.1)), (1 << 53) + 1])
+def test_dtypes_are_compared_as_numbers(dtype: Any, limit: float) -> None:
+    """A float32 is a double in Python: it is not 0.1, but 0.100000001."""
+
+    def f(x: Any) -> Any:
+        return x * 2 if x.sum().item() <= limit else x * 3
+
+    compiled = tape.compile(f, check="never")
+    for value in (0.1, 0.2, 1.0, 0.0, 3.0, 0.1, 2.0, 9007199254740993.0, 0.1, np.nan) * 2:
+        x = np.array([0 if np.isnan(value) and dtype in (np.int64, np.bool_) else value]).astype(dtype)
+        np.testing.assert_array_equal(compiled(x), np.asarray(f(tape.tensor(x))))
+
+
+def test_a_limit_that_changes_is_the_one_of_the_call() -> None:
+    holder = Holder()
+
+    def f(x: Any) -> Any:
+        return x * 2.0 if x.item() < holder.tol else x * 3.0
+
+    compiled = tape.compile(f, check="never")
+    for k in range(24):
+        holder.tol = 0.5 if k % 8 < 4 else 1.5
+        assert compiled(1.0 + 0.01 * k) == pytest.approx((1.0 + 0.01 * k) * (2.0 if holder.tol > 1.0 + 0.01 * k else 3))
+
+
+def test_a_loop_that_ends_by_a_number() -> None:
+    def solved(x: Any) -> Any:
+        y, n = x * 1.0, 0
+        while abs((y * y - x).item()) > 1e-9 and n < 50:
+            y, n = 0.5 * (y + x / y), n + 1
+        return y
+
+    compiled = tape.compile(tape.value_and_grad(solved), mode="max")
+    for x in (2.0, 3.0, 5.0, 0.1, 77.0, 1e4, 1e-2):
+        value, slope = compiled(x)
+        assert value == pytest.approx(x**0.5, rel=1e-6)
+        assert slope == pytest.approx(0.5 * x**-0.5, rel=1e-3)
+    assert compiled.calls["recorded"] <= 3
+    assert "until it ends" in compiled.explain()
+
+
+def test_float_warns_as_ever() -> None:
+    f = function_of("float(y) < tol")
+    with pytest.warns(DetachWarning):
+        f(tape.tensor(0.3, requires_grad=True))
