@@ -1,4 +1,4 @@
-"""Holds back interrupts (Ctrl-C) while something runs that would stay broken for the rest of the process."""
+"""Holds back interrupts (Ctrl-C) while something runs that would stay broken, and keeps trace functions away."""
 
 from __future__ import annotations
 
@@ -37,3 +37,14 @@ def held() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
         if came and len(came) <= _MOST_WAITING:
             before(came[0], sys._getframe())  # noqa: SLF001 (what a handler is called with)
+
+
+@contextmanager
+def untraced() -> Iterator[None]:
+    """Call no trace function of this thread: the compiler's thousands of frames are none that one looks for."""
+    tracer = sys.gettrace()
+    sys.settrace(None)
+    try:
+        yield
+    finally:
+        sys.settrace(tracer)

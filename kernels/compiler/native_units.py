@@ -11,8 +11,8 @@ from typing import Any
 from llvmlite import binding
 
 from kernels.compiler import cache_files, progress_line, translation
+from kernels.compiler.interrupts import untraced
 from kernels.compiler.lane_calls import keep_forms
-from kernels.compiler.untraced import untraced
 from kernels.foundation import forking
 from kernels.foundation.garbage_collector import uncollected
 

@@ -246,20 +246,35 @@ for _name, _grad_fn, _place, _doc in (
     )
 
 
-def _counted(name: str, doc: str, forward: Any, *samples: Any) -> None:
+def _counted(name: str, doc: str, forward: Any, *samples: Any, parts: Any = None) -> None:
     """Declare an operation without a gradient."""
-    Routine(name=name, doc=doc, grad_fn="", function=False, forward=forward, vjp=None, samples=samples)
+    Routine(name=name, doc=doc, grad_fn="", function=False, forward=forward, vjp=None, parts=parts, samples=samples)
 
 
-def _over(name: str, doc: str, function: Any) -> None:
+def _over(name: str, doc: str, function: Any, parts: Any = None) -> None:
     def forward(x: Array, *, dims: tuple[int, ...], keepdim: bool) -> Array:
         return np.asarray(function(x, axis=dims, keepdims=keepdim))
 
-    _counted(name, doc, forward, (((2, 3),), {"dims": (0,), "keepdim": True}))
+    _counted(name, doc, forward, (((2, 3),), {"dims": (0,), "keepdim": True}), parts=parts)
 
 
-_over("any", "Whether an element over dims is nonzero or True.", np.logical_or.reduce)
-_over("all", "Whether all elements over dims are nonzero or True.", np.logical_and.reduce)
+def _any_parts(x: Any, dims: tuple[int, ...], keepdim: bool, *, of: bool = True) -> Any:
+    """Whether an element is nonzero, or none is not."""
+    if not dims or 0 in x.shape:
+        return NotImplemented
+    flags = np.where(x if x.dtype == np.bool_ else x != 0.0, float(of), float(not of))
+    largest = np.maximum.reduce(flags, axis=dims, keepdims=True)
+    y = largest > 0.0 if of else largest <= 0.0
+    return y if keepdim else y[tuple(0 if i in dims else slice(None) for i in range(len(x.shape)))]
+
+
+_over("any", "Whether an element over dims is nonzero or True.", np.logical_or.reduce, _any_parts)
+_over(
+    "all",
+    "Whether all elements over dims are nonzero or True.",
+    np.logical_and.reduce,
+    functools.partial(_any_parts, of=False),
+)
 _over("count_nonzero", "How many elements over dims are nonzero or True.", np.count_nonzero)
 
 

@@ -66,11 +66,7 @@ def _number(x: Tensor) -> Any:
 @method()
 def equal(input: Tensor, other: Tensor) -> bool:
     """Return whether two tensors have one shape and equal elements; ``input == other`` compares element by element."""
-    record.note_escape(input)
-    record.note_escape(other)
-    return bool(
-        input.spec.shape == other.spec.shape and np.array_equal(np.asarray(input._value), np.asarray(other._value))
-    )
+    return input.spec.shape == other.spec.shape and bool((input.detach() == other.detach()).all())
 
 
 @method("__float__")

@@ -20,6 +20,7 @@ from tape.watching.plain_attributes import MISSING, plain_attribute
 _FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "==": "==", "!=": "!="}
 _NOTHING = frozenset(("CACHE", "EXTENDED_ARG", "PRECALL", "NOP", "RESUME", "NOT_TAKEN", "KW_NAMES"))
 """Instructions that do nothing to the stack, if a call takes what it is prepared of."""
+_ITEM, _FLOAT, _ABSOLUTE = "item", float.__name__, abs.__name__
 _PLAIN = frozenset(("constant", "local", "cell", "global", "attribute"))
 """What is compared with, where it is read behind the number."""
 
@@ -57,15 +58,15 @@ _known: Recent[int, tuple[CodeType, dict[int, Comparison]]] = Recent()
 
 def compared_in(frame: FrameType, how: str) -> Compared | None:
     """Return with what a number is compared that ``item`` or ``float`` gives a frame; None if it is not, or more."""
-    found = _comparisons(frame.f_code).get(frame.f_lasti)
-    if found is None or found.how != how:
+    comparison = _comparisons(frame.f_code).get(frame.f_lasti)
+    if comparison is None or comparison.how != how:
         return None
-    names = ["float"] * (found.how == "float") + ["abs"] * found.absolute
+    names = [_FLOAT] * (how == _FLOAT) + [_ABSOLUTE] * comparison.absolute
     if any(name in frame.f_globals or frame.f_builtins.get(name) is not getattr(builtins, name) for name in names):
         return None
-    other = _evaluated(found.other, frame)
+    other = _evaluated(comparison.other, frame)
     other = float(other) if type(other) is np.float64 else other
-    return Compared(found.operator, other, found.absolute) if type(other) in (int, float) else None
+    return Compared(comparison.operator, other, comparison.absolute) if type(other) in (int, float) else None
 
 
 def _evaluated(value: _Value | None, frame: FrameType) -> Any:
@@ -89,8 +90,9 @@ def _comparisons(code: CodeType) -> dict[int, Comparison]:
         for step in steps:
             stack.step(step)
         pairs = zip(steps, [step.offset for step in steps[1:]], strict=False)
-        spans = [(range(step.offset, after), stack.found.get(step.offset)) for step, after in pairs]
-        known = _known[id(code)] = code, {at: found for span, found in spans if found is not None for at in span}
+        spans = {step.offset: range(step.offset, after) for step, after in pairs}
+        comparisons = {at: each for call, each in stack.comparisons.items() for at in spans[call]}
+        known = _known[id(code)] = code, comparisons
     return known[1]
 
 
@@ -99,7 +101,7 @@ class _Stack:
 
     def __init__(self) -> None:
         self.values: list[_Value | None] = []
-        self.found: dict[int, Comparison] = {}
+        self.comparisons: dict[int, Comparison] = {}
 
     def step(self, step: dis.Instruction) -> None:
         """Go through an instruction; behind one that is not known, and where jumps lead, nothing is."""
@@ -153,25 +155,25 @@ class _Stack:
         operator = step.argrepr.removeprefix("bool(").removesuffix(")")
         right, left = self._pop(), self._pop()
         for number, other, how in ((left, right, operator), (right, left, _FLIPPED.get(operator))):
-            if number is None or other is None or how not in _FLIPPED or number.kind not in ("call", "abs"):
+            if number is None or other is None or how not in _FLIPPED or number.kind not in ("call", "magnitude"):
                 continue
             if other.kind in (("constant", "local") if number is right else _PLAIN):  # the left one was read before
                 call = number if number.kind == "call" else number.of
-                self.found[call.name] = Comparison(str(how), other, number.kind == "abs", call.of)
+                self.comparisons[call.name] = Comparison(str(how), other, number.kind == "magnitude", call.of)
         self.values.append(None)
 
 
 def _called(offset: int, function: _Value, arguments: list[_Value | None]) -> _Value | None:
     """Return what a call gives: a number of a tensor, or the absolute value of one."""
-    if function.kind == "attribute" and function.name == "item" and not arguments:
-        return _Value("call", offset, "item")
+    if function.kind == "attribute" and function.name == _ITEM and not arguments:
+        return _Value("call", offset, _ITEM)
     if function.kind != "global" or len(arguments) != 1:
         return None
-    if function.name == "float":
-        return _Value("call", offset, "float")
+    if function.name == _FLOAT:
+        return _Value("call", offset, _FLOAT)
     argument = arguments[0]
-    is_absolute = function.name == "abs" and argument is not None and argument.kind == "call"
-    return _Value("abs", None, argument) if is_absolute else None
+    is_absolute = function.name == _ABSOLUTE and argument is not None and argument.kind == "call"
+    return _Value("magnitude", None, argument) if is_absolute else None
 
 
 _EFFECTS: dict[str, Callable[[_Stack, dis.Instruction], None]] = {

@@ -13,7 +13,7 @@ from kernels.programs.compiler import compiling
 from kernels.programs.differentiating import checkpoints
 from kernels.programs.differentiating.storage import Storage
 from kernels.programs.expanding.expansion import Expansion
-from kernels.programs.recording.unchanged_phis import without_unchanged
+from kernels.programs.rolling.unchanged_phis import without_unchanged
 
 INPUTS = (1.3, 0.7, 3.1, 0.9, 2.4, 1.1, 2.9)
 FORCES = np.cos(np.arange(12.0 * 20).reshape(12, 20))

@@ -180,7 +180,7 @@ def test_what_is_drawn_of_random_writes_is_what_runs(first: int) -> None:
 def test_guards_look_and_pass_nothing_on() -> None:
     @tape.compile
     def doubled(x: Any) -> Any:
-        while float(x.sum()) < 40.0:
+        while int(x.sum()) < 40:
             x = x * 2.0
         return x * x
 

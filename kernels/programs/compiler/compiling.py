@@ -18,9 +18,10 @@ from kernels.programs.compiler.compiled_code import CompiledCode
 from kernels.programs.compiler.module_source import calling_source, module_source, piece_source
 from kernels.programs.differentiating.adjoint import Adjoint
 from kernels.programs.differentiating.checkpoints import Blocks, storage_within
+from kernels.programs.differentiating.inner_rows import InnerRows
 from kernels.programs.differentiating.kept_values import KeptValues
 from kernels.programs.differentiating.regions import POINTERS, Region
-from kernels.programs.differentiating.storage import InnerRows, Storage
+from kernels.programs.differentiating.storage import Storage
 from kernels.programs.expanding.expansion import Expansion
 from kernels.programs.expanding.scalar_program import Check, NestLoop, walk
 from kernels.programs.fusing.fusion import Fusion

@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Container, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from kernels.programs.differentiating.adjoint import Adjoint
+from kernels.programs.differentiating.inner_rows import InnerRows
 from kernels.programs.differentiating.kept_values import KeptValues
 from kernels.programs.differentiating.regions import POINTERS, Array, Dtype, Home, Region, element_text
 from kernels.programs.expanding.expansion import Expansion
@@ -31,13 +32,6 @@ _FEW = 16
 """Steps of a loop up to which their number is part of the source: LLVM may take such a loop apart."""
 
 
-class InnerRows(NamedTuple):
-    """How many rows recorded loops in others have, at ``least``, and for each step of loops around them."""
-
-    least: int
-    of_step: int
-
-
 class Storage:
     """All regions; elements of values, of their gradients and of what is saved, as text."""
 
@@ -54,12 +48,8 @@ class Storage:
         self.blocks = blocks
         """Loops that run in blocks of so many steps, by number."""
         self.program = expansion.program
-        ended = [loop for loop in self.program.loops if loop.ends is not None and adjoint.reached]
-        self.within = {loop.number: self._inner_rows(loop, rows) for loop in ended if loop.parent >= 0}
-        """Recorded loops in others: histories have a row for each step of all that such a loop was begun for.
-
-        How many these may be, by number.
-        """
+        self.within = rows.of(self.program, blocks) if adjoint.reached else {}
+        """Recorded loops in others: how many rows histories have for the steps of all that such a loop is begun for."""
         loops = [item.loop for item in expansion.root.items if isinstance(item, StepLoop)]
         self.counted = [loop for loop in loops if loop.ends is None and loop.number not in blocks and loop.count > _FEW]
         """Loops whose number of steps is no part of the source, so that other numbers share code: 3's is ``count3``."""
@@ -82,15 +72,6 @@ class Storage:
         self._place_saved()
         self.checkpoints = {loop: self._place_checkpoints(loop) for loop in blocks}
         """Of loops in blocks, where each thing that they carry is kept: numbers by name, values by number."""
-
-    def _inner_rows(self, loop: Loop, rows: InnerRows) -> int:
-        """Return how many rows a recorded loop within others has."""
-        around, steps = loop.parent, 1
-        while around >= 0:
-            outer = self.program.loops[around]
-            steps *= self.blocks.get(around, outer.count) if outer.ends is None else 1
-            around = outer.parent
-        return max(rows.least, rows.of_step * steps)
 
     def _region(self, prefix: str, role: str, place: int, dtype: Dtype, size: int = 0) -> Region:
         region = Region(f"{prefix}{next(self._numbers)}", role, place, dtype, size)

@@ -8,7 +8,7 @@ import numpy as np
 
 from kernels.arrays.specs import Strides, broadcast, part_of
 from kernels.kinds.elementwise import Elementwise
-from kernels.programs.fusing.scalar_rules import COPY, ScalarOperation, elementwise
+from kernels.programs.fusing.scalar_rules import BOOL, COPY, FLOAT64, ScalarOperation, elementwise
 from kernels.programs.fusing.statements import (
     Access,
     AnyStatement,
@@ -158,7 +158,8 @@ def composed(
 
     Parts return an array, or lists of what is side by side along the last axes; NotImplemented where they do not suit.
     """
-    trace = Trace(program, program.values[target.ref.value].loop, target.ref.spec.dtype)
+    dtype = target.ref.spec.dtype
+    trace = Trace(program, program.values[target.ref.value].loop, FLOAT64 if dtype == BOOL else dtype)
     result = parts(*[TracedArray(operand, trace) for operand in operands], **params)
     if result is NotImplemented:
         raise Uncompiled("too large for its parts")

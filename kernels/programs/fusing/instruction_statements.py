@@ -307,9 +307,10 @@ def _routine(instruction: Instruction, program: RolledProgram) -> list[AnyStatem
     op, refs = instruction.op, instruction.operands
     assert isinstance(op, Routine)
     into = whole(program, instruction.result, wanted=any(wanted_of(instruction)))
-    dtype = into.spec.dtype
-    same = dtype in FLOATS and all(isinstance(operand, Ref) and operand.spec.dtype == dtype for operand in refs)
-    if op.parts is None or not same or instruction.params[1:]:
+    dtypes = [operand.spec.dtype if isinstance(operand, Ref) else None for operand in refs]
+    flags = into.spec.dtype == BOOL and all(dtype in (*FLOATS, BOOL) for dtype in dtypes)
+    same = into.spec.dtype in FLOATS and all(dtype == into.spec.dtype for dtype in dtypes)
+    if op.parts is None or not (same or flags) or instruction.params[1:]:
         raise Uncompiled(f"{op.name} is run by the interpreter")
     target = Access(into, into.spec.strides)
     return composed(op.parts, refs, dict(instruction.params[0]), target, program)

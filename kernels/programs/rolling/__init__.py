@@ -1,1 +1,1 @@
-"""Recorded programs without their views, and what repeats in them as loops."""
+"""Recorded programs without their views, and without what loops hand on; what repeats in them as loops."""

@@ -22,7 +22,7 @@ from kernels.ops.guards import GUARD
 from kernels.programs.recording.loop_marks import bodies_of
 from kernels.programs.recording.program import Node, Recipe
 from kernels.programs.recording.program_words import StepKind
-from kernels.programs.recording.remade_recipe import Remade, Step
+from kernels.programs.rolling.remade_recipe import Remade, Step
 from kernels.programs.rolling.rolled_program import Uncompiled
 
 Array = np.ndarray[Any, Any]

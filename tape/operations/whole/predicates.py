@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tape.conversions import to_python
 from tape.conversions.attributes import to
 from tape.foundation.size import Size
 from tape.operations.sums_and_extrema import tensor_of
@@ -192,8 +193,7 @@ def contains(x: Tensor, element: Any) -> builtins.bool:
     equal = x == element
     if not isinstance(equal, Tensor):
         raise TypeError(f"Tensor.__contains__ takes a tensor or a number, not {type(element).__name__}")
-    record.note_escape(equal)
-    return builtins.bool(np.any(as_array(equal)))
+    return builtins.bool(equal.any())
 
 
 def _fact(name: str, *, value: bool, doc: str) -> None:
@@ -219,7 +219,12 @@ def _values(x: Any) -> Any:
 
 @implements(np.array_equal)
 def _array_equal(a1: Any, a2: Any, equal_nan: builtins.bool = False) -> builtins.bool:
-    return np.array_equal(_values(a1), _values(a2), equal_nan=equal_nan)
+    if not (isinstance(a1, Tensor) and isinstance(a2, Tensor)):
+        return np.array_equal(_values(a1), _values(a2), equal_nan=equal_nan)
+    if not equal_nan:
+        return to_python.equal(a1, a2)
+    same = a1.spec.shape == a2.spec.shape
+    return same and builtins.bool(((a1 == a2) | (np.isnan(a1) & np.isnan(a2))).all())
 
 
 @implements(np.array_equiv)

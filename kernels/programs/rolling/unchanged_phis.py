@@ -11,7 +11,7 @@ from kernels.programs.recording.lines import Lines
 from kernels.programs.recording.notifying_words import H_USED
 from kernels.programs.recording.program import Recipe
 from kernels.programs.recording.program_words import StepKind
-from kernels.programs.recording.remade_recipe import Remade, Step
+from kernels.programs.rolling.remade_recipe import Remade, Step
 
 
 def without_unchanged(recipe: Recipe) -> Recipe:
