@@ -77,7 +77,7 @@ class Flow:
         """Where it goes on otherwise."""
         self.targets = {self.number[step.target] for step in self.steps if step.target is not None}
         self.always_live = frozenset((*code.co_cellvars, *code.co_freevars))
-        if _READERS & {*code.co_names} or any(_reads(step) is None for step in self.steps):
+        if reads_locals(code) or any(_reads(step) is None for step in self.steps):
             self.always_live |= frozenset(code.co_varnames)
         self._before = self._find_before()
         self._live: list[frozenset[str]] | None = None
@@ -146,6 +146,11 @@ class Flow:
             for j in (*self.next[i], *self.handlers[i]):
                 before[j].append(i)
         return before
+
+
+def reads_locals(code: CodeType) -> bool:
+    """Return whether code names a function that reads the locals of its caller."""
+    return not _READERS.isdisjoint(code.co_names)
 
 
 def _reads(step: Step) -> tuple[str, ...] | None:

@@ -1,13 +1,15 @@
-"""Numbers of tensors that code compares at once: ``if error.item() < 1e-6``. What decides is the comparison alone.
+"""Numbers of tensors that code just compares: ``if error.item() < 1e-6``. What decides is the comparison alone.
 
-The bytecode tells what becomes of the number that ``.item()`` or ``float()`` gives: where a comparison takes it from
-the stack, with something plain on its other side, nothing else has it.
+The bytecode tells what becomes of the number that ``.item()`` or ``float()`` gives: a comparison takes it from the
+stack, with something plain on its other side, and nothing else has it; or a local does that comparisons alone read.
 """
 
 from __future__ import annotations
 
 import builtins
 import dis
+import operator
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -15,14 +17,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernels.foundation.recent_table import Recent
+from tape.foundation.bytecode import reads_locals
 from tape.watching.plain_attributes import MISSING, plain_attribute
 
 _FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "==": "==", "!=": "!="}
+OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
+}  # fmt: skip
+"""Comparisons, as they are written."""
 _NOTHING = frozenset(("CACHE", "EXTENDED_ARG", "PRECALL", "NOP", "RESUME", "NOT_TAKEN", "KW_NAMES"))
 """Instructions that do nothing to the stack, if a call takes what it is prepared of."""
 _ITEM, _FLOAT, _ABSOLUTE = "item", float.__name__, abs.__name__
 _PLAIN = frozenset(("constant", "local", "cell", "global", "attribute"))
-"""What is compared with, where it is read behind the number."""
+"""What is compared with, where it is read right behind the number."""
 
 
 class _Value(NamedTuple):
@@ -33,44 +40,72 @@ class _Value(NamedTuple):
     of: Any = None
 
 
-class Comparison(NamedTuple):
-    """A number stands on the left of an ``operator``, and another value on the right; ``absolute``: without its sign.
-
-    ``how`` is the function that gives it, ``item`` or ``float``.
-    """
+class _Comparison(NamedTuple):
+    """What stands on the left of an operator is compared with another value."""
 
     operator: str
     other: _Value
-    absolute: bool
+
+
+class _Number(NamedTuple):
+    """What becomes of a number: ``comparisons``, of its absolute value if ``absolute``; ``how``: item or float."""
+
     how: str
+    absolute: bool
+    comparisons: tuple[_Comparison, ...]
 
 
 class Compared(NamedTuple):
-    """What a number is compared with."""
+    """A number is on the left of an operator, and another one on its right; ``absolute``: without its sign."""
 
     operator: str
     other: float
     absolute: bool
 
 
-_known: Recent[int, tuple[CodeType, dict[int, Comparison]]] = Recent()
+class _Comparisons(NamedTuple):
+    """Of one code object: numbers, by the offsets at which a frame may be while they are asked for; and locals."""
+
+    numbers: dict[int, _Number]
+    variables: dict[str, tuple[_Comparison, ...]]
 
 
-def compared_in(frame: FrameType, how: str) -> Compared | None:
-    """Return with what a number is compared that ``item`` or ``float`` gives a frame; None if it is not, or more."""
-    comparison = _comparisons(frame.f_code).get(frame.f_lasti)
-    if comparison is None or comparison.how != how:
+_known: Recent[int, tuple[CodeType, _Comparisons]] = Recent()
+
+
+def compared_in(frame: FrameType, how: str) -> list[Compared] | None:
+    """Return with what a number is compared that ``item`` or ``float`` gives a frame; None if more becomes of it."""
+    number = _comparisons(frame.f_code).numbers.get(frame.f_lasti)
+    if number is None or number.how != how:
         return None
-    names = [_FLOAT] * (how == _FLOAT) + [_ABSOLUTE] * comparison.absolute
+    names = [_FLOAT] * (how == _FLOAT) + [_ABSOLUTE] * number.absolute
     if any(name in frame.f_globals or frame.f_builtins.get(name) is not getattr(builtins, name) for name in names):
         return None
-    other = _evaluated(comparison.other, frame)
-    other = float(other) if type(other) is np.float64 else other
-    return Compared(comparison.operator, other, comparison.absolute) if type(other) in (int, float) else None
+    pairs = [(each.operator, _plain(each.other, frame)) for each in number.comparisons]
+    if any(other is None for _, other in pairs):
+        return None
+    return [Compared(how, other, number.absolute) for how, other in pairs if other is not None]
+
+
+def outcomes_in(frame: FrameType, variables: dict[str, Any]) -> dict[str, Any]:
+    """Return what comparisons give of the locals that are numbers which a frame's code just compares, by name."""
+    outcomes = {}
+    for name, comparisons in _comparisons(frame.f_code).variables.items():
+        value, others = variables.get(name), [_plain(each.other, frame) for each in comparisons]
+        if type(value) in (int, float) and None not in others:
+            pairs = zip(comparisons, others, strict=True)
+            outcomes[name] = tuple([OPERATORS[each.operator](value, other) for each, other in pairs])
+    return outcomes
+
+
+def _plain(value: _Value, frame: FrameType) -> float | None:
+    """Return the number that a value is now; None if it is none, or code would run."""
+    number = _evaluated(value, frame)
+    number = float(number) if type(number) is np.float64 else number
+    return number if type(number) in (int, float) else None
 
 
 def _evaluated(value: _Value | None, frame: FrameType) -> Any:
-    """Return what a value is, now; ``MISSING`` where that is not known, or code would run."""
     if value is None:
         return MISSING
     if value.kind == "constant":
@@ -82,43 +117,86 @@ def _evaluated(value: _Value | None, frame: FrameType) -> Any:
     return plain_attribute(_evaluated(value.of, frame), value.name) if value.kind == "attribute" else MISSING
 
 
-def _comparisons(code: CodeType) -> dict[int, Comparison]:
-    """Return the comparisons of numbers that calls give, by the offsets at which a frame may be while they run."""
+def _comparisons(code: CodeType) -> _Comparisons:
     known = _known.get(id(code))
     if known is None or known[0] is not code:
-        stack, steps = _Stack(), [*dis.get_instructions(code)]
-        for step in steps:
-            stack.step(step)
-        pairs = zip(steps, [step.offset for step in steps[1:]], strict=False)
-        spans = {step.offset: range(step.offset, after) for step, after in pairs}
-        comparisons = {at: each for call, each in stack.comparisons.items() for at in spans[call]}
-        known = _known[id(code)] = code, comparisons
+        known = _known[id(code)] = code, _Stack(code).result()
     return known[1]
 
 
 class _Stack:
     """What is on the stack, as far as it is known, while code runs from one instruction to the next."""
 
-    def __init__(self) -> None:
+    def __init__(self, code: CodeType) -> None:
+        self.code, self.steps = code, [*dis.get_instructions(code)]
         self.values: list[_Value | None] = []
-        self.comparisons: dict[int, Comparison] = {}
+        self.numbers: dict[int, _Number] = {}
+        """By the offsets of calls."""
+        self.stored: defaultdict[str, list[_Value | None]] = defaultdict(list)
+        """What locals are given."""
+        self.loads = Counter[str]()
+        """How often locals are read."""
+        self.uses: defaultdict[str, list[_Comparison]] = defaultdict(list)
+        """The comparisons that read them."""
+        self.unknown: set[str] = set()
+        """Those of which more is done."""
+        self.changed: set[str] = set()
+        """Globals that are stored."""
 
-    def step(self, step: dis.Instruction) -> None:
-        """Go through an instruction; behind one that is not known, and where jumps lead, nothing is."""
-        if step.is_jump_target:
-            self.values.clear()
-        if step.opname not in _NOTHING:
-            _EFFECTS.get(step.opname, _Stack._unknown)(self, step)
+    def result(self) -> _Comparisons:
+        """Return the comparisons."""
+        for step in self.steps:
+            if step.is_jump_target:
+                self.values.clear()
+            if step.opname not in _NOTHING:
+                _EFFECTS.get(step.opname, _Stack._more)(self, step)
+        names = [] if reads_locals(self.code) else self._compared()
+        variables = {name: tuple(dict.fromkeys(self.uses[name])) for name in names}
+        for name, comparisons in variables.items():
+            for value in self.stored[name]:
+                self._take(value, comparisons)
+        after = [step.offset for step in self.steps[1:]]
+        spans = {step.offset: range(step.offset, end) for step, end in zip(self.steps, after, strict=False)}
+        return _Comparisons({at: each for call, each in self.numbers.items() for at in spans[call]}, variables)
 
-    def _unknown(self, _: dis.Instruction) -> None:
+    def _compared(self) -> list[str]:
+        """Return the locals that are stored, and just compared, with what is the same wherever that is done."""
+        return [
+            name
+            for name in self.stored
+            if len(self.uses[name]) == self.loads[name]
+            and name not in self.unknown
+            and all(self._is_fixed(each.other) for each in self.uses[name])
+        ]
+
+    def _is_fixed(self, value: _Value) -> bool:
+        is_argument = value.kind == "local" and value.name not in self.stored and value.name not in self.unknown
+        return is_argument or value.kind == "constant" or (value.kind == "global" and value.name not in self.changed)
+
+    def _take(self, value: _Value | None, comparisons: tuple[_Comparison, ...]) -> None:
+        """Take in what becomes of a number, if a value is one."""
+        if value is not None and value.kind in ("call", "magnitude"):
+            call = value if value.kind == "call" else value.of
+            self.numbers[call.name] = _Number(call.of, value.kind == "magnitude", comparisons)
+
+    def _more(self, step: dis.Instruction) -> None:
+        """Know nothing of the stack behind an instruction that is not looked into."""
         self.values.clear()
+        if step.opcode in dis.haslocal:
+            self.unknown |= {*step.argval} if isinstance(step.argval, tuple) else {step.argval}
+        elif step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
+            self.changed.add(step.argval)
 
     def _constant(self, step: dis.Instruction) -> None:
         self.values.append(_Value("constant", step.argval))
 
     def _local(self, step: dis.Instruction) -> None:
         names = step.argval if isinstance(step.argval, tuple) else (step.argval,)
+        self.loads.update(names)
         self.values += [_Value("local", name) for name in names]
+
+    def _store(self, step: dis.Instruction) -> None:
+        self.stored[step.argval].append(self._pop())
 
     def _cell(self, step: dis.Instruction) -> None:
         self.values.append(_Value("cell", step.argval))
@@ -152,14 +230,15 @@ class _Stack:
         self.values.append(_called(step.offset, functions[0], arguments) if len(functions) == 1 else None)
 
     def _compare(self, step: dis.Instruction) -> None:
-        operator = step.argrepr.removeprefix("bool(").removesuffix(")")
+        how = step.argrepr.removeprefix("bool(").removesuffix(")")
         right, left = self._pop(), self._pop()
-        for number, other, how in ((left, right, operator), (right, left, _FLIPPED.get(operator))):
-            if number is None or other is None or how not in _FLIPPED or number.kind not in ("call", "magnitude"):
+        for value, other, operator_ in ((left, right, how), (right, left, _FLIPPED.get(how))):
+            if value is None or other is None or operator_ not in _FLIPPED:
                 continue
-            if other.kind in (("constant", "local") if number is right else _PLAIN):  # the left one was read before
-                call = number if number.kind == "call" else number.of
-                self.comparisons[call.name] = Comparison(str(how), other, number.kind == "magnitude", call.of)
+            if value.kind == "local":
+                self.uses[value.name].append(_Comparison(operator_, other))
+            if other.kind in (("constant", "local") if value is right else _PLAIN):  # the left one was read before
+                self._take(value, (_Comparison(operator_, other),))
         self.values.append(None)
 
 
@@ -184,6 +263,7 @@ _EFFECTS: dict[str, Callable[[_Stack, dis.Instruction], None]] = {
     "LOAD_FAST_BORROW": _Stack._local,
     "LOAD_FAST_LOAD_FAST": _Stack._local,
     "LOAD_FAST_BORROW_LOAD_FAST_BORROW": _Stack._local,
+    "STORE_FAST": _Stack._store,
     "LOAD_GLOBAL": _Stack._global,
     "LOAD_DEREF": _Stack._cell,
     "PUSH_NULL": _Stack._null,

@@ -17,6 +17,7 @@ import numpy as np
 from tape.tensors.tensor import Tensor
 from tape.watching import garbage_collections
 from tape.watching.code_reads import CodeReads, Scope, is_decided, reads_within
+from tape.watching.compared_numbers import outcomes_in
 from tape.watching.loop_states import State, state_of
 from tape.watching.plain_attributes import MISSING, plain_attribute
 from tape.watching.python_loops import Comparison, Counter, Extent, PythonLoop, loops_of
@@ -229,18 +230,19 @@ class _Activation:
             self.watch.reason = "a garbage collection was interrupted while loops were watched"
         elif not entry.stopped:
             self.watch.add_executed(entry.scope, entry.since)
-            visit = _visit_of(entry, frame.f_locals)
+            visit = _visit_of(entry, frame)
             entry.stopped = self.watch.notify(visit) is False
         entry.number += 1
 
 
-def _visit_of(entry: _Entry, variables: dict[str, Any]) -> HeadVisit:
-    """Return the visit of a head at which the locals have these values."""
-    loop = entry.loop
+def _visit_of(entry: _Entry, frame: FrameType) -> HeadVisit:
+    """Return the visit of a head at which a frame is."""
+    loop, variables = entry.loop, frame.f_locals
     if entry.reason:
         return HeadVisit(entry, State(entry.reason), None)
     counters = [counter for counter in loop.counters if _is_counting(counter, variables)]
-    bases = {c.name: (c.step, variables[c.name] - c.step * entry.number) for c in counters}
+    bases = outcomes_in(frame, variables)
+    bases |= {c.name: (c.step, variables[c.name] - c.step * entry.number) for c in counters}
     bounds = [bound for counter in counters for bound in _bounds(counter, variables)]
     if entry.total is not None:
         bounds.append(entry.total - entry.number)

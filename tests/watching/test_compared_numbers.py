@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import warnings
 from typing import Any
 
 import numpy as np
@@ -129,6 +130,104 @@ def test_a_loop_that_ends_by_a_number() -> None:
         assert value == pytest.approx(x**0.5, rel=1e-6)
         assert slope == pytest.approx(0.5 * x**-0.5, rel=1e-3)
     assert compiled.calls["recorded"] <= 3
+    assert "until it ends" in compiled.explain()
+
+
+STORED = """
+def f(x, tol=0.5):
+    y = x * 1.0
+    LINES
+    return y * 2.0 if err < tol or 3.0 < err else y * 3.0
+"""
+JUST_COMPARED = (
+    "err = y.item()", "err = float(y * 1.0)", "err = abs(y.item())", "err = 1.0\n    if y.item() > 0.2: err = y.item()",
+    "err = y.item()\n    if err == LIMIT: y = y + 1.0", "err = y.item(); other = y.item()",
+)  # fmt: skip
+READ = (
+    "err = y.item(); y = y + err * 0.0", "err = y.item(); print(err, end='')", "err = y.item(); [err]",
+    "err = y.item(); err += 0.0", "err = y.item(); tol = err - 0.1", "err = y.item(); (lambda: err)",
+    "err = y.item(); locals()", "err = y.item(); tol = 0.25 if y.item() > 1 else 0.75",
+    "err = y.item(); tol < err < 9.0",
+    "err = y.item()\n    global LIMIT\n    LIMIT = 0.3\n    err > LIMIT", "err = y.item(); del err; err = y.item()",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("lines", JUST_COMPARED)
+def test_a_local_that_is_just_compared(lines: str) -> None:
+    f = written(lines)
+    compiled = tape.compile(f, check="never")
+    for x in (0.1, 0.11, 0.9, 0.91, 3.5, 3.6, *np.linspace(-0.4, 4.0, 30).tolist(), 0.5, 0.5):
+        assert compiled(x) == float(f(tape.tensor(x))), x
+    assert compiled.calls["recorded"] <= 12
+    assert compiled.calls["dynamic"] == 0
+
+
+@pytest.mark.parametrize("lines", READ)
+def test_a_local_of_which_more_is_read(lines: str, capsys: pytest.CaptureFixture[str]) -> None:
+    f = written(lines)
+    compiled, values = tape.compile(f, check="never"), np.linspace(-0.4, 4.0, 12).tolist()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for x in values * 2:
+            assert compiled(x) == float(f(tape.tensor(x))), x
+    assert compiled.calls["recorded"] + compiled.calls["dynamic"] >= len(values)
+    capsys.readouterr()
+
+
+def written(lines: str) -> Any:
+    """Return the function of some lines."""
+    space: dict[str, Any] = {"LIMIT": 0.5}
+    exec(compile(STORED.replace("LINES", lines), "<written>", "exec"), space)  # noqa: S102 (written here)
+    return space["f"]
+
+
+LOOPS = (
+    """
+    err = abs(y * y - x).item()
+    while err > 1e-10:
+        y = 0.5 * (y + x / y)
+        err = abs(y * y - x).item()
+    """,
+    """
+    err, n = 1.0, 0
+    while err > 1e-10 and n < 60:
+        y = 0.5 * (y + x / y)
+        err = float(abs(y * y - x))
+        n += 1
+    """,
+    """
+    while True:
+        y = 0.5 * (y + x / y)
+        err = abs((y * y - x).item())
+        if err < 1e-10: break
+    """,
+    """
+    for _ in range(50):
+        err = (y * y - x).item()
+        if -1e-10 < err and err < 1e-10:
+            break
+        y = 0.5 * (y + x / y)
+    """,
+    """
+    done = False
+    while not done:
+        y = 0.5 * (y + x / y)
+        err = (y * y - x).item()
+        done = err < 1e-10
+    """,
+)
+
+
+@pytest.mark.parametrize("lines", LOOPS)
+def test_loops_that_numbers_end(lines: str) -> None:
+    space: dict[str, Any] = {}
+    exec(compile(f"def f(x):\n    y = x * 1.0 + 0.1{lines}\n    return y", "<written>", "exec"), space)  # noqa: S102
+    compiled = tape.compile(tape.value_and_grad(space["f"]), mode="max", check="never")
+    for x in (2.0, 3.0, 5.0, 0.3, 7.0, 90.0, 0.7, 2.5, 4.0):
+        value, slope = compiled(x)
+        expected, expected_slope = tape.value_and_grad(space["f"])(x)
+        assert (value, slope) == (pytest.approx(expected, rel=1e-12), pytest.approx(expected_slope, rel=1e-10))
+    assert compiled.calls["recorded"] <= 6
     assert "until it ends" in compiled.explain()
 
 

@@ -22,7 +22,7 @@ from kernels.native.words import VIEW
 from kernels.ops.guards import GUARD
 from kernels.programs.recording.notifying_words import H_USED
 from kernels.programs.recording.program import Node, ProgramError
-from tape.compiled.recording.compared_numbers import comparison_of
+from tape.compiled.recording.compared_numbers import comparisons_of
 from tape.compiled.recording.function_calls import FunctionCall, Inside
 from tape.compiled.recording.inner_gradients import Differentiated, GradientCall
 from tape.compiled.recording.known_tensors import KnownTensors
@@ -290,9 +290,10 @@ class CallRecorder(ProgramRecorder):
             offset += spec.bytes
 
     def note_number(self, tensor: Tensor) -> None:
-        """Guard a number; where the user's code just compares it, what the comparison gives."""
-        flag = None if self.stopped else comparison_of(tensor)
-        self.note_escape(tensor if flag is None else flag)
+        """Guard a number; where the user's code just compares it, what that gives."""
+        flags = None if self.stopped else comparisons_of(tensor)
+        for each in [tensor] if flags is None else flags:
+            self.note_escape(each)
 
     def note_escape(self, tensor: Tensor) -> None:
         """Guard a value that leaves for Python: a replay stops where it differs."""

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import operator
 import sys
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from tape.foundation.call_sites import is_ours
 from tape.tensors.tensor import Tensor
-from tape.watching.compared_numbers import Compared, compared_in
+from tape.watching.compared_numbers import OPERATORS, Compared, compared_in
 
-_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
-    "<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
-}  # fmt: skip
 _LARGEST = 1 << 53
 """Integers up to this are floats, too."""
 _CONVERSIONS = {
@@ -26,10 +20,10 @@ _CONVERSIONS = {
 """What users call the functions of this package that give numbers, by where these are."""
 
 
-def comparison_of(x: Tensor) -> Tensor | None:
-    """Return the comparison for which alone a tensor of one element becomes a number: a bool of no dimensions.
+def comparisons_of(x: Tensor) -> list[Tensor] | None:
+    """Return the comparisons for which alone a tensor of one element becomes a number: bools of no dimensions.
 
-    None if more becomes of the number. The comparison is recorded, and has the value that Python's has.
+    None if more becomes of the number. The comparisons are recorded, and have the values that Python's have.
     """
     frame, inner = sys._getframe(1), None
     while frame.f_back is not None and is_ours(frame):
@@ -38,7 +32,9 @@ def comparison_of(x: Tensor) -> Tensor | None:
         return None
     how = _CONVERSIONS.get((inner.f_globals.get("__name__", ""), inner.f_code.co_name))
     compared = None if how is None else compared_in(frame, how)
-    return None if compared is None or not _is_exact(x, compared.other) else _made(x.detach(), compared)
+    if compared is None or not all(_is_exact(x, each.other) for each in compared):
+        return None
+    return [_made(x.detach(), each) for each in compared]
 
 
 def _is_exact(x: Tensor, other: float) -> bool:
@@ -53,5 +49,5 @@ def _made(x: Tensor, compared: Compared) -> Tensor:
         x = x.double()
     if x.spec.shape:
         x = x.reshape(())
-    result: Tensor = _OPERATORS[compared.operator](abs(x) if compared.absolute else x, compared.other)
+    result: Tensor = OPERATORS[compared.operator](abs(x) if compared.absolute else x, compared.other)
     return result
