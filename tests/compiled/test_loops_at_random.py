@@ -63,8 +63,10 @@ class Text:
             self.put(depth, "x, y = y, x")
         elif kind < 0.78:
             self.put(depth, f"{pick.choice(NAMES)} = {pick.choice(NAMES)}")
-        elif kind < 0.84:
+        elif kind < 0.82:
             self.put(depth, "q = x.clone()", "q *= 0.5", "z = q + z")
+        elif kind < 0.86:
+            self.put(depth, f"{pick.choice(NAMES)} {pick.choice(('*= 0.9', '+= 0.1 * y', '-= 0.2'))}")
         else:
             self.put(depth, f"if {self.condition()}:", f"    {pick.choice(NAMES)} = {self.expression()}")
             if pick.random() < 0.5:

@@ -16,7 +16,7 @@ from kernels.kinds.write import Write
 from kernels.ops.views import CLONE
 from kernels.programs.recording.program import Node
 from kernels.programs.recording.program_words import StepKind
-from tape.compiled.recording.loop_spans import Heads, Span, phis_of
+from tape.compiled.recording.loop_spans import Heads, Span, Trace, phis_of
 from tape.compiled.recording.sameness import same, same_kind
 
 MOST_BODIES = 16
@@ -136,12 +136,14 @@ class _BodyMaker:
         self.last = span.ends[number]
         begin, end = span.visits[number].nodes, span.visits[number + 1].nodes
         self.refs: dict[int, Ref] = {}
-        for k, place in enumerate(phis):
-            self.refs.setdefault(begin[place], ("phi", k))
         self.after = [end[place] for place in phis]
         self.inner = recorded.heads.within(span, number)
         self.body = Body(recording=recorded.recording)
         self._leaves: dict[Any, Ref] = {}
+        written = self.trace.written(self.first, self.last)
+        for k, place in enumerate(phis):
+            phi: Ref = ("phi", k)
+            self.refs.setdefault(begin[place], self._copied(begin[place], phi) if begin[place] in written else phi)
 
     def made(self) -> Body:
         """Return the body."""
@@ -168,6 +170,16 @@ class _BodyMaker:
             if at in trace.guards:
                 body.guards.append(self.recorded.recording.guards[trace.guards[at]])
 
+    def _copied(self, node: int, ref: Ref) -> Ref:
+        """Take a copy of a node, which is called so, to write to."""
+        source, recipe = self.trace.recipe.nodes[node], self.trace.recipe
+        if source.argument or source.constant is not None:
+            raise DoesNotFitError("it writes to an argument, or to a constant")
+        kind, entry = copy_of(source, wanted=recipe.wants(node))
+        copy = self._local(entry)
+        self.body.steps.append((kind, copy, (ref,), self.recorded.line(self.first)))
+        return copy
+
     def _loop(self, loop: Span) -> None:
         """Take a loop, whose phis are copies of what its first iteration starts from; what follows reads these."""
         body, recipe, first = self.body, self.trace.recipe, loop.visits[0]
@@ -178,14 +190,19 @@ class _BodyMaker:
             phis.append(self._local(entry))
             body.steps.append((kind, phis[-1], (self.ref(node),), line))
         count = None if loop.count is None else self.ref(loop.count)
+        forget_views(self.refs, self.trace, loop)
         state = self._local(Node(LOOP_STATE))
         try:
             bodies = _bodies(self.recorded, loop, places, self._above)
         except DoesNotFitError as error:
             raise DoesNotFitError(str(error), error.inner or first.line) from None
         body.steps.append(NativeLoop(state, tuple(phis), count, loop.limit, loop.counted, first.line, bodies, line))
+        written = self.trace.written(loop.stop, self.last)
         for phi, place in zip(phis, places, strict=True):
-            self.refs[loop.visits[-1].nodes[place]] = phi
+            node = loop.visits[-1].nodes[place]
+            self.refs[node] = (
+                self._copied(node, phi) if node in written else phi
+            )  # what the loop carries stays as it was
 
     def ref(self, node: int) -> Ref:
         """Return what a body calls a node."""
@@ -229,6 +246,13 @@ class _BodyMaker:
             self.body.leaves.append((entry, node))
             self._leaves[key] = "leaf", len(self.body.leaves) - 1
         return self._leaves[key]
+
+
+def forget_views(known: dict[int, Any], trace: Trace, loop: Span) -> None:
+    """Know no views any more of memory that a loop writes: behind it, and in it, that is other memory."""
+    written, base_of = trace.written(loop.start, loop.stop), trace.recipe.base_of
+    for node in [node for node in known if node not in written and base_of(node) in written]:
+        del known[node]
 
 
 def copy_of(entry: Node, *, wanted: bool) -> tuple[StepKind, Node]:

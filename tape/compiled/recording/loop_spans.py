@@ -76,11 +76,17 @@ class Trace:
             elif not isinstance(op, Write):
                 self.made.setdefault(self.words[start + 1], at)
         self._of_guards = [*self.guards]
+        self._writes = recipe.steps.of_kind(Write)
 
     def has_guard(self, first: int, stop: int) -> bool:
         """Whether there is a guard among steps."""
         number = bisect_left(self._of_guards, first)
         return number < len(self._of_guards) and self._of_guards[number] < stop
+
+    def written(self, first: int, stop: int) -> set[int]:
+        """Return the nodes whose memory some steps write."""
+        writes = self._writes[bisect_left(self._writes, first) : bisect_left(self._writes, stop)]
+        return {self.recipe.base_of(self.result(at)) for at in writes}
 
     def kind(self, at: int) -> StepKind:
         """Return the kind of a step."""

@@ -21,6 +21,7 @@ from tape.compiled.recording.loop_bodies import (
     Ref,
     bodies_of,
     copy_of,
+    forget_views,
     joined,
     usable,
 )
@@ -115,14 +116,21 @@ class Rolled:
         numbers = [result for _, result, _, _ in copies]
         self.pieces[-1].extend(copies)  # type: ignore[union-attr]
         count: Ref | None = None if span.count is None else ("outer", self._place(span.count))
+        forget_views(self.places, self.trace, span)
         self.nodes.append(Node(LOOP_STATE))
         state, bodies = len(self.nodes) - 1, bodies_of(self.recorded, span, phis, self.places)
         outer, where = tuple([("outer", number) for number in numbers]), span.visits[0].line
         loop = NativeLoop(("outer", state), outer, count, span.limit, span.counted, where, bodies, line)
         self.pieces.append(loop)
         self.guards.append([])
-        for k, place in enumerate(phis):
-            self.places[span.visits[-1].nodes[place]] = numbers[k]
+        last, written = span.visits[-1].nodes, self.trace.written(span.stop, len(self.trace.starts))
+        self.places |= {last[place]: numbers[k] for k, place in enumerate(phis)}
+        kept = [last[place] for place in phis if last[place] in written]
+        if kept:  # what the loop carries stays as it was
+            copies = [self._copied(self.places[node], line) for node in kept]
+            self.places |= {node: result for node, (_, result, _, _) in zip(kept, copies, strict=True)}
+            self.pieces.append(copies)
+            self.guards.append([])
 
     @property
     def loops(self) -> list[NativeLoop]:
