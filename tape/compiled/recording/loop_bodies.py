@@ -140,10 +140,10 @@ class _BodyMaker:
         self.inner = recorded.heads.within(span, number)
         self.body = Body(recording=recorded.recording)
         self._leaves: dict[Any, Ref] = {}
-        written = self.trace.written(self.first, self.last)
+        self.written = self.trace.written(self.first, self.last)
         for k, place in enumerate(phis):
             phi: Ref = ("phi", k)
-            self.refs.setdefault(begin[place], self._copied(begin[place], phi) if begin[place] in written else phi)
+            self.refs.setdefault(begin[place], self._copied(begin[place], phi) if begin[place] in self.written else phi)
 
     def made(self) -> Body:
         """Return the body."""
@@ -229,7 +229,8 @@ class _BodyMaker:
         made = trace.made.get(node, -1)
         if any(loop.start <= made < loop.stop for loop in self.inner):
             raise DoesNotFitError("what an iteration made is used behind the loop, and no variable holds it")
-        if not self.first <= made < self.last and (entry.base is None or node in trace.made):
+        is_view = entry.base is not None and (node not in trace.made or entry.base in self.written)
+        if not (self.first <= made < self.last or is_view):
             raise DoesNotFitError("it uses a tensor of an iteration before, which no variable holds")
         base = None if entry.base is None else self.ref(entry.base)
         family = None if entry.family is None else self.ref(entry.family)
