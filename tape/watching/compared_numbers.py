@@ -130,8 +130,10 @@ class _Stack:
     def __init__(self, code: CodeType) -> None:
         self.code, self.steps = code, [*dis.get_instructions(code)]
         self.values: list[_Value | None] = []
-        self.numbers: dict[int, _Number] = {}
-        """By the offsets of calls."""
+        self.made = Counter[_Value]()
+        """How often numbers that calls give, or their absolute values, were on the stack."""
+        self.takers: defaultdict[_Value, list[str | _Comparison]] = defaultdict(list)
+        """The locals and the comparisons that took them from there."""
         self.stored: defaultdict[str, list[_Value | None]] = defaultdict(list)
         """What locals are given."""
         self.loads = Counter[str]()
@@ -152,12 +154,19 @@ class _Stack:
                 _EFFECTS.get(step.opname, _Stack._more)(self, step)
         names = [] if reads_locals(self.code) else self._compared()
         variables = {name: tuple(dict.fromkeys(self.uses[name])) for name in names}
-        for name, comparisons in variables.items():
-            for value in self.stored[name]:
-                self._take(value, comparisons)
         after = [step.offset for step in self.steps[1:]]
         spans = {step.offset: range(step.offset, end) for step, end in zip(self.steps, after, strict=False)}
-        return _Comparisons({at: each for call, each in self.numbers.items() for at in spans[call]}, variables)
+        numbers: dict[int, _Number] = {}
+        for value, takers in self.takers.items():
+            if value.kind not in ("call", "magnitude"):
+                continue
+            call = value if value.kind == "call" else value.of
+            known = [(taker,) if isinstance(taker, _Comparison) else variables.get(taker) for taker in takers]
+            if len(known) == self.made[value] and None not in known and (call is value or self.made[call] == 1):
+                comparisons = tuple(dict.fromkeys(each for some in known for each in some or ()))
+                number = _Number(call.of, value.kind == "magnitude", comparisons)
+                numbers |= dict.fromkeys(spans[call.name], number)
+        return _Comparisons(numbers, variables)
 
     def _compared(self) -> list[str]:
         """Return the locals that are stored, and just compared, with what is the same wherever that is done."""
@@ -172,12 +181,6 @@ class _Stack:
     def _is_fixed(self, value: _Value) -> bool:
         is_argument = value.kind == "local" and value.name not in self.stored and value.name not in self.unknown
         return is_argument or value.kind == "constant" or (value.kind == "global" and value.name not in self.changed)
-
-    def _take(self, value: _Value | None, comparisons: tuple[_Comparison, ...]) -> None:
-        """Take in what becomes of a number, if a value is one."""
-        if value is not None and value.kind in ("call", "magnitude"):
-            call = value if value.kind == "call" else value.of
-            self.numbers[call.name] = _Number(call.of, value.kind == "magnitude", comparisons)
 
     def _more(self, step: dis.Instruction) -> None:
         """Know nothing of the stack behind an instruction that is not looked into."""
@@ -196,7 +199,18 @@ class _Stack:
         self.values += [_Value("local", name) for name in names]
 
     def _store(self, step: dis.Instruction) -> None:
-        self.stored[step.argval].append(self._pop())
+        value = self._pop()
+        self.stored[step.argval].append(value)
+        if value is not None:
+            self.takers[value].append(step.argval)
+
+    def _copy(self, step: dis.Instruction) -> None:
+        """Have what is on the top twice, as where it is stored and compared: ``(error := x.item()) < 1.0``."""
+        if step.arg == 1 and self.values and self.values[-1] is not None:
+            self.made[self.values[-1]] += 1
+            self.values.append(self.values[-1])
+        else:
+            self.values.clear()
 
     def _cell(self, step: dis.Instruction) -> None:
         self.values.append(_Value("cell", step.argval))
@@ -227,7 +241,10 @@ class _Stack:
         arguments = [self._pop() for _ in range(step.arg or 0)]
         both = [self._pop(), self._pop()]
         functions = [value for value in both if value is not None]
-        self.values.append(_called(step.offset, functions[0], arguments) if len(functions) == 1 else None)
+        result = _called(step.offset, functions[0], arguments) if len(functions) == 1 else None
+        if result is not None:
+            self.made[result] += 1
+        self.values.append(result)
 
     def _compare(self, step: dis.Instruction) -> None:
         how = step.argrepr.removeprefix("bool(").removesuffix(")")
@@ -238,7 +255,7 @@ class _Stack:
             if value.kind == "local":
                 self.uses[value.name].append(_Comparison(operator_, other))
             if other.kind in (("constant", "local") if value is right else _PLAIN):  # the left one was read before
-                self._take(value, (_Comparison(operator_, other),))
+                self.takers[value].append(_Comparison(operator_, other))
         self.values.append(None)
 
 
@@ -273,6 +290,7 @@ _EFFECTS: dict[str, Callable[[_Stack, dis.Instruction], None]] = {
     "BINARY_SUBSCR": _Stack._of_two,
     "LOAD_ATTR": _Stack._attribute,
     "LOAD_METHOD": _Stack._attribute,
+    "COPY": _Stack._copy,
     "CALL": _Stack._call,
     "COMPARE_OP": _Stack._compare,
 }

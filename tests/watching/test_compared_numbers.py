@@ -50,9 +50,11 @@ COMPARED = (
     "abs(float(y)) < 0.5", "float(tape.sum(y[None], dim=0) - 0.0) < tol", "float(y[None][0]) < tol",
     "not y.item() >= 0.5", "y.item() > 0 and y.item() < 0.5", "y.detach().abs().max().item() < 0.5",
     "y.item() == 0.25", "0.25 != float(y)", "(y.item() < tol) or (y.item() > 7.0)", "y.reshape(1, 1).item() < 0.5",
+    "(v := y.item()) < 0.5", "(v := y.item()) < 0.5 and v > -0.3",
 )  # fmt: skip
 TAKEN = (
-    "(v := y.item()) < 0.5", "0.1 < y.item() < 0.5", "y.item() + 0.0 < 0.5", "round(y.item(), 1) < 0.5",
+    "(v := y.item()) < 0.5 and v + 0.0 < 9.0", "0.1 < y.item() < 0.5", "y.item() + 0.0 < 0.5",
+    "round(y.item(), 1) < 0.5", "abs(v := y.item()) < 0.5", "abs(v := y.item()) < 0.5 and v + 0.0 < 9.0",
     "y.item() < self.computed", "y.item() in (0.25, 0.7)", "[y.item()] < [0.5]", "max(y.item(), 0.0) < 0.5",
     "y.item() < y.item() + 1.0", "np.float32(y.item()) < 0.5", "int(y) < 1", "-y.item() > -0.5",
     "y.item(0) < 0.5", "y.tolist() < 0.5",
@@ -207,6 +209,11 @@ LOOPS = (
         if -1e-10 < err and err < 1e-10:
             break
         y = 0.5 * (y + x / y)
+    """,
+    """
+    while (err := abs(y * y - x).item()) > 1e-10:
+        y = 0.5 * (y + x / y)
+        if err < 1e-20: break
     """,
     """
     done = False

@@ -76,7 +76,8 @@ class Emission:
 
     def program(self) -> RolledProgram:
         """Return the whole program."""
-        self.needed, self.behind = self._needed(), self._read_behind()
+        self.needed = self._needed()
+        self.behind = self._read_behind() if self.extraction.is_mark.any() else set[int]()
         arguments = []
         for place, node in enumerate(self.recipe.arguments):
             value = self._new(place, ())
