@@ -186,3 +186,27 @@ def test_jitted_functions_are_called_and_what_they_raise_is_told() -> None:
         except RuntimeError:
             raised += 1
     assert raised == 10
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("size", [4, 45])
+@pytest.mark.parametrize("lag", [1, 2, 3])
+def test_calls_behind_a_loop_read_what_any_step_gave(lag: int, size: int) -> None:
+    """What the last step gave is not all that is kept: of values and of gradients."""
+
+    def passed(x: Any, s: Any) -> Any:
+        history = [x]
+        for _ in range(8):
+            history.append(tape.stack([history[-1] * s, x * 0.5], -1).mean(-1))
+        return tape.cumsum(history[-lag], 0).sum() + tape.cumprod(history[-lag - 1], 0).sum()
+
+    gradient = tape.value_and_grad(passed, (0, 1))
+    compiled = tape.compile(gradient, mode="max", check="never")
+    for k in range(4):
+        x, s = np.linspace(0.5, 0.9 + 0.1 * k, size), 0.9 + 0.1 * k
+        value, slopes = compiled(x, s)
+        expected, expected_slopes = gradient(x, s)
+        assert value == pytest.approx(expected, rel=1e-12)
+        np.testing.assert_allclose(slopes[0], expected_slopes[0], rtol=1e-11)
+        assert slopes[1] == pytest.approx(expected_slopes[1], rel=1e-11)
+    assert "8 times" in compiled.explain()

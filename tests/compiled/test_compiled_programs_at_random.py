@@ -309,6 +309,15 @@ FOUND: dict[str, tuple[tuple[int, ...], int, str]] = {
         return z[2]
         """,
     ),
+    "a call behind a loop reads what a step before the last gave": (
+        (3, 5, 3), 1518,
+        """
+        for k in range(4):
+            z, x = (x if k == 0 else z) * y, (x if k == 0 else z)
+            y = tape.stack([x, x], -1).mean(-1)
+        return tape.cumsum(x, 0).mean() + tape.cumsum(z, 1).sum()
+        """,
+    ),
     "what begins as one argument, broadcast in steps": (
         (3, 5, 3), 443,
         """

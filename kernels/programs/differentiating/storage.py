@@ -135,15 +135,25 @@ class Storage:
     def _looked_back(self, *, reached: bool) -> dict[int, int]:
         """Return the homes of which more than the last steps are read behind loops: behind how many, innermost first.
 
-        If ``reached``, by loads that have a gradient.
+        If ``reached``, where the gradient is wanted.
         """
         back: dict[int, int] = {}
         for _, item in walk(self.expansion.root):
-            if isinstance(item, Load) and item.address.at and not self._is_last(item.address):
-                home = self.adjoint.home(item.address.value)
-                if item.name in self.adjoint.reached or not reached:
-                    back[home] = max(back.get(home, 0), len(item.address.at))
+            for address, wanted in self._reads(item):
+                if address.at and not self._is_last(address) and (wanted or not reached):
+                    home = self.adjoint.home(address.value)
+                    back[home] = max(back.get(home, 0), len(address.at))
         return back
+
+    def _reads(self, item: Any) -> list[tuple[Address, bool]]:
+        """Return what an item reads of memory, and whether the gradient of that is wanted."""
+        if isinstance(item, Load):
+            return [(item.address, item.name in self.adjoint.reached)]
+        if isinstance(item, Call):
+            is_reached = self.adjoint.home(item.target.value) in self.adjoint.buffered
+            pairs = zip(item.operands, item.wanted, strict=True)
+            return [(address, wanted and is_reached) for address, wanted in pairs]
+        return []
 
     def steps_of(self, loop: Loop, less: int = 0) -> str:
         """Return the number of a loop's steps, or so many less, as text."""
