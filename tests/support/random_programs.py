@@ -485,9 +485,16 @@ class Text:
             forms += (
                 ["(tape.stack({0}) * series[: len({0})]).sum() * 0.1"]
                 if single
-                else ["tape.cat([h[None] for h in {0}]).mean()"]
+                else ["tape.cat([h[None] for h in {0}]).mean()", *_CALLED]
             )
             self.put(1, f"a = 0.5 * a + {self.chance.choice(forms).format(name)}")
+
+
+_CALLED = (
+    "tape.cumsum({0}[-2], 0).mean()", "tape.cumprod(0.5 * {0}[1], 0).sum() * 0.1",
+    "(tape.cumsum({0}[0], -1) * tape.cumsum({0}[-2], 0)).mean() * 0.1",
+)  # fmt: skip
+"""What is no loop of machine code, but called, of what single steps appended."""
 
 
 def _is_part(text: str, shape: tuple[int, ...]) -> bool:
