@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import dis
 import operator
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from types import CodeType, FrameType
@@ -158,7 +159,7 @@ class _Stack:
         spans = {step.offset: range(step.offset, end) for step, end in zip(self.steps, after, strict=False)}
         numbers: dict[int, _Number] = {}
         for value, takers in self.takers.items():
-            if value.kind not in ("call", "magnitude"):
+            if value not in self.made:
                 continue
             call = value if value.kind == "call" else value.of
             known = [(taker,) if isinstance(taker, _Comparison) else variables.get(taker) for taker in takers]
@@ -186,7 +187,7 @@ class _Stack:
         """Know nothing of the stack behind an instruction that is not looked into."""
         self.values.clear()
         if step.opcode in dis.haslocal:
-            self.unknown |= {*step.argval} if isinstance(step.argval, tuple) else {step.argval}
+            self.unknown.update(_names(step))
         elif step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
             self.changed.add(step.argval)
 
@@ -194,23 +195,30 @@ class _Stack:
         self.values.append(_Value("constant", step.argval))
 
     def _local(self, step: dis.Instruction) -> None:
-        names = step.argval if isinstance(step.argval, tuple) else (step.argval,)
-        self.loads.update(names)
-        self.values += [_Value("local", name) for name in names]
+        for name in _names(step):
+            self.loads[name] += 1
+            self.values.append(_Value("local", name))
 
     def _store(self, step: dis.Instruction) -> None:
-        value = self._pop()
-        self.stored[step.argval].append(value)
-        if value is not None:
-            self.takers[value].append(step.argval)
+        for name in _names(step):
+            value = self._pop()
+            self.stored[name].append(value)
+            if value is not None:
+                self.takers[value].append(name)
+
+    def _store_and_load(self, step: dis.Instruction) -> None:
+        first, second = _names(step)
+        self._store(step._replace(argval=first))
+        self._local(step._replace(argval=second))
 
     def _copy(self, step: dis.Instruction) -> None:
-        """Have what is on the top twice, as where it is stored and compared: ``(error := x.item()) < 1.0``."""
-        if step.arg == 1 and self.values and self.values[-1] is not None:
-            self.made[self.values[-1]] += 1
-            self.values.append(self.values[-1])
-        else:
+        """Have a number on the top twice, as where it is stored and compared: ``(error := x.item()) < 1.0``."""
+        number = self.values[-1] if step.arg == 1 and self.values else None
+        if number is None or number not in self.made:  # of locals the second would not be told from the first
             self.values.clear()
+            return
+        self.made[number] += 1
+        self.values.append(number)
 
     def _cell(self, step: dis.Instruction) -> None:
         self.values.append(_Value("cell", step.argval))
@@ -233,7 +241,7 @@ class _Stack:
         return self.values.pop() if self.values else None
 
     def _attribute(self, step: dis.Instruction) -> None:
-        is_method = step.opname == "LOAD_METHOD" or (dis.opmap.get("LOAD_METHOD") is None and (step.arg or 0) & 1)
+        is_method = step.opname == "LOAD_METHOD" or (sys.version_info >= (3, 12) and bool((step.arg or 0) & 1))
         self.values += [_Value("attribute", step.argval, self._pop()), *[None] * is_method]
 
     def _call(self, step: dis.Instruction) -> None:
@@ -246,6 +254,10 @@ class _Stack:
             self.made[result] += 1
         self.values.append(result)
 
+    def _call_by_names(self, step: dis.Instruction) -> None:
+        self._pop()
+        self._call(step)
+
     def _compare(self, step: dis.Instruction) -> None:
         how = step.argrepr.removeprefix("bool(").removesuffix(")")
         right, left = self._pop(), self._pop()
@@ -257,6 +269,11 @@ class _Stack:
             if other.kind in (("constant", "local") if value is right else _PLAIN):  # the left one was read before
                 self.takers[value].append(_Comparison(operator_, other))
         self.values.append(None)
+
+
+def _names(step: dis.Instruction) -> tuple[str, ...]:
+    """Return the locals of an instruction, of which there may be two in one."""
+    return step.argval if isinstance(step.argval, tuple) else (step.argval,)
 
 
 def _called(offset: int, function: _Value, arguments: list[_Value | None]) -> _Value | None:
@@ -281,6 +298,8 @@ _EFFECTS: dict[str, Callable[[_Stack, dis.Instruction], None]] = {
     "LOAD_FAST_LOAD_FAST": _Stack._local,
     "LOAD_FAST_BORROW_LOAD_FAST_BORROW": _Stack._local,
     "STORE_FAST": _Stack._store,
+    "STORE_FAST_STORE_FAST": _Stack._store,
+    "STORE_FAST_LOAD_FAST": _Stack._store_and_load,
     "LOAD_GLOBAL": _Stack._global,
     "LOAD_DEREF": _Stack._cell,
     "PUSH_NULL": _Stack._null,
@@ -292,5 +311,6 @@ _EFFECTS: dict[str, Callable[[_Stack, dis.Instruction], None]] = {
     "LOAD_METHOD": _Stack._attribute,
     "COPY": _Stack._copy,
     "CALL": _Stack._call,
+    "CALL_KW": _Stack._call_by_names,
     "COMPARE_OP": _Stack._compare,
 }

@@ -149,7 +149,7 @@ READ = (
     "err = y.item(); y = y + err * 0.0", "err = y.item(); print(err, end='')", "err = y.item(); [err]",
     "err = y.item(); err += 0.0", "err = y.item(); tol = err - 0.1", "err = y.item(); (lambda: err)",
     "err = y.item(); locals()", "err = y.item(); tol = 0.25 if y.item() > 1 else 0.75",
-    "err = y.item(); tol < err < 9.0",
+    "err = y.item(); tol < err < 9.0", "err = y.item(); (a := err) < 0.5; y = y + a * 0.0",
     "err = y.item()\n    global LIMIT\n    LIMIT = 0.3\n    err > LIMIT", "err = y.item(); del err; err = y.item()",
 )  # fmt: skip
 
