@@ -138,16 +138,28 @@ def test_values_and_gradients_are_those_of_dynamic_mode(function: Callable[..., 
         assert "interpreter:" not in compiled.explain()
 
 
+def halved_within(u: Any, k: Any) -> Any:
+    """Write an argument in the loop."""
+    n = 0.0 * k
+    while n < 4.0 * k:
+        u *= 0.5
+        n = n + 1.0
+    return (u * u).sum()
+
+
+def halved_behind(u: Any, k: Any) -> Any:
+    """Write an argument behind the loop that reads it."""
+    n = 0.0 * k
+    while n < 4.0 * k:
+        n = n + 1.0 + 0.0 * u.sum()
+    u[1:] *= 0.5
+    return u.sum() + n
+
+
 @pytest.mark.quick
 @pytest.mark.parametrize("mode", ["default", "max"])
-def test_an_argument_is_written(mode: str) -> None:
-    def halved(u: Any, k: Any) -> Any:
-        n = 0.0 * k
-        while n < 4.0 * k:
-            u *= 0.5
-            n = n + 1.0
-        return (u * u).sum()
-
+@pytest.mark.parametrize("halved", [halved_within, halved_behind])
+def test_an_argument_is_written(halved: Callable[..., Any], mode: str) -> None:
     compiled = tape.compile(halved, mode=mode, check="never")  # type: ignore[call-overload]
     for call in range(12):
         k = 0.7 + 0.1 * call

@@ -126,6 +126,8 @@ class Rolled:
         last, written = span.visits[-1].nodes, self.trace.written(span.stop, len(self.trace.starts))
         self.places |= {last[place]: numbers[k] for k, place in enumerate(phis)}
         kept = [last[place] for place in phis if last[place] in written]
+        if any(self.trace.recipe.nodes[node].argument for node in kept):
+            raise DoesNotFitError("it carries an argument that is written behind it")
         if kept:  # what the loop carries stays as it was
             copies = [self._copied(self.places[node], line) for node in kept]
             self.places |= {node: result for node, (_, result, _, _) in zip(kept, copies, strict=True)}
