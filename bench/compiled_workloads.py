@@ -131,27 +131,17 @@ def lotka_volterra_of(steps: int, at_most: float) -> CompiledWorkload:
     )
 
 
-def implicit_of(steps: int) -> CompiledWorkload:
-    """Return implicit steps: a loop that a value ends in each."""
+def implicit_of(steps: int, *, kicked: bool = False) -> CompiledWorkload:
+    """Return implicit steps: a loop that a value ends in each. Where these are `kicked`, their number counts."""
+    form = time_steps.kicked if kicked else time_steps.implicit
+    kicks = time_steps.kicks(steps) if kicked else np.zeros(steps)
     return CompiledWorkload(
-        "implicit",
-        partial(time_steps.implicit, steps=steps),
+        form.__name__,
+        partial(form, steps=steps),
         (1.7, 0.8),
-        partial(_hand_last, numba_scalars.implicit, np.zeros(steps)),
+        partial(_hand_last, numba_scalars.implicit, kicks),
         FASTER_THAN_BOTH,
-        jax_form=partial(time_steps.implicit_scan, steps=steps),
-    )
-
-
-def kicked_of(steps: int) -> CompiledWorkload:
-    """Return the same steps with a force, so that their number counts."""
-    return CompiledWorkload(
-        "kicked",
-        partial(time_steps.kicked, steps=steps),
-        (1.7, 0.8),
-        partial(_hand_last, numba_scalars.implicit, time_steps.kicks(steps)),
-        FASTER_THAN_BOTH,
-        jax_form=partial(time_steps.implicit_scan, steps=steps, kicked=True),
+        jax_form=partial(time_steps.implicit_scan, kicks=kicks),
     )
 
 
@@ -354,7 +344,7 @@ WORKLOADS = (
     bundle_of(10, 100, 400),
     kalman_of(1000),
     implicit_of(100),
-    kicked_of(100),
+    implicit_of(100, kicked=True),
     lennard_jones_of(4, 100),
 )
 # The same programs, shorter: only what they answer is asked.
@@ -377,6 +367,6 @@ SHORT = (
     bundle_of(3, 6, 20),
     kalman_of(8),
     implicit_of(8),
-    kicked_of(8),
+    implicit_of(8, kicked=True),
     lennard_jones_of(2, 5),
 )

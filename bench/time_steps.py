@@ -77,7 +77,7 @@ def kicked(_lib: Any, q: Any, k: Any, *, steps: int) -> Any:
     return q
 
 
-def implicit_scan(lib: Any, q: Any, k: Any, *, steps: int, kicked: bool = False) -> Any:
+def implicit_scan(lib: Any, q: Any, k: Any, *, kicks: Any) -> Any:
     """Return what these do, with as many iterations in each step: `while_loop` has no reverse."""
 
     def step(state: Any, more: Any) -> Any:
@@ -88,7 +88,7 @@ def implicit_scan(lib: Any, q: Any, k: Any, *, steps: int, kicked: bool = False)
             v = v - rest / slope
         return (q + IMPLICIT_STEP * v, v), None
 
-    return lib.scan(step, (q, 0.0 * q), kicks(steps) if kicked else np.zeros(steps))[0][0]
+    return lib.scan(step, (q, 0.0 * q), kicks)[0][0]
 
 
 def n_body_scan(lib: Any, mass: Any, position: Any, velocity: Any, *, steps: int) -> Any:

@@ -19,7 +19,7 @@ from kernels.kinds.reduction import Reduction
 from kernels.kinds.routine import Routine
 from kernels.kinds.select import Select
 from kernels.records.symbols import cut
-from kernels.records.take_put_along import Array, wide
+from kernels.records.take_put_along import Array, narrow, wide
 
 Reduction(
     name="sum",
@@ -126,7 +126,7 @@ def _var_parts(x: Any, dims: Dims, correction: float, keepdim: bool) -> Any:
         return NotImplemented
     apart = x - np.add.reduce(x, axis=dims, keepdims=True) / count
     y = np.add.reduce(apart * apart, axis=dims, keepdims=True) / freedom
-    return y if keepdim else y[tuple(0 if i in dims else slice(None) for i in range(len(x.shape)))]
+    return narrow(y, dims, keepdim=keepdim)
 
 
 def _std_parts(x: Any, dims: Dims, correction: float, keepdim: bool) -> Any:

@@ -15,7 +15,7 @@ from kernels.codegen.loop_printer import Loop
 from kernels.codegen.rows.row_values import SHORT, RowValue, row_value
 from kernels.instructions.scatter_pullback import scattered
 from kernels.kinds.routine import Routine
-from kernels.records.take_put_along import Array, picked, put, wide
+from kernels.records.take_put_along import Array, narrow, picked, put, wide
 
 FEW = 1 << 12
 """Elements up to which a stable sort is fast enough."""
@@ -265,7 +265,7 @@ def _any_parts(x: Any, dims: tuple[int, ...], keepdim: bool, *, of: bool = True)
     flags = np.where(x if x.dtype == np.bool_ else x != 0.0, float(of), float(not of))
     largest = np.maximum.reduce(flags, axis=dims, keepdims=True)
     y = largest > 0.0 if of else largest <= 0.0
-    return y if keepdim else y[tuple(0 if i in dims else slice(None) for i in range(len(x.shape)))]
+    return narrow(y, dims, keepdim=keepdim)
 
 
 _over("any", "Whether an element over dims is nonzero or True.", np.logical_or.reduce, _any_parts)

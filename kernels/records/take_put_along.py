@@ -46,6 +46,11 @@ def keys(places: Array, dim: int) -> tuple[Array, ...]:
     return (*grid[:dim], places, *grid[dim + 1 :])
 
 
+def narrow(y: Any, dims: tuple[int, ...], *, keepdim: bool) -> Any:
+    """Return what a reduction over dims gave, with a dim of length one for each of them, without these unless kept."""
+    return y if keepdim else y[tuple(0 if i in dims else slice(None) for i in range(len(y.shape)))]
+
+
 def wide(y: Any, x: Any, dims: tuple[int, ...]) -> Any:
     """Return what a reduction of x over dims gave, with a dim of length one for each of them."""
     return np.reshape(y, tuple(1 if i in dims else n for i, n in enumerate(x.shape)))

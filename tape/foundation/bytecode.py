@@ -24,6 +24,8 @@ _PAIRS = {
     "STORE_FAST_STORE_FAST": ("STORE_FAST", "STORE_FAST"),
 }
 """Two instructions in one."""
+FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "==": "==", "!=": "!="}
+"""Comparisons, and the same with the operands exchanged."""
 _READERS = frozenset(("locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe", "breakpoint"))
 """Functions that read the locals of their caller."""
 

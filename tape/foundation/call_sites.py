@@ -12,7 +12,7 @@ Frames = tuple[tuple[CodeType, int], ...]
 """Code and line of each frame, outermost first."""
 
 
-def is_ours(frame: FrameType) -> bool:
+def _ours(frame: FrameType) -> bool:
     """Whether a frame runs this package's own code. The printed operators have no module."""
     module = frame.f_globals.get("__name__")
     if module is None:
@@ -20,17 +20,17 @@ def is_ours(frame: FrameType) -> bool:
     return module.partition(".")[0] in _PACKAGES and not module.startswith("tape.examples")
 
 
-def _users(frame: FrameType | None) -> tuple[FrameType | None, int]:
+def users_frame(frame: FrameType | None) -> tuple[FrameType | None, int]:
     """Return the user's frame that stands above a frame of ours, and how far."""
     steps = 0
-    while frame is not None and is_ours(frame):
+    while frame is not None and _ours(frame):
         frame, steps = frame.f_back, steps + 1
     return frame, steps
 
 
 def frames() -> Frames:
     """Return the frames of the user's code, and of what called it."""
-    frame, _ = _users(sys._getframe(1))
+    frame, _ = users_frame(sys._getframe(1))
     stack = []
     while frame is not None:
         stack.append((frame.f_code, frame.f_lineno))
@@ -40,7 +40,7 @@ def frames() -> Frames:
 
 def stack_level() -> int:
     """Return the ``stacklevel`` by which a warning of the function that calls this names the user's line."""
-    return _users(sys._getframe(1))[1] + 1
+    return users_frame(sys._getframe(1))[1] + 1
 
 
 def formatted(stack: Frames) -> str:
@@ -75,7 +75,7 @@ class LineTable:
             code = frame.f_code
             known = self._codes.get(id(code))
             if known is None:
-                known = self._codes[id(code)] = code, is_ours(frame)
+                known = self._codes[id(code)] = code, _ours(frame)
             if not known[1]:
                 break
             frame = frame.f_back

@@ -18,10 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernels.foundation.recent_table import Recent
-from tape.foundation.bytecode import reads_locals
+from tape.foundation.bytecode import FLIPPED, reads_locals
 from tape.watching.plain_attributes import MISSING, plain_attribute
 
-_FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "==": "==", "!=": "!="}
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
 }  # fmt: skip
@@ -259,10 +258,9 @@ class _Stack:
         self._call(step)
 
     def _compare(self, step: dis.Instruction) -> None:
-        how = step.argrepr.removeprefix("bool(").removesuffix(")")
         right, left = self._pop(), self._pop()
-        for value, other, operator_ in ((left, right, how), (right, left, _FLIPPED.get(how))):
-            if value is None or other is None or operator_ not in _FLIPPED:
+        for value, other, operator_ in ((left, right, step.argval), (right, left, FLIPPED[step.argval])):
+            if value is None or other is None:
                 continue
             if value.kind == "local":
                 self.uses[value.name].append(_Comparison(operator_, other))

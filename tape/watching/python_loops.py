@@ -14,11 +14,10 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 from kernels.foundation.recent_table import Recent
-from tape.foundation.bytecode import Flow, Step, touches_locals
+from tape.foundation.bytecode import FLIPPED, Flow, Step, touches_locals
 from tape.watching.while_tests import Test, tests_of
 
 _SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
-_FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "==": "==", "!=": "!="}
 _SIGNS = {"+": 1, "+=": 1, "-": -1, "-=": -1}
 _APPENDS = frozenset(("LIST_APPEND", "SET_ADD", "MAP_ADD"))
 _LOADED = frozenset(("LOAD_FAST", "LOAD_FAST_CHECK"))
@@ -280,7 +279,7 @@ def _comparison(flow: Flow, i: int) -> tuple[str, int | str] | None:
         compare, threshold = flow.steps[first + 2], flow.steps[other]
         is_number = threshold.name == "LOAD_CONST" and type(threshold.value) is int
         if compare.name == "COMPARE_OP" and (is_number or threshold.name in _LOADED):
-            return compare.value if first == i else _FLIPPED[compare.value], threshold.value
+            return compare.value if first == i else FLIPPED[compare.value], threshold.value
     return None
 
 

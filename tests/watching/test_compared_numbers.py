@@ -44,6 +44,14 @@ def function_of(condition: str, **names: Any) -> Any:
     return space["f"]
 
 
+def called(function: Any, values: Any) -> Any:
+    """Return a function, compiled and called with values, of which each has the result of dynamic mode."""
+    compiled = tape.compile(function, check="never")
+    for x in values:
+        assert compiled(x) == float(function(tape.tensor(x))), x
+    return compiled
+
+
 COMPARED = (
     "y.item() < 0.5", "y.item() <= tol", "0.5 > y.item()", "tol >= y.item()", "float(y) < tol", "float(y * 1.0) < 1",
     "y.item() < self.tol", "y.item() < self.inner.tol", "y.item() < LIMIT", "abs(y.item()) < 0.5",
@@ -63,21 +71,16 @@ TAKEN = (
 
 @pytest.mark.parametrize("condition", COMPARED)
 def test_the_comparison_alone_is_guarded(condition: str) -> None:
-    f = function_of(condition)
-    compiled = tape.compile(f, check="never")
-    for x in (0.1, 0.11, 0.9, 0.91, 0.25, 0.25, *np.linspace(-0.4, 2.0, 30).tolist(), 0.25):
-        assert compiled(x) == float(f(tape.tensor(x))), x
+    values = (0.1, 0.11, 0.9, 0.91, 0.25, 0.25, *np.linspace(-0.4, 2.0, 30).tolist(), 0.25)
+    compiled = called(function_of(condition), values)
     assert compiled.calls["recorded"] <= 8
     assert compiled.calls["dynamic"] == 0
 
 
 @pytest.mark.parametrize("condition", TAKEN)
 def test_what_is_more_than_a_comparison_is_guarded_by_its_value(condition: str) -> None:
-    f = function_of(condition)
-    compiled = tape.compile(f, check="never")
     values = np.linspace(-0.4, 2.0, 12).tolist()
-    for x in values * 2:
-        assert compiled(x) == float(f(tape.tensor(x))), x
+    compiled = called(function_of(condition), values * 2)
     if not condition.startswith("int"):
         assert compiled.calls["recorded"] >= len(values)
 
@@ -87,10 +90,7 @@ def test_names_that_are_not_the_builtins(name: str) -> None:
     def other(x: Any) -> float:
         return float(x) if name == "float" else getattr(builtins, name)(x) + float(x > 0.3)
 
-    f = function_of("abs(float(y)) < 0.5", **{name: other})
-    compiled = tape.compile(f, check="never")
-    for x in np.linspace(-0.4, 2.0, 12).tolist() * 2:
-        assert compiled(x) == float(f(tape.tensor(x))), x
+    called(function_of("abs(float(y)) < 0.5", **{name: other}), np.linspace(-0.4, 2.0, 12).tolist() * 2)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.bool_])
@@ -156,22 +156,18 @@ READ = (
 
 @pytest.mark.parametrize("lines", JUST_COMPARED)
 def test_a_local_that_is_just_compared(lines: str) -> None:
-    f = written(lines)
-    compiled = tape.compile(f, check="never")
-    for x in (0.1, 0.11, 0.9, 0.91, 3.5, 3.6, *np.linspace(-0.4, 4.0, 30).tolist(), 0.5, 0.5):
-        assert compiled(x) == float(f(tape.tensor(x))), x
+    values = (0.1, 0.11, 0.9, 0.91, 3.5, 3.6, *np.linspace(-0.4, 4.0, 30).tolist(), 0.5, 0.5)
+    compiled = called(written(lines), values)
     assert compiled.calls["recorded"] <= 12
     assert compiled.calls["dynamic"] == 0
 
 
 @pytest.mark.parametrize("lines", READ)
 def test_a_local_of_which_more_is_read(lines: str, capsys: pytest.CaptureFixture[str]) -> None:
-    f = written(lines)
-    compiled, values = tape.compile(f, check="never"), np.linspace(-0.4, 4.0, 12).tolist()
+    values = np.linspace(-0.4, 4.0, 12).tolist()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for x in values * 2:
-            assert compiled(x) == float(f(tape.tensor(x))), x
+        compiled = called(written(lines), values * 2)
     assert compiled.calls["recorded"] + compiled.calls["dynamic"] >= len(values)
     capsys.readouterr()
 

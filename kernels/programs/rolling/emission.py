@@ -108,7 +108,7 @@ class Emission:
                 continue
             again |= self._mark(item.items, needed)
             if item.ends is not None and item.ends.has_count:
-                needed[item.rows.value[item.rows.starts[self._begin_of(item, item.ends) + 1] - 1]] = 1
+                needed[item.rows.value[item.rows.starts[self._row_of(item, item.ends.begin) + 1] - 1]] = 1
             for phi in reversed(item.phis):
                 if needed[phi.value]:
                     again |= not needed[phi.source]
@@ -169,13 +169,13 @@ class Emission:
         Numbers are so handed on in registers; of more there is a copy if it is read behind the loop around: that one
         keeps what its steps give, but not the rows of loops within it.
         """
-        for value, _ in item.ends.phis if item.ends is not None and path else ():
+        for value in item.ends.phis if item.ends is not None and path else ():
             spec = self.specs[self._spec[value]]
             if self.needed[value] and (spec.size <= SMALL or value in self.behind):
                 wanted = self.values[self.numbers[value]].differentiable
                 end = Ref(self.numbers[value], _ZERO, spec, wanted, self._at(value, np.int64(0), path))
                 form = CLONE.form((spec,), spec, (True,)) if wanted else None
-                line = int(item.rows.line[self._begin_of(item, item.ends)])
+                line = int(item.rows.line[self._row_of(item, item.ends.begin)])
                 yield Instruction(CLONE, (), form, (end,), self._new(value, path), line=line)
 
     def _read_behind(self) -> set[int]:
@@ -209,9 +209,9 @@ class Emission:
         rows = range(item.low, item.high)
         return any(self.needed[first + row] or self.kept[self.kind[slots.source[row]]] for row in rows)
 
-    def _begin_of(self, item: RowLoop, ends: RecordedLoop) -> int:
-        """Return the row, of those that a recorded loop is made of, which begins it."""
-        return ends.begin + self.extraction.first - item.rows.first
+    def _row_of(self, item: RowLoop, row: int) -> int:
+        """Return which of the rows that a loop is made of is that one of all."""
+        return row + self.extraction.first - item.rows.first
 
     def _loop(self, item: RowLoop, path: tuple[RowLoop, ...]) -> Loop:
         item.number = len(self.loops)
@@ -241,16 +241,16 @@ class Emission:
     def _recorded(self, item: RowLoop, ends: RecordedLoop, loop: Loop, inner: tuple[RowLoop, ...]) -> Loop:
         """Return a loop that was recorded."""
         path, slots = inner[:-1], self._slots(item.rows)
-        begin, again = self._begin_of(item, ends), self._begin_of(item, ends) + ends.again - ends.begin
-        first, last = slots.starts[begin], slots.starts[again]
-        chosen = [phi for phi in ends.phis if self.needed[phi.value]]
-        initials = [self._operand(slots, first + k, path) for _, k in chosen]
+        begin = self._row_of(item, ends.begin)
+        first, last = slots.starts[begin], slots.starts[self._row_of(item, ends.again)]
+        chosen = [(k, value) for k, value in enumerate(ends.phis) if self.needed[value]]
+        initials = [self._operand(slots, first + k, path) for k, _ in chosen]
         limit = self._operand(slots, slots.starts[begin + 1] - 1, path) if ends.has_count else ends.limit
         loop.ends = Ends(limit, ends.counted)
-        for value, _ in chosen:
+        for _, value in chosen:
             self._new(value, inner)
         loop.body = self._items(item.items, inner)
-        for (value, k), initial in zip(chosen, initials, strict=True):
+        for (k, value), initial in zip(chosen, initials, strict=True):
             update = self._operand(slots, last + k, inner)
             if not isinstance(update, Ref):
                 raise Uncompiled("a loop carries a number", int(item.rows.line[begin]))

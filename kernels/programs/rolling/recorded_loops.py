@@ -10,28 +10,19 @@ from kernels.kinds.loop import LoopAgain, LoopBegin
 from kernels.programs.rolling.rows import Extraction
 
 
-class RecordedPhi(NamedTuple):
-    """What is carried: the value that is read from then on, and the operand of the begin that it starts from.
-
-    Both are that of the row which copies what it starts from.
-    """
-
-    value: int
-    operand: int
-
-
 class RecordedLoop(NamedTuple):
     """Rows: the first that copies what the loop starts from, its begin, where its body ends, and its own end.
 
-    Then what it carries, and how it ends: ``limit`` is the most iterations, None if there may be any number; the last
-    operand of its begin is that number if it ``has_count``. If it is ``counted`` no guard ends it.
+    Then what it carries, the values of the rows that copy what it starts from, and how it ends: ``limit`` is the most
+    iterations, None if there may be any number; the last operand of its begin is that number if it ``has_count``. If
+    it is ``counted`` no guard ends it.
     """
 
     first: int
     begin: int
     again: int
     end: int
-    phis: list[RecordedPhi]
+    phis: list[int]
     limit: int | None
     has_count: bool
     counted: bool
@@ -51,6 +42,6 @@ def recorded_loops(extraction: Extraction) -> list[RecordedLoop]:
             begin = begins.pop()
             limit, has_count, counted, _ = kinds[extraction.kind[begin]].params
             count = int(rows.starts[again + 1]) - int(rows.starts[again])
-            phis = [RecordedPhi(int(rows.value[rows.starts[begin] + k]), k) for k in range(count)]
+            phis = rows.value[rows.starts[begin] :][:count].tolist()
             loops.append(RecordedLoop(begin - count, begin, again, row, phis, limit, has_count, counted))
     return sorted(loops, key=lambda loop: loop.begin)

@@ -94,7 +94,7 @@ class _Rolling:
         made.items = self.roll(rows, begin + 1, again, LEAST_ROWS)
         self._straight(rows, again, again + 1)
         first, last = int(rows.starts[begin]), int(rows.starts[again])
-        for value, k in loop.phis:
+        for k, value in enumerate(loop.phis):
             zero = np.zeros((), np.int64)
             initial = Initial(int(rows.value[first + k]), -1, zero, zero, zero)
             made.phis.append(Lagged(value, int(rows.value[last + k]), initial, wanted=True))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kernels.kinds.loop import LoopAgain, LoopBegin, LoopMark
+from kernels.kinds.loop import LoopBegin
 from kernels.kinds.write import Write
 from kernels.ops.views import CLONE
 from kernels.programs.recording.lines import Lines
+from kernels.programs.recording.loop_marks import bodies_of
 from kernels.programs.recording.notifying_words import H_USED
 from kernels.programs.recording.program import Recipe
 from kernels.programs.recording.program_words import StepKind
@@ -16,7 +17,10 @@ from kernels.programs.rolling.remade_recipe import Remade, Step
 
 def without_unchanged(recipe: Recipe) -> Recipe:
     """Return a recipe with the same nodes, whose loops carry only what they change."""
-    unchanged = _Unchanged(Remade(recipe))
+    begins = recipe.steps.of_kind(LoopBegin)
+    if not begins:
+        return recipe
+    unchanged = _Unchanged(Remade(recipe), begins)
     if unchanged.places:
         unchanged.put()
         return unchanged.made.recipe
@@ -30,24 +34,17 @@ class _Unchanged:
     ``copies`` nobody needs then.
     """
 
-    def __init__(self, made: Remade) -> None:
+    def __init__(self, made: Remade, begins: list[int]) -> None:
         self.made, self.recipe = made, made.recorded
         self.places: dict[int, set[int]] = {}
         self.nodes: dict[int, int] = {}
         self.copies: set[int] = set()
         writes = map(made.step, self.recipe.steps.of_kind(Write))
         self.written = {self.recipe.base_of(step.result) for step in writes}
-        marks: list[list[int]] = []
-        for at in self.recipe.steps.of_kind(LoopMark):
-            op = made.op(made.step(at))
-            if isinstance(op, LoopBegin):
-                marks.append([at])
-            elif isinstance(op, LoopAgain):
-                marks[-1].append(at)
-            else:
-                self._find(*marks.pop())
+        for begin in reversed(begins):
+            self._find(begin, [again for _, again in bodies_of(self.recipe.steps, begin)])
 
-    def _find(self, begin: int, *agains: int) -> None:
+    def _find(self, begin: int, agains: list[int]) -> None:
         """Take in what no body of one loop changes."""
         updates = list(zip(*[self.made.step(again).operands for again in agains], strict=True))
         phis = self.made.step(begin).operands[: len(updates)]

@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 
-from tape.foundation.call_sites import is_ours
+from tape.foundation.call_sites import users_frame
 from tape.tensors.tensor import Tensor
 from tape.watching.compared_numbers import OPERATORS, Compared, compared_in
 
@@ -25,13 +25,10 @@ def comparisons_of(x: Tensor) -> list[Tensor] | None:
 
     None if more becomes of the number. The comparisons are recorded, and have the values that Python's have.
     """
-    frame, inner = sys._getframe(1), None
-    while frame.f_back is not None and is_ours(frame):
-        frame, inner = frame.f_back, frame
-    if inner is None:
-        return None
+    frame, steps = users_frame(sys._getframe(1))
+    inner = sys._getframe(steps)
     how = _CONVERSIONS.get((inner.f_globals.get("__name__", ""), inner.f_code.co_name))
-    compared = None if how is None else compared_in(frame, how)
+    compared = None if how is None or frame is None else compared_in(frame, how)
     if compared is None or not all(_is_exact(x, each.other) for each in compared):
         return None
     return [_made(x.detach(), each) for each in compared]

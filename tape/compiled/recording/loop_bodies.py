@@ -143,7 +143,7 @@ class _BodyMaker:
         self.written = self.trace.written(self.first, self.last)
         for k, place in enumerate(phis):
             phi: Ref = ("phi", k)
-            self.refs.setdefault(begin[place], self._copied(begin[place], phi) if begin[place] in self.written else phi)
+            self.refs.setdefault(begin[place], self._kept(begin[place], phi, self.written))
 
     def made(self) -> Body:
         """Return the body."""
@@ -170,25 +170,27 @@ class _BodyMaker:
             if at in trace.guards:
                 body.guards.append(self.recorded.recording.guards[trace.guards[at]])
 
-    def _copied(self, node: int, ref: Ref) -> Ref:
-        """Take a copy of a node, which is called so, to write to."""
-        source, recipe = self.trace.recipe.nodes[node], self.trace.recipe
+    def _kept(self, node: int, phi: Ref, written: set[int]) -> Ref:
+        """Return what stands for a node from here on: a phi, or a copy of it if the node is written."""
+        if node not in written:
+            return phi
+        source = self.trace.recipe.nodes[node]
         if source.argument or source.constant is not None:
             raise DoesNotFitError("it writes to an argument, or to a constant")
-        kind, entry = copy_of(source, wanted=recipe.wants(node))
+        return self._copied(node, phi, self.recorded.line(self.first))
+
+    def _copied(self, node: int, ref: Ref, line: int) -> Ref:
+        """Take a copy of a node, which is called so."""
+        kind, entry = copy_of(self.trace.recipe.nodes[node], wanted=self.trace.recipe.wants(node))
         copy = self._local(entry)
-        self.body.steps.append((kind, copy, (ref,), self.recorded.line(self.first)))
+        self.body.steps.append((kind, copy, (ref,), line))
         return copy
 
     def _loop(self, loop: Span) -> None:
         """Take a loop, whose phis are copies of what its first iteration starts from; what follows reads these."""
-        body, recipe, first = self.body, self.trace.recipe, loop.visits[0]
-        places, line = phis_of(self.trace, loop), self.recorded.line(loop.start)
-        phis = []
-        for node in [first.nodes[place] for place in places]:
-            kind, entry = copy_of(recipe.nodes[node], wanted=recipe.wants(node))
-            phis.append(self._local(entry))
-            body.steps.append((kind, phis[-1], (self.ref(node),), line))
+        first, line = loop.visits[0], self.recorded.line(loop.start)
+        places = phis_of(self.trace, loop)
+        phis = [self._copied(node, self.ref(node), line) for node in [first.nodes[place] for place in places]]
         count = None if loop.count is None else self.ref(loop.count)
         forget_views(self.refs, self.trace, loop)
         state = self._local(Node(LOOP_STATE))
@@ -196,13 +198,13 @@ class _BodyMaker:
             bodies = _bodies(self.recorded, loop, places, self._above)
         except DoesNotFitError as error:
             raise DoesNotFitError(str(error), error.inner or first.line) from None
-        body.steps.append(NativeLoop(state, tuple(phis), count, loop.limit, loop.counted, first.line, bodies, line))
+        self.body.steps.append(
+            NativeLoop(state, tuple(phis), count, loop.limit, loop.counted, first.line, bodies, line)
+        )
         written = self.trace.written(loop.stop, self.last)
         for phi, place in zip(phis, places, strict=True):
             node = loop.visits[-1].nodes[place]
-            self.refs[node] = (
-                self._copied(node, phi) if node in written else phi
-            )  # what the loop carries stays as it was
+            self.refs[node] = self._kept(node, phi, written)
 
     def ref(self, node: int) -> Ref:
         """Return what a body calls a node."""
