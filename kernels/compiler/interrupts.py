@@ -11,6 +11,7 @@ from typing import Any
 
 _MOST_WAITING = 2
 """So many interrupts are held back; the next Ctrl-C is delivered at once, and Python may have to be restarted."""
+_thread = threading.local()
 
 
 @contextmanager
@@ -42,9 +43,16 @@ def held() -> Iterator[None]:
 @contextmanager
 def untraced() -> Iterator[None]:
     """Call no trace function of this thread: the compiler's thousands of frames are none that one looks for."""
-    tracer = sys.gettrace()
+    tracer, before = sys.gettrace(), is_untraced()
     sys.settrace(None)
+    _thread.is_untraced = True
     try:
         yield
     finally:
+        _thread.is_untraced = before
         sys.settrace(tracer)
+
+
+def is_untraced() -> bool:
+    """Whether what runs in this thread is not looked for, by whatever other means than a trace function."""
+    return getattr(_thread, "is_untraced", False)

@@ -16,6 +16,8 @@ _ENDS = frozenset((*_JUMPS, "RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RE
 """Instructions after which the next one does not follow."""
 _PREFIXES = frozenset(("EXTENDED_ARG", "PRECALL", "CACHE", "NOT_TAKEN"))
 """What belongs to the next instruction."""
+_SKIPPED = frozenset(("END_FOR", "POP_TOP", "POP_ITER"))
+"""What for loops end with: how much of that they jump over depends on the version and the iterator."""
 _LOADS = frozenset(("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "LOAD_FAST_AND_CLEAR", "DELETE_FAST"))
 _PAIRS = {
     "LOAD_FAST_LOAD_FAST": ("LOAD_FAST", "LOAD_FAST"),
@@ -82,6 +84,7 @@ class Flow:
         if reads_locals(code) or any(_reads(step) is None for step in self.steps):
             self.always_live |= frozenset(code.co_varnames)
         self._before = self._find_before()
+        self._past: dict[int, set[int]] = {}
         self._live: list[frozenset[str]] | None = None
 
     def _handlers(self) -> list[tuple[int, ...]]:
@@ -95,7 +98,11 @@ class Flow:
         if step.name not in _ENDS and i + 1 < len(self.steps):
             yield i + 1
         if step.target is not None:
-            yield self.number[step.target]
+            target = self.number[step.target]
+            yield target
+            while self.steps[target].name in _SKIPPED and step.name == "FOR_ITER":
+                target += 1
+                yield target
 
     def live(self, i: int) -> frozenset[str]:
         """Return the names of the locals that may be read, from an instruction on, before they are stored."""
@@ -121,12 +128,35 @@ class Flow:
         return after.union(self.always_live, _reads(step) or (), *[live[j] for j in self.handlers[i]])
 
     def heads(self) -> list[int]:
-        """Return the instructions that backward jumps lead to."""
-        return sorted({j for i, after in enumerate(self.next) for j in after if j <= i and j in self.targets})
+        """Return the instructions at which loops begin: some lead back to them."""
+        targets = {j for i, after in enumerate(self.next) for j in after if j <= i and j in self.targets}
+        return [head for head in sorted(targets) if self.back(head)]
+
+    def back(self, head: int) -> list[int]:
+        """Return the instructions that lead back to one.
+
+        A jump backward need not be one: handlers stand at the end of the code, and go on before it.
+        """
+        return self.through(head, self._before[head])
+
+    def through(self, head: int, steps: Iterable[int]) -> list[int]:
+        """Return those instructions that are reached through one alone."""
+        if head not in self._past:
+            self._past[head] = self._reached_past(head)
+        return [i for i in steps if i not in self._past[head]]
+
+    def _reached_past(self, head: int) -> set[int]:
+        reached, pending = set[int](), [0]
+        while pending:
+            i = pending.pop()
+            if i not in reached and i != head:
+                reached.add(i)
+                pending += [*self.next[i], *self.handlers[i]]
+        return reached
 
     def body(self, head: int) -> frozenset[int]:
-        """Return the instructions from which a backward jump to a head is reached without passing it, and the head."""
-        return self.leading_to([i for i in self._before[head] if i >= head], head)
+        """Return the instructions from which a head is reached again without passing it, and the head."""
+        return self.leading_to(self.back(head), head)
 
     def before(self, i: int) -> list[int]:
         """Return the instructions that one may follow."""

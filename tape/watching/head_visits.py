@@ -1,13 +1,12 @@
 """Which loops a call runs through, and the Python state at each return to their heads.
 
-While a call is recorded, the thread is traced: functions with loops that are supported report each visit of a head.
+While a call is recorded, functions with loops that are supported report each visit of a head.
 Two visits of one entry with equal states, tensors apart, begin iterations that do the same, as far as Python decides.
 """
 
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
 from typing import Any, TypeVar
@@ -15,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tape.tensors.tensor import Tensor
-from tape.watching import garbage_collections
+from tape.watching import frame_events, garbage_collections
 from tape.watching.code_reads import CodeReads, Scope, is_decided, reads_within
 from tape.watching.compared_numbers import outcomes_in
 from tape.watching.loop_states import State, state_of
@@ -24,7 +23,6 @@ from tape.watching.python_loops import Comparison, Counter, Extent, PythonLoop, 
 from tape.watching.snapshots import SKIPPED
 
 Result = TypeVar("Result")
-Tracer = Callable[[FrameType, str, Any], Any]
 
 _MOST_CODES = 1 << 14
 _BUILTINS: dict[str, Any] = {"range": range, "int": int}
@@ -72,42 +70,27 @@ class HeadWatch:
         """The code that was called, with when that was last, its globals and builtins."""
 
     def call(self, function: Callable[..., Result], *args: Any) -> Result:
-        """Call a function, watched. Where the thread is traced already, by a debugger for one, it is not watched.
-
-        No context manager: an interrupt as its end begins would leave the thread traced.
-        """
-        if sys.gettrace() is not None:
-            self.reason = "loops are not watched while another trace function is set"
-            return function(*args)
-        tracer: Tracer = self._called
+        """Call a function, watched. In Python 3.11 it is not where the thread is traced already, as by a debugger."""
         garbage_collections.observe()
-        try:
-            sys.settrace(tracer)
-            return function(*args)
-        finally:
-            try:
-                self._end(sys.gettrace() is tracer)
-                sys.settrace(None)
-            except BaseException:  # an interrupt
-                sys.settrace(None)
-                raise
+        return frame_events.call(self, function, *args)
 
-    def _end(self, undisturbed: bool) -> None:
-        if not undisturbed:
-            self.reason = self.reason or "the trace function was changed while the function ran"
-
-    def _called(self, frame: FrameType, *_: Any) -> Tracer | None:
-        """Return what traces a frame, called at its beginning: nothing for nearly all."""
+    def begin(self, frame: FrameType) -> _Activation | None:
+        """Return what follows a frame, called at its beginning: nothing for nearly all."""
         if garbage_collections.is_collecting():  # finalizers, and callbacks of the collector
             return None
-        code, plan, is_followed = _plans.get(id(frame.f_code)) or _look(frame)
+        code, plan, is_followed = _known(frame)
         if is_followed:
             variables = frame.f_globals
             key = id(code), id(variables)
             if self._begins is not None and key not in self._executed:
                 self._begins(code, variables)
             self._executed[key] = next(self.serials), code, variables, frame.f_builtins
-        return None if plan is None or self._visit is None else _Activation(self, plan).traced
+        return None if plan is None or self._visit is None else _Activation(self, plan)
+
+    def concerns(self, frame: FrameType) -> bool:
+        """Return whether a frame has loops that are watched, or code that counts."""
+        _, plan, is_followed = _known(frame)
+        return plan is not None or is_followed
 
     def add_executed(self, scope: Scope, since: int) -> None:
         """Add to a scope the code that was called since then."""
@@ -121,24 +104,28 @@ class HeadWatch:
 
 
 class _Plan:
-    """What is traced in frames of one code object."""
+    """What is followed in frames of one code object."""
 
-    __slots__ = ("heads", "reads", "setups")
+    __slots__ = ("heads", "points", "reads", "setups")
 
     def __init__(self, loops: list[PythonLoop]) -> None:
         self.heads = {head: loop for loop in loops for head in loop.heads}
         self.reads: dict[int, CodeReads] = {loop.head: reads_within(loop.code, loop.body) for loop in loops}
         self.setups = frozenset[int]().union(*[loop.setup for loop in loops])
+        self.points = frozenset(self.heads).union(*[loop.exits for loop in loops])
 
 
 _Known = tuple[CodeType, _Plan | None, bool]
 _plans: dict[int, _Known] = {}
-"""What is traced in frames of a code object, and whether it counts as code that reads from outside."""
+"""What is followed in frames of a code object, and whether it counts as code that reads from outside."""
 
 
-def _look(frame: FrameType) -> _Known:
+def _known(frame: FrameType) -> _Known:
     """Return the plan of a frame's code, found at its first call."""
     code, module = frame.f_code, str(frame.f_globals.get("__name__"))
+    known = _plans.get(id(code))
+    if known is not None:
+        return known
     if frame.f_globals.get("_set") is object.__setattr__:  # written by kernels.foundation.data_classes
         module = "kernels"
     plan = None
@@ -178,7 +165,7 @@ class _Entry:
 
 
 class _Activation:
-    """Traces one activation of a function."""
+    """Follows one activation of a function."""
 
     __slots__ = ("entries", "plan", "watch")
 
@@ -186,44 +173,42 @@ class _Activation:
         self.watch, self.plan = watch, plan
         self.entries: dict[int, _Entry] = {}
 
-    def traced(self, frame: FrameType, event: str, _: Any) -> Tracer | None:
-        """Follow the frame to a line, or, where an iterator is made, to an instruction."""
-        if self.watch.reason:
-            return None
+    @property
+    def points(self) -> frozenset[int]:
+        """Offsets of the heads of loops, and of where they are left."""
+        return self.plan.points
+
+    @property
+    def setups(self) -> frozenset[int]:
+        """Offsets of the instructions that make the iterators of for loops."""
+        return self.plan.setups
+
+    def is_entry(self, offset: int) -> bool:
+        """Return whether the head of a for loop that is not entered is here."""
+        loop = self.plan.heads.get(offset)
+        return loop is not None and loop.is_for and offset not in self.entries
+
+    def at(self, frame: FrameType, offset: int) -> None:
+        """Take in that an instruction is next."""
         try:
-            if event == "line":
-                self._at_line(frame, frame.f_lasti)
-            elif event == "opcode":
-                self._at_instruction(frame, frame.f_lasti)
+            self._at(frame, offset)
         except Exception as error:  # noqa: BLE001 (the user's function goes on)
             self.watch.reason = f"loops cannot be watched: {error!r}"
-        return self.traced
 
-    def _at_line(self, frame: FrameType, at: int) -> None:
+    def _at(self, frame: FrameType, offset: int) -> None:
         for head, entry in tuple(self.entries.items()):
-            if at not in entry.loop.body:
+            if offset not in entry.loop.body:
                 del self.entries[head]
-        loop = self.plan.heads.get(at)
-        if loop is None:
-            frame.f_trace_opcodes = frame.f_trace_opcodes or at in self.plan.setups
-        elif loop.head in self.entries:
-            self._visit(frame, self.entries[loop.head])
-        elif not loop.is_for:
-            self._enter(frame, loop)
+        loop = self.plan.heads.get(offset)
+        if loop is not None:
+            self._visit(frame, self.entries.get(loop.head) or self._entered(frame, loop))
 
-    def _at_instruction(self, frame: FrameType, at: int) -> None:
-        loop = self.plan.heads.get(at)
-        if loop is not None and loop.is_for and at not in self.entries:
-            self._enter(frame, loop)
-        if at not in self.plan.setups:
-            frame.f_trace_opcodes = False
-
-    def _enter(self, frame: FrameType, loop: PythonLoop) -> None:
+    def _entered(self, frame: FrameType, loop: PythonLoop) -> _Entry:
         entry = self.entries[loop.head] = _Entry(loop, next(self.watch.serials))
         entry.scope.add(frame.f_code, frame.f_globals, frame.f_builtins, self.plan.reads[loop.head])
         if loop.extent is not None:
             entry.evaluate(frame, loop.extent)
-        self._visit(frame, entry)
+        return entry
 
     def _visit(self, frame: FrameType, entry: _Entry) -> None:
         if garbage_collections.is_collecting():  # an interrupt kept its end from being told

@@ -8,13 +8,13 @@ understood: the iterator of ``for _ in range(n)``, and counters, which are only 
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Iterator
 from types import CodeType
 from typing import Any, NamedTuple
 
 from kernels.foundation.recent_table import Recent
 from tape.foundation.bytecode import FLIPPED, Flow, Step, touches_locals
+from tape.watching.frame_events import REPORTS_INSTRUCTIONS
 from tape.watching.while_tests import Test, tests_of
 
 _SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
@@ -59,7 +59,7 @@ class PythonLoop:
     iteration to iteration. ``extent``: of a ``for`` loop.
     """
 
-    __slots__ = ("body", "code", "counters", "extent", "heads", "is_for", "line", "live", "reason", "setup")
+    __slots__ = ("body", "code", "counters", "exits", "extent", "heads", "is_for", "line", "live", "reason", "setup")
 
     def __init__(self, flow: Flow, head: int, test: Test | None) -> None:
         body, heads = (flow.body(head), (head,)) if test is None else (test.body, (test.first, test.again))
@@ -69,6 +69,8 @@ class PythonLoop:
         self.live = tuple(sorted(frozenset[str]().union(*[flow.live(i) for i in heads])))
         self.body, self.setup = _offsets(flow, body), frozenset[int]()
         """Offsets of the instructions in the loop, and of those that make its iterator."""
+        self.exits = _offsets(flow, frozenset(_exits(flow, body)))
+        """Offsets of those outside of it that may follow."""
         self.extent: Extent | None = None
         self.counters: tuple[Counter, ...] = ()
         self.reason = self._located(_reason(flow, head, body, is_visible=test is not None))
@@ -156,20 +158,17 @@ def _fills(flow: Flow, head: int) -> bool:
 
 
 def _is_visible(flow: Flow, head: int, body: frozenset[int]) -> bool:
-    """Whether each return to the head, and each way from the loop's end to its next beginning, is a traced line.
+    """Whether each return to the head, and each way from the loop's end to its next beginning, is reported.
 
     A trace function is called at backward jumps. Where a loop's code follows its head, the way out and back to the
     head takes such a jump to somewhere before the head.
     """
+    if REPORTS_INSTRUCTIONS:
+        return True
     before = flow.leading_to(flow.before(head), head)
-    jumps = [(i, j) for i, after in enumerate(flow.next) for j in after if j <= i]
-    raised = [(i, j) for i, after in enumerate(flow.handlers) for j in after if j <= i]
-    outside = [(i, j) for i, j in raised if j == head or (j in before and j not in body)]
-    targets = [j for _, j in outside + jumps if j == head or (j in before and j not in body)]
-    if min(body) < head or any(flow.steps[j].line is None for j in targets):
-        return False
-    same = any(flow.steps[i].line == flow.steps[j].line for i, j in jumps)
-    return not ((same or outside) and sys.version_info >= (3, 12))  # reported elsewhere there, or perhaps not at all
+    ways = [(i, j) for i in range(len(flow.steps)) for j in (*flow.next[i], *flow.handlers[i]) if j <= i]
+    targets = [j for _, j in ways if j == head or (j in before and j not in body)]
+    return min(body) >= head and all(flow.steps[j].line is not None for j in targets)
 
 
 def _is_unread(flow: Flow, head: int, body: frozenset[int]) -> bool:

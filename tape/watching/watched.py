@@ -6,7 +6,6 @@ of the Python functions that it calls by such names, and of whatever else ran wh
 
 from __future__ import annotations
 
-import dis
 import functools
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tape.foundation.bytecode import steps_of
 from tape.tensors.tensor import Tensor
 from tape.watching.code_reads import is_written
 from tape.watching.snapshots import (
@@ -31,6 +31,8 @@ from tape.watching.snapshots import (
 
 Path = tuple[tuple[str, Any], ...]
 """Steps from a function to a value: a cell or a global by its name, then attributes and items."""
+_VARIABLES = dict.fromkeys(("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"), "global")
+_VARIABLES |= dict.fromkeys(("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"), "cell")
 CodeKey = tuple[int, int]
 """Numbers of a code object and of the globals that it runs with."""
 
@@ -234,24 +236,24 @@ def paths(code: types.CodeType, method: bool) -> Iterator[Path]:
     receiver = code.co_varnames[0] if method and code.co_argcount else None
     path: list[tuple[str, Any]] = []
     pending: Any = None
-    for step in dis.get_instructions(code):
-        name = step.opname
-        if name in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF"):
+    for step in steps_of(code)[0]:
+        name, value = step.name, step.value
+        if name in _VARIABLES:
             yield tuple(path)
-            path = [("cell" if "DEREF" in name else "global", step.argval)] if is_written(step.argval) else []
-        elif name == "LOAD_FAST" and step.argval == receiver:
+            path = [(_VARIABLES[name], value)] if is_written(value) else []
+        elif name == "LOAD_FAST" and value == receiver:
             yield tuple(path)
             path = [("self", receiver)]
         elif path and name in ("LOAD_ATTR", "LOAD_METHOD"):
-            path.append(("attribute", step.argval))
-        elif name == "LOAD_ATTR" and step.argval == "grad":
+            path.append(("attribute", value))
+        elif name == "LOAD_ATTR" and value == "grad":
             yield (("unseen", ".grad"),)
         elif path and name == "LOAD_CONST":
-            pending = step.argval
+            pending = value
             continue
-        elif path and name == "BINARY_SUBSCR" and isinstance(pending, (str, int)):
+        elif path and (name == "BINARY_SUBSCR" or value == "[]") and isinstance(pending, (str, int)):
             path.append(("item", pending))
-        elif name not in ("PRECALL", "CACHE", "RESUME", "COPY_FREE_VARS"):
+        elif name not in ("RESUME", "COPY_FREE_VARS"):
             yield tuple(path)
             path = []
         pending = None

@@ -10,6 +10,7 @@ import itertools
 from typing import NamedTuple
 
 from tape.foundation.bytecode import Flow, Step
+from tape.watching.frame_events import REPORTS_INSTRUCTIONS
 
 
 class Test(NamedTuple):
@@ -39,26 +40,34 @@ def tests_of(flow: Flow) -> dict[int, Test | None]:
 def _is_continued(flow: Flow, head: int, tests: dict[int, Test]) -> bool:
     """Whether what leads back to an instruction are ``continue`` statements of loops whose test it is."""
     continues = [i for test in tests.values() if test.first == head for i in test.continues]
-    return set(continues) == {i for i in flow.before(head) if i >= head}
+    return set(continues) == set(flow.back(head))
 
 
 def _test(flow: Flow, head: int) -> Test | None:
     """Return the test of the loop whose body begins here; None if there is none, or lines do not show when it runs."""
-    before = flow.before(head)
-    back = [i for i in before if i >= head]
+    before, back = flow.before(head), flow.back(head)
     end = max(back) + 1
-    pairs = zip(reversed(flow.steps[:head]), reversed(flow.steps[head + 1 : end]), strict=False)
-    length = sum(1 for _ in itertools.takewhile(lambda pair: _same(*pair), pairs))
-    first, again = head - length, end - length
-    copies = range(first, head), range(again, end)
+    again = [i for i in range(head + 1, end) if not is_taken(flow, i, head)]
+    pairs = zip(range(head - 1, -1, -1), reversed(again), strict=False)
+    same = [*itertools.takewhile(lambda pair: _same(flow.steps[pair[0]], flow.steps[pair[1]]), pairs)]
+    if not same:
+        return None
+    starts = same[-1]
+    copies = range(starts[0], head), range(starts[1], end)
     alone = all(i in copy for copy in copies for j in copy[1:] for i in flow.before(j))
-    if not length or not alone or any(i not in copies[0] and i not in copies[1] for i in before):
+    if not alone or any(i not in copies[0] and i not in copies[1] for i in before):
         return None
-    if not (_is_visible(flow, first) and _is_visible(flow, again)):
+    if not all(_begins_instruction(flow, start) and _is_visible(flow, start) for start in starts):
         return None
-    continues = tuple([i for i in flow.before(first) if head <= i < again])
+    continues = tuple(flow.through(head, flow.before(starts[0])))
     body = flow.leading_to([*back, *continues], head)
-    return Test(first, again, continues, body.union(copies[0]) if continues else body)
+    return Test(*starts, continues, body.union(copies[0]) if continues else body)
+
+
+def is_taken(flow: Flow, i: int, head: int) -> bool:
+    """Whether an instruction only takes a conditional jump's way back to a head, which cannot do that by itself."""
+    step, before = flow.steps[i], flow.steps[i - 1]
+    return step.name == "JUMP_BACKWARD" and before.target is not None and flow.next[i] == (head,)
 
 
 def _same(one: Step, other: Step) -> bool:
@@ -69,7 +78,14 @@ def _same(one: Step, other: Step) -> bool:
     return one.target is not None or does[0] == does[1]
 
 
+def _begins_instruction(flow: Flow, at: int) -> bool:
+    """Whether this is no second half of an instruction of two."""
+    return at == 0 or flow.steps[at].offset != flow.steps[at - 1].offset
+
+
 def _is_visible(flow: Flow, at: int) -> bool:
-    """Whether each way to an instruction is a traced line: it has another one, or is a jump back."""
+    """Whether each way to an instruction is reported: in Python 3.11 if it has another line, or is a jump back."""
+    if REPORTS_INSTRUCTIONS:
+        return True
     line = flow.steps[at].line
     return line is not None and all(i >= at or flow.steps[i].line != line for i in flow.before(at))

@@ -204,6 +204,15 @@ def a_function_by_another_name() -> Any:
     return f, _set(made["f"], "RATE")
 
 
+def one_of_many_names() -> Any:
+    """A function with more names than one byte can number, so that instructions have prefixes."""
+    variables: dict[str, Any] = {"made": module(2.0)}
+    unused = "\n        ".join(f"x.a{i}" for i in range(300))
+    text = f"def f(x):\n    if x is None:\n        {unused}\n    return x * made.RATE"
+    exec(text, variables)  # noqa: S102 (written here)
+    return variables["f"], _set(variables["made"], "RATE")
+
+
 def the_object_of_a_partial() -> Any:
     layer = Layer()
     return functools.partial(Layer.__call__, layer), _set(layer, "rate")
@@ -214,6 +223,7 @@ CASES = [
     a_function_as_cell, objects_in_a_list, what_objects_in_a_list_read, an_object_under_another_name,
     what_a_class_gives_an_object, a_method_of_a_class, slots, slots_under_another_name, closures_of_one_factory,
     modules_with_like_functions, a_function_by_another_name, the_object_of_a_partial,
+    one_of_many_names,
 ]  # fmt: skip
 
 

@@ -17,8 +17,9 @@ import pytest
 
 import tape
 from kernels.compiler import jit
+from tape.watching.frame_events import REPORTS_INSTRUCTIONS
 from tape.watching.head_visits import HeadVisit, HeadWatch
-from tests.support.loop_visits import equal_states, loops, only, visits_of
+from tests.support.loop_visits import equal_states, is_unwatched, loops, only, visits_of
 
 pytestmark = pytest.mark.quick
 
@@ -178,7 +179,7 @@ def test_a_function_that_raises_leaves_no_trace() -> None:
 
         with pytest.raises(kind):
             HeadWatch(list).call(raising, X)  # type: ignore[arg-type]
-        assert sys.gettrace() is None
+        assert is_unwatched()
         assert len(visits_of(halved, X)) == 8
 
 
@@ -186,13 +187,15 @@ def test_a_visit_that_raises_spoils_the_watch_and_not_the_function() -> None:
     watch = HeadWatch(lambda _: 1 / 0)
     assert float(watch.call(halved, X)) < 1
     assert "ZeroDivisionError" in watch.reason
-    assert sys.gettrace() is None
+    assert is_unwatched()
 
 
 def interrupting(after: int, seen: list[int]) -> Callable[..., None]:
-    """Return a profile function that raises at an event: a call, a return, of Python's or of C's."""
+    """Return a profile function that raises at an event: a call or a return, or a return of C's."""
 
-    def profile(*_: Any) -> None:
+    def profile(_: Any, event: str, __: Any) -> None:
+        if event == "c_call":  # no interrupt is taken there; locks that end with `with` rely on it
+            return
         seen.append(1)
         if len(seen) == after:
             raise KeyboardInterrupt
@@ -202,6 +205,7 @@ def interrupting(after: int, seen: list[int]) -> Callable[..., None]:
 
 def test_an_interrupt_at_any_call_or_return_leaves_the_thread_untraced() -> None:
     """Where Python takes interrupts: as functions begin, and as they return."""
+    assert len(visits_of(halved, X)) == 8  # what is compiled once is
     for after in itertools.count(1):
         seen: list[int] = []
         watch = HeadWatch(lambda _: None)
@@ -215,7 +219,7 @@ def test_an_interrupt_at_any_call_or_return_leaves_the_thread_untraced() -> None
             pass
         finally:
             sys.setprofile(None)
-        assert sys.gettrace() is None, after
+        assert is_unwatched(), after
         if not interrupted:
             break
     assert after > 30
@@ -234,7 +238,7 @@ def test_an_interrupt_in_a_visit_ends_the_call() -> None:
         with pytest.raises(KeyboardInterrupt):
             HeadWatch(visit).call(halved, X)
         assert numbers == list(range(after + 1))
-        assert sys.gettrace() is None
+        assert is_unwatched()
         assert len(visits_of(halved, X)) == 8
 
 
@@ -251,7 +255,7 @@ def test_threads_have_watches_of_their_own() -> None:
         numbers: list[int] = []
         watch = HeadWatch(lambda v: numbers.append(v.number) if v.loop.code is slow.__code__ else None)
         watch.call(slow, X * name)
-        results[name] = [*numbers, sys.gettrace() is None]
+        results[name] = [*numbers, is_unwatched()]
 
     threads = [threading.Thread(target=work, args=(name,)) for name in (1, 2)]
     for thread in threads:
@@ -283,11 +287,15 @@ def test_another_trace_function_is_left_alone() -> None:
     watch = HeadWatch(visits.append)
     with traced() as events:
         watch.call(halved, X)
-    assert "another trace function" in watch.reason
-    assert visits == []
     assert "line" in events
+    if REPORTS_INSTRUCTIONS:
+        assert len(visits) == 8
+    else:
+        assert "another trace function" in watch.reason
+        assert visits == []
 
 
+@pytest.mark.skipif(REPORTS_INSTRUCTIONS, reason="loops are watched without a trace function")
 def test_a_trace_function_that_is_set_within_spoils_the_watch() -> None:
     def debugged(x: Any) -> Any:
         sys.settrace(None)
@@ -296,7 +304,7 @@ def test_a_trace_function_that_is_set_within_spoils_the_watch() -> None:
     watch = HeadWatch(lambda _: None)
     watch.call(debugged, X)
     assert "was changed" in watch.reason
-    assert sys.gettrace() is None
+    assert is_unwatched()
 
 
 class Cycle:

@@ -18,6 +18,7 @@ import pytest
 import tape
 from tape.foundation.bytecode import Flow
 from tape.watching import while_tests
+from tape.watching.frame_events import monitoring
 from tape.watching.head_visits import HeadVisit, HeadWatch
 from tape.watching.python_loops import PythonLoop, loops_of
 
@@ -256,11 +257,18 @@ class Instruction(NamedTuple):
 def instructions_of(function: Callable[..., Any], oracle: Any) -> list[Instruction]:
     """Return the instructions that a call runs through."""
     ran: list[Instruction] = []
+    follow = traced if monitoring is None else monitored
+    follow(function, oracle, lambda offset: ran.append(Instruction(offset, len(oracle.outcomes))))
+    return ran
+
+
+def traced(function: Callable[..., Any], oracle: Any, report: Callable[[int], None]) -> None:
+    """Call a random function, and report each of its instructions by a trace function."""
 
     def local(frame: FrameType, event: str, _: Any) -> Any:
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         if event == "opcode":
-            ran.append(Instruction(frame.f_lasti, len(oracle.outcomes)))
+            report(frame.f_lasti)
         return local
 
     sys.settrace(lambda frame, *_: local(frame, "call", None) if frame.f_code is function.__code__ else None)
@@ -268,7 +276,19 @@ def instructions_of(function: Callable[..., Any], oracle: Any) -> list[Instructi
         finish(function, oracle)
     finally:
         sys.settrace(None)
-    return ran
+
+
+def monitored(function: Callable[..., Any], oracle: Any, report: Callable[[int], None]) -> None:
+    """Call a random function, and report each of its instructions from Python 3.12 on."""
+    tool, event = 0, monitoring.events.INSTRUCTION
+    monitoring.use_tool_id(tool, "a debugger")
+    try:
+        monitoring.register_callback(tool, event, lambda _, offset: report(offset))
+        monitoring.set_local_events(tool, function.__code__, event)
+        finish(function, oracle)
+    finally:
+        monitoring.set_local_events(tool, function.__code__, 0)
+        monitoring.free_tool_id(tool)
 
 
 def finish(function: Callable[..., Any], oracle: Any) -> None:
@@ -277,13 +297,20 @@ def finish(function: Callable[..., Any], oracle: Any) -> None:
         function(*arguments(oracle))
 
 
-def copies_of(loop: PythonLoop) -> dict[int, int]:
-    """Return for the offsets in the first copy of a loop's test, and those in the second, the same numbers."""
+def copies_of(loop: PythonLoop) -> dict[int, int | None]:
+    """Return for the offsets in the first copy of a loop's test, and those in the second, the same numbers.
+
+    None for jumps that stand in the second one alone.
+    """
     flow = Flow(loop.code)
     for head, test in while_tests.tests_of(flow).items():
         if test is not None and flow.steps[test.again].offset == loop.head:
-            copies = range(test.first, head), range(test.again, test.again + head - test.first)
-            return {at: i - copy[0] for copy in copies for at, i in flow.number.items() if i in copy}
+            end = max(flow.back(head)) + 1
+            again = [i for i in range(test.again, end) if not while_tests.is_taken(flow, i, head)]
+            copies = range(test.first, head), again
+            places = dict[int, int | None].fromkeys(range(test.again, end))
+            places |= {i: place for copy in copies for place, i in enumerate(copy)}
+            return {at: places[i] for at, i in flow.number.items() if i in places}
     return {}
 
 
@@ -349,7 +376,7 @@ def check_entry(visits: list[HeadVisit], places: list[int], ran: list[Instructio
     assert [v.number for v in visits] == list(range(len(visits)))
     for visit, start, end in zip(visits, places, [*places[1:], left(visits[0].loop, places[-1], ran)], strict=True):
         before = known.setdefault(tuple(outcomes[ran[start].outcomes : ran[end].outcomes]), [])
-        offsets = [test.get(i.offset, i.offset) for i in ran[start : end + 1]]
+        offsets = [at for i in ran[start : end + 1] if (at := test.get(i.offset, i.offset)) is not None]
         for first, expected in [*before[:4], *before[-8:]] if visit.state.fits else ():
             within = first.remaining is None or visit.number - first.number < first.remaining
             if within and first.state.template == visit.state.template:
