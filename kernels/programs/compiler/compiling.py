@@ -141,7 +141,15 @@ class Compilation:
         lines = self._text.lines
         if len(lines) > _LONGEST:
             raise Uncompiled(f"the program is {len(lines)} lines long")
-        return module_source(self._title, lines, self._addresses(self._regions()))
+        return module_source(self._title, lines, self._addresses(self._regions()), contract=self._contracts)
+
+    @property
+    def _contracts(self) -> bool:
+        """Whether products may be added to before they are rounded: not where that may end a loop elsewhere.
+
+        Iterations that run until nothing but rounding is left go on as often as in dynamic mode.
+        """
+        return all(loop.ends is None for loop in self.program.loops)
 
     @property
     def _title(self) -> str:
@@ -330,13 +338,14 @@ class Compilation:
         pointers = self._addresses(self._regions() + self._added)
         pointers["parts"] = f"pointer_i8(load_i8(table + {8 * self._first()['work'] + 8}))"
         named = zip(pieces.bodies, pieces.names, strict=True)
-        sources = [piece_source(body, self._used(names, pointers)) for body, names in named]
+        sources = [piece_source(body, self._used(names, pointers), contract=self._contracts) for body, names in named]
         addresses = [self._loaded(text).run.address for text in sources]
         lines = parts.lines
         if addresses:
             lines = call_pieces("parts", parts.words, len(addresses))
             pointers = self._used((), pointers) | {"table": "table"}
-        module = self._loaded(calling_source(self._title, lines, pointers, parts.functions))
+        source = calling_source(self._title, lines, pointers, parts.functions, contract=self._contracts)
+        module = self._loaded(source)
         return module.run, np.array([*parts.addresses(module), *addresses], np.int64)
 
     def _used(self, names: Container[str], pointers: dict[str, str]) -> dict[str, str]:

@@ -20,7 +20,7 @@ from kernels.native.memory import pointer_f4, pointer_f8, pointer_i8
 
 MINUS_ZERO = -(1 << 63)
 masked = range
-CONTRACT = True
+CONTRACT = {contract}
 NOALIAS = True
 INTERLEAVE = True
 {functions}
@@ -38,19 +38,24 @@ def run({parameters}):
 _UNUSED = "unused", "unused_too", "unused_as_well"
 
 
-def module_source(title: str, lines: Iterable[str], pointers: Mapping[str, str]) -> str:
-    """Return the source of a whole program; ``pointers`` are names, and how they are read from ``table``."""
-    return _filled(title, lines, pointers)
+def module_source(title: str, lines: Iterable[str], pointers: Mapping[str, str], *, contract: bool) -> str:
+    """Return the source of a whole program; ``pointers`` are names, and how they are read from ``table``.
+
+    ``contract``: whether products may be added to before they are rounded.
+    """
+    return _filled(title, lines, pointers, contract=contract)
 
 
-def calling_source(title: str, lines: Iterable[str], pointers: Mapping[str, str], functions: Iterable[str]) -> str:
+def calling_source(
+    title: str, lines: Iterable[str], pointers: Mapping[str, str], functions: Iterable[str], *, contract: bool
+) -> str:
     """Return the source of a program that calls functions by their addresses; ``functions`` are such."""
-    return _filled(title, lines, pointers, functions=functions, imports=IMPORTS)
+    return _filled(title, lines, pointers, contract=contract, functions=functions, imports=IMPORTS)
 
 
-def piece_source(lines: Iterable[str], pointers: Mapping[str, str]) -> str:
+def piece_source(lines: Iterable[str], pointers: Mapping[str, str], *, contract: bool) -> str:
     """Return the source of a piece of a program, which is called by its address."""
-    return _filled("a piece of a program", lines, pointers, imports=IMPORTS, unused=_UNUSED)
+    return _filled("a piece of a program", lines, pointers, contract=contract, imports=IMPORTS, unused=_UNUSED)
 
 
 def _filled(
@@ -58,6 +63,7 @@ def _filled(
     lines: Iterable[str],
     pointers: Mapping[str, str],
     *,
+    contract: bool,
     functions: Iterable[str] = (),
     imports: str = "",
     unused: tuple[str, ...] = (),
@@ -65,6 +71,7 @@ def _filled(
     parameters = "table", *unused
     return _MODULE.format(
         title=title,
+        contract=contract,
         imports=imports,
         functions="".join(functions),
         pointers=", ".join(pointers),
