@@ -7,7 +7,7 @@ locals.
 from __future__ import annotations
 
 import dis
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from types import CodeType
 from typing import Any, NamedTuple
 
@@ -110,11 +110,18 @@ class Flow:
             self._live = self._find_live()
         return self._live[i]
 
-    def _find_live(self) -> list[frozenset[str]]:
-        live, changed = [self.always_live] * len(self.steps), True
+    def read_within(self, i: int, region: Container[int]) -> frozenset[str]:
+        """Return the names of the locals that are read, from an instruction on, before a region is left."""
+        return self._find_live(region)[i]
+
+    def _find_live(self, region: Container[int] | None = None) -> list[frozenset[str]]:
+        within = [i for i in range(len(self.steps) - 1, -1, -1) if region is None or i in region]
+        live, changed = [frozenset[str]()] * len(self.steps), True
+        for i in within:
+            live[i] = self.always_live
         while changed:
             changed = False
-            for i in range(len(self.steps) - 1, -1, -1):
+            for i in within:
                 now = self._live_before(i, live)
                 if now != live[i]:
                     live[i], changed = now, True

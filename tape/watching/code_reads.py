@@ -32,11 +32,15 @@ _NAMES = frozenset(("__call__",))
 
 
 class CodeReads(NamedTuple):
-    """What code reads by name: globals, attributes of anything. ``reason``: what it does that no snapshot shows."""
+    """What code reads by name: globals, attributes of anything. ``reason``: what it does that no snapshot shows.
+
+    ``identities``: whether it looks at which of two objects is which, other than at constants such as None.
+    """
 
     variables: tuple[str, ...]
     names: frozenset[str]
     reason: str
+    identities: bool
 
 
 class _All:
@@ -78,14 +82,17 @@ def reads_of(code: CodeType) -> CodeReads:
 
 def reads_within(code: CodeType, offsets: Container[int]) -> CodeReads:
     """Return what the instructions at these offsets, and functions that they define, read from outside."""
-    variables, names, reasons = set[str](), set(_NAMES), list[str]()
+    variables, names, reasons, identities, before = set[str](), set(_NAMES), list[str](), False, ""
     for step in (step for step in dis.get_instructions(code) if step.offset in offsets):
         value = step.argval
+        identities |= step.opname == "CONTAINS_OP" or (step.opname == "IS_OP" and before != "LOAD_CONST")
+        before = step.opname
         if isinstance(value, CodeType):
             inner = reads_of(value)
             variables.update(inner.variables)
             names |= inner.names
             reasons += [inner.reason] * bool(inner.reason)
+            identities |= inner.identities
         elif step.opname in _GLOBALS and is_written(value):
             variables.add(value)
         elif step.opname in _STORES:
@@ -93,19 +100,19 @@ def reads_within(code: CodeType, offsets: Container[int]) -> CodeReads:
         if step.opcode in dis.hasname:
             names.add(value)
     reasons += [f"{code.co_qualname} reads {name} of tensors" for name in sorted(names & _OF_TENSORS)]
-    return CodeReads(tuple(sorted(variables)), frozenset(names), reasons[0] if reasons else "")
+    return CodeReads(tuple(sorted(variables)), frozenset(names), reasons[0] if reasons else "", identities)
 
 
 class Scope:
     """The code that an entry of a loop may run, and the names that it reads; both only grow."""
 
-    __slots__ = ("_seen", "codes", "names", "reason")
+    __slots__ = ("_seen", "codes", "identities", "names", "reason")
 
     def __init__(self) -> None:
         self.codes: list[tuple[CodeType, tuple[str, ...], dict[str, Any], dict[str, Any]]] = []
         """Each with the globals that it reads, by name, and the dictionaries of globals and of builtins."""
         self.names: set[str] = set()
-        self.reason = ""
+        self.reason, self.identities = "", False
         self._seen: set[tuple[int, int]] = set()
 
     def reads(self, name: str) -> bool:
@@ -130,6 +137,7 @@ class Scope:
             self.codes.append((code, reads.variables, variables, builtins))
             self.names |= reads.names
             self.reason = self.reason or reads.reason
+            self.identities |= reads.identities
 
     def globals(self) -> Iterator[tuple[str, Any]]:
         """Yield the values of all globals that are read, with what they are called, and code that adds more of them."""

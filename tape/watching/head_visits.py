@@ -34,14 +34,16 @@ class HeadVisit:
     ``entry`` is a number that all visits have from which the loop was not left; ``number`` counts them. ``remaining``:
     how many iterations, with the one that begins here, go the same way as far as the iterator and counters decide;
     None if these never decide otherwise. ``count``: the tensor that was the argument of ``range``, if it was one; it
-    may have been written to since.
+    may have been written to since. ``exhausted``: the iterator has no more, so that the loop is left here.
+    ``identities``: whether the code that ran looks at which of two objects is which.
     """
 
-    __slots__ = ("count", "entry", "loop", "number", "remaining", "state")
+    __slots__ = ("count", "entry", "exhausted", "identities", "loop", "number", "remaining", "state")
 
     def __init__(self, entry: _Entry, state: State, remaining: int | None) -> None:
         self.loop, self.entry, self.number, self.count = entry.loop, entry.serial, entry.number, entry.count
-        self.state, self.remaining = state, remaining
+        self.state, self.remaining, self.identities = state, remaining, entry.scope.identities
+        self.exhausted = entry.number == entry.total
 
     @property
     def reason(self) -> str:

@@ -43,17 +43,20 @@ class State:
     """The Python state at a visit of a head.
 
     ``template`` is everything but the values of tensors: states with equal templates have their tensors at the same
-    places, and the same of them are one object. ``tensors`` are these, ``names`` what they are called. ``reason`` says
-    why the state cannot be compared, if so.
+    places, and the same of them are one object. ``tensors`` are these, ``names`` what they are called; one that two
+    locals hold is there twice, and ``apart`` says nothing of that, but what else the template does. ``reason`` says why
+    the state cannot be compared, if so.
     """
 
-    __slots__ = ("names", "reason", "template", "tensors")
+    __slots__ = ("apart", "names", "reason", "template", "tensors")
 
     def __init__(
         self, reason: str, template: Any = None, tensors: Iterable[Tensor] = (), names: Iterable[str] = ()
     ) -> None:
-        self.reason, self.template = reason, template
+        self.reason, self.apart = reason, template
         self.tensors, self.names = list(tensors), list(names)
+        numbers = [id(x) for x in self.tensors]
+        self.template = template, [numbers.index(number) for number in numbers]
 
     @property
     def fits(self) -> bool:
@@ -123,8 +126,18 @@ class _Look:
         self.parts = self.size = 0
 
     def variables(self, values: dict[str, Any], counters: dict[str, Any]) -> Any:
-        """Return what is compared of locals."""
-        return [(name, counters[name] if name in counters else self.at(x, name, 0)) for name, x in values.items()]
+        """Return what is compared of locals; of tensors not whether another local holds the same one."""
+        return [(name, counters[name] if name in counters else self._local(x, name)) for name, x in values.items()]
+
+    def _local(self, value: Any, name: str) -> Any:
+        if not issubclass(type(value), Tensor) or getattr(value._value, "base", None) is not None:
+            return self.at(value, name, 0)
+        self.parts += 1
+        if id(value) not in self.seen:
+            self.seen[id(value)] = len(self.seen)
+            self.kept.append(value)
+            self._memory(value, value._value)
+        return self._tensor(value, name, None)
 
     def outside(self) -> Any:
         """Return what is compared of globals."""
@@ -164,9 +177,7 @@ class _Look:
         self.seen[id(value)] = len(self.seen)
         self.kept.append(value)
         if issubclass(kind, Tensor):
-            self.tensors.append(value)
-            self.names.append(name)
-            return "tensor", kind, value.spec, value._slot is None, self._memory(value, value._value)
+            return self._tensor(value, name, self._memory(value, value._value))
         if issubclass(kind, np.generic):
             return self._array(kind, value, name)
         if kind is np.ndarray:
@@ -174,6 +185,11 @@ class _Look:
         if issubclass(kind, (type, types.ModuleType)):
             return self._named(value, name, depth + 1)
         return self._composed(kind, value, name, depth)
+
+    def _tensor(self, value: Tensor, name: str, memory: tuple[int, int] | None) -> Any:
+        self.tensors.append(value)
+        self.names.append(name)
+        return "tensor", type(value), value.spec, value._slot is None, memory
 
     def _memory(self, holder: Any, value: Any) -> tuple[int, int]:
         """Return which memory an array lies in, and how far behind the first one there; a number has its own."""
@@ -183,7 +199,7 @@ class _Look:
         while isinstance(owner, np.ndarray) and owner.base is not None:
             owner = owner.base
         self.kept.append(owner)
-        number, first = self.memories.setdefault(id(owner), (len(self.memories), address))
+        number, first = self.memories.setdefault(id(owner), (self.parts, address))
         return number, address - first
 
     def _named(self, value: Any, name: str, depth: int) -> Any:

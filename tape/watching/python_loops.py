@@ -55,11 +55,15 @@ class PythonLoop:
 
     Or the instruction that backward jumps lead to. The last one is the ``head`` by which the loop is known.
     ``reason`` says why it stays Python, if so, with its line. ``live``: the names of the locals that are read, in the
-    loop or after it, before they are stored, in a fixed order. ``counters``: those of them that may differ from
-    iteration to iteration. ``extent``: of a ``for`` loop.
+    loop or after it, before they are stored, in a fixed order; ``read`` are those that an iteration reads, and
+    ``behind`` those that are read after the loop. ``counters``: those of them that may differ from iteration to
+    iteration. ``extent``: of a ``for`` loop.
     """
 
-    __slots__ = ("body", "code", "counters", "exits", "extent", "heads", "is_for", "line", "live", "reason", "setup")
+    __slots__ = (
+        "behind", "body", "code", "counters", "exits", "extent", "heads", "is_for", "line", "live", "read", "reason",
+        "setup",
+    )  # fmt: skip
 
     def __init__(self, flow: Flow, head: int, test: Test | None) -> None:
         body, heads = (flow.body(head), (head,)) if test is None else (test.body, (test.first, test.again))
@@ -67,6 +71,9 @@ class PythonLoop:
         self.line = flow.steps[heads[-1]].line or flow.code.co_firstlineno
         self.is_for = flow.steps[head].name == "FOR_ITER"
         self.live = tuple(sorted(frozenset[str]().union(*[flow.live(i) for i in heads])))
+        whole = body if test is None else body.union(range(test.first, head))
+        self.read = frozenset[str]().union(*[flow.read_within(i, whole) for i in heads])
+        self.behind = frozenset[str]().union(*[flow.live(i) for i in _exits(flow, whole)])
         self.body, self.setup = _offsets(flow, body), frozenset[int]()
         """Offsets of the instructions in the loop, and of those that make its iterator."""
         self.exits = _offsets(flow, frozenset(_exits(flow, body)))

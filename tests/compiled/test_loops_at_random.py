@@ -35,13 +35,14 @@ class Text:
             0,
             "def f(a, b, s):",
             "    x, y, z, k = a * 1.0, b * 0.5, a + b, 0",
+            "    best = last = x * 0.9",
             "    s = s + tape.tensor(0.0)",
         )
         self.some(1, 2)
         for _ in range(pick.randint(1, 2)):
             self.loop(1, inner=pick.random() < 0.5)
             self.some(1, 1)
-        self.put(1, f"return (x * y + z).sum(){' + k' if pick.random() < 0.15 else ''}")
+        self.put(1, f"return (x * y + z + 0.1 * best + 0.1 * last).sum(){' + k' if pick.random() < 0.15 else ''}")
         return "\n".join(self.lines)
 
     def put(self, depth: int, *lines: str) -> None:
@@ -63,7 +64,9 @@ class Text:
             self.put(depth, "x, y = y, x")
         elif kind < 0.78:
             self.put(depth, f"{pick.choice(NAMES)} = {pick.choice(NAMES)}")
-        elif kind < 0.82:
+        elif kind < 0.8:
+            self.remembered(depth, pick.choice(NAMES))
+        elif kind < 0.83:
             self.put(depth, "q = x.clone()", "q *= 0.5", "z = q + z")
         elif kind < 0.86:
             self.put(depth, f"{pick.choice(NAMES)} {pick.choice(('*= 0.9', '+= 0.1 * y', '-= 0.2'))}")
@@ -71,6 +74,12 @@ class Text:
             self.put(depth, f"if {self.condition()}:", f"    {pick.choice(NAMES)} = {self.expression()}")
             if pick.random() < 0.5:
                 self.put(depth, "else:", f"    {pick.choice(NAMES)} = {self.expression()}")
+
+    def remembered(self, depth: int, name: str) -> None:
+        """Have another variable hold what one does, at times; some are read behind the loop alone."""
+        condition = self.chance.choice((f"{name}.sum() > best.sum()", self.condition()))
+        held = self.chance.choice((f"best = {name}", f"best, last = {name}, best", f"last = {name}", f"{name} = best"))
+        self.put(depth, f"if {condition}:", f"    {held}")
 
     def condition(self) -> str:
         pick = self.chance

@@ -36,7 +36,7 @@ from tape.tensors import modes
 from tape.tensors.program_recorder import CLONE, ProgramRecorder
 from tape.tensors.recorder import caller
 from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array, constant_tensor, scalar_or_array
-from tape.tensors.view_families import base_of, is_view, root_of
+from tape.tensors.view_families import base_of, counter_of, is_view, root_of
 from tape.watching.head_visits import HeadVisit
 
 _REFUSED = (ProgramError, NotImplementedError)
@@ -321,7 +321,8 @@ class CallRecorder(ProgramRecorder):
             count = None if visit.count is None else self.reference(visit.count).node
         except _REFUSED:
             return False
-        self.visits.append(Visit(visit, len(self.visits), self.recipe.steps.head[H_USED], nodes, count))
+        counters = [counter_of(x) for x in visit.state.tensors]
+        self.visits.append(Visit(visit, len(self.visits), self.recipe.steps.head[H_USED], nodes, counters, count))
         return not visit.reason
 
     def _depends(self, x: Any) -> bool:

@@ -1,22 +1,15 @@
-"""What iterations of a loop did, as bodies of a native one: those that did the same are one body."""
+"""Bodies of a native loop: what its iterations did; those that did the same are one."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-
-from kernels.arrays.specs import Spec, spec_of
 from kernels.kinds.guard import Guard
-from kernels.kinds.loop import LOOP_STATE
-from kernels.kinds.write import Write
 from kernels.ops.views import CLONE
 from kernels.programs.recording.program import Node
 from kernels.programs.recording.program_words import StepKind
-from tape.compiled.recording.loop_spans import Heads, Span, Trace, phis_of
 from tape.compiled.recording.sameness import same, same_kind
 
 MOST_BODIES = 16
@@ -24,8 +17,6 @@ MOST_BODIES = 16
 _DIFFERENT = "an iteration did something else than another, though no value that left for Python was another one"
 _FEW = 2
 """Iterations that may all differ."""
-_MOST_KINDS = 256
-"""Kinds of copies that are kept: there are as many steps of one as lists of results, say, have tensors."""
 Ref = tuple[str, Any]
 """A node as a body knows it: a phi, a local or a leaf by number, or one from before the loop; or a Python number.
 
@@ -33,7 +24,6 @@ A body of a loop within another's knows the nodes of that one as those ``above``
 """
 BodyStep = tuple[StepKind, Ref, tuple[Ref, ...], int]
 """A kind, the result, operands, and the number of the line."""
-Before = Callable[[int], Ref | None]
 
 
 class DoesNotFitError(Exception):
@@ -42,18 +32,6 @@ class DoesNotFitError(Exception):
     def __init__(self, reason: str, inner: str = "") -> None:
         super().__init__(reason)
         self.inner = inner
-
-
-class Recorded(NamedTuple):
-    """A recording, the heads of its loops, and the numbers of its steps' lines, if these are kept."""
-
-    recording: Any
-    heads: Heads
-    lines: Sequence[int]
-
-    def line(self, at: int) -> int:
-        """Return the number of a step's line; -1 if it is not known."""
-        return self.lines[at] if at < len(self.lines) else -1
 
 
 @dataclass(slots=True)
@@ -66,6 +44,8 @@ class Body:
     leaves: list[tuple[Node, int]] = field(default_factory=list)
     """Constants, with their nodes in the recording."""
     updates: tuple[Ref, ...] = ()
+    choices: dict[tuple[int, int], frozenset[Ref]] = field(default_factory=dict)
+    """What operands may be, by step (-1 for ``updates``) and place, where several phis began with the same tensor."""
     guards: list[Any] = field(default_factory=list)
     recording: Any = None
     seen: int = 1
@@ -78,15 +58,41 @@ class Body:
         loops = iter(other.loops())
         steps = [x.joined(next(loops).bodies) if isinstance(x, NativeLoop) else x for x in self.steps]
         calls = self.calls + other.calls * (self.recording is not other.recording)
-        return replace(self, steps=steps, seen=self.seen + other.seen, calls=calls)
+        return replace(self, steps=steps, seen=self.seen + other.seen, calls=calls)._chosen(other)
+
+    def _chosen(self, other: Body) -> Body:
+        """Return this body with operands that are those of the other one, too, where there is a choice."""
+        choices = dict[tuple[int, int], frozenset[Ref]]()
+        steps, updates = list(self.steps), list(self.updates)
+        for step, place in self.choices.keys() | other.choices.keys():
+            both = self.may_be(step, place) & other.may_be(step, place)
+            if len(both) > 1:
+                choices[step, place] = both
+            one = min(both)
+            if step < 0:
+                updates[place] = one
+            else:
+                steps[step] = _with_operand(steps[step], place, one)
+        return replace(self, steps=steps, updates=tuple(updates), choices=choices)
+
+    def may_be(self, step: int, place: int) -> frozenset[Ref]:
+        """Return what an operand of a step, or an update for -1, may be: one, unless there is a choice."""
+        known = self.choices.get((step, place))
+        if known is not None:
+            return known
+        operands = self.updates if step < 0 else self.steps[step][2]  # type: ignore[index]
+        return frozenset((operands[place],))
 
     def loops(self) -> list[NativeLoop]:
         """Return the loops within it."""
         return [step for step in self.steps if isinstance(step, NativeLoop)]
 
     def is_known(self, least: int) -> bool:
-        """Whether it was seen so often; if it reads constants, in two calls, which found them the same."""
-        often = self.seen >= least and (self.calls > 1 or not self._has_constants())
+        """Whether it was seen so often, and it is known what it reads.
+
+        If it reads constants, in two calls, which found them the same.
+        """
+        often = self.seen >= least and not self.choices and (self.calls > 1 or not self._has_constants())
         return often and all(usable(loop.bodies, least) for loop in self.loops() if loop.counted)
 
     def _has_constants(self) -> bool:
@@ -104,6 +110,7 @@ class NativeLoop:
     count: Ref | None
     limit: int | None
     counted: bool
+    apart: bool
     line: str
     bodies: list[Body]
     number: int
@@ -112,7 +119,7 @@ class NativeLoop:
     @property
     def traits(self) -> tuple[Any, ...]:
         """What is the same of loops that are one, whatever their iterations did."""
-        return self.state, self.phis, self.count, self.limit, self.counted, self.line
+        return self.state, self.phis, self.count, self.limit, self.counted, self.apart, self.line
 
     def joined(self, bodies: Sequence[Body]) -> NativeLoop:
         """Return this loop with what else was seen of it."""
@@ -127,177 +134,13 @@ def usable(bodies: Sequence[Body], least: int | None) -> list[Body]:
     return [body for body in bodies if least is not None and body.is_known(least)]
 
 
-class _BodyMaker:
-    """Tells one iteration as a body. ``before`` says what it calls a node from before the loop, if it knows it."""
-
-    def __init__(self, recorded: Recorded, span: Span, phis: list[int], before: Before, number: int) -> None:
-        self.recorded, self.trace, self.span, self.before = recorded, recorded.heads.trace, span, before
-        self.first = span.start if number == 0 else span.ends[number - 1]
-        self.last = span.ends[number]
-        begin, end = span.visits[number].nodes, span.visits[number + 1].nodes
-        self.refs: dict[int, Ref] = {}
-        self.after = [end[place] for place in phis]
-        self.inner = recorded.heads.within(span, number)
-        self.body = Body(recording=recorded.recording)
-        self._leaves: dict[Any, Ref] = {}
-        self.written = self.trace.written(self.first, self.last)
-        for k, place in enumerate(phis):
-            phi: Ref = ("phi", k)
-            self.refs.setdefault(begin[place], self._kept(begin[place], phi, self.written))
-
-    def made(self) -> Body:
-        """Return the body."""
-        at = self.first
-        for loop in self.inner:
-            self._steps(at, loop.start, loop.drawn)
-            self._loop(loop)
-            at = loop.stop
-        self._steps(at, self.last, -1)
-        self.body.updates = tuple([self.ref(node) for node in self.after])
-        return self.body
-
-    def _steps(self, first: int, stop: int, left_out: int) -> None:
-        """Take steps as they are."""
-        body, trace = self.body, self.trace
-        for at in range(first, stop):
-            if at == left_out:
-                continue
-            kind, result = trace.kind(at), trace.result(at)
-            operands = tuple([self.ref(o) for o in trace.operands(at)])
-            if isinstance(kind.op, Write) and self.ref(trace.recipe.base_of(result))[0] != "local":
-                raise DoesNotFitError("it writes to memory from before")
-            body.steps.append((kind, self.ref(result), operands, self.recorded.line(at)))
-            if at in trace.guards:
-                body.guards.append(self.recorded.recording.guards[trace.guards[at]])
-
-    def _kept(self, node: int, phi: Ref, written: set[int]) -> Ref:
-        """Return what stands for a node from here on: a phi, or a copy of it if the node is written."""
-        if node not in written:
-            return phi
-        source = self.trace.recipe.nodes[node]
-        if source.argument or source.constant is not None:
-            raise DoesNotFitError("it writes to an argument, or to a constant")
-        return self._copied(node, phi, self.recorded.line(self.first))
-
-    def _copied(self, node: int, ref: Ref, line: int) -> Ref:
-        """Take a copy of a node, which is called so."""
-        kind, entry = copy_of(self.trace.recipe.nodes[node], wanted=self.trace.recipe.wants(node))
-        copy = self._local(entry)
-        self.body.steps.append((kind, copy, (ref,), line))
-        return copy
-
-    def _loop(self, loop: Span) -> None:
-        """Take a loop, whose phis are copies of what its first iteration starts from; what follows reads these."""
-        first, line = loop.visits[0], self.recorded.line(loop.start)
-        places = phis_of(self.trace, loop)
-        phis = [self._copied(node, self.ref(node), line) for node in [first.nodes[place] for place in places]]
-        count = None if loop.count is None else self.ref(loop.count)
-        forget_views(self.refs, self.trace, loop)
-        state = self._local(Node(LOOP_STATE))
-        try:
-            bodies = _bodies(self.recorded, loop, places, self._above)
-        except DoesNotFitError as error:
-            raise DoesNotFitError(str(error), error.inner or first.line) from None
-        self.body.steps.append(
-            NativeLoop(state, tuple(phis), count, loop.limit, loop.counted, first.line, bodies, line)
-        )
-        written = self.trace.written(loop.stop, self.last)
-        for phi, place in zip(phis, places, strict=True):
-            node = loop.visits[-1].nodes[place]
-            self.refs[node] = self._kept(node, phi, written)
-
-    def ref(self, node: int) -> Ref:
-        """Return what a body calls a node."""
-        if node < 0:
-            return "number", self.trace.recipe.steps.numbers[~node]
-        known = self.refs.get(node)
-        if known is None:
-            known = self.refs[node] = self._new(node)
-        return known
-
-    def _above(self, node: int) -> Ref:
-        """Return what a body of a loop within this one calls a node."""
-        ref = self.ref(node)
-        return ref if ref[0] == "outer" else ("above", ref)
-
-    def _new(self, node: int) -> Ref:
-        trace, entry = self.trace, self.trace.recipe.nodes[node]
-        if entry.constant is not None:
-            return self._leaf(node, entry)
-        if entry.argument or 0 <= trace.origin(node) < self.span.start:
-            known = self.before(node)
-            if known is not None:
-                return known
-        made = trace.made.get(node, -1)
-        if any(loop.start <= made < loop.stop for loop in self.inner):
-            raise DoesNotFitError("what an iteration made is used behind the loop, and no variable holds it")
-        is_view = entry.base is not None and (node not in trace.made or entry.base in self.written)
-        if not (self.first <= made < self.last or is_view):
-            raise DoesNotFitError("it uses a tensor of an iteration before, which no variable holds")
-        base = None if entry.base is None else self.ref(entry.base)
-        family = None if entry.family is None else self.ref(entry.family)
-        return self._local(entry, base, family)
-
-    def _local(self, entry: Node, base: Ref | None = None, family: Ref | None = None) -> Ref:
-        self.body.nodes.append((entry, base, family))
-        return "local", len(self.body.nodes) - 1
-
-    def _leaf(self, node: int, entry: Node) -> Ref:
-        assert entry.constant is not None
-        key = entry.spec, entry.constant.tobytes(), id(self.recorded.recording.all_sources.get(node))
-        if key not in self._leaves:
-            self.body.leaves.append((entry, node))
-            self._leaves[key] = "leaf", len(self.body.leaves) - 1
-        return self._leaves[key]
-
-
-def forget_views(known: dict[int, Any], trace: Trace, loop: Span) -> None:
-    """Know no views any more of memory that a loop writes: behind it, and in it, that is other memory."""
-    written, base_of = trace.written(loop.start, loop.stop), trace.recipe.base_of
-    for node in [node for node in known if node not in written and base_of(node) in written]:
-        del known[node]
-
-
-def copy_of(entry: Node, *, wanted: bool) -> tuple[StepKind, Node]:
-    """Return the kind of the step that copies a node, and the copy: in C order, if it is one of a view."""
-    spec = entry.spec if entry.base is None else spec_of(np.empty(entry.spec.shape, entry.spec.dtype))
-    return _copying(entry.spec, spec, wanted), Node(spec, differentiable=wanted)
-
-
-@functools.lru_cache(maxsize=_MOST_KINDS)
-def _copying(source: Spec, target: Spec, wanted: bool) -> StepKind:
-    form = CLONE.form((source,), target, (True,)) if wanted else None
-    return StepKind(CLONE, form, (), 1)
-
-
-def bodies_of(recorded: Recorded, span: Span, phis: list[int], outer: Mapping[int, int]) -> list[Body]:
-    """Return the different bodies of a loop, in the order they came.
-
-    ``outer`` has the numbers of nodes from before the loop.
-    """
-
-    def before(node: int) -> Ref | None:
-        return ("outer", outer[node]) if node in outer else None
-
-    bodies = _bodies(recorded, span, phis, before)
-    _check_repeats(bodies, "")
-    return bodies
-
-
-def _bodies(recorded: Recorded, span: Span, phis: list[int], before: Before) -> list[Body]:
-    bodies: list[Body] = []
-    for number in range(len(span.ends)):
-        bodies = joined(bodies, [_BodyMaker(recorded, span, phis, before, number).made()])
-    return bodies
-
-
-def _check_repeats(bodies: Sequence[Body], inner: str) -> None:
+def check_repeats(bodies: Sequence[Body], inner: str) -> None:
     """Raise where no iteration did the same as another."""
     if len(bodies) == sum(body.seen for body in bodies) > _FEW:
         raise DoesNotFitError("no iteration did the same as another", inner)
     for body in bodies:
         for loop in body.loops():
-            _check_repeats(loop.bodies, loop.line)
+            check_repeats(loop.bodies, loop.line)
 
 
 def joined(known: Sequence[Body], bodies: Sequence[Body]) -> list[Body]:
@@ -321,16 +164,19 @@ def joined(known: Sequence[Body], bodies: Sequence[Body]) -> list[Body]:
 
 def _is_apart(a: Body, b: Body) -> bool:
     """Whether another value that left for Python has one iteration go another way than the other."""
-    for x, y in zip(a.steps, b.steps, strict=False):
+    for at, (x, y) in enumerate(zip(a.steps, b.steps, strict=False)):
         if isinstance(x, NativeLoop) or isinstance(y, NativeLoop):
             if not (isinstance(x, NativeLoop) and isinstance(y, NativeLoop) and x.traits == y.traits):
                 return True
-        elif not _is_same_step(a, x, b, y):
-            if _are_guards_of_one(x, y) or CLONE in (x[0].op, y[0].op):  # a loop begins, of which one has none
+        elif not _is_same_step(a, x, b, y, at):
+            if _are_guards_of_one(a, x, b, y, at) or CLONE in (
+                x[0].op,
+                y[0].op,
+            ):  # a loop begins, of which one has none
                 return True
             raise DoesNotFitError(_DIFFERENT)
-    traits = [(len(body.steps), body.updates, list(map(_traits, body.nodes))) for body in (a, b)]
-    if traits[0] != traits[1]:
+    traits = [(len(body.steps), len(body.updates), list(map(_traits, body.nodes))) for body in (a, b)]
+    if traits[0] != traits[1] or not all(a.may_be(-1, k) & b.may_be(-1, k) for k in range(len(a.updates))):
         raise DoesNotFitError(_DIFFERENT)
     return False
 
@@ -340,16 +186,31 @@ def _traits(node: tuple[Node, Ref | None, Ref | None]) -> tuple[Any, ...]:
     return entry.spec, base, family, entry.offset, entry.buffer_offset, entry.differentiable
 
 
-def _is_same_step(a: Body, x: BodyStep, b: Body, y: BodyStep) -> bool:
+def _is_same_step(a: Body, x: BodyStep, b: Body, y: BodyStep, at: int) -> bool:
     (kind, result, operands, _), (other_kind, other_result, others, _) = x, y
     if result != other_result or not same_kind(kind, other_kind):
         return False
-    return all(_is_same_operand(a, one, b, other) for one, other in zip(operands, others, strict=True))
+    pairs = enumerate(zip(operands, others, strict=True))
+    return all(_is_same_operand(a, one, b, other) or _may_be_same(a, b, at, k) for k, (one, other) in pairs)
 
 
-def _are_guards_of_one(x: BodyStep, y: BodyStep) -> bool:
+def _may_be_same(a: Body, b: Body, at: int, place: int) -> bool:
+    """Whether there is a choice of what operands are, and they may be the same phi."""
+    is_choice = (at, place) in a.choices or (at, place) in b.choices
+    return is_choice and not a.may_be(at, place).isdisjoint(b.may_be(at, place))
+
+
+def _with_operand(step: BodyStep | NativeLoop, place: int, operand: Ref) -> BodyStep:
+    """Return a step with another operand."""
+    assert not isinstance(step, NativeLoop)
+    kind, result, operands, line = step
+    return kind, result, (*operands[:place], operand, *operands[place + 1 :]), line
+
+
+def _are_guards_of_one(a: Body, x: BodyStep, b: Body, y: BodyStep, at: int) -> bool:
     """Whether two steps look at the same value."""
-    return isinstance(x[0].op, Guard) and isinstance(y[0].op, Guard) and x[2][0] == y[2][0]
+    are_guards = isinstance(x[0].op, Guard) and isinstance(y[0].op, Guard)
+    return are_guards and (x[2][0] == y[2][0] or _may_be_same(a, b, at, 0))
 
 
 def _is_same_operand(a: Body, one: Ref, b: Body, other: Ref) -> bool:

@@ -24,15 +24,39 @@ _FEWEST = 2
 class Visit:
     """A visit of a loop's head, in a recording: which words had been recorded, and the nodes of the state's tensors.
 
-    ``serial``: how many visits, of any loop, came before.
+    A node is there twice if two locals hold it. ``read`` and ``behind`` say of each whether the code of an iteration,
+    and that behind the loop, may read it by this name. ``serial``: how many visits, of any loop, came before.
+    ``counters`` count the writes to the tensors.
     """
 
-    __slots__ = ("at", "count", "entry", "line", "nodes", "number", "reason", "remaining", "serial", "template")
+    __slots__ = (
+        "apart", "at", "behind", "count", "counters", "entry", "exhausted", "identities", "line", "nodes", "number",
+        "read", "reason", "remaining", "serial", "template", "writes",
+    )  # fmt: skip
 
-    def __init__(self, visit: HeadVisit, serial: int, at: int, nodes: list[int], count: int | None) -> None:
+    def __init__(
+        self,
+        visit: HeadVisit,
+        serial: int,
+        at: int,
+        nodes: list[int],
+        counters: list[list[int]],
+        count: int | None,
+    ) -> None:
         self.serial, self.at, self.nodes, self.count = serial, at, nodes, count
+        self.counters, self.writes = counters, [counter[0] for counter in counters]
         self.entry, self.number, self.remaining = visit.entry, visit.number, visit.remaining
-        self.template, self.reason, self.line = visit.state.template, visit.reason, visit.loop.location
+        self.template, self.apart = visit.state.template, visit.state.apart
+        self.reason, self.line = visit.reason, visit.loop.location
+        loop, self.identities, self.exhausted = visit.loop, visit.identities, visit.exhausted
+        locals_ = frozenset(loop.live)
+        self.read = [name in loop.read or name not in locals_ for name in visit.state.names]
+        self.behind = [name in loop.behind or name not in locals_ for name in visit.state.names]
+
+    @property
+    def is_written(self) -> bool:
+        """Whether a tensor has been written in place since, so that it matters who else holds it."""
+        return any(counter[0] != before for counter, before in zip(self.counters, self.writes, strict=True))
 
 
 @dataclass(slots=True)
@@ -40,7 +64,8 @@ class Span:
     """One loop of a recording: the steps of its iterations, what they start from and end with, how many there may be.
 
     ``ends`` are where each iteration ends; ``count`` the node of the number of iterations, and ``drawn`` the step at
-    which Python got it, if it is one.
+    which Python got it, if it is one. ``apart``: which locals hold the same tensor changes from iteration to iteration.
+    ``exhausted``: the loop was left where an iteration would have begun.
     """
 
     start: int
@@ -50,11 +75,18 @@ class Span:
     counted: bool
     count: int | None = None
     drawn: int = -1
+    apart: bool = False
+    exhausted: bool = False
 
     @property
     def stop(self) -> int:
         """The step behind the last iteration."""
         return self.ends[-1] if self.ends else self.start
+
+    @property
+    def line(self) -> str:
+        """Where the loop is."""
+        return self.visits[0].line
 
     def surrounds(self, other: Span) -> bool:
         """Whether another loop was entered in one of its iterations."""
@@ -115,17 +147,23 @@ class Heads:
         self.trace, self.visits = trace, visits
         self.without: set[int] = set()
         self.flat: set[str] = set()
+        self.apart = {those[0].line for those in _entries(visits) if _is_apart(trace, those)}
+        """The loops in some entry of which it changes which locals hold the same tensor, which nobody asks."""
+        self.apart -= {v.line for v in visits if v.line in self.apart and (v.identities or v.is_written)}
 
     def spans(self) -> list[Span]:
         """Return the loops that native ones may repeat, outer ones instead of those within."""
         visits = [visit for visit in self.visits if visit.entry not in self.without]
-        return _apart([_span(self.trace, those, len(self.trace.starts), least=1) for those in _entries(visits)])
+        return _outermost([self._span(those, len(self.trace.starts), least=1) for those in _entries(visits)])
 
     def within(self, span: Span, number: int) -> list[Span]:
         """Return the loops within an iteration of a loop, also those that had none: another may have some."""
         first, after = span.visits[number], span.visits[number + 1]
         visits = [v for v in self.visits[first.serial + 1 : after.serial] if v.line not in self.flat]
-        return _apart([_span(self.trace, those, span.ends[number], least=0) for those in _entries(visits)])
+        return _outermost([self._span(those, span.ends[number], least=0) for those in _entries(visits)])
+
+    def _span(self, visits: list[Visit], end: int, *, least: int) -> Span | None:
+        return _span(self.trace, visits, end, least=least, apart=visits[0].line in self.apart)
 
 
 def _entries(visits: Iterable[Visit]) -> Iterable[list[Visit]]:
@@ -136,7 +174,7 @@ def _entries(visits: Iterable[Visit]) -> Iterable[list[Visit]]:
     return entries.values()
 
 
-def _apart(spans: Iterable[Span | None]) -> list[Span]:
+def _outermost(spans: Iterable[Span | None]) -> list[Span]:
     """Return those that are not within another, in the order of their visits."""
     apart: list[Span] = []
     for span in sorted([span for span in spans if span is not None], key=lambda span: span.visits[0].serial):
@@ -162,17 +200,35 @@ def unrolled(trace: Trace, visits: Sequence[Visit], spans: Sequence[Span]) -> st
     return ""
 
 
-def _span(trace: Trace, visits: list[Visit], end: int, *, least: int) -> Span | None:
-    """Return the iterations of one entry, which ends before a step, that a native loop may repeat, if so many.
+def _is_apart(trace: Trace, visits: list[Visit]) -> bool:
+    """Whether it changes from iteration to iteration which locals hold the same tensor; not at the first one alone."""
+    if all(visit.template == visits[-1].template for visit in visits):
+        return False
+    shared, apart = [len(_alike_at_end(trace, visits, apart=apart)) for apart in (False, True)]
+    return shared + 1 < apart
+
+
+def _alike_at_end(trace: Trace, visits: list[Visit], *, apart: bool) -> list[Visit]:
+    """Return the last visits of an entry that begin iterations which do the same.
 
     Where the last visit alone is of another kind, as that after which a flag ends the loop, iterations end before it.
     """
-    if len(visits) > _FEWEST and not visits[-1].reason and not _alike(trace, visits[-2], visits[-1]):
+    if len(visits) > _FEWEST and not visits[-1].reason and not _alike(trace, visits[-2], visits[-1], apart=apart):
         visits = visits[:-1]
     last, first = visits[-1], len(visits) - 1
-    while first > 0 and visits[first - 1].number == visits[first].number - 1 and _alike(trace, visits[first - 1], last):
+    while (
+        first > 0
+        and visits[first - 1].number == visits[first].number - 1
+        and _alike(trace, visits[first - 1], last, apart=apart)
+    ):
         first -= 1
-    visits = visits[first:]
+    return visits[first:]
+
+
+def _span(trace: Trace, entry: list[Visit], end: int, *, least: int, apart: bool) -> Span | None:
+    """Return the iterations of one entry, which ends before a step, that a native loop may repeat, if so many."""
+    visits = _alike_at_end(trace, entry, apart=apart)
+    last = visits[-1]
     if (
         last.reason
         or (len(visits) <= least and last.count is None)
@@ -180,10 +236,11 @@ def _span(trace: Trace, visits: list[Visit], end: int, *, least: int) -> Span | 
     ):
         return None
     ends = [bisect_left(trace.starts, visit.at) for visit in visits]
-    span = Span(ends[0], ends[1:], visits, None, counted=False)
+    span = Span(ends[0], ends[1:], visits, None, counted=False, apart=apart, exhausted=last.exhausted)
     if last.count is not None:
         return _counted_by_tensor(trace, span)
-    remaining, count = visits[0].remaining, len(visits) - 1
+    count, more = len(visits) - 1, entry[-1].number - last.number
+    remaining = None if visits[0].remaining is None else visits[0].remaining - more
     if remaining is not None and remaining < count:
         return None
     if remaining is not None:  # where Python decides, the iteration that ends the loop is none of the others' kind
@@ -202,7 +259,7 @@ def _counted_by_tensor(trace: Trace, span: Span) -> Span | None:
     value = trace.recipe.nodes[trace.operands(before)[1]].constant
     if value is None or int(value) != iterations or visit.remaining is not None:  # it was left before
         return None
-    span.count, span.drawn, span.counted = visit.count, before, True
+    span.count, span.drawn, span.counted, span.exhausted = visit.count, before, True, True
     return span
 
 
@@ -212,9 +269,10 @@ def _is_written(trace: Trace, node: int | None) -> bool:
     return any(trace.recipe.base_of(trace.result(at)) == base for at in writes)
 
 
-def _alike(trace: Trace, a: Visit, b: Visit) -> bool:
+def _alike(trace: Trace, a: Visit, b: Visit, *, apart: bool) -> bool:
     """Whether visits begin iterations that do the same, as far as Python decides."""
-    if a.reason or a.template != b.template or len(a.nodes) != len(b.nodes):
+    is_other = a.apart != b.apart if apart else a.template != b.template
+    if a.reason or is_other or len(a.nodes) != len(b.nodes):
         return False
     recipe, nodes = trace.recipe, trace.recipe.nodes
     return all(
@@ -233,7 +291,7 @@ def phis_of(trace: Trace, span: Span) -> list[int]:
     nodes, places = trace.recipe.nodes, list[int]()
     seen: set[tuple[int, ...]] = set()
     for k, column in enumerate(zip(*[visit.nodes for visit in span.visits], strict=True)):
-        if column not in seen and nodes[column[0]].base is None:
+        if (span.apart or column not in seen) and nodes[column[0]].base is None:
             places.append(k)
             seen.add(column)
     return places

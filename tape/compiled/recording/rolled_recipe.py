@@ -13,18 +13,8 @@ from kernels.programs.recording.lines import Lines
 from kernels.programs.recording.notifying_words import H_USED
 from kernels.programs.recording.program import Node, Recipe
 from kernels.programs.recording.program_words import StepKind, Steps
-from tape.compiled.recording.loop_bodies import (
-    Body,
-    DoesNotFitError,
-    NativeLoop,
-    Recorded,
-    Ref,
-    bodies_of,
-    copy_of,
-    forget_views,
-    joined,
-    usable,
-)
+from tape.compiled.recording.body_maker import Recorded, bodies_of, copy_of, forget_views, results_of
+from tape.compiled.recording.loop_bodies import Body, DoesNotFitError, NativeLoop, Ref, joined, usable
 from tape.compiled.recording.loop_spans import Heads, Span, is_within, phis_of
 from tape.compiled.recording.sameness import same_kind
 
@@ -120,12 +110,13 @@ class Rolled:
         self.nodes.append(Node(LOOP_STATE))
         state, bodies = len(self.nodes) - 1, bodies_of(self.recorded, span, phis, self.places)
         outer, where = tuple([("outer", number) for number in numbers]), span.visits[0].line
-        loop = NativeLoop(("outer", state), outer, count, span.limit, span.counted, where, bodies, line)
+        loop = NativeLoop(("outer", state), outer, count, span.limit, span.counted, span.apart, where, bodies, line)
         self.pieces.append(loop)
         self.guards.append([])
-        last, written = span.visits[-1].nodes, self.trace.written(span.stop, len(self.trace.starts))
-        self.places |= {last[place]: numbers[k] for k, place in enumerate(phis)}
-        kept = [last[place] for place in phis if last[place] in written]
+        written = self.trace.written(span.stop, len(self.trace.starts))
+        results = results_of(span, phis)
+        self.places |= {node: numbers[k] for node, k in results.items()}
+        kept = [node for node in results if node in written]
         if any(self.trace.recipe.nodes[node].argument for node in kept):
             raise DoesNotFitError("it carries an argument that is written behind it")
         if kept:  # what the loop carries stays as it was
@@ -186,7 +177,7 @@ class _Assembly:
             self._read(rolled.recording, node, place)
         for piece, guards in zip(rolled.pieces, rolled.guards, strict=True):
             if isinstance(piece, NativeLoop):
-                self.path.append(f"loop at {piece.line}: {piece.limit}, {piece.counted}".encode())
+                self.path.append(f"loop at {piece.line}: {piece.limit}, {piece.counted}, {piece.apart}".encode())
                 self._loop(piece, piece.number, _outer)
             else:
                 for step in piece:
@@ -285,20 +276,30 @@ def rolled(recording: Any, heads: Heads) -> tuple[Rolled | None, list[Span], str
         if isinstance(whole, Rolled):
             return whole, spans, reason
         apart = [(span, _tried(recording, heads, [span])) for span in spans]
-        failed = {span.visits[0].entry: tried for span, tried in apart if isinstance(tried, str)}
-        reason = reason or next(iter(failed.values()), whole)
+        failed = [(span, tried) for span, tried in apart if isinstance(tried, str)]
+        again = {span.line for span, _ in failed if span.apart}
+        heads.apart -= again
+        if again:
+            continue
+        reason = reason or next((tried for _, tried in failed), whole)
         if not failed:
             break
-        heads.without |= failed.keys()
+        heads.without |= {span.visits[0].entry for span, _ in failed}
     return None, [], reason
 
 
 def _tried(recording: Any, heads: Heads, spans: Sequence[Span]) -> Rolled | str:
-    """Return a recording with these loops, or why they do not fit; loops within them that do not are their steps."""
+    """Return a recording with these loops, or why they do not fit; loops within them that do not are their steps.
+
+    Before that, variables of these that hold the same tensor at some iterations are one phi, where they always do.
+    """
     while True:
         try:
             return Rolled(recording, heads, spans)
         except DoesNotFitError as error:
             if not error.inner:
-                return f"the loop at {spans[0].visits[0].line}: {error}"
-            heads.flat.add(error.inner)
+                return f"the loop at {spans[0].line}: {error}"
+            if error.inner in heads.apart:
+                heads.apart.discard(error.inner)
+            else:
+                heads.flat.add(error.inner)
