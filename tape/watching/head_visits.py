@@ -124,10 +124,11 @@ _plans: dict[int, _Known] = {}
 
 def _known(frame: FrameType) -> _Known:
     """Return the plan of a frame's code, found at its first call."""
-    code, module = frame.f_code, str(frame.f_globals.get("__name__"))
+    code = frame.f_code
     known = _plans.get(id(code))
     if known is not None:
         return known
+    module = str(frame.f_globals.get("__name__"))
     if frame.f_globals.get("_set") is object.__setattr__:  # written by kernels.foundation.data_classes
         module = "kernels"
     plan = None
