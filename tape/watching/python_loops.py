@@ -71,20 +71,21 @@ class PythonLoop:
         self.line = flow.steps[heads[-1]].line or flow.code.co_firstlineno
         self.is_for = flow.steps[head].name == "FOR_ITER"
         self.live = tuple(sorted(frozenset[str]().union(*[flow.live(i) for i in heads])))
-        whole = body if test is None else body.union(range(test.first, head))
-        self.read = frozenset[str]().union(*[flow.read_within(i, whole) for i in heads])
-        self.behind = frozenset[str]().union(*[flow.live(i) for i in _exits(flow, whole)])
         self.body, self.setup = _offsets(flow, body), frozenset[int]()
         """Offsets of the instructions in the loop, and of those that make its iterator."""
         self.exits = _offsets(flow, frozenset(_exits(flow, body)))
         """Offsets of those outside of it that may follow."""
         self.extent: Extent | None = None
         self.counters: tuple[Counter, ...] = ()
+        self.read = self.behind = frozenset[str]()
         self.reason = self._located(_reason(flow, head, body, is_visible=test is not None))
         if self.is_for and not self.reason:
             self._take_extent(flow, head, body)
         if not self.reason:
             self.counters = tuple(_counters(flow, heads, body))
+            whole = body if test is None else body.union(range(test.first, head))
+            self.read = self.read.union(*[flow.read_within(i, whole) for i in heads])
+            self.behind = self.behind.union(*[flow.live(i) for i in _exits(flow, whole)])
 
     def _take_extent(self, flow: Flow, head: int, body: frozenset[int]) -> None:
         start = _setup_start(flow, head)

@@ -75,7 +75,7 @@ class _BodyMaker:
 
     def _update(self, k: int, node: int) -> Ref:
         """Return what a phi is at the end: itself, perhaps, if it still is the tensor that others began with, too."""
-        if self.begin.count(node) == 1 or node not in self.begin:
+        if self.begin.count(node) <= 1:
             return self.ref(node)
         itself = [("phi", k)] if self.begin[k] == node else []
         may_be: frozenset[Ref] = frozenset((*itself, *self.shared.get(node, (self.refs[node],))))

@@ -65,7 +65,6 @@ class Span:
 
     ``ends`` are where each iteration ends; ``count`` the node of the number of iterations, and ``drawn`` the step at
     which Python got it, if it is one. ``apart``: which locals hold the same tensor changes from iteration to iteration.
-    ``exhausted``: the loop was left where an iteration would have begun.
     """
 
     start: int
@@ -76,12 +75,16 @@ class Span:
     count: int | None = None
     drawn: int = -1
     apart: bool = False
-    exhausted: bool = False
 
     @property
     def stop(self) -> int:
         """The step behind the last iteration."""
         return self.ends[-1] if self.ends else self.start
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the loop was left where an iteration would have begun."""
+        return self.count is not None or self.visits[-1].exhausted
 
     @property
     def line(self) -> str:
@@ -236,7 +239,7 @@ def _span(trace: Trace, entry: list[Visit], end: int, *, least: int, apart: bool
     ):
         return None
     ends = [bisect_left(trace.starts, visit.at) for visit in visits]
-    span = Span(ends[0], ends[1:], visits, None, counted=False, apart=apart, exhausted=last.exhausted)
+    span = Span(ends[0], ends[1:], visits, None, counted=False, apart=apart)
     if last.count is not None:
         return _counted_by_tensor(trace, span)
     count, more = len(visits) - 1, entry[-1].number - last.number
@@ -259,7 +262,7 @@ def _counted_by_tensor(trace: Trace, span: Span) -> Span | None:
     value = trace.recipe.nodes[trace.operands(before)[1]].constant
     if value is None or int(value) != iterations or visit.remaining is not None:  # it was left before
         return None
-    span.count, span.drawn, span.counted, span.exhausted = visit.count, before, True, True
+    span.count, span.drawn, span.counted = visit.count, before, True
     return span
 
 
