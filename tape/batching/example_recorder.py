@@ -27,7 +27,10 @@ _new: Any = tuple.__new__
 
 
 class Example:
-    """Records what depends on the arguments; all else is passed to the recorder around this one.
+    """Records what depends on the arguments, and what may be differentiated or mapped further out.
+
+    What is the same for all examples, the recorder around this one takes part in as well: its values may leave for
+    Python. What depends on nothing is passed to it alone.
 
     A node is a tensor, by number: ``specs`` are those of one example, ``bases`` the nodes whose memory they show, and
     ``offsets`` where in it, for those of which no operation of the plan tells.
@@ -68,7 +71,11 @@ class Example:
         return node
 
     def _depends(self, x: Any) -> bool:
-        return isinstance(x, Tensor) and (id(x) in self.nodes or id(base_of(x)) in self.nodes)
+        """Whether an operand is planned: what depends on arguments, also of recorders around, or requires grad."""
+        if not isinstance(x, Tensor):
+            return False
+        known = x._slot is not None or id(x) in self.nodes or id(base_of(x)) in self.nodes
+        return known or (self.outer is not None and self.outer._depends(x))
 
     def reference(self, x: Tensor) -> int:
         """Return the node of a tensor; a new one is a constant, or a view that no planned operation made."""
@@ -95,7 +102,7 @@ class Example:
         return self._among(self.differing, operands)
 
     def notify(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
-        """Plan an operation if an operand depends on the arguments."""
+        """Plan an operation if an operand depends on the arguments, or requires grad."""
         known, bases, differing = self.nodes, self.bases, self.differing
         mine = differs = False
         planned: list[Any] = []
@@ -112,9 +119,9 @@ class Example:
                 planned.append(node)
             else:
                 planned.append((x,))
+        if not differs and self.outer is not None:
+            self.outer.notify(op, operands, result, params)
         if not mine:
-            if self.outer is not None:
-                self.outer.notify(op, operands, result, params)
             return
         known[id(result)] = node = len(bases)
         self.held.append(result)  # its id stays its own
@@ -156,9 +163,10 @@ class Example:
 
     def overwrites(self, x: Tensor, value: Any) -> None:
         """Keep the values of a tensor from before the recording, which is about to be written."""
-        if not self._depends(x) and not self._depends(value):
-            if self.outer is not None:
-                self.outer.overwrites(x, value)
+        depends = self._depends(x) or self._depends(value)
+        if self.outer is not None and not (depends and self._differ(self._operands((x, value)))):
+            self.outer.overwrites(x, value)
+        if not depends:
             return
         base = base_of(x)
         at = self.bases[self.reference(base)]
@@ -178,25 +186,31 @@ class Example:
 
     def wrote(self, op: Any, x: Tensor, value: Any, params: tuple[Any, ...]) -> None:
         """Plan a write."""
-        if not self._depends(x) and not self._depends(value):
-            if self.outer is not None:
-                self.outer.wrote(op, x, value, params)
+        indices = [index for index in params if isinstance(index, Tensor)]
+        depends = any(map(self._depends, (x, value, *indices)))
+        planned = self._operands((x, value, *indices)) if depends else []
+        differs = self._differ(planned)
+        if self.outer is not None and not differs:
+            self.outer.wrote(op, x, value, params)
+        if not depends:
             return
-        planned = self._operands((x, value))
         part = planned[0]
         self.tensors.pop(part, None)
-        if self._differ(planned) and self.bases[part] not in self.differing:
+        if differs and self.bases[part] not in self.differing:
             self.differing.add(self.bases[part])
             self.late = True
-        graded = modes.is_grad_enabled()
-        self.plan.append(Operation(op, planned, params, part, x._form.spec, graded, detached=False))
+        step = Operation(
+            op, planned, () if indices else params, part, x._form.spec, modes.is_grad_enabled(), detached=False
+        )
+        self.plan.append(step)
 
     def taken(self, x: Tensor, value: Tensor) -> None:
         """Take in that a tensor has become what another is."""
         before = self.constants.get(self.nodes.get(id(x), -1))
-        if id(value) not in self.nodes:
-            if self.outer is not None:
-                self.outer.taken(x, value)
+        known = id(value) in self.nodes
+        if self.outer is not None and not (known and self._differ((self.nodes[id(value)],))):
+            self.outer.taken(x, value)
+        if not known:
             return
         self.nodes[id(x)] = node = self.nodes[id(value)]
         self.held.append(x)
@@ -234,18 +248,21 @@ class Example:
     ) -> Any:
         """Compute derivatives for this example, and plan to compute them for all."""
         depends = any(map(self._depends, (*outputs, *inputs, *weights)))
-        derive, before = None if depends else getattr(self.outer, "derived", None), modes.current()
+        groups = (outputs, inputs, weights) if depends else ((), (), ())
+        to, by, along = (tuple(map(self.reference, group)) for group in groups)
+        differs = self._differ((*to, *by, *along))
+        derive, before = None if differs else getattr(self.outer, "derived", None), modes.current()
         try:
-            modes.set_mode(before._replace(recorder=None if depends else self.outer))
+            modes.set_mode(before._replace(recorder=None if differs else self.outer))
             if derive is not None:
-                return derive(derivation, outputs, inputs, weights, rows)
-            derivatives = derivation.run(outputs, inputs, weights, rows, again=True)
+                derivatives = derive(derivation, outputs, inputs, weights, rows)
+            else:
+                derivatives = derivation.run(outputs, inputs, weights, rows, again=depends)
         finally:
             modes.restore(before)
         if depends:
-            to, by, along = (tuple(map(self.reference, group)) for group in (outputs, inputs, weights))
             results = [None if x is None else self._add(x) for x in derivatives]
-            if self._differ((*to, *by, *along)):
+            if differs:
                 self.differing.update(node for node in results if node is not None)
             self.late = self.late or not self.differing.issuperset(self.bases[x] for x in by)
             self.derivatives.append(Derivative(derivation, to, by, along, rows, results, modes.is_grad_enabled()))
@@ -254,13 +271,13 @@ class Example:
 
     def called(self, run: Callable[..., Any], mapped: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         """Make a call for this example, and plan to make it for all."""
-        depends = any(map(self._depends, args))
-        with modes.under(modes.current()._replace(recorder=None if depends else self.outer)):
+        operands = self._operands(args) if any(map(self._depends, args)) else []
+        differs = self._differ(operands)
+        with modes.under(modes.current()._replace(recorder=None if differs else self.outer)):
             outcome = run(args, {})
-        if depends:
-            operands = self._operands(args)
+        if operands:
             results = [self._add(x) if isinstance(x, Tensor) else None for x in leaves(outcome)]
-            if self._differ(operands):
+            if differs:
                 self.differing.update(node for node in results if node is not None)
             self.plan.append(Called(mapped, operands, results, modes.is_grad_enabled()))
         return outcome

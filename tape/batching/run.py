@@ -35,7 +35,8 @@ class Batch:
         self.copied = {node: self.values[node] for node in example.written}
         if self.copied:
             self.values |= {node: views.contiguous(x) for node, x in self.copied.items()}
-        self.sources = {node for step in example.derivatives if self._apart(step) for node in step.inputs}
+        self.sources = {node for step in example.derivatives for node in step.inputs}
+        self.rooted: list[Tensor] = []
 
     def run(self) -> None:
         """Run the plan."""
@@ -43,8 +44,7 @@ class Batch:
         for node, x in self.copied.items():
             if self.values[node] is not x:
                 x.copy_(self.values[node])
-        if self.sources:
-            settle([self.values[node] for node in self.sources])
+        settle(self.rooted)
 
     def _steps(self, steps: Sequence[Step], enabled: bool) -> None:
         """Run steps: elementwise ones on operands with as many dims behind the batch as one example's result has."""
@@ -134,7 +134,7 @@ class Batch:
         if base == node or (start is None and base in self.example.tensors and base not in self.batched):
             x: Any = self.example.tensors[node] if start is None else views.clone(start.held)  # type: ignore[arg-type]
             # A leaf whose derivative is asked for was made for that: each example has its own.
-            apart = node in self.sources and type(x._slot) is AccumulateGrad
+            apart = node in self.sources and self.differs(node) and type(x._slot) is AccumulateGrad
             self._keep(node, x.detach() if apart else x)
         else:
             self.values[node] = self._part(node, base)
@@ -165,6 +165,7 @@ class Batch:
             x = whole(x, self.size)
         if node in self.sources and x._slot is None:
             x = root(share(x)) if alone(x) else x.requires_grad_()
+            self.rooted.append(x)
         self.values[node] = x
 
     def _apart(self, step: Derivative) -> bool:
