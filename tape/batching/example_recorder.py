@@ -5,6 +5,7 @@ It keeps little, since recording costs time in every call: an operation, its ope
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from kernels.kinds.write import Write
 from kernels.native.memory import where
 from tape.batching.plan import Called, Derivative, Operation, Start, Step
 from tape.engine.derivations import Derivation
+from tape.recording.computed_places import are_within
 from tape.recording.views import clone
 from tape.tensors import modes
 from tape.tensors.pytrees import leaves
@@ -24,6 +26,13 @@ from tape.tensors.tensor import Tensor, as_array
 from tape.tensors.view_families import base_of, is_view
 
 _new: Any = tuple.__new__
+
+
+def _check_indices(low: int, high: int, size: int, args: Sequence[Tensor], batched: Sequence[bool]) -> tuple[()]:
+    del size, batched
+    if args[0].spec.size and not are_within(args[0], low, high):
+        raise IndexError(f"vmap: an index of some example is out of bounds, {low} to {high - 1}: {args[0].tolist()}")
+    return ()
 
 
 class Example:
@@ -225,6 +234,21 @@ class Example:
             raise NotImplementedError("vmap: .data of a tensor is set; write x.copy_(...)")
         if self.outer is not None:
             self.outer.replaces(x, other)
+
+    def follows_indices(self, indices: Sequence[Tensor], *, adds: bool) -> bool:
+        """Whether index tensors differ between examples, or the recorder around this one follows them."""
+        if any(self._differ((self.reference(index),)) for index in indices if self._depends(index)):
+            return True
+        follows = getattr(self.outer, "follows_indices", None)
+        return follows is not None and follows(indices, adds=adds)
+
+    def checks_indices(self, index: Tensor, low: int, high: int) -> bool:
+        """Whether indices are within bounds; that those of all examples are is checked when the plan is run."""
+        node = self.reference(index)
+        with modes.under(modes.current()._replace(recorder=None if self._differ((node,)) else self.outer)):
+            within = are_within(index, low, high)
+        self.plan.append(Called(functools.partial(_check_indices, low, high), (node,), [], graded=False))
+        return within
 
     def note_number(self, tensor: Tensor) -> None:
         """Keep the line where one that differs becomes a number."""

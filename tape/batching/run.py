@@ -33,8 +33,8 @@ class Batch:
         self.bases, self.specs = example.bases, example.specs
         self.values: dict[int, Tensor] = dict(zip(example.arguments, arguments, strict=True))
         self.copied = {node: self.values[node] for node in example.written}
-        if self.copied:
-            self.values |= {node: views.contiguous(x) for node, x in self.copied.items()}
+        if example.writes():  # to parts that are told by where they stand in one example's memory
+            self.values = {node: views.contiguous(x) for node, x in self.values.items()}
         self.sources = {node for step in example.derivatives for node in step.inputs}
         self.rooted: list[Tensor] = []
 

@@ -72,8 +72,8 @@ class _Mapped:
         if self.example.escapes:
             raise RuntimeError(
                 "vmap: It looks like you're attempting to use a Tensor in some data-dependent control flow, or to take "
-                f"its value out of the mapped function, at {self.example.escapes[0]}: a branch, float(), .item(), an "
-                "index, NumPy, an autograd.Function without generate_vmap_rule=True or a vmap staticmethod. It differs "
+                f"its value out of the mapped function, at {self.example.escapes[0]}: a branch, float(), .item(), a "
+                "mask, NumPy, an autograd.Function without generate_vmap_rule=True or a vmap staticmethod. It differs "
                 "from example to example; keep it a tensor, with tape.where for a branch"
             )
         if randomness == "error" and drawn != _drawn():

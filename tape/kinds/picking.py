@@ -87,10 +87,16 @@ class _Along(Picking):
 
 
 def _by_places(x: Operand, places: Operand) -> Tensor:
-    """Pick by places that are an operand, the same for each example."""
-    if x.batched or places.batched:
-        raise NotImplementedError("vmap: an index of a compiled function, computed in it, cannot be mapped")
-    return indexing.index(views.reshape(x.value, -1), places.value)
+    """Pick by places that are an operand: numbers of the elements of an example, in C order."""
+    return indexing.index(views.reshape(x.value, (*x.lead, -1)), key_of(x, places))
+
+
+def key_of(x: Operand, places: Operand) -> tuple[Any, ...]:
+    """Return the index of places that are an operand in a tensor whose examples are vectors."""
+    if not (x.batched and places.batched):
+        return (*(slice(None) for _ in x.lead), places.value)
+    rows = np.arange(x.lead[0]).reshape(-1, *(1 for _ in places.shape))
+    return rows, places.value
 
 
 def located(x: Operand, numbers: Array) -> tuple[Tensor, tuple[Any, ...]]:

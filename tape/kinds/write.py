@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kernels.arrays.specs import Spec
 from tape.kinds.kind import Kind, Operand, Planned, aligned
-from tape.kinds.picking import located
+from tape.kinds.picking import key_of, located
 from tape.operations import indexing
 
 
@@ -17,9 +17,8 @@ class WriteKind(Kind):
         """Write into all examples."""
         part, value, *places = operands
         if places:
-            if part.batched or value.batched or places[0].batched:
-                raise NotImplementedError("vmap: an index of a compiled function, computed in it, cannot be mapped")
-            indexing.assign_at(part.value, (places[0].value,), value.value, step.op.name, adds=True)
+            new, key = aligned(value, len(places[0].shape)), key_of(part, places[0])
+            indexing.assign_at(part.value, key, new, step.op.name, adds=step.op.adds)
             return
         if not step.params:
             x, new = part.value, aligned(value, len(spec.shape))

@@ -26,8 +26,17 @@ def index(x: Tensor, key: Any) -> Tensor:
     key = several(key) if type(key) is list else key
     if not is_basic(key):
         return _gather(x, key)
+    if computed_places.is_followed(*items_of(key), adds=False):  # by numbers that differ between examples
+        followed = pick_followed(x, items_of(key))
+        if followed is not None:
+            return followed
     op, params, name = _checked_view(x, key)
     return record.view(op, x, params, name)
+
+
+def items_of(key: Any) -> tuple[Any, ...]:
+    """Return the parts of an index."""
+    return key if isinstance(key, tuple) else (key,)
 
 
 if NATIVELY:
@@ -72,8 +81,7 @@ def _is_array(key: Any) -> bool:
 
 def _gather(x: Tensor, key: Any) -> Tensor:
     """Copy the elements that arrays pick."""
-    items = key if isinstance(key, tuple) else (key,)
-    if (followed := pick_followed(x, items)) is not None:
+    if (followed := pick_followed(x, items_of(key))) is not None:
         return followed
     keys = integer_indices.array_key(key)
     spec, value = x.spec, integer_indices.picked(as_array(x), keys)
@@ -93,6 +101,9 @@ def pick_followed(x: Tensor, items: tuple[Any, ...], *, wraps: bool = True) -> T
     """
     if not computed_places.is_followed(*items):
         return None
+    if any(isinstance(k, slice) and k != slice(None) for k in items):
+        x = index(x, tuple(k if isinstance(k, slice) or k is Ellipsis else slice(None) for k in items))
+        items = tuple(slice(None) if isinstance(k, slice) else k for k in items)
     x = in_order(x)
     places = computed_places.places_of(x.spec, items, wraps=wraps)
     if places is None:
@@ -164,29 +175,29 @@ def put(x: Tensor, numbers: Array, source: Any, name: str, *, adds: bool = False
     return x
 
 
-def add_followed(x: Tensor, items: tuple[Any, ...], source: Any, name: str, *, wraps: bool, item: bool = False) -> bool:
-    """Add to the elements that index tensors pick, for a recorder that follows these; see pick_followed.
+def put_followed(
+    x: Tensor, items: tuple[Any, ...], source: Any, name: str, *, adds: bool, wraps: bool, item: bool = False
+) -> bool:
+    """Write to the elements that index tensors pick, for a recorder that follows these; see pick_followed.
 
     False, with nothing done, where that is not possible.
     """
     spec = x.spec
-    if not (
-        computed_places.is_followed(*items) and spec.strides == spec.gradient == dense(spec.shape, spec.dtype.itemsize)
-    ):
+    in_order = spec.strides == spec.gradient == dense(spec.shape, spec.dtype.itemsize)
+    if not (computed_places.is_followed(*items, adds=adds) and in_order):
         return False
     places = computed_places.places_of(spec, items, wraps=wraps)
-    if places is None or not places.spec.shape:
+    if places is None or not (places.spec.shape or not adds):
         return False
-    writes.check(x, name, reads=True)
+    writes.check(x, name, reads=adds)
     part = record.region(x, VIEWS["view"], ((spec.size,),))
-    writes.store_at(part, (as_array(places),), (places,), source, name, adds=True, item=item)
+    writes.store_at(part, (as_array(places),), (places,), source, name, adds=adds, item=item)
     return True
 
 
 def assign_at(x: Tensor, key: Any, source: Any, name: str, *, adds: bool = False, item: bool = True) -> None:
     """Write to the elements that arrays pick; the last of the values for one element stays, or they add up."""
-    items = key if isinstance(key, tuple) else (key,)
-    if adds and add_followed(x, items, source, name, wraps=True, item=item):
+    if put_followed(x, items_of(key), source, name, adds=adds, wraps=True, item=item):
         return
     writes.check(x, name, reads=adds)
     keys = integer_indices.array_key(key)

@@ -128,7 +128,8 @@ def store_at(
     tape = wanted(x, value)
     if meets(x, value):
         value = clone(value)
-    notify_overwrite(x, value)
+    for reason in (value, *places):
+        notify_overwrite(x, reason)
     protect(x)
     array, new = as_array(x), value._value if isinstance(value, Tensor) else value
     if adds:

@@ -15,11 +15,16 @@ from tape.tensors.tensor import Array, Tensor
 _INT64 = np.dtype(np.int64)
 
 
-def is_followed(*items: Any) -> bool:
-    """Whether a recorder follows index tensors, and one of these is one."""
-    if modes.active() is not None or not any(isinstance(k, Tensor) for k in items):
+def is_followed(*items: Any, adds: bool = True) -> bool:
+    """Whether a recorder follows the values of index tensors, and one of these is such a one.
+
+    Without ``adds``: to write there, where of several values for one place the last stays.
+    """
+    if modes.active() is not None:
         return False
-    return getattr(modes.current().recorder, "follows_indices", False)
+    indices = [k for k in items if isinstance(k, Tensor) and k.spec.dtype.kind in "iu"]
+    follows = getattr(modes.current().recorder, "follows_indices", None) if indices else None
+    return follows is not None and follows(indices, adds=adds)
 
 
 def places_of(spec: Spec, key: tuple[Any, ...], *, wraps: bool) -> Tensor | None:
@@ -85,11 +90,20 @@ def _wrapped(index: Any, n: int, *, wraps: bool) -> Any:
     index = index if index.spec.dtype == _INT64 else record.to_dtype(index, _INT64)
     if not index.spec.size:
         return index
+    if hasattr(modes.current().recorder, "checks_indices"):  # no value may leave for Python
+        wrapped = index + (index < 0) * n if wraps else index
+        return wrapped if are_within(index, -n * wraps, n) else None
     within = bool(index.amin() >= 0)
     if wraps and not within:
         index = index + (index < 0) * n
         within = bool(index.amin() >= 0)
     return index if within and bool(index.amax() < n) else None
+
+
+def are_within(index: Tensor, low: int, high: int) -> bool:
+    """Whether ``low <= index < high`` everywhere: a guard, or what the recorder checks of all examples."""
+    checks = getattr(modes.current().recorder, "checks_indices", None)
+    return checks(index, low, high) if checks else bool(index.amin() >= low) and bool(index.amax() < high)
 
 
 def _whole_axes(before: Sequence[int], after: Sequence[int], rank: int, steps: Sequence[int]) -> Array:

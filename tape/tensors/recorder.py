@@ -165,7 +165,8 @@ class Recorder:
 
     def wrote(self, op: Any, x: Tensor, value: Any, params: tuple[Any, ...]) -> None:
         """Record a write if the tensor or the value depends on the arguments."""
-        if not self._depends(x) and not self._depends(value):
+        indices = [index for index in params if isinstance(index, Tensor)]
+        if not any(map(self._depends, (x, value, *indices))):
             return
         part, base = self.reference(x).node, base_of(x)
         form = base._form if isinstance(base._form, Form) and base._form.op is op else None
@@ -175,7 +176,7 @@ class Recorder:
         else:
             form = None
         self.mark_line()
-        places = [self.reference(x) for x in params if isinstance(x, Tensor)]  # operands, as the index that they are of
+        places = list(map(self.reference, indices))
         self._step(op, (NodeRef(part), self.reference(value), *places), part, () if places else params, form)
 
     def taken(self, x: Tensor, value: Tensor) -> None:

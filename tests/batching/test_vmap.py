@@ -388,7 +388,8 @@ ESCAPES: dict[str, Callable[[Any], Any]] = {
     "float": lambda a: a * float(a[0]),
     "list": lambda a: tape.tensor(a.tolist()),
     "numpy": lambda a: a * np.sin(a.numpy()),
-    "index": lambda a: tape.ones(3)[a.long()],
+    "mask": lambda a: a[a > 0.0],
+    "index by a number": lambda a: [1.0, 2.0][int(a[0])] * a,
     "backward": lambda a: (a.clone().requires_grad_() * 2.0).sum().backward() or a,
 }
 

@@ -55,9 +55,6 @@ class Escape:
 class CallRecorder(ProgramRecorder):
     """Records a call. ``stopped`` says why, and where, no program can be made of it."""
 
-    follows_indices = True
-    """Index tensors are operands, where their places are computed by operations."""
-
     def __init__(self, *, lines: bool = False) -> None:
         super().__init__(lines=lines)
         self.stopped = ""
@@ -142,6 +139,12 @@ class CallRecorder(ProgramRecorder):
         """Note that the call does something that programs do not hold."""
         del tensor
         self.stop(what)
+
+    @staticmethod
+    def follows_indices(indices: Sequence[Tensor], *, adds: bool) -> bool:
+        """Whether index tensors are operands: of what they pick, and of what is added there; elsewhere they guard."""
+        del indices
+        return adds
 
     def note_drawn(self, tensor: Tensor, draw: Draw) -> None:
         """Let random numbers be an argument, drawn for each replay; the tensor is a copy, which may be written."""

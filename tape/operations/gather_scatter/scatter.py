@@ -58,6 +58,11 @@ def scatter_(
     [2.0, 0.0, 1.0]
     """
     source = operand(src if value is None else value)
+    if reduce is None and computed_places.is_followed(index, adds=False):
+        fits = source.spec.shape == index.spec.shape if isinstance(source, Tensor) and source.spec.shape else True
+        key = along_key(input, dim_of(input, dim), index) if fits else ()
+        if key and indexing.put_followed(input, key, source, "scatter_", adds=False, wraps=False):
+            return input
     if reduce not in (None, "add", "multiply"):
         raise RuntimeError("scatter: reduce argument must be either add or multiply.")
     axis, at = _places(input, dim, index, "scatter")
@@ -81,7 +86,8 @@ def scatter_add_(input: Tensor, dim: int, index: Any, src: Any) -> Tensor:
     axis = dim_of(input, dim)
     if computed_places.is_followed(index) and isinstance(src, Tensor) and src.spec.shape == index.spec.shape:
         key = along_key(input, axis, index)
-        if key and src.dtype == input.dtype and indexing.add_followed(input, key, src, "scatter_add_", wraps=False):
+        same = src.dtype == input.dtype
+        if key and same and indexing.put_followed(input, key, src, "scatter_add_", adds=True, wraps=False):
             return input
     axis, at = _places(input, dim, index, "scatter_add")
     source = _source(input, at, tensor_of(src), "scatter_add")
@@ -169,16 +175,17 @@ def index_add_(input: Tensor, dim: int, index: Any, source: Any, *, alpha: Any =
     axis = dim_of(input, dim)
     if _fits_rows(input, axis, index, source):
         key, added = (*[slice(None)] * axis, index), source if alpha == 1 else source * alpha
-        if indexing.add_followed(input, key, added, "index_add_", wraps=False):
+        if indexing.put_followed(input, key, added, "index_add_", adds=True, wraps=False):
             return input
     axis, at, rows = _rows(input, dim, index, source, "index_add_")
     numbers = integer_indices.across(input.spec.shape, axis, at)
     return indexing.put(input, numbers, rows if alpha == 1 else rows * alpha, "index_add_", adds=True)
 
 
-def _fits_rows(x: Tensor, axis: int, index: Any, source: Any) -> bool:
+def _fits_rows(x: Tensor, axis: int, index: Any, source: Any, *, adds: bool = True) -> bool:
     """Whether a recorder follows an index vector, and rows have the shape and the dtype to be added by it."""
-    if not (computed_places.is_followed(index) and isinstance(source, Tensor)) or len(index.spec.shape) != 1:
+    followed = computed_places.is_followed(index, adds=adds)
+    if not (followed and isinstance(source, Tensor)) or len(index.spec.shape) != 1:
         return False
     shape = (*x.spec.shape[:axis], *index.spec.shape, *x.spec.shape[axis + 1 :])
     return bool(x.spec.shape) and source.spec.shape == shape and source.spec.dtype == x.spec.dtype
@@ -194,6 +201,10 @@ def index_copy_(input: Tensor, dim: int, index: Any, source: Any) -> Tensor:
     >>> tape.zeros(2, 2).index_copy_(1, tape.tensor([1]), tape.tensor([[3.0], [4.0]])).tolist()
     [[0.0, 3.0], [0.0, 4.0]]
     """
+    if _fits_rows(input, dim_of(input, dim), index, source, adds=False):
+        key = (*[slice(None)] * dim_of(input, dim), index)
+        if indexing.put_followed(input, key, source, "index_copy_", adds=False, wraps=False):
+            return input
     axis, at, rows = _rows(input, dim, index, source, "index_copy_")
     kept = integer_indices.last_ones(at, len(at) and int(at.max()) + 1)
     if kept is not None:
@@ -233,6 +244,9 @@ def index_fill_(input: Tensor, dim: int, index: Any, value: Any) -> Tensor:
             "index_fill_ only supports a 0-dimensional value tensor, but got tensor with "
             f"{len(value.spec.shape)} dimension(s)."
         )
+    key = (*[slice(None)] * dim_of(input, dim), index)
+    if indexing.put_followed(input, key, value, "index_fill_", adds=False, wraps=True):
+        return input
     axis, n, at = _vector(input, dim, index, "index_fill_", IndexError)
     places = np.unique(integer_indices.wrapped(at, n, axis))
     return indexing.put(input, integer_indices.across(input.spec.shape, axis, places), value, "index_fill_", apart=True)

@@ -13,6 +13,7 @@ from tape.operations import indexing, writes
 from tape.operations.in_place import accumulating
 from tape.operations.operators import FUNCTIONS, RUN
 from tape.operations.parameters import in_place_of, names_of
+from tape.recording import computed_places
 from tape.recording.pick_calls import by_items
 from tape.recording.write_calls import install_assign, putting, repeated_in_place
 from tape.repeated_calls.call_table import NATIVELY
@@ -185,7 +186,7 @@ def assign(x: Tensor, key: Any, value: Any) -> None:
     name = "x[...] = ..."
     if type(key) is list:
         key = indexing.several(key)
-    if not indexing.is_basic(key):
+    if not indexing.is_basic(key) or computed_places.is_followed(*indexing.items_of(key), adds=False):
         indexing.assign_at(x, key, value, name)
         return
     part = indexing.region(x, key)
