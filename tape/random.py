@@ -196,7 +196,14 @@ class Draw:
 
     def array(self) -> Array:
         """Draw the numbers."""
+        record.note_drawing(self.generator)
         return self.function(self.generator, *self.args)
+
+    def repeated(self, size: int) -> Draw:
+        """Return what draws so many sets of such numbers, one along each place of a leading axis."""
+        if isinstance(self.args[0], tuple):  # the shape
+            return Draw(self.function, self.generator, (size, *self.args[0]), *self.args[1:])
+        return Draw(_stacked, self.generator, size, self.function, *self.args)
 
     def same(self, other: Any) -> bool:
         """Whether another one draws in the same way."""
@@ -205,6 +212,10 @@ class Draw:
             other.generator,
             other._key,
         )
+
+
+def _stacked(source: Generator, size: int, function: Callable[..., Array], *args: Any) -> Array:
+    return np.stack([function(source, *args) for _ in range(size)])
 
 
 def generator_of(generator: Generator | None) -> Generator:

@@ -17,12 +17,13 @@ from kernels.kinds.write import Write
 from kernels.native.memory import where
 from tape.batching.plan import Called, Derivative, Operation, Start, Step
 from tape.engine.derivations import Derivation
+from tape.recording import record
 from tape.recording.computed_places import are_within
 from tape.recording.views import clone
 from tape.tensors import modes
 from tape.tensors.pytrees import leaves
 from tape.tensors.recorder import caller
-from tape.tensors.tensor import Tensor, as_array
+from tape.tensors.tensor import Tensor, as_array, constant_tensor
 from tape.tensors.view_families import base_of, is_view
 
 _new: Any = tuple.__new__
@@ -35,6 +36,14 @@ def _check_indices(low: int, high: int, size: int, args: Sequence[Tensor], batch
     return ()
 
 
+def _draw_anew(draw: Any, size: int, args: Sequence[Tensor], batched: Sequence[bool]) -> tuple[Tensor]:
+    del args, batched
+    all_draws = draw.repeated(size)
+    x = constant_tensor(all_draws.array())
+    record.note_drawn(x, all_draws)
+    return (x,)
+
+
 class Example:
     """Records what depends on the arguments, and what may be differentiated or mapped further out.
 
@@ -45,8 +54,10 @@ class Example:
     ``offsets`` where in it, for those of which no operation of the plan tells.
     """
 
-    def __init__(self, outer: Any) -> None:
-        self.outer = outer
+    def __init__(self, outer: Any, randomness: str = "error") -> None:
+        self.outer, self.randomness = outer, randomness
+        self.states: dict[Any, Any] = {}
+        """What the generators that were drawn from go back to."""
         self.plan: list[Step] = []
         self.derivatives: list[Derivative] = []
         self.specs: list[Spec] = []
@@ -158,13 +169,23 @@ class Example:
         """Be notified that a tensor is used for what is not recorded."""
         if tensor is not None:
             self.note_escape(tensor)
+        elif self.states and self.randomness == "different":
+            raise NotImplementedError(f"vmap: {what} cannot differ from example to example")
         elif self.outer is not None:
             self.outer.note_unrecorded(tensor, what)
 
+    def note_drawing(self, generator: Any) -> None:
+        """Keep the state of a generator that is about to be drawn from."""
+        self.states.setdefault(generator, generator.snapshot())
+
     def note_drawn(self, tensor: Tensor, draw: Any) -> None:
-        """Be notified of random numbers: one set of them for all examples."""
-        del tensor, draw
-        self.note_unrecorded(None, "random numbers of vmap")
+        """Be notified of random numbers: one set of them for all examples, or one for each."""
+        if self.randomness == "different":
+            node = self._add(tensor)
+            self.differing.add(node)
+            self.plan.append(Called(functools.partial(_draw_anew, draw), (), [node], graded=False))
+        elif self.outer is not None:
+            self.outer.note_drawn(tensor, draw)
 
     def is_argument(self, x: Tensor) -> bool:
         """Return whether a tensor is an argument, here or further out."""
@@ -191,7 +212,7 @@ class Example:
             )
         with modes.under(modes.current()._replace(recorder=self.outer)):
             self.starts[at] = start = self.constants[at]
-            start.held = clone(base)
+            start.held = clone(start.as_tensor())  # of another tensor: who holds this one may be asked
 
     def wrote(self, op: Any, x: Tensor, value: Any, params: tuple[Any, ...]) -> None:
         """Plan a write."""

@@ -36,7 +36,7 @@ class _Mapped:
     ) -> None:
         self.name = name
         drawn, before = _drawn(), modes.current()
-        self.example = Example(before.recorder)
+        self.example = Example(before.recorder, randomness)
         leaves = iter(arguments.leaves(self.example))
         passed = [next(leaves) if s.kind is None else s.filled(leaves) for s in arguments.structures]
         try:
@@ -57,8 +57,7 @@ class _Mapped:
     def _check(self, randomness: str, *, drawn: Any) -> None:
         """Raise for what cannot be done for all examples, after undoing writes."""
         try:
-            if self.example.escapes or drawn != _drawn():
-                self._check_values(randomness, drawn)
+            self._check_values(randomness, drew=bool(self.example.states) or drawn != _drawn())
             self.batched = self.example.batched()
             self.example.forget()
             if self.example.starts or self.example.replaced:
@@ -68,7 +67,7 @@ class _Mapped:
                 start.restore()
             raise
 
-    def _check_values(self, randomness: str, drawn: Any) -> None:
+    def _check_values(self, randomness: str, *, drew: bool) -> None:
         if self.example.escapes:
             raise RuntimeError(
                 "vmap: It looks like you're attempting to use a Tensor in some data-dependent control flow, or to take "
@@ -76,16 +75,14 @@ class _Mapped:
                 "mask, NumPy, an autograd.Function without generate_vmap_rule=True or a vmap staticmethod. It differs "
                 "from example to example; keep it a tensor, with tape.where for a branch"
             )
-        if randomness == "error" and drawn != _drawn():
+        if randomness == "error" and drew:
             raise RuntimeError(
                 "vmap: called random operation while in randomness error mode. Please either use the 'same' or "
                 "'different' randomness flags on vmap or perform the randomness operation out of vmap"
             )
-        if randomness == "different" and drawn != _drawn():
-            raise NotImplementedError(
-                "vmap: randomness='different' is not supported; draw the random numbers of all examples outside, and "
-                "pass them in"
-            )
+        if randomness == "different" and drew:
+            for generator, state in self.example.states.items():
+                generator.undo(state)
 
     def _check_surroundings(self) -> None:
         """Raise if a tensor that lives on, outside of the function, was written with values that differ."""
@@ -221,8 +218,8 @@ def vmap(
 
     ``func`` runs once, on the first example, and then what it did is done to all, so it must not look at values: a
     branch on one raises RuntimeError naming its line (``tape.where`` chooses element by element). Random numbers in
-    it are the same for all examples, if ``randomness`` is "same"; by default they raise. A tensor of the
-    surroundings cannot be written with values that differ.
+    it are the same for all examples if ``randomness`` is "same", others for each if "different"; by default they
+    raise. A tensor of the surroundings cannot be written with values that differ.
     """
     if randomness not in ("error", "different", "same"):
         raise RuntimeError(f"Only allowed values for randomness are 'error', 'different', or 'same'. Got {randomness}")

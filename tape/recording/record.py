@@ -132,6 +132,14 @@ def unset(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     return np.empty(shape, dtype) if modes.current().recorder is None else np.zeros(shape, dtype)
 
 
+def note_drawing(generator: Any) -> None:
+    """Notify the recorder that a generator is about to be drawn from."""
+    if modes.active() is None:
+        drawing = getattr(modes.current().recorder, "note_drawing", None)
+        if drawing is not None:
+            drawing(generator)
+
+
 def note_drawn(x: Tensor, draw: Any) -> None:
     """Notify the recorder of a new tensor of random numbers, and of what draws them."""
     if modes.active() is None:

@@ -18,6 +18,7 @@ import tape.func
 from kernels.kinds.elementwise import Elementwise
 from kernels.ops.registry import OPS
 from tape.func import grad, hessian, jacfwd, jacrev, jvp, vmap
+from tape.random import default_generator
 from tests.support import record_cases
 from tests.support.pytorch_outcomes import Outcomes
 from tests.support.record_cases import Case
@@ -376,9 +377,60 @@ def test_random_numbers() -> None:
     found = vmap(lambda a: a + tape.rand(2), randomness="same")(x)
     assert found.shape == (4, 2)
     assert len({tuple(row) for row in found.tolist()}) == 1
-    with pytest.raises(NotImplementedError, match="randomness='different' is not supported"):
-        vmap(lambda a: a + tape.rand(2), randomness="different")(x)
     assert vmap(lambda a: a + 1.0, randomness="different")(x).tolist() == [1.0] * 4
+    with pytest.raises(NotImplementedError, match="random numbers that require grad cannot differ"):
+        vmap(lambda a: a + tape.rand(2, requires_grad=True), randomness="different")(x)
+
+
+DRAWS: dict[str, Callable[[Any, Any], Any]] = {
+    "rand": lambda source, generator: source.rand(3, generator=generator),
+    "randn": lambda source, generator: source.randn(20, generator=generator),
+    "randint": lambda source, generator: source.randint(0, 10, (2,), generator=generator),
+    "normal": lambda source, generator: source.normal(source.zeros(3), 2.0, generator=generator),
+    "bernoulli": lambda source, generator: source.bernoulli(source.full((4,), 0.5), generator=generator),
+    "normal_": lambda source, generator: source.zeros(3).normal_(generator=generator),
+}
+
+
+AT_ONCE: dict[str, Callable[[Any], Any]] = {  # as PyTorch's vmap draws
+    "rand": lambda generator: tape.rand(5, 3, generator=generator),
+    "randn": lambda generator: tape.randn(5, 20, generator=generator),
+    "randint": lambda generator: tape.randint(0, 10, (5, 2), generator=generator),
+}
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("name", DRAWS)
+def test_random_numbers_differ_or_raise_whichever_generator_they_are_of(name: str, own: bool) -> None:
+    """Different ones are those that are drawn for all examples at once; twice in a row, nested, compiled, in chunks."""
+    draw = DRAWS[name]
+    generator = tape.Generator() if own else default_generator
+
+    def drawn(a: Any) -> Any:
+        return draw(tape, generator) + a
+
+    x = tape.zeros(5)
+    with pytest.raises(RuntimeError, match="called random operation while in randomness error mode"):
+        vmap(drawn)(x)
+    generator.manual_seed(3)
+    different = vmap(drawn, randomness="different")(x)
+    generator.manual_seed(3)
+    same = vmap(drawn, randomness="same")(x)
+    generator.manual_seed(3)
+    assert same.tolist() == [draw(tape, generator).tolist()] * 5
+    generator.manual_seed(3)
+    if name in AT_ONCE:
+        assert different.tolist() == AT_ONCE[name](generator).tolist()
+    compiled = tape.compile(lambda x: vmap(drawn, randomness="different")(x), check="never")
+    generator.manual_seed(3)
+    for _ in range(4):
+        compiled(np.zeros(5))
+    generator.manual_seed(3)
+    np.testing.assert_array_equal(compiled(np.zeros(5)), different.numpy())
+    nested = vmap(lambda a: vmap(drawn, randomness="different")(a * x), randomness="different")(tape.ones(2))
+    rows = {tuple(row) for example in nested.tolist() for row in example}
+    assert len(rows) > 2
+    assert vmap(drawn, randomness="different", chunk_size=2)(x).shape == different.shape
 
 
 ESCAPES: dict[str, Callable[[Any], Any]] = {
