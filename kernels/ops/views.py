@@ -43,7 +43,7 @@ def _turned(name: str, grad_fn: str, doc: str, torch: tuple[str, ...] = ()) -> N
     )
 
 
-def _shaped(name: str, grad_fn: str, doc: str) -> None:
+def _shaped(name: str, grad_fn: str, doc: str, *, hides: bool = False) -> None:
     """Declare a view by the result's shape."""
     View(
         name=name,
@@ -51,6 +51,7 @@ def _shaped(name: str, grad_fn: str, doc: str) -> None:
         grad_fn=grad_fn,
         apply=lambda x, shape: x.reshape(shape, copy=False),
         batch=_extent_added,
+        hides=hides,
         function=False,
     )
 
@@ -114,7 +115,7 @@ _turned("transpose", "TransposeBackward0", "Two dims exchanged.")
 _turned("permute", "PermuteBackward0", "Dims in another order.")
 _turned("t", "TBackward0", "Matrix transposed.")
 _shaped("view", "ViewBackward0", "Another shape of the same memory.")
-_shaped("unsafe_view", "UnsafeViewBackward0", "Another shape of a fresh copy.")
+_shaped("unsafe_view", "UnsafeViewBackward0", "Another shape of a fresh copy.", hides=True)
 _shaped("squeeze", "SqueezeBackward0", "Dims of length one removed.")
 _shaped("squeeze_dim", "SqueezeBackward1", "One dim of length one removed.")
 _shaped("squeeze_dims", "SqueezeBackward2", "Several dims of length one removed.")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import ContextDecorator
 from contextvars import ContextVar
 from dataclasses import field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kernels.foundation.data_classes import dataclass
 from tape.conversions.attributes import detach
@@ -36,6 +36,8 @@ class _Level:
     on: grad_modes.enable_grad
     sources: list[Tensor] = field(default_factory=list)
     tangents: list[Tensor] = field(default_factory=list)
+    unchanged: dict[Any, Tensor] = field(default_factory=dict)
+    """The tangents that duals were made with, by slot: unpacked again, they are those, not copies."""
 
 
 _level: ContextVar[_Level | None] = ContextVar("tape_dual_level", default=None)
@@ -109,6 +111,8 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
         before = pushed([tensor], current.sources, current.tangents)[0] if has_tangent else None
         current.sources.append(source)
         current.tangents.append(tangent if before is None else tangent - before)
+        if before is None:
+            current.unchanged[dual._slot] = tangent
     return dual
 
 
@@ -117,7 +121,9 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
     current = _level.get()
     if current is None or level not in (None, 0) or tensor._slot is None or not current.sources:
         return UnpackedDualTensor(tensor, None)
-    (tangent,) = pushed([tensor], current.sources, current.tangents)
+    tangent = current.unchanged.get(tensor._slot)
+    if tangent is None:
+        (tangent,) = pushed([tensor], current.sources, current.tangents)
     if tangent is None:
         return UnpackedDualTensor(tensor, None)
     return UnpackedDualTensor(tensor if needs_graph([tensor], current.sources) else detach(tensor), tangent)

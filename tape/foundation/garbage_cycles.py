@@ -1,4 +1,7 @@
-"""Reference cycles of hooks that hold their own tensor, or its node: Python's collector does not see through a tape."""
+"""Reference cycles of hooks and contexts that hold their own tensor, or its node.
+
+Python's collector does not see through a tape.
+"""
 
 from __future__ import annotations
 

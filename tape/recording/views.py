@@ -59,9 +59,15 @@ def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
     try:
         return record.view(VIEWS["view"], input, (wanted,))
     except ValueError:
-        copy = record.view(VIEWS["unsafe_view"], clone(input), (wanted,))
+        copy = shaped(clone(input), wanted)
         view_families.lead(copy)
         return copy
+
+
+@viewing("unsafe_view")
+def shaped(copy: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Return a copy that nobody else has in another shape: to the caller a tensor of its own, and no view."""
+    return record.view(VIEWS["unsafe_view"], copy, (shape,))
 
 
 @method()

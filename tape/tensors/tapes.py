@@ -31,6 +31,8 @@ LARGE = direct_calls.LARGE
 """Bytes from which on a value is large: when such a tensor dies, the tape counts the bytes that it may free."""
 LONG = 1 << 14
 """Words swept by backwards, and perhaps dead, from which on the end of a root makes the tape collect."""
+FIRST_SEARCH = 1 << 10
+"""Contexts of custom functions from which on they are searched for cycles."""
 living: WeakValueDictionary[int, Tape] = WeakValueDictionary()
 
 
@@ -92,11 +94,13 @@ class Tape:
 
     __slots__ = (
         "__weakref__",
+        "contexts",
         "entries",
         "grown",
         "hooks",
         "lines",
         "metadata",
+        "next_search",
         "nodes",
         "number",
         "patience",
@@ -119,12 +123,15 @@ class Tape:
         self.hooks: dict[int, Any] = {}
         self.lines: dict[int, Any] = {}
         self.metadata: dict[int, dict[str, Any]] = {}
+        self.contexts: list[weakref.ref[Any]] = []
+        """What instructions saved of the calls of custom functions whose contexts hold something of the user's."""
         self.nodes: dict[int, Any] = {}
         """Weak references to the nodes of the graph that somebody holds."""
         self.saved_values = SavedValues(self.entries)
         self.readers: list[None] = []
         """An item for each sweep that reads the entries: nothing may be dropped."""
         self.swept = self.patience = 0
+        self.next_search = FIRST_SEARCH
         living[self.number] = self
 
     @property
@@ -153,7 +160,7 @@ class Tape:
             orphan.collect()
             if not orphan.entries:
                 orphans.discard(orphan)
-        if self.hooks or self.metadata:
+        if self.hooks or self.metadata or self.contexts:
             self._let_go()
         gone: int = self.entries.collect(self.readers)
         if gone:
@@ -163,11 +170,29 @@ class Tape:
         return gone
 
     def _let_go(self) -> None:
-        """Break reference cycles through hooks; after a search that found none, skip the next ones in proportion."""
+        """Break reference cycles through what users attached.
+
+        After a search that found none the next ones are skipped, in proportion to its work.
+        """
+        self.contexts = [reference for reference in self.contexts if reference() is not None]
         if self.patience:
             self.patience -= 1
         else:
-            self.patience = garbage_cycles.let_go([*self.hooks.values(), *self.metadata.values()]) // 64
+            self.patience = garbage_cycles.let_go(self._attached()) // 64
+
+    def _attached(self) -> list[Any]:
+        """Return what users attached; the caller holds the list alone."""
+        calls = (reference() for reference in self.contexts)
+        return [x for x in (*self.hooks.values(), *self.metadata.values(), *calls) if x is not None]
+
+    def keep_context(self, call: Any) -> None:
+        """Search what a call saved for cycles; collect each time that so many more have been saved as are living."""
+        self.contexts.append(weakref.ref(call))
+        if len(self.contexts) >= self.next_search:
+            self.patience = 0
+            self.collect()
+            self.contexts = [reference for reference in self.contexts if reference() is not None]
+            self.next_search = 2 * len(self.contexts) + FIRST_SEARCH
 
     def reading(self) -> Reading:
         """Return a reader, a context manager that also turns FreedError into GradError."""

@@ -122,3 +122,15 @@ def test_program(program: Any, expected: Any) -> None:
 def test_program_with_pytorch(pytorch: Outcomes, program: Any, expected: Any) -> None:
     found = pytorch(lambda torch: program(torch, import_module("torch.autograd.forward_ad")), program.__name__)
     assert found == expected
+
+
+def test_the_tangent_that_was_given_is_unpacked() -> None:
+    """What is written to it, the dual carries, as PyTorch's; a dual that was written to has another."""
+    forward_ad, tangent = tape.autograd.forward_ad, tape.tensor([1.0, 1.0])
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(tape.tensor([1.0, 2.0]), tangent)
+        assert forward_ad.unpack_dual(dual).tangent is tangent
+        tangent.mul_(5.0)
+        assert forward_ad.unpack_dual(dual * 3).tangent.tolist() == [15.0, 15.0]
+        dual.mul_(2.0)
+        assert forward_ad.unpack_dual(dual).tangent.tolist() == [10.0, 10.0]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import importlib
 import threading
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -21,7 +23,7 @@ from tape.recording.record import recorded
 from tape.tensors import modes
 from tests.conventions.test_conventions import LEAVES, check, rows
 from tests.robustness.test_lifetime import held, peak
-from tests.support.pytorch_outcomes import Outcomes
+from tests.support.pytorch_outcomes import LIBRARIES, Outcomes, our_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -1126,3 +1128,46 @@ def test_special_function_of_scipy_to_second_order() -> None:
     (third,) = tape.autograd.grad(h.sum(), x)
     v = x.detach().numpy()
     assert np.allclose(third.numpy(), (8 * v * v - 4) / np.sqrt(np.pi) * np.exp(-v * v), rtol=1e-12)
+
+
+HAND_WRITTEN_CHECKPOINT = """
+class Checkpoint(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, run, *args):
+        ctx.run = run
+        ctx.save_for_backward(*args)
+        with torch.no_grad():
+            return run(*args)
+
+    @staticmethod
+    def backward(ctx, g):
+        again = [x.detach().requires_grad_(x.requires_grad) for x in ctx.saved_tensors]
+        with torch.enable_grad():
+            y = ctx.run(*again)
+        torch.autograd.backward(y, g)
+        return (None, *[x.grad for x in again])
+
+
+def checkpointed(part):
+    x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    w = torch.tensor([3.0, 4.0, 5.0])
+    y = Checkpoint.apply(lambda x, w: x * x * w[: x.shape[0]], part(x), w)
+    y.sum().backward()
+    return x.grad.tolist(), w.grad
+"""
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_what_was_saved_requires_grad_as_before(library: str) -> None:
+    module = importlib.import_module(library)
+    names: dict[str, Any] = {"torch": module}
+    exec(HAND_WRITTEN_CHECKPOINT, names)  # noqa: S102
+    for part, expected in (
+        (lambda x: x, [6.0, 16.0, 30.0]),
+        (lambda x: x * 2, [24.0, 64.0, 120.0]),
+        (lambda x: (x * 1)[1:], [0.0, 12.0, 24.0]),
+        (lambda x: x.reshape(3), [6.0, 16.0, 30.0]),
+    ):
+        with contextlib.nullcontext() if module is tape else our_settings(module):
+            assert names["checkpointed"](part) == (expected, None)

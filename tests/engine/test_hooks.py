@@ -1707,3 +1707,39 @@ def test_packed_values_of_views(operand: Callable[[Any], Any]) -> None:
     with tape.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: x):
         packed = gradient()
     np.testing.assert_array_equal(packed, gradient())
+
+
+MADE_ANEW: dict[str, Callable[[Any, Any], Any]] = {
+    "tile": lambda lib, x: lib.tile(x, (2,)),
+    "repeat": lambda _, x: x.repeat(2, 2),
+    "roll": lambda lib, x: lib.roll(x, 1),
+    "rot90": lambda lib, x: lib.rot90(x.reshape(2, 1)),
+    "kron": lambda lib, x: lib.kron(x, x),
+    "reshape that copies": lambda lib, x: lib.stack([x, x * 2]).t().reshape(4),
+    "flip": lambda lib, x: lib.flip(x, (0,)),
+}
+WRITES: dict[str, Callable[[Any], Any]] = {
+    "add_": lambda y: y.add_(1),
+    "mul_": lambda y: y.mul_(3),
+    "fill_": lambda y: y[0].fill_(5.0),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("name", MADE_ANEW)
+def test_hooks_of_new_tensors_outlive_writes(pytorch: Outcomes, name: str, write: str) -> None:
+    """What PyTorch makes anew is of no family: its hook sees the gradient of the value before a write."""
+
+    def run(lib: Any) -> Any:
+        found = []
+        for used in (False, True):
+            x = lib.tensor([1.0, 2.0], requires_grad=True)
+            y, seen = MADE_ANEW[name](lib, x), []
+            z = y.sum() * 2 if used else 0
+            y.register_hook(lambda g, seen=seen: seen.append(g.tolist()) or g * 10)
+            WRITES[write](y)
+            (y.sum() + z).backward()
+            found.append((seen, x.grad.tolist()))
+        return found
+
+    assert run(tape) == pytorch(run, f"{name}, {write}")

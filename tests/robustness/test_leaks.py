@@ -543,6 +543,60 @@ def cycle_of_several(payload: Payload) -> None:
     a.sum().backward()
 
 
+class Kept(tape.autograd.Function):
+    """A function whose context keeps what ``keep`` puts there."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, keep: Callable[..., None], payload: Payload) -> Any:
+        y, z = x * 2, x + 1
+        ctx.payload = payload
+        keep(ctx, x, y, z)
+        return y, z
+
+    @staticmethod
+    def backward(ctx: Any, g: Any, h: Any) -> Any:
+        assert ctx.payload
+        return g * 2 + h, None, None
+
+
+KEEPS: dict[str, Callable[..., None]] = {
+    "an output": lambda ctx, _x, y, _z: setattr(ctx, "kept", y),
+    "a list of outputs": lambda ctx, _x, y, z: setattr(ctx, "kept", [y, z]),
+    "an input": lambda ctx, x, _y, _z: setattr(ctx, "kept", x),
+    "a function": lambda ctx, _x, y, _z: setattr(ctx, "kept", lambda: (y, ctx)),
+    "itself": lambda ctx, _x, _y, _z: setattr(ctx, "kept", ctx),
+    "a view": lambda ctx, _x, y, _z: setattr(ctx, "kept", y[:1]),
+}
+
+
+@pytest.mark.parametrize("swept", [False, True])
+@pytest.mark.parametrize("of_leaf", [False, True])
+@pytest.mark.parametrize("keep", KEEPS)
+def test_cycles_through_contexts_are_collected(keep: str, of_leaf: bool, swept: bool) -> None:
+    payload = Payload()
+    seen = weakref.ref(payload)
+    x = leaf(3)
+    y, z = Kept.apply(x if of_leaf else x * 1, KEEPS[keep], payload)
+    if swept:
+        (y + z).sum().backward()
+    del payload, y, z
+    recorded()
+    gc.collect()
+    assert seen() is None
+
+
+@pytest.mark.quick
+def test_contexts_in_cycles_do_not_pile_up() -> None:
+    """Nobody collects; the tape does, each time that many have been saved."""
+    seen = []
+    for _ in range(5000):
+        payload = Payload()
+        seen.append(weakref.ref(payload))
+        Kept.apply(leaf(1), KEEPS["an output"], payload)[0].sum().backward()
+    gc.collect()
+    assert sum(reference() is not None for reference in seen) < 2500
+
+
 @pytest.mark.quick
 @pytest.mark.parametrize("make", [cycle_of_a_leaf, cycle_after_accumulation, cycle_of_a_gradient, cycle_of_several])
 def test_cycles_through_hooks_are_collected(make: Callable[[Payload], None]) -> None:

@@ -14,6 +14,7 @@ from tape.recording import record
 from tape.tensors import hooks
 from tape.tensors.hooks import Hook, RemovableHandle
 from tape.tensors.tensor import AccumulateGrad, Tensor, method
+from tape.tensors.view_families import is_view
 
 
 @method()
@@ -34,7 +35,9 @@ def hooks_of(x: Tensor) -> hooks.Hooks:
     if type(x._slot) is AccumulateGrad:
         return hooks.of_leaf(x._slot)
     separate_gradient(x, "register_hook")
-    return hooks.of_slot(tape_of(x._slot), x._slot, x.spec, family_offset(x) or 0)
+    hidden = is_view(x) and x._form.op.hides  # type: ignore[union-attr]
+    slot = x._base._slot if hidden else x._slot  # since writes to the tensor pass its view by
+    return hooks.of_slot(tape_of(slot), slot, x.spec, family_offset(x) or 0)
 
 
 class _Handles:

@@ -20,6 +20,7 @@ from tape.recording.packed_values import PackedValue
 from tape.tensors import modes
 from tape.tensors.hooks import Hooks
 from tape.tensors.tensor import AccumulateGrad, Tensor, as_array, constant_tensor, scalar_or_array
+from tape.tensors.view_families import is_view
 
 CHANGED: ContextVar[list[int] | None] = ContextVar("tape_changed_cotangents", default=None)
 """While a check runs, the numbers of cotangents that a backward has written to; they are copies."""
@@ -50,6 +51,8 @@ class Call:
         self.hooks: Hooks | None = None
         """The hooks of the node of a call with several results; those of one result are on the tape."""
         self._sources: list[tuple[str, Any]] = []
+        self._histories: list[tuple[Any, Any] | None] = []
+        """Slot and descriptor of each saved tensor that is an input, and no view; None for others."""
         tensors = [x for x in args if isinstance(x, Tensor)]
         for x in ctx._to_save:
             self._save(x, tensors, outputs)
@@ -58,13 +61,17 @@ class Call:
     def _save(self, x: Any, inputs: list[Tensor], outputs: list[Any]) -> None:
         if x is None:
             self._sources.append(("nothing", None))
+            self._histories.append(None)
             return
         for kind, tensors in (("input", inputs), ("output", outputs)):
             for k, tensor in enumerate(tensors):
                 if x is tensor:
+                    known = kind == "input" and not is_view(x)
+                    self._histories.append((x._slot, x._form) if known else None)
                     self._sources.append((kind, k))
                     self._values.append(x._value)
                     return
+        self._histories.append(None)
         self._sources.append(("other", x._slot))
         self._values.append(x._value)
 
@@ -99,11 +106,10 @@ class Call:
         return [None if x is None else _added(as_array(x)) for x in gradients]
 
     def _lay_out(self, instruction: Instruction) -> None:
-        """Make the saved tensors readable in the context, as constants."""
-        saved = _values(instruction)
-        self.ctx.lay_out(
-            tuple(None if kind == "nothing" else constant_tensor(next(saved)) for kind, _ in self._sources)
-        )
+        """Make the saved tensors readable in the context: they require grad if they did when they were saved."""
+        saved = _values(instruction) if None not in self._histories else ()
+        tensors = map(_with_history, saved, self._histories) if saved else self._bound(instruction, SavedTensors([]))
+        self.ctx.lay_out(tuple(tensors))
 
     def jvp(
         self, instruction: Instruction, tangents: list[Array | None], stash: dict[Any, Any], *, batch: int
@@ -212,6 +218,13 @@ class Call:
                     "corresponding forward input was not a Variable"
                 )
         return results
+
+
+def _with_history(value: Any, history: tuple[Any, Any] | None) -> Tensor:
+    x = constant_tensor(value)
+    if history is not None and history[0] is not None:
+        x._slot, x._form = history
+    return x
 
 
 def _values(instruction: Instruction) -> Iterator[Any]:

@@ -126,6 +126,8 @@ def ran(
     return ctx, result, outputs
 
 
+_PLAIN = len(vars(FunctionCtx(())))
+"""Attributes of a context on which forward set none."""
 MAPPED: list[Callable[..., Any]] = []
 """How a Function is run on a batch: ``(cls, size, args, batched)``."""
 
@@ -212,6 +214,8 @@ def _recorded(
     form = record.cached_form(key, lambda: python_pullbacks.function(name, specs, spec, len(kept)))
     anchor = new(Tensor) if spec is None else finished[differentiable[0]]
     tape.record(anchor, form.code, tuple(slots), (call, *kept))
+    if len(vars(ctx)) > _PLAIN:
+        tape.keep_context(call)
     modes.current().notify_anomaly(anchor._slot)
     for k in differentiable if spec is None else ():
         _output(tape, anchor._slot, k, len(outputs), name, finished[k])

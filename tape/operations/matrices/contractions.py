@@ -126,7 +126,7 @@ def kron(input: Any, other: Any) -> Any:
     left, right = ((1,) * (rank - len(x.spec.shape)) + x.spec.shape for x in (a, b))
     spread = views.reshape(a, tuple(n for size in left for n in (size, 1)))
     spread = spread * views.reshape(b, tuple(n for size in right for n in (1, size)))
-    return views.reshape(spread, tuple(m * n for m, n in zip(left, right, strict=True)))
+    return views.shaped(spread, tuple(m * n for m, n in zip(left, right, strict=True)))
 
 
 @public()

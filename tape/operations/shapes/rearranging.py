@@ -82,7 +82,7 @@ def roll(input: Any, shifts: Any, dims: Any = None) -> Tensor:
     input, steps = tensor_of(input), ints_of((shifts,))
     axes = () if dims is None else tuple(dim_of(input, d) for d in ints_of((dims,)))
     if dims is None and len(steps) == 1:
-        return views.reshape(_rolled(views.reshape(input, -1), steps, (0,)), input.spec.shape)
+        return views.shaped(_rolled(views.reshape(input, -1), steps, (0,)), input.spec.shape)
     if len(steps) != len(axes):
         raise RuntimeError(f"shifts and dimensions must align. shifts: {len(steps)}, dims:{len(axes)}")
     if axes and not input.spec.shape:
@@ -131,7 +131,7 @@ def _quarters(x: Tensor, k: int, plane: tuple[int, ...], flip: Callable[..., Ten
         return flip(x, ())
     if k % 4 == _PAIR:
         return flip(x, (a, b))
-    return views.transpose(flip(x, (b if k % 4 == 1 else a,)), a, b)
+    return flip(views.transpose(x, a, b), (a if k % 4 == 1 else b,))
 
 
 @public("moveaxis")
