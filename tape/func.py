@@ -29,6 +29,7 @@ from tape.transforms.value_and_grad import (
     chosen_by,
     compiled_gradient,
     differentiated,
+    made_with,
     pulled_back,
 )
 
@@ -62,7 +63,7 @@ def _gradient(transform: Any, func: Callable[..., Any], argnums: Argnums, has_au
         )
         return arranged(form, (value, aux) if has_aux else value, gradients)
 
-    wrapper.differentiated = made  # type: ignore[attr-defined]
+    made_with(wrapper, made)
     return wrapper
 
 

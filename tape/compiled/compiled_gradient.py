@@ -12,7 +12,7 @@ from kernels.programs.calling.callable_type import called_at_once
 from kernels.programs.calling.direct_call_words import GRAD, GRAD_AND_VALUE, VALUE_AND_GRAD
 from kernels.programs.calling.returned_form import Form
 from tape.compiled import loaded_function
-from tape.compiled.call_key import Call, call_of, input_of
+from tape.compiled.call_key import Call, call_of, input_of, shared_input
 from tape.compiled.compiled_function import CompiledFunction
 from tape.compiled.compiled_program import CompiledProgram, as_number, values_of
 from tape.compiled.native_structures import Steps, Unknown
@@ -22,7 +22,7 @@ from tape.engine.backward import grad
 from tape.tensors.pytrees import LEAF, Structure, flattened
 from tape.tensors.tensor import Tensor, constant_tensor, leaf, scalar_or_array
 from tape.transforms.points import released
-from tape.transforms.value_and_grad import Differentiated, arranged
+from tape.transforms.value_and_grad import arranged, made_of
 
 _FORMS = {"value_and_grad": VALUE_AND_GRAD, "grad": GRAD, "grad_and_value": GRAD_AND_VALUE}
 _FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
@@ -85,7 +85,8 @@ class CompiledGradient(CompiledFunction):
         check: str,
     ) -> None:
         super().__init__(function, static, traced, check)
-        differentiated: Differentiated = function.differentiated  # type: ignore[attr-defined]
+        differentiated = made_of(function)
+        assert differentiated is not None
         self._by = differentiated
         self._reaches_out = False
         """Whether the function reads tensors that require grad: of tensors, the gradient does then too."""
@@ -103,8 +104,7 @@ class CompiledGradient(CompiledFunction):
         call = call_of(args, kwargs, self._fixed, (*self._values, *numbers))
         if call.tensors and (self._reaches_out or any(map(_requires_grad, call.values))):
             return None
-        starts = np.cumsum([0, *map(len, call.structure.parts[0].parts)]).tolist()
-        chosen = [k for i in numbers for k, place in enumerate(call.places) if starts[i] <= place < starts[i + 1]]
+        chosen = _values_of(call, numbers)
         return call._replace(chosen=(chosen, structure)) if len(chosen) == len(leaves) else None
 
     def _saved_gradient(self) -> loaded_function.Gradient:
@@ -131,8 +131,20 @@ class CompiledGradient(CompiledFunction):
         return Form(kind, chosen, steps=tuple(steps.words), filled=structure.filled)
 
     def _run(self, call: Call) -> Any:
+        assert call.chosen is not None
+        return self._passed(call, call.chosen[0])
+
+    def _otherwise(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        numbers = self._by.argnums if isinstance(self._by.argnums, tuple) else (self._by.argnums,)
+        by = {i + len(args) if i < 0 else i for i in numbers if type(i) is int and -len(args) <= i < len(args)}
+        call = call_of(args, kwargs, self._fixed, self._values)
+        return self._passed(call, _values_of(call, by))
+
+    def _passed(self, call: Call, by: Collection[int]) -> Any:
+        """Make a call in dynamic mode: values that it does not differentiate by are tensors, as in a recorded one."""
         self.calls["dynamic"] += 1
-        args, kwargs = call.filled(call.values)
+        others = [x if i in by or isinstance(x, Tensor) else shared_input(x) for i, x in enumerate(call.values)]
+        args, kwargs = call.filled(others)
         return self.__wrapped__(*args, **kwargs)
 
     def _record(self, call: Call, current: Specialization) -> tuple[Any, Recording]:
@@ -194,6 +206,12 @@ class CompiledGradient(CompiledFunction):
         return program
 
 
+def _values_of(call: Call, numbers: Collection[int]) -> list[int]:
+    """Return which values of a call are of the positional arguments of these numbers."""
+    starts = np.cumsum([0, *map(len, call.structure.parts[0].parts)]).tolist()
+    return [k for i in numbers for k, place in enumerate(call.places) if starts[i] <= place < starts[i + 1]]
+
+
 def _is_differentiable(x: Any) -> bool:
     if type(x) is np.ndarray or type(x) is Tensor:
         return x.dtype in _FLOATS
@@ -230,7 +248,10 @@ def _returned(x: Any, spec: Spec, *, tensors: bool) -> Any:
 
 def compiled_gradient(compiled: CompiledFunction, transform: Any, argnums: Any, has_aux: bool) -> CompiledGradient:
     """Return the gradient of a compiled function, compiled."""
-    made = transform(compiled.__wrapped__, argnums, has_aux)
+    function = compiled.__wrapped__
+    while isinstance(function, CompiledFunction):
+        function = function.__wrapped__
+    made = transform(function, argnums, has_aux)
     return CompiledGradient(made, compiled.static, compiled.traced, compiled.check).tuned_as(compiled)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from kernels.programs.calling.tiers import MODES
 from tape.compiled.compiled_function import CompiledFunction
 from tape.compiled.compiled_gradient import CompiledGradient
+from tape.transforms.value_and_grad import made_of
 
 _CHECKS = ("sample", "always", "never")
 
@@ -60,7 +61,7 @@ def compile(  # noqa: A001 (PyTorch's name)
         return lambda function: compile(function, static=static, traced=traced, check=check, mode=mode, memory=memory)
     if not callable(fun):
         raise TypeError(f"compile: got a {type(fun).__name__}, which cannot be called")
-    kind = CompiledGradient if hasattr(fun, "differentiated") else CompiledFunction
+    kind = CompiledFunction if made_of(fun) is None else CompiledGradient
     compiled = kind(fun, _names(static), _names(traced), check)
     compiled.mode, compiled.budget = mode, budget
     return compiled

@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -61,7 +63,7 @@ def value_and_grad(
             value = value.item()
         return ((value, aux) if has_aux else value), gradients
 
-    both.differentiated = Differentiated(value_and_grad, fun, numbers, has_aux, check)  # type: ignore[attr-defined]
+    made_with(both, Differentiated(value_and_grad, fun, numbers, has_aux, check))
     return both
 
 
@@ -84,6 +86,19 @@ class Differentiated(NamedTuple):
     def form(self) -> str:
         """How value and gradient are returned: see :func:`arranged`."""
         return f"{self.transform.__name__} with aux" if self.has_aux else self.transform.__name__
+
+
+_MADE: WeakKeyDictionary[Callable[..., Any], Differentiated] = WeakKeyDictionary()
+
+
+def made_with(function: Callable[..., Any], differentiated: Differentiated) -> None:
+    """Note what a gradient function was made of: by itself, since ``functools.wraps`` copies attributes."""
+    _MADE[function] = differentiated
+
+
+def made_of(function: Any) -> Differentiated | None:
+    """Return what a gradient function was made of; None of any other function, one that wraps such a one, too."""
+    return _MADE.get(function) if type(function) is FunctionType else None
 
 
 def arranged(form: str, value: Any, gradient: Any) -> Any:

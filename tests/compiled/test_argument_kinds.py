@@ -1,0 +1,112 @@
+"""What an argument is inside a compiled function: the same in dynamic mode, when recorded, and when checked."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tape
+
+pytestmark = pytest.mark.quick
+
+
+@dataclasses.dataclass
+class Pair:
+    """A structure of a user's."""
+
+    a: Any
+    n: int
+
+
+class Heir(np.ndarray):
+    """A subclass of arrays."""
+
+
+OTHERS = {
+    "integers": lambda: np.arange(3),
+    "bools": lambda: np.array([True, False]),
+    "float": lambda: 0.5,
+    "int": lambda: 2,
+    "np.float64": lambda: np.float64(0.5),
+    "np.float32": lambda: np.float32(0.5),
+    "np.int64": lambda: np.int64(2),
+    "0-d": lambda: np.array(2.0),
+    "0-d int": lambda: np.array(2),
+    "list": lambda: [np.arange(2), 0.5, 2],
+    "dict": lambda: {"a": np.ones(2), "b": "s"},
+    "dataclass": lambda: Pair(np.ones(2), 3),
+    "float32": lambda: np.ones(2, np.float32),
+    "str": lambda: "abc",
+    "None": lambda: None,
+    "objects": lambda: np.array([1, "a"], object),
+    "complex": lambda: np.ones(2) * 1j,
+    "subclass": lambda: np.ones(2).view(Heir),
+    "strided": lambda: np.ones((3, 2))[:, 0],
+    "swapped": lambda: np.ones(2, ">f8"),
+    "tensor": lambda: tape.ones(2),
+    "graph": lambda: tape.ones(2, requires_grad=True),
+}
+POINTS = {
+    "array": lambda: np.ones(2),
+    "float": lambda: 1.5,
+    "int": lambda: 2,
+    "float32": lambda: np.ones(2, np.float32),
+    "integers": lambda: np.arange(2),
+    "tensor": lambda: tape.ones(2),
+    "leaf": lambda: tape.ones(2, requires_grad=True),
+}
+COMPILED: dict[str, Callable[..., Any]] = {
+    "compile": tape.compile,
+    "compile(value_and_grad)": lambda f, **options: tape.compile(tape.value_and_grad(f), **options),
+    "value_and_grad(compile)": lambda f, **options: tape.value_and_grad(tape.compile(f, **options)),
+    "compile(grad)": lambda f, **options: tape.compile(tape.func.grad(f), **options),
+    "compile(grad_and_value)": lambda f, **options: tape.compile(tape.func.grad_and_value(f), **options),
+}
+
+
+def kind_of(x: Any) -> Any:
+    if isinstance(x, (list, tuple, dict)):
+        return type(x), [kind_of(part) for part in (x.values() if isinstance(x, dict) else x)]
+    if isinstance(x, Pair):
+        return Pair, kind_of(x.a), kind_of(x.n)
+    return (type(x), x.dtype, x.ndim) if isinstance(x, (tape.Tensor, np.ndarray)) else type(x)
+
+
+@pytest.mark.parametrize("check", ["sample", "always"])
+@pytest.mark.parametrize("name", COMPILED)
+def test_an_argument_is_the_same_at_each_call(name: str, check: str) -> None:
+    for x in POINTS.values():
+        for other in OTHERS.values():
+            inside, results = [], []
+
+            def function(x: Any, other: Any, seen: list[Any] = inside) -> Any:
+                seen.append((kind_of(x), kind_of(other)))
+                return np.sum(x * x)
+
+            compiled = COMPILED[name](function, check=check)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                for _ in range(5):
+                    results.append(kind_of(compiled(x(), other())))
+            assert all(kind == inside[0] for kind in inside), inside
+            assert all(kind == results[0] for kind in results), results
+
+
+def test_an_index_array_beside_what_a_gradient_is_by() -> None:
+    def loss(x: Any, places: Any) -> Any:
+        return (x[places] ** 2).sum() + places.float().sum()
+
+    compiled = tape.compile(tape.value_and_grad(loss))
+    for seed in range(9):
+        rng = np.random.default_rng(seed)
+        x, places = rng.normal(size=5), rng.permutation(5)[:3]
+        value, gradient = compiled(x, places)
+        expected = np.zeros(5)
+        expected[places] = 2 * x[places]
+        assert value == pytest.approx((x[places] ** 2).sum() + places.sum())
+        np.testing.assert_allclose(gradient, expected)
