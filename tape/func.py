@@ -1,7 +1,8 @@
 """PyTorch's ``torch.func``: functions that return derivatives of functions, of nested structures of tensors.
 
 NumPy's arrays and numbers do as well: where no tensor is among what is differentiated by, the function gets tensors,
-and arrays and floats come out, so that SciPy can call a Jacobian. Inputs are neither changed nor given ``.grad``.
+and arrays and floats come out, so that SciPy can call a Jacobian; but tensors where they depend on the argument of a
+transform around this one, or on another argument that requires grad. Inputs are neither changed nor given ``.grad``.
 Results require grad where something else than the inputs does: a tensor that the function finds in its surroundings,
 or the input of another transform around this one.
 """
@@ -129,7 +130,7 @@ def _pull(point: Point, cotangents: Any, *, retain: bool, create: bool | None) -
         )
     weights = [as_tensor(x, _VJP, "a cotangent") for x in point.returned.leaves_of(cotangents)]
     gradients = pulled(point.outputs, point.inputs, weights, create=create, retain=retain)
-    return point.out(zeros_for(gradients, point.inputs))
+    return point.out(zeros_for(gradients, point.inputs), given=needs_graph((), (), weights))
 
 
 def _tangents(point: Point, tangents: Any) -> list[Tensor]:
@@ -172,6 +173,7 @@ def jvp(
             "jvp(f, primals, tangents, strict=True): The output of f is independent of the inputs. This is not "
             "allowed with strict=True."
         )
+    point.tensors |= needs_graph((), (), directions)
     derivative = point.out(zeros_for(derivatives, point.outputs), point.returned)
     point.release()
     return point.finished(derivative)
@@ -205,7 +207,7 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
                     )
         graph = modes.is_grad_enabled() and (outer or any(t._slot is not None for t in directions))
         derivatives: Any = zeros_for(pushed(outputs, point.inputs, directions, create=graph), outputs)
-        derivatives = iter(derivatives if point.tensors else map(numbers_of, derivatives))
+        derivatives = iter(derivatives if point.tensors or graph else map(numbers_of, derivatives))
         return point.returned.filled(next(derivatives) if isinstance(y, Tensor) else y for y in leaves)
 
     point.release()

@@ -42,8 +42,8 @@ class _Point:
         self.api, self.create, self.strict = api, create, strict
         self.several_in, tensors = _tensors(inputs, "inputs", api)
         with grad_modes.enable_grad():
-            self.inputs = [fresh_input(x, linked=create) for x in tensors]
-            self.several_out, self.outputs = _tensors(func(*self.inputs), _OUTPUTS, api)
+            self.inputs = inputs = [fresh_input(x, linked=create) for x in tensors]
+            self.several_out, self.outputs = _tensors(func(*inputs), _OUTPUTS, api)
         for i, y in enumerate(self.outputs):
             if strict and y._slot is None:
                 raise RuntimeError(_OUTPUT.format(i))

@@ -18,6 +18,7 @@ from tape.batching.example_recorder import Example
 from tape.batching.mapped_dims import check_out_dims, in_dims_of, size_of
 from tape.batching.run import Batch
 from tape.conversions.to_python import numbers_of, warn_of_detaching
+from tape.engine.forward_mode import reaches_out
 from tape.random import default_generator
 from tape.recording import views
 from tape.tensors import modes
@@ -233,7 +234,9 @@ def vmap(
         arguments = _Arguments(name, in_dims, args)
         plan = _Mapped(name, func, arguments, kwargs, randomness)
         results = plan.finished(arguments.moved, arguments.size, chunk_size, out_dims)
-        return results if arguments.tensors else mapped_leaves(functools.partial(_number, name), results)
+        if arguments.tensors or reaches_out([x for x in flattened(results, none=True)[0] if isinstance(x, Tensor)]):
+            return results
+        return mapped_leaves(functools.partial(_number, name), results)
 
     return mapped
 

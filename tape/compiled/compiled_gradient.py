@@ -19,6 +19,7 @@ from tape.compiled.native_structures import Steps, Unknown
 from tape.compiled.recording.recordings import Recording, record_call
 from tape.compiled.specialization import Specialization
 from tape.engine.backward import grad
+from tape.engine.forward_mode import reaches_out
 from tape.tensors.pytrees import LEAF, Structure, flattened
 from tape.tensors.tensor import Tensor, constant_tensor, leaf, scalar_or_array
 from tape.transforms.points import released
@@ -158,7 +159,8 @@ class CompiledGradient(CompiledFunction):
             return self._numbered(result) if self._by.is_number and not _are_tensors(call) else result
 
         result, recording = record_call(run, inputs, again=current.again, codes=current.codes, graded=True)
-        if any(isinstance(x, Tensor) for x in recording.outer) and _are_tensors(call):
+        outer = [x for x in recording.outer if isinstance(x, Tensor)]
+        if outer and (_are_tensors(call) or reaches_out(outer)):
             self._reaches_out = recording.discarded = True
             return self._run(call), recording
         pair = self._by.has_aux and isinstance(result, tuple) and len(result) == len(("value", "aux"))

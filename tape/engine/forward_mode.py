@@ -6,8 +6,10 @@ is to be differentiated again, it is the derivative of a recorded backward by it
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from functools import partial
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -67,6 +69,24 @@ def needs_graph(outputs: Sequence[Tensor], inputs: Sequence[Tensor], weights: Se
         return True
     known = {x._slot for x in inputs}
     return any(x not in known and not hasattr(x, "over") for x in leaves_of(outputs))
+
+
+def reaches_out(outputs: Sequence[Tensor], inputs: Sequence[Tensor] = ()) -> bool:
+    """Whether outputs depend on an input, other than these, of a transform whose function is running up the stack.
+
+    Those who run functions hold what they made of the arguments in a local variable ``inputs``.
+    """
+    if not modes.is_grad_enabled():
+        return False
+    owners = {id(x.owner()) for x in leaves_of(outputs) if not hasattr(x, "over")} - {id(None), *map(id, inputs)}
+    frame: FrameType | None = sys._getframe(1) if owners else None
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).startswith("tape."):
+            held = frame.f_locals.get("inputs")
+            if isinstance(held, (list, tuple)) and any(id(x) in owners for x in held):
+                return True
+        frame = frame.f_back
+    return False
 
 
 def settle(inputs: Sequence[Tensor]) -> None:

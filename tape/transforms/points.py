@@ -12,7 +12,15 @@ import numpy as np
 from kernels.native.pool import reused_arrays
 from tape.conversions.to_python import numbers_of, warn_of_detaching
 from tape.engine import short_backward
-from tape.engine.forward_mode import filled_with, fresh_input, needs_graph, pulled, settle, zeros_for
+from tape.engine.forward_mode import (
+    filled_with,
+    fresh_input,
+    needs_graph,
+    pulled,
+    reaches_out,
+    settle,
+    zeros_for,
+)
 from tape.recording import record
 from tape.recording.views import clone
 from tape.tensors import modes
@@ -67,6 +75,7 @@ class Point:
                 raise RuntimeError(f"{api}: output of function f should be a tuple: (output, aux) if has_aux is True")
             result, self.aux = result
         self.result = result
+        self.tensors = self.tensors or self._is_within(args, kwargs)
 
     @functools.cached_property
     def _returned(self) -> tuple[list[Any], Structure]:
@@ -82,13 +91,34 @@ class Point:
         """The structure of what the function returned."""
         return self._returned[1]
 
+    @functools.cached_property
+    def _linked(self) -> list[Tensor]:
+        """The tensors among outputs and aux that depend on anything that requires grad besides the inputs."""
+        return self._linked_of([*self.outputs, *flattened(self.aux, none=True)[0]])
+
+    def _is_within(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether results depend on another argument that requires grad, a transform around this one, or a recording.
+
+        Results are tensors then, so that what is around sees how they depend on it.
+        """
+        recorder = modes.current().recorder
+        known = () if recorder is None else getattr(recorder, "nodes", ())
+        inputs = set(map(id, self.inputs))
+        if known and any(id(y) in known and id(y) not in inputs for y in self.outputs if isinstance(y, Tensor)):
+            return True
+        if not self._linked:
+            return False
+        given = flattened((args, kwargs), none=True)[0]
+        return any(isinstance(x, Tensor) and x._slot is not None for x in given) or reaches_out(
+            self._linked, self.inputs
+        )
+
     def _evaluated(
         self, func: Callable[..., Any], args: tuple[Any, ...], numbers: Any, leaves: list[Any], kwargs: dict[str, Any]
     ) -> Any:
         """Call the function with gradients recorded, whatever the mode is."""
-        self.inputs = passed = self._make_inputs(leaves, numbers)
-        if self.writes:
-            passed = list(map(clone, passed))
+        self.inputs = inputs = self._make_inputs(leaves, numbers)
+        passed = list(map(clone, inputs)) if self.writes else inputs
         full, copies = list(args), self.structure.filled(passed)
         if isinstance(numbers, int):
             full[numbers] = copies
@@ -139,7 +169,7 @@ class Point:
         """
         outputs, structure = self._returned
         values, aux = flattened(self.aux, none=True)
-        linked = self._linked([*outputs, *values])
+        linked = self._linked
         self.result = structure.filled([self._released(x, linked) for x in outputs])
         self.aux = aux.filled([self._released(x, linked) for x in values])
 
@@ -147,7 +177,7 @@ class Point:
         """Return the gradient of the function's value, of one element; prepare the value and aux for the caller."""
         y = self.result
         aux_leaves, aux = flattened(self.aux, none=True)
-        gradients = None if self._linked(aux_leaves) else short_backward.values(y, self.inputs, tensors=self.tensors)
+        gradients = None if self._linked_of(aux_leaves) else short_backward.values(y, self.inputs, tensors=self.tensors)
         if gradients is not None:
             self.result = value_of(y, tensors=self.tensors)
             self.aux = aux.filled([self._released(x) for x in aux_leaves])
@@ -162,12 +192,15 @@ class Point:
         settle(self.inputs)
         return (self.result, *results, *([self.aux] if self.has_aux else []))
 
-    def out(self, tensors: Iterable[Tensor], structure: Structure | None = None) -> Any:
-        """Return results in a structure, by default the inputs'; as arrays and floats where no tensor was given."""
-        results = tensors if self.tensors else [numbers_of(x) for x in tensors]
+    def out(self, tensors: Iterable[Tensor], structure: Structure | None = None, *, given: bool = False) -> Any:
+        """Return results in a structure, by default the inputs'.
+
+        As arrays and floats, unless a tensor was given: among the arguments, or elsewhere if ``given``.
+        """
+        results = tensors if given or self.tensors else [numbers_of(x) for x in tensors]
         return (structure or self.structure).filled(results)
 
-    def _linked(self, outputs: list[Any]) -> list[Tensor]:
+    def _linked_of(self, outputs: list[Any]) -> list[Tensor]:
         """Return the tensors that depend on anything that requires grad besides the inputs."""
         traced = [x for x in outputs if isinstance(x, Tensor) and x._slot is not None]
         if not traced or not needs_graph(traced, self.inputs):
@@ -225,13 +258,18 @@ def _usual_input(argument: Any) -> Tensor | None:
     if kind is np.ndarray:
         if argument.dtype not in _FLOATS or not argument.ndim:
             return None
-        return leaf(
-            reused_arrays.call(argument.copy) if argument.nbytes >= reused_arrays.LARGE else argument.copy(),
-            requires_grad=True,
+        return _new_input(
+            reused_arrays.call(argument.copy) if argument.nbytes >= reused_arrays.LARGE else argument.copy()
         )
     if kind is np.float64 or (kind is int and -LARGEST <= argument <= LARGEST):
-        return leaf(float(argument), requires_grad=True)
-    return leaf(argument, requires_grad=True) if kind is float else None
+        return _new_input(float(argument))
+    return _new_input(argument) if kind is float else None
+
+
+def _new_input(value: Any) -> Tensor:
+    """Return a leaf that requires grad; while a function is recorded, one that the recorder knows as made there."""
+    recorded = modes.current().recorder is not None
+    return fresh_input(constant_tensor(value)) if recorded else leaf(value, requires_grad=True)
 
 
 def input_tensor(argument: Any, api: str, path: str, *, whole: bool) -> Tensor:
@@ -250,7 +288,7 @@ def input_tensor(argument: Any, api: str, path: str, *, whole: bool) -> Tensor:
                 "or pass it as another argument"
             )
         array = array.astype(np.float64)
-    return leaf(scalar_or_array(array), requires_grad=True)
+    return _new_input(scalar_or_array(array))
 
 
 def as_tensor(argument: Any, api: str, path: str) -> Tensor:

@@ -33,7 +33,8 @@ def value_and_grad(
 
     NumPy in, NumPy out: the value is a float, gradients are arrays of the arguments' dtypes, and floats for numbers;
     tensors in ``aux`` are arrays. Tensors in, tensors out: where any of those arguments holds a tensor, all results
-    are, and can be differentiated further, by whatever they depend on that requires grad. Python ints count as floats,
+    are, and can be differentiated further, by whatever they depend on that requires grad; also where they depend on
+    another argument that does, or on that of a transform around this one. Python ints count as floats,
     an array of integers only where it is a whole argument. Raises, naming its path, for anything else in a structure:
     TypeError for a dtype that has no gradient, ValueError for what is no number; TypeError for another result.
 
@@ -150,7 +151,8 @@ def evaluated_at(
     if alone and len(args) == 1 and not kwargs and not modes.ON_MADE:  # apart: it takes 2 us less
         x = taken(args[0])
         if x is not None:
-            return (x,), LEAF, type(args[0]) is Tensor, func(x)
+            inputs: Any = (x,)
+            return inputs, LEAF, type(args[0]) is Tensor, func(x)
     leaves: Sequence[Any] = (
         args if whole == len(args) else (args[argnums],) if alone else tuple([args[i] for i in argnums])
     )

@@ -91,8 +91,7 @@ def test_an_argument_is_the_same_at_each_call(name: str, check: str) -> None:
             compiled = COMPILED[name](function, check=check)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                for _ in range(5):
-                    results.append(kind_of(compiled(x(), other())))
+                results += [kind_of(compiled(x(), other())) for _ in range(5)]
             assert all(kind == inside[0] for kind in inside), inside
             assert all(kind == results[0] for kind in results), results
 
