@@ -130,7 +130,7 @@ def _pull(point: Point, cotangents: Any, *, retain: bool, create: bool | None) -
         )
     weights = [as_tensor(x, _VJP, "a cotangent") for x in point.returned.leaves_of(cotangents)]
     gradients = pulled(point.outputs, point.inputs, weights, create=create, retain=retain)
-    return point.out(zeros_for(gradients, point.inputs), given=needs_graph((), (), weights))
+    return point.out(zeros_for(gradients, point.inputs), as_tensors=needs_graph((), (), weights))
 
 
 def _tangents(point: Point, tangents: Any) -> list[Tensor]:

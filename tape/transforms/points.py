@@ -108,8 +108,8 @@ class Point:
             return True
         if not self._linked:
             return False
-        given = flattened((args, kwargs), none=True)[0]
-        return any(isinstance(x, Tensor) and x._slot is not None for x in given) or reaches_out(
+        arguments = flattened((args, kwargs), none=True)[0]
+        return any(isinstance(x, Tensor) and x._slot is not None for x in arguments) or reaches_out(
             self._linked, self.inputs
         )
 
@@ -192,12 +192,12 @@ class Point:
         settle(self.inputs)
         return (self.result, *results, *([self.aux] if self.has_aux else []))
 
-    def out(self, tensors: Iterable[Tensor], structure: Structure | None = None, *, given: bool = False) -> Any:
+    def out(self, tensors: Iterable[Tensor], structure: Structure | None = None, *, as_tensors: bool = False) -> Any:
         """Return results in a structure, by default the inputs'.
 
-        As arrays and floats, unless a tensor was given: among the arguments, or elsewhere if ``given``.
+        As arrays and floats, unless a tensor was given, or with ``as_tensors``.
         """
-        results = tensors if given or self.tensors else [numbers_of(x) for x in tensors]
+        results = tensors if as_tensors or self.tensors else [numbers_of(x) for x in tensors]
         return (structure or self.structure).filled(results)
 
     def _linked_of(self, outputs: list[Any]) -> list[Tensor]:
