@@ -25,6 +25,7 @@ from tape.transforms.signature import Signature
 
 _FLOATS = (float, np.float64)
 _KINDS = "biuf"
+_PLAIN = (bool, int, str, bytes, complex, float, type(None))
 
 
 class Call(NamedTuple):
@@ -134,9 +135,9 @@ def _untraced(x: Any) -> None:
 
 def _static(x: Any) -> Any:
     """Return what stands for an object in a key: its value if it is plain, else the object itself."""
-    if isinstance(x, (bool, int, str, bytes, complex, float, np.generic, type(None))):
-        return type(x), exact(x) if not isinstance(x, np.generic) else x.tobytes()
-    return Same(x)
+    if isinstance(x, np.generic):
+        return type(x), x.tobytes()
+    return (type(x), exact(x)) if type(x) in _PLAIN else Same(x)  # a derived class, as of enums, may hold more
 
 
 class Same:

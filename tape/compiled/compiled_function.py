@@ -213,9 +213,11 @@ class CompiledFunction(NativeUse, NativelyCalled):
     def _recorded(self, current: Specialization, call: Call) -> Any:
         """Record a call."""
         self._forget()
-        states = [state for known in list(self._keys.values()) for state in list(known)]
-        read = [(x, x.tobytes()) for state in states for x in state.arrays()]
+        known = [state for states in list(self._keys.values()) for state in list(states)]
+        read = [(x, x.tobytes()) for state in known for x in state.arrays()]
+        states = current.random_states()
         result, recording = self._record(call, current)
+        recording.drawn = states.reason()
         self.calls["recorded"] += 1
         changed = current.changed() or changed_of(recording.reads.watches.values())
         if any(x.tobytes() != content for x, content in read):

@@ -16,7 +16,8 @@ from tape.compiled.call_key import Call
 from tape.compiled.compiled_program import CompiledProgram, GuardMissed, program_of
 from tape.compiled.recording.recordings import Again, Recording, difference, shared_memory
 from tape.tensors.tensor import Array, Tensor
-from tape.watching.snapshots import Content, contents_of, tensors_in
+from tape.watching.random_states import GENERATORS, RandomStates
+from tape.watching.snapshots import Content, contents_of, found_in
 from tape.watching.watched import CodeKey, Finder, Unseen, Watch, changed_of
 
 MOST_PROGRAMS = 32
@@ -159,7 +160,7 @@ class Specialization:
         """Whether arguments are, or share memory with, what the function reads from outside."""
         outside: list[Any] = [content.array for content in self.contents]
         for watch in self.watches:
-            outside += tensors_in(watch.expected)
+            outside += found_in(watch.expected, Tensor)
         return any(_meet(x, y) for x in values for y in outside)
 
     def changed(self) -> str:
@@ -170,6 +171,10 @@ class Specialization:
         """Return the arrays from outside that calls have read."""
         waiting = [x for recording in self._pending.values() for x in recording.sources.values()]
         return [x for x in waiting if isinstance(x, np.ndarray)] + [x for p in self.programs for x in p.live]
+
+    def random_states(self) -> RandomStates:
+        """Return the states of random number generators that calls may draw from."""
+        return RandomStates((watch.name, x) for watch in self.watches for x in found_in(watch.expected, GENERATORS))
 
     def add(self, recording: Recording) -> None:
         """Take in a recorded call: it waits for another that does the same, or completes a program."""
@@ -203,6 +208,9 @@ class Specialization:
 
     def _complete(self, earlier: Recording, recording: Recording, replaced: CompiledProgram | None) -> None:
         """Make the program of two recordings; one with loops takes the place of that which knew fewer bodies."""
+        self.dynamic = earlier.drawn or recording.drawn
+        if self.dynamic:
+            return
         if recording.rolled is not None and earlier.rolled is not None:
             recording.rolled.join(earlier.rolled)
             if recording.rolled.lacks_bodies(least=2):

@@ -214,7 +214,7 @@ def _counts(value: Any, declared: str) -> bool:
         return dataclasses.is_dataclass(value) or any(_counts(part, declared) for part in opened[1])
     if type(value) is int:
         return "float" in declared
-    return hasattr(value, "__array__") and not isinstance(value, type)
+    return hasattr(type(value), "__array__")
 
 
 def dataclass_of(kind: Any, static: dict[str, Any], keys: tuple[str, ...], values: list[Any]) -> Any:

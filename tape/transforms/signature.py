@@ -87,7 +87,7 @@ def is_value(x: Any) -> bool:
     """Whether an argument is a value that the program computes with: a tensor, an array or a number."""
     if isinstance(x, (Tensor, bool, int, float, np.number, np.bool_)):
         return True
-    return hasattr(x, "__array__") and not isinstance(x, type)
+    return hasattr(type(x), "__array__")
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import array
+import contextlib
+import ctypes
 import functools
+import gc
 import types
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from tape.random import Generator
 from tape.tensors.tensor import Array, Tensor
 from tape.watching.code_reads import is_decided
+from tape.watching.plain_attributes import (
+    MISSING,
+    bases_of,
+    dictionary_of,
+    entry_of_class,
+    member_of,
+    module_of,
+    read,
+    variables_of,
+)
+from tape.watching.random_states import GENERATORS
 
 SKIPPED = ("tape", "kernels", "numpy", "scipy", "math", "builtins", "functools", "itertools", "operator", "typing")
 """Packages whose functions are not looked into."""
@@ -19,15 +34,23 @@ DEEPEST = 4
 MOST = 256
 """Parts of a container or object that are looked at."""
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
-MISSING = object()
+_PLAIN = frozenset(map(id, PLAIN))
+_EXACT = (bool, int, str, bytes, type(None))
+"""Those that are as they were if they are equal: not floats, for nan and -0.0."""
 _OBJECT, _ARRAY, _METHOD = object(), object(), object()
 """In snapshots: what is compared by identity; arrays, with contents that are looked at apart; bound functions."""
-_WHOLE = (Tensor, np.ndarray, np.generic, types.ModuleType, types.FunctionType, type)
+_WHOLE = (Tensor, types.ModuleType, types.FunctionType, type, *GENERATORS)
+_OURS = ("tape", "kernels", "numba", "llvmlite")
+"""Packages of whose objects the attributes are not looked at."""
 _INTEGERS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 _FEW = 1 << 17
 """Bytes up to which copies are compared, which is faster."""
 _BLOCK = 1 << 15
-_CONTAINERS = (list, tuple, dict, functools.partial)
+_SEQUENCES: tuple[Any, ...] = (list, tuple, set, frozenset, deque)
+_BUFFERS = (bytearray, memoryview, array.array, ctypes.Array, ctypes.Structure, ctypes._SimpleCData)
+CONTAINERS = frozenset(map(id, (*_SEQUENCES, *_BUFFERS, dict, OrderedDict, defaultdict, functools.partial)))
+_REBUILT = frozenset(map(id, (list, tuple, dict, set, frozenset)))
+"""Containers that are as they were if another one holds the same."""
 
 
 class Content:
@@ -66,7 +89,7 @@ def _same_memory(a: Array, b: Array) -> bool:
 
 
 def contents_of(snapshots: Iterable[Any]) -> list[Content]:
-    """Return the contents of all arrays in snapshots, those in lists, tuples, dicts and objects, too."""
+    """Return the contents of all arrays in snapshots, those in containers and objects, too."""
     arrays: dict[int, Array] = {}
     for expected in snapshots:
         _collect(expected, arrays)
@@ -78,125 +101,184 @@ def _collect(expected: Any, arrays: dict[int, Array]) -> None:
         kind, value, parts = expected
         if kind is _ARRAY:
             arrays[id(value)] = value
-        elif kind not in (_OBJECT, _METHOD):
+        elif type(kind) is not object:
+            if type(value) is kind and issubclass(kind, np.ndarray):
+                arrays[id(value)] = np.ndarray.view(value, np.ndarray)
             for _, part in parts:
                 _collect(part, arrays)
 
 
-def tensors_in(expected: Any) -> list[Tensor]:
-    """Return the tensors of a snapshot."""
+def found_in(expected: Any, kinds: type | tuple[type, ...]) -> list[Any]:
+    """Return the tensors, or other objects of classes that are compared by identity, of a snapshot."""
     if type(expected) is not tuple:
         return []
     kind, value, parts = expected
     if kind is _OBJECT:
-        return [value] if isinstance(value, Tensor) else []
-    return [] if kind in (_ARRAY, _METHOD) else [x for _, part in parts for x in tensors_in(part)]
+        return [value] if issubclass(type(value), kinds) else []
+    return [] if type(kind) is object else [x for _, part in parts for x in found_in(part, kinds)]
 
 
 def snapshot(value: Any, depth: int = 0) -> Any:
     """Return what a later value is compared with: contents of plain values, containers and objects with attributes.
 
-    Others, and what is nested deeper or holds very many, are compared by identity.
+    Others, and what is nested deeper or holds very many, are compared by identity. No code of a user's runs.
     """
     kind = type(value)
-    if isinstance(value, PLAIN) or value is MISSING:
+    if is_one_of(kind, _PLAIN) or value is MISSING or is_scalar(kind):
         return value
     if kind is np.ndarray:
         return _ARRAY, value, (value.shape, value.dtype)
     if kind is types.MethodType:
         return _METHOD, value.__func__, value.__self__
-    parts = _parts(value) if depth < DEEPEST else None
+    parts = opened(value) if depth < DEEPEST and not _is_whole(value) else None
     if parts is None or len(parts) > MOST:
         return _OBJECT, value, ()
     return kind, value, [(key, snapshot(part, depth + 1)) for key, part in parts]
 
 
-def _parts(value: Any) -> list[tuple[Any, Any]] | None:
-    """Return what a container or an object is made of, by key; None for what is compared by identity."""
-    if type(value) not in _CONTAINERS:
-        whole = isinstance(value, _WHOLE) or hasattr(value, "__wrapped__")  # functions, compiled ones, too
-        if whole or is_known(value) or isinstance(value, Generator):
-            return None
-    return opened(value)
+def is_one_of(kind: type, numbers: frozenset[int]) -> bool:
+    """Whether a class is one of those with these numbers; asked for in this way, no metaclass answers."""
+    return id(kind) in numbers
+
+
+def is_scalar(kind: type) -> bool:
+    """Whether objects of a class are numbers of NumPy's, which do not change."""
+    return issubclass(kind, np.generic) and kind is not np.void and is_decided(module_of(kind))
+
+
+def _is_whole(value: Any) -> bool:
+    """Whether a value is compared by identity alone."""
+    kind = type(value)
+    if is_one_of(kind, CONTAINERS):
+        return False
+    return issubclass(kind, _WHOLE) or module_of(kind).partition(".")[0] in _OURS or is_known(value)
 
 
 def opened(value: Any) -> list[tuple[Any, Any]]:
-    """Return the parts of a container, or the attributes of an object."""
+    """Return the parts of a container and the attributes of an object, by keys, in order."""
     kind = type(value)
     if kind is dict:
         return list(value.items())
-    if kind in _CONTAINERS:
-        return list(enumerate(value if kind is not functools.partial else (value.func, value.args, value.keywords)))
-    variables = getattr(value, "__dict__", None)
-    slots = [(name, getattr(value, name)) for name in slots_of(kind) if hasattr(value, name)]  # type: ignore[arg-type]
-    return [*variables.items(), *slots] if type(variables) is dict else slots
+    if kind is list or kind is tuple:
+        return list(enumerate(value))
+    if kind is functools.partial:
+        return list(enumerate((value.func, value.args, value.keywords)))
+    variables = variables_of(value) or {}
+    slots = [(name, held) for name in slots_of(kind) if (held := member_of(value, name)) is not MISSING]
+    return [*_held(kind, value), *variables.items(), *slots]
 
 
-@functools.lru_cache(1024)
-def slots_of(kind: Any) -> tuple[str, ...]:
+def _held(kind: type, value: Any) -> list[tuple[Any, Any]]:
+    """Return what an object holds as a container, with what else it does by that."""
+    sequence = next((x for x in _SEQUENCES if issubclass(kind, x)), None)
+    if sequence is not None:
+        parts: list[tuple[Any, Any]] = list(enumerate(sequence.__iter__(value)))
+        return [*parts, ("maxlen", deque.maxlen.__get__(value))] if sequence is deque else parts
+    if issubclass(kind, dict):
+        parts = list(dict.items(value))
+        if issubclass(kind, OrderedDict):
+            parts += [("order", key) for key in OrderedDict.__iter__(value)]
+        if issubclass(kind, defaultdict):
+            parts.append(("default_factory", member_of(value, "default_factory")))
+        return parts
+    if issubclass(kind, types.MappingProxyType):
+        return list(enumerate(gc.get_referents(value)))
+    if issubclass(kind, _BUFFERS):
+        with contextlib.suppress(ValueError):  # a view that was released
+            return [("bytes", memoryview(value).tobytes())]
+    if issubclass(kind, np.ndarray):
+        return [("layout", repr((np.ndarray.shape.__get__(value), np.ndarray.strides.__get__(value))))]
+    return []
+
+
+def slots_of(kind: type) -> tuple[str, ...]:
     """Return the names of the slots that a class and its bases declare."""
-    slots = [x.__dict__.get("__slots__", ()) for x in classes_of(kind)]
-    return tuple([name for names in slots for name in ((names,) if isinstance(names, str) else names)])
+    slots = [dictionary_of(x).get("__slots__", ()) for x in classes_of(kind)]
+    named = [(names,) if type(names) is str else names for names in slots]
+    return tuple([name for names in named if type(names) in (list, tuple, dict) for name in names])
 
 
 def classes_of(kind: type) -> list[type]:
     """Return a class and its bases, but those of packages that are taken to stay as they are."""
-    return [x for x in kind.__mro__ if not is_decided(x.__module__)]
+    return [x for x in bases_of(kind) if not is_decided(module_of(x))]
 
 
-def classes_in(expected: Any) -> set[type]:
-    """Return the classes of the objects in a snapshot."""
+def classes_in(expected: Any) -> dict[int, type]:
+    """Return the classes of the objects in a snapshot, by their numbers."""
     if type(expected) is not tuple or not isinstance(expected[0], type):
-        return set()
+        return {}
     kind, _, parts = expected
-    below = [classes_in(part) for _, part in parts]
-    return set(classes_of(kind)).union(*below) if kind not in _CONTAINERS else set().union(*below)
+    found = {id(x): x for x in classes_of(kind)}
+    for _, part in parts:
+        found.update(classes_in(part))
+    return found
 
 
 def parts_of(kind: type) -> tuple[list[tuple[str, Any]], list[tuple[str, Any]]]:
     """Return the data of a class, and its functions and other descriptors, with their names."""
     named = [
-        (name, x) for name, x in kind.__dict__.items() if not name.startswith(("__", "_abc_")) or name == "__call__"
+        (name, x)
+        for name, x in dictionary_of(kind).items()
+        if not name.startswith(("__", "_abc_")) or name == "__call__"
     ]
-    data = [(name, x) for name, x in named if not hasattr(type(x), "__get__")]
-    return data, [(name, x) for name, x in named if hasattr(type(x), "__get__")]
+    described = [entry_of_class(type(x), "__get__") is not MISSING for _, x in named]
+    data = [both for both, by_code in zip(named, described, strict=True) if not by_code]
+    return data, [both for both, by_code in zip(named, described, strict=True) if by_code]
 
 
 def item_in(expected: Any, key: Any) -> Any:
     """Return what a snapshot has of an item of a container; MISSING where that has to be watched itself."""
     if type(expected) is not tuple or expected[0] not in (list, tuple, dict):
         return MISSING
-    part = next((part for name, part in expected[2] if name == key), MISSING)
-    deep = type(part) is tuple and part[0] is _OBJECT and type(part[1]) in _CONTAINERS
+    part = next((part for name, part in expected[2] if is_same_key(name, key)), MISSING)
+    deep = type(part) is tuple and part[0] is _OBJECT and is_one_of(type(part[1]), CONTAINERS)
     return MISSING if deep else part
 
 
 def is_known(value: Any) -> bool:
     """Whether something is part of a package that is taken to stay as it is."""
-    if isinstance(value, type):
-        return is_decided(value.__module__)
-    if isinstance(value, (types.BuiltinFunctionType, types.BuiltinMethodType, np.ufunc)):
+    kind = type(value)
+    if issubclass(kind, type):
+        return is_decided(module_of(value))
+    if issubclass(kind, (types.BuiltinFunctionType, types.BuiltinMethodType, np.ufunc)):
         return True
-    module = getattr(value, "__module__", None)
-    return callable(value) and isinstance(module, str) and module.partition(".")[0] in SKIPPED
+    module = value.__module__ if kind is types.FunctionType else read(value, "__module__") if callable(value) else None
+    return type(module) is str and module.partition(".")[0] in SKIPPED
+
+
+def is_same_key(key: Any, other: Any) -> bool:
+    """Whether keys of dictionaries are the same: objects, plain values, or tuples of them. Tensors are objects."""
+    if key is other:
+        return True
+    kind = type(key)
+    if kind is not type(other):
+        return False
+    if kind is tuple:
+        return len(key) == len(other) and all(map(is_same_key, key, other))
+    return is_one_of(kind, _PLAIN) and bool(key == other)
 
 
 def unchanged(expected: Any, value: Any) -> bool:
-    """Whether a value is what a snapshot was taken of. It runs at each call."""
+    """Whether a value is what a snapshot was taken of. It runs at each call, and no code of a user's."""
     if type(expected) is not tuple:
-        return value is expected or (type(value) is type(expected) and repr(value) == repr(expected))
+        return value is expected or (type(value) is type(expected) and _is_equal(expected, value))
     kind, before, parts = expected
     if type(kind) is object:
         return _is_same(expected, value)
-    if type(value) is not kind or (value is not before and kind not in (list, tuple, dict)):
+    if type(value) is not kind or (value is not before and not is_one_of(kind, _REBUILT)):
         return False
     now: Any = value.items() if kind is dict else opened(value)
     if len(now) != len(parts):
         return False
     for (key, part), (other, x) in zip(parts, now):  # noqa: B905 (as many)
-        if key != other or not (x is part or unchanged(part, x)):
+        if not (key is other or is_same_key(key, other)) or not (x is part or unchanged(part, x)):
             return False
     return True
+
+
+def _is_equal(expected: Any, value: Any) -> bool:
+    """Whether a plain value is equal, or has the same bits."""
+    return bool(value == expected) if type(expected) in _EXACT else repr(value) == repr(expected)
 
 
 def _is_same(expected: Any, value: Any) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import types
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -16,9 +17,19 @@ import numpy as np
 from tape.foundation.bytecode import steps_of
 from tape.tensors.tensor import Tensor
 from tape.watching.code_reads import is_written
+from tape.watching.opaque_values import is_opaque
+from tape.watching.plain_attributes import (
+    MISSING,
+    dictionary_of,
+    entry_of_class,
+    module_of,
+    read,
+    variables_of,
+    wrapped_by,
+)
+from tape.watching.random_states import GENERATORS
 from tape.watching.snapshots import (
     DEEPEST,
-    MISSING,
     MOST,
     PLAIN,
     classes_in,
@@ -33,6 +44,11 @@ Path = tuple[tuple[str, Any], ...]
 """Steps from a function to a value: a cell or a global by its name, then attributes and items."""
 _VARIABLES = dict.fromkeys(("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"), "global")
 _VARIABLES |= dict.fromkeys(("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"), "cell")
+_MOST_WRAPPED, _INNER = 32, -2
+"""Decorators of one function that are looked through; the depth where arguments stand in tuples of tuples."""
+_FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
+_KEPT = (Tensor, np.ndarray, list, tuple, dict, set, frozenset, deque, *GENERATORS)
+"""What is watched even where code reads an attribute or item of it: its methods write."""
 CodeKey = tuple[int, int]
 """Numbers of a code object and of the globals that it runs with."""
 
@@ -42,13 +58,16 @@ class Watch:
 
     __slots__ = ("expected", "name", "read")
 
-    def __init__(self, name: str, read: Callable[[], Any]) -> None:
+    def __init__(self, name: str, read: Callable[[], Any], depth: int = 0) -> None:
         self.name, self.read = name, read
-        self.expected = snapshot(read())
+        self.expected = snapshot(read(), depth)
 
     def changed(self) -> bool:
-        """Whether the value is another one now."""
-        return not unchanged(self.expected, self.read())
+        """Whether the value is another one now, or is no more."""
+        try:
+            return not unchanged(self.expected, self.read())
+        except Exception:  # noqa: BLE001 (what leads to it is gone; the call itself will raise)
+            return True
 
 
 class CodeWatch(Watch):
@@ -70,13 +89,13 @@ class ClassWatch(Watch):
     __slots__ = ("count", "functions", "kind")
 
     def __init__(self, kind: type) -> None:
-        self.name, self.kind, self.count = f"class {kind.__qualname__}", kind, len(kind.__dict__)
+        self.name, self.kind, self.count = f"class {_name_of(kind)}", kind, len(dictionary_of(kind))
         data, self.functions = parts_of(kind)
         self.expected = kind, kind, [(name, snapshot(x, 1)) for name, x in data]
 
     def changed(self) -> bool:
         """Whether the class has other data or functions now."""
-        variables, (_, _, parts) = self.kind.__dict__, self.expected
+        variables, (_, _, parts) = dictionary_of(self.kind), self.expected
         if len(variables) != self.count:
             return True
         for name, x in self.functions:
@@ -118,26 +137,43 @@ class Finder:
             self.watches[code] = Unseen(f"{error!r} in {code.co_qualname}")
 
     def look(self, function: Any, receiver: Any = MISSING, depth: int = 0) -> None:
-        """Look at a function, and those that it calls."""
-        while hasattr(function, "__wrapped__"):
-            function = function.__wrapped__
-        if isinstance(function, functools.partial):
-            name = f"arguments of {function!r}"
-            self.watches[name, id(function)] = Watch(name, _partial_reader(function))
-            self._functions.append(function)
-            function = function.func
-        if not isinstance(function, (types.FunctionType, types.MethodType)) and not is_known(function):
-            function = getattr(function, "__call__", function)  # noqa: B004 (its code is looked at)
-        if isinstance(function, types.MethodType):
-            function, receiver = function.__func__, function.__self__
-        if not isinstance(function, types.FunctionType) or depth > DEEPEST or function in self._functions:
+        """Look at a function, at what it wraps, and at those that it calls."""
+        for _ in range(_MOST_WRAPPED):
+            kind, inner = type(function), wrapped_by(function)
+            if kind is functools.partial:
+                name = f"arguments of a partial of {_name_of(function.func)}"
+                self.watches[name, id(function)] = Watch(name, _partial_reader(function), _INNER)
+                self._functions.append(function)
+                inner = function.func
+            elif kind is types.MethodType:
+                function, receiver = function.__func__, function.__self__
+                continue
+            elif kind is types.FunctionType:
+                if not _is_ours(function.__globals__.get("__name__")):
+                    self._look_at_function(function, receiver, depth)
+            elif inner is MISSING and not is_known(function):
+                inner = read(function, "__call__")
+            elif not _is_ours(module_of(kind)):
+                self._look_at_call(function, depth)
+            if inner is MISSING or inner is function:
+                return
+            function = inner
+
+    def _look_at_call(self, function: Any, depth: int) -> None:
+        """Look at what an object that wraps a function does when it is called."""
+        called = entry_of_class(type(function), "__call__")
+        if type(called) is types.FunctionType:
+            self._look_at_function(called, function, depth)
+
+    def _look_at_function(self, function: types.FunctionType, receiver: Any, depth: int) -> None:
+        if depth > DEEPEST or any(function is known for known in self._functions):
             return
         self._functions.append(function)
         self.watches["code", id(function)] = CodeWatch(function)
         if function.__defaults__ or function.__kwdefaults__:
             name = f"defaults of {function.__name__}"
             read = lambda: (function.__defaults__, function.__kwdefaults__)  # noqa: E731
-            self.watches["defaults", id(function)] = Watch(name, read)
+            self.watches["defaults", id(function)] = Watch(name, read, _INNER)
         self._look_at(function, receiver, depth)
 
     def _look_at(self, function: types.FunctionType, receiver: Any, depth: int) -> None:
@@ -148,50 +184,55 @@ class Finder:
 
     def look_into(self, value: Any, depth: int = 0) -> None:
         """Look into a function, and into those in a container."""
+        kind = type(value)
         if _has_code(value):
             self.look(value, depth=depth + 1)
-        elif type(value) in (list, tuple, dict) and len(value) <= MOST:
-            for part in value.values() if type(value) is dict else value:
+        elif (kind is list or kind is tuple or kind is dict) and len(value) <= MOST:
+            for part in value.values() if kind is dict else value:
                 if _has_code(part):
                     self.look(part, depth=depth + 1)
 
     def _watch(self, key: Any, watch: Watch) -> None:
         """Watch a value, and the data of the classes of all objects in it."""
         self.watches.setdefault(key, watch)
-        for kind in classes_in(watch.expected):
-            if ("class", kind) not in self.watches:
-                self.watches["class", kind] = ClassWatch(kind)
+        for number, kind in classes_in(watch.expected).items():
+            if ("class", number) not in self.watches:
+                self.watches["class", number] = ClassWatch(kind)
 
     def _follow(self, function: types.FunctionType, receiver: Any, path: Path, depth: int) -> None:
         """Watch the values along a path, and look into a function at its end."""
         if path and path[0][0] == "unseen":
-            name = f"{path[0][1]} in {function.__qualname__}"
-            self.watches[name] = Unseen(name)
+            self._note_unseen(path[0][1], function)
             return
         owner = value = expected = MISSING
         for count in range(1, len(path) + 1):
             part, owner = path[:count], value
-            read = _reader(function, receiver, part)
-            try:
-                value = read()
-            except Exception:  # noqa: BLE001 (the call itself will raise it)
-                return
-            if value is MISSING or isinstance(value, types.ModuleType):
+            value = _start_of(function, receiver, part[0])() if count == 1 else step(owner, *part[-1])
+            kind = type(value)
+            if value is MISSING or issubclass(kind, types.ModuleType):
+                if value is MISSING and count > 1:
+                    return
                 continue
-            if is_known(value) and (isinstance(owner, types.ModuleType) or _is_method(value)):
+            if is_opaque(value, path[count : count + 1]):
+                self._note_unseen(_name(function, part), function, f"a {_name_of(kind)}")
                 return
-            if count > 1 and (_is_property(function, receiver, part) or _is_made_of(owner, value, read)):
+            if is_known(value) and (issubclass(type(owner), types.ModuleType) or _is_method(value)):
+                return
+            if count > 1 and (_is_property(owner, part[-1]) or _is_made_of(owner, value, part[-1])):
                 return
             expected = item_in(expected, part[-1][1]) if part[-1][0] == "item" else MISSING
             known, last = is_known(value), count == len(path)
-            kept = isinstance(value, (Tensor, np.ndarray, list, tuple, dict))
-            if expected is MISSING and (part[-1][0] in ("global", "cell") or last or kept or known):
-                watch = Watch(_name(function, part), read)
+            if expected is MISSING and (part[-1][0] in ("global", "cell") or last or issubclass(kind, _KEPT) or known):
+                watch = Watch(_name(function, part), _reader(function, receiver, part))
                 self._watch((_source(function, receiver, part), part), watch)
                 expected = watch.expected
             if known:
                 return
             self.look_into(value, depth)
+
+    def _note_unseen(self, what: str, function: types.FunctionType, kind: str = "") -> None:
+        name = f"{what}, {kind}" if kind else f"{what} in {function.__qualname__}"
+        self.watches[name] = Unseen(name)
 
 
 def watches_of(function: Any, fixed: Iterable[Any] = ()) -> Finder:
@@ -199,8 +240,10 @@ def watches_of(function: Any, fixed: Iterable[Any] = ()) -> Finder:
     finder = Finder()
     finder.look(function)
     for i, value in enumerate(fixed):
-        if not isinstance(value, PLAIN):
-            name = f"fixed argument {i}"
+        name = f"fixed argument {i}"
+        if is_opaque(value):
+            finder.watches[name] = Unseen(f"{name}, a {_name_of(type(value))}")
+        elif not issubclass(type(value), PLAIN):
             finder._watch(name, Watch(name, functools.partial(_itself, value)))
             finder.look_into(value)
     return finder
@@ -217,12 +260,25 @@ def _itself(value: Any) -> Any:
 
 def _has_code(value: Any) -> bool:
     """Whether something is a function of Python's, bound, partial, decorated or compiled or not."""
-    return isinstance(value, (types.FunctionType, types.MethodType, functools.partial)) or hasattr(value, "__wrapped__")
+    return issubclass(type(value), _FUNCTIONS) or wrapped_by(value) is not MISSING
+
+
+def _is_ours(module: Any) -> bool:
+    """Whether code is the house's own, by the name of its module: it is taken to stay as it is."""
+    return type(module) is str and module.partition(".")[0] == "tape"
+
+
+def _name_of(value: Any) -> str:
+    """Return what a class or a function is called."""
+    if issubclass(type(value), type):
+        return str(vars(type)["__qualname__"].__get__(value))
+    return value.__qualname__ if type(value) is types.FunctionType else f"a {_name_of(type(value))}"
 
 
 def _is_method(value: Any) -> bool:
     """Whether something is a method of a builtin object, made anew each time."""
-    return hasattr(value, "__self__") and not isinstance(value.__self__, types.ModuleType)
+    kind = type(value)
+    return kind is types.BuiltinMethodType and not isinstance(value.__self__, types.ModuleType)
 
 
 def _source(function: types.FunctionType, receiver: Any, path: Path) -> int:
@@ -268,45 +324,80 @@ def paths_within(code: types.CodeType, method: bool) -> Iterator[Path]:
             yield from paths_within(constant, method=False)
 
 
-def _is_property(function: types.FunctionType, receiver: Any, path: Path) -> bool:
-    try:
-        owner = _reader(function, receiver, path[:-1])()
-    except Exception:  # noqa: BLE001
-        return True
-    kind, name = path[-1]
-    if isinstance(owner, Tensor) and name == "grad":
-        return False
-    return kind == "attribute" and isinstance(getattr(type(owner), name, None), property)
+def _is_property(owner: Any, last: tuple[str, Any]) -> bool:
+    """Whether an attribute of a tensor is computed; others that are, are not read at all."""
+    kind, name = last
+    return (
+        kind == "attribute"
+        and issubclass(type(owner), Tensor)
+        and name != "grad"
+        and isinstance(entry_of_class(type(owner), name), property)
+    )
 
 
-def _is_made_of(owner: Any, value: Any, read: Callable[[], Any]) -> bool:
+def _is_made_of(owner: Any, value: Any, last: tuple[str, Any]) -> bool:
     """Whether a value is a view or a copy of an array, another one each time: the array is watched, and what it holds.
 
     So are ``M[0]`` and ``M.T``.
     """
-    both = isinstance(owner, (Tensor, np.ndarray)) and isinstance(value, (Tensor, np.ndarray))
-    return both and read() is not value
+    both = issubclass(type(owner), (Tensor, np.ndarray)) and issubclass(type(value), (Tensor, np.ndarray))
+    return both and step(owner, *last) is not value
+
+
+def step(value: Any, kind: str, key: Any) -> Any:
+    """Return an attribute or an item; MISSING where there is none, or a user's code would run for it."""
+    own = type(value) is Tensor or type(value) is np.ndarray
+    try:
+        if kind == "attribute":
+            return getattr(value, key) if own else read(value, key)
+        return value[key] if own else _item(value, key)
+    except Exception:  # noqa: BLE001 (the call itself will raise it)
+        return MISSING
+
+
+def _item(value: Any, key: Any) -> Any:
+    kind = type(value)
+    container = next((x for x in (dict, list, tuple, deque) if issubclass(kind, x)), None)
+    if container is None or entry_of_class(kind, "__getitem__") is not container.__getitem__:
+        return MISSING
+    return dict.get(value, key, MISSING) if container is dict else container.__getitem__(value, key)
+
+
+def _start_of(function: types.FunctionType, receiver: Any, first: tuple[str, Any]) -> Callable[[], Any]:
+    kind, name = first
+    if kind == "global":
+        return _global_reader(function, name)
+    return _cell_reader(function, name) if kind == "cell" else lambda: receiver
 
 
 def _reader(function: types.FunctionType, receiver: Any, path: Path) -> Callable[[], Any]:
-    (kind, name), *steps = path
-    start: Callable[[], Any]
-    if kind == "global":
-        start = _global_reader(function, name)
-    elif kind == "cell":
-        start = _cell_reader(function, name)
-    else:
-        start = lambda: receiver  # noqa: E731
-    if not steps:
+    first, *more = path
+    start = _start_of(function, receiver, first)
+    if not more:
         return start
+    value, steps = start(), []
+    for kind, key in more:
+        steps.append((kind, key, type(value) if _is_usual(value, kind, key) else None))
+        value = step(value, kind, key)
 
-    def read() -> Any:
+    def read_along() -> Any:
         value = start()
-        for step, key in steps:
-            value = getattr(value, key) if step == "attribute" else value[key]
+        for kind, key, usual in steps:
+            if type(value) is not usual:
+                value = step(value, kind, key)
+            else:
+                value = getattr(value, key) if kind == "attribute" else value[key]
         return value
 
-    return read
+    return read_along
+
+
+def _is_usual(value: Any, kind: str, key: Any) -> bool:
+    """Whether an attribute or item, which is there, is found by the quickest way, and no code of a user's."""
+    if kind == "item":
+        return type(value) is list or type(value) is tuple or type(value) is dict
+    variables = variables_of(value)
+    return variables is not None and key in variables and entry_of_class(type(value), "__getattr__") is MISSING
 
 
 def _global_reader(function: types.FunctionType, name: str) -> Callable[[], Any]:

@@ -11,6 +11,7 @@ import pickle
 import sys
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from kernels.programs.calling.callable_type import DirectlyCalled
 from kernels.programs.calling.compiled_machine import GuardPlace
 from kernels.programs.compiler.compiled_code import CompiledCode
 from kernels.programs.running.exchange import native
+from tape.compiled.checking import native_watches
 from tape.compiled.checking.native_watches import Checks
 from tape.compiled.compiled_function import CompiledFunction
 from tape.errors import CompileWarning
@@ -463,23 +465,22 @@ def test_a_call_within_a_call(f: Any) -> None:
     assert all(x == (20.0, (5.0, 4.0)) for x in seen)
 
 
-def test_replaced_in_the_middle_of_a_call() -> None:
-    looked = [0]
+def test_replaced_in_the_middle_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked, are_current, rates = [0], native_watches._are_current, deque([2.0])
 
-    class Forgets:
-        def __getattr__(self, name: str) -> float:
-            looked[0] += 1
-            if looked[0] > 100:
-                f._forget()
-                gc.collect()
-            return 2.0
+    def forget(watches: Any) -> bool:
+        looked[0] += 1
+        if looked[0] > 100:
+            f._forget()
+            gc.collect()
+        return are_current(watches)
 
-    thing = Forgets()
-    f = tape.compile(lambda x: x * thing.rate, check="never")
+    monkeypatch.setattr(native_watches, "_are_current", forget)
+    f = tape.compile(lambda x: x * rates[0], check="never")
     for _ in range(4):
         f(2.0)
     settled(installed(f, program("def program():\n    r0[0] = 2.0 * a0[0]\n    return -1\n", [1.0], [1.0])), 2.0)
-    assert f._direct[0].rest is not None  # Python looks up what a function answers
+    assert f._direct[0].rest is not None  # Python looks at what a deque holds
     looked[0] = 100
     assert f(3.0) == 6.0
     assert looked[0] == 101

@@ -6,9 +6,11 @@ object; before memory of an object is read, the class of what may change its cla
 
 from __future__ import annotations
 
+import array
+import ctypes
 import functools
 import types
-from collections import namedtuple
+from collections import OrderedDict, defaultdict, deque, namedtuple
 from typing import Any
 
 import numpy as np
@@ -26,20 +28,33 @@ from kernels.programs.calling.direct_call_words import (
 )
 from tape.compiled.checking.object_places import (
     attributes_of,
-    entry_of_class,
     looks_up_alike,
     place_of_member,
     place_of_version,
     version_of,
     word_at,
 )
-from tape.watching.snapshots import MISSING, opened, slots_of
+from tape.watching.plain_attributes import MISSING, entry_of_class, member_of, variables_of
+from tape.watching.snapshots import opened, slots_of
 
 Check = tuple[int, int, int, int]
 """Kind, where it looks, what for, and what has to be there."""
 _BOUND = (types.FunctionType, staticmethod, classmethod)
 """What a class has of which an attribute is made that depends on nothing else."""
 _FIELD = type(vars(namedtuple("_Named", "a"))["a"])  # noqa: PYI024 (only the class of its fields is wanted)
+_PYTHONS = (
+    set,
+    deque,
+    OrderedDict,
+    types.MappingProxyType,
+    memoryview,
+    bytearray,
+    array.array,
+    ctypes._SimpleCData,
+    ctypes.Array,
+    ctypes.Structure,
+)
+"""Containers that native code does not look into."""
 _PARTIAL = ("func", "args", "keywords")
 
 
@@ -117,7 +132,7 @@ class Draft:
     def member(self, holder: Any, name: str) -> bool:
         """Check a slot of an object, or another member of it."""
         at = place_of_member(type(holder), name)
-        self.word(holder, at, getattr(holder, name, MISSING))
+        self.word(holder, at, member_of(holder, name))
         return at != 0
 
     def partial(self, holder: functools.partial[Any]) -> bool:
@@ -174,15 +189,26 @@ class Draft:
             self.entries(value)
         elif kind is functools.partial:
             return self.partial(value)
-        elif kind is not tuple:
-            return self._object(kind, value)
+        elif kind is not tuple and kind is not frozenset:
+            return self._object(kind, value) and self._held(kind, value)
         return True
+
+    def _held(self, kind: Any, value: Any) -> bool:
+        """Check what an object holds as a container, by its identity."""
+        if issubclass(kind, list):
+            self.items(value)
+        elif issubclass(kind, dict) and not issubclass(kind, OrderedDict):
+            self.entries(value)
+            return not issubclass(kind, defaultdict) or self.member(value, "default_factory")
+        elif issubclass(kind, np.ndarray):
+            self.array(value)
+        return not issubclass(kind, _PYTHONS)
 
     def _object(self, kind: Any, value: Any) -> bool:
         """Check the class and all attributes of an object."""
         self.word(value, O_TYPE, kind)
-        variables = getattr(value, "__dict__", None)
-        if type(variables) is dict:
+        variables = variables_of(value)
+        if variables is not None:
             if self.attributes(value) is not variables:
                 return False
             self.entries(variables)

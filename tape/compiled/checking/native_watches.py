@@ -17,8 +17,9 @@ from kernels.native.words import A_DATA, O_VALUE
 from tape.compiled.checking.native_checks import Check, Draft
 from tape.compiled.checking.object_places import places_in_functions
 from tape.tensors.tensor import Tensor
-from tape.watching.snapshots import MISSING, Content, unchanged
-from tape.watching.watched import ClassWatch, CodeWatch, Unseen, Watch
+from tape.watching.plain_attributes import MISSING, dictionary_of
+from tape.watching.snapshots import Content, unchanged
+from tape.watching.watched import ClassWatch, CodeWatch, Unseen, Watch, step
 
 _MOST_BYTES = 1 << 16
 """Bytes of an array that native code compares; for more, NumPy is faster."""
@@ -129,7 +130,7 @@ def _defaults(draft: Draft, function: types.FunctionType) -> bool:
 
 def _is_class(draft: Draft, watch: ClassWatch) -> bool:
     """Check that a class is as it was, and what its data hold."""
-    variables, (_, _, parts) = watch.kind.__dict__, watch.expected
+    variables, (_, _, parts) = dictionary_of(watch.kind), watch.expected
     return (
         not watch.changed()
         and draft.state(watch.kind)
@@ -137,19 +138,17 @@ def _is_class(draft: Draft, watch: ClassWatch) -> bool:
     )
 
 
-def _stepped(draft: Draft, value: Any, steps: Sequence[tuple[str, Any]]) -> bool:
+def _stepped(draft: Draft, value: Any, steps: Sequence[tuple[str, Any, Any]]) -> bool:
     """Check the steps of a path: attributes, and items of containers."""
-    for step, key in steps:
-        if step == "attribute":
+    for kind, key, _ in steps:
+        if kind == "attribute":
             if type(value) is types.ModuleType and key in vars(value):
                 draft.entry(vars(value), key)
             elif not draft.attribute(value, key):
                 return False
-            value = getattr(value, key)
         elif not _item(draft, value, key):
             return False
-        else:
-            value = value[key]
+        value = step(value, kind, key)
     return True
 
 

@@ -8,7 +8,7 @@ import types
 from typing import Any
 
 from kernels.native.memory import HEADER
-from tape.watching.snapshots import MISSING
+from tape.watching.plain_attributes import entry_of_class
 
 _LOOK_UP, _VERSION = 144, 384
 """Where classes have the function that looks up attributes of objects, and the number of their state."""
@@ -98,11 +98,6 @@ def place_of_member(kind: type, name: str) -> int:
     """Return where objects of a class have a slot, or another member that is a reference."""
     member = entry_of_class(kind, name)
     return _described(member) if type(member) is types.MemberDescriptorType and _members_agree() else 0
-
-
-def entry_of_class(kind: type, name: str) -> Any:
-    """Return what a class or those above it have by a name; MISSING if nothing."""
-    return next((above.__dict__[name] for above in kind.__mro__ if name in above.__dict__), MISSING)
 
 
 def attributes_of(x: Any) -> dict[str, Any] | None:

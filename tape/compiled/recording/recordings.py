@@ -66,6 +66,8 @@ class Recording:
         self.kept: dict[int, Any] = {}
         self.discarded = False
         """Whether it tells of this call alone."""
+        self.drawn = ""
+        """Why the call cannot be replayed, if it drew random numbers of Python's or NumPy's."""
         self.impure = ""
         """What the call changed outside, so that no call of the function can be replayed."""
 

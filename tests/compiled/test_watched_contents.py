@@ -1,0 +1,235 @@
+"""What a compiled function reads from outside holds: containers of all kinds, arrays of derived classes, randomness."""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import enum
+import io
+import itertools
+import random
+import types
+from collections import Counter, OrderedDict, UserDict, defaultdict, deque, namedtuple
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tape
+from tape.errors import CompileWarning
+
+pytestmark = pytest.mark.quick
+
+KEY, OTHER = tape.ones(2), tape.ones(2)
+Named = namedtuple("Named", "a b")  # noqa: PYI024 (as users write it)
+
+
+class Table(dict[Any, Any]):
+    """A dictionary of a derived class."""
+
+
+class Row(list[Any]):
+    """A list of a derived class, with items of its own."""
+
+    def __getitem__(self, key: Any) -> Any:
+        return list.__getitem__(self, key) * 1.0
+
+
+def increase(key: Any) -> Callable[[Any], Any]:
+    def change(held: Any) -> None:
+        held[key] = held[key] + 1
+
+    return change
+
+
+def grow(held: Any) -> None:
+    (held.add if isinstance(held, set) else held.append)(len(held) + 7)
+
+
+def rotate(held: Any) -> None:
+    held.move_to_end(next(iter(held)))
+
+
+def item(key: Any) -> Callable[[Any], Any]:
+    return lambda held: held[key]
+
+
+def total(held: Any) -> float:
+    return float(sum(held))
+
+
+def weighted(held: Any) -> float:
+    return float(sum(k * x for k, x in enumerate(held.values(), 1)))
+
+
+def one_more(held: Any) -> None:
+    held.default_factory = constantly(held.default_factory() + 1)
+
+
+def constantly(value: Any) -> Callable[[], Any]:
+    return lambda: value
+
+
+CASES: dict[str, tuple[Callable[[], Any], Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "set": (lambda: {1.0, 2.0}, total, grow),
+    "size of a set": (lambda: {1.0, 2.0}, lambda held: 3.0 if len(held) > 2 else 4.0, grow),
+    "frozenset": (
+        lambda: frozenset([Holder([1.0], total)]),
+        lambda held: next(iter(held)).held[0],
+        lambda held: increase(0)(next(iter(held)).held),
+    ),
+    "deque": (lambda: deque([1.0, 2.0]), total, grow),
+    "bounded deque": (lambda: deque([1.0, 2.0], maxlen=2), total, grow),
+    "OrderedDict": (lambda: OrderedDict(a=1.0, b=2.0), item("a"), increase("a")),
+    "order": (lambda: OrderedDict(a=1.0, b=2.0), weighted, rotate),
+    "defaultdict": (lambda: defaultdict(float, a=1.0), item("a"), increase("a")),
+    "factory": (lambda: defaultdict(constantly(1.0)), lambda held: held.default_factory(), one_more),
+    "Counter": (lambda: Counter("aab"), item("a"), lambda held: held.update("a")),
+    "derived dict": (lambda: Table(a=1.0), item("a"), increase("a")),
+    "derived list": (lambda: Row([1.0, 2.0]), item(0), increase(0)),
+    "namedtuple": (lambda: Named([1.0], 2.0), lambda held: held.a[0], lambda held: increase(0)(held.a)),
+    "UserDict": (lambda: UserDict(a=1.0), item("a"), increase("a")),
+    "mappingproxy": (lambda: types.MappingProxyType({"a": [1.0]}), lambda m: m["a"][0], lambda m: increase(0)(m["a"])),
+    "array": (lambda: array.array("d", [1.0, 2.0]), total, increase(0)),
+    "longer array": (lambda: array.array("d", [1.0, 2.0]), total, grow),
+    "bytearray": (lambda: bytearray(b"ab"), total, increase(0)),
+    "memoryview": (lambda: memoryview(bytearray(b"ab")), total, increase(0)),
+    "ctypes": (lambda: (ctypes.c_double * 2)(1.0, 2.0), item(0), increase(0)),
+    "matrix": (lambda: np.matrix([1.0, 2.0]), lambda held: float(held.sum()), increase((0, 0))),
+    "recarray": (
+        lambda: np.rec.array([(1.0, 2.0)], dtype=[("a", float), ("b", float)]),
+        lambda held: float(held.a[0]),
+        lambda held: increase(0)(held.a),
+    ),
+    "masked": (lambda: np.ma.array([1.0, 2.0], mask=[False, True]), lambda held: float(held.sum()), increase(0)),
+    "objects": (lambda: np.array([1.0, "x"], object), item(0), increase(0)),
+    "keyed by tensors": (lambda: {KEY: 1.0, OTHER: 2.0}, item(KEY), increase(KEY)),
+    "keyed by tuples": (lambda: {(0, 1): 1.0}, item((0, 1)), increase((0, 1))),
+}
+
+
+class Holder:
+    """An object that holds something."""
+
+    def __init__(self, held: Any, use: Callable[[Any], Any]) -> None:
+        self.held, self.use = held, use
+
+    def scaled(self, x: Any) -> Any:
+        return x * self.use(self.held)
+
+
+def as_cell(held: Any, use: Callable[[Any], Any]) -> Any:
+    return lambda x: x * use(held)
+
+
+def as_attribute(held: Any, use: Callable[[Any], Any]) -> Any:
+    return Holder(held, use).scaled
+
+
+def as_default(held: Any, use: Callable[[Any], Any]) -> Any:
+    def scaled(x: Any, given: Any = held) -> Any:
+        return x * use(given)
+
+    return scaled
+
+
+@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # of np.matrix
+@pytest.mark.parametrize("place", [as_cell, as_attribute, as_default])
+@pytest.mark.parametrize("name", CASES)
+def test_other_contents_are_seen(name: str, place: Callable[..., Any]) -> None:
+    make, use, change = CASES[name]
+    held = make()
+    compiled = tape.compile(place(held, use), check="never")
+    for _ in range(3):
+        assert [float(compiled(2.0)) for _ in range(4)] == [2.0 * use(held)] * 4
+        change(held)
+    assert sum(program.hits for program in compiled.programs) > 0
+
+
+def test_a_mapped_file_is_seen(tmp_path: Path) -> None:
+    mapped = np.memmap(tmp_path / "data", np.float64, "w+", shape=(3,))
+    compiled = tape.compile(lambda x: x * float(mapped.sum() + 1.0), check="never")
+    for k in range(3):
+        assert [float(compiled(2.0)) for _ in range(4)] == [2.0 * (k + 1.0)] * 4
+        mapped[k] = 1.0
+
+
+class Drawing:
+    """An object with randomness and iterators of its own."""
+
+    def __init__(self) -> None:
+        self.generator = np.random.default_rng(0)
+        self.steps = iter(range(1000))
+        self.made = (k for k in range(1000))
+
+    def drawn(self, x: Any) -> Any:
+        return x * (2.0 if self.generator.random() < 2.0 else 1.0)
+
+    def stepped(self, x: Any) -> Any:
+        return x * (2.0 if next(self.steps) >= 0 else 1.0)
+
+    def generated(self, x: Any) -> Any:
+        return x * (2.0 if next(self.made) >= 0 else 1.0)
+
+
+GENERATOR, TWISTER, OWN, COUNT = np.random.default_rng(0), np.random.RandomState(0), random.Random(0), itertools.count()  # noqa: S311
+TEXT = io.StringIO("1\n" * 100)
+CHANCES: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "random": (lambda x: x if random.random() < 2 else -x, "draws random numbers from Python's random"),  # noqa: S311
+    "sample": (lambda x: x if random.sample([1], 1) else -x, "draws random numbers from Python's random"),
+    "np.random": (lambda x: x if np.random.rand() < 2 else -x, "draws random numbers from np.random"),  # noqa: NPY002
+    "Generator": (lambda x: x if GENERATOR.random() < 2 else -x, "draws random numbers from GENERATOR"),
+    "RandomState": (lambda x: x if TWISTER.rand() < 2 else -x, "draws random numbers from TWISTER"),
+    "Random": (lambda x: x if OWN.random() < 2 else -x, "draws random numbers from OWN"),
+    "attribute": (Drawing().drawn, "draws random numbers from self.generator"),
+    "iterator": (Drawing().stepped, "reads self.steps of Drawing.stepped, a range_iterator"),
+    "generator": (Drawing().generated, "reads self.made of Drawing.generated, a generator"),
+    "count": (lambda x: x if next(COUNT) >= 0 else -x, "reads COUNT of .*, a count"),
+    "file": (lambda x: x * float(TEXT.readline()), "reads TEXT of .*, a StringIO"),
+}
+
+
+@pytest.mark.parametrize("name", CHANCES)
+def test_a_call_that_draws_or_advances_is_not_replayed(name: str) -> None:
+    function, reason = CHANCES[name]
+    compiled = tape.compile(function, check="never")
+    with pytest.warns(CompileWarning, match=reason):
+        assert len([compiled(1.0) for _ in range(4)]) == 4
+    assert not compiled.programs
+
+
+def test_a_gradient_that_draws_is_not_replayed() -> None:
+    compiled = tape.compile(tape.value_and_grad(lambda x: x if random.random() < 2 else -x), check="never")  # noqa: S311
+    with pytest.warns(CompileWarning, match="draws random numbers"):
+        assert [compiled(1.0) for _ in range(4)] == [(1.0, 1.0)] * 4
+
+
+def test_what_is_read_and_not_advanced_is_replayed(tmp_path: Path) -> None:
+    log = (tmp_path / "log").open("w")
+
+    def function(x: Any, generator: Any = GENERATOR) -> Any:
+        log.write("side effect\n")
+        return x * float(np.random.default_rng(3).random() < 2) if generator is not None else x
+
+    compiled = tape.compile(function, check="never")
+    assert [compiled(2.0) for _ in range(5)] == [2.0] * 5
+    log.close()
+    assert (tmp_path / "log").read_text() == "side effect\n" * 2
+    assert compiled.programs
+
+
+class Method(enum.IntEnum):
+    """Ways to go, as users number them."""
+
+    EULER = 1
+    HEUN = 2
+
+
+def test_a_member_of_an_enumeration_is_part_of_the_signature() -> None:
+    compiled = tape.compile(lambda x, method: x * 2.0 if method == Method.EULER else x * 3.0)
+    for _ in range(4):
+        assert compiled(1.0, Method.EULER) == 2.0
+        assert compiled(1.0, Method.HEUN) == 3.0
+    assert len(compiled.programs) == 2
