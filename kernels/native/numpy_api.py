@@ -21,18 +21,21 @@ NEW_COPY, COPY_INTO, NEW, NEW_VIEW, SET_BASE = 85, 50, 93, 94, 282
 SET_HANDLER, GET_HANDLER, DEFAULT_HANDLER = 304, 305, 306
 """Where PyDataMem_SetHandler, PyDataMem_GetHandler and the address of the default handler stand."""
 
+C_ORDER, KEPT_ORDER = 0, 2
+"""NumPy's numbers of the orders in which elements are copied."""
+
 _I64, _I32 = ir.IntType(64), ir.IntType(32)
 
 
 @intrinsic
-def array_copy(typingctx: Any, address: Any, array: Any) -> Any:  # noqa: ARG001 (Numba fixes the names)
-    """PyArray_NewCopy: a C-contiguous copy."""
+def array_copy(typingctx: Any, address: Any, array: Any, order: Any) -> Any:  # noqa: ARG001 (Numba fixes the names)
+    """PyArray_NewCopy: a copy, in C order or in that of the array."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
         function = builder.inttoptr(args[0], ir.FunctionType(_I64, [_I64, _I32]).as_pointer())
-        return builder.call(function, [args[1], _I32(0)])
+        return builder.call(function, [args[1], builder.trunc(args[2], _I32)])
 
-    return types.int64(types.int64, types.int64), codegen
+    return types.int64(*[types.int64] * 3), codegen
 
 
 @intrinsic

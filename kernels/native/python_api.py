@@ -41,6 +41,7 @@ def _api(name: str, result: Any, *parameters: Any) -> Any:
 _OBJECT, _WORD = types.int64, types.int64
 Py_IncRef = _api("Py_IncRef", types.void, _OBJECT)
 Py_DecRef = _api("Py_DecRef", types.void, _OBJECT)
+PyBytes_FromStringAndSize = _api("PyBytes_FromStringAndSize", _OBJECT, _WORD, _WORD)
 PyDict_GetItemWithError = _api("PyDict_GetItemWithError", _OBJECT, _OBJECT, _OBJECT)
 PyDict_New = _api("PyDict_New", _OBJECT)
 PyDict_Next = _api("PyDict_Next", types.int32, _OBJECT, _WORD, _WORD, _WORD)

@@ -51,7 +51,8 @@ G_DIM, G_AXIS = range(30, 32)
 # NumPy's function that copies an array; where a tape has its thread; the type of lists; what repeats calls, views,
 # operations in place, writes to parts, and who shares memory; the type of what few tensors have; what repeats picks;
 # the dtypes of int64 and bool; what repeats writes to places, joins, and calls of arrays; what is known of those; the
-# type of NumPy's doubles, and the spec of a tensor for one; that of NumPy's int64; the dtype of singles.
+# type of NumPy's doubles, and the spec of a tensor for one; that of NumPy's int64; the dtype of singles; counts of
+# exposed memory, and what copies that.
 (
     G_LEAF,
     G_GETS,
@@ -79,8 +80,10 @@ G_DIM, G_AXIS = range(30, 32)
     G_NUMPY_INT,
     G_SINGLE,
     G_HIT_PUT,
+    G_EXPOSED,
+    G_SECURE,
     REGISTRY,
-) = range(32, 59)
+) = range(32, 61)
 MOST_SPARES = 32
 """Tensors that have died whose memory is kept for new ones, each with the address of the next for its value."""
 
@@ -185,7 +188,7 @@ PUTS = 1 << 38
 
 # An array as an object of Python, in bytes; kernels/native/memory.py and numpy_api.py check that it is so.
 A_DATA, A_NDIM, A_SHAPE, A_STRIDES, A_BASE, A_DTYPE, A_FLAGS = 16, 24, 32, 40, 48, 56, 64
-A_SIMPLE, A_ALIGNED, A_WRITEABLE = 0x101, 0x100, 0x400
+A_SIMPLE, A_ALIGNED, A_WRITEABLE, A_DENSE = 0x101, 0x100, 0x400, 0x3
 """Flags of arrays: C-contiguous and aligned; that may be written."""
 D_NUMBER = 28
 """Where a dtype has its number, in bytes."""
@@ -224,6 +227,8 @@ E_LEAST, E_MOST = E_INITIAL, E_SCALE
 # a number as a double and, where at first stands whether it is an int, as a single or an integer.
 V_FORM, V_SLOT, V_PLACE, V_OBJECT, V_DOUBLE, V_SINGLE, OPERAND = range(0, 56, 8)
 MOST_OPERANDS = 3
+COPIES_AT = MOST_OPERANDS * OPERAND
+"""Behind the operands: for each a copy of its value for the tape, or 0."""
 EXTRA_AT = 2 * OPERAND + V_OBJECT
 """Where the object of a second result stands behind two operands, and that of the counted ties."""
 # The operations that have slots in the type of tensors.
@@ -239,6 +244,10 @@ NOT_NATIVE = -2
 # What is known of arrays that are no tensors: dtype, dims, their extents, strides, the spec of a tensor of the memory.
 N_DTYPE, N_NDIM, N_SHAPE, N_STRIDES, N_SPEC, ADOPTED = 0, 1, 2, 6, 10, 11
 MOST_ADOPTED_DIMS, KNOWN_ARRAYS = 4, 1 << 8
+COPIED = 1 << 9
+"""Elements up to which an array among the operands is copied at once; of larger ones only what a pullback keeps is."""
+EXPOSED = 1 << 12
+"""Places in the table of exposed memory, which counts arrays by their addresses; behind them, how many there are."""
 
 # How elements are picked: how many, or of a mask how many it has; how many arrays pick, 0 of a mask; of that how many
 # elements go with each of its own; the address of what each element begins with; then of each array how far a place

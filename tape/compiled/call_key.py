@@ -14,12 +14,13 @@ import numpy as np
 
 from kernels.arrays.specs import fills
 from kernels.foundation.exact_keys import exact
+from kernels.instructions.exposed_memory import expose
 from tape.foundation.dtypes import get_default_dtype
 from tape.recording.views import clone
 from tape.tensors import modes
-from tape.tensors.operands import operand
+from tape.tensors.operands import usable
 from tape.tensors.pytrees import Structure, flattened
-from tape.tensors.tensor import Tensor, as_array, constant_tensor
+from tape.tensors.tensor import Tensor, as_array, constant_tensor, scalar_or_array
 from tape.tensors.view_families import is_view, show
 from tape.transforms.signature import Signature
 
@@ -172,8 +173,7 @@ def _forced(
 
 def shared_input(x: Any) -> Tensor:
     """Return a value that is no tensor as one of the same memory, in which writes are seen."""
-    taken = operand(x) if isinstance(x, np.ndarray) else input_of(x)
-    return show(taken) if isinstance(taken, Tensor) else constant_tensor(taken)
+    return show(constant_tensor(scalar_or_array(usable(x))) if isinstance(x, np.ndarray) else input_of(x))
 
 
 def inputs_of(values: Sequence[Any]) -> list[Tensor]:
@@ -190,8 +190,9 @@ def input_of(x: Any) -> Tensor:
     if isinstance(x, Tensor):
         return x if type(x._value) is float or (fills(as_array(x)) and not is_view(x)) else clone(x)
     if isinstance(x, np.ndarray):
-        taken = operand(x if fills(x) else x.copy(order="K"))
-        return taken if isinstance(taken, Tensor) else constant_tensor(taken)
+        array = usable(x if fills(x) else x.copy(order="K"))
+        expose(array)
+        return constant_tensor(scalar_or_array(array))
     if type(x) in _FLOATS:
         return constant_tensor(float(x))
     return constant_tensor(np.asarray(x))

@@ -239,7 +239,9 @@ class CompiledFunction(NativeUse, NativelyCalled):
             args, kwargs = call.filled(tensors)
             return self.__wrapped__(*args, **kwargs)
 
-        result, recording = record_call(run, inputs, again=current.again, codes=current.codes)
+        result, recording = record_call(
+            run, inputs, again=current.again, codes=current.codes, contents=current.contents
+        )
         _write_back(call.values, inputs, before)
         recording.check_written(call.values)
         return as_given(result, tensors=call.tensors or not call.values), recording

@@ -158,7 +158,9 @@ class CompiledGradient(CompiledFunction):
             result = self._by.function(*args, **kwargs)
             return self._numbered(result) if self._by.is_number and not _are_tensors(call) else result
 
-        result, recording = record_call(run, inputs, again=current.again, codes=current.codes, graded=True)
+        result, recording = record_call(
+            run, inputs, again=current.again, codes=current.codes, contents=current.contents, graded=True
+        )
         outer = [x for x in recording.outer if isinstance(x, Tensor)]
         if outer and (_are_tensors(call) or reaches_out(outer)):
             self._reaches_out = recording.discarded = True

@@ -82,6 +82,9 @@ class Specialization:
         earlier = self._pending.get(path) if program is None else program.recording
         if earlier is None or difference(earlier, recording):
             return False
+        reads = [x for x in earlier.all_sources.values() if isinstance(x, np.ndarray)]
+        if any(np.may_share_memory(x, y) for x in recording.refilled for y in reads):
+            return False  # what was read there was not what the array held before the call
         if program is None:
             self.add(recording)
         live = {where(array) for p in self.programs for array in p.live}
@@ -169,7 +172,7 @@ class Specialization:
 
     def arrays(self) -> list[Array]:
         """Return the arrays from outside that calls have read."""
-        waiting = [x for recording in self._pending.values() for x in recording.sources.values()]
+        waiting = [x for r in self._pending.values() for x in (*r.sources.values(), *r.refilled)]
         return [x for x in waiting if isinstance(x, np.ndarray)] + [x for p in self.programs for x in p.live]
 
     def random_states(self) -> RandomStates:

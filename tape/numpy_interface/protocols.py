@@ -36,8 +36,9 @@ def array(x: Tensor, dtype: Any = None, copy: bool | None = None) -> Array:
     if x._slot is not None and modes.is_grad_enabled():
         raise RuntimeError(scipy_calls.refusal())
     record.note_escape(x)
-    value = as_array(view_families.show(x))
-    return np.array(value, dtype=dtype, copy=copy) if dtype is not None or copy else value.view()
+    if copy or (dtype is not None and dtype != x.spec.dtype):
+        return np.array(as_array(x), dtype=dtype, copy=copy)
+    return view_families.handed_out(x)
 
 
 @implements(np.where, records="where")

@@ -248,10 +248,7 @@ def protect(x: Tensor) -> None:
         counted, least = _references(array, whole), _ALONE if array is whole else _APART
         if counted[0] <= least[0] and counted[1] <= least[1]:
             return
-    for tape in tapes.every():
-        if tape.entries:
-            with tape.reading():
-                tape.saved_values.protect(array)
+    view_families.protect(array)
 
 
 def _count(x: Tensor) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from kernels.arrays.specs import SCALAR, Spec
 from kernels.arrays.sweep_interface import Array
 from kernels.instructions.entries import Instruction
+from kernels.instructions.exposed_memory import kept_arguments, unexposed
 from tape.engine.rules.custom_calls import Call
 from tape.engine.rules.custom_contexts import FunctionCtx
 from tape.programs.pulling import SAVED, CallForm, Pulling
@@ -126,12 +127,13 @@ def recorded(
     form, table, needs, places, saved = known or pulling.call_form(arguments, kept=memory is not None)
     tensors, tape = arguments, modes.own_tape()
     if saved is None:
-        tensors, values, saved = [arguments[i] for i in places], [values[i] for i in places], [*arguments]
+        tensors, values, saved = [arguments[i] for i in places], [values[i] for i in places], kept_arguments(arguments)
         for i in places:
             saved[i] = SAVED
     call = ReplayCall(program, saved, needs)
     kept: tuple[Any, ...] = () if table is None else (table, memory)
     anchor = outputs[0] if len(outputs) == 1 else new(Tensor)
+    values = unexposed(form, tuple(values))[1]
     tape.record(anchor, form.code, tuple([x._slot for x in tensors]), (call, *values, *kept))
     if len(outputs) > 1:
         forms = pulling.kept_outputs if kept else pulling.outputs

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from kernels.instructions.exposed_memory import kept_arguments
 from kernels.programs.recording.program import Recipe
 from tape.engine.backward import grad
 from tape.engine.forward_mode import filled_with, fresh_input, needs_graph, pulled, settle, zeros_for
@@ -116,7 +117,8 @@ def _input_of(argument: Any) -> Tensor:
 
 
 def _save(ctx: Any, program: Any, arguments: Sequence[Any]) -> None:
-    ctx.program, ctx.arguments = program, [SAVED if isinstance(x, Tensor) else x for x in arguments]
+    ctx.program = program
+    ctx.arguments = kept_arguments([SAVED if isinstance(x, Tensor) else x for x in arguments])
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(*(x for x in arguments if isinstance(x, Tensor)))
 

@@ -12,14 +12,13 @@ import numpy as np
 
 from kernels.call_cache.adopted_arrays import Adopted
 from kernels.kinds.elementwise import Elementwise
-from kernels.native.memory import where
 from kernels.records.scipy_ufuncs import calls_scipy
 from tape.foundation import dtypes
 from tape.recording import elementwise
 from tape.recording.casts import cast
 from tape.repeated_calls.call_table import NATIVELY
 from tape.tensors.operands import Number, operand, refused
-from tape.tensors.tensor import Tensor, constant_tensor
+from tape.tensors.tensor import Tensor, as_array, constant_tensor
 
 
 def by_rows(op: Elementwise, *args: Any) -> Tensor:
@@ -83,8 +82,10 @@ def with_tensor(value: Any) -> Tensor:
     if NATIVELY:
         if not _adopted:
             _adopted.append(Adopted())
-        if type(value) is np.ndarray and type(tensor._value) is np.ndarray and where(value) == where(tensor._value):
-            _adopted[0].enter(value, tensor.spec)
+        if type(value) is np.ndarray and value.dtype is tensor.spec.dtype and value.flags.aligned:
+            dense = value.flags.c_contiguous or value.flags.f_contiguous
+            if dense or not np.may_share_memory(value, as_array(tensor)):
+                _adopted[0].enter(value, tensor.spec)
     return tensor
 
 

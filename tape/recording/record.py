@@ -11,6 +11,7 @@ from kernels.arrays.specs import Spec, intern_spec, spec_of
 from kernels.foundation.recent_table import Recent
 from kernels.instructions import entries
 from kernels.instructions.entries import Instruction
+from kernels.instructions.exposed_memory import unexposed
 from kernels.instructions.form import Form
 from kernels.kinds import copy
 from kernels.kinds.copy import Copy
@@ -84,7 +85,10 @@ def finish(
         kept = saved(form)
         if (pack := modes.current().pack) is not None and form.kind != PYTHON:
             form, kept = packed(form, kept, pack)
-        tape.record(result, form.code, tuple(slots), kept)
+        other, kept = unexposed(form, kept)
+        tape.record(result, other.code, tuple(slots), kept)
+        if other is not form:  # for the tape alone
+            result._form = form
         watch(tape, result, operands)
     if tape is None or modes.active() is None:
         inference_mode.made(result)

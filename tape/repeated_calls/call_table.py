@@ -228,6 +228,7 @@ if NATIVELY:
     for at, variable in variables.items():
         registry.put(registry.REGISTRY.address, at, id(variable))
     for at, module, name in (
+        (words.G_SECURE, "native.calls.securing_native", "secure"),
         (words.G_HIT, "native.calls.calls_native", "hit"),
         (words.G_HIT_VIEW, "native.indexing.parts_native", "hit_view"),
     ):

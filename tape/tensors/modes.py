@@ -115,6 +115,11 @@ def set_mode(mode: Mode) -> None:
     del kept
 
 
+def is_recording() -> bool:
+    """Whether a recorder observes operations."""
+    return active() is None and current().recorder is not None
+
+
 def turned(mode: Mode, *, grad: bool) -> Mode:
     """Return a mode with gradients on or off, and all else as it is."""
     if mode is ON or mode is OFF:

@@ -7,6 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from kernels.instructions.exposed_memory import copied, expose
+from kernels.native.words import COPIED
+from tape.tensors import modes
 from tape.tensors.tensor import Array, Tensor, constant_tensor, scalar_or_array
 
 Number = (int, float)
@@ -35,7 +38,7 @@ def as_saved(value: Any) -> Any:
 
 
 def operand(value: Any) -> Any:
-    """Return an operand as a tensor or a Python number; arrays are shared, not copied."""
+    """Return an operand as a tensor or a Python number; an array's memory must not be written through the tensor."""
     if isinstance(value, Tensor):
         return value
     if type(value) is float or type(value) is bool:
@@ -43,11 +46,11 @@ def operand(value: Any) -> Any:
     if type(value) is int:
         return value if -LARGEST <= value <= LARGEST else _large(value)
     if isinstance(value, (np.ndarray, np.generic)):
-        return constant_tensor(scalar_or_array(usable(value)))
+        return constant_tensor(scalar_or_array(lent(value)))
     if isinstance(value, Number):  # of a class derived from these
         return operand(float(value) if isinstance(value, float) else int(value))
     if is_array_like(value):
-        return constant_tensor(scalar_or_array(usable(array_of(value))))
+        return constant_tensor(scalar_or_array(lent(array_of(value))))
     raise refused(value)
 
 
@@ -129,6 +132,22 @@ def usable(value: Any) -> Array:
     array = as_ndarray(value)
     readable = array.dtype.isnative and array.flags.aligned
     return native(array if readable else array.astype(array.dtype.newbyteorder("=")))
+
+
+def lent(value: Any) -> Array:
+    """Return an array, or a NumPy scalar, as an operand whose memory the caller may write afterwards.
+
+    A small or strided one is copied at once; of a large one's memory what pullbacks keep is copied. Recorders see the
+    memory itself: what they read from outside is read again at replays.
+    """
+    array = usable(value)
+    recorded = modes.is_recording()
+    if array.size <= COPIED and not recorded:
+        return np.array(array, order="K")
+    if not (recorded or array.flags.c_contiguous or array.flags.f_contiguous):
+        return copied(array)
+    expose(array)
+    return array
 
 
 def as_ndarray(value: Any) -> Array:

@@ -16,12 +16,13 @@ from numpy.lib.array_utils import byte_bounds
 
 from kernels.arrays.specs import Spec, fills, spec_of
 from kernels.codegen.tasks import NodeRef
+from kernels.instructions.exposed_memory import root_of
 from kernels.native.memory import where
 from kernels.ops.registry import OPS
 from kernels.programs.recording.program import Node, ProgramError
 from tape.tensors.recorder import Recorder, caller
 from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array
-from tape.tensors.view_families import base_of, is_shown, is_view, root_of
+from tape.tensors.view_families import base_of, is_shown, is_view
 
 _LARGEST = 1 << 26
 """Bytes up to which the array that a sparse part belongs to is copied as a whole, once for all of its parts."""

@@ -13,12 +13,13 @@ import numpy as np
 
 from kernels.arrays.specs import Spec, spec_of
 from kernels.foundation.recent_table import Recent
+from kernels.instructions.exposed_memory import expose, exposed_roots
 from kernels.instructions.form import Descriptor, Form
 from kernels.native.tensor.tensor_type import same_layout
 from kernels.native.words import TAPE_BITS
 from kernels.ops.registry import OPS
 from tape.tensors import inference_mode, modes
-from tape.tensors.tapes import LARGE, Tape, living
+from tape.tensors.tapes import LARGE, Tape, every, living
 from tape.tensors.tensor import Array, Slot, Tensor, as_array, make_extras, read_extras
 
 _AS_STRIDED: Any = OPS["as_strided"]
@@ -176,29 +177,33 @@ def share(x: Tensor) -> Tensor:
     return x
 
 
-_shown: dict[int, ReferenceType[Array]] = {}
-"""The arrays whose memory the user's NumPy arrays share, by their ids: those that own the memory."""
+def show(x: Tensor, holder: Any = None) -> Tensor:
+    """Mark a tensor's memory as shared with NumPy arrays of the user's, as long as ``holder`` lives; return the tensor.
 
-
-def root_of(array: Array) -> Array:
-    """Return the array that owns an array's memory."""
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return array
-
-
-def show(x: Tensor) -> Tensor:
-    """Mark a tensor's memory as shared with NumPy arrays of the user's; return the tensor."""
+    What pullbacks need of that memory is copied, now and when they are recorded.
+    """
     array = as_array(x)
-    root = array if array.base is None else root_of(array)
-    key = id(root)
-    if key not in _shown:
-        _shown[key] = ref(root, lambda _, forget=_shown.pop: forget(key, None))  # type: ignore[misc]
+    protect(array)
+    expose(array, holder)
     x._shared = True
     return x
 
 
+def handed_out(x: Tensor) -> Array:
+    """Return a tensor's memory as an array for the user."""
+    array = np.asarray(memoryview(as_array(x)))  # type: ignore[arg-type]
+    show(x, array.base)
+    return array
+
+
+def protect(array: Array) -> None:
+    """Copy what pullbacks still need of memory that is about to be written, or that others may write from now on."""
+    for tape in every():
+        if tape.entries:
+            with tape.reading():
+                tape.saved_values.protect(array)
+
+
 def is_shown(array: Array) -> bool:
     """Whether NumPy arrays of the user's may share the memory of an array."""
-    roots = [root for reference in list(_shown.values()) if (root := reference()) is not None]
-    return any(np.may_share_memory(array, root) for root in roots)
+    return any(np.may_share_memory(array, root) for root in exposed_roots())

@@ -14,6 +14,7 @@ from kernels.native.numpy_api import new_view, set_base
 from kernels.native.python_api import (
     Py_DecRef,
     Py_IncRef,
+    PyBytes_FromStringAndSize,
     PyErr_Occurred,
     PyFloat_FromDouble,
     tape_registry,
@@ -22,6 +23,7 @@ from kernels.native.python_api import (
 from kernels.native.words import (
     A_ALIGNED,
     A_DATA,
+    A_DENSE,
     A_DTYPE,
     A_FLAGS,
     A_NDIM,
@@ -30,12 +32,16 @@ from kernels.native.words import (
     A_WRITEABLE,
     ADOPTED,
     CONDITION,
+    COPIED,
+    EXPOSED,
     G_ADOPTED,
     G_ARRAY,
     G_BASE,
     G_DOUBLE,
+    G_EXPOSED,
     G_FLOAT,
     G_HIT_IN_PLACE,
+    G_NONE,
     G_NUMPY_DOUBLE,
     G_NUMPY_INT,
     G_NUMPY_SPEC,
@@ -49,15 +55,25 @@ from kernels.native.words import (
     N_SHAPE,
     N_SPEC,
     N_STRIDES,
+    NOT_NATIVE,
     NUMBERED,
     O_FORM,
+    O_SHARED,
+    O_SLOT,
     O_VALUE,
+    OP_ADD,
+    OP_SUBTRACT,
 )
 
 CONTROL = True
 
 _objects = load_module("native.objects_native")
-kind_of, new_tensor, put = _objects.kind_of, _objects.new_tensor, _objects.put
+elements, kind_of, new_tensor, put = _objects.elements, _objects.kind_of, _objects.new_tensor, _objects.put
+copy_of = load_module("native.calls.securing_native").copy_of
+COUNTED = (1 << 32) - 1
+BYTES = bytes.__basicsize__ - 1
+"""Where the memory of bytes begins in the object."""
+tape_in_force = load_module("native.calls.notifying_native").tape_in_force
 MIX = -7046029254386353131
 """The golden ratio, times 2**64 (Knuth)."""
 
@@ -104,19 +120,33 @@ def enter(array, spec):
 
 
 @njit(cache=True, error_model="numpy")
+def laid_over(registry, array, data, flags, base):
+    """An array like another of memory that ``base``, whose reference it takes over, owns; 0 with an exception."""
+    dtype, ndim = load_i8(array + A_DTYPE), load_i4(array + A_NDIM)
+    Py_IncRef(dtype)
+    shape, strides = load_i8(array + A_SHAPE), load_i8(array + A_STRIDES)
+    made = new_view(word(registry, G_VIEW), word(registry, G_ARRAY), dtype, ndim, shape, strides, data, flags)
+    if made == 0:
+        Py_DecRef(base)
+    elif set_base(word(registry, G_BASE), made, base) != 0:
+        Py_DecRef(made)
+        return 0
+    return made
+
+
+@njit(cache=True, error_model="numpy")
 def view_of(registry, array):
     """A view of an array, whose shape nobody else can set; 0 with an exception."""
-    dtype = load_i8(array + A_DTYPE)
-    Py_IncRef(dtype)
-    shape, strides, data = load_i8(array + A_SHAPE), load_i8(array + A_STRIDES), load_i8(array + A_DATA)
-    flags, ndim = load_i4(array + A_FLAGS) & A_WRITEABLE, load_i4(array + A_NDIM)
-    made = new_view(word(registry, G_VIEW), word(registry, G_ARRAY), dtype, ndim, shape, strides, data, flags)
-    if made != 0:
-        Py_IncRef(array)
-        if set_base(word(registry, G_BASE), made, array) != 0:
-            Py_DecRef(made)
-            return 0
-    return made
+    Py_IncRef(array)
+    flags = load_i4(array + A_FLAGS) & A_WRITEABLE
+    return laid_over(registry, array, load_i8(array + A_DATA), flags, array)
+
+
+@njit(cache=True, error_model="numpy")
+def small_copy(registry, array, count):
+    """A copy of a dense array of few doubles, which costs hardly more than a view; 0 with an exception."""
+    held = PyBytes_FromStringAndSize(load_i8(array + A_DATA), 8 * count)
+    return laid_over(registry, array, held + BYTES, 0, held) if held != 0 else 0
 
 
 @njit(cache=True, error_model="numpy")
@@ -144,27 +174,67 @@ def spec_for(registry, op, x):
 
 
 @njit(cache=True, error_model="numpy")
-def value_for(registry, x):
-    """The value of the tensor that wraps an operand: a new reference; 0 with an exception."""
+def is_spread(array):
+    """Whether an array has the same element at several places."""
+    spread = False
+    for k in range(load_i4(array + A_NDIM)):
+        spread = spread or (word(load_i8(array + A_STRIDES), k) == 0 and word(load_i8(array + A_SHAPE), k) > 1)
+    return spread
+
+
+@njit(cache=True, error_model="numpy")
+def value_of_array(registry, array, keeps):
+    """The value of the tensor that wraps an array, a copy or a view: a new reference; 0 where Python has to do it.
+
+    Recorders see the memory itself: what they read from outside is read again at replays.
+    """
+    flags, count = load_i4(array + A_FLAGS), elements(load_i8(array + A_SHAPE), load_i4(array + A_NDIM))
+    if flags & A_DENSE == 0:
+        spread = count > COPIED and is_spread(array)
+        return 0 if spread or tape_in_force(registry) & 1 != 0 else copy_of(registry, array)
+    few = keeps and count <= COPIED and load_i8(array + A_DTYPE) == word(registry, G_DOUBLE)
+    if few and tape_in_force(registry) & 1 == 0:
+        return small_copy(registry, array, count)
+    return view_of(registry, array) if flags & A_WRITEABLE != 0 or count <= COPIED else 0
+
+
+@njit(cache=True, error_model="numpy")
+def value_for(registry, x, keeps):
+    """The value of the tensor that wraps an operand: a new reference; 0 with an exception, or for Python."""
     if kind_of(x) == word(registry, G_NUMPY_INT):
         return PyFloat_FromDouble(np.float64(load_i8(x + HEADER)))
     if kind_of(x) != word(registry, G_ARRAY):
         return PyFloat_FromDouble(load_f8(x + HEADER))
-    return PyFloat_FromDouble(load_f8(load_i8(x + A_DATA))) if is_double(registry, x) else view_of(registry, x)
+    if is_double(registry, x):
+        return PyFloat_FromDouble(load_f8(load_i8(x + A_DATA)))
+    return value_of_array(registry, x, keeps)
 
 
 @njit(cache=True, error_model="numpy")
-def adopt(registry, op, x):
-    """A new tensor that wraps an operand; 0 without an exception if the operand cannot be wrapped."""
+def is_lent(registry, value, x):
+    """Whether a value is a view of the caller's memory."""
+    same = kind_of(value) == word(registry, G_ARRAY) and kind_of(x) == word(registry, G_ARRAY)
+    return same and load_i8(value + A_DATA) == load_i8(x + A_DATA)
+
+
+@njit(cache=True, error_model="numpy")
+def adopt(registry, op, x, keeps):
+    """A new tensor that wraps an operand; 0 without an exception if the operand cannot be wrapped.
+
+    ``keeps``: a pullback may keep the value. What it keeps of memory that the caller lends is copied: the tensor has
+    None in place of what says that memory is shared.
+    """
     spec = spec_for(registry, op, x)
     made = new_tensor(registry) if spec != 0 else 0
     if made == 0:
         return 0
     # Making a tensor may run a garbage collection, and so any Python code.
-    value = value_for(registry, x) if spec_for(registry, op, x) == spec else 0
+    value = value_for(registry, x, keeps) if spec_for(registry, op, x) == spec else 0
     if value == 0:
         Py_DecRef(made)
         return 0
+    if is_lent(registry, value, x):
+        put(made + O_SHARED, word(registry, G_NONE))
     store_i8(made + O_VALUE, value)
     put(made + O_FORM, spec)
     return made
@@ -186,12 +256,33 @@ def suits(registry, args, count, x):
 
 
 @njit(cache=True, error_model="numpy")
-def let_go(adopted):
-    """Release the tensors that have been made."""
+def give_own(registry, x):
+    """Give a tensor that somebody keeps, as recorders do, memory of its own in place of what was lent."""
+    value = load_i8(x + O_VALUE)
+    copy = copy_of(registry, value)
+    if copy != 0:
+        store_i8(x + O_VALUE, copy)
+        store_i8(x + O_SHARED, 0)
+        Py_DecRef(value)
+        Py_DecRef(word(registry, G_NONE))
+    return copy
+
+
+@njit(cache=True, error_model="numpy")
+def let_go(registry, adopted):
+    """Release the tensors that have been made; 0 with an exception."""
+    done = 1
     for k in range(MOST_OPERANDS):
-        if word(adopted, k) != 0:
-            Py_DecRef(word(adopted, k))
-    return 0
+        x = word(adopted, k)
+        if x != 0:
+            if (
+                load_i8(x) & COUNTED != 1
+                and load_i8(x + O_SHARED) == word(registry, G_NONE)
+                and give_own(registry, x) == 0
+            ):
+                done = 0
+            Py_DecRef(x)
+    return done
 
 
 @cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
@@ -201,11 +292,14 @@ def hit_adopted(op, args, count, asked):
     0 where Python has to make the call; with an exception if one was raised.
     """
     registry, operands, adopted, tensors, made = tape_registry(), three_words(), three_words(), 0, 0
+    keeps, risk = False, 0
     for k in range(MOST_OPERANDS):
         store_i8(adopted + 8 * k, 0)
         if k < count:
             store_i8(operands + 8 * k, word(args, k))
-            tensors += 1 if kind_of(word(args, k)) == word(registry, G_TENSOR) else 0
+            if kind_of(word(args, k)) == word(registry, G_TENSOR):
+                tensors += 1
+                keeps = keeps or (load_i8(word(args, k) + O_SLOT) != 0 and op != OP_ADD and op != OP_SUBTRACT)
     writes = asked == G_HIT_IN_PLACE
     if (
         word(registry, asked) == 0
@@ -217,13 +311,18 @@ def hit_adopted(op, args, count, asked):
     for k in range(count):
         x = word(args, k)
         if kind_of(x) != word(registry, G_TENSOR) and suits(registry, args, count, x):
-            tensor = adopt(registry, op & (NUMBERED - 1), x)
+            tensor = adopt(registry, op & (NUMBERED - 1), x, keeps)
             if tensor != 0:
                 made += 1
+                risk = 1 if keeps and load_i8(tensor + O_SHARED) != 0 else risk
                 store_i8(operands + 8 * k, tensor)
                 store_i8(adopted + 8 * k, tensor)
-    result = 0
-    if made != 0 and PyErr_Occurred() == 0:
+    result, counts = 0, word(registry, G_EXPOSED)
+    if made != 0 and PyErr_Occurred() == 0 and counts != 0:
+        store_i8(counts + 8 * EXPOSED, word(counts, EXPOSED) + risk)  # is_risky
         result = call_at(word(registry, asked), op, operands, count, 0)
-    let_go(adopted)
+        store_i8(counts + 8 * EXPOSED, word(counts, EXPOSED) - risk)
+    if let_go(registry, adopted) == 0 and result != 0 and result != NOT_NATIVE:
+        Py_DecRef(result)
+        return 0
     return result

@@ -8,7 +8,7 @@ collection, is made before that.
 from __future__ import annotations
 
 from kernels.compiler.jit import cfunc, load_module, njit
-from kernels.native.memory import load_f8, load_i8, store_i8, word
+from kernels.native.memory import call_at, load_f8, load_i8, store_i8, word
 from kernels.native.python_api import (
     Py_DecRef,
     Py_IncRef,
@@ -30,8 +30,11 @@ from kernels.native.words import (
     E_LARGE,
     E_LOOP,
     E_OPERATION,
+    EXPOSED,
     EXTRA_AT,
     G_CALLS,
+    G_EXPOSED,
+    G_SECURE,
     G_SPARES,
     K_A,
     K_B,
@@ -186,6 +189,19 @@ def dropped(value):
 
 
 @njit(cache=True, error_model="numpy")
+def is_risky(registry):
+    """Whether there is any memory that others may write unseen."""
+    counts = word(registry, G_EXPOSED)
+    return counts != 0 and word(counts, EXPOSED) != 0
+
+
+@njit(cache=True, error_model="numpy")
+def secure(registry, entry, args, operands):
+    """See securing_native.py: called by address, since it is rarely needed."""
+    return call_at(word(registry, G_SECURE), entry, args, operands, 0)
+
+
+@njit(cache=True, error_model="numpy")
 def filled(entry, at, tensor, value):
     """Give a tensor a value, taking over the reference, and the form of the entry."""
     store_i8(tensor + O_VALUE, value)
@@ -244,11 +260,19 @@ def hit_called(registry, op, args, count, by_number, asked, operands, entry):
     entry = entry_of(registry, op, args, count, again, tagged_tape, by_number, asked)
     same = entry != 0 and word(entry, E_KIND) == CALLED and word(entry, E_LOOP) == function
     same = same and gives_two(entry) == (extra != 0) and are_alike(again, operands) != 0
-    if not same or can_do(tagged_tape & ~1, entry, again) == 0:
+    same = same and can_do(tagged_tape & ~1, entry, again) != 0
+    if not same:
+        dropped(extra)
+        return finished(registry, tagged_tape, entry, args, again, results, dropped(value))
+    risky = is_risky(registry)
+    if risky and secure(registry, entry, args, again) == 0:
         extra, value = dropped(extra), dropped(value)
     if extra != 0:
         store_i8(again + EXTRA_AT, extra)
-    return finished(registry, tagged_tape, entry, args, again, results, value)
+    result = finished(registry, tagged_tape, entry, args, again, results, value)
+    if risky:
+        secure(registry, 0, 0, again)
+    return result
 
 
 @cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
@@ -274,10 +298,15 @@ def hit(called_as, args, count, asked):
         entry = entry_of(registry, op, args, count, operands, tagged_tape, by_number, asked)
         if entry != 0 and (word(entry, E_KIND) == CALLED or gives_two(entry) != two):
             entry = 0
-    value = 0
-    if entry != 0 and can_do(tagged_tape & ~1, entry, operands) != 0:
+    if entry == 0 or can_do(tagged_tape & ~1, entry, operands) == 0:
+        return finished(registry, tagged_tape, entry, args, operands, results, 0)
+    value, risky = 0, is_risky(registry)
+    if not risky or secure(registry, entry, args, operands) != 0:
         value = counted(registry, entry, operands, values_of(registry, entry, operands))
-    return finished(registry, tagged_tape, entry, args, operands, results, value)
+    result = finished(registry, tagged_tape, entry, args, operands, results, value)
+    if risky:
+        secure(registry, 0, 0, operands)
+    return result
 
 
 @njit("int64(int64, int64, int64, int64, int64, int64)", cache=True, error_model="numpy")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernels.compiler.jit import load_module, njit
 from kernels.native.memory import load_f8, load_i4, load_i8, store_i8, word
-from kernels.native.numpy_api import array_copy
+from kernels.native.numpy_api import C_ORDER, array_copy
 from kernels.native.python_api import (
     Py_DecRef,
     Py_IncRef,
@@ -87,7 +87,7 @@ def owned(registry, operands, array):
         fresh = fresh and load_i8(operands + OPERAND * i + V_OBJECT) != array
     if fresh:
         return array
-    copied = array_copy(word(registry, G_COPY), array) if word(registry, G_COPY) != 0 else 0
+    copied = array_copy(word(registry, G_COPY), array, C_ORDER) if word(registry, G_COPY) != 0 else 0
     Py_DecRef(array)
     return copied
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernels.compiler.jit import cfunc, load_module, njit
 from kernels.native.memory import HEADER, load_f8, load_i4, load_i8, store_f8, store_i8, word
-from kernels.native.numpy_api import array_copy, new_array
+from kernels.native.numpy_api import C_ORDER, array_copy, new_array
 from kernels.native.pool.pool_calls import module_words
 from kernels.native.pool.pool_words import LARGE
 from kernels.native.python_api import (
@@ -139,7 +139,7 @@ def value_of(registry, data):
         Py_IncRef(data)
         return data
     if kind == word(registry, G_ARRAY):
-        return array_copy(word(registry, G_COPY), data) if is_usual(registry, data) else 0
+        return array_copy(word(registry, G_COPY), data, C_ORDER) if is_usual(registry, data) else 0
     return listed(registry, data) if kind == word(registry, G_LIST) else 0
 
 

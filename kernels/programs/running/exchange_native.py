@@ -24,7 +24,7 @@ from kernels.native.memory import (
     store_i8,
     word,
 )
-from kernels.native.numpy_api import array_copy, array_copy_into, new_array
+from kernels.native.numpy_api import C_ORDER, array_copy, array_copy_into, new_array
 from kernels.native.python_api import (
     Py_DecRef,
     PyErr_Clear,
@@ -184,7 +184,7 @@ def copied(table, entry):
     """Return a new array of a result; 0 with Python's exception where there is no memory."""
     words = word(entry, XI_WORDS)
     if words < 0:
-        return array_copy(word(table, X_NEW_COPY), word(entry, XI_VIEW))
+        return array_copy(word(table, X_NEW_COPY), word(entry, XI_VIEW), C_ORDER)
     kind, shape, number = word(table, X_ARRAY), word(entry, XI_SHAPE), word(entry, XI_DTYPE)
     made = new_array(word(table, X_NEW), kind, word(entry, XI_NDIM), shape, number)
     if made != 0:

@@ -15,6 +15,7 @@ from numpy.lib.array_utils import byte_bounds
 from kernels.arrays.specs import Spec, dense, fills, intern_spec, spec_of
 from kernels.codegen.tasks import NodeRef
 from kernels.instructions.entries import Instruction
+from kernels.instructions.exposed_memory import root_of
 from kernels.instructions.form import Form
 from kernels.kinds.callback import FUNCTION, GRADIENT
 from kernels.native.memory import where
@@ -36,8 +37,9 @@ from tape.tensors import modes
 from tape.tensors.program_recorder import CLONE, ProgramRecorder
 from tape.tensors.recorder import caller
 from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array, constant_tensor, scalar_or_array
-from tape.tensors.view_families import base_of, counter_of, is_view, root_of
+from tape.tensors.view_families import base_of, counter_of, is_view
 from tape.watching.head_visits import HeadVisit
+from tape.watching.snapshots import Content
 
 _REFUSED = (ProgramError, NotImplementedError)
 
@@ -69,6 +71,10 @@ class CallRecorder(ProgramRecorder):
         """What was read from outside, by its constant's node: an array, or a tensor that holds a number."""
         self.readers: dict[int, Tensor] = {}
         """The tensor through which it was read, which may be given another array later."""
+        self.begun: list[Content] = []
+        """What arrays from outside held when the call began."""
+        self.refilled: list[Array] = []
+        """Arrays that were read after the call itself had NumPy write to them: constants, not read from outside."""
         self.taken_over: list[Array] = []
         """Memory, from outside if it is there before the call, that the call wrote to."""
         self.replaced: list[Tensor] = []
@@ -347,7 +353,8 @@ class CallRecorder(ProgramRecorder):
             return self._number(x)
         array = as_array(x)
         node = self._of_array(array, x.spec)
-        self.readers.setdefault(node, x)
+        if not any(array is other for other in self.refilled):
+            self.readers.setdefault(node, x)
         return node
 
     def _number(self, x: Tensor) -> int:
@@ -382,7 +389,12 @@ class CallRecorder(ProgramRecorder):
     def _new(self, spec: Spec, value: Array, source: Any) -> int:
         self.recipe.nodes.append(Node(spec, constant=value))
         node = len(self.recipe.nodes) - 1
-        self.sources[node] = source
+        if isinstance(source, np.ndarray) and any(
+            np.may_share_memory(source, content.array) and content.changed() for content in self.begun
+        ):
+            self.refilled.append(source)
+        else:
+            self.sources[node] = source
         return node
 
     def _owned(self, x: Tensor) -> int | None:

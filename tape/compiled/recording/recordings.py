@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from tape.tensors.view_families import base_of, is_view
 from tape.transforms import signature
 from tape.watching import garbage_collections
 from tape.watching.head_visits import HeadWatch
+from tape.watching.snapshots import Content
 from tape.watching.watched import CodeKey, Finder
 
 _HELD_BY_LOOP = 2
@@ -47,7 +48,7 @@ class Recording:
         self.inputs = inputs
         self.guards, self.stopped = recorder.guards, recorder.stopped
         self.outer, self.sources, self.readers = recorder.outer, recorder.sources, recorder.readers
-        self.draws, self.kept_calls = recorder.draws, recorder.kept
+        self.draws, self.kept_calls, self.refilled = recorder.draws, recorder.kept, recorder.refilled
         self.rounds = recorder.rounds or not NATIVE
         """Whether gradients may round otherwise than in dynamic mode, as plain sweeps do."""
         self.all_sources, self.all_readers = self.sources, self.readers
@@ -108,15 +109,18 @@ def record_call(
     *,
     again: Again,
     codes: Mapping[CodeKey, Any],
+    contents: Iterable[Content] = (),
     graded: bool = False,
 ) -> tuple[Any, Recording]:
     """Call a function on its arguments' tensors, recorded; return its result, whose tensors own their memory.
 
     Where there was such a call, the user's lines are kept, and what code reads that is not known by ``codes``; where
-    values left for Python in it, loops are found. ``graded`` turns gradient mode on.
+    values left for Python in it, loops are found. ``contents`` are of arrays that code reads. ``graded`` turns gradient
+    mode on.
     """
     before, recorder = modes.current(), CallRecorder(lines=again is not Again.FIRST)
     mode, watch, finder = before._replace(recorder=recorder, grad=graded or before.grad), None, Finder(codes)
+    recorder.begun = [Content(content.array) for content in contents]
     if again is not Again.FIRST:
         watch = HeadWatch(recorder.visited if again is Again.GUARDED else None, finder.note)
     under = mode, _called, recorder, function, inputs, watch

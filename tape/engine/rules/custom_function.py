@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from kernels.instructions import python_pullbacks
+from kernels.instructions.exposed_memory import unexposed
 from tape import errors
 from tape.engine.rules.custom_calls import Call, Output
 from tape.engine.rules.custom_contexts import FunctionCtx
@@ -213,7 +214,7 @@ def _recorded(
     key = (name, specs, spec, len(kept))
     form = record.cached_form(key, lambda: python_pullbacks.function(name, specs, spec, len(kept)))
     anchor = new(Tensor) if spec is None else finished[differentiable[0]]
-    tape.record(anchor, form.code, tuple(slots), (call, *kept))
+    tape.record(anchor, form.code, tuple(slots), (call, *unexposed(form, kept)[1]))
     if len(vars(ctx)) > _PLAIN:
         tape.keep_context(call)
     modes.current().notify_anomaly(anchor._slot)
