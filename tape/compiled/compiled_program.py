@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,12 +23,13 @@ from tape.compiled.results import DOUBLE, SINGLE
 from tape.foundation.dtypes import DEFAULT
 from tape.programs.interpreting import interpreted
 from tape.programs.program import Program
-from tape.programs.pulling import CallForm
+from tape.programs.pulling import CallForm, Pulling
 from tape.programs.recorded_replay import result_tensors
 from tape.random import Draw, Generator
 from tape.tensors import modes
 from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor, scalar_or_array
 from tape.transforms.signature import Signature, check_written
+from tape.watching.snapshots import Content
 
 __all__ = ["CompiledProgram", "GuardMissed"]
 
@@ -103,6 +104,32 @@ class CompiledProgram(Program):
             held = np.array(value._value if isinstance(value, Tensor) else value)
             nodes[node] = replace(nodes[node], constant=held, argument=False, differentiable=False)
         return replace(recipe, nodes=nodes, arguments=recipe.arguments[:count])
+
+    def with_recipe(self, recipe: Recipe, signature: Signature) -> Program:
+        """Return a program of another recipe, which reads nothing from outside."""
+        other = Program.__new__(Program)
+        other._recipe, other._signature = recipe, signature
+        other._template, other._kept, other._escapes, other._unfinished = self._template, self._kept, [], ""
+        other._begin()
+        return other
+
+    @functools.cached_property
+    def pulling(self) -> Pulling:
+        """The program's pullback, which runs the program again where arrays from outside may be others by then."""
+        return Pulling(self._recipe, keeps=not self.live)
+
+    def pinned(self) -> Callable[[], Program]:
+        """Return what gives this program, or, once an array from outside holds something else, one of constants."""
+        contents = [Content(array) for array in self.live]
+
+        def then() -> Program:
+            if not any(content.changed() for content in contents):
+                return self
+            held = {id(content.array): content.held for content in contents}
+            nodes = [replace(n, constant=held.get(id(n.constant), n.constant)) for n in self._recipe.nodes]
+            return self.with_recipe(replace(self._recipe, nodes=nodes), self._signature)
+
+        return then if contents else super().pinned()
 
     def native_code(self, *, reverse: bool) -> CompiledCode:
         """Return the machine code for native callers; ProgramError where there is none.

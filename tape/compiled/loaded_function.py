@@ -89,12 +89,7 @@ def _alone(program: CompiledProgram, signature: Signature) -> Program:
     """Return a program whose values from outside are constants, with the signature of a call."""
     if program.generators:
         raise ProgramError("save: the function draws random numbers, which no file holds")
-    self = Program.__new__(Program)
-    self._recipe = program.alone()
-    self._signature, self._template, self._kept = signature, program._template, program._kept
-    self._escapes, self._unfinished = [], ""
-    self._begin()
-    return self
+    return program.with_recipe(program.alone(), signature)
 
 
 def _path(recipe: Recipe) -> tuple[bytes, ...] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -144,6 +144,10 @@ class Program(Tiered, Seen):
     def pulling(self) -> Pulling:
         """The program's pullback from cotangents of its results."""
         return Pulling(self._recipe)
+
+    def pinned(self) -> Callable[[], Program]:
+        """Return what gives, at any later time, this program with what it reads from outside now."""
+        return lambda: self
 
     def _graded(self, arguments: Sequence[Any]) -> list[Tensor]:
         """Replay as one instruction of the tape."""

@@ -49,12 +49,13 @@ class CallForm(NamedTuple):
 class Pulling:
     """Machines of the pullback of a recipe, and what the tape has to know of its results.
 
+    ``keeps``: whether a replay may keep its memory for the pullback, which reads the program's constants, too.
     ``constant`` and ``with_gradient`` are the numbers of the results without and with a gradient, ``graded`` those of
     the arguments that have one.
     """
 
-    def __init__(self, recipe: Recipe) -> None:
-        self.recipe = recipe
+    def __init__(self, recipe: Recipe, *, keeps: bool = True) -> None:
+        self.recipe, self._keeps = recipe, keeps
         nodes = recipe.nodes
         self.specs = [record.dense_spec(nodes[o].spec) for o in recipe.outputs]  # as results are copied
         self.constant = frozenset(k for k, o in enumerate(recipe.outputs) if not recipe.wants(o))
@@ -77,7 +78,7 @@ class Pulling:
     @functools.cached_property
     def kept(self) -> KeptReplay | None:
         """What replays forward and keeps the memory for the pullback; None of programs that are not fit for that."""
-        return kept_replay(self.recipe, self.graded)
+        return kept_replay(self.recipe, self.graded) if self._keeps else None
 
     @functools.cached_property
     def kept_outputs(self) -> list[tuple[Form, Output]]:

@@ -29,7 +29,12 @@ class ReplayCall(Call):
     _context: FunctionCtx | None = None
 
     def __init__(self, program: Any, arguments: list[Any], needs: list[bool]) -> None:
-        self.program, self.arguments, self.needs = program, arguments, needs
+        self._program, self.arguments, self.needs = program.pinned(), arguments, needs
+
+    @property
+    def program(self) -> Any:
+        """The program, with what it read from outside then."""
+        return self._program()
 
     @property
     def positional(self) -> int:  # type: ignore[override]
