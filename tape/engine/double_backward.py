@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from kernels.arrays.specs import SCALAR, Spec
 from kernels.arrays.sweep_interface import Seed
 from kernels.instructions.entries import Instruction
+from kernels.instructions.exposed_memory import copied, is_exposed
 from kernels.native.words import PULLS, PYTHON, TAPE_BITS
 from kernels.sweeps.graph import Graph, mark
 from tape.engine.double_backward_sweep import RecordedSweep
@@ -48,9 +51,16 @@ def gradients(roots: Sequence[Any], targets: Sequence[Tensor], weights: Sequence
         run = RecordedRun(restrict=True)
         run.asked = asked
         sweep = RecordedSweep(run, graph, [], {slot})
-        sweep.contribute(slot, 0, spec, weight, clean=True)
+        sweep.contribute(slot, 0, spec, _unshared(weight), clean=True)
         by_leaf = dict(sweep.run())
     return tuple([by_leaf[key] for key in asked]) if len(by_leaf) == len(asked) else None
+
+
+def _unshared(weight: Tensor) -> Tensor:
+    """Return a cotangent, which may become a gradient as it is, as a tensor whose memory nobody else writes."""
+    value = weight._value
+    shared = weight._slot is None and type(value) is np.ndarray and is_exposed(value)
+    return constant_tensor(copied(value)) if shared else weight  # type: ignore[arg-type]
 
 
 def _runs_user_code(instruction: Instruction) -> bool:
@@ -64,7 +74,8 @@ class RecordedRun(Gathered):
     def sweep(self, seeds: list[tuple[Tensor, Tensor]]) -> None:
         """Sweep from roots with their cotangents."""
         computed = []
-        for root, value in seeds:
+        for root, weight in seeds:
+            value = _unshared(weight)
             if type(root._slot) is int:
                 computed.append((Seed(root._slot, root.spec, 1.0, family_offset(root) or 0), value))
             else:
