@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tape.tensors.tensor import Array, Tensor
+from tape.tensors.tensor import Array, Tensor, as_array
 
 ATOL, RTOL = 1e-5, 1e-3
 """PyTorch's tolerances, which ours never pass unless the caller gives others."""
@@ -80,7 +80,7 @@ def as_tuple(x: Any) -> tuple[Any, ...]:
 
 def memory_of(x: Tensor) -> Array:
     """Return the array that a tensor computes with; writing to it changes the tensor."""
-    return x.numpy(force=True)
+    return as_array(x)
 
 
 def scale_of(array: Array) -> Array:

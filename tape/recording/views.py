@@ -67,7 +67,7 @@ def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
 @viewing("unsafe_view")
 def shaped(copy: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Return a copy that nobody else has in another shape: to the caller a tensor of its own, and no view."""
-    return record.view(VIEWS["unsafe_view"], copy, (shape,))
+    return record.view(VIEWS["unsafe_view"], contiguous(copy), (shape,))
 
 
 @method()

@@ -221,9 +221,13 @@ class Call:
 
 
 def _with_history(value: Any, history: tuple[Any, Any] | None) -> Tensor:
+    """Return a saved value with the history that it had; where a copy in another order was saved, as a new leaf."""
     x = constant_tensor(value)
     if history is not None and history[0] is not None:
-        x._slot, x._form = history
+        slot, form = history
+        if x._form is not form.spec:
+            return x.requires_grad_()
+        x._slot, x._form = slot, form
     return x
 
 
