@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from kernels.foundation.recent_table import Recent
 from kernels.programs.calling.callable_type import begin, called_at_once
 from kernels.programs.compiler.compiled_code import CompiledCode
 from kernels.programs.memory_use import MemoryUse
@@ -33,12 +32,16 @@ from tape.foundation.call_sites import stack_level
 from tape.foundation.dot import Graph
 from tape.programs.profiling import Profile
 from tape.tensors import modes
+from tape.tensors.pytrees import METHODS
 from tape.tensors.tensor import Tensor
 from tape.tensors.view_families import counter_of
+from tape.watching.plain_attributes import variables_of
 from tape.watching.watched import changed_of, watches_of
 
 _FIRST = 3
 """The call that is the first replay; the next one is checked, then calls 8, 16, ..."""
+_MOST_OBJECTS = 16
+"""Objects without a dictionary for which a method remains compiled."""
 MOST_KEYS = 64
 """Keys of calls, and states of what is outside, for which a function has programs."""
 
@@ -55,6 +58,8 @@ class CompiledFunction(NativeUse, NativelyCalled):
     __module__ = "tape"
     mode = "default"
     """When programs are compiled to machine code: see :func:`tape.compile`."""
+    bound_to: Any = None
+    """The object whose method this is."""
     budget: int | None = None
     """Bytes that the workspace of a program may have; None if that is not limited."""
     compiled_gradient: ClassVar[Callable[..., Any]]
@@ -71,7 +76,8 @@ class CompiledFunction(NativeUse, NativelyCalled):
         self._keys: dict[Any, list[Specialization]] = {}
         self._states = 0
         self._warned = False
-        self._methods: Recent[int, CompiledFunction] = Recent()
+        self._methods: dict[int, CompiledFunction] = {}
+        """Those of objects without a dictionary, by number."""
         self._lock = threading.RLock()
         self._begin()
         self.calls = {"recorded": 0, "dynamic": 0, "checked": 0}
@@ -281,21 +287,34 @@ class CompiledFunction(NativeUse, NativelyCalled):
         """Return the function bound to an object, compiled for it."""
         if instance is None:
             return self
-        method = MethodType(self.__wrapped__, instance)
-        known = self._methods.get(id(instance))
-        if known is None or getattr(known.__wrapped__, "__self__", None) is not instance:
-            known = CompiledFunction(method, self.static, self.traced, self.check).tuned_as(self)
+        try:
+            known = instance.__dict__[METHODS][self]
+        except (AttributeError, KeyError):
+            known = self._methods.get(id(instance))
+        return known if known is not None and known.bound_to is instance else self._bound(instance)
+
+    def _bound(self, instance: Any) -> CompiledFunction:
+        """Compile the method of an object; the object keeps it, or the latest few are kept here."""
+        method, variables = MethodType(self.__wrapped__, instance), variables_of(instance)
+        known = CompiledFunction(method, self.static, self.traced, self.check).tuned_as(self)
+        known.bound_to = instance
+        if variables is not None:
+            _Methods.of(instance, variables)[self] = known
+        else:
+            for number in list(self._methods)[:-_MOST_OBJECTS]:
+                self._methods.pop(number, None)
             self._methods[id(instance)] = known
         return known
 
     def __reduce__(self) -> Any:
         """Pickle by name, as functions are, or by the function; programs are recorded anew where it is loaded."""
-        name = str(getattr(self.__wrapped__, "__qualname__", ""))
-        at: Any = sys.modules.get(self.__module__)
-        for part in name.split("."):
-            at = getattr(at, part, None)
-        parts = self.__wrapped__, self.static, self.traced, self.check
-        return name if at is self else (type(self), parts, {"mode": self.mode, "budget": self.budget})
+        function = self.__wrapped__
+        if named_as(function) is self:
+            return function.__qualname__
+        if self.bound_to is not None:
+            return getattr, (self.bound_to, function.__name__)
+        parts = function, self.static, self.traced, self.check
+        return type(self), parts, {"mode": self.mode, "budget": self.budget}
 
     @property
     def programs(self) -> list[CompiledProgram]:
@@ -376,6 +395,37 @@ class CompiledFunction(NativeUse, NativelyCalled):
 
     def __repr__(self) -> str:
         return f"<compiled {self.__wrapped__!r}>"
+
+
+def named_as(function: Any) -> Any:
+    """Return what stands in a module by the name of a function: itself, or what was made of it; else None."""
+    at: Any = sys.modules.get(getattr(function, "__module__", None) or "")
+    for part in str(getattr(function, "__qualname__", "")).split("."):
+        at = getattr(at, part, None)
+    return at
+
+
+class _Methods(dict[CompiledFunction, Any]):
+    """The compiled methods of an object, in its dictionary: they live as long as it. Copies of it begin anew."""
+
+    owner: Any = None
+
+    @staticmethod
+    def of(instance: Any, variables: dict[str, Any]) -> _Methods:
+        """Return those of an object; none at first, and where it is a copy."""
+        held = variables.get(METHODS)
+        if type(held) is not _Methods or held.owner is not instance:
+            held = variables[METHODS] = _Methods()
+            held.owner = instance
+        return held
+
+    def __reduce__(self) -> Any:
+        return _Methods, ()
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is _Methods
+
+    __hash__ = None
 
 
 def _write_back(values: Sequence[Any], inputs: Sequence[Tensor], before: Sequence[int]) -> None:

@@ -13,7 +13,7 @@ from kernels.programs.calling.direct_call_words import GRAD, GRAD_AND_VALUE, VAL
 from kernels.programs.calling.returned_form import Form
 from tape.compiled import loaded_function
 from tape.compiled.call_key import Call, call_of, input_of, shared_input
-from tape.compiled.compiled_function import CompiledFunction
+from tape.compiled.compiled_function import CompiledFunction, named_as
 from tape.compiled.compiled_program import CompiledProgram, as_number, values_of
 from tape.compiled.native_structures import Steps, Unknown
 from tape.compiled.recording.recordings import Recording, record_call
@@ -107,6 +107,17 @@ class CompiledGradient(CompiledFunction):
             return None
         chosen = _values_of(call, numbers)
         return call._replace(chosen=(chosen, structure)) if len(chosen) == len(leaves) else None
+
+    def __reduce__(self) -> Any:
+        """Pickle by name, or by what is differentiated and how."""
+        if named_as(self.__wrapped__) in (self, self.__wrapped__):
+            return super().__reduce__()
+        _, function, argnums, has_aux, _ = by = self._by
+        named = named_as(function)
+        if isinstance(named, CompiledFunction) and named.__wrapped__ is function:
+            function = named
+        parts = by.transform, function, argnums, has_aux, self.static, self.traced, self.check, self.mode, self.budget
+        return _made_again, parts
 
     def _saved_gradient(self) -> loaded_function.Gradient:
         numbers, alone = self._by.argnums, not isinstance(self._by.argnums, tuple)
@@ -257,6 +268,17 @@ def compiled_gradient(compiled: CompiledFunction, transform: Any, argnums: Any, 
         function = function.__wrapped__
     made = transform(function, argnums, has_aux)
     return CompiledGradient(made, compiled.static, compiled.traced, compiled.check).tuned_as(compiled)
+
+
+def _made_again(
+    transform: Any, function: Any, argnums: Any, has_aux: bool, static: Any, traced: Any, check: str, *tuned: Any
+) -> CompiledGradient:
+    """Return the compiled gradient of a function, as it was pickled."""
+    while isinstance(function, CompiledFunction):
+        function = function.__wrapped__
+    made = CompiledGradient(transform(function, argnums, has_aux), static, traced, check)
+    made.mode, made.budget = tuned
+    return made
 
 
 CompiledFunction.compiled_gradient = staticmethod(compiled_gradient)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import pickle
 import threading
@@ -59,7 +60,7 @@ class Pool:
 
     def __init__(self, executor: Any, *, to_end: bool) -> None:
         self.to_end = to_end
-        self.mine = executor is None or not hasattr(executor, "submit")
+        self.mine = executor is None or isinstance(executor, type) or not hasattr(executor, "submit")
         if self.mine and executor is not None and not callable(executor):
             raise TypeError(f"ensemble: executor is a {type(executor).__name__}, which has no submit()")
         self.make = (executor or _threads) if self.mine else None
@@ -91,7 +92,8 @@ class Pool:
         """Have threads stop after the call that they are in, and shut down an executor that was made here."""
         self.stop.set()
         if self.mine:
-            self.executor.shutdown(wait=wait, cancel_futures=True)
+            with_cancelling = "cancel_futures" in inspect.signature(self.executor.shutdown).parameters  # not Dask's
+            self.executor.shutdown(wait=wait, **({"cancel_futures": True} if with_cancelling else {}))
 
 
 def _threads() -> Executor:

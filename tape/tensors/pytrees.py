@@ -147,6 +147,8 @@ def _same(a: Any, b: Any) -> bool:
 LEAF = Structure(None, (), (), {}, lambda _: None)
 NONE = Structure(type(None), (), (), {}, lambda _: None)
 
+METHODS = "__compiled_methods__"
+"""Where objects hold their compiled methods: part of no structure, and of no state."""
 Opened = tuple[tuple[Any, ...], Sequence[Any], dict[str, Any], Callable[[list[Any]], Any]]
 """The keys of a structure's parts, the parts, the static fields, and a function that rebuilds it from parts."""
 
@@ -198,6 +200,7 @@ def _opened_dataclass(tree: Any) -> Opened:
         name: value
         for name, value in getattr(tree, "__dict__", {}).items()
         if name not in held
+        and name != METHODS
         and not _counts(value, "float")  # computed from fields, it may be so no more
         and not isinstance(getattr(kind, name, None), functools.cached_property)
     }

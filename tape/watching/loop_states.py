@@ -18,6 +18,7 @@ import numpy as np
 
 from tape.foundation import dtypes
 from tape.tensors import modes
+from tape.tensors.pytrees import METHODS
 from tape.tensors.tensor import Tensor
 from tape.watching.code_reads import Scope, is_clock, is_decided
 
@@ -285,7 +286,8 @@ class _Look:
             raise _NotComparableError(f"{name}, a {type(value).__name__}, may change unseen")
         variables = object.__getattribute__(value, "__dict__")
         kinds = self.at(type(value), f"class of {name}", depth)
-        return kinds, [(key, self.at(part, f"{name}.{key}", depth)) for key, part in tuple(variables.items())]
+        held = [both for both in tuple(variables.items()) if both[0] != METHODS]
+        return kinds, [(key, self.at(part, f"{name}.{key}", depth)) for key, part in held]
 
 
 _TAKE: dict[type, Callable[[_Look, Any, str, int], Any]] = {

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tape.tensors.pytrees import METHODS
 from tape.tensors.tensor import Array, Tensor
 from tape.watching.code_reads import is_decided
 from tape.watching.plain_attributes import (
@@ -163,9 +164,9 @@ def opened(value: Any) -> list[tuple[Any, Any]]:
         return list(enumerate(value))
     if kind is functools.partial:
         return list(enumerate((value.func, value.args, value.keywords)))
-    variables = variables_of(value) or {}
+    variables = [both for both in (variables_of(value) or {}).items() if both[0] != METHODS]
     slots = [(name, held) for name in slots_of(kind) if (held := member_of(value, name)) is not MISSING]
-    return [*_held(kind, value), *variables.items(), *slots]
+    return [*_held(kind, value), *variables, *slots]
 
 
 def _held(kind: type, value: Any) -> list[tuple[Any, Any]]:

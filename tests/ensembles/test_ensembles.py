@@ -430,3 +430,16 @@ def test_dask() -> None:
         assert list(tape.ensemble(lambda i: i * local, range(9), executor, chunk=2)) == [i * local for i in range(9)]
         results = dict(tape.ensemble(failing, range(9), executor, ordered=False, errors="return"))
         assert [i for i in range(9) if isinstance(results[i], KeyError)] == [3, 8]
+
+
+class Submits(ThreadPoolExecutor):
+    """An executor of another library, which cannot cancel what waits."""
+
+    def shutdown(self, wait: bool = True) -> None:  # type: ignore[override]
+        super().shutdown(wait)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("executor", [ThreadPoolExecutor, Submits, partial(ThreadPoolExecutor, 1), lambda: Submits(2)])
+def test_an_executor_is_made_of_a_class_or_by_a_function(executor: Any) -> None:
+    assert list(tape.ensemble(lambda x: x * 2.0, [1.0, 2.0, 3.0], executor)) == [2.0, 4.0, 6.0]
