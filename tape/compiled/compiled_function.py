@@ -24,7 +24,7 @@ from tape.compiled.explanation import explained
 from tape.compiled.native_calls import NativelyCalled
 from tape.compiled.native_use import NativeUse
 from tape.compiled.parameter_names import named
-from tape.compiled.recording.recordings import Recording, record_call
+from tape.compiled.recording.recordings import Recording, owned, record_call
 from tape.compiled.results import as_given, same_results
 from tape.compiled.specialization import Specialization
 from tape.errors import CompileWarning
@@ -32,7 +32,7 @@ from tape.foundation.call_sites import stack_level
 from tape.foundation.dot import Graph
 from tape.programs.profiling import Profile
 from tape.tensors import modes
-from tape.tensors.pytrees import METHODS
+from tape.tensors.pytrees import METHODS, flattened
 from tape.tensors.tensor import Tensor
 from tape.tensors.view_families import counter_of
 from tape.watching.plain_attributes import variables_of
@@ -270,7 +270,11 @@ class CompiledFunction(NativeUse, NativelyCalled):
         self.calls["dynamic"] += 1
         inputs = [x if isinstance(x, Tensor) else shared_input(x) for x in call.values]
         args, kwargs = call.filled(inputs)
-        return as_given(self.__wrapped__(*args, **kwargs), tensors=call.tensors or not call.values)
+        result = self.__wrapped__(*args, **kwargs)
+        if call.tensors:  # as those of replays, they own their memory
+            leaves, structure = flattened(result, none=True)
+            return structure.filled(owned(leaves, inputs))
+        return as_given(result, tensors=not call.values)
 
     def _stay_dynamic(self, reason: str) -> None:
         self._dynamic = reason

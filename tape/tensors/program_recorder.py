@@ -41,6 +41,8 @@ class ProgramRecorder(Recorder):
         """The program's own memory: outside memory that it writes, and arguments': first and last address, node."""
         self.lent: list[tuple[int, int, int]] = []
         """Memory of the arrays that were given as arguments, with their numbers; the function has copies."""
+        self.of_constants: dict[tuple[int, int], list[int]] = {}
+        """Ids of views that were recorded as ones of constants, by the addresses of these: until they are written."""
         self.moved: set[int] = set()
         """Ids of tensors whose memory was replaced: their views may share the memory from before."""
         self.reached: dict[int, str] = {}
@@ -180,7 +182,7 @@ class ProgramRecorder(Recorder):
         """Prepare for a write into a tensor: memory from outside becomes the program's, if the write depends on it."""
         if self.open:
             self._find_arguments((x, value))
-        if not self._is_ours(x) or self._is_read(x):
+        if not self._is_ours(x) or self._is_constant(x):
             if not self._depends(x) and not self._depends(value):
                 return
             self._take_over(base_of(x))
@@ -188,17 +190,31 @@ class ProgramRecorder(Recorder):
         if self.recipe.nodes[at].argument:
             self.recipe.written.add(at)
 
-    def _is_read(self, x: Tensor) -> bool:
-        """Whether a tensor is a view that was recorded as one of a constant; all those views are forgotten then."""
-        node = self.nodes.get(id(x))
-        if node is None or self.recipe.nodes[self.recipe.base_of(node)].constant is None:
-            return False
-        at = self.recipe.base_of(node)
-        root = root_of(as_array(x))
-        for other in [other for other in self.held if isinstance(other, Tensor) and id(other) in self.nodes]:
-            if self.recipe.base_of(self.nodes[id(other)]) == at and root_of(as_array(other)) is root:
-                del self.nodes[id(other)]
-        return True
+    def _is_constant(self, x: Tensor) -> bool:
+        """Whether a tensor, or what it is a view of, was recorded as a view of a constant."""
+        node = self.nodes.get(id(x), self.nodes.get(id(base_of(x))))
+        return node is not None and self.recipe.nodes[self.recipe.base_of(node)].constant is not None
+
+    def _add(self, x: Tensor, node: Node) -> int:
+        at = super()._add(x, node)
+        if node.base is not None:
+            self._keep_view(x, x)
+        return at
+
+    def _keep_view(self, x: Tensor, of: Tensor) -> None:
+        """Keep a tensor that is recorded as another one, if that is a view of a constant."""
+        if self._is_constant(of):
+            node = self.recipe.nodes[self.nodes[id(of)]]
+            whole = node if node.base is None else self.recipe.nodes[node.base]
+            backwards = sum(min(0, (n - 1) * s) for n, s in zip(whole.spec.shape, whole.spec.strides, strict=True))
+            first = where(as_array(of)) - node.offset + backwards
+            self.of_constants.setdefault((first, first + whole.spec.bytes), []).append(id(x))
+
+    def _forget_views(self, low: int, high: int) -> None:
+        """Know no views any more of constants in memory that becomes the program's."""
+        for first, last in [known for known in self.of_constants if known[0] < high and low < known[1]]:
+            for view in self.of_constants.pop((first, last)):
+                self.nodes.pop(view, None)
 
     def _take_over(self, x: Tensor) -> None:
         """Make a tensor's outside memory, with the whole array it is part of, the program's; keep what it holds now."""
@@ -220,6 +236,7 @@ class ProgramRecorder(Recorder):
                 )
         if any(low < last and first < high for first, last, _ in self.owned):
             raise NotImplementedError("record: a part of the memory that is written was written before; copy it first")
+        self._forget_views(low, high)
         kept = root if fills(root) else _extent(root)
         node = self._begun(kept)
         self.held.append(root)
@@ -251,6 +268,7 @@ class ProgramRecorder(Recorder):
         """Identify a tensor that has taken over another's value with that one."""
         if id(value) in self.nodes:
             super().taken(x, value)
+            self._keep_view(x, value)
         else:
             self.nodes.pop(id(x), None)
 

@@ -166,7 +166,8 @@ class Expansion(OperationNames):
 
     def _forget(self, value: int) -> None:
         """Know no element of a value any more, which is written."""
-        for scope in self.scope.outward():
+        made_in = self.scopes.get(self.program.values[value].loop)  # where what its last step gave is read, too
+        for scope in (*self.scope.outward(), *([] if made_in is None else [made_in])):
             scope.elements = {address: name for address, name in scope.elements.items() if address.value != value}
 
     def _sum(self, target: Address, name: str, statement: Statement, placed: Placed) -> None:

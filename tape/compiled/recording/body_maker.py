@@ -127,7 +127,7 @@ class _BodyMaker:
         begin = [first.nodes[place] for place in places]
         phis = [self._copied(node, self._operands([node])[0], line) for node in begin]
         count = None if loop.count is None else self.ref(loop.count)
-        forget_views(self.refs, self.trace, loop)
+        forget_views(self.refs, self.trace, self.trace.written(loop.start, loop.stop))
         state = self._local(Node(LOOP_STATE))
         try:
             bodies = _bodies(self.recorded, loop, places, self._above)
@@ -136,8 +136,9 @@ class _BodyMaker:
         self.body.steps.append(
             NativeLoop(state, tuple(phis), count, loop.limit, loop.counted, loop.apart, first.line, bodies, line)
         )
-        written = self.trace.written(loop.stop, self.last)
-        for node, k in results_of(loop, places).items():
+        written, results = self.trace.written(loop.stop, self.last), results_of(loop, places)
+        forget_views(self.refs, self.trace, written & results.keys())
+        for node, k in results.items():
             self.refs[node] = self._kept(node, phis[k], written)
             self.shared.pop(node, None)
 
@@ -207,9 +208,9 @@ def results_of(loop: Span, places: Sequence[int]) -> dict[int, int]:
     return results
 
 
-def forget_views(known: dict[int, Any], trace: Trace, loop: Span) -> None:
-    """Know no views any more of memory that a loop writes: behind it, and in it, that is other memory."""
-    written, base_of = trace.written(loop.start, loop.stop), trace.recipe.base_of
+def forget_views(known: dict[int, Any], trace: Trace, written: set[int]) -> None:
+    """Know no views any more of memory that is written in a loop or behind it: from the loop on, it is another."""
+    base_of = trace.recipe.base_of
     for node in [node for node in known if node not in written and base_of(node) in written]:
         del known[node]
 

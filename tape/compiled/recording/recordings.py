@@ -24,7 +24,7 @@ from tape.recording.views import clone
 from tape.tensors import modes
 from tape.tensors.pytrees import Structure, flattened
 from tape.tensors.tensor import Tensor, as_array
-from tape.tensors.view_families import base_of, is_view
+from tape.tensors.view_families import is_view, root_of
 from tape.transforms import signature
 from tape.watching import garbage_collections
 from tape.watching.head_visits import HeadWatch
@@ -164,16 +164,21 @@ def _called(
 
 
 def owned(leaves: Sequence[Any], inputs: Sequence[Tensor]) -> list[Any]:
-    """Return results, copied where they are an argument, a part of another tensor, or one result twice."""
-    seen = {id(base_of(x)) for x in inputs}
+    """Return results, copied where they are of an argument's memory, parts of another tensor, or one result twice."""
+    seen = set(map(_memory, inputs))
     results = []
     for x in leaves:
-        if isinstance(x, Tensor) and (is_view(x) or id(x) in seen):
+        if isinstance(x, Tensor) and (is_view(x) or _memory(x) in seen):
             results.append(clone(x))
         else:
             results.append(x)
-            seen.add(id(x))
+            seen.update([_memory(x)] if isinstance(x, Tensor) else ())
     return results
+
+
+def _memory(x: Tensor) -> tuple[str, int]:
+    """Return what tells the memory of a tensor from others'."""
+    return ("tensor", id(x)) if type(x._value) is float else ("memory", where(root_of(as_array(x))))
 
 
 def _outputs(recorder: CallRecorder, leaves: Sequence[Any]) -> list[int]:

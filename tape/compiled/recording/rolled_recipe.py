@@ -106,7 +106,7 @@ class Rolled:
         numbers = [result for _, result, _, _ in copies]
         self.pieces[-1].extend(copies)  # type: ignore[union-attr]
         count: Ref | None = None if span.count is None else ("outer", self._place(span.count))
-        forget_views(self.places, self.trace, span)
+        forget_views(self.places, self.trace, self.trace.written(span.start, span.stop))
         self.nodes.append(Node(LOOP_STATE))
         state, bodies = len(self.nodes) - 1, bodies_of(self.recorded, span, phis, self.places)
         outer, where = tuple([("outer", number) for number in numbers]), span.visits[0].line
@@ -119,6 +119,7 @@ class Rolled:
         kept = [node for node in results if node in written]
         if any(self.trace.recipe.nodes[node].argument for node in kept):
             raise DoesNotFitError("it carries an argument that is written behind it")
+        forget_views(self.places, self.trace, {*kept})
         if kept:  # what the loop carries stays as it was
             copies = [self._copied(self.places[node], line) for node in kept]
             self.places |= {node: result for node, (_, result, _, _) in zip(kept, copies, strict=True)}
