@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from kernels.codegen.loop_printer import DTYPES
+from kernels.instructions.exposed_memory import root_of
 from kernels.native.heap_types import NATIVE
 from kernels.native.memory import where
 from kernels.programs.recording.program import Node, ProgramError, Recipe, describe
@@ -24,7 +25,7 @@ from tape.recording.views import clone
 from tape.tensors import modes
 from tape.tensors.pytrees import Structure, flattened
 from tape.tensors.tensor import Tensor, as_array
-from tape.tensors.view_families import is_view, root_of
+from tape.tensors.view_families import is_view
 from tape.transforms import signature
 from tape.watching import garbage_collections
 from tape.watching.head_visits import HeadWatch
