@@ -808,3 +808,26 @@ def test_what_an_inner_compiled_function_reads_is_watched() -> None:
     same(called(outer, X), X * 2 + 1)
     numbers["scale"] = 3.0
     same(called(outer, X), X * 3 + 1)
+
+
+def test_long_series_by_elements_are_compiled() -> None:
+    """Each element is another form: there are more than tables keep, and what they drop they make again."""
+    n = 1500
+
+    def variance(x: Any) -> Any:
+        level, total = x[0], 0.0
+        for k in range(1, n):
+            level = 0.9 * level + 0.1 * x[k]
+            total = total + level * level
+        return total
+
+    x = np.linspace(0.0, 1.0, n)
+    compiled = tape.compile(tape.value_and_grad(variance), mode="eager", check="never")
+    for shift in (0.0, 1.0, 2.0):
+        value, gradient = compiled(x + shift)
+    weights = np.tril(0.1 * 0.9 ** np.clip(np.subtract.outer(np.arange(n), np.arange(n)), 0, None))
+    weights[:, 0] = 0.9 ** np.arange(n)
+    levels = weights @ (x + 2.0)
+    np.testing.assert_allclose(value, (levels[1:] ** 2).sum(), rtol=1e-10)
+    np.testing.assert_allclose(gradient, 2 * levels[1:] @ weights[1:], rtol=1e-8)
+    assert "1 replayed, 2 recorded" in compiled.explain()

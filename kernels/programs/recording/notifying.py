@@ -39,10 +39,14 @@ class Tables:
         self._kinds: dict[Any, int] = {}
 
     def kind(self, op: Op, form: Form | None, params: tuple[Any, ...], specs: tuple[Any, ...]) -> int:
-        """Return the number of a kind of steps, by the specs of its operands, or their types, and of its result."""
+        """Return the number of a kind of steps, by the specs of its operands, or their types, and of its result.
+
+        A form is known by what it is of: a table may have dropped it, and made another one for the same.
+        """
         kinds = self.steps.kinds
+        key = form and (form.specs, form.spec, form.wanted, form.saved, form.name)
         try:
-            number = self._kinds.setdefault((op, form, exact(params), specs), len(kinds))
+            number = self._kinds.setdefault((op, key, exact(params), specs), len(kinds))
         except TypeError:  # index arrays have no hash
             number = len(kinds)
         if number == len(kinds):
