@@ -13,7 +13,7 @@ from tape.watching.plain_attributes import MISSING, entry_of_class
 
 _OPAQUE = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType, mmap.mmap, random.SystemRandom)
 _FILES = (io.TextIOWrapper, io.BufferedReader, io.BufferedRandom, io.FileIO, io.StringIO, io.BytesIO)
-_WRITES = frozenset(("write", "writelines", "flush", "close", "closed", "fileno", "isatty", "name", "mode", "encoding"))
+_WRITES = frozenset(("write", "writelines", "flush", "close", "closed", "fileno", "isatty", "name"))
 """Attributes of files that read nothing."""
 
 

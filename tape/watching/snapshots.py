@@ -209,10 +209,10 @@ def classes_in(expected: Any) -> dict[int, type]:
     if type(expected) is not tuple or not isinstance(expected[0], type):
         return {}
     kind, _, parts = expected
-    found = {id(x): x for x in classes_of(kind)}
+    classes = {id(x): x for x in classes_of(kind)}
     for _, part in parts:
-        found.update(classes_in(part))
-    return found
+        classes.update(classes_in(part))
+    return classes
 
 
 def parts_of(kind: type) -> tuple[list[tuple[str, Any]], list[tuple[str, Any]]]:

@@ -124,7 +124,8 @@ class Finder:
         self.watches: dict[Any, Watch] = {}
         self.codes: dict[CodeKey, Any] = dict(known or {})
         """The code that was looked at, with its globals, which stay alive so that their numbers are theirs."""
-        self._functions: list[Any] = []
+        self._functions: list[tuple[Any, Any]] = []
+        """What was looked at, with the object that it is a method of."""
 
     def note(self, code: types.CodeType, variables: dict[str, Any]) -> None:
         """Look at code that begins to run with these globals, reached in whatever way; its cells are not known."""
@@ -143,7 +144,6 @@ class Finder:
             if kind is functools.partial:
                 name = f"arguments of a partial of {_name_of(function.func)}"
                 self.watches[name, id(function)] = Watch(name, _partial_reader(function), _INNER)
-                self._functions.append(function)
                 inner = function.func
             elif kind is types.MethodType:
                 function, receiver = function.__func__, function.__self__
@@ -166,9 +166,9 @@ class Finder:
             self._look_at_function(called, function, depth)
 
     def _look_at_function(self, function: types.FunctionType, receiver: Any, depth: int) -> None:
-        if depth > DEEPEST or any(function is known for known in self._functions):
+        if depth > DEEPEST or any(function is known and receiver is of for known, of in self._functions):
             return
-        self._functions.append(function)
+        self._functions.append((function, receiver))
         self.watches["code", id(function)] = CodeWatch(function)
         if function.__defaults__ or function.__kwdefaults__:
             name = f"defaults of {function.__name__}"
@@ -207,11 +207,11 @@ class Finder:
         owner = value = expected = MISSING
         for count in range(1, len(path) + 1):
             part, owner = path[:count], value
-            value = _start_of(function, receiver, part[0])() if count == 1 else step(owner, *part[-1])
+            value = _start_of(function, receiver, part[0])() if count == 1 else self._stepped(owner, part[-1], depth)
             kind = type(value)
-            if value is MISSING or issubclass(kind, types.ModuleType):
-                if value is MISSING and count > 1:
-                    return
+            if value is MISSING:
+                return
+            if issubclass(kind, types.ModuleType):
                 continue
             if is_opaque(value, path[count : count + 1]):
                 self._note_unseen(_name(function, part), function, f"a {_name_of(kind)}")
@@ -229,6 +229,22 @@ class Finder:
             if known:
                 return
             self.look_into(value, depth)
+
+    def _stepped(self, owner: Any, last: tuple[str, Any], depth: int) -> Any:
+        """Return an attribute or item of an object; where code answers for it, look at that, and return MISSING."""
+        kind, name = last
+        value = step(owner, kind, name)
+        if value is not MISSING:
+            return value
+        for special in (name, "__getattr__", "__getattribute__") if kind == "attribute" else ("__getitem__",):
+            entry = entry_of_class(type(owner), special)
+            if type(entry) is property:
+                function = entry.fget
+            else:
+                function = entry.func if type(entry) is functools.cached_property else entry
+            if type(function) is types.FunctionType:
+                self._look_at_function(function, owner, depth + 1)
+        return MISSING
 
     def _note_unseen(self, what: str, function: types.FunctionType, kind: str = "") -> None:
         name = f"{what}, {kind}" if kind else f"{what} in {function.__qualname__}"
@@ -346,11 +362,11 @@ def _is_made_of(owner: Any, value: Any, last: tuple[str, Any]) -> bool:
 
 def step(value: Any, kind: str, key: Any) -> Any:
     """Return an attribute or an item; MISSING where there is none, or a user's code would run for it."""
-    own = type(value) is Tensor or type(value) is np.ndarray
+    plain = type(value) is Tensor or type(value) is np.ndarray
     try:
         if kind == "attribute":
-            return getattr(value, key) if own else read(value, key)
-        return value[key] if own else _item(value, key)
+            return getattr(value, key) if plain else read(value, key)
+        return value[key] if plain else _item(value, key)
     except Exception:  # noqa: BLE001 (the call itself will raise it)
         return MISSING
 

@@ -233,3 +233,58 @@ def test_a_member_of_an_enumeration_is_part_of_the_signature() -> None:
         assert compiled(1.0, Method.EULER) == 2.0
         assert compiled(1.0, Method.HEUN) == 3.0
     assert len(compiled.programs) == 2
+
+
+class Part:
+    """A part of a model, which computes what it is asked for."""
+
+    def __init__(self, rate: float) -> None:
+        self.rate, self.table = rate, {"deep": rate}
+
+    @property
+    def doubled(self) -> float:
+        return self.rate * 2.0
+
+    def __getattr__(self, name: str) -> float:
+        if name == "deep":
+            return self.table[name]
+        raise AttributeError(name)
+
+    def scaled(self, x: Any) -> Any:
+        return x * self.rate
+
+
+class Whole:
+    """An object with two parts of one class."""
+
+    def __init__(self) -> None:
+        self.one, self.other = Part(2.0), Part(3.0)
+
+    @property
+    def rate(self) -> float:
+        return self.one.rate * self.other.rate
+
+    def by_methods(self, x: Any) -> Any:
+        return self.other.scaled(self.one.scaled(x))
+
+    def by_properties(self, x: Any) -> Any:
+        return x * self.one.doubled * self.other.doubled
+
+    def by_answers(self, x: Any) -> Any:
+        return x * self.one.deep * self.other.deep
+
+    def by_property(self, x: Any) -> Any:
+        return x * self.rate
+
+
+@pytest.mark.parametrize("name", ["by_methods", "by_properties", "by_answers", "by_property"])
+def test_what_code_of_parts_reads_of_each_is_seen(name: str) -> None:
+    whole = Whole()
+    compiled = tape.compile(getattr(whole, name), check="never")
+    for k in range(4):
+        expected = getattr(whole, name)(2.0)
+        assert [compiled(2.0) for _ in range(4)] == [expected] * 4
+        changed = (whole.one, whole.other)[k % 2]
+        changed.rate += 1.0
+        changed.table["deep"] += 1.0
+    assert compiled.programs
