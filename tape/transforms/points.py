@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from kernels.codegen.tasks import NodeRef
 from kernels.native.pool import reused_arrays
+from kernels.programs.recording.program import Recipe
 from tape.conversions.to_python import numbers_of, warn_of_detaching
 from tape.engine import short_backward
 from tape.engine.forward_mode import (
@@ -102,9 +104,10 @@ class Point:
         Results are tensors then, so that what is around sees how they depend on it.
         """
         recorder = modes.current().recorder
-        known = () if recorder is None else getattr(recorder, "nodes", ())
+        known = getattr(recorder, "nodes", {})
         inputs = set(map(id, self.inputs))
-        if known and any(id(y) in known and id(y) not in inputs for y in self.outputs if isinstance(y, Tensor)):
+        nodes = {known[id(y)] for y in self.outputs if id(y) in known and id(y) not in inputs}
+        if nodes and _lead_to_arguments(getattr(recorder, "recipe", None), nodes):
             return True
         if not self._linked:
             return False
@@ -215,6 +218,20 @@ class Point:
             warn_of_detaching(self.api)
         self.needed |= needed and self.tensors
         return x if needed and self.tensors else released(x, tensors=self.tensors)
+
+
+def _lead_to_arguments(recipe: Recipe | None, nodes: set[int]) -> bool:
+    """Whether nodes of a recipe were computed from its arguments; as taken for granted where a recorder has none."""
+    if recipe is None:
+        return True
+    arguments = set(recipe.arguments)
+    for step in reversed(list(recipe.steps)):
+        nodes |= {base for node in nodes if (base := recipe.nodes[node].base) is not None}
+        if step.result in nodes:
+            nodes |= {x.node for x in step.operands if isinstance(x, NodeRef)}
+        if not arguments.isdisjoint(nodes):
+            break
+    return not arguments.isdisjoint(nodes)
 
 
 def value_of(y: Tensor, *, tensors: bool) -> Any:

@@ -109,3 +109,10 @@ def test_an_index_array_beside_what_a_gradient_is_by() -> None:
         expected[places] = 2 * x[places]
         assert value == pytest.approx((x[places] ** 2).sum() + places.sum())
         np.testing.assert_allclose(gradient, expected)
+
+
+@pytest.mark.filterwarnings("ignore::tape.errors.CompileWarning")
+def test_an_inner_gradient_that_depends_on_no_argument_is_of_one_kind_at_each_call() -> None:
+    compiled = tape.compile(lambda x, y: (*tape.value_and_grad(lambda z: z * z)(2), x * y))
+    kinds = [kind_of(compiled(tape.ones(2), 3)) for _ in range(6)]
+    assert kinds == kinds[:1] * 6
