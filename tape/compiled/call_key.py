@@ -22,7 +22,7 @@ from tape.tensors.operands import usable
 from tape.tensors.pytrees import Structure, flattened
 from tape.tensors.tensor import Tensor, as_array, constant_tensor, scalar_or_array
 from tape.tensors.view_families import is_view, show
-from tape.transforms.signature import Signature
+from tape.transforms.signature import Signature, share_memory
 
 _FLOATS = (float, np.float64)
 _KINDS = "biuf"
@@ -176,13 +176,16 @@ def shared_input(x: Any) -> Tensor:
     return show(constant_tensor(scalar_or_array(usable(x))) if isinstance(x, np.ndarray) else input_of(x))
 
 
-def inputs_of(values: Sequence[Any]) -> list[Tensor]:
-    """Return values as the tensors that a recorded function gets, each another one."""
-    inputs: list[Tensor] = []
-    for value in values:
-        x = input_of(value)
-        inputs.append(clone(x) if any(x is other for other in inputs) else x)
-    return inputs
+def inputs_of(values: Sequence[Any], *, apart: bool) -> list[Tensor]:
+    """Return values as the tensors that a recorded function gets; ``apart``: none has memory of the caller's."""
+    inputs = list(map(input_of, values))
+    return list(map(clone, inputs)) if apart else inputs
+
+
+def is_separated(values: Sequence[Any]) -> bool:
+    """Whether values share memory that their inputs do not: dense arrays, and numbers, are given as they are."""
+    as_they_are = all(not isinstance(x, Tensor) and (not isinstance(x, np.ndarray) or fills(x)) for x in values)
+    return not as_they_are and share_memory(values)
 
 
 def input_of(x: Any) -> Tensor:

@@ -17,7 +17,7 @@ from kernels.programs.compiler.compiled_code import CompiledCode
 from kernels.programs.memory_use import MemoryUse
 from kernels.programs.recording.program import ProgramError
 from tape.compiled import loaded_function
-from tape.compiled.call_key import Call, call_of, either_way, inputs_of, shared_input
+from tape.compiled.call_key import Call, call_of, either_way, inputs_of, is_separated, shared_input
 from tape.compiled.call_shape import CallShape
 from tape.compiled.compiled_program import CompiledProgram
 from tape.compiled.explanation import explained
@@ -169,7 +169,9 @@ class CompiledFunction(NativeUse, NativelyCalled):
         except ProgramError:  # arguments share memory that the program writes
             return self._run(call)
         if replayed is None:
-            return self._run(call) if current.shares(call.values) else self._recorded(current, call)
+            if current.shares(call.values):
+                return self._run(call)
+            return self._recorded(current, call) if self._is_apart(current, call) else self._watched(current, call)
         program, result = replayed
         self._fast = None
         if checked:
@@ -238,7 +240,8 @@ class CompiledFunction(NativeUse, NativelyCalled):
 
     def _record(self, call: Call, current: Specialization) -> tuple[Any, Recording]:
         """Call the function, recorded; return its result as the caller gets it."""
-        inputs = inputs_of(call.values)
+        apart = is_separated(call.values)
+        inputs = inputs_of(call.values, apart=apart)
         before = [counter_of(x)[0] for x in inputs]
 
         def run(tensors: Sequence[Tensor]) -> Any:
@@ -248,8 +251,11 @@ class CompiledFunction(NativeUse, NativelyCalled):
         result, recording = record_call(
             run, inputs, again=current.again, codes=current.codes, contents=current.contents
         )
-        _write_back(call.values, inputs, before)
         recording.check_written(call.values)
+        if recording.discarded and apart:  # it was to see itself what it writes to another argument
+            current.reads_alone = False
+            return self._run(call), recording
+        _write_back(call.values, inputs, before)
         return as_given(result, tensors=call.tensors or not call.values), recording
 
     def _take_in(self, current: Specialization, key: Any, recording: Recording) -> None:
@@ -265,10 +271,23 @@ class CompiledFunction(NativeUse, NativelyCalled):
             self._forget()
             self._warn(current.dynamic)
 
-    def _run(self, call: Call) -> Any:
+    def _is_apart(self, current: Specialization, call: Call) -> bool:
+        """Whether a call may be recorded on tensors that do not share memory although its arguments do."""
+        return current.reads_alone or not is_separated(call.values)
+
+    def _watched(self, current: Specialization, call: Call) -> Any:
+        """Make a call whose arguments share memory; the next one is recorded if this one writes to none of them."""
+        inputs = [x if isinstance(x, Tensor) else shared_input(x) for x in call.values]
+        before = [counter_of(x)[0] for x in inputs]
+        result = self._run(call, inputs)
+        current.reads_alone = all(counter_of(x)[0] == count for x, count in zip(inputs, before, strict=True))
+        return result
+
+    def _run(self, call: Call, inputs: Sequence[Tensor] | None = None) -> Any:
         """Call the function as it is."""
         self.calls["dynamic"] += 1
-        inputs = [x if isinstance(x, Tensor) else shared_input(x) for x in call.values]
+        if inputs is None:
+            inputs = [x if isinstance(x, Tensor) else shared_input(x) for x in call.values]
         args, kwargs = call.filled(inputs)
         result = self.__wrapped__(*args, **kwargs)
         if call.tensors:  # as those of replays, they own their memory

@@ -12,7 +12,7 @@ from kernels.programs.calling.callable_type import called_at_once
 from kernels.programs.calling.direct_call_words import GRAD, GRAD_AND_VALUE, VALUE_AND_GRAD
 from kernels.programs.calling.returned_form import Form
 from tape.compiled import loaded_function
-from tape.compiled.call_key import Call, call_of, input_of, shared_input
+from tape.compiled.call_key import Call, call_of, input_of, is_separated, shared_input
 from tape.compiled.compiled_function import CompiledFunction, named_as
 from tape.compiled.compiled_program import CompiledProgram, as_number, values_of
 from tape.compiled.native_structures import Steps, Unknown
@@ -20,6 +20,7 @@ from tape.compiled.recording.recordings import Recording, record_call
 from tape.compiled.specialization import Specialization
 from tape.engine.backward import grad
 from tape.engine.forward_mode import reaches_out
+from tape.recording.views import clone
 from tape.tensors.pytrees import LEAF, Structure, flattened
 from tape.tensors.tensor import Tensor, constant_tensor, leaf, scalar_or_array
 from tape.transforms.points import released
@@ -142,7 +143,13 @@ class CompiledGradient(CompiledFunction):
             return None
         return Form(kind, chosen, steps=tuple(steps.words), filled=structure.filled)
 
-    def _run(self, call: Call) -> Any:
+    def _is_apart(self, current: Specialization, call: Call) -> bool:
+        """Whether a call may be recorded: it is made again where it writes to what another argument sees."""
+        del current, call
+        return True
+
+    def _run(self, call: Call, inputs: Sequence[Tensor] | None = None) -> Any:
+        del inputs
         assert call.chosen is not None
         return self._passed(call, call.chosen[0])
 
@@ -162,7 +169,11 @@ class CompiledGradient(CompiledFunction):
     def _record(self, call: Call, current: Specialization) -> tuple[Any, Recording]:
         assert call.chosen is not None
         chosen, structure = call.chosen
-        inputs = [_variable(x) if i in chosen else input_of(x) for i, x in enumerate(call.values)]
+        apart = is_separated(call.values)
+        inputs = [
+            _variable(x) if i in chosen else clone(input_of(x)) if apart else input_of(x)
+            for i, x in enumerate(call.values)
+        ]
 
         def run(tensors: Sequence[Tensor]) -> Any:
             args, kwargs = call.filled(tensors)
@@ -172,6 +183,10 @@ class CompiledGradient(CompiledFunction):
         result, recording = record_call(
             run, inputs, again=current.again, codes=current.codes, contents=current.contents, graded=True
         )
+        if recording.writes(call.values):
+            recording.stop("it writes to an argument, which the caller sees")
+            if apart:
+                return self._run(call), recording
         outer = [x for x in recording.outer if isinstance(x, Tensor)]
         if outer and (_are_tensors(call) or reaches_out(outer)):
             self._reaches_out = recording.discarded = True

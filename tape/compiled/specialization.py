@@ -45,6 +45,8 @@ class Specialization:
         """Why a loop stays Python."""
         self.dynamic = ""
         """Why calls stay dynamic; empty while they need not."""
+        self.reads_alone = False
+        """Whether a call whose arguments share memory was seen to write to none of them."""
         self.plans: dict[CompiledProgram, Any] = {}
         """By program, the plans of native calls (native_calls.py), which look at what is watched."""
         self.planned: dict[CompiledProgram, int] = {}

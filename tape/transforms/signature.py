@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
 from kernels.arrays.specs import Spec
 from kernels.programs.recording import program as recipes
@@ -162,6 +164,21 @@ def check_written(names: Sequence[str], arguments: Sequence[Any], written: Colle
                     f"{names[i]} is written by the program, and {names[j]} has the same memory, in which a replay "
                     "would not see that; give a copy of one of them"
                 )
+
+
+def share_memory(arguments: Sequence[Any]) -> bool:
+    """Whether an element of some argument is one of another, too."""
+    tensors = [id(x) for x in arguments if isinstance(x, Tensor)]
+    if len({*tensors}) < len(tensors):
+        return True
+    arrays = [array for array in map(_memory, arguments) if array is not None and array.size]
+    open_: list[tuple[int, Array]] = []
+    for low, high, array in sorted([(*byte_bounds(x), x) for x in arrays], key=operator.itemgetter(0)):
+        open_ = [(end, other) for end, other in open_ if end > low]
+        if any(_meet(array, other) for _, other in open_):
+            return True
+        open_.append((high, array))
+    return False
 
 
 def _memory(argument: Any) -> Array | None:

@@ -831,3 +831,67 @@ def test_long_series_by_elements_are_compiled() -> None:
     np.testing.assert_allclose(value, (levels[1:] ** 2).sum(), rtol=1e-10)
     np.testing.assert_allclose(gradient, 2 * levels[1:] @ weights[1:], rtol=1e-8)
     assert "1 replayed, 2 recorded" in compiled.explain()
+
+
+def mixed(x: Any, y: Any) -> Any:
+    x *= 2.0
+    x[0] = x[0] + y[1]
+    return (x * y).sum()
+
+
+PAIRS: dict[str, Callable[[Any], tuple[Any, Any]]] = {
+    "the same": lambda a: (a, a),
+    "backwards": lambda a: (a, a[::-1]),
+    "a view of all": lambda a: (a[:], a),
+    "parts that meet": lambda a: (a[1:], a[:-1]),
+    "parts between each other": lambda a: (a[::2], a[1::2]),
+}
+
+
+@pytest.mark.parametrize("mode", ["eager", "max"])
+@pytest.mark.parametrize("name", PAIRS)
+def test_what_is_written_to_one_argument_is_seen_in_another(name: str, mode: str) -> None:
+    """As NumPy has it, in calls of arrays and of tensors, whether the first calls shared memory or not."""
+    pair, start = PAIRS[name], np.array([1.0, 2.0, 3.0, 5.0])
+    expected = start.copy()
+    value = mixed(*pair(expected))
+    for known in (False, True):
+        compiled = tape.compile(mixed, mode=mode, check="never")
+        for call in range(8):
+            a, t = start.copy(), tape.tensor(start)
+            if known and call < 4:
+                compiled(a, start.copy())
+                continue
+            assert compiled(*pair(a)) == value
+            np.testing.assert_array_equal(a, expected)
+            if name != "backwards":  # tensors refuse it
+                assert compiled(*pair(t)).item() == value
+                assert t.tolist() == expected.tolist()
+
+
+def test_arguments_that_share_memory_which_is_not_written_are_replayed() -> None:
+    compiled = tape.compile(lambda x, y: ((x[:, None] - y[None]) ** 2).sum() + (x * y).sum(), mode="eager")
+    for call in range(6):
+        x = np.array([1.0, 2.0 + call])
+        assert compiled(x, x) == 2 * (1.0 + call) ** 2 + (x * x).sum()
+        t = tape.tensor(x, requires_grad=True)
+        compiled(t, t).backward()
+        np.testing.assert_allclose(t.grad, 4 * np.array([-1.0 - call, 1.0 + call]) + 2 * x)
+    assert replays(compiled) >= 6
+
+
+@pytest.mark.filterwarnings("ignore:compile. ")
+def test_a_gradient_writes_to_other_arguments_as_in_dynamic_mode() -> None:
+    def loss(state: Any, x: Any, other: Any) -> Any:
+        state[:] = state * 2.0
+        return (state * x * other).sum()
+
+    compiled, dynamic = tape.compile(tape.value_and_grad(loss, 1)), tape.value_and_grad(loss, 1)
+    for shared in (False, True):
+        for _ in range(5):
+            one, two = np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 3.0])
+            found = compiled(one, X[:3], one if shared else X[:3])
+            expected = dynamic(two, X[:3], two if shared else X[:3])
+            same(found[0], expected[0])
+            same(found[1], expected[1])
+            np.testing.assert_array_equal(one, [2.0, 4.0, 6.0])

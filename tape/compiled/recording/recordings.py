@@ -77,6 +77,11 @@ class Recording:
         """Note why no program can be made of this call; the first reason counts."""
         self.stopped = self.stopped or reason
 
+    def writes(self, values: Sequence[Any]) -> bool:
+        """Whether the call wrote to an argument that is no number."""
+        arguments = zip(self.recipe.arguments, values, strict=False)
+        return any(node in self.recipe.written and isinstance(x, (np.ndarray, Tensor)) for node, x in arguments)
+
     def check_written(self, values: Sequence[Any]) -> None:
         """Discard the recording where an argument was written that has memory of another."""
         arguments = self.recipe.arguments[: self.inputs]
