@@ -111,6 +111,19 @@ def test_a_budget_of_a_compiled_function() -> None:
         _called(tape.compile(gradient, memory=100), U)
 
 
+def test_a_budget_that_the_workspace_alone_fills_is_kept() -> None:
+    """Some bytes stand beside it: a larger budget works where a smaller one does."""
+    recipe, expected = tape.record(diffusion, U)._recipe, tape.value_and_grad(diffusion)(U)
+    for budget in (12_000, 16_000):
+        size = Compilation(recipe, reverse=True, memory=budget).storage.work()[1]
+        for memory in (size, size + 8, budget):
+            compiled = tape.compile(tape.value_and_grad(diffusion), memory=memory)
+            value, slope = _called(compiled, U)
+            np.testing.assert_allclose(slope, expected[1], rtol=1e-12)
+            assert value == pytest.approx(expected[0], rel=1e-12)
+            assert compiled.memory().total <= memory
+
+
 def _called(compiled: Any, *arguments: Any) -> Any:
     for _ in range(4):
         result = compiled(*arguments)
