@@ -483,3 +483,57 @@ def test_the_second_call_is_like_the_first(name: str, shape: tuple[int, ...]) ->
             (result * result).sum().backward()
         results.append((result.tolist(), type(result._value), str(result.grad_fn)[:12], str(x.grad), str(y.grad)))
     assert results[:4] == results[4:]
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("p", [0, 1, 2, 3, 0.5, 1.5, -1, -2, -0.5])
+def test_small_powers_at_zero_have_the_same_slopes_in_every_mode(p: float) -> None:
+    def power(x: Any) -> Any:
+        return (x**p).sum()
+
+    points = np.array([0.0, 1.5, INF, NAN])
+    with np.errstate(all="ignore"):
+        expected = p * points ** (p - 1.0) if p else np.zeros(4)
+    fast = tape.compile(tape.value_and_grad(power), mode="max")
+    found = [slope(lambda x: x**p, points), tape.record(power, points).value_and_grad(points)[1]]
+    found += [fast(points)[1] for _ in range(4)]
+    for one in found:
+        np.testing.assert_allclose(np.ravel(one), expected, rtol=1e-14)
+
+
+def second(function: Callable[..., Any], *values: float) -> tuple[list[float], list[list[float]]]:
+    """Return the gradient of a function of numbers, and the Hessian."""
+    leaves = [tape.tensor(v, dtype=tape.float64, requires_grad=True) for v in values]
+    with np.errstate(all="ignore"):
+        gradient = tape.autograd.grad(function(*leaves), leaves, create_graph=True)
+        rows = [tape.autograd.grad(g, leaves, retain_graph=True) for g in gradient]
+    return [g.item() for g in gradient], [[h.item() for h in row] for row in rows]
+
+
+@pytest.mark.parametrize("x", [0.5, 1.0, 2.0, 30.0])
+@pytest.mark.parametrize("y", [-1.0, 0.0, 1.0, 2.0, 0.5])
+def test_hessians_of_powers_are_symmetric(x: float, y: float) -> None:
+    gradient, hessian = second(lambda x, y: x**y, x, y)
+    log, power = math.log(x), x**y
+    mixed = x ** (y - 1) * (1 + y * log)
+    np.testing.assert_allclose(gradient, [y * x ** (y - 1), power * log], rtol=1e-14)
+    np.testing.assert_allclose(
+        hessian, [[y * (y - 1) * x ** (y - 2), mixed], [mixed, power * log**2]], rtol=1e-13, atol=1e-15
+    )
+
+
+@pytest.mark.parametrize("x", [-INF, -1e300, -1100.0, -720.0, -709.5, -30.0, 0.0, 30.0, 709.5, 720.0, 1100.0, 1e300])
+def test_logarithms_of_sums_of_exponentials_have_two_derivatives_far_out(x: float) -> None:
+    # Of log(1 + exp(x)): the logistic function, and its derivative, in forms that do not overflow.
+    small = math.exp(-abs(x))
+    first, then = (1.0 if x >= 0 else small) / (1 + small), small / (1 + small) ** 2
+    functions: list[Callable[..., Any]] = [
+        lambda x: tape.softplus(x, threshold=INF),
+        lambda x: tape.logaddexp(x, tape.zeros_like(x)),
+        lambda x: tape.logaddexp2(x / math.log(2), tape.zeros_like(x)) * math.log(2),
+        lambda x: -tape.special.log_expit(-x),
+    ]
+    for function in functions:
+        gradient, hessian = second(function, x)
+        np.testing.assert_allclose(gradient, [first], rtol=1e-11, atol=1e-300)
+        np.testing.assert_allclose(hessian, [[then]], rtol=1e-11, atol=1e-13)

@@ -23,6 +23,11 @@ def flat(g: Any) -> float:  # noqa: ARG001 (a rule's name for it)
     return 0.0
 
 
+def _no_inverse(a: Any, b: Any) -> Any:
+    """Return whether an exponent is 0 and the inverse of its base is not finite: their product, 0, would be nan."""
+    return (b == 0) & ~np.isfinite(1 / a)
+
+
 Elementwise(
     name="add",
     doc="Sum of two tensors.",
@@ -82,7 +87,7 @@ Elementwise(
     scalar="power_scalar",
     forward=lambda a, b: a**b,
     pullback=(
-        lambda g, a, b: np.where(b == 0, 0.0, g * (b * a ** (b - 1))),
+        lambda g, a, b: np.where(_no_inverse(a, b), 0.0, g * (b * a ** (b - 1))),
         lambda g, y, a, b: np.where((a == 0) & (b >= 0), 0.0, g * (y * np.log(a))),
     ),
     domain=(POSITIVE, REAL),

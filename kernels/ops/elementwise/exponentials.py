@@ -72,7 +72,7 @@ Elementwise(
     grad_fn="LogaddexpBackward0",
     vector=True,
     forward=lambda a, b: np.where(a == b, a + _LN2, np.maximum(a, b) + np.log1p(np.exp(-abs(a - b)))),
-    pullback=(lambda g, a, b: g / (1 + np.exp(b - a)), lambda g, a, b: g / (1 + np.exp(a - b))),
+    pullback=(lambda g, a, b: g * special.expit(a - b), lambda g, a, b: g * special.expit(b - a)),
     domain=TWO,
 )
 Elementwise(
@@ -81,7 +81,7 @@ Elementwise(
     grad_fn="Logaddexp2Backward0",
     vector=True,
     forward=lambda a, b: np.where(a == b, a + 1.0, np.maximum(a, b) + np.log1p(np.exp2(-abs(a - b))) * _LOG2E),
-    pullback=(lambda g, a, b: g / (1 + np.exp2(b - a)), lambda g, a, b: g / (1 + np.exp2(a - b))),
+    pullback=(lambda g, a, b: g * special.expit((a - b) * _LN2), lambda g, a, b: g * special.expit((b - a) * _LN2)),
     domain=TWO,
 )
 Elementwise(
@@ -101,7 +101,7 @@ Elementwise(
     grad_fn="LogSigmoidBackward0",
     ufunc=special.log_expit,
     forward=lambda x: special.log_expit(x),
-    pullback=(lambda g, x: g / (1 + np.exp(x)),),
+    pullback=(lambda g, x: g * special.expit(-x),),
     domain=ONE,
 )
 Elementwise(
@@ -111,7 +111,7 @@ Elementwise(
     grad_fn="SoftplusBackward0",
     composed=True,
     forward=lambda a, b, c: _softplus(a, a * b, b, c),
-    pullback=(lambda g, a, b, c: np.where(a * b > c, g, g / (1 + np.exp(-(a * b)))), None, None),
+    pullback=(lambda g, a, b, c: np.where(a * b > c, g, g * special.expit(a * b)), None, None),
     domain=(REAL, "constant", "constant"),
 )
 Elementwise(

@@ -189,7 +189,7 @@ def _half_power(rule: Any, number: float) -> Any:
 
     Where the power is 0, which an inverse never is, the result would be divided by 0.
     """
-    less = powers.SMALL.get(number - 1.0)
+    less = powers.SMALL.get(number - 1.0) if number else None
     if "p" not in parameters_of(rule) or less is None:
         return None
     if number < 0 and not float(number).is_integer():
