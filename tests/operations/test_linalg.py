@@ -29,7 +29,7 @@ DOCUMENTED = (
 NAMES = (
     "bmm", "cross", "convolve", "solve", "inv", "det", "slogdet", "solve_triangular", "pinv", "lstsq", "matrix_exp",
     "cholesky", "qr", "eigh", "eigvalsh", "svd", "svdvals", "lu_factor", "solve_banded", "solveh_banded",
-    "solve_toeplitz", "spmm", "spsolve", "interp", "hermite", "interpn",
+    "solve_toeplitz", "spmm", "spsolve", "interp", "hermite", "interpn", "spectral", "singular", "cofactors",
 )  # fmt: skip
 
 

@@ -138,10 +138,37 @@ Routine(
 )
 
 
-def _over(x: Any, gaps: Any) -> Any:
-    """Divide by gaps; where nothing is asked, nothing comes of a gap of 0."""
-    nothing = x == 0
-    return np.where(nothing, 0.0, x / np.where(nothing, 1.0, gaps))
+def _rounding(w: Any) -> Any:
+    """Return how far from each other, or from 0, rounding may place eigenvalues or singular values that are equal."""
+    return 8 * float(np.finfo(w.dtype).eps) * np.sum(np.absolute(w), axis=-1)
+
+
+def _near(w: Any) -> Any:
+    """Return which pairs of values are equal as far as rounding lets them be."""
+    near = np.absolute(w[..., None, :] - w[..., :, None]) <= _rounding(w)[..., None, None]
+    return near & ~np.eye(w.shape[-1], dtype=bool)
+
+
+def _touched(g: Any) -> Any:
+    """Return which pairs of vectors have a cotangent, be it of zeros: what nothing comes to is at -0.0.
+
+    The vectors of equal values are any basis of theirs. What a function of them and of the values has for a gradient
+    there depends on how it goes on beside, which cotangents do not tell: they are zeros for log(A) at the unit matrix.
+    """
+    column = np.sum(np.where((g == 0) & np.signbit(g), 0.0, 1.0), axis=-2)
+    return (column[..., None, :] + column[..., :, None]) > 0
+
+
+def _by_gaps(x: Any, w: Any, touched: Any) -> Any:
+    """Divide by how far each value lies from each other; of equal ones nan, or nothing where nothing is asked."""
+    near = _near(w)
+    return np.where(near, np.where(touched, np.nan, 0.0), x / np.where(near, 1.0, _apart(w)))
+
+
+def _quotients(d: Any, w: Any, fixed: bool) -> Any:
+    """Return (d_j - d_i) / (w_j - w_i), 0 on the diagonal; of equal values nan, or 0 where equal numbers are fixed."""
+    difference = d[..., None, :] - d[..., :, None]
+    return _by_gaps(difference, w, difference != 0 if fixed else True)
 
 
 def _apart(w: Any) -> Any:
@@ -156,14 +183,14 @@ def _off(x: Any) -> Any:
 
 def _eigh_vjp(g_w: Any, g_v: Any, w: Any, v: Any) -> Any:
     inner = np.matmul(turned(v), g_v)
-    inner = _over((inner - turned(inner)) * 0.5, _apart(w))
+    inner = _by_gaps((inner - turned(inner)) * 0.5, w, _touched(g_v))
     inner = inner + np.eye(w.shape[-1], dtype=w.dtype) * g_w[..., None, :]
     return np.matmul(np.matmul(v, inner), turned(v))
 
 
 def _eigh_jvp(t: Any, w: Any, v: Any) -> Any:
     inner = np.matmul(np.matmul(turned(v), (t + turned(t)) * 0.5), v)
-    return diagonal_of(inner), np.matmul(v, _over(_off(inner), _apart(w)))
+    return diagonal_of(inner), np.matmul(v, _by_gaps(_off(inner), w, inner != 0))
 
 
 Routine(
@@ -180,9 +207,41 @@ Routine(
 )
 
 
-def _eigvalsh_vjp(g: Any, a: Any, uplo: str) -> Any:
+@dispatched
+def spectral(a: Any, d: Any, *, uplo: str, fixed: bool = False) -> Any:
+    """Return the matrices with the eigenvectors of a and the eigenvalues d; ``fixed``: d does not depend on a."""
+    del fixed
     _, v = np.linalg.eigh(a, uplo)
-    return np.matmul(v * g[..., None, :], turned(v))
+    return np.matmul(v * d[..., None, :], turned(v))
+
+
+def _turned_by(t: Any, a: Any, d: Any, uplo: str, fixed: bool) -> tuple[Any, Any]:
+    """Return how a spectral matrix moves with its eigenvectors, and the diagonal of t between them."""
+    w, v = np.linalg.eigh(a, uplo)
+    inner = np.matmul(np.matmul(turned(v), (t + turned(t)) * 0.5), v)
+    return np.matmul(np.matmul(v, inner * _quotients(d, w, fixed)), turned(v)), diagonal_of(inner)
+
+
+def _spectral_jvp(t_a: Any, t_d: Any, a: Any, d: Any, uplo: str) -> Any:
+    by_values = 0.0 if t_d is None else spectral(a, t_d, uplo=uplo)
+    return by_values if t_a is None else _turned_by(t_a, a, d, uplo, t_d is None)[0] + by_values
+
+
+Routine(
+    name="spectral",
+    doc="The matrix with the eigenvectors of another, and these eigenvalues.",
+    grad_fn="LinalgEighBackward0",
+    function=False,
+    forward=spectral,
+    vjp=lambda g, a, d, uplo, fixed: _turned_by(g, a, d, uplo, fixed),
+    jvp=_spectral_jvp,
+    samples=((((3, 3), (3,)), {"uplo": "L", "fixed": False}),),
+    domain=("spd", "real"),
+)
+
+
+def _eigvalsh_vjp(g: Any, a: Any, uplo: str) -> Any:
+    return spectral(a, g, uplo=uplo)
 
 
 def _eigvalsh_jvp(t: Any, a: Any, uplo: str) -> Any:
@@ -210,20 +269,32 @@ def refuse_any(g: Any) -> None:
         raise RuntimeError(_SVD_FULL)
 
 
+def _over_sizes(x: Any, sizes: Any, s: Any) -> Any:
+    """Divide by sizes of singular values s; by what is 0 but for rounding, nan where something is asked."""
+    none = sizes <= _rounding(s)[..., None, None]
+    return np.where(none, np.where(x == 0, 0.0, np.nan), x / np.where(none, 1.0, sizes))
+
+
+def _sums(s: Any) -> Any:
+    """Return the sum of each value and each other."""
+    return s[..., None, :] + s[..., :, None]
+
+
 def _svd_vjp(g_u: Any, g_s: Any, g_vh: Any, u: Any, s: Any, vh: Any) -> Any:
     k = s.shape[-1]
     refuse_any(g_u[..., :, k:])
     refuse_any(g_vh[..., k:, :])
     u, v, g_u, g_v = u[..., :, :k], turned(vh[..., :k, :]), g_u[..., :, :k], turned(g_vh[..., :k, :])
-    gaps, line, column = _apart(s * s), s[..., None, :], s[..., :, None]
+    line = s[..., None, :]
     by_u, by_v = np.matmul(turned(u), g_u), np.matmul(turned(v), g_v)
-    inner = _over(by_u - turned(by_u), gaps) * line + column * _over(by_v - turned(by_v), gaps)
+    turn_u, turn_v = (by_u - turned(by_u)) * 0.5, (by_v - turned(by_v)) * 0.5
+    inner = _by_gaps(turn_u + turn_v, s, _touched(g_u) | _touched(g_v)) + _over_sizes(turn_u - turn_v, _sums(s), s)
     inner = inner + np.eye(k, dtype=s.dtype) * g_s[..., None, :]
     gradient = np.matmul(np.matmul(u, inner), turned(v))
     if u.shape[-2] > k:
-        gradient = gradient + np.matmul(_over(g_u - np.matmul(u, by_u), line), turned(v))
+        gradient = gradient + np.matmul(_over_sizes(g_u - np.matmul(u, by_u), line, s), turned(v))
     if v.shape[-2] > k:
-        gradient = gradient + np.matmul(u, turned(_over(g_v - np.matmul(v, by_v), line)))
+        gradient = gradient + np.matmul(u, turned(_over_sizes(g_v - np.matmul(v, by_v), line, s)))
     return gradient
 
 
@@ -231,16 +302,16 @@ def _svd_jvp(t: Any, u: Any, s: Any, vh: Any) -> Any:
     k = s.shape[-1]
     further = u[..., k:] * np.nan, vh[..., k:, :] * np.nan  # of vectors that are not unique
     u, vh = u[..., :k], vh[..., :k, :]
-    v, gaps, line = turned(vh), _apart(s * s), s[..., None, :]
+    v, line = turned(vh), s[..., None, :]
     inner = np.matmul(np.matmul(turned(u), t), v)
-    off, turn = _off(inner), _off(turned(inner))
-    column = s[..., :, None]
-    t_u = np.matmul(u, _over(off * line + column * turn, gaps))
-    t_v = np.matmul(v, _over(column * off + turn * line, gaps))
+    both = _off(inner + turned(inner)) * 0.5
+    both = _by_gaps(both, s, both != 0)
+    apart = _over_sizes((inner - turned(inner)) * 0.5, _sums(s), s)
+    t_u, t_v = np.matmul(u, both + apart), np.matmul(v, both - apart)
     if u.shape[-2] > k:
-        t_u = t_u + _over(np.matmul(t, v) - np.matmul(u, inner), line)
+        t_u = t_u + _over_sizes(np.matmul(t, v) - np.matmul(u, inner), line, s)
     if v.shape[-2] > k:
-        t_v = t_v + _over(np.matmul(turned(t), u) - np.matmul(v, turned(inner)), line)
+        t_v = t_v + _over_sizes(np.matmul(turned(t), u) - np.matmul(v, turned(inner)), line, s)
     return np.concatenate([t_u, further[0]], -1), diagonal_of(inner), np.concatenate([turned(t_v), further[1]], -2)
 
 
@@ -261,9 +332,49 @@ Routine(
 )
 
 
-def _svdvals_vjp(g: Any, a: Any) -> Any:
+@dispatched
+def singular(a: Any, d: Any, *, fixed: bool = False) -> Any:
+    """Return the matrices with the singular vectors of a and the singular values d; ``fixed`` as of spectral."""
+    del fixed
     u, _, vh = np.linalg.svd(a, full_matrices=False)
-    return np.matmul(u * g[..., None, :], vh)
+    return np.matmul(u * d[..., None, :], vh)
+
+
+def _turned_by_both(t: Any, a: Any, d: Any, fixed: bool) -> tuple[Any, Any]:
+    """Return how such a matrix moves with its singular vectors, and the diagonal of t between them."""
+    u, s, vh = np.linalg.svd(a, full_matrices=False)
+    v, left = turned(vh), np.matmul(turned(u), t)
+    right, inner = np.matmul(t, v), np.matmul(left, v)
+    core = _quotients(d, s, fixed) * (inner + turned(inner)) * 0.5
+    core = core + (inner - turned(inner)) * 0.5 * _off(_over_sizes(_sums(d), _sums(s), s))
+    result = np.matmul(np.matmul(u, core), vh)
+    scales = _over_sizes(d[..., None, :], s[..., None, :], s)
+    if u.shape[-2] > u.shape[-1]:
+        result = result + np.matmul((right - np.matmul(u, inner)) * scales, vh)
+    if v.shape[-2] > v.shape[-1]:
+        result = result + np.matmul(u * scales, left - np.matmul(inner, vh))
+    return result, diagonal_of(inner)
+
+
+def _singular_jvp(t_a: Any, t_d: Any, a: Any, d: Any) -> Any:
+    by_values = 0.0 if t_d is None else singular(a, t_d)
+    return by_values if t_a is None else _turned_by_both(t_a, a, d, t_d is None)[0] + by_values
+
+
+Routine(
+    name="singular",
+    doc="The matrix with the singular vectors of another, and these singular values.",
+    grad_fn="LinalgSvdBackward0",
+    function=False,
+    forward=singular,
+    vjp=lambda g, a, d, fixed: _turned_by_both(g, a, d, fixed),
+    jvp=_singular_jvp,
+    samples=((((3, 2), (2,)), {"fixed": False}), (((2, 2, 3), (2, 2)), {"fixed": False})),
+)
+
+
+def _svdvals_vjp(g: Any, a: Any) -> Any:
+    return singular(a, g)
 
 
 def _svdvals_jvp(t: Any, a: Any) -> Any:

@@ -14,6 +14,7 @@ from kernels.ops.linalg.elimination import determinant_parts, inverse_parts
 from kernels.ops.linalg.solves import guarded, solve_ex
 from kernels.records.dispatch import dispatched, turned
 
+Array = np.ndarray[Any, Any]
 _INV = "linalg.inv: The inversion could not be completed because the input matrix is singular."
 _INV_EX = (
     "linalg.inv_ex: The diagonal element {} is zero, the inversion could not be completed because the input matrix is "
@@ -48,16 +49,64 @@ for _name, _forward, _params in (("inv", inverse, {}), ("inv_ex", _inverse_ex, {
     )
 
 
+_WELL_CONDITIONED = 1e4
+
+
+@dispatched
 def cofactors(a: Any, y: Any) -> Any:
     """Return the derivative of a determinant y; of singular matrices too, which the inverse does not reach."""
-    if not isinstance(a, np.ndarray) or np.all(y):
-        return np.reshape(y, (*a.shape[:-2], 1, 1)) * turned(inverse(a))
-    u, s, vh = np.linalg.svd(a)
-    others = np.where(np.eye(s.shape[-1], dtype=bool), 1, s[..., None, :]).prod(-1)
-    sign = np.linalg.det(u) * np.linalg.det(vh)
-    return np.matmul(u * (np.round(sign)[..., None] * others)[..., None, :], vh)
+    inverted = _inverse_if_well_conditioned(a)
+    if inverted is not None:
+        return np.reshape(y, (*a.shape[:-2], 1, 1)) * turned(inverted)
+    u, s, vh, sign = _signed_svd(a)
+    return np.matmul(u * (sign[..., None] * _others(s))[..., None, :], vh)
 
 
+def _inverse_if_well_conditioned(a: Array) -> Array | None:
+    try:
+        inverted = np.linalg.inv(a)
+    except np.linalg.LinAlgError:
+        return None
+    norms = [np.abs(x).sum(-1).max(-1, initial=0.0) for x in (a, inverted)]
+    return inverted if np.all(norms[0] * norms[1] < _WELL_CONDITIONED) else None
+
+
+def _signed_svd(a: Any) -> tuple[Any, Any, Any, Any]:
+    """Return the singular value decomposition, and the determinant of both its rotations."""
+    u, s, vh = np.linalg.svd(a, full_matrices=True)
+    return u, s, vh, np.round(np.linalg.det(u) * np.linalg.det(vh))
+
+
+def _others(s: Any) -> Any:
+    """Return for each number the product of the others."""
+    return np.prod(np.where(np.eye(s.shape[-1], dtype=bool), 1.0, s[..., None, :]), axis=-1)
+
+
+def _cofactors_along(t: Any, a: Any) -> Any:
+    """Return how the cofactors move as a moves along t: by the products of all singular values but two.
+
+    It is its own transpose, as every Hessian: that of the determinant.
+    """
+    u, s, vh, sign = _signed_svd(a)
+    eye = np.eye(s.shape[-1], dtype=bool)
+    inner = np.matmul(np.matmul(turned(u), t), turned(vh))
+    pairs = np.where(eye, 0.0, _others(np.where(eye, 1.0, s[..., None, :])))
+    on_diagonal = np.sum(pairs * np.sum(np.where(eye, inner, 0.0), axis=-2)[..., None, :], axis=-1)
+    core = np.where(eye, on_diagonal[..., None, :], -pairs * turned(inner))
+    return np.matmul(np.matmul(u, core * sign[..., None, None]), vh)
+
+
+Routine(
+    name="cofactors",
+    doc="The derivative of the determinant of a matrix.",
+    grad_fn="LinalgDetBackward0",
+    function=False,
+    forward=lambda a: cofactors(a, np.linalg.det(a)),
+    vjp=lambda g, a: _cofactors_along(g, a),
+    jvp=lambda t, a: _cofactors_along(t, a),
+    samples=((((3, 3),), {}), (((2, 2, 2),), {})),
+    domain=("wellconditioned",),
+)
 Routine(
     name="det",
     doc="The determinant of a matrix.",

@@ -1,7 +1,9 @@
 """Factorisations of matrices under PyTorch's names: Cholesky, QR, eigenvalues, singular values.
 
 Matrices stand in the last two dims, batches in front. Gradients of eigenvectors and singular vectors need values that
-differ; where two are equal they are not finite, as in PyTorch.
+differ; where two of those asked for are equal, as far as rounding lets them be, the gradient is nan, as in PyTorch.
+So is the second derivative of functions of eigenvalues or singular values that are equal, but of those whose weights
+do not depend on the matrix: sums over all that are equal, traces, the nuclear norm, a largest value that is alone.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from tape.conversions import creation
 from tape.operations.matrices.arguments import batch_of, matrix_of, square_of, turned
 from tape.operations.operators import FUNCTIONS
 from tape.operations.parameters import also
+from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import routine_calls
 from tape.repeated_calls.calls_with_arguments import argued
 from tape.return_types import named
@@ -174,3 +177,15 @@ for _function, _name in ((_top_level_qr, "qr"), (_top_level_svd, "svd")):
 @implements(decompositions.refuse_any)
 def _refuse_any(g: Tensor) -> None:
     decompositions.refuse_any(as_array(g))
+
+
+@implements(decompositions.spectral)
+def _spectral(a: Any, d: Any, *, uplo: str) -> Tensor:
+    a, d = tensor_of(a), tensor_of(d)
+    return routine_calls.call(_OPS["spectral"], a, d, uplo=uplo, fixed=d._slot is None)  # type: ignore[no-any-return]
+
+
+@implements(decompositions.singular)
+def _singular(a: Any, d: Any) -> Tensor:
+    a, d = tensor_of(a), tensor_of(d)
+    return routine_calls.call(_OPS["singular"], a, d, fixed=d._slot is None)  # type: ignore[no-any-return]

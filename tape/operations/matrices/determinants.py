@@ -84,6 +84,12 @@ def matrix_exp(input: Any) -> Tensor:
 implements(determinants.matrix_exp)(matrix_exp)
 
 
+@implements(determinants.cofactors)
+def _cofactors(a: Tensor, y: Tensor) -> Tensor:
+    del y
+    return routine_calls.call(_OPS["cofactors"], a)  # type: ignore[no-any-return]
+
+
 @public()
 def matrix_power(input: Any, n: int) -> Tensor:
     """Return the n-th powers of square matrices; of their inverses if n is negative.
