@@ -1,9 +1,15 @@
-"""The error for a tensor given to a SciPy function that converts its arguments: it names what tape has instead."""
+"""The errors for tensors given to functions that convert their arguments, of SciPy and of Python's own modules.
+
+They name the function, and what tape has instead.
+"""
 
 from __future__ import annotations
 
+import dis
+import functools
 import sys
-from types import FrameType
+from types import CodeType, FrameType, ModuleType
+from typing import Any
 
 from tape import errors
 
@@ -27,13 +33,36 @@ EQUIVALENTS: dict[str, str] = {
     "scipy.integrate.fixed_quad": "tape.quadrature.gauss_legendre",
     "scipy.interpolate.interp1d": "tape.interp",
     "scipy.interpolate.interpn": "tape.interpn",
+    "scipy.integrate.quad": "tape.quadrature.gauss_legendre",
+    "scipy.optimize.fsolve": "tape.optimize.root",
     "scipy.optimize.minimize": "tape.value_and_grad",
+    "scipy.optimize.root": "tape.optimize.root",
     "scipy.sparse.linalg.spsolve": "tape.sparse.spsolve",
     "scipy.spatial.distance.cdist": "tape.cdist",
     "scipy.spatial.distance.pdist": "tape.pdist",
+    "math.degrees": "tape.rad2deg",
+    "math.fabs": "tape.abs",
+    "math.fsum": "tape.sum",
+    "math.radians": "tape.deg2rad",
+    "statistics.fmean": "tape.mean",
 }
 """tape's functions by the names of SciPy's; for a distribution, the object with its methods."""
 
+_NUMBERS = ("math", "cmath", "statistics")
+"""Python's modules of functions of numbers."""
+_WITHOUT_GRADIENT = ("ceil", "floor", "isclose", "isfinite", "isinf", "isnan", "trunc")
+"""Functions of numbers whose results have no gradient: what follows loses none."""
+_LOADS = (
+    "LOAD_NAME",
+    "LOAD_GLOBAL",
+    "LOAD_FAST",
+    "LOAD_FAST_BORROW",
+    "LOAD_FAST_CHECK",
+    "LOAD_DEREF",
+    "LOAD_CLASSDEREF",
+)
+_MISREAD = ("scipy.optimize.minimize",)
+"""Functions of SciPy's that take a TypeError for another mistake, and say so instead."""
 _DEEPEST = 40
 """Frames of SciPy's and NumPy's between a tensor and the call of the user."""
 
@@ -83,15 +112,82 @@ def _wrapped(frame: FrameType) -> str | None:
     return f"{package}.{getattr(function, '__name__', 'function')}"
 
 
-def refusal() -> str:
-    """Return the message for a tensor that requires grad and is to become an array; names a substitute for SciPy."""
+def refusal() -> Exception:
+    """Return the error for a tensor that requires grad and is to become an array; it names a substitute for SciPy."""
     name = called()
     if name is None:
-        return errors.NUMPY_EXIT
+        return RuntimeError(errors.NUMPY_EXIT)
+    kind = RuntimeError if name in _MISREAD else TypeError
+    return kind(f"{_advice(name)}. {errors.NUMPY_EXIT}")
+
+
+def refusal_of_number(frame: FrameType, shape: tuple[int, ...]) -> Exception | None:
+    """Return the error for a tensor that requires grad and that the function called in a frame turns into a number.
+
+    None where the user does so himself, or where the function has no gradient.
+    """
+    package = frame.f_globals.get("__name__", "").partition(".")[0]
+    name = called() if package in ("scipy", "numpy") else _number_function(frame)
+    if name is None:
+        return None
+    return TypeError(
+        f"{_advice(name)}. A tensor of shape {shape} that requires grad, an argument or what a function given to it "
+        "returned, would become a number and lose its gradient. Write .item() or .detach() where that is meant"
+    )
+
+
+def _number_function(frame: FrameType) -> str | None:
+    """Return the name of the function of numbers that runs in a frame, or is called there from native code."""
+    module = frame.f_globals.get("__name__", "")
+    function = None if module in _NUMBERS else _callee(frame)
+    if function is not None:
+        module = getattr(function, "__module__", None)
+    name = frame.f_code.co_name if function is None else getattr(function, "__name__", "")
+    return f"{module}.{name}" if module in _NUMBERS and name not in _WITHOUT_GRADIENT else None
+
+
+def _callee(frame: FrameType) -> Any:
+    """Return what the instruction calls at which a frame is; None where no name says it."""
+    path = _path(frame.f_code, frame.f_lasti)
+    if not path:
+        return None
+    first, *attributes = path
+    spaces = (frame.f_locals, frame.f_globals, frame.f_builtins)
+    callee = next((space[first] for space in spaces if first in space), None)
+    for attribute in attributes:  # of modules alone: an attribute of others may run code
+        callee = vars(callee).get(attribute) if isinstance(callee, ModuleType) else None
+    return callee
+
+
+@functools.lru_cache(1024)
+def _path(code: CodeType, at: int) -> tuple[str, ...]:
+    """Return the dotted name that the call at an offset calls: what is loaded from where the call begins."""
+    path: list[str] = []
+    steps = list(dis.get_instructions(code))
+    call = next((step for step in steps if step.offset == at), None)
+    if call is None or not call.opname.startswith("CALL") or call.positions is None or call.positions.lineno is None:
+        return ()
+    begin = call.positions.lineno, call.positions.col_offset
+    for step in steps[: steps.index(call)]:
+        if step.positions is not None and (step.positions.lineno, step.positions.col_offset) == begin:
+            if step.opname in _LOADS:
+                path = [step.argval]
+            elif step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+                path.append(step.argval)
+            elif step.opname.startswith("CALL"):
+                path = []
+    return tuple(path)
+
+
+def _advice(name: str) -> str:
+    """Return the name of a function and what to use instead."""
     known = EQUIVALENTS.get(name)
-    if known is None and (owner := name.rpartition(".")[0]) in EQUIVALENTS:
-        known = f"{EQUIVALENTS[owner]}.{name.rpartition('.')[2]}"
+    module, _, function = name.rpartition(".")
+    if known is None and module in EQUIVALENTS:
+        known = f"{EQUIVALENTS[module]}.{function}"
     if known is None and name.startswith("scipy.sparse."):
         known = "tape.sparse.CSR, which has gradients"
-    remedy = f"use {known}" if known else "it computes on arrays, without gradients"
-    return f"{name}: {remedy}. {errors.NUMPY_EXIT}"
+    if module in _NUMBERS:
+        known = known or (f"tape.{function}" if hasattr(sys.modules["tape"], function) else None)
+        return f"{name}(t): write {known}(t)" if known else f"{name}(t): it computes on numbers, without gradients"
+    return f"{name}: {f'use {known}' if known else 'it computes on arrays, without gradients'}"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import sys
 import warnings
 from typing import Any
 
 import numpy as np
 
 from tape import errors
+from tape.conversions import scipy_calls
 from tape.foundation.call_sites import stack_level
 from tape.recording import record
 from tape.recording.views import clone
@@ -47,8 +49,14 @@ def numpy(x: Tensor, *, force: bool = False) -> Array:
 
 
 def _warn(x: Tensor, conversion: str) -> None:
-    """Warn that a gradient ends here; Python shows it once for each of the caller's lines."""
+    """Warn that a gradient ends here; Python shows it once for each of the caller's lines.
+
+    A function of numbers that the tensor was given to is refused: there a warning would pass unseen.
+    """
     if x._slot is not None:
+        refused = scipy_calls.refusal_of_number(sys._getframe(2), x.spec.shape) if modes.is_grad_enabled() else None
+        if refused is not None:
+            raise refused
         warnings.warn(
             f"{conversion}() of a tensor that requires grad leaves the graph: what follows has no gradient. "
             "Write .item() or .detach() where that is meant",

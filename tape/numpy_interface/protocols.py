@@ -34,7 +34,7 @@ def array_function(_x: Tensor, func: Any, _types: Any, args: Any, kwargs: Any) -
 def array(x: Tensor, dtype: Any = None, copy: bool | None = None) -> Array:
     """Return the value for NumPy; a tensor that requires grad raises rather than lose its gradient."""
     if x._slot is not None and modes.is_grad_enabled():
-        raise RuntimeError(scipy_calls.refusal())
+        raise scipy_calls.refusal()
     record.note_escape(x)
     if copy or (dtype is not None and dtype != x.spec.dtype):
         return np.array(as_array(x), dtype=dtype, copy=copy)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import cmath
+import math
+import statistics
+import warnings
 from typing import Any
 
 import numpy as np
@@ -9,6 +13,7 @@ import pytest
 import scipy.integrate
 import scipy.interpolate
 import scipy.linalg
+import scipy.ndimage
 import scipy.optimize
 import scipy.special
 import scipy.stats
@@ -185,8 +190,51 @@ REFUSED: list[tuple[str, Any]] = [
 
 @pytest.mark.parametrize(("message", "call"), REFUSED, ids=[m.partition(":")[0] for m, _ in REFUSED])
 def test_scipys_functions_name_ours(message: str, call: Any) -> None:
-    with pytest.raises(RuntimeError, match=f"^{message}.*Use tensor.detach"):
+    with pytest.raises((TypeError, RuntimeError), match=f"^{message}.*Use tensor.detach"):
         call()
+
+
+def _keep(y: Any) -> Any:
+    return y
+
+
+NUMBERS: list[tuple[str, Any]] = [
+    ("scipy.optimize.bisect: it computes", lambda t: scipy.optimize.bisect(lambda x: x - t, 0.0, 5.0)),
+    ("scipy.optimize.root_scalar: it", lambda t: scipy.optimize.root_scalar(lambda x: x - t, bracket=(0.0, 5.0))),
+    ("scipy.optimize.newton: it computes", lambda t: scipy.optimize.newton(lambda x: x * x - 2.0, t)),
+    ("scipy.integrate.quad: use tape.quadrature.gauss_legendre", lambda t: scipy.integrate.quad(lambda x: x * t, 0, 1)),
+    ("scipy.integrate.quad: use tape.quadrature.gauss_legendre", lambda t: scipy.integrate.quad(_keep, 0, t)),
+    ("scipy.integrate.odeint: it", lambda t: scipy.integrate.odeint(lambda y, _: -t * y, [1.0], [0.0, 1.0])),
+    ("scipy.ndimage.gaussian_filter: it", lambda t: scipy.ndimage.gaussian_filter([1.0, 2.0, 3.0], t)),
+    (r"math.sin\(t\): write tape.sin\(t\)", lambda t: math.sin(t)),  # noqa: PLW0108 (the call is what is read)
+    (r"math.hypot\(t\): write tape.hypot\(t\)", lambda t: math.hypot(1.0, t)),
+    (r"math.fabs\(t\): write tape.abs\(t\)", lambda t: [math.fabs(x) for x in (t, t)]),
+    (r"math.gamma\(t\): it computes on numbers", lambda t: math.gamma(t)),  # noqa: PLW0108 (the call is what is read)
+    (r"cmath.exp\(t\): write tape.exp\(t\)", lambda t: cmath.exp(t)),  # noqa: PLW0108 (the call is what is read)
+    (r"math.log\(t\): write tape.log\(t\)", lambda t, f=math.log: f(t)),
+    (r"statistics.fmean\(t\): write tape.mean\(t\)", lambda t: statistics.fmean([t, t])),
+]
+
+
+@pytest.mark.filterwarnings("error::tape.errors.DetachWarning")
+@pytest.mark.parametrize(("message", "call"), NUMBERS, ids=[m.partition(":")[0] for m, _ in NUMBERS])
+def test_functions_of_numbers_name_ours(message: str, call: Any) -> None:
+    t = tape.tensor(2.0, requires_grad=True)
+    with pytest.raises(TypeError, match=f"^{message}"):
+        call(t)
+    call(t.detach())
+    with tape.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        call(t)
+
+
+def test_functions_without_a_gradient_and_the_users_own_conversions_warn() -> None:
+    t = tape.tensor(2.5, requires_grad=True)
+    for call in (math.floor, math.isfinite):
+        with pytest.warns(tape.errors.DetachWarning):
+            call(t)
+    with pytest.warns(tape.errors.DetachWarning):
+        assert scipy.optimize.bisect(lambda x: x - float(t), 0.0, 5.0) == pytest.approx(2.5)
 
 
 def test_ufuncs_of_scipy_without_a_record() -> None:
