@@ -378,3 +378,15 @@ def test_what_is_not_selected_gets_nothing(name: str) -> None:
     _, (replayed,) = tape.record(function, tape.tensor([1.0, 2.0, 3.0])).value_and_grad(x.detach())
     assert g[0].item() == again[0].item() == replayed[0].item() == 0.0
     assert g.abs().sum().item() > 0
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("dtype", [np.bool_, np.uint8, np.int8, np.int32, np.int64])
+@pytest.mark.parametrize("name", ["sum", "prod", "cumsum", "cumprod", "nansum", "nanprod", "nancumsum"])
+def test_sums_and_products_of_integers_have_numpys_dtypes(name: str, dtype: type) -> None:
+    array = np.array([[1, 0, 2], [3, 200, 100]]).astype(dtype)
+    function = getattr(np, name)
+    for axis in (None, 0, 1):
+        found, expected = function(tape.tensor(array), axis=axis), function(array, axis=axis)
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found, expected)
