@@ -9,9 +9,8 @@ import kernels as _kernels
 if getattr(_kernels, "DISTRIBUTION", None) != "tape-autograd":
     raise ImportError(
         f"another distribution's package 'kernels' ({getattr(_kernels, '__file__', None) or 'a bare folder'}) stands "
-        "before tape-autograd's on the path, or in its place; use an environment of its own, or uninstall the other "
-        "distribution and install tape-autograd again, since the two share a folder: "
-        "pip uninstall kernels; pip install --force-reinstall --no-deps tape-autograd"
+        "before that of this checkout of tape-autograd on the path; use an environment of its own for the checkout, or "
+        "install it as a wheel, which keeps its kernels apart: pip install ."
     )
 
 from kernels.foundation.garbage_collector import uncollected as _uncollected

@@ -88,7 +88,7 @@ def imported(content: str | CodeType, module_name: str = "") -> Iterator[str]:
     unmatched = "\n".join(head for head, match in zip(heads, plain, strict=True) if match is None)
     rest = _imports(unmatched, content, module_name) if unmatched else ()
     for module, name in chain(*map(_plain_imports, filter(None, plain)), rest):
-        if module.split(".")[0] == PACKAGE:
+        if f"{module}.".startswith(f"{PACKAGE}."):
             deepest = f"{module}.{name}"
             yield deepest if name and _is_room(module) and _is_module(deepest) else module
 

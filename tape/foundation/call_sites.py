@@ -7,7 +7,8 @@ import sys
 import traceback
 from types import CodeType, FrameType
 
-_PACKAGES = ("tape", "kernels")
+from kernels import PACKAGES
+
 Frames = tuple[tuple[CodeType, int], ...]
 """Code and line of each frame, outermost first."""
 
@@ -17,7 +18,7 @@ def _ours(frame: FrameType) -> bool:
     module = frame.f_globals.get("__name__")
     if module is None:
         return frame.f_code.co_filename.startswith("<tape: ")
-    return module.partition(".")[0] in _PACKAGES and not module.startswith("tape.examples")
+    return module.partition(".")[0] in PACKAGES and not module.startswith("tape.examples")
 
 
 def users_frame(frame: FrameType | None) -> tuple[FrameType | None, int]:

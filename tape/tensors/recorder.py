@@ -9,6 +9,7 @@ from types import FrameType
 from typing import Any
 from weakref import ref
 
+from kernels import PACKAGES
 from kernels.codegen.tasks import NodeRef
 from kernels.instructions.form import Form
 from kernels.kinds.select import Select
@@ -23,7 +24,7 @@ from tape.tensors import modes
 from tape.tensors.tensor import AccumulateGrad, Tensor, as_array
 from tape.tensors.view_families import base_of, is_view
 
-_PACKAGES = ("tape", "kernels", "copy", "copyreg")
+_PACKAGES = (*PACKAGES, "copy", "copyreg")
 
 
 class Recorder:

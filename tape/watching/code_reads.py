@@ -12,9 +12,10 @@ from collections.abc import Container, Iterator
 from types import CodeType
 from typing import Any, NamedTuple
 
+from kernels import PACKAGES
 from kernels.foundation.recent_table import Recent
 
-_DECIDED = frozenset(("tape", "kernels", "numpy", "scipy", "numba", "llvmlite")) | sys.stdlib_module_names
+_DECIDED = frozenset((*PACKAGES, "numpy", "scipy", "numba", "llvmlite")) | sys.stdlib_module_names
 _UNDECIDED = frozenset(("random", "secrets", "uuid", "datetime", "tempfile", "this", "antigravity"))
 _CLOCKS = frozenset(("time", "posix", "nt", "gc", "_thread", "_socket", "_uuid", "cython_runtime"))
 _READERS = frozenset(("globals", "locals", "eval", "exec", "id", "input", "open", "__import__", "breakpoint"))

@@ -130,7 +130,7 @@ def _known(frame: FrameType) -> _Known:
         return known
     module = str(frame.f_globals.get("__name__"))
     if frame.f_globals.get("_set") is object.__setattr__:  # written by kernels.foundation.data_classes
-        module = "kernels"
+        module = "tape"
     plan = None
     if module.partition(".")[0] not in SKIPPED:
         loops = [loop for loop in loops_of(code).values() if not loop.reason]

@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+import kernels
+from kernels import PACKAGES
 from tape.foundation import dtypes
 from tape.tensors import modes
 from tape.tensors.pytrees import METHODS
@@ -23,6 +25,7 @@ from tape.tensors.tensor import Tensor
 from tape.watching.code_reads import Scope, is_clock, is_decided
 
 _DEEPEST = 10
+_KERNELS = f"{kernels.__name__}."
 _MOST = 1000
 """Parts that are looked at: items, attributes and variables."""
 _MOST_BYTES = 1 << 20
@@ -207,7 +210,7 @@ class _Look:
         """Return what is compared of a module or class: the attributes whose names are read."""
         module = value.__name__ if isinstance(value, types.ModuleType) else value.__module__
         package = str(module).partition(".")[0]
-        if package in ("tape", "kernels") or (isinstance(value, type) and is_decided(module)):
+        if package in PACKAGES or (isinstance(value, type) and is_decided(module)):
             return _Same(value)
         variables = dict(vars(value))
         read = [key for key in variables if self.scope.reads(key)]
@@ -225,7 +228,7 @@ class _Look:
         if _is_named_tuple(kind):
             return self._sequence(value, name, depth + 1)
         package = kind.__module__.partition(".")[0]
-        if package == "kernels":  # records of operations, and what native code is made of
+        if kind.__module__.startswith(_KERNELS):  # records of operations, and what native code is made of
             return _Same(value)
         if (package, kind.__name__) in _COMPILED:
             return _Same(value), self.at(getattr(value, "__wrapped__", None), name, depth + 1)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from kernels import PACKAGES
 from tape.tensors.pytrees import METHODS
 from tape.tensors.tensor import Array, Tensor
 from tape.watching.code_reads import is_decided
@@ -29,7 +30,7 @@ from tape.watching.plain_attributes import (
 )
 from tape.watching.random_states import GENERATORS
 
-SKIPPED = ("tape", "kernels", "numpy", "scipy", "math", "builtins", "functools", "itertools", "operator", "typing")
+SKIPPED = (*PACKAGES, "numpy", "scipy", "math", "builtins", "functools", "itertools", "operator", "typing")
 """Packages whose functions are not looked into."""
 DEEPEST = 4
 MOST = 256
@@ -41,7 +42,7 @@ _EXACT = (bool, int, str, bytes, type(None))
 _OBJECT, _ARRAY, _METHOD = object(), object(), object()
 """In snapshots: what is compared by identity; arrays, with contents that are looked at apart; bound functions."""
 _WHOLE = (Tensor, types.ModuleType, types.FunctionType, type, *GENERATORS)
-_OURS = ("tape", "kernels", "numba", "llvmlite")
+_OURS = (*PACKAGES, "numba", "llvmlite")
 """Packages of whose objects the attributes are not looked at."""
 _INTEGERS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 _FEW = 1 << 17

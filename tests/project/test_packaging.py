@@ -1,14 +1,18 @@
-"""What surrounds the code: what an import brings in, whose `kernels` it is, where kernels live."""
+"""What surrounds the code: what an import brings in, whose `kernels` it is, what a wheel holds, where kernels live."""
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import json
 import os
+import pickle
 import tomllib
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 import tape
@@ -41,6 +45,43 @@ except ImportError as error:
     print(type(error).__name__, error)
 else:
     print("imported")
+"""
+
+
+THEIRS = """
+import tape
+
+SCALE = 1.0
+
+def kernel(x):
+    return SCALE * tape.exp(-x * x).sum()
+"""
+BESIDE = """
+{before}
+import json, pickle, sys
+import numpy as np
+import tape
+
+x = tape.tensor([1.0, 2.0, 3.0], requires_grad=True)
+for _ in range(2):
+    (x * x + tape.log(x)).sum().backward()
+program = pickle.loads({pickled!r})
+looped = tape.compile(tape.value_and_grad(lambda x: sum(x[i] * x[i + 1] for i in range(40))), mode="max")
+values = [looped(np.arange(41.0)) for _ in range(4)]
+found = [x.grad.tolist(), program(np.arange(3.0)).tolist(), values[-1][0], values[-1][1].tolist()]
+assert "40 times" in str(looped.explain())
+if {theirs!r}:
+    import kernels
+
+    scaled = tape.compile(kernels.kernel)
+    results = [scaled(tape.zeros(3)).item() for _ in range(4)]
+    kernels.SCALE = 2.0
+    assert [*results, scaled(tape.zeros(3)).item()] == [3.0, 3.0, 3.0, 3.0, 6.0]
+    assert kernels.__name__ == "kernels"
+    assert kernels.__file__.startswith({theirs!r})
+else:
+    assert "kernels" not in sys.modules
+print(json.dumps([tape.__file__, found]))
 """
 
 
@@ -95,6 +136,63 @@ def test_a_foreign_kernels_package_is_refused(before: str, tmp_path: Path, fresh
 def test_a_mere_folder_named_kernels_does_no_harm(tmp_path: Path, fresh: Fresh) -> None:
     (tmp_path / "plain" / "kernels").mkdir(parents=True)
     assert output(fresh(FOREIGN.format(before=""), tmp_path / "plain")) == "imported\n"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the package that a wheel holds."""
+    spec = importlib.util.spec_from_file_location("wheel", ROOT / ".ci" / "wheel.py")
+    assert spec is not None
+    assert spec.loader is not None
+    wheel = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(wheel)
+    folder = tmp_path_factory.mktemp("site")
+    wheel.write_package(ROOT, folder / "tape")
+    return folder
+
+
+def imports_in(source: str) -> set[str]:
+    """Return the packages that a source imports, also those that text within it does."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module.partition(".")[0])
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            lines = (line.split() for line in node.value.splitlines())
+            found |= {words[1].partition(".")[0] for words in lines if len(words) > 3 and words[0::2][:2] == WORDS}
+    return found
+
+
+WORDS = ["from", "import"]
+
+
+def test_a_wheel_holds_one_package_with_all_files(site: Path) -> None:
+    def files_in(folder: Path) -> set[Path]:
+        return {p.relative_to(folder) for p in folder.rglob("*") if p.is_file() and "__pycache__" not in p.parts}
+
+    moved = {Path("_kernels", path) for path in files_in(ROOT / "kernels")}
+    assert files_in(site / "tape") == files_in(ROOT / "tape") | moved
+    sources = [path for path in site.rglob("*") if path.suffix in {".py", ".pyi"}]
+    assert [path for path in sources if "kernels" in imports_in(path.read_text(encoding="utf-8"))] == []
+    assert "kernels" in imports_in("x = '\\nfrom kernels.native import memory'")
+
+
+@pytest.mark.parametrize("before", ["", "import kernels", "without"])
+def test_a_wheel_beside_a_foreign_kernels_package(before: str, site: Path, tmp_path: Path, fresh: Fresh) -> None:
+    """Theirs is imported before ours or behind, or not there any more; programs of a checkout are loaded."""
+    foreign = tmp_path / "foreign" / "kernels"
+    foreign.mkdir(parents=True)
+    (foreign / "__init__.py").write_text(THEIRS)
+    beside = before != "without"
+    pickled = pickle.dumps(tape.record(lambda x: np.cumsum(x) * 2.0, np.ones(3)))
+    code = BESIDE.format(before=before if beside else "", pickled=pickled, theirs=str(foreign) if beside else "")
+    place, found = json.loads(output(fresh(code, *[foreign.parent] * beside, site)))
+    assert Path(place).is_relative_to(site)
+    x = np.arange(41.0)
+    gradient = np.append(x[1:], 0) + np.append(0, x[:-1])
+    assert found == [pytest.approx(EXPECTED), [0.0, 2.0, 6.0], x[1:] @ x[:-1], gradient.tolist()]
 
 
 @pytest.mark.slow

@@ -44,7 +44,7 @@ def _type() -> Any:
         DEALLOC: native.dealloc,
     }
     flags = COLLECTED | NOT_CALLED | VECTORCALL | METHOD
-    kind: Any = made("kernels.native.calls.function_type.Operation", object, slots, words.F_SIZE, flags)
+    kind: Any = made(f"{__name__}.Operation", object, slots, words.F_SIZE, flags)
     copyreg.pickle(
         kind, lambda function: function.__qualname__
     )  # as Python's functions: by module and name; a copy is itself

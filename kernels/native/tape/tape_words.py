@@ -41,7 +41,7 @@ def _type() -> Any:
         DEALLOC: modules["native.tape.dropping_native"].dealloc,
         LENGTH: modules["native.tape.dropping_native"].length,
     }
-    return made("kernels.native.tape.tape_words.Words", object, slots, HEADER + 8 * words.TAPE_WORDS, NOT_CALLED)
+    return made(f"{__name__}.Words", object, slots, HEADER + 8 * words.TAPE_WORDS, NOT_CALLED)
 
 
 _types: list[Any] = []

@@ -68,7 +68,7 @@ def _property() -> Any:
     put(REGISTRY.address, words.G_SETS, find(property, DESCR_SET))
     rows = {"__doc__": (OBJECT, _DOC, 0)}
     slots = {MEMBERS: members(rows), DESCR_GET: native.get_grad, DESCR_SET: native.set_grad}
-    return made("kernels.native.tensor.leaf_type.Grad", property, slots, 0, 0)
+    return made(f"{__name__}.Grad", property, slots, 0, 0)
 
 
 def grad_property(get: Callable[..., Any], put_in: Callable[..., Any], forget: Callable[..., Any]) -> property:

@@ -58,7 +58,7 @@ def _made() -> Any:
         DEALLOC: code.dealloc,
     }
     flags = BASETYPE | COLLECTED | VECTORCALL
-    return made("kernels.programs.calling.callable_type.DirectlyCalled", object, slots, O_END, flags)
+    return made(f"{__name__}.DirectlyCalled", object, slots, O_END, flags)
 
 
 if TYPE_CHECKING:
