@@ -59,4 +59,3 @@ class Callback(Op):
 
 
 FUNCTION = Callback(name="autograd.Function", doc="A call of a custom function.", pullback=(), grad_fn="")
-GRADIENT = Callback(name="autograd.grad", doc="A gradient taken inside a program.", pullback=(), grad_fn="")

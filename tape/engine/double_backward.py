@@ -11,7 +11,7 @@ import numpy as np
 from kernels.arrays.specs import SCALAR, Spec
 from kernels.arrays.sweep_interface import Seed
 from kernels.instructions.entries import Instruction
-from kernels.instructions.exposed_memory import copied, is_exposed
+from kernels.instructions.exposed_memory import is_exposed
 from kernels.native.words import PULLS, PYTHON, TAPE_BITS
 from kernels.sweeps.graph import Graph, mark
 from tape.engine.double_backward_sweep import RecordedSweep
@@ -22,6 +22,7 @@ from tape.engine.graph.sweep_run import REACH, reached
 from tape.engine.rules.accumulate_grad import tape_of
 from tape.kinds import rules_on_tensors
 from tape.recording.routine_calls import TensorCall
+from tape.recording.views import clone
 from tape.tensors import hooks, modes
 from tape.tensors.tapes import Tape
 from tape.tensors.tensor import AccumulateGrad, Tensor, constant_tensor
@@ -60,7 +61,7 @@ def _unshared(weight: Tensor) -> Tensor:
     """Return a cotangent, which may become a gradient as it is, as a tensor whose memory nobody else writes."""
     value = weight._value
     shared = weight._slot is None and type(value) is np.ndarray and is_exposed(value)
-    return constant_tensor(copied(value)) if shared else weight  # type: ignore[arg-type]
+    return clone(weight) if shared else weight
 
 
 def _runs_user_code(instruction: Instruction) -> bool:

@@ -47,6 +47,8 @@ class RulePullbacks(Pullbacks):
             return result, result is g or not cuts or negative_zeros(result) is None
         if result is g:
             return g, False
+        if isinstance(cut, Tensor):  # of a backward that a recorder follows
+            return choose(cut, -0.0, result if cuts else result + 0.0), False
         zeros = None if cuts else negative_zeros(result)
         if zeros is not None and (zeros & ~cut).any():
             result = result + 0.0

@@ -43,7 +43,7 @@ class TensorCall(RoutineCall):
     def _bound(self, name: str, value: Any, instruction: Instruction, saved_tensors: Any) -> Any:
         """Return a saved value as a tensor with its slot."""
         form = instruction.form
-        if name in self.op.extras:
+        if name in self.op.extras or type(value) is Tensor:
             return value
         slot, spec = instruction.slot, form.spec
         if name in self.op.inputs:

@@ -76,7 +76,7 @@ class Checked:
                 self._c(compiled, folder, counts)
 
     def _recorded(self, counts: Counter[str]) -> None:
-        if self.order.loops:
+        if self.order.loops or "slope(" in self.order.text:  # tape.record takes no gradient inside
             return
         program = tape.record(self.order.function(), *self.arguments[0])
         for call in CALLS[:4]:
@@ -141,7 +141,7 @@ def run(order: Order, counts: Counter[str], folder: Path, *, native: bool, in_c:
 def test_random_orders(tmp_path: Path) -> None:
     counts: Counter[str] = Counter()
     for seed in range(EXAMPLES):
-        run_seed(seed, counts, tmp_path)
+        run_seed(seed, counts, tmp_path, gradients=seed % 2 == 1)
     print(*[f"{count:6} {what}" for what, count in counts.most_common()], sep="\n")  # noqa: T201 (read with -s)
     assert counts["eager"] > 0.8 * EXAMPLES
     assert counts["f.native"] > EXAMPLES // 8

@@ -187,6 +187,13 @@ def by_both(x: Any, y: Any) -> Any:
     return value * g * y
 
 
+def after_a_write(x: Any, y: Any) -> Any:
+    q = (x * 1).detach().requires_grad_()
+    z = q * q
+    z[0] = 0.0
+    return tape.autograd.grad(z.sum(), q)[0] * y
+
+
 def newton(x: Any, y: Any) -> Any:
     slope = of(lambda q: ((q * q - 2 - y * y) ** 2).sum())
     while tape.abs(slope(x)).max() > 1e-3:
@@ -222,6 +229,8 @@ DIFFERENTIATED: list[Callable[..., Any]] = [
     of_a_gradient,
     branched_by_a_gradient,
     newton,
+    after_a_write,
+    lambda x, y: of(lambda p: of(lambda q: (q.relu() * p).sum())(p * 1).sum())(x - 1) * y,
 ]
 
 FUNCTIONS: list[Callable[..., Any]] = [
@@ -246,6 +255,9 @@ FUNCTIONS: list[Callable[..., Any]] = [
 ]
 
 
+TAKE_GRADIENTS = {*DIFFERENTIATED, leapfrog, by_a_leaf, by_two, rows, mapped}
+
+
 def arrays(k: int) -> tuple[Any, Any]:
     rng = np.random.default_rng(k)
     return rng.normal(size=3) * (k + 1), rng.normal(size=3) + 1
@@ -255,9 +267,13 @@ def plain(x: Any) -> list[Any]:
     return [np.asarray(leaf.detach().numpy() if isinstance(leaf, tape.Tensor) else leaf) for leaf in flattened(x)[0]]
 
 
-def same(one: Any, other: Any) -> None:
+def same(one: Any, other: Any, f: Any = None) -> None:
+    """Compare bit for bit; gradients taken inside but for rounding: a program may sum them in another order."""
     for a, b in zip(plain(one), plain(other), strict=True):
-        assert_same(a, b)
+        if f in TAKE_GRADIENTS:
+            np.testing.assert_allclose(a, b, rtol=1e-13, atol=1e-13)
+        else:
+            assert_same(a, b)
 
 
 def replays(compiled: Any) -> int:
@@ -270,7 +286,7 @@ def test_calls_of_python_are_replayed_with_the_values_of_dynamic_mode(f: Callabl
     for make in (np.copy, tape.tensor):
         compiled = tape.compile(f, check=check)
         for k in range(CALLS):
-            same(compiled(*map(make, arrays(k))), f(*map(tape.tensor, arrays(k))))
+            same(compiled(*map(make, arrays(k))), f(*map(tape.tensor, arrays(k))), f)
         assert replays(compiled) >= 3, compiled.explain()
 
 
@@ -283,7 +299,7 @@ def test_their_gradients_are_those_of_dynamic_mode(f: Callable[..., Any]) -> Non
     for k in range(CALLS):
         value, gradients = compiled(*arrays(k))
         expected, expected_gradients = tape.value_and_grad(loss, (0, 1))(*arrays(k))
-        same(value, expected)
+        same(value, expected, f)
         for g, e in zip(gradients, expected_gradients, strict=True):
             np.testing.assert_allclose(g, e, rtol=1e-13, atol=1e-13)
     assert replays(compiled) >= 3, compiled.explain()
@@ -424,21 +440,14 @@ def _after_an_operation_in_place(x: Any) -> Any:
     return of(lambda q: (q * 1).mul_(q).sum() * q.sum())(x)
 
 
-def _after_a_write(x: Any) -> Any:
-    q = (x * 1).detach().requires_grad_()
-    y = q * q
-    y[0] = 0.0
-    return tape.autograd.grad(y.sum(), q)[0]
-
-
 DYNAMIC: dict[str, Callable[[Any], Any]] = {
     "a Function that uses more of the call than its arguments": _uses_another,
     "a Function that changes its arguments": lambda x: Halved.apply(x * 1) + 1,
-    "a gradient after writes": _after_a_write,
-    "a gradient after write": _after_an_operation_in_place,
-    "a gradient through a selection": lambda x: of(lambda p: of(lambda q: (q.relu() * p).sum())(p * 1).sum())(x - 1),
-    "a gradient through the Function Square": lambda x: of(lambda q: (Square.apply(q) * q).sum())(x * 1),
-    "the gradient of sort": lambda x: of(lambda p: of(lambda q: (q.sort()[0] * p * q).sum())(p * 1).sum())(x * 1),
+    "the gradient of MulBackward0": _after_an_operation_in_place,
+    "the gradient of SquareBackward": lambda x: of(lambda q: (Square.apply(q) * q).sum())(x * 1),
+    "the gradient of SortBackward0": lambda x: of(lambda p: of(lambda q: (q.sort()[0] * p * q).sum())(p * 1).sum())(
+        x * 1
+    ),
     "a derivative in forward mode": lambda x: tape.func.jvp(lambda q: q * q, (x,), (x,))[1],
 }
 

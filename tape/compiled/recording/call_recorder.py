@@ -16,18 +16,16 @@ from kernels.arrays.specs import Spec, dense, fills, intern_spec, spec_of
 from kernels.codegen.tasks import NodeRef
 from kernels.instructions.entries import Instruction
 from kernels.instructions.exposed_memory import root_of
-from kernels.instructions.form import Form
-from kernels.kinds.callback import FUNCTION, GRADIENT
+from kernels.kinds.callback import FUNCTION
 from kernels.native.memory import where
-from kernels.native.words import VIEW
 from kernels.ops.guards import GUARD
 from kernels.programs.recording.notifying_words import H_USED
 from kernels.programs.recording.program import Node, ProgramError
 from tape.compiled.recording.compared_numbers import comparisons_of
 from tape.compiled.recording.function_calls import FunctionCall, Inside
-from tape.compiled.recording.inner_gradients import Differentiated, GradientCall
 from tape.compiled.recording.known_tensors import KnownTensors
 from tape.compiled.recording.loop_spans import Visit
+from tape.conversions import attributes
 from tape.engine.derivations import Derivation, Derivatives
 from tape.engine.forward_mode import needs_graph
 from tape.engine.rules import custom_function
@@ -42,6 +40,8 @@ from tape.watching.head_visits import HeadVisit
 from tape.watching.snapshots import Content
 
 _REFUSED = (ProgramError, NotImplementedError)
+_MOST_STEPS = 1 << 17
+"""Steps that a Jacobian may have."""
 
 
 class Escape:
@@ -82,8 +82,8 @@ class CallRecorder(ProgramRecorder):
         self.tensors = KnownTensors(self.tables, self.recipe)
         self.rounds = False
         """Whether a backward was followed, whose gradients in turn may sum in another order than in dynamic mode."""
-        self.superseded: set[int] = set()
-        """Nodes whose tensors have become others, in place."""
+        self.unrolled: set[int] = set()
+        """The entries of loops through whose iterations a gradient was taken."""
         self.visits: list[Visit] = []
         """Those of the heads of loops."""
 
@@ -128,8 +128,6 @@ class CallRecorder(ProgramRecorder):
         """Identify a tensor that has taken over another's value with that one."""
         if id(x) not in self.nodes:
             self.replaced.append(x)
-        else:
-            self.superseded.add(self.nodes[id(x)])
         super().taken(x, value)
 
     def replaces(self, x: Tensor, other: Tensor) -> None:
@@ -191,63 +189,52 @@ class CallRecorder(ProgramRecorder):
         weights: Sequence[Tensor],
         rows: int,
     ) -> Derivatives:
-        """Take a gradient, and record it as a call; or, if it can be differentiated, by what operations compute it."""
-        create = needs_graph(outputs, inputs, weights) if derivation.create is None else derivation.create
+        """Take a gradient, and record the operations that compute it: its backward as one that creates a graph."""
         if not derivation.pulls:
             self.stop("a derivative in forward mode")
-        elif create and not self.stopped:
-            self.rounds = True
-            return derivation.run(outputs, inputs, weights, rows)
-        refs = [] if self.stopped else self._references((*outputs, *inputs, *weights))
+        elif rows * len(self.recipe.steps) > _MOST_STEPS:
+            self.stop(f"a Jacobian of {rows} rows")
+        if not self.stopped:
+            self.rounds, self.tensors.earliest = True, len(self.recipe.steps)
+            create = needs_graph(outputs, inputs, weights) if derivation.create is None else derivation.create
+            try:
+                gradients = derivation.run(outputs, inputs, weights, rows, create=True, again=True)
+            except _REFUSED as error:
+                self.stop(str(error))
+            self._keep_unrolled(self.tensors.earliest)
+            if not self.stopped:
+                return gradients if create else [g if g is None else attributes.detach(g) for g in gradients]
         with modes.under(modes.current()._replace(recorder=None)):
-            gradients = derivation.run(outputs, inputs, weights, rows)
-        results = [g for g in gradients if g is not None]
-        if self.stopped or not results:
-            return gradients
-        to, by = len(outputs), len(outputs) + len(inputs)
-        try:
-            part = Differentiated(
-                self.recipe,
-                self._forms(),
-                self.superseded,
-                [r.node for r in refs[:to]],
-                [r.node for r in refs[to:by]],
-            )
-            call = GradientCall(part.recipe, len(inputs), [g is not None for g in gradients], rows)
-            if len({g.spec.dtype for g in results}) > 1:
-                raise NotImplementedError("gradients of several dtypes")
-            operands = [NodeRef(node) for node in part.operands]
-            self._called(GRADIENT, call, weights[:0], [*operands, *refs[by:]], results)
-        except _REFUSED as error:
-            self.stop(str(error))
-        return gradients
+            return derivation.run(outputs, inputs, weights, rows)
+
+    def _keep_unrolled(self, earliest: int) -> None:
+        """Keep loops Python that were run through since a step: the gradient goes back as many iterations."""
+        starts = self.recipe.steps.starts
+        begin = starts[earliest] if earliest < len(starts) else self.recipe.steps.head[H_USED]
+        self.unrolled.update(visit.entry for visit in self.visits if visit.at > begin)
+        for visit in self.visits:
+            visit.reason = visit.reason or self._reason_of(visit.entry)
+
+    def _reason_of(self, entry: int) -> str:
+        return "a gradient is taken through its iterations" if entry in self.unrolled else ""
 
     def with_tensors(self, instruction: Instruction) -> Instruction:
-        """Return an instruction that a recorded backward comes to with tensors, known here, for what it saved."""
-        if self.stopped or instruction.form.kind == VIEW:
-            return instruction
+        """Return an instruction that a recorded backward comes to with tensors, known here, for what it saved.
+
+        NotImplementedError where these are not known.
+        """
         saved = self.tensors.saved_by(instruction)
         if saved is None:
-            self.stop(f"the gradient of {instruction.form.op.name}, of which a graph is created")
-            return instruction
+            raise NotImplementedError(f"the gradient of {instruction.form.name or instruction.form.op.name}")
         return replace(instruction, saved=saved)
 
     def negative_zeros(self, value: Tensor) -> Any:
         """Return where a cotangent has -0.0, the mark of what was not contributed to; None if nowhere: a guard."""
-        marks = rules_on_tensors.marks_of(value)
-        if marks is not None:
-            self.stop("a gradient through a selection, of which a graph is created")
-        elif not self.stopped:
-            bool(((value == 0) & value.signbit()).any())
-        return marks
-
-    def _forms(self) -> dict[int, Form]:
-        """Return the forms of the results that are differentiable in dynamic mode, by node."""
-        return {
-            self.nodes[id(x)]: x._form
-            for x in self.held
-            if isinstance(x, Tensor) and type(x._slot) is int and id(x) in self.nodes and isinstance(x._form, Form)
-        }
+        marks = (value == 0) & value.signbit()
+        if rules_on_tensors.marks_of(value) is not None:
+            return marks
+        bool(marks.any())
+        return None
 
     def _references(self, operands: Sequence[Tensor]) -> list[NodeRef]:
         """Return the nodes of operands; none where one is refused."""
@@ -332,6 +319,7 @@ class CallRecorder(ProgramRecorder):
             return False
         counters = [counter_of(x) for x in visit.state.tensors]
         self.visits.append(Visit(visit, len(self.visits), self.recipe.steps.head[H_USED], nodes, counters, count))
+        self.visits[-1].reason = visit.reason or self._reason_of(visit.entry)
         return not visit.reason
 
     def _depends(self, x: Any) -> bool:

@@ -1,0 +1,238 @@
+"""Derivatives inside compiled functions: each record, writes, views, picks and loops, against the same outside."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tape
+from tape.errors import CompileWarning
+from tape.func import grad, hessian, jacfwd, jacrev, vjp, vmap
+from tests.compiled.test_compiled_records import CASES
+from tests.support.record_cases import Case, tensors
+
+Function = Callable[..., Any]
+CALLS = 5
+
+
+@pytest.fixture(autouse=True)
+def _dynamic_is_allowed() -> Iterator[None]:
+    """What no program can hold stays dynamic, with a warning; that it is right is what is tested."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore", CompileWarning)
+        yield
+
+
+def flat(found: Any) -> list[Any]:
+    if isinstance(found, (tuple, list)):
+        return [leaf for part in found for leaf in flat(part)]
+    return [np.asarray(found.detach().numpy() if isinstance(found, tape.Tensor) else found, float)]
+
+
+def agree(got: Any, right: Any) -> None:
+    for one, other in zip(flat(got), flat(right), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-11)
+
+
+def loss_of(case: Case) -> Function:
+    def loss(*xs: Any) -> Any:
+        results = case.run(*xs)
+        parts = results if isinstance(results, (tuple, list)) else (results,)
+        return sum((y.sum() + (y * y).sum() for y in parts if y.is_floating_point()), tape.tensor(0.0))
+
+    return loss
+
+
+def pulled(loss: Function, by: tuple[int, ...]) -> Function:
+    return lambda *xs: vjp(loss, *xs)[1](tape.tensor(2.0)) if len(by) == len(xs) else grad(loss, by)(*xs)
+
+
+KINDS: dict[str, Callable[[Case, Function, tuple[int, ...]], Function]] = {
+    "grad": lambda _, loss, by: grad(loss, by),
+    "hessian": lambda _, loss, by: hessian(loss, by[:1]),
+    "vjp": lambda _, loss, by: pulled(loss, by),
+    "jacrev": lambda case, _, by: jacrev(lambda *xs: case.run(*xs) * 1.0, by[0]),
+    "grad of grad": lambda _, loss, by: grad(lambda *xs: sum((g * g).sum() for g in grad(loss, by)(*xs)), by),
+}
+DIFFERENTIABLE = [case for case in CASES if case.differentiable]
+KIND_OF = dict(zip((case.name for case in DIFFERENTIABLE), itertools.cycle(KINDS), strict=False))
+
+
+def check_record(case: Case, kind: str, mode: str) -> None:
+    leaves = tensors(case.leaves(np.float64, 0))
+    by = tuple(k for k, x in enumerate(leaves) if x.requires_grad)
+    function = KINDS[kind](case, loss_of(case), by)
+    try:
+        function(*[x.detach() for x in leaves])
+    except (NotImplementedError, RuntimeError, TypeError, AttributeError):
+        return  # several results have no Jacobian, some records no second derivative
+    compiled = tape.compile(function, check="never", mode=mode)
+    for seed in range(CALLS):
+        given = [x.detach() for x in tensors(case.leaves(np.float64, seed))]
+        agree(compiled(*given), function(*given))
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, id=c.name, marks=[pytest.mark.quick] * c.quick) for c in DIFFERENTIABLE]
+)
+def test_each_record(case: Case) -> None:
+    """One kind of derivative each, in turns; the next test has all kinds of some."""
+    check_record(case, KIND_OF[case.name], "eager")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("case", [pytest.param(c, id=c.name) for c in DIFFERENTIABLE if c.quick][::8])
+def test_each_kind_as_machine_code(case: Case, kind: str) -> None:
+    check_record(case, kind, "max")
+
+
+def written_part(x: Any) -> Any:
+    u = tape.zeros(5)
+    u[1:4] = x * x
+    return (u * u).sum() + u[1]
+
+
+def written_before_a_view(x: Any) -> Any:
+    y = x * 1
+    y *= y
+    y[1:] += x[:2]
+    return (y * y).sum()
+
+
+def written_through_a_view(x: Any) -> Any:
+    y = x * x
+    y[0] = y[1] * y[2]
+    y[1:] *= y[:-1]
+    return (y**2).sum()
+
+
+def added_at(x: Any) -> Any:
+    u = tape.zeros(4) * 1
+    np.add.at(u, [0, 2, 2], x * x)
+    return (u * u).sum()
+
+
+def copied_to(x: Any) -> Any:
+    u = tape.zeros(3)
+    np.copyto(u, x * x)
+    return (u * x).sum()
+
+
+def unpacked(x: Any) -> Any:
+    a, b, c = x.unbind()
+    return a * b + c * c * a
+
+
+def split(x: Any) -> Any:
+    a, b = x.split([1, 2])
+    return (a * b).sum() + (b * b).sum()
+
+
+def solved(x: Any) -> Any:
+    return tape.linalg.solve(tape.eye(3) * 3 + tape.outer(x, x), x).pow(2).sum()
+
+
+def factors(x: Any) -> Any:
+    matrix = tape.eye(3) * 3 + tape.outer(x, x)
+    lower = tape.linalg.lu_factor(matrix)[0]
+    return (lower * lower).sum() + tape.linalg.cholesky(matrix).pow(2).sum() * x[1]
+
+
+def eigenvalues(x: Any) -> Any:
+    values, vectors = tape.linalg.eigh(tape.diag(tape.arange(1.0, 4.0)) + tape.outer(x, x))
+    return (values**3).sum() + (vectors[:, 0] ** 4).sum()
+
+
+def looped(x: Any) -> Any:
+    u = x * 1.0
+    for k in range(6):
+        u = u + 0.1 * tape.sin(u) * x
+        u[k % 3] = u[(k + 1) % 3] * 0.5 + x[k % 3]
+    return (u * u).sum()
+
+
+def until_small(x: Any) -> Any:
+    u = x * 1.0
+    while (u * u).sum() > 0.1:
+        u = u * 0.5
+    return (u**3).sum()
+
+
+def rosenbrock(x: Any) -> Any:
+    return np.sum(100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2)
+
+
+LOSSES: dict[str, Function] = {
+    **{f.__name__: f for f in (
+        written_part, written_before_a_view, written_through_a_view, added_at, copied_to, unpacked, split, solved,
+        factors, eigenvalues, looped, until_small, rosenbrock,
+    )},
+    "elements": lambda x: x[0] ** 2 + x[1] ** 3,
+    "np.diag": lambda x: np.diag(x).sum() + (np.diag(x) ** 3).sum(),
+    "sort": lambda x: (x.sort()[0] * tape.arange(3.0)).sum() + (x.sort()[0] ** 2).sum(),
+    "topk": lambda x: (x.topk(2)[0] ** 2).sum() * x[0],
+    "cummax and median": lambda x: (x.cummax(0)[0] ** 2).sum() + x.median() ** 2,
+    "quantile": lambda x: tape.quantile(x, 0.3) ** 2,
+    "picks": lambda x: (x[[0, 2, 2]] ** 2).sum() + x[tape.tensor([1, 1])].prod(),
+    "picks by its values": lambda x: x[x.argmax()] ** 2 + (x[x.argsort()] * tape.arange(3.0)).sum() + x[x > 0].sum(),
+    "selections": lambda x: tape.where(x > 0, x * x, tape.sin(x)).sum() + (x.relu() ** 2 * x).sum(),
+    "extrema": lambda x: x.max() ** 2 * x.min(),
+    "scans": lambda x: (tape.cumsum(x, 0) ** 2 * x).sum() + (tape.cumprod(x, 0) ** 2).sum(),
+    "joins": lambda x: (tape.cat([x, x * x, x[:1]]) ** 3).sum() + (tape.roll(x, 1) * x.flip(0)).sum(),
+    "a gradient": lambda x: (grad(lambda z: (z**3).sum())(x) * x).sum(),
+    "det and logsumexp": lambda x: tape.linalg.det(tape.eye(3) + tape.outer(x, x)) ** 2 + tape.logsumexp(x * x, 0),
+}  # fmt: skip
+TRANSFORMS: dict[str, Callable[[Function], Function]] = {
+    "grad": grad,
+    "hessian": hessian,
+    "grad of grad": lambda f: grad(lambda z: (grad(f)(z) ** 2).sum()),
+    "jacrev": lambda f: jacrev(lambda z: tape.stack([f(z), f(z * 2)])),
+    "value_and_grad": lambda f: lambda x: tape.value_and_grad(f)(x)[1],
+    "a step": lambda f: lambda x: x - 0.1 * grad(f)(x),
+    "jacfwd of grad": lambda f: jacfwd(grad(f)),
+    "autograd.grad": lambda f: lambda x: asked(f, x),
+}
+
+
+def asked(f: Function, x: Any) -> Any:
+    leaf = x.detach().requires_grad_()
+    return tape.autograd.grad(f(leaf), leaf)[0]
+
+
+@pytest.mark.parametrize("transform", [pytest.param(t, marks=[pytest.mark.quick] * (t == "grad")) for t in TRANSFORMS])
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses(name: str, transform: str) -> None:
+    inner = TRANSFORMS[transform](LOSSES[name])
+    outer = tape.value_and_grad(lambda x: (inner(x) ** 2).sum())
+    compiled, both = (tape.compile(f, check="never", mode="eager") for f in (inner, outer))
+    for k in range(CALLS):
+        x = np.random.default_rng(k).normal(size=3)
+        agree(compiled(x), inner(tape.tensor(x)))
+        agree(both(x), outer(x))
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("name", ["written_part", "rosenbrock", "elements", "np.diag", "selections", "joins"])
+def test_they_are_operations_of_the_program(name: str) -> None:
+    """Programs are replayed, and differentiated in turn, as machine code, too."""
+    for mode in ("eager", "max"):
+        force = grad(LOSSES[name])
+        both = tape.compile(tape.value_and_grad(lambda x, force=force: (force(x) ** 2).sum()), check="never", mode=mode)
+        for k in range(CALLS):
+            x = np.random.default_rng(k).normal(size=3)
+            agree(both(x), tape.value_and_grad(lambda x, force=force: (force(x) ** 2).sum())(x))
+        assert any(program.hits for program in both.programs), both.explain()
+
+
+@pytest.mark.quick
+def test_many_examples() -> None:
+    compiled = tape.compile(lambda x: vmap(grad(written_through_a_view))(tape.stack([x, x * 2])), check="never")
+    for k in range(CALLS):
+        x = np.random.default_rng(k).normal(size=3)
+        right = [grad(written_through_a_view)(tape.tensor(x * (1 + e))).numpy() for e in range(2)]
+        agree(compiled(x), np.stack(right))
