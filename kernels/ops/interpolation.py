@@ -49,15 +49,20 @@ Routine(
 
 
 def _linear(x: Array, xp: Array, fp: Array) -> Array:
-    checked("interp", xp)
+    if not np.all(np.diff(xp) >= 0):
+        raise ValueError("interp: the knots must be increasing")
     return np.asarray(np.interp(x, xp, fp)).astype(fp.dtype)
 
 
 def _line(x: Any, xp: Any, fp: Any) -> tuple[Any, ...]:
-    """Return interval, width, slope and place in it; beyond the ends the line goes on level."""
+    """Return interval, place in it and slope; beyond the ends the line goes on level.
+
+    At equal knots it jumps: a point there has the value on the right, so that only the last interval may be empty.
+    """
     at = interval(x, xp)
     low, width = xp[at], xp[at + 1] - xp[at]
-    before, beyond = x < xp[0], x > xp[-1]
+    before, beyond = x < xp[0], (x > xp[-1]) | (width == 0.0)
+    width = np.where(width == 0.0, 1.0, width)
     t = np.where(before, 0.0, np.where(beyond, 1.0, (x - low) / width))
     slope = np.where(before, 0.0, np.where(beyond, 0.0, (fp[at + 1] - fp[at]) / width))
     return at, t, slope

@@ -11,6 +11,8 @@ import sys
 from types import CodeType, FrameType, ModuleType
 from typing import Any
 
+import numpy as np
+
 from tape import errors
 
 _DENSITIES = ("beta", "binom", "expon", "gamma", "lognorm", "multivariate_normal", "norm", "poisson", "t", "uniform")
@@ -100,6 +102,19 @@ def called() -> str | None:
             break
         frame = frame.f_back
     return wrapped if scipy_frame is None else _public(scipy_frame)
+
+
+def numpy_function() -> str | None:
+    """Return the name of NumPy's Python function that converts a tensor; None where it is NumPy's array of it."""
+    frame: FrameType | None = sys._getframe(1)
+    name = None
+    while frame is not None and (package := frame.f_globals.get("__name__", "").partition(".")[0]) in ("tape", "numpy"):
+        owner = frame.f_locals.get("self")
+        called_name = frame.f_code.co_name if owner is None else type(owner).__name__
+        if package == "numpy" and callable(getattr(np, called_name, None)):
+            name = called_name
+        frame = frame.f_back
+    return name
 
 
 def _wrapped(frame: FrameType) -> str | None:

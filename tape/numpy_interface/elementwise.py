@@ -12,7 +12,7 @@ from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import views
 from tape.recording.arguments import either
 from tape.tensors.registration import implements
-from tape.tensors.tensor import Tensor
+from tape.tensors.tensor import Tensor, method
 
 for _ufunc, _name in (
     (np.sign, "sign"),  # nan of nan, where PyTorch has 0
@@ -31,6 +31,14 @@ def _divmod(x1: Any, x2: Any) -> tuple[Tensor, Tensor]:
     return FUNCTIONS["floor_divide"](x1, x2), FUNCTIONS["remainder"](x1, x2)
 
 
+method("__divmod__")(_divmod)
+
+
+@method("__rdivmod__")
+def _reflected_divmod(x2: Tensor, x1: Any) -> tuple[Tensor, Tensor]:
+    return _divmod(x1, x2)
+
+
 @implements(np.clip, records="clamp clamp_above clamp_below")
 def _clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Tensor:  # noqa: A002
     low, high = either("a_min", a_min, "min", min, None), either("a_max", a_max, "max", max, None)
@@ -40,6 +48,18 @@ def _clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max:
 @implements(np.round, np.around, records="rint round_decimals")
 def _round(a: Any, decimals: int = 0) -> Tensor:
     return elementwise.round(a, decimals=decimals)
+
+
+@method("__round__")
+def _rounded(x: Tensor, ndigits: int | None = None) -> Tensor:
+    """Round each element, as ``np.round``: ``round(x)`` is a tensor, too."""
+    return elementwise.round(x, decimals=ndigits or 0)
+
+
+@method("__reversed__")
+def _reversed(x: Tensor) -> Tensor:
+    """Return the tensor reversed along its first dim, as PyTorch does."""
+    return x.flip(0) if x.spec.shape else x
 
 
 @implements(np.nan_to_num, records="nan_to_num")

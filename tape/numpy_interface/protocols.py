@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from typing import Any
 
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
+from tape import errors
 from tape.conversions import creation, creation_like, scipy_calls
+from tape.foundation.dtypes import dtype_of
 from tape.operations import sums_and_extrema
+from tape.operations.numpy_arguments import into_array, written
 from tape.operations.operators import FUNCTIONS
 from tape.recording import record, views
 from tape.tensors import modes, view_families
@@ -20,20 +25,56 @@ method("__array_priority__")(PRIORITY)  # type: ignore[type-var]
 method("__pandas_priority__")(5000)  # type: ignore[type-var]  # above a DataFrame's: series * t is recorded
 
 
+_WRITE = (np.copyto, np.put, np.put_along_axis, np.place, np.putmask, np.fill_diagonal)
+"""Functions of NumPy's that write to their first argument."""
+
+
 @method("__array_function__")
 def array_function(_x: Tensor, func: Any, _types: Any, args: Any, kwargs: Any) -> Any:
     """Run one of NumPy's other functions through its record."""
     function = NUMPY.get(func)
+    name = f"{func.__module__.removeprefix('numpy')}.{func.__name__}".lstrip(".")
     if function is None:
-        name = f"{func.__module__.removeprefix('numpy')}.{func.__name__}".lstrip(".")
         raise TypeError(f"np.{name} has no record for tensors; use tensor.detach().numpy() where no gradient is needed")
-    return function(*args, **kwargs)
+    if func in _WRITE and args and not isinstance(args[0], Tensor):
+        return into_array(func, f"np.{name}", args, kwargs)
+    out = None
+    if "out" not in parameters(function):
+        args, kwargs, out = _without_out(func, args, kwargs)
+    try:
+        result = function(*args, **kwargs)
+        return result if out is None else written(name, out, result)
+    except TypeError as error:
+        if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+            raise
+        problem = str(error).partition("() ")[2]  # the arguments do not fit
+        raise TypeError(f"np.{name} of a tensor {problem}") from None
+
+
+@functools.cache
+def parameters(function: Any) -> tuple[str, ...]:
+    """Return the names of a function's parameters; none where they are not known."""
+    try:
+        return tuple(inspect.signature(function).parameters)
+    except ValueError:
+        return ()
+
+
+def _without_out(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], Any, Any]:
+    """Return the arguments of one of NumPy's functions without ``out``, by place or name, and that."""
+    names = parameters(func)
+    at = names.index("out") if "out" in names else len(args)
+    named = {**dict(zip(names[at:], args[at:], strict=False)), **kwargs}
+    out = named.pop("out", None)
+    return args[:at], named, out
 
 
 @method("__array__")
 def array(x: Tensor, dtype: Any = None, copy: bool | None = None) -> Array:
     """Return the value for NumPy; a tensor that requires grad raises rather than lose its gradient."""
     if x._slot is not None and modes.is_grad_enabled():
+        if (name := scipy_calls.numpy_function()) is not None:
+            raise TypeError(f"np.{name} computes on arrays, without gradients. {errors.NUMPY_EXIT}")
         raise scipy_calls.refusal()
     record.note_escape(x)
     if copy or (dtype is not None and dtype != x.spec.dtype):
@@ -49,7 +90,9 @@ def _where(condition: Any, *values: Any) -> Any:
 
 
 @implements(np.concatenate, records="concatenate")
-def _concatenate(arrays: Any, axis: Any = 0) -> Tensor:
+def _concatenate(arrays: Any, axis: Any = 0, *, dtype: Any = None, casting: Any = "same_kind") -> Tensor:
+    if dtype is not None:
+        arrays = [_cast(a, dtype, casting) for a in arrays]
     if axis is None:
         return views.cat([views.reshape(sums_and_extrema.tensor_of(a), -1) for a in arrays])
     tensors = [sums_and_extrema.tensor_of(a) for a in arrays]
@@ -60,8 +103,18 @@ def _concatenate(arrays: Any, axis: Any = 0) -> Tensor:
 
 
 @implements(np.stack, records="stack")
-def _stack(arrays: Any, axis: int = 0) -> Tensor:
+def _stack(arrays: Any, axis: int = 0, *, dtype: Any = None, casting: Any = "same_kind") -> Tensor:
+    if dtype is not None:
+        arrays = [_cast(a, dtype, casting) for a in arrays]
     return views.stack([sums_and_extrema.tensor_of(a) for a in arrays], axis)
+
+
+def _cast(value: Any, dtype: Any, casting: Any) -> Tensor:
+    """Return a tensor of a dtype; TypeError where NumPy's rule of casting forbids that."""
+    x, dtype = sums_and_extrema.tensor_of(value), dtype_of(dtype)
+    if not np.can_cast(x.spec.dtype, dtype, casting):
+        raise TypeError(f"Cannot cast array data from {x.spec.dtype!r} to {dtype!r} according to the rule {casting!r}")
+    return x if x.spec.dtype == dtype else record.to_dtype(x, dtype)
 
 
 @implements(np.reshape)
@@ -142,8 +195,12 @@ def _full_like(
     a: Tensor, fill_value: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *,
     device: Any = None,
 ) -> Tensor:  # fmt: skip
-    model = _model("full_like", a, order, subok, shape)
-    return creation_like.full_like(model, fill_value, dtype=dtype, device=device)
+    model = _model("full_like", sums_and_extrema.tensor_of(a), order, subok, shape)
+    if not isinstance(fill_value, (Tensor, np.ndarray)):
+        return creation_like.full_like(model, fill_value, dtype=dtype, device=device)
+    result = creation_like.zeros_like(model, dtype=dtype, device=device)
+    NUMPY[np.copyto](result, fill_value, "unsafe")
+    return result
 
 
 @implements(np.shape)

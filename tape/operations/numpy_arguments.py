@@ -19,7 +19,7 @@ from tape.foundation.dtypes import dtype_of
 from tape.operations.operators import FUNCTIONS
 from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import casts, views
-from tape.tensors import pytrees
+from tape.tensors import modes, pytrees
 from tape.tensors.registration import Function, implements
 from tape.tensors.tensor import Tensor, as_array
 
@@ -158,3 +158,15 @@ def _mask(name: str, where: Any) -> Any:
     if where.spec.dtype != np.bool_:
         raise TypeError(f"np.{name}: where= holds booleans, not {where.spec.dtype}; write where != 0")
     return where
+
+
+def into_array(function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Let NumPy write tensors' values into an array; TypeError if one requires grad, for which that has no room."""
+    leaves = pytrees.leaves((args, kwargs))
+    if modes.is_grad_enabled() and any(isinstance(x, Tensor) and x._slot is not None for x in leaves):
+        raise TypeError(
+            f"{name}: the first operand is a NumPy array, which has no room for a gradient; write into a tensor, "
+            "as tape.tensor(array), or detach() the values"
+        )
+    plain = [np.asarray(x) if isinstance(x, Tensor) else x for x in args]
+    return function(*plain, **{k: np.asarray(x) if isinstance(x, Tensor) else x for k, x in kwargs.items()})

@@ -16,11 +16,12 @@ from kernels.ops.registry import OPS
 from kernels.records.scipy_ufuncs import LateUfunc
 from tape.foundation.dtypes import dtype_of
 from tape.operations.matmul import matmul
-from tape.operations.numpy_arguments import cast, written
+from tape.operations.numpy_arguments import cast, into_array, written
 from tape.operations.operators import FUNCTIONS
 from tape.operations.parameters import names_of
 from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import record, views
+from tape.recording.integer_indices import array_key
 from tape.tensors.registration import FUNCTIONS as PUBLIC
 from tape.tensors.registration import NUMPY, RECORDS
 from tape.tensors.tensor import Tensor, method
@@ -149,16 +150,27 @@ def _outer(ufunc: np.ufunc, function: Any, inputs: tuple[Any, ...], kwargs: dict
     return _called(ufunc, function, (spread, b), kwargs, None)
 
 
+_REDUCED = {np.multiply: "prod", np.maximum: "amax", np.minimum: "amin"}
+"""What ``ufunc.at`` is to the reduction of a scatter."""
+
+
 def _at(ufunc: np.ufunc, function: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Add or subtract at places, in place, where an index may repeat."""
-    del function, kwargs
+    """Combine with elements at places, in place, where an index may repeat."""
+    del function
     x, key, *values = inputs
     if not isinstance(x, Tensor):
-        raise TypeError(f"np.{ufunc.__name__}.at: the first operand is a NumPy array, which has no room for a gradient")
-    if ufunc not in (np.add, np.subtract):
+        into_array(ufunc.at, f"np.{ufunc.__name__}.at", inputs, kwargs)
+    elif ufunc in (np.add, np.subtract):
+        value = values[0] if ufunc is np.add else operator.neg(tensor_of(values[0]))
+        x.index_put_(key if isinstance(key, tuple) else (key,), value, accumulate=True)
+    elif ufunc in _REDUCED:
+        numbers = np.arange(x.spec.size).reshape(x.spec.shape)[array_key(key)]
+        value = views.expand(cast(tensor_of(values[0]), x.spec.dtype), numbers.shape)
+        source, at = views.reshape(value, -1), tensor_of(numbers.reshape(-1))
+        flat = PUBLIC["scatter_reduce"](views.reshape(x, -1), 0, at, source, _REDUCED[ufunc])
+        x.copy_(views.reshape(flat, x.spec.shape))
+    else:
         raise _unknown(ufunc, "at")
-    value = values[0] if ufunc is np.add else operator.neg(tensor_of(values[0]))
-    x.index_put_(key if isinstance(key, tuple) else (key,), value, accumulate=True)
 
 
 _WAYS: dict[str, Callable[..., Any]] = {

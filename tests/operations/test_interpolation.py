@@ -87,9 +87,11 @@ def test_subgradients_at_knots_and_beyond_the_ends() -> None:
 def test_bad_interpolations() -> None:
     x = tape.tensor(INSIDE)
     for match, call in {
-        "strictly increasing": lambda: tape.interp(x, KNOTS[::-1].copy(), VALUES),
+        "must be increasing": lambda: tape.interp(x, KNOTS[::-1].copy(), VALUES),
+        "strictly increasing": lambda: tape.interp(x, np.sort([*KNOTS[1:], KNOTS[1]]), VALUES, kind="monotone"),
         "same length": lambda: tape.interp(x, KNOTS, VALUES[1:]),
-        "two or more": lambda: tape.interp(x, KNOTS[:1], VALUES[:1]),
+        "2 or more": lambda: tape.interp(x, KNOTS[:1], VALUES[:1], kind="cubic"),
+        "1 or more": lambda: tape.interp(x, KNOTS[:0], VALUES[:0]),
         "kind is": lambda: tape.interp(x, KNOTS, VALUES, kind="quintic"),
         "bc_type is": lambda: tape.interp(x, KNOTS, VALUES, kind="cubic", bc_type="x"),
         "for kind='linear'": lambda: tape.interp(x, KNOTS, VALUES, 0.0, kind="cubic"),

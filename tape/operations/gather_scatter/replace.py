@@ -162,8 +162,6 @@ def _putmask(a: Tensor, mask: Any, values: Any) -> None:
 
 def _masked(x: Tensor, mask: Any, name: str) -> Array:
     """Return the numbers of the elements where a mask of as many elements holds."""
-    if not isinstance(x, Tensor):
-        raise TypeError(f"np.{name}: the first operand is a NumPy array, which has no room for a gradient")
     writes.check(x, name)
     truth = escaped_values(array_like(mask).detach(), name).reshape(-1)
     if truth.size != x.spec.size:

@@ -32,15 +32,16 @@ def interp(
 ) -> Any:  # fmt: skip
     """Return the interpolant through (xp, fp) at the points x, of the shape of x.
 
-    xp is (n,) and strictly increasing, fp is (n,). ``kind`` is "linear" (np.interp: level beyond the ends, or
-    ``left`` and ``right``; ``period`` turns x around), "cubic" (a spline with ``bc_type`` "not-a-knot", "natural" or
-    "clamped") or "monotone", also "pchip". Cubic pieces go on beyond the ends, as SciPy's do.
+    xp is (n,) and increasing, fp is (n,). ``kind`` is "linear" (np.interp: level beyond the ends, or ``left`` and
+    ``right``; ``period`` turns x around; knots may be equal, where it jumps, or one alone), "cubic" (a spline with
+    ``bc_type`` "not-a-knot", "natural" or "clamped") or "monotone", also "pchip". Cubic pieces go on beyond the ends,
+    as SciPy's do.
 
     >>> tape.interp(tape.tensor([0.5, 3.0]), [0.0, 1.0, 2.0], [0.0, 2.0, 8.0])
     tensor([1., 8.])
     """
     input, xp, fp = _floats(input, xp, fp)
-    _check_knots(xp, fp)
+    _check_knots(xp, fp, least=1 if kind == "linear" else 2)
     if kind == "linear":
         return _level(input, xp, fp, left, right, period)
     if (left, right, period) != (None, None, None):
@@ -61,14 +62,14 @@ def _floats(*values: Any) -> list[Tensor]:
     return [x if x.spec.dtype == dtype else record.to_dtype(x, dtype) for x in tensors]
 
 
-def _check_knots(xp: Tensor, fp: Tensor) -> None:
+def _check_knots(xp: Tensor, fp: Tensor, least: int) -> None:
     if len(xp.spec.shape) != 1 or fp.spec.shape != xp.spec.shape:
         raise ValueError(
             f"interp: fp and xp are vectors of the same length; their shapes are {list(fp.spec.shape)} and "
             f"{list(xp.spec.shape)}"
         )
-    if xp.spec.size < 2:  # noqa: PLR2004
-        raise ValueError(f"interp: two or more knots are needed, {xp.spec.size} given")
+    if xp.spec.size < least:
+        raise ValueError(f"interp: {least} or more knots are needed, {xp.spec.size} given")
 
 
 def _level(x: Tensor, xp: Tensor, fp: Tensor, left: Any, right: Any, period: Any) -> Any:
@@ -76,6 +77,8 @@ def _level(x: Tensor, xp: Tensor, fp: Tensor, left: Any, right: Any, period: Any
     if period is not None:
         x, xp, fp = _around(x, xp, fp, abs(float(period)))
         left = right = None
+    if xp.spec.size == 1:
+        xp, fp = views.cat([xp, xp]), views.cat([fp, fp])
     level = routine_calls.call(_OPS["interp"], x, xp, fp)
     if left is not None:
         level = _where(x < xp[0], left, level)
