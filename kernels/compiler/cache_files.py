@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import os
 import shutil
+import stat
 import sys
 import tempfile
 import warnings
@@ -26,6 +27,9 @@ _SUFFIX, _DRAFT = ".kernel", ".draft"
 _OTHERS = 0o022
 """The bits of a mode by which others may write."""
 
+_MOST = 1 << 28
+"""Bytes: what is larger is none of ours, and is not read."""
+
 _lock = forking.lock()
 _folder: Path | None = None
 _failed: list[str] = []
@@ -34,20 +38,22 @@ _failed: list[str] = []
 def cache_folder() -> Path:
     """Return the folder of machine code, ``TAPE_CACHE_DIR`` or the user's cache folder.
 
-    One that cannot be made or written, or that others can write to, is replaced by a temporary one, with a warning.
+    One that cannot be found, made or written, or that others can write to, is replaced by a temporary one, with a
+    warning.
     """
     global _folder  # noqa: PLW0603 (chosen at the first use, once a process)
     if _folder is None:
         with _lock:
-            _folder = _folder or _checked(_wanted())
+            _folder = _folder or _checked()
     return _folder
 
 
 def read(name: str) -> bytes | None:
-    """Return what was written under a name; None if nothing was, or if it is damaged or another user's."""
+    """Return what was written under a name; None if nothing was, or if it is damaged, no file or another user's."""
     try:
-        with _path(name).open("rb") as file:
-            if _fault(os.fstat(file.fileno())):
+        with open(_path(name), "rb", opener=_opened) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST or _fault(status):
                 return None
             head, _, content = file.read().partition(b"\n")
     except OSError:
@@ -107,6 +113,11 @@ def _head(name: str, content: bytes) -> bytes:
     return _MAGIC + hashlib.sha256(name.encode() + b"\n" + content).hexdigest().encode()
 
 
+def _opened(path: str, flags: int) -> int:
+    """Open without waiting for who writes into a pipe of that name."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
 def _wanted() -> Path:
     chosen = os.environ.get("TAPE_CACHE_DIR")
     if chosen:
@@ -118,9 +129,10 @@ def _wanted() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tape-autograd"
 
 
-def _checked(folder: Path) -> Path:
-    fault = ""
+def _checked() -> Path:
+    folder, fault = None, ""
     try:
+        folder = _wanted()
         for place in (folder, folder / _ROOM):
             _make(place)
             fault = fault or _fault(place.stat())
@@ -130,16 +142,16 @@ def _checked(folder: Path) -> Path:
         fault = f"cannot be written ({error.strerror})"
     except RuntimeError as error:  # no home folder
         fault = f"cannot be found ({error})"
-    if not fault:
+    if folder is not None and not fault:
         return folder
     spare = _spare()
     warnings.warn(
-        f"the kernel cache {folder} {fault}; kernels are compiled anew in {spare}. "
+        f"the kernel cache {f'{folder} ' if folder else ''}{fault}; kernels are compiled anew in {spare or 'memory'}. "
         "Set TAPE_CACHE_DIR to a folder of your own that nobody else can write to, to keep them",
         RuntimeWarning,
         stacklevel=3,
     )
-    return spare
+    return spare or Path(os.devnull, "tape-autograd")  # in which nothing is
 
 
 def _make(folder: Path) -> None:
@@ -158,9 +170,13 @@ def _fault(status: os.stat_result) -> str:
     return "can be written by other users" if status.st_mode & _OTHERS else ""
 
 
-def _spare() -> Path:
-    """Return a temporary folder, which only this user can read; it goes when this process ends."""
-    spare, owner = Path(tempfile.mkdtemp(prefix="tape-autograd-")), os.getpid()
+def _spare() -> Path | None:
+    """Return a temporary folder, which only this user can read; it goes when this process ends. None if none can be."""
+    try:
+        spare, owner = Path(tempfile.mkdtemp(prefix="tape-autograd-")), os.getpid()
+    except OSError as error:
+        _failed.append(str(error))
+        return None
 
     def remove() -> None:
         if os.getpid() == owner:  # not a child that was forked

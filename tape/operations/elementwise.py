@@ -295,7 +295,8 @@ def install_in_place(function: Callable[..., Tensor], name: str) -> None:
     parameters = [p for p in parameters_like(function) if p.name != "out"]  # which no method takes
     body = f"check({{first}}, {name!r}, reads=True); return store({{first}}, function({{all}}), {name!r}, fresh=True)"
     in_place = printed(name, parameters, body, check=writes.check, store=writes.store, function=function)
-    in_place.__doc__ = f"{(function.__doc__ or '').splitlines()[0].removesuffix('.')}, in place."
+    line = (function.__doc__ or "").partition("\n")[0]  # `python -OO` has none
+    in_place.__doc__ = f"{line.removesuffix('.')}, in place."
     method(name)(as_method(in_place))
 
 
