@@ -41,6 +41,7 @@ class Comparison:
         self.results = [results[k] for k in self.judged]
         units = [finite_differences.scale_of(m) for m in self.memory]
         self.noise = finite_differences.noise_of(finite_differences.along(self.values, self.memory, units), eps)
+        self.outputs = differentiable(case.run())  # of memory that has not been moved since
         self.errors = [0.0 for _ in self.inputs]
         self.left = [w.reshape(-1) for w in random_like(self.outputs)]
         self.right = [w * unit for w, unit in zip(random_like(self.inputs), units, strict=True)]

@@ -104,7 +104,7 @@ def called() -> str | None:
     return wrapped if scipy_frame is None else _public(scipy_frame)
 
 
-def numpy_function() -> str | None:
+def _numpy_function() -> str | None:
     """Return the name of NumPy's Python function that converts a tensor; None where it is NumPy's array of it."""
     frame: FrameType | None = sys._getframe(1)
     name = None
@@ -130,6 +130,8 @@ def _wrapped(frame: FrameType) -> str | None:
 def refusal() -> Exception:
     """Return the error for a tensor that requires grad and is to become an array; it names a substitute for SciPy."""
     name = called()
+    if name is None and (numpys := _numpy_function()) is not None:
+        return TypeError(f"np.{numpys} computes on arrays, without gradients. {errors.NUMPY_EXIT}")
     if name is None:
         return RuntimeError(errors.NUMPY_EXIT)
     kind = RuntimeError if name in _MISREAD else TypeError

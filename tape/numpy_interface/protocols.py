@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
-from tape import errors
 from tape.conversions import creation, creation_like, scipy_calls
 from tape.foundation.dtypes import dtype_of
 from tape.operations import sums_and_extrema
@@ -73,8 +72,6 @@ def _without_out(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tu
 def array(x: Tensor, dtype: Any = None, copy: bool | None = None) -> Array:
     """Return the value for NumPy; a tensor that requires grad raises rather than lose its gradient."""
     if x._slot is not None and modes.is_grad_enabled():
-        if (name := scipy_calls.numpy_function()) is not None:
-            raise TypeError(f"np.{name} computes on arrays, without gradients. {errors.NUMPY_EXIT}")
         raise scipy_calls.refusal()
     record.note_escape(x)
     if copy or (dtype is not None and dtype != x.spec.dtype):

@@ -32,6 +32,8 @@ class Call:
     ``differentiable`` are the numbers of outputs with gradients, ``positional`` the count of positional arguments.
     """
 
+    _histories: Sequence[tuple[Any, Any] | None] = (None,)
+
     def __init__(
         self,
         cls: Any,
@@ -51,29 +53,27 @@ class Call:
         self.hooks: Hooks | None = None
         """The hooks of the node of a call with several results; those of one result are on the tape."""
         self._sources: list[tuple[str, Any]] = []
-        self._histories: list[tuple[Any, Any] | None] = []
+        self._histories = histories = list[tuple[Any, Any] | None]()
         """Slot and descriptor of each saved tensor that is an input, and no view; None for others."""
         tensors = [x for x in args if isinstance(x, Tensor)]
         for x in ctx._to_save:
-            self._save(x, tensors, outputs)
+            histories.append(self._save(x, tensors, outputs))
         ctx._to_save, ctx._saved = (), ()
 
-    def _save(self, x: Any, inputs: list[Tensor], outputs: list[Any]) -> None:
+    def _save(self, x: Any, inputs: list[Tensor], outputs: list[Any]) -> tuple[Any, Any] | None:
+        """Save a tensor; return its history if that can be given back without a look at the tape."""
         if x is None:
             self._sources.append(("nothing", None))
-            self._histories.append(None)
-            return
+            return None
         for kind, tensors in (("input", inputs), ("output", outputs)):
             for k, tensor in enumerate(tensors):
                 if x is tensor:
-                    known = kind == "input" and not is_view(x)
-                    self._histories.append((x._slot, x._form) if known else None)
                     self._sources.append((kind, k))
                     self._values.append(x._value)
-                    return
-        self._histories.append(None)
+                    return (x._slot, x._form) if kind == "input" and not is_view(x) else None
         self._sources.append(("other", x._slot))
         self._values.append(x._value)
+        return None
 
     def own_hooks(self, instruction: Instruction) -> Hooks:
         """Return the hooks of the node of a call with several results, made where there are none."""
