@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -218,12 +219,18 @@ def tried(run: Any, *args: Any) -> Any:
         return str(error)
 
 
-def agree(one: list[Any], other: list[Any]) -> bool:
+TAKE_GRADIENTS = {STEPS.index(step) for step in (differentiated, twice, along)}
+
+
+def agree(one: list[Any], other: list[Any], *, bits: bool) -> bool:
+    """Whether values agree, to the bit but where gradients taken inside may be summed in another order."""
     *values, gradient = zip(one, other, strict=True)
     if len(one) < 4:
         values.append(gradient)
     same = all(
-        np.asarray(a).tobytes() == np.asarray(b).tobytes() or np.array_equal(a, b, equal_nan=True) for a, b in values
+        np.asarray(a).tobytes() == np.asarray(b).tobytes()
+        or (np.array_equal if bits else partial(np.allclose, rtol=1e-12, atol=1e-12))(a, b, equal_nan=True)
+        for a, b in values
     )
     return same and bool(len(one) < 4 or np.allclose(*gradient, rtol=1e-9, atol=1e-9, equal_nan=True))
 
@@ -250,4 +257,5 @@ def test_a_compiled_function_is_what_dynamic_mode_gives(code: Any, calls: Any) -
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             got, expected = tried(outcome, compiled, *arguments, n), tried(dynamic, function, *arguments, n)
-        assert got == expected if isinstance(expected, str) else agree(got, expected), (got, expected)
+        bits = TAKE_GRADIENTS.isdisjoint(step for step, *_ in code)
+        assert got == expected if isinstance(expected, str) else agree(got, expected, bits=bits), (got, expected)
