@@ -11,7 +11,12 @@ import pytest
 
 import tape
 from tape.autograd import Function
+from tape.batching.example_recorder import Example
+from tape.compiled.recording.call_recorder import CallRecorder
+from tape.compiled.recording.function_calls import Inside
 from tape.errors import CompileWarning
+from tape.tensors.observers import Observer
+from tape.tensors.program_recorder import ProgramRecorder
 from tape.tensors.pytrees import flattened
 from tests.support.rounding import assert_same
 
@@ -470,3 +475,48 @@ def test_a_saved_function_says_that_python_is_needed() -> None:
         NotImplementedError, match=r"Python runs an autograd.Function in the program; files hold no code"
     ):
         compiled.save("never_written.tape")
+
+
+OBSERVERS = (ProgramRecorder, CallRecorder, Example, Inside)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("observer", OBSERVERS, ids=lambda observer: observer.__name__)
+def test_every_recorder_hears_of_everything(observer: type) -> None:
+    told = [name for name, member in vars(Observer).items() if callable(member) and not name.startswith("_")]
+    assert "note_number" in told
+    assert [name for name in told if not callable(getattr(observer, name, None))] == []
+
+
+def asks(x: Any) -> float:
+    """Ask for the values of a tensor in each way that leaves for Python."""
+    first = x.detach().reshape(-1)[0]
+    shown = first.item() + float(first) + sum(x.tolist()) + x.numpy().sum() + len(x)
+    return shown if bool(first > 0) else shown + int(first * 0)
+
+
+class Asking(Function):
+    """Looks at values, forward and backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.save_for_backward(x)
+        return Square.apply(x) * asks(x)
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        (x,) = ctx.saved_tensors
+        return 2 * x.detach() * asks(x.detach()) * g * g.mean().item()
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("mode", ["eager", "max"])
+def test_functions_look_at_the_values_of_each_call(mode: str) -> None:
+    def loss(x: Any) -> Any:
+        return (Asking.apply(x) * x).sum() + tape.func.vmap(lambda z: z * z)(x).sum()
+
+    value, both = (tape.compile(f, check="never", mode=mode) for f in (loss, tape.value_and_grad(loss)))
+    for k in range(CALLS):
+        x = np.random.default_rng(k).normal(size=3)
+        np.testing.assert_allclose(value(x), loss(tape.tensor(x)).item(), rtol=1e-13)
+        np.testing.assert_allclose(both(x)[1], tape.value_and_grad(loss)(x)[1], rtol=1e-13)

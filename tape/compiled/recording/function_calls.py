@@ -171,8 +171,10 @@ class Inside:
         self._stop("a Function that draws random numbers")
 
     def note_escape(self, tensor: Tensor) -> None:
-        """Look at what becomes NumPy's."""
+        """Look at what becomes NumPy's, or Python's: each replay calls the Function, which asks anew."""
         self._look(tensor)
+
+    note_number = note_escape
 
 
 def _is_fixed(x: Any) -> bool:

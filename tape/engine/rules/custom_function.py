@@ -23,6 +23,7 @@ from tape.operations import writes
 from tape.recording import record
 from tape.recording.packed_values import PackedValue
 from tape.tensors import grad_modes, modes, tapes, view_families
+from tape.tensors.observers import Observer
 from tape.tensors.tensor import AccumulateGrad, Tensor, as_array, constant_tensor, new, scalar_or_array
 
 __all__ = ["Function", "FunctionCtx", "once_differentiable"]
@@ -99,7 +100,11 @@ def _apply(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 
 def called(
-    cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any], positional: int, observer: Any = None
+    cls: type[Function],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    positional: int,
+    observer: Observer | None = None,
 ) -> Any:
     """Run forward, which an ``observer`` may watch, and record it; ``positional`` arguments were given by position."""
     ctx, result, outputs = ran(cls, args, kwargs, observer)
@@ -109,7 +114,7 @@ def called(
 
 
 def ran(
-    cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any], observer: Any = None
+    cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any], observer: Observer | None = None
 ) -> tuple[FunctionCtx, Any, list[Any]]:
     """Run forward without gradients; return its context, its result, and what is in that. TypeError for no tensors."""
     ctx = FunctionCtx(tuple(isinstance(x, Tensor) and x._slot is not None for x in args))
