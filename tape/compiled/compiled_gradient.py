@@ -278,10 +278,7 @@ def _returned(x: Any, spec: Spec, *, tensors: bool) -> Any:
 
 def compiled_gradient(compiled: CompiledFunction, transform: Any, argnums: Any, has_aux: bool) -> CompiledGradient:
     """Return the gradient of a compiled function, compiled."""
-    function = compiled.__wrapped__
-    while isinstance(function, CompiledFunction):
-        function = function.__wrapped__
-    made = transform(function, argnums, has_aux)
+    made = transform(_not_compiled(compiled), argnums, has_aux)
     return CompiledGradient(made, compiled.static, compiled.traced, compiled.check).tuned_as(compiled)
 
 
@@ -289,11 +286,16 @@ def _made_again(
     transform: Any, function: Any, argnums: Any, has_aux: bool, static: Any, traced: Any, check: str, *tuned: Any
 ) -> CompiledGradient:
     """Return the compiled gradient of a function, as it was pickled."""
-    while isinstance(function, CompiledFunction):
-        function = function.__wrapped__
-    made = CompiledGradient(transform(function, argnums, has_aux), static, traced, check)
+    made = CompiledGradient(transform(_not_compiled(function), argnums, has_aux), static, traced, check)
     made.mode, made.budget = tuned
     return made
+
+
+def _not_compiled(function: Any) -> Any:
+    """Return what a function was before it was compiled, however often."""
+    while isinstance(function, CompiledFunction):
+        function = function.__wrapped__
+    return function
 
 
 CompiledFunction.compiled_gradient = staticmethod(compiled_gradient)

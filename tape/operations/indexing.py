@@ -26,8 +26,9 @@ def index(x: Tensor, key: Any) -> Tensor:
     key = several(key) if type(key) is list else key
     if not is_basic(key):
         return _gather(x, key)
-    if computed_places.is_followed(*items_of(key), adds=False):  # by numbers that differ between examples
-        followed = pick_followed(x, items_of(key))
+    items = items_of(key)
+    if computed_places.is_followed(*items, adds=False):  # by numbers that differ between examples
+        followed = pick_followed(x, items)
         if followed is not None:
             return followed
     op, params, name = _checked_view(x, key)

@@ -128,7 +128,7 @@ def store_at(
     tape = wanted(x, value)
     if meets(x, value):
         value = clone(value)
-    for reason in (value, *places):
+    for reason in (value, *[index for index in places if isinstance(index, Tensor)]):
         notify_overwrite(x, reason)
     protect(x)
     array, new = as_array(x), value._value if isinstance(value, Tensor) else value

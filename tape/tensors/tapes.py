@@ -174,11 +174,14 @@ class Tape:
 
         After a search that found none the next ones are skipped, in proportion to its work.
         """
-        self.contexts = [reference for reference in self.contexts if reference() is not None]
+        self._forget_contexts()
         if self.patience:
             self.patience -= 1
         else:
             self.patience = garbage_cycles.let_go(self._attached()) // 64
+
+    def _forget_contexts(self) -> None:
+        self.contexts = [reference for reference in self.contexts if reference() is not None]
 
     def _attached(self) -> list[Any]:
         """Return what users attached; the caller holds the list alone."""
@@ -191,7 +194,7 @@ class Tape:
         if len(self.contexts) >= self.next_search:
             self.patience = 0
             self.collect()
-            self.contexts = [reference for reference in self.contexts if reference() is not None]
+            self._forget_contexts()
             self.next_search = 2 * len(self.contexts) + FIRST_SEARCH
 
     def reading(self) -> Reading:

@@ -14,8 +14,8 @@ MISSING: Any = object()
 _PLAIN_READS: tuple[Any, ...] = (object.__getattribute__, ModuleType.__getattribute__)
 _LINES, _DICTIONARY, _MODULE = (vars(type)[name].__get__ for name in ("__mro__", "__dict__", "__module__"))
 """What classes say of themselves, past what their metaclasses answer."""
-_FIELD = type(vars(namedtuple("_Named", "a"))["a"])  # noqa: PYI024 (only the class of its fields is wanted)
-_MEMBERS = (types.MemberDescriptorType, _FIELD)
+NAMED_FIELD = type(vars(namedtuple("_Named", "a"))["a"])  # noqa: PYI024 (only the class of its fields is wanted)
+_MEMBERS = (types.MemberDescriptorType, NAMED_FIELD)
 """What a class has for slots of its objects, and for fields of a named tuple."""
 _BOUND = (types.FunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, classmethod, staticmethod)
 _BOUND += (types.ClassMethodDescriptorType, types.BuiltinFunctionType)  # type: ignore[assignment]

@@ -10,7 +10,7 @@ import array
 import ctypes
 import functools
 import types
-from collections import OrderedDict, defaultdict, deque, namedtuple
+from collections import OrderedDict, defaultdict, deque
 from typing import Any
 
 import numpy as np
@@ -34,14 +34,13 @@ from tape.compiled.checking.object_places import (
     version_of,
     word_at,
 )
-from tape.watching.plain_attributes import MISSING, entry_of_class, member_of, variables_of
+from tape.watching.plain_attributes import MISSING, NAMED_FIELD, entry_of_class, member_of, variables_of
 from tape.watching.snapshots import opened, slots_of
 
 Check = tuple[int, int, int, int]
 """Kind, where it looks, what for, and what has to be there."""
 _BOUND = (types.FunctionType, staticmethod, classmethod)
 """What a class has of which an attribute is made that depends on nothing else."""
-_FIELD = type(vars(namedtuple("_Named", "a"))["a"])  # noqa: PYI024 (only the class of its fields is wanted)
 _PYTHONS = (
     set,
     deque,
@@ -220,5 +219,5 @@ def _is_plain(entry: Any, *, in_object: bool = False) -> bool:
     """Whether what a class has by a name is given as it is, as a method, or hidden by what an object has."""
     kind = type(entry)
     if hasattr(kind, "__set__") or hasattr(kind, "__delete__"):
-        return kind is _FIELD
+        return kind is NAMED_FIELD
     return in_object or kind in _BOUND or not hasattr(kind, "__get__")

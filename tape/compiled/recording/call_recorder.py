@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -176,7 +177,7 @@ class CallRecorder(ProgramRecorder):
                 call = FunctionCall(cls, args, kwargs, positional, outputs)
                 if any(call.graded):
                     self.kept.append(self.recipe.steps.head[H_USED])
-                self._called(FUNCTION, call, operands, refs, outputs)
+                self._called(call, operands, refs, outputs)
             except _REFUSED as error:
                 self.stop(str(error))
         return result
@@ -211,8 +212,10 @@ class CallRecorder(ProgramRecorder):
         """Keep loops Python that were run through since a step: the gradient goes back as many iterations."""
         starts = self.recipe.steps.starts
         begin = starts[earliest] if earliest < len(starts) else self.recipe.steps.head[H_USED]
-        self.unrolled.update(visit.entry for visit in self.visits if visit.at > begin)
-        for visit in self.visits:
+        later = takewhile(lambda visit: visit.at > begin, reversed(self.visits))
+        entries = {visit.entry for visit in later} - self.unrolled
+        self.unrolled |= entries
+        for visit in self.visits if entries else ():
             visit.reason = visit.reason or self._reason_of(visit.entry)
 
     def _reason_of(self, entry: int) -> str:
@@ -250,7 +253,7 @@ class CallRecorder(ProgramRecorder):
         return node is not None and self.recipe.nodes[self.recipe.base_of(node)].constant is None
 
     def _called(
-        self, op: Any, call: Any, operands: Sequence[Tensor], refs: Sequence[NodeRef], outputs: Sequence[Tensor]
+        self, call: FunctionCall, operands: Sequence[Tensor], refs: Sequence[NodeRef], outputs: Sequence[Tensor]
     ) -> None:
         """Record a call of Python with these results."""
         self.mark_line()
@@ -265,8 +268,8 @@ class CallRecorder(ProgramRecorder):
             spec = spec_of(np.empty(sum(x.spec.size for x in outputs), outputs[0].spec.dtype))
             nodes.append(Node(spec, differentiable=wanted))
             result = len(nodes) - 1
-        form = op.form(specs, spec, tuple(wants), (call,)) if wanted else None
-        self._step(op, refs, result, (call,), form)
+        form = FUNCTION.form(specs, spec, tuple(wants), (call,)) if wanted else None
+        self._step(FUNCTION, refs, result, (call,), form)
         self.tables.nodes_added(outputs[0]._form if wanted and len(outputs) == 1 else None)
         if len(outputs) > 1:
             self._apart(result, outputs)

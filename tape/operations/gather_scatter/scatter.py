@@ -201,8 +201,9 @@ def index_copy_(input: Tensor, dim: int, index: Any, source: Any) -> Tensor:
     >>> tape.zeros(2, 2).index_copy_(1, tape.tensor([1]), tape.tensor([[3.0], [4.0]])).tolist()
     [[0.0, 3.0], [0.0, 4.0]]
     """
-    if _fits_rows(input, dim_of(input, dim), index, source, adds=False):
-        key = (*[slice(None)] * dim_of(input, dim), index)
+    axis = dim_of(input, dim)
+    if _fits_rows(input, axis, index, source, adds=False):
+        key = (*[slice(None)] * axis, index)
         if indexing.put_followed(input, key, source, "index_copy_", adds=False, wraps=False):
             return input
     axis, at, rows = _rows(input, dim, index, source, "index_copy_")
