@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,8 @@ class Intervals:
 
     An item is filed in blocks of a power of two just above its own length, so that it stands in one or two, and a
     question looks into the blocks of each length that it touches: both take a time that does not grow with the rest.
+    Threads, and finalizers in the middle of a method, may add, ask and discard: a list of a block is never replaced,
+    and is copied before it is gone through.
     """
 
     def __init__(self) -> None:
@@ -26,8 +29,9 @@ class Intervals:
             return
         level = max(_LEAST, (high - low - 1).bit_length())
         blocks = self._levels.setdefault(level, {})
+        entry = low, high, item
         for block in range(low >> level, ((high - 1) >> level) + 1):
-            blocks.setdefault(block, []).append((low, high, item))
+            blocks.setdefault(block, []).append(entry)
 
     def meeting(self, low: int, high: int) -> list[Any]:
         """Return the items whose range meets [low, high), each once, in no order."""
@@ -41,19 +45,16 @@ class Intervals:
         level = max(_LEAST, (high - low - 1).bit_length())
         blocks = self._levels.get(level, {})
         for block in range(low >> level, ((high - 1) >> level) + 1):
-            remaining = [entry for entry in blocks.get(block, ()) if entry[2] != item]
-            if remaining:
-                blocks[block] = remaining
-            else:
-                blocks.pop(block, None)
+            with contextlib.suppress(ValueError):
+                blocks.get(block, []).remove((low, high, item))
 
     def _near(self, low: int, high: int) -> Iterator[tuple[int, int, Any]]:
-        for level, blocks in self._levels.items():
+        for level, blocks in list(self._levels.items()):
             first, last = low >> level, (high - 1) >> level
             if last - first < _FEW:
                 for block in range(first, last + 1):
-                    yield from blocks.get(block, ())
+                    yield from tuple(blocks.get(block, ()))
             else:
-                for block, entries in blocks.items():
+                for block, entries in list(blocks.items()):
                     if first <= block <= last:
-                        yield from entries
+                        yield from tuple(entries)

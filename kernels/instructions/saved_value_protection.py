@@ -8,7 +8,7 @@ as n. What is on file names instructions by their slots, and so outlives that ot
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
@@ -29,6 +29,14 @@ _WORDS = 8
 _COUNT = (1 << TAPE_BITS) - 1
 
 
+class _File(NamedTuple):
+    """Saved arrays by their memory: all of those of the instructions up to a slot, and how many were filed."""
+
+    places: Intervals
+    seen: int = 0
+    count: int = 0
+
+
 class SavedValues:
     """The saved arrays of one tape by their memory. Callers are registered as readers of the tape."""
 
@@ -42,13 +50,13 @@ class SavedValues:
 
     def forget(self) -> None:
         """Have nothing on file."""
-        self._places = Intervals()
-        self._seen = self._filed = self._gone = self._looked = 0
+        self._file = _File(Intervals())
+        self._gone = self._looked = 0
 
     def dropped(self, words: int) -> None:
         """Count instructions of so many words as dropped; what is on file of them is skipped, up to a half."""
         self._gone += words
-        if self._gone > _WORDS * self._filed:
+        if self._gone > _WORDS * self._file.count:
             self.forget()
 
     def protect(self, array: Array) -> None:
@@ -63,33 +71,33 @@ class SavedValues:
                 if id(saved) not in copies:
                     copies[id(saved)] = np.array(saved, order="K")
                 self._replace(*at, saved, copies[id(saved)])
-                self._places.discard(*span(saved), (slot, number))
+                self._file.places.discard(*span(saved), (slot, number))
 
     def _meeting(self, low: int, high: int) -> list[tuple[int, int]]:
         """Return the slots and numbers of saved arrays in a range: of those on file, and of the others one by one.
 
         To file an array takes as long as to look at some hundreds: that is done once so much has been looked at.
         """
-        entries = self.entries
-        fresh = min(entries.next - (self._seen & _COUNT), entries.count)
+        fresh = min(self.entries.next - (self._file.seen & _COUNT), self.entries.count)
         self._looked += fresh
         if self._looked > _LOOKS_PER_FILING * fresh:
-            self._file()
-        places: list[int] = self._saved.meeting(low, high, self._seen)
-        return [*self._places.meeting(low, high), *zip(places[::2], places[1::2], strict=True)]
+            self._bring_up_to_date()
+        file = self._file
+        places: list[int] = self._saved.meeting(low, high, file.seen)
+        return [*file.places.meeting(low, high), *zip(places[::2], places[1::2], strict=True)]
 
-    def _file(self) -> None:
-        """File the arrays saved since the last time."""
-        try:
-            fresh = self._saved.arrays(self._seen)
-            for array, slot, number in zip(fresh[::3], fresh[1::3], fresh[2::3], strict=True):
-                self._places.add(*span(array), (slot, number))
-            self._filed += len(fresh) // 3
-            self._seen = max((self._seen, *fresh[1::3]))
-            self._looked = 0
-        except BaseException:  # an interrupt: half of this is on file
-            self.forget()
-            raise
+    def _bring_up_to_date(self) -> None:
+        """File the arrays saved since the last time.
+
+        What is on file is counted as seen at the end, so that an interrupt, or another thread that does the same,
+        has an array looked at twice, and none missed.
+        """
+        file = self._file
+        fresh = self._saved.arrays(file.seen)
+        for array, slot, number in zip(fresh[::3], fresh[1::3], fresh[2::3], strict=True):
+            file.places.add(*span(array), (slot, number))
+        self._file = _File(file.places, max((file.seen, *fresh[1::3])), file.count + len(fresh) // 3)
+        self._looked = 0
 
     def _replace(self, place: Any, last: int, saved: Array, copy: Array) -> None:
         """Put a copy in the place of a saved array; the form follows where the strides of the two differ.
