@@ -61,9 +61,30 @@ def test_derivatives(name: str, exact: Callable[[Any], Any], points: list[float]
     np.testing.assert_allclose(x.grad.numpy(), expected, rtol=rtol)
 
 
+NEAR_ZERO = "erf erfinv erfcx sinc i0 i0e i1 i1e j0 j1".split()
+
+
+@pytest.mark.parametrize("name", NEAR_ZERO)
+def test_second_derivatives_near_zero(name: str) -> None:
+    """Where a derivative is a quotient of functions that vanish there."""
+    exact = next(row[1] for row in FUNCTIONS if row[0] == name)
+    points = [1e-30, -1e-16, 1e-8, 1e-3, 0.24, -0.26, 0.6]
+    x = tape.tensor(points, requires_grad=True)
+    (first,) = tape.autograd.grad(getattr(special, name)(x).sum(), x, create_graph=True)
+    (second,) = tape.autograd.grad(first.sum(), x)
+    expected = [float(slope(lambda p: slope(exact, p), p)) for p in points]
+    np.testing.assert_allclose(second.numpy(), expected, rtol=1e-10)
+
+
+def test_logit_outside_of_its_domain() -> None:
+    x = tape.tensor([-0.5, 0.0, 0.5, 1.0, 2.0], requires_grad=True)
+    special.logit(x).sum().backward()
+    np.testing.assert_array_equal(x.grad.numpy(), [np.nan, np.inf, 4.0, np.inf, np.nan])
+
+
 def slope(function: Callable[[Any], Any], at: float) -> Any:
-    """Return a derivative by differences of 200 digits, with a step that suits the point."""
-    with mp.workdps(200):
+    """Return a derivative by differences of 400 digits, with a step that suits the point."""
+    with mp.workdps(400):
         point = mp.mpf(at)
         step = mp.mpf(10) ** -60 * (abs(point) or 1)
         return (function(point + step) - function(point - step)) / (2 * step)

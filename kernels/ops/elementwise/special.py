@@ -24,6 +24,7 @@ _ROOT = math.sqrt(math.pi)
 _FAR = 1000.0  # from here on the differences of Bessel functions lose digits, and few terms of their series do
 _FURTHER = 60.0  # likewise for erfcx
 _BELOW = -5.0  # likewise for the quotient of the normal density and its area
+_NEAR = 0.25  # up to here quotients of Bessel functions lose digits in derivatives, and few terms of their series do
 
 
 class _Zeta(LateUfunc):
@@ -63,10 +64,25 @@ def _i0e_slope(x, y):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (o
     return np.where(np.absolute(x) > _FAR, -y * far / x, special.i1e(x) - np.sign(x) * y)
 
 
+def _bessel_series(s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Return the derivative of i1 near 0, of the square of its argument; of j1, of that with the other sign."""
+    return 0.5 + s * (3 / 16 + s * (5 / 384 + s * (7 / 18432 + s * (9 / 1474560 + s * (11 / 176947200)))))
+
+
 def _i1e_slope(x, y):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     far = 0.5 - (0.375 + (0.375 + 63 / 128 / np.absolute(x)) / np.absolute(x)) / np.absolute(x)
-    near = np.where(x == 0, 0.5, special.i0e(x) - y * (np.sign(x) + 1 / x))
+    series = np.exp(-np.absolute(x)) * _bessel_series(x * x)
+    near = np.where(np.absolute(x) < _NEAR, series, special.i0e(x) - y / x) - np.sign(x) * y
     return np.where(np.absolute(x) > _FAR, -y * far / x, near)
+
+
+def _i1_slope(x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    quotient = np.exp(np.absolute(x)) * (special.i0e(x) - special.i1e(x) / x)
+    return np.where(np.absolute(x) < _NEAR, _bessel_series(x * x), quotient)
+
+
+def _j1_slope(x, y):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    return np.where(np.absolute(x) < _NEAR, _bessel_series(-x * x), special.j0(x) - y / x)
 
 
 def _erfcx_slope(x, y):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
@@ -118,7 +134,7 @@ _special(
 )  # fmt: skip
 _special(
     "logit", "Logarithm of x / (1 - x).", "LogitBackward0",
-    lambda g, x: g / (x * (1 - x)), (FRACTION,), function=False,
+    lambda g, x: g / np.where((x < 0) | (x > 1), math.nan, x * (1 - x)), (FRACTION,), function=False,
 )  # fmt: skip
 _special(
     "i0", "Modified Bessel function of the first kind of order 0.", "I0Backward0",
@@ -130,8 +146,7 @@ _special(
 )  # fmt: skip
 _special(
     "i1", "Modified Bessel function of the first kind of order 1.", "SpecialI1Backward0",
-    lambda g, x: g * np.where(x == 0, 0.5, np.exp(np.absolute(x)) * (special.i0e(x) - special.i1e(x) / x)),
-    ONE,
+    lambda g, x: g * _i1_slope(x), ONE,
 )  # fmt: skip
 _special(
     "i1e", "Modified Bessel function of order 1 times exp(-|x|).", "SpecialI1EBackward0",
@@ -155,7 +170,7 @@ _special(
 )  # fmt: skip
 _special(
     "j1", "Bessel function of the first kind of order 1.", "SpecialBesselJ1Backward0",
-    lambda g, x, y: g * np.where(x == 0, 0.5, special.j0(x) - y / x), ONE, function=False,
+    lambda g, x, y: g * _j1_slope(x, y), ONE, function=False,
 )  # fmt: skip
 _special(
     "y0", "Bessel function of the second kind of order 0.", "SpecialBesselY0Backward0",
