@@ -203,7 +203,7 @@ Elementwise(
     forward=lambda a, b: special.xlogy(a, b),
     pullback=(
         lambda g, a, b: cut((a == 0) & (b <= 0), g * np.log(b)),
-        lambda g, a, b: cut(a == 0, g * (a / b)),
+        lambda g, a, b: cut((a == 0) & (b <= 0), g * (a / b)),
     ),
     domain=(REAL, POSITIVE),
 )
@@ -217,7 +217,7 @@ Elementwise(
     forward=lambda a, b: special.xlog1py(a, b),
     pullback=(
         lambda g, a, b: cut((a == 0) & (b <= -1), g * np.log1p(b)),
-        lambda g, a, b: cut(a == 0, g * (a / (1 + b))),
+        lambda g, a, b: cut((a == 0) & (b <= -1), g * (a / (1 + b))),
     ),
     domain=(REAL, POSITIVE),
 )
