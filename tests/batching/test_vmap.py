@@ -54,7 +54,7 @@ def patterns(case: Case) -> list[list[int | None]]:
     return [[0] * count, *(alone if count > 1 else [])]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", record_cases.params(CASES))
 def test_each_record_against_a_loop(case: Case) -> None:
     batched = examples(case)
     for dims in patterns(case):
@@ -77,7 +77,7 @@ GRADED = [
 ]
 
 
-@pytest.mark.parametrize("case", GRADED, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", record_cases.params(GRADED))
 def test_the_gradient_of_each_record_against_a_loop(case: Case) -> None:
     batched = examples(case, 2)
     found: list[Any] = []

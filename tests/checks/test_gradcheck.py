@@ -668,8 +668,7 @@ def chosen(cases: list[record_cases.Case], *endings: str) -> pytest.MarkDecorato
     """Take each record's quick cases, or its first, and those of some layouts: a kernel takes 0.1 s to compile."""
     first = {case.name.partition("-")[0]: case for case in reversed(cases)}
     rows = [c for c in cases if c.quick or first[c.name.partition("-")[0]] is c or c.name.endswith(endings)]
-    marks = {c.name: [pytest.mark.quick] * c.quick for c in rows}
-    return pytest.mark.parametrize("case", [pytest.param(c, id=c.name, marks=marks[c.name]) for c in rows])
+    return pytest.mark.parametrize("case", record_cases.params(rows, pytest.mark.quick))
 
 
 def test_each_differentiable_record_has_a_case() -> None:

@@ -33,7 +33,8 @@ from tests.support.quick_compiles import QuickCompilation, honour_marks
 from tests.support.random_programs import RandomProgram, program_of
 
 IN_THE_SUITE = 2_000
-"""Programs: what some eight minutes are enough for where nothing is cached."""
+"""Programs: what some eight minutes are enough for where nothing is cached; of these README's command has few."""
+FEW = 100
 EXAMPLES = int(os.environ.get("TAPE_PROGRAM_EXAMPLES", IN_THE_SUITE))
 SAME = EXAMPLES <= IN_THE_SUITE
 """Whether the programs are the same each time."""
@@ -220,11 +221,14 @@ def run_seed(seed: int, counts: Counter[str]) -> None:
     counts["with calls"] += "call_kernel(" in compilation.listing()
 
 
-@pytest.mark.parametrize("part", range(PARTS))
-def test_random_programs(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("part", "count"),
+    [(0, FEW), *(pytest.param(part, EXAMPLES // PARTS, marks=pytest.mark.exhaustive) for part in range(PARTS))],
+)
+def test_random_programs(part: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     counts: Counter[str] = Counter()
 
-    @settings(max_examples=EXAMPLES // PARTS, deadline=None, derandomize=SAME, phases=[Phase.generate])
+    @settings(max_examples=count, deadline=None, derandomize=SAME, phases=[Phase.generate])
     @given(st.integers(0, 1 << 30))
     def check(seed: int) -> None:
         run_seed(seed * PARTS + part, counts)
@@ -233,12 +237,12 @@ def test_random_programs(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiling, "_LONGEST", MOST_LINES)
     honour_marks(monkeypatch)
     check()
-    print(*[f"{count:6} {what}" for what, count in counts.most_common()], sep="\n")  # noqa: T201 (read with -s)
+    print(*[f"{number:6} {what}" for what, number in counts.most_common()], sep="\n")  # noqa: T201 (read with -s)
     compiled = counts["with loops"] + counts["without loops"]
-    assert counts["with loops"] > EXAMPLES // PARTS // 4
-    assert counts["in blocks"] > EXAMPLES // PARTS // 12
-    assert counts["with calls"] > EXAMPLES // PARTS // 12
-    assert compiled > 4 * sum(count for what, count in counts.items() if what.startswith("interpreted"))
+    assert counts["with loops"] > count // 4
+    assert counts["in blocks"] > count // 12
+    assert counts["with calls"] > count // 12
+    assert compiled > 4 * sum(number for what, number in counts.items() if what.startswith("interpreted"))
 
 
 FOUND: dict[str, tuple[tuple[int, ...], int, str]] = {

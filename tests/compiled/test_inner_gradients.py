@@ -14,7 +14,7 @@ import tape
 from tape.errors import CompileWarning
 from tape.func import grad, hessian, jacfwd, jacrev, vjp, vmap
 from tests.compiled.test_compiled_records import CASES
-from tests.support.record_cases import Case, tensors
+from tests.support.record_cases import Case, params, tensors
 
 Function = Callable[..., Any]
 CALLS = 5
@@ -77,9 +77,7 @@ def check_record(case: Case, kind: str, mode: str) -> None:
         agree(compiled(*given), function(*given))
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(c, id=c.name, marks=[pytest.mark.quick] * c.quick) for c in DIFFERENTIABLE]
-)
+@pytest.mark.parametrize("case", params(DIFFERENTIABLE, pytest.mark.quick))
 def test_each_record(case: Case) -> None:
     """One kind of derivative each, in turns; the next test has all kinds of some."""
     check_record(case, KIND_OF[case.name], "eager")

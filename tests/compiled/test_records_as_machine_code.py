@@ -82,7 +82,7 @@ def compare(recipe: Recipe, expected: list[Any], leaves: list[Any], apart: tuple
 
 
 @pytest.mark.parametrize(("layout", "dtype"), WAYS)
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", record_cases.params(CASES))
 def test_each_record(case: Case, layout: str, dtype: type) -> None:
     leaves = [x.item() if x.dtype == np.float64 and not x.ndim else x for x in case.leaves(dtype)]
     function = looped(case) if layout == "in a loop" else alone(case)

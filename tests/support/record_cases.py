@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pytest
 
 import tape.sparse  # operations of our own have functions for tensors once their module is there
 from kernels.kinds.contraction import Contraction
@@ -462,6 +463,11 @@ KINDS: dict[type[Op], Callable[[Any], Iterator[Case]]] = {
 def cases_of(op: Op) -> list[Case]:
     """Return the cases of a record."""
     return list(KINDS[type(op)](op))
+
+
+def params(cases: Sequence[Case], *marks: pytest.MarkDecorator) -> list[Any]:
+    """Return the parameters of a test that needs one case of each record, with these marks; the rest is exhaustive."""
+    return [pytest.param(c, id=c.name, marks=marks if c.quick else pytest.mark.exhaustive) for c in cases]
 
 
 def tensors(leaves: list[Array]) -> list[Any]:
