@@ -46,6 +46,8 @@ class _BodyMaker:
         self.after = [end[place] for place in phis]
         self.inner = recorded.heads.within(span, number)
         self.body = Body(recording=recorded.recording)
+        self.at = self.first
+        """The step that is told."""
         self._leaves: dict[Any, Ref] = {}
         self.written = self.trace.written(self.first, self.last)
         self.shared: dict[int, tuple[Ref, ...]] = {}
@@ -96,6 +98,7 @@ class _BodyMaker:
         for at in range(first, stop):
             if at == left_out:
                 continue
+            self.at = at
             kind, result = trace.kind(at), trace.result(at)
             operands = self._operands(trace.operands(at))
             if isinstance(kind.op, Write) and self.ref(trace.recipe.base_of(result))[0] != "local":
@@ -174,6 +177,7 @@ class _BodyMaker:
         is_view = entry.base is not None and (node not in trace.made or entry.base in self.written)
         if not (self.first <= made < self.last or is_view):
             raise DoesNotFitError("it uses a tensor of an iteration before, which no variable holds")
+        trace.check_known(node, self.at)
         base = None if entry.base is None else self.ref(entry.base)
         family = None if entry.family is None else self.ref(entry.family)
         return self._local(entry, base, family)

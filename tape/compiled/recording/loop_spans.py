@@ -15,6 +15,7 @@ from kernels.kinds.write import Write
 from kernels.programs.recording.notifying_words import HEAD
 from kernels.programs.recording.program import Recipe
 from kernels.programs.recording.program_words import StepKind
+from tape.compiled.recording.loop_bodies import DoesNotFitError
 from tape.watching.head_visits import HeadVisit
 
 _FEWEST = 2
@@ -135,6 +136,15 @@ class Trace:
         """Return the operands of a step: nodes, or words of numbers."""
         start = self.starts[at] + HEAD
         return self.words[start : start + self.kind(at).count]
+
+    def check_known(self, node: int, at: int) -> None:
+        """DoesNotFitError for a view with a history of its own, as of ``detach``, which a step before this one made.
+
+        Such a view is made anew where a loop writes to its memory, and its history would be lost.
+        """
+        entry = self.recipe.nodes[node]
+        if entry.base is not None and entry.differentiable and self.made.get(node, at) != at:
+            raise DoesNotFitError("it writes to memory that tensors share which were detached before, and require grad")
 
     def origin(self, node: int) -> int:
         """Return the step that made a node, or what it is a view of; -1 if none did."""

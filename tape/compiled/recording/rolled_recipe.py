@@ -33,6 +33,8 @@ class Rolled:
         self.nodes: list[Node] = []
         self.places: dict[int, int] = {}
         """The nodes by those of the recording."""
+        self.at = -1
+        """The step that is taken."""
         self.pieces: list[list[Step] | NativeLoop] = []
         self.guards: list[list[Any]] = []
         """Those of each piece."""
@@ -62,6 +64,7 @@ class Rolled:
             entry = self.trace.recipe.nodes[node]
             if self._is_hidden(node):
                 raise DoesNotFitError("what an iteration made is used behind the loop, and no variable holds it")
+            self.trace.check_known(node, self.at)
             base, family = (None if n is None else self._place(n) for n in (entry.base, entry.family))
             self.nodes.append(replace(entry, base=base, family=family))
             known = self.places[node] = len(self.nodes) - 1
@@ -76,6 +79,7 @@ class Rolled:
         for at in range(begin, stop):
             if at == left_out:
                 continue
+            self.at = at
             if at in trace.guards:
                 guards.append(self.recording.guards[trace.guards[at]])
             operands = [self._place(o) if o >= 0 else (trace.recipe.steps.numbers[~o],) for o in trace.operands(at)]
