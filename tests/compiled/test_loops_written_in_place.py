@@ -58,6 +58,33 @@ def view_from_before(u: Any, k: Any) -> Any:
     return (tail * tail).sum() + total
 
 
+def view_written_in_a_loop_within(u: Any, k: Any) -> Any:
+    """Write through a view from before all loops; read what it is of behind the loop within, and behind both."""
+    x, total = u.clone(), 0.0 * k
+    tail = x[1:]
+    for _ in range(3):
+        e = 1.0 + k
+        while e > 0.4:
+            e = e * 0.7
+            tail += 0.1 * k
+            tail[:1] *= 0.9
+        total = total + x.sum()
+    return (x * x).sum() + total
+
+
+def view_of_three_loops(u: Any, k: Any) -> Any:
+    x = u.clone()
+    tail = x.reshape(2, -1)[1:]
+    for _ in range(2):
+        d = 1.0 + k
+        while d > 0.8:
+            d, e = d * 0.7, 1.0 + k
+            while e > 0.4:
+                e = e * 0.7
+                tail *= 0.9 + 0.01 * k
+    return (x * x).sum()
+
+
 def views_within(u: Any, k: Any) -> Any:
     """Write through views that overlap."""
     x = u.clone()
@@ -116,7 +143,7 @@ def by_an_argument(u: Any, k: Any) -> Any:
 
 FUNCTIONS = [
     jacobi, gauss_seidel, written_behind, view_from_before, views_within, one_in_another, one_way_alone, two_names,
-    by_an_argument,
+    by_an_argument, view_written_in_a_loop_within, view_of_three_loops,
 ]  # fmt: skip
 
 

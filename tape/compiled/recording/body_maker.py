@@ -130,10 +130,15 @@ class _BodyMaker:
         begin = [first.nodes[place] for place in places]
         phis = [self._copied(node, self._operands([node])[0], line) for node in begin]
         count = None if loop.count is None else self.ref(loop.count)
-        forget_views(self.refs, self.trace, self.trace.written(loop.start, loop.stop))
+        written = self.trace.written(loop.start, loop.stop)
+        forget_views(self.refs, self.trace, written)
+
+        def above(node: int) -> Ref | None:
+            return None if is_view_of(self.trace, node, written) else self._above(node)
+
         state = self._local(Node(LOOP_STATE))
         try:
-            bodies = _bodies(self.recorded, loop, places, self._above)
+            bodies = _bodies(self.recorded, loop, places, above)
         except DoesNotFitError as error:
             raise DoesNotFitError(str(error), error.inner or first.line) from None
         self.body.steps.append(
@@ -214,9 +219,13 @@ def results_of(loop: Span, places: Sequence[int]) -> dict[int, int]:
 
 def forget_views(known: dict[int, Any], trace: Trace, written: set[int]) -> None:
     """Know no views any more of memory that is written in a loop or behind it: from the loop on, it is another."""
-    base_of = trace.recipe.base_of
-    for node in [node for node in known if node not in written and base_of(node) in written]:
+    for node in [node for node in known if is_view_of(trace, node, written)]:
         del known[node]
+
+
+def is_view_of(trace: Trace, node: int, written: set[int]) -> bool:
+    """Whether a node is a view of one of the nodes that are written."""
+    return node not in written and trace.recipe.base_of(node) in written
 
 
 def copy_of(entry: Node, *, wanted: bool) -> tuple[StepKind, Node]:

@@ -143,7 +143,8 @@ class Trace:
         Such a view is made anew where a loop writes to its memory, and its history would be lost.
         """
         entry = self.recipe.nodes[node]
-        if entry.base is not None and entry.differentiable and self.made.get(node, at) != at:
+        apart = entry.base is not None and entry.family is None and entry.differentiable
+        if apart and self.made.get(node, at) != at:
             raise DoesNotFitError("it writes to memory that tensors share which were detached before, and require grad")
 
     def origin(self, node: int) -> int:
