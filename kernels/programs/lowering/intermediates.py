@@ -93,7 +93,7 @@ class Intermediates:
         """Run a ufunc in the dtype that NumPy would choose."""
         out = self.spec(result)
         kinds = [self.spec(o.node).dtype if isinstance(o, NodeRef) else type(o) for o in operands]
-        dtypes = ufunc.resolve_dtypes((*kinds, None))
+        dtypes = ufunc.resolve_dtypes((*(np.dtype(bool) if kind is bool else kind for kind in kinds), None))
         nodes = [self.operand(o, dtype) for o, dtype in zip(operands, dtypes[:-1], strict=True)]
         target = result if dtypes[-1] == out.dtype else self.temporary(out.shape, dtypes[-1])
         self._loop(ufunc, dtypes, [*nodes, target], out.shape)
