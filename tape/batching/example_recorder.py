@@ -51,7 +51,7 @@ class Example:
     Python. What depends on nothing is passed to it alone.
 
     A node is a tensor, by number: ``specs`` are those of one example, ``bases`` the nodes whose memory they show, and
-    ``offsets`` where in it, for those of which no operation of the plan tells.
+    ``parts``, for views of which no operation of the plan tells, of which node they are one, and the offset there.
     """
 
     def __init__(self, outer: Any, randomness: str = "error") -> None:
@@ -62,7 +62,7 @@ class Example:
         self.derivatives: list[Derivative] = []
         self.specs: list[Spec] = []
         self.bases: list[int] = []
-        self.offsets: dict[int, int] = {}
+        self.parts: dict[int, tuple[int, int]] = {}
         self.arguments: list[int] = []
         self.written: set[int] = set()
         self.nodes: dict[int, int] = {}
@@ -103,17 +103,13 @@ class Example:
         if node is None and is_view(x):
             above = self.reference(x._base)
             node = self._add(x, self.bases[above])
-            self._place(node, above, x._base, x)
+            same = x._value is x._base._value or not x.spec.size
+            self.parts[node] = above, 0 if same else where(as_array(x)) - where(as_array(x._base))
             self.tensors[node] = x
         elif node is None:
             node = self._add(x)
             self.tensors[node], self.constants[node] = x, Start(x, node)
         return node
-
-    def _place(self, node: int, above: int, source: Tensor, x: Tensor) -> None:
-        same = x._value is source._value or not x.spec.size
-        offset = 0 if same else where(as_array(x)) - where(as_array(source))
-        self.offsets[node] = self.offsets.get(above, 0) + offset
 
     def _operands(self, operands: Iterable[Any]) -> list[Any]:
         return [self.reference(x) if isinstance(x, Tensor) else (x,) for x in operands]
@@ -122,7 +118,10 @@ class Example:
         return self._among(self.differing, operands)
 
     def notify(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
-        """Plan an operation if an operand depends on the arguments, or requires grad."""
+        """Plan an operation if an operand depends on the arguments, or requires grad.
+
+        What is detached is planned, too: it shares its memory, which may come to depend on the arguments.
+        """
         known, bases, differing = self.nodes, self.bases, self.differing
         mine = differs = False
         planned: list[Any] = []
@@ -130,7 +129,8 @@ class Example:
             if isinstance(x, Tensor):
                 node = known.get(id(x))
                 if node is None:
-                    if not any(map(self._depends, operands)):
+                    detaches = isinstance(op, View) and not is_view(result)
+                    if not (detaches or any(map(self._depends, operands))):
                         mine = False
                         break
                     node = self.reference(x)
@@ -150,8 +150,6 @@ class Example:
         if isinstance(op, View):
             bases.append(bases[planned[0]])
             detached = not is_view(result)
-            if detached:
-                self._place(node, planned[0], operands[0], result)
         else:
             bases.append(node)
             if differs:

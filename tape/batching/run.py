@@ -137,16 +137,17 @@ class Batch:
             apart = node in self.sources and self.differs(node) and type(x._slot) is AccumulateGrad
             self._keep(node, x.detach() if apart else x)
         else:
-            self.values[node] = self._part(node, base)
+            self.values[node] = self._part(node)
         return self.values[node]
 
-    def _part(self, node: int, base: int) -> Tensor:
+    def _part(self, node: int) -> Tensor:
         """Return a view that no step made, as a part of its base, by its pattern in memory."""
-        part, whole, offset = self.specs[node], self.specs[base], self.example.offsets[node]
-        item, x = whole.dtype.itemsize, self.tensor(base)
+        base, offset = self.example.parts[node]
+        part, whole, x = self.specs[node], self.specs[base], self.tensor(base)
+        item = whole.dtype.itemsize
         order = sorted(range(len(whole.shape)), key=lambda axis: (-whole.strides[axis], axis))
         strides = tuple(stride // item for stride in part.strides)
-        if base in self.batched:
+        if self.differs(node):
             x = views.permute(x, (0, *(axis + 1 for axis in order)))
             params = ((self.size, *part.shape), (whole.size, *strides), offset // item)
         else:
