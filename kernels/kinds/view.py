@@ -23,8 +23,9 @@ class View(Op):
 
     ``batch(size, shape, *params)`` returns the parameters of the same view of a batch of so many arrays of a shape,
     the batch in front; without it ``vmap`` refuses. ``indexes``: the parameter is a basic index. ``broadcasts``: the
-    array gets dims of one in front, as many as the result has. ``hides``: nobody has the array, so that the result is
-    none's view to the caller. ``samples`` are pairs of a shape and parameters, for the tests.
+    array gets dims of one in front, as many as the result has. ``element``: a result without dims is what NumPy gives
+    as a scalar, a value. ``hides``: nobody has the array, so that the result is none's view to the caller.
+    ``samples`` are pairs of a shape and parameters, for the tests.
     """
 
     contribution: ClassVar[str] = "{} is a view of it"
@@ -36,6 +37,7 @@ class View(Op):
     indexes: bool = False
     broadcasts: bool = False
     hides: bool = False
+    element: bool = False
     samples: tuple[tuple[tuple[int, ...], tuple[Any, ...]], ...] = ()
     pullback: tuple[Rule | None, ...] = (lambda g: g,)
 

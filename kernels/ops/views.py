@@ -56,9 +56,17 @@ def _shaped(name: str, grad_fn: str, doc: str, *, hides: bool = False) -> None:
     )
 
 
-def _indexed(name: str, grad_fn: str, doc: str) -> None:
+def _indexed(name: str, grad_fn: str, doc: str, *, element: bool = False) -> None:
     """Declare a view by basic indexing; the node is named by what the index does last."""
-    View(name=name, doc=doc, grad_fn=grad_fn, apply=lambda x, key: x[key], indexes=True, function=False)
+    View(
+        name=name,
+        doc=doc,
+        grad_fn=grad_fn,
+        apply=lambda x, key: x[key],
+        indexes=True,
+        element=element,
+        function=False,
+    )
 
 
 def _expanded(x: Any, shape: Strides) -> Any:
@@ -110,7 +118,9 @@ _indexed("slice", "SliceBackward0", "Part of a dim.")
 _indexed("select", "SelectBackward0", "One place along a dim.")
 _indexed("newaxis", "UnsqueezeBackward0", "A dim of length one inserted by None.")
 _indexed("alias", "AliasBackward0", "The same tensor once more.")
-_indexed("unbind", "UnbindBackward0", "One of the tensors that iteration gives.")
+_indexed("select_element", "SelectBackward0", "One element, by an int for each dim.", element=True)
+_indexed("alias_element", "AliasBackward0", "The element of a tensor without dims.", element=True)
+_indexed("unbind", "UnbindBackward0", "One of the tensors that iteration gives.", element=True)
 _turned("transpose", "TransposeBackward0", "Two dims exchanged.")
 _turned("permute", "PermuteBackward0", "Dims in another order.")
 _turned("t", "TBackward0", "Matrix transposed.")

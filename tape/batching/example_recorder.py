@@ -247,6 +247,15 @@ class Example:
             before.node = node
             self.replaced.append(before)
 
+    def released(self, x: Tensor, value: Tensor) -> None:
+        """Identify what was a view with the copy that it is now."""
+        self.nodes.pop(id(x), None)
+        if id(value) in self.nodes:
+            self.nodes[id(x)] = self.nodes[id(value)]
+            self.held.append(x)
+        elif self.outer is not None:
+            self.outer.released(x, value)
+
     def replaces(self, x: Tensor, other: Tensor) -> None:
         """Raise if a tensor is to get the memory of a planned one."""
         if self._depends(x) or self._depends(other):

@@ -42,7 +42,7 @@ class _Mapped:
         passed = [next(leaves) if s.kind is None else s.filled(leaves) for s in arguments.structures]
         try:
             modes.set_mode(modes.Mode(before.grad, self.example, *before[2:6], get_ident()))
-            result = func(*passed, **kwargs)
+            result = modes.call_given(not arguments.tensors, func, *passed, **kwargs)
         finally:
             try:
                 modes.set_mode(before)

@@ -41,6 +41,11 @@ class Call(NamedTuple):
     chosen: tuple[list[int], Structure] | None = None
     """The numbers of the values that a gradient is by, and its structure."""
 
+    @property
+    def arrays(self) -> bool:
+        """Whether NumPy's arrays or numbers were given, and no tensor: then arrays come out."""
+        return bool(self.values) and not self.tensors
+
     def signature(self) -> Signature:
         """Return the signature of a program that is called in this way."""
         signature = Signature(*self.filled(self.values))
@@ -84,8 +89,8 @@ def call_of(args: tuple[Any, ...], kwargs: dict[str, Any], static: Collection[An
             kinds.append(kind)
             places.append(i)
             tensors = tensors or isinstance(x, Tensor)
-    mode = modes.current()
-    key = (structure, _order(structure), tuple(kinds), mode.grad, get_default_dtype())
+    mode, as_values = modes.current(), modes.given_arrays() or (bool(places) and not tensors)
+    key = (structure, _order(structure), tuple(kinds), mode.grad, get_default_dtype(), as_values)
     return Call(key, [leaves[i] for i in places], tensors, leaves, places, structure)
 
 

@@ -246,7 +246,7 @@ class CompiledFunction(NativeUse, NativelyCalled):
 
         def run(tensors: Sequence[Tensor]) -> Any:
             args, kwargs = call.filled(tensors)
-            return self.__wrapped__(*args, **kwargs)
+            return modes.call_given(call.arrays, self.__wrapped__, *args, **kwargs)
 
         result, recording = record_call(
             run, inputs, again=current.again, codes=current.codes, contents=current.contents
@@ -256,7 +256,7 @@ class CompiledFunction(NativeUse, NativelyCalled):
             current.reads_alone = False
             return self._run(call), recording
         _write_back(call.values, inputs, before)
-        return as_given(result, tensors=call.tensors or not call.values), recording
+        return as_given(result, tensors=not call.arrays), recording
 
     def _take_in(self, current: Specialization, key: Any, recording: Recording) -> None:
         if recording.discarded:
@@ -289,11 +289,11 @@ class CompiledFunction(NativeUse, NativelyCalled):
         if inputs is None:
             inputs = [x if isinstance(x, Tensor) else shared_input(x) for x in call.values]
         args, kwargs = call.filled(inputs)
-        result = self.__wrapped__(*args, **kwargs)
+        result = modes.call_given(call.arrays, self.__wrapped__, *args, **kwargs)
         if call.tensors:  # as those of replays, they own their memory
             leaves, structure = flattened(result, none=True)
             return structure.filled(owned(leaves, inputs))
-        return as_given(result, tensors=not call.values)
+        return as_given(result, tensors=not call.arrays)
 
     def _stay_dynamic(self, reason: str) -> None:
         self._dynamic = reason

@@ -21,6 +21,7 @@ from tape.compiled.specialization import Specialization
 from tape.engine.backward import grad
 from tape.engine.forward_mode import reaches_out
 from tape.recording.views import clone
+from tape.tensors import modes
 from tape.tensors.pytrees import LEAF, Structure, flattened
 from tape.tensors.tensor import Tensor, constant_tensor, leaf, scalar_or_array
 from tape.transforms.points import released
@@ -177,7 +178,7 @@ class CompiledGradient(CompiledFunction):
 
         def run(tensors: Sequence[Tensor]) -> Any:
             args, kwargs = call.filled(tensors)
-            result = self._by.function(*args, **kwargs)
+            result = modes.call_given(not _are_tensors(call), self._by.function, *args, **kwargs)
             return self._numbered(result) if self._by.is_number and not _are_tensors(call) else result
 
         result, recording = record_call(

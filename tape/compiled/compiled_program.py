@@ -231,10 +231,12 @@ class CompiledProgram(Program):
         """Keep what the leaves of a call are, for calls on tensors to be compared with at once."""
         self.tensors, self._leaves = call.tensors, [_leaf(x) for x in call.values]
         self._requires_grad = any(slot for _, _, slot in self._leaves)
+        self._as_values = modes.given_arrays()
 
     def expect_as(self, other: CompiledProgram) -> None:
         """Expect what another program for the same calls does."""
         self.tensors, self._leaves, self._requires_grad = other.tensors, other._leaves, other._requires_grad
+        self._as_values = other._as_values
 
     def at_once(self, values: tuple[Any, ...]) -> tuple[Any] | None:
         """Replay on leaves just as those of the last call, the result in a tuple; None if there is more to do."""
@@ -243,7 +245,7 @@ class CompiledProgram(Program):
     def _arrays_of(self, values: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """Return leaves as arrays and numbers; None where they are not as those of the last call."""
         leaves = self._leaves
-        if len(values) != len(leaves):
+        if len(values) != len(leaves) or modes.given_arrays() is not self._as_values:
             return None
         arrays: list[Any] = []
         pairs: Any = zip(values, leaves)  # noqa: B905 (as many, and this is called most)

@@ -231,8 +231,11 @@ def _checked_view(x: Tensor, key: Any) -> tuple[View, tuple[Any, ...], Any]:
     if any(type(k) is slice and k.step == 0 for k in items):
         raise ValueError("slice step cannot be zero")
     _check_index(x, items)
-    full = items if Ellipsis in items else (*items, Ellipsis)
-    return VIEWS["slice" if kind is slice else _last(items)], (full,), ("index", hashed)
+    if len(items) == len(x.spec.shape) and all(type(k) is int for k in items):
+        name = "select_element" if items else "alias_element"
+    else:
+        name = "slice" if kind is slice else _last(items)
+    return VIEWS[name], (items if Ellipsis in items else (*items, Ellipsis),), ("index", hashed)
 
 
 def _last(items: tuple[Any, ...]) -> str:

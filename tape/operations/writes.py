@@ -51,6 +51,8 @@ def check(x: Tensor, name: str, *, reads: bool = False, through: Tensor | None =
     ``reads``: the operation also reads the tensor. ``through``: the tensor of which this is an unrecorded part.
     """
     base, enabled = base_of(x), modes.active() or modes.is_grad_enabled()
+    if modes.given_arrays():
+        release_elements(base, x)
     seen = x if through is None else through
     if enabled and type(base._slot) is AccumulateGrad:
         recorder = modes.current().recorder
@@ -66,6 +68,22 @@ def check(x: Tensor, name: str, *, reads: bool = False, through: Tensor | None =
         raise RuntimeError(f"{name}: the tensor's memory is a read-only NumPy array's; write into x.clone()")
     if reads and enabled and x is not base and x._slot is None and base._slot is not None:
         view_families.renew(x)  # a view made under no_grad: what is written through it is the family's
+
+
+def release_elements(base: Tensor, written: Tensor) -> None:
+    """Give elements of a base that is about to be written memory of their own: in NumPy they are values.
+
+    But for the one that is ``written`` through, by a method of PyTorch's.
+    """
+    for element in view_families.elements_of(base):
+        if element is not written:
+            mode, recorder = modes.turned(modes.current(), grad=element._slot is not None), modes.current().recorder
+            value = modes.call_under(mode, clone, element)
+            element._value = value._value
+            view_families.move(element, value._slot, value._form)
+            del element._base
+            if recorder is not None:
+                recorder.released(element, value)
 
 
 def _branch(x: Tensor) -> None:

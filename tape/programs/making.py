@@ -114,7 +114,8 @@ def _run(
         recorder.lends(i, a._value if isinstance(a, Tensor) else a)
         recorder.argument(x)
     positional, keywords = signature.filled(tensors)
-    leaves, template = flattened(fun(*positional, **keywords), none=True)
+    arrays = not any(isinstance(x, Tensor) for x in values)
+    leaves, template = flattened(modes.call_given(arrays, fun, *positional, **keywords), none=True)
     kept = {i: _checked_output(x) for i, x in enumerate(leaves) if not isinstance(x, Tensor)}
     recorder.recipe.outputs = [recorder.reference(x).node for x in leaves if isinstance(x, Tensor)]
     return template, kept

@@ -160,6 +160,25 @@ def call_under(mode: Mode, function: Callable[..., Result], *args: Any) -> Resul
             raise
 
 
+def given_arrays() -> bool:
+    """Whether a function is running in this thread that was given NumPy's arrays.
+
+    An element is then a value, as in NumPy, which later writes do not change, and no view, as in PyTorch.
+    """
+    return own_tape().given_arrays
+
+
+def call_given(arrays: bool, function: Callable[..., Result], *args: Any, **kwargs: Any) -> Result:
+    """Call a function that is given NumPy's ``arrays``, or else tensors, with which all stays as it is around it."""
+    tape = own_tape()
+    before = tape.given_arrays
+    try:
+        tape.given_arrays = arrays or before
+        return function(*args, **kwargs)
+    finally:
+        tape.given_arrays = before
+
+
 @contextmanager
 def under(mode: Mode) -> Iterator[None]:
     """Change the mode of this context for a while."""

@@ -29,6 +29,9 @@ class Observer(Protocol):
     def taken(self, x: Any, value: Any) -> None:
         """Be notified that a tensor has taken over the value and the slot of another."""
 
+    def released(self, x: Any, value: Any) -> None:
+        """Be notified that a view has ceased to be one: it is now the copy that another tensor is."""
+
     def replaces(self, x: Any, other: Any) -> None:
         """Be notified that a tensor is about to get another's memory: ``x.data = other``."""
 

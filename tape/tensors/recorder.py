@@ -186,6 +186,13 @@ class Recorder:
             self.nodes[id(x)] = self.nodes[id(value)]
             self.held.append(x)
 
+    def released(self, x: Tensor, value: Tensor) -> None:
+        """Identify what was a view with the copy that it is now."""
+        self.nodes.pop(id(x), None)
+        if id(value) in self.nodes:
+            self.nodes[id(x)] = self.nodes[id(value)]
+            self.held.append(x)
+
     def replaces(self, x: Tensor, other: Tensor) -> None:
         """Take in that a tensor is about to have another's memory for its own."""
         if self._depends(x) or self._depends(other):

@@ -96,6 +96,7 @@ class Tape:
         "__weakref__",
         "contexts",
         "entries",
+        "given_arrays",
         "grown",
         "hooks",
         "lines",
@@ -130,6 +131,8 @@ class Tape:
         self.saved_values = SavedValues(self.entries)
         self.readers: list[None] = []
         """An item for each sweep that reads the entries: nothing may be dropped."""
+        self.given_arrays = False
+        """Whether a function runs in this thread that was given NumPy's arrays: ``modes.given_arrays``."""
         self.swept = self.patience = 0
         self.next_search = FIRST_SEARCH
         living[self.number] = self

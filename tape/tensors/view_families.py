@@ -58,6 +58,12 @@ def is_view(x: Tensor) -> bool:
     return type(form) is Form and form.is_view
 
 
+def is_element(x: Tensor) -> bool:
+    """Whether a tensor is a view of one element by an index that gives a scalar in NumPy."""
+    form: Any = x._form
+    return is_view(x) and form.op.element and not form.spec.shape
+
+
 def base_of(x: Tensor) -> Tensor:
     """Return the tensor whose family this one belongs to: its base, or itself."""
     return x._base if is_view(x) else x
@@ -143,6 +149,12 @@ def lead(view: Tensor) -> None:
 
 
 _fronts: dict[int, ReferenceType[Tensor]] = {}
+
+
+def elements_of(base: Tensor) -> list[Tensor]:
+    """Return the living views of a base that are elements of its current version."""
+    views = [reference() for reference in getattr(base, "_views", None) or ()]
+    return [view for view in views if view is not None and type(view) is Tensor and is_element(view)]
 
 
 def alone(x: Tensor) -> bool:

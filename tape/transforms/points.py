@@ -128,7 +128,7 @@ class Point:
         else:
             for i, x in zip(numbers, copies, strict=True):
                 full[i] = x
-        result = func(*full, **kwargs)
+        result = modes.call_given(not self.tensors, func, *full, **kwargs)
         if self.writes:
             for x, copy in zip(leaves, passed, strict=True):
                 if copy._version:

@@ -145,14 +145,20 @@ def evaluated_at(
 ) -> Evaluated | None:
     """Evaluate a function at arguments of the usual kinds, on this thread's tape without observers; else None."""
     last, whole = chosen
-    if last >= len(args) or not modes.active():
+    tape = modes.active()
+    if last >= len(args) or not tape:
         return None
     alone = type(argnums) is int
     if alone and len(args) == 1 and not kwargs and not modes.ON_MADE:  # apart: it takes 2 us less
         x = taken(args[0])
         if x is not None:
             inputs: Any = (x,)
-            return inputs, LEAF, type(args[0]) is Tensor, func(x)
+            tensors, before = type(args[0]) is Tensor, tape.given_arrays  # this thread's, since x was made
+            try:
+                tape.given_arrays = not tensors or before
+                return inputs, LEAF, tensors, func(x)
+            finally:
+                tape.given_arrays = before
     leaves: Sequence[Any] = (
         args if whole == len(args) else (args[argnums],) if alone else tuple([args[i] for i in argnums])
     )
@@ -163,16 +169,17 @@ def evaluated_at(
     if not inputs:
         return None
     differentiable: Any = inputs if structure is None else structure.filled(inputs)
+    tensors = Tensor in map(type, leaves)
     if whole == len(args):
-        result = func(*differentiable, **kwargs)
+        result = modes.call_given(not tensors, func, *differentiable, **kwargs)
     elif alone and len(args) == 1 and not kwargs:
-        result = func(differentiable)
+        result = modes.call_given(not tensors, func, differentiable)
     else:
         passed = list(args)
         for i, x in ((argnums, differentiable),) if alone else zip(argnums, differentiable, strict=True):
             passed[i] = x
-        result = func(*passed, **kwargs)
-    return inputs, structure, Tensor in map(type, leaves), result
+        result = modes.call_given(not tensors, func, *passed, **kwargs)
+    return inputs, structure, tensors, result
 
 
 def differentiated(

@@ -44,6 +44,8 @@ def add_again(x: Tensor, value: Any) -> bool:
     tape = modes.active()
     if not tape or type(value) is not Tensor:
         return False
+    if tape.given_arrays:
+        writes.release_elements(base_of(x), x)
     slot, source = x._slot, value._slot
     if type(slot) is not int or x._form.kind != VIEW:  # type: ignore[union-attr]
         return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +18,7 @@ from tape.recording import computed_places
 from tape.recording.pick_calls import by_items
 from tape.recording.write_calls import install_assign, putting, repeated_in_place
 from tape.repeated_calls.call_table import NATIVELY
-from tape.tensors import inference_mode, view_families
+from tape.tensors import inference_mode, modes, view_families
 from tape.tensors.operands import Number, beside, check_broadcast, is_mask, operand
 from tape.tensors.tensor import Tensor, as_array, attribute, method, read_extras
 
@@ -37,10 +38,11 @@ def _in_place(op: Elementwise, name: str) -> Callable[..., Tensor]:
 
 def _scaled_in_place(op: Elementwise, name: str) -> Callable[..., Tensor]:
     """Return the in-place variant of an operation with PyTorch's ``alpha``."""
+    add = _adding(op, _operator(op), "+=") if op.operator == "+" else None
 
     def run(x: Tensor, other: Any) -> Tensor:
-        if op.operator == "+":
-            return x.__iadd__(other)
+        if add is not None:
+            return add(x, other)  # type: ignore[no-any-return]
         writes.check(x, name, reads=True)
         return writes.store(x, RUN[op.name](x, other), name, fresh=True)
 
@@ -84,6 +86,20 @@ def _adding(op: Elementwise, in_place: Callable[..., Any], name: str) -> Callabl
     return add
 
 
+def _augmented(op: Elementwise) -> Callable[..., Any]:
+    """Return the method of ``x += other`` or the like."""
+    run = _operator(op)
+    write = _adding(op, run, "+=") if op.operator == "+" else run
+
+    @functools.wraps(run)
+    def augmented(x: Tensor, other: Any) -> Any:
+        if modes.given_arrays() and view_families.is_element(x):  # as NumPy's scalars, which are not written
+            return RUN[op.name](x, other)
+        return write(x, other)
+
+    return augmented
+
+
 def _install(op: Elementwise) -> None:
     if len(op.inputs) > 2:  # noqa: PLR2004
         return
@@ -91,9 +107,7 @@ def _install(op: Elementwise) -> None:
         in_place = _scaled_in_place(op, f"{name}_") if op.scaled else _in_place(op, f"{name}_")
         method(f"{name}_")(repeated_in_place(op, in_place))
     if op.operator in _INPLACE and len(op.inputs) == 2:  # noqa: PLR2004
-        run = _operator(op)
-        run = _adding(op, run, "+=") if op.operator == "+" else run
-        method(f"__{_INPLACE[op.operator]}__")(repeated_in_place(op, run))
+        method(f"__{_INPLACE[op.operator]}__")(repeated_in_place(op, _augmented(op)))
 
 
 for _op in list(OPS.values()):
