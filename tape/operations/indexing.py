@@ -74,7 +74,7 @@ def is_basic(key: Any) -> bool:
 
 def _is_array(key: Any) -> bool:
     if isinstance(key, Tensor):
-        return key.spec.shape != () or key.spec.dtype == np.bool_
+        return key.spec.shape != () or key.spec.dtype == np.bool_ or integer_indices.is_byte_mask(key)
     return isinstance(key, (bool, np.bool_, list, tuple, np.ndarray)) and not (
         isinstance(key, np.ndarray) and key.ndim == 0 and key.dtype.kind in "iu"
     )
@@ -82,7 +82,9 @@ def _is_array(key: Any) -> bool:
 
 def _gather(x: Tensor, key: Any) -> Tensor:
     """Copy the elements that arrays pick."""
-    if (followed := pick_followed(x, items_of(key))) is not None:
+    items = items_of(key)
+    integer_indices.warn_of_bytes(items)
+    if (followed := pick_followed(x, items)) is not None:
         return followed
     keys = integer_indices.array_key(key)
     spec, value = x.spec, integer_indices.picked(as_array(x), keys)
@@ -198,7 +200,9 @@ def put_followed(
 
 def assign_at(x: Tensor, key: Any, source: Any, name: str, *, adds: bool = False, item: bool = True) -> None:
     """Write to the elements that arrays pick; the last of the values for one element stays, or they add up."""
-    if put_followed(x, items_of(key), source, name, adds=adds, wraps=True, item=item):
+    items = items_of(key)
+    integer_indices.warn_of_bytes(items)
+    if put_followed(x, items, source, name, adds=adds, wraps=True, item=item):
         return
     writes.check(x, name, reads=adds)
     keys = integer_indices.array_key(key)

@@ -9,6 +9,7 @@ import numpy as np
 
 from kernels.arrays.specs import Spec, dense
 from tape.recording import record, views
+from tape.recording.integer_indices import is_byte_mask
 from tape.tensors import modes
 from tape.tensors.tensor import Array, Tensor
 
@@ -79,7 +80,7 @@ def _is_whole(item: Any) -> bool:
 
 
 def _is_integer(index: Any) -> bool:
-    return isinstance(index, (Tensor, np.ndarray)) and index.dtype.kind in "iu"
+    return isinstance(index, (Tensor, np.ndarray)) and index.dtype.kind in "iu" and not is_byte_mask(index)
 
 
 def _wrapped(index: Any, n: int, *, wraps: bool) -> Any:

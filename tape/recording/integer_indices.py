@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from kernels.arrays.specs import Spec, Strides, dense
+from tape.foundation.call_sites import stack_level
 from tape.recording import record
+from tape.tensors import modes
 from tape.tensors.operands import as_ndarray
 from tape.tensors.tensor import Array, Tensor, as_array
 
@@ -25,13 +28,30 @@ def _item(key: Any) -> Any:
         return key
     if isinstance(key, Tensor):
         record.note_escape(key)
-        key = as_array(key)
+        key = as_array(key) != 0 if is_byte_mask(key) else as_array(key)
     array = as_ndarray(key)
     if array.size == 0 and array.dtype.kind == "f" and not isinstance(key, np.ndarray):
         array = array.astype(np.int64)  # an empty list
     if array.dtype.kind not in "iub":
         raise IndexError(f"tensors used as indices must be integer or bool tensors, not {array.dtype.name}")
     return array
+
+
+def is_byte_mask(index: Any) -> bool:
+    """Whether an index is a uint8 tensor, which is a mask as in PyTorch.
+
+    In functions that were given NumPy arrays it is integers, as in NumPy.
+    """
+    return isinstance(index, Tensor) and index._form.spec.dtype == np.uint8 and not modes.given_arrays()
+
+
+def warn_of_bytes(items: Iterable[Any]) -> None:
+    """Warn of uint8 tensors as indices, whose meaning differs between PyTorch and NumPy."""
+    if any(isinstance(item, Tensor) and item._form.spec.dtype == np.uint8 for item in items):
+        meaning, other = "integers, as in NumPy", "of another integer dtype for integers, or bool for a mask"
+        if not modes.given_arrays():
+            meaning, other = "a mask, as in PyTorch", "bool for a mask, or of another integer dtype for integers"
+        warnings.warn(f"a uint8 tensor as an index is {meaning}; make it {other}", stacklevel=stack_level())
 
 
 def integers(index: Any, name: str, error: type[Exception] = RuntimeError) -> Array:

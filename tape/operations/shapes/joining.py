@@ -12,10 +12,10 @@ from tape.operations import gather
 from tape.operations.numpy_arguments import array_like
 from tape.operations.shapes.broadcasting import of_rank
 from tape.operations.sums_and_extrema import tensor_of
-from tape.recording import integer_indices, views
+from tape.recording import integer_indices, record, views
 from tape.recording.arguments import dim_of
 from tape.tensors.registration import implements, public
-from tape.tensors.tensor import Tensor
+from tape.tensors.tensor import Tensor, as_array
 
 _MATRIX, _BOX = 2, 3
 
@@ -167,6 +167,9 @@ def _places(obj: Any) -> Any:
     """Return where to insert or delete: an int, a slice, or an array, also of bools."""
     if isinstance(obj, (slice, int, np.integer)):
         return obj
+    if isinstance(obj, Tensor):  # as an array: NumPy's uint8 are integers
+        record.note_escape(obj)
+        obj = as_array(obj)
     return integer_indices.array_key(obj)[0]
 
 
