@@ -28,7 +28,7 @@ class Part:
 
 
 def enter_part(above: Descriptor, key: Any, form: Form, part: Part, notification: Notification) -> None:
-    """Let native code repeat ``x[key]`` of tensors of a form; of a form without parameters for any int."""
+    """Let native code repeat ``x[key]`` of tensors of a form; of a form without parameters for any ints."""
     entry = _view(words.OP_PART, above, form, part)
     if _indexes(entry, key, above.spec, part, anywhere=not form.params):
         if not entry.row[words.E_EXTENT]:  # a recorder needs the index itself
@@ -72,14 +72,16 @@ def _view(op: int, above: Descriptor, form: Form, part: Part) -> Entry:
 
 
 def _indexes(entry: Entry, index: Any, spec: Spec, part: Part, *, anywhere: bool = True) -> bool:
-    """Set an entry's index; an int ``anywhere`` stands for any from 0 on. False if native code does not accept it."""
+    """Set an entry's index; ints ``anywhere`` stand for any. False if native code does not accept it."""
     index_words = np.zeros(32, np.int64)
     hashed = jit.load_module("native.calls.keys_native").words_of(id(index), where(index_words))
-    start, offset = part.start, part.offset
-    if anywhere and type(index) is int and index >= 0:
-        entry[words.K_NUMBER], entry[words.E_EXTENT] = words.ANY_INT, spec.shape[0]
-        hashed, start, offset = 0, spec.strides[0], spec.gradient[0]
+    ints = index if type(index) is tuple else (index,)
+    if anywhere and hashed >= 0 and ints and all(type(i) is int for i in ints):
+        entry[words.K_NUMBER], entry[words.E_EXTENT] = len(ints), len(ints)
+        axes = zip(spec.shape, spec.strides, spec.gradient, ints)  # noqa: B905 (the first of them)
+        entry.words_of(words.E_KEY, [number for *axis, _ in axes for number in axis])
+        entry.begins(0, 0, 0)
     else:
         entry.keep(words.E_KEY, index_words, where(index_words))
-    entry.begins(hashed, start, offset)
+        entry.begins(hashed, part.start, part.offset)
     return hashed >= 0

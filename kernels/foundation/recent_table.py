@@ -9,8 +9,8 @@ from typing import ClassVar, TypeVar
 Key = TypeVar("Key")
 Item = TypeVar("Item")
 
-MOST = 1 << 11
-"""Entries of all tables together: two megabytes, or 700 operations each on shapes of its own."""
+MOST = 1 << 12
+"""Entries of all tables together: four megabytes, or 1,400 operations each on shapes of its own."""
 
 
 class Recent(dict[Key, Item]):

@@ -202,10 +202,10 @@ LONGS, SINGLES, DOUBLES = 7, 11, 12
 # the number of the form; of a reduction what it starts from and what it is divided by (0: by nothing), as doubles; of
 # a view its strides, where it begins in memory and in the gradient, the words of its index; bytes of the largest of
 # all, if large, and of the result; what a recorder is notified of: the operation, how many operands, the parameters;
-# of the view by any int along the first axis its extent: start and offset are then steps; whether it can be written;
-# of an extremum the nest in which its ties are counted, and what counts them; whether the first operand can take the
-# result in place; what an instruction of Python's keeps first; of a second result, int64 and of the same shape, the
-# spec, and what makes one of a tuple of both.
+# of the view by any ints how many, with extents and strides in place of the index; whether it can be written; of an
+# extremum the nest in which its ties are counted, and what counts them; whether the first operand can take the result
+# in place; what an instruction of Python's keeps first; of a second result, int64 and of the same shape, the spec, and
+# what makes one of a tuple of both.
 K_OP, K_A, K_B, K_C, K_WANTS, K_NUMBER, KEY = range(7)
 E_BLOCK, E_FORM, E_KIND, E_LOOP, E_DATA, E_LAYOUT, E_COUNT, E_DTYPE, E_NDIM, E_SHAPE, E_SAVED, E_CODE = range(6, 18)
 E_STRIDES, E_START, E_OFFSET, E_KEY, E_INITIAL, E_SCALE, E_LARGE, E_BYTES = range(18, 26)
@@ -257,15 +257,17 @@ P_STEP, P_EXTENT, P_LEAST, P_WHERE, P_ARRAY = range(5)
 
 # The words of an index: how many there are, then of each item its tag and what it is.
 INT_ITEM, SLICE_ITEM, NEW_ITEM, ELLIPSIS_ITEM, ARRAY_ITEM = range(1, 6)
-INT_WORDS, ANY_INT, BY_ARRAYS = 3, 1, 1
-"""Words of an index that is an int, with their count; the number in the key of an entry for all ints from 0 on; what
-stands for a second operand in the key of an entry about arrays or lists."""
+BY_ARRAYS = 1
+"""What stands for a second operand in the key of an entry about arrays or lists."""
 # The words of other arguments likewise: of ints as above, of floats their bits, of tuples and lists of ints how many
 # and these, of all others where the object stands.
 FLOAT_ITEM, SEQUENCE_ITEM, OBJECT_ITEM = range(6, 9)
 MOST_ARGUMENT_WORDS = 28
 NO_BOUND, FARTHEST = -(1 << 62) - 1, 1 << 62
 """What stands for None in a slice; ints that native code takes are below this, whatever their sign."""
+AXIS = 3
+"""Words of an entry for any ints, whose key has their number, about each axis: extent, strides in memory and in the
+gradient."""
 MOST_ITEMS, MOST_WORDS, MOST_VIEWS = 4, 24, 32
 """Items of an index that native code takes; words that may stand before one of them, which has four at most; views of a
 base before the dead among them are to be forgotten."""

@@ -64,7 +64,7 @@ _in_place = load_module("native.calls.in_place_native")
 count, is_counted, is_only = _in_place.count, _in_place.is_counted, _in_place.is_only
 key_words = load_module("native.calls.keys_native").key_words
 _parts = load_module("native.indexing.parts_native")
-entry_of, steps_of = _parts.entry_of, _parts.steps_of
+entry_of, start_of = _parts.entry_of, _parts.start_of
 
 
 @njit(cache=True, error_model="numpy")
@@ -91,13 +91,13 @@ def versioned(registry, t, x, entry, entries):
 
 
 @njit(cache=True, error_model="numpy")
-def record(registry, t, x, entry, operands, steps):
+def record(registry, t, x, entry, operands, words):
     """Append the write: the tensor has a new version without views. What it had is released at the end."""
     block, slot = word(entry, E_BLOCK), load_i8(x + O_SLOT)
     at = word(t, T_WORDS) + 8 * (word(t, T_SIZE) + 1)
     keep(t, at, slot & ~UNHELD)
     keep(t, at + 8, load_i8(operands + V_SLOT))
-    store_i8(at + 16, steps * word(entry, E_OFFSET))
+    store_i8(at + 16, start_of(entry, words, E_OFFSET))
     store_i8(at + 24, word(entry, E_CODE))
     Py_IncRef(word(block, B_FORM))
     versioned(registry, t, x, entry, word(block, B_ENTRIES))
@@ -115,12 +115,12 @@ def written(registry, t, x, words, operands):
         return False
     if wants != 0 and not can_record(registry, t, x, entry):
         return False
-    steps, row = steps_of(entry, words), sixteen_words()
+    row = sixteen_words()
     store_i8(row, load_i8(operands + V_PLACE))
-    store_i8(row + 8, load_i8(array + A_DATA) + steps * word(entry, E_START))
+    store_i8(row + 8, load_i8(array + A_DATA) + start_of(entry, words, E_START))
     over_nest(entry, row)
     if wants != 0:
-        record(registry, t, x, entry, operands, steps)
+        record(registry, t, x, entry, operands, words)
     return True
 
 

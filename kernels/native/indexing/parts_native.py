@@ -26,7 +26,7 @@ from kernels.native.words import (
     A_NDIM,
     A_SHAPE,
     A_STRIDES,
-    ANY_INT,
+    AXIS,
     B_ENTRIES,
     B_FORM,
     E_BLOCK,
@@ -48,7 +48,6 @@ from kernels.native.words import (
     G_TENSOR,
     G_VIEW,
     INT_ITEM,
-    INT_WORDS,
     MOST_VIEWS,
     O_BASE,
     O_BYTES,
@@ -83,23 +82,44 @@ tape_in_force, notify_recorder = _notifying.tape_in_force, _notifying.notify_rec
 
 @njit(cache=True, error_model="numpy")
 def entry_of(registry, op, form, value, words, wants):
-    """The entry of an index on tensors of a form, and of a value to write: for this index, or for any int; or 0."""
+    """The entry of an index on tensors of a form, and of a value to write: for this index, or for any ints; or 0."""
     entry = find(registry, op, form, hash_of(words), value, wants, 0)
     if entry != 0:
         for k in range(load_i8(words)):
             if word(word(entry, E_KEY), k) != word(words, k):
                 return 0
-    elif load_i8(words) == INT_WORDS and word(words, 1) == INT_ITEM:
-        entry = find(registry, op, form, 0, value, wants, ANY_INT)
-        if entry != 0 and (word(words, 2) < 0 or word(words, 2) >= word(entry, E_EXTENT)):
-            return 0
+    elif ints_in(words) != 0:
+        entry = find(registry, op, form, 0, value, wants, ints_in(words))
+        for axis in range(ints_in(words) if entry != 0 else 0):
+            number, extent = word(words, 2 + 2 * axis), word(word(entry, E_KEY), AXIS * axis)
+            if number < -extent or number >= extent:
+                return 0
     return entry
 
 
 @njit(cache=True, error_model="numpy")
-def steps_of(entry, words):
-    """For an entry that serves any int, the int; else 0."""
-    return word(words, 2) if word(entry, E_EXTENT) != 0 else 1
+def ints_in(words):
+    """How many ints an index is made of; 0 where it has anything else."""
+    count = load_i8(words) // 2
+    for k in range(count):
+        if word(words, 1 + 2 * k) == 0:
+            return k  # behind a tuple
+        if word(words, 1 + 2 * k) != INT_ITEM:
+            return 0
+    return count
+
+
+@njit(cache=True, error_model="numpy")
+def start_of(entry, words, at):
+    """Where a part begins in memory or in the gradient, in bytes: E_START or E_OFFSET of its entry, or by any ints."""
+    total, axes = 0, word(entry, E_KEY)
+    if word(entry, E_EXTENT) == 0:
+        return word(entry, at)
+    for axis in range(word(entry, E_EXTENT)):
+        number = word(words, 2 + 2 * axis)
+        number += word(axes, AXIS * axis) if number < 0 else 0
+        total += number * word(axes, AXIS * axis + (1 if at == E_START else 2))
+    return total
 
 
 @njit(cache=True, error_model="numpy")
@@ -129,11 +149,11 @@ def base_of(x, entry):
 
 
 @njit(cache=True, error_model="numpy")
-def shown(registry, entry, value, steps):
-    """A view of an array as the entry says, ``steps`` steps further on; 0 with an exception."""
+def shown(registry, entry, value, words):
+    """A view of an array as the entry and the index say; 0 with an exception."""
     dtype = load_i8(value + A_DTYPE)
     Py_IncRef(dtype)
-    data = load_i8(value + A_DATA) + steps * word(entry, E_START)
+    data = load_i8(value + A_DATA) + start_of(entry, words, E_START)
     flags = load_i4(value + A_FLAGS) & word(entry, E_FLAGS)
     shape, strides = word(entry, E_SHAPE), word(entry, E_STRIDES)
     made = new_view(
@@ -151,13 +171,13 @@ def shown(registry, entry, value, steps):
 @njit(cache=True, error_model="numpy")
 def finish(registry, t, x, entry, result, reference, words):
     """Make a new tensor the view, and enter it into its base's list of views; 0 with an exception."""
-    steps, base = steps_of(entry, words), base_of(x, entry)
-    made = shown(registry, entry, load_i8(x + O_VALUE), steps)
+    base = base_of(x, entry)
+    made = shown(registry, entry, load_i8(x + O_VALUE), words)
     if made == 0 or PyList_Append(load_i8(base + O_VIEWS), reference) != 0:
         if made != 0:
             Py_DecRef(made)
         return 0
-    offset = steps * word(entry, E_OFFSET)
+    offset = start_of(entry, words, E_OFFSET)
     if base != x:
         offset += load_i8(x + O_OFFSET)
     store_i8(result + O_VALUE, made)
@@ -269,7 +289,7 @@ def is_written(registry, x, key, value):
         same = word(load_i8(part + A_SHAPE), k) == word(word(entry, E_SHAPE), k)
         if not same or word(load_i8(part + A_STRIDES), k) != word(word(entry, E_STRIDES), k):
             return 0
-    return load_i8(part + A_DATA) == load_i8(array + A_DATA) + steps_of(entry, words) * word(entry, E_START)
+    return load_i8(part + A_DATA) == load_i8(array + A_DATA) + start_of(entry, words, E_START)
 
 
 @njit(cache=True, error_model="numpy")
