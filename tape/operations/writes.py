@@ -43,6 +43,18 @@ def _references_alone() -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 _ALONE, _APART = _references_alone()
+_FEW = 4
+"""Up to so many living views need not make a write look through the tape for what pullbacks saved."""
+
+
+def _shown(x: Tensor, base: Tensor, whole: Array) -> int:
+    """Return how many living views of a base but ``x`` refer to its array, themselves referred to by nobody else."""
+    views, count = [reference() for reference in getattr(base, "_views", None) or ()], 0
+    for view in views:
+        array = None if view is None or view is x else view._value
+        if isinstance(array, np.ndarray) and array.base is whole:
+            count += _references(array, whole)[0] <= _APART[0]
+    return count
 
 
 def check(x: Tensor, name: str, *, reads: bool = False, through: Tensor | None = None) -> None:
@@ -70,12 +82,13 @@ def check(x: Tensor, name: str, *, reads: bool = False, through: Tensor | None =
         view_families.renew(x)  # a view made under no_grad: what is written through it is the family's
 
 
-def release_elements(base: Tensor, written: Tensor) -> None:
+def release_elements(base: Tensor, written: Tensor) -> bool:
     """Give elements of a base that is about to be written memory of their own: in NumPy they are values.
 
-    But for the one that is ``written`` through, by a method of PyTorch's.
+    But for the one that is ``written`` through, by a method of PyTorch's. Return whether there were any.
     """
-    for element in view_families.elements_of(base):
+    elements = view_families.elements_of(base)
+    for element in elements:
         if element is not written:
             mode, recorder = modes.turned(modes.current(), grad=element._slot is not None), modes.current().recorder
             value = modes.call_under(mode, clone, element)
@@ -84,6 +97,7 @@ def release_elements(base: Tensor, written: Tensor) -> None:
             del element._base
             if recorder is not None:
                 recorder.released(element, value)
+    return bool(elements)
 
 
 def _branch(x: Tensor) -> None:
@@ -250,21 +264,22 @@ def same(x: Tensor, value: Tensor, part: Array | None = None) -> bool:
 
 def _put(x: Tensor, value: Any) -> None:
     """Write into the memory."""
-    new = value._value if isinstance(value, Tensor) else value
     if type(x._value) is float and view_families.alone(x):
-        x._value = float(new)
+        x._value = float(value._value if isinstance(value, Tensor) else value)
     else:
         protect(x)
-        as_array(x)[...] = new
+        as_array(x)[...] = value._value if isinstance(value, Tensor) else value  # not before: protect counts references
     _count(x)
 
 
 def protect(x: Tensor) -> None:
     """Copy what pullbacks still need of the memory that is about to be written."""
-    array, whole = as_array(x), as_array(base_of(x))
+    base = base_of(x)
+    array, whole = as_array(x), as_array(base)
     if whole.base is None and (array is whole or array.base is whole):
         counted, least = _references(array, whole), _ALONE if array is whole else _APART
-        if counted[0] <= least[0] and counted[1] <= least[1]:
+        more = counted[1] - least[1] if counted[0] <= least[0] else _FEW + 1
+        if more <= 0 or (more <= _FEW and _shown(x, base, whole) == more):
             return
     view_families.protect(array)
 

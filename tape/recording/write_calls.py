@@ -25,7 +25,7 @@ from tape.recording.pick_calls import Plan, by_index, ready
 from tape.repeated_calls.call_table import NATIVE_OPERANDS, NATIVELY, ask, number_of, number_of_op, provide, repeating
 from tape.tensors import modes
 from tape.tensors.tensor import Tensor
-from tape.tensors.view_families import base_of
+from tape.tensors.view_families import base_of, has_views
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 _ITEMS = (int, np.int64, slice, type(None), type(...))
@@ -43,8 +43,15 @@ def _write_in_place(*_: Any, **__: Any) -> None:
     provide(words.G_HIT_IN_PLACE, "native.calls.in_place_native", "hit_in_place")
 
 
-def install_assign(assign: Callable[[Tensor, Any, Any], None], written: Callable[[Tensor], None]) -> None:
-    """Install the Python side of ``x[key] = value``; native code calls ``written`` after a write that it did itself."""
+def install_assign(
+    assign: Callable[[Tensor, Any, Any], None],
+    written: Callable[[Tensor], None],
+    release: Callable[[Tensor, Tensor], bool],
+) -> None:
+    """Install the Python side of ``x[key] = value``; native code calls ``written`` after a write that it did itself.
+
+    ``release(x, x)`` gives elements of x memory of their own, and returns whether there were any.
+    """
 
     def once(x: Tensor, key: Any, *value: Any) -> None:
         if not value:
@@ -53,7 +60,11 @@ def install_assign(assign: Callable[[Tensor, Any, Any], None], written: Callable
             x[key] = with_tensor(value[0])  # native code repeats that
             return
         is_base = type(x) is Tensor and base_of(x) is x
-        before, wanted = (x._form, x._slot is not None) if is_base else (None, False)
+        seen = is_base and has_views(x)
+        if seen and modes.given_arrays() and release(x, x):
+            x[key] = value[0]  # native code can do it now
+            return
+        before, wanted = (x._form, x._slot is not None) if is_base and not seen else (None, False)
         assign(x, key, *value)
         if before is not None and type(value[0]) in NATIVE_OPERANDS and modes.unobserved_tape() is not None:
             provide(words.G_ASSIGN, "native.indexing.assigning_native", "assign")

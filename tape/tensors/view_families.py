@@ -151,6 +151,11 @@ def lead(view: Tensor) -> None:
 _fronts: dict[int, ReferenceType[Tensor]] = {}
 
 
+def has_views(base: Tensor) -> bool:
+    """Whether a base has living views of its current version."""
+    return any(reference() is not None for reference in getattr(base, "_views", None) or ())
+
+
 def elements_of(base: Tensor) -> list[Tensor]:
     """Return the living views of a base that are elements of its current version."""
     views = [reference() for reference in getattr(base, "_views", None) or ()]

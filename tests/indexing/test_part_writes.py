@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tape
+from kernels.instructions.saved_value_protection import SavedValues
 
 TIMES = range(4)
 A = np.arange(12.0).reshape(4, 3) / 7 + 0.5
@@ -228,3 +229,31 @@ def test_random_programs_repeat_themselves(seed: int) -> None:
     for _ in range(2):
         for got, wanted in zip(_run(seed), meant, strict=True):
             np.testing.assert_allclose(got, wanted, rtol=1e-10)
+
+
+def test_elements_of_the_same_memory_make_nobody_look_through_the_tape(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[Any] = []
+    monkeypatch.setattr(SavedValues, "protect", lambda _, array: looked.append(array))
+    x = tape.tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True)
+    y = x * 1.0
+    for _ in range(3):
+        y[0] = y[2]
+        y[3] = y[1]
+    assert not looked
+    kept = y[1:3]
+    product = kept * kept  # whose pullback needs what is written next
+    y[1] = y[2]
+    assert len(looked) > 0
+    del product
+
+
+def test_what_pullbacks_saved_of_living_views_is_kept() -> None:
+    x = tape.tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True)
+    y = x * 1.0
+    kept = y[1:3]
+    total = (kept * kept).sum()
+    y[1] = y[2]
+    y[0] = y[1]
+    (total + (y * y).sum()).backward()
+    assert x.grad is not None
+    np.testing.assert_array_equal(x.grad.numpy(), [0.0, 4.0, 6.0 + 3 * 6.0, 8.0])

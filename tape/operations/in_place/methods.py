@@ -218,7 +218,7 @@ def _written(x: Tensor) -> None:
 
 
 if NATIVELY:
-    install_assign(assign, _written)
+    install_assign(assign, _written, writes.release_elements)
 else:
     method("__setitem__")(assign)
 
