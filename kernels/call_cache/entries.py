@@ -129,6 +129,10 @@ class Entry:
             if referent is not None:
                 self.keep(at, referent, id(referent))
 
+    def is_known(self) -> bool:
+        """Whether the call is in the table."""
+        return _is_known(self.row[: words.KEY])
+
     def write(self) -> None:
         """Write the entry into the table, and keep what it refers to; it is removed with the forms that it names.
 
@@ -190,7 +194,10 @@ def enter(
 
 def is_known(key: Key) -> bool:
     """Whether a call is in the table: native code may still leave it to Python at times."""
-    row = key.words()
+    return _is_known(key.words())
+
+
+def _is_known(row: list[int]) -> bool:
     return any(_words_at(place) == row for place in _places(row))
 
 

@@ -29,10 +29,11 @@ class Part:
 
 def enter_part(above: Descriptor, key: Any, form: Form, part: Part, notification: Notification) -> None:
     """Let native code repeat ``x[key]`` of tensors of a form; of a form without parameters for any ints."""
-    entry = _view(words.OP_PART, above, form, part)
-    if _indexes(entry, key, above.spec, part, anywhere=not form.params):
+    entry = Entry(Key(words.OP_PART, (above, None), (part.wanted,)), form)
+    if _indexes(entry, key, above.spec, part, anywhere=not form.params) and not entry.is_known():
         if not entry.row[words.E_EXTENT]:  # a recorder needs the index itself
             entry.notifies(notification)
+        _shows(entry, above, form, part)
         entry.write()
 
 
@@ -41,9 +42,10 @@ def enter_view(op: int, above: Descriptor, args: tuple[Any, ...], form: Form, pa
     index, addresses = np.zeros(32, np.int64), np.array([*map(id, args), 0], np.int64)
     hashed = jit.load_module("native.calls.keys_native").words_of_arguments(where(addresses), len(args), where(index))
     if hashed >= 0:
-        entry = _view(op, above, form, part)
+        entry = Entry(Key(op, (above, None), (part.wanted,)), form)
         entry.begins(hashed, part.start, part.offset)
         entry.keep(words.E_KEY, index, where(index))
+        _shows(entry, above, form, part)
         entry.write()
 
 
@@ -58,8 +60,8 @@ def enter_write(key: Key, index: Any, form: Descriptor, how: Computation, part: 
         entry.write()
 
 
-def _view(op: int, above: Descriptor, form: Form, part: Part) -> Entry:
-    entry, shown = Entry(Key(op, (above, None), (part.wanted,)), form), part.shown
+def _shows(entry: Entry, above: Descriptor, form: Form, part: Part) -> None:
+    shown = part.shown
     if part.wanted:
         entry.records(form)
     entry[words.E_KIND], entry[words.E_NDIM] = words.NEST, shown.ndim
@@ -68,7 +70,6 @@ def _view(op: int, above: Descriptor, form: Form, part: Part) -> Entry:
     entry.words_of(words.E_STRIDES, shown.strides)
     entry[words.E_FLAGS] = words.A_WRITEABLE if shown.flags.writeable else 0
     entry.sizes(form.spec.bytes, 0)
-    return entry
 
 
 def _indexes(entry: Entry, index: Any, spec: Spec, part: Part, *, anywhere: bool = True) -> bool:

@@ -232,10 +232,11 @@ def _checked_view(x: Tensor, key: Any) -> tuple[View, tuple[Any, ...], Any]:
     else:
         items = tuple(map(_item, key if kind is tuple else (key,)))
         hashed = tuple(("slice", k.start, k.stop, k.step) if type(k) is slice else k for k in items)
-    if any(type(k) is slice and k.step == 0 for k in items):
+    kinds = {*map(type, items)}
+    if slice in kinds and any(type(k) is slice and k.step == 0 for k in items):
         raise ValueError("slice step cannot be zero")
     _check_index(x, items)
-    if len(items) == len(x.spec.shape) and all(type(k) is int for k in items):
+    if len(items) == len(x.spec.shape) and kinds <= {int}:
         name = "select_element" if items else "alias_element"
     else:
         name = "slice" if kind is slice else _last(items)

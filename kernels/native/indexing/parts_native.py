@@ -82,17 +82,19 @@ tape_in_force, notify_recorder = _notifying.tape_in_force, _notifying.notify_rec
 
 @njit(cache=True, error_model="numpy")
 def entry_of(registry, op, form, value, words, wants):
-    """The entry of an index on tensors of a form, and of a value to write: for this index, or for any ints; or 0."""
+    """The entry of an index on tensors of a form, and of a value to write: for any ints, or for this index; or 0."""
+    ints = ints_in(words)
+    entry = find(registry, op, form, 0, value, wants, ints) if ints != 0 else 0
+    if entry != 0:
+        for axis in range(ints):
+            number, extent = word(words, 2 + 2 * axis), word(word(entry, E_KEY), AXIS * axis)
+            if number < -extent or number >= extent:
+                return 0
+        return entry
     entry = find(registry, op, form, hash_of(words), value, wants, 0)
     if entry != 0:
         for k in range(load_i8(words)):
             if word(word(entry, E_KEY), k) != word(words, k):
-                return 0
-    elif ints_in(words) != 0:
-        entry = find(registry, op, form, 0, value, wants, ints_in(words))
-        for axis in range(ints_in(words) if entry != 0 else 0):
-            number, extent = word(words, 2 + 2 * axis), word(word(entry, E_KEY), AXIS * axis)
-            if number < -extent or number >= extent:
                 return 0
     return entry
 
@@ -112,13 +114,16 @@ def ints_in(words):
 @njit(cache=True, error_model="numpy")
 def start_of(entry, words, at):
     """Where a part begins in memory or in the gradient, in bytes: E_START or E_OFFSET of its entry, or by any ints."""
+    return word(entry, at) if word(entry, E_EXTENT) == 0 else start_by_ints(entry, words, 1 if at == E_START else 2)
+
+
+@njit(cache=True, error_model="numpy")
+def start_by_ints(entry, words, stride):
     total, axes = 0, word(entry, E_KEY)
-    if word(entry, E_EXTENT) == 0:
-        return word(entry, at)
     for axis in range(word(entry, E_EXTENT)):
         number = word(words, 2 + 2 * axis)
         number += word(axes, AXIS * axis) if number < 0 else 0
-        total += number * word(axes, AXIS * axis + (1 if at == E_START else 2))
+        total += number * word(axes, AXIS * axis + stride)
     return total
 
 
