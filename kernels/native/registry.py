@@ -52,7 +52,7 @@ class Registry:
             (words.G_DOUBLE, np.dtype(np.float64)), (words.G_SINGLE, np.dtype(np.float32)),
             (words.G_FALSE, False), (words.G_NOTIMPLEMENTED, NotImplemented),
             (words.G_SLICE, slice), (words.G_TUPLE, tuple), (words.G_ELLIPSIS, Ellipsis), (words.G_TRUE, True),
-            (words.G_LIST, list),
+            (words.G_LIST, list), (words.G_ZERO, 0),
             *((at, sys.intern(name)) for at, name in enumerate(_NAMES, words.G_DIM)),
         ):  # fmt: skip
             put(self.address, at, id(value))

@@ -52,7 +52,7 @@ G_DIM, G_AXIS = range(30, 32)
 # operations in place, writes to parts, and who shares memory; the type of what few tensors have; what repeats picks;
 # the dtypes of int64 and bool; what repeats writes to places, joins, and calls of arrays; what is known of those; the
 # type of NumPy's doubles, and the spec of a tensor for one; that of NumPy's int64; the dtype of singles; counts of
-# exposed memory, and what copies that.
+# exposed memory, and what copies that; the int 0; where a tape says that a function runs that was given NumPy's arrays.
 (
     G_LEAF,
     G_GETS,
@@ -82,8 +82,10 @@ G_DIM, G_AXIS = range(30, 32)
     G_HIT_PUT,
     G_EXPOSED,
     G_SECURE,
+    G_ZERO,
+    G_GIVEN_ARRAYS,
     REGISTRY,
-) = range(32, 61)
+) = range(32, 63)
 MOST_SPARES = 32
 """Tensors that have died whose memory is kept for new ones, each with the address of the next for its value."""
 
@@ -176,6 +178,8 @@ SHOWS = 1 << 33
 """Added to the number of a view: all that is given beside the tensor is ints, and part of the form."""
 WRITES = 1 << 34
 """Added to the number of an operation: the first operand is given the result."""
+AUGMENTED = 1 << 33
+"""Added to that of ``x += y``: a NumPy scalar is not written, the result is another value."""
 SHARES = 1 << 35
 """Added to the number of an operation that gives a tensor of the same memory."""
 PICKS = 1 << 36

@@ -245,7 +245,7 @@ class CompiledProgram(Program):
     def _arrays_of(self, values: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """Return leaves as arrays and numbers; None where they are not as those of the last call."""
         leaves = self._leaves
-        if len(values) != len(leaves) or modes.given_arrays() is not self._as_values:
+        if len(values) != len(leaves) or modes.given_arrays() != self._as_values:
             return None
         arrays: list[Any] = []
         pairs: Any = zip(values, leaves)  # noqa: B905 (as many, and this is called most)

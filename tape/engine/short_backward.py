@@ -70,7 +70,7 @@ def swept(x: Tensor, gradient: Any, *, free: bool, only: Wanted | None = None) -
     tape, hooked = modes.active(), hooks.LEAVES if only is None else ()
     if tape is modes.ASK_MODE:
         return None
-    if tape is modes.GRADIENTS_OFF:
+    if not tape:
         tape = modes.own_tape()
     slot, form, value = x._slot, x._form, None
     if type(slot) is not int or slot >> TAPE_BITS != tape.number:

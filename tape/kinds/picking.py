@@ -14,6 +14,7 @@ from tape.kinds.kind import Kind, Operand, Planned, Pullbacks
 from tape.operations import indexing
 from tape.recording import integer_indices, select, views
 from tape.tensors.tensor import Array, Tensor, constant_tensor
+from tape.tensors.view_families import is_view
 
 _FEW = 1 << 10
 """The most places that are kept; those of larger tensors are computed again."""
@@ -32,7 +33,7 @@ class GatherKind(Kind):
         if not step.params:
             return _by_places(*operands)
         x, key = located(operands[0], step.params[0])
-        return indexing.index(x, key)
+        return _copied(indexing.index(x, key))
 
 
 class SelectKind(Kind):
@@ -88,7 +89,12 @@ class _Along(Picking):
 
 def _by_places(x: Operand, places: Operand) -> Tensor:
     """Pick by places that are an operand: numbers of the elements of an example, in C order."""
-    return indexing.index(views.reshape(x.value, (*x.lead, -1)), key_of(x, places))
+    return _copied(indexing.index(views.reshape(x.value, (*x.lead, -1)), key_of(x, places)))
+
+
+def _copied(picked: Tensor) -> Tensor:
+    """Return what was picked by a single number, which is a view, as the copy that it is for each example."""
+    return views.clone(picked) if is_view(picked) else picked
 
 
 def key_of(x: Operand, places: Operand) -> tuple[Any, ...]:

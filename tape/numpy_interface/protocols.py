@@ -74,6 +74,8 @@ def array(x: Tensor, dtype: Any = None, copy: bool | None = None) -> Array:
     if x._slot is not None and modes.is_grad_enabled():
         raise scipy_calls.refusal()
     record.note_escape(x)
+    if modes.given_arrays() and view_families.is_scalar(x):
+        copy = True  # NumPy's scalars share no memory
     if copy or (dtype is not None and dtype != x.spec.dtype):
         return np.array(as_array(x), dtype=dtype, copy=copy)
     return view_families.handed_out(x)

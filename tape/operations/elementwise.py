@@ -290,11 +290,17 @@ def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, e
     return bool(isclose(input, other, rtol, atol, equal_nan).all())
 
 
-def install_in_place(function: Callable[..., Tensor], name: str) -> None:
-    """Give Tensor the in-place variant of a function, which writes the result into the tensor."""
+def install_in_place(function: Callable[..., Tensor], name: str, *, augmented: bool = False) -> None:
+    """Give Tensor the in-place variant of a function, which writes the result into the tensor.
+
+    ``augmented``: it is that of ``x %= y``.
+    """
     parameters = [p for p in parameters_like(function) if p.name != "out"]  # which no method takes
     body = f"check({{first}}, {name!r}, reads=True); return store({{first}}, function({{all}}), {name!r}, fresh=True)"
-    in_place = printed(name, parameters, body, check=writes.check, store=writes.store, function=function)
+    if augmented:
+        body = f"if is_value({{first}}): return function({{all}})\n    {body}"
+    known = {"is_value": writes.is_value, "check": writes.check, "store": writes.store, "function": function}
+    in_place = printed(name, parameters, body, **known)
     line = (function.__doc__ or "").partition("\n")[0]  # `python -OO` has none
     in_place.__doc__ = f"{line.removesuffix('.')}, in place."
     method(name)(as_method(in_place))
@@ -308,4 +314,4 @@ for _written, _name in ((div, "divide_"), (clamp, "clip_"), (_polygamma, "polyga
     install_in_place(_written, _name)
 for _name, _run in RUN.items():
     if (_special := _INPLACE.get(OPS[_name].operator)) is not None:  # type: ignore[attr-defined]
-        install_in_place(_run, f"__{_special}__")
+        install_in_place(_run, f"__{_special}__", augmented=True)

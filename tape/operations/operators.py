@@ -10,8 +10,10 @@ from typing import Any
 from kernels.kinds.elementwise import Elementwise
 from kernels.ops.registry import OPS
 from tape.operations.parameters import function_of, method_of, names_of
+from tape.recording import views
 from tape.recording.mixed_dtypes import by_rows, of_one_dtype
 from tape.repeated_calls.call_table import enter, install, operator_number, repeated
+from tape.tensors import modes
 from tape.tensors.operands import is_foreign, operand
 from tape.tensors.tensor import Tensor
 
@@ -80,12 +82,17 @@ def _operators(op: Elementwise) -> None:
     if number is not None:
         install(number, operator, partial(enter, op))
     elif len(op.inputs) == 1:
-        setattr(Tensor, _UNARY[op.operator], RUN[op.name])
+        setattr(Tensor, _UNARY[op.operator], _positive if op.identity else RUN[op.name])
     else:
         special = _SPECIAL[op.operator]
         setattr(Tensor, f"__{special}__", repeated(op, _named(op, operator)))
         if hasattr(int, f"__r{special}__"):  # Python turns comparisons by itself
             setattr(Tensor, f"__r{special}__", lambda b, a: by_operator(op, a, b))
+
+
+def _positive(x: Tensor) -> Tensor:
+    """Return the tensor itself, as PyTorch does; in functions that were given NumPy arrays a copy, as NumPy does."""
+    return views.clone(x) if modes.given_arrays() else x
 
 
 def by_operator(op: Elementwise, *operands: Any) -> Any:

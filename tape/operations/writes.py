@@ -82,6 +82,16 @@ def check(x: Tensor, name: str, *, reads: bool = False, through: Tensor | None =
         view_families.renew(x)  # a view made under no_grad: what is written through it is the family's
 
 
+def is_value(x: Tensor) -> bool:
+    """Whether ``x += y`` gives another value, as of NumPy's scalars in functions given arrays.
+
+    A leaf that an optimizer steps, without gradients, is written.
+    """
+    if not modes.given_arrays() or not view_families.is_scalar(x):
+        return False
+    return type(x._slot) is not AccumulateGrad or modes.is_grad_enabled()
+
+
 def release_elements(base: Tensor, written: Tensor) -> bool:
     """Give elements of a base that is about to be written memory of their own: in NumPy they are values.
 

@@ -22,7 +22,7 @@ from tape.foundation.size import Size
 from tape.recording.packed_values import packed
 from tape.tensors import inference_mode, modes, tapes
 from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array, new, scalar_or_array
-from tape.tensors.view_families import join
+from tape.tensors.view_families import is_scalar, join
 
 _forms: Recent[tuple[Any, ...], Form] = Recent()
 TO_COPY: Any = OPS["to_copy"]
@@ -179,6 +179,8 @@ def to_dtype(x: Tensor, dtype: np.dtype[Any], op: Any = TO_COPY) -> Tensor:
 
 def view(op: View, x: Tensor, params: tuple[Any, ...], key: tuple[Any, ...] | None = None) -> Tensor:
     """Return a view of a tensor; ``key`` stands for params that cannot be hashed."""
+    if not x._form.spec.shape and not (op.element or op.broadcasts) and modes.given_arrays() and is_scalar(x):
+        x = to_dtype(x, x.spec.dtype)  # NumPy's scalars have no views
     slot = x._slot
     result = region(x, op, params, key)
     form: Any = result._form

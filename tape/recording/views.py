@@ -16,7 +16,7 @@ from tape.recording import casts, record
 from tape.recording.arguments import dim_of, either, ints_of
 from tape.repeated_calls.call_table import copying, viewing
 from tape.repeated_calls.join_calls import joining
-from tape.tensors import view_families
+from tape.tensors import modes, view_families
 from tape.tensors.operands import operand
 from tape.tensors.tensor import Tensor, method, scalar_or_array
 
@@ -71,15 +71,19 @@ def shaped(copy: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 @method()
-@viewing("flatten")
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-    """Return the tensor with dims ``start_dim`` to ``end_dim`` run together; itself where there is nothing to do."""
+    """Return the tensor with dims ``start_dim`` to ``end_dim`` run together; itself where there is nothing to do.
+
+    In functions that were given NumPy arrays it is a copy, as NumPy's.
+    """
     shape = input.spec.shape
     first, last = dim_of(input, start_dim), dim_of(input, end_dim)
     if first > last:
         raise RuntimeError("flatten() has invalid args: start_dim cannot come after end_dim")
     if first == last and shape:
-        return input
+        return clone(input) if modes.given_arrays() else input
+    if modes.given_arrays():
+        input = clone(input)  # NumPy's is a copy
     return reshape(input, *shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :])
 
 

@@ -31,11 +31,14 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 _ITEMS = (int, np.int64, slice, type(None), type(...))
 
 
-def repeated_in_place(op: Elementwise, in_place: Method) -> Method:
-    """Return a method that does an operation in place, which native code repeats with the calls of that operation."""
+def repeated_in_place(op: Elementwise, in_place: Method, augmented: int = 0) -> Method:
+    """Return a method that does an operation in place, which native code repeats with the calls of that operation.
+
+    ``augmented``: ``words.AUGMENTED`` for ``x += y``.
+    """
     if op.identity or len(op.inputs) > words.MOST_OPERANDS or not NATIVELY:
         return in_place
-    number = number_of_op(op) | words.WRITES | (words.NUMBERED if op.scalar else 0)
+    number = number_of_op(op) | words.WRITES | augmented | (words.NUMBERED if op.scalar else 0)
     return repeating(number, _write_in_place)(in_place)
 
 

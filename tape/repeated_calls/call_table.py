@@ -194,6 +194,8 @@ def _shown(x: Tensor, result: Tensor) -> part_entries.Part | None:
     form = result._form
     if type(form) is not Form or not form.is_view or type(x) is not Tensor or modes.tape_beside_recorder() is None:
         return None
+    if not x._form.spec.shape:
+        return None  # NumPy's scalars have no views, PyTorch's tensors without dims do: Python knows which it is
     whole, shown = x._value, result._value
     above = x._offset if base_of(x) is not x else 0
     if result._base is not base_of(x) or type(whole) is not np.ndarray or type(shown) is not np.ndarray:
@@ -234,5 +236,6 @@ if NATIVELY:
     ):
         provide(at, module, name)
     registry.put(registry.REGISTRY.address, words.G_TAPE, id(Tape))
-    for at, place in zip((words.G_ENTRIES, words.G_THREAD), place_of(Tape, "entries", "thread"), strict=True):
+    offsets = words.G_ENTRIES, words.G_THREAD, words.G_GIVEN_ARRAYS
+    for at, place in zip(offsets, place_of(Tape, "entries", "thread", "given_arrays"), strict=True):
         registry.put(registry.REGISTRY.address, at, place)

@@ -24,17 +24,18 @@ ON, OFF = Mode(), Mode(grad=False)
 """The modes of nearly all code, recognised by identity: nobody but the tape observes operations."""
 _mode: ContextVar[Mode] = ContextVar("tape_mode", default=ON)
 
-ActiveTape: TypeAlias = Tape | Literal[False] | None
+ActiveTape: TypeAlias = Tape | Literal[False, 0] | None
 """Where an operation is recorded, if one of its operands requires grad.
 
 - a tape, which is true: on that;
-- ``GRADIENTS_OFF``: nowhere;
+- ``GRADIENTS_OFF``: nowhere; ``OFF_GIVEN_ARRAYS``: nor there, in a function that was given NumPy's arrays;
 - ``ASK_MODE``: the operation must ask the mode (:func:`current`, :func:`wanted_tape`), for somebody else observes it,
   or nothing has been recorded in this context yet.
 
 Native code reads this, from the context variable.
 """
 GRADIENTS_OFF: Final = False
+OFF_GIVEN_ARRAYS: Final = 0
 ASK_MODE: Final = None
 _active: ContextVar[ActiveTape] = ContextVar("tape_active", default=ASK_MODE)
 _sole_recorder: ContextVar[Any] = ContextVar("tape_sole_recorder", default=None)
@@ -101,7 +102,8 @@ def set_mode(mode: Mode) -> None:
         _mode.set(mode)
         if _sole_recorder.get() is not None:
             _sole_recorder.set(None)
-        _active.set((_thread_tape.tape or own_tape()) if mode is ON else GRADIENTS_OFF)
+        tape = _thread_tape.tape or own_tape()
+        _active.set(tape if mode is ON else _off(tape))
         del kept
         return
     if mode.recorder is not None and mode.recorder is not _mode.get().recorder and mode.thread != get_ident():
@@ -111,8 +113,12 @@ def set_mode(mode: Mode) -> None:
     _mode.set(mode)
     if mode.recorder is not None or _sole_recorder.get() is not None:
         _sole_recorder.set(_sole_recorder_of(mode))
-    _active.set(ASK_MODE if not _short(mode) else own_tape() if mode.grad else GRADIENTS_OFF)
+    _active.set(ASK_MODE if not _short(mode) else own_tape() if mode.grad else _off(own_tape()))
     del kept
+
+
+def _off(tape: Tape) -> ActiveTape:
+    return OFF_GIVEN_ARRAYS if tape.given_arrays else GRADIENTS_OFF
 
 
 def is_recording() -> bool:
@@ -163,7 +169,8 @@ def call_under(mode: Mode, function: Callable[..., Result], *args: Any) -> Resul
 def given_arrays() -> bool:
     """Whether a function is running in this thread that was given NumPy's arrays.
 
-    An element is then a value, as in NumPy, which later writes do not change, and no view, as in PyTorch.
+    What NumPy gives as a scalar is then a value: an element is not changed by later writes to its base, nor a tensor
+    without dims by ``x += y``.
     """
     return own_tape().given_arrays
 
@@ -174,9 +181,13 @@ def call_given(arrays: bool, function: Callable[..., Result], *args: Any, **kwar
     before = tape.given_arrays
     try:
         tape.given_arrays = arrays or before
+        if _active.get() is GRADIENTS_OFF:
+            _active.set(_off(tape))
         return function(*args, **kwargs)
     finally:
         tape.given_arrays = before
+        if _active.get() is OFF_GIVEN_ARRAYS:
+            _active.set(_off(tape))
 
 
 @contextmanager

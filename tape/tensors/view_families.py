@@ -64,6 +64,11 @@ def is_element(x: Tensor) -> bool:
     return is_view(x) and form.op.element and not form.spec.shape
 
 
+def is_scalar(x: Tensor) -> bool:
+    """Whether NumPy would give a tensor as a scalar: it has no dims, and is no view of NumPy's, as ``x[0, ...]`` is."""
+    return not x._form.spec.shape and (not is_view(x) or is_element(x))
+
+
 def base_of(x: Tensor) -> Tensor:
     """Return the tensor whose family this one belongs to: its base, or itself."""
     return x._base if is_view(x) else x
@@ -153,7 +158,8 @@ _fronts: dict[int, ReferenceType[Tensor]] = {}
 
 def has_views(base: Tensor) -> bool:
     """Whether a base has living views of its current version."""
-    return any(reference() is not None for reference in getattr(base, "_views", None) or ())
+    references = getattr(base, "_views", None) or ()
+    return any((view := reference()) is not None and is_view(view) for reference in reversed(references))
 
 
 def elements_of(base: Tensor) -> list[Tensor]:

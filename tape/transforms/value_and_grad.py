@@ -152,11 +152,12 @@ def evaluated_at(
     if alone and len(args) == 1 and not kwargs and not modes.ON_MADE:  # apart: it takes 2 us less
         x = taken(args[0])
         if x is not None:
-            inputs: Any = (x,)
-            tensors, before = type(args[0]) is Tensor, tape.given_arrays  # this thread's, since x was made
+            if type(args[0]) is Tensor:
+                return (x,), LEAF, True, func(x)
+            before = tape.given_arrays  # this thread's, since x was made
             try:
-                tape.given_arrays = not tensors or before
-                return inputs, LEAF, tensors, func(x)
+                tape.given_arrays = True
+                return (x,), LEAF, False, func(x)
             finally:
                 tape.given_arrays = before
     leaves: Sequence[Any] = (

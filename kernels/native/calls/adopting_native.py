@@ -293,13 +293,14 @@ def hit_adopted(op, args, count, asked):
     """
     registry, operands, adopted, tensors, made = tape_registry(), three_words(), three_words(), 0, 0
     keeps, risk = False, 0
+    adds = op & (NUMBERED - 1) in (OP_ADD, OP_SUBTRACT)
     for k in range(MOST_OPERANDS):
         store_i8(adopted + 8 * k, 0)
         if k < count:
             store_i8(operands + 8 * k, word(args, k))
             if kind_of(word(args, k)) == word(registry, G_TENSOR):
                 tensors += 1
-                keeps = keeps or (load_i8(word(args, k) + O_SLOT) != 0 and op != OP_ADD and op != OP_SUBTRACT)
+                keeps = keeps or (load_i8(word(args, k) + O_SLOT) != 0 and not adds)
     writes = asked == G_HIT_IN_PLACE
     if (
         word(registry, asked) == 0

@@ -91,9 +91,9 @@ def vectorcall(self, args, count, names):
             result = hit_shared(number & (NUMBERED - 1), args)
     elif number >= WRITES:
         if names == 0 and 1 <= arguments <= MOST_OPERANDS:
-            result = hit_in_place(number & (ARGUED - 1), args, arguments)
+            result = hit_in_place(number & (WRITES - 1), args, arguments)
             if result == 0:
-                result = hit_adopted(number & (ARGUED - 1), args, arguments, G_HIT_IN_PLACE)
+                result = hit_adopted(number & (WRITES - 1), args, arguments, G_HIT_IN_PLACE)
     elif number >= SHOWS:
         if names == 0 and arguments >= 1:
             result = hit_view(number & (NUMBERED - 1), args, arguments)

@@ -27,7 +27,9 @@ from kernels.native.words import (
     A_BASE,
     A_DATA,
     A_FLAGS,
+    A_NDIM,
     A_WRITEABLE,
+    AUGMENTED,
     E_BLOCK,
     E_KIND,
     E_TAKES,
@@ -64,7 +66,8 @@ CONTROL = True
 
 _objects = load_module("native.objects_native")
 kind_of, put = _objects.kind_of, _objects.put
-tape_in_force = load_module("native.calls.notifying_native").tape_in_force
+_notifying = load_module("native.calls.notifying_native")
+given_arrays, tape_in_force = _notifying.given_arrays, _notifying.tape_in_force
 _computing = load_module("native.calls.computing_native")
 fill, scalar = _computing.fill, _computing.scalar
 _calls = load_module("native.calls.calls_native")
@@ -156,6 +159,13 @@ def is_written(registry, entry, operands, x):
 
 
 @njit(cache=True, error_model="numpy")
+def is_scalar(registry, value):
+    """Whether a value has no dims."""
+    kind = kind_of(value) if value != 0 else 0
+    return kind == word(registry, G_FLOAT) or (kind == word(registry, G_ARRAY) and load_i4(value + A_NDIM) == 0)
+
+
+@njit(cache=True, error_model="numpy")
 def can_take(registry, t, x):
     """Whether a tensor may take over a new array: nobody shares its memory, and it is not a leaf being recorded."""
     value, slot, extras = load_i8(x + O_VALUE), load_i8(x + O_SLOT), load_i8(x + O_EXTRAS)
@@ -192,14 +202,11 @@ def take(registry, x, result):
     return counted
 
 
-@cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
-def hit_in_place(called_as, args, counts, ignored):
-    """Repeat an in-place operation; return the tensor, or 0 where Python has to do it or has raised.
-
-    ``called_as`` and the operands are those of the operation that is not in place.
-    """
-    registry, operands, x = tape_registry(), thirty_words(), load_i8(args)
-    if kind_of(x) != word(registry, G_TENSOR) or load_i8(x + O_BASE) != 0 or not is_counted(registry, x):
+@njit(cache=True, error_model="numpy")
+def written_again(registry, called_as, args, counts, x):
+    """Repeat an in-place operation; return the tensor, or 0 where Python has to do it or has raised."""
+    operands = thirty_words()
+    if not is_counted(registry, x):
         return 0
     tagged_tape = tape_in_force(registry)
     entry = entry_of(registry, called_as & (NUMBERED - 1), args, counts, operands, tagged_tape, called_as & NUMBERED, 0)
@@ -212,7 +219,20 @@ def hit_in_place(called_as, args, counts, ignored):
     if result == 0 or result == NOT_NATIVE:
         return 0
     # Making the result may have run any Python code.
-    if not can_take(registry, tape_in_force(registry), x) or load_i8(x + O_FORM) != form:
+    if not can_take(registry, tagged_tape, x) or load_i8(x + O_FORM) != form:
         Py_DecRef(result)
         return 0
     return take(registry, x, result)
+
+
+@cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
+def hit_in_place(called_as, args, counts, ignored):
+    """The same for any operand. The operation is given as the one that is not in place: of NumPy's scalars that is."""
+    registry, x, given = tape_registry(), load_i8(args), 0
+    if kind_of(x) != word(registry, G_TENSOR) or load_i8(x + O_BASE) != 0:
+        return 0
+    if called_as & AUGMENTED != 0 and is_scalar(registry, load_i8(x + O_VALUE)):
+        given = given_arrays(registry)
+    if given != 0:  # Python knows which leaves are written
+        return hit(called_as, args, counts, 0) if given > 0 and load_i8(x + O_SLOT) >= 0 else 0
+    return written_again(registry, called_as, args, counts, x)

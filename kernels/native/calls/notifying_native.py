@@ -28,6 +28,7 @@ from kernels.native.words import (
     G_ACTIVE,
     G_ENTRIES,
     G_FALSE,
+    G_GIVEN_ARRAYS,
     G_INT,
     G_MODE,
     G_NONE,
@@ -35,6 +36,7 @@ from kernels.native.words import (
     G_TAPE,
     G_TENSOR,
     G_TUPLE,
+    G_ZERO,
     OPERAND,
     SINGLES,
     V_DOUBLE,
@@ -53,11 +55,11 @@ def look_at(variable):
 
 @njit(cache=True, error_model="numpy")
 def header_of(registry, tape):
-    """The header of a tape, 0 for False, -1 for anything else."""
+    """The header of a tape, 0 for False and 0, -1 for anything else."""
     if tape == word(registry, G_FALSE):
         return 0
     if tape == 0 or kind_of(tape) != word(registry, G_TAPE):
-        return -1
+        return 0 if tape == word(registry, G_ZERO) else -1
     entries = load_i8(tape + word(registry, G_ENTRIES))
     return entries + HEADER if entries != 0 else -1
 
@@ -96,6 +98,22 @@ def tape_in_force(registry):
                 t = t + 1 if t != -1 else -1
             Py_DecRef(recorder)
     return t
+
+
+@njit(cache=True, error_model="numpy")
+def given_arrays(registry):
+    """Whether a function is running that was given NumPy's arrays; -1 where Python knows."""
+    tape = look_at(word(registry, G_ACTIVE))
+    if tape == 0:
+        return -1
+    if kind_of(tape) == word(registry, G_TAPE):
+        given = 0 if load_i8(tape + word(registry, G_GIVEN_ARRAYS)) == word(registry, G_FALSE) else 1
+    elif tape == word(registry, G_FALSE):
+        given = 0
+    else:
+        given = 1 if tape == word(registry, G_ZERO) else -1
+    Py_DecRef(tape)
+    return given
 
 
 @njit(cache=True, error_model="numpy")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from kernels.kinds.elementwise import Elementwise
+from kernels.native.words import AUGMENTED
 from kernels.ops.registry import OPS
 from tape.operations import indexing, writes
 from tape.operations.in_place import accumulating
@@ -18,7 +19,7 @@ from tape.recording import computed_places
 from tape.recording.pick_calls import by_items
 from tape.recording.write_calls import install_assign, putting, repeated_in_place
 from tape.repeated_calls.call_table import NATIVELY
-from tape.tensors import inference_mode, modes, view_families
+from tape.tensors import inference_mode, view_families
 from tape.tensors.operands import Number, beside, check_broadcast, is_mask, operand
 from tape.tensors.tensor import Tensor, as_array, attribute, method, read_extras
 
@@ -93,7 +94,7 @@ def _augmented(op: Elementwise) -> Callable[..., Any]:
 
     @functools.wraps(run)
     def augmented(x: Tensor, other: Any) -> Any:
-        if modes.given_arrays() and view_families.is_element(x):  # as NumPy's scalars, which are not written
+        if writes.is_value(x):
             return RUN[op.name](x, other)
         return write(x, other)
 
@@ -107,7 +108,7 @@ def _install(op: Elementwise) -> None:
         in_place = _scaled_in_place(op, f"{name}_") if op.scaled else _in_place(op, f"{name}_")
         method(f"{name}_")(repeated_in_place(op, in_place))
     if op.operator in _INPLACE and len(op.inputs) == 2:  # noqa: PLR2004
-        method(f"__{_INPLACE[op.operator]}__")(repeated_in_place(op, _augmented(op)))
+        method(f"__{_INPLACE[op.operator]}__")(repeated_in_place(op, _augmented(op), AUGMENTED))
 
 
 for _op in list(OPS.values()):
