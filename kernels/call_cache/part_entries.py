@@ -16,6 +16,9 @@ from kernels.native.calls.computation import Computation
 from kernels.native.memory import where
 
 
+_INTS = int, np.int64
+
+
 @dataclass(frozen=True)
 class Part:
     """What ``x[key]`` shows: an array, and where that begins in the memory and in the gradient, in bytes."""
@@ -77,7 +80,7 @@ def _indexes(entry: Entry, index: Any, spec: Spec, part: Part, *, anywhere: bool
     index_words = np.zeros(32, np.int64)
     hashed = jit.load_module("native.calls.keys_native").words_of(id(index), where(index_words))
     ints = index if type(index) is tuple else (index,)
-    if anywhere and hashed >= 0 and ints and all(type(i) is int for i in ints):
+    if anywhere and hashed >= 0 and ints and all(type(i) in _INTS for i in ints):
         entry[words.K_NUMBER], entry[words.E_EXTENT] = len(ints), len(ints)
         axes = zip(spec.shape, spec.strides, spec.gradient, ints)  # noqa: B905 (the first of them)
         entry.words_of(words.E_KEY, [number for *axis, _ in axes for number in axis])

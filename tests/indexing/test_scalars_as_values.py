@@ -215,3 +215,30 @@ def test_arrays_of_elements_share_no_memory() -> None:
         return kept * 10 + x[0]
 
     assert float(tape.compile(f)(X)) == pytest.approx(16.0)
+
+
+class Rotated(tape.autograd.Function):
+    """A Function that reads and writes elements as NumPy's programs do."""
+
+    @staticmethod
+    def forward(_ctx: Any, x: Any) -> Any:
+        y = x * 1.0
+        first, total = y[0], y[1] * 1.0
+        before = total
+        total += y[2]
+        y[0] = y[1] * before
+        y[1] = first * total
+        return y
+
+    @staticmethod
+    def backward(_ctx: Any, g: Any) -> Any:
+        return g
+
+
+def test_functions_with_rules_of_their_own() -> None:
+    def f(x: Any) -> Any:
+        return (Rotated.apply(x) * np.arange(1.0, 5.0)).sum()
+
+    wanted = X[1] ** 2 + 2 * X[0] * (X[1] + X[2]) + 3 * X[2] + 4 * X[3]
+    for run in (lambda x: tape.value_and_grad(f)(x)[0], compiled(f), compiled(f, check="never")):
+        assert run(X) == pytest.approx(wanted)

@@ -16,6 +16,7 @@ from tape.compiled.recording.sameness import same_params
 from tape.engine.rules import custom_function
 from tape.engine.rules.custom_calls import Call
 from tape.random import Draw
+from tape.tensors import modes
 from tape.tensors.tensor import Tensor, as_array, leaf, scalar_or_array
 from tape.tensors.view_families import base_of, is_view
 
@@ -34,6 +35,7 @@ class FunctionCall:
         self, cls: Any, args: Sequence[Any], kwargs: dict[str, Any], positional: int, outputs: Sequence[Any]
     ) -> None:
         self.cls, self.kwargs, self.positional = cls, kwargs, positional
+        self.arrays = modes.given_arrays()
         self.args = [_TENSOR if isinstance(x, Tensor) else x for x in args]
         self.needs = [isinstance(x, Tensor) and x._slot is not None for x in args]
         for x in (*self.args, *kwargs.values()):
@@ -63,7 +65,8 @@ class FunctionCall:
 
     def _identity(self) -> tuple[Any, ...]:
         keywords = tuple(sorted(self.kwargs.items()))
-        return self.cls, tuple(self.args), keywords, tuple(self.needs), tuple(self.specs), tuple(self.graded)
+        needs = tuple(self.needs), tuple(self.specs), tuple(self.graded)
+        return self.cls, tuple(self.args), keywords, *needs, self.arrays
 
     def __str__(self) -> str:
         return str(self.cls.__name__)
@@ -78,7 +81,7 @@ class FunctionCall:
         needs = [need for need, x in zip(self.needs, self.args, strict=True) if x is _TENSOR]
         tensors = [leaf(scalar_or_array(x), requires_grad=need) for x, need in zip(values, needs, strict=True)]
         args = self._filled(tensors)
-        ctx, _, outputs = custom_function.ran(self.cls, args, self.kwargs)
+        ctx, _, outputs = modes.call_given(self.arrays, custom_function.ran, self.cls, args, self.kwargs)
         specs = [(x.spec.shape, x.spec.dtype) if isinstance(x, Tensor) else None for x in outputs]
         if specs != [(spec.shape, spec.dtype) for spec in self.specs] or ctx._dirty:
             raise GuardMissed(-1, b"", self.name)
@@ -106,7 +109,7 @@ class FunctionCall:
 
     def on_tensors(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Call the Function as in dynamic mode."""
-        result = self.cls.apply(*self._filled(tensors), **self.kwargs)
+        result = modes.call_given(self.arrays, self.cls.apply, *self._filled(tensors), **self.kwargs)
         return list(result) if isinstance(result, (tuple, list)) else [result]
 
 
@@ -149,6 +152,9 @@ class Inside:
         """Look at a tensor that takes over another's value."""
         self._look(value)
         self._changes(x)
+
+    def released(self, x: Tensor, value: Tensor) -> None:
+        """Look no further: the write, before which an element gets memory of its own, is looked at."""
 
     def replaces(self, x: Tensor, other: Tensor) -> None:
         """Look at a tensor that gets another's memory."""
