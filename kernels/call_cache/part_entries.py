@@ -15,7 +15,6 @@ from kernels.native import words
 from kernels.native.calls.computation import Computation
 from kernels.native.memory import where
 
-
 _INTS = int, np.int64
 
 

@@ -227,12 +227,12 @@ def written_again(registry, called_as, args, counts, x):
 
 @cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
 def hit_in_place(called_as, args, counts, ignored):
-    """The same for any operand. The operation is given as the one that is not in place: of NumPy's scalars that is."""
-    registry, x, given = tape_registry(), load_i8(args), 0
+    """The same for any operand. The operation is named as the one that is not in place: of NumPy's scalars that is."""
+    registry, x, as_value = tape_registry(), load_i8(args), 0
     if kind_of(x) != word(registry, G_TENSOR) or load_i8(x + O_BASE) != 0:
         return 0
     if called_as & AUGMENTED != 0 and is_scalar(registry, load_i8(x + O_VALUE)):
-        given = given_arrays(registry)
-    if given != 0:  # Python knows which leaves are written
-        return hit(called_as, args, counts, 0) if given > 0 and load_i8(x + O_SLOT) >= 0 else 0
+        as_value = given_arrays(registry)
+    if as_value != 0:  # Python knows which leaves are written
+        return hit(called_as, args, counts, 0) if as_value > 0 and load_i8(x + O_SLOT) >= 0 else 0
     return written_again(registry, called_as, args, counts, x)

@@ -107,13 +107,13 @@ def given_arrays(registry):
     if tape == 0:
         return -1
     if kind_of(tape) == word(registry, G_TAPE):
-        given = 0 if load_i8(tape + word(registry, G_GIVEN_ARRAYS)) == word(registry, G_FALSE) else 1
+        result = 0 if load_i8(tape + word(registry, G_GIVEN_ARRAYS)) == word(registry, G_FALSE) else 1
     elif tape == word(registry, G_FALSE):
-        given = 0
+        result = 0
     else:
-        given = 1 if tape == word(registry, G_ZERO) else -1
+        result = 1 if tape == word(registry, G_ZERO) else -1
     Py_DecRef(tape)
-    return given
+    return result
 
 
 @njit(cache=True, error_model="numpy")
