@@ -2,7 +2,8 @@
 
 A Mersenne Twister (Matsumoto and Nishimura 1998) gives 32 bits at a time. A float takes 24 of them, a double 53 of two
 times 32; normal numbers are Box and Muller's (1958), in the two orders that PyTorch has: pairs one after the other
-below 16 elements, blocks of eight and eight from there on. In float32 the last digit of a normal number may differ.
+below 16 elements and where memory has gaps, else blocks of eight and eight. In float32 the last digit of a normal
+number may differ.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor
 _FLOAT32 = np.dtype(np.float32)
 _DOUBLE_BITS, _FLOAT_BITS, _WORD = (1 << 53) - 1, (1 << 24) - 1, (1 << 32) - 1
 _LARGEST_SEED = 1 << 64
+_WIDE = 1 << 28
+"""From this many integers on, one is made of 64 bits."""
 _BLOCK = 16
 """Elements from which normal numbers are made in blocks: eight radii, eight angles."""
 _HEAD = 4
@@ -130,21 +133,22 @@ class Generator:
         return words[0::2] << np.uint64(32) | words[1::2]
 
     def uniform(self, count: int, dtype: np.dtype[Any]) -> Array:
-        """Return numbers from [0, 1)."""
-        if dtype == _FLOAT32:
+        """Return numbers from [0, 1), in float32 for it and smaller dtypes, else in float64."""
+        if dtype.itemsize < np.dtype(np.float64).itemsize:
             return (self.words(count) & np.uint64(_FLOAT_BITS)).astype(np.float32) * np.float32(2.0**-24)
         return (self.long_words(count) & np.uint64(_DOUBLE_BITS)) * 2.0**-53
 
-    def normal(self, count: int, dtype: np.dtype[Any]) -> Array:
-        """Return standard normal numbers."""
-        if count < _BLOCK:
-            return self._pairs(count).astype(dtype)
-        values = self.uniform(count, dtype)
+    def normal(self, count: int, dtype: np.dtype[Any], dense: bool = True) -> Array:
+        """Return standard normal numbers, before they are rounded to their dtype; ``dense``: memory without gaps."""
+        if count < _BLOCK or not dense:
+            return self._pairs(count)
         whole = count // _BLOCK * _BLOCK
+        values = self.uniform(whole if dtype.itemsize < _FLOAT32.itemsize else count, dtype)
         _to_normal(values[:whole])
         if whole < count:  # the last block is drawn anew, over what stands there
-            values[-_BLOCK:] = self.uniform(_BLOCK, dtype)
-            _to_normal(values[-_BLOCK:])
+            last = self.uniform(_BLOCK, dtype)
+            _to_normal(last)
+            values = np.concatenate([values[: count - _BLOCK], last])
         return values
 
     def _pairs(self, count: int) -> Array:
@@ -159,11 +163,16 @@ class Generator:
             self._kept = float(normals[count]) if len(normals) > count else None
         return normals[:count]
 
-    def integers(self, count: int, low: int, high: int) -> Array:
-        """Return integers from low up to, not including, high."""
+    def integers(self, count: int, low: int, high: int, long: bool | None = None) -> Array:
+        """Return integers from low up to, not including, high.
+
+        ``long``: out of 64 bits each, not 32; if None, where the range is wide.
+        """
         span = high - low
-        drawn = self.words(count) if span < 1 << 32 else self.long_words(count)
-        return (drawn % np.uint64(span) + np.uint64(low % _LARGEST_SEED)).view(np.int64)
+        drawn = (self.long_words if (span >= _WIDE if long is None else long) else self.words)(count)
+        if span < _LARGEST_SEED:
+            drawn = drawn % np.uint64(span) + np.uint64(low % _LARGEST_SEED)
+        return drawn.view(np.int64)
 
     def permutation(self, count: int) -> Array:
         """Return the integers below count in a random order (Fisher and Yates 1938)."""
@@ -186,23 +195,31 @@ default_generator = Generator()
 
 
 class Draw:
-    """Numbers that a function made of a generator's, from plain values and arrays besides: made anew at each replay."""
+    """Numbers that a function made of a generator's, from plain values and arrays besides: made anew at each replay.
 
-    __slots__ = ("_key", "args", "function", "generator")
+    ``order``: the axes of the result, counted from the last, in the order of those that the function gives.
+    """
 
-    def __init__(self, function: Callable[..., Array], generator: Generator | None, *args: Any) -> None:
-        self.function, self.generator, self.args = function, generator_of(generator), args
-        self._key = [(x.dtype, x.shape, x.tobytes()) if isinstance(x, np.ndarray) else x for x in args]
+    __slots__ = ("_key", "args", "function", "generator", "order")
+
+    def __init__(
+        self, function: Callable[..., Array], generator: Generator | None, *args: Any, order: tuple[int, ...] = ()
+    ) -> None:
+        self.function, self.generator, self.args, self.order = function, generator_of(generator), args, order
+        self._key = [order, *((x.dtype, x.shape, x.tobytes()) if isinstance(x, np.ndarray) else x for x in args)]
 
     def array(self) -> Array:
         """Draw the numbers."""
         record.note_drawing(self.generator)
-        return self.function(self.generator, *self.args)
+        numbers = self.function(self.generator, *self.args)
+        if not self.order:
+            return numbers
+        return np.ascontiguousarray(np.moveaxis(numbers, range(-len(self.order), 0), self.order))
 
     def repeated(self, size: int) -> Draw:
         """Return what draws so many sets of such numbers, one along each place of a leading axis."""
         if isinstance(self.args[0], tuple):  # the shape
-            return Draw(self.function, self.generator, (size, *self.args[0]), *self.args[1:])
+            return Draw(self.function, self.generator, (size, *self.args[0]), *self.args[1:], order=self.order)
         return Draw(_stacked, self.generator, size, self.function, *self.args)
 
     def same(self, other: Any) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import math
 import pickle
+import random
 from typing import Any
 
 import numpy as np
@@ -70,6 +72,105 @@ DRAWS = {
 @pytest.mark.parametrize("name", DRAWS)
 def test_draws_are_pytorchs(name: str, pytorch: Outcomes) -> None:
     _both(pytorch, name, DRAWS[name], atol=1e-6)
+
+
+FLOATS, INTEGERS = ("float64", "float32", "float16"), ("int64", "int32", "int16", "int8", "uint8", "bool")
+SHAPES: tuple[tuple[int, ...], ...] = ((), (3,), (17,), (2, 9))
+
+
+def _filled(name: str, *args: Any) -> Any:
+    """Return a draw that fills tensors: whole ones, every other element of one, a transposed one."""
+
+    def fill(lib: Any, dtype: Any, generator: Any) -> list[Any]:
+        made = [lib.zeros(shape, dtype=dtype) for shape in SHAPES]
+        made += [lib.zeros(34, dtype=dtype)[::2], lib.zeros(6, 3, dtype=dtype).t()]
+        return [getattr(x, name)(*args, generator=generator) for x in made]
+
+    return fill
+
+
+def _odds(lib: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    return (lib.arange(math.prod(shape), dtype=lib.float64) * 0.37 % 1.0).reshape(shape).to(dtype)
+
+
+FILLS = {
+    "rand": (FLOATS, lambda lib, dtype, g: [lib.rand(s, dtype=dtype, generator=g) for s in SHAPES]),
+    "randn": (FLOATS, lambda lib, dtype, g: [lib.randn(s, dtype=dtype, generator=g) for s in SHAPES]),
+    "normal of a size": (FLOATS, lambda lib, dtype, g: [lib.normal(1.5, 2.0, s, dtype=dtype, generator=g)
+        for s in SHAPES]),
+    "normal of tensors": (FLOATS, lambda lib, dtype, g: [lib.normal(_odds(lib, s, dtype), 0.3, generator=g)
+        for s in SHAPES]),
+    "randint": ((*FLOATS, *INTEGERS[:-1]), lambda lib, dtype, g: [lib.randint(3, 100, s, dtype=dtype, generator=g)
+        for s in SHAPES]),
+    "far randint": (("int64",), lambda lib, dtype, g: [lib.randint(n, (3,), dtype=dtype, generator=g)
+        for n in (2**28 - 1, 2**28, 2**32, 2**62)]),
+    "randperm": (INTEGERS[:3], lambda lib, dtype, g: [lib.randperm(n, dtype=dtype, generator=g) for n in (1, 20)]),
+    "uniform_": (FLOATS, _filled("uniform_", 1000.0, 1000.01)),
+    "normal_": (FLOATS, _filled("normal_", -3.0, 0.5)),
+    "exponential_": (FLOATS, _filled("exponential_", 2.5)),
+    "bernoulli_": (FLOATS + INTEGERS, _filled("bernoulli_", 0.3)),
+    "random_": (FLOATS + INTEGERS, _filled("random_")),
+    "random_ to": (FLOATS + INTEGERS[:-1], _filled("random_", 100)),
+    "random_ from to": (FLOATS + INTEGERS[:-2], _filled("random_", -4, 9)),
+    "random_ from": (FLOATS + INTEGERS[:-1], _filled("random_", 3, None)),
+    "random_ of all": (("int64",), _filled("random_", -(2**63), None)),
+    "bernoulli of a tensor": (FLOATS, lambda lib, dtype, g: [lib.bernoulli(_odds(lib, s, dtype), generator=g)
+        for s in SHAPES]),
+    "bernoulli_ of a tensor": (FLOATS, lambda lib, dtype, g: [
+        lib.zeros(s).bernoulli_(_odds(lib, s, dtype), generator=g) for s in SHAPES]),
+    "bernoulli with p": (("float32", "int64"), lambda lib, dtype, g: [
+        lib.ones(s, dtype=dtype).bernoulli(0.4, generator=g) for s in SHAPES]),
+}  # fmt: skip
+"""Draws of every kind, by the dtypes that they are for."""
+
+
+def _assert_alike(got: Any, expected: Any) -> None:
+    assert got.dtype == expected.dtype
+    rtol, atol = {"float64": (1e-12, 1e-14), "float32": (2e-6, 3e-6), "float16": (2e-3, 1e-3)}.get(
+        got.dtype.name, (0, 0)
+    )
+    np.testing.assert_allclose(got, expected, rtol=rtol, atol=atol)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("name", FILLS)
+def test_each_dtype_and_layout_has_pytorchs_numbers(name: str, pytorch: Outcomes) -> None:
+    dtypes, draw = FILLS[name]
+    for dtype in dtypes:
+
+        def drawn(lib: Any, dtype: str = dtype) -> list[Any]:
+            generator = lib.Generator().manual_seed(3)
+            numbers = draw(lib, getattr(lib, dtype), generator)
+            return [*numbers, lib.rand(2, dtype=lib.float64, generator=generator)]  # the state is the same, too
+
+        for got, expected in zip(drawn(tape), pytorch(drawn, f"{name} of {dtype}"), strict=True):
+            _assert_alike(got.numpy(), expected.numpy())
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_sequences_of_draws_have_pytorchs_numbers(seed: int, pytorch: Outcomes) -> None:
+    def drawn(lib: Any) -> list[Any]:
+        choices, generator = random.Random(seed), lib.Generator().manual_seed(seed)  # noqa: S311 (no secret)
+        numbers = []
+        for _ in range(8):
+            dtypes, draw = FILLS[choices.choice(list(FILLS))]
+            some = draw(lib, getattr(lib, choices.choice(dtypes)), generator)
+            numbers.append(choices.choice(some))
+        return numbers
+
+    for got, expected in zip(drawn(tape), pytorch(drawn, f"sequence {seed}"), strict=True):
+        _assert_alike(got.numpy(), expected.numpy())
+
+
+def test_bounds_of_random_integers() -> None:
+    x = tape.zeros(3, dtype=tape.int8)
+    assert x.random_(**{"from": 120}).min() >= 120
+    assert x.random_(**{"from": 3, "to": 5}).max() < 5
+    for bounds in ((200,), (-200, 3), (5, 5)):
+        with pytest.raises(RuntimeError, match="random_"):
+            x.random_(*bounds)
+    with pytest.raises(RuntimeError, match="floating type"):
+        tape.ones(3, dtype=tape.int64).bernoulli()
 
 
 def test_one_seed_twice() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from kernels.arrays.specs import Spec
 from tape.conversions.creation import finished, shape_of, sizes_of
 from tape.conversions.creation_like import spec_like
 from tape.foundation.dtypes import dtype_of, get_default_dtype
@@ -18,7 +20,9 @@ from tape.tensors.operands import operand
 from tape.tensors.registration import public
 from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor, method, scalar_or_array
 
-_INT64 = np.dtype(np.int64)
+_INT64, _FLOAT64 = np.dtype(np.int64), np.dtype(np.float64)
+_OMITTED: Any = object()
+"""In place of a bound that is not given: None means the largest number."""
 
 
 def _floating(name: str, dtype: Any) -> np.dtype[Any]:
@@ -28,38 +32,76 @@ def _floating(name: str, dtype: Any) -> np.dtype[Any]:
     return wanted
 
 
-def _uniform(source: Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    return source.uniform(math.prod(shape), dtype).reshape(shape)
+def _normal(source: Generator, shape: tuple[int, ...], dtype: np.dtype[Any], dense: bool) -> Array:
+    return source.normal(math.prod(shape), dtype, dense).reshape(shape).astype(dtype, copy=False)
 
 
-def _normal(source: Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    return source.normal(math.prod(shape), dtype).reshape(shape)
-
-
-def _integers(source: Generator, shape: tuple[int, ...], low: int, high: int, dtype: np.dtype[Any]) -> Array:
-    return source.integers(math.prod(shape), low, high).reshape(shape).astype(dtype)
+def _integers(
+    source: Generator, shape: tuple[int, ...], dtype: np.dtype[Any], low: int, high: int, long: bool | None = None
+) -> Array:  # fmt: skip
+    return source.integers(math.prod(shape), low, high, long).reshape(shape).astype(dtype)
 
 
 def _permutation(source: Generator, n: int, dtype: np.dtype[Any]) -> Array:
     return source.permutation(n).astype(dtype)
 
 
-def _normal_from(
-    source: Generator, shape: tuple[int, ...], dtype: np.dtype[Any], low: Array, spread: Array
+def _normal_about(
+    source: Generator, shape: tuple[int, ...], dtype: np.dtype[Any], dense: bool, mean: float, std: float
 ) -> Array:  # fmt: skip
-    return np.asarray(_normal(source, shape, dtype) * spread.astype(dtype) + low.astype(dtype), dtype)
+    """Return normal numbers that are rounded to their dtype once they have this mean and standard deviation."""
+    values = source.normal(math.prod(shape), dtype, dense).reshape(shape)
+    kind = values.dtype.type
+    return np.asarray(values * kind(std) + kind(mean)).astype(dtype, copy=False)
 
 
-def _uniform_from(source: Generator, shape: tuple[int, ...], dtype: np.dtype[Any], low: float, high: float) -> Array:
-    return np.asarray(_uniform(source, shape, dtype) * dtype.type(high - low) + dtype.type(low))
+def _normal_from(
+    source: Generator, shape: tuple[int, ...], dtype: np.dtype[Any], mean: Array, std: Array
+) -> Array:  # fmt: skip
+    return np.asarray(_normal(source, shape, dtype, True) * std.astype(dtype) + mean.astype(dtype), dtype)
+
+
+def _uniform(
+    source: Generator, shape: tuple[int, ...], dtype: np.dtype[Any], low: float = 0.0, high: float = 1.0
+) -> Array:  # fmt: skip
+    values = source.uniform(math.prod(shape), dtype).reshape(shape)
+    if (low, high) == (0.0, 1.0) and values.dtype == dtype:
+        return values
+    begin, end = dtype.type(low), dtype.type(high)
+    values = np.asarray(values * (end - begin) + begin).astype(dtype, copy=False)
+    values[values == end] = begin  # what was rounded up to the end, which is not to be reached
+    return values
 
 
 def _below(source: Generator, shape: tuple[int, ...], dtype: np.dtype[Any], odds: Array) -> Array:
-    return np.asarray(_uniform(source, shape, np.dtype(np.float64)) < odds).astype(dtype)
+    return np.asarray(source.uniform(math.prod(shape), odds.dtype).reshape(shape) < odds).astype(dtype)
 
 
 def _exponential(source: Generator, shape: tuple[int, ...], dtype: np.dtype[Any], rate: float) -> Array:
-    return np.asarray(-np.log1p(-_uniform(source, shape, np.dtype(np.float64))) / rate).astype(dtype)
+    return np.asarray(-np.log1p(-source.uniform(math.prod(shape), _FLOAT64).reshape(shape)) / rate).astype(dtype)
+
+
+def _memory_order(spec: Spec) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the shape in the order in which the elements stand in memory, which PyTorch draws in, and a Draw's order.
+
+    The order is () where that is the shape's own.
+    """
+    n = len(spec.shape)
+    order = sorted(range(n), key=lambda i: -abs(spec.strides[i]))
+    if order == list(range(n)):
+        return spec.shape, ()
+    return tuple(spec.shape[i] for i in order), tuple(i - n for i in order)
+
+
+def _odds(p: Any, name: str) -> Array:
+    """Return probabilities as an array of floats; numbers among them are of float64."""
+    record.note_escape(p)
+    odds = as_array(p) if isinstance(p, Tensor) else np.asarray(p, np.float64)
+    if odds.dtype.kind != "f":
+        raise RuntimeError(f"{name}: expected probabilities tensor to have floating type, got {odds.dtype.name}")
+    if not ((odds >= 0) & (odds <= 1)).all():
+        raise RuntimeError(f"{name}: Expected p_in >= 0 && p_in <= 1 to be true: probabilities are from 0 to 1")
+    return odds
 
 
 def _delivered(
@@ -106,7 +148,7 @@ def randn(
 ) -> Tensor:  # fmt: skip
     """Return standard normal numbers; see manual_seed."""
     wanted = _floating("randn", out.spec.dtype if dtype is None and out is not None else dtype)
-    draw = Draw(_normal, generator, sizes_of("randn", shape, size), wanted)
+    draw = Draw(_normal, generator, sizes_of("randn", shape, size), wanted, True)
     return _delivered("randn", draw, out, device, requires_grad, layout, pin_memory)
 
 
@@ -117,7 +159,8 @@ def rand_like(
     """Return uniform numbers from [0, 1), of the shape and dtype of ``input``."""
     spec = spec_like("rand_like", input, memory_format)
     wanted = _floating("rand_like", spec.dtype if dtype is None else dtype)
-    draw = Draw(_uniform, generator, spec.shape, wanted)
+    shape, order = _memory_order(spec)
+    draw = Draw(_uniform, generator, shape, wanted, order=order)
     return _delivered("rand_like", draw, None, device, requires_grad, layout, pin_memory)
 
 
@@ -128,7 +171,8 @@ def randn_like(
     """Return standard normal numbers, of the shape and dtype of ``input``."""
     spec = spec_like("randn_like", input, memory_format)
     wanted = _floating("randn_like", spec.dtype if dtype is None else dtype)
-    draw = Draw(_normal, generator, spec.shape, wanted)
+    shape, order = _memory_order(spec)
+    draw = Draw(_normal, generator, shape, wanted, not order, order=order)
     return _delivered("randn_like", draw, None, device, requires_grad, layout, pin_memory)
 
 
@@ -150,14 +194,26 @@ def randint(
         raise TypeError(
             f"randint: size is a tuple of extents, got {size}: randint(high, size), randint(low, high, size)"
         )
-    if not int(low) < int(high):
-        raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
     wanted = dtype_of(_INT64 if dtype is None and out is None else dtype if out is None else out.spec.dtype)
-    if wanted.kind in "iu" and not np.iinfo(wanted).min <= int(low) <= int(high) - 1 <= np.iinfo(wanted).max:
-        raise RuntimeError(f"randint: from {low} to {int(high) - 1} is out of bounds for {wanted.name}")
-    shape = shape_of((size,))
-    draw = Draw(_integers, generator, shape, int(low), int(high), wanted)
+    draw = Draw(_integers, generator, shape_of((size,)), wanted, *_bounds("randint", low, high, wanted))
     return _delivered("randint", draw, out, device, requires_grad, layout, pin_memory)
+
+
+def _bounds(name: str, low: Any, high: Any, dtype: np.dtype[Any]) -> tuple[int, int]:
+    """Return from where and up to where integers of a dtype are drawn."""
+    low, high = int(low), int(high)
+    if not low < high:
+        raise RuntimeError(f"{name}: random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+    if dtype.kind != "f":
+        least = 0 if dtype.kind == "b" else np.iinfo(dtype).min
+        if not least <= low <= high - 1 <= _most(dtype):
+            raise RuntimeError(f"{name}: from {low} to {high - 1} is out of bounds for {dtype.name}")
+    return low, high
+
+
+def _most(dtype: np.dtype[Any]) -> int:
+    """Return the largest integer of a dtype of integers or booleans."""
+    return 1 if dtype.kind == "b" else int(np.iinfo(dtype).max)
 
 
 def randint_like(
@@ -168,10 +224,10 @@ def randint_like(
     """Return integers from low (0 if left out) up to, not including, high, of the shape and dtype of ``input``."""
     spec = spec_like("randint_like", input, memory_format)
     low, high = (0, low) if high is None else (low, high)
-    return randint(
-        low, high, spec.shape, generator=generator, dtype=spec.dtype if dtype is None else dtype, layout=layout,
-        device=device, requires_grad=requires_grad, pin_memory=pin_memory,
-    )  # fmt: skip
+    wanted = spec.dtype if dtype is None else dtype_of(dtype)
+    shape, order = _memory_order(spec)
+    draw = Draw(_integers, generator, shape, wanted, *_bounds("randint_like", low, high, wanted), order=order)
+    return _delivered("randint_like", draw, None, device, requires_grad, layout, pin_memory)
 
 
 def randperm(
@@ -212,7 +268,10 @@ def normal(
     if parameters and dtype is None and out is None:
         result_dtype = parameters[0].spec.dtype
     wanted = _floating("normal", result_dtype)
-    draw = Draw(_normal_from, generator, shape, wanted, low, spread)
+    if parameters:
+        draw = Draw(_normal_from, generator, shape, wanted, low, spread)
+    else:
+        draw = Draw(_normal_about, generator, shape, wanted, True, float(low), float(spread))
     return _delivered("normal", draw, out, device, requires_grad, layout, pin_memory)
 
 
@@ -223,16 +282,15 @@ def bernoulli(input: Tensor, p: Any = None, *, generator: Generator | None = Non
     >>> tape.bernoulli(tape.tensor([0.0, 1.0]))
     tensor([0., 1.])
     """
-    odds = operand(input if p is None else p)
-    record.note_escape(odds)
-    wanted = as_array(odds) if isinstance(odds, Tensor) else np.asarray(odds)
-    if not ((wanted >= 0) & (wanted <= 1)).all():
-        raise RuntimeError("Expected p_in >= 0 && p_in <= 1 to be true: probabilities are from 0 to 1")
-    draw = Draw(_below, generator, input.spec.shape, input.spec.dtype, wanted)
+    odds = _odds(operand(input if p is None else p), "bernoulli")
+    draw = Draw(_below, generator, input.spec.shape, input.spec.dtype, odds)
     return _drawn(draw.array(), draw)
 
 
-def _filled(x: Tensor, name: str, draw: Draw) -> Tensor:
+def _filled(x: Tensor, name: str, generator: Generator | None, function: Callable[..., Array], *args: Any) -> Tensor:
+    """Fill a tensor with what the function draws of its shape and dtype, in the order of its memory."""
+    shape, order = _memory_order(x.spec)
+    draw = Draw(function, generator, shape, x.spec.dtype, *args, order=order)
     return writes.store(x, _drawn(draw.array(), draw), name)
 
 
@@ -244,66 +302,61 @@ def uniform_(x: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Gener
     The gradient of what stood here is 0.
     """
     writes.check(x, "uniform_")
-    spec = x.spec
-    dtype = _floating("uniform_", spec.dtype)
+    _floating("uniform_", x.spec.dtype)
     if not low <= high:
         raise RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={low} > to={high}")
-    return _filled(x, "uniform_", Draw(_uniform_from, generator, spec.shape, dtype, low, high))
+    return _filled(x, "uniform_", generator, _uniform, low, high)
 
 
 @method()
 def normal_(x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Fill with normal numbers of this mean and standard deviation; the gradient of what stood here is 0."""
     writes.check(x, "normal_")
-    spec = x.spec
-    dtype = _floating("normal_", spec.dtype)
+    _floating("normal_", x.spec.dtype)
     if std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
-    low, spread = np.asarray(mean), np.asarray(std)
-    return _filled(x, "normal_", Draw(_normal_from, generator, spec.shape, dtype, low, spread))
+    return _filled(x, "normal_", generator, _normal_about, as_array(x).flags.c_contiguous, float(mean), float(std))
 
 
 @method()
 def exponential_(x: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Fill with exponential numbers of the rate lambd; the gradient of what stood here is 0."""
     writes.check(x, "exponential_")
-    dtype = _floating("exponential_", x.spec.dtype)
+    _floating("exponential_", x.spec.dtype)
     if not lambd > 0:
         raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd}")
-    return _filled(x, "exponential_", Draw(_exponential, generator, x.spec.shape, dtype, lambd))
+    return _filled(x, "exponential_", generator, _exponential, lambd)
 
 
 @method()
 def bernoulli_(x: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
     """Fill with 1 with probability p, else 0; the gradient of what stood here is 0."""
     writes.check(x, "bernoulli_")
-    if isinstance(p, Tensor):
-        record.note_escape(p)
-    odds = np.broadcast_to(as_array(p) if isinstance(p, Tensor) else np.asarray(p), x.spec.shape)
-    return _filled(x, "bernoulli_", Draw(_below, generator, x.spec.shape, x.spec.dtype, odds))
+    order = _memory_order(x.spec)[1]
+    odds = np.broadcast_to(_odds(p, "bernoulli_"), x.spec.shape)
+    return _filled(x, "bernoulli_", generator, _below, odds.transpose(order) if order else odds)
 
 
 @method()
 @also(**{"from": "low", "to": "high"})
-def random_(x: Tensor, low: int = 0, high: int | None = None, *, generator: Generator | None = None) -> Tensor:
+def random_(
+    x: Tensor, *bounds: int | None, low: int = 0, high: int | None = _OMITTED, generator: Generator | None = None
+) -> Tensor:  # fmt: skip
     """Fill with integers from low up to, not including, high: ``random_()``, ``random_(to)``, ``random_(from, to)``.
 
-    The gradient of what stood here is 0.
+    Without ``to``, or where it is None, they go up to the largest one of the dtype; of floats to the last of those that
+    stand without gaps. The gradient of what stood here is 0.
     """
     writes.check(x, "random_")
-    spec = x.spec
-    if high is None and low:
-        low, high = 0, low
-    if high is None:
-        bits = {"f": np.finfo(spec.dtype).nmant + 1 if spec.dtype.kind == "f" else 0, "b": 1}.get(spec.dtype.kind)
-        high = (
-            int(np.iinfo(spec.dtype).max) + (spec.dtype.itemsize < np.dtype(np.int64).itemsize)
-            if bits is None
-            else 1 << bits
-        )
-    if low >= high:
-        raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
-    return _filled(x, "random_", Draw(_integers, generator, spec.shape, low, high, spec.dtype))
+    dtype = x.spec.dtype
+    if len(bounds) == 1 and high is _OMITTED:
+        bounds = (0, *bounds)
+    begin, end = (*bounds, *(low, high)[len(bounds) :])
+    if end is not None and end is not _OMITTED:
+        return _filled(x, "random_", generator, _integers, *_bounds("random_", begin, end, dtype))
+    largest = 1 << np.finfo(dtype).nmant + 1 if dtype.kind == "f" else _most(dtype)
+    long = dtype.itemsize >= _INT64.itemsize if begin == 0 and end is _OMITTED else None
+    return _filled(x, "random_", generator, _integers, int(begin or 0), largest + 1, long)
 
 
 __all__ = [
