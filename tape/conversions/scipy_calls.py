@@ -5,25 +5,31 @@ They name the function, and what tape has instead.
 
 from __future__ import annotations
 
-import dis
-import functools
 import sys
-from types import CodeType, FrameType, ModuleType
+from inspect import CO_VARARGS, CO_VARKEYWORDS
+from types import FrameType
 from typing import Any
 
 import numpy as np
 
 from tape import errors
+from tape.conversions import number_calls
 
 _DENSITIES = ("beta", "binom", "expon", "gamma", "lognorm", "multivariate_normal", "norm", "poisson", "t", "uniform")
 _LINALG = (
     "cholesky", "det", "eigh", "eigvalsh", "inv", "lstsq", "lu", "lu_factor", "lu_solve", "norm", "pinv", "qr", "solve",
     "solve_banded", "solve_toeplitz", "solve_triangular", "solveh_banded", "svd",
 )  # fmt: skip
+_MINIMIZERS = (
+    "basinhopping", "differential_evolution", "dual_annealing", "fmin", "fmin_bfgs", "fmin_cg", "fmin_cobyla",
+    "fmin_l_bfgs_b", "fmin_ncg", "fmin_powell", "fmin_slsqp", "fmin_tnc", "minimize", "shgo",
+)  # fmt: skip
+"""They take a TypeError of the function's for another mistake, and say so instead."""
 _SPECIAL = ("log_softmax", "logsumexp", "multigammaln", "polygamma", "sinc", "softmax", "zeta")
 EQUIVALENTS: dict[str, str] = {
     **{f"scipy.special.{name}": f"tape.special.{name}" for name in _SPECIAL},
     **{f"scipy.linalg.{name}": f"tape.linalg.{name}" for name in _LINALG},
+    **{f"scipy.optimize.{name}": "tape.value_and_grad" for name in _MINIMIZERS},
     **{f"scipy.stats.{name}": f"tape.stats.{name}" for name in _DENSITIES},
     "scipy.linalg.expm": "tape.linalg.matrix_exp",
     "scipy.linalg.svdvals": "tape.linalg.svdvals",
@@ -37,7 +43,6 @@ EQUIVALENTS: dict[str, str] = {
     "scipy.interpolate.interpn": "tape.interpn",
     "scipy.integrate.quad": "tape.quadrature.gauss_legendre",
     "scipy.optimize.fsolve": "tape.optimize.root",
-    "scipy.optimize.minimize": "tape.value_and_grad",
     "scipy.optimize.root": "tape.optimize.root",
     "scipy.sparse.linalg.spsolve": "tape.sparse.spsolve",
     "scipy.spatial.distance.cdist": "tape.cdist",
@@ -50,21 +55,8 @@ EQUIVALENTS: dict[str, str] = {
 }
 """tape's functions by the names of SciPy's; for a distribution, the object with its methods."""
 
-_NUMBERS = ("math", "cmath", "statistics")
-"""Python's modules of functions of numbers."""
-_WITHOUT_GRADIENT = ("ceil", "floor", "isclose", "isfinite", "isinf", "isnan", "trunc")
-"""Functions of numbers whose results have no gradient: what follows loses none."""
-_LOADS = (
-    "LOAD_NAME",
-    "LOAD_GLOBAL",
-    "LOAD_FAST",
-    "LOAD_FAST_BORROW",
-    "LOAD_FAST_CHECK",
-    "LOAD_DEREF",
-    "LOAD_CLASSDEREF",
-)
-_MISREAD = ("scipy.optimize.minimize",)
-"""Functions of SciPy's that take a TypeError for another mistake, and say so instead."""
+_ALIEN = ("math.remainder",)
+"""Functions of numbers that mean something else than tape's of the same name."""
 _DEEPEST = 40
 """Frames of SciPy's and NumPy's between a tensor and the call of the user."""
 
@@ -85,10 +77,10 @@ def _public(frame: FrameType) -> str:
     return f"{package}.{owner_name if isinstance(owner_name, str) else kind.removesuffix('_gen')}.{name}"
 
 
-def called() -> str | None:
-    """Return the name of the SciPy function that handed a tensor to NumPy; None if none did."""
+def called(x: Any) -> tuple[str | None, str]:
+    """Return the name of the SciPy function that handed a tensor to NumPy, None if none did; and which argument."""
     frame: FrameType | None = sys._getframe(1)
-    scipy_frame = wrapped = None
+    scipy_frame = wrapped = wrapper = None
     for _ in range(_DEEPEST):
         if frame is None:
             break
@@ -97,11 +89,36 @@ def called() -> str | None:
         if package == "scipy" and not module.startswith("scipy._lib"):
             scipy_frame = frame
         elif package == "scipy":
-            wrapped = wrapped or _wrapped(frame)
+            if wrapped is None:
+                wrapped, wrapper = _wrapped(frame), frame
         elif scipy_frame is not None or wrapped is not None or package not in ("tape", "numpy"):
             break
         frame = frame.f_back
-    return wrapped if scipy_frame is None else _public(scipy_frame)
+    if scipy_frame is None and wrapped is None and frame is not None:
+        callee = number_calls.native_callee(frame)
+        if str(getattr(callee, "__module__", "")).startswith("scipy."):
+            return _name(callee), "an argument"
+    last = scipy_frame or wrapper
+    part = (last and _parameter(last, x)) or "what a function given to it returned, or computed of its arguments"
+    return (wrapped if scipy_frame is None else _public(scipy_frame)), part
+
+
+def _parameter(frame: FrameType, x: Any) -> str | None:
+    """Return which argument of the function that a frame runs is a tensor, or has it among others."""
+    code = frame.f_code
+    count = code.co_argcount + code.co_kwonlyargcount
+    named = {name: frame.f_locals.get(name) for name in code.co_varnames[:count]}
+    extra = list(
+        code.co_varnames[count : count + bool(code.co_flags & CO_VARARGS) + bool(code.co_flags & CO_VARKEYWORDS)]
+    )
+    if code.co_flags & CO_VARKEYWORDS:
+        named.update(frame.f_locals.get(extra.pop()) or {})
+    if code.co_flags & CO_VARARGS:
+        named.update({str(i + 1): value for i, value in enumerate(frame.f_locals.get(extra.pop()) or ())})
+    for name, value in named.items():
+        if value is x or (isinstance(value, (list, tuple)) and any(part is x for part in value)):
+            return f"its argument {name!r}"
+    return None
 
 
 def _numpy_function() -> str | None:
@@ -121,79 +138,48 @@ def _wrapped(frame: FrameType) -> str | None:
     """Return the name of the function that one of SciPy's decorators is about to call."""
     function = frame.f_locals.get("f") or frame.f_locals.get("func")
     module = getattr(function, "__module__", None)
-    if not isinstance(module, str) or not module.startswith("scipy."):
-        return None
-    package = ".".join(part for part in module.split(".") if not part.startswith("_"))
+    return _name(function) if isinstance(module, str) and module.startswith("scipy.") else None
+
+
+def _name(function: Any) -> str:
+    """Return the public name of a function or class."""
+    package = ".".join(part for part in function.__module__.split(".") if not part.startswith("_"))
     return f"{package}.{getattr(function, '__name__', 'function')}"
 
 
-def refusal() -> Exception:
+def refusal(x: Any) -> Exception:
     """Return the error for a tensor that requires grad and is to become an array; it names a substitute for SciPy."""
-    name = called()
+    name, part = called(x)
     if name is None and (numpys := _numpy_function()) is not None:
         return TypeError(f"np.{numpys} computes on arrays, without gradients. {errors.NUMPY_EXIT}")
     if name is None:
         return RuntimeError(errors.NUMPY_EXIT)
-    kind = RuntimeError if name in _MISREAD else TypeError
-    return kind(f"{_advice(name)}. {errors.NUMPY_EXIT}")
+    is_minimizer = name.rpartition(".")[2] in _MINIMIZERS and name.startswith("scipy.optimize.")
+    return (RuntimeError if is_minimizer else TypeError)(f"{_advice(name)}. {errors.NUMPY_EXIT} The tensor is {part}")
 
 
-def refusal_of_number(frame: FrameType, shape: tuple[int, ...]) -> Exception | None:
+def refusal_of_number(frame: FrameType, x: Any) -> Exception | None:
     """Return the error for a tensor that requires grad and that the function called in a frame turns into a number.
 
     None where the user does so himself, or where the function has no gradient.
     """
-    package = frame.f_globals.get("__name__", "").partition(".")[0]
-    name = called() if package in ("scipy", "numpy") else _number_function(frame)
+    module = frame.f_globals.get("__name__", "")
+    part: str | None = None
+    if module in number_calls.MODULES:
+        while frame.f_back is not None and frame.f_back.f_globals.get("__name__") == module:
+            frame = frame.f_back
+        name: str | None = _public(frame)
+        part = _parameter(frame, x)
+    elif module.partition(".")[0] in ("scipy", "numpy"):
+        name, part = called(x)
+    else:
+        name, part = number_calls.number_function(frame, x)
     if name is None:
         return None
     return TypeError(
-        f"{_advice(name)}. A tensor of shape {shape} that requires grad, an argument or what a function given to it "
-        "returned, would become a number and lose its gradient. Write .item() or .detach() where that is meant"
+        f"{_advice(name)}. A tensor of shape {x.spec.shape} that requires grad, {part or 'an argument'}, would become "
+        "a number and lose its gradient. Write .item() or .detach() where that is meant"
     )
-
-
-def _number_function(frame: FrameType) -> str | None:
-    """Return the name of the function of numbers that runs in a frame, or is called there from native code."""
-    module = frame.f_globals.get("__name__", "")
-    function = None if module in _NUMBERS else _callee(frame)
-    if function is not None:
-        module = getattr(function, "__module__", None)
-    name = frame.f_code.co_name if function is None else getattr(function, "__name__", "")
-    return f"{module}.{name}" if module in _NUMBERS and name not in _WITHOUT_GRADIENT else None
-
-
-def _callee(frame: FrameType) -> Any:
-    """Return what the instruction calls at which a frame is; None where no name says it."""
-    path = _path(frame.f_code, frame.f_lasti)
-    if not path:
-        return None
-    first, *attributes = path
-    spaces = (frame.f_locals, frame.f_globals, frame.f_builtins)
-    callee = next((space[first] for space in spaces if first in space), None)
-    for attribute in attributes:  # of modules alone: an attribute of others may run code
-        callee = vars(callee).get(attribute) if isinstance(callee, ModuleType) else None
-    return callee
-
-
-@functools.lru_cache(1024)
-def _path(code: CodeType, at: int) -> tuple[str, ...]:
-    """Return the dotted name that the call at an offset calls: what is loaded from where the call begins."""
-    path: list[str] = []
-    steps = list(dis.get_instructions(code))
-    call = next((step for step in steps if step.offset == at), None)
-    if call is None or not call.opname.startswith("CALL") or call.positions is None or call.positions.lineno is None:
-        return ()
-    begin = call.positions.lineno, call.positions.col_offset
-    for step in steps[: steps.index(call)]:
-        if step.positions is not None and (step.positions.lineno, step.positions.col_offset) == begin:
-            if step.opname in _LOADS:
-                path = [step.argval]
-            elif step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
-                path.append(step.argval)
-            elif step.opname.startswith("CALL"):
-                path = []
-    return tuple(path)
 
 
 def _advice(name: str) -> str:
@@ -204,7 +190,12 @@ def _advice(name: str) -> str:
         known = f"{EQUIVALENTS[module]}.{function}"
     if known is None and name.startswith("scipy.sparse."):
         known = "tape.sparse.CSR, which has gradients"
-    if module in _NUMBERS:
-        known = known or (f"tape.{function}" if hasattr(sys.modules["tape"], function) else None)
+    if name == "complex":
+        return "complex(t): tape has no complex numbers; compute with two real tensors"
+    if name in number_calls.MODULES:
+        return f"a function of {name}: write that of tape, or of tape.special"
+    if module.partition(".")[0] in number_calls.MODULES:
+        owners = [owner for owner in ("tape", "tape.special") if hasattr(sys.modules[owner], function)]
+        known = known or (f"{owners[0]}.{function}" if owners and name not in _ALIEN else None)
         return f"{name}(t): write {known}(t)" if known else f"{name}(t): it computes on numbers, without gradients"
     return f"{name}: {f'use {known}' if known else 'it computes on arrays, without gradients'}"

@@ -54,7 +54,7 @@ def _warn(x: Tensor, conversion: str) -> None:
     A function of numbers that the tensor was given to is refused: there a warning would pass unseen.
     """
     if x._slot is not None:
-        refused = scipy_calls.refusal_of_number(sys._getframe(2), x.spec.shape) if modes.is_grad_enabled() else None
+        refused = scipy_calls.refusal_of_number(sys._getframe(2), x) if modes.is_grad_enabled() else None
         if refused is not None:
             raise refused
         warnings.warn(

@@ -72,7 +72,7 @@ def _without_out(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tu
 def array(x: Tensor, dtype: Any = None, copy: bool | None = None) -> Array:
     """Return the value for NumPy; a tensor that requires grad raises rather than lose its gradient."""
     if x._slot is not None and modes.is_grad_enabled():
-        raise scipy_calls.refusal()
+        raise scipy_calls.refusal(x)
     record.note_escape(x)
     if modes.given_arrays() and view_families.is_scalar(x):
         copy = True  # NumPy's scalars share no memory

@@ -6,6 +6,7 @@ A ufunc of ``scipy.special`` finds its record by name. What has no counterpart r
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -86,8 +87,9 @@ def array_ufunc(_x: Tensor, ufunc: np.ufunc, how: str, *inputs: Any, **kwargs: A
 
 def _unknown(ufunc: np.ufunc, how: str, what: str = "") -> TypeError:
     name = ufunc.__name__ + ("" if how == "__call__" else f".{how}")
-    owner = "np" if getattr(np, ufunc.__name__, None) is ufunc else "scipy.special"
-    return TypeError(f"{owner}.{name}{what} has no record for tensors; {_REMEDY}")
+    is_scipys = getattr(sys.modules.get("scipy.special"), ufunc.__name__, None) is ufunc
+    owner = "np." if getattr(np, ufunc.__name__, None) is ufunc else "scipy.special." if is_scipys else "the ufunc "
+    return TypeError(f"{owner}{name}{what} has no record for tensors; {_REMEDY}")
 
 
 def _called(ufunc: np.ufunc, function: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:

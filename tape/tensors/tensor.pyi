@@ -1084,7 +1084,7 @@ class Tensor(SlotHolder):
         """Angle in degrees of one in radians. Shapes broadcast; dtypes promote as NumPy's do."""
     def rad2deg_(self) -> Tensor:
         """Angle in degrees of one in radians, in place."""
-    def random_(self, *bounds: builtins.int | None, low: builtins.int = 0, high: builtins.int | None = <object object at 0x7f94b6f248e0>, generator: Generator | None = None) -> Tensor:
+    def random_(self, *bounds: builtins.int | None, low: builtins.int = 0, high: Any = Ellipsis, generator: Generator | None = None) -> Tensor:
         """Fill with integers from low up to, not including, high: ``random_()``, ``random_(to)``, ``random_(from, to)``."""
     def ravel(self) -> Any:
         """Return a tensor's elements in one dim, a view where strides allow one; of a structure a vector and its inverse."""

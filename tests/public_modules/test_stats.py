@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import cmath
+import functools
+import itertools
 import math
 import statistics
 import warnings
@@ -185,12 +187,15 @@ REFUSED: list[tuple[str, Any]] = [
     ("scipy.integrate.simpson: it computes on arrays", lambda: scipy.integrate.simpson(T)),
     ("scipy.interpolate.CubicSpline: it computes on arrays", lambda: scipy.interpolate.CubicSpline([0, 1, 2], T)),
     ("scipy.optimize.minimize: use tape.value_and_grad", lambda: scipy.optimize.minimize(_loss, 1.0)),
+    ("scipy.optimize.fmin_bfgs: use tape.value_and_grad", lambda: scipy.optimize.fmin_bfgs(_loss, 1.0)),
+    ("scipy.optimize.linear_sum_assignment: it", lambda: scipy.optimize.linear_sum_assignment(SQUARE)),
+    ("scipy.spatial.ConvexHull: it", lambda: scipy.spatial.ConvexHull(SQUARE)),
 ]
 
 
 @pytest.mark.parametrize(("message", "call"), REFUSED, ids=[m.partition(":")[0] for m, _ in REFUSED])
 def test_scipys_functions_name_ours(message: str, call: Any) -> None:
-    with pytest.raises((TypeError, RuntimeError), match=f"^{message}.*Use tensor.detach"):
+    with pytest.raises((TypeError, RuntimeError), match=f"^{message}.*Use tensor.detach.*The tensor is "):
         call()
 
 
@@ -209,9 +214,14 @@ NUMBERS: list[tuple[str, Any]] = [
     (r"math.sin\(t\): write tape.sin\(t\)", lambda t: math.sin(t)),  # noqa: PLW0108 (the call is what is read)
     (r"math.hypot\(t\): write tape.hypot\(t\)", lambda t: math.hypot(1.0, t)),
     (r"math.fabs\(t\): write tape.abs\(t\)", lambda t: [math.fabs(x) for x in (t, t)]),
-    (r"math.gamma\(t\): it computes on numbers", lambda t: math.gamma(t)),  # noqa: PLW0108 (the call is what is read)
+    (r"math.gamma\(t\): write tape.special.gamma\(t\)", lambda t: math.gamma(t)),  # noqa: PLW0108 (the call is what is read)
     (r"cmath.exp\(t\): write tape.exp\(t\)", lambda t: cmath.exp(t)),  # noqa: PLW0108 (the call is what is read)
     (r"math.log\(t\): write tape.log\(t\)", lambda t, f=math.log: f(t)),
+    (r"math.modf\(t\): it computes on numbers", lambda t: math.modf(t)),  # noqa: PLW0108 (the call is what is read)
+    (r"math.remainder\(t\): it computes on numbers", lambda t: math.remainder(t, 0.7)),
+    (r"math.atan2\(t\): .*, argument 2 \(t\), would", lambda t: math.atan2(1.0, t)),
+    (r"complex\(t\): tape has no complex numbers", lambda t: complex(t)),  # noqa: PLW0108 (the call is what is read)
+    (r"statistics.NormalDist\(t\): .*its argument 'mu'", lambda t: statistics.NormalDist(t, 1.0)),
     (r"statistics.fmean\(t\): write tape.mean\(t\)", lambda t: statistics.fmean([t, t])),
 ]
 
@@ -226,6 +236,89 @@ def test_functions_of_numbers_name_ours(message: str, call: Any) -> None:
     with tape.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         call(t)
+
+
+TENSORS = [tape.tensor(0.3, requires_grad=True), tape.tensor(0.5, requires_grad=True)]
+
+
+class _Held:
+    """Functions of numbers that a class and its objects hold."""
+
+    of_class = staticmethod(math.sin)
+
+    def __init__(self) -> None:
+        self.of_object = math.sin
+        self.by_name = {"sin": math.sin}
+        self.values = map(math.sin, TENSORS)
+
+
+def _looped() -> None:
+    for _ in map(math.sin, TENSORS):
+        pass
+
+
+def _unpacked() -> None:
+    _first, _second = map(math.sin, TENSORS)
+
+
+def _applied(function: Any) -> Any:
+    return list(map(function, TENSORS))
+
+
+def _stored() -> Any:
+    values = map(math.sin, TENSORS)
+    return next(values)
+
+
+sine = math.sin
+HELD = _Held()
+INDIRECT: list[Any] = [
+    lambda: list(map(math.sin, TENSORS)),
+    lambda: sum(map(sine, TENSORS)),
+    lambda: max(*map(math.sin, TENSORS)),
+    lambda: [*map(math.sin, TENSORS)],
+    lambda: [math.sin(t) for t in TENSORS],
+    lambda: sum(math.sin(t) for t in TENSORS),
+    lambda: {math.sin(t): t for t in TENSORS},
+    lambda: sorted(TENSORS, key=math.sin),
+    lambda: min(TENSORS, key=math.sin),
+    lambda: functools.reduce(lambda a, b: math.sin(b) + a, TENSORS, 0.0),
+    lambda: functools.partial(math.sin)(TENSORS[0]),
+    lambda: list(map(functools.partial(math.sin), TENSORS)),
+    lambda: functools.lru_cache(math.sin)(TENSORS[0]),
+    lambda: list(itertools.starmap(math.sin, [TENSORS[:1]])),
+    lambda: list(filter(math.sin, TENSORS)),
+    lambda: np.fromiter(map(math.sin, TENSORS), float),
+    lambda: HELD.of_class(TENSORS[0]),
+    lambda: HELD.of_object(TENSORS[0]),
+    lambda: HELD.by_name["sin"](TENSORS[0]),
+    lambda: next(HELD.values),
+    lambda: _applied(math.sin),
+    _looped,
+    _unpacked,
+    _stored,
+]
+
+
+@pytest.mark.quick
+@pytest.mark.filterwarnings("error::tape.errors.DetachWarning")
+@pytest.mark.parametrize("call", INDIRECT)
+def test_functions_of_numbers_that_others_call_name_ours(call: Any) -> None:
+    with pytest.raises(TypeError, match=r"^math.sin\(t\): write tape.sin\(t\)"):
+        call()
+
+
+def test_the_users_conversions_through_others_warn() -> None:
+    for call in (
+        lambda: list(map(float, TENSORS)),
+        lambda: sorted(TENSORS, key=float),
+        lambda: [int(t) for t in TENSORS],
+        lambda: math.sin(float(TENSORS[0])),
+        lambda: "%.3f %s" % (TENSORS[0], math.sin),  # noqa: UP031 (the conversion is what is tested)
+        lambda: list(map(math.isfinite, TENSORS)),
+    ):
+        with pytest.warns(tape.errors.DetachWarning):
+            call()
 
 
 def test_functions_without_a_gradient_and_the_users_own_conversions_warn() -> None:

@@ -21,7 +21,7 @@ from tape.tensors.registration import public
 from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor, method, scalar_or_array
 
 _INT64, _FLOAT64 = np.dtype(np.int64), np.dtype(np.float64)
-_OMITTED: Any = object()
+_OMITTED: Any = ...
 """In place of a bound that is not given: None means the largest number."""
 
 
@@ -340,7 +340,7 @@ def bernoulli_(x: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -
 @method()
 @also(**{"from": "low", "to": "high"})
 def random_(
-    x: Tensor, *bounds: int | None, low: int = 0, high: int | None = _OMITTED, generator: Generator | None = None
+    x: Tensor, *bounds: int | None, low: int = 0, high: Any = _OMITTED, generator: Generator | None = None
 ) -> Tensor:  # fmt: skip
     """Fill with integers from low up to, not including, high: ``random_()``, ``random_(to)``, ``random_(from, to)``.
 
@@ -351,7 +351,8 @@ def random_(
     dtype = x.spec.dtype
     if len(bounds) == 1 and high is _OMITTED:
         bounds = (0, *bounds)
-    begin, end = (*bounds, *(low, high)[len(bounds) :])
+    given: tuple[Any, ...] = (low, high)
+    begin, end = (*bounds, *given[len(bounds) :])
     if end is not None and end is not _OMITTED:
         return _filled(x, "random_", generator, _integers, *_bounds("random_", begin, end, dtype))
     largest = 1 << np.finfo(dtype).nmant + 1 if dtype.kind == "f" else _most(dtype)
