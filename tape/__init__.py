@@ -134,6 +134,15 @@ __getattr__ = _found_in(
         "stats": "tape.stats",
         "vmap": "tape.batching.vmap",
     },
+    instead={
+        "nn": "there are no modules; a layer is a function of tensors, tape.func.grad takes its parameters in any nest",
+        "optim": "scipy.optimize.minimize takes tape.value_and_grad(f), or write the step under tape.no_grad()",
+        "utils": "there are no loaders of data; tape.save and tape.load write and read files",
+        "jit": "tape.compile(f) compiles, tape.record keeps one path of a function as a program",
+        **dict.fromkeys(("fft", "complex64", "complex128", "cfloat", "cdouble"), "complex numbers are not supported"),
+        "bfloat16": "dtypes of floats are tape.float64, tape.float32 and tape.float16",
+        "distributed": "tape.ensemble runs a function on many inputs in processes",
+    },
 )
 concat = concatenate = cat
 

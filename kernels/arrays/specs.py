@@ -119,8 +119,15 @@ def _check(dtype: np.dtype[Any]) -> None:
             f"dtype {dtype.str!r} has a foreign byte order; convert it: a.astype(a.dtype.newbyteorder('='))"
         )
     if dtype.kind not in "fiub" or dtype.itemsize > _LARGEST:
-        also = "; Python integers beyond 64 bits make it: write them as floats" if dtype.kind == "O" else ""
-        raise TypeError(f"tensors hold floats, integers and booleans, not dtype {dtype}{also}; convert with astype")
+        raise TypeError(unsupported(dtype))
+
+
+def unsupported(dtype: np.dtype[Any]) -> str:
+    """Return why there are no tensors of a dtype, for errors."""
+    if dtype.kind == "c":
+        return f"complex numbers are not supported, got {dtype}: convert to two tensors, z.real and z.imag"
+    also = "; Python integers beyond 64 bits make it: write them as floats" if dtype.kind == "O" else ""
+    return f"tensors hold floats, integers and booleans, not dtype {dtype}{also}; convert with astype"
 
 
 _LARGEST = 8

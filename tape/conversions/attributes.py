@@ -306,6 +306,14 @@ def cpu(x: Tensor, memory_format: Any = None) -> Tensor:
     return x
 
 
+@method()
+def cuda(x: Tensor, device: Any = "cuda", non_blocking: bool = False, memory_format: Any = None) -> Tensor:
+    """Raise RuntimeError: the only device is "cpu"."""
+    del non_blocking, memory_format
+    check_device("cuda" if device is None else f"cuda:{device}" if isinstance(device, int) else device)
+    return x
+
+
 @method("__repr__")
 def representation(x: Tensor) -> str:
     """Print as PyTorch does."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from kernels.arrays.specs import unsupported
 from kernels.native.pool import reused_arrays
 from tape.foundation.devices import check_device
 from tape.foundation.dtypes import DEFAULT, check_gradient, dtype_of, get_default_dtype
@@ -72,6 +73,8 @@ def _array(data: Any, dtype: Any, *, copy: bool | None) -> Array:
     if kind == "f":
         return array if dtype is not None or get_default_dtype() is _FLOAT64 else array.astype(get_default_dtype())
     if kind not in "iub":
+        if kind == "c":
+            raise TypeError(unsupported(array.dtype))
         raise TypeError(f"tensor data of type {type(data).__name__} has no numeric dtype (got {array.dtype})")
     return array
 

@@ -66,26 +66,28 @@ def number_function(frame: types.FrameType, x: Any) -> tuple[str | None, str | N
         return None, None
     paths, calls = _paths(frame.f_code), set()
     if step.opname.startswith("CALL"):
-        found = [name for path in paths if path.begin == step.begin for name in _functions(_value(frame, path.names))]
-        if found:
-            return _with_gradient(found), _argument(frame, step, x)
+        names = [name for path in paths if path.begin == step.begin for name in _functions(_value(frame, path.names))]
+        if names:
+            return _with_gradient(names), _argument(frame, step, x)
         calls = {other.begin for other in _steps(frame.f_code) if other.opname.startswith("CALL")}
     within = [path for path in paths if step.begin <= path.begin and path.end <= step.end]
     in_lines = [path for path in paths if step.begin[0] <= path.begin[0] <= step.end[0]]
     for named in (within, in_lines):
-        found = [n for path in named if path.begin not in calls for n in _functions(_value(frame, path.names))]
-        if found:
-            return _with_gradient(found), None
+        names = [n for path in named if path.begin not in calls for n in _functions(_value(frame, path.names))]
+        if names:
+            return _with_gradient(names), None
     return None, None
 
 
 def native_callee(frame: types.FrameType) -> Any:
-    """Return the builtin function or the class that a frame calls by a name, None if it does not."""
+    """Return the builtin function, method or class that a frame calls by a name, None if it does not."""
     step = _step(frame)
     if step is None or not step.opname.startswith("CALL"):
         return None
     called = [_value(frame, path.names) for path in _paths(frame.f_code) if path.begin == step.begin]
-    return next((x for x in called if isinstance(x, (type, types.BuiltinFunctionType))), None)
+    return next(
+        (x for x in called if isinstance(x, (type, types.BuiltinFunctionType, types.MethodDescriptorType))), None
+    )
 
 
 def _argument(frame: types.FrameType, step: _Step, x: Any) -> str | None:
@@ -169,10 +171,14 @@ def _step(frame: types.FrameType) -> _Step | None:
 def _paths(code: types.CodeType) -> tuple[_Path, ...]:
     """Return the dotted names that are loaded, each as far as it is one."""
     paths: list[_Path] = []
+    is_open = False  # further attributes are those of the last one
     for step in _steps(code):
         if step.opname.startswith(("LOAD_NAME", "LOAD_GLOBAL", "LOAD_FAST", "LOAD_DEREF", "LOAD_CLASSDEREF")):
             names = step.operand if isinstance(step.operand, tuple) else (step.operand,)
             paths += [_Path((name,), step.begin, step.end) for name in names]
-        elif step.opname in ("LOAD_ATTR", "LOAD_METHOD") and paths and paths[-1].begin == step.begin:
-            paths[-1] = _Path((*paths[-1].names, step.operand), step.begin, step.end)
+            is_open = True
+        elif is_open and paths[-1].begin == step.begin:
+            is_open = step.opname in ("LOAD_ATTR", "LOAD_METHOD")
+            if is_open:
+                paths[-1] = _Path((*paths[-1].names, step.operand), step.begin, step.end)
     return tuple(paths)

@@ -71,7 +71,7 @@ def _public(frame: FrameType) -> str:
         return f"{package}.{name}"
     owner = getattr(owner, "dist", owner)  # of a frozen distribution
     kind = type(owner).__name__
-    if name == "__init__":
+    if name in ("__init__", "__call__"):
         return f"{package}.{kind}"
     owner_name = getattr(owner, "name", None)
     return f"{package}.{owner_name if isinstance(owner_name, str) else kind.removesuffix('_gen')}.{name}"
@@ -96,6 +96,8 @@ def called(x: Any) -> tuple[str | None, str]:
         frame = frame.f_back
     if scipy_frame is None and wrapped is None and frame is not None:
         callee = number_calls.native_callee(frame)
+        if getattr(callee, "__objclass__", None) is np.ndarray:
+            return f"ndarray.{callee.__name__}", "an argument"
         if str(getattr(callee, "__module__", "")).startswith("scipy."):
             return _name(callee), "an argument"
     last = scipy_frame or wrapper
@@ -150,6 +152,10 @@ def _name(function: Any) -> str:
 def refusal(x: Any) -> Exception:
     """Return the error for a tensor that requires grad and is to become an array; it names a substitute for SciPy."""
     name, part = called(x)
+    if name is not None and name.startswith("ndarray."):
+        method = name.removeprefix("ndarray.")
+        better = f"np.{method}(array, t)" if hasattr(np, method) else "a function of tape"
+        return RuntimeError(f"{name} makes an array of its argument: write {better}. {errors.NUMPY_EXIT}")
     if name is None and (numpys := _numpy_function()) is not None:
         return TypeError(f"np.{numpys} computes on arrays, without gradients. {errors.NUMPY_EXIT}")
     if name is None:

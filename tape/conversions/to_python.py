@@ -11,9 +11,10 @@ import numpy as np
 
 from tape import errors
 from tape.conversions import scipy_calls
+from tape.conversions.attributes import detach
 from tape.foundation.call_sites import stack_level
 from tape.recording import record
-from tape.recording.views import clone
+from tape.recording.views import clone, view
 from tape.tensors import modes, view_families
 from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array, leaf, method
 
@@ -131,15 +132,17 @@ def deepcopy(x: Tensor, memo: dict[int, Any]) -> Tensor:
     return result
 
 
+@method("__copy__")
+def shallow_copy(x: Tensor) -> Tensor:
+    """Return another tensor of the same memory: of a leaf a leaf, of a computed tensor one of the same graph."""
+    if not record.leaf_of(x):
+        return view(x, x.spec.shape)
+    return detach(x).requires_grad_(x._slot is not None)
+
+
 @method("__reduce__")
 def reduce(x: Tensor) -> Any:
-    """Pickle a leaf."""
-    if not record.leaf_of(x):
-        raise RuntimeError(
-            "Cowardly refusing to serialize non-leaf tensor which requires_grad, since autograd does not support "
-            "crossing process boundaries. If you just want to transfer the data, call detach() on the tensor before "
-            "serializing"
-        )
+    """Pickle the value; what is read is a leaf, as in PyTorch, since a graph stays in its process."""
     record.note_escape(x)
     return _rebuild_tensor, (x._value, x._slot is not None)
 

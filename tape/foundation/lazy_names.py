@@ -9,12 +9,19 @@ from types import ModuleType
 from typing import Any
 
 
-def getattr_of(package: str, places: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` (PEP 562) of a package, for names and the modules that define, or are, them."""
+def getattr_of(
+    package: str, places: Mapping[str, str], instead: Mapping[str, str] | None = None
+) -> Callable[[str], Any]:  # fmt: skip
+    """Return the ``__getattr__`` (PEP 562) of a package, for names and the modules that define, or are, them.
+
+    ``instead``: what to use in place of names that are not there, for the error.
+    """
+    advice = dict(instead or {})
 
     def find(name: str) -> Any:
         if name not in places:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            text = f": {advice[name]}" if name in advice else ""
+            raise AttributeError(f"module {package!r} has no attribute {name!r}{text}", name=name)
         place = places[name]
         module = importlib.import_module(place)
         value = getattr(module, name, module) if place == f"{package}.{name}" else getattr(module, name)

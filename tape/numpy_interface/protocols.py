@@ -15,7 +15,7 @@ from tape.operations import sums_and_extrema
 from tape.operations.numpy_arguments import into_array, written
 from tape.operations.operators import FUNCTIONS
 from tape.recording import record, views
-from tape.tensors import modes, view_families
+from tape.tensors import modes, pytrees, view_families
 from tape.tensors.operands import PRIORITY
 from tape.tensors.registration import NUMPY, implements
 from tape.tensors.tensor import Array, Tensor, as_array, method
@@ -28,11 +28,21 @@ _WRITE = (np.copyto, np.put, np.put_along_axis, np.place, np.putmask, np.fill_di
 """Functions of NumPy's that write to their first argument."""
 
 
+_OUTWARD = (
+    np.save, np.savez, np.savez_compressed, np.savetxt, np.array2string, np.array_repr, np.array_str,
+    np.may_share_memory, np.shares_memory,
+)  # fmt: skip
+"""Functions of NumPy's that write, print or look at arrays: they give none."""
+
+
 @method("__array_function__")
 def array_function(_x: Tensor, func: Any, _types: Any, args: Any, kwargs: Any) -> Any:
     """Run one of NumPy's other functions through its record."""
     function = NUMPY.get(func)
     name = f"{func.__module__.removeprefix('numpy')}.{func.__name__}".lstrip(".")
+    if func in _OUTWARD:
+        args, kwargs = pytrees.mapped(lambda x: array(x) if isinstance(x, Tensor) else x, (args, kwargs))
+        return func(*args, **kwargs)
     if function is None:
         raise TypeError(f"np.{name} has no record for tensors; use tensor.detach().numpy() where no gradient is needed")
     if func in _WRITE and args and not isinstance(args[0], Tensor):

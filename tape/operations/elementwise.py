@@ -83,7 +83,7 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Tensor:  # noqa: A002
     [0.0, 0.5, 1.0]
     """
     if min is None and max is None:
-        raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
+        raise RuntimeError("clamp: At least one of 'min' or 'max' must not be None")
     if max is None:
         return RUN["clamp_below"](input, min)  # type: ignore[no-any-return]
     if min is None:

@@ -75,9 +75,10 @@ def is_basic(key: Any) -> bool:
 def _is_array(key: Any) -> bool:
     if isinstance(key, Tensor):
         return key.spec.shape != () or key.spec.dtype == np.bool_ or integer_indices.is_byte_mask(key)
-    return isinstance(key, (bool, np.bool_, list, tuple, np.ndarray)) and not (
-        isinstance(key, np.ndarray) and key.ndim == 0 and key.dtype.kind in "iu"
-    )
+    if isinstance(key, np.ndarray):
+        return key.ndim > 0 or key.dtype.kind not in "iu"
+    is_array_like = hasattr(type(key), "__array__") and not isinstance(key, np.generic)
+    return is_array_like or isinstance(key, (bool, np.bool_, list, tuple))
 
 
 def _gather(x: Tensor, key: Any) -> Tensor:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from kernels.arrays.specs import unsupported
 from kernels.instructions.exposed_memory import copied, expose
 from kernels.native.words import COPIED
 from tape.tensors import modes
@@ -172,7 +173,7 @@ def native(array: Array) -> Array:
             "convert it first: array.astype(array.dtype.newbyteorder('='))"
         )
     if array.dtype.kind not in "fiub" or array.dtype.itemsize > 8:  # noqa: PLR2004
-        raise TypeError(f"tensors hold floats, integers and booleans, not dtype {array.dtype}; convert with astype")
+        raise TypeError(unsupported(array.dtype))
     return array
 
 

@@ -95,6 +95,8 @@ class Tensor(SlotHolder):
         ...
     def __contains__(self, element: Any) -> builtins.bool:
         ...
+    def __copy__(self) -> Tensor:
+        ...
     def __deepcopy__(self, memo: dict[builtins.int, Any]) -> Tensor:
         ...
     def __divmod__(self, x2: Any) -> tuple[Tensor, Tensor]:
@@ -465,6 +467,8 @@ class Tensor(SlotHolder):
         """Return the tensor itself."""
     def cross(self, other: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
         """Return the vector product along a dim of size 3: the first of that size if not given."""
+    def cuda(self, device: Any = 'cuda', non_blocking: builtins.bool = False, memory_format: Any = None) -> Tensor:
+        """Raise RuntimeError: the only device is "cpu"."""
     def cummax(self, dim: Any = None, *, axis: Any = None) -> Any:
         """Return the running maximum along ``dim`` and its int64 places: the last of equals, to which the gradient goes."""
     def cummin(self, dim: Any = None, *, axis: Any = None) -> Any:
@@ -1084,7 +1088,7 @@ class Tensor(SlotHolder):
         """Angle in degrees of one in radians. Shapes broadcast; dtypes promote as NumPy's do."""
     def rad2deg_(self) -> Tensor:
         """Angle in degrees of one in radians, in place."""
-    def random_(self, *bounds: builtins.int | None, low: builtins.int = 0, high: Any = Ellipsis, generator: Generator | None = None) -> Tensor:
+    def random_(self, *bounds: Any, low: builtins.int = 0, high: Any = Ellipsis, generator: Generator | None = None) -> Tensor:
         """Fill with integers from low up to, not including, high: ``random_()``, ``random_(to)``, ``random_(from, to)``."""
     def ravel(self) -> Any:
         """Return a tensor's elements in one dim, a view where strides allow one; of a structure a vector and its inverse."""

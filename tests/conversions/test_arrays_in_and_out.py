@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import io
 import re
 import warnings
 from collections.abc import Callable
@@ -369,3 +371,117 @@ def test_half_precision_has_its_names() -> None:
     assert tape.ones(2).half().dtype == tape.float16
     assert repr(x) == "tensor([1., 1.], dtype=tape.float16)"
     assert (x + x).tolist() == [2.0, 2.0]
+
+
+class ArrayLike:
+    """An object that NumPy makes an array of, as pandas' Series and Index are."""
+
+    def __init__(self, values: Any) -> None:
+        self.values = np.asarray(values)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return np.array(self.values, dtype=dtype, copy=copy)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        [0, 2, 3],
+        [[0, 1], [3, 2]],
+        [True, False, True, True],
+        [],
+    ],
+)
+@pytest.mark.parametrize("wrap", [lambda a: a, lambda a: (a, slice(1, 3)), lambda a: (a, ..., None), lambda a: (a, 0)])
+def test_what_numpy_makes_an_array_of_is_an_index(key: Any, wrap: Any) -> None:
+    values = np.asarray(key, np.int64) if not key else np.asarray(key)
+    a = np.arange(12.0).reshape(4, 3)
+    x = tape.tensor(a, requires_grad=True)
+    np.testing.assert_array_equal(x[wrap(ArrayLike(values))].detach().numpy(), a[wrap(values)])
+    y = x * 1.0
+    y[wrap(ArrayLike(values))] = -1.0
+    b = a.copy()
+    b[wrap(values)] = -1.0
+    np.testing.assert_array_equal(y.detach().numpy(), b)
+    y.sum().backward()
+    np.testing.assert_array_equal(x.grad.numpy(), b != -1.0)
+    with pytest.raises(IndexError, match="must be integer or bool"):
+        _ = x[ArrayLike([0.5])]
+
+
+OUTWARD = {
+    "array2string": np.array2string,
+    "array_repr": np.array_repr,
+    "array_str": np.array_str,
+    "save": lambda x: written(np.save, x),
+    "savez": lambda x: written(lambda f, y: np.savez(f, y, b=y), x),
+    "savez_compressed": lambda x: written(np.savez_compressed, x),
+    "savetxt": lambda x: written(np.savetxt, x),
+    "shares_memory": lambda x: np.shares_memory(x, x),
+}
+
+
+def written(write: Callable[..., Any], x: Any) -> bytes:
+    """Return what is written to a file."""
+    file = io.BytesIO()
+    write(file, x)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("name", OUTWARD)
+def test_files_and_texts_of_numpy_take_tensors(name: str) -> None:
+    x = tape.tensor([[1.0, 2.5], [3.0, -4.0]])
+    expected = OUTWARD[name](x.numpy())
+    assert len(str(expected)) == len(str(OUTWARD[name](x)))
+    if not name.startswith("savez"):  # those hold times
+        assert OUTWARD[name](x) == expected
+    y = x.requires_grad_() * 1.0
+    with pytest.raises(RuntimeError, match=r"Use tensor.detach\(\).numpy\(\)"):
+        OUTWARD[name](y)
+    with tape.no_grad():
+        assert len(OUTWARD[name](y)) if name != "shares_memory" else OUTWARD[name](y)
+
+
+def test_assertions_of_numpy_take_tensors() -> None:
+    x = tape.tensor([1.0, 2.0])
+    np.testing.assert_allclose(x, [1.0, 2.0])
+    np.testing.assert_array_equal([1.0, 2.0], x)
+    with pytest.raises(AssertionError):
+        np.testing.assert_allclose(x, [1.0, 3.0])
+    with pytest.raises(RuntimeError, match="Can't call numpy"):
+        np.testing.assert_allclose(x.requires_grad_(), [1.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: tape.tensor([1 + 2j]),
+        lambda: tape.tensor(1j),
+        lambda: tape.tensor(np.array([1j])),
+        lambda: tape.tensor([1.0], dtype="complex64"),
+        lambda: tape.zeros(2, dtype=complex),
+        lambda: tape.from_numpy(np.array([1j])),
+        lambda: tape.ones(2) * np.array([1j, 2.0]),
+        lambda: tape.ones(2).to(complex),
+    ],
+)
+def test_complex_numbers_are_refused_as_such(make: Callable[[], Any]) -> None:
+    with pytest.raises(TypeError, match=r"complex numbers are not supported.*two tensors"):
+        make()
+
+
+def test_an_arrays_method_names_the_function() -> None:
+    t, array = tape.tensor([1.0, 2.0], requires_grad=True), np.ones(2)
+    with pytest.raises(RuntimeError, match=r"ndarray.dot .*write np.dot\(array, t\)"):
+        array.dot(t)
+    assert np.dot(array, t).requires_grad
+
+
+@pytest.mark.parametrize("make", [lambda: tape.ones(3, requires_grad=True), lambda: tape.ones(3)])
+def test_a_copy_of_a_leaf_is_a_leaf_of_the_same_memory(make: Callable[[], Any]) -> None:
+    x = make()
+    y = copy.copy(x)
+    assert (y.is_leaf, y.requires_grad, y.grad) == (True, x.requires_grad, None)
+    with tape.no_grad():
+        y[0] = 5.0
+    assert x[0].item() == 5.0

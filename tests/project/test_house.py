@@ -166,7 +166,13 @@ MAY_NAME = {
     "tape.numpy_interface.elementwise": ("Elementwise", "Reduction", "Select"),  # NumPy's functions that are no ufunc
     "tape.special": ("Elementwise", "Routine", "Reduction"),  # SciPy's and PyTorch's names
     **dict.fromkeys(
-        ("tape.stats", "tape.densities", "tape.distributions", "tape.conversions.scipy_calls"),
+        (
+            "tape.stats",
+            "tape.densities",
+            "tape.distributions",
+            "tape.conversions.scipy_calls",
+            "tape.conversions.number_calls",
+        ),
         ("Elementwise", "Routine", "Reduction", "View", "Contraction", "Select"),  # SciPy's names
     ),
     "tape.operations.reductions.scans": ("Routine",),  # PyTorch's names and arguments

@@ -1110,13 +1110,16 @@ def written_constant() -> Any:
 
 @pytest.mark.quick
 @pytest.mark.parametrize("make", [lambda: leaf(3) * 2, lambda: leaf(3)[1:], written_constant])
-def test_computed_tensors_are_not_copied(make: Callable[[], Any]) -> None:
+def test_computed_tensors_are_copied_within_their_graph(make: Callable[[], Any]) -> None:
     y = make()
     message = (
         r"Only Tensors created explicitly by the user \(graph leaves\) support the deepcopy protocol at the moment"
     )
     with pytest.raises(RuntimeError, match=message):
         copy.deepcopy(y)
-    with pytest.raises(RuntimeError, match=r"detach\(\)"):
-        pickle.dumps(y)
-    y.sum().backward()
+    other = copy.copy(y)
+    assert other is not y
+    assert np.shares_memory(other.detach().numpy(), y.detach().numpy())
+    assert other.requires_grad
+    assert not other.is_leaf
+    (y.sum() + other.sum()).backward()

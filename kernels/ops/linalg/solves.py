@@ -71,7 +71,7 @@ def guarded(function: Any, a: Array, *more: Any, message: str) -> Any:
         raise LinAlgError(f"{name}{colon}{where}{rest}") from None
 
 
-_SOLVE = "torch.linalg.solve: The solver failed because the input matrix is singular."
+_SOLVE = "linalg.solve: The solver failed because the input matrix is singular."
 
 
 def solve(a: Array, b: Array) -> tuple[Array, Array, Array]:

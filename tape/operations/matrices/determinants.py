@@ -159,18 +159,18 @@ def lstsq(A: Any, B: Any, rcond: Any = None, *, driver: str | None = None) -> An
     a, b = matrix_of("torch.linalg.lstsq", A), tensor_of(B)
     if driver not in (None, *_DRIVERS):
         raise RuntimeError(
-            f"torch.linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss); got {driver}"
+            f"linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss); got {driver}"
         )
     if not 0 <= len(a.spec.shape) - len(b.spec.shape) <= 1:
         raise RuntimeError(
-            "torch.linalg.lstsq: input.dim() must be greater or equal to other.dim() and (input.dim() - other.dim()) "
+            "linalg.lstsq: input.dim() must be greater or equal to other.dim() and (input.dim() - other.dim()) "
             f"<= 1; the shapes are {list(a.spec.shape)} and {list(b.spec.shape)}"
         )
     vector = len(b.spec.shape) == len(a.spec.shape) - 1
     b = views.unsqueeze(b, -1) if vector else b
     m, n = a.spec.shape[-2:]
     if b.spec.shape[-2] != m:
-        raise RuntimeError(f"torch.linalg.lstsq: input.size(-2) should match other.size({-1 if vector else -2})")
+        raise RuntimeError(f"linalg.lstsq: input.size(-2) should match other.size({-1 if vector else -2})")
     a, b = together("linalg.lstsq", a, b)
     solution, rank, s = routine_calls.call(_OPS["lstsq"], a, b, rcond=_tolerance(a, rcond))
     ranks, values, residual = _DRIVERS[driver or "gelsy"]

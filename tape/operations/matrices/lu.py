@@ -107,12 +107,12 @@ def _checked(packed: Tensor, pivots: Tensor) -> Tensor:
     *batch, m, n = packed.spec.shape
     if pivots.spec.dtype != np.int32:
         raise RuntimeError(
-            "torch.lu_unpack: LU_pivots is expected to be a contiguous tensor of torch.int32 dtype. Note: this "
+            "lu_unpack: LU_pivots is expected to be a contiguous tensor of torch.int32 dtype. Note: this "
             "function is intended to be used with the output produced by torch.linalg.lu_factor"
         )
     if pivots.spec.shape != (*batch, min(m, n)):
         raise RuntimeError(
-            f"torch.lu_unpack: LU_pivots of shape {list(pivots.spec.shape)} do not fit LU_data of shape "
+            f"lu_unpack: LU_pivots of shape {list(pivots.spec.shape)} do not fit LU_data of shape "
             f"{list(packed.spec.shape)}; expected {[*batch, min(m, n)]}"
         )
     if ((rows := as_array(pivots)) < 1).any() or (rows > m).any():

@@ -340,7 +340,7 @@ def bernoulli_(x: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -
 @method()
 @also(**{"from": "low", "to": "high"})
 def random_(
-    x: Tensor, *bounds: int | None, low: int = 0, high: Any = _OMITTED, generator: Generator | None = None
+    x: Tensor, *bounds: Any, low: int = 0, high: Any = _OMITTED, generator: Generator | None = None
 ) -> Tensor:  # fmt: skip
     """Fill with integers from low up to, not including, high: ``random_()``, ``random_(to)``, ``random_(from, to)``.
 
@@ -349,15 +349,15 @@ def random_(
     """
     writes.check(x, "random_")
     dtype = x.spec.dtype
-    if len(bounds) == 1 and high is _OMITTED:
-        bounds = (0, *bounds)
-    given: tuple[Any, ...] = (low, high)
-    begin, end = (*bounds, *given[len(bounds) :])
-    if end is not None and end is not _OMITTED:
-        return _filled(x, "random_", generator, _integers, *_bounds("random_", begin, end, dtype))
+    if len(bounds) > 1:
+        low, high = bounds
+    elif bounds:
+        low, high = (0, *bounds) if high is _OMITTED else (*bounds, high)
+    if high is not None and high is not _OMITTED:
+        return _filled(x, "random_", generator, _integers, *_bounds("random_", low, high, dtype))
     largest = 1 << np.finfo(dtype).nmant + 1 if dtype.kind == "f" else _most(dtype)
-    long = dtype.itemsize >= _INT64.itemsize if begin == 0 and end is _OMITTED else None
-    return _filled(x, "random_", generator, _integers, int(begin or 0), largest + 1, long)
+    long = dtype.itemsize >= _INT64.itemsize if low == 0 and high is _OMITTED else None
+    return _filled(x, "random_", generator, _integers, int(low), largest + 1, long)
 
 
 __all__ = [
