@@ -38,6 +38,8 @@ cumulative_sum diff expand_dims flip matmul matrix_transpose max mean meshgrid m
 prod repeat reshape roll searchsorted squeeze stack std sum take take_along_axis tensordot tile tril triu
 unique_all unique_counts unique_inverse unique_values unstack var vecdot where
 """.split()  # noqa: SIM905 (a list of words)
+BEYOND = ("cumprod", "cumsum", "einsum", "gradient", "isin", "pad", "transpose")
+"""What the standard does not have and xarray asks for; and ``lib.stride_tricks``."""
 e, inf, nan, pi, newaxis = float(np.e), float(np.inf), float(np.nan), float(np.pi), None
 _DTYPES = {
     "bool": bool_dtype,
@@ -50,8 +52,8 @@ _DTYPES = {
     "uint8": uint8,
 }
 globals().update(_DTYPES)
-globals().update({name: getattr(np, name) for name in (*ELEMENTWISE, *OTHERS)})
-from_dlpack = dlpack.from_dlpack
+globals().update({name: getattr(np, name) for name in (*ELEMENTWISE, *OTHERS, *BEYOND)})
+from_dlpack, lib = dlpack.from_dlpack, np.lib
 
 
 def _made(array: Any, device: Any) -> Tensor:
@@ -260,4 +262,4 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
-__all__ += [*ELEMENTWISE, *OTHERS, *_DTYPES]  # noqa: PLE0604 (they are names)
+__all__ += [*ELEMENTWISE, *OTHERS, *BEYOND, *_DTYPES]  # noqa: PLE0604 (they are names)

@@ -16,6 +16,7 @@ from tape.conversions import attributes, to_python
 from tape.operations import elementwise, gather, indexing, matmul  # noqa: F401 (their methods are renewed)
 from tape.operations.numpy_arguments import written
 from tape.operations.reductions import scans, sorting  # noqa: F401 (likewise)
+from tape.operations.shapes import raveling
 from tape.recording import record, views
 from tape.recording.arguments import ints_of
 from tape.tensors.registration import NUMPY
@@ -97,6 +98,20 @@ def _transpose(x: Tensor, *axes: Any, dim0: Any = None, dim1: Any = None) -> Ten
 
 
 _renewed("transpose")(_transpose)
+
+
+@_renewed("flatten")
+def _flat_copy(x: Tensor, start_dim: Any = 0, end_dim: int = -1, *, order: Any = None) -> Tensor:
+    """``x.flatten("F")`` and ``order=`` are NumPy's: a copy of all elements in that order."""
+    if isinstance(start_dim, str):
+        start_dim, order = 0, start_dim
+    return _flat_copy(x, start_dim, end_dim) if order is None else views.clone(NUMPY[np.ravel](x, order))  # type: ignore[no-any-return]
+
+
+@_renewed("ravel")
+def _flat_view(x: Tensor, order: Any = None) -> Tensor:
+    """``order`` is NumPy's."""
+    return raveling.ravel(x) if order is None else NUMPY[np.ravel](x, order)  # type: ignore[no-any-return]
 
 
 @_renewed("dot")

@@ -128,8 +128,11 @@ def _cast(value: Any, dtype: Any, casting: Any) -> Tensor:
 
 @implements(np.reshape)
 def _reshape(a: Tensor, shape: Any, order: str = "C", *, copy: bool | None = None) -> Tensor:
-    if order != "C":
-        raise TypeError(f"np.reshape of a tensor takes order='C', not {order!r}")
+    if order not in ("C", "F"):
+        raise TypeError(f"np.reshape of a tensor takes order='C' or 'F', not {order!r}")
+    if order == "F":
+        sizes = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+        return _transpose(_reshape(_transpose(a), sizes[::-1], copy=copy))
     if copy:
         return views.reshape(views.clone(a), shape)
     try:
@@ -175,6 +178,21 @@ def _expand_dims(a: Tensor, axis: Any) -> Tensor:
 @implements(np.broadcast_to, records="expand")
 def _broadcast_to(array: Tensor, shape: Any) -> Tensor:
     return views.expand(array, shape)
+
+
+@implements(np.lib.stride_tricks.sliding_window_view, records="unfold")
+def _sliding_window_view(
+    x: Tensor, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False
+) -> Tensor:  # fmt: skip
+    del subok, writeable
+    sizes = window_shape if isinstance(window_shape, (tuple, list)) else (window_shape,)
+    rank = len(x.spec.shape)
+    axes = range(rank) if axis is None else normalize_axis_tuple(axis, rank, allow_duplicate=True)
+    if len(sizes) != len(axes):
+        raise ValueError(f"np.sliding_window_view: {len(sizes)} extents of windows for {len(axes)} axes")
+    for size, dim in zip(sizes, axes, strict=True):
+        x = x.unfold(dim, size, 1)
+    return x
 
 
 def _model(name: str, a: Tensor, order: str, subok: bool, shape: Any) -> Tensor:

@@ -599,7 +599,7 @@ class Tensor(SlotHolder):
     @flat.setter
     def flat(self, value: Any) -> None:
         ...
-    def flatten(self, start_dim: builtins.int = 0, end_dim: builtins.int = -1) -> Tensor:
+    def flatten(self, start_dim: Any = 0, end_dim: builtins.int = -1, *, order: Any = None) -> Tensor:
         """Return the tensor with dims ``start_dim`` to ``end_dim`` run together; itself where there is nothing to do."""
     def flip(self, *at: Any, dims: Any = None) -> Tensor:
         """Return a copy with the order of elements reversed along ``dims``: ``input.flip(0, 1)`` or ``input.flip((0, 1))``."""
@@ -1090,7 +1090,7 @@ class Tensor(SlotHolder):
         """Angle in degrees of one in radians, in place."""
     def random_(self, *bounds: Any, low: builtins.int = 0, high: Any = Ellipsis, generator: Generator | None = None) -> Tensor:
         """Fill with integers from low up to, not including, high: ``random_()``, ``random_(to)``, ``random_(from, to)``."""
-    def ravel(self) -> Any:
+    def ravel(self, order: Any = None) -> Tensor:
         """Return a tensor's elements in one dim, a view where strides allow one; of a structure a vector and its inverse."""
     @property
     def real(self) -> Tensor:

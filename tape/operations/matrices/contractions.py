@@ -9,6 +9,7 @@ from typing import Any
 from kernels.ops.registry import OPS
 from tape.operations.matmul import dot, mm
 from tape.operations.matrices.einsum import contract
+from tape.operations.parameters import also
 from tape.operations.shapes.diagonals import diagonal
 from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import routine_calls, views
@@ -74,6 +75,7 @@ def inner(input: Any, other: Any) -> Any:
 
 
 @public(methods=False)
+@also(axes="dims")
 def tensordot(a: Any, b: Any, dims: Any = 2) -> Tensor:
     """Return the sums of products over the last ``dims`` dims of a and the first of b, or over two lists of dims.
 

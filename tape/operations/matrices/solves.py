@@ -115,18 +115,24 @@ def inv_ex(A: Any, *, check_errors: bool = False) -> Any:  # noqa: N803
     return InvEx(*routine_calls.call(_OPS["inv_ex"], a, check_errors=bool(check_errors)))
 
 
-@also(input="A")
+@also(input="A", unit_diagonal="unitriangular")
 def solve_triangular(
-    A: Any, B: Any, *, upper: bool, left: bool = True, unitriangular: bool = False  # noqa: N803
+    A: Any, B: Any, *, upper: bool | None = None, left: bool = True, unitriangular: bool = False,  # noqa: N803
+    lower: bool = False, trans: Any = 0,
 ) -> Tensor:  # fmt: skip
     """Return X with A X = B, or X A = B with ``left=False``, of which A's one triangle is read.
 
     A is (*, n, n), B (*, n, k). With ``unitriangular`` the diagonal counts as ones. LinAlgError if it has a zero.
+    Without ``upper`` as SciPy's function: by ``lower``, with ``trans`` 1 or "T" of A's transpose; B may be a vector.
 
     >>> tape.linalg.solve_triangular(tape.eye(2) * 2, tape.ones(2, 1), upper=True).tolist()
     [[0.5], [0.5]]
     """
     name = "linalg.solve_triangular"
+    if upper is None:
+        return _scipys_triangular(tensor_like(A), tensor_like(B), lower, trans, left=left, unitriangular=unitriangular)
+    if lower or trans:
+        raise TypeError(f"{name}: give upper, as PyTorch does, or lower and trans, as SciPy does")
     a, b = square_of(name, A), matrix_of(name, B, "B")
     if not left:
         return turned(solve_triangular(turned(a), turned(b), upper=not upper, unitriangular=unitriangular))
@@ -136,6 +142,18 @@ def solve_triangular(
     )
 
 
+def _scipys_triangular(a: Tensor, b: Tensor, lower: bool, trans: Any, **kwargs: bool) -> Tensor:
+    """Solve as SciPy's solve_triangular."""
+    if trans not in _TRANSPOSED:
+        raise ValueError(f"linalg.solve_triangular: trans is 0, 1, 2, 'N', 'T' or 'C', got {trans!r}")
+    if _TRANSPOSED[trans]:
+        a, lower = turned(a), not lower
+    if len(b.spec.shape) == 1:
+        return views.squeeze(solve_triangular(a, views.unsqueeze(b, -1), upper=not lower, **kwargs), -1)
+    return solve_triangular(a, b, upper=not lower, **kwargs)
+
+
+_TRANSPOSED = {0: False, "N": False, 1: True, "T": True, 2: True, "C": True}
 implements(solves.solve_triangular)(solve_triangular)
 
 
