@@ -105,7 +105,7 @@ def _flat_copy(x: Tensor, start_dim: Any = 0, end_dim: int = -1, *, order: Any =
     """``x.flatten("F")`` and ``order=`` are NumPy's: a copy of all elements in that order."""
     if isinstance(start_dim, str):
         start_dim, order = 0, start_dim
-    return _flat_copy(x, start_dim, end_dim) if order is None else views.clone(NUMPY[np.ravel](x, order))  # type: ignore[no-any-return]
+    return _flat_copy(x, start_dim, end_dim) if order is None else views.clone(NUMPY[np.ravel](x, order))
 
 
 @_renewed("ravel")

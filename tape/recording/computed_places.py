@@ -28,6 +28,11 @@ def is_followed(*items: Any, adds: bool = True) -> bool:
     return follows is not None and follows(indices, adds=adds)
 
 
+def differ(*items: Any, adds: bool = True) -> bool:
+    """Whether one of these is an index tensor that differs between examples: no value of it may leave for Python."""
+    return is_followed(*items, adds=adds) and hasattr(modes.current().recorder, "checks_indices")
+
+
 def places_of(spec: Spec, key: tuple[Any, ...], *, wraps: bool) -> Tensor | None:
     """Return the places that integers pick, as numbers of elements in C order, a tensor of its own.
 

@@ -10,7 +10,7 @@ from tape.operations import indexing, writes
 from tape.operations.numpy_arguments import array_like
 from tape.operations.reductions.sorting import escaped_values
 from tape.operations.sums_and_extrema import tensor_of
-from tape.recording import integer_indices, views
+from tape.recording import computed_places, integer_indices, views
 from tape.recording.arguments import dim_of
 from tape.tensors.registration import implements, public
 from tape.tensors.tensor import Array, Tensor, method
@@ -30,6 +30,8 @@ def index_put(input: Any, indices: Any, values: Any, accumulate: bool = False) -
 def put_(x: Tensor, index: Any, source: Any, accumulate: bool = False) -> Tensor:
     """Write as many values to the elements of these numbers, in C order; with ``accumulate`` add them."""
     writes.check(x, "put_", reads=accumulate)
+    if computed_places.is_followed(index, adds=accumulate) and _put_followed(x, index, source, accumulate):
+        return x
     at, values = integer_indices.integers(index, "put_"), tensor_of(source)
     if values.spec.size != at.size:
         raise IndexError(
@@ -42,6 +44,16 @@ def put_(x: Tensor, index: Any, source: Any, accumulate: bool = False) -> Tensor
         )
     numbers = integer_indices.wrapped(at, x.spec.size, 0)
     return indexing.put(x, numbers, views.reshape(values, at.shape), "put_", adds=accumulate)
+
+
+def _put_followed(x: Tensor, index: Tensor, source: Any, accumulate: bool) -> bool:
+    """Write by an index that a recorder follows; False, with nothing done, where it does not fit."""
+    values = tensor_of(source)
+    fits = values.spec.size == index.spec.size and values.spec.dtype == x.spec.dtype
+    if not fits or indexing.in_order(x) is not x:
+        return False
+    key, flat = (views.reshape(index, -1),), views.reshape(x, -1)
+    return indexing.put_followed(flat, key, views.reshape(values, -1), "put_", adds=accumulate, wraps=True)
 
 
 @public()

@@ -65,10 +65,11 @@ def scatter_(
             return input
     if reduce not in (None, "add", "multiply"):
         raise RuntimeError("scatter: reduce argument must be either add or multiply.")
+    if reduce is not None and (reduce == "multiply" or computed_places.differ(index)):
+        if not isinstance(source, Tensor):
+            source = tensor_of(np.full(np.shape(index), source, input.spec.dtype))
+        return scatter_reduce_(input, dim, index, source, "prod" if reduce == "multiply" else "sum")
     axis, at = _places(input, dim, index, "scatter")
-    if reduce == "multiply":
-        source = source if isinstance(source, Tensor) else tensor_of(np.full(at.shape, source, input.spec.dtype))
-        return scatter_reduce_(input, dim, at, source, "prod")
     source = _source(input, at, source, "scatter") if isinstance(source, Tensor) and source.spec.shape else source
     return indexing.put(input, _numbers(input, axis, at), source, "scatter_", adds=reduce == "add")
 
@@ -104,9 +105,27 @@ def scatter_reduce_(input: Tensor, dim: int, index: Any, src: Any, reduce: str, 
     >>> tape.zeros(2).scatter_reduce_(0, tape.tensor([1, 0, 1]), tape.tensor([1.0, 2.0, 3.0]), "amax").tolist()
     [2.0, 3.0]
     """
+    axis = dim_of(input, dim)
+    if computed_places.differ(index) and _reduced_by_mapped(
+        input, along_key(input, axis, index), src, reduce, include_self, "scatter_reduce_"
+    ):
+        return input
     axis, at = _places(input, dim, index, "scatter_reduce")
     source = _source(input, at, tensor_of(src), "scatter_reduce")
     return _reduced(input, _numbers(input, axis, at), source, reduce, include_self, "scatter_reduce_")
+
+
+def _reduced_by_mapped(
+    x: Tensor, key: tuple[Any, ...], source: Any, reduce: str, include_self: bool, name: str
+) -> bool:  # fmt: skip
+    """Reduce by index tensors that differ between examples; False, with nothing done, where there are none."""
+    values = reduce in _REDUCTIONS and scatter_reduce.reduced_by_mapped(
+        x, key, source, reduce, include_self=include_self
+    )
+    if isinstance(values, Tensor):
+        writes.check(x, name, reads=True)
+        x.copy_(values)
+    return isinstance(values, Tensor)
 
 
 def _reduced(x: Tensor, numbers: Array, source: Tensor, reduce: str, include_self: bool, name: str) -> Tensor:
@@ -226,6 +245,10 @@ def index_reduce_(
     >>> tape.ones(2).index_reduce_(0, tape.tensor([1, 1]), tape.tensor([2.0, 3.0]), "prod").tolist()
     [1.0, 6.0]
     """
+    axis = dim_of(input, dim)
+    key = (*[slice(None)] * axis, index) if _fits_rows(input, axis, index, source) else ()
+    if _reduced_by_mapped(input, key, source, reduce, include_self, "index_reduce_"):
+        return input
     axis, at, rows = _rows(input, dim, index, source, "index_reduce_")
     return _reduced(
         input, integer_indices.across(input.spec.shape, axis, at), rows, reduce, include_self, "index_reduce_"

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from tape.operations import gather, sums_and_extrema
-from tape.recording import views
+from tape.operations.operators import FUNCTIONS
+from tape.recording import computed_places, views
 from tape.tensors.tensor import Array, Tensor
 
 
@@ -34,6 +35,44 @@ def reduced(
             rows = np.concatenate([targets[group][:, None], rows], 1)
         reductions.append((targets[group], _REDUCED[reduce](gather.picked_flat(pool, rows))))
     return reductions
+
+
+def reduced_by_mapped(
+    x: Tensor, key: tuple[Any, ...], source: Any, reduce: str, *, include_self: bool
+) -> Tensor | None:  # fmt: skip
+    """Return what x becomes where index tensors differ between examples, as values and places compared, all with all.
+
+    None where they do not, or do not fit.
+    """
+    if not (key and isinstance(source, Tensor) and computed_places.differ(*key)):
+        return None
+    places = computed_places.places_of(x.spec, key, wraps=False)
+    if places is None or places.spec.shape != source.spec.shape or source.spec.dtype != x.spec.dtype:
+        return None
+    flat = views.reshape(x, -1, 1)
+    there = views.reshape(places, 1, -1) == np.arange(x.spec.size)[:, None]
+    rows = FUNCTIONS["where"](there, views.reshape(source, 1, -1), _neutral(reduce, x.spec.dtype))
+    counts = there.sum(1)
+    if include_self:
+        rows, counts = views.cat([flat, rows], 1), counts + 1
+    if reduce == "mean":
+        total, divisor = rows.sum(1), counts.clamp(min=1).to(x.spec.dtype)
+        values = total / divisor if x.spec.dtype.kind == "f" else np.floor_divide(total, divisor)
+    else:
+        values = rows.sum(1) if reduce == "sum" else _REDUCED[reduce](rows)
+    if not include_self:
+        values = FUNCTIONS["where"](counts > 0, values, views.reshape(x, -1))
+    return views.reshape(values, x.spec.shape)
+
+
+def _neutral(reduce: str, dtype: np.dtype[Any]) -> Any:
+    """Return what changes no reduction."""
+    if reduce not in ("amax", "amin"):
+        return dtype.type(reduce == "prod")
+    if dtype.kind == "f":
+        return dtype.type(-np.inf if reduce == "amax" else np.inf)
+    limits = np.iinfo(dtype)
+    return dtype.type(limits.min if reduce == "amax" else limits.max)
 
 
 _REDUCED: dict[str, Any] = {
