@@ -12,7 +12,7 @@ from kernels.ops.registry import OPS
 from tape.batching.example_recorder import Example
 from tape.batching.plan import Derivative, Operation, Step
 from tape.engine.derivations import derived
-from tape.engine.forward_mode import settle
+from tape.engine.forward_mode import needs_graph, settle
 from tape.kinds import elementwise
 from tape.kinds.kind import Operand, apart, whole
 from tape.kinds.registry import run_batched
@@ -45,6 +45,13 @@ class Batch:
             if self.values[node] is not x:
                 x.copy_(self.values[node])
         settle(self.rooted)
+
+    def result(self, node: int) -> Tensor:
+        """Return a result for the caller: without history if that leads to inputs of transforms within alone."""
+        x = self.tensor(node)
+        if not self.rooted or x._slot is None or not modes.is_grad_enabled() or modes.current().recorder is not None:
+            return x
+        return x if needs_graph([x], self.rooted) else x.detach()
 
     def _steps(self, steps: Sequence[Step], enabled: bool) -> None:
         """Run steps: elementwise ones on operands with as many dims behind the batch as one example's result has."""

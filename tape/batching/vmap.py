@@ -101,7 +101,7 @@ class _Mapped:
         batch = Batch(self.example, self.batched, moved, size)
         batch.run()
         pairs = zip(self.nodes, self.others, strict=True)
-        return [x if node is None else batch.tensor(node) for node, x in pairs]
+        return [x if node is None else batch.result(node) for node, x in pairs]
 
     def finished(self, moved: Sequence[Tensor], size: int, chunk: int | None, out_dims: Any) -> Any:
         """Run the plan, ``chunk`` examples at once; put the dim of examples where it is wanted."""

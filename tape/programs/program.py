@@ -222,7 +222,8 @@ class Program(Tiered, Seen):
         if self._escapes:
             raise ProgramError(
                 f"a value that depends on the arguments left for Python at {self._escapes[0]}; what Python did with "
-                "it is not in the program. Keep it a tensor (tape.where for a branch), or call the function itself"
+                "it is not in the program. Keep it a tensor (tape.where for a branch), call the function itself, or "
+                "compile it with tape.compile, which records gradients taken inside, and guards"
             )
         leaves, names = self._signature.values(args, kwargs), self._signature.names
         nodes, arguments, written = self._recipe.nodes, self._recipe.arguments, self._recipe.written

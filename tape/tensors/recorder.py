@@ -207,9 +207,10 @@ class Recorder:
 
     def note_unrecorded(self, tensor: Tensor | None, what: str) -> None:
         """Note that a tensor is used for what is not recorded: to this recorder, it has escaped."""
-        del what
+        before = len(self.escapes)
         if tensor is not None:
             self.note_escape(tensor)
+        self.escapes[before:] = [f"{line}, for {what}" for line in self.escapes[before:]]
 
     def note_drawn(self, tensor: Tensor, draw: Any) -> None:
         """Note random numbers: they are constants."""

@@ -1,6 +1,7 @@
 """Derivatives inside mapped functions, also by what is the same for all examples, against a loop over the examples."""
 
 import itertools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 import tape
+from tape import func
 from tape.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
 from tape.tensors.tensor import Tensor
 
@@ -112,3 +114,45 @@ def test_what_all_examples_share_still_leaves_for_python() -> None:
         compiled = tape.compile(lambda x, s, value=value: vmap(lambda x: x * 2 if value(s) > 3 else x * 3)(x))
         for s in (1.0, 1.0, 1.0, 4.0, 4.0, -4.0, 4.0):
             assert compiled(np.ones(2), s).tolist() == ([2.0] * 2 if float(value(tape.tensor(s))) > 3 else [3.0] * 2)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_gradient_of_a_gradient_leaves_no_graph_behind(first: int) -> None:
+    def f(a: Any, b: Any) -> Any:
+        return a**2 * b**3
+
+    mixed = func.vmap(func.grad(func.grad(f, first), 1 - first))
+    a, b = np.array([1.0, 2.0]), np.array([3.0, 0.5])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_allclose(mixed(a, b), 6 * a * b**2)
+    got = mixed(tape.tensor(a), tape.tensor(b))
+    assert not got.requires_grad
+    x = tape.tensor(a, requires_grad=True)
+    mixed(x, tape.tensor(b)).sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), 6 * b**2)
+    np.testing.assert_allclose(func.grad(lambda c: mixed(c, tape.tensor(b)).sum())(x.detach()).numpy(), 6 * b**2)
+
+
+def test_inner_transforms_of_numbers_and_arrays_are_differentiated() -> None:
+    """Numbers and arrays that an inner transform is given: an outer one goes through what it returns."""
+
+    def f(a: Any, b: Any) -> Any:
+        return (a**2 * b**3).sum()
+
+    a, b = np.array([1.0, 2.0]), np.array([3.0, 0.5])
+    assert func.grad(func.grad(lambda a, b: a**2 * b**3, 0), 1)(2.0, 3.0) == 108.0
+    inner = [
+        lambda b: func.grad(lambda a: f(a, b))(a).sum(),
+        lambda b: func.vjp(lambda a: f(a, b), a)[1](1.0)[0].sum(),
+        lambda b: func.jvp(lambda a: f(a, b), (a,), (np.ones(2),))[1],
+        lambda b: func.linearize(lambda a: f(a, b), a)[1](np.ones(2)),
+        lambda b: tape.value_and_grad(lambda a: f(a, b))(a)[1].sum(),
+        lambda b: func.jacrev(lambda a: f(a, b))(a).sum(),
+        lambda b: func.jacfwd(lambda a: f(a, b))(a).sum(),
+    ]
+    for each in inner:
+        np.testing.assert_allclose(func.grad(each)(b), 6 * a * b**2)
+    program = tape.record(lambda b: func.grad(lambda a: f(a, b))(a), b)
+    with pytest.raises(RuntimeError, match=r"for a gradient; .*tape.compile"):
+        program(b)
