@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from tape.operations import gather, sums_and_extrema
-from tape.operations.operators import FUNCTIONS
 from tape.recording import computed_places, views
 from tape.tensors.tensor import Array, Tensor
 
@@ -51,7 +50,7 @@ def reduced_by_mapped(
         return None
     flat = views.reshape(x, -1, 1)
     there = views.reshape(places, 1, -1) == np.arange(x.spec.size)[:, None]
-    rows = FUNCTIONS["where"](there, views.reshape(source, 1, -1), _neutral(reduce, x.spec.dtype))
+    rows = _where(there, views.reshape(source, 1, -1), _neutral(reduce, x.spec.dtype))
     counts = there.sum(1)
     if include_self:
         rows, counts = views.cat([flat, rows], 1), counts + 1
@@ -61,7 +60,7 @@ def reduced_by_mapped(
     else:
         values = rows.sum(1) if reduce == "sum" else _REDUCED[reduce](rows)
     if not include_self:
-        values = FUNCTIONS["where"](counts > 0, values, views.reshape(x, -1))
+        values = _where(counts > 0, values, views.reshape(x, -1))
     return views.reshape(values, x.spec.shape)
 
 
@@ -75,6 +74,7 @@ def _neutral(reduce: str, dtype: np.dtype[Any]) -> Any:
     return dtype.type(limits.min if reduce == "amax" else limits.max)
 
 
+_where: Any = np.where  # of tensors: recorded
 _REDUCED: dict[str, Any] = {
     "amax": lambda rows: sums_and_extrema.amax(rows, 1),
     "amin": lambda rows: sums_and_extrema.amin(rows, 1),
