@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kernels.arrays.specs import Spec, Strides, broadcast
-from kernels.arrays.warnings_off import silently
+from kernels.arrays.warnings_off import dividing, silently
 from kernels.codegen import vectorized_forward
 from kernels.codegen.forward_loops import forward
 from kernels.codegen.loop_printer import Loop
 from kernels.codegen.operand_spaces import Operand
-from kernels.codegen.tasks import Call, NodeRef, Place, UfuncCall, nest_layout
+from kernels.codegen.tasks import Call, NodeRef, Place, PythonCall, UfuncCall, nest_layout
 from kernels.compiler import jit
 from kernels.foundation.data_classes import dataclass
 from kernels.instructions.form import Form, pulls_of, rule_loop, saved_names
@@ -135,7 +135,22 @@ class Elementwise(Op):
             _composed(expression, names, lowering, step.result)
         else:
             number = step.params[:1] if step.params and ufunc is self.ufunc else ()
-            lowering.ufunc(resolved(ufunc), (*step.operands, *number), step.result)
+            operands = *step.operands, *number
+            if ufunc in _RAISING and lowering.spec(step.result).dtype.kind in "iu" and not _is_positive(operands[1]):
+                self._in_python(operands, step.result, lowering)
+            else:
+                lowering.ufunc(resolved(ufunc), operands, step.result)
+
+    def _in_python(self, operands: tuple[Any, ...], result: int, lowering: Lowering) -> None:
+        """Have Python run the ufunc on integers, by whose values it raises."""
+        nodes = (result, *[o.node for o in operands if isinstance(o, NodeRef)])
+
+        def run(arrays: list[Any], _: dict[int, list[Any]]) -> None:
+            values = iter(arrays[1:])
+            args = [next(values) if isinstance(o, NodeRef) else int(o) for o in operands]
+            arrays[0][...] = dividing(self.name, self.ufunc, *args)
+
+        lowering.tasks.append(PythonCall(run, tuple((n, False) for n in nodes), tuple(map(Place, nodes))))
 
     def recomputed(self, form: Form, _: tuple[Any, ...], *values: Any) -> Any:
         """Return the value of a result."""
@@ -244,6 +259,11 @@ _EXACT: set[Any] = {
 """Operations on integers that cannot raise; the loops of powers and quotients can."""
 _QUOTIENTS = (np.floor_divide, np.remainder, np.fmod)
 """Operations that cannot raise if the second operand is a number from 1 on."""
+_RAISING = (*_QUOTIENTS, np.power)
+
+
+def _is_positive(operand: Any) -> bool:
+    return not isinstance(operand, NodeRef) and operand > 0
 
 
 def _compared(ufunc: Any, *values: Any) -> Any:

@@ -17,7 +17,7 @@ import numpy as np
 
 from kernels.arrays.specs import Spec, Strides, dense
 from kernels.arrays.sweep_interface import Array
-from kernels.arrays.warnings_off import silently
+from kernels.arrays.warnings_off import tried
 from kernels.codegen.rows.row_values import RowValue
 from kernels.codegen.tasks import Call, Place, PythonCall, node_of
 from kernels.foundation.data_classes import dataclass
@@ -138,12 +138,12 @@ class Routine(Op):
         return self.form(specs, spec, form.wanted, form.params, form.name, python=form.kind == PYTHON)
 
     def lower(self, step: Step, lowering: Lowering) -> None:
-        """Call NumPy or SciPy; the extras, steps of their own, are computed with the results."""
+        """Call NumPy or SciPy; the extras, steps of their own, are computed with the results if these are there."""
         frozen, *of_extra = step.params
-        if of_extra:
+        if of_extra and any(step.result in extras for extras in lowering.extras.values()):
             return
         outputs, params, count = (step.result, *lowering.extras.get(step.at, ())), dict(frozen), len(self.results)
-        rows = self._kernel_of(step, outputs, params, lowering)
+        rows = self._kernel_of(step, outputs, params, lowering) if not of_extra else None
         if rows is not None:
             lowering.tasks.append(Call(rows, tuple(map(Place, (*outputs, node_of(step.operands[0]))))))
             return
@@ -151,7 +151,7 @@ class Routine(Op):
         def run(arrays: list[Array], _: dict[int, list[Any]]) -> None:
             values = computed(self, arrays[len(outputs) :], params)
             parts = values if isinstance(values, tuple) else (values,)
-            arrays[0][...] = packed(parts[:count])
+            arrays[0][...] = parts[count + of_extra[0]] if of_extra else packed(parts[:count])
             for place, value in zip(arrays[1:], parts[count:], strict=False):
                 place[...] = value
 
@@ -176,12 +176,8 @@ class Routine(Op):
 
     def computation(self, sources: tuple[Spec, ...], form: Any, params: Any) -> Computation | None:
         """Return how native code repeats it: by its forward, on arrays; None for a number, as rules expect arrays."""
-        function: Any = partial(self.forward, **params)
         rows = self.rows(sources[0].shape, sources[0].dtype, **params) if self.rows is not None else None
-        if rows is not None:
-            function = rows.run
-        elif self.differentiable:
-            function = partial(silently, function)
+        function: Any = rows.run if rows is not None else partial(tried, partial(self.forward, **params))
         if not all(source.shape for source in sources):
             if isinstance(form, Form) and form.kind == PYTHON:
                 return None

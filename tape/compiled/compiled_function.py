@@ -169,7 +169,7 @@ class CompiledFunction(NativeUse, NativelyCalled):
         except ProgramError:  # arguments share memory that the program writes
             return self._run(call)
         if replayed is None:
-            if current.shares(call.values):
+            if current.goes_back or current.shares(call.values):
                 return self._run(call)
             return self._recorded(current, call) if self._is_apart(current, call) else self._watched(current, call)
         program, result = replayed

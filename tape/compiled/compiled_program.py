@@ -11,6 +11,8 @@ import numpy as np
 
 from kernels.arrays.specs import Spec
 from kernels.kinds.callback import Callback
+from kernels.kinds.custom import Custom
+from kernels.kinds.routine import Routine
 from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.calling.tiers import Uncompiled, compiled_machine, reason_of
 from kernels.programs.compiler.compiled_code import CompiledCode
@@ -165,8 +167,9 @@ class CompiledProgram(Program):
 
     @functools.cached_property
     def can_miss(self) -> bool:
-        """Whether a replay may find that the call goes another way, when random numbers have been drawn."""
-        return bool(self.lines) or any(isinstance(kind.op, Callback) for kind in self._recipe.steps.kinds)
+        """Whether a replay may find that the call goes another way, or raise, when random numbers have been drawn."""
+        kinds = self._recipe.steps.kinds
+        return bool(self.lines) or any(isinstance(kind.op, (Callback, Custom, Routine)) for kind in kinds)
 
     @property
     def writes(self) -> bool:
@@ -293,7 +296,7 @@ class CompiledProgram(Program):
         changes = [generator.changes for generator in self.generators]
         try:
             return self._result_of(arguments, tensors=tensors)
-        except GuardMissed:  # where anything else is raised, dynamic mode would have drawn, too
+        except Exception:  # the call is made in another way, which draws again
             for generator, snapshot, count in zip(self.generators, before, changes, strict=True):
                 generator.undo(snapshot, count)
             raise

@@ -37,8 +37,9 @@ class NativeUse:
         one element. Results are C-contiguous and overlap with nothing.
 
         It returns the status and the outputs that have no dimensions, or the status alone: 0; k > 0 if guard k - 1
-        missed, with undefined results; -k if the k-th array has another shape or other strides than was recorded, with
-        nothing computed. Wrong dtypes and numbers of dimensions are errors when the caller is compiled.
+        missed, or, one more than there are guards, if an operation raised, with undefined results; -k if the k-th array
+        has another shape or other strides than was recorded, with nothing computed. Wrong dtypes and numbers of
+        dimensions are errors when the caller is compiled.
 
         Get it before, as ``native = f.native``: ``@njit`` code does not know the compiled function itself. It may be
         called from threads, without the interpreter lock.

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from kernels.native.memory import where
+from kernels.programs.recording.program import ProgramError
 from tape.compiled.call_key import Call
 from tape.compiled.compiled_program import CompiledProgram, GuardMissed, program_of
 from tape.compiled.recording.recordings import Again, Recording, difference, shared_memory
@@ -25,6 +26,10 @@ MOST_PROGRAMS = 32
 MOST_PENDING = 24
 """Ways that were each taken once; where there are more, calls rarely go the same way twice."""
 MOST_DIFFERENCES = 2
+MOST_CAUGHT = 8
+"""Calls behind a caught error of which no program can be made, until calls stay dynamic."""
+_RAISED = (MemoryError, ProgramError)
+"""What a replay raises that is no operation's error, but for GuardMissed."""
 
 
 class Specialization:
@@ -41,6 +46,9 @@ class Specialization:
         self.programs: list[CompiledProgram] = []
         self._pending: dict[tuple[bytes, ...], Recording] = {}
         self._differences = 0
+        self._caught = 0
+        self.goes_back = False
+        """Whether the last replay raised, and no program is made of what the function does then."""
         self.unrolled = ""
         """Why a loop stays Python."""
         self.dynamic = ""
@@ -97,6 +105,7 @@ class Specialization:
 
     def replay(self, call: Call) -> tuple[CompiledProgram, Any] | None:
         """Replay the program of the way that the call goes; None if that is not known."""
+        self.goes_back = False
         program, tried = self.programs[0] if self.programs else None, list[CompiledProgram]()
         while program is not None:
             if not program.is_current():
@@ -106,6 +115,13 @@ class Specialization:
                 result = program.replay(call.values, tensors=call.tensors or not call.values)
             except GuardMissed as missed:
                 program = self._next(program, missed, tried)
+            except _RAISED:
+                raise
+            except Exception as error:  # noqa: BLE001 (an operation's, which the function may catch)
+                program, self.goes_back = (
+                    self._next(program, GuardMissed(-1, b"", repr(error)), tried),
+                    self._caught > 0,
+                )
             else:
                 self._succeeded(program)
                 return program, result
@@ -128,6 +144,10 @@ class Specialization:
             except GuardMissed as missed:
                 following = self._next(following, missed, tried)
                 continue
+            except _RAISED:
+                raise
+            except Exception:  # noqa: BLE001 (an operation's, which the function may catch)
+                return None
             if results is None:
                 return None
             self._count(following)
@@ -137,12 +157,16 @@ class Specialization:
     def _next(
         self, program: CompiledProgram, missed: GuardMissed, tried: list[CompiledProgram]
     ) -> CompiledProgram | None:
-        """Return the program to try after one whose guard missed: of the same way, else one with loops."""
+        """Return the program to try after one whose guard missed, or an operation of which raised.
+
+        It is of the same way, else one with loops; where errors are guards, which other ways do not have, any.
+        """
         tried.append(program)
         way = program.way_of(missed)
         following = None if way is None else self._on_path(way)
         if following is None or following in tried:
-            return next((p for p in self.programs if p.has_loops and p not in tried), None)
+            catches = any(p.recording.catches for p in self.programs)
+            return next((p for p in self.programs if (p.has_loops or catches) and p not in tried), None)
         return following
 
     def _on_path(self, path: tuple[bytes, ...]) -> CompiledProgram | None:
@@ -183,8 +207,7 @@ class Specialization:
 
     def add(self, recording: Recording) -> None:
         """Take in a recorded call: it waits for another that does the same, or completes a program."""
-        if recording.stopped:
-            self.dynamic = recording.stopped
+        if self._is_of_one_call(recording):
             return
         path, self.unrolled = recording.path, recording.unrolled or self.unrolled
         earlier, replaced = self._pending.pop(path, None), None
@@ -210,6 +233,12 @@ class Specialization:
             self.dynamic = f"there are more than {MOST_PROGRAMS} ways through the function"
         else:
             self._complete(earlier, recording, replaced)
+
+    def _is_of_one_call(self, recording: Recording) -> bool:
+        """Whether no program can be made of a recording; where that is so too often calls stay dynamic."""
+        self._caught += bool(recording.caught)
+        self.dynamic = recording.stopped or (recording.caught if self._caught > MOST_CAUGHT else "")
+        return bool(recording.stopped or recording.caught)
 
     def _complete(self, earlier: Recording, recording: Recording, replaced: CompiledProgram | None) -> None:
         """Make the program of two recordings; one with loops takes the place of that which knew fewer bodies."""

@@ -15,7 +15,7 @@ from kernels.instructions.form import Form
 from kernels.kinds.elementwise import Elementwise
 from kernels.native.pool import reused_arrays
 from kernels.ops.registry import OPS
-from tape.recording.record import finish, to_dtype, value_is_float
+from tape.recording.record import finish, note_raised, to_dtype, value_is_float
 from tape.tensors import modes
 from tape.tensors.operands import LARGEST, Number, as_saved, beside, check_broadcast, is_mask, operand, values_of
 from tape.tensors.tensor import Array, Tensor, constant_tensor, scalar_or_array
@@ -37,7 +37,11 @@ def elementwise(op: Elementwise, *args: Any) -> Tensor:
         operands = (constant_tensor(np.asarray(operands[0])), *operands[1:])
     check_broadcast(op.name, operands)
     values = values_of(operands)
-    value = _computed(op, values)
+    try:
+        value = _computed(op, values)
+    except Exception as error:
+        note_raised(op, operands, {}, error)
+        raise
     if any(isinstance(o, Tensor) and o._slot is not None for o in operands) or modes.current().recorder:
         operands = _of_one_dtype(op, operands, scalar_or_array(value))
         values = values_of(operands)
@@ -83,7 +87,11 @@ def _with_number(op: Elementwise, x: Any, number: float) -> Tensor:
     if not isinstance(x, Tensor):
         x = constant_tensor(x)
     if x.spec.dtype.kind != "f":
-        value = scalar_or_array(op.ufunc(x._value, number))  # NumPy's dtype depends on the number's type
+        try:
+            value = scalar_or_array(op.ufunc(x._value, number))  # NumPy's dtype depends on the number's type
+        except Exception as error:
+            note_raised(op, (x,), {}, error)
+            raise
         return finish(op, (x,), value, lambda: spec_of(value), lambda _form: (), (), params=(number,))  # type: ignore[arg-type, return-value]
     p = float(number)
     compute = op.variants[p] if p in op.variants else lambda value: op.ufunc(value, p)

@@ -50,7 +50,11 @@ def call(op: Custom, args: tuple[Any, ...]) -> Tensor:
     operands = [x if x.spec.dtype == dtype else casts.cast(x, dtype) for x in operands]
     shapes = tuple(x.spec.shape for x in operands)
     flat = views.cat([views.reshape(x, -1) for x in operands])
-    result = op.forward(*apart(as_array(flat), shapes))
+    try:
+        result = op.forward(*apart(as_array(flat), shapes))
+    except Exception as error:
+        record.note_raised(op, (flat,), {}, error)
+        raise
     value = np.asarray(result, dtype if type(result) is float else None)  # Numba boxes float32 as a Python float
     if value.dtype != dtype:
         raise TypeError(f"{op.name}: forward returned {value.dtype} for operands of {dtype}")

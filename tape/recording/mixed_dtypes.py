@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from kernels.arrays.warnings_off import dividing
 from kernels.call_cache.adopted_arrays import Adopted
 from kernels.kinds.elementwise import Elementwise
 from kernels.records.scipy_ufuncs import calls_scipy
@@ -40,11 +41,8 @@ def by_rows(op: Elementwise, *args: Any) -> Tensor:
     if _is_float(op, tuple(o.spec.dtype if isinstance(o, Tensor) else type(o) for o in operands)):
         wanted = dtypes.get_default_dtype()
         return elementwise.elementwise(op, *[cast(o, wanted) if isinstance(o, Tensor) else o for o in operands])
-    try:
-        with np.errstate(divide="raise"):
-            return elementwise.elementwise(op, *operands)
-    except FloatingPointError:
-        raise RuntimeError(f"ZeroDivisionError: {op.name} of integers where the divisor has a zero") from None
+    result: Tensor = dividing(op.name, elementwise.elementwise, op, *operands)
+    return result
 
 
 def of_one_dtype(op: Elementwise, args: tuple[Any, ...]) -> tuple[Any, ...] | None:

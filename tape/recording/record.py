@@ -160,6 +160,14 @@ def note_unrecorded(x: Any, what: str) -> None:
             recorder.note_unrecorded(x, what)
 
 
+def note_raised(op: Any, operands: tuple[Any, ...], params: dict[str, Any], error: Exception) -> None:
+    """Notify the recorder that an operation raised by the values of its operands: the caller may catch that."""
+    if modes.active() is None:
+        note = getattr(modes.current().recorder, "note_raised", None)
+        if note is not None:
+            note(op, operands, params, error)
+
+
 def value_is_float(value: Array | float) -> bool:
     """Whether a value is of a floating dtype."""
     return type(value) is float or value.dtype.kind == "f"  # type: ignore[union-attr]

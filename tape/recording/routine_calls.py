@@ -62,7 +62,11 @@ def call(op: Routine, *operands: Any, **params: Any) -> Any:
     """Run a routine: a tensor, or a tuple of its results and extras. Operands are promoted to one dtype."""
     tensors = _of_one_dtype([_tensor(x) for x in operands])
     arrays = [as_array(x) for x in tensors]
-    result = computed(op, arrays, params)
+    try:
+        result = computed(op, arrays, params)
+    except Exception as error:
+        record.note_raised(op, tuple(tensors), params, error)
+        raise
     parts = [_unshared(x, arrays) for x in (result if isinstance(result, tuple) else (result,))]
     frozen = tuple(sorted(params.items()))
     if op.vjp is None and len(parts) == 1:

@@ -296,6 +296,12 @@ class ProgramRecorder(Recorder):
         if self._depends(tensor):
             self.escapes.append(caller())
 
+    def note_raised(self, op: Any, operands: tuple[Any, ...], params: dict[str, Any], error: Exception) -> None:
+        """Take it for an escape of the operands that an operation raised by their values."""
+        del op, params, error
+        for x in operands:
+            self.note_escape(x)
+
     def check(self) -> None:
         """Raise for an argument that the function writes to, and whose original array it used as well."""
         for number, node in enumerate(self.recipe.arguments):

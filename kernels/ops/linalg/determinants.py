@@ -58,6 +58,8 @@ def cofactors(a: Any, y: Any) -> Any:
     inverted = _inverse_if_well_conditioned(a)
     if inverted is not None:
         return np.reshape(y, (*a.shape[:-2], 1, 1)) * turned(inverted)
+    if not np.all(np.isfinite(y)):
+        return np.full_like(a, np.nan) * np.reshape(y, (*a.shape[:-2], 1, 1))
     u, s, vh, sign = _signed_svd(a)
     return np.matmul(u * (sign[..., None] * _others(s))[..., None, :], vh)
 

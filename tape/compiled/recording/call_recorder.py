@@ -17,7 +17,8 @@ from kernels.arrays.specs import Spec, dense, fills, intern_spec, spec_of
 from kernels.codegen.tasks import NodeRef
 from kernels.instructions.entries import Instruction
 from kernels.instructions.exposed_memory import root_of
-from kernels.kinds.callback import FUNCTION
+from kernels.kinds.callback import FUNCTION, Callback
+from kernels.kinds.routine import Routine
 from kernels.native.memory import where
 from kernels.ops.guards import GUARD
 from kernels.programs.recording.notifying_words import H_USED
@@ -26,6 +27,7 @@ from tape.compiled.recording.compared_numbers import comparisons_of
 from tape.compiled.recording.function_calls import FunctionCall, Inside
 from tape.compiled.recording.known_tensors import KnownTensors
 from tape.compiled.recording.loop_spans import Visit
+from tape.compiled.recording.raised_errors import RAISED, Attempt, number_of
 from tape.conversions import attributes
 from tape.engine.derivations import Derivation, Derivatives
 from tape.engine.forward_mode import needs_graph
@@ -62,6 +64,10 @@ class CallRecorder(ProgramRecorder):
         super().__init__(lines=lines)
         self.stopped = ""
         self.guards: list[Escape] = []
+        self.caught = ""
+        """Which error the call went on behind that programs do not look for."""
+        self.catches = False
+        """Whether there are guards of errors."""
         self.outer: list[Tensor | Draw] = []
         """Tensors from outside that require grad, and random numbers: further arguments, in the order of their use."""
         self.draws: list[int] = []
@@ -170,7 +176,11 @@ class CallRecorder(ProgramRecorder):
             return custom_function.called(cls, args, kwargs, positional)
         operands = [x for x in args if isinstance(x, Tensor)]
         refs = self._references(operands)
-        result = custom_function.called(cls, args, kwargs, positional, Inside(self._is_made, self.stop, args))
+        try:
+            result = custom_function.called(cls, args, kwargs, positional, Inside(self._is_made, self.stop, args))
+        except Exception:
+            self._went_on(f"{cls.__name__}.forward")
+            raise
         if not self.stopped:
             outputs = list(result) if isinstance(result, (tuple, list)) else [result]
             try:
@@ -202,6 +212,9 @@ class CallRecorder(ProgramRecorder):
                 gradients = derivation.run(outputs, inputs, weights, rows, create=True, again=True)
             except _REFUSED as error:
                 self.stop(str(error))
+            except Exception:
+                self._went_on("a gradient")
+                raise
             self._keep_unrolled(self.tensors.earliest)
             if not self.stopped:
                 return gradients if create else [g if g is None else attributes.detach(g) for g in gradients]
@@ -252,8 +265,27 @@ class CallRecorder(ProgramRecorder):
         node = self.nodes.get(id(x), self.nodes.get(id(base_of(x))))
         return node is not None and self.recipe.nodes[self.recipe.base_of(node)].constant is None
 
+    def note_raised(self, op: Any, operands: tuple[Any, ...], params: dict[str, Any], error: Exception) -> None:
+        """Guard which error a routine raises, since the call may go on; others make the recording one of this call."""
+        if not isinstance(op, Routine):
+            self._went_on(op.name)
+        refs = [] if self.stopped or self.caught else self._references(operands)
+        if refs and not self.stopped:
+            number, self.catches = constant_tensor(number_of(error)), True
+            self._called(Attempt(op, params), operands, refs, [number], RAISED)
+            self.note_escape(number)
+
+    def _went_on(self, name: str) -> None:
+        """Note an error that no guard is made of."""
+        self.caught = self.caught or f"{name} raised an error, which the function caught, at {caller()}"
+
     def _called(
-        self, call: FunctionCall, operands: Sequence[Tensor], refs: Sequence[NodeRef], outputs: Sequence[Tensor]
+        self,
+        call: Any,
+        operands: Sequence[Tensor],
+        refs: Sequence[NodeRef],
+        outputs: Sequence[Tensor],
+        op: Callback = FUNCTION,
     ) -> None:
         """Record a call of Python with these results."""
         self.mark_line()
@@ -269,7 +301,7 @@ class CallRecorder(ProgramRecorder):
             nodes.append(Node(spec, differentiable=wanted))
             result = len(nodes) - 1
         form = FUNCTION.form(specs, spec, tuple(wants), (call,)) if wanted else None
-        self._step(FUNCTION, refs, result, (call,), form)
+        self._step(op, refs, result, (call,), form)
         self.tables.nodes_added(outputs[0]._form if wanted and len(outputs) == 1 else None)
         if len(outputs) > 1:
             self._apart(result, outputs)

@@ -48,6 +48,8 @@ class Recording:
         self.recipe: Recipe = recorder.recipe
         self.inputs = inputs
         self.guards, self.stopped = recorder.guards, recorder.stopped
+        self.caught, self.catches = recorder.caught, recorder.catches
+        """Which error it went on behind, so that it tells of this call alone; whether there are guards of errors."""
         self.outer, self.sources, self.readers = recorder.outer, recorder.sources, recorder.readers
         self.draws, self.kept_calls, self.refilled = recorder.draws, recorder.kept, recorder.refilled
         self.rounds = recorder.rounds or not NATIVE
