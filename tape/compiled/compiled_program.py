@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -21,7 +23,7 @@ from kernels.programs.recording.program import ProgramError, Recipe
 from kernels.programs.rolling.unchanged_phis import without_unchanged
 from tape.compiled.call_key import Call
 from tape.compiled.recording.recordings import Recording, kept, live_sources
-from tape.compiled.results import DOUBLE, SINGLE
+from tape.compiled.results import DOUBLE, SINGLE, one_rounding_apart, sizes, within_runs
 from tape.foundation.dtypes import DEFAULT
 from tape.programs.interpreting import interpreted
 from tape.programs.program import Program
@@ -29,6 +31,7 @@ from tape.programs.pulling import CallForm, Pulling
 from tape.programs.recorded_replay import result_tensors
 from tape.random import Draw, Generator
 from tape.tensors import modes
+from tape.tensors.pytrees import flattened
 from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor, scalar_or_array
 from tape.transforms.signature import Signature, check_written
 from tape.watching.snapshots import Content
@@ -187,6 +190,21 @@ class CompiledProgram(Program):
         if not (self.recording.rounds or self.is_machine_code):
             return 0.0
         return SINGLE if self._is_single else DOUBLE
+
+    def is_near(self, result: Any, expected: Any, values: Sequence[Any], *, tensors: bool) -> bool:
+        """Whether rounding explains a replay that differs by more than :attr:`rounding` of the largest result."""
+        if not self.rounding or self.generators:
+            return False
+        recipe, interpreter = self._recipe, copy.copy(self)
+        interpreter._mode, interpreter._budget = "eager", None
+        runs = []
+        for near in one_rounding_apart(values):
+            with contextlib.suppress(Exception):  # it goes another way, or raises, there
+                runs.append(interpreter.replay(near, tensors=tensors))
+        leaves = flattened(expected, none=True)[0]
+        constants = [node.constant for node in recipe.nodes if node.constant is not None]
+        largest = sizes([*values, *self.outside(), *constants, *recipe.steps.numbers, *leaves])
+        return within_runs(result, expected, runs, self.rounding * largest)
 
     @functools.cached_property
     def _is_single(self) -> bool:
