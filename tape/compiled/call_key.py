@@ -30,7 +30,10 @@ _PLAIN = (bool, int, str, bytes, complex, float, type(None))
 
 
 class Call(NamedTuple):
-    """A call taken apart: its key, the leaves that are values, whether a tensor is among them, and all leaves."""
+    """A call taken apart: its key, the leaves that are values, whether a tensor is among them, and all leaves.
+
+    An array or tensor that is given twice is one value; ``again`` has the further places, with its number.
+    """
 
     key: Any
     values: list[Any]
@@ -40,6 +43,7 @@ class Call(NamedTuple):
     structure: Structure
     chosen: tuple[list[int], Structure] | None = None
     """The numbers of the values that a gradient is by, and its structure."""
+    again: tuple[tuple[int, int], ...] = ()
 
     @property
     def arrays(self) -> bool:
@@ -49,10 +53,10 @@ class Call(NamedTuple):
     def signature(self) -> Signature:
         """Return the signature of a program that is called in this way."""
         signature = Signature(*self.filled(self.values))
-        values = set(self.places)
+        values = {*self.places, *[place for place, _ in self.again]}
         signature.static = {i: x for i, x in enumerate(self.leaves) if i not in values}
-        signature.names = [path for i, path in enumerate(signature.paths) if i in values]
-        signature.simple = signature.simple and not signature.static
+        signature.names = [signature.paths[i] for i in self.places]
+        signature.simple = signature.simple and not signature.static and not self.again
         return signature
 
     @property
@@ -64,7 +68,7 @@ class Call(NamedTuple):
     @property
     def fixed(self) -> list[Any]:
         """The leaves that are no values."""
-        values = set(self.places)
+        values = {*self.places, *[place for place, _ in self.again]}
         return [x for i, x in enumerate(self.leaves) if i not in values]
 
     def filled(self, inputs: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -72,26 +76,44 @@ class Call(NamedTuple):
         leaves = list(self.leaves)
         for place, x in zip(self.places, inputs, strict=True):
             leaves[place] = x
+        for place, number in self.again:
+            leaves[place] = inputs[number]
         args, kwargs = self.structure.filled(leaves)
         return args, kwargs
 
 
-def call_of(args: tuple[Any, ...], kwargs: dict[str, Any], static: Collection[Any], traced: Collection[Any]) -> Call:
-    """Take a call apart; ``static`` and ``traced`` are positions and names of arguments that override the rule."""
+def call_of(
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    static: Collection[Any],
+    traced: Collection[Any],
+    alone: Collection[Any] = (),
+) -> Call:
+    """Take a call apart; ``static`` and ``traced`` are positions and names of arguments that override the rule.
+
+    Each place of what is ``alone`` is a value of its own.
+    """
     leaves, structure = flattened((args, kwargs), none=True)
     forced = _forced(args, kwargs, static, traced) if static or traced else {}
-    kinds, places, tensors = [], [], False
+    kinds: list[Any] = []
+    places: list[int] = []
+    tensors = False
+    again: list[tuple[int, int]] = []
+    seen = dict.fromkeys(map(id, alone), -1)
     for i, x in enumerate(leaves):
         kind = forced[i](x) if i in forced else _kind(x)
         if kind is None:
             kinds.append(_static(x))
+        elif isinstance(x, (Tensor, np.ndarray)) and seen.setdefault(id(x), len(places)) not in (-1, len(places)):
+            kinds.append(("again", seen[id(x)]))
+            again.append((i, seen[id(x)]))
         else:
             kinds.append(kind)
             places.append(i)
             tensors = tensors or isinstance(x, Tensor)
     mode, as_values = modes.current(), modes.given_arrays() or (bool(places) and not tensors)
     key = (structure, _order(structure), tuple(kinds), mode.grad, get_default_dtype(), as_values)
-    return Call(key, [leaves[i] for i in places], tensors, leaves, places, structure)
+    return Call(key, [leaves[i] for i in places], tensors, leaves, places, structure, again=tuple(again))
 
 
 def either_way(function: Callable[..., Any], arguments: Collection[Any]) -> tuple[Any, ...]:

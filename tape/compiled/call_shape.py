@@ -27,8 +27,8 @@ class CallShape:
 
     @staticmethod
     def suits(call: Call) -> bool:
-        """Whether a call has values, in structures that are opened in one way."""
-        return bool(call.places) and _is_plain(call.structure)
+        """Whether a call has values, each given once, in structures that are opened in one way."""
+        return bool(call.places) and not call.again and _is_plain(call.structure)
 
     def steps(self) -> Steps | None:
         """Return how native code finds the values; None where it does not."""

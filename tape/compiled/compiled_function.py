@@ -161,6 +161,8 @@ class CompiledFunction(NativeUse, NativelyCalled):
             return started
 
     def _replayed(self, current: Specialization, call: Call) -> Any:
+        if current.outside and current.meets(call):
+            return self._run(call)
         program = current.programs[0] if current.programs else None
         checked = program is not None and self._is_due(program)
         expected = self._expected(current, call) if checked else None
@@ -181,7 +183,7 @@ class CompiledFunction(NativeUse, NativelyCalled):
                 self._differed(program, current)
                 return expected
         if program.is_plain and self.check != "always" and CallShape.suits(call):
-            program.expect(call)
+            program.expect(call, current.outside.values())
             shape = None if call.is_flat else CallShape(call)
             self._fast = program, current, shape
             self._prepare(program, current, shape)
@@ -353,7 +355,7 @@ class CompiledFunction(NativeUse, NativelyCalled):
         file with the values that it has now. See :meth:`tape.Program.save` for what a file can hold. ProgramError if
         there are no programs.
         """
-        states = [state for known in self._keys.values() for state in known if state.is_current()]
+        states = [s for known in self._keys.values() for s in known if s.is_saved and s.is_current()]
         programs = [(program, state.signature) for state in states for program in state.programs]
         loaded_function.write(f, getattr(self.__wrapped__, "__name__", "function"), programs, self._saved_gradient())
 

@@ -104,7 +104,7 @@ class CompiledGradient(CompiledFunction):
         )
         if not leaves or not all(map(_is_differentiable, leaves)) or any(map(_requires_grad, leaves)):
             return None
-        call = call_of(args, kwargs, self._fixed, (*self._values, *numbers))
+        call = call_of(args, kwargs, self._fixed, (*self._values, *numbers), leaves)
         if call.tensors and (self._reaches_out or any(map(_requires_grad, call.values))):
             return None
         chosen = _values_of(call, numbers)
@@ -157,7 +157,8 @@ class CompiledGradient(CompiledFunction):
     def _otherwise(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         numbers = self._by.argnums if isinstance(self._by.argnums, tuple) else (self._by.argnums,)
         by = {i + len(args) if i < 0 else i for i in numbers if type(i) is int and -len(args) <= i < len(args)}
-        call = call_of(args, kwargs, self._fixed, self._values)
+        leaves, _ = flattened([args[i] for i in by])
+        call = call_of(args, kwargs, self._fixed, self._values, leaves)
         return self._passed(call, _values_of(call, by))
 
     def _passed(self, call: Call, by: Collection[int]) -> Any:

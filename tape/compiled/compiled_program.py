@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -39,6 +40,9 @@ from tape.watching.snapshots import Content
 __all__ = ["CompiledProgram", "GuardMissed"]
 
 
+_FEW = 8
+
+
 class CompiledProgram(Program):
     """What two calls of a function did alike, replayed on other values as long as the same values leave for Python.
 
@@ -65,6 +69,10 @@ class CompiledProgram(Program):
     _leaves: list[tuple[type, Spec | None, bool]]
     _requires_grad = False
     """Whether one of them requires grad."""
+    twins: list[tuple[int, int]]
+    """Pairs of leaves that may be one object in another call: that is another recording."""
+    strangers: list[tuple[int, Any]]
+    """Leaves that may be an object from outside in another call, and that object."""
     _formed: tuple[Any, CallForm | None] = (None, None)
     """Leaves of a call, and the form that it had."""
     recording: Recording
@@ -248,20 +256,33 @@ class CompiledProgram(Program):
         place = self.on_path[missed.number]
         return None if place < 0 else (*self.path[:place], missed.value)
 
-    def expect(self, call: Call) -> None:
+    def expect(self, call: Call, outside: Iterable[Any]) -> None:
         """Keep what the leaves of a call are, for calls on tensors to be compared with at once."""
         self.tensors, self._leaves = call.tensors, [_leaf(x) for x in call.values]
         self._requires_grad = any(slot for _, _, slot in self._leaves)
         self._as_values = modes.given_arrays()
+        self.twins, self.strangers = _twins_of(call.values), _strangers_of(call.values, outside)
 
     def expect_as(self, other: CompiledProgram) -> None:
         """Expect what another program for the same calls does."""
         self.tensors, self._leaves, self._requires_grad = other.tensors, other._leaves, other._requires_grad
         self._as_values = other._as_values
+        self.twins, self.strangers = other.twins, other.strangers
 
     def at_once(self, values: tuple[Any, ...]) -> tuple[Any] | None:
         """Replay on leaves just as those of the last call, the result in a tuple; None if there is more to do."""
+        if (self.twins or self.strangers) and self._repeats(values):
+            return None
         return self._on_tensors(values) if self.tensors else self._on_arrays(values)
+
+    def _repeats(self, values: tuple[Any, ...]) -> bool:
+        """Whether two leaves, or one and what is read from outside, are one object where they were not."""
+        if any(values[i] is x for i, x in self.strangers):
+            return True
+        if len(self.twins) > _FEW:
+            alike = {i for pair in self.twins for i in pair}
+            return len({id(values[i]) for i in alike}) < len(alike)
+        return any(values[i] is values[j] for i, j in self.twins)
 
     def _arrays_of(self, values: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """Return leaves as arrays and numbers; None where they are not as those of the last call."""
@@ -364,6 +385,19 @@ class CompiledProgram(Program):
         return self._template.filled(
             [kept(self._kept[i]) if i in self._kept else next(remaining) for i in range(count)]
         )
+
+
+def _twins_of(values: Sequence[Any]) -> list[tuple[int, int]]:
+    like: dict[Any, list[int]] = {}
+    for i, x in enumerate(values):
+        if isinstance(x, (Tensor, np.ndarray)):
+            like.setdefault((x.shape, x.dtype), []).append(i)
+    return [pair for group in like.values() for pair in itertools.combinations(group, 2)]
+
+
+def _strangers_of(values: Sequence[Any], outside: Iterable[Any]) -> list[tuple[int, Any]]:
+    known = [(i, (type(x), x.shape, x.dtype)) for i, x in enumerate(values) if isinstance(x, (Tensor, np.ndarray))]
+    return [(i, y) for y in outside for i, kind in known if kind == (type(y), y.shape, y.dtype)]
 
 
 def _leaf(x: Any) -> tuple[type, Spec | None, bool]:

@@ -6,6 +6,7 @@ many calls there are until one is checked. Whatever a plan does not take, Python
 
 from __future__ import annotations
 
+import itertools
 import threading
 
 import numpy as np
@@ -15,6 +16,7 @@ from kernels.programs.calling.callable_type import DirectlyCalled
 from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.calling.direct_call_words import (
     FLAT,
+    P_ALIKE,
     P_CHECKS,
     P_DEFAULTS,
     P_DTYPE,
@@ -25,11 +27,15 @@ from kernels.programs.calling.direct_call_words import (
     P_MISSES,
     P_MODE,
     P_NAME,
+    P_PAIRS,
+    P_PLACES,
     P_REST,
+    P_SEEN,
     P_STALE,
     P_STEPS,
     P_TAKEN,
     P_TRUE,
+    P_TWINS,
     P_VARIABLE,
     SINGLE,
 )
@@ -44,6 +50,8 @@ from tape.tensors import modes
 
 MOST_PLANS = 4
 """Plans of a function that native code tries, one after the other."""
+_FEW = 3
+"""Pairs of arguments that are compared at each call, without a look whether they are those of the last one."""
 _MOST_TIMES = 8
 """How many times a plan is made for one program: its watches may be others than native code can see."""
 _NAME = next(name for name in DEFAULT if name == "dtype")
@@ -65,6 +73,14 @@ class Plan:
         self.steps, head[P_CHECKS] = steps, len(checks.checks)
         self._steps = np.array([0] if steps is None else steps.words, np.int64)
         head[P_GIVEN], head[P_STEPS] = 0 if steps is None else steps.count, where(self._steps)
+        self._strangers = program.strangers
+        pairs = [*program.twins, *[(i, id(x)) for i, x in self._strangers]]
+        self._pairs = np.array(pairs or [(0, 0)], np.int64)
+        head[P_TWINS], head[P_PAIRS] = len(pairs), where(self._pairs)
+        alike = {*itertools.chain(*program.twins), *[i for i, _ in self._strangers]} if len(pairs) > _FEW else ()
+        self._places = np.array(sorted(alike), np.int64)
+        self._seen = np.zeros(len(self._places), np.int64)
+        head[P_ALIKE], head[P_PLACES], head[P_SEEN] = len(self._seen), where(self._places), where(self._seen)
         self.words = np.array([*head, *[word for check in checks.checks for word in check]], np.int64)
         self.limit()
 

@@ -37,10 +37,14 @@ class Specialization:
 
     def __init__(self, call: Call, reads: Finder, finish: Callable[[CompiledProgram], CompiledProgram]) -> None:
         self.signature = call.signature()
+        self.is_saved = not call.again
+        """Whether files can hold its calls: those give no object twice."""
         self._finish = finish
         self.watches: list[Watch] = []
         self._watched: set[Any] = set()
         self.contents: list[Content] = []
+        self.outside: dict[int, Any] = {}
+        """The arrays and tensors that the function reads from outside, by id."""
         self.codes: dict[CodeKey, Any] = {}
         """The code of which it is known what it reads."""
         self.programs: list[CompiledProgram] = []
@@ -69,6 +73,8 @@ class Specialization:
         known = {id(content.array) for content in self.contents}
         contents = contents_of([watch.expected for watch in watches])
         self.contents = [*self.contents, *[content for content in contents if id(content.array) not in known]]
+        arrays = [content.array for content in self.contents]
+        self.outside |= {id(x): x for x in (*arrays, *[x for w in watches for x in found_in(w.expected, Tensor)])}
         unseen = [watch.name for watch in watches if isinstance(watch, Unseen)]
         if unseen:
             self.dynamic = f"the function reads {unseen[0]}, which programs do not hold"
@@ -187,10 +193,13 @@ class Specialization:
 
     def shares(self, values: Sequence[Any]) -> bool:
         """Whether arguments are, or share memory with, what the function reads from outside."""
-        outside: list[Any] = [content.array for content in self.contents]
-        for watch in self.watches:
-            outside += found_in(watch.expected, Tensor)
-        return any(_meet(x, y) for x in values for y in outside)
+        return any(_meet(x, y) for x in values for y in self.outside.values())
+
+    def meets(self, call: Call) -> bool:
+        """Whether an argument is what the function reads from outside, or is written and shares memory with that."""
+        if any(id(x) in self.outside for x in call.values):
+            return True
+        return any(p.writes for p in self.programs) and self.shares(call.values)
 
     def changed(self) -> str:
         """Return what the function reads from outside and is not as it was; empty if nothing is."""

@@ -40,12 +40,14 @@ O_CALL, O_SLOW, O_PLANS, O_END = range(16, 48, 8)
 # left to Python since what is outside is another thing; where it counts, by guard, what missed before another plan took
 # the call; the context variable of modes and the mode; the dictionary of defaults, the name in it of the dtype, and the
 # dtype; what looks, in Python, whether the rest is as it was, 0 if there is no rest; True; how many arguments are given
-# where not all are values, else 0, and the steps through them; how many checks follow.
+# where not all are values, else 0, and the steps through them; how many pairs there are that may not be one object,
+# and where these stand: the numbers of two values, or of one and an object's address; how many values
+# are in pairs, where their numbers stand, and those of the last call; how many checks follow.
 (
     P_MACHINE, P_LEFT, P_TAKEN, P_STALE, P_MISSES, P_VARIABLE, P_MODE, P_DEFAULTS, P_NAME, P_DTYPE, P_REST, P_TRUE,
-    P_GIVEN, P_STEPS, P_CHECKS,
-) = range(15)  # fmt: skip
-P_FIRST = 15
+    P_GIVEN, P_STEPS, P_TWINS, P_PAIRS, P_ALIKE, P_PLACES, P_SEEN, P_CHECKS,
+) = range(20)  # fmt: skip
+P_FIRST = 20
 
 # A step through a structure: what comes next, the key that leads there in a dictionary, and what is known of it. A
 # value; an object that has to be this one; a tuple of so many parts, with its class; a list or a dictionary of so many;

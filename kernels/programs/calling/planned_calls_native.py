@@ -32,6 +32,7 @@ from kernels.programs.calling.direct_call_words import (
     O_PLANS,
     O_SLOW,
     OTHERS,
+    P_ALIKE,
     P_CHECK,
     P_CHECKS,
     P_DEFAULTS,
@@ -43,11 +44,15 @@ from kernels.programs.calling.direct_call_words import (
     P_MISSES,
     P_MODE,
     P_NAME,
+    P_PAIRS,
+    P_PLACES,
     P_REST,
+    P_SEEN,
     P_STALE,
     P_STEPS,
     P_TAKEN,
     P_TRUE,
+    P_TWINS,
     P_VARIABLE,
 )
 
@@ -96,17 +101,62 @@ def is_current(plan):
 
 
 @njit(cache=True, error_model="numpy")
+def are_as_before(plan, values, count):
+    """Whether the arrays among values are those of the last call: 1; 0 where not, or few, -1 where one is missing."""
+    k, size, alike, seen = 0, word(plan, P_ALIKE), word(plan, P_PLACES), word(plan, P_SEEN)
+    while k < size:
+        place = word(alike, k)
+        if place >= count:
+            return -1
+        if word(values, place) != word(seen, k):
+            return 0
+        k += 1
+    return 1 if size != 0 else 0
+
+
+@njit(cache=True, error_model="numpy")
+def are_apart(plan, values, count):
+    """Whether no value is another one, or what is read from outside, where it was not; known of those of before."""
+    known = are_as_before(plan, values, count)
+    if known != 0:
+        return known
+    pair, end = word(plan, P_PAIRS), word(plan, P_PAIRS) + 16 * word(plan, P_TWINS)
+    while pair < end:
+        first, other = word(pair, 0), word(pair, 1)
+        if first >= count:
+            return -1
+        other = word(values, other) if other < count else other
+        if word(values, first) == other:
+            return -1
+        pair += 16
+    k, alike, seen = 0, word(plan, P_PLACES), word(plan, P_SEEN)
+    while k < word(plan, P_ALIKE):
+        if word(alike, k) < count:
+            store_i8(seen + 8 * k, word(values, word(alike, k)))
+        k += 1
+    return 1
+
+
+@njit(cache=True, error_model="numpy")
+def called_apart(plan, values, count):
+    """Return the result of the program on values that are apart."""
+    if word(plan, P_TWINS) != 0 and are_apart(plan, values, count) < 0:
+        return OTHERS
+    return called(word(plan, P_MACHINE), values, count)
+
+
+@njit(cache=True, error_model="numpy")
 def called_with(plan, args, count):
     """Return the result of the program on the values in the arguments, if all else in these is as it was."""
     expected = word(plan, P_GIVEN)
     if expected == 0:
-        return called(word(plan, P_MACHINE), args, count)
+        return called_apart(plan, args, count)
     if expected != count:
         return OTHERS
     values, result = thirty_words(), OTHERS
     size = opened(word(plan, P_STEPS), args, values)
     if size >= 0:
-        result = called(word(plan, P_MACHINE), values, size)
+        result = called_apart(plan, values, size)
         released(values, size)
     else:
         released(values, -1 - size)
