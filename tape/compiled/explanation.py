@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -44,16 +45,22 @@ def _state(state: Any, *, reverse: bool) -> list[str]:
         lines.append(f"    as long as these stay as they were: {', '.join(watch.name for watch in state.watches)}")
     for program in state.programs:
         lines.append(f"    program of {len(program)} operations, replayed {program.hits} times")
-        lines += [
-            f"      guard at {line}: missed {missed} times"
-            for line, missed in zip(program.lines, program.misses, strict=True)
-        ]
+        lines += _guards(program)
         lines += [f"      {line}" for line in _tier(program, reverse=reverse)]
     if state.unrolled:
         lines.append(f"    unrolled: {state.unrolled}")
     if state.pending:
         lines.append(f"    {state.pending} ways that were taken once: recorded again before they are replayed")
     return lines
+
+
+def _guards(program: Any) -> Iterator[str]:
+    """Give a line for each line of the user's that has guards."""
+    missed: dict[str, int] = {}
+    for line, times in zip(program.lines, program.misses, strict=True):
+        missed[line] = missed.get(line, 0) + times
+    for line, count in Counter(program.lines).items():
+        yield f"      guard at {line}{f', {count:,} of them' if count > 1 else ''}: missed {missed[line]} times"
 
 
 def _signature(key: Any) -> str:
@@ -67,6 +74,8 @@ def _leaf(kind: Any) -> str:
         shape = ", ".join(map(str, kind[1]))
         grad = ", requires grad" if kind[0] == "tensor" and kind[4] else ""
         return f"{kind[0]} {kind[3].name}[{shape}]{grad}"
+    if isinstance(kind, tuple) and kind[0] == "again":
+        return f"value {kind[1]} again"
     if isinstance(kind, tuple) and kind[0] == "scalar":
         return f"{kind[1].name}[]"
     return str(getattr(kind, "object", kind[1] if isinstance(kind, tuple) else kind))

@@ -895,3 +895,15 @@ def test_a_gradient_writes_to_other_arguments_as_in_dynamic_mode() -> None:
             same(found[0], expected[0])
             same(found[1], expected[1])
             np.testing.assert_array_equal(one, [2.0, 4.0, 6.0])
+
+
+def test_explain_counts_the_guards_of_a_line() -> None:
+    def f(values: Any) -> Any:
+        return values.sum() * sum(float(x) for x in values)
+
+    compiled, values = tape.compile(f), tape.ones(40)
+    for _ in range(3):
+        compiled(values)
+    (line,) = [line for line in compiled.explain().splitlines() if "guard at" in line]
+    assert line.strip().startswith("guard at ")
+    assert line.endswith(", 40 of them: missed 0 times")

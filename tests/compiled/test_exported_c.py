@@ -24,7 +24,7 @@ from tests.support.handwritten_programs import bell, guarded, program, rosenbroc
 Array = np.ndarray[Any, Any]
 COMPILER = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler is installed")
-STRICT = ["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-Wno-unused", "-O2", "-ffp-contract=off"]
+STRICT = ["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-O2", "-ffp-contract=off"]
 LONG = 5000
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import re
 from typing import Any
 
 from kernels.compiler.jit import types
@@ -11,6 +12,8 @@ from kernels.compiler.numbers_ir import UntranslatedError
 from kernels.programs.native_use.c_expressions import CExpressions, bare
 from kernels.programs.native_use.c_numbers import CNumber, cast, truth, type_text
 
+_READ = re.compile(r"\b([A-Za-z]\w*)\b(?! [-+*/]?= )")
+"""Names that are not just assigned to."""
 _LEAVES = (ast.Return, ast.Break, ast.Continue)
 
 
@@ -35,6 +38,9 @@ class CBody(CExpressions):
         apart = bool(self.names.get("NOALIAS"))
         head = ", ".join(self._declared(parameter, apart=apart) for parameter in parameters) or "void"
         local = [f"    {self._declared(v)} = 0;" for v in self.variables if v not in parameters]
+        read = set(_READ.findall("\n".join(self.lines)))
+        unread = [v for v in map(self.module.variable, self.variables) if v not in read]
+        local += [f"    (void){v};" for v in unread]  # so that compilers do not warn
         return "\n".join([f"static {type_text(result)} {name}({head})", "{", *local, *self.lines, "}"]), result
 
     def _declared(self, name: str, *, apart: bool = False) -> str:
