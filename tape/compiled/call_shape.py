@@ -18,20 +18,23 @@ class CallShape:
     Only for dicts, lists and tuples: see :meth:`suits`.
     """
 
-    __slots__ = ("_fixed", "_places", "_structure")
+    __slots__ = ("_again", "_fixed", "_places", "_structure")
 
     def __init__(self, call: Call) -> None:
         self._structure, self._places = call.structure, call.places
-        values = set(call.places)
+        self._again = [(i, call.places[number]) for i, number in call.again]
+        values = {*call.places, *[i for i, _ in call.again]}
         self._fixed = [(i, x) for i, x in enumerate(call.leaves) if i not in values]
 
     @staticmethod
     def suits(call: Call) -> bool:
-        """Whether a call has values, each given once, in structures that are opened in one way."""
-        return bool(call.places) and not call.again and _is_plain(call.structure)
+        """Whether a call has values, in structures that are opened in one way."""
+        return bool(call.places) and _is_plain(call.structure)
 
     def steps(self) -> Steps | None:
         """Return how native code finds the values; None where it does not."""
+        if self._again:
+            return None
         try:
             return Steps.of_arguments(self._structure, dict(self._fixed))
         except Unknown:
@@ -46,6 +49,8 @@ class CallShape:
             other = leaves[i]
             if other is not x and not (type(x) in _PLAIN and type(other) is type(x) and exact(other) == exact(x)):
                 return None
+        if any(leaves[i] is not leaves[j] for i, j in self._again):
+            return None
         return tuple([leaves[i] for i in self._places])
 
 

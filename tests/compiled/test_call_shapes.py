@@ -51,7 +51,7 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "dict": (({"w": X, "b": X + 1},), {}),
     "list of dicts": (([{"w": X}, {"w": X + 1}],), {}),
     "named tuple": ((Pair(X, [X + 1, 2.0]),), {}),
-    "keywords": ((X,), {"scale": 2.0, "more": X}),
+    "keywords": ((X,), {"scale": 2.0, "more": X + 1}),
     "an int": ((X, 3), {}),
     "fixed ones": ((X, "mean", None, True, (1, 2)), {"mode": b"x"}),
 }
@@ -66,6 +66,15 @@ def test_calls_alike_are_replayed_at_once(name: str, monkeypatch: pytest.MonkeyP
         expected = total(*pytrees.mapped(_tensor, a), **pytrees.mapped(_tensor, k))
         assert compiled(*a, **k) == expected.item()
     assert not (NATIVE and slow)
+
+
+def test_calls_that_give_one_array_twice_are_replayed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled, slow = settled(monkeypatch, X, {"more": X})
+    for x in (X, X + 1):
+        assert compiled(x, {"more": x}) == total(tape.tensor(x), {"more": tape.tensor(x)}).item()
+    assert not (NATIVE and slow)
+    assert compiled(X, {"more": X + 1}) == total(tape.tensor(X), {"more": tape.tensor(X + 1)}).item()
+    assert len(slow) == 1
 
 
 def _tensor(x: Any) -> Any:
