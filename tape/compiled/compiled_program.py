@@ -69,7 +69,7 @@ class CompiledProgram(Program):
     _leaves: list[tuple[type, Spec | None, bool]]
     _requires_grad = False
     """Whether one of them requires grad."""
-    twins: list[tuple[int, int]]
+    alike: list[tuple[int, int]]
     """Pairs of leaves that may be one object in another call: that is another recording."""
     strangers: list[tuple[int, Any]]
     """Leaves that may be an object from outside in another call, and that object."""
@@ -261,17 +261,17 @@ class CompiledProgram(Program):
         self.tensors, self._leaves = call.tensors, [_leaf(x) for x in call.values]
         self._requires_grad = any(slot for _, _, slot in self._leaves)
         self._as_values = modes.given_arrays()
-        self.twins, self.strangers = _twins_of(call.values), _strangers_of(call.values, outside)
+        self.alike, self.strangers = _alike_of(call.values), _strangers_of(call.values, outside)
 
     def expect_as(self, other: CompiledProgram) -> None:
         """Expect what another program for the same calls does."""
         self.tensors, self._leaves, self._requires_grad = other.tensors, other._leaves, other._requires_grad
         self._as_values = other._as_values
-        self.twins, self.strangers = other.twins, other.strangers
+        self.alike, self.strangers = other.alike, other.strangers
 
     def at_once(self, values: tuple[Any, ...]) -> tuple[Any] | None:
         """Replay on leaves just as those of the last call, the result in a tuple; None if there is more to do."""
-        if (self.twins or self.strangers) and self._repeats(values):
+        if (self.alike or self.strangers) and self._repeats(values):
             return None
         return self._on_tensors(values) if self.tensors else self._on_arrays(values)
 
@@ -279,10 +279,10 @@ class CompiledProgram(Program):
         """Whether two leaves, or one and what is read from outside, are one object where they were not."""
         if any(values[i] is x for i, x in self.strangers):
             return True
-        if len(self.twins) > _FEW:
-            alike = {i for pair in self.twins for i in pair}
-            return len({id(values[i]) for i in alike}) < len(alike)
-        return any(values[i] is values[j] for i, j in self.twins)
+        if len(self.alike) > _FEW:
+            places = {i for pair in self.alike for i in pair}
+            return len({id(values[i]) for i in places}) < len(places)
+        return any(values[i] is values[j] for i, j in self.alike)
 
     def _arrays_of(self, values: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """Return leaves as arrays and numbers; None where they are not as those of the last call."""
@@ -387,7 +387,7 @@ class CompiledProgram(Program):
         )
 
 
-def _twins_of(values: Sequence[Any]) -> list[tuple[int, int]]:
+def _alike_of(values: Sequence[Any]) -> list[tuple[int, int]]:
     like: dict[Any, list[int]] = {}
     for i, x in enumerate(values):
         if isinstance(x, (Tensor, np.ndarray)):

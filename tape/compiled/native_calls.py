@@ -18,6 +18,7 @@ from kernels.programs.calling.direct_call_words import (
     FLAT,
     P_ALIKE,
     P_CHECKS,
+    P_COUNT,
     P_DEFAULTS,
     P_DTYPE,
     P_FIRST,
@@ -35,7 +36,6 @@ from kernels.programs.calling.direct_call_words import (
     P_STEPS,
     P_TAKEN,
     P_TRUE,
-    P_TWINS,
     P_VARIABLE,
     SINGLE,
 )
@@ -74,10 +74,10 @@ class Plan:
         self._steps = np.array([0] if steps is None else steps.words, np.int64)
         head[P_GIVEN], head[P_STEPS] = 0 if steps is None else steps.count, where(self._steps)
         self._strangers = program.strangers
-        pairs = [*program.twins, *[(i, id(x)) for i, x in self._strangers]]
+        pairs = [*program.alike, *[(i, id(x)) for i, x in self._strangers]]
         self._pairs = np.array(pairs or [(0, 0)], np.int64)
-        head[P_TWINS], head[P_PAIRS] = len(pairs), where(self._pairs)
-        alike = {*itertools.chain(*program.twins), *[i for i, _ in self._strangers]} if len(pairs) > _FEW else ()
+        head[P_COUNT], head[P_PAIRS] = len(pairs), where(self._pairs)
+        alike = {*itertools.chain(*program.alike), *[i for i, _ in self._strangers]} if len(pairs) > _FEW else ()
         self._places = np.array(sorted(alike), np.int64)
         self._seen = np.zeros(len(self._places), np.int64)
         head[P_ALIKE], head[P_PLACES], head[P_SEEN] = len(self._seen), where(self._places), where(self._seen)

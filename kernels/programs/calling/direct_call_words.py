@@ -45,7 +45,7 @@ O_CALL, O_SLOW, O_PLANS, O_END = range(16, 48, 8)
 # are in pairs, where their numbers stand, and those of the last call; how many checks follow.
 (
     P_MACHINE, P_LEFT, P_TAKEN, P_STALE, P_MISSES, P_VARIABLE, P_MODE, P_DEFAULTS, P_NAME, P_DTYPE, P_REST, P_TRUE,
-    P_GIVEN, P_STEPS, P_TWINS, P_PAIRS, P_ALIKE, P_PLACES, P_SEEN, P_CHECKS,
+    P_GIVEN, P_STEPS, P_COUNT, P_PAIRS, P_ALIKE, P_PLACES, P_SEEN, P_CHECKS,
 ) = range(20)  # fmt: skip
 P_FIRST = 20
 

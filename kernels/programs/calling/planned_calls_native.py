@@ -35,6 +35,7 @@ from kernels.programs.calling.direct_call_words import (
     P_ALIKE,
     P_CHECK,
     P_CHECKS,
+    P_COUNT,
     P_DEFAULTS,
     P_DTYPE,
     P_FIRST,
@@ -52,7 +53,6 @@ from kernels.programs.calling.direct_call_words import (
     P_STEPS,
     P_TAKEN,
     P_TRUE,
-    P_TWINS,
     P_VARIABLE,
 )
 
@@ -120,7 +120,7 @@ def are_apart(plan, values, count):
     known = are_as_before(plan, values, count)
     if known != 0:
         return known
-    pair, end = word(plan, P_PAIRS), word(plan, P_PAIRS) + 16 * word(plan, P_TWINS)
+    pair, end = word(plan, P_PAIRS), word(plan, P_PAIRS) + 16 * word(plan, P_COUNT)
     while pair < end:
         first, other = word(pair, 0), word(pair, 1)
         if first >= count:
@@ -140,7 +140,7 @@ def are_apart(plan, values, count):
 @njit(cache=True, error_model="numpy")
 def called_apart(plan, values, count):
     """Return the result of the program on values that are apart."""
-    if word(plan, P_TWINS) != 0 and are_apart(plan, values, count) < 0:
+    if word(plan, P_COUNT) != 0 and are_apart(plan, values, count) < 0:
         return OTHERS
     return called(word(plan, P_MACHINE), values, count)
 
