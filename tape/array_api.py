@@ -18,6 +18,7 @@ from tape.foundation.devices import check_device
 from tape.foundation.dtypes import bool as bool_dtype
 from tape.foundation.dtypes import dtype_of, float32, float64, int8, int16, int32, int64, uint8
 from tape.numpy_interface import array_api_linalg as linalg
+from tape.recording.promotion import common_dtype
 from tape.recording.record import to_dtype
 from tape.tensors.operands import as_ndarray, usable
 from tape.tensors.registration import implements
@@ -182,8 +183,12 @@ def isdtype(dtype: Any, kind: Any) -> builtins.bool:
 
 
 def result_type(*arrays_and_dtypes: Any) -> Any:
-    """Return the dtype that promotion gives."""
-    return np.result_type(*map(_dtype, arrays_and_dtypes))
+    """Return the dtype that operands are computed in: PyTorch's of tensors, numbers and dtypes, NumPy's beside arrays.
+
+    >>> tape.result_type(tape.ones(2, dtype=tape.float32), tape.tensor(1.0)).name
+    'float32'
+    """
+    return common_dtype(*arrays_and_dtypes)
 
 
 def _dtype(x: Any) -> Any:

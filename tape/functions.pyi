@@ -5,249 +5,249 @@ from tape.random import Generator
 from tape.tensors.tensor import Tensor
 __all__ = ['add', 'subtract', 'sub', 'multiply', 'mul', 'true_divide', 'power', 'pow', 'negative', 'neg', 'positive', 'square', 'sqrt', 'reciprocal', 'absolute', 'abs', 'exp', 'log', 'sin', 'cos', 'tan', 'tanh', 'maximum', 'minimum', 'where', 'erf', 'erfc', 'erfinv', 'erfcx', 'lgamma', 'digamma', 'i0', 'i0e', 'i1', 'i1e', 'ndtr', 'ndtri', 'log_ndtr', 'entr', 'xlogy', 'xlog1py', 'less', 'lt', 'less_equal', 'le', 'greater', 'gt', 'greater_equal', 'ge', 'eq', 'not_equal', 'ne', 'logical_not', 'logical_and', 'logical_or', 'bitwise_and', 'bitwise_or', 'logical_xor', 'bitwise_xor', 'invert', 'bitwise_not', 'left_shift', 'bitwise_left_shift', 'right_shift', 'bitwise_right_shift', 'isnan', 'isinf', 'isfinite', 'signbit', 'isposinf', 'isneginf', 'gcd', 'lcm', 'exp2', 'expm1', 'log2', 'log10', 'log1p', 'logaddexp', 'logaddexp2', 'sigmoid', 'rsqrt', 'cbrt', 'relu', 'clamp_min', 'clamp_max', 'fmax', 'fmin', 'sign', 'sgn', 'copysign', 'heaviside', 'floor', 'ceil', 'rint', 'trunc', 'fix', 'frac', 'floor_divide', 'remainder', 'fmod', 'nextafter', 'arcsin', 'asin', 'arccos', 'acos', 'arctan', 'atan', 'arctan2', 'atan2', 'sinh', 'cosh', 'arcsinh', 'asinh', 'arccosh', 'acosh', 'arctanh', 'atanh', 'hypot', 'deg2rad', 'rad2deg', 'sinc', 'from_dlpack', 'bmm', 'div', 'divide', 'clamp', 'clip', 'round', 'softplus', 'lerp', 'addcmul', 'addcdiv', 'float_power', 'ldexp', 'nan_to_num', 'logit', 'polygamma', 'mvlgamma', 'isclose', 'allclose', 'diagonal', 'diag', 'diag_embed', 'diagflat', 'tril', 'triu', 'tril_indices', 'triu_indices', 'einsum', 'outer', 'ger', 'vdot', 'inner', 'tensordot', 'kron', 'trace', 'cross', 'chain_matmul', 'cholesky', 'qr', 'svd', 'inverse', 'cholesky_solve', 'cholesky_inverse', 'lu_solve', 'prod', 'any', 'all', 'count_nonzero', 'argmax', 'argmin', 'aminmax', 'nansum', 'nanmean', 'cumsum', 'cumprod', 'cummax', 'cummin', 'logcumsumexp', 'det', 'slogdet', 'logdet', 'matrix_exp', 'matrix_power', 'pinverse', 'dist', 'cdist', 'pdist', 'renorm', 'cosine_similarity', 'pairwise_distance', 'norm', 'flip', 'fliplr', 'flipud', 'roll', 'rot90', 'movedim', 'moveaxis', 'swapaxes', 'swapdims', 'adjoint', 'take', 'gather', 'take_along_dim', 'index_select', 'masked_select', 'nonzero', 'argwhere', 'sort', 'argsort', 'msort', 'topk', 'kthvalue', 'unique', 'ravel', 'logsumexp', 'softmax', 'log_softmax', 'softmin', 'pad', 'rsub', 'threshold', 'fill', 'frexp', 'vander', 'igamma', 'igammac', 'angle', 'constant_pad_nd', 'index_put', 'put', 'masked_fill', 'slice_scatter', 'select_scatter', 'diagonal_scatter', 'scatter', 'scatter_add', 'scatter_reduce', 'index_add', 'index_copy', 'index_reduce', 'index_fill', 'masked_scatter', 'addmm', 'addmv', 'addr', 'baddbmm', 'addbmm', 'interp', 'interpn', 'lu', 'lu_unpack', 'var', 'std', 'var_mean', 'std_mean', 'cov', 'corrcoef', 'diff', 'gradient', 'trapezoid', 'trapz', 'cumulative_trapezoid', 'histogram', 'histc', 'bincount', 'searchsorted', 'bucketize', 'median', 'nanmedian', 'mode', 'quantile', 'nanquantile', 'isin', 'unique_consecutive', 'unravel_index', 'broadcast_to', 'broadcast_tensors', 'unflatten', 'atleast_1d', 'atleast_2d', 'atleast_3d', 'narrow', 'select', 'unbind', 'split', 'split_with_sizes', 'chunk', 'tensor_split', 'hsplit', 'vsplit', 'dsplit', 'alias_copy', 'detach_copy', 'view_copy', 'expand_copy', 'permute_copy', 'transpose_copy', 't_copy', 'squeeze_copy', 'unsqueeze_copy', 'diagonal_copy', 'select_copy', 'narrow_copy', 'as_strided_copy', 'unfold_copy', 'slice_copy', 'unbind_copy', 'split_copy', 'split_with_sizes_copy', 'meshgrid', 'cartesian_prod', 'combinations', 'hstack', 'vstack', 'row_stack', 'dstack', 'column_stack', 'block_diag', 'tile', 'repeat_interleave', 'numel', 'is_floating_point', 'is_complex', 'is_signed', 'is_nonzero', 'is_same_size', 'isreal', 'real', 'conj', 'conjugate', 'detach', 'broadcast_shapes', 'promote_types', 'can_cast', 'normal', 'bernoulli']
 def add(input: Any, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
-    """Sum of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Sum of two tensors. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def subtract(input: Any, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
-    """Difference of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Difference of two tensors. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def sub(input: Any, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
-    """Difference of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Difference of two tensors. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def multiply(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """Product of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Product of two tensors. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def mul(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """Product of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Product of two tensors. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def true_divide(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """Quotient of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Quotient of two tensors. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def power(input: Any, exponent: Any, *, out: Tensor | None = None) -> Tensor:
-    """First tensor raised to the second. Shapes broadcast; dtypes promote as NumPy's do."""
+    """First tensor raised to the second. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def pow(input: Any, exponent: Any, *, out: Tensor | None = None) -> Tensor:
-    """First tensor raised to the second. Shapes broadcast; dtypes promote as NumPy's do."""
+    """First tensor raised to the second. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def negative(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Tensor with its sign turned. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Tensor with its sign turned. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def neg(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Tensor with its sign turned. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Tensor with its sign turned. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def positive(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """The tensor itself. Shapes broadcast; dtypes promote as NumPy's do."""
+    """The tensor itself. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def square(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Square. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Square. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def sqrt(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Square root. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Square root. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def reciprocal(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """One over the tensor. Shapes broadcast; dtypes promote as NumPy's do."""
+    """One over the tensor. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def absolute(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Absolute value; the gradient at 0 is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Absolute value; the gradient at 0 is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def abs(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Absolute value; the gradient at 0 is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Absolute value; the gradient at 0 is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def exp(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Exponential. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Exponential. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def log(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Natural logarithm. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Natural logarithm. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def sin(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Sine of an angle in radians. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Sine of an angle in radians. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def cos(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Cosine of an angle in radians. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Cosine of an angle in radians. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def tan(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Tangent of an angle in radians. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Tangent of an angle in radians. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def tanh(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Hyperbolic tangent. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Hyperbolic tangent. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def maximum(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """Larger of two tensors, element by element; a tie gives each half of the gradient. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Larger of two tensors, element by element; a tie gives each half of the gradient. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def minimum(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """Smaller of two tensors, element by element; a tie gives each half of the gradient. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Smaller of two tensors, element by element; a tie gives each half of the gradient. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def where(condition: Any, input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """Second tensor where the first, a condition, holds, and the third elsewhere. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Second tensor where the first, a condition, holds, and the third elsewhere. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def erf(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Error function. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Error function. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def erfc(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """One less the error function. Shapes broadcast; dtypes promote as NumPy's do."""
+    """One less the error function. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def erfinv(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Number whose error function this is. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Number whose error function this is. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def erfcx(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Complementary error function times exp(x x). Shapes broadcast; dtypes promote as NumPy's do."""
+    """Complementary error function times exp(x x). Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def lgamma(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Logarithm of the absolute value of the gamma function. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Logarithm of the absolute value of the gamma function. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def digamma(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Derivative of the logarithm of the gamma function. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Derivative of the logarithm of the gamma function. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def i0(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Modified Bessel function of the first kind of order 0. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Modified Bessel function of the first kind of order 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def i0e(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Modified Bessel function of order 0 times exp(-|x|). Shapes broadcast; dtypes promote as NumPy's do."""
+    """Modified Bessel function of order 0 times exp(-|x|). Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def i1(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Modified Bessel function of the first kind of order 1. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Modified Bessel function of the first kind of order 1. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def i1e(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Modified Bessel function of order 1 times exp(-|x|). Shapes broadcast; dtypes promote as NumPy's do."""
+    """Modified Bessel function of order 1 times exp(-|x|). Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def ndtr(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Area under the normal density up to x. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Area under the normal density up to x. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def ndtri(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Number up to which the area under the normal density is x. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Number up to which the area under the normal density is x. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def log_ndtr(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Logarithm of the area under the normal density up to x. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Logarithm of the area under the normal density up to x. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def entr(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Entropy, -x log x; 0 at 0 and -inf below. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Entropy, -x log x; 0 at 0 and -inf below. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def xlogy(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """First tensor times the logarithm of the second; 0 where the first is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+    """First tensor times the logarithm of the second; 0 where the first is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def xlog1py(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """First tensor times the logarithm of one plus the second; 0 where the first is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+    """First tensor times the logarithm of one plus the second; 0 where the first is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def less(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """True where the first is less. Shapes broadcast; dtypes promote as NumPy's do."""
+    """True where the first is less. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def lt(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """True where the first is less. Shapes broadcast; dtypes promote as NumPy's do."""
+    """True where the first is less. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def less_equal(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """True where the first is less or equal. Shapes broadcast; dtypes promote as NumPy's do."""
+    """True where the first is less or equal. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def le(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """True where the first is less or equal. Shapes broadcast; dtypes promote as NumPy's do."""
+    """True where the first is less or equal. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def greater(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """True where the first is greater. Shapes broadcast; dtypes promote as NumPy's do."""
+    """True where the first is greater. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def gt(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """True where the first is greater. Shapes broadcast; dtypes promote as NumPy's do."""
+    """True where the first is greater. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def greater_equal(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """True where the first is greater or equal. Shapes broadcast; dtypes promote as NumPy's do."""
+    """True where the first is greater or equal. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def ge(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """True where the first is greater or equal. Shapes broadcast; dtypes promote as NumPy's do."""
+    """True where the first is greater or equal. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def eq(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """True where both are equal. Shapes broadcast; dtypes promote as NumPy's do."""
+    """True where both are equal. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def not_equal(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """True where they differ. Shapes broadcast; dtypes promote as NumPy's do."""
+    """True where they differ. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def ne(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """True where they differ. Shapes broadcast; dtypes promote as NumPy's do."""
+    """True where they differ. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def logical_not(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """True where the tensor is zero or False. Shapes broadcast; dtypes promote as NumPy's do."""
+    """True where the tensor is zero or False. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def logical_and(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """True where both are nonzero or True. Shapes broadcast; dtypes promote as NumPy's do."""
+    """True where both are nonzero or True. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def logical_or(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """True where one is nonzero or True. Shapes broadcast; dtypes promote as NumPy's do."""
+    """True where one is nonzero or True. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def bitwise_and(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """Bits, or truth, of both; integer and bool tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Bits, or truth, of both; integer and bool tensors only. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def bitwise_or(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """Bits, or truth, of either; integer and bool tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Bits, or truth, of either; integer and bool tensors only. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def logical_xor(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """True where one of the two, but not both, is nonzero or True. Shapes broadcast; dtypes promote as NumPy's do."""
+    """True where one of the two, but not both, is nonzero or True. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def bitwise_xor(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """Bits, or truth, of one of the two but not both; integer and bool tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Bits, or truth, of one of the two but not both; integer and bool tensors only. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def invert(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Bits, or truth, turned; integer and bool tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Bits, or truth, turned; integer and bool tensors only. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def bitwise_not(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Bits, or truth, turned; integer and bool tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Bits, or truth, turned; integer and bool tensors only. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def left_shift(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """Bits of the first moved up by the second; integer tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Bits of the first moved up by the second; integer tensors only. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def bitwise_left_shift(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """Bits of the first moved up by the second; integer tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Bits of the first moved up by the second; integer tensors only. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def right_shift(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """Bits of the first moved down by the second, its sign kept; integer tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Bits of the first moved down by the second, its sign kept; integer tensors only. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def bitwise_right_shift(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """Bits of the first moved down by the second, its sign kept; integer tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Bits of the first moved down by the second, its sign kept; integer tensors only. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def isnan(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """True where the tensor is nan. Shapes broadcast; dtypes promote as NumPy's do."""
+    """True where the tensor is nan. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def isinf(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """True where the tensor is inf or -inf. Shapes broadcast; dtypes promote as NumPy's do."""
+    """True where the tensor is inf or -inf. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def isfinite(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """True where the tensor is neither inf nor nan. Shapes broadcast; dtypes promote as NumPy's do."""
+    """True where the tensor is neither inf nor nan. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def signbit(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """True where the sign is minus, that of -0.0 too. Shapes broadcast; dtypes promote as NumPy's do."""
+    """True where the sign is minus, that of -0.0 too. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def isposinf(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """True where the tensor is inf. Shapes broadcast; dtypes promote as NumPy's do."""
+    """True where the tensor is inf. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def isneginf(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """True where the tensor is -inf. Shapes broadcast; dtypes promote as NumPy's do."""
+    """True where the tensor is -inf. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def gcd(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """Greatest common divisor, not negative; integer tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Greatest common divisor, not negative; integer tensors only. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def lcm(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """Least common multiple, not negative; integer tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Least common multiple, not negative; integer tensors only. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def exp2(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Two raised to the tensor. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Two raised to the tensor. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def expm1(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Exponential less one, right for small arguments. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Exponential less one, right for small arguments. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def log2(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Logarithm to base 2. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Logarithm to base 2. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def log10(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Logarithm to base 10. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Logarithm to base 10. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def log1p(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Logarithm of one plus the tensor, right for small arguments. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Logarithm of one plus the tensor, right for small arguments. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def logaddexp(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """Logarithm of the sum of the exponentials of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Logarithm of the sum of the exponentials of two tensors. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def logaddexp2(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """Logarithm to base 2 of the sum of two raised to two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Logarithm to base 2 of the sum of two raised to two tensors. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def sigmoid(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Logistic function, 1 / (1 + exp(-x)). Shapes broadcast; dtypes promote as NumPy's do."""
+    """Logistic function, 1 / (1 + exp(-x)). Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def rsqrt(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """One over the square root. Shapes broadcast; dtypes promote as NumPy's do."""
+    """One over the square root. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def cbrt(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Cube root, of negative numbers too. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Cube root, of negative numbers too. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def relu(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Tensor where it is positive, else 0; the gradient at 0 is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Tensor where it is positive, else 0; the gradient at 0 is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def clamp_min(input: Any, min: Any, *, out: Tensor | None = None) -> Tensor:
-    """First tensor, but not less than the second; a tie gives the first the gradient. Shapes broadcast; dtypes promote as NumPy's do."""
+    """First tensor, but not less than the second; a tie gives the first the gradient. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def clamp_max(input: Any, max: Any, *, out: Tensor | None = None) -> Tensor:
-    """First tensor, but not more than the second; a tie gives the first the gradient. Shapes broadcast; dtypes promote as NumPy's do."""
+    """First tensor, but not more than the second; a tie gives the first the gradient. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def fmax(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """Larger of two tensors, or the one that is not nan; a tie gives the first the gradient. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Larger of two tensors, or the one that is not nan; a tie gives the first the gradient. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def fmin(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """Smaller of two tensors, or the one that is not nan; a tie gives the first the gradient. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Smaller of two tensors, or the one that is not nan; a tie gives the first the gradient. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def sign(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Sign: -1, 0 or 1, and 0 of nan; the gradient is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Sign: -1, 0 or 1, and 0 of nan; the gradient is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def sgn(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Sign: -1, 0 or 1, and 0 of nan; the gradient is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Sign: -1, 0 or 1, and 0 of nan; the gradient is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def copysign(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """First tensor with the sign of the second; the gradient at 0 is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+    """First tensor with the sign of the second; the gradient at 0 is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def heaviside(input: Any, values: Any, *, out: Tensor | None = None) -> Tensor:
-    """0 where the first is negative or nan, 1 where it is positive, the second where it is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+    """0 where the first is negative or nan, 1 where it is positive, the second where it is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def floor(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Largest integer that is not larger; the gradient is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Largest integer that is not larger; the gradient is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def ceil(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Smallest integer that is not smaller; the gradient is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Smallest integer that is not smaller; the gradient is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def rint(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Nearest integer, the even one of two; the gradient is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Nearest integer, the even one of two; the gradient is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def trunc(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Integer part, towards zero; the gradient is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Integer part, towards zero; the gradient is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def fix(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Integer part, towards zero; the gradient is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Integer part, towards zero; the gradient is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def frac(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """What the integer part leaves, with the sign of the tensor. Shapes broadcast; dtypes promote as NumPy's do."""
+    """What the integer part leaves, with the sign of the tensor. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def floor_divide(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """Largest integer not larger than the quotient; the gradients are 0. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Largest integer not larger than the quotient; the gradients are 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def remainder(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """What floor division leaves, with the sign of the divisor. Shapes broadcast; dtypes promote as NumPy's do."""
+    """What floor division leaves, with the sign of the divisor. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def fmod(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """What truncated division leaves, with the sign of the dividend. Shapes broadcast; dtypes promote as NumPy's do."""
+    """What truncated division leaves, with the sign of the dividend. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def nextafter(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """Next number of the dtype, from the first towards the second; where they are equal, no gradient. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Next number of the dtype, from the first towards the second; where they are equal, no gradient. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def arcsin(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Angle in radians of this sine. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Angle in radians of this sine. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def asin(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Angle in radians of this sine. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Angle in radians of this sine. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def arccos(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Angle in radians of this cosine. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Angle in radians of this cosine. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def acos(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Angle in radians of this cosine. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Angle in radians of this cosine. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def arctan(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Angle in radians of this tangent. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Angle in radians of this tangent. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def atan(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Angle in radians of this tangent. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Angle in radians of this tangent. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def arctan2(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """Angle in radians of the point (b, a); the gradient at the origin is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Angle in radians of the point (b, a); the gradient at the origin is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def atan2(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """Angle in radians of the point (b, a); the gradient at the origin is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Angle in radians of the point (b, a); the gradient at the origin is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def sinh(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Hyperbolic sine. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Hyperbolic sine. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def cosh(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Hyperbolic cosine. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Hyperbolic cosine. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def arcsinh(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Number of this hyperbolic sine. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Number of this hyperbolic sine. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def asinh(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Number of this hyperbolic sine. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Number of this hyperbolic sine. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def arccosh(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Positive number of this hyperbolic cosine. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Positive number of this hyperbolic cosine. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def acosh(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Positive number of this hyperbolic cosine. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Positive number of this hyperbolic cosine. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def arctanh(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Number of this hyperbolic tangent. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Number of this hyperbolic tangent. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def atanh(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Number of this hyperbolic tangent. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Number of this hyperbolic tangent. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def hypot(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """Square root of the sum of two squares, without overflow. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Square root of the sum of two squares, without overflow. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def deg2rad(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Angle in radians of one in degrees. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Angle in radians of one in degrees. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def rad2deg(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Angle in degrees of one in radians. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Angle in degrees of one in radians. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def sinc(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Sine of pi x divided by pi x; 1 at 0. Shapes broadcast; dtypes promote as NumPy's do."""
+    """Sine of pi x divided by pi x; 1 at 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
     """Return a tensor of the memory that an object with ``__dlpack__`` exports; what either writes, both see."""
 def bmm(input: Any, mat2: Any) -> Tensor:
@@ -675,7 +675,7 @@ def detach(input: Any) -> Tensor:
 def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
     """Return the shape that shapes, or ints for one dim, broadcast to; RuntimeError where they do not."""
 def promote_types(type1: Any, type2: Any) -> Any:
-    """Return the dtype that tensors of two dtypes are computed in: NumPy's promotion."""
+    """Return the dtype that tensors of two dtypes are computed in, if both have dims: floats come before integers."""
 def can_cast(from_: Any, to: Any) -> bool:
     """Return whether PyTorch casts one dtype to another by itself: not floats to integers, nor numbers to bools."""
 def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Generator | None = None, out: Tensor | None = None, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tape.operations.sums_and_extrema import tensor_of
+from tape.recording.promotion import alike
 from tape.tensors.tensor import Array, Tensor, constant_tensor
 
 __all__ = ["gauss_legendre", "trapezoid"]
@@ -56,14 +57,11 @@ def _bounds(a: Any, b: Any, n: int, least: int) -> tuple[Any, Any, int]:
     count = operator.index(n)
     if count < least:
         raise ValueError(f"quadrature: n is {count}; one or more is needed")
-    bounds = [tensor_of(x) for x in (a, b)]
+    bounds = alike(a, b)
     for x in bounds:
         if x.spec.shape:
             raise ValueError(f"quadrature: the bounds are numbers; one has shape {list(x.spec.shape)}")
     a, b = (x if x.spec.dtype.kind == "f" else _as_float(x) for x in bounds)
-    if a.spec.dtype != b.spec.dtype:
-        dtype = np.result_type(a.spec.dtype, b.spec.dtype)
-        a, b = a.to(dtype), b.to(dtype)
     return a, b, count
 
 

@@ -57,7 +57,9 @@ def computation(source: Spec, spec: Spec) -> Computation | None:
     if not is_fresh(spec):
         return None
     if source.dtype != spec.dtype or spec.dtype == _BOOL:
-        return Computation(words.CALLED, function=partial(cast, spec.dtype), count=2)
+        quiet = np.can_cast(source.dtype, spec.dtype) or (source.dtype.kind in "iub" and spec.dtype == _FLOAT32)
+        function = partial(np.array, dtype=spec.dtype, order="C") if quiet else partial(cast, spec.dtype)
+        return Computation(words.CALLED, function=function, count=2)
     if spec.dtype.kind == "f" and spec.dtype not in (_FLOAT64, _FLOAT32):
         return None
     loop = numpy_loops.find(np.positive, (spec.dtype, spec.dtype))

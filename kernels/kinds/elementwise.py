@@ -173,8 +173,6 @@ class Elementwise(Op):
         picks = tuple([PICK_RESULT if name == "y" else names.index(name) for name in saved])
         divides = ufunc in _QUOTIENTS and specs[1:] == (None,)
         dtype = _dtype_of((*specs, spec), np.add if divides else ufunc)
-        if dtype is None and self._compares(specs, spec):
-            return Computation(words.CALLED, function=partial(_compared, ufunc), count=len(sources) + 1, picks=picks)
         if dtype is None or not is_fresh(spec) or not any(s is not None and s.dtype == dtype for s in specs):
             return None  # of masks and numbers alone the default dtype decides
         if all(s is not None and vectorized_forward.suits(self, spec, (s,)) for s in specs) and number is None:
@@ -203,10 +201,6 @@ class Elementwise(Op):
             return None
         address, layout = forward(self, spec, specs).kernel()
         return Computation(words.KERNEL, InnerLoop(address, 0), layout=layout, count=len(specs) + 1, picks=picks)
-
-    def _compares(self, specs: Specs, spec: Spec) -> bool:
-        """Whether it compares tensors of several dtypes."""
-        return self.operator in _COMPARISONS and None not in specs and spec.dtype == _BOOL and is_fresh(spec)
 
 
 def _pattern(spec: Spec | None, shape: Strides) -> tuple[np.dtype[Any], Strides]:
@@ -248,7 +242,6 @@ def _composed(expression: Any, names: dict[str, Any], lowering: Lowering, result
 
 _INLINE = {("+", 2): words.ADD, ("-", 2): words.SUBTRACT, ("*", 2): words.MULTIPLY, ("/", 2): words.DIVIDE}
 """Operations on doubles that native code computes inline, by sign and number of operands."""
-_COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
 _INT64 = np.iinfo(np.int64)
 _EXACT: set[Any] = {
     np.add, np.subtract, np.multiply, np.negative, np.positive, np.absolute, np.sign, np.square, np.minimum, np.maximum,
@@ -264,11 +257,6 @@ _RAISING = (*_QUOTIENTS, np.power)
 
 def _is_positive(operand: Any) -> bool:
     return not isinstance(operand, NodeRef) and operand > 0
-
-
-def _compared(ufunc: Any, *values: Any) -> Any:
-    """Compare tensors' values, in which a float is a double."""
-    return silently(ufunc, *map(np.asarray, values))
 
 
 def _dtype_of(specs: Specs, ufunc: Any) -> np.dtype[Any] | None:

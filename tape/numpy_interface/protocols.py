@@ -39,25 +39,35 @@ _OUTWARD = (
 def array_function(_x: Tensor, func: Any, _types: Any, args: Any, kwargs: Any) -> Any:
     """Run one of NumPy's other functions through its record."""
     function = NUMPY.get(func)
-    name = f"{func.__module__.removeprefix('numpy')}.{func.__name__}".lstrip(".")
     if func in _OUTWARD:
         args, kwargs = pytrees.mapped(lambda x: array(x) if isinstance(x, Tensor) else x, (args, kwargs))
         return func(*args, **kwargs)
     if function is None:
-        raise TypeError(f"np.{name} has no record for tensors; use tensor.detach().numpy() where no gradient is needed")
+        remedy = "use tensor.detach().numpy() where no gradient is needed"
+        raise TypeError(f"np.{_name(func)} has no record for tensors; {remedy}")
     if func in _WRITE and args and not isinstance(args[0], Tensor):
-        return into_array(func, f"np.{name}", args, kwargs)
+        return into_array(func, f"np.{_name(func)}", args, kwargs)
     out = None
     if "out" not in parameters(function):
         args, kwargs, out = _without_out(func, args, kwargs)
+    tape = modes.own_tape()
+    before = tape.in_numpy
     try:
+        tape.in_numpy = True  # here: what a call adds to the traceback would hide whose arguments do not fit
         result = function(*args, **kwargs)
-        return result if out is None else written(name, out, result)
+        return result if out is None else written(_name(func), out, result)
     except TypeError as error:
         if error.__traceback__ is None or error.__traceback__.tb_next is not None:
             raise
         problem = str(error).partition("() ")[2]  # the arguments do not fit
-        raise TypeError(f"np.{name} of a tensor {problem}") from None
+        raise TypeError(f"np.{_name(func)} of a tensor {problem}") from None
+    finally:
+        tape.in_numpy = before
+
+
+def _name(func: Any) -> str:
+    """Return the name of one of NumPy's functions as users write it behind ``np.``."""
+    return f"{func.__module__.removeprefix('numpy')}.{func.__name__}".lstrip(".")
 
 
 @functools.cache

@@ -39,7 +39,7 @@ def _integral(x: Tensor) -> bool:
 def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Tensor | None = None) -> Tensor:
     """Return the quotient; with ``rounding_mode`` "trunc" rounded towards zero, "floor" down, which has no slope.
 
-    Shapes broadcast, dtypes promote as NumPy's do; rounded, integers stay integers. RuntimeError for another mode, and
+    Shapes broadcast, dtypes promote as in PyTorch; rounded, integers stay integers. RuntimeError for another mode, and
     for integers divided by zero where they stay integers.
 
     >>> div(np.array([7, -7]), 2).tolist(), div(np.array([7, -7]), 2, rounding_mode="trunc").tolist()
@@ -175,9 +175,12 @@ def ldexp(input: Any, other: Any) -> Tensor:
     >>> ldexp(np.array([0.5, 3.0]), np.array([1024, 2])).tolist()
     [8.98846567431158e+307, 12.0]
     """
-    input = _floating(input)
-    if not isinstance(other, Number):
-        other = tensor_of(other)
+    if isinstance(other, Number):
+        input = _floating(input)
+    else:
+        input, other = tensor_of(input), tensor_of(other)
+        floating = _integral(input) and not _integral(other)
+        input = casts.cast(input, other.spec.dtype) if floating else _floating(input)
         other = casts.cast(other, input.spec.dtype) if _integral(other) else other
     return RUN["ldexp"](input, other)  # type: ignore[no-any-return]
 

@@ -18,9 +18,9 @@ from kernels.kinds.contraction import Contraction
 from kernels.native.pool import reused_arrays
 from kernels.native.words import OP_MATMUL
 from kernels.ops.registry import OPS
-from tape.operations.sums_and_extrema import tensor_of
-from tape.recording import casts, record, routine_calls, views
+from tape.recording import record, routine_calls, views
 from tape.recording.mixed_dtypes import with_tensor
+from tape.recording.promotion import alike
 from tape.repeated_calls.call_table import NATIVELY, enter_call, install, key_of, number_of, repeating
 from tape.repeated_calls.calls_with_arguments import argued
 from tape.tensors.operands import Number, _merge, is_foreign
@@ -60,9 +60,7 @@ def _enter(number: int, result: Any, *args: Any, **named: Any) -> None:
 
 
 def _product(op: Contraction, a: Tensor, b: Tensor) -> Tensor:
-    """Multiply operands whose shapes fit; mixed float dtypes are cast, recorded."""
-    dtype = np.result_type(a.spec.dtype, b.spec.dtype)
-    a, b = (x if x.spec.dtype == dtype else casts.cast(x, dtype) for x in (a, b))
+    """Multiply operands of one dtype whose shapes fit."""
     value = silently(reused_arrays.call, np.matmul, as_array(a), as_array(b))
     wants = (a._slot is not None, b._slot is not None)
 
@@ -76,7 +74,7 @@ def _product(op: Contraction, a: Tensor, b: Tensor) -> Tensor:
 
 
 def _checked(name: str, a: Any, b: Any) -> Tensor:
-    a, b = tensor_of(a), tensor_of(b)
+    a, b = alike(a, b)
     shapes = a.spec.shape, b.spec.shape
     op = _PRODUCTS.get((len(shapes[0]), len(shapes[1])))
     if op is None and name == "matmul":
@@ -154,7 +152,7 @@ def bmm(input: Any, mat2: Any) -> Tensor:
     >>> tape.bmm(tape.ones(2, 1, 3), tape.ones(2, 3, 1)).tolist()
     [[[3.0]], [[3.0]]]
     """
-    a, b = tensor_of(input), tensor_of(mat2)
+    a, b = alike(input, mat2)
     for number, x in enumerate((a, b), 1):
         if len(x.spec.shape) != _BATCH:
             raise RuntimeError(f"bmm: batch{number} must be a 3D tensor; its shape is {list(x.spec.shape)}")

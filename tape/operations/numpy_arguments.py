@@ -49,11 +49,6 @@ def chosen(a: Any, where: Any, instead: Any) -> Tensor:
     return a if where is True or where is None else _where(tensor_of(where), a, np.asarray(instead, a.spec.dtype))  # type: ignore[no-any-return]
 
 
-def unsigned(x: Tensor, dtype: Any) -> Any:
-    """Return the dtype that NumPy accumulates in: of unsigned integers uint64, where PyTorch's is int64."""
-    return np.uint64 if dtype is None and x.spec.dtype.kind == "u" else dtype
-
-
 def also(where: Any, there: Tensor) -> Tensor:
     """Return the mask where both hold; ``where`` may be True."""
     return there if where is True else there & tensor_of(where)

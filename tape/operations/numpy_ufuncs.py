@@ -8,6 +8,7 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,23 +24,34 @@ from tape.operations.parameters import names_of
 from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import record, views
 from tape.recording.integer_indices import array_key
+from tape.repeated_calls.call_table import repeated_as
+from tape.tensors import modes
 from tape.tensors.registration import FUNCTIONS as PUBLIC
 from tape.tensors.registration import NUMPY, RECORDS
 from tape.tensors.tensor import Tensor, method
 
 _REMEDY = "use tensor.detach().numpy() where no gradient is needed"
-_UFUNCS: dict[Any, Callable[..., Any]] = {np.matmul: matmul}
+_UFUNCS: dict[Any, Callable[..., Any]] = {}
 _LATE: dict[str, tuple[LateUfunc, Callable[..., Any]]] = {}
+
+
+def _in_numpy(op: Elementwise | str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of several operands as NumPy's: operands of several dtypes, which are not in the table."""
+    return repeated_as(op, function, partial(modes.call_in_numpy, function))
+
 
 for _op in OPS.values():
     if isinstance(_op, Elementwise) and names_of(_op):
         _serves = FUNCTIONS[names_of(_op)[0]]
+        if len(_op.inputs) > 1:
+            _serves = _in_numpy(_op, _serves)
         if isinstance(_op.ufunc, LateUfunc):
             _LATE[_op.ufunc.__name__] = _op.ufunc, _serves
         elif isinstance(_op.ufunc, np.ufunc):
             _UFUNCS[_op.ufunc] = _serves
 
 RECORDS[np.matmul] = ("dot", "mv", "vm", "mm", "bmm")
+_UFUNCS[np.matmul] = _in_numpy("matmul", matmul)
 _UFUNCS[np.positive] = lambda x: views.clone(tensor_of(x))  # +x is x itself, as in PyTorch
 # What reduces, and what accumulates, as a ufunc's methods do: functions of NumPy's that serve tensors.
 _REDUCE = {np.add: np.sum, np.multiply: np.prod, np.maximum: np.max, np.minimum: np.min,
@@ -74,6 +86,11 @@ def array_ufunc(_x: Tensor, ufunc: np.ufunc, how: str, *inputs: Any, **kwargs: A
     function = _known.get(ufunc) or served(ufunc)
     if how == "__call__" and not kwargs and function is not None:
         return function(*inputs)
+    return modes.call_in_numpy(_run, ufunc, function, how, inputs, kwargs)
+
+
+def _run(ufunc: np.ufunc, function: Any, how: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run a ufunc with keywords, or one of its methods."""
     way = _WAYS.get(how)
     if way is None or (function is None and how in ("__call__", "outer")):
         raise _unknown(ufunc, how)

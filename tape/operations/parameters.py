@@ -8,9 +8,8 @@ from inspect import CO_VARARGS, CO_VARKEYWORDS, Parameter, signature
 from types import FunctionType
 from typing import Any
 
-import numpy as np
-
 from kernels.kinds.elementwise import Elementwise
+from tape.recording.promotion import can_cast
 from tape.tensors import modes
 from tape.tensors.registration import Function
 from tape.tensors.tensor import Tensor
@@ -59,7 +58,7 @@ def in_place_of(op: Elementwise, name: str, run: Callable[..., Tensor]) -> Any:
 
 
 def _documented(op: Elementwise) -> str:
-    return f"{op.doc} Shapes broadcast; dtypes promote as NumPy's do."
+    return f"{op.doc} Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."
 
 
 def printed(name: str, parameters: Sequence[Parameter], body: str, **names: Any) -> Any:
@@ -220,7 +219,7 @@ def _into(out: Any, name: str, run: Callable[..., Tensor], *operands: Any) -> Te
     have, wanted = result.spec, out.spec
     if have.shape != wanted.shape:
         raise RuntimeError(f"{name}(): out has shape {list(wanted.shape)}, but the result {list(have.shape)}")
-    if not np.can_cast(have.dtype, wanted.dtype, "same_kind"):
+    if not can_cast(have.dtype, wanted.dtype):
         raise RuntimeError(
             f"{name}(): result type {have.dtype.name} can't be cast to the desired output type {wanted.dtype.name}"
         )

@@ -15,6 +15,7 @@ from tape.operations import operators
 from tape.recording import casts, reduction, select
 from tape.recording.arguments import dim_of, dims_of, either
 from tape.repeated_calls.calls_with_arguments import argued
+from tape.tensors import modes
 from tape.tensors.operands import operand
 from tape.tensors.tensor import Tensor, constant_tensor, method, scalar_or_array
 
@@ -22,6 +23,8 @@ _SUM: Any
 _MEAN: Any
 _SUM, _MEAN = OPS["sum"], OPS["mean"]
 _INTEGERS = "iub"
+_LARGEST = 8
+"""Bytes of uint64, whose sums int64 does not hold."""
 
 
 def tensor_of(x: Any) -> Tensor:
@@ -30,6 +33,13 @@ def tensor_of(x: Any) -> Tensor:
         return x
     x = operand(x)
     return x if isinstance(x, Tensor) else constant_tensor(scalar_or_array(np.asarray(x)))
+
+
+def accumulator(x: Tensor) -> np.dtype[Any]:
+    """Return the dtype that integers are summed and multiplied in: int64; of unsigned ones in NumPy uint64."""
+    dtype = x._form.spec.dtype
+    unsigned = dtype.kind == "u" and (dtype.itemsize == _LARGEST or modes.promotes_as_numpy())
+    return np.dtype(np.uint64 if unsigned else np.int64)
 
 
 def along(op: Op, x: Any, dim: Any, axis: Any, keepdim: Any, keepdims: Any, dtype: Any) -> Tensor:
@@ -50,6 +60,9 @@ def sum(  # noqa: A001 (PyTorch's and NumPy's name)
     input: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None
 ) -> Tensor:
     """Return the sum over ``dim`` (an int, a tuple, or None for all); ints and bools sum to int64."""
+    input = tensor_of(input)
+    if dtype is None and input._form.spec.dtype.kind == "u":
+        dtype = accumulator(input)
     return along(_SUM, input, dim, axis, keepdim, keepdims, dtype)
 
 

@@ -14,6 +14,7 @@ from kernels.native.memory import where
 from kernels.ops.registry import OPS
 from tape import errors
 from tape.recording import record as recording
+from tape.recording.promotion import can_cast
 from tape.recording.views import clone
 from tape.tensors import inference_mode, modes, tapes, view_families
 from tape.tensors.operands import beside, operand
@@ -130,6 +131,7 @@ def store(x: Tensor, source: Any, name: str, *, fresh: bool = False, item: bool 
     spec = x._form.spec
     value = source
     if not fresh or source._form.spec.shape != spec.shape or source._form.spec.dtype is not spec.dtype:
+        casts = casts or (fresh and can_cast(source._form.spec.dtype, spec.dtype))
         value = value_to_write(source, spec.shape, spec.dtype, name, item=item, casts=casts)
     if fresh and _take(x, value):
         return x

@@ -26,7 +26,7 @@ _BOOL = np.dtype(np.bool_)
 
 
 def elementwise(op: Elementwise, *args: Any) -> Tensor:
-    """Run an elementwise operation on tensors and Python numbers, by NumPy's promotion and broadcasting."""
+    """Run an elementwise operation on tensors of one dtype and Python numbers, by NumPy's broadcasting."""
     if op.scalar and len(args) == 2 and isinstance(args[1], Number) and not isinstance(args[1], bool):  # noqa: PLR2004
         return _with_number(OPS[op.scalar], args[0], args[1])  # type: ignore[arg-type]
     dtype = next((o.dtype for o in args if isinstance(o, (Tensor, np.ndarray)) and o.dtype.kind == "f"), _BOOL)

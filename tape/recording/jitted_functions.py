@@ -10,9 +10,10 @@ import numpy as np
 
 from kernels.arrays.specs import spec_of
 from kernels.kinds.custom import Custom, apart
-from tape.recording import casts, record, views
+from tape.recording import record, views
+from tape.recording.promotion import alike
 from tape.tensors.operands import operand
-from tape.tensors.tensor import Tensor, as_array, constant_tensor, scalar_or_array
+from tape.tensors.tensor import Tensor, as_array, scalar_or_array
 
 
 def custom(forward: Callable[..., Any], vjp: Callable[..., Any], *, name: str = "") -> Callable[..., Tensor]:
@@ -45,9 +46,8 @@ def call(op: Custom, args: tuple[Any, ...]) -> Tensor:
     """Run a custom operation on operands as users give them."""
     if not args:
         raise TypeError(f"{op.name}: takes at least one operand")
-    operands = [_floating(op, x) for x in args]
-    dtype = np.result_type(*(x.spec.dtype for x in operands))
-    operands = [x if x.spec.dtype == dtype else casts.cast(x, dtype) for x in operands]
+    operands = alike(*[_floating(op, x) for x in args])
+    dtype = operands[0].spec.dtype
     shapes = tuple(x.spec.shape for x in operands)
     flat = views.cat([views.reshape(x, -1) for x in operands])
     try:
@@ -69,11 +69,13 @@ def call(op: Custom, args: tuple[Any, ...]) -> Tensor:
     )
 
 
-def _floating(op: Custom, value: Any) -> Tensor:
-    value = operand(value)
-    x: Tensor = value if isinstance(value, Tensor) else constant_tensor(float(value))
+def _floating(op: Custom, value: Any) -> Any:
+    """Return an operand as it is, a Python number as a float; raise unless it is floating."""
+    x = operand(value)
+    if not isinstance(x, Tensor):
+        return float(x)
     if x.spec.dtype.kind != "f":
         raise TypeError(f"{op.name}: an operand has dtype {x.spec.dtype.name}; operands are floating")
     if math.prod(x.spec.shape) == 0:
         raise ValueError(f"{op.name}: an operand of shape {list(x.spec.shape)} has no elements")
-    return x
+    return value

@@ -1,6 +1,7 @@
-"""Integers and booleans as operands: where the result is floating they are cast to the default dtype first.
+"""Operands of several dtypes, which are cast to one before an operation runs: so all that runs has one.
 
-NumPy would give a half for a byte, and 0 for an integer divided by zero; PyTorch's dtype and exception stand here.
+Integers and booleans are cast to the default dtype where the result is floating. NumPy would give a half for a byte,
+and 0 for an integer divided by zero; PyTorch's dtype and exception stand here.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from kernels.records.scipy_ufuncs import calls_scipy
 from tape.foundation import dtypes
 from tape.recording import elementwise
 from tape.recording.casts import cast
+from tape.recording.promotion import of_numpy, promoted
 from tape.repeated_calls.call_table import NATIVELY
 from tape.tensors.operands import Number, operand, refused
 from tape.tensors.tensor import Tensor, as_array, constant_tensor
@@ -46,26 +48,28 @@ def by_rows(op: Elementwise, *args: Any) -> Tensor:
 
 
 def of_one_dtype(op: Elementwise, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """Return operands cast, recorded, to their common float dtype; None if they need no cast.
+    """Return operands cast, recorded, to the dtype that they are computed in; None if they need no cast.
 
-    Arrays beside a tensor are tensors then. Casts are only of tensors and numbers, and of operations that have a
-    gradient for each of them.
+    Arrays beside a tensor are tensors then. Casts are only of tensors; a condition stays as it is.
     """
     before, args = args, with_tensors(op, args)
-    kinds = tuple([x._form.spec.dtype if type(x) is Tensor else type(x) for x in args])
-    wanted = _wanted(op, kinds, dtypes.DEFAULT["dtype"])
+    kinds = tuple([(x._form.spec.dtype, bool(x._form.spec.shape)) if type(x) is Tensor else type(x) for x in args])
+    wanted, numpys = _wanted(op, kinds, dtypes.DEFAULT["dtype"])
+    if numpys is not wanted and of_numpy(before):
+        wanted = numpys
     if wanted is None:
         return None if args is before else args
-    return tuple([x if type(x) is not Tensor or x._form.spec.dtype is wanted else cast(x, wanted) for x in args])
+    first = args[:1] if op.condition else ()
+    rest = args[len(first) :]
+    return (*first, *[x if type(x) is not Tensor or x._form.spec.dtype is wanted else cast(x, wanted) for x in rest])
 
 
 def with_tensors(op: Elementwise, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return operands with tensors in place of NumPy's arrays and scalars, if there is a tensor among them.
 
-    Native code repeats calls of tensors. A scalar stays where a number of its own kind would count otherwise; but a
-    double beside doubles is one of Python's.
+    Native code repeats calls of tensors. Where there is a condition, a double beside doubles is one of Python's.
     """
-    arrays = np.ndarray if op.condition or calls_scipy(op) else (np.ndarray, np.generic)
+    arrays = (np.ndarray, np.generic)
     doubles = op.condition and any(type(x) is Tensor and x._form.spec.dtype == np.float64 for x in args)
     if doubles and np.float64 in map(type, args):
         args = tuple([float(x) if type(x) is np.float64 else x for x in args])
@@ -91,22 +95,33 @@ _adopted: list[Adopted] = []
 """The native table of layouts: empty until its first use, then of one element."""
 
 
-@functools.lru_cache(1024)
-def _wanted(op: Elementwise, kinds: tuple[Any, ...], default: np.dtype[Any]) -> np.dtype[Any] | None:
-    """Return the dtype that operands of these dtypes, or types of Python's numbers, are cast to; None of none."""
-    dtypes = [kind for kind in kinds if isinstance(kind, np.dtype)]
-    if any(kind not in (float, int) for kind in kinds if kind not in dtypes) or len(kinds) != len(op.inputs):
-        return None
-    if not dtypes or not op.differentiable or op.condition or None in op.pullback or calls_scipy(op):
-        return None
-    if not any(dtype.kind == "f" for dtype in dtypes):
-        return default if _is_float(op, kinds) else None
-    promoted = np.result_type(*dtypes)
-    return None if len(set(dtypes)) == 1 or promoted.itemsize < _SINGLE else promoted
+@functools.lru_cache(4096)
+def _wanted(op: Elementwise, kinds: tuple[Any, ...], default: np.dtype[Any]) -> tuple[np.dtype[Any] | None, ...]:
+    """Return the dtypes that operands of these kinds are cast to, PyTorch's and NumPy's; None for no cast."""
+    return tuple([_wanted_of(op, kinds, default, numpy=numpy) for numpy in (False, True)])
 
 
-_SINGLE = 4
-"""Bytes of the smallest floats that have gradients."""
+def _wanted_of(op: Elementwise, kinds: tuple[Any, ...], default: np.dtype[Any], *, numpy: bool) -> Any:
+    """Return the dtype that operands of these kinds are cast to; None for no cast.
+
+    That is also the default dtype, of integers where the result is floating.
+    """
+    tensors = [kind for kind in kinds if isinstance(kind, tuple)]
+    if any(kind not in (float, int, bool) for kind in kinds if kind not in tensors) or len(kinds) != len(op.inputs):
+        return None
+    chosen = kinds[1:] if op.condition else kinds
+    dtypes = {kind[0] for kind in chosen if isinstance(kind, tuple)}
+    if not dtypes:
+        return None
+    common = next(iter(dtypes))
+    if len(dtypes) > 1 or op.condition:
+        common = promoted(chosen, numpy=numpy, default=default)
+        if common.kind == "f" and not op.differentiable and all(dtype.kind != "f" for dtype in dtypes):
+            return None  # int64 and uint64, which NumPy compares exactly
+    if common.kind != "f" and not op.condition and not calls_scipy(op):
+        known = tuple([kind[0] if isinstance(kind, tuple) else kind for kind in kinds])
+        common = default if _is_float(op, known) else common
+    return None if dtypes == {common} else common
 
 
 def _check_alone(args: tuple[Any, ...]) -> None:

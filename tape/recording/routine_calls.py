@@ -13,10 +13,10 @@ from kernels.instructions.entries import Instruction
 from kernels.kinds.routine import Routine, RoutineCall, computed, kept_values, packed, part_params
 from kernels.native.words import PYTHON
 from tape.foundation.run_log import log_operation
-from tape.recording import casts, record
+from tape.recording import record
 from tape.recording.packed_values import PackedValue
+from tape.recording.promotion import alike
 from tape.tensors import modes
-from tape.tensors.operands import operand
 from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor, leaf, scalar_or_array
 
 _calls: Recent[Any, TensorCall] = Recent()
@@ -60,7 +60,7 @@ class TensorCall(RoutineCall):
 
 def call(op: Routine, *operands: Any, **params: Any) -> Any:
     """Run a routine: a tensor, or a tuple of its results and extras. Operands are promoted to one dtype."""
-    tensors = _of_one_dtype([_tensor(x) for x in operands])
+    tensors = alike(*operands)
     arrays = [as_array(x) for x in tensors]
     try:
         result = computed(op, arrays, params)
@@ -98,19 +98,6 @@ def _unshared(x: Any, operands: list[Array]) -> Array:
     array = np.asarray(x)
     fresh = array.base is None and array.flags.c_contiguous and not any(array is o for o in operands)
     return array if fresh else np.array(x, order="C")
-
-
-def _tensor(x: Any) -> Tensor:
-    x = operand(x)
-    return x if isinstance(x, Tensor) else constant_tensor(scalar_or_array(np.asarray(x)))
-
-
-def _of_one_dtype(tensors: list[Tensor]) -> list[Tensor]:
-    dtypes = {x.spec.dtype for x in tensors}
-    if len(dtypes) == 1:
-        return tensors
-    dtype = np.result_type(*dtypes)
-    return [x if x.spec.dtype == dtype else casts.cast(x, dtype) for x in tensors]
 
 
 def _finished(

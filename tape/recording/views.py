@@ -12,8 +12,9 @@ from kernels.kinds.join import Join
 from kernels.kinds.view import View
 from kernels.ops.registry import OPS
 from tape.foundation.memory_formats import check_format
-from tape.recording import casts, record
+from tape.recording import record
 from tape.recording.arguments import dim_of, either, ints_of
+from tape.recording.promotion import alike
 from tape.repeated_calls.call_table import copying, viewing
 from tape.repeated_calls.join_calls import joining
 from tape.tensors import modes, view_families
@@ -251,11 +252,11 @@ def _together(op: Join, values: list[Any], axis: int, *, new: bool) -> Any:
 
 def _checked(name: str, tensors: tuple[Any, ...], dim: Any, *, new: bool) -> tuple[tuple[Tensor, ...], int]:
     """Return operands of one dtype, and the axis."""
-    operands = tuple(_operand(o) for o in tensors)
+    operands = tuple([_operand(o) for o in tensors])
     if not operands:
         raise (RuntimeError if new else ValueError)(f"{name}(): expected a non-empty list of Tensors")
-    dtype = np.result_type(*(o.spec.dtype for o in operands))
-    operands = tuple(o if o.spec.dtype == dtype else casts.cast(o, dtype) for o in operands)
+    if any(o.spec.dtype != operands[0].spec.dtype for o in operands):
+        operands = tuple(alike(*tensors))
     model = operands[0] if new else next((o for o in operands if o.spec.shape != (0,)), operands[0])
     axis = dim_of(model, dim, extra=int(new)) if model.spec.shape or new else 0
     if not new and len(model.spec.shape) > 1:  # as in PyTorch, what is of shape (0,) joins anything

@@ -97,9 +97,25 @@ def repeated(op: Elementwise, always: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function of an operation that native code repeats; ``always`` is its Python side."""
     if not NATIVELY or len(op.inputs) > words.MOST_OPERANDS:
         return always
-    number = number_of_op(op) | (words.NUMBERED if op.scalar else 0)
+    number = _function_number(op)
     function: Callable[..., Any] = operation(number, _entering(always, partial(enter, op)), always, always)
     return function
+
+
+def _function_number(op: Elementwise) -> int:
+    return number_of_op(op) | (words.NUMBERED if op.scalar else 0)
+
+
+def repeated_as(op: Elementwise | str, function: Callable[..., Any], missed: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that native code repeats by the calls of another; ``missed`` makes those that are not known.
+
+    ``op`` is the operation of the other, or its name in the table, and ``missed`` calls it.
+    """
+    if not NATIVELY or (not isinstance(op, str) and len(op.inputs) > words.MOST_OPERANDS):
+        return missed
+    number = number_of(op) if isinstance(op, str) else _function_number(op)
+    repeating_it: Callable[..., Any] = operation(number, missed, missed, function)
+    return repeating_it
 
 
 def enter(op: Elementwise, result: Any, *operands: Any, **named: Any) -> None:

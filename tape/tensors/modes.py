@@ -175,6 +175,23 @@ def given_arrays() -> bool:
     return own_tape().given_arrays
 
 
+def promotes_as_numpy() -> bool:
+    """Whether operands of several dtypes are computed in NumPy's dtype: in its functions, too, whatever is given."""
+    tape = own_tape()
+    return tape.given_arrays or tape.in_numpy
+
+
+def call_in_numpy(function: Callable[..., Result], *args: Any, **kwargs: Any) -> Result:
+    """Call a function that serves one of NumPy's: dtypes promote as NumPy's do, whatever it is given."""
+    tape = own_tape()
+    before = tape.in_numpy
+    try:
+        tape.in_numpy = True
+        return function(*args, **kwargs)
+    finally:
+        tape.in_numpy = before
+
+
 def call_given(arrays: bool, function: Callable[..., Result], *args: Any, **kwargs: Any) -> Result:
     """Call a function that is given NumPy's ``arrays``, or else tensors, with which all stays as it is around it."""
     tape = own_tape()

@@ -99,6 +99,7 @@ class Tape:
         "given_arrays",
         "grown",
         "hooks",
+        "in_numpy",
         "lines",
         "metadata",
         "next_search",
@@ -133,6 +134,8 @@ class Tape:
         """An item for each sweep that reads the entries: nothing may be dropped."""
         self.given_arrays = False
         """Whether a function runs in this thread that was given NumPy's arrays: ``modes.given_arrays``."""
+        self.in_numpy = False
+        """Whether one of NumPy's functions runs in this thread, on tensors: ``modes.promotes_as_numpy``."""
         self.swept = self.patience = 0
         self.next_search = FIRST_SEARCH
         living[self.number] = self

@@ -232,23 +232,23 @@ class Tensor(SlotHolder):
     def _version(self) -> builtins.int:
         """How often the memory has been written in place."""
     def abs(self) -> Tensor:
-        """Absolute value; the gradient at 0 is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Absolute value; the gradient at 0 is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def abs_(self) -> Tensor:
         """Absolute value; the gradient at 0 is 0, in place."""
     def absolute(self) -> Tensor:
-        """Absolute value; the gradient at 0 is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Absolute value; the gradient at 0 is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def absolute_(self) -> Tensor:
         """Absolute value; the gradient at 0 is 0, in place."""
     def acos(self) -> Tensor:
-        """Angle in radians of this cosine. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Angle in radians of this cosine. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def acos_(self) -> Tensor:
         """Angle in radians of this cosine, in place."""
     def acosh(self) -> Tensor:
-        """Positive number of this hyperbolic cosine. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Positive number of this hyperbolic cosine. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def acosh_(self) -> Tensor:
         """Positive number of this hyperbolic cosine, in place."""
     def add(self, other: Any, *, alpha: Any = 1) -> Tensor:
-        """Sum of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Sum of two tensors. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def add_(self, other: Any, *, alpha: Any = 1) -> Tensor:
         """Sum of two tensors, in place; ``alpha`` multiplies the second."""
     def addbmm(self, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
@@ -292,31 +292,31 @@ class Tensor(SlotHolder):
     def any(self, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
         """Return whether an element over ``dim`` is nonzero or True: bool, but uint8 of uint8, as PyTorch has it."""
     def arccos(self) -> Tensor:
-        """Angle in radians of this cosine. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Angle in radians of this cosine. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def arccos_(self) -> Tensor:
         """Angle in radians of this cosine, in place."""
     def arccosh(self) -> Tensor:
-        """Positive number of this hyperbolic cosine. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Positive number of this hyperbolic cosine. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def arccosh_(self) -> Tensor:
         """Positive number of this hyperbolic cosine, in place."""
     def arcsin(self) -> Tensor:
-        """Angle in radians of this sine. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Angle in radians of this sine. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def arcsin_(self) -> Tensor:
         """Angle in radians of this sine, in place."""
     def arcsinh(self) -> Tensor:
-        """Number of this hyperbolic sine. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Number of this hyperbolic sine. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def arcsinh_(self) -> Tensor:
         """Number of this hyperbolic sine, in place."""
     def arctan(self) -> Tensor:
-        """Angle in radians of this tangent. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Angle in radians of this tangent. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def arctan2(self, other: Any) -> Tensor:
-        """Angle in radians of the point (b, a); the gradient at the origin is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Angle in radians of the point (b, a); the gradient at the origin is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def arctan2_(self, other: Any) -> Tensor:
         """Angle in radians of the point (b, a); the gradient at the origin is 0, in place."""
     def arctan_(self) -> Tensor:
         """Angle in radians of this tangent, in place."""
     def arctanh(self) -> Tensor:
-        """Number of this hyperbolic tangent. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Number of this hyperbolic tangent. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def arctanh_(self) -> Tensor:
         """Number of this hyperbolic tangent, in place."""
     def argmax(self, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
@@ -332,25 +332,25 @@ class Tensor(SlotHolder):
     def as_strided_(self, size: Any, stride: Any, storage_offset: builtins.int = 0) -> Tensor:
         """Let this tensor show its memory by size and stride; return it. RuntimeError for a leaf that requires grad."""
     def asin(self) -> Tensor:
-        """Angle in radians of this sine. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Angle in radians of this sine. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def asin_(self) -> Tensor:
         """Angle in radians of this sine, in place."""
     def asinh(self) -> Tensor:
-        """Number of this hyperbolic sine. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Number of this hyperbolic sine. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def asinh_(self) -> Tensor:
         """Number of this hyperbolic sine, in place."""
     def astype(self, dtype: Any, order: str = 'K', casting: Any = 'unsafe', subok: builtins.bool = True, copy: builtins.bool = True) -> Tensor:
         """Return the tensor in another dtype, recorded where both are floating; itself with ``copy=False`` if it has it."""
     def atan(self) -> Tensor:
-        """Angle in radians of this tangent. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Angle in radians of this tangent. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def atan2(self, other: Any) -> Tensor:
-        """Angle in radians of the point (b, a); the gradient at the origin is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Angle in radians of the point (b, a); the gradient at the origin is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def atan2_(self, other: Any) -> Tensor:
         """Angle in radians of the point (b, a); the gradient at the origin is 0, in place."""
     def atan_(self) -> Tensor:
         """Angle in radians of this tangent, in place."""
     def atanh(self) -> Tensor:
-        """Number of this hyperbolic tangent. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Number of this hyperbolic tangent. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def atanh_(self) -> Tensor:
         """Number of this hyperbolic tangent, in place."""
     def backward(self, gradient: Any = None, retain_graph: builtins.bool | None = None, create_graph: builtins.bool = False, inputs: Any = None) -> None:
@@ -366,27 +366,27 @@ class Tensor(SlotHolder):
     def bincount(self, weights: Any = None, minlength: builtins.int = 0) -> Tensor:
         """Return how often each integer from 0 comes (int64), or the sum of its weights; no gradient."""
     def bitwise_and(self, other: Any) -> Tensor:
-        """Bits, or truth, of both; integer and bool tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Bits, or truth, of both; integer and bool tensors only. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def bitwise_and_(self, other: Any) -> Tensor:
         """Bits, or truth, of both; integer and bool tensors only, in place."""
     def bitwise_left_shift(self, other: Any) -> Tensor:
-        """Bits of the first moved up by the second; integer tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Bits of the first moved up by the second; integer tensors only. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def bitwise_left_shift_(self, other: Any) -> Tensor:
         """Bits of the first moved up by the second; integer tensors only, in place."""
     def bitwise_not(self) -> Tensor:
-        """Bits, or truth, turned; integer and bool tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Bits, or truth, turned; integer and bool tensors only. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def bitwise_not_(self) -> Tensor:
         """Bits, or truth, turned; integer and bool tensors only, in place."""
     def bitwise_or(self, other: Any) -> Tensor:
-        """Bits, or truth, of either; integer and bool tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Bits, or truth, of either; integer and bool tensors only. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def bitwise_or_(self, other: Any) -> Tensor:
         """Bits, or truth, of either; integer and bool tensors only, in place."""
     def bitwise_right_shift(self, other: Any) -> Tensor:
-        """Bits of the first moved down by the second, its sign kept; integer tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Bits of the first moved down by the second, its sign kept; integer tensors only. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def bitwise_right_shift_(self, other: Any) -> Tensor:
         """Bits of the first moved down by the second, its sign kept; integer tensors only, in place."""
     def bitwise_xor(self, other: Any) -> Tensor:
-        """Bits, or truth, of one of the two but not both; integer and bool tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Bits, or truth, of one of the two but not both; integer and bool tensors only. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def bitwise_xor_(self, other: Any) -> Tensor:
         """Bits, or truth, of one of the two but not both; integer and bool tensors only, in place."""
     def bmm(self, mat2: Any) -> Tensor:
@@ -398,11 +398,11 @@ class Tensor(SlotHolder):
     def byte(self, memory_format: Any = None) -> Tensor:
         """Return the tensor as uint8."""
     def cbrt(self) -> Tensor:
-        """Cube root, of negative numbers too. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Cube root, of negative numbers too. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def cbrt_(self) -> Tensor:
         """Cube root, of negative numbers too, in place."""
     def ceil(self) -> Tensor:
-        """Smallest integer that is not smaller; the gradient is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Smallest integer that is not smaller; the gradient is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def ceil_(self) -> Tensor:
         """Smallest integer that is not smaller; the gradient is 0, in place."""
     def char(self, memory_format: Any = None) -> Tensor:
@@ -420,11 +420,11 @@ class Tensor(SlotHolder):
     def clamp_(self, min: Any = None, max: Any = None) -> Tensor:
         """Return x, but not less than ``min`` nor more than ``max``: numbers or tensors, broadcast; one may be None, in place."""
     def clamp_max(self, max: Any) -> Tensor:
-        """First tensor, but not more than the second; a tie gives the first the gradient. Shapes broadcast; dtypes promote as NumPy's do."""
+        """First tensor, but not more than the second; a tie gives the first the gradient. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def clamp_max_(self, max: Any) -> Tensor:
         """First tensor, but not more than the second; a tie gives the first the gradient, in place."""
     def clamp_min(self, min: Any) -> Tensor:
-        """First tensor, but not less than the second; a tie gives the first the gradient. Shapes broadcast; dtypes promote as NumPy's do."""
+        """First tensor, but not less than the second; a tie gives the first the gradient. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def clamp_min_(self, min: Any) -> Tensor:
         """First tensor, but not less than the second; a tie gives the first the gradient, in place."""
     def clip(self, min: Any = None, max: Any = None) -> Tensor:
@@ -446,17 +446,17 @@ class Tensor(SlotHolder):
     def copy_(self, other: Any) -> Tensor:
         """Copy values, broadcast, into this tensor."""
     def copysign(self, other: Any) -> Tensor:
-        """First tensor with the sign of the second; the gradient at 0 is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+        """First tensor with the sign of the second; the gradient at 0 is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def copysign_(self, other: Any) -> Tensor:
         """First tensor with the sign of the second; the gradient at 0 is 0, in place."""
     def corrcoef(self) -> Tensor:
         """Return the correlations (N, N) of the rows of x (N, M), which are variables; a 0-d tensor for one row."""
     def cos(self) -> Tensor:
-        """Cosine of an angle in radians. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Cosine of an angle in radians. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def cos_(self) -> Tensor:
         """Cosine of an angle in radians, in place."""
     def cosh(self) -> Tensor:
-        """Hyperbolic cosine. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Hyperbolic cosine. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def cosh_(self) -> Tensor:
         """Hyperbolic cosine, in place."""
     def count_nonzero(self, dim: Any = None, *, axis: Any = None) -> Tensor:
@@ -488,7 +488,7 @@ class Tensor(SlotHolder):
     def data(self, other: Tensor) -> None:
         ...
     def deg2rad(self) -> Tensor:
-        """Angle in radians of one in degrees. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Angle in radians of one in degrees. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def deg2rad_(self) -> Tensor:
         """Angle in radians of one in degrees, in place."""
     def det(self) -> Tensor:
@@ -513,7 +513,7 @@ class Tensor(SlotHolder):
     def diff(self, n: builtins.int = 1, dim: Any = None, prepend: Any = None, append: Any = None, *, axis: Any = None) -> Tensor:
         """Return the n-th differences of neighbours along ``dim``, the last by default."""
     def digamma(self) -> Tensor:
-        """Derivative of the logarithm of the gamma function. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Derivative of the logarithm of the gamma function. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def digamma_(self) -> Tensor:
         """Derivative of the logarithm of the gamma function, in place."""
     def dim(self) -> builtins.int:
@@ -540,35 +540,35 @@ class Tensor(SlotHolder):
     def element_size(self) -> builtins.int:
         """Return the number of bytes of an element."""
     def entr(self) -> Tensor:
-        """Entropy, -x log x; 0 at 0 and -inf below. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Entropy, -x log x; 0 at 0 and -inf below. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def entr_(self) -> Tensor:
         """Entropy, -x log x; 0 at 0 and -inf below, in place."""
     def eq(self, other: Any) -> Tensor:
-        """True where both are equal. Shapes broadcast; dtypes promote as NumPy's do."""
+        """True where both are equal. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def eq_(self, other: Any) -> Tensor:
         """True where both are equal, in place."""
     def equal(self, other: Tensor) -> builtins.bool:
         """Return whether two tensors have one shape and equal elements; ``input == other`` compares element by element."""
     def erf(self) -> Tensor:
-        """Error function. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Error function. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def erf_(self) -> Tensor:
         """Error function, in place."""
     def erfc(self) -> Tensor:
-        """One less the error function. Shapes broadcast; dtypes promote as NumPy's do."""
+        """One less the error function. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def erfc_(self) -> Tensor:
         """One less the error function, in place."""
     def erfcx(self) -> Tensor:
-        """Complementary error function times exp(x x). Shapes broadcast; dtypes promote as NumPy's do."""
+        """Complementary error function times exp(x x). Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def erfcx_(self) -> Tensor:
         """Complementary error function times exp(x x), in place."""
     def erfinv(self) -> Tensor:
-        """Number whose error function this is. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Number whose error function this is. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def erfinv_(self) -> Tensor:
         """Number whose error function this is, in place."""
     def exp(self) -> Tensor:
-        """Exponential. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Exponential. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def exp2(self) -> Tensor:
-        """Two raised to the tensor. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Two raised to the tensor. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def exp2_(self) -> Tensor:
         """Two raised to the tensor, in place."""
     def exp_(self) -> Tensor:
@@ -578,7 +578,7 @@ class Tensor(SlotHolder):
     def expand_as(self, other: Tensor) -> Tensor:
         """Return a view of the shape of another tensor, in which dims of length one are repeated."""
     def expm1(self) -> Tensor:
-        """Exponential less one, right for small arguments. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Exponential less one, right for small arguments. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def expm1_(self) -> Tensor:
         """Exponential less one, right for small arguments, in place."""
     def exponential_(self, lambd: builtins.float = 1.0, *, generator: Generator | None = None) -> Tensor:
@@ -590,7 +590,7 @@ class Tensor(SlotHolder):
     def fill_diagonal_(self, fill_value: Any, wrap: builtins.bool = False) -> Tensor:
         """Fill the main diagonal in place; with ``wrap`` it begins again below the first square of a tall matrix."""
     def fix(self) -> Tensor:
-        """Integer part, towards zero; the gradient is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Integer part, towards zero; the gradient is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def fix_(self) -> Tensor:
         """Integer part, towards zero; the gradient is 0, in place."""
     @property
@@ -614,27 +614,27 @@ class Tensor(SlotHolder):
     def float_power_(self, exponent: Any) -> Tensor:
         """Return x raised to the exponent in float64, whatever the dtypes, in place."""
     def floor(self) -> Tensor:
-        """Largest integer that is not larger; the gradient is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Largest integer that is not larger; the gradient is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def floor_(self) -> Tensor:
         """Largest integer that is not larger; the gradient is 0, in place."""
     def floor_divide(self, other: Any) -> Tensor:
-        """Largest integer not larger than the quotient; the gradients are 0. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Largest integer not larger than the quotient; the gradients are 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def floor_divide_(self, other: Any) -> Tensor:
         """Largest integer not larger than the quotient; the gradients are 0, in place."""
     def fmax(self, other: Any) -> Tensor:
-        """Larger of two tensors, or the one that is not nan; a tie gives the first the gradient. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Larger of two tensors, or the one that is not nan; a tie gives the first the gradient. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def fmax_(self, other: Any) -> Tensor:
         """Larger of two tensors, or the one that is not nan; a tie gives the first the gradient, in place."""
     def fmin(self, other: Any) -> Tensor:
-        """Smaller of two tensors, or the one that is not nan; a tie gives the first the gradient. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Smaller of two tensors, or the one that is not nan; a tie gives the first the gradient. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def fmin_(self, other: Any) -> Tensor:
         """Smaller of two tensors, or the one that is not nan; a tie gives the first the gradient, in place."""
     def fmod(self, other: Any) -> Tensor:
-        """What truncated division leaves, with the sign of the dividend. Shapes broadcast; dtypes promote as NumPy's do."""
+        """What truncated division leaves, with the sign of the dividend. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def fmod_(self, other: Any) -> Tensor:
         """What truncated division leaves, with the sign of the dividend, in place."""
     def frac(self) -> Tensor:
-        """What the integer part leaves, with the sign of the tensor. Shapes broadcast; dtypes promote as NumPy's do."""
+        """What the integer part leaves, with the sign of the tensor. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def frac_(self) -> Tensor:
         """What the integer part leaves, with the sign of the tensor, in place."""
     def frexp(self) -> Any:
@@ -642,11 +642,11 @@ class Tensor(SlotHolder):
     def gather(self, dim: builtins.int, index: Any, *, sparse_grad: builtins.bool = False) -> Tensor:
         """Return ``input[i][index[i][j]]`` for dim 1 and so on: along ``dim`` the index says which place to take."""
     def gcd(self, other: Any) -> Tensor:
-        """Greatest common divisor, not negative; integer tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Greatest common divisor, not negative; integer tensors only. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def gcd_(self, other: Any) -> Tensor:
         """Greatest common divisor, not negative; integer tensors only, in place."""
     def ge(self, other: Any) -> Tensor:
-        """True where the first is greater or equal. Shapes broadcast; dtypes promote as NumPy's do."""
+        """True where the first is greater or equal. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def ge_(self, other: Any) -> Tensor:
         """True where the first is greater or equal, in place."""
     def ger(self, vec2: Any) -> Any:
@@ -661,21 +661,21 @@ class Tensor(SlotHolder):
     def grad_fn(self) -> Any:
         """The node that computed this tensor; None for leaves."""
     def greater(self, other: Any) -> Tensor:
-        """True where the first is greater. Shapes broadcast; dtypes promote as NumPy's do."""
+        """True where the first is greater. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def greater_(self, other: Any) -> Tensor:
         """True where the first is greater, in place."""
     def greater_equal(self, other: Any) -> Tensor:
-        """True where the first is greater or equal. Shapes broadcast; dtypes promote as NumPy's do."""
+        """True where the first is greater or equal. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def greater_equal_(self, other: Any) -> Tensor:
         """True where the first is greater or equal, in place."""
     def gt(self, other: Any) -> Tensor:
-        """True where the first is greater. Shapes broadcast; dtypes promote as NumPy's do."""
+        """True where the first is greater. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def gt_(self, other: Any) -> Tensor:
         """True where the first is greater, in place."""
     def half(self, memory_format: Any = None) -> Tensor:
         """Return the tensor as float16."""
     def heaviside(self, values: Any) -> Tensor:
-        """0 where the first is negative or nan, 1 where it is positive, the second where it is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+        """0 where the first is negative or nan, 1 where it is positive, the second where it is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def heaviside_(self, values: Any) -> Tensor:
         """0 where the first is negative or nan, 1 where it is positive, the second where it is 0, in place."""
     def histc(self, bins: builtins.int = 100, min: builtins.float = 0, max: builtins.float = 0) -> Tensor:
@@ -685,23 +685,23 @@ class Tensor(SlotHolder):
     def hsplit(self, indices_or_sections: Any) -> tuple[Tensor, ...]:
         """Return views of equal ranges along the columns, or along a vector, or of ranges cut at these places."""
     def hypot(self, other: Any) -> Tensor:
-        """Square root of the sum of two squares, without overflow. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Square root of the sum of two squares, without overflow. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def hypot_(self, other: Any) -> Tensor:
         """Square root of the sum of two squares, without overflow, in place."""
     def i0(self) -> Tensor:
-        """Modified Bessel function of the first kind of order 0. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Modified Bessel function of the first kind of order 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def i0_(self) -> Tensor:
         """Modified Bessel function of the first kind of order 0, in place."""
     def i0e(self) -> Tensor:
-        """Modified Bessel function of order 0 times exp(-|x|). Shapes broadcast; dtypes promote as NumPy's do."""
+        """Modified Bessel function of order 0 times exp(-|x|). Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def i0e_(self) -> Tensor:
         """Modified Bessel function of order 0 times exp(-|x|), in place."""
     def i1(self) -> Tensor:
-        """Modified Bessel function of the first kind of order 1. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Modified Bessel function of the first kind of order 1. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def i1_(self) -> Tensor:
         """Modified Bessel function of the first kind of order 1, in place."""
     def i1e(self) -> Tensor:
-        """Modified Bessel function of order 1 times exp(-|x|). Shapes broadcast; dtypes promote as NumPy's do."""
+        """Modified Bessel function of order 1 times exp(-|x|). Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def i1e_(self) -> Tensor:
         """Modified Bessel function of order 1 times exp(-|x|), in place."""
     def igamma(self, other: Any) -> Tensor:
@@ -740,7 +740,7 @@ class Tensor(SlotHolder):
     def inverse(self) -> Tensor:
         """Return the inverse of (*, n, n) matrices. LinAlgError if one is singular."""
     def invert(self) -> Tensor:
-        """Bits, or truth, turned; integer and bool tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Bits, or truth, turned; integer and bool tensors only. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def invert_(self) -> Tensor:
         """Bits, or truth, turned; integer and bool tensors only, in place."""
     def is_complex(self) -> builtins.bool:
@@ -781,23 +781,23 @@ class Tensor(SlotHolder):
     def isclose(self, other: Any, rtol: builtins.float = 1e-05, atol: builtins.float = 1e-08, equal_nan: builtins.bool = False) -> Tensor:
         """Return True where ``|input - other| <= atol + rtol |other|``, or both are equal; with ``equal_nan``, both nan."""
     def isfinite(self) -> Tensor:
-        """True where the tensor is neither inf nor nan. Shapes broadcast; dtypes promote as NumPy's do."""
+        """True where the tensor is neither inf nor nan. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def isfinite_(self) -> Tensor:
         """True where the tensor is neither inf nor nan, in place."""
     def isinf(self) -> Tensor:
-        """True where the tensor is inf or -inf. Shapes broadcast; dtypes promote as NumPy's do."""
+        """True where the tensor is inf or -inf. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def isinf_(self) -> Tensor:
         """True where the tensor is inf or -inf, in place."""
     def isnan(self) -> Tensor:
-        """True where the tensor is nan. Shapes broadcast; dtypes promote as NumPy's do."""
+        """True where the tensor is nan. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def isnan_(self) -> Tensor:
         """True where the tensor is nan, in place."""
     def isneginf(self) -> Tensor:
-        """True where the tensor is -inf. Shapes broadcast; dtypes promote as NumPy's do."""
+        """True where the tensor is -inf. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def isneginf_(self) -> Tensor:
         """True where the tensor is -inf, in place."""
     def isposinf(self) -> Tensor:
-        """True where the tensor is inf. Shapes broadcast; dtypes promote as NumPy's do."""
+        """True where the tensor is inf. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def isposinf_(self) -> Tensor:
         """True where the tensor is inf, in place."""
     def isreal(self) -> Tensor:
@@ -812,7 +812,7 @@ class Tensor(SlotHolder):
     def kthvalue(self, k: builtins.int, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
         """Return the ``k``-th smallest element along ``dim``, counted from 1, and its int64 place."""
     def lcm(self, other: Any) -> Tensor:
-        """Least common multiple, not negative; integer tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Least common multiple, not negative; integer tensors only. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def lcm_(self, other: Any) -> Tensor:
         """Least common multiple, not negative; integer tensors only, in place."""
     def ldexp(self, other: Any) -> Tensor:
@@ -820,11 +820,11 @@ class Tensor(SlotHolder):
     def ldexp_(self, other: Any) -> Tensor:
         """Return x times two to the power of ``other``; it does not overflow where the result does not, in place."""
     def le(self, other: Any) -> Tensor:
-        """True where the first is less or equal. Shapes broadcast; dtypes promote as NumPy's do."""
+        """True where the first is less or equal. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def le_(self, other: Any) -> Tensor:
         """True where the first is less or equal, in place."""
     def left_shift(self, other: Any) -> Tensor:
-        """Bits of the first moved up by the second; integer tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Bits of the first moved up by the second; integer tensors only. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def left_shift_(self, other: Any) -> Tensor:
         """Bits of the first moved up by the second; integer tensors only, in place."""
     def lerp(self, end: Any, weight: Any) -> Tensor:
@@ -832,43 +832,43 @@ class Tensor(SlotHolder):
     def lerp_(self, end: Any, weight: Any) -> Tensor:
         """Return the point between x and ``end``: x for weight 0, ``end`` for weight 1, a number or a tensor, in place."""
     def less(self, other: Any) -> Tensor:
-        """True where the first is less. Shapes broadcast; dtypes promote as NumPy's do."""
+        """True where the first is less. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def less_(self, other: Any) -> Tensor:
         """True where the first is less, in place."""
     def less_equal(self, other: Any) -> Tensor:
-        """True where the first is less or equal. Shapes broadcast; dtypes promote as NumPy's do."""
+        """True where the first is less or equal. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def less_equal_(self, other: Any) -> Tensor:
         """True where the first is less or equal, in place."""
     def lgamma(self) -> Tensor:
-        """Logarithm of the absolute value of the gamma function. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Logarithm of the absolute value of the gamma function. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def lgamma_(self) -> Tensor:
         """Logarithm of the absolute value of the gamma function, in place."""
     def log(self) -> Tensor:
-        """Natural logarithm. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Natural logarithm. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def log10(self) -> Tensor:
-        """Logarithm to base 10. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Logarithm to base 10. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def log10_(self) -> Tensor:
         """Logarithm to base 10, in place."""
     def log1p(self) -> Tensor:
-        """Logarithm of one plus the tensor, right for small arguments. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Logarithm of one plus the tensor, right for small arguments. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def log1p_(self) -> Tensor:
         """Logarithm of one plus the tensor, right for small arguments, in place."""
     def log2(self) -> Tensor:
-        """Logarithm to base 2. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Logarithm to base 2. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def log2_(self) -> Tensor:
         """Logarithm to base 2, in place."""
     def log_(self) -> Tensor:
         """Natural logarithm, in place."""
     def log_ndtr(self) -> Tensor:
-        """Logarithm of the area under the normal density up to x. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Logarithm of the area under the normal density up to x. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def log_ndtr_(self) -> Tensor:
         """Logarithm of the area under the normal density up to x, in place."""
     def log_softmax(self, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
         """Return the logarithm of :func:`softmax`, exact where it is small; arguments as there."""
     def logaddexp(self, other: Any) -> Tensor:
-        """Logarithm of the sum of the exponentials of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Logarithm of the sum of the exponentials of two tensors. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def logaddexp2(self, other: Any) -> Tensor:
-        """Logarithm to base 2 of the sum of two raised to two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Logarithm to base 2 of the sum of two raised to two tensors. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def logaddexp2_(self, other: Any) -> Tensor:
         """Logarithm to base 2 of the sum of two raised to two tensors, in place."""
     def logaddexp_(self, other: Any) -> Tensor:
@@ -878,19 +878,19 @@ class Tensor(SlotHolder):
     def logdet(self) -> Tensor:
         """Return the logarithms (*) of determinants: nan where negative, -inf where 0."""
     def logical_and(self, other: Any) -> Tensor:
-        """True where both are nonzero or True. Shapes broadcast; dtypes promote as NumPy's do."""
+        """True where both are nonzero or True. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def logical_and_(self, other: Any) -> Tensor:
         """True where both are nonzero or True, in place."""
     def logical_not(self) -> Tensor:
-        """True where the tensor is zero or False. Shapes broadcast; dtypes promote as NumPy's do."""
+        """True where the tensor is zero or False. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def logical_not_(self) -> Tensor:
         """True where the tensor is zero or False, in place."""
     def logical_or(self, other: Any) -> Tensor:
-        """True where one is nonzero or True. Shapes broadcast; dtypes promote as NumPy's do."""
+        """True where one is nonzero or True. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def logical_or_(self, other: Any) -> Tensor:
         """True where one is nonzero or True, in place."""
     def logical_xor(self, other: Any) -> Tensor:
-        """True where one of the two, but not both, is nonzero or True. Shapes broadcast; dtypes promote as NumPy's do."""
+        """True where one of the two, but not both, is nonzero or True. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def logical_xor_(self, other: Any) -> Tensor:
         """True where one of the two, but not both, is nonzero or True, in place."""
     def logit(self, eps: builtins.float | None = None) -> Tensor:
@@ -902,7 +902,7 @@ class Tensor(SlotHolder):
     def long(self, memory_format: Any = None) -> Tensor:
         """Return the tensor as int64."""
     def lt(self, other: Any) -> Tensor:
-        """True where the first is less. Shapes broadcast; dtypes promote as NumPy's do."""
+        """True where the first is less. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def lt_(self, other: Any) -> Tensor:
         """True where the first is less, in place."""
     def lu(self, pivot: builtins.bool = True, get_infos: builtins.bool = False) -> Any:
@@ -934,7 +934,7 @@ class Tensor(SlotHolder):
     def max(self, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
         """Return the maximum of all elements, or of each row along ``dim`` with its place."""
     def maximum(self, other: Any) -> Tensor:
-        """Larger of two tensors, element by element; a tie gives each half of the gradient. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Larger of two tensors, element by element; a tie gives each half of the gradient. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def maximum_(self, other: Any) -> Tensor:
         """Larger of two tensors, element by element; a tie gives each half of the gradient, in place."""
     def mean(self, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None) -> Tensor:
@@ -944,7 +944,7 @@ class Tensor(SlotHolder):
     def min(self, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
         """Return the minimum of all elements, or of each row along ``dim`` with its place."""
     def minimum(self, other: Any) -> Tensor:
-        """Smaller of two tensors, element by element; a tie gives each half of the gradient. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Smaller of two tensors, element by element; a tie gives each half of the gradient. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def minimum_(self, other: Any) -> Tensor:
         """Smaller of two tensors, element by element; a tie gives each half of the gradient, in place."""
     def mm(self, mat2: Any) -> Tensor:
@@ -958,11 +958,11 @@ class Tensor(SlotHolder):
     def msort(self) -> Tensor:
         """Return the elements in order along the first dim."""
     def mul(self, other: Any) -> Tensor:
-        """Product of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Product of two tensors. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def mul_(self, other: Any) -> Tensor:
         """Product of two tensors, in place."""
     def multiply(self, other: Any) -> Tensor:
-        """Product of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Product of two tensors. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def multiply_(self, other: Any) -> Tensor:
         """Product of two tensors, in place."""
     def mv(self, vec: Any) -> Tensor:
@@ -996,23 +996,23 @@ class Tensor(SlotHolder):
     def ndimension(self) -> builtins.int:
         """Return the number of dims."""
     def ndtr(self) -> Tensor:
-        """Area under the normal density up to x. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Area under the normal density up to x. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def ndtr_(self) -> Tensor:
         """Area under the normal density up to x, in place."""
     def ndtri(self) -> Tensor:
-        """Number up to which the area under the normal density is x. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Number up to which the area under the normal density is x. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def ndtri_(self) -> Tensor:
         """Number up to which the area under the normal density is x, in place."""
     def ne(self, other: Any) -> Tensor:
-        """True where they differ. Shapes broadcast; dtypes promote as NumPy's do."""
+        """True where they differ. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def ne_(self, other: Any) -> Tensor:
         """True where they differ, in place."""
     def neg(self) -> Tensor:
-        """Tensor with its sign turned. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Tensor with its sign turned. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def neg_(self) -> Tensor:
         """Tensor with its sign turned, in place."""
     def negative(self) -> Tensor:
-        """Tensor with its sign turned. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Tensor with its sign turned. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def negative_(self) -> Tensor:
         """Tensor with its sign turned, in place."""
     def nelement(self) -> builtins.int:
@@ -1030,7 +1030,7 @@ class Tensor(SlotHolder):
     def new_zeros(self, *shape: Any, size: Any = None, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: builtins.bool = False, pin_memory: builtins.bool = False) -> Tensor:
         """Return a tensor of zeros, of the dtype of this one."""
     def nextafter(self, other: Any) -> Tensor:
-        """Next number of the dtype, from the first towards the second; where they are equal, no gradient. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Next number of the dtype, from the first towards the second; where they are equal, no gradient. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def nextafter_(self, other: Any) -> Tensor:
         """Next number of the dtype, from the first towards the second; where they are equal, no gradient, in place."""
     def nonzero(self, *, as_tuple: builtins.bool = False) -> Any:
@@ -1040,7 +1040,7 @@ class Tensor(SlotHolder):
     def normal_(self, mean: builtins.float = 0.0, std: builtins.float = 1.0, *, generator: Generator | None = None) -> Tensor:
         """Fill with normal numbers of this mean and standard deviation; the gradient of what stood here is 0."""
     def not_equal(self, other: Any) -> Tensor:
-        """True where they differ. Shapes broadcast; dtypes promote as NumPy's do."""
+        """True where they differ. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def not_equal_(self, other: Any) -> Tensor:
         """True where they differ, in place."""
     def numel(self) -> builtins.int:
@@ -1061,15 +1061,15 @@ class Tensor(SlotHolder):
     def polygamma_(self, n: builtins.int) -> Tensor:
         """Return the n-th derivative of the digamma function; n is an int, RuntimeError below 0, in place."""
     def positive(self) -> Tensor:
-        """The tensor itself. Shapes broadcast; dtypes promote as NumPy's do."""
+        """The tensor itself. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def positive_(self) -> Tensor:
         """The tensor itself, in place."""
     def pow(self, exponent: Any) -> Tensor:
-        """First tensor raised to the second. Shapes broadcast; dtypes promote as NumPy's do."""
+        """First tensor raised to the second. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def pow_(self, exponent: Any) -> Tensor:
         """First tensor raised to the second, in place."""
     def power(self, exponent: Any) -> Tensor:
-        """First tensor raised to the second. Shapes broadcast; dtypes promote as NumPy's do."""
+        """First tensor raised to the second. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def power_(self, exponent: Any) -> Tensor:
         """First tensor raised to the second, in place."""
     def prod(self, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None) -> Tensor:
@@ -1085,7 +1085,7 @@ class Tensor(SlotHolder):
     def quantile(self, q: Any, dim: Any = None, keepdim: Any = None, *, interpolation: str = 'linear', axis: Any = None, keepdims: Any = None) -> Tensor:
         """Return quantiles of all elements or along ``dim``; nan where an element is nan."""
     def rad2deg(self) -> Tensor:
-        """Angle in degrees of one in radians. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Angle in degrees of one in radians. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def rad2deg_(self) -> Tensor:
         """Angle in degrees of one in radians, in place."""
     def random_(self, *bounds: Any, low: builtins.int = 0, high: Any = Ellipsis, generator: Generator | None = None) -> Tensor:
@@ -1096,7 +1096,7 @@ class Tensor(SlotHolder):
     def real(self) -> Tensor:
         ...
     def reciprocal(self) -> Tensor:
-        """One over the tensor. Shapes broadcast; dtypes promote as NumPy's do."""
+        """One over the tensor. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def reciprocal_(self) -> Tensor:
         """One over the tensor, in place."""
     def register_hook(self, hook: Hook) -> RemovableHandle:
@@ -1104,11 +1104,11 @@ class Tensor(SlotHolder):
     def register_post_accumulate_grad_hook(self, hook: Hook) -> RemovableHandle:
         """Call ``hook(x)`` after each time that backward has added to this leaf's ``.grad``."""
     def relu(self) -> Tensor:
-        """Tensor where it is positive, else 0; the gradient at 0 is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Tensor where it is positive, else 0; the gradient at 0 is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def relu_(self) -> Tensor:
         """Tensor where it is positive, else 0; the gradient at 0 is 0, in place."""
     def remainder(self, other: Any) -> Tensor:
-        """What floor division leaves, with the sign of the divisor. Shapes broadcast; dtypes promote as NumPy's do."""
+        """What floor division leaves, with the sign of the divisor. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def remainder_(self, other: Any) -> Tensor:
         """What floor division leaves, with the sign of the divisor, in place."""
     def renorm(self, p: Any, dim: builtins.int, maxnorm: Any) -> Tensor:
@@ -1141,11 +1141,11 @@ class Tensor(SlotHolder):
     def retains_grad(self) -> builtins.bool:
         """Whether a computed tensor keeps its gradient."""
     def right_shift(self, other: Any) -> Tensor:
-        """Bits of the first moved down by the second, its sign kept; integer tensors only. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Bits of the first moved down by the second, its sign kept; integer tensors only. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def right_shift_(self, other: Any) -> Tensor:
         """Bits of the first moved down by the second, its sign kept; integer tensors only, in place."""
     def rint(self) -> Tensor:
-        """Nearest integer, the even one of two; the gradient is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Nearest integer, the even one of two; the gradient is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def rint_(self) -> Tensor:
         """Nearest integer, the even one of two; the gradient is 0, in place."""
     def roll(self, shifts: Any, dims: Any = None) -> Tensor:
@@ -1157,7 +1157,7 @@ class Tensor(SlotHolder):
     def round_(self, *, decimals: builtins.int = 0) -> Tensor:
         """Return x rounded to ``decimals`` places, half to even; the gradient is 0. Integers stay as they are, in place."""
     def rsqrt(self) -> Tensor:
-        """One over the square root. Shapes broadcast; dtypes promote as NumPy's do."""
+        """One over the square root. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def rsqrt_(self) -> Tensor:
         """One over the square root, in place."""
     def scatter(self, dim: builtins.int, index: Any, src: Any = None, *, value: Any = None, reduce: str | None = None) -> Tensor:
@@ -1179,7 +1179,7 @@ class Tensor(SlotHolder):
     def select_scatter(self, src: Any, dim: builtins.int, index: builtins.int) -> Tensor:
         """Return a copy with ``src``, which has no such dim, at one place along ``dim``."""
     def sgn(self) -> Tensor:
-        """Sign: -1, 0 or 1, and 0 of nan; the gradient is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Sign: -1, 0 or 1, and 0 of nan; the gradient is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def sgn_(self) -> Tensor:
         """Sign: -1, 0 or 1, and 0 of nan; the gradient is 0, in place."""
     @property
@@ -1188,27 +1188,27 @@ class Tensor(SlotHolder):
     def short(self, memory_format: Any = None) -> Tensor:
         """Return the tensor as int16."""
     def sigmoid(self) -> Tensor:
-        """Logistic function, 1 / (1 + exp(-x)). Shapes broadcast; dtypes promote as NumPy's do."""
+        """Logistic function, 1 / (1 + exp(-x)). Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def sigmoid_(self) -> Tensor:
         """Logistic function, 1 / (1 + exp(-x)), in place."""
     def sign(self) -> Tensor:
-        """Sign: -1, 0 or 1, and 0 of nan; the gradient is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Sign: -1, 0 or 1, and 0 of nan; the gradient is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def sign_(self) -> Tensor:
         """Sign: -1, 0 or 1, and 0 of nan; the gradient is 0, in place."""
     def signbit(self) -> Tensor:
-        """True where the sign is minus, that of -0.0 too. Shapes broadcast; dtypes promote as NumPy's do."""
+        """True where the sign is minus, that of -0.0 too. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def signbit_(self) -> Tensor:
         """True where the sign is minus, that of -0.0 too, in place."""
     def sin(self) -> Tensor:
-        """Sine of an angle in radians. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Sine of an angle in radians. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def sin_(self) -> Tensor:
         """Sine of an angle in radians, in place."""
     def sinc(self) -> Tensor:
-        """Sine of pi x divided by pi x; 1 at 0. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Sine of pi x divided by pi x; 1 at 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def sinc_(self) -> Tensor:
         """Sine of pi x divided by pi x; 1 at 0, in place."""
     def sinh(self) -> Tensor:
-        """Hyperbolic sine. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Hyperbolic sine. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def sinh_(self) -> Tensor:
         """Hyperbolic sine, in place."""
     @property
@@ -1230,11 +1230,11 @@ class Tensor(SlotHolder):
     def split_with_sizes(self, split_sizes: Any, dim: builtins.int = 0) -> tuple[Tensor, ...]:
         """Return views of ranges of these lengths along ``dim``; they add up to its length."""
     def sqrt(self) -> Tensor:
-        """Square root. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Square root. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def sqrt_(self) -> Tensor:
         """Square root, in place."""
     def square(self) -> Tensor:
-        """Square. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Square. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def square_(self) -> Tensor:
         """Square, in place."""
     def squeeze(self, dim: Any = None, *, axis: Any = None) -> Tensor:
@@ -1249,11 +1249,11 @@ class Tensor(SlotHolder):
     def strides(self) -> tuple[builtins.int, ...]:
         """The steps along the dims in bytes, as NumPy counts them; ``x.stride()`` counts elements."""
     def sub(self, other: Any, *, alpha: Any = 1) -> Tensor:
-        """Difference of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Difference of two tensors. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def sub_(self, other: Any, *, alpha: Any = 1) -> Tensor:
         """Difference of two tensors, in place; ``alpha`` multiplies the second."""
     def subtract(self, other: Any, *, alpha: Any = 1) -> Tensor:
-        """Difference of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Difference of two tensors. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def subtract_(self, other: Any, *, alpha: Any = 1) -> Tensor:
         """Difference of two tensors, in place; ``alpha`` multiplies the second."""
     def sum(self, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None) -> Tensor:
@@ -1279,11 +1279,11 @@ class Tensor(SlotHolder):
     def take_along_dim(self, indices: Any, dim: builtins.int | None = None) -> Tensor:
         """Return the elements that an index picks along ``dim``; x and index broadcast in the other dims."""
     def tan(self) -> Tensor:
-        """Tangent of an angle in radians. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Tangent of an angle in radians. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def tan_(self) -> Tensor:
         """Tangent of an angle in radians, in place."""
     def tanh(self) -> Tensor:
-        """Hyperbolic tangent. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Hyperbolic tangent. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def tanh_(self) -> Tensor:
         """Hyperbolic tangent, in place."""
     def tensor_split(self, indices_or_sections: Any, dim: builtins.int = 0) -> tuple[Tensor, ...]:
@@ -1315,11 +1315,11 @@ class Tensor(SlotHolder):
     def triu_(self, diagonal: builtins.int = 0) -> Tensor:
         """Set what is outside of the upper triangle to zero, in place."""
     def true_divide(self, other: Any) -> Tensor:
-        """Quotient of two tensors. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Quotient of two tensors. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def true_divide_(self, other: Any) -> Tensor:
         """Quotient of two tensors, in place."""
     def trunc(self) -> Tensor:
-        """Integer part, towards zero; the gradient is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Integer part, towards zero; the gradient is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def trunc_(self) -> Tensor:
         """Integer part, towards zero; the gradient is 0, in place."""
     def type(self, dtype: Any = None) -> Any:
@@ -1353,13 +1353,13 @@ class Tensor(SlotHolder):
     def vsplit(self, indices_or_sections: Any) -> tuple[Tensor, ...]:
         """Return views of equal ranges along the rows, or of ranges cut at these places."""
     def where(self, condition: Any, other: Any) -> Any:
-        """Second tensor where the first, a condition, holds, and the third elsewhere. Shapes broadcast; dtypes promote as NumPy's do."""
+        """Second tensor where the first, a condition, holds, and the third elsewhere. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def xlog1py(self, other: Any) -> Tensor:
-        """First tensor times the logarithm of one plus the second; 0 where the first is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+        """First tensor times the logarithm of one plus the second; 0 where the first is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def xlog1py_(self, other: Any) -> Tensor:
         """First tensor times the logarithm of one plus the second; 0 where the first is 0, in place."""
     def xlogy(self, other: Any) -> Tensor:
-        """First tensor times the logarithm of the second; 0 where the first is 0. Shapes broadcast; dtypes promote as NumPy's do."""
+        """First tensor times the logarithm of the second; 0 where the first is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
     def xlogy_(self, other: Any) -> Tensor:
         """First tensor times the logarithm of the second; 0 where the first is 0, in place."""
     def zero_(self) -> Tensor:

@@ -676,10 +676,6 @@ DEVIATIONS = [
     ("NumPy's functions", "r = np.transpose(w)", "r.shape == (3, 2) and r.requires_grad"),
     ("NumPy's functions", "r = np.dot(w, x)", "r.tolist() == [7, 6] and r.requires_grad"),
     ("dtypes are NumPy's", "r = x.dtype", "r is np.dtype('float64') is torch.float64"),
-    ("0-d promotes", "r = f * s", "r.dtype == torch.float64"),
-    ("0-d promotes", "r = f * torch.tensor(2.)", "r.dtype == torch.float64"),
-    ("int64 with float32 is float64", "r = f[:2] * i", "r.dtype == torch.float64"),
-    ("int64 with float32 is float64", "r = f * i[0]", "r.dtype == torch.float64"),
     ("a list of tensors is stacked", "r = torch.tensor([x[0], 2., x[1]])", "r.requires_grad"),
     (
         "a select cuts",

@@ -15,7 +15,7 @@ from tape.operations import indexing, writes
 from tape.operations.in_place import accumulating
 from tape.operations.operators import FUNCTIONS, RUN
 from tape.operations.parameters import in_place_of, names_of
-from tape.recording import computed_places
+from tape.recording import casts, computed_places
 from tape.recording.pick_calls import by_items
 from tape.recording.write_calls import install_assign, putting, repeated_in_place
 from tape.repeated_calls.call_table import NATIVELY
@@ -154,7 +154,7 @@ def masked_fill_(x: Tensor, mask: Any, value: Any) -> Tensor:
         raise RuntimeError(
             f"masked_fill_ only supports a 0-dimensional value tensor, but got tensor with {rank} dimension(s)."
         )
-    result = FUNCTIONS["where"](mask, writes.value_to_write(value, (), x.spec.dtype, "masked_fill_"), x)
+    result = _filled(x, mask, value)
     return writes.store(x, result, "masked_fill_", fresh=True)
 
 
@@ -170,6 +170,16 @@ def _check_mask(x: Tensor, mask: Any) -> None:
 @method()
 def masked_fill(x: Tensor, mask: Any, value: Any) -> Tensor:
     """Return a copy filled where a bool mask, broadcast together, holds with one number, or with a 0-d tensor."""
+    return _filled(x, mask, operand(beside(value, x.spec.dtype)))
+
+
+def _filled(x: Tensor, mask: Any, value: Any) -> Tensor:
+    """Return a copy of the same dtype, filled with a number or a tensor."""
+    dtype = x.spec.dtype
+    if isinstance(value, Tensor):
+        value = value if value.spec.dtype == dtype else casts.cast(value, dtype)
+    elif dtype.kind != "f":
+        value = dtype.type(value).item()
     return FUNCTIONS["where"](mask, value, x)  # type: ignore[no-any-return]
 
 

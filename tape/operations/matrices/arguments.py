@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from tape.operations.sums_and_extrema import tensor_of
-from tape.recording import casts, views
+from tape.recording import views
+from tape.recording.promotion import alike
 from tape.tensors.operands import _merge
 from tape.tensors.tensor import Tensor
 
@@ -56,8 +57,7 @@ def together(name: str, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """Return matrices with the same extents in front, broadcast, and of one dtype."""
     if a.spec.dtype == b.spec.dtype and batch_of(a) == batch_of(b):
         return a, b
-    dtype = np.result_type(a.spec.dtype, b.spec.dtype)
-    a, b = (x if x.spec.dtype == dtype else casts.cast(x, dtype) for x in (a, b))
+    a, b = alike(a, b)
     batch = _merge(name, batch_of(a), batch_of(b))
     return spread(a, batch), spread(b, batch)
 

@@ -14,6 +14,7 @@ from tape.operations.shapes.diagonals import diagonal
 from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import routine_calls, views
 from tape.recording.arguments import dim_of, either
+from tape.recording.promotion import tensors_of
 from tape.repeated_calls.calls_with_arguments import argued
 from tape.tensors.operands import _merge
 from tape.tensors.registration import public
@@ -25,8 +26,7 @@ _MATRIX = 2
 _SPACE = 3
 
 
-def _ranked(name: str, argument: str, value: Any, rank: int) -> Tensor:
-    x = tensor_of(value)
+def _ranked(name: str, argument: str, x: Tensor, rank: int) -> Tensor:
     if len(x.spec.shape) != rank:
         raise RuntimeError(f"{name}: Expected {rank}-D argument {argument}, but got {len(x.spec.shape)}-D")
     return x
@@ -39,7 +39,8 @@ def outer(input: Any, vec2: Any) -> Any:
     >>> tape.outer(tape.tensor([1.0, 2.0]), tape.tensor([1.0, 3.0])).tolist()
     [[1.0, 3.0], [2.0, 6.0]]
     """
-    a, b = _ranked("outer", "self", input, 1), _ranked("outer", "vec2", vec2, 1)
+    a, b = tensors_of(input, vec2)
+    a, b = _ranked("outer", "self", a, 1), _ranked("outer", "vec2", b, 1)
     return views.unsqueeze(a, 1) * b
 
 
@@ -50,7 +51,7 @@ def vdot(input: Any, other: Any) -> Tensor:
     >>> tape.vdot(tape.tensor([1.0, 2.0]), tape.tensor([3.0, 4.0]))
     tensor(11.)
     """
-    a, b = tensor_of(input), tensor_of(other)
+    a, b = tensors_of(input, other)
     if len(a.spec.shape) != 1 or len(b.spec.shape) != 1:
         raise RuntimeError(f"vdot: 1D tensors expected, but got {len(a.spec.shape)}D and {len(b.spec.shape)}D tensors")
     return dot(a, b)
@@ -63,7 +64,7 @@ def inner(input: Any, other: Any) -> Any:
     >>> tape.inner(tape.eye(2), tape.tensor([3.0, 4.0]))
     tensor([3., 4.])
     """
-    a, b = tensor_of(input), tensor_of(other)
+    a, b = tensors_of(input, other)
     left, right = a.spec.shape, b.spec.shape
     if not left or not right:
         return a * b
@@ -84,7 +85,7 @@ def tensordot(a: Any, b: Any, dims: Any = 2) -> Tensor:
     >>> tape.tensordot(tape.ones(2, 3), tape.ones(3, 4), 1).shape
     tape.Size([2, 4])
     """
-    a, b = tensor_of(a), tensor_of(b)
+    a, b = tensors_of(a, b)
     left, right = contracted_dims(a, b, dims)
     for i, j in zip(left, right, strict=True):
         n, m = a.spec.shape[i], b.spec.shape[j]
@@ -123,7 +124,7 @@ def kron(input: Any, other: Any) -> Any:
     >>> tape.kron(tape.tensor([1.0, 10.0]), tape.tensor([1.0, 2.0]))
     tensor([ 1.,  2., 10., 20.])
     """
-    a, b = tensor_of(input), tensor_of(other)
+    a, b = tensors_of(input, other)
     rank = max(len(a.spec.shape), len(b.spec.shape))
     left, right = ((1,) * (rank - len(x.spec.shape)) + x.spec.shape for x in (a, b))
     spread = views.reshape(a, tuple(n for size in left for n in (size, 1)))
@@ -152,7 +153,7 @@ def cross(input: Any, other: Any, dim: Any = None, *, axis: Any = None) -> Tenso
     >>> tape.cross(tape.tensor([1.0, 0.0, 0.0]), tape.tensor([0.0, 1.0, 0.0]))
     tensor([0., 0., 1.])
     """
-    a, b = tensor_of(input), tensor_of(other)
+    a, b = tensors_of(input, other)
     at = either("dim", dim, "axis", axis, None)
     if at is None:
         at = next((k for k, n in enumerate(a.spec.shape) if n == _SPACE), None)
@@ -163,7 +164,7 @@ def cross(input: Any, other: Any, dim: Any = None, *, axis: Any = None) -> Tenso
 
 def vector_product(name: str, a: Any, b: Any, dim: int) -> Tensor:
     """Return the vector product along a dim of size 3; shapes are broadcast."""
-    a, b = tensor_of(a), tensor_of(b)
+    a, b = tensors_of(a, b)
     sizes = [x.spec.shape[dim_of(x, dim)] for x in (a, b)]
     if sizes != [_SPACE, _SPACE]:
         raise RuntimeError(f"linalg.cross: inputs dimension {dim} must have length 3. Got {sizes[0]} and {sizes[1]}")
@@ -178,7 +179,7 @@ def vecdot(x: Any, y: Any, *, dim: int = -1) -> Any:
     >>> tape.linalg.vecdot(tape.eye(2), tape.tensor([3.0, 4.0]))
     tensor([3., 4.])
     """
-    x, y = tensor_of(x), tensor_of(y)
+    x, y = tensors_of(x, y)
     sizes = [z.spec.shape[dim_of(z, dim)] for z in (x, y)]
     if sizes[0] != sizes[1]:
         raise RuntimeError(
@@ -194,7 +195,7 @@ def multi_dot(tensors: Any) -> Tensor:
     >>> tape.linalg.multi_dot([tape.ones(2, 9), tape.ones(9, 1), tape.ones(1, 3)]).shape
     tape.Size([2, 3])
     """
-    matrices = [tensor_of(x) for x in tensors]
+    matrices = tensors_of(*tensors)
     if len(matrices) < 2:  # noqa: PLR2004
         raise RuntimeError(f"multi_dot(): expected at least 2 tensors but got {len(matrices)}")
     sides = [x.spec.shape for x in matrices]

@@ -16,8 +16,8 @@ import numpy as np
 
 from tape.operations.matmul import matmul, product_of_batches
 from tape.operations.shapes.diagonals import diagonal
-from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import views
+from tape.recording.promotion import tensors_of
 from tape.tensors.registration import public
 from tape.tensors.tensor import Tensor
 
@@ -38,7 +38,7 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
         equation, operands = _from_numbers((equation, *operands))
     elif len(operands) == 1 and isinstance(operands[0], (list, tuple)):
         operands = tuple(operands[0])
-    tensors = [tensor_of(x) for x in operands]
+    tensors = tensors_of(*operands)
     inputs, output, path = _plan(equation, tuple(x.spec.shape for x in tensors))
     terms = [_alone(x, labels) for x, labels in zip(tensors, inputs, strict=True)]
     terms = [_squeezed(terms, k) for k in range(len(terms))]

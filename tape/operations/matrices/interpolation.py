@@ -17,6 +17,7 @@ from tape.operations.operators import FUNCTIONS
 from tape.operations.shapes.rearranging import flip
 from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import record, routine_calls, views
+from tape.recording.promotion import alike
 from tape.tensors.registration import implements, public
 from tape.tensors.tensor import Tensor, as_array, constant_tensor
 
@@ -56,10 +57,9 @@ def interp(
 
 
 def _floats(*values: Any) -> list[Tensor]:
-    tensors = [tensor_of(np.asarray(x) if isinstance(x, (list, tuple)) else x) for x in values]
-    dtype = np.result_type(*(x.spec.dtype for x in tensors))
-    dtype = dtype if dtype.kind == "f" else np.dtype(np.float64)
-    return [x if x.spec.dtype == dtype else record.to_dtype(x, dtype) for x in tensors]
+    tensors = alike(*values)
+    double = np.dtype(np.float64)
+    return tensors if tensors[0].spec.dtype.kind == "f" else [record.to_dtype(x, double) for x in tensors]
 
 
 def _check_knots(xp: Tensor, fp: Tensor, least: int) -> None:

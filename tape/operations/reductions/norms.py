@@ -17,6 +17,7 @@ from tape.operations.reductions.products_and_counts import where_and_how
 from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import routine_calls, views
 from tape.recording.arguments import dim_of
+from tape.recording.promotion import alike
 from tape.repeated_calls.calls_with_arguments import argued
 from tape.tensors.registration import implements, public
 from tape.tensors.tensor import Tensor
@@ -116,8 +117,7 @@ def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = "") -> Tensor:
         raise RuntimeError(
             f"cdist: leading dims of X1 {list(a.spec.shape)} and X2 {list(b.spec.shape)} do not broadcast"
         ) from None
-    dtype = np.result_type(a.spec.dtype, b.spec.dtype)
-    a, b = (views.expand(cast(x, dtype), (*lead, *x.spec.shape[-2:])) for x in (a, b))
+    a, b = (views.expand(x, (*lead, *x.spec.shape[-2:])) for x in alike(a, b))
     return routine_calls.call(_CDIST, a, b, order=float(p))  # type: ignore[no-any-return]
 
 
@@ -193,9 +193,9 @@ def pairwise_distance(x1: Any, x2: Any, p: Any = 2.0, eps: float = 1e-6, keepdim
 
 def _together(x1: Any, x2: Any) -> list[Tensor]:
     """Return two tensors of one shape and floating dtype."""
-    tensors = [tensor_of(x) for x in (x1, x2)]
-    dtype = np.result_type(*(x.spec.dtype for x in tensors))
+    tensors = alike(x1, x2)
+    dtype = tensors[0].spec.dtype
     if dtype.kind != "f":
         raise RuntimeError(f"expected common dtype to be floating point, yet common dtype is {dtype.name}")
     shape = np.broadcast_shapes(*(x.spec.shape for x in tensors))
-    return [views.expand(cast(x, dtype), shape) for x in tensors]
+    return [views.expand(x, shape) for x in tensors]

@@ -11,7 +11,7 @@ from kernels.ops.registry import OPS
 from tape.conversions import creation_like
 from tape.foundation.dtypes import dtype_of
 from tape.operations import sums_and_extrema
-from tape.operations.numpy_arguments import also, array_like, cast, chosen, not_nan, reduces, unsigned
+from tape.operations.numpy_arguments import also, array_like, cast, chosen, not_nan, reduces
 from tape.operations.operators import FUNCTIONS
 from tape.operations.reductions import products_and_counts
 from tape.operations.sums_and_extrema import tensor_of
@@ -49,7 +49,7 @@ def _sum(
 def _prod(
     x: Tensor, axis: Any = None, dtype: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True
 ) -> Tensor:
-    x, dtype = chosen(x, where, 1), unsigned(x, dtype)
+    x = chosen(x, where, 1)
     if dtype is not None and dtype_of(dtype) == np.bool_:
         return _begun(products_and_counts.all(cast(x, dtype), axis, keepdims), FUNCTIONS["logical_and"], initial)
     return _begun(cast(products_and_counts.prod(x, axis, keepdims, dtype=dtype), dtype), FUNCTIONS["multiply"], initial)

@@ -34,7 +34,7 @@ def where_and_how(x: Tensor, dim: Any, axis: Any, keepdim: Any, keepdims: Any) -
 def accumulated(x: Any, dtype: Any) -> Tensor:
     """Return what a sum or product accumulates: ints and bools as int64, if no dtype is given."""
     x = tensor_of(x)
-    return cast(x, np.int64 if dtype is None and x.spec.dtype.kind in "iub" else dtype)
+    return cast(x, sums_and_extrema.accumulator(x) if dtype is None and x.spec.dtype.kind in "iub" else dtype)
 
 
 @public()

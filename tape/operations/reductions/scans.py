@@ -9,7 +9,7 @@ import numpy as np
 from kernels.ops.registry import OPS
 from tape import return_types
 from tape.foundation.dtypes import dtype_of
-from tape.operations.numpy_arguments import array_like, cast, chosen, not_nan, unsigned, written
+from tape.operations.numpy_arguments import array_like, cast, chosen, not_nan, written
 from tape.operations.reductions.products_and_counts import accumulated
 from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import routine_calls, views
@@ -107,7 +107,7 @@ def _flat(function: Any, scan: Any, *, records: str = "", instead: float | None 
             raise TypeError(f"np.{function.__name__}: axis is an int, not {axis}")
         if instead is not None:
             x = chosen(x, not_nan(x), instead)
-        dtype, flat = unsigned(x, dtype), axis is None or not x.spec.shape
+        flat = axis is None or not x.spec.shape
         x, at = (views.reshape(x, -1) if flat else x), 0 if axis is None else axis
         wide = None if dtype is None or dtype_of(dtype) != np.bool_ else np.int64
         return written(

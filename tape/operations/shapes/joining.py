@@ -14,6 +14,7 @@ from tape.operations.shapes.broadcasting import of_rank
 from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import integer_indices, record, views
 from tape.recording.arguments import dim_of
+from tape.recording.promotion import alike, tensors_of
 from tape.tensors.registration import implements, public
 from tape.tensors.tensor import Tensor, as_array
 
@@ -21,7 +22,7 @@ _MATRIX, _BOX = 2, 3
 
 
 def _ranked(tensors: Any, rank: int, name: str) -> list[Tensor]:
-    ranked = [of_rank(tensor_of(x), rank) for x in tensors]
+    ranked = [of_rank(x, rank) for x in tensors_of(*tensors)]
     if not ranked:
         raise RuntimeError(f"{name} expects a non-empty TensorList")
     return ranked
@@ -65,7 +66,7 @@ def column_stack(tensors: Any) -> Tensor:
     >>> tape.column_stack((tape.tensor([1.0, 2.0]), tape.tensor([3.0, 4.0]))).tolist()
     [[1.0, 3.0], [2.0, 4.0]]
     """
-    columns = [tensor_of(x) for x in tensors]
+    columns = tensors_of(*tensors)
     return hstack([views.reshape(x, -1, 1) if len(x.spec.shape) < _MATRIX else x for x in columns])
 
 
@@ -76,7 +77,7 @@ def block_diag(*tensors: Any) -> Tensor:
     >>> tape.block_diag(tape.ones(1, 2), tape.tensor([[3.0]])).tolist()
     [[1.0, 1.0, 0.0], [0.0, 0.0, 3.0]]
     """
-    matrices = [tensor_of(x) for x in tensors] or [creation.zeros(1, 0)]
+    matrices = alike(*tensors) if tensors else [creation.zeros(1, 0)]
     for k, x in enumerate(matrices):
         if len(x.spec.shape) > _MATRIX:
             raise RuntimeError(
@@ -84,11 +85,10 @@ def block_diag(*tensors: Any) -> Tensor:
                 f"Input {k} has {len(x.spec.shape)} dimensions"
             )
     blocks = [of_rank(x, _MATRIX) for x in matrices]
-    dtype = np.result_type(*(b.spec.dtype for b in blocks))
     width, left, rows = sum(b.spec.shape[1] for b in blocks), 0, []
     for b in blocks:
         n, m = b.spec.shape
-        before, after = (creation.zeros(n, k, dtype=dtype) for k in (left, width - left - m))
+        before, after = (creation.zeros(n, k, dtype=b.spec.dtype) for k in (left, width - left - m))
         rows.append(views.cat([before, b, after], 1))
         left += m
     return views.cat(rows, 0)

@@ -9,9 +9,10 @@ import numpy as np
 
 from tape.conversions import to_python
 from tape.conversions.attributes import to
+from tape.foundation.dtypes import dtype_of
 from tape.foundation.size import Size
 from tape.operations.sums_and_extrema import tensor_of
-from tape.recording import record
+from tape.recording import promotion, record
 from tape.tensors.registration import implements, public
 from tape.tensors.tensor import Tensor, as_array, attribute, leaf, method
 
@@ -137,12 +138,12 @@ def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
 
 @public(methods=False)
 def promote_types(type1: Any, type2: Any) -> Any:
-    """Return the dtype that tensors of two dtypes are computed in: NumPy's promotion.
+    """Return the dtype that tensors of two dtypes are computed in, if both have dims: floats come before integers.
 
-    >>> tape.promote_types(tape.float32, tape.float64).name
-    'float64'
+    >>> tape.promote_types(tape.int64, tape.float32).name
+    'float32'
     """
-    return np.promote_types(type1, type2)
+    return promotion.promote_types(dtype_of(type1), dtype_of(type2))
 
 
 @public(methods=False)
@@ -152,9 +153,7 @@ def can_cast(from_: Any, to: Any) -> bool:
     >>> tape.can_cast(tape.float64, tape.float32), tape.can_cast(tape.float64, tape.int64)
     (True, False)
     """
-    order = ("b", "iu", "f")
-    have, wanted = ([np.dtype(d).kind in kinds for kinds in order].index(True) for d in (from_, to))
-    return have <= wanted
+    return promotion.can_cast(dtype_of(from_), dtype_of(to))
 
 
 @method()
