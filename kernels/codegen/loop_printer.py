@@ -126,6 +126,8 @@ class _Printer:
         self.outer = pattern.endswith("+")
         self.pattern = pattern.removesuffix("+")
         self.target, *self.reads = loop.operands
+        if unknown := {operand.dtype.name for operand in loop.operands} - DTYPES:
+            raise TypeError(f"programs hold no {min(unknown)}; convert arguments of that dtype before the call")
         self.dtype = self.target.dtype
         self.lines: list[str] = []
         self.functions = Functions.VECTOR

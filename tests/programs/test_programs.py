@@ -374,3 +374,11 @@ def test_first_calls_race_from_many_threads() -> None:
     for thread in threads:
         thread.join()
     assert not failures
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "float16"])
+def test_dtypes_that_no_program_holds_are_named(dtype: str) -> None:
+    x = np.array([1, 2]).astype(dtype)
+    program = tape.record(lambda x: tape.where(x > 1, x, x), x)
+    with pytest.raises(TypeError, match=f"programs hold no {dtype}; convert arguments"):
+        program(x)
