@@ -51,7 +51,8 @@ class Routine(Op):
     ``rows(shape, dtype, **params)`` what computes the results of one operand in the place of ``forward``
     (kernels/codegen/rows/row_values.py). ``parts`` says the same as ``forward`` in elementwise operations, sums and
     maxima that keep their dims, and basic indices: the compiler of programs fuses them with their neighbours. It may
-    return lists of what is side by side along the last axes, or NotImplemented.
+    return lists of what is side by side along the last axes, or NotImplemented. ``unsettled`` returns whether the
+    cotangents that there are leave the gradient open: vjp, run on tensors, then asks for derivatives of these.
     """
 
     forward: Rule
@@ -65,6 +66,7 @@ class Routine(Op):
     parts: Rule | None = None
     samples: tuple[tuple[tuple[tuple[int, ...], ...], dict[str, Any]], ...]
     domain: tuple[str, ...] = ("real",)
+    unsettled: Rule | None = None
     pullback: tuple[Rule | None, ...] = ()
     inputs: tuple[str, ...] = field(init=False)  # type: ignore[misc]
     params: tuple[str, ...] = field(init=False)

@@ -14,6 +14,7 @@ from tape import errors
 from tape.engine import short_backward
 from tape.engine.derivations import Derivation, derived, takes_part
 from tape.engine.double_backward import RecordedRun, gradients
+from tape.engine.equal_values import settled
 from tape.engine.graph import depth
 from tape.engine.graph.gradient_edges import tensors_of
 from tape.engine.graph.sweep_run import Run, ending
@@ -103,9 +104,14 @@ def _run(
         run.sweep(starts_of(roots, weights))
         _note(roots, asked=not accumulates)
         return run, keys
-    run = Run(free=not retain, restrict=restrict, required=required, batch=batch, accumulates=accumulates)
-    keys = run.observe(targets or ())
-    run.sweep(seeds_of(roots, weights, batch))
+
+    def swept() -> tuple[Run, list[Any]]:
+        run = Run(free=not retain, restrict=restrict, required=required, batch=batch, accumulates=accumulates)
+        keys = run.observe(targets or ())
+        run.sweep(seeds_of(roots, weights, batch))
+        return run, keys
+
+    run, keys = settled(swept, roots, weights, batch)
     _note(roots, asked=not accumulates)
     return run, keys
 

@@ -304,6 +304,8 @@ class RecordedSweep:
         if (buffer := self.buffers.pop(instruction.slot, None)) is not None:
             g, clean = cotangent(buffer, spec)
             g = full(g, spec.shape)
+        if not self._works(instruction):
+            return
         if isinstance(instruction.saved[0], Packed):
             if g is not None:
                 self._pulls(instruction.saved[0].unpacked(instruction), g, clean)

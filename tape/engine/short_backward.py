@@ -11,6 +11,7 @@ from kernels.native.words import PULLS, TAPE_BITS, VIEW
 from kernels.sweeps import backend
 from tape import errors
 from tape.engine.rules.accumulate_grad import tensor_of
+from tape.recording.routine_calls import Unsettled
 from tape.tensors import hooks, modes
 from tape.tensors.tapes import LONG, Tape
 from tape.tensors.tensor import AccumulateGrad, Tensor
@@ -48,6 +49,8 @@ def _asked(x: Tensor, gradient: Any, targets: tuple[Any, ...] | None, alone: boo
     try:
         how = value, targets, alone, tensors, free
         outcome = backend.short_backward(tape.entries, x, _root, tape, how)
+    except Unsettled:
+        return NotImplemented
     except FreedError:
         raise errors.GradError(errors.SECOND_TIME) from None
     if tape.swept > LONG:
@@ -83,7 +86,7 @@ def swept(x: Tensor, gradient: Any, *, free: bool, only: Wanted | None = None) -
     try:
         how = value, only, hooked, seen
         pairs = backend.run_one(tape.entries, tape.number, _root(x), tape, free, how)
-    except CrossingError:
+    except (CrossingError, Unsettled):
         return None
     except FreedError:
         raise errors.GradError(errors.SECOND_TIME) from None

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from types import MappingProxyType
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -16,14 +19,52 @@ from tape.foundation.run_log import log_operation
 from tape.recording import record
 from tape.recording.packed_values import PackedValue
 from tape.recording.promotion import alike
-from tape.tensors import modes
+from tape.tensors import hooks, modes
+from tape.tensors.operands import operand
+from tape.tensors.tapes import every
 from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor, leaf, scalar_or_array
 
 _calls: Recent[Any, TensorCall] = Recent()
 
 
+class Unsettled(Exception):  # noqa: N818 (no error: the engine takes it)
+    """A sweep has come to an instruction whose gradient cotangents alone do not tell: see ``Routine.unsettled``."""
+
+    def __init__(self, instruction: Instruction) -> None:
+        self.instruction = instruction
+
+
+Settled: TypeAlias = Mapping[int, Any]
+SETTLED: ContextVar[Settled] = ContextVar("tape_settled", default=MappingProxyType({}))
+"""Gradients that such instructions, by slot, have in the sweeps of this context; None: as far as cotangents tell."""
+
+
+def hooked() -> bool:
+    """Whether there are hooks, which would see sweeps that are run again."""
+    return bool(hooks.LEAVES) or any(tape.hooks for tape in every())
+
+
 class TensorCall(RoutineCall):
     """A call whose rules tensors can run too, recorded: gradients of gradients."""
+
+    def pull(
+        self, instruction: Instruction, gradient: Array | None, stash: dict[Any, Any], *, batch: int
+    ) -> Sequence[Array | None]:
+        """Return the gradients of the operands; raise Unsettled where cotangents do not tell them."""
+        if self.op.unsettled is not None and gradient is not None:
+            settled = SETTLED.get()
+            if instruction.slot not in settled:
+                self._check_settled(instruction, gradient.reshape(-1, gradient.shape[-1]))
+            elif (known := settled[instruction.slot]) is not None:
+                return [known]
+        return super().pull(instruction, gradient, stash, batch=batch)
+
+    def _check_settled(self, instruction: Instruction, rows: Array) -> None:
+        values = self.named(kept_values(instruction))
+        for row in rows:
+            cotangents = dict(zip(self.op.cotangents, self.apart(row), strict=True))
+            if self.run(self.op.unsettled, {**values, **cotangents})[0] and not hooked():
+                raise Unsettled(instruction)
 
     def pull_tensors(
         self, instruction: Instruction, gradient: Tensor | None, stash: dict[Any, Any], saved_tensors: Any
@@ -34,6 +75,8 @@ class TensorCall(RoutineCall):
         assert op.vjp is not None
         if gradient is None:
             return [None] * len(form.specs)
+        if (known := SETTLED.get().get(instruction.slot)) is not None:
+            return [constant_tensor(known)]
         values = {n: self._bound(n, v, instruction, saved_tensors) for n, v in kept_values(instruction).items()}
         cotangents = dict(zip(op.cotangents, self.apart(gradient), strict=True))
         needs = tuple(spec is not None for spec in form.specs)

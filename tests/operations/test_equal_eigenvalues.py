@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+import scipy.linalg
 
 import tape
 
@@ -62,22 +63,188 @@ def test_a_value_that_is_alone_is_smooth_beside_equal_ones(a: Array) -> None:
     assert np.isfinite(x.grad.numpy()).all()
 
 
-@pytest.mark.parametrize("a", EQUAL)
-def test_what_equal_values_hide_is_nan(a: Array) -> None:
-    def of_matrix(x: Any) -> Any:
-        w, v = L.eigh((x + x.T) / 2)
-        return ((v * w.log()) @ v.T)[0, 1]  # whose cotangents are zeros at the unit matrix, and whose gradient is not
+def spread(values: list[float], seed: int = 0) -> Array:
+    """Return a symmetric matrix with these eigenvalues; of seed 0 the diagonal one."""
+    q = np.linalg.qr(np.random.default_rng(seed).normal(size=(len(values),) * 2))[0] if seed else np.eye(len(values))
+    a = (q * np.array(values)) @ q.T
+    return (a + a.T) / 2
 
-    def of_values(x: Any) -> Any:
-        return (L.eigvalsh((x + x.T) / 2).log() ** 2).sum()
 
-    x = tape.tensor(a, requires_grad=True)
-    of_matrix(x).backward()
-    assert np.isnan(x.grad.numpy()).all()
-    gradient, hessian = derivatives(of_values, a)
+CLUSTERS = [
+    spread([1.0, 1.0]),
+    np.eye(3),
+    spread([1.0, 1.0, 2.0]),
+    spread([1.0, 1.0, 2.0], 1),
+    spread([2.0, 1.0, 2.0, 1.0], 2),
+    spread([3.0, 0.5, 3.0, 3.0, 0.5, 1.0], 3),
+]
+FUNCTIONS: dict[str, tuple[Any, Any, Any]] = {
+    "log": (tape.log, np.log, lambda w: 1 / w),
+    "exp": (tape.exp, np.exp, np.exp),
+    "sqrt": (tape.sqrt, np.sqrt, lambda w: 0.5 / np.sqrt(w)),
+    "cubic": (lambda w: w**3 - w, lambda w: w**3 - w, lambda w: 3 * w**2 - 1),
+}
+
+
+def applied(x: Any, function: Any) -> Any:
+    """Return a function of a symmetric matrix, by its eigenvectors."""
+    w, v = L.eigh((x + x.T) / 2)
+    return (v * function(w)) @ v.T
+
+
+def moved(a: Array, e: Array, function: Any, derivative: Any) -> Array:
+    """Return the derivative of a function of a matrix along e, by Daleckii and Krein's divided differences."""
     w, v = np.linalg.eigh(a)
-    np.testing.assert_allclose(gradient, (v * (2 * np.log(w) / w)) @ v.T, atol=1e-13)
-    assert np.isnan(hessian).any(axis=1).all()
+    gaps = w[:, None] - w
+    equal = np.abs(gaps) < 1e-7
+    middle = derivative((w[:, None] + w) / 2)
+    quotients = np.where(equal, middle, (function(w)[:, None] - function(w)) / np.where(equal, 1.0, gaps))
+    moved_matrix: Array = v @ (quotients * (v.T @ (e + e.T) @ v / 2)) @ v.T
+    return moved_matrix
+
+
+def gradient_of(function: Callable[[Any], Any], a: Array) -> Array:
+    """Return the gradient by a plain backward."""
+    x = tape.tensor(a, requires_grad=True)
+    function(x).backward()
+    gradient: Array = x.grad.numpy()
+    return gradient
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("a", CLUSTERS)
+def test_functions_of_matrices_have_gradients(a: Array, name: str) -> None:
+    function, values, derivative = FUNCTIONS[name]
+    c = np.random.default_rng(4).normal(size=a.shape)
+    found = gradient_of(lambda x: (applied(x, function) * c).sum(), a)
+    np.testing.assert_allclose(found, moved(a, c, values, derivative), atol=1e-12)
+
+
+@pytest.mark.parametrize("gap", [1e-15, 1e-13, 1e-11, 1e-9, 1e-8, 1e-7, 1e-5])
+def test_functions_of_matrices_have_gradients_at_nearly_equal_values(gap: float) -> None:
+    c, a = np.random.default_rng(5).normal(size=(4, 4)), spread([1.0, 1.0 + gap, 2.0, 2.0 - gap], 6)
+    exact = moved(a, c, np.log, lambda w: 1 / w) * 2 * (scipy.linalg.logm(a) * c).sum()
+    found = gradient_of(lambda x: (applied(x, tape.log) * c).sum() ** 2, a)
+    np.testing.assert_allclose(found, exact, atol=3e-8)
+
+
+@pytest.mark.parametrize("a", CLUSTERS[1:4])
+def test_functions_of_matrices_have_second_derivatives(a: Array) -> None:
+    numbers, n = np.random.default_rng(7), len(a)
+    c, d, e = ((x + x.T) / 2 for x in numbers.normal(size=(3, n, n)))
+    none = np.zeros_like(a)
+    blocks = scipy.linalg.expm(np.block([[a, d, e, none], [none, a, none, e], [none, none, a, d], [none] * 3 + [a]]))
+    value, by_d, by_e, by_both = (blocks[:n, k * n : (k + 1) * n] for k in range(4))
+    x = tape.tensor(a, requires_grad=True)
+    (g,) = tape.autograd.grad((applied(x, tape.exp) * c).sum() ** 2, x, create_graph=True)
+    (h,) = tape.autograd.grad((g * d).sum(), x)
+    exact = 2 * (by_d * c).sum() * (by_e * c).sum() + 2 * (value * c).sum() * (by_both * c).sum()
+    np.testing.assert_allclose((h.numpy() * e).sum(), exact, rtol=1e-10)
+
+
+@pytest.mark.parametrize("a", [CLUSTERS[0], CLUSTERS[3]])
+def test_functions_of_eigenvalues_have_hessians(a: Array) -> None:
+    hessian = tape.func.hessian(lambda x: (L.eigvalsh((x + x.T) / 2).log() ** 2).sum())(tape.tensor(a)).numpy()
+    for k in np.ndindex(a.shape):
+        e = np.zeros_like(a)
+        e[k] = 1.0
+        exact = moved(a, e, lambda w: 2 * np.log(w) / w, lambda w: 2 * (1 - np.log(w)) / w**2)
+        np.testing.assert_allclose(hessian[k], exact, atol=1e-12)
+
+
+def test_projectors_onto_equal_values_have_gradients() -> None:
+    a, c = spread([1.0, 1.0, 2.0, 5.0, 5.0], 8), np.random.default_rng(9).normal(size=(5, 5))
+
+    def below(x: Any) -> Any:
+        v = L.eigh((x + x.T) / 2).eigenvectors[:, :2]
+        return ((v @ v.T) * c).sum() ** 2
+
+    def by_numpy(x: Array) -> Any:
+        v = np.linalg.eigh((x + x.T) / 2)[1][:, :2]
+        return ((v @ v.T) * c).sum() ** 2
+
+    found = gradient_of(below, a)
+    for k in np.ndindex(a.shape):
+        step = np.zeros_like(a)
+        step[k] = 1e-5
+        np.testing.assert_allclose(found[k], (by_numpy(a + step) - by_numpy(a - step)) / 2e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (4, 3), (3, 4)])
+@pytest.mark.parametrize("size", [lambda s: s**0, lambda s: s**2, lambda s: 1 / s])
+def test_matrices_of_singular_vectors_have_two_derivatives(shape: tuple[int, int], size: Callable[[Any], Any]) -> None:
+    numbers = np.random.default_rng(10)
+    u, v = (np.linalg.qr(numbers.normal(size=(n, n)))[0][:, :3] for n in shape)
+    a, c = (u * np.array([2.0, 2.0, 1.0])) @ v.T, numbers.normal(size=shape)
+
+    def changed(x: Any) -> Any:
+        u, s, vh = L.svd(x, full_matrices=False)
+        return (((u * size(s)) @ vh) * c).sum() ** 2
+
+    found, step, along = gradient_of(changed, a), 1e-5, numbers.normal(size=shape)
+    up, down = (changed(tape.tensor(a + sign * step * along)).item() for sign in (1, -1))
+    np.testing.assert_allclose((found * along).sum(), (up - down) / (2 * step), rtol=1e-6)
+    x = tape.tensor(a, requires_grad=True)
+    (g,) = tape.autograd.grad(changed(x), x, create_graph=True)
+    np.testing.assert_allclose(g.detach().numpy(), found, rtol=1e-9, atol=1e-9)
+    (h,) = tape.autograd.grad((g * along).sum(), x)
+    up_g, down_g = (gradient_of(changed, a + sign * step * along) for sign in (1, -1))
+    np.testing.assert_allclose(h.numpy(), (up_g - down_g) / (2 * step), rtol=1e-4, atol=1e-4)
+
+
+def test_matrices_of_a_batch_have_their_own_equal_values() -> None:
+    a = np.stack([np.eye(3), np.diag([1.0, 2.0, 3.0]), CLUSTERS[3], 5 * np.eye(3)])
+    c = np.random.default_rng(11).normal(size=a.shape)
+    x = tape.tensor(a, requires_grad=True)
+    w, v = L.eigh(x)
+    (((v * w.log()[:, None, :]) @ v.transpose(-1, -2)) * c).sum().backward()
+    exact = [moved(a[k], c[k], np.log, lambda w: 1 / w) for k in range(4)]
+    np.testing.assert_allclose(x.grad.numpy(), exact, atol=1e-12)
+
+
+def test_functions_that_meet_the_matrix_again_have_gradients() -> None:
+    found = gradient_of(lambda x: (x * applied(x, tape.log)).sum(), np.eye(3))  # the gradient is log(A) + 1
+    np.testing.assert_allclose(found, np.eye(3), atol=1e-13)
+
+
+def _by_quotients(x: Any) -> Any:
+    v = L.eigh(x).eigenvectors
+    return ((v * tape.diagonal(v.T @ x @ v).log()) @ v.T)[0, 1]
+
+
+@pytest.mark.parametrize("a", [np.eye(3), spread([2.0, 2.0, 2.0], 13)])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: L.eigh(x).eigenvectors[0, 0],
+        lambda x: L.eigh(x).eigenvectors[0, 1] ** 2,
+        lambda x: L.eigh(x).eigenvectors[0, 1] ** 4,
+        lambda x: ((L.eigh(x).eigenvectors - np.eye(3)) ** 4).sum(),
+        lambda x: (L.eigh(x).eigenvectors[:, :1] @ L.eigh(x).eigenvectors[:, :1].T)[0, 1],
+        lambda x: ((L.eigh(x).eigenvectors * L.eigvalsh(x).log()) @ L.eigh(x).eigenvectors.T)[0, 1],
+        _by_quotients,
+    ],
+)
+def test_what_is_no_function_of_the_matrix_alone_has_nan(function: Callable[[Any], Any], a: Array) -> None:
+    assert np.isnan(gradient_of(function, a)).all()
+
+
+def test_programs_and_hooks_leave_nan_and_hooks_run_once() -> None:
+    def function(x: Any) -> Any:
+        return applied(x, tape.log)[0, 1]
+
+    apart, seen = spread([1.0, 2.0, 3.0], 14), list[Any]()
+    compiled = tape.compile(tape.value_and_grad(function))
+    for _ in range(6):
+        compiled(apart)
+    assert np.isnan(compiled(np.eye(3))[1]).any()
+    x = tape.tensor(np.eye(3), requires_grad=True)
+    matrix = applied(x, tape.log)
+    matrix.register_hook(seen.append)
+    matrix[0, 1].backward()
+    assert len(seen) == 1
+    assert np.isnan(x.grad.numpy()).any()
 
 
 @pytest.mark.parametrize("scale", [1e-200, 1e200])

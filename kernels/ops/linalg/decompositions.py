@@ -7,6 +7,7 @@ where nothing is asked of them, equal values do no harm.
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -143,10 +144,13 @@ def _rounding(w: Any) -> Any:
     return 8 * float(np.finfo(w.dtype).eps) * np.sum(np.absolute(w), axis=-1)
 
 
-def _near(w: Any) -> Any:
-    """Return which pairs of values are equal as far as rounding lets them be."""
-    near = np.absolute(w[..., None, :] - w[..., :, None]) <= _rounding(w)[..., None, None]
-    return near & ~np.eye(w.shape[-1], dtype=bool)
+def near(w: Any, *, wide: bool = False) -> Any:
+    """Return which pairs of values are equal as far as rounding lets them be.
+
+    ``wide``: so near that a quotient of differences has lost half of its digits.
+    """
+    size = np.sum(np.absolute(w), axis=-1) * float(np.finfo(w.dtype).eps) ** 0.5 if wide else _rounding(w)
+    return (np.absolute(w[..., None, :] - w[..., :, None]) <= size[..., None, None]) & ~np.eye(w.shape[-1], dtype=bool)
 
 
 def _touched(g: Any) -> Any:
@@ -159,16 +163,31 @@ def _touched(g: Any) -> Any:
     return (column[..., None, :] + column[..., :, None]) > 0
 
 
-def _by_gaps(x: Any, w: Any, touched: Any) -> Any:
+def over_gaps(x: Any, w: Any, touched: Any) -> Any:
     """Divide by how far each value lies from each other; of equal ones nan, or nothing where nothing is asked."""
-    near = _near(w)
-    return np.where(near, np.where(touched, np.nan, 0.0), x / np.where(near, 1.0, _apart(w)))
+    equal = near(w)
+    return np.where(equal, np.where(touched, np.nan, 0.0), x / np.where(equal, 1.0, _apart(w)))
+
+
+@dispatched
+def turned_over_gaps(x: Any, w: Any, touched: Any, g_w: Any, moves: Any) -> Any:
+    """Return over_gaps of the antisymmetric part of x = V^T g_V; tensors know its limits at equal values.
+
+    ``moves`` makes the cotangents g_w of the values, and x, of those of all results, which stand end to end.
+    """
+    del g_w, moves
+    return over_gaps(odd(x), w, touched)
+
+
+def _asks_for_limits(w: Any, touched: Any) -> bool:
+    """Whether a gradient needs how what follows changes as nearly equal values part."""
+    return bool(np.any(near(w, wide=True) & touched))
 
 
 def _quotients(d: Any, w: Any, fixed: bool) -> Any:
     """Return (d_j - d_i) / (w_j - w_i), 0 on the diagonal; of equal values nan, or 0 where equal numbers are fixed."""
     difference = d[..., None, :] - d[..., :, None]
-    return _by_gaps(difference, w, difference != 0 if fixed else True)
+    return over_gaps(difference, w, difference != 0 if fixed else True)
 
 
 def _apart(w: Any) -> Any:
@@ -181,16 +200,30 @@ def _off(x: Any) -> Any:
     return np.where(np.eye(x.shape[-1], dtype=bool), 0.0, x)
 
 
+def odd(x: Any) -> Any:
+    """Return the antisymmetric part; of V^T g_V: how a function changes as pairs of vectors turn."""
+    return (x - turned(x)) * 0.5
+
+
+def _as_shaped(flat: Any, *results: Any) -> list[Any]:
+    """Return what stands end to end in the shapes of the results."""
+    ends = list(accumulate(x.size for x in results))
+    return [flat[end - x.size : end].reshape(x.shape) for x, end in zip(results, ends, strict=True)]
+
+
 def _eigh_vjp(g_w: Any, g_v: Any, w: Any, v: Any) -> Any:
-    inner = np.matmul(turned(v), g_v)
-    inner = _by_gaps((inner - turned(inner)) * 0.5, w, _touched(g_v))
+    def moves(g: Any) -> tuple[Any, Any]:
+        g_w, g_v = _as_shaped(g, w, v)
+        return g_w, np.matmul(turned(v), g_v)
+
+    inner = turned_over_gaps(np.matmul(turned(v), g_v), w, _touched(g_v), g_w, moves)
     inner = inner + np.eye(w.shape[-1], dtype=w.dtype) * g_w[..., None, :]
     return np.matmul(np.matmul(v, inner), turned(v))
 
 
 def _eigh_jvp(t: Any, w: Any, v: Any) -> Any:
     inner = np.matmul(np.matmul(turned(v), (t + turned(t)) * 0.5), v)
-    return diagonal_of(inner), np.matmul(v, _by_gaps(_off(inner), w, inner != 0))
+    return diagonal_of(inner), np.matmul(v, over_gaps(_off(inner), w, inner != 0))
 
 
 Routine(
@@ -202,6 +235,7 @@ Routine(
     vjp=_eigh_vjp,
     jvp=_eigh_jvp,
     results=("w", "v"),
+    unsettled=lambda g_v, w: _asks_for_limits(w, _touched(g_v)),
     samples=((((3, 3),), {"uplo": "L"}), (((2, 2, 2),), {"uplo": "U"})),
     domain=("spd",),
 )
@@ -281,14 +315,19 @@ def _sums(s: Any) -> Any:
 
 
 def _svd_vjp(g_u: Any, g_s: Any, g_vh: Any, u: Any, s: Any, vh: Any) -> Any:
-    k = s.shape[-1]
+    k, results = s.shape[-1], (u, s, vh)
     refuse_any(g_u[..., :, k:])
     refuse_any(g_vh[..., k:, :])
     u, v, g_u, g_v = u[..., :, :k], turned(vh[..., :k, :]), g_u[..., :, :k], turned(g_vh[..., :k, :])
     line = s[..., None, :]
     by_u, by_v = np.matmul(turned(u), g_u), np.matmul(turned(v), g_v)
-    turn_u, turn_v = (by_u - turned(by_u)) * 0.5, (by_v - turned(by_v)) * 0.5
-    inner = _by_gaps(turn_u + turn_v, s, _touched(g_u) | _touched(g_v)) + _over_sizes(turn_u - turn_v, _sums(s), s)
+
+    def moves(g: Any) -> tuple[Any, Any]:
+        g_u, g_s, g_vh = _as_shaped(g, *results)
+        return g_s, np.matmul(turned(u), g_u[..., :, :k]) + np.matmul(turned(v), turned(g_vh[..., :k, :]))
+
+    inner = turned_over_gaps(by_u + by_v, s, _touched(g_u) | _touched(g_v), g_s, moves)
+    inner = inner + _over_sizes(odd(by_u - by_v), _sums(s), s)
     inner = inner + np.eye(k, dtype=s.dtype) * g_s[..., None, :]
     gradient = np.matmul(np.matmul(u, inner), turned(v))
     if u.shape[-2] > k:
@@ -298,6 +337,11 @@ def _svd_vjp(g_u: Any, g_s: Any, g_vh: Any, u: Any, s: Any, vh: Any) -> Any:
     return gradient
 
 
+def _svd_unsettled(g_u: Any, g_vh: Any, s: Any) -> bool:
+    k = s.shape[-1]
+    return _asks_for_limits(s, _touched(g_u[..., :k]) | _touched(turned(g_vh[..., :k, :])))
+
+
 def _svd_jvp(t: Any, u: Any, s: Any, vh: Any) -> Any:
     k = s.shape[-1]
     further = u[..., k:] * np.nan, vh[..., k:, :] * np.nan  # of vectors that are not unique
@@ -305,7 +349,7 @@ def _svd_jvp(t: Any, u: Any, s: Any, vh: Any) -> Any:
     v, line = turned(vh), s[..., None, :]
     inner = np.matmul(np.matmul(turned(u), t), v)
     both = _off(inner + turned(inner)) * 0.5
-    both = _by_gaps(both, s, both != 0)
+    both = over_gaps(both, s, both != 0)
     apart = _over_sizes((inner - turned(inner)) * 0.5, _sums(s), s)
     t_u, t_v = np.matmul(u, both + apart), np.matmul(v, both - apart)
     if u.shape[-2] > k:
@@ -324,6 +368,7 @@ Routine(
     vjp=_svd_vjp,
     jvp=_svd_jvp,
     results=("u", "s", "vh"),
+    unsettled=_svd_unsettled,
     samples=(
         (((4, 3),), {"full_matrices": False}),
         (((2, 2, 3),), {"full_matrices": False}),

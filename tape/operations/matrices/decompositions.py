@@ -1,14 +1,15 @@
 """Factorisations of matrices under PyTorch's names: Cholesky, QR, eigenvalues, singular values.
 
-Matrices stand in the last two dims, batches in front. Gradients of eigenvectors and singular vectors need values that
-differ; where two of those asked for are equal, as far as rounding lets them be, the gradient is nan, as in PyTorch.
-So is the second derivative of functions of eigenvalues or singular values that are equal, but of those whose weights
-do not depend on the matrix: sums over all that are equal, traces, the nuclear norm, a largest value that is alone.
+Matrices stand in the last two dims, batches in front. Where values are equal, as far as rounding lets them be, the
+derivative of what depends on the choice of their vectors is nan, as in PyTorch; that of functions of the matrix is
+found by ``tape/engine/equal_values.py``.
 """
 
 from __future__ import annotations
 
 from typing import Any
+
+import numpy as np
 
 from kernels.ops.linalg import decompositions
 from kernels.ops.linalg.decompositions import _QR_COMPLETE
@@ -100,6 +101,13 @@ def _uplo(name: str, triangle: str) -> str:
     return triangle.upper()
 
 
+def _has_equal(values: Tensor) -> bool:
+    """Whether there are equal values whose second derivatives need their vectors; not in programs."""
+    if not wants(values) or modes.current().recorder is not None:
+        return False
+    return bool(np.any(decompositions.near(as_array(values), wide=True)))
+
+
 @also(input="A")
 def eigh(A: Any, UPLO: str = "L") -> Any:  # noqa: N803 (PyTorch's names)
     """Return eigenvalues (*, n), ascending, and eigenvectors (*, n, n) of symmetric matrices; one triangle is read.
@@ -118,8 +126,9 @@ def eigvalsh(A: Any, UPLO: str = "L") -> Tensor:  # noqa: N803
     >>> tape.linalg.eigvalsh(tape.tensor([[2.0, 0.0], [0.0, 1.0]]))
     tensor([1., 2.])
     """
-    a = square_of("linalg.eigvalsh", A)
-    return routine_calls.call(_OPS["eigvalsh"], a, uplo=_uplo("linalg.eigvalsh", UPLO))  # type: ignore[no-any-return]
+    a, uplo = square_of("linalg.eigvalsh", A), _uplo("linalg.eigvalsh", UPLO)
+    w = routine_calls.call(_OPS["eigvalsh"], a, uplo=uplo)
+    return routine_calls.call(_OPS["eigh"], a, uplo=uplo)[0] if _has_equal(w) else w  # type: ignore[no-any-return]
 
 
 def svd(A: Any, full_matrices: bool = True) -> Any:  # noqa: N803
@@ -142,7 +151,9 @@ def svdvals(A: Any) -> Tensor:  # noqa: N803
     >>> tape.linalg.svdvals(tape.tensor([[0.0, 2.0], [1.0, 0.0]]))
     tensor([2., 1.])
     """
-    return routine_calls.call(_OPS["svdvals"], matrix_of("linalg.svdvals", A))  # type: ignore[no-any-return]
+    a = matrix_of("linalg.svdvals", A)
+    s = routine_calls.call(_OPS["svdvals"], a)
+    return routine_calls.call(_OPS["svd"], a, full_matrices=False)[1] if _has_equal(s) else s  # type: ignore[no-any-return]
 
 
 def _top_level_qr(input: Any, some: bool = True) -> Any:
