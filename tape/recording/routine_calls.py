@@ -20,7 +20,6 @@ from tape.recording import record
 from tape.recording.packed_values import PackedValue
 from tape.recording.promotion import alike
 from tape.tensors import hooks, modes
-from tape.tensors.operands import operand
 from tape.tensors.tapes import every
 from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor, leaf, scalar_or_array
 

@@ -95,7 +95,7 @@ def test_index_arrays_that_differ() -> None:
 
     parsed = parse(str(tape.record(fun, np.ones(9)).graph()))
     assert Counter(title[-1] for title in parsed.titles.values() if title)["5 times"] == 10
-    assert "select [0], ...\nfloat64[]" in parsed.labels.values()
+    assert "select_element [0], ...\nfloat64[]" in parsed.labels.values()
 
 
 def test_a_result_that_is_a_constant() -> None:

@@ -93,6 +93,14 @@ def _function(text: str, seed: int, space: dict[str, Any]) -> Any:
     return space["f"]
 
 
+FILLED = """
+slope = lambda a: 3 * a * a
+def filled(a, value):
+    if not np.ndim(a):
+        return np.complex128(value)
+    a[...] = value
+    return a
+"""
 _NO_MARKS = {ord(mark): None for mark in "$~{}"}
 """Marks: of an index that gives an element, a number that is compared, and what is an array although it is a number."""
 
@@ -103,14 +111,16 @@ def tensors_text(text: str) -> str:
 
 
 def plain_text(text: str) -> str:
-    """Print a program for arrays: what is an element of a vector is a view there, too."""
-    text = re.sub(r"\[\$(\w+)\]", r"[\1:][:1].reshape(())", text)
-    text = re.sub(r"each\((\w+)\)", r"[\1[k:k + 1].reshape(()) for k in range(len(\1))]", text)
+    """Print a program for arrays, in which all of a number is written, too."""
+    text = re.sub(
+        r"(\w+)\[\.\.\.\] ([-+*]?)= (.*)", lambda m: f"{m[1]} = filled({m[1]}, {m[2] and m[1]} {m[2]} ({m[3]}))", text
+    )
+    text = re.sub(r"each\((\w+)\)", r"\1", text.translate({ord("$"): None}))
     text = re.sub(r"tape\.(zeros|ones|tensor)\((.*?)\)(?=$|\n|;)", r"np.\1(\2, dtype=complex)", text)
     text = text.replace("np.tensor", "np.array").replace(".clone()", ".copy()").replace(".detach()", "[...]")
     text = text.replace("tape.cat", "np.concatenate").replace("~", ".real").replace("tape.", "np.")
     text = text.replace("{", "np.array(").replace("}", ")")
-    return "slope = lambda a: 3 * a * a\n" + text
+    return FILLED + text
 
 
 class OrderText:
