@@ -11,12 +11,12 @@ from __future__ import annotations
 import contextlib
 import copy
 import secrets
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
+from kernels.foundation.locks import Lock
 from tape.foundation import devices
 from tape.recording import record
 from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor
@@ -32,6 +32,10 @@ _HEAD = 4
 """64-bit words of a saved state before the twister's: seed, position, whether a normal number is kept, its bits."""
 
 
+_drawing = Lock(waited_for=True)
+"""Held while the state of any generator changes: NumPy's has a lock of its own, which no fork may leave held."""
+
+
 class Generator:
     """A source of random numbers, PyTorch's ``Generator``: the functions of random numbers take one as ``generator``.
 
@@ -43,7 +47,6 @@ class Generator:
 
     def __init__(self, device: Any = "cpu") -> None:
         devices.check_device(device)
-        self._lock = threading.Lock()
         self._twister = np.random.MT19937()
         self.changes = 0
         """How often numbers have been drawn, or the state was set."""
@@ -61,7 +64,7 @@ class Generator:
         if not -_LARGEST_SEED // 2 <= seed < _LARGEST_SEED:
             raise RuntimeError(f"Overflow when unpacking long: a seed is from -2**63 to 2**64 - 1, got {seed}")
         state: Any = np.random.RandomState(seed & _WORD).get_state(legacy=False)
-        with self._lock:
+        with _drawing:
             self._seed, self._kept = seed % _LARGEST_SEED, None
             self._set(state["state"])
         return self
@@ -77,7 +80,7 @@ class Generator:
 
     def get_state(self) -> Tensor:
         """Return the state as a tensor of bytes, for ``set_state``."""
-        with self._lock:
+        with _drawing:
             inner: Any = self._twister.state["state"]
             kept = np.float64(self._kept or 0.0).view(np.uint64)
             head = np.array([self._seed, inner["pos"], self._kept is not None, kept], np.uint64)
@@ -90,18 +93,18 @@ class Generator:
             raise RuntimeError(f"Generator.set_state: got {state.dtype.name}{list(state.shape)}, not a saved state")
         seed, position, kept, number = state[: 8 * _HEAD].view(np.uint64)
         inner = {"key": state[8 * _HEAD :].view(np.uint32).copy(), "pos": int(position)}
-        with self._lock:
+        with _drawing:
             self._seed, self._kept = int(seed), float(number.view(np.float64)) if kept else None
             self._set(inner)
 
     def snapshot(self) -> Any:
         """Return what :meth:`undo` goes back to."""
-        with self._lock:
+        with _drawing:
             return self._twister.state, self._kept, self._seed
 
     def undo(self, snapshot: Any, changes: int | None = None) -> None:
         """Go back to a snapshot; with ``changes``, unless another thread has drawn numbers since that many."""
-        with self._lock:
+        with _drawing:
             if changes is None or self.changes == changes:
                 self._twister.state, self._kept, self._seed = snapshot
                 self.changes += 1
@@ -123,7 +126,7 @@ class Generator:
 
     def words(self, count: int) -> Array:
         """Return numbers of 32 bits, as uint64."""
-        with self._lock:
+        with _drawing:
             self.changes += 1
             return np.asarray(self._twister.random_raw(count))
 
@@ -153,7 +156,7 @@ class Generator:
 
     def _pairs(self, count: int) -> Array:
         """Return normal numbers two at a time; the second of the last pair is kept for the next call."""
-        with self._lock:
+        with _drawing:
             self.changes += 1
             kept, self._kept = ([self._kept] if self._kept is not None and count else []), self._kept
         u = self.uniform(2 * ((count - len(kept) + 1) // 2), np.dtype(np.float64)).reshape(-1, 2)

@@ -8,7 +8,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from kernels.foundation import forking
+from kernels.foundation.locks import Lock
 from kernels.foundation.recent_table import Recent
 
 Strides = tuple[int, ...]
@@ -16,7 +16,7 @@ Strides = tuple[int, ...]
 Key = tuple[Strides, Strides, np.dtype[Any], Strides, int]
 
 _SPECS: WeakValueDictionary[Key, Spec] = WeakValueDictionary()
-_lock = forking.lock()
+_lock = Lock(waited_for=True)
 
 
 class Spec:

@@ -6,7 +6,6 @@ import ctypes
 import functools
 import itertools
 import struct
-import threading
 from functools import partial
 from typing import Any
 from weakref import ref
@@ -17,6 +16,7 @@ from kernels.arrays.specs import Spec
 from kernels.call_cache.arguments import Arguments
 from kernels.compiler import jit
 from kernels.foundation.data_classes import dataclass
+from kernels.foundation.locks import Lock
 from kernels.instructions.form import Descriptor, Form
 from kernels.native import words
 from kernels.native.calls.computation import Computation
@@ -139,22 +139,22 @@ class Entry:
         It is written in one step, or not at all: another thread, or a finalizer that runs meanwhile, may be writing
         too.
         """
-        if not _writing.acquire(blocking=False):
-            return
-        try:
-            address = _place(self.row)
-            at = (address - REGISTRY.calls) // 8
-            end = partial(_end, at)
-            held = [*self.kept, *[ref(form, end) for form in self.forms if form is not None]]
-            before = _kept.get(address)
-            _kept[address] = [held, before]
-            _table[at : at + words.CALL] = np.array(self.row, np.int64)
-            _kept[address] = held
-        finally:
-            _writing.release()
+        with _writing.if_free() as free:
+            if free:
+                self._write()
+
+    def _write(self) -> None:
+        address = _place(self.row)
+        at = (address - REGISTRY.calls) // 8
+        end = partial(_end, at)
+        held = [*self.kept, *[ref(form, end) for form in self.forms if form is not None]]
+        before = _kept.get(address)
+        _kept[address] = [held, before]
+        _table[at : at + words.CALL] = np.array(self.row, np.int64)
+        _kept[address] = held
 
 
-_writing = threading.Lock()
+_writing = Lock()
 _table = np.frombuffer((ctypes.c_int64 * (words.CALL * words.WAYS * words.SETS)).from_address(REGISTRY.calls), np.int64)
 
 

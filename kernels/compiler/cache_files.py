@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-from kernels.foundation import forking
+from kernels.foundation.locks import Lock
 
 _ROOM = "kernels-1"
 """Our own folder within the one that is wanted; its number is that of the format."""
@@ -30,7 +30,7 @@ _OTHERS = 0o022
 _MOST = 1 << 28
 """Bytes: what is larger is none of ours, and is not read."""
 
-_lock = forking.lock()
+_lock = Lock(waited_for=True)
 _folder: Path | None = None
 _failed: list[str] = []
 

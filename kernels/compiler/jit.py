@@ -33,8 +33,8 @@ from kernels.compiler.machine_code import KEEPER, Keeper, cfunc, njit
 from kernels.compiler.module_texts import PACKAGE, code_of, content_of, digest
 from kernels.compiler.native_units import FASTCALL, UNIT, Method, Native, Unit, builtin, machine
 from kernels.compiler.progress_line import on_compile, set_quiet
-from kernels.foundation import forking
 from kernels.foundation.data_classes import dataclass
+from kernels.foundation.locks import Lock
 
 __all__ = [
     "NumbaError",
@@ -66,7 +66,7 @@ class Part:
 SIGNATURE = types.void(types.CPointer(types.int64), types.CPointer(types.int64), types.int64)
 """Every kernel: layout, pointers (target, cotangent, saved ...), and 1 to accumulate or 0 to store."""
 
-_lock = forking.lock()
+_lock = Lock(waited_for=True)
 _loaded: dict[str, ModuleType] = {}
 
 

@@ -13,15 +13,15 @@ from llvmlite import binding
 from kernels.compiler import cache_files, progress_line, translation
 from kernels.compiler.interrupts import untraced
 from kernels.compiler.lane_calls import keep_forms
-from kernels.foundation import forking
 from kernels.foundation.garbage_collector import uncollected
+from kernels.foundation.locks import Lock
 
 UNIT = "__native_unit__"
 """The name, among a module's globals, of its unit."""
 FASTCALL = 0x80
 """The flag of a method that takes the address and the count of its arguments."""
 _MAGIC = b"object file\n"
-_lock = forking.lock()
+_lock = Lock(waited_for=True)
 API = {"PyErr_BadArgument", "PyErr_Occurred", "PyLong_AsLongLong", "PyLong_FromLongLong"}
 """The functions of CPython's C API that machine code calls, until their addresses are given."""
 

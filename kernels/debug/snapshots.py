@@ -19,6 +19,7 @@ import numpy as np
 from kernels.arrays.address_probe import word_at
 from kernels.arrays.specs import Spec
 from kernels.compiler import jit
+from kernels.foundation.locks import cached_property
 from kernels.instructions.form import Form
 from kernels.native import registry, words
 from kernels.native.memory import data_of
@@ -139,13 +140,13 @@ class InstructionLayout:
     def __init__(self, form: Form, entries: int) -> None:
         self.form, self.entries = form, entries
 
-    @functools.cached_property
+    @cached_property
     def kinds(self) -> list[int]:
         """What kind of word each saved value is."""
         kinds: list[int] = self.form.block[len(self.form.block) - len(self.form.saved) :].tolist()
         return kinds
 
-    @functools.cached_property
+    @cached_property
     def specs(self) -> list[Spec | None]:
         """The spec of each saved value, None of what is no operand's and not the result's."""
         form, names = self.form, self.form.op.inputs

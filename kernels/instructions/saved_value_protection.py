@@ -7,7 +7,6 @@ as n. What is on file names instructions by their slots, and so outlives that ot
 
 from __future__ import annotations
 
-import functools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +14,7 @@ from numpy.lib.array_utils import byte_bounds
 
 from kernels.arrays.sweep_interface import Array
 from kernels.foundation.intervals import Intervals
+from kernels.foundation.locks import cached_property
 from kernels.instructions.entries import SavedArrays, instruction_at, saved_arrays
 from kernels.instructions.restrided import restrided
 from kernels.native.memory import where
@@ -44,7 +44,7 @@ class SavedValues:
         self.entries = entries
         self.forget()
 
-    @functools.cached_property
+    @cached_property
     def _saved(self) -> SavedArrays:
         return saved_arrays(self.entries)
 

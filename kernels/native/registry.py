@@ -11,12 +11,12 @@ from weakref import ref
 import numpy as np
 from llvmlite import binding
 
-from kernels.foundation import forking
+from kernels.foundation.locks import Lock
 from kernels.native import words
 
 MOST_TAPES = 1 << 18
 """Slots have 62 bits: so many tapes can live at a time."""
-_lock = forking.lock()
+_lock = Lock(waited_for=True)
 _NAMES = "dim", "axis"
 """Names of arguments that native code recognizes by identity."""
 

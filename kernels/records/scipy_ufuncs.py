@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from kernels.foundation.locks import cached_property
 from kernels.records.symbols import SPECIAL, Symbol, Unprinted, traced
 
 
@@ -19,7 +20,7 @@ class LateUfunc:
     def __init__(self, name: str) -> None:
         self.__name__ = name
 
-    @functools.cached_property
+    @cached_property
     def ufunc(self) -> np.ufunc:
         """The ufunc itself."""
         import scipy.special

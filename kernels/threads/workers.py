@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from kernels.compiler.jit import load_module
-from kernels.foundation import forking
+from kernels.foundation.locks import Lock, cached_property
 from kernels.native.memory import where
 from kernels.threads.thread_words import (
     E_LOCK,
@@ -41,7 +41,7 @@ class Workers:
     def __init__(self) -> None:
         self.words = np.zeros(W_FIRST + W_EACH * (MOST_PARTS + 1), np.int64)
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.words))  # threads may look at them when all else is gone
-        self.lock = forking.lock()
+        self.lock = Lock(waited_for=True)
         self.threads: list[threading.Thread] = []
         self.wanted = 1
         """How many threads were asked for."""
@@ -55,7 +55,7 @@ class Workers:
         """Where the words are."""
         return where(self.words)
 
-    @functools.cached_property
+    @cached_property
     def native(self) -> Any:
         """The native code; None where it does not work here."""
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import sys
-import threading
 import warnings
 from collections.abc import Callable, Collection, Sequence
 from types import MethodType
@@ -12,6 +11,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from kernels.foundation.locks import Lock
 from kernels.programs.calling.callable_type import begin, called_at_once
 from kernels.programs.compiler.compiled_code import CompiledCode
 from kernels.programs.memory_use import MemoryUse
@@ -78,7 +78,7 @@ class CompiledFunction(NativeUse, NativelyCalled):
         self._warned = False
         self._methods: dict[int, CompiledFunction] = {}
         """Those of objects without a dictionary, by number."""
-        self._lock = threading.RLock()
+        self._lock = Lock()
         self._begin()
         self.calls = {"recorded": 0, "dynamic": 0, "checked": 0}
         """How many calls were not replayed, by the way they went; and how many replays were checked."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays.specs import Spec
+from kernels.foundation.locks import cached_property
 from kernels.kinds.callback import Callback
 from kernels.kinds.custom import Custom
 from kernels.kinds.routine import Routine
@@ -126,7 +126,7 @@ class CompiledProgram(Program):
         other._begin()
         return other
 
-    @functools.cached_property
+    @cached_property
     def pulling(self) -> Pulling:
         """The program's pullback, which runs the program again where arrays from outside may be others by then."""
         return Pulling(self._recipe, keeps=not self.live)
@@ -171,12 +171,12 @@ class CompiledProgram(Program):
             x if isinstance(x, Tensor) else x.array() if isinstance(x, Draw) else np.array(x) for x in self._outside
         ]
 
-    @functools.cached_property
+    @cached_property
     def generators(self) -> list[Generator]:
         """The generators that it draws random numbers from."""
         return list({id(x.generator): x.generator for x in self._outside if isinstance(x, Draw)}.values())
 
-    @functools.cached_property
+    @cached_property
     def can_miss(self) -> bool:
         """Whether a replay may find that the call goes another way, or raise, when random numbers have been drawn."""
         kinds = self._recipe.steps.kinds
@@ -214,7 +214,7 @@ class CompiledProgram(Program):
         largest = sizes([*values, *self.outside(), *constants, *recipe.steps.numbers, *leaves])
         return within_runs(result, expected, runs, self.rounding * largest)
 
-    @functools.cached_property
+    @cached_property
     def _is_single(self) -> bool:
         """Whether anything that it computes is in float32."""
         return any(node.spec.dtype == np.float32 for node in self._recipe.nodes)
@@ -230,12 +230,12 @@ class CompiledProgram(Program):
                 self._machines[reverse].clear()
                 self._interpreted[reverse] = Uncompiled(reason)
 
-    @functools.cached_property
+    @cached_property
     def is_plain(self) -> bool:
         """Whether floats and arrays are all that it needs, one for each argument."""
         return not (self._outside or self.writes or self._fresh)
 
-    @functools.cached_property
+    @cached_property
     def is_simple(self) -> bool:
         """Whether it is plain, and there is nothing to look at before a replay."""
         return self.is_plain and not self._readers

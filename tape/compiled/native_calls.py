@@ -7,10 +7,10 @@ many calls there are until one is checked. Whatever a plan does not take, Python
 from __future__ import annotations
 
 import itertools
-import threading
 
 import numpy as np
 
+from kernels.foundation.locks import Lock
 from kernels.native.memory import where
 from kernels.programs.calling.callable_type import DirectlyCalled
 from kernels.programs.calling.compiled_machine import CompiledMachine
@@ -109,7 +109,7 @@ class Plan:
 class NativelyCalled(DirectlyCalled):
     """The part of a compiled function that has its calls made natively."""
 
-    _lock: threading.RLock
+    _lock: Lock
     _runs_back = False
     """Whether its programs compute gradients, too."""
 

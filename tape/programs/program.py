@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from kernels.foundation.locks import cached_property
 from kernels.programs.recording import program as recipes
 from kernels.programs.recording.program import ProgramError
 from tape import pickled_programs  # noqa: F401 (teaches pickle)
@@ -140,7 +140,7 @@ class Program(Tiered, Seen):
             return interpreted(self._recipe, arguments)
         return self._graded(arguments)
 
-    @functools.cached_property
+    @cached_property
     def pulling(self) -> Pulling:
         """The program's pullback from cotangents of its results."""
         return Pulling(self._recipe)

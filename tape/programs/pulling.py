@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import operator
-import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ import numpy as np
 from kernels.arrays.specs import SCALAR
 from kernels.arrays.sweep_interface import Array
 from kernels.codegen.tasks import NodeRef
+from kernels.foundation.locks import Lock, cached_property
 from kernels.foundation.recent_table import Recent
 from kernels.instructions import python_pullbacks
 from kernels.instructions.form import Form
@@ -73,14 +73,14 @@ class Pulling:
         self._calls: Recent[tuple[Any, ...], CallForm] = Recent()
         self._machines: list[Machine] = []
         self._first: Machine | None = None
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
-    @functools.cached_property
+    @cached_property
     def kept(self) -> KeptReplay | None:
         """What replays forward and keeps the memory for the pullback; None of programs that are not fit for that."""
         return kept_replay(self.recipe, self.graded) if self._keeps else None
 
-    @functools.cached_property
+    @cached_property
     def kept_outputs(self) -> list[tuple[Form, Output]]:
         """The ``outputs`` of a call whose memory is kept: their cotangents stay where sweeps have them."""
         forms = [python_pullbacks.output(NAME, spec) for spec in self.specs]
@@ -115,7 +115,7 @@ class Pulling:
         saved = [SAVED] * len(specs) if len(tensors) == len(specs) else None
         return CallForm(form, table, [False, *[s is not None and s is not _NO_TENSOR for s in specs]], tensors, saved)
 
-    @functools.cached_property
+    @cached_property
     def reached(self) -> list[frozenset[int]]:
         """For each result with a gradient, the numbers of the arguments that it depends on."""
         recipe, before = self.recipe, None

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from kernels.foundation.locks import Lock
 from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.calling.tiers import (
     Uncompiled,
@@ -49,7 +49,7 @@ class Tiered:
         """Why it is not compiled."""
         self._apart: dict[bool, CompiledMachine | None] = {}
         """Machine code that calls of it do not use."""
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def _started(self, arguments: Sequence[Any], *, reverse: bool) -> Any:
         """Take a machine, one that keeps what ``reverse`` needs or not, and put arguments into its memory."""
@@ -84,12 +84,16 @@ class Tiered:
 
         How many does not depend on when the code is ready: results would, on how busy the machine is.
         """
-        left = self._due[reverse] = self._due.get(reverse, 1) - 1
-        if left > 0:
+        left = self._due.get(reverse, 1)
+        if left > 1:
+            self._due[reverse] = left - 1
             return
         with self._lock:
             first = self._first.get(reverse)
-            if self._due.pop(reverse, None) is None or not isinstance(first, Machine):
+            if not isinstance(first, Machine):
+                self._due.pop(reverse, None)
+                return
+            if self._due.get(reverse, 2) > 1:  # another thread was here
                 return
             more = self._calls_beside(first, reverse=reverse)
             if more > 0:
@@ -109,11 +113,11 @@ class Tiered:
     def _compile(self, *, reverse: bool, always: bool = True) -> bool:
         """Let later calls be those of machine code; whether that is so. It may not be worth it, unless ``always``."""
         machine = self._machine_code(reverse=reverse, always=always)
-        if machine is None:
-            return False
-        self._first[reverse] = machine
-        self._machines[reverse][:] = [machine]
-        return True
+        if machine is not None:
+            self._first[reverse] = machine
+            self._machines[reverse][:] = [machine]
+        self._due.pop(reverse, None)  # last: a process that is forked, or a call that is interrupted, tries again
+        return machine is not None
 
     def _machine_code(self, *, reverse: bool, always: bool = True) -> CompiledMachine | None:
         """Return a machine that runs machine code; None, the reason kept, where the interpreter has to run it."""
@@ -158,7 +162,6 @@ class Tiered:
                     self._apart[reverse] = self._machine_code(reverse=reverse)
                 machine = self._apart[reverse]
             else:
-                self._due.pop(reverse, None)
                 if not isinstance(self._first.get(reverse), CompiledMachine):
                     self._compile(reverse=reverse)
                 machine = self._first.get(reverse)

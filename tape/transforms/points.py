@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from kernels.codegen.tasks import NodeRef
+from kernels.foundation.locks import cached_property
 from kernels.native.pool import reused_arrays
 from kernels.programs.recording.program import Recipe
 from tape.conversions.to_python import numbers_of, warn_of_detaching
@@ -79,7 +79,7 @@ class Point:
         self.result = result
         self.tensors = self.tensors or self._is_within(args, kwargs)
 
-    @functools.cached_property
+    @cached_property
     def _returned(self) -> tuple[list[Any], Structure]:
         return flattened(self.result, none=True)
 
@@ -93,7 +93,7 @@ class Point:
         """The structure of what the function returned."""
         return self._returned[1]
 
-    @functools.cached_property
+    @cached_property
     def _linked(self) -> list[Tensor]:
         """The tensors among outputs and aux that depend on anything that requires grad besides the inputs."""
         return self._linked_of([*self.outputs, *flattened(self.aux, none=True)[0]])

@@ -13,7 +13,7 @@ from types import CodeType, FrameType
 from typing import Any, Protocol, TypeVar
 
 from kernels.compiler.interrupts import is_untraced
-from kernels.foundation import forking
+from kernels.foundation.locks import Lock
 
 Result = TypeVar("Result")
 _Tracer = Callable[[FrameType, str, Any], Any]
@@ -121,7 +121,7 @@ class _Monitored:
         self.activations: dict[int, Activation] = {}
 
 
-_lock = forking.lock()
+_lock = Lock(waited_for=True)
 _tools: list[int] = []
 """This library's number among the tools that monitor, once it has one."""
 _calls: dict[int, _Monitored] = {}
@@ -167,8 +167,8 @@ def _settle() -> None:
 def _is_tool() -> bool:
     """Return whether this library is one of the tools that monitor; it becomes one if it can."""
     with _lock:
-        free = [number for number in (3, 4, 5, 2, 1, 0) if monitoring.get_tool(number) is None]
-        if not _tools and free:  # 3 and 4 have no purpose that Python names
+        free = [number for number in (4, 3, 5, 2, 1, 0) if monitoring.get_tool(number) is None]
+        if not _tools and free:  # Python names no purpose of 3 and 4; Hypothesis takes 3
             monitoring.use_tool_id(free[0], "tape")
             events = monitoring.events
             for event in (events.PY_START, events.PY_RESUME):

@@ -17,6 +17,7 @@ import pytest
 
 import tape
 from kernels.compiler import jit
+from kernels.foundation.locks import Lock
 from tape.watching.frame_events import REPORTS_INSTRUCTIONS
 from tape.watching.head_visits import HeadVisit, HeadWatch
 from tests.support.loop_visits import equal_states, is_unwatched, loops, only, visits_of
@@ -128,9 +129,10 @@ def test_visits_are_counted_by_entry() -> None:
 
 
 def test_a_loop_without_end_that_is_continued_has_two_heads_each_with_entries() -> None:
-    """The way of ``continue`` leads to another instruction: the inner of the two is left by it."""
-    assert [loop.reason for loop in loops(forever)] == ["", ""]
-    assert counts(forever, X) == [4, 4, 1, 1, 1]
+    """The way of ``continue`` leads to another instruction: the inner of the two is left by it. Not from 3.14 on."""
+    heads = 1 if sys.version_info >= (3, 14) else 2
+    assert [loop.reason for loop in loops(forever)] == [""] * heads
+    assert counts(forever, X) == ([7] if heads == 1 else [4, 4, 1, 1, 1])
 
 
 def test_a_loop_with_a_test_that_is_continued_is_one() -> None:
@@ -193,8 +195,9 @@ def test_a_visit_that_raises_spoils_the_watch_and_not_the_function() -> None:
 def interrupting(after: int, seen: list[int]) -> Callable[..., None]:
     """Return a profile function that raises at an event: a call or a return, or a return of C's."""
 
-    def profile(_: Any, event: str, __: Any) -> None:
-        if event == "c_call":  # no interrupt is taken there; locks that end with `with` rely on it
+    def profile(frame: Any, event: str, _: Any) -> None:
+        entered = event == "return" and frame.f_code is Lock.__enter__.__code__
+        if event == "c_call" or entered:  # no interrupt is taken there; locks that end with `with` rely on it
             return
         seen.append(1)
         if len(seen) == after:

@@ -5,12 +5,12 @@ Derivatives: Abramowitz and Stegun, chapters 6, 7 and 9, and where they lose dig
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
 import numpy as np
 
+from kernels.foundation.locks import cached_property
 from kernels.kinds.elementwise import Elementwise
 from kernels.ops.elementwise.arithmetic import ONE, POSITIVE, REAL
 from kernels.records.rule_text import Rule
@@ -30,7 +30,7 @@ _NEAR = 0.25  # up to here quotients of Bessel functions lose digits in derivati
 class _Zeta(LateUfunc):
     """Hurwitz's zeta function, which ``scipy.special.zeta`` wraps."""
 
-    @functools.cached_property
+    @cached_property
     def ufunc(self) -> Any:
         import scipy.special._ufuncs as private
 

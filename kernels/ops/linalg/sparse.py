@@ -6,7 +6,6 @@ A matrix is the values at the places of its pattern, in SciPy's CSR order; gradi
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Callable
 from typing import Any
 from weakref import WeakValueDictionary, ref
@@ -24,13 +23,12 @@ Array = np.ndarray[Any, Any]
 class Pattern:
     """Where a sparse matrix has elements, as SciPy's CSR says it. Made by :func:`pattern_of`: equal ones are one."""
 
-    __slots__ = ("__weakref__", "_factors", "_lock", "columns", "indptr", "rows", "shape")
+    __slots__ = ("__weakref__", "_factors", "columns", "indptr", "rows", "shape")
 
     def __init__(self, indices: Array, indptr: Array, shape: tuple[int, int]) -> None:
         self.columns, self.indptr, self.shape = indices, indptr, shape
         self.rows = np.repeat(np.arange(shape[0]), np.diff(indptr))
         self._factors: dict[int, tuple[Any, Array, Any]] = {}
-        self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         return f"<{self.shape[0]} by {self.shape[1]}, {len(self.columns)} elements>"
@@ -54,8 +52,7 @@ class Pattern:
         if known is not None and np.array_equal(_bits(known[1]), _bits(data)):  # 0.0 is not -0.0, nan is nan
             return known[2]
         factors = make()
-        with self._lock:
-            self._factors[key] = (ref(data, lambda gone: self._drop(key, gone)), data.copy(), factors)
+        self._factors[key] = (ref(data, lambda gone: self._drop(key, gone)), data.copy(), factors)
         return factors
 
     def _drop(self, key: int, gone: Any) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 from kernels.arrays.specs import Spec, dense
 from kernels.compiler.jit import bound
 from kernels.foundation.data_classes import dataclass
+from kernels.foundation.locks import Lock, cached_property
 from kernels.native.memory import where
 from kernels.programs.calling.direct_call_table import KINDS, LONG, CallTable
 from kernels.programs.calling.direct_call_words import BUSY, DK_ARRAY, DK_DOUBLE, DK_SINGLE, MISSED, OTHERS
@@ -71,7 +71,7 @@ class CompiledMachine:
         self._results = [*code.outputs, *code.gradients]
         self._work, self._busy = Block(code.work), np.zeros(1, np.int64)
         self._scratch = np.zeros(len(code.arguments) + len(self._results), np.float64)
-        self._lock = threading.Lock()
+        self._lock = Lock()
         """Held by calls that go through Python."""
         self._open()
 
@@ -109,20 +109,20 @@ class CompiledMachine:
         exchange = vars(self).get("_exchange")
         return self._work.size + self._scratch.nbytes + (sum(block.size for block in exchange) if exchange else 0)
 
-    @functools.cached_property
+    @cached_property
     def _exchange(self) -> tuple[Block, Block]:
         """Memory for arguments and for results, of calls that go through Python."""
         specs = self.code.arguments
         return Block(_places([extent(s) for s in specs])[1]), Block(_places([size(s) for s in self._results])[1])
 
-    @functools.cached_property
+    @cached_property
     def inputs(self) -> list[Array]:
         """Arrays that :meth:`run` reads the arguments from."""
         specs = self.code.arguments
         offsets, _ = _places([extent(spec) for spec in specs])
         return [self._exchange[0].array(spec, at, spec.strides) for spec, at in zip(specs, offsets, strict=True)]
 
-    @functools.cached_property
+    @cached_property
     def _outcome(self) -> list[Array]:
         offsets, _ = _places([size(spec) for spec in self._results])
         return [
@@ -222,13 +222,11 @@ class CompiledMachine:
 
     def _interpreted(self, args: Sequence[Any]) -> Any:
         """Return the results of the interpreter."""
-        if not self._lock.acquire(blocking=False):
-            return self.copy()._interpreted(args)  # noqa: SLF001 (another of this class)
-        try:
+        with self._lock.if_free() as free:
+            if not free:
+                return self.copy()._interpreted(args)  # noqa: SLF001 (another of this class)
             self._interpret(args)
             return self.form.returned([_returned(x) for x in self._outcome])
-        finally:
-            self._lock.release()
 
     def _in_order(self, args: Sequence[Any]) -> list[Any]:
         """Return arguments with copies of arrays whose strides are others than the recorded ones."""
@@ -247,15 +245,13 @@ class CompiledMachine:
         specs = self.code.arguments
         if len(args) != len(specs) or not all(self._takes(x, spec) for x, spec in zip(args, specs, strict=True)):
             return None
-        if not self._lock.acquire(blocking=False):
-            return self.copy().whole(args)
-        try:
+        with self._lock.if_free() as free:
+            if not free:
+                return self.copy().whole(args)
             for x, place in zip(args, self.inputs, strict=True):
                 place[...] = x
             self._run(self.inputs)
             return self.form.returned([_returned(x) for x in self._outcome])
-        finally:
-            self._lock.release()
 
     def _takes(self, x: Any, spec: Spec) -> bool:
         if type(x) is np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Container
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 from kernels.arrays.specs import is_dense
 from kernels.compiler import jit
 from kernels.compiler.native_units import MOST_COPIES
+from kernels.foundation.locks import cached_property
 from kernels.programs.compiler.account import ROLES
 from kernels.programs.compiler.accounting import account_of
 from kernels.programs.compiler.compiled_code import CompiledCode
@@ -163,7 +163,7 @@ class Compilation:
         of_functions = _OF_COPY * functions if functions <= MOST_COPIES else _OF_CALL * functions
         return _SECONDS + _OF_LINE * len(lines) + _OF_LOOP * loops + of_functions
 
-    @functools.cached_property
+    @cached_property
     def _parts(self) -> LoopsInParts:
         """The printed program, its large loops cut into parts that threads may run."""
         lines = self._text.lines  # printing adds to the storage
@@ -189,7 +189,7 @@ class Compilation:
         pointers = ", ".join([region.name for region in regions])
         return "\n".join([*memory, f"def program({pointers}):", *text.lines, "    return -1"])
 
-    @functools.cached_property
+    @cached_property
     def _text(self) -> Text:
         """The printed program. Printing adds to the storage, so that it is done once."""
         text = Text()
@@ -260,7 +260,7 @@ class Compilation:
             n = loop.number
             text.put(f"count{n} = {self._sizes.name}[{k}]", f"y{n} = count{n} & 1", f"yo{n} = 1 - y{n}")
 
-    @functools.cached_property
+    @cached_property
     def _extents(self) -> set[int]:
         """The extents of nests that are arguments."""
         nests = [item for _, item in walk(self.expansion.root) if isinstance(item, NestLoop)]

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from kernels.foundation.locks import cached_property
 from kernels.programs.differentiating.adjoint import Adjoint
 from kernels.programs.expanding.scalar_program import (
     Address,
@@ -133,7 +134,7 @@ class CertainGradients:
                 both if last is None else functools.partial(last.__contains__, number.name)
             )
 
-    @functools.cached_property
+    @cached_property
     def before_ends(self) -> CertainGradients:
         """What is certain besides in all but the last steps of recorded loops in others."""
         return CertainGradients(self.adjoint, self._seed, self.last, self)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from kernels.foundation.data_classes import dataclass
+from kernels.foundation.locks import cached_property
 from kernels.programs.rolling.periods import FEWEST_STEPS
 from kernels.programs.rolling.rows import NOWHERE, Rows, Table
 

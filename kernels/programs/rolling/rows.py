@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from kernels.arrays.specs import Spec
 from kernels.foundation.data_classes import dataclass
+from kernels.foundation.locks import cached_property
 from kernels.kinds.callback import Callback
 from kernels.kinds.guard import Guard
 from kernels.kinds.loop import LoopMark
@@ -219,7 +219,7 @@ class Extraction:
         gradient = np.where(wanted, WANTED, np.where(leads, UNWANTED, NOWHERE))
         return Operands(value, np.where(is_node, spec, -1), gradient, np.where(is_node, offset, 0))
 
-    @functools.cached_property
+    @cached_property
     def _apart(self) -> Array:
         """Whether a node's gradient stands elsewhere than that of its memory.
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from kernels.arrays.specs import Spec, meets_itself, spec_of
 from kernels.arrays.sweep_interface import Array
-from kernels.foundation import forking
+from kernels.foundation.locks import Lock
 from kernels.instructions.entries import instructions
 from kernels.native.tensor.leaf_type import beginner, grad_property
 from kernels.native.words import SMALL_GRADIENT, TAPE_BITS
@@ -35,7 +35,7 @@ from tape.tensors.tensor import (
     scalar_or_array,
 )
 
-ADDING = forking.lock()
+ADDING = Lock(waited_for=True)
 """The lock of additions to ``.grad``, since threads may share a leaf; not held while hooks run."""
 
 
