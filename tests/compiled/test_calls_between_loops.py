@@ -176,14 +176,14 @@ def test_jitted_functions_are_called_and_what_they_raise_is_told() -> None:
             np.testing.assert_allclose(got, slope, rtol=1e-12)
     assert "calls of _pushed by a kernel" in compiled.explain()
     for k in (60.0, 200.0):
-        with pytest.raises(RuntimeError, match="_pushed: a jitted function of this operation raised"):
+        with pytest.raises(ValueError, match="too s"):  # as in dynamic mode, to which such a call goes back
             compiled(q, p, k)
         assert compiled(q, p, 1.3)[0] == pytest.approx(gradient(q, p, 1.3)[0], rel=1e-12)
     raised = 0
     for k in (60.0, 1.3) * 10:
         try:
             compiled(q, p, k)
-        except RuntimeError:
+        except ValueError:
             raised += 1
     assert raised == 10
 

@@ -62,6 +62,7 @@ np.roll(V, 1); np.roll(A, 1, axis=0); np.roll(A, (1, 2), axis=(0, 1)); np.rot90(
 np.rot90(T, 1, (1, 2)); np.tile(V, 2); np.tile(A, (2, 1)); np.repeat(V, 2); np.repeat(A, 2, axis=1)
 np.repeat(V, [1, 0, 2]); np.diag(V); np.diag(S); np.diag(V, k=1); np.diag(S, -1); np.diagonal(A)
 np.diagonal(A, offset=1); np.diagonal(T, axis1=1, axis2=2); np.tril(A); np.tril(A, 1); np.triu(A); np.triu(A, k=-1)
+np.lib.stride_tricks.sliding_window_view(V, 2)
 np.pad(V, 1); np.pad(V, (1, 2), mode="edge"); np.pad(A, 1, mode="reflect"); np.pad(V, 2, mode="wrap")
 np.pad(A, ((1, 0), (0, 2)), constant_values=3.0); np.pad(V, 1, mode="symmetric"); np.meshgrid(V, W)
 np.meshgrid(V, W, indexing="ij"); np.where(M, A, B); np.where(M, A, 0.0); np.clip(A, -0.5, 0.5); np.clip(A, None, 0.1)

@@ -168,7 +168,7 @@ def test_a_number_that_is_written_is_changed_where_the_caller_has_its_memory() -
         k *= 3
         return k
 
-    program = tape.record(fun, 1.0)
+    program = tape.record(fun, tape.tensor(1.0))
     array, tensor = np.array(2.0), tape.tensor(2.0)
     assert program(2.0) == program(array) == program(tensor).item() == 9.0
     assert array == 9.0
@@ -293,7 +293,7 @@ def test_one_array_for_two_arguments() -> None:
     apart = np.zeros(6)
     program(apart[::2], apart[1::2])
     assert apart.tolist() == [1.0, 0.0] * 3
-    numbers = tape.record(both, 1.0, 1.0)
+    numbers = tape.record(both, n, tape.tensor(1.0))
     with pytest.raises(RuntimeError, match="argument 0 is written"):
         numbers(n, n)
     assert n.item() == 1.0

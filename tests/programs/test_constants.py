@@ -16,14 +16,14 @@ NEW = np.array([2.0, -3.0, 5.0])
 
 def agree(make: Callable[[], Callable[[Any], Any]]) -> None:
     """A program of what ``make`` returns finds, on new arguments, what a fresh run of it finds; twice."""
-    program = tape.record(make(), np.array([1.0, 2.0, 4.0]))
+    program = tape.record(make(), tape.tensor([1.0, 2.0, 4.0]))
     for x in (NEW, NEW * 2):
         expected = make()(tape.from_numpy(x.copy()))
         for name, found in zip(("value", "again"), (program(x.copy()), program(x.copy())), strict=True):
             np.testing.assert_array_equal(np.asarray(found), expected.detach().numpy(), err_msg=name)
         given = tape.tensor(x, requires_grad=True)
         loss = make()(given * 1).sum()
-        whole = tape.record(lambda v: make()(v).sum(), np.ones(3))
+        whole = tape.record(lambda v: make()(v).sum(), tape.ones(3))
         value, (gradient,) = whole.value_and_grad(x)
         assert value == loss.item()
         if loss.requires_grad:

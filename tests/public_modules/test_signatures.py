@@ -137,7 +137,9 @@ OPEN = {
     "a dtype, a device or a tensor, in any order": "Tensor.to",
     "an index, as NumPy's method takes it": "Tensor.item",
     "NumPy's own functions, or their arguments": """
-        array_api.broadcast_arrays array_api.clip array_api.meshgrid array_api.result_type""",
+        array_api.broadcast_arrays array_api.clip array_api.einsum array_api.gradient array_api.meshgrid array_api.pad
+        array_api.result_type""",
+    "bounds, the first of which PyTorch names by Python's keyword from": "Tensor.random_",
 }
 """Why functions take any number of arguments, and which: in PyTorch, NumPy and SciPy they do, too."""
 
@@ -176,7 +178,7 @@ def test_keywords_are_all_named() -> None:
     assert {
         name.removeprefix("tape.") for name, function in OFFERED.items()
         if any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values())
-    } == {"record", "optimize.least_squares", "array_api.clip"}  # fmt: skip
+    } == {"record", "optimize.least_squares", "array_api.clip", "array_api.einsum", "array_api.pad"}  # fmt: skip
 
 
 def test_modules_tell_what_is_public() -> None:

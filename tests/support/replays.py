@@ -77,7 +77,7 @@ def replayed(seed: int) -> str:
     function, values = function_of(program)
     if not function(*[tape.tensor(x, requires_grad=True) for x in values]).requires_grad:
         return "nothing to replay"
-    recorded = tape.record(function, *values)
+    recorded = tape.record(function, *map(tape.tensor, values))
     for factor in (1.0, 0.9, 1.0):
         given = [x * factor for x in values]
         (value, found), (expected, by_sweep) = recorded.value_and_grad(*given), gradients(function, given)
