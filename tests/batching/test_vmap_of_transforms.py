@@ -13,6 +13,8 @@ from tape import func
 from tape.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
 from tape.tensors.tensor import Tensor
 
+pytestmark = pytest.mark.exhaustive
+
 Function = Callable[[Tensor, Tensor], Tensor]
 
 

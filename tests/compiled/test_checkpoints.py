@@ -13,6 +13,8 @@ from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.compiler.compiling import Compilation
 from kernels.programs.printing.step_loop_text import StepLoopText
 
+pytestmark = pytest.mark.exhaustive
+
 U = np.sin(np.linspace(0.0, 6.0, 40))
 
 

@@ -11,6 +11,8 @@ from tape.autograd import grad
 from tests.support import record_cases
 from tests.support.record_cases import Case, bits, tensors
 
+pytestmark = pytest.mark.exhaustive
+
 CASES = [case for op in OPS.values() for case in record_cases.cases_of(op) if case.replayed]
 PARAMETERS = [
     pytest.param(case, np.float64, id=f"{case.name}-f8", marks=[pytest.mark.quick] * case.quick) for case in CASES

@@ -16,6 +16,8 @@ from kernels.programs.expanding.expansion import Expansion
 from kernels.programs.rolling.unchanged_phis import without_unchanged
 from tests.support.agreeing_gradients import assert_agrees
 
+pytestmark = pytest.mark.exhaustive
+
 INPUTS = (1.3, 0.7, 3.1, 0.9, 2.4, 1.1, 2.9)
 FORCES = np.cos(np.arange(12.0 * 20).reshape(12, 20))
 

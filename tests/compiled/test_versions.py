@@ -14,6 +14,8 @@ from kernels.programs.compiler.compiling import Compilation
 from kernels.programs.rolling.roll import rolled
 from kernels.programs.rolling.versions import Box, remainder
 
+pytestmark = pytest.mark.exhaustive
+
 STEPS = 14
 
 

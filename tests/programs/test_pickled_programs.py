@@ -58,6 +58,7 @@ def test_a_pickled_program_is_the_same_program() -> None:
     assert b"njit" not in used
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("op", OPS.values(), ids=lambda op: op.name)
 def test_every_record_is_pickled(op: Op) -> None:
     case = next((case for case in cases_of(op) if case.replayed), None)

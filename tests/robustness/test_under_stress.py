@@ -14,7 +14,7 @@ import pytest
 if TYPE_CHECKING:
     from conftest import Fresh
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]
 
 SECONDS = float(os.environ.get("TAPE_STRESS_SECONDS", "2"))
 MEMORY = {
