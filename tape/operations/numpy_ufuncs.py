@@ -16,6 +16,7 @@ import numpy as np
 from kernels.kinds.elementwise import Elementwise
 from kernels.ops.registry import OPS
 from kernels.records.scipy_ufuncs import LateUfunc
+from tape.conversions import scipy_calls
 from tape.foundation.dtypes import dtype_of
 from tape.operations.matmul import matmul
 from tape.operations.numpy_arguments import cast, into_array, written
@@ -53,6 +54,20 @@ for _op in OPS.values():
 RECORDS[np.matmul] = ("dot", "mv", "vm", "mm", "bmm")
 _UFUNCS[np.matmul] = _in_numpy("matmul", matmul)
 _UFUNCS[np.positive] = lambda x: views.clone(tensor_of(x))  # +x is x itself, as in PyTorch
+
+
+def _isnan(x: Any) -> Any:
+    """Run np.isnan; refuse what SciPy's root finders ask of: their native code goes on after the error of a number."""
+    frame = sys._getframe(2)
+    if frame.f_globals.get("__name__") == _ROOT_FINDERS and x._slot is not None and modes.is_grad_enabled():
+        refused = scipy_calls.refusal_of_number(frame, x)
+        assert refused is not None
+        raise refused
+    return FUNCTIONS["isnan"](x)
+
+
+_ROOT_FINDERS = "scipy.optimize._zeros_py"
+_UFUNCS[np.isnan] = _isnan
 # What reduces, and what accumulates, as a ufunc's methods do: functions of NumPy's that serve tensors.
 _REDUCE = {np.add: np.sum, np.multiply: np.prod, np.maximum: np.max, np.minimum: np.min,
            np.logical_and: np.all, np.logical_or: np.any}  # fmt: skip
