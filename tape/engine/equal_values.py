@@ -21,7 +21,7 @@ from kernels.kinds.routine import kept_values
 from kernels.ops.linalg import decompositions
 from kernels.records.dispatch import turned
 from tape.engine.double_backward import RecordedRun
-from tape.engine.graph.sweep_run import Run
+from tape.engine.graph.sweep_run import Run, leaves_of
 from tape.engine.roots import seeds_of, starts_of
 from tape.engine.rules.saved_tensors import SavedTensors
 from tape.recording import record
@@ -130,6 +130,21 @@ def _turned_over_gaps(x: Tensor, w: Tensor, touched: Any, g_w: Tensor, moves: An
         return plain
     finally:
         _WITHIN.reset(token)
+
+
+@implements(decompositions.independent)
+def _independent(w: Tensor, touched: Any, g_w: Tensor, made: Callable[[], Tensor]) -> Tensor | None:
+    """Return the operand, to differentiate by it, where cotangents of the values alone depend on none of its leaves."""
+    y = base_of(w)
+    if modes.current().recorder is not None or not isinstance(y._form, Form) or np.any(np.asarray(touched)):
+        return None
+    instruction = record.locate(y._slot) if decompositions.near(as_array(w), wide=True).any() else None
+    if instruction is None or not leaves_of((g_w,)).isdisjoint(leaves_of((y,))):
+        return None
+    with modes.under(modes.current()._replace(grad=False)):
+        a = as_array(made())
+    spec: Any = instruction.form.specs[0]
+    return SavedTensors([instruction]).tensor(instruction.operands[0], a, spec)
 
 
 class _Limits:

@@ -21,7 +21,7 @@ from tape.engine import short_backward
 from tape.engine.backward import grad
 from tape.engine.derivations import Derivation, Derivatives, derived
 from tape.engine.graph.observers import family_offset
-from tape.engine.graph.sweep_run import family_offset_of
+from tape.engine.graph.sweep_run import family_offset_of, leaves_of
 from tape.engine.rules.accumulate_grad import tape_of
 from tape.recording import record
 from tape.recording.views import clone, stack
@@ -43,22 +43,6 @@ def fresh_input(x: Tensor, *, linked: bool = True) -> Tensor:
         return copy
     inference_mode.check_requires_grad(copy)
     return root(copy)
-
-
-def leaves_of(tensors: Sequence[Tensor]) -> set[AccumulateGrad]:
-    """Return the leaves that tensors were computed from, on whichever tapes."""
-    slots: set[Any] = {x._slot for x in tensors}
-    seen: set[int] = set()
-    pending = {slot for slot in slots if type(slot) is int}
-    while pending:
-        seen |= pending
-        tape = tape_of(next(iter(pending)))
-        tape_slots = {slot for slot in pending if slot >> TAPE_BITS == tape.number}
-        with tape.reading():
-            reached = {operand for operand, _ in sweeps.leaves(tape.entries, tape.number, list(tape_slots))}
-        slots |= reached
-        pending = (pending - tape_slots) | {slot for slot in reached - seen if type(slot) is int}
-    return {slot for slot in slots if type(slot) is AccumulateGrad}
 
 
 def needs_graph(outputs: Sequence[Tensor], inputs: Sequence[Tensor], weights: Sequence[Tensor] = ()) -> bool:

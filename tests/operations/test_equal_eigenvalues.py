@@ -63,6 +63,46 @@ def test_a_value_that_is_alone_is_smooth_beside_equal_ones(a: Array) -> None:
     assert np.isfinite(x.grad.numpy()).all()
 
 
+@pytest.mark.quick
+@pytest.mark.parametrize("a", EQUAL[1:])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: L.eigvalsh(x + x.T).sum(),
+        lambda x: L.eigh(x + x.T).eigenvalues[:2].sum(),
+        lambda x: (L.eigvalsh((x + x.T).expand(2, 3, 3)) * np.array([3.0, 3.0, 1.0])).sum(),
+        lambda x: L.svdvals(x).sum(),
+        lambda x: (L.svd(x).S * np.array([1.0, 3.0, 3.0])).sum(),
+        lambda x: L.matrix_norm(x, 2),
+    ],
+)
+def test_forward_mode_goes_over_gradients_of_sums_of_equal_values(function: Callable[[Any], Any], a: Array) -> None:
+    gradient, along, step = tape.func.grad(function), np.random.default_rng(12).normal(size=a.shape), 1e-5
+    up, down = (gradient(tape.tensor(a + sign * step * along)).numpy() for sign in (1, -1))
+    moves = tape.func.jvp(gradient, (tape.tensor(a),), (tape.tensor(along),))[1].numpy()
+    np.testing.assert_allclose(moves, (up - down) / (2 * step), rtol=1e-6, atol=1e-6)
+    jacobian = tape.func.jacfwd(gradient)(tape.tensor(a)).numpy()
+    np.testing.assert_allclose((jacobian * along).sum((-2, -1)), moves, atol=1e-12)
+    np.testing.assert_allclose(tape.func.jacrev(gradient)(tape.tensor(a)).numpy(), jacobian, atol=1e-12)
+
+
+def test_a_value_that_is_alone_has_tangents_of_tangents() -> None:
+    a, function = tape.tensor(EQUAL[2]), lambda x: L.eigvalsh(x + x.T)[-1]
+    exact = tape.func.jacrev(tape.func.grad(function))(a).numpy()
+    np.testing.assert_allclose(tape.func.jacfwd(tape.func.jacfwd(function))(a).numpy(), exact, atol=1e-12)
+
+
+def test_weights_of_equal_values_have_nan_where_they_break_smoothness() -> None:
+    a, c = tape.tensor(EQUAL[1]), np.random.default_rng(13).normal(size=(3, 3))
+
+    def second(x: Any, weights: Any) -> Any:
+        gradient = tape.func.grad(lambda x: (L.eigvalsh(x + x.T) * weights).sum())
+        return (tape.func.grad(lambda x: (gradient(x) * c).sum())(x) * c).sum()
+
+    by_weights = tape.func.grad(second, 1)(a, tape.tensor([3.0, 3.0, 1.0])).numpy()
+    np.testing.assert_array_equal(np.isnan(by_weights), [True, True, False])
+
+
 def spread(values: list[float], seed: int = 0) -> Array:
     """Return a symmetric matrix with these eigenvalues; of seed 0 the diagonal one."""
     q = np.linalg.qr(np.random.default_rng(seed).normal(size=(len(values),) * 2))[0] if seed else np.eye(len(values))

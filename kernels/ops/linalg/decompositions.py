@@ -179,15 +179,28 @@ def turned_over_gaps(x: Any, w: Any, touched: Any, g_w: Any, moves: Any) -> Any:
     return over_gaps(odd(x), w, touched)
 
 
+@dispatched
+def independent(w: Any, touched: Any, g_w: Any, made: Any) -> Any:
+    """Return the matrix, ``made`` anew, where only equal values have cotangents, and these do not depend on it.
+
+    Tensors know that. The vectors do not matter there, but would move by nan in forward mode. Else None.
+    """
+    del w, touched, g_w, made
+
+
 def _asks_for_limits(w: Any, touched: Any) -> bool:
     """Whether a gradient needs how what follows changes as nearly equal values part."""
     return bool(np.any(near(w, wide=True) & touched))
 
 
 def _quotients(d: Any, w: Any, fixed: bool) -> Any:
-    """Return (d_j - d_i) / (w_j - w_i), 0 on the diagonal; of equal values nan, or 0 where equal numbers are fixed."""
+    """Return (d_j - d_i) / (w_j - w_i), 0 on the diagonal; of equal values nan, or 0 where equal numbers are fixed.
+
+    That 0 has nan for a derivative by the numbers.
+    """
     difference = d[..., None, :] - d[..., :, None]
-    return over_gaps(difference, w, difference != 0 if fixed else True)
+    nothing = np.where(near(w), np.absolute(difference) ** 0.5, 0.0)
+    return over_gaps(difference, w, difference != 0 if fixed else True) + nothing
 
 
 def _apart(w: Any) -> Any:
@@ -211,12 +224,17 @@ def _as_shaped(flat: Any, *results: Any) -> list[Any]:
     return [flat[end - x.size : end].reshape(x.shape) for x, end in zip(results, ends, strict=True)]
 
 
-def _eigh_vjp(g_w: Any, g_v: Any, w: Any, v: Any) -> Any:
+def _eigh_vjp(g_w: Any, g_v: Any, w: Any, v: Any, uplo: str) -> Any:
+    touched = _touched(g_v)
+    a = independent(w, touched, g_w, lambda: np.matmul(v * w[..., None, :], turned(v)))
+    if a is not None:
+        return spectral(a, g_w, uplo=uplo, fixed=True)
+
     def moves(g: Any) -> tuple[Any, Any]:
         g_w, g_v = _as_shaped(g, w, v)
         return g_w, np.matmul(turned(v), g_v)
 
-    inner = turned_over_gaps(np.matmul(turned(v), g_v), w, _touched(g_v), g_w, moves)
+    inner = turned_over_gaps(np.matmul(turned(v), g_v), w, touched, g_w, moves)
     inner = inner + np.eye(w.shape[-1], dtype=w.dtype) * g_w[..., None, :]
     return np.matmul(np.matmul(v, inner), turned(v))
 
@@ -319,14 +337,17 @@ def _svd_vjp(g_u: Any, g_s: Any, g_vh: Any, u: Any, s: Any, vh: Any) -> Any:
     refuse_any(g_u[..., :, k:])
     refuse_any(g_vh[..., k:, :])
     u, v, g_u, g_v = u[..., :, :k], turned(vh[..., :k, :]), g_u[..., :, :k], turned(g_vh[..., :k, :])
-    line = s[..., None, :]
+    line, touched = s[..., None, :], _touched(g_u) | _touched(g_v)
+    a = independent(s, touched, g_s, lambda: np.matmul(u * line, turned(v)))
+    if a is not None:
+        return singular(a, g_s, fixed=True)
     by_u, by_v = np.matmul(turned(u), g_u), np.matmul(turned(v), g_v)
 
     def moves(g: Any) -> tuple[Any, Any]:
         g_u, g_s, g_vh = _as_shaped(g, *results)
         return g_s, np.matmul(turned(u), g_u[..., :, :k]) + np.matmul(turned(v), turned(g_vh[..., :k, :]))
 
-    inner = turned_over_gaps(by_u + by_v, s, _touched(g_u) | _touched(g_v), g_s, moves)
+    inner = turned_over_gaps(by_u + by_v, s, touched, g_s, moves)
     inner = inner + _over_sizes(odd(by_u - by_v), _sums(s), s)
     inner = inner + np.eye(k, dtype=s.dtype) * g_s[..., None, :]
     gradient = np.matmul(np.matmul(u, inner), turned(v))

@@ -14,6 +14,7 @@ from kernels.arrays.specs import Spec
 from kernels.arrays.sweep_interface import Array, CrossingError, Observer, Outcome, Seed, Task
 from kernels.native.words import PULLS, TAPE_BITS, VIEW
 from kernels.sweeps import backend
+from kernels.sweeps import forward as sweeps
 from kernels.sweeps import graph as graphs
 from kernels.sweeps.reference import sweep_graph
 from tape import errors
@@ -24,7 +25,7 @@ from tape.engine.rules.accumulate_grad import deliver, tape_of
 from tape.recording import record
 from tape.tensors import hooks, modes
 from tape.tensors.tapes import Tape
-from tape.tensors.tensor import AccumulateGrad, scalar_or_array
+from tape.tensors.tensor import AccumulateGrad, Tensor, scalar_or_array
 
 
 def sweep_tape(
@@ -261,3 +262,19 @@ def family_offset_of(slot: int) -> int | None:
     if instruction is None or instruction.form.kind == PULLS:
         return None
     return int(instruction.saved[0]) if instruction.form.kind == VIEW else 0
+
+
+def leaves_of(tensors: Sequence[Tensor]) -> set[AccumulateGrad]:
+    """Return the leaves that tensors were computed from, on whichever tapes."""
+    slots: set[Any] = {x._slot for x in tensors}
+    seen: set[int] = set()
+    pending = {slot for slot in slots if type(slot) is int}
+    while pending:
+        seen |= pending
+        tape = tape_of(next(iter(pending)))
+        tape_slots = {slot for slot in pending if slot >> TAPE_BITS == tape.number}
+        with tape.reading():
+            reached = {operand for operand, _ in sweeps.leaves(tape.entries, tape.number, list(tape_slots))}
+        slots |= reached
+        pending = (pending - tape_slots) | {slot for slot in reached - seen if type(slot) is int}
+    return {slot for slot in slots if type(slot) is AccumulateGrad}

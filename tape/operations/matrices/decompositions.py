@@ -191,12 +191,12 @@ def _refuse_any(g: Tensor) -> None:
 
 
 @implements(decompositions.spectral)
-def _spectral(a: Any, d: Any, *, uplo: str) -> Tensor:
+def _spectral(a: Any, d: Any, *, uplo: str, fixed: bool = False) -> Tensor:
     a, d = tensor_of(a), tensor_of(d)
-    return routine_calls.call(_OPS["spectral"], a, d, uplo=uplo, fixed=d._slot is None)  # type: ignore[no-any-return]
+    return routine_calls.call(_OPS["spectral"], a, d, uplo=uplo, fixed=fixed or d._slot is None)  # type: ignore[no-any-return]
 
 
 @implements(decompositions.singular)
-def _singular(a: Any, d: Any) -> Tensor:
+def _singular(a: Any, d: Any, *, fixed: bool = False) -> Tensor:
     a, d = tensor_of(a), tensor_of(d)
-    return routine_calls.call(_OPS["singular"], a, d, fixed=d._slot is None)  # type: ignore[no-any-return]
+    return routine_calls.call(_OPS["singular"], a, d, fixed=fixed or d._slot is None)  # type: ignore[no-any-return]
