@@ -19,8 +19,10 @@ from kernels.native.pool import reused_arrays
 _holders: dict[int, dict[int, ReferenceType[Any]]] = {}
 """By the id of an array that owns memory: those through whom others may write there, as long as they live."""
 _roots: dict[int, ReferenceType[Array]] = {}
-_counts = np.zeros(words.EXPOSED + 1, np.int64)
-"""How many such arrays there are by their addresses, for native code, and in all: never too few."""
+_counts = np.zeros(2 * words.EXPOSED + 1, np.int64)
+"""How many such arrays there are by their addresses, for native code, and in all: never too few. Then which one of each
+place it is, or _SEVERAL."""
+_SEVERAL = -1
 registry.put(registry.REGISTRY.address, words.G_EXPOSED, where(_counts))
 
 
@@ -35,13 +37,25 @@ def expose(array: Array, holder: Any = None) -> None:
     """Mark the memory of an array as exposed while ``holder`` lives, by default the array that owns the memory."""
     root = root_of(array)
     key, holder = id(root), root if holder is None else holder
+    if not _is_known(root):  # what another array of this id had, which has died, ends
+        for gone in list(_holders.get(key, ())):
+            _end(key, gone, None)
     if type(root.base) is bytes or id(holder) in _holders.get(key, ()):
         return
-    _counts[_place(key)] += 1
-    _counts[-1] += 1
+    place = _place(key)
+    only = _counts[place] == 0 or _counts[words.EXPOSED + 1 + place] == key
+    _counts[words.EXPOSED + 1 + place] = key if only else _SEVERAL
+    _counts[place] += 1
+    _counts[words.EXPOSED] += 1
     holders = _holders.setdefault(key, {})
     _roots[key] = ref(root)
     holders[id(holder)] = ref(holder, partial(_end, key, id(holder)))
+
+
+def _is_known(root: Array) -> bool:
+    """Whether this array has been exposed; a holder that lives on tells of an array that has died, whose id is free."""
+    reference = _roots.get(id(root))
+    return reference is not None and reference() is root
 
 
 def _place(key: int) -> int:
@@ -56,7 +70,7 @@ def _end(key: int, holder: int, _: Any) -> None:
             _holders.pop(key, None)
             _roots.pop(key, None)
         _counts[_place(key)] -= 1
-        _counts[-1] -= 1
+        _counts[words.EXPOSED] -= 1
 
 
 def copied(array: Array) -> Array:
@@ -73,7 +87,7 @@ def kept_arguments(arguments: Iterable[Any]) -> list[Any]:
 
 def is_exposed(array: Array) -> bool:
     """Whether others may write the memory of an array."""
-    return bool(_holders) and id(root_of(array)) in _holders
+    return bool(_holders) and _is_known(root_of(array))
 
 
 def exposed_roots() -> list[Array]:

@@ -66,7 +66,9 @@ def is_exposed(registry, array):
     base = load_i8(array + A_BASE)
     while base != 0 and is_array(registry, base):
         array, base = base, load_i8(base + A_BASE)
-    return word(word(registry, G_EXPOSED), (array >> 4) & (EXPOSED - 1)) != 0
+    counts, place = word(registry, G_EXPOSED), (array >> 4) & (EXPOSED - 1)
+    only = word(counts, EXPOSED + 1 + place)
+    return word(counts, place) != 0 and (only == array or only < 0)
 
 
 @njit(cache=True, error_model="numpy")
