@@ -37,9 +37,6 @@ def expose(array: Array, holder: Any = None) -> None:
     """Mark the memory of an array as exposed while ``holder`` lives, by default the array that owns the memory."""
     root = root_of(array)
     key, holder = id(root), root if holder is None else holder
-    if not _is_known(root):  # what another array of this id had, which has died, ends
-        for gone in list(_holders.get(key, ())):
-            _end(key, gone, None)
     if type(root.base) is bytes or id(holder) in _holders.get(key, ()):
         return
     place = _place(key)
@@ -48,14 +45,8 @@ def expose(array: Array, holder: Any = None) -> None:
     _counts[place] += 1
     _counts[words.EXPOSED] += 1
     holders = _holders.setdefault(key, {})
-    _roots[key] = ref(root)
+    _roots[key] = ref(root, partial(_died, key))
     holders[id(holder)] = ref(holder, partial(_end, key, id(holder)))
-
-
-def _is_known(root: Array) -> bool:
-    """Whether this array has been exposed; a holder that lives on tells of an array that has died, whose id is free."""
-    reference = _roots.get(id(root))
-    return reference is not None and reference() is root
 
 
 def _place(key: int) -> int:
@@ -73,6 +64,12 @@ def _end(key: int, holder: int, _: Any) -> None:
         _counts[words.EXPOSED] -= 1
 
 
+def _died(key: int, _: Any) -> None:
+    """Forget an array that has died, whose id is free, although a holder may live on."""
+    for holder in list(_holders.get(key, ())):
+        _end(key, holder, None)
+
+
 def copied(array: Array) -> Array:
     """Return a copy in the order of the elements in memory; what stands at several places is copied once."""
     source = array[(*[slice(0, 1) if step == 0 else slice(None) for step in array.strides], ...)]
@@ -87,7 +84,7 @@ def kept_arguments(arguments: Iterable[Any]) -> list[Any]:
 
 def is_exposed(array: Array) -> bool:
     """Whether others may write the memory of an array."""
-    return bool(_holders) and _is_known(root_of(array))
+    return bool(_holders) and id(root_of(array)) in _holders
 
 
 def exposed_roots() -> list[Array]:
