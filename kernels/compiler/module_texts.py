@@ -169,4 +169,7 @@ def _update(hasher: hashlib._Hash, content: str | CodeType) -> None:
         return
     hasher.update(content.co_code + repr((content.co_names, content.co_varnames)).encode())
     for constant in content.co_consts:
-        _update(hasher, constant if isinstance(constant, CodeType) else repr(constant))
+        if isinstance(constant, frozenset):  # whose order follows the seed of hashes
+            _update(hasher, repr(sorted(map(repr, constant))))
+        else:
+            _update(hasher, constant if isinstance(constant, CodeType) else repr(constant))
