@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -38,6 +39,9 @@ class Lock:
             if taken:
                 self._lock.release()
             raise
+
+    if sys.version_info[:2] != (3, 14):  # in C, where ``with`` has no such fault: a half of the time
+        __enter__: Any = property(operator.attrgetter("_lock.__enter__"))  # type: ignore[no-redef]
 
     __exit__: Any = property(operator.attrgetter("_lock.__exit__"))
     """In C, since an interrupt may come before the first instruction of a function in Python."""
