@@ -22,6 +22,7 @@ _roots: dict[int, ReferenceType[Array]] = {}
 _counts = np.zeros(2 * words.EXPOSED + 1, np.int64)
 """How many such arrays there are by their addresses, for native code, and in all: never too few. Then which one of each
 place it is, or _SEVERAL."""
+_only = _counts[words.EXPOSED + 1 :]
 _SEVERAL = -1
 registry.put(registry.REGISTRY.address, words.G_EXPOSED, where(_counts))
 
@@ -40,8 +41,7 @@ def expose(array: Array, holder: Any = None) -> None:
     if type(root.base) is bytes or id(holder) in _holders.get(key, ()):
         return
     place = _place(key)
-    only = _counts[place] == 0 or _counts[words.EXPOSED + 1 + place] == key
-    _counts[words.EXPOSED + 1 + place] = key if only else _SEVERAL
+    _only[place] = key if _counts[place] == 0 or _only[place] == key else _SEVERAL
     _counts[place] += 1
     _counts[words.EXPOSED] += 1
     holders = _holders.setdefault(key, {})

@@ -53,8 +53,7 @@ class Call(NamedTuple):
     def signature(self) -> Signature:
         """Return the signature of a program that is called in this way."""
         signature = Signature(*self.filled(self.values))
-        values = {*self.places, *[place for place, _ in self.again]}
-        signature.static = {i: x for i, x in enumerate(self.leaves) if i not in values}
+        signature.static = dict(self.fixed)
         signature.names = [signature.paths[i] for i in self.places]
         signature.simple = signature.simple and not signature.static and not self.again
         return signature
@@ -66,10 +65,10 @@ class Call(NamedTuple):
         return not len(named) and positional.flat == len(positional) == len(self.values)
 
     @property
-    def fixed(self) -> list[Any]:
-        """The leaves that are no values."""
+    def fixed(self) -> list[tuple[int, Any]]:
+        """The leaves that are no values, with their places."""
         values = {*self.places, *[place for place, _ in self.again]}
-        return [x for i, x in enumerate(self.leaves) if i not in values]
+        return [(i, x) for i, x in enumerate(self.leaves) if i not in values]
 
     def filled(self, inputs: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments with other values."""

@@ -23,8 +23,7 @@ class CallShape:
     def __init__(self, call: Call) -> None:
         self._structure, self._places = call.structure, call.places
         self._again = [(i, call.places[number]) for i, number in call.again]
-        values = {*call.places, *[i for i, _ in call.again]}
-        self._fixed = [(i, x) for i, x in enumerate(call.leaves) if i not in values]
+        self._fixed = call.fixed
 
     @staticmethod
     def suits(call: Call) -> bool:

@@ -152,7 +152,7 @@ class CompiledFunction(NativeUse, NativelyCalled):
             self._states += 1
             started = Specialization(
                 call,
-                watches_of(self.__wrapped__, call.fixed),
+                watches_of(self.__wrapped__, [x for _, x in call.fixed]),
                 lambda program: self._finished(self._moded(program), call),
             )
             if started.dynamic:
@@ -179,7 +179,7 @@ class CompiledFunction(NativeUse, NativelyCalled):
         if checked:
             self.calls["checked"] += 1
             same = same_results(result, expected, rounding=program.rounding)
-            if not same and not program.is_near(result, expected, call.values, tensors=call.tensors or not call.values):
+            if not same and not program.is_near(result, expected, call.values, tensors=not call.arrays):
                 self._differed(program, current)
                 return expected
         if program.is_plain and self.check != "always" and CallShape.suits(call):

@@ -39,16 +39,11 @@ def _plain(x: Tensor) -> Any:
 
 def same_results(one: Any, other: Any, *, rounding: float = 0.0) -> bool:
     """Whether two results are the same to the last bit, or up to this part of the largest; nan is as good as nan."""
-    if not same_structure(one, other):
+    (leaves, structure), (others, other_structure) = (flattened(x, none=True) for x in (one, other))
+    if structure != other_structure:
         return False
-    leaves, others = (flattened(x, none=True)[0] for x in (one, other))
     apart = rounding * sizes(others) if rounding else 0.0
     return all(_same(x, y, apart) for x, y in zip(leaves, others, strict=True))
-
-
-def same_structure(one: Any, other: Any) -> bool:
-    """Whether two results are of one structure."""
-    return flattened(one, none=True)[1] == flattened(other, none=True)[1]
 
 
 def within_runs(one: Any, other: Any, runs: Sequence[Any], apart: float) -> bool:
@@ -57,9 +52,10 @@ def within_runs(one: Any, other: Any, runs: Sequence[Any], apart: float) -> bool
     These are of arguments that differ by rounding. Where a result is what is left of terms that cancel, both are of the
     size of these terms' rounding. A wrong term is farther; and so is chaos, whose runs come anywhere.
     """
-    if not runs or not same_structure(one, other):
+    (leaves, structure), (others, other_structure) = (flattened(x, none=True) for x in (one, other))
+    if not runs or structure != other_structure:
         return False
-    columns = zip(*[flattened(x, none=True)[0] for x in (one, other, *runs)], strict=True)
+    columns = zip(leaves, others, *[flattened(x, none=True)[0] for x in runs], strict=True)
     return all(_within(*column, apart=apart) for column in columns)
 
 

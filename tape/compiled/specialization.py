@@ -118,7 +118,7 @@ class Specialization:
                 self.programs.remove(program)
                 return self.replay(call)
             try:
-                result = program.replay(call.values, tensors=call.tensors or not call.values)
+                result = program.replay(call.values, tensors=not call.arrays)
             except GuardMissed as missed:
                 program = self._next(program, missed, tried)
             except _RAISED:

@@ -371,7 +371,7 @@ def _svd_jvp(t: Any, u: Any, s: Any, vh: Any) -> Any:
     inner = np.matmul(np.matmul(turned(u), t), v)
     both = _off(inner + turned(inner)) * 0.5
     both = over_gaps(both, s, both != 0)
-    apart = _over_sizes((inner - turned(inner)) * 0.5, _sums(s), s)
+    apart = _over_sizes(odd(inner), _sums(s), s)
     t_u, t_v = np.matmul(u, both + apart), np.matmul(v, both - apart)
     if u.shape[-2] > k:
         t_u = t_u + _over_sizes(np.matmul(t, v) - np.matmul(u, inner), line, s)

@@ -245,10 +245,11 @@ def index_reduce_(
     >>> tape.ones(2).index_reduce_(0, tape.tensor([1, 1]), tape.tensor([2.0, 3.0]), "prod").tolist()
     [1.0, 6.0]
     """
-    axis = dim_of(input, dim)
-    key = (*[slice(None)] * axis, index) if _fits_rows(input, axis, index, source) else ()
-    if _reduced_by_mapped(input, key, source, reduce, include_self, "index_reduce_"):
-        return input
+    if computed_places.differ(index):
+        axis = dim_of(input, dim)
+        key = (*[slice(None)] * axis, index) if _fits_rows(input, axis, index, source) else ()
+        if _reduced_by_mapped(input, key, source, reduce, include_self, "index_reduce_"):
+            return input
     axis, at, rows = _rows(input, dim, index, source, "index_reduce_")
     return _reduced(
         input, integer_indices.across(input.spec.shape, axis, at), rows, reduce, include_self, "index_reduce_"
