@@ -198,6 +198,16 @@ class Routine(Op):
         return Computation(words.CALLED, function=function, count=len(sources) + 1, picks=picks, context=context)
 
 
+class Unsettled(Exception):  # noqa: N818 (no error: who sweeps takes it)
+    """A sweep has come to an instruction, or a replay to a step, whose gradient cotangents alone do not tell.
+
+    See ``Routine.unsettled``.
+    """
+
+    def __init__(self, instruction: Any = None) -> None:
+        self.instruction = instruction
+
+
 class RoutineCall:
     """What the forms of one routine with the same parameters share; its instructions save it first."""
 
@@ -232,6 +242,19 @@ class RoutineCall:
             None if x is None or spec is None else self._fitting(np.asarray(x), spec)
             for x, spec in zip(gradients, specs, strict=True)
         ]
+
+    def replayed(self, g: Array, values: dict[str, Any], specs: Sequence[Spec | None]) -> list[Array | None]:
+        """Return the gradients in a replay; raise Unsettled where cotangents do not tell them."""
+        if self.is_unsettled(g, values):
+            raise Unsettled
+        return self.gradients(g, values, specs)
+
+    def is_unsettled(self, g: Array, values: dict[str, Any]) -> bool:
+        """Whether cotangents leave the gradient open."""
+        if self.op.unsettled is None:
+            return False
+        cotangents = dict(zip(self.op.cotangents, self.apart(g), strict=True))
+        return bool(self.run(self.op.unsettled, {**self.named(values), **cotangents})[0])
 
     def jvp(
         self, instruction: Instruction, tangents: list[Array | None], stash: dict[Any, Any], *, batch: int

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from kernels.instructions.form import Form
-from kernels.kinds.routine import kept_values
+from kernels.kinds.routine import Unsettled, kept_values
 from kernels.ops.linalg import decompositions
 from kernels.records.dispatch import turned
 from tape.engine.double_backward import RecordedRun
@@ -25,7 +25,7 @@ from tape.engine.graph.sweep_run import Run, leaves_of
 from tape.engine.roots import seeds_of, starts_of
 from tape.engine.rules.saved_tensors import SavedTensors
 from tape.recording import record
-from tape.recording.routine_calls import SETTLED, Unsettled, hooked
+from tape.recording.routine_calls import SETTLED, hooked
 from tape.tensors import modes
 from tape.tensors.registration import implements
 from tape.tensors.tensor import AccumulateGrad, Tensor, as_array, constant_tensor

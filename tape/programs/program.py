@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from kernels.foundation.locks import cached_property
+from kernels.kinds.routine import Unsettled
 from kernels.programs.recording import program as recipes
 from kernels.programs.recording.program import ProgramError
 from tape import pickled_programs  # noqa: F401 (teaches pickle)
@@ -21,10 +22,10 @@ from tape.programs.recorded_replay import recorded
 from tape.programs.replaying import ReplayGradient, value_and_gradients
 from tape.programs.seeing import Seen
 from tape.programs.tiered import AnyMachine, Tiered
-from tape.tensors import grad_modes
+from tape.tensors import grad_modes, modes
 from tape.tensors.program_recorder import ProgramRecorder
 from tape.tensors.pytrees import Structure
-from tape.tensors.tensor import Tensor, constant_tensor, scalar_or_array
+from tape.tensors.tensor import Tensor, as_array, constant_tensor, scalar_or_array
 from tape.transforms.signature import Signature, check_written, value_of
 
 _NOT_PICKLED = (
@@ -129,6 +130,8 @@ class Program(Tiered, Seen):
             return None
         try:
             return machine.whole(values)
+        except Unsettled:
+            return None
         finally:
             machines.append(machine)
             if reverse in self._due:
@@ -186,8 +189,18 @@ class Program(Tiered, Seen):
             machine.run(machine.reverse)
             values = [np.array(o, order="C") for o in machine.outputs]
             return values, [g + g.dtype.type(0.0) for g in machine.gradients]
+        except Unsettled:
+            return self._interpreted_back(arguments)
         finally:
             self._machines[True].append(machine)
+
+    def _interpreted_back(self, arguments: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """Return the same by operations on tensors, which find the gradient where cotangents do not tell it."""
+        values = [np.array(x._value if isinstance(x, Tensor) else x) for x in arguments]
+        with modes.under(modes.current()._replace(recorder=None)):
+            tensors = [as_array(x) for x in value_and_gradients(self._recipe, values)]
+        count = len(self._recipe.outputs)
+        return tensors[:count], tensors[count:]
 
     def _write_back(self, machine: AnyMachine, arguments: Sequence[Any]) -> None:
         """Give tensors and arrays the values that the program wrote into them."""

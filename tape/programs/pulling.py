@@ -17,14 +17,18 @@ from kernels.foundation.recent_table import Recent
 from kernels.instructions import python_pullbacks
 from kernels.instructions.form import Form
 from kernels.kinds.loop import LoopAgain, LoopBegin, LoopEnd
+from kernels.kinds.routine import Unsettled
 from kernels.native.words import B_FIRST, I_KERNEL
 from kernels.programs.interpreter.kept_replay import KeptReplay, kept_replay
 from kernels.programs.interpreter.machine import Machine, pullback_plan
 from kernels.programs.recording.program import Recipe
 from kernels.programs.running.pullback_words import REPLAYED, RESULT
+from tape.engine.backward import grad
 from tape.engine.rules.custom_calls import Output
+from tape.programs.interpreting import interpreted
 from tape.recording import record
-from tape.tensors.tensor import Tensor
+from tape.tensors import modes
+from tape.tensors.tensor import Tensor, as_array, constant_tensor, leaf, scalar_or_array
 
 NAME = "ReplayBackward"
 SAVED = object()
@@ -160,8 +164,22 @@ class Pulling:
                 machine.run(machine.reverse)
                 gradients = tuple([g.copy() for g in machine.gradients])
             return [np.asarray(g) for g in gradients]
+        except Unsettled:
+            return self._pulled_by_operations(values, cotangents)
         finally:
             self._machines.append(machine)
+
+    def _pulled_by_operations(self, values: Sequence[Any], cotangents: Sequence[Array | None]) -> list[Array]:
+        """Return what a replay does, by operations on tensors: where cotangents do not tell the gradient."""
+        with modes.under(modes.current()._replace(grad=True, recorder=None)):
+            inputs = [leaf(scalar_or_array(np.array(x)), requires_grad=i in self.graded) for i, x in enumerate(values)]
+            outputs, wanted = interpreted(self.recipe, inputs), [inputs[i] for i in self.graded]
+            numbers = zip(self.with_gradient, cotangents, strict=True)
+            pairs = [(outputs[k], constant_tensor(scalar_or_array(g))) for k, g in numbers if g is not None]
+            ys, gs = zip(*pairs, strict=True)
+            gradients = grad(ys, wanted, gs, allow_unused=True)
+        nothing = [np.full(x.spec.shape, -0.0, x.spec.dtype) for x in wanted]
+        return [n if g is None else as_array(g) for g, n in zip(gradients, nothing, strict=True)]
 
     def _machine(self) -> Machine:
         try:

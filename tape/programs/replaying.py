@@ -19,6 +19,7 @@ from tape.engine.rules.custom_function import Function
 from tape.func import jvp
 from tape.programs.interpreting import interpreted
 from tape.programs.pulling import SAVED
+from tape.recording.views import clone
 from tape.tensors import grad_modes, modes
 from tape.tensors.tensor import Tensor, constant_tensor, scalar_or_array
 
@@ -101,7 +102,8 @@ def value_and_gradients(recipe: Recipe, arguments: Sequence[Any], *, create: boo
     with grad_modes.enable_grad():
         pairs = list(zip(arguments, recipe.arguments, strict=True))
         inputs = [_input_of(x) if recipe.nodes[node].differentiable else x for x, node in pairs]
-        results = interpreted(recipe, inputs)
+        written = [isinstance(x, Tensor) and node in recipe.written for x, (_, node) in zip(inputs, pairs, strict=True)]
+        results = interpreted(recipe, [clone(x) if w else x for x, w in zip(inputs, written, strict=True)])
         wanted = [x for x, (_, node) in zip(inputs, pairs, strict=True) if recipe.nodes[node].differentiable]
         y = results[0]
         gradients = zeros_for(pulled([y], wanted, [filled_with(1.0, y)], create=create, retain=True), wanted)

@@ -13,7 +13,7 @@ from kernels.arrays.specs import spec_of
 from kernels.foundation.exact_keys import exact
 from kernels.foundation.recent_table import Recent
 from kernels.instructions.entries import Instruction
-from kernels.kinds.routine import Routine, RoutineCall, computed, kept_values, packed, part_params
+from kernels.kinds.routine import Routine, RoutineCall, Unsettled, computed, kept_values, packed, part_params
 from kernels.native.words import PYTHON
 from tape.foundation.run_log import log_operation
 from tape.recording import record
@@ -24,13 +24,6 @@ from tape.tensors.tapes import every
 from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor, leaf, scalar_or_array
 
 _calls: Recent[Any, TensorCall] = Recent()
-
-
-class Unsettled(Exception):  # noqa: N818 (no error: the engine takes it)
-    """A sweep has come to an instruction whose gradient cotangents alone do not tell: see ``Routine.unsettled``."""
-
-    def __init__(self, instruction: Instruction) -> None:
-        self.instruction = instruction
 
 
 Settled: TypeAlias = Mapping[int, Any]
@@ -59,11 +52,9 @@ class TensorCall(RoutineCall):
         return super().pull(instruction, gradient, stash, batch=batch)
 
     def _check_settled(self, instruction: Instruction, rows: Array) -> None:
-        values = self.named(kept_values(instruction))
-        for row in rows:
-            cotangents = dict(zip(self.op.cotangents, self.apart(row), strict=True))
-            if self.run(self.op.unsettled, {**values, **cotangents})[0] and not hooked():
-                raise Unsettled(instruction)
+        values = kept_values(instruction)
+        if any(self.is_unsettled(row, values) for row in rows) and not hooked():
+            raise Unsettled(instruction)
 
     def pull_tensors(
         self, instruction: Instruction, gradient: Tensor | None, stash: dict[Any, Any], saved_tensors: Any

@@ -270,15 +270,74 @@ def test_what_is_no_function_of_the_matrix_alone_has_nan(function: Callable[[Any
     assert np.isnan(gradient_of(function, a)).all()
 
 
-def test_programs_and_hooks_leave_nan_and_hooks_run_once() -> None:
-    def function(x: Any) -> Any:
-        return applied(x, tape.log)[0, 1]
+C = np.random.default_rng(15).normal(size=(3, 3))
 
-    apart, seen = spread([1.0, 2.0, 3.0], 14), list[Any]()
-    compiled = tape.compile(tape.value_and_grad(function))
-    for _ in range(6):
-        compiled(apart)
-    assert np.isnan(compiled(np.eye(3))[1]).any()
+
+def polar(x: Any) -> Any:
+    u, _, vh = L.svd(x, full_matrices=False)
+    return (u @ vh * C).sum()
+
+
+@pytest.mark.parametrize("mode", ["eager", "max"])
+@pytest.mark.parametrize("order", ["aaaeaeeaa", "eeeaaaae", "aeaeaeae"])
+@pytest.mark.parametrize("function", [lambda x: (applied(x, tape.log) * C).sum() ** 2, polar])
+def test_replays_have_gradients_at_equal_values(function: Callable[[Any], Any], order: str, mode: str) -> None:
+    gradient = tape.compile(tape.value_and_grad(function), mode=mode, check="never")
+    compiled = tape.compile(function, mode=mode, check="never")
+    for i, name in enumerate(order):
+        a = (spread([1.0, 2.0, 3.0], 14) if name == "a" else np.eye(3)) * (1 + 0.1 * i)
+        value, found = gradient(a)
+        expected = tape.value_and_grad(function)(a)
+        assert value == pytest.approx(expected[0])
+        np.testing.assert_allclose(found, expected[1], atol=1e-12)
+        assert not np.isnan(found).any()
+        np.testing.assert_allclose(gradient_of(compiled, a), found, atol=1e-12)
+
+
+@pytest.mark.quick
+def test_recorded_programs_have_gradients_at_equal_values() -> None:
+    program = tape.record(polar, spread([1.0, 2.0, 3.0], 14))
+    a, exact = 2 * np.eye(3), gradient_of(polar, 2 * np.eye(3))
+    for _ in range(2):
+        np.testing.assert_allclose(program.value_and_grad(a)[1][0], exact, atol=1e-12)
+        np.testing.assert_allclose(gradient_of(program, a), exact, atol=1e-12)
+    x = tape.tensor(a, requires_grad=True)
+    (program(x) * tape.linalg.det(x)).backward()
+    np.testing.assert_allclose(x.grad.numpy(), gradient_of(lambda x: polar(x) * L.det(x), a), atol=1e-11)
+
+
+def test_programs_that_write_to_arguments_have_gradients_at_equal_values() -> None:
+    def function(x: Any, y: Any) -> Any:
+        y += 1.0
+        return polar(x) + y.sum()
+
+    program, y = tape.record(function, spread([1.0, 2.0, 3.0], 14), np.zeros(3)), np.zeros(3)
+    found = program.value_and_grad(2 * np.eye(3), y)[1][0]
+    np.testing.assert_allclose(found, gradient_of(polar, 2 * np.eye(3)), atol=1e-12)
+    np.testing.assert_array_equal(y, np.zeros(3))
+    pair = tape.tensor(np.stack([2 * np.eye(3), np.diag([1.0, 2.0, 3.0])]))
+    mapped = tape.vmap(lambda a: program.value_and_grad(a, tape.zeros(3))[1][0])(pair)
+    np.testing.assert_allclose(mapped.numpy(), [gradient_of(polar, a.numpy()) for a in pair], atol=1e-12)
+    with pytest.raises(RuntimeError, match="profile other values"):
+        program.profile(2 * np.eye(3), y)
+
+
+def test_native_callers_see_that_a_gradient_is_left_to_python() -> None:
+    gradient, out = tape.compile(tape.value_and_grad(polar), check="never"), np.zeros((3, 3))
+    for _ in range(3):
+        gradient(spread([1.0, 2.0, 3.0], 14))
+    assert [gradient.native(a, out)[0] for a in (np.diag([1.0, 2.0, 3.0]), np.eye(3))] == [0, 1]
+
+
+def test_replays_leave_nan_where_vectors_were_chosen() -> None:
+    compiled = tape.compile(tape.value_and_grad(lambda x: L.eigh(x).eigenvectors[0, 1]), check="never")
+    for a in [spread([1.0, 2.0, 3.0], 14)] * 3 + [np.eye(3)] * 2:
+        gradient = compiled(a)[1]
+    assert np.isnan(gradient).any()
+
+
+def test_hooks_leave_nan_and_run_once() -> None:
+    seen = list[Any]()
     x = tape.tensor(np.eye(3), requires_grad=True)
     matrix = applied(x, tape.log)
     matrix.register_hook(seen.append)

@@ -188,9 +188,12 @@ def independent(w: Any, touched: Any, g_w: Any, made: Any) -> Any:
     del w, touched, g_w, made
 
 
-def _asks_for_limits(w: Any, touched: Any) -> bool:
-    """Whether a gradient needs how what follows changes as nearly equal values part."""
-    return bool(np.any(near(w, wide=True) & touched))
+def _asks_for_limits(w: Any, *cotangents: Any) -> bool:
+    """Whether a gradient needs how what follows changes as nearly equal values, which are sorted, part."""
+    least = np.sum(np.absolute(w), axis=-1, keepdims=True) * float(np.finfo(w.dtype).eps) ** 0.5
+    if not np.any(np.absolute(np.diff(w)) <= least):
+        return False
+    return bool(np.any(near(w, wide=True) & np.logical_or.reduce([_touched(g) for g in cotangents])))
 
 
 def _quotients(d: Any, w: Any, fixed: bool) -> Any:
@@ -253,7 +256,7 @@ Routine(
     vjp=_eigh_vjp,
     jvp=_eigh_jvp,
     results=("w", "v"),
-    unsettled=lambda g_v, w: _asks_for_limits(w, _touched(g_v)),
+    unsettled=lambda g_v, w: _asks_for_limits(w, g_v),
     samples=((((3, 3),), {"uplo": "L"}), (((2, 2, 2),), {"uplo": "U"})),
     domain=("spd",),
 )
@@ -360,7 +363,7 @@ def _svd_vjp(g_u: Any, g_s: Any, g_vh: Any, u: Any, s: Any, vh: Any) -> Any:
 
 def _svd_unsettled(g_u: Any, g_vh: Any, s: Any) -> bool:
     k = s.shape[-1]
-    return _asks_for_limits(s, _touched(g_u[..., :k]) | _touched(turned(g_vh[..., :k, :])))
+    return _asks_for_limits(s, g_u[..., :k], turned(g_vh[..., :k, :]))
 
 
 def _svd_jvp(t: Any, u: Any, s: Any, vh: Any) -> Any:

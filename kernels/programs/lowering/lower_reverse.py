@@ -15,6 +15,7 @@ from kernels.codegen.tasks import Call, Fill, NodeRef, Place, PythonCall, node_o
 from kernels.instructions.form import Form
 from kernels.instructions.restrided import restrided
 from kernels.kinds.loop import LoopEnd
+from kernels.kinds.routine import RoutineCall
 from kernels.native.words import (
     ALWAYS,
     CLEARS,
@@ -277,12 +278,14 @@ class Reverse:
         asked = [spec for spec in specs if spec is not None]
         stored = [self._ready(node, spec, spec.covers) for node, spec in zip(targets, asked, strict=True)]
 
+        gradients_of = call.replayed if isinstance(call, RoutineCall) else call.gradients
+
         def run(arrays: list[Array], contexts: dict[int, list[Any]]) -> None:
             g, *rest = arrays
             saved: dict[str, Any] = dict(zip(names, rest, strict=False))
             if at in contexts:
                 saved["context"] = contexts[at].pop()
-            gradients = call.gradients(g, saved, specs)
+            gradients = gradients_of(g, saved, specs)
             for i, place, first in zip(wanted, rest[len(names) :], stored, strict=True):
                 value = gradients[i]
                 if first:
