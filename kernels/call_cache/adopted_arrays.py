@@ -22,7 +22,7 @@ class Adopted:
         self._specs: list[Spec | None] = [None] * words.KNOWN_ARRAYS
         self._double = spec_of(0.0)
         native = jit.load_module("native.calls.adopting_native")
-        self._enter, hit = jit.entry(native.enter), jit.address_of(native.hit_adopted)
+        self._enter, hit = native.enter.entry_point, native.hit_adopted.address
         for at, word in {
             words.G_ADOPTED: where(self._rows),
             words.G_NUMPY_DOUBLE: id(np.float64),

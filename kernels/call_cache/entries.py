@@ -203,7 +203,7 @@ def _is_known(row: list[int]) -> bool:
 
 @functools.cache
 def _find_place() -> Any:
-    return jit.entry(jit.load_module("native.calls.calls_native").place)
+    return jit.load_module("native.calls.calls_native").place.entry_point
 
 
 def _places(row: list[int]) -> list[int]:

@@ -97,17 +97,17 @@ class Loop:
 
 _HEAD = '''"""Printed by tape-autograd: {title}."""
 
+from __future__ import annotations
+
 import math
 import numpy as np
-{imports}from kernels.compiler.jit import SIGNATURE, cfunc, njit
-from kernels.native.memory import apply1_f4, apply1_f8, apply2_f4, apply2_f8, double_of
+{imports}from kernels.native.memory import apply1_f4, apply1_f8, apply2_f4, apply2_f8, double_of
 from kernels.native.memory import pointer_b1, pointer_f4, pointer_f8, pointer_i4, pointer_i8
 
 MINUS_ZERO = -(1 << 63)
 
 
-{apart}@cfunc(SIGNATURE, cache=True, error_model="numpy")
-def kernel(layout, pointers, accumulate):
+{apart}def kernel(layout: Words, pointers: Words, accumulate: Word) -> Void:
 '''
 
 
@@ -287,7 +287,7 @@ class _Printer:
         text, self.lines = "\n".join(self.lines), around
         names = ", ".join(sorted(set(re.findall(r"\b(?:[vj]\d+|b1|p|step|\w+_loop|\w+_data)\b", text))))
         name = f"span{len(self.apart)}"
-        self.apart.append(f'@njit(error_model="numpy")\ndef {name}(start, stop, accumulate, {names}):\n{text}\n\n\n')
+        self.apart.append(f"def {name}(start, stop, accumulate, {names}):\n{text}\n\n\n")
         self.put(depth, f"{name}({span}, accumulate, {names})")
 
     def _run(self, depth: int, span: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernels.compiler.jit import SIGNATURE, cfunc, njit
+from kernels.compiler.signatures import Void, Word, Words
 from kernels.native.memory import allocate, call_loop, load_f4, load_f8, release, store_f4, store_f8, store_i8
 
 # The layout's words: see blas.Product.kernel.
@@ -12,8 +12,7 @@ L_ROW, L_COLUMN = L_STRIDES + 7, L_STRIDES + 8
 OPERANDS, STRIDES, EXTENTS, PRODUCT = 0, 3, 12, 16  # where they stand in the call's own memory, in words
 
 
-@njit("void(int64, int64, int64, int64, int64, int64, int64)", cache=True, error_model="numpy")
-def add(target, product, row, column, rows, columns, item):
+def add(target: int, product: int, row: int, column: int, rows: int, columns: int, item: int) -> None:
     """Add a dense matrix, and 0.0 to turn -0.0, to a strided one."""
     for i in range(rows):
         for j in range(columns):
@@ -25,8 +24,7 @@ def add(target, product, row, column, rows, columns, item):
                 store_f4(place, load_f4(place) + load_f4(value))
 
 
-@cfunc(SIGNATURE, cache=True, error_model="numpy")
-def kernel(layout, pointers, accumulate):
+def kernel(layout: Words, pointers: Words, accumulate: Word) -> Void:
     item, rows, columns = layout[L_ITEM], layout[L_EXTENTS + 1], layout[L_EXTENTS + 3]
     target = pointers[layout[L_TARGET]]
     copy = allocate(8 * PRODUCT + (rows * columns * item if accumulate else 0))

@@ -36,20 +36,19 @@ PULLBACK = (
 KINDS = {key: k for k, key in enumerate([(t, False) for t in FORWARD] + [(t, True) for t in PULLBACK])}
 """The kind of an entry, by the text of its expression and whether it is a pullback."""
 
-_HEAD = """import math
+_HEAD = """from __future__ import annotations
+
+import math
 import numpy as np
-from kernels.compiler.jit import njit
 from kernels.native.memory import load_f8, load_i4, load_i8, store_f8
 
 MINUS_ZERO = -(1 << 63)
 
 
-@njit(cache=True, error_model="numpy")
 def place(entry, k, base):
     return base + 8 * np.int64(load_i4(entry + 4 * k))
 
 
-@njit(cache=True, error_model="numpy")
 def give(target, accumulates, value):
     if accumulates:
         store_f8(target, load_f8(target) + value)
@@ -57,8 +56,7 @@ def give(target, accumulates, value):
         store_f8(target, value)
 
 
-@njit("void(int64, int64, int64)", cache=True, error_model="numpy")
-def run(entries, base, count):
+def run(entries: int, base: int, count: int) -> None:
     for k in range(count):
         entry = entries + {size} * k
         head = np.int64(load_i4(entry))

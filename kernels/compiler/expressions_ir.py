@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,8 @@ from llvmlite import ir
 from numba import types
 
 from kernels.compiler import lane_calls
-from kernels.compiler.numbers_ir import Arithmetic, Number, UntranslatedError, constant, type_of, widest
+from kernels.compiler.numbers_ir import I64, Arithmetic, Number, UntranslatedError, bare, constant, type_of, widest
+from kernels.compiler.structs import ArrayKind, StructType
 from kernels.compiler.variables import nodes_in
 
 _CASTS = {
@@ -73,8 +74,48 @@ class Expressions:
         return self.names[node.id] if node.id in self.names else getattr(builtins, node.id)
 
     def of_Attribute(self, node: ast.Attribute) -> Any:  # noqa: N802
-        """Return what an attribute of a module means."""
-        return getattr(self.value(node.value), node.attr)
+        """Return a field of a struct, or what an attribute of a module means."""
+        value = self.value(node.value)
+        if not isinstance(value, Number):
+            return getattr(value, node.attr)
+        at, kind, step = self.field(value, node.attr)
+        if step == 1:
+            place = self.builder.gep(self.builder.inttoptr(value.node, I64.as_pointer()), [I64(at)])
+        else:
+            place = self.pointer(self.builder.add(value.node, I64(at)), kind)
+        return Number(self.builder.load(place), kind)
+
+    @staticmethod
+    def field(value: Number, name: str) -> tuple[int, Any, int]:
+        """Return where a field of a struct is, its type, and the unit of that place in bytes over 8."""
+        struct = value.kind
+        if not isinstance(struct, StructType) or name not in struct.FIELDS:
+            raise UntranslatedError(f"{struct} has no field {name!r}")
+        return struct.FIELDS[name][0], word_kind(struct.kind_of(name)), struct.STEP
+
+    def pointer(self, address: Any, kind: Any) -> Any:
+        """Return an address as a pointer to what is of this type."""
+        return self.builder.inttoptr(address, type_of(kind).as_pointer())
+
+    def place(self, node: ast.expr) -> tuple[Any, Any]:
+        """Return the address of a field, or of a word of an array, and its type."""
+        if isinstance(node, ast.Attribute):
+            base = self.number(node.value)
+            at, kind, step = self.field(base, node.attr)
+            return self.builder.add(base.node, I64(8 * at if step == 1 else at)), kind
+        assert isinstance(node, ast.Subscript)
+        base, at = self.number(node.value), self.value(node.slice)
+        behind = self.numbers.binary("Mult", constant(8), at).node if isinstance(at, Number) else I64(8 * at)
+        return self.builder.add(base.node, behind), word_kind(base.kind.element)
+
+    def is_place(self, node: ast.expr) -> bool:
+        """Whether this is a field of a struct, or a word of an array."""
+        if isinstance(node, ast.Attribute):
+            return True
+        name = node.value if isinstance(node, ast.Subscript) else None
+        if isinstance(name, ast.Name) and name.id in self.places:
+            return isinstance(self.places[name.id][1], ArrayKind)
+        return isinstance(name, ast.Attribute)
 
     def of_BinOp(self, node: ast.BinOp) -> Any:  # noqa: N802
         """Return the result of an operator."""
@@ -96,7 +137,7 @@ class Expressions:
             return self.numbers.negative(value)
         if isinstance(node.op, ast.Not):
             return Number(self.builder.not_(self.numbers.truth(value).node), types.boolean)
-        return Number(self.builder.not_(value.node), value.kind)
+        return Number(self.builder.not_(value.node), bare(value).kind)
 
     def of_Compare(self, node: ast.Compare) -> Number:  # noqa: N802
         """Return whether numbers compare so, each with the next; or whether one is among some."""
@@ -116,7 +157,7 @@ class Expressions:
 
     def of_BoolOp(self, node: ast.BoolOp) -> Number:  # noqa: N802
         """Return a condition of several; looked at one after the other where they read memory or call."""
-        if not any(_acts(part) for part in node.values[1:]):
+        if not any(self._acts(part) for part in node.values[1:]):
             join = self.builder.and_ if isinstance(node.op, ast.And) else self.builder.or_
             joined = self.numbers.truth(self.number(node.values[0])).node
             for part in node.values[1:]:
@@ -126,7 +167,7 @@ class Expressions:
 
     def of_IfExp(self, node: ast.IfExp) -> Number:  # noqa: N802
         """Return one of two values; only the one that is chosen is computed, if that reads memory or calls."""
-        if not (_acts(node.body) or _acts(node.orelse)):
+        if not (self._acts(node.body) or self._acts(node.orelse)):
             return self.numbers.select(self.number(node.test), self.number(node.body), self.number(node.orelse))
         lanes = bool(self.names.get("INTERLEAVE")) and _is_beyond(node.test)
         return self._chosen(node.test, node.body, node.orelse, lanes=lanes)
@@ -164,7 +205,12 @@ class Expressions:
         if isinstance(node.value, ast.Name) and node.value.id in self.tuples:
             assert isinstance(node.slice, ast.Constant)
             return self.tuples[node.value.id][node.slice.value]  # type: ignore[index]
-        place, kind = self.element(node)
+        pointer = self.number(node.value)
+        at = self.numbers.cast(self.number(node.slice), types.int64)
+        if isinstance(pointer.kind, ArrayKind):
+            place = self.builder.gep(self.builder.inttoptr(pointer.node, I64.as_pointer()), [at.node])
+            return Number(self.builder.load(place), word_kind(pointer.kind.element))
+        place, kind = self.builder.gep(pointer.node, [at.node], inbounds=True), pointer.kind.dtype
         value = Number(self.builder.load(place), kind)
         return self.numbers.cast(value, types.int64) if kind == types.uint8 else value
 
@@ -175,13 +221,23 @@ class Expressions:
         at = self.numbers.cast(self.number(node.slice), types.int64)
         return self.builder.gep(pointer.node, [at.node], inbounds=True), pointer.kind.dtype
 
+    def _acts(self, node: ast.expr) -> bool:
+        """Whether an expression reads memory, or calls what takes long or does something."""
+        return any(isinstance(part, ast.Subscript) or self._is_read(part) or _is_long(part) for part in nodes_in(node))
+
+    def _is_read(self, node: ast.AST) -> bool:
+        """Whether this is a field of a struct, and no name of a module or a class."""
+        return isinstance(node, ast.Attribute) and not (isinstance(node.value, ast.Name) and node.value.id in self.names)
+
     def of_Call(self, node: ast.Call) -> Any:  # noqa: N802
         """Return the result of a call: of native code, an intrinsic, a type, or a function of numbers."""
         callee = self.value(node.func)
         if callee is float and isinstance(node.args[0], ast.Constant) and isinstance(node.args[0].value, str):
             return float(node.args[0].value)
         arguments = [self.number(part) for part in node.args]
-        if hasattr(callee, "unit"):
+        if isinstance(callee, StructType):
+            return self.numbers.cast(arguments[0], callee)
+        if isinstance(callee, FunctionType):
             function, kind = self.module.function(callee, tuple(x.kind for x in arguments))
             return Number(self.builder.call(function, [x.node for x in arguments]), kind)
         if hasattr(callee, "_defn"):
@@ -195,14 +251,17 @@ class Expressions:
         return self.numbers.function({"absolute": "abs"}.get(callee.__name__, callee.__name__), *arguments)
 
 
+def word_kind(kind: Any) -> Any:
+    """Return the type of a field, or of a word of an array, from what is declared."""
+    return _FIELDS.get(kind, kind)
+
+
+_FIELDS = {"int": types.int64, "Int32": types.int32, "float": types.float64}
+
+
 def _is_beyond(test: ast.expr) -> bool:
     """Whether a condition is that an angle is beyond those of vector functions."""
     return isinstance(test, ast.Call) and isinstance(test.func, ast.Attribute) and test.func.attr == "beyond"
-
-
-def _acts(node: ast.expr) -> bool:
-    """Whether an expression reads memory, or calls what takes long or does something."""
-    return any(isinstance(part, ast.Subscript) or _is_long(part) for part in nodes_in(node))
 
 
 def _is_long(node: ast.AST) -> bool:

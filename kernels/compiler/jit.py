@@ -3,7 +3,7 @@
 A native function belongs to a module that is named by the hash of all that its machine code depends on: printed
 kernels (``load_source``) and the handwritten modules of this package (``load_module``). Under this name its machine
 code is found again. Sources are not read from the cache: each process prints its own. They are translated straight to
-LLVM (translation.py); where only their byte code is at hand, as in a frozen application, Numba compiles them.
+LLVM (translation.py).
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from __future__ import annotations
 import builtins
 import functools
 import hashlib
+import importlib
 import platform
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from types import CodeType, ModuleType
+from types import SimpleNamespace
 from typing import Any
 
 import llvmlite
@@ -29,22 +30,21 @@ from numba.extending import intrinsic
 from kernels.compiler import progress_line
 from kernels.compiler.cache_files import cache_folder, cached_kernels, clear_cache
 from kernels.compiler.interrupts import held
-from kernels.compiler.machine_code import KEEPER, Keeper, cfunc, njit
-from kernels.compiler.module_texts import PACKAGE, code_of, content_of, digest
-from kernels.compiler.native_units import FASTCALL, UNIT, Method, Native, Unit, builtin, machine
+from kernels.compiler.module_texts import PACKAGE, digest, text_of
+from kernels.compiler.native_units import FASTCALL, Method, Native, Unit, builtin, machine
 from kernels.compiler.progress_line import on_compile, set_quiet
+from kernels.compiler.signatures import SIGNATURE
 from kernels.foundation.data_classes import dataclass
 from kernels.foundation.locks import Lock
 
 __all__ = [
+    "SIGNATURE",
     "NumbaError",
     "cache_folder",
     "cached_kernels",
     "carray",
-    "cfunc",
     "clear_cache",
     "intrinsic",
-    "njit",
     "on_compile",
     "set_quiet",
     "types",
@@ -63,48 +63,39 @@ class Part:
         return self.instead[name] if name in self.instead else builtins.__import__(name, *how, **named)
 
 
-SIGNATURE = types.void(types.CPointer(types.int64), types.CPointer(types.int64), types.int64)
-"""Every kernel: layout, pointers (target, cotangent, saved ...), and 1 to accumulate or 0 to store."""
-
 _lock = Lock(waited_for=True)
-_loaded: dict[str, ModuleType] = {}
+_loaded: dict[str, SimpleNamespace] = {}
 
 
-def load_source(label: str, text: str) -> ModuleType:
-    """Return the module of a text, named by ``label`` and the hash of all that its machine code depends on."""
-    return _load(label, text)
+def load_source(label: str, text: str) -> SimpleNamespace:
+    """Return what a text exports; it is named by ``label`` and the hash of all that its machine code depends on."""
+    return _loaded_as(label, text, "", lambda name: _executed(name, text))
 
 
 @functools.cache  # its name hashes all that it imports, and each new workspace asks for four
-def load_module(name: str) -> ModuleType:
-    """Return the compiled form of a handwritten module, by its name below ``kernels``: ``native.tape.tape_native``."""
+def load_module(name: str) -> SimpleNamespace:
+    """Return what a handwritten module exports, by its name below ``kernels``: ``native.tape.tape_native``."""
     module = f"{PACKAGE}.{name}"
-    return _load(name.rpartition(".")[2], content_of(module), module)
+    text, names = text_of(module), vars(importlib.import_module(module))
+    return _loaded_as(name.rpartition(".")[2], text, module, lambda full: Unit(full, text, names))
 
 
-def load_function(name: str, function: str, label: str, instead: Mapping[str, Any]) -> Any:
+def load_function(name: str, function: str, label: str, instead: Mapping[str, Any]) -> Native:
     """Return one function of a handwritten module, compiled without the others.
 
     Where its source imports one of the modules ``instead``, it finds what stands for that here; ``label`` names these.
     """
-    origin = f"{PACKAGE}.{name}"
-    label = f"{function}_{label}_{name.rpartition('.')[2]}"
-    return getattr(_load(label, content_of(origin), origin, Part(function, instead)), function)
+    module = f"{PACKAGE}.{name}"
+    text, label = text_of(module), f"{function}_{label}_{name.rpartition('.')[2]}"
+    exported = _loaded_as(label, text, module, lambda full: _executed(full, text, Part(function, instead)))
+    return getattr(exported, function)  # type: ignore[no-any-return]
 
 
-def source_of(name: str) -> str:
-    """Return the source of a handwritten module; "" where there is none."""
-    try:
-        content = content_of(f"{PACKAGE}.{name}")
-    except ImportError:
-        return ""
-    return content if isinstance(content, str) else ""
-
-
+@functools.cache
 def makes_native_code() -> bool:
-    """Whether the sources of native code can be read; warn if they cannot, as in some frozen applications."""
+    """Whether the sources of native code can be read; warn once if they cannot, as in some frozen applications."""
     try:
-        content_of(f"{PACKAGE}.sweeps.native.reverse_native")
+        text_of(f"{PACKAGE}.sweeps.native.reverse_native")
     except ImportError as error:
         warnings.warn(f"gradients are computed in Python, slowly: {error}", RuntimeWarning, stacklevel=2)
         return False
@@ -113,30 +104,13 @@ def makes_native_code() -> bool:
 
 @contextmanager
 def compiling(name: str) -> Iterator[None]:
-    """Around compiling that is not kept."""
-    with _lock, held(), Keeper.loading():
+    """Around compiling by Numba, which is not kept."""
+    with _lock, held():
         progress_line.began(name)
-        yield
-
-
-def entry(function: Any) -> Callable[..., Any]:
-    """Return a compiled function as Python calls it best: Numba's dispatcher looks at the arguments' types anew."""
-    (compiled,) = (function,) if isinstance(function, Native) else function.overloads.values()
-    call: Callable[..., Any] = compiled.entry_point
-    return call
-
-
-@functools.cache
-def address_of(function: Any) -> int:
-    """Return where the machine code of a function of one word begins, as C calls it."""
-    if not hasattr(function, "nopython_signatures"):  # one of ours, or without sources a cfunc of Numba's
-        return int(function.address)
-    (signature,) = function.nopython_signatures
-    _callable.append(numba.cfunc(signature)(lambda word: function(word)))
-    return int(_callable[-1].address)
-
-
-_callable: list[Any] = []
+        try:
+            yield
+        finally:
+            progress_line.ended()
 
 
 def bound(module: str, name: str, self: Any, flags: int = 0) -> Callable[..., Any]:
@@ -150,41 +124,30 @@ def _method_at(module: str, name: str, flags: int) -> Method:
     return Method(name.encode(), native.address, FASTCALL | flags, None)
 
 
-def key_of(content: str | CodeType, module: str = "") -> str:
+def key_of(content: str, module: str = "") -> str:
     """Return what names the machine code of a text: a hash of it, of all it imports, and of compiler and machine."""
     return hashlib.sha256(f"{_stamp()} {digest(content, module)}".encode()).hexdigest()[:24]
 
 
-def _load(label: str, content: str | CodeType, origin: str = "", part: Part | None = None) -> ModuleType:
-    """Return the module of a text; ``origin`` is the handwritten one that was compiled, whole or in part."""
+def _loaded_as(label: str, text: str, module: str, made: Callable[[str], Unit]) -> SimpleNamespace:
+    """Return what the unit of a text exports, which is made once; ``module``: the one whose text it is, if any."""
     with _lock:  # Python's parser, which finds imports, has had a count that threads share
-        name = f"{label}_{key_of(content, origin)}"
-        module = _loaded.get(name)
-        if module is None:
+        name = f"{label}_{key_of(text, module)}"
+        exported = _loaded.get(name)
+        if exported is None:
             with held():
-                module = _loaded[name] = _executed(name, content, origin, part)
-    return module
+                unit = made(name)
+            exported = _loaded[name] = SimpleNamespace(**{native.function.__name__: native for native in unit.entries})
+    return exported
 
 
-def _executed(name: str, content: str | CodeType, origin: str, part: Part | None) -> ModuleType:
-    module = ModuleType(name)
-    module.__dict__[KEEPER] = Keeper(name)
+def _executed(name: str, text: str, part: Part | None = None) -> Unit:
+    """Return the unit of a text, whose names are its own."""
+    names: dict[str, Any] = {"__name__": name}
     if part is not None:
-        module.__dict__["__builtins__"] = {**vars(builtins), "__import__": part.imported}
-    if isinstance(content, str):
-        module.__dict__[UNIT] = Unit(name, content, "" if part is None else part.function)
-    sys.modules[name] = module  # Numba unpickles machine code by the module's name
-    try:
-        code = content if isinstance(content, CodeType) else code_of(origin) if origin else None
-        code = code or compile(content, f"<{name}>", "exec")  # type: ignore[arg-type]
-        with Keeper.loading():
-            exec(code, module.__dict__)  # noqa: S102 (our own text)
-    except BaseException as error:
-        del sys.modules[name]
-        if isinstance(error, NumbaError) and isinstance(content, str):
-            error.add_note(f"while this was compiled:\n{content}")
-        raise
-    return module
+        names["__builtins__"] = {**vars(builtins), "__import__": part.imported}
+    exec(compile(text, f"<{name}>", "exec", dont_inherit=True), names)  # noqa: S102 (our own text)
+    return Unit(name, text, names, "" if part is None else part.function)
 
 
 @functools.cache

@@ -21,11 +21,9 @@ import kernels
 PACKAGE = kernels.__name__
 _HEAD = re.compile(r"\n([ \t]*(?:from|import)\b[^\n(]*(?:\([^)]*\))?[^\n]*)")
 """What may be an import, behind an end of line, for which a search jumps from one to the next."""
-_NATIVE = re.compile(r"load_module\([^)\n]*\)")
 _PLAIN = re.compile(
     r"from (?P<source>[a-z_]\w*(?:\.\w+)*) import \(?(?P<names>[\w,\s]+)\)?"
     r"|import (?P<whole>\w+(?:\.\w+)*)(?: as \w+)?"
-    r"|load_module\((?:\"(?P<native>[\w.]+)\"|[\w: ]*)\)"
 )
 """What need not be parsed, which takes most of the time: all but names in unusual dress and several on a line."""
 
@@ -45,21 +43,22 @@ def content_of(module: str) -> str | CodeType:
             continue
         if content is not None:
             return content
-    raise ImportError(
-        f"neither source nor byte code of {module} can be read, from which native code is made. Freeze the "
-        "application so that the packages 'tape' and 'kernels' stay as files or byte code, or install tape-autograd "
-        "beside it"
+    raise _unreadable(module)
+
+
+def text_of(module: str) -> str:
+    """Return a module's source, from which native code is made; ImportError where only its byte code is kept."""
+    content = content_of(module)
+    if isinstance(content, str):
+        return content
+    raise _unreadable(module)
+
+
+def _unreadable(module: str) -> ImportError:
+    return ImportError(
+        f"the source of {module} cannot be read, from which native code is made. Freeze the application so that the "
+        "packages 'tape' and 'kernels' keep their .py files, or install tape-autograd beside it"
     )
-
-
-def code_of(module: str) -> CodeType | None:
-    """Return a module's code, from its byte code where that is kept; None where only its source can be had."""
-    spec = importlib.util.find_spec(module)
-    try:
-        code: CodeType | None = spec.loader.get_code(module)  # type: ignore[union-attr]
-    except (AttributeError, ImportError, OSError, EOFError):
-        return None
-    return code
 
 
 def digest(text: str | CodeType, module_name: str = "") -> str:
@@ -82,8 +81,7 @@ def imported(content: str | CodeType, module_name: str = "") -> Iterator[str]:
     if isinstance(content, CodeType):
         yield from (info.name for info in pkgutil.walk_packages(kernels.__path__, f"{PACKAGE}."))
         return
-    lines = (*_HEAD.findall(f"\n{content}"), *_NATIVE.findall(content))
-    heads = [head for head in lines if head != "from __future__ import annotations"]
+    heads = [head for head in _HEAD.findall(f"\n{content}") if head != "from __future__ import annotations"]
     plain = [_PLAIN.fullmatch(head) for head in heads]
     unmatched = "\n".join(head for head, match in zip(heads, plain, strict=True) if match is None)
     rest = _imports(unmatched, content, module_name) if unmatched else ()
@@ -97,8 +95,6 @@ def _plain_imports(match: re.Match[str]) -> Iterator[tuple[str, str]]:
     """Yield modules and the names taken from them."""
     if match["names"]:
         yield from ((match["source"], name.split()[0]) for name in match["names"].split(",") if name.strip())
-    elif match["native"]:
-        yield f"{PACKAGE}.{match['native']}", ""
     elif match["whole"]:
         yield match["whole"], ""
 
@@ -113,11 +109,6 @@ def _imports(heads: str, whole: str, module_name: str) -> Iterator[tuple[str, st
             case ast.ImportFrom(module=module, names=names, level=level):
                 source = importlib.util.resolve_name("." * level + (module or ""), room or PACKAGE)
                 yield from ((source, alias.name) for alias in names)
-            case ast.Call(
-                func=ast.Name(id="load_module") | ast.Attribute(attr="load_module"),
-                args=[ast.Constant(value=str(name))],
-            ):
-                yield f"{PACKAGE}.{name}", ""
 
 
 def _parsed(heads: str, whole: str) -> ast.Module:

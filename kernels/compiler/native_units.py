@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import ctypes
 import functools
 from collections.abc import Callable
@@ -13,11 +12,10 @@ from llvmlite import binding
 from kernels.compiler import cache_files, progress_line, translation
 from kernels.compiler.interrupts import untraced
 from kernels.compiler.lane_calls import keep_forms
+from kernels.compiler.signatures import Signature, signature_of
 from kernels.foundation.garbage_collector import uncollected
 from kernels.foundation.locks import Lock
 
-UNIT = "__native_unit__"
-"""The name, among a module's globals, of its unit."""
 FASTCALL = 0x80
 """The flag of a method that takes the address and the count of its arguments."""
 _MAGIC = b"object file\n"
@@ -53,31 +51,25 @@ _methods: dict[int, Method] = {}
 
 
 class Native:
-    """A function of native source, of a unit; one with a signature can be called from outside."""
+    """A function of native source that is called from outside."""
 
-    def __init__(self, function: Callable[..., Any], unit: Unit, signature: Any, *, is_kernel: bool) -> None:
-        self.function, self.unit, self.signature, self.is_kernel = function, unit, signature, is_kernel
+    def __init__(self, function: Callable[..., Any], unit: Unit, signature: Signature) -> None:
+        self.function, self.unit, self.signature = function, unit, signature
         self.symbol = f"{unit.name}.{function.__name__}"
         self._entry: Callable[..., Any] | None = None
-        if signature is not None and unit.only in ("", function.__name__):
-            unit.entries.append(self)
 
     @property
     def address(self) -> int:
         """Where its machine code begins."""
-        return self._address_of(self.symbol)
-
-    def _address_of(self, symbol: str) -> int:
-        if self.signature is None:
-            raise TypeError(f"{self.symbol} has no signature: it is part of the functions that call it")
         self.unit.load()
-        return address_at(symbol)
+        return address_at(self.symbol)
 
     @property
     def entry_point(self) -> Callable[..., Any]:
         """The function as Python calls it, with integers."""
         if self._entry is None:  # no cached_property: before Python 3.12 it has a lock, which a fork may leave held
-            name, address = self.function.__name__.encode(), self._address_of(f"{self.symbol}.py")
+            self.unit.load()
+            name, address = self.function.__name__.encode(), address_at(f"{self.symbol}.py")
             self._entry = builtin(Method(name, address, FASTCALL, None))
         return self._entry
 
@@ -100,14 +92,15 @@ FEW_PASSES = (
 """What is done to code without hot loops: within some percent as fast as -O1 makes it, in a seventh of the time."""
 
 
-class Unit:
+class Unit(translation.Source):
     """The functions of one native module, or one of them, compiled together when the first is wanted."""
 
-    def __init__(self, name: str, text: str, only: str = "") -> None:
-        self.name, self.text, self.only = name, text, only
-        self.entries: list[Native] = []
+    def __init__(self, name: str, text: str, names: dict[str, Any], only: str = "") -> None:
+        super().__init__(name, text, names)
         self.loaded = False
-        self._trees: dict[str, ast.FunctionDef] = {}
+        functions = [thing for thing in names.values() if self.has(thing) and only in ("", thing.__name__)]
+        signatures = [(function, signature_of(function)) for function in functions]
+        self.entries = [Native(function, self, signature) for function, signature in signatures if signature]
 
     def load(self) -> None:
         """Have the machine code in memory: from the cache, or compiled."""
@@ -129,17 +122,9 @@ class Unit:
                 self.loaded = True
 
     @property
-    def trees(self) -> dict[str, ast.FunctionDef]:
-        """The functions of its source by name, which other units may call; parsed when that is wanted."""
-        if not self._trees:
-            functions = [node for node in ast.parse(self.text).body if isinstance(node, ast.FunctionDef)]
-            self._trees = {function.name: function for function in functions}
-        return self._trees
-
-    @property
     def _is_control(self) -> bool:
         """Whether the module says ``CONTROL = True``: few passes do, but for its loops over elements."""
-        return bool(self.entries) and bool(self.entries[0].function.__globals__.get("CONTROL", False))
+        return bool(self.names.get("CONTROL", False))
 
     def _announced(self) -> bytes:
         progress_line.began(self.name.rpartition("_")[0])
@@ -161,7 +146,7 @@ class Unit:
         if module.loops.functions:
             parsed.link_in(_optimized(module.loops, few=False))
         code: bytes = _target().emit_object(parsed)
-        self._trees = {}  # those of programs are large, and nobody calls what is in these
+        self.trees = {}  # those of programs are large, and nobody calls what is in these
         return code
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
+from kernels.compiler.structs import is_address
 from kernels.foundation.data_classes import dataclass
 
 I1, I8, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
@@ -51,6 +52,8 @@ class Number:
 
 def type_of(kind: Any) -> ir.Type:
     """Return LLVM's type of a type of Numba's."""
+    if is_address(kind):
+        return I64
     if isinstance(kind, types.CPointer):
         return type_of(kind.dtype).as_pointer()
     return ir.VoidType() if kind == types.void else _TYPES[kind]
@@ -72,10 +75,16 @@ def constant(value: Any) -> Number:
     raise UntranslatedError(f"no number: {value!r}")
 
 
+def bare(x: Number) -> Number:
+    """Return a number without what is known of the memory whose address it is."""
+    return Number(x.node, types.int64) if is_address(x.kind) else x
+
+
 def widest(*kinds: Any) -> Any:
     """Return the type that numbers of these types meet in."""
     if all(kind == kinds[0] for kind in kinds):
         return kinds[0]
+    kinds = tuple(types.int64 if is_address(kind) else kind for kind in kinds)
     kind = max(kinds, key=_RANK.index)
     return types.float64 if kind == types.float32 and types.int64 in kinds else kind
 
@@ -90,6 +99,8 @@ class Arithmetic:
         """Return a number as another type: NumPy's conversion, cut to the width."""
         if x.kind == kind:
             return x
+        if is_address(kind) or is_address(x.kind):
+            return Number(self.cast(bare(x), types.int64).node, kind) if is_address(kind) else self.cast(bare(x), kind)
         b, to, real = self.builder, type_of(kind), kind in (types.float64, types.float32)
         if kind == types.boolean:
             return self.truth(x)
@@ -107,6 +118,7 @@ class Arithmetic:
 
     def truth(self, x: Number) -> Number:
         """Return whether a number is not 0."""
+        x = bare(x)
         if x.kind == types.boolean:
             return x
         compare = self.builder.fcmp_unordered if x.real else self.builder.icmp_signed
@@ -119,7 +131,7 @@ class Arithmetic:
 
     def compare(self, sign: str, a: Number, b: Number) -> Number:
         """Return whether two numbers compare so."""
-        a, b = self.alike(a, b)
+        a, b = self.alike(bare(a), bare(b))
         if a.real:
             compare = self.builder.fcmp_unordered if sign == "NotEq" else self.builder.fcmp_ordered
         else:
@@ -128,7 +140,7 @@ class Arithmetic:
 
     def binary(self, sign: str, a: Number, b: Number) -> Number:
         """Return the result of an operator, named as Python's syntax tree names it."""
-        a, b = self.alike(a, b)
+        a, b = self.alike(bare(a), bare(b))
         if a.kind == types.boolean and sign not in ("BitAnd", "BitOr", "BitXor"):
             a, b = self.cast(a, types.int64), self.cast(b, types.int64)
         if sign == "Div" and not a.real:
@@ -157,6 +169,7 @@ class Arithmetic:
 
     def negative(self, x: Number) -> Number:
         """Return a number with its sign turned."""
+        x = bare(x)
         if x.real:
             return Number(self.builder.fneg(x.node), x.kind)
         x = self.cast(x, types.int64) if x.kind == types.boolean else x
@@ -169,7 +182,7 @@ class Arithmetic:
 
     def function(self, name: str, *operands: Number) -> Number:
         """Return a function of floats, by NumPy's name; ``min``, ``max`` and ``abs`` of integers too."""
-        operands = self.alike(*operands)
+        operands = self.alike(*map(bare, operands))
         if not operands[0].real:
             return self._of_integers(name, *operands)
         if name in _ANGLES:

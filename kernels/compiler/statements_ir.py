@@ -87,9 +87,18 @@ class Body(Expressions):
                     for part, value in zip(target.elts, values, strict=True):
                         self.put(part, value)
             return
+        if self.is_place(node.targets[0]):
+            self.fill(node.targets[0], node.value)
+            return
         value = self.number(node.value)
         for target in node.targets:
             self.put(target, value)
+
+    def fill(self, target: ast.expr, expression: ast.expr) -> None:
+        """Give a value to a field of a struct, or to a word of an array."""
+        place, kind = self.place(target)
+        value = self.numbers.cast(self.number(expression), kind)
+        self.builder.store(value.node, self.pointer(place, kind))
 
     def put(self, target: ast.expr, value: Number) -> None:
         """Give a value to a variable or an element."""
@@ -101,7 +110,10 @@ class Body(Expressions):
         self.builder.store(self.numbers.cast(value, kind).node, place)
 
     def on_AugAssign(self, node: ast.AugAssign) -> None:  # noqa: N802
-        """Change a variable or an element."""
+        """Change a variable, an element or a field."""
+        if self.is_place(node.target):
+            self.fill(node.target, ast.BinOp(node.target, node.op, node.value))
+            return
         change = self.number(node.value)
         sign = type(node.op).__name__
         if isinstance(node.target, ast.Name):

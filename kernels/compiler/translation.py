@@ -11,19 +11,55 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
+from types import FunctionType
 from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core import sigutils
 
 from kernels.compiler.lane_calls import CallingModule
+from kernels.compiler.module_texts import text_of
 from kernels.compiler.numbers_ir import I64, Arithmetic, Number, type_of
 from kernels.compiler.statements_ir import Body
+from kernels.compiler.structs import is_address, kind_named
 from kernels.compiler.variables import statements_in
 
 SHORT = 40
 """Instructions, before any optimization, up to which a function is copied into each of its callers."""
+
+
+SOURCE = "__native_source__"
+"""The name, among a module's globals, of its source."""
+
+
+class Source:
+    """The text of a native module, whose functions others may call, and what its names mean."""
+
+    def __init__(self, name: str, text: str, names: dict[str, Any]) -> None:
+        self.name, self.text, self.names = name, text, names
+        self.trees: dict[str, ast.FunctionDef] = {}
+        names[SOURCE] = self
+
+    def has(self, thing: Any) -> bool:
+        """Whether a thing is a function of this module."""
+        return isinstance(thing, FunctionType) and thing.__globals__ is self.names
+
+    def tree(self, name: str) -> ast.FunctionDef:
+        """Return a function of the source, which is parsed when one is wanted."""
+        if not self.trees:
+            functions = [node for node in ast.parse(self.text).body if isinstance(node, ast.FunctionDef)]
+            self.trees = {function.name: function for function in functions}
+        return self.trees[name]
+
+
+def source_of(function: Any) -> Source:
+    """Return the source of the module of a native function."""
+    names = function.__globals__
+    if SOURCE not in names:
+        name = names["__name__"]
+        Source(name.rpartition(".")[2], text_of(name), names)
+    source: Source = names[SOURCE]
+    return source
 
 
 class Module:
@@ -43,7 +79,8 @@ class Module:
 
     def function(self, native: Any, kinds: tuple[Any, ...]) -> tuple[ir.Function, Any]:
         """Return the function for arguments of these types, and what it returns."""
-        key = (native.unit.name, native.function.__name__, kinds)
+        kinds = _declared(native, kinds)
+        key = (native, kinds)
         self._calls[key] += 1
         function = self._made.get(key)
         if function is None:
@@ -51,24 +88,24 @@ class Module:
         return function
 
     def _translated(self, native: Any, kinds: tuple[Any, ...]) -> tuple[ir.Function, Any]:
-        parameter_types = [type_of(kind) for kind in kinds]
-        name = f"{native.symbol}.{len(self._made)}.{len(self.ir.globals)}"
+        source, parameter_types = source_of(native), [type_of(kind) for kind in kinds]
+        name = f"{source.name}.{native.__name__}.{len(self._made)}.{len(self.ir.globals)}"
         function = ir.Function(self.ir, ir.FunctionType(ir.VoidType(), parameter_types), name)
         function.linkage = "internal"
-        if native.function.__globals__.get("NOALIAS"):
+        if source.names.get("NOALIAS"):
             for argument in function.args:
                 if argument.type.is_pointer:
                     argument.add_attribute("noalias")
-        tree = native.unit.trees[native.function.__name__]
+        tree = source.tree(native.__name__)
         loops = any(isinstance(node, ast.For) for node in statements_in(tree.body))
         if loops:
             function.attributes.add("noinline")  # in the loops of a caller its constants would not stay in registers
-        result = Body(self, function, native.function.__globals__).run(tree, kinds)
+        result = Body(self, function, source.names).run(tree, kinds)
         kind = ir.FunctionType(type_of(result), parameter_types)
         if loops and self.control and _is_of_elements(function):
             del self.ir.globals[name]
             apart = ir.Function(self.loops, kind, f"{self.ir.name}.{name}")
-            Body(self, apart, native.function.__globals__).run(tree, kinds)
+            Body(self, apart, source.names).run(tree, kinds)
             return ir.Function(self.ir, kind, apart.name), result
         function.ftype, function.type = kind, kind.as_pointer()
         function.return_value = ir.values.ReturnValue(function, kind.return_type)
@@ -82,9 +119,9 @@ class Module:
                 function.attributes.add("alwaysinline")
 
     def export(self, native: Any) -> None:
-        """Add the entry of a function with a signature under its symbol; of ``njit`` one for Python behind it."""
-        kinds, result = sigutils.normalize_signature(native.signature)
-        inner, number = self.function(native, tuple(kinds))
+        """Add the entry of a function with a signature under its symbol; if Python calls it, one for that behind it."""
+        kinds, result = native.signature.arguments, native.signature.result
+        inner, number = self.function(native.function, kinds)
         kind = ir.FunctionType(type_of(result), [type_of(k) for k in kinds])
         outer = ir.Function(self.ir, kind, native.symbol)
         builder = ir.IRBuilder(outer.append_basic_block("entry"))
@@ -93,8 +130,20 @@ class Module:
             builder.ret_void()
         else:
             builder.ret(Arithmetic(builder).cast(Number(value, number), result).node)
-        if not native.is_kernel:
+        if native.signature.from_python:
             _export_to_python(self.ir, native.symbol, outer, len(kinds), result)
+
+
+def _declared(native: Any, kinds: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return types of arguments where structs are those that the parameters' annotations name, integers elsewhere."""
+    if not native.__annotations__ and not any(map(is_address, kinds)):
+        return kinds
+    declared = [
+        kind_named(native.__annotations__.get(name, ""), native.__globals__)
+        for name in native.__code__.co_varnames[: len(kinds)]
+    ]
+    plain = [types.int64 if is_address(kind) else kind for kind in kinds]
+    return tuple(kind if is_address(kind) else given for kind, given in zip(declared, plain, strict=True))
 
 
 def _is_of_elements(function: ir.Function) -> bool:

@@ -12,12 +12,13 @@ from dataclasses import field
 from typing import Any, ClassVar
 from weakref import WeakSet
 
+import numba
 import numpy as np
 
 from kernels.arrays.specs import Spec, Strides
 from kernels.arrays.sweep_interface import Array
 from kernels.codegen.tasks import Call, Place, node_of
-from kernels.compiler.jit import SIGNATURE, NumbaError, carray, cfunc, compiling, njit
+from kernels.compiler.jit import SIGNATURE, NumbaError, carray, compiling
 from kernels.foundation.data_classes import dataclass
 from kernels.instructions.form import Form
 from kernels.kinds.program_interface import Lowering, Step
@@ -131,7 +132,7 @@ class CustomKernel:
         exec(compile(self._text(), f"<tape.custom: {self.op.name}>", "exec"), names)  # noqa: S102
         try:
             with compiling(self.op.name):
-                return cfunc(SIGNATURE, error_model="numpy")(names["kernel"])
+                return numba.cfunc(SIGNATURE, error_model="numpy")(names["kernel"])
         except NumbaError as error:
             function_name = "vjp" if self.pulls else "forward"
             raise TypeError(
@@ -210,7 +211,7 @@ def _words(start: int, shape: Strides) -> str:
 def _check() -> Any:
     """Return the jitted check of a shape; made late, since decorating is slow."""
 
-    @njit
+    @numba.njit
     def check(shape, wanted):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
         if shape != wanted:
             raise ValueError("a result of another shape")

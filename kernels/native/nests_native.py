@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from kernels.compiler.jit import njit
 from kernels.native.memory import call_loop, load_i8, store_i8, word
 
 
-@njit(cache=True, error_model="numpy")
 def nest(layout, pointers, count, loop, data):
     """Call a loop for each row of a nest; behind the ``count`` pointers there is room for its arguments.
 

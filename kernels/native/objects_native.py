@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from kernels.compiler.jit import njit
 from kernels.native.memory import call_at, load_i4, load_i8, store_i8, word
 from kernels.native.numpy_api import new_array
 from kernels.native.python_api import (
@@ -39,12 +38,10 @@ from kernels.native.words import (
 )
 
 
-@njit(cache=True, error_model="numpy")
 def kind_of(x):
     return load_i8(x + 8)
 
 
-@njit(cache=True, error_model="numpy")
 def none(registry):
     """A new reference to None."""
     result = word(registry, G_NONE)
@@ -52,14 +49,12 @@ def none(registry):
     return result
 
 
-@njit(cache=True, error_model="numpy")
 def put(at, value):
     """Store a new reference to an object in an empty place."""
     Py_IncRef(value)
     store_i8(at, value)
 
 
-@njit(cache=True, error_model="numpy")
 def wrong(registry):
     """Raise TypeError, unless something has been raised."""
     if PyErr_Occurred() == 0:
@@ -67,19 +62,16 @@ def wrong(registry):
     return 0
 
 
-@njit(cache=True, error_model="numpy")
 def integer_of(registry, x):
     """The value of an integer; -1 for anything else."""
     return PyLong_AsLongLong(x) if kind_of(x) == word(registry, G_INT) else -1
 
 
-@njit(cache=True, error_model="numpy")
 def is_array(registry, x):
     kind = kind_of(x)
     return kind == word(registry, G_ARRAY) or PyType_IsSubtype(kind, word(registry, G_ARRAY)) != 0
 
 
-@njit(cache=True, error_model="numpy")
 def elements(shape, count):
     """How many elements a shape of so many dims has."""
     product = 1
@@ -88,7 +80,6 @@ def elements(shape, count):
     return product
 
 
-@njit(cache=True, error_model="numpy")
 def array_of(registry, ndim, shape, dtype, large):
     """A new array of a shape and the number of a dtype, a large one from the pool; 0 with an exception."""
     kind = word(registry, G_ARRAY)
@@ -97,7 +88,6 @@ def array_of(registry, ndim, shape, dtype, large):
     return new_array(word(registry, G_NEW), kind, ndim, shape, dtype)
 
 
-@njit(cache=True, error_model="numpy")
 def new_tensor(registry):
     """A new empty tensor, in the memory of a dead one if there is one; 0 with an exception.
 
@@ -114,7 +104,6 @@ def new_tensor(registry):
     return tensor
 
 
-@njit(cache=True, error_model="numpy")
 def is_double(registry, x):
     """Whether an object is a double: a float, or an array of float64 of one element."""
     if kind_of(x) == word(registry, G_FLOAT):
@@ -127,13 +116,11 @@ def is_double(registry, x):
     return axis == load_i4(x + A_NDIM)
 
 
-@njit(cache=True, error_model="numpy")
 def block_of(registry, code):
     """The block of the form of a number; 0 if there is none."""
     return word(word(registry, G_FORMS), code) if code >= 0 and code < word(registry, G_FORMCOUNT) else 0
 
 
-@njit(cache=True, error_model="numpy")
 def visit_all(first, last, visit, argument):
     """Show the garbage collector the objects in a range of addresses; its answer, 0 to go on."""
     for at in range(first, last + 8, 8):
@@ -145,7 +132,6 @@ def visit_all(first, last, visit, argument):
     return 0
 
 
-@njit(cache=True, error_model="numpy")
 def drop_all(first, last):
     """Release the objects in a range of addresses; all are taken out first, since releasing may run any Python code."""
     for at in range(first, last + 8, 8):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kernels.compiler.jit import load_module, njit
 from kernels.native.memory import HEADER, load_f8, load_i8, store_f4, store_f8, store_i8, word
+from kernels.native.objects_native import kind_of
 from kernels.native.python_api import PyErr_Clear, PyErr_Occurred, PyFloat_AsDouble
 from kernels.native.words import (
     A_DATA,
@@ -28,14 +28,12 @@ from kernels.native.words import (
     V_SLOT,
 )
 
-kind_of = load_module("native.objects_native").kind_of
 LARGEST_INT = 9007199254740992.0
 LARGEST_SINGLE = 3.4028235677973366e38
 """Doubles from here on overflow float32: half a step beyond its largest number."""
 INFINITY = float("inf")
 
 
-@njit(cache=True, error_model="numpy")
 def read_number(x, is_int, out):
     """Read a Python number; 0 for other objects, and for an int beyond the range of doubles."""
     number = PyFloat_AsDouble(x)
@@ -53,7 +51,6 @@ def read_number(x, is_int, out):
     return 1
 
 
-@njit(cache=True, error_model="numpy")
 def read(registry, x, out):
     """Read an operand: form, slot, the address of its value, and its object; 0 for anything else."""
     kind = kind_of(x)
@@ -74,7 +71,6 @@ def read(registry, x, out):
     return 1
 
 
-@njit(cache=True, error_model="numpy")
 def read_all(registry, args, count, operands):
     """Read ``count`` operands; 0 where Python has to do it."""
     for i in range(MOST_OPERANDS):
@@ -90,7 +86,6 @@ def read_all(registry, args, count, operands):
     return 1
 
 
-@njit(cache=True, error_model="numpy")
 def wanted(operands):
     """Which of the operands have slots, as bits."""
     bits = 1 if load_i8(operands + V_SLOT) != 0 else 0
@@ -98,7 +93,6 @@ def wanted(operands):
     return bits + (4 if load_i8(operands + 2 * OPERAND + V_SLOT) != 0 else 0)
 
 
-@njit(cache=True, error_model="numpy")
 def narrow(operands):
     """Write numbers among the operands as float32 too; 0 if one overflows."""
     for i in range(MOST_OPERANDS):
@@ -112,7 +106,6 @@ def narrow(operands):
     return 1
 
 
-@njit(cache=True, error_model="numpy")
 def whole(entry, operands):
     """Write ints among the operands as integers too; 0 for a float, and for an int out of the dtype's range."""
     for i in range(MOST_OPERANDS):

@@ -31,11 +31,13 @@ class Workspace:
         reused_arrays.linked()
         marks, sweeps = jit.load_module("sweeps.native.mark_native"), jit.load_module("sweeps.native.reverse_native")
         self.rows: Any = guards.Rows() if guards.DEBUG else _Rows
-        self.mark, self.relevant = jit.entry(marks.mark), jit.entry(marks.relevant)
-        self.sweep, self.abandon, self.place = map(jit.entry, (sweeps.sweep, sweeps.abandon, sweeps.place))
-        self.find = jit.entry(jit.load_module("sweeps.native.gradient_table_native").find)
+        self.mark, self.relevant = marks.mark.entry_point, marks.relevant.entry_point
+        self.sweep, self.abandon, self.place = (
+            native.entry_point for native in (sweeps.sweep, sweeps.abandon, sweeps.place)
+        )
+        self.find = jit.load_module("sweeps.native.gradient_table_native").find.entry_point
         replays = jit.load_module("sweeps.native.replay_back_native")
-        self.arrived, self.release = jit.entry(replays.arrived), jit.entry(replays.release)
+        self.arrived, self.release = replays.arrived.entry_point, replays.release.entry_point
         self.header = self.rows.zeros("header", (words.WHOLE_HEADER,))
         self.begin = jit.bound("sweeps.native.short_backward_native", "begin", self.header)
         self.end = jit.bound("sweeps.native.gathering_native", "end", self.header)
@@ -49,17 +51,17 @@ class Workspace:
         self.held: list[Any] = []
         self.busy = False
         drop = jit.load_module("sweeps.native.release_native").drop
-        self.drop = jit.entry(drop)
+        self.drop = drop.entry_point
         called = {words.H_MARKS: marks.mark, words.H_RESTRICTS: marks.relevant, words.H_SWEEPS: sweeps.sweep}
         for at, function in {**called, words.H_DROPS: drop}.items():
-            self.words[at] = jit.address_of(function)
+            self.words[at] = function.address
         self.words[words.H_PTRS] = data_of(self.pointers)
         self.words[words.H_STAMP] = words.FIRST_STAMP
         self.reserve(_FIRST)
 
     def load_walk(self) -> None:
         """Load the sweep for graphs of numbers, which many programs never need."""
-        self.words[words.H_WALKS] = jit.address_of(jit.load_module("sweeps.native.scalar_walk_native").walk)
+        self.words[words.H_WALKS] = jit.load_module("sweeps.native.scalar_walk_native").walk.address
 
     def _reserve_presets(self, rows: int) -> None:
         self.presets = self.rows.zeros("presets", (rows, 4))

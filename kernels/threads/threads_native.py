@@ -7,7 +7,7 @@ taken nothing.
 
 from __future__ import annotations
 
-from kernels.compiler.jit import cfunc, njit
+from kernels.compiler.signatures import Word
 from kernels.native.memory import call_at, load_i8, store_i8, word
 from kernels.native.python_api import PyThread_acquire_lock, PyThread_release_lock
 from kernels.threads.atomics import counted, exchanged, relax, seen, shown
@@ -39,13 +39,11 @@ CONTROL = True
 MASK = (1 << PARTS_BITS) - 1
 
 
-@njit(cache=True, error_model="numpy")
 def of_thread(words, place):
     """Where the words of a thread begin."""
     return words + 8 * (W_FIRST + W_EACH * place)
 
 
-@njit(cache=True, error_model="numpy")
 def taken(words, number, place):
     """Take the next part of a thread's; return -1 where none is left."""
     at = of_thread(words, place) + 8 * E_CLAIM
@@ -59,7 +57,6 @@ def taken(words, number, place):
     return -1
 
 
-@njit(cache=True, error_model="numpy")
 def woken(sleeps, lock):
     """Wake who sleeps there, or is about to."""
     if exchanged(sleeps, 1, 0) != 0:
@@ -67,7 +64,6 @@ def woken(sleeps, lock):
     return 0
 
 
-@njit(cache=True, error_model="numpy")
 def worked(words, number, mine):
     """Run parts, first of one's own."""
     threads, k, place = word(words, W_ACTIVE), 0, mine
@@ -86,7 +82,6 @@ def worked(words, number, mine):
     return 0
 
 
-@njit(cache=True, error_model="numpy")
 def finished(words, parts):
     """Wait until all parts are done."""
     spins, waits = 0, words + 8 * W_WAITS
@@ -102,7 +97,6 @@ def finished(words, parts):
     return 0
 
 
-@njit(cache=True, error_model="numpy")
 def shared_out(words, number, parts, threads):
     """Give each thread its parts, and wake those that sleep."""
     k = 0
@@ -120,8 +114,7 @@ def shared_out(words, number, parts, threads):
     return 0
 
 
-@cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
-def run(words, function, table, parts):
+def run(words: Word, function: Word, table: Word, parts: Word) -> Word:
     """Call ``function(table, part, 0, 0)`` for each part; on this thread alone if others have the workers."""
     threads = seen(words + 8 * W_THREADS)
     threads = min(parts, threads)
@@ -145,7 +138,6 @@ def run(words, function, table, parts):
     return 0
 
 
-@njit(cache=True, error_model="numpy")
 def awaited(words, mine, last):
     """Wait for another loop than the last; return its number, -1 at the end of all."""
     at, spins = of_thread(words, mine), 0
@@ -167,8 +159,7 @@ def awaited(words, mine, last):
     return -1
 
 
-@cfunc("int64(int64, int64)", cache=True, error_model="numpy")
-def work(words, mine):
+def work(words: Word, mine: Word) -> Word:
     """Be a worker, until all end."""
     last = 0
     while True:
@@ -180,8 +171,7 @@ def work(words, mine):
     return 0
 
 
-@cfunc("int64(int64)", cache=True, error_model="numpy")
-def end(words):
+def end(words: Word) -> Word:
     """Have all workers end."""
     shown(words + 8 * W_THREADS, 1)
     shown(words + 8 * W_STOP, 1)
@@ -193,8 +183,7 @@ def end(words):
     return 0
 
 
-@cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
-def probe(table, part, unused, unused_too):
+def probe(table: Word, part: Word, unused: Word, unused_too: Word) -> Word:
     """Count a part (the self-check)."""
     store_i8(table + 8 * part, load_i8(table + 8 * part) + part + 1)
     return 0

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from kernels.compiler import jit
 from kernels.foundation.locks import Lock
 from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.calling.tiers import (
@@ -70,7 +71,8 @@ class Tiered:
 
     def _made(self, *, reverse: bool) -> AnyMachine:
         """Return the first machine."""
-        if (self._mode == "max" or self._budget is not None) and self._compile(reverse=reverse):
+        compiles = self._mode == "max" or self._budget is not None or not jit.makes_native_code()
+        if compiles and self._compile(reverse=reverse):
             return self._machines[reverse].pop()
         machine = Machine(plan(self._recipe, reverse=reverse), exactly=self._exactly)
         self._check_budget(machine)

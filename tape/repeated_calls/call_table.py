@@ -224,7 +224,7 @@ def _shown(x: Tensor, result: Tensor) -> part_entries.Part | None:
 @functools.cache
 def provide(at: int, module: str, name: str) -> None:
     """Load machine code for a slot of the registry at its first use, so that importing tape does not load it."""
-    registry.put(registry.REGISTRY.address, at, jit.address_of(getattr(jit.load_module(module), name)))
+    registry.put(registry.REGISTRY.address, at, getattr(jit.load_module(module), name).address)
 
 
 def copying(op: Copy, dtype: np.dtype[Any] | None = None) -> Callable[[Method], Method]:

@@ -109,7 +109,7 @@ def texts() -> dict[str, str]:
     """Return the sources by name, from the second on without the lines that the first begins with."""
     first, *others = LOOPS
     whole = text_of(LOOPS[first])
-    head = whole[whole.index("\nimport") : whole.index("@cfunc")]
+    head = whole[whole.index("\nfrom __future__") : whole.index("def kernel")]
     return {first: whole} | {name: text_of(LOOPS[name]).replace(head, "...\n") for name in others}
 
 

@@ -26,12 +26,10 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE = 300
 TINY = """
-from kernels.compiler.jit import njit
-@njit("int64(int64)", cache=True)
-def twice(n):
+from __future__ import annotations
+def twice(n: int) -> int:
     return 2 * n
-@njit("int64(int64)", cache=True)
-def later(n):
+def later(n: int) -> int:
     return n + 1
 """
 LOAD = f"""
@@ -342,7 +340,6 @@ def test_a_key_holds_versions_and_processor() -> None:
         "def f():\n    from kernels.native.memory import word\n",
         "from .native import memory",
         "from .native.memory import word",
-        'm = jit.load_module("native.memory")',
         "from kernels.native import (  # why (so)\n    memory,\n)",
         '"""\nfrom kernels and elsewhere\n"""\nfrom kernels.native import memory',
     ],
@@ -398,7 +395,9 @@ def test_byte_code_alone_is_enough(tmp_path: Path) -> None:
         gradient, program, messages = run_from(place, code, **cache)
         assert gradient == pytest.approx(EXPECTED, rel=1e-14)
         assert program == [6, 8]
-        assert messages == []
+        (message,) = messages
+        for part in ("slowly", "source", "Freeze"):
+            assert part in message
 
 
 def test_neither_source_nor_byte_code(fresh: Fresh, tmp_path: Path) -> None:

@@ -17,36 +17,30 @@ from kernels.compiler.numbers_ir import UntranslatedError
 from kernels.native import elements
 
 WHOLE = """
-from kernels.compiler.jit import njit
+from __future__ import annotations
 LIMIT = 1 << 40
 PAIR = (3, 5)
 
-@njit(error_model="numpy")
 def clipped(x, low, high):
     return min(max(x, low), high)
 
-@njit(error_model="numpy")
 def is_odd(x):
     return x % 2 != 0
 
-@njit("int64(int64, int64)")
-def divided(a, b):
+def divided(a: int, b: int) -> int:
     return (a // b) * 1000 + a % b
 
-@njit("int64(int64, int64)")
-def bits(a, b):
+def bits(a: int, b: int) -> int:
     return ((a & b) | (a ^ 7)) + (~a << 2) - (a >> 1) + (a * b)
 
-@njit("int64(int64, int64)")
-def branches(a, b):
+def branches(a: int, b: int) -> int:
     if a > b and (b > 0 or a == 0):
         return 1
     elif not is_odd(a):
         return 2 if b < 0 else 3
     return 4 + (a in (1, -5)) + 10 * (b not in (2, 3))
 
-@njit("int64(int64, int64)")
-def looped(a, b):
+def looped(a: int, b: int) -> int:
     total, k = 0, 0
     for k in range(a):
         if k % 3 == 0:
@@ -63,14 +57,12 @@ def looped(a, b):
         k -= 2
     return total * 10 + k
 
-@njit("int64(int64, int64)")
-def swapped(a, b):
+def swapped(a: int, b: int) -> int:
     a, b = b, a + 1
     both = a, b
     return both[0] * 100 + both[1] + PAIR_SUM
 
-@njit("int64(int64, int64)")
-def helped(a, b):
+def helped(a: int, b: int) -> int:
     return clipped(a, -LIMIT, b) + abs(a) + (1 < a < 9) + (a if is_odd(a) else clipped(b, 0, 1))
 PAIR_SUM = 3 + 5 * 2
 """
@@ -80,9 +72,9 @@ NUMBERS = [-9, -5, -2, -1, 0, 1, 2, 3, 5, 8, 13]
 @pytest.mark.parametrize("name", ["divided", "bits", "branches", "looped", "swapped", "helped"])
 def test_integers_as_python_computes(name: str) -> None:
     module = jit.load_source("whole", WHOLE)
-    native = jit.entry(getattr(module, name))
+    native = getattr(module, name).entry_point
     plain: dict[str, Callable[..., int]] = {}
-    exec(WHOLE.replace("from kernels.compiler.jit import njit", "def njit(*a, **k): return lambda f: f"), plain)  # noqa: S102
+    exec(WHOLE, plain)  # noqa: S102
     for a in NUMBERS:
         for b in NUMBERS:
             if name != "divided" or b:
@@ -90,13 +82,12 @@ def test_integers_as_python_computes(name: str) -> None:
 
 
 ONE = """
+from __future__ import annotations
 import math
 import numpy as np
-from kernels.compiler.jit import SIGNATURE, cfunc
 from kernels.native.memory import pointer_{0}
 
-@cfunc(SIGNATURE)
-def kernel(layout, pointers, accumulate):
+def kernel(layout: Words, pointers: Words, accumulate: Word) -> Void:
     a, b, y = pointer_{0}(pointers[0]), pointer_{0}(pointers[1]), pointer_{0}(pointers[2])
     for k in range(np.uint64(layout[0])):
         y[k] = {1}
@@ -157,7 +148,7 @@ def test_what_it_does_not_know_is_named(line: str, said: str) -> None:
 
 
 def test_python_calls_with_integers_only() -> None:
-    native = jit.entry(jit.load_source("whole", WHOLE).divided)
+    native = jit.load_source("whole", WHOLE).divided.entry_point
     assert native(np.int64(7), True) == 7000
     assert native(-1, 1) == -1000
     for wrong in ((), (1,), (1, 2, 3), ("1", 2), (1, 2.5), (None, None)):
@@ -170,8 +161,7 @@ def test_every_native_module_is_translated(path: Path) -> None:
     text = path.read_text()
     for dtype in ("float64", "float32") if elements.__name__ in text else ("float64",):
         meaning = {elements.__name__: elements.meaning(np.dtype(dtype))}
-        module = jit._load(f"all_{dtype}", text, part=jit.Part("", meaning))
-        assert len(vars(module)[native_units.UNIT].compiled()) > 0
+        assert len(jit._executed(f"all_{dtype}", text, jit.Part("", meaning)).compiled()) > 0
 
 
 def test_one_function_of_a_module_is_compiled_for_a_dtype() -> None:
@@ -234,18 +224,16 @@ def test_the_first_gradient_comes_soon(tmp_path: Path, figures: list[str]) -> No
 
 
 RUNS = """
-from kernels.compiler.jit import cfunc, njit
+from __future__ import annotations
 from kernels.native.memory import pointer_f8, pointer_i8
 
 CONTROL = True
 
-@njit(error_model="numpy")
 def fill(place, count, number):
     x = pointer_f8(place)
     for k in range(count):
         x[k] = number
 
-@njit(error_model="numpy")
 def least(place, count):
     x = pointer_i8(place)
     found = x[0]
@@ -253,8 +241,7 @@ def least(place, count):
         found = min(found, x[k])
     return found
 
-@cfunc("int64(int64, int64)")
-def both(place, count):
+def both(place: Word, count: Word) -> Word:
     fill(place, count, -1.5)
     fill(place, 1, 2.0)
     return least(place, count)

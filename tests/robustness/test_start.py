@@ -21,9 +21,8 @@ ROOT = Path(__file__).resolve().parents[2]
 DEADLINE = 120  # seconds
 POSIX = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="other files, users and limits")
 TINY = """
-from kernels.compiler.jit import njit
-@njit("int64(int64)")
-def twice(n):
+from __future__ import annotations
+def twice(n: int) -> int:
     return 2 * n
 """
 LOAD = f"""

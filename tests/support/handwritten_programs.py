@@ -13,10 +13,10 @@ from kernels.programs.compiler.compiled_code import CompiledCode
 Array = np.ndarray[Any, Any]
 HEAD = '''"""Written by hand."""
 
+from __future__ import annotations
 import math
 import numpy as np
 from kernels import vectormath
-from kernels.compiler.jit import cfunc, njit
 from kernels.native import accumulators
 from kernels.native.memory import apply1_f8, bits_of, double_of, load_i8
 from kernels.native.memory import pointer_b1, pointer_f4, pointer_f8, pointer_i4, pointer_i8
@@ -46,8 +46,8 @@ def program(
     rooms = [("a", specs), ("c", [_spec(c) for c in constants]), ("r", results), ("g", gradients), ("w", [SCALAR])]
     places = [(f"{letter}{k}", spec) for letter, group in rooms for k, spec in enumerate(group)]
     head, _, rest = body.rpartition("def program():")
-    lines = [f"{head}@njit(error_model='numpy')", f"def program({', '.join(name for name, _ in places)}):{rest}", ""]
-    lines += ["", '@cfunc("int64(int64)", cache=True, error_model="numpy")', "def run(table):"]
+    lines = [f"{head}def program({', '.join(name for name, _ in places)}):{rest}", ""]
+    lines += ["", "def run(table: Word) -> Word:"]
     pointers = [f"pointer_{_POINTERS[spec.dtype.name]}(load_i8(table + {8 * k}))" for k, (_, spec) in enumerate(places)]
     text = HEAD + "\n".join([*lines, f"    return program({', '.join(pointers)})", ""])
     address = jit.load_source("handwritten", text).run.address

@@ -12,10 +12,10 @@ import mpmath as mp
 import numpy as np
 import pytest
 import scipy.special
+from numba import njit
 
 import tape
 from kernels import vectormath
-from kernels.compiler.jit import njit
 from kernels.records import symbols
 from kernels.records.op import OPS
 from kernels.vectormath import llvm_values

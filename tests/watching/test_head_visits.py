@@ -26,10 +26,9 @@ pytestmark = pytest.mark.quick
 
 X = tape.tensor(100.0)
 ADDS = """
-from kernels.compiler.jit import njit, types
+from __future__ import annotations
 
-@njit(types.int64(types.int64, types.int64))
-def add(a, b):
+def add(a: int, b: int) -> int:
     return a + b
 """
 

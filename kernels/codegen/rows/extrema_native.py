@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from kernels.compiler.jit import SIGNATURE, cfunc
+from kernels.compiler.signatures import Void, Word, Words
 from kernels.native.elements import ITEM, load, store
 from kernels.native.memory import store_i8
 
 
-@cfunc(SIGNATURE, cache=True, error_model="numpy")
-def pick(layout, pointers, accumulate):
+def pick(layout: Words, pointers: Words, accumulate: Word) -> Void:
     for row in range(layout[0]):
         rest, place = row, pointers[2]
         for axis in range(layout[5]):

@@ -11,32 +11,28 @@ import math
 import numpy as np
 
 from kernels import vectormath
-from kernels.compiler.jit import SIGNATURE, cfunc, njit
+from kernels.compiler.signatures import Void, Word, Words
 from kernels.native.elements import ITEM, pointer, real
 
 INFINITY, ZERO, ONE = real(np.inf), real(0.0), real(1.0)
 
 
-@njit(error_model="numpy")
 def first_of(layout, step):
     """Return the first element of the part of the columns that a step is at."""
     parts = (layout[2] + layout[3] - 1) // layout[3]
     return (step // parts) * layout[1] * layout[2] + (step % parts) * layout[3]
 
 
-@njit(error_model="numpy")
 def columns_of(layout, step):
     """Return how many columns there are in it."""
     parts = (layout[2] + layout[3] - 1) // layout[3]
     return np.uint64(min(layout[3], layout[2] - (step % parts) * layout[3]))
 
 
-@njit(error_model="numpy")
 def steps(layout):
     return layout[0] * ((layout[2] + layout[3] - 1) // layout[3])
 
 
-@njit(error_model="numpy")
 def tops(place, layout, m, into):
     """Write the largest of each column."""
     x, top = pointer(place), pointer(into)
@@ -49,28 +45,24 @@ def tops(place, layout, m, into):
 
 
 # What calls exp is a function for each row: in a nest of loops the many constants would not stay in registers.
-@njit(error_model="numpy")
 def add_shifted(into, place, tops, m):
     x, top, s = pointer(place), pointer(tops), pointer(into)
     for c in range(m):
         s[c] += vectormath.exp(x[c] - top[c])
 
 
-@njit(error_model="numpy")
 def shifted(into, place, tops, m):
     x, top, y = pointer(place), pointer(tops), pointer(into)
     for c in range(m):
         y[c] = vectormath.exp(x[c] - top[c])
 
 
-@njit(error_model="numpy")
 def log_vjp(into, cotangent, result, sums, m):
     target, g, y, s = pointer(into), pointer(cotangent), pointer(result), pointer(sums)
     for c in range(m):
         target[c] = g[c] - vectormath.exp(y[c]) * s[c]
 
 
-@njit(error_model="numpy")
 def sums(place, layout, m, tops, into):
     """Write the sum of exp(x - top) of each column."""
     s = pointer(into)
@@ -80,8 +72,7 @@ def sums(place, layout, m, tops, into):
         add_shifted(into, place + k * layout[2] * ITEM, tops, m)
 
 
-@cfunc(SIGNATURE, cache=True, error_model="numpy")
-def logsumexp(layout, pointers, accumulate):
+def logsumexp(layout: Words, pointers: Words, accumulate: Word) -> Void:
     scratch, row = pointers[2], layout[3] * ITEM
     top, s = pointer(scratch), pointer(scratch + row)
     for step in range(steps(layout)):
@@ -96,8 +87,7 @@ def logsumexp(layout, pointers, accumulate):
             y[c] = math.log(s[c]) + top[c]
 
 
-@cfunc(SIGNATURE, cache=True, error_model="numpy")
-def softmax(layout, pointers, accumulate):
+def softmax(layout: Words, pointers: Words, accumulate: Word) -> Void:
     scratch, row = pointers[2], layout[3] * ITEM
     s = pointer(scratch + row)
     for step in range(steps(layout)):
@@ -119,8 +109,7 @@ def softmax(layout, pointers, accumulate):
                 into[c] = into[c] * s[c]
 
 
-@cfunc(SIGNATURE, cache=True, error_model="numpy")
-def softmax_vjp(layout, pointers, accumulate):
+def softmax_vjp(layout: Words, pointers: Words, accumulate: Word) -> Void:
     s = pointer(pointers[3])
     for step in range(steps(layout)):
         first, m = first_of(layout, step), columns_of(layout, step)
@@ -138,8 +127,7 @@ def softmax_vjp(layout, pointers, accumulate):
                 into[c] = (g[c] - s[c]) * y[c]
 
 
-@cfunc(SIGNATURE, cache=True, error_model="numpy")
-def log_softmax(layout, pointers, accumulate):
+def log_softmax(layout: Words, pointers: Words, accumulate: Word) -> Void:
     scratch, row = pointers[2], layout[3] * ITEM
     top, s = pointer(scratch), pointer(scratch + row)
     for step in range(steps(layout)):
@@ -155,8 +143,7 @@ def log_softmax(layout, pointers, accumulate):
                 into[c] = (x[c] - top[c]) - s[c]
 
 
-@cfunc(SIGNATURE, cache=True, error_model="numpy")
-def log_softmax_vjp(layout, pointers, accumulate):
+def log_softmax_vjp(layout: Words, pointers: Words, accumulate: Word) -> Void:
     s = pointer(pointers[3])
     for step in range(steps(layout)):
         first, m = first_of(layout, step), columns_of(layout, step)

@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from kernels import vectormath
-from kernels.compiler.jit import SIGNATURE, cfunc, njit
+from kernels.compiler.signatures import Void, Word, Words
 from kernels.native import accumulators
 from kernels.native.elements import ITEM, pointer, real, store
 
@@ -19,7 +19,6 @@ PART = np.uint64(1024)
 INFINITY, ZERO, ONE = real(np.inf), real(0.0), real(1.0)
 
 
-@njit(error_model="numpy")
 def largest(place, n):
     """Return the largest of n elements; any number if one is nan, which shows in what follows."""
     x, top = pointer(place), -INFINITY
@@ -28,7 +27,6 @@ def largest(place, n):
     return top
 
 
-@njit(error_model="numpy")
 def total(place, n):
     """Return the sum of n elements."""
     x, s = pointer(place), ZERO
@@ -37,7 +35,6 @@ def total(place, n):
     return s
 
 
-@njit(error_model="numpy")
 def product(left, right, n):
     """Return the sum of the products of n elements."""
     x, y, s = pointer(left), pointer(right), ZERO
@@ -46,7 +43,6 @@ def product(left, right, n):
     return s
 
 
-@njit(error_model="numpy")
 def shifted(into, place, top, n):
     """Write exp(x - top) for n elements. In the loop of its caller the many constants would not stay in registers."""
     x, y = pointer(place), pointer(into)
@@ -54,7 +50,6 @@ def shifted(into, place, top, n):
         y[k] = vectormath.exp(x[k] - top)
 
 
-@njit(error_model="numpy")
 def exponentials(into, step, place, top, n):
     """Write exp(x - top) for n elements, part after part; return their sum."""
     s, done = ZERO, np.uint64(0)
@@ -67,7 +62,6 @@ def exponentials(into, step, place, top, n):
     return s
 
 
-@njit(error_model="numpy")
 def log_vjp(into, cotangent, result, s, n):
     """Write g - exp(y) s for n elements."""
     g, y, target = pointer(cotangent), pointer(result), pointer(into)
@@ -75,8 +69,7 @@ def log_vjp(into, cotangent, result, s, n):
         target[k] = g[k] - vectormath.exp(y[k]) * s
 
 
-@cfunc(SIGNATURE, cache=True, error_model="numpy")
-def logsumexp(layout, pointers, accumulate):
+def logsumexp(layout: Words, pointers: Words, accumulate: Word) -> Void:
     n, row = np.uint64(layout[1]), pointers[1]
     for i in range(layout[0]):
         top = largest(row, n)
@@ -86,8 +79,7 @@ def logsumexp(layout, pointers, accumulate):
         row += layout[1] * ITEM
 
 
-@cfunc(SIGNATURE, cache=True, error_model="numpy")
-def softmax(layout, pointers, accumulate):
+def softmax(layout: Words, pointers: Words, accumulate: Word) -> Void:
     n = np.uint64(layout[1])
     for i in range(layout[0]):
         at = i * layout[1] * ITEM
@@ -98,8 +90,7 @@ def softmax(layout, pointers, accumulate):
             into[k] = into[k] * share
 
 
-@cfunc(SIGNATURE, cache=True, error_model="numpy")
-def softmax_vjp(layout, pointers, accumulate):
+def softmax_vjp(layout: Words, pointers: Words, accumulate: Word) -> Void:
     n = np.uint64(layout[1])
     for i in range(layout[0]):
         at = i * layout[1] * ITEM
@@ -113,8 +104,7 @@ def softmax_vjp(layout, pointers, accumulate):
                 into[k] = (g[k] - s) * y[k] + ZERO
 
 
-@cfunc(SIGNATURE, cache=True, error_model="numpy")
-def log_softmax(layout, pointers, accumulate):
+def log_softmax(layout: Words, pointers: Words, accumulate: Word) -> Void:
     n = np.uint64(layout[1])
     for i in range(layout[0]):
         at = i * layout[1] * ITEM
@@ -126,8 +116,7 @@ def log_softmax(layout, pointers, accumulate):
             into[k] = (x[k] - top) - s
 
 
-@cfunc(SIGNATURE, cache=True, error_model="numpy")
-def log_softmax_vjp(layout, pointers, accumulate):
+def log_softmax_vjp(layout: Words, pointers: Words, accumulate: Word) -> Void:
     n = np.uint64(layout[1])
     for i in range(layout[0]):
         at = i * layout[1] * ITEM

@@ -6,6 +6,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from kernels.compiler import jit
+from kernels.compiler.module_texts import PACKAGE, content_of
 from kernels.native import elements
 
 if TYPE_CHECKING:
@@ -14,8 +15,8 @@ if TYPE_CHECKING:
 
 @functools.cache
 def have_text(*files: str) -> bool:
-    """Whether the kernels' text is there: of byte code alone, as in a frozen application, Numba would compile all."""
-    return all(jit.source_of(file) for file in files)
+    """Whether the kernels' text is there, which a frozen application may lack."""
+    return all(isinstance(content_of(f"{PACKAGE}.{file}"), str) for file in files)
 
 
 @functools.cache

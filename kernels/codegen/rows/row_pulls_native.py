@@ -9,30 +9,26 @@ from __future__ import annotations
 
 import math
 
-from kernels.compiler.jit import SIGNATURE, cfunc, njit
+from kernels.compiler.signatures import Void, Word, Words
 from kernels.native.elements import ITEM, load, real, store
 from kernels.native.memory import double_of
 
 ZERO, ONE, TWO = real(0.0), real(1.0), real(2.0)
 
 
-@njit(error_model="numpy")
 def first(layout, row):
     """Where a row begins, in bytes."""
     return ((row // layout[2]) * layout[1] * layout[2] + row % layout[2]) * ITEM
 
 
-@njit(error_model="numpy")
 def put(at, value, accumulate):
     store(at, load(at) + value if accumulate else value + ZERO)
 
 
-@njit(error_model="numpy")
 def is_nothing(g):
     return g == ZERO and math.copysign(ONE, g) < ZERO
 
 
-@njit(error_model="numpy")
 def keep_nothing(into, n, step, accumulate):
     """Leave a row without a contribution."""
     if not accumulate:
@@ -40,7 +36,6 @@ def keep_nothing(into, n, step, accumulate):
             store(into + k * step, -ZERO)
 
 
-@njit(error_model="numpy")
 def mean(x, n, step):
     s = ZERO
     for k in range(n):
@@ -48,7 +43,6 @@ def mean(x, n, step):
     return s / real(n)
 
 
-@njit(error_model="numpy")
 def product_of_others(x, n, step, at):
     product = ONE
     for k in range(n):
@@ -57,7 +51,6 @@ def product_of_others(x, n, step, at):
     return product
 
 
-@njit(error_model="numpy")
 def has_zero(x, n, step):
     count = 0
     for k in range(n):
@@ -65,7 +58,6 @@ def has_zero(x, n, step):
     return count > 0
 
 
-@njit(error_model="numpy")
 def spread_vjp(layout, into, x, g, accumulate):
     n, step = layout[1], layout[2] * ITEM
     m, factor = mean(x, n, step), g * (TWO / real(double_of(layout[3])))
@@ -73,7 +65,6 @@ def spread_vjp(layout, into, x, g, accumulate):
         put(into + k * step, factor * (load(x + k * step) - m), accumulate)
 
 
-@njit(error_model="numpy")
 def spread_jvp(layout, x, t):
     n, step, s = layout[1], layout[2] * ITEM, ZERO
     m = mean(x, n, step)
@@ -82,8 +73,7 @@ def spread_jvp(layout, x, t):
     return s * (TWO / real(double_of(layout[3])))
 
 
-@cfunc(SIGNATURE, cache=True, error_model="numpy")
-def cumsum_vjp(layout, pointers, accumulate):
+def cumsum_vjp(layout: Words, pointers: Words, accumulate: Word) -> Void:
     n, step = layout[1], layout[2] * ITEM
     for row in range(layout[0] * layout[2]):
         into, g, s = pointers[0] + first(layout, row), pointers[1] + first(layout, row), ZERO
@@ -92,8 +82,7 @@ def cumsum_vjp(layout, pointers, accumulate):
             put(into + k * step, s, accumulate)
 
 
-@cfunc(SIGNATURE, cache=True, error_model="numpy")
-def cumsum_jvp(layout, pointers, accumulate):
+def cumsum_jvp(layout: Words, pointers: Words, accumulate: Word) -> Void:
     n, step = layout[1], layout[2] * ITEM
     for row in range(layout[0] * layout[2]):
         into, t, s = pointers[0] + first(layout, row), pointers[1] + first(layout, row), ZERO
@@ -102,8 +91,7 @@ def cumsum_jvp(layout, pointers, accumulate):
             put(into + k * step, s, accumulate)
 
 
-@cfunc(SIGNATURE, cache=True, error_model="numpy")
-def softmax_vjp(layout, pointers, accumulate):
+def softmax_vjp(layout: Words, pointers: Words, accumulate: Word) -> Void:
     n, step = layout[1], layout[2] * ITEM
     for row in range(layout[0] * layout[2]):
         at, s = first(layout, row), ZERO
@@ -114,8 +102,7 @@ def softmax_vjp(layout, pointers, accumulate):
             put(into + k * step, load(y + k * step) * (load(g + k * step) - s), accumulate)
 
 
-@cfunc(SIGNATURE, cache=True, error_model="numpy")
-def log_softmax_vjp(layout, pointers, accumulate):
+def log_softmax_vjp(layout: Words, pointers: Words, accumulate: Word) -> Void:
     n, step = layout[1], layout[2] * ITEM
     for row in range(layout[0] * layout[2]):
         at, s = first(layout, row), ZERO
@@ -126,8 +113,7 @@ def log_softmax_vjp(layout, pointers, accumulate):
             put(into + k * step, load(g + k * step) - math.exp(load(y + k * step)) * s, accumulate)
 
 
-@cfunc(SIGNATURE, cache=True, error_model="numpy")
-def log_softmax_jvp(layout, pointers, accumulate):
+def log_softmax_jvp(layout: Words, pointers: Words, accumulate: Word) -> Void:
     n, step = layout[1], layout[2] * ITEM
     for row in range(layout[0] * layout[2]):
         at, s = first(layout, row), ZERO
@@ -138,8 +124,7 @@ def log_softmax_jvp(layout, pointers, accumulate):
             put(into + k * step, load(t + k * step) - s, accumulate)
 
 
-@cfunc(SIGNATURE, cache=True, error_model="numpy")
-def prod_vjp(layout, pointers, accumulate):
+def prod_vjp(layout: Words, pointers: Words, accumulate: Word) -> Void:
     n, step = layout[1], layout[2] * ITEM
     for row in range(layout[0] * layout[2]):
         into, x = pointers[0] + first(layout, row), pointers[2] + first(layout, row)
@@ -154,8 +139,7 @@ def prod_vjp(layout, pointers, accumulate):
                 put(into + k * step, g * (y / load(x + k * step)), accumulate)
 
 
-@cfunc(SIGNATURE, cache=True, error_model="numpy")
-def prod_jvp(layout, pointers, accumulate):
+def prod_jvp(layout: Words, pointers: Words, accumulate: Word) -> Void:
     n, step = layout[1], layout[2] * ITEM
     for row in range(layout[0] * layout[2]):
         t, x, s = pointers[1] + first(layout, row), pointers[2] + first(layout, row), ZERO
@@ -166,8 +150,7 @@ def prod_jvp(layout, pointers, accumulate):
         put(pointers[0] + row * ITEM, s, accumulate)
 
 
-@cfunc(SIGNATURE, cache=True, error_model="numpy")
-def var_vjp(layout, pointers, accumulate):
+def var_vjp(layout: Words, pointers: Words, accumulate: Word) -> Void:
     for row in range(layout[0] * layout[2]):
         into, x = pointers[0] + first(layout, row), pointers[2] + first(layout, row)
         g = load(pointers[1] + row * ITEM)
@@ -177,15 +160,13 @@ def var_vjp(layout, pointers, accumulate):
             spread_vjp(layout, into, x, g, accumulate)
 
 
-@cfunc(SIGNATURE, cache=True, error_model="numpy")
-def var_jvp(layout, pointers, accumulate):
+def var_jvp(layout: Words, pointers: Words, accumulate: Word) -> Void:
     for row in range(layout[0] * layout[2]):
         at = first(layout, row)
         put(pointers[0] + row * ITEM, spread_jvp(layout, pointers[2] + at, pointers[1] + at), accumulate)
 
 
-@cfunc(SIGNATURE, cache=True, error_model="numpy")
-def std_vjp(layout, pointers, accumulate):
+def std_vjp(layout: Words, pointers: Words, accumulate: Word) -> Void:
     for row in range(layout[0] * layout[2]):
         into, x = pointers[0] + first(layout, row), pointers[2] + first(layout, row)
         g, y = load(pointers[1] + row * ITEM), load(pointers[3] + row * ITEM)
@@ -195,8 +176,7 @@ def std_vjp(layout, pointers, accumulate):
             spread_vjp(layout, into, x, g / (TWO * y) if y != ZERO else ZERO, accumulate)
 
 
-@cfunc(SIGNATURE, cache=True, error_model="numpy")
-def std_jvp(layout, pointers, accumulate):
+def std_jvp(layout: Words, pointers: Words, accumulate: Word) -> Void:
     for row in range(layout[0] * layout[2]):
         at, y = first(layout, row), load(pointers[3] + row * ITEM)
         t = spread_jvp(layout, pointers[2] + at, pointers[1] + at)

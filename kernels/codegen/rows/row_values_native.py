@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from kernels.compiler.jit import SIGNATURE, cfunc, njit
+from kernels.compiler.signatures import Void, Word, Words
 from kernels.native.elements import ITEM, load, real, store
 from kernels.native.memory import double_of, load_i8, store_i8
 
@@ -20,20 +20,17 @@ INFINITY = real(np.inf)
 LEAST = real(np.finfo(real).tiny / np.finfo(real).eps) ** real(0.5)
 
 
-@njit(error_model="numpy")
 def first(layout, row, n):
     """Which element a row begins with, of rows of this length."""
     return (row // layout[2]) * n * layout[2] + row % layout[2]
 
 
-@njit(error_model="numpy")
 def precedes(a, b, largest):
     if largest:
         return a > b or (a != a and b == b)
     return a < b or (a == a and b != b)
 
 
-@njit(error_model="numpy")
 def top_of(x, n, step):
     top = load(x)
     for k in range(1, n):
@@ -43,7 +40,6 @@ def top_of(x, n, step):
     return top
 
 
-@njit(error_model="numpy")
 def spread(layout, x):
     """The sum of the squares of what elements are apart from their mean, divided by a number."""
     n, step, s, squares = layout[1], layout[2] * ITEM, ZERO, ZERO
@@ -56,7 +52,6 @@ def spread(layout, x):
     return squares / real(double_of(layout[3]))
 
 
-@njit(error_model="numpy")
 def length(x, n, step, scale):
     s = ZERO
     for k in range(n):
@@ -65,7 +60,6 @@ def length(x, n, step, scale):
     return math.sqrt(s) * scale
 
 
-@njit(error_model="numpy")
 def place_of(x, n, step, rank):
     """Where the element of a rank is that a stable sort gives."""
     for at in range(n):
@@ -79,7 +73,6 @@ def place_of(x, n, step, rank):
     return 0
 
 
-@njit(error_model="numpy")
 def first_nan(x, n, step):
     for k in range(n):
         if load(x + k * step) != load(x + k * step):
@@ -87,13 +80,11 @@ def first_nan(x, n, step):
     return -1
 
 
-@njit(error_model="numpy")
 def store_pick(pointers, row, x, step, at):
     store(pointers[0] + row * ITEM, load(x + at * step))
     store_i8(pointers[1] + row * 8, at)
 
 
-@njit(error_model="numpy")
 def ordered(layout, pointers, largest, m):
     """Write the m elements of each row that come first, in order, and their places; equal ones keep their order."""
     n, inner = layout[1], layout[2]
@@ -112,8 +103,7 @@ def ordered(layout, pointers, largest, m):
                 store_i8(at + j * inner * 8, k)
 
 
-@cfunc(SIGNATURE, cache=True, error_model="numpy")
-def softmax(layout, pointers, accumulate):
+def softmax(layout: Words, pointers: Words, accumulate: Word) -> Void:
     n, step = layout[1], layout[2] * ITEM
     for row in range(layout[0] * layout[2]):
         at, s = first(layout, row, n) * ITEM, ZERO
@@ -127,8 +117,7 @@ def softmax(layout, pointers, accumulate):
             store(y + k * step, load(y + k * step) / s)
 
 
-@cfunc(SIGNATURE, cache=True, error_model="numpy")
-def log_softmax(layout, pointers, accumulate):
+def log_softmax(layout: Words, pointers: Words, accumulate: Word) -> Void:
     n, step = layout[1], layout[2] * ITEM
     for row in range(layout[0] * layout[2]):
         at, s = first(layout, row, n) * ITEM, ZERO
@@ -141,21 +130,18 @@ def log_softmax(layout, pointers, accumulate):
             store(y + k * step, (load(x + k * step) - top) - s)
 
 
-@cfunc(SIGNATURE, cache=True, error_model="numpy")
-def var(layout, pointers, accumulate):
+def var(layout: Words, pointers: Words, accumulate: Word) -> Void:
     for row in range(layout[0] * layout[2]):
         store(pointers[0] + row * ITEM, spread(layout, pointers[1] + first(layout, row, layout[1]) * ITEM))
 
 
-@cfunc(SIGNATURE, cache=True, error_model="numpy")
-def std(layout, pointers, accumulate):
+def std(layout: Words, pointers: Words, accumulate: Word) -> Void:
     for row in range(layout[0] * layout[2]):
         variance = spread(layout, pointers[1] + first(layout, row, layout[1]) * ITEM)
         store(pointers[0] + row * ITEM, math.sqrt(variance))
 
 
-@cfunc(SIGNATURE, cache=True, error_model="numpy")
-def norm1(layout, pointers, accumulate):
+def norm1(layout: Words, pointers: Words, accumulate: Word) -> Void:
     n, step = layout[1], layout[2] * ITEM
     for row in range(layout[0] * layout[2]):
         x, s = pointers[1] + first(layout, row, n) * ITEM, ZERO
@@ -164,8 +150,7 @@ def norm1(layout, pointers, accumulate):
         store(pointers[0] + row * ITEM, s)
 
 
-@cfunc(SIGNATURE, cache=True, error_model="numpy")
-def norm2(layout, pointers, accumulate):
+def norm2(layout: Words, pointers: Words, accumulate: Word) -> Void:
     n, step = layout[1], layout[2] * ITEM
     for row in range(layout[0] * layout[2]):
         x, top = pointers[1] + first(layout, row, n) * ITEM, ZERO
@@ -178,26 +163,22 @@ def norm2(layout, pointers, accumulate):
         store(pointers[0] + row * ITEM, norm)
 
 
-@cfunc(SIGNATURE, cache=True, error_model="numpy")
-def sort(layout, pointers, accumulate):
+def sort(layout: Words, pointers: Words, accumulate: Word) -> Void:
     ordered(layout, pointers, double_of(layout[3]) != 0.0, layout[1])
 
 
-@cfunc(SIGNATURE, cache=True, error_model="numpy")
-def topk(layout, pointers, accumulate):
+def topk(layout: Words, pointers: Words, accumulate: Word) -> Void:
     ordered(layout, pointers, double_of(layout[3]) != 0.0, layout[4])
 
 
-@cfunc(SIGNATURE, cache=True, error_model="numpy")
-def kthvalue(layout, pointers, accumulate):
+def kthvalue(layout: Words, pointers: Words, accumulate: Word) -> Void:
     n, step = layout[1], layout[2] * ITEM
     for row in range(layout[0] * layout[2]):
         x = pointers[2] + first(layout, row, n) * ITEM
         store_pick(pointers, row, x, step, place_of(x, n, step, np.int64(double_of(layout[3]))))
 
 
-@cfunc(SIGNATURE, cache=True, error_model="numpy")
-def median(layout, pointers, accumulate):
+def median(layout: Words, pointers: Words, accumulate: Word) -> Void:
     n, step = layout[1], layout[2] * ITEM
     for row in range(layout[0] * layout[2]):
         x = pointers[2] + first(layout, row, n) * ITEM
@@ -205,8 +186,7 @@ def median(layout, pointers, accumulate):
         store_pick(pointers, row, x, step, at if at >= 0 else place_of(x, n, step, (n - 1) // 2))
 
 
-@cfunc(SIGNATURE, cache=True, error_model="numpy")
-def running(layout, pointers, accumulate):
+def running(layout: Words, pointers: Words, accumulate: Word) -> Void:
     n, inner, largest = layout[1], layout[2], double_of(layout[3]) != 0.0
     for row in range(layout[0] * inner):
         start, at = first(layout, row, n), 0
@@ -219,8 +199,7 @@ def running(layout, pointers, accumulate):
             store_i8(pointers[1] + (start + k * inner) * 8, at)
 
 
-@cfunc(SIGNATURE, cache=True, error_model="numpy")
-def cumsum(layout, pointers, accumulate):
+def cumsum(layout: Words, pointers: Words, accumulate: Word) -> Void:
     n, step = layout[1], layout[2] * ITEM
     for row in range(layout[0] * layout[2]):
         at = first(layout, row, n) * ITEM
@@ -231,8 +210,7 @@ def cumsum(layout, pointers, accumulate):
             store(pointers[0] + at + k * step, s)
 
 
-@cfunc(SIGNATURE, cache=True, error_model="numpy")
-def cumprod(layout, pointers, accumulate):
+def cumprod(layout: Words, pointers: Words, accumulate: Word) -> Void:
     n, step = layout[1], layout[2] * ITEM
     for row in range(layout[0] * layout[2]):
         at, s = first(layout, row, n) * ITEM, ONE
@@ -241,8 +219,7 @@ def cumprod(layout, pointers, accumulate):
             store(pointers[0] + at + k * step, s)
 
 
-@cfunc(SIGNATURE, cache=True, error_model="numpy")
-def prod(layout, pointers, accumulate):
+def prod(layout: Words, pointers: Words, accumulate: Word) -> Void:
     n, step = layout[1], layout[2] * ITEM
     for row in range(layout[0] * layout[2]):
         x, s = pointers[1] + first(layout, row, n) * ITEM, ONE

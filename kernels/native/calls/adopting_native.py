@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernels.compiler.jit import cfunc, load_module, njit
+from kernels.compiler.signatures import Word
+from kernels.native.calls.notifying_native import tape_in_force
+from kernels.native.calls.securing_native import copy_of
 from kernels.native.memory import HEADER, call_at, load_f8, load_i4, load_i8, store_i8, word
 from kernels.native.numpy_api import new_view, set_base
+from kernels.native.objects_native import elements, kind_of, new_tensor, put
 from kernels.native.python_api import (
     Py_DecRef,
     Py_IncRef,
@@ -67,18 +70,13 @@ from kernels.native.words import (
 
 CONTROL = True
 
-_objects = load_module("native.objects_native")
-elements, kind_of, new_tensor, put = _objects.elements, _objects.kind_of, _objects.new_tensor, _objects.put
-copy_of = load_module("native.calls.securing_native").copy_of
 COUNTED = (1 << 32) - 1
 BYTES = bytes.__basicsize__ - 1
 """Where the memory of bytes begins in the object."""
-tape_in_force = load_module("native.calls.notifying_native").tape_in_force
 MIX = -7046029254386353131
 """The golden ratio, times 2**64 (Knuth)."""
 
 
-@njit(cache=True, error_model="numpy")
 def row_of(registry, array):
     """The row of the table for an array's spec; 0 for an array that the table cannot hold."""
     ndim = load_i4(array + A_NDIM)
@@ -90,7 +88,6 @@ def row_of(registry, array):
     return word(registry, G_ADOPTED) + 8 * ADOPTED * ((hashed >> 32) & (KNOWN_ARRAYS - 1))
 
 
-@njit(cache=True, error_model="numpy")
 def is_entered(row, array):
     """Whether a row has the array's dtype, shape and strides."""
     ndim = load_i4(array + A_NDIM)
@@ -102,8 +99,7 @@ def is_entered(row, array):
     return alike
 
 
-@njit("int64(int64, int64)", cache=True, error_model="numpy")
-def enter(array, spec):
+def enter(array: int, spec: int) -> int:
     """Enter an array's spec, owning a reference to it; return the number of the row, -1 if that cannot be done."""
     registry = tape_registry()
     row = row_of(registry, array)
@@ -119,7 +115,6 @@ def enter(array, spec):
     return (row - word(registry, G_ADOPTED)) // (8 * ADOPTED)
 
 
-@njit(cache=True, error_model="numpy")
 def laid_over(registry, array, data, flags, base):
     """An array like another of memory that ``base``, whose reference it takes over, owns; 0 with an exception."""
     dtype, ndim = load_i8(array + A_DTYPE), load_i4(array + A_NDIM)
@@ -134,7 +129,6 @@ def laid_over(registry, array, data, flags, base):
     return made
 
 
-@njit(cache=True, error_model="numpy")
 def view_of(registry, array):
     """A view of an array, whose shape nobody else can set; 0 with an exception."""
     Py_IncRef(array)
@@ -142,21 +136,18 @@ def view_of(registry, array):
     return laid_over(registry, array, load_i8(array + A_DATA), flags, array)
 
 
-@njit(cache=True, error_model="numpy")
 def small_copy(registry, array, count):
     """A copy of a dense array of few doubles, which costs hardly more than a view; 0 with an exception."""
     held = PyBytes_FromStringAndSize(load_i8(array + A_DATA), 8 * count)
     return laid_over(registry, array, held + BYTES, 0, held) if held != 0 else 0
 
 
-@njit(cache=True, error_model="numpy")
 def is_double(registry, array):
     """Whether an array is a single double."""
     aligned = load_i4(array + A_FLAGS) & A_ALIGNED != 0
     return load_i4(array + A_NDIM) == 0 and load_i8(array + A_DTYPE) == word(registry, G_DOUBLE) and aligned
 
 
-@njit(cache=True, error_model="numpy")
 def spec_for(registry, op, x):
     """The spec of the tensor that wraps an operand; 0 for anything but arrays and NumPy's scalars.
 
@@ -173,7 +164,6 @@ def spec_for(registry, op, x):
     return word(row, N_SPEC) if row != 0 and is_entered(row, x) else 0
 
 
-@njit(cache=True, error_model="numpy")
 def is_spread(array):
     """Whether an array has the same element at several places."""
     spread = False
@@ -182,7 +172,6 @@ def is_spread(array):
     return spread
 
 
-@njit(cache=True, error_model="numpy")
 def value_of_array(registry, array, keeps):
     """The value of the tensor that wraps an array, a copy or a view: a new reference; 0 where Python has to do it.
 
@@ -198,7 +187,6 @@ def value_of_array(registry, array, keeps):
     return view_of(registry, array) if flags & A_WRITEABLE != 0 or count <= COPIED else 0
 
 
-@njit(cache=True, error_model="numpy")
 def value_for(registry, x, keeps):
     """The value of the tensor that wraps an operand: a new reference; 0 with an exception, or for Python."""
     if kind_of(x) == word(registry, G_NUMPY_INT):
@@ -210,14 +198,12 @@ def value_for(registry, x, keeps):
     return value_of_array(registry, x, keeps)
 
 
-@njit(cache=True, error_model="numpy")
 def is_lent(registry, value, x):
     """Whether a value is a view of the caller's memory."""
     same = kind_of(value) == word(registry, G_ARRAY) and kind_of(x) == word(registry, G_ARRAY)
     return same and load_i8(value + A_DATA) == load_i8(x + A_DATA)
 
 
-@njit(cache=True, error_model="numpy")
 def adopt(registry, op, x, keeps):
     """A new tensor that wraps an operand; 0 without an exception if the operand cannot be wrapped.
 
@@ -240,7 +226,6 @@ def adopt(registry, op, x, keeps):
     return made
 
 
-@njit(cache=True, error_model="numpy")
 def suits(registry, args, count, x):
     """Whether an operand may be wrapped as a double: an integer only if another operand is a tensor of doubles."""
     if kind_of(x) != word(registry, G_NUMPY_INT):
@@ -255,7 +240,6 @@ def suits(registry, args, count, x):
     return doubles
 
 
-@njit(cache=True, error_model="numpy")
 def give_own(registry, x):
     """Give a tensor that somebody keeps, as recorders do, memory of its own in place of what was lent."""
     value = load_i8(x + O_VALUE)
@@ -268,7 +252,6 @@ def give_own(registry, x):
     return copy
 
 
-@njit(cache=True, error_model="numpy")
 def let_go(registry, adopted):
     """Release the tensors that have been made; 0 with an exception."""
     done = 1
@@ -285,8 +268,7 @@ def let_go(registry, adopted):
     return done
 
 
-@cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
-def hit_adopted(op, args, count, asked):
+def hit_adopted(op: Word, args: Word, count: Word, asked: Word) -> Word:
     """Make a call by the function at ``asked`` in the registry, with arrays wrapped, if an operand is a tensor.
 
     0 where Python has to make the call; with an exception if one was raised.

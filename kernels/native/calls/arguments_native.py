@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from kernels.compiler.jit import load_module, njit
+from kernels.native.calls.keys_native import hash_of
 from kernels.native.memory import store_i8, word
+from kernels.native.objects_native import kind_of
 from kernels.native.python_api import (
     PyErr_Clear,
     PyErr_Occurred,
@@ -31,11 +32,8 @@ from kernels.native.words import (
 )
 
 CONTROL = True
-kind_of = load_module("native.objects_native").kind_of
-hash_of = load_module("native.calls.keys_native").hash_of
 
 
-@njit(cache=True, error_model="numpy")
 def put_int(x, out, used):
     """Write the word of an int; return how many words are used then, 0 if the int needs more than 64 bits."""
     number = PyLong_AsLongLong(x)
@@ -46,7 +44,6 @@ def put_int(x, out, used):
     return used + 1
 
 
-@njit(cache=True, error_model="numpy")
 def put_sequence(registry, x, out, used):
     """Write the words of a tuple or list of ints, after their count; 0 for any other."""
     is_list = kind_of(x) == word(registry, G_LIST)
@@ -61,7 +58,6 @@ def put_sequence(registry, x, out, used):
     return used
 
 
-@njit(cache=True, error_model="numpy")
 def put_argument(registry, x, out, used):
     """Write the words of an argument behind those used; 0 if native code does not accept it.
 
@@ -81,7 +77,6 @@ def put_argument(registry, x, out, used):
     return used + 2
 
 
-@njit(cache=True, error_model="numpy")
 def call_words(registry, args, first, count, names, out):
     """Write the words of the arguments behind a call's tensors; 0 if native code does not accept all of them.
 
@@ -97,7 +92,6 @@ def call_words(registry, args, first, count, names, out):
     return used
 
 
-@njit(cache=True, error_model="numpy")
 def tensors_in(registry, args, count):
     """How many leading arguments are tensors, at most as many as an operation has operands."""
     tensors = 0
@@ -106,7 +100,6 @@ def tensors_in(registry, args, count):
     return tensors
 
 
-@njit("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
-def words_of(args, count, names, out):
+def words_of(args: int, count: int, names: int, out: int) -> int:
     """Write the words of arguments, for Python; return their hash, -1 if native code does not accept all of them."""
     return hash_of(out) if call_words(tape_registry(), args, 0, count, names, out) != 0 else -1

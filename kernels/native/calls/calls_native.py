@@ -7,8 +7,14 @@ collection, is made before that.
 
 from __future__ import annotations
 
-from kernels.compiler.jit import cfunc, load_module, njit
+from kernels.compiler.signatures import Word
+from kernels.native.calls.computing_native import append, counted, values_of
+from kernels.native.calls.keys_native import hash_of
+from kernels.native.calls.notifying_native import notify_recorder, tape_in_force
+from kernels.native.calls.python_functions_native import are_alike, called, paired
 from kernels.native.memory import call_at, load_f8, load_i8, store_i8, word
+from kernels.native.objects_native import new_tensor
+from kernels.native.operands_native import narrow, read_all, wanted, whole
 from kernels.native.python_api import (
     Py_DecRef,
     Py_IncRef,
@@ -17,6 +23,7 @@ from kernels.native.python_api import (
     thirty_words,
     three_words,
 )
+from kernels.native.tape.tape_native import reserve
 from kernels.native.words import (
     B_ENTRIES,
     CALL,
@@ -65,21 +72,9 @@ from kernels.native.words import (
 
 CONTROL = True
 
-reserve = load_module("native.tape.tape_native").reserve
-hash_of = load_module("native.calls.keys_native").hash_of
-new_tensor = load_module("native.objects_native").new_tensor
-_operands = load_module("native.operands_native")
-narrow, read_all, wanted, whole = _operands.narrow, _operands.read_all, _operands.wanted, _operands.whole
-_notifying = load_module("native.calls.notifying_native")
-tape_in_force, notify_recorder = _notifying.tape_in_force, _notifying.notify_recorder
-_computing = load_module("native.calls.computing_native")
-_calling = load_module("native.calls.python_functions_native")
-are_alike, called, paired = _calling.are_alike, _calling.called, _calling.paired
-append, counted, values_of = _computing.append, _computing.counted, _computing.values_of
 COUNTED = (1 << 32) - 1
 
 
-@njit(cache=True, error_model="numpy")
 def place_of(registry, op, a, b, c, wants, number):
     """The set of places in which a call may be entered."""
     mixed = (op + 1) * 2654435761 + (a >> 4) * 4052930377 + (b >> 4) * 1609587929392839161 + c * 40503
@@ -87,13 +82,11 @@ def place_of(registry, op, a, b, c, wants, number):
     return word(registry, G_CALLS) + 8 * CALL * WAYS * ((mixed >> 40) & (SETS - 1))
 
 
-@njit(cache=True, error_model="numpy")
 def is_alive(form):
     """Whether a form is alive: other threads may run while it is deallocated, before its entries are removed."""
     return form == 0 or load_i8(form) & COUNTED != 0
 
 
-@njit(cache=True, error_model="numpy")
 def find(registry, op, a, b, c, wants, number):
     """The entry of a call; 0 if there is none."""
     entry = place_of(registry, op, a, b, c, wants, number)
@@ -105,7 +98,6 @@ def find(registry, op, a, b, c, wants, number):
     return 0
 
 
-@njit(cache=True, error_model="numpy")
 def look_up(registry, op, operands, t, number):
     """The entry of a call on operands that have been read; 0 if there is none."""
     a, b, c = operands, operands + OPERAND, operands + 2 * OPERAND
@@ -113,14 +105,12 @@ def look_up(registry, op, operands, t, number):
     return find(registry, op, load_i8(a + V_FORM), load_i8(b + V_FORM), load_i8(c + V_FORM), wants, number)
 
 
-@njit(cache=True, error_model="numpy")
 def number_in(operands):
     """The bits of the second operand if it is a number, else 0: for operations whose key includes that number."""
     b = operands + OPERAND
     return load_i8(load_i8(b + V_PLACE)) if load_i8(b + V_OBJECT) == 0 else 0
 
 
-@njit(cache=True, error_model="numpy")
 def can_do(t, entry, operands):
     """Whether native code can make the call now.
 
@@ -140,7 +130,6 @@ def can_do(t, entry, operands):
     return 0 if word(t, T_SIZE) + count > word(t, T_ROOM) else reserve(t, count)
 
 
-@njit(cache=True, error_model="numpy")
 def recorded(t, entry, operands, value, result):
     """Record a call: give its result a slot, and count the bytes of large values."""
     store_i8(result + O_SLOT, append(t, entry, operands, value))
@@ -150,7 +139,6 @@ def recorded(t, entry, operands, value, result):
         store_i8(t + 8 * T_GROWN, word(t, T_GROWN) + large)
 
 
-@njit(cache=True, error_model="numpy")
 def number_of(operands, by_number, asked):
     """The number in a call's key: the bits of the second operand, or the hash of the arguments behind the tensors."""
     if by_number != 0:
@@ -158,7 +146,6 @@ def number_of(operands, by_number, asked):
     return hash_of(asked) if asked != 0 else 0
 
 
-@njit(cache=True, error_model="numpy")
 def is_asked(entry, asked):
     """Whether the arguments behind the tensors are those of the entry."""
     if asked != 0:
@@ -168,7 +155,6 @@ def is_asked(entry, asked):
     return 1
 
 
-@njit(cache=True, error_model="numpy")
 def entry_of(registry, op, args, count, operands, t, by_number, asked):
     """Read the operands of a call and find its entry; 0 where Python is to do it."""
     if t == -1 or read_all(registry, args, count, operands) == 0:
@@ -180,7 +166,6 @@ def entry_of(registry, op, args, count, operands, t, by_number, asked):
     return entry if notifiable else 0  # Python notifies recorders of it
 
 
-@njit(cache=True, error_model="numpy")
 def dropped(value):
     """Release a value, if there is one; return 0."""
     if value != 0:
@@ -188,20 +173,17 @@ def dropped(value):
     return 0
 
 
-@njit(cache=True, error_model="numpy")
 def is_risky(registry):
     """Whether there is any memory that others may write unseen."""
     counts = word(registry, G_EXPOSED)
     return counts != 0 and word(counts, EXPOSED) != 0
 
 
-@njit(cache=True, error_model="numpy")
 def secure(registry, entry, args, operands):
     """See securing_native.py: called by address, since it is rarely needed."""
     return call_at(word(registry, G_SECURE), entry, args, operands, 0)
 
 
-@njit(cache=True, error_model="numpy")
 def filled(entry, at, tensor, value):
     """Give a tensor a value, taking over the reference, and the form of the entry."""
     store_i8(tensor + O_VALUE, value)
@@ -210,7 +192,6 @@ def filled(entry, at, tensor, value):
     store_i8(tensor + O_FORM, form)
 
 
-@njit(cache=True, error_model="numpy")
 def finished(registry, tagged_tape, entry, args, operands, results, value):
     """Give tensors the values of a call, record the call and notify a recorder; without a value release them: 0.
 
@@ -232,7 +213,6 @@ def finished(registry, tagged_tape, entry, args, operands, results, value):
     return paired(entry, result, second) if second != 0 else result
 
 
-@njit(cache=True, error_model="numpy")
 def new_results(registry, two, results):
     """Make a new tensor for a result, or two; 0 with an exception."""
     first = new_tensor(registry)
@@ -241,12 +221,10 @@ def new_results(registry, two, results):
     return dropped(first) if two and load_i8(results + 8) == 0 else first
 
 
-@njit(cache=True, error_model="numpy")
 def gives_two(entry):
     return word(entry, E_EXTRA) != 0
 
 
-@njit(cache=True, error_model="numpy")
 def hit_called(registry, op, args, count, by_number, asked, operands, entry):
     """The same as hit for a call whose values a Python function computes; afterwards everything is read again."""
     again, results, function, values = thirty_words(), three_words(), word(entry, E_LOOP), three_words()
@@ -275,8 +253,7 @@ def hit_called(registry, op, args, count, by_number, asked, operands, entry):
     return result
 
 
-@cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
-def hit(called_as, args, count, asked):
+def hit(called_as: Word, args: Word, count: Word, asked: Word) -> Word:
     """Return the result of a call that is in the table; NOT_NATIVE, or 0 without an exception, where Python does it.
 
     ``asked``: the words of the arguments behind the tensors, 0 for operations that take none. For a NUMBERED operation
@@ -309,7 +286,6 @@ def hit(called_as, args, count, asked):
     return result
 
 
-@njit("int64(int64, int64, int64, int64, int64, int64)", cache=True, error_model="numpy")
-def place(op, a, b, c, wants, number):
+def place(op: int, a: int, b: int, c: int, wants: int, number: int) -> int:
     """The set of places in which a call may be entered, for Python."""
     return place_of(tape_registry(), op, a, b, c, wants, number)

@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-from kernels.compiler.jit import cfunc, njit
+from kernels.compiler.signatures import Void, Word
 from kernels.native.memory import load_f4, load_f8, load_i8, pointer_b1, store_f4, store_f8, store_i8, word
 
 
-@njit(cache=True, error_model="numpy")
 def place(pointers, strides, which, i):
     """Where an element of an operand stands."""
     return word(pointers, which) + i * word(strides, which)
 
 
-@njit(cache=True, error_model="numpy")
 def chosen(pointers, strides, i):
     """The address of the element that the mask chooses."""
     return place(pointers, strides, 1 if pointer_b1(place(pointers, strides, 0, i))[0] != 0 else 2, i)
 
 
-@cfunc("void(int64, int64, int64, int64)", cache=True, error_model="numpy")
-def choose8(pointers, extents, strides, data):
+def choose8(pointers: Word, extents: Word, strides: Word, data: Word) -> Void:
     for i in range(load_i8(extents)):
         store_i8(place(pointers, strides, 3, i), load_i8(chosen(pointers, strides, i)))
 
 
-@cfunc("void(int64, int64, int64, int64)", cache=True, error_model="numpy")
-def choose4(pointers, extents, strides, data):
+def choose4(pointers: Word, extents: Word, strides: Word, data: Word) -> Void:
     for i in range(load_i8(extents)):
         store_f4(place(pointers, strides, 3, i), load_f4(chosen(pointers, strides, i)))
 
 
-@cfunc("void(int64, int64, int64, int64)", cache=True, error_model="numpy")
-def ties(pointers, extents, strides, data):
+def ties(pointers: Word, extents: Word, strides: Word, data: Word) -> Void:
     """Count the elements that are equal to the extremum; if that is nan, those that are nan."""
     for i in range(load_i8(extents)):
         x = load_f8(place(pointers, strides, 0, i))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from kernels.compiler.jit import load_module, njit
 from kernels.native.memory import (
     HEADER,
     call_kernel,
@@ -14,7 +13,10 @@ from kernels.native.memory import (
     store_i8,
     word,
 )
+from kernels.native.nests_native import nest
+from kernels.native.objects_native import array_of, elements
 from kernels.native.python_api import Py_DecRef, Py_IncRef, PyFloat_FromDouble, sixteen_words, thirty_words, three_words
+from kernels.native.tape.tape_native import commit, hold
 from kernels.native.words import (
     A_DATA,
     ADD,
@@ -70,20 +72,12 @@ from kernels.native.words import (
     V_SLOT,
 )
 
-_tape = load_module("native.tape.tape_native")
-hold, commit = _tape.hold, _tape.commit
-nest = load_module("native.nests_native").nest
-_objects = load_module("native.objects_native")
-array_of, elements = _objects.array_of, _objects.elements
 
-
-@njit(cache=True, error_model="numpy")
 def over_nest(entry, pointers):
     """Call NumPy's loop over the nest of a call."""
     nest(word(entry, E_LAYOUT), pointers, word(entry, E_COUNT), word(entry, E_LOOP), word(entry, E_DATA))
 
 
-@njit(cache=True, error_model="numpy")
 def pointers_of(entry, operands, out, row):
     """Write the addresses of the operands' values, then that of the result."""
     count = word(entry, E_COUNT) - 1
@@ -92,7 +86,6 @@ def pointers_of(entry, operands, out, row):
     store_i8(row + 8 * count, out)
 
 
-@njit(cache=True, error_model="numpy")
 def once(entry, operands):
     """One element by NumPy's loop."""
     row = thirty_words()
@@ -105,7 +98,6 @@ def once(entry, operands):
     return load_f8(row + 128)
 
 
-@njit(cache=True, error_model="numpy")
 def scalar(entry, operands):
     """The result of an operation on doubles."""
     kind = word(entry, E_KIND)
@@ -119,7 +111,6 @@ def scalar(entry, operands):
     return x * y if kind == MULTIPLY else x / y
 
 
-@njit(cache=True, error_model="numpy")
 def reduce(entry, x, out, count):
     """Reduce an operand to ``count`` doubles."""
     row = sixteen_words()
@@ -135,14 +126,12 @@ def reduce(entry, x, out, count):
             store_f8(out + 8 * k, load_f8(out + 8 * k) / by)
 
 
-@njit(cache=True, error_model="numpy")
 def array_for(registry, entry):
     """A new array for the result, large ones from the pool; 0 with an exception."""
     large = word(entry, E_BYTES) != 0
     return array_of(registry, word(entry, E_NDIM), word(entry, E_SHAPE), word(entry, E_DTYPE), large)
 
 
-@njit(cache=True, error_model="numpy")
 def fill(entry, operands, out):
     """Compute an array's elements."""
     row, kind = thirty_words(), word(entry, E_KIND)
@@ -164,13 +153,11 @@ def fill(entry, operands, out):
         over_nest(entry, row)
 
 
-@njit(cache=True, error_model="numpy")
 def elements_of(entry):
     """How many elements a result has."""
     return elements(word(entry, E_SHAPE), word(entry, E_NDIM))
 
 
-@njit(cache=True, error_model="numpy")
 def compute(entry, operands, out):
     """Compute the elements of a result; of a reduction as many as there are."""
     if word(entry, E_KIND) == REDUCE:
@@ -179,7 +166,6 @@ def compute(entry, operands, out):
         fill(entry, operands, out)
 
 
-@njit(cache=True, error_model="numpy")
 def value_of(registry, entry, operands):
     """A new value: a float, or an array; 0 with an exception."""
     kind = word(entry, E_KIND)
@@ -195,7 +181,6 @@ def value_of(registry, entry, operands):
     return made
 
 
-@njit(cache=True, error_model="numpy")
 def values_of(registry, entry, operands):
     """The same, writing a second value behind the operands."""
     if word(entry, E_EXTRA) == 0:
@@ -210,7 +195,6 @@ def values_of(registry, entry, operands):
     return value
 
 
-@njit(cache=True, error_model="numpy")
 def counted(registry, entry, operands, value):
     """Store the number of ties of a recorded extremum behind the operands; return the value, 0 with an exception."""
     if value == 0 or word(entry, E_TIES) == 0 or word(entry, E_BLOCK) == 0:
@@ -233,7 +217,6 @@ def counted(registry, entry, operands, value):
     return value
 
 
-@njit(cache=True, error_model="numpy")
 def keep(t, at, slot):
     """Write an operand's word: own a reference to a leaf, count a slot of another tape."""
     store_i8(at, slot)
@@ -243,7 +226,6 @@ def keep(t, at, slot):
         hold(word(t, T_REGISTRY), slot)
 
 
-@njit(cache=True, error_model="numpy")
 def saved_word(entry, pick, kind, operands, value):
     """A saved word: an object, of which the tape owns a reference, or the bits of a double."""
     if pick == PICK_CONTEXT:
@@ -267,7 +249,6 @@ def saved_word(entry, pick, kind, operands, value):
     return load_i8(at + V_DOUBLE) if saved == 0 else load_i8(load_i8(at + V_PLACE))
 
 
-@njit(cache=True, error_model="numpy")
 def append(t, entry, operands, value):
     """Record the call; return its slot."""
     block, wants = word(entry, E_BLOCK), word(entry, K_WANTS)

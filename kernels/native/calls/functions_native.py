@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
-from kernels.compiler.jit import cfunc, load_module, njit
+from kernels.compiler.signatures import Int32, Void, Word
+from kernels.native.calls.arguments_native import call_words, tensors_in
+from kernels.native.calls.call_table_native import (
+    hit,
+    hit_adopted,
+    hit_in_place,
+    hit_joined,
+    hit_picked,
+    hit_put,
+    hit_shared,
+    hit_view,
+)
 from kernels.native.memory import load_i8, word
+from kernels.native.objects_native import drop_all, visit_all
 from kernels.native.python_api import (
     Py_DecRef,
     Py_IncRef,
@@ -42,17 +54,9 @@ from kernels.native.words import (
 
 CONTROL = True
 
-_asked = load_module("native.calls.call_table_native")
-hit, hit_in_place, hit_joined, hit_picked = _asked.hit, _asked.hit_in_place, _asked.hit_joined, _asked.hit_picked
-hit_adopted, hit_put, hit_shared, hit_view = _asked.hit_adopted, _asked.hit_put, _asked.hit_shared, _asked.hit_view
-_arguments = load_module("native.calls.arguments_native")
-call_words, tensors_in = _arguments.call_words, _arguments.tensors_in
-_objects = load_module("native.objects_native")
-drop_all, visit_all = _objects.drop_all, _objects.visit_all
 ARGUMENTS = (1 << 62) - 1
 
 
-@njit(cache=True, error_model="numpy")
 def hit_argued(op, args, count, names):
     """The result of a call with arguments behind its tensors, if it is in the table."""
     registry, asked = tape_registry(), thirty_words()
@@ -64,7 +68,6 @@ def hit_argued(op, args, count, names):
     return hit(op, args, tensors, asked)
 
 
-@njit(cache=True, error_model="numpy")
 def names_dim(registry, arguments, names):
     """Whether there is one argument and at most a dim behind it, by place or by name."""
     if names == 0:
@@ -73,8 +76,7 @@ def names_dim(registry, arguments, names):
     return 1 if name != 0 and (name == word(registry, G_DIM) or name == word(registry, G_AXIS)) else 0
 
 
-@cfunc("int64(int64, int64, int64, int64)", cache=True)
-def vectorcall(self, args, count, names):
+def vectorcall(self: Word, args: Word, count: Word, names: Word) -> Word:
     number, arguments = load_i8(self + F_NUMBER), count & ARGUMENTS
     result = 0
     if number >= PUTS:
@@ -110,28 +112,24 @@ def vectorcall(self, args, count, names):
     return PyObject_Vectorcall(load_i8(self + F_SLOW), args, count, names)
 
 
-@cfunc("int64(int64, int64, int64)", cache=True)
-def descr_get(self, x, kind):
+def descr_get(self: Word, x: Word, kind: Word) -> Word:
     if x == 0:
         Py_IncRef(self)
         return self
     return PyMethod_New(self, x)
 
 
-@cfunc("int32(int64, int64, int64)", cache=True)
-def traverse(self, visit, argument):
+def traverse(self: Word, visit: Word, argument: Word) -> Int32:
     status = visit_all(self + F_SLOW, self + F_DICT, visit, argument)
     return status if status != 0 else call_visit(visit, load_i8(self + O_TYPE), argument)
 
 
-@cfunc("int32(int64)", cache=True)
-def clear(self):
+def clear(self: Word) -> Int32:
     drop_all(self + F_DICT, self + F_DICT)
     return 0
 
 
-@cfunc("void(int64)", cache=True)
-def dealloc(self):
+def dealloc(self: Word) -> Void:
     kind = load_i8(self + O_TYPE)
     PyObject_GC_UnTrack(self)
     drop_all(self + F_SLOW, self + F_DICT)

@@ -6,8 +6,13 @@ that is not possible, as for a leaf, the array is overwritten if nothing is reco
 
 from __future__ import annotations
 
-from kernels.compiler.jit import cfunc, load_module, njit
+from kernels.compiler.signatures import Word
+from kernels.native.calls.call_table_native import hit
+from kernels.native.calls.calls_native import COUNTED, can_do, entry_of
+from kernels.native.calls.computing_native import fill, scalar
+from kernels.native.calls.notifying_native import given_arrays, tape_in_force
 from kernels.native.memory import load_i4, load_i8, store_f8, store_i8, word
+from kernels.native.objects_native import kind_of, put
 from kernels.native.python_api import (
     Py_DecRef,
     Py_IncRef,
@@ -64,18 +69,7 @@ from kernels.native.words import (
 
 CONTROL = True
 
-_objects = load_module("native.objects_native")
-kind_of, put = _objects.kind_of, _objects.put
-_notifying = load_module("native.calls.notifying_native")
-given_arrays, tape_in_force = _notifying.given_arrays, _notifying.tape_in_force
-_computing = load_module("native.calls.computing_native")
-fill, scalar = _computing.fill, _computing.scalar
-_calls = load_module("native.calls.calls_native")
-can_do, entry_of, COUNTED = _calls.can_do, _calls.entry_of, _calls.COUNTED
-hit = load_module("native.calls.call_table_native").hit
 
-
-@njit(cache=True, error_model="numpy")
 def new_counter():
     """A new version counter; 0 with an exception."""
     counter = PyList_New(0)
@@ -88,7 +82,6 @@ def new_counter():
     return counter if failed == 0 else 0
 
 
-@njit(cache=True, error_model="numpy")
 def new_extras(registry, counter):
     """A new object for a tensor's rare attributes, which owns the version counter; 0 with an exception."""
     extras = PyType_GenericAlloc(word(registry, G_EXTRAS), 0) if counter != 0 else 0
@@ -103,7 +96,6 @@ def new_extras(registry, counter):
     return extras
 
 
-@njit(cache=True, error_model="numpy")
 def counter_of(registry, x):
     """A tensor's version counter (a list of one int), borrowed; 0 if it has none."""
     extras = load_i8(x + O_EXTRAS)
@@ -112,7 +104,6 @@ def counter_of(registry, x):
     return counter if is_list and kind_of(PyList_GetItem(counter, 0)) == word(registry, G_INT) else 0
 
 
-@njit(cache=True, error_model="numpy")
 def is_counted(registry, x):
     """Make sure that a tensor has a version counter; whether it has. Allocating may run any Python code."""
     if word(registry, G_EXTRAS) != 0 and load_i8(x + O_EXTRAS) == 0:
@@ -124,7 +115,6 @@ def is_counted(registry, x):
     return PyErr_Occurred() == 0 and counter_of(registry, x) != 0
 
 
-@njit(cache=True, error_model="numpy")
 def count(registry, x):
     """Count a write; return the tensor as a new reference, 0 with an exception."""
     counter = counter_of(registry, x)
@@ -136,7 +126,6 @@ def count(registry, x):
     return x
 
 
-@njit(cache=True, error_model="numpy")
 def is_only(registry, value):
     """Whether an array owns its memory, is writeable, and is referred to by one tensor only."""
     if value == 0 or kind_of(value) != word(registry, G_ARRAY) or load_i4(value + A_FLAGS) & A_WRITEABLE == 0:
@@ -144,7 +133,6 @@ def is_only(registry, value):
     return load_i8(value) & COUNTED == 1 and load_i8(value + A_BASE) == 0
 
 
-@njit(cache=True, error_model="numpy")
 def is_written(registry, entry, operands, x):
     """Compute into the array of a tensor if nobody else refers to it; whether that was done."""
     value, kind = load_i8(x + O_VALUE), word(entry, E_KIND)
@@ -158,14 +146,12 @@ def is_written(registry, entry, operands, x):
     return True
 
 
-@njit(cache=True, error_model="numpy")
 def is_scalar(registry, value):
     """Whether a value has no dims."""
     kind = kind_of(value) if value != 0 else 0
     return kind == word(registry, G_FLOAT) or (kind == word(registry, G_ARRAY) and load_i4(value + A_NDIM) == 0)
 
 
-@njit(cache=True, error_model="numpy")
 def can_take(registry, t, x):
     """Whether a tensor may take over a new array: nobody shares its memory, and it is not a leaf being recorded."""
     value, slot, extras = load_i8(x + O_VALUE), load_i8(x + O_SLOT), load_i8(x + O_EXTRAS)
@@ -182,14 +168,12 @@ def can_take(registry, t, x):
     return counter_of(registry, x) != 0 and load_i8(extras + R_RETAINS) == word(registry, G_FALSE)
 
 
-@njit(cache=True, error_model="numpy")
 def exchange(x, y, at):
     held = load_i8(x + at)
     store_i8(x + at, load_i8(y + at))
     store_i8(y + at, held)
 
 
-@njit(cache=True, error_model="numpy")
 def take(registry, x, result):
     """Swap value and, if recorded, history of a tensor with those of a new one, which is then released."""
     if load_i8(x + O_SLOT) == 0 or load_i8(result + O_SLOT) != 0:
@@ -202,7 +186,6 @@ def take(registry, x, result):
     return counted
 
 
-@njit(cache=True, error_model="numpy")
 def written_again(registry, called_as, args, counts, x):
     """Repeat an in-place operation; return the tensor, or 0 where Python has to do it or has raised."""
     operands = thirty_words()
@@ -225,8 +208,7 @@ def written_again(registry, called_as, args, counts, x):
     return take(registry, x, result)
 
 
-@cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
-def hit_in_place(called_as, args, counts, ignored):
+def hit_in_place(called_as: Word, args: Word, counts: Word, ignored: Word) -> Word:
     """The same for any operand. The operation is named as the one that is not in place: of NumPy's scalars that is."""
     registry, x, as_value = tape_registry(), load_i8(args), 0
     if kind_of(x) != word(registry, G_TENSOR) or load_i8(x + O_BASE) != 0:

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from kernels.compiler.jit import cfunc, load_module, njit
+from kernels.compiler.signatures import Word
+from kernels.native.calls.calls_native import can_do, dropped, find
+from kernels.native.calls.computing_native import array_for, keep
+from kernels.native.calls.keys_native import bound
+from kernels.native.calls.notifying_native import notify_recorder, tape_in_force
 from kernels.native.memory import load_i8, store_i8, word
+from kernels.native.nests_native import nest
+from kernels.native.objects_native import kind_of, new_tensor
+from kernels.native.operands_native import read
 from kernels.native.python_api import (
     Py_IncRef,
     PyList_GetItem,
@@ -15,6 +22,7 @@ from kernels.native.python_api import (
     sixteen_words,
     tape_registry,
 )
+from kernels.native.tape.tape_native import commit
 from kernels.native.words import (
     A_DATA,
     B_ENTRIES,
@@ -49,23 +57,10 @@ from kernels.native.words import (
 
 CONTROL = True
 
-_objects = load_module("native.objects_native")
-kind_of, new_tensor = _objects.kind_of, _objects.new_tensor
-read = load_module("native.operands_native").read
-commit = load_module("native.tape.tape_native").commit
-_notifying = load_module("native.calls.notifying_native")
-tape_in_force, notify_recorder = _notifying.tape_in_force, _notifying.notify_recorder
-_computing = load_module("native.calls.computing_native")
-array_for, keep = _computing.array_for, _computing.keep
-_calls = load_module("native.calls.calls_native")
-can_do, dropped, find = _calls.can_do, _calls.dropped, _calls.find
-bound = load_module("native.calls.keys_native").bound
-nest = load_module("native.nests_native").nest
 HELD = 8 + OPERAND
 """Bytes for an operand: the object, and what ``read`` writes about it."""
 
 
-@njit(cache=True, error_model="numpy")
 def size_of(registry, joined):
     """How many tensors are joined; 0 where Python has to do it."""
     kind, count = kind_of(joined), 0
@@ -76,7 +71,6 @@ def size_of(registry, joined):
     return count if count <= MOST_JOINED else 0
 
 
-@njit(cache=True, error_model="numpy")
 def read_joined(registry, joined, count, held):
     """Write the tensors that are joined, then what ``read`` writes about each; 0 where Python has to do it."""
     is_list, operands = kind_of(joined) == word(registry, G_LIST), held + 8 * count
@@ -88,20 +82,17 @@ def read_joined(registry, joined, count, held):
     return 1
 
 
-@njit(cache=True, error_model="numpy")
 def mixed(hashed, x):
     """A hash with one more word in it."""
     hashed = (hashed ^ x) * 5871781006564002453
     return hashed ^ (hashed >> 29)
 
 
-@njit(cache=True, error_model="numpy")
 def wants_of(t, operand):
     """Whether the slot of an operand is recorded."""
     return 1 if t != 0 and load_i8(operand + V_SLOT) != 0 else 0
 
 
-@njit(cache=True, error_model="numpy")
 def entry_of(registry, op, dim, t, count, operands):
     """The entry of a join of operands that have been read; 0 if there is none."""
     hashed, wants = mixed(count, dim), 0
@@ -119,7 +110,6 @@ def entry_of(registry, op, dim, t, count, operands):
     return entry
 
 
-@njit(cache=True, error_model="numpy")
 def hash_of(words):
     """The hash of an entry's words: count, dim, forms."""
     hashed = mixed(word(words, 0), word(words, 1))
@@ -128,13 +118,11 @@ def hash_of(words):
     return hashed & (FARTHEST - 1)
 
 
-@njit("int64(int64)", cache=True, error_model="numpy")
-def hash_words(words):
+def hash_words(words: int) -> int:
     """The same, for Python."""
     return hash_of(words)
 
 
-@njit(cache=True, error_model="numpy")
 def copied(entry, count, operands, out):
     """Copy each operand to its place in the result."""
     row, layout = sixteen_words(), word(entry, E_LAYOUT)
@@ -144,7 +132,6 @@ def copied(entry, count, operands, out):
         nest(word(layout, 2 * i), row, 2, word(entry, E_LOOP), word(entry, E_DATA))
 
 
-@njit(cache=True, error_model="numpy")
 def record(t, entry, count, operands, result):
     """Append the join."""
     block, at, large = word(entry, E_BLOCK), word(t, T_WORDS) + 8 * (word(t, T_SIZE) + 1), word(entry, E_LARGE)
@@ -158,7 +145,6 @@ def record(t, entry, count, operands, result):
         store_i8(t + 8 * T_GROWN, word(t, T_GROWN) + large)
 
 
-@njit(cache=True, error_model="numpy")
 def finish(registry, tagged_tape, entry, count, held, result):
     """Give a new tensor the joined values; 0 where Python has to do it."""
     operands, t = held + 8 * count, tagged_tape & ~1
@@ -176,7 +162,6 @@ def finish(registry, tagged_tape, entry, count, held, result):
     return result
 
 
-@njit(cache=True, error_model="numpy")
 def joined_again(registry, op, joined, dim, count, held):
     """Return the tensors of a list joined; 0 where Python has to do it or has raised."""
     result, tagged_tape, entry = 0, 0, 0
@@ -194,8 +179,7 @@ def joined_again(registry, op, joined, dim, count, held):
     return finish(registry, tagged_tape, entry, count, held, result)
 
 
-@cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
-def hit_joined(op, args, arguments, ignored):
+def hit_joined(op: Word, args: Word, arguments: Word, ignored: Word) -> Word:
     """Join the tensors of a list along a dim, if that is in the table."""
     registry, joined = tape_registry(), load_i8(args)
     count, dim = size_of(registry, joined), bound(registry, word(args, 1)) if arguments > 1 else 0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kernels.compiler.jit import load_module, njit
 from kernels.native.memory import HEADER, load_i8, store_i8, word
+from kernels.native.objects_native import kind_of
 from kernels.native.python_api import (
     PyErr_Clear,
     PyErr_Occurred,
@@ -30,10 +30,8 @@ from kernels.native.words import (
 )
 
 CONTROL = True
-kind_of = load_module("native.objects_native").kind_of
 
 
-@njit(cache=True, error_model="numpy")
 def bound(registry, x):
     """The word of a bound of a slice, or of an int; FARTHEST for anything else."""
     if x == word(registry, G_NONE):
@@ -48,7 +46,6 @@ def bound(registry, x):
     return number if number > -FARTHEST and number < FARTHEST else FARTHEST
 
 
-@njit(cache=True, error_model="numpy")
 def item(registry, x, out):
     """Write the words of an item of an index; return how many, 0 if native code does not accept it."""
     kind = kind_of(x)
@@ -71,14 +68,12 @@ def item(registry, x, out):
     return 0
 
 
-@njit(cache=True, error_model="numpy")
 def more(registry, x, out, count):
     """Write the words of an item behind ``count`` others; return the new count, 0 if native code does not accept it."""
     words = item(registry, x, out + 8 * count) if 0 < count <= MOST_WORDS else 0
     return count + words if words != 0 else 0
 
 
-@njit(cache=True, error_model="numpy")
 def tuple_words(registry, items, out, count):
     """The same for a tuple, followed by a 0: (3,) and 3 mean the same, but () and ... need not."""
     if count > MOST_WORDS or PyTuple_Size(items) > MOST_ITEMS:
@@ -91,7 +86,6 @@ def tuple_words(registry, items, out, count):
     return count + 1
 
 
-@njit(cache=True, error_model="numpy")
 def key_words(registry, key, out):
     """Write the words of an index behind their count; 0 if native code does not accept it."""
     is_tuple = kind_of(key) == word(registry, G_TUPLE)
@@ -100,7 +94,6 @@ def key_words(registry, key, out):
     return count
 
 
-@njit(cache=True, error_model="numpy")
 def argument_words(registry, args, count, out):
     """Write the words of ints and of tuples behind their count; 0 if native code does not accept them."""
     used = 1
@@ -116,7 +109,6 @@ def argument_words(registry, args, count, out):
     return used
 
 
-@njit(cache=True, error_model="numpy")
 def hash_of(words):
     hashed = 0
     for k in range(load_i8(words)):
@@ -125,13 +117,11 @@ def hash_of(words):
     return hashed & (FARTHEST - 1)
 
 
-@njit("int64(int64, int64)", cache=True, error_model="numpy")
-def words_of(key, out):
+def words_of(key: int, out: int) -> int:
     """Write the words of an index, for Python; return its hash, -1 for one that native code does not take."""
     return hash_of(out) if key_words(tape_registry(), key, out) != 0 else -1
 
 
-@njit("int64(int64, int64, int64)", cache=True, error_model="numpy")
-def words_of_arguments(args, count, out):
+def words_of_arguments(args: int, count: int, out: int) -> int:
     """Write the words of a view's arguments, for Python; return their hash, -1 if native code does not accept them."""
     return hash_of(out) if argument_words(tape_registry(), args, count, out) != 0 else -1

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kernels.compiler.jit import load_module, njit
 from kernels.native.memory import HEADER, load_f8, load_i8, store_i8, word
+from kernels.native.objects_native import kind_of
 from kernels.native.python_api import (
     Py_DecRef,
     Py_IncRef,
@@ -42,18 +42,15 @@ from kernels.native.words import (
     V_DOUBLE,
 )
 
-kind_of = load_module("native.objects_native").kind_of
 RECORDER_MODE, RECORDER_TAPE, RECORDER_THREAD, RECORDER_NOTIFY, RECORDER_ITEMS = range(5)
 
 
-@njit(cache=True, error_model="numpy")
 def look_at(variable):
     """The value of a context variable: a new reference; 0 if it has none, or with an exception."""
     out = three_words()
     return load_i8(out) if PyContextVar_Get(variable, 0, out) == 0 else 0
 
 
-@njit(cache=True, error_model="numpy")
 def header_of(registry, tape):
     """The header of a tape, 0 for False and 0, -1 for anything else."""
     if tape == word(registry, G_FALSE):
@@ -64,7 +61,6 @@ def header_of(registry, tape):
     return entries + HEADER if entries != 0 else -1
 
 
-@njit(cache=True, error_model="numpy")
 def is_current(registry, recorder):
     """Whether a recorder's tuple belongs to the mode and the thread that are in force."""
     if kind_of(recorder) != word(registry, G_TUPLE) or PyTuple_Size(recorder) != RECORDER_ITEMS:
@@ -78,7 +74,6 @@ def is_current(registry, recorder):
     return 1 if PyLong_AsLongLong(thread) == PyThread_get_thread_ident() else 0
 
 
-@njit(cache=True, error_model="numpy")
 def tape_in_force(registry):
     """The header of the tape to record on, 0 without gradients; one more where a recorder is notified too.
 
@@ -100,7 +95,6 @@ def tape_in_force(registry):
     return t
 
 
-@njit(cache=True, error_model="numpy")
 def given_arrays(registry):
     """Whether a function is running that was given NumPy's arrays; -1 where Python knows."""
     tape = look_at(word(registry, G_ACTIVE))
@@ -116,7 +110,6 @@ def given_arrays(registry):
     return result
 
 
-@njit(cache=True, error_model="numpy")
 def operands_for_recorder(registry, entry, args, operands):
     """The operands of a call as a tuple, numbers as floats where the result is of floats; 0 with an exception.
 
@@ -139,7 +132,6 @@ def operands_for_recorder(registry, entry, args, operands):
     return result
 
 
-@njit(cache=True, error_model="numpy")
 def notify_recorder(registry, entry, args, operands, result):
     """Notify the recorder in force: 1; 0 with an exception."""
     recorder = look_at(word(registry, G_RECORDER))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kernels.compiler.jit import cfunc, load_module
+from kernels.compiler.signatures import Word
+from kernels.native.calls.call_table_native import operate
 from kernels.native.memory import word
 from kernels.native.python_api import Py_IncRef, tape_registry
 from kernels.native.words import (
@@ -20,31 +21,24 @@ from kernels.native.words import (
 
 CONTROL = True
 
-operate = load_module("native.calls.call_table_native").operate
 
-
-@cfunc("int64(int64, int64)", cache=True)
-def nb_add(a, b):
+def nb_add(a: Word, b: Word) -> Word:
     return operate(OP_ADD, a, b)
 
 
-@cfunc("int64(int64, int64)", cache=True)
-def nb_subtract(a, b):
+def nb_subtract(a: Word, b: Word) -> Word:
     return operate(OP_SUBTRACT, a, b)
 
 
-@cfunc("int64(int64, int64)", cache=True)
-def nb_multiply(a, b):
+def nb_multiply(a: Word, b: Word) -> Word:
     return operate(OP_MULTIPLY, a, b)
 
 
-@cfunc("int64(int64, int64)", cache=True)
-def nb_true_divide(a, b):
+def nb_true_divide(a: Word, b: Word) -> Word:
     return operate(OP_DIVIDE, a, b)
 
 
-@cfunc("int64(int64, int64, int64)", cache=True)
-def nb_power(a, b, modulus):
+def nb_power(a: Word, b: Word, modulus: Word) -> Word:
     registry = tape_registry()
     if modulus != word(registry, G_NONE):
         result = word(registry, G_NOTIMPLEMENTED)
@@ -53,11 +47,9 @@ def nb_power(a, b, modulus):
     return operate(OP_POWER | NUMBERED, a, b)
 
 
-@cfunc("int64(int64)", cache=True)
-def nb_negative(a):
+def nb_negative(a: Word) -> Word:
     return operate(OP_NEGATIVE, a, 0)
 
 
-@cfunc("int64(int64, int64)", cache=True)
-def nb_matrix_multiply(a, b):
+def nb_matrix_multiply(a: Word, b: Word) -> Word:
     return operate(OP_MATMUL, a, b)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kernels.compiler.jit import load_module, njit
 from kernels.native.memory import load_f8, load_i4, load_i8, store_i8, word
 from kernels.native.numpy_api import C_ORDER, array_copy
+from kernels.native.objects_native import drop_all, kind_of
 from kernels.native.python_api import (
     Py_DecRef,
     Py_IncRef,
@@ -47,11 +47,7 @@ from kernels.native.words import (
     V_SLOT,
 )
 
-_objects = load_module("native.objects_native")
-drop_all, kind_of = _objects.drop_all, _objects.kind_of
 
-
-@njit(cache=True, error_model="numpy")
 def values(operands, count, row):
     """Write the values of operands, numbers as floats: new references; 0 with an exception."""
     for i in range(count):
@@ -68,7 +64,6 @@ def values(operands, count, row):
     return 1
 
 
-@njit(cache=True, error_model="numpy")
 def is_as_recorded(entry, array, dtype):
     """Whether an array has the shape of the results of an entry, and this dtype."""
     if load_i4(array + A_NDIM) != word(entry, E_NDIM) or load_i4(load_i8(array + A_DTYPE) + D_NUMBER) != dtype:
@@ -79,7 +74,6 @@ def is_as_recorded(entry, array, dtype):
     return 1
 
 
-@njit(cache=True, error_model="numpy")
 def owned(registry, operands, array):
     """The array itself if it is C-contiguous and owns its memory, else a copy; takes over the reference."""
     fresh = load_i8(array + A_BASE) == 0 and load_i4(array + A_FLAGS) & A_SIMPLE == A_SIMPLE
@@ -92,7 +86,6 @@ def owned(registry, operands, array):
     return copied
 
 
-@njit(cache=True, error_model="numpy")
 def as_value(registry, entry, operands, value):
     """The value for a tensor from a function's result, whose reference is taken over; 0 where Python has to do it."""
     if word(entry, E_NDIM) == 0 and word(entry, E_DTYPE) == DOUBLES:
@@ -108,7 +101,6 @@ def as_value(registry, entry, operands, value):
     return 0
 
 
-@njit(cache=True, error_model="numpy")
 def both_values(registry, entry, operands, results, out):
     """Write the values for two tensors from a function's tuple: new references; 0 where Python has to do it."""
     if kind_of(results) != word(registry, G_TUPLE) or PyTuple_Size(results) != 2:
@@ -126,7 +118,6 @@ def both_values(registry, entry, operands, results, out):
     return 0
 
 
-@njit(cache=True, error_model="numpy")
 def called(registry, entry, operands, out):
     """Write a function's result, and a second one or 0: new references; 0 with an exception or for Python.
 
@@ -150,7 +141,6 @@ def called(registry, entry, operands, out):
     return load_i8(out)
 
 
-@njit(cache=True, error_model="numpy")
 def are_alike(operands, before):
     """Whether operands that were read again have the same forms, slots and values."""
     for i in range(MOST_OPERANDS):
@@ -161,7 +151,6 @@ def are_alike(operands, before):
     return 1
 
 
-@njit(cache=True, error_model="numpy")
 def paired(entry, result, second):
     """A tuple of both results, which takes over their references; 0 with an exception."""
     pair, both = word(entry, E_PAIR), PyTuple_New(2)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from kernels.compiler.jit import cfunc, load_module, njit
+from kernels.compiler.signatures import Word
 from kernels.native.memory import load_i4, load_i8, store_i8, word
 from kernels.native.numpy_api import KEPT_ORDER, array_copy
+from kernels.native.objects_native import array_of, elements, is_array, kind_of
 from kernels.native.pool.pool_words import LARGE
 from kernels.native.python_api import Py_DecRef, tape_registry
 from kernels.native.words import (
@@ -41,11 +42,7 @@ from kernels.native.words import (
 
 CONTROL = True
 
-_objects = load_module("native.objects_native")
-array_of, elements, is_array, kind_of = _objects.array_of, _objects.elements, _objects.is_array, _objects.kind_of
 
-
-@njit(cache=True, error_model="numpy")
 def copy_of(registry, array):
     """A copy of an array, in the order of its elements in memory; 0 with an exception, or where there is no way."""
     if load_i8(array + A_DTYPE) != word(registry, G_DOUBLE) or load_i4(array + A_FLAGS) & A_SIMPLE != A_SIMPLE:
@@ -60,7 +57,6 @@ def copy_of(registry, array):
     return made
 
 
-@njit(cache=True, error_model="numpy")
 def is_exposed(registry, array):
     """Whether others may write the memory of an array unseen (kernels/instructions/exposed_memory.py), or perhaps."""
     base = load_i8(array + A_BASE)
@@ -71,7 +67,6 @@ def is_exposed(registry, array):
     return word(counts, place) != 0 and (only == array or only < 0)
 
 
-@njit(cache=True, error_model="numpy")
 def keep_copy(registry, operands, pick):
     """Let the tape save a copy of an operand; 0 where Python has to do it, as of strided ones, or has raised."""
     at, array = operands + OPERAND * pick, load_i8(operands + OPERAND * pick + V_OBJECT)
@@ -81,7 +76,6 @@ def keep_copy(registry, operands, pick):
     return copy
 
 
-@njit(cache=True, error_model="numpy")
 def is_others(registry, x, operands, pick):
     """Whether others may write to the memory of an operand that is an array, not copied yet."""
     array = load_i8(operands + OPERAND * pick + V_OBJECT)
@@ -90,7 +84,6 @@ def is_others(registry, x, operands, pick):
     return load_i8(x + O_SHARED) == word(registry, G_NONE) or is_exposed(registry, array)
 
 
-@njit(cache=True, error_model="numpy")
 def secured(registry, entry, args, operands):
     """Copy what the tape is to save of memory that others may write; 0 where Python has to do it, or has raised."""
     block, picks = word(entry, E_BLOCK), word(entry, E_SAVED)
@@ -108,8 +101,7 @@ def secured(registry, entry, args, operands):
     return 1
 
 
-@cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
-def secure(entry, args, operands, ignored):
+def secure(entry: Word, args: Word, operands: Word, ignored: Word) -> Word:
     """The same before a call is computed; without an entry, afterwards, release the copies: the tape has its own."""
     if entry != 0:
         return secured(tape_registry(), entry, args, operands)

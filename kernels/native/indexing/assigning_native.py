@@ -5,8 +5,15 @@ If the array has one reference, there is no view of it, no other NumPy array, an
 
 from __future__ import annotations
 
-from kernels.compiler.jit import cfunc, load_module, njit
+from kernels.compiler.signatures import Word
+from kernels.native.calls.computing_native import keep, over_nest
+from kernels.native.calls.in_place_native import count, is_counted, is_only
+from kernels.native.calls.keys_native import key_words
+from kernels.native.calls.notifying_native import tape_in_force
+from kernels.native.indexing.parts_native import entry_of, start_of
 from kernels.native.memory import load_i8, store_i8, word
+from kernels.native.objects_native import kind_of
+from kernels.native.operands_native import narrow, read_all
 from kernels.native.python_api import (
     Py_IncRef,
     PyList_SetSlice,
@@ -16,6 +23,8 @@ from kernels.native.python_api import (
     thirty_words,
     three_words,
 )
+from kernels.native.tape.record_native import count_write, give_slot
+from kernels.native.tape.tape_native import commit, reserve
 from kernels.native.words import (
     A_DATA,
     B_ENTRIES,
@@ -50,24 +59,7 @@ from kernels.native.words import (
 
 CONTROL = True
 
-kind_of = load_module("native.objects_native").kind_of
-_tape = load_module("native.tape.tape_native")
-commit, reserve = _tape.commit, _tape.reserve
-_record = load_module("native.tape.record_native")
-count_write, give_slot = _record.count_write, _record.give_slot
-_operands = load_module("native.operands_native")
-narrow, read_all = _operands.narrow, _operands.read_all
-tape_in_force = load_module("native.calls.notifying_native").tape_in_force
-_computing = load_module("native.calls.computing_native")
-keep, over_nest = _computing.keep, _computing.over_nest
-_in_place = load_module("native.calls.in_place_native")
-count, is_counted, is_only = _in_place.count, _in_place.is_counted, _in_place.is_only
-key_words = load_module("native.calls.keys_native").key_words
-_parts = load_module("native.indexing.parts_native")
-entry_of, start_of = _parts.entry_of, _parts.start_of
 
-
-@njit(cache=True, error_model="numpy")
 def can_record(registry, t, x, entry):
     """Whether a write can be recorded now: x is no leaf, retains no gradient, and the tape has room."""
     block = word(entry, E_BLOCK)
@@ -77,7 +69,6 @@ def can_record(registry, t, x, entry):
     return word(t, T_SIZE) + entries <= word(t, T_ROOM) and reserve(t, entries) != 0
 
 
-@njit(cache=True, error_model="numpy")
 def versioned(registry, t, x, entry, entries):
     """Commit the words of a write, and give the tensor the slot of its new version."""
     views = load_i8(x + O_VIEWS)
@@ -90,7 +81,6 @@ def versioned(registry, t, x, entry, entries):
     give_slot(registry, x, new, word(word(entry, E_BLOCK), B_FORM))
 
 
-@njit(cache=True, error_model="numpy")
 def record(registry, t, x, entry, operands, words):
     """Append the write: the tensor has a new version without views. What it had is released at the end."""
     block, slot = word(entry, E_BLOCK), load_i8(x + O_SLOT)
@@ -103,7 +93,6 @@ def record(registry, t, x, entry, operands, words):
     versioned(registry, t, x, entry, word(block, B_ENTRIES))
 
 
-@njit(cache=True, error_model="numpy")
 def written(registry, t, x, words, operands):
     """Write a value that has been read, if the call is in the table; whether that was done."""
     array, slot = load_i8(x + O_VALUE), load_i8(x + O_SLOT)
@@ -124,8 +113,7 @@ def written(registry, t, x, words, operands):
     return True
 
 
-@cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
-def assign(x, key, value, ignored):
+def assign(x: Word, key: Word, value: Word, ignored: Word) -> Word:
     """Write a value to a part of a tensor; return the tensor, a new reference, 0 where Python has to or has raised."""
     registry, words, operands, values = tape_registry(), thirty_words(), thirty_words(), three_words()
     if load_i8(x + O_BASE) != 0 or not is_counted(registry, x):

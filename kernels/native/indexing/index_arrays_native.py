@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from kernels.compiler.jit import load_module, njit
+from kernels.native.calls.calls_native import find
+from kernels.native.calls.keys_native import hash_of, item
 from kernels.native.memory import load_i4, load_i8, pointer_b1, store_i8, word
+from kernels.native.objects_native import elements, kind_of
 from kernels.native.python_api import (
     PyErr_Clear,
     PyErr_Occurred,
@@ -52,16 +54,10 @@ from kernels.native.words import (
 
 CONTROL = True
 
-_objects = load_module("native.objects_native")
-elements, kind_of = _objects.elements, _objects.kind_of
-_index = load_module("native.calls.keys_native")
-hash_of, item = _index.hash_of, _index.item
-find = load_module("native.calls.calls_native").find
 
 MOST_USED, MOST_DIMS, MOST_LISTED = 20, 4, 1 << 10
 
 
-@njit(cache=True, error_model="numpy")
 def trues(data, count):
     """How many elements of a mask are true."""
     true_count = 0
@@ -70,7 +66,6 @@ def trues(data, count):
     return true_count
 
 
-@njit(cache=True, error_model="numpy")
 def array_words(registry, value, out, known):
     """Write the words of an int64 array or a mask, and its address; return how many, 0 where Python has to do it."""
     ndim, dtype, data = load_i4(value + A_NDIM), load_i8(value + A_DTYPE), load_i8(value + A_DATA)
@@ -90,7 +85,6 @@ def array_words(registry, value, out, known):
     return 3 + ndim
 
 
-@njit(cache=True, error_model="numpy")
 def list_words(registry, x, out, known):
     """The same for a list of ints, which is copied; the caller releases the copy."""
     count = PyList_Size(x)
@@ -119,7 +113,6 @@ def list_words(registry, x, out, known):
     return 4
 
 
-@njit(cache=True, error_model="numpy")
 def any_words(registry, x, out, known):
     """The words of any item; for an array its address and whether it is a copy; 0 where Python has to do it."""
     kind = kind_of(x)
@@ -135,7 +128,6 @@ def any_words(registry, x, out, known):
     return item(registry, x, out)
 
 
-@njit(cache=True, error_model="numpy")
 def forget(arrays):
     """Release the copies of lists."""
     for k in range(word(arrays, 0)):
@@ -144,7 +136,6 @@ def forget(arrays):
     store_i8(arrays, 0)
 
 
-@njit(cache=True, error_model="numpy")
 def all_words(registry, holder, args, count, words, arrays):
     """Write the words of items (of a tuple, or of arguments), and the addresses of arrays: count, address, ...
 
@@ -169,7 +160,6 @@ def all_words(registry, holder, args, count, words, arrays):
     return 1
 
 
-@njit(cache=True, error_model="numpy")
 def index_words(registry, op, args, count, words, arrays):
     """The same for the arguments beside a tensor; for an index, for its items."""
     key = word(args, 1)
@@ -178,8 +168,7 @@ def index_words(registry, op, args, count, words, arrays):
     return all_words(registry, 0, args + 8, count - 1, words, arrays)
 
 
-@njit("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
-def words_of(op, args, count, out):
+def words_of(op: int, args: int, count: int, out: int) -> int:
     """Write the words of a call's arguments, for Python; return their hash, -1 if native code does not accept them."""
     arrays = sixteen_words()
     if index_words(tape_registry(), op, args, count, out, arrays) == 0:
@@ -188,7 +177,6 @@ def words_of(op, args, count, out):
     return hash_of(out)
 
 
-@njit(cache=True, error_model="numpy")
 def entry_by(registry, op, form, value, wants, words):
     """The entry of a call on a tensor of a form, and on a value to write, with these words; 0 if there is none."""
     entry = find(registry, op, form, BY_ARRAYS, value, wants, hash_of(words))
@@ -199,7 +187,6 @@ def entry_by(registry, op, form, value, wants, words):
     return entry
 
 
-@njit(cache=True, error_model="numpy")
 def place(layout, arrays, k):
     """The number of the element that is picked; -1 if an index is out of range."""
     at = word(word(layout, P_BASE), k)
@@ -212,7 +199,6 @@ def place(layout, arrays, k):
     return at
 
 
-@njit(cache=True, error_model="numpy")
 def places_held(layout, arrays, out):
     """Write the numbers of the elements where a mask is true."""
     written, inner, base, mask = 0, word(layout, P_INNER), word(layout, P_BASE), word(arrays, 1)
@@ -223,7 +209,6 @@ def places_held(layout, arrays, out):
             written += inner
 
 
-@njit(cache=True, error_model="numpy")
 def places(layout, arrays, out):
     """Write the numbers of all picked elements; 0 if an index is out of range."""
     if word(layout, P_INNER) != 0:

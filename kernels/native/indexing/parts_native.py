@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from kernels.compiler.jit import cfunc, load_module, njit
+from kernels.compiler.signatures import Int32, Word
+from kernels.native.calls.call_table_native import hit_assign, hit_picked, missed
+from kernels.native.calls.calls_native import find
+from kernels.native.calls.computing_native import keep
+from kernels.native.calls.keys_native import argument_words, hash_of, key_words
+from kernels.native.calls.notifying_native import notify_recorder, tape_in_force
 from kernels.native.memory import load_i4, load_i8, store_i8, word
 from kernels.native.numpy_api import new_view, set_base
+from kernels.native.objects_native import kind_of, new_tensor, put
 from kernels.native.python_api import (
     Py_DecRef,
     Py_IncRef,
@@ -19,6 +25,7 @@ from kernels.native.python_api import (
     thirty_words,
     three_words,
 )
+from kernels.native.tape.tape_native import commit, reserve
 from kernels.native.words import (
     A_DATA,
     A_DTYPE,
@@ -66,21 +73,7 @@ from kernels.native.words import (
 
 CONTROL = True
 
-_objects = load_module("native.objects_native")
-kind_of, new_tensor, put = _objects.kind_of, _objects.new_tensor, _objects.put
-_index = load_module("native.calls.keys_native")
-argument_words, hash_of, key_words = _index.argument_words, _index.hash_of, _index.key_words
-_tape = load_module("native.tape.tape_native")
-commit, reserve = _tape.commit, _tape.reserve
-keep = load_module("native.calls.computing_native").keep
-find = load_module("native.calls.calls_native").find
-_asked = load_module("native.calls.call_table_native")
-hit_assign, hit_picked, missed = _asked.hit_assign, _asked.hit_picked, _asked.missed
-_notifying = load_module("native.calls.notifying_native")
-tape_in_force, notify_recorder = _notifying.tape_in_force, _notifying.notify_recorder
 
-
-@njit(cache=True, error_model="numpy")
 def entry_of(registry, op, form, value, words, wants):
     """The entry of an index on tensors of a form, and of a value to write: for any ints, or for this index; or 0."""
     ints = ints_in(words)
@@ -99,7 +92,6 @@ def entry_of(registry, op, form, value, words, wants):
     return entry
 
 
-@njit(cache=True, error_model="numpy")
 def ints_in(words):
     """How many ints an index is made of; 0 where it has anything else."""
     count = load_i8(words) // 2
@@ -111,13 +103,11 @@ def ints_in(words):
     return count
 
 
-@njit(cache=True, error_model="numpy")
 def start_of(entry, words, at):
     """Where a part begins in memory or in the gradient, in bytes: E_START or E_OFFSET of its entry, or by any ints."""
     return word(entry, at) if word(entry, E_EXTENT) == 0 else start_by_ints(entry, words, 1 if at == E_START else 2)
 
 
-@njit(cache=True, error_model="numpy")
 def start_by_ints(entry, words, stride):
     total, axes = 0, word(entry, E_KEY)
     for axis in range(word(entry, E_EXTENT)):
@@ -127,7 +117,6 @@ def start_by_ints(entry, words, stride):
     return total
 
 
-@njit(cache=True, error_model="numpy")
 def look_up(registry, op, x, tagged_tape, words):
     """The entry of this index on a tensor; 0 if there is none, or native code cannot do it now."""
     value, slot, t = load_i8(x + O_VALUE), load_i8(x + O_SLOT), tagged_tape & ~1
@@ -147,13 +136,11 @@ def look_up(registry, op, x, tagged_tape, words):
     return entry
 
 
-@njit(cache=True, error_model="numpy")
 def base_of(x, entry):
     """The base of the part, borrowed."""
     return load_i8(x + O_BASE) if word(entry, E_COUNT) != 0 else x
 
 
-@njit(cache=True, error_model="numpy")
 def shown(registry, entry, value, words):
     """A view of an array as the entry and the index say; 0 with an exception."""
     dtype = load_i8(value + A_DTYPE)
@@ -173,7 +160,6 @@ def shown(registry, entry, value, words):
     return made
 
 
-@njit(cache=True, error_model="numpy")
 def finish(registry, t, x, entry, result, reference, words):
     """Make a new tensor the view, and enter it into its base's list of views; 0 with an exception."""
     base = base_of(x, entry)
@@ -201,7 +187,6 @@ def finish(registry, t, x, entry, result, reference, words):
     return 1
 
 
-@njit(cache=True, error_model="numpy")
 def prepared(registry, x, entry):
     """A list for the views of a base that has none yet, and a new tensor; 0 with an exception.
 
@@ -219,7 +204,6 @@ def prepared(registry, x, entry):
     return new_tensor(registry)
 
 
-@njit(cache=True, error_model="numpy")
 def shown_again(registry, op, x, tagged_tape, words):
     """Return a view like one that was made before; 0, without an exception where Python has to do it."""
     entry = look_up(registry, op, x, tagged_tape, words)
@@ -243,7 +227,6 @@ def shown_again(registry, op, x, tagged_tape, words):
     return result
 
 
-@njit(cache=True, error_model="numpy")
 def hit(registry, x, key):
     """Return ``x[key]``, if the call is in the table."""
     tagged_tape, words = tape_in_force(registry), thirty_words()
@@ -252,8 +235,7 @@ def hit(registry, x, key):
     return shown_again(registry, OP_PART, x, tagged_tape, words)
 
 
-@cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
-def hit_view(op, args, count, ignored):
+def hit_view(op: Word, args: Word, count: Word, ignored: Word) -> Word:
     """Return a view whose arguments are ints, if the call is in the table."""
     registry, words = tape_registry(), thirty_words()
     tagged_tape, x = tape_in_force(registry), load_i8(args)
@@ -264,8 +246,7 @@ def hit_view(op, args, count, ignored):
     return shown_again(registry, op, x, tagged_tape, words)
 
 
-@cfunc("int64(int64, int64)", cache=True)
-def mp_subscript(x, key):
+def mp_subscript(x: Word, key: Word) -> Word:
     result = hit(tape_registry(), x, key)
     if result == 0 and PyErr_Occurred() == 0:
         args = three_words()
@@ -277,7 +258,6 @@ def mp_subscript(x, key):
     return result
 
 
-@njit(cache=True, error_model="numpy")
 def is_written(registry, x, key, value):
     """Whether a value is the view ``x[key]`` itself, as at the end of ``x[key] += v``."""
     words, array, part = thirty_words(), load_i8(x + O_VALUE), 0
@@ -297,7 +277,6 @@ def is_written(registry, x, key, value):
     return load_i8(part + A_DATA) == load_i8(array + A_DATA) + start_of(entry, words, E_START)
 
 
-@njit(cache=True, error_model="numpy")
 def done(result):
     """The status of a slot function that returns no object: release the result; -1 with an exception."""
     if result == 0:
@@ -306,8 +285,7 @@ def done(result):
     return 0
 
 
-@cfunc("int32(int64, int64, int64)", cache=True)
-def mp_ass_subscript(x, key, value):
+def mp_ass_subscript(x: Word, key: Word, value: Word) -> Int32:
     registry, args, written = tape_registry(), three_words(), 0
     if value != 0 and kind_of(x) == word(registry, G_TENSOR):
         written = 1 if is_written(registry, x, key, value) else 0

@@ -5,8 +5,14 @@ The entry's layout says which element of each index array belongs to an element 
 
 from __future__ import annotations
 
-from kernels.compiler.jit import cfunc, load_module, njit
+from kernels.compiler.signatures import Word
+from kernels.native.calls.calls_native import can_do, dropped, finished
+from kernels.native.calls.computing_native import array_for
+from kernels.native.calls.notifying_native import tape_in_force
+from kernels.native.indexing.index_arrays_native import entry_by, forget, index_words, places
 from kernels.native.memory import load_i4, load_i8, pointer_b1, store_i4, store_i8, word
+from kernels.native.objects_native import array_of, elements, kind_of, new_tensor
+from kernels.native.operands_native import read_all
 from kernels.native.python_api import sixteen_words, tape_registry, thirty_words, three_words
 from kernels.native.words import (
     A_DATA,
@@ -24,18 +30,7 @@ from kernels.native.words import (
 
 CONTROL = True
 
-_objects = load_module("native.objects_native")
-array_of, elements, kind_of, new_tensor = _objects.array_of, _objects.elements, _objects.kind_of, _objects.new_tensor
-read_all = load_module("native.operands_native").read_all
-tape_in_force = load_module("native.calls.notifying_native").tape_in_force
-array_for = load_module("native.calls.computing_native").array_for
-_calls = load_module("native.calls.calls_native")
-can_do, dropped, finished = _calls.can_do, _calls.dropped, _calls.finished
-_arrays = load_module("native.indexing.index_arrays_native")
-entry_by, forget, index_words, places = _arrays.entry_by, _arrays.forget, _arrays.index_words, _arrays.places
 
-
-@njit(cache=True, error_model="numpy")
 def copied(source, picked, out, count, item):
     """Copy the picked elements."""
     if item == 8:
@@ -49,7 +44,6 @@ def copied(source, picked, out, count, item):
             pointer_b1(out + k)[0] = pointer_b1(source + item * word(picked, k // item) + k % item)[0]
 
 
-@njit(cache=True, error_model="numpy")
 def picked_array(registry, entry, arrays):
     """A new array with the numbers of the picked elements; 0 without an exception if one is out of range."""
     array = array_of(registry, word(entry, E_NDIM), word(entry, E_SHAPE), LONGS, False)
@@ -58,7 +52,6 @@ def picked_array(registry, entry, arrays):
     return array
 
 
-@njit(cache=True, error_model="numpy")
 def finish(registry, t, entry, args, operands, result, arrays):
     """Give a new tensor the picked elements, and record their numbers; 0 where Python has to do it."""
     picked = picked_array(registry, entry, arrays) if can_do(t, entry, operands) != 0 else 0
@@ -76,8 +69,7 @@ def finish(registry, t, entry, args, operands, result, arrays):
     return result
 
 
-@cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
-def hit_picked(op, args, count, ignored):
+def hit_picked(op: Word, args: Word, count: Word, ignored: Word) -> Word:
     """Return the picked elements of a tensor; 0 where Python has to do it or has raised."""
     registry, operands, words, arrays = tape_registry(), thirty_words(), thirty_words(), sixteen_words()
     result = 0

@@ -6,7 +6,13 @@ memory; of several values for one element the last stays.
 
 from __future__ import annotations
 
-from kernels.compiler.jit import cfunc, load_module, njit
+from kernels.compiler.signatures import Word
+from kernels.native.calls.calls_native import dropped
+from kernels.native.calls.computing_native import keep
+from kernels.native.calls.in_place_native import count, is_counted, is_only
+from kernels.native.calls.notifying_native import tape_in_force
+from kernels.native.indexing.assigning_native import can_record, versioned
+from kernels.native.indexing.index_arrays_native import entry_by, forget, index_words, places
 from kernels.native.memory import (
     load_f8,
     load_i4,
@@ -18,6 +24,8 @@ from kernels.native.memory import (
     store_i8,
     word,
 )
+from kernels.native.objects_native import array_of, elements, kind_of
+from kernels.native.operands_native import narrow, read_all, whole
 from kernels.native.python_api import (
     Py_IncRef,
     PyMem_RawCalloc,
@@ -62,22 +70,7 @@ from kernels.native.words import (
 
 CONTROL = True
 
-_objects = load_module("native.objects_native")
-array_of, elements, kind_of = _objects.array_of, _objects.elements, _objects.kind_of
-_operands = load_module("native.operands_native")
-narrow, read_all, whole = _operands.narrow, _operands.read_all, _operands.whole
-tape_in_force = load_module("native.calls.notifying_native").tape_in_force
-keep = load_module("native.calls.computing_native").keep
-_in_place = load_module("native.calls.in_place_native")
-count, is_counted, is_only = _in_place.count, _in_place.is_counted, _in_place.is_only
-dropped = load_module("native.calls.calls_native").dropped
-_arrays = load_module("native.indexing.index_arrays_native")
-entry_by, forget, index_words, places = _arrays.entry_by, _arrays.forget, _arrays.index_words, _arrays.places
-_assigning = load_module("native.indexing.assigning_native")
-can_record, versioned = _assigning.can_record, _assigning.versioned
 
-
-@njit(cache=True, error_model="numpy")
 def is_twice(picked, number, extent):
     """Whether an element is picked twice, or there is no memory to find out."""
     seen, twice = PyMem_RawCalloc(extent, 1), 0
@@ -91,7 +84,6 @@ def is_twice(picked, number, extent):
     return twice != 0
 
 
-@njit(cache=True, error_model="numpy")
 def put(entry, picked, number, source, target):
     """Copy elements of a value to the picked elements."""
     item, offsets = word(entry, E_COUNT), word(entry, E_DATA)
@@ -106,7 +98,6 @@ def put(entry, picked, number, source, target):
                 pointer_b1(to + b)[0] = pointer_b1(start + b)[0]
 
 
-@njit(cache=True, error_model="numpy")
 def add(entry, picked, number, source, target):
     """Add elements of a value to the picked elements."""
     kind, offsets = word(entry, E_KIND), word(entry, E_DATA)
@@ -122,7 +113,6 @@ def add(entry, picked, number, source, target):
             store_i8(to, load_i8(to) + load_i8(start))
 
 
-@njit(cache=True, error_model="numpy")
 def record(registry, t, x, entry, operands, picked):
     """Append the write: the tensor has a new version."""
     block, slot = word(entry, E_BLOCK), load_i8(x + O_SLOT)
@@ -137,7 +127,6 @@ def record(registry, t, x, entry, operands, picked):
     versioned(registry, t, x, entry, word(block, B_ENTRIES))
 
 
-@njit(cache=True, error_model="numpy")
 def is_ready(registry, t, x, entry, operands, wants):
     """Whether there is an entry, and native code can do it now."""
     if entry == 0:
@@ -148,7 +137,6 @@ def is_ready(registry, t, x, entry, operands, wants):
     return wants == 0 or can_record(registry, t, x, entry)
 
 
-@njit(cache=True, error_model="numpy")
 def written(registry, op, t, x, words, arrays, operands):
     """Write a value that has been read, if the call is in the table; whether that was done."""
     array, slot = load_i8(x + O_VALUE), load_i8(x + O_SLOT)
@@ -177,7 +165,6 @@ def written(registry, op, t, x, words, arrays, operands):
     return good
 
 
-@njit(cache=True, error_model="numpy")
 def put_at(registry, op, x, value, args, arg_count):
     """Write a value to picked elements; return the tensor as a new reference, 0 where Python has to or has raised.
 
@@ -199,8 +186,7 @@ def put_at(registry, op, x, value, args, arg_count):
     return count(registry, x) if done else 0
 
 
-@cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
-def assign_at(x, key, value, ignored):
+def assign_at(x: Word, key: Word, value: Word, ignored: Word) -> Word:
     """``x[key] = value``."""
     args = three_words()
     store_i8(args, x)
@@ -208,8 +194,7 @@ def assign_at(x, key, value, ignored):
     return put_at(tape_registry(), OP_ASSIGN, x, value, args, 2)
 
 
-@cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
-def hit_put(op, args, arg_count, ignored):
+def hit_put(op: Word, args: Word, arg_count: Word, ignored: Word) -> Word:
     """A function that writes: of a tensor, an index and a value."""
     last = arg_count - 1
     return put_at(tape_registry(), op, word(args, 0), word(args, last), args, last)

@@ -7,7 +7,7 @@ a freed block is overwritten, so that the use of an old address is detected.
 
 from __future__ import annotations
 
-from kernels.compiler.jit import cfunc, njit
+from kernels.compiler.signatures import Void, Word
 from kernels.native.memory import allocate, load_i8, pointer_b1, release, store_i8, word
 from kernels.native.pool.pool_calls import call_one, call_two, copy_bytes, module_words, set_bytes, swap
 from kernels.native.pool.pool_words import (
@@ -40,24 +40,20 @@ from kernels.native.pool.pool_words import (
 _words = module_words(G_WORDS)
 
 
-@njit("int64()", cache=True, error_model="numpy")
-def words():
+def words() -> int:
     """Where our own words are."""
     return _words()
 
 
-@njit(cache=True, error_model="numpy")
 def enter():
     while swap(words() + 8 * G_LOCK, 1) != 0:
         pass
 
 
-@njit(cache=True, error_model="numpy")
 def leave():
     swap(words() + 8 * G_LOCK, 0)
 
 
-@njit(cache=True, error_model="numpy")
 def fault(base, kind):
     """What is wrong with a block; 0: nothing."""
     for at in range(CANARIES, GUARD, 8):
@@ -73,7 +69,6 @@ def fault(base, kind):
     return 0
 
 
-@njit(cache=True, error_model="numpy")
 def guarded(base, size, kind):
     """Put canaries around a new block, and link it into the list of live blocks; return where its data begins."""
     if base == 0:
@@ -95,7 +90,6 @@ def guarded(base, size, kind):
     return base + GUARD
 
 
-@njit(cache=True, error_model="numpy")
 def looked_at(block, kind):
     """Where a guarded block begins; a fault is reported, which ends the process."""
     base = block - GUARD
@@ -105,7 +99,6 @@ def looked_at(block, kind):
     return base
 
 
-@njit(cache=True, error_model="numpy")
 def bared(block, kind):
     """Unlink a block from the list of live blocks and overwrite it; return where it begins."""
     base = looked_at(block, kind)
@@ -120,8 +113,7 @@ def bared(block, kind):
     return base
 
 
-@njit("int64()", cache=True, error_model="numpy")
-def broken():
+def broken() -> int:
     """The first live block whose canaries have been overwritten; 0: none."""
     enter()
     base, guard = word(words(), G_LIVING), 0
@@ -134,33 +126,28 @@ def broken():
     return guard
 
 
-@njit("int64(int64)", cache=True, error_model="numpy")
-def wrong_with(block):
+def wrong_with(block: int) -> int:
     """What is wrong with a live block."""
     return fault(block - GUARD, load_i8(block - GUARD + GUARD_KIND))
 
 
-@cfunc("int64(int64)", cache=True, error_model="numpy")
-def raw_malloc(size):
+def raw_malloc(size: Word) -> Word:
     return guarded(allocate(size + GUARD + BEHIND), size, RAW_BLOCK)
 
 
-@cfunc("int64(int64, int64)", cache=True, error_model="numpy")
-def raw_calloc(count, item):
+def raw_calloc(count: Word, item: Word) -> Word:
     block = guarded(allocate(count * item + GUARD + BEHIND), count * item, RAW_BLOCK)
     if block != 0:
         set_bytes(block, 0, count * item)
     return block
 
 
-@cfunc("void(int64)", cache=True, error_model="numpy")
-def raw_free(block):
+def raw_free(block: Word) -> Void:
     if block != 0:
         release(bared(block, RAW_BLOCK))
 
 
-@cfunc("int64(int64, int64)", cache=True, error_model="numpy")
-def raw_realloc(block, size):
+def raw_realloc(block: Word, size: Word) -> Word:
     moved = guarded(allocate(size + GUARD + BEHIND), size, RAW_BLOCK)
     if block != 0 and moved != 0:
         copy_bytes(moved, block, min(size, load_i8(looked_at(block, RAW_BLOCK) + GUARD_SIZE)))
@@ -168,8 +155,7 @@ def raw_realloc(block, size):
     return moved
 
 
-@cfunc("int64(int64)", cache=True, error_model="numpy")
-def take(size):
+def take(size: Word) -> Word:
     """A block of the pool. If it is reused, it must still be as it was overwritten when it was freed."""
     reused = load_i8(word(words(), G_REUSED))
     base = call_one(word(words(), G_TAKE), size + GUARD + BEHIND)
@@ -180,19 +166,16 @@ def take(size):
     return guarded(base, size, POOLED)
 
 
-@cfunc("void(int64)", cache=True, error_model="numpy")
-def give(block):
+def give(block: Word) -> Void:
     if block != 0:
         call_one(word(words(), G_GIVE), bared(block, POOLED))
 
 
-@cfunc("int64(int64, int64)", cache=True, error_model="numpy")
-def numpy_malloc(context, size):
+def numpy_malloc(context: Word, size: Word) -> Word:
     return take(size)
 
 
-@cfunc("int64(int64, int64, int64)", cache=True, error_model="numpy")
-def numpy_calloc(context, count, item):
+def numpy_calloc(context: Word, count: Word, item: Word) -> Word:
     if item != 0 and count * item // item != count:
         return 0
     block = take(count * item)
@@ -201,8 +184,7 @@ def numpy_calloc(context, count, item):
     return block
 
 
-@cfunc("int64(int64, int64, int64)", cache=True, error_model="numpy")
-def numpy_realloc(context, block, size):
+def numpy_realloc(context: Word, block: Word, size: Word) -> Word:
     moved = take(size)
     if block != 0 and moved != 0:
         copy_bytes(moved, block, min(size, load_i8(looked_at(block, POOLED) + GUARD_SIZE)))
@@ -210,6 +192,5 @@ def numpy_realloc(context, block, size):
     return moved
 
 
-@cfunc("void(int64, int64, int64)", cache=True, error_model="numpy")
-def numpy_free(context, block, size):
+def numpy_free(context: Word, block: Word, size: Word) -> Void:
     give(block)

@@ -8,7 +8,7 @@ input, modulo the page size, take half as long again.
 
 from __future__ import annotations
 
-from kernels.compiler.jit import cfunc, njit
+from kernels.compiler.signatures import Void, Word
 from kernels.native.memory import allocate, load_i8, release, store_i8
 from kernels.native.numpy_api import new_array
 from kernels.native.pool.pool_calls import (
@@ -56,13 +56,11 @@ PAGE, HUGE_PAGE, ADVICE = 1 << 12, 1 << 21, 14  # Linux's MADV_HUGEPAGE
 _words = module_words(WORDS)
 
 
-@njit("int64()", cache=True, error_model="numpy")
-def words():
+def words() -> int:
     """Where the pool's own words are."""
     return _words()
 
 
-@njit(cache=True, error_model="numpy")
 def step_of(size):
     """The step between block sizes near this one: eight sizes to a power of two."""
     step = LARGE // STEPS
@@ -71,7 +69,6 @@ def step_of(size):
     return step
 
 
-@njit(cache=True, error_model="numpy")
 def head_of(capacity):
     """Where the list of the blocks of a size begins."""
     step, octave = LARGE // STEPS, 0
@@ -81,7 +78,6 @@ def head_of(capacity):
     return words() + 8 * (HEADS + octave * STEPS + capacity // step - STEPS)
 
 
-@njit(cache=True, error_model="numpy")
 def unlink(block):
     """Take a block out of its lists."""
     pool = words()
@@ -95,7 +91,6 @@ def unlink(block):
     store_i8(pool + 8 * KEPT, load_i8(pool + 8 * KEPT) - load_i8(block + SIZE))
 
 
-@njit(cache=True, error_model="numpy")
 def link(block):
     """Put a block at the front of its lists."""
     pool, head = words(), head_of(load_i8(block + SIZE))
@@ -112,8 +107,7 @@ def link(block):
     store_i8(pool + 8 * KEPT, load_i8(pool + 8 * KEPT) + load_i8(block + SIZE))
 
 
-@njit("int64(int64)", cache=True, error_model="numpy")
-def keep_at_most(most):
+def keep_at_most(most: int) -> int:
     """Free the oldest blocks until at most this many bytes are kept; 0 if another thread holds the lock."""
     pool = words()
     if swap(pool + 8 * LOCK, 1) != 0:
@@ -126,7 +120,6 @@ def keep_at_most(most):
     return 1
 
 
-@njit(cache=True, error_model="numpy")
 def fresh(capacity):
     """A new large block; 0 without memory."""
     pool = words()
@@ -147,8 +140,7 @@ def fresh(capacity):
     return block
 
 
-@cfunc("int64(int64)", cache=True, error_model="numpy")
-def take(size):
+def take(size: Word) -> Word:
     """The address of a block of so many bytes or more; 0 without memory."""
     if size < LARGE:
         raw = allocate(size + SMALL)
@@ -171,8 +163,7 @@ def take(size):
     return fresh(capacity)
 
 
-@cfunc("void(int64)", cache=True, error_model="numpy")
-def give(block):
+def give(block: Word) -> Void:
     """Free a block, or keep it for reuse; 0 is ignored."""
     if block == 0:
         return
@@ -193,14 +184,12 @@ def give(block):
         keep_at_most(bound)
 
 
-@cfunc("int64(int64, int64)", cache=True, error_model="numpy")
-def numpy_malloc(context, size):
+def numpy_malloc(context: Word, size: Word) -> Word:
     """Memory for an array of NumPy's."""
     return take(size)
 
 
-@cfunc("int64(int64, int64, int64)", cache=True, error_model="numpy")
-def numpy_calloc(context, count, item):
+def numpy_calloc(context: Word, count: Word, item: Word) -> Word:
     """Memory full of zeros."""
     size = count * item
     if item != 0 and size // item != count:
@@ -211,8 +200,7 @@ def numpy_calloc(context, count, item):
     return block
 
 
-@cfunc("int64(int64, int64, int64)", cache=True, error_model="numpy")
-def numpy_realloc(context, block, size):
+def numpy_realloc(context: Word, block: Word, size: Word) -> Word:
     """Another size for an array's memory; 0 without memory, and then the old block stays."""
     if block == 0:
         return take(size)
@@ -227,13 +215,11 @@ def numpy_realloc(context, block, size):
     return moved
 
 
-@cfunc("void(int64, int64, int64)", cache=True, error_model="numpy")
-def numpy_free(context, block, size):
+def numpy_free(context: Word, block: Word, size: Word) -> Void:
     """Free an array's memory: NumPy calls this when the array that owns it is deallocated."""
     give(block)
 
 
-@njit(cache=True, error_model="numpy")
 def set_again(handler):
     """Set NumPy's data handler, keeping an exception that may be set; 0 if that fails."""
     pool = words()
@@ -247,7 +233,6 @@ def set_again(handler):
     return replaced
 
 
-@njit(cache=True, error_model="numpy")
 def begin():
     """Set the pool's handler; return a new reference to NumPy's own, which is to be set again.
 
@@ -268,7 +253,6 @@ def begin():
     return before
 
 
-@njit(cache=True, error_model="numpy")
 def end(before, result):
     """Set NumPy's own handler again, whatever happened; return the result, 0 with an exception."""
     if before > 0:
@@ -279,8 +263,7 @@ def end(before, result):
     return result
 
 
-@cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
-def call(module, args, count, names):
+def call(module: Word, args: Word, count: Word, names: Word) -> Word:
     """Python's ``call(function, ...)``: call a function while NumPy allocates arrays in the pool."""
     if count == 0:
         PyErr_BadArgument()
@@ -289,8 +272,7 @@ def call(module, args, count, names):
     return end(before, PyObject_Vectorcall(load_i8(args), args + 8, count - 1, names)) if before != 0 else 0
 
 
-@cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
-def array(kind, ndim, shape, dtype):
+def array(kind: Word, ndim: Word, shape: Word, dtype: Word) -> Word:
     """A new array in a block of the pool, as NumPy's PyArray_New makes it."""
     before = begin()
     return end(before, new_array(load_i8(words() + 8 * NEW_ARRAY), kind, ndim, shape, dtype)) if before != 0 else 0

@@ -61,13 +61,11 @@ def linked() -> Any:
 
     From then on native code finds it under the names ``tape_take`` and ``tape_give``.
     """
-    pool = jit.load_module("native.pool.pool_native")
-    native = heap_types.NATIVE and isinstance(pool.take, native_units.Native)
+    pool = jit.load_module("native.pool.pool_native") if heap_types.NATIVE else None
     for name, function, fallback in (("tape_take", "take", "malloc"), ("tape_give", "give", "free")):
-        binding.add_symbol(
-            name, getattr(_functions(pool), function).address if native else binding.address_of_symbol(fallback)
-        )
-    if not native:
+        address = binding.address_of_symbol(fallback) if pool is None else getattr(_functions(pool), function).address
+        binding.add_symbol(name, address)
+    if pool is None:
         return None
     words = _words(pool)
     words[pool_words.BOUND], words[pool_words.POISON] = _most(), bool(os.environ.get("TAPE_DEBUG"))

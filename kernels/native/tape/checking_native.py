@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kernels.compiler.jit import load_module, njit
 from kernels.native.memory import load_i4, store_i8, word
 from kernels.native.python_api import tape_registry
+from kernels.native.tape.tape_native import chunk_of, count_of, tape_of
 from kernels.native.words import (
     C_COUNTS,
     CHUNK,
@@ -20,21 +20,17 @@ from kernels.native.words import (
     TAPE_WORDS,
 )
 
-_tape = load_module("native.tape.tape_native")
-tape_of, chunk_of, count_of = _tape.tape_of, _tape.chunk_of, _tape.count_of
 COUNT = (1 << TAPE_BITS) - 1
 CHUNK_WORDS = 1 + (C_COUNTS + 4 * CHUNK) // 8
 
 
-@njit(cache=True, error_model="numpy")
 def copied(target, source, count):
     for k in range(count):
         store_i8(target + 8 * k, word(source, k))
     return target + 8 * count
 
 
-@njit("int64(int64, int64, int64)", cache=True, error_model="numpy")
-def picture(t, target, room):
+def picture(t: int, target: int, room: int) -> int:
     """Copy a tape's header, its words and its chunks, each behind its address; return how many words that takes.
 
     Nothing is copied where there is less room.
@@ -56,8 +52,7 @@ def picture(t, target, room):
     return wanted
 
 
-@njit("int64(int64)", cache=True, error_model="numpy")
-def holders(slot):
+def holders(slot: int) -> int:
     """The reference count of a slot; GONE if its tape or its chunk is gone, -1 if there has never been such a slot."""
     t = tape_of(tape_registry(), slot)
     if t == 0:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kernels.compiler.jit import load_module, njit
 from kernels.native.memory import load_i4, load_i8, store_i4, store_i8, word
 from kernels.native.python_api import Py_DecRef, PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
+from kernels.native.tape.tape_native import block_at, chunk_of, count_of, let_go
 from kernels.native.words import (
     ARRAY,
     B_ENTRIES,
@@ -39,14 +39,7 @@ from kernels.native.words import (
     TAPE_BITS,
 )
 
-_tape = load_module("native.tape.tape_native")
-block_at = _tape.block_at
-chunk_of = _tape.chunk_of
-count_of = _tape.count_of
-let_go = _tape.let_go
 
-
-@njit(cache=True, error_model="numpy")
 def disown(x, garbage, count):
     """Release a reference to an object; the last one is added to the garbage instead. Return the count of garbage.
 
@@ -59,7 +52,6 @@ def disown(x, garbage, count):
     return count + 1
 
 
-@njit(cache=True, error_model="numpy")
 def let_go_of(t, start, block, garbage, count):
     """Release what an instruction owns except its form, as :func:`strip` does."""
     registry, number, inputs = word(t, T_REGISTRY), word(t, T_NUMBER), word(block, B_INPUTS)
@@ -79,7 +71,6 @@ def let_go_of(t, start, block, garbage, count):
     return count
 
 
-@njit(cache=True, error_model="numpy")
 def strip(t, start, block, garbage, count):
     """Release what an instruction owns, adding last references to the garbage; return the new count of garbage."""
     slot = word(word(t, T_WORDS), start)
@@ -95,7 +86,6 @@ def strip(t, start, block, garbage, count):
     return disown(word(block, B_FORM), garbage, count)
 
 
-@njit(cache=True, error_model="numpy")
 def moved(t, above, position, to):
     """Update where the chunks below ``above`` begin that begin at this position or behind it.
 
@@ -112,7 +102,6 @@ def moved(t, above, position, to):
     return k
 
 
-@njit(cache=True, error_model="numpy")
 def shrink(t):
     """Lower the threshold for collections on a tape that has become short; free memory that it does not need."""
     room, size = word(t, T_ROOM), word(t, T_SIZE)
@@ -125,7 +114,6 @@ def shrink(t):
                 store_i8(t + 8 * T_OWNED, 2 * size + 1)
 
 
-@njit(cache=True, error_model="numpy")
 def ended(t, size, garbage, count):
     """End the tape here; release the garbage, which may run any Python code."""
     store_i8(t + 8 * T_SIZE, size)
@@ -136,7 +124,6 @@ def ended(t, size, garbage, count):
     PyMem_RawFree(garbage)
 
 
-@njit(cache=True, error_model="numpy")
 def take_out(t, low):
     """Remove the instructions from ``low`` on whose form's number is marked (turned to ~number) from the tape.
 
@@ -179,7 +166,6 @@ def take_out(t, low):
     return gone
 
 
-@njit(cache=True, error_model="numpy")
 def disown_form(form, times, garbage, count):
     """Release ``times`` references to a form, as :func:`disown` does."""
     if load_i4(form) > times:
@@ -190,7 +176,6 @@ def disown_form(form, times, garbage, count):
     return count
 
 
-@njit(cache=True, error_model="numpy")
 def cut(t, low):
     """Remove all instructions from ``low`` on from the tape, as :func:`take_out` does."""
     words, size, forms = word(t, T_WORDS), word(t, T_SIZE), word(word(t, T_REGISTRY), G_FORMS)
@@ -223,7 +208,6 @@ def cut(t, low):
     return size - low
 
 
-@njit(cache=True, error_model="numpy")
 def mark_operands(t, start, block):
     """Mark the slots of this tape that an instruction needs."""
     number = word(t, T_NUMBER)
@@ -237,7 +221,6 @@ def mark_operands(t, start, block):
                     store_i4(at, load_i4(at) | NEEDED)
 
 
-@njit(cache=True, error_model="numpy")
 def bury(t):
     """Mark the instructions whose result nobody can reach; return where the first of them begins, -1 without any."""
     words, position, low = word(t, T_WORDS), word(t, T_SIZE), -1
@@ -259,7 +242,6 @@ def bury(t):
     return low
 
 
-@njit(cache=True, error_model="numpy")
 def free_chunks(t):
     """Free the chunks of slots that nobody has, and of which no instruction is left; the newest stays."""
     chunks, first = word(t, T_DIR), 0
@@ -281,7 +263,6 @@ def free_chunks(t):
         store_i8(t + 8 * T_CHUNKS, word(t, T_CHUNKS) - first)
 
 
-@njit(cache=True, error_model="numpy")
 def collect(t):
     """Drop the instructions whose results nobody can reach; return how many words they had, -1 without memory."""
     low = bury(t)

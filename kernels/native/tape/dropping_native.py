@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from kernels.compiler.jit import cfunc, load_module, njit
+from kernels.compiler.signatures import Void, Word
 from kernels.native.memory import HEADER, store_i8, word
+from kernels.native.objects_native import block_of, integer_of, is_array, kind_of, none, wrong
 from kernels.native.python_api import (
     Py_DecRef,
     Py_IncRef,
@@ -16,6 +17,10 @@ from kernels.native.python_api import (
     PyTuple_GetItem,
     PyTuple_Size,
 )
+from kernels.native.tape.collecting_native import collect as gather
+from kernels.native.tape.collecting_native import take_out
+from kernels.native.tape.reading_native import last_of_argument
+from kernels.native.tape.tape_native import block_at
 from kernels.native.words import (
     B_ENTRIES,
     B_FORM,
@@ -33,25 +38,8 @@ from kernels.native.words import (
 
 CONTROL = True
 
-_tape = load_module("native.tape.tape_native")
-block_at = _tape.block_at
-_collecting = load_module("native.tape.collecting_native")
-take_out, gather = _collecting.take_out, _collecting.collect
-_objects = load_module("native.objects_native")
-kind_of, none, wrong, integer_of, is_array, block_of = (
-    _objects.kind_of,
-    _objects.none,
-    _objects.wrong,
-    _objects.integer_of,
-    _objects.is_array,
-    _objects.block_of,
-)
-_reading = load_module("native.tape.reading_native")
-last_of_argument = _reading.last_of_argument
 
-
-@cfunc("int64(int64, int64, int64)", cache=True)
-def replace(self, args, count):
+def replace(self: Word, args: Word, count: Word) -> Word:
     """``replace(place, last, saved, copy, code)``: replace a saved array that is still there by a copy, and the form.
 
     Returns the old array, which the caller releases; None if it is no longer there.
@@ -77,21 +65,18 @@ def replace(self, args, count):
     return before
 
 
-@njit(cache=True, error_model="numpy")
 def gone(t, count):
     if count < 0:
         return PyErr_NoMemory()
     return PyLong_FromLongLong(count)
 
 
-@njit(cache=True, error_model="numpy")
 def is_read(args, most):
     """Whether the tape has more readers than ``most``."""
     return PyList_Size(word(args, 0)) > most
 
 
-@cfunc("int64(int64, int64, int64)", cache=True)
-def collect(self, args, count):
+def collect(self: Word, args: Word, count: Word) -> Word:
     """``collect(readers)``: drop the instructions whose results nobody can reach, unless the tape has readers."""
     t = self + HEADER
     if count != 1 or PyList_Size(word(args, 0)) < 0:
@@ -99,8 +84,7 @@ def collect(self, args, count):
     return PyLong_FromLongLong(0) if is_read(args, 0) else gone(t, gather(t))
 
 
-@cfunc("int64(int64, int64, int64)", cache=True)
-def remove(self, args, count):
+def remove(self: Word, args: Word, count: Word) -> Word:
     """``remove(readers, lasts)``: drop the instructions that end there, ascending, unless there are other readers."""
     t = self + HEADER
     if count != 2 or PyList_Size(word(args, 0)) < 0 or PyTuple_Size(word(args, 1)) < 0:
@@ -120,8 +104,7 @@ def remove(self, args, count):
     return gone(t, take_out(t, low) if low >= 0 else 0)
 
 
-@cfunc("int64(int64, int64, int64)", cache=True)
-def notify(self, args, count):
+def notify(self: Word, args: Word, count: Word) -> Word:
     """``notify(call)``: set what is called when half of the tape is dead, or large values have died."""
     t = self + HEADER
     if count != 1:
@@ -134,13 +117,11 @@ def notify(self, args, count):
     return none(word(t, T_REGISTRY))
 
 
-@cfunc("int64(int64)", cache=True)
-def length(self):
+def length(self: Word) -> Word:
     return word(self + HEADER, T_SIZE)
 
 
-@cfunc("void(int64)", cache=True)
-def dealloc(self):
+def dealloc(self: Word) -> Void:
     t, kind = self + HEADER, kind_of(self)
     registry = word(t, T_REGISTRY)
     if registry != 0:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from kernels.compiler.jit import cfunc, load_module, njit
+from kernels.compiler.signatures import Word
 from kernels.native.memory import HEADER, double_of, word
+from kernels.native.objects_native import block_of, integer_of, none, wrong
 from kernels.native.python_api import (
     Py_DecRef,
     Py_IncRef,
@@ -13,6 +14,7 @@ from kernels.native.python_api import (
     PyTuple_New,
     PyTuple_SetItem,
 )
+from kernels.native.tape.tape_native import block_at, seek
 from kernels.native.words import (
     ARRAY,
     B_ENTRIES,
@@ -30,19 +32,7 @@ from kernels.native.words import (
 
 CONTROL = True
 
-_tape = load_module("native.tape.tape_native")
-block_at, seek = _tape.block_at, _tape.seek
-_objects = load_module("native.objects_native")
-none, wrong, integer_of, is_array, block_of = (
-    _objects.none,
-    _objects.wrong,
-    _objects.integer_of,
-    _objects.is_array,
-    _objects.block_of,
-)
 
-
-@njit(cache=True, error_model="numpy")
 def operand_object(registry, operand):
     if operand == 0:
         return none(registry)
@@ -52,7 +42,6 @@ def operand_object(registry, operand):
     return -operand
 
 
-@njit(cache=True, error_model="numpy")
 def saved_object(number, kind):
     if kind == NUMBER:
         return PyLong_FromLongLong(number)
@@ -62,7 +51,6 @@ def saved_object(number, kind):
     return number
 
 
-@njit(cache=True, error_model="numpy")
 def operands_of(t, start, block):
     """The operands of an instruction as a tuple; 0 with an exception."""
     operands = PyTuple_New(word(block, B_INPUTS))
@@ -72,7 +60,6 @@ def operands_of(t, start, block):
     return operands
 
 
-@njit(cache=True, error_model="numpy")
 def saved_of(t, start, block):
     """The saved values of an instruction as a tuple; 0 with an exception."""
     inputs, count = word(block, B_INPUTS), word(block, B_SAVED)
@@ -83,7 +70,6 @@ def saved_of(t, start, block):
     return saved
 
 
-@njit(cache=True, error_model="numpy")
 def last_of_argument(t, x):
     """The position of an instruction's last word, from an argument; -1 with an exception."""
     last, registry = integer_of(word(t, T_REGISTRY), x), word(t, T_REGISTRY)
@@ -95,14 +81,12 @@ def last_of_argument(t, x):
     return -1
 
 
-@njit(cache=True, error_model="numpy")
 def last_of(t, args, count, wanted):
     """The same, of the last one of ``wanted`` arguments."""
     return last_of_argument(t, word(args, count - 1)) if count == wanted else wrong(word(t, T_REGISTRY)) - 1
 
 
-@cfunc("int64(int64, int64, int64)", cache=True)
-def at(self, args, count):
+def at(self: Word, args: Word, count: Word) -> Word:
     """``at(last)``: the instruction that ends there: start, stop, slot, operands, saved values, form."""
     t = self + HEADER
     last = last_of(t, args, count, 1)
@@ -125,8 +109,7 @@ def at(self, args, count):
     return parts
 
 
-@cfunc("int64(int64, int64, int64)", cache=True)
-def operand(self, args, count):
+def operand(self: Word, args: Word, count: Word) -> Word:
     """``operand(place, last)``: the operand at a place of the instruction that ends at another."""
     t = self + HEADER
     last = last_of(t, args, count, 2)
@@ -139,8 +122,7 @@ def operand(self, args, count):
     return operand_object(word(t, T_REGISTRY), word(word(t, T_WORDS), place))
 
 
-@cfunc("int64(int64, int64, int64)", cache=True)
-def form(self, args, count):
+def form(self: Word, args: Word, count: Word) -> Word:
     """``form(last)``: the form of the instruction that ends there."""
     t = self + HEADER
     last = last_of(t, args, count, 1)
@@ -151,8 +133,7 @@ def form(self, args, count):
     return form_object
 
 
-@cfunc("int64(int64, int64, int64)", cache=True)
-def find(self, args, count):
+def find(self: Word, args: Word, count: Word) -> Word:
     """``find(slot)``: the end of the last instruction whose slot is at most this."""
     t = self + HEADER
     slot = integer_of(word(t, T_REGISTRY), word(args, 0)) if count > 0 else -1
@@ -161,8 +142,7 @@ def find(self, args, count):
     return PyLong_FromLongLong(seek(t, slot))
 
 
-@cfunc("int64(int64, int64, int64)", cache=True)
-def kept(self, args, count):
+def kept(self: Word, args: Word, count: Word) -> Word:
     """``kept(place, last)``: the array or object that an instruction saved there."""
     t = self + HEADER
     last = last_of(t, args, count, 2)

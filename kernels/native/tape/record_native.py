@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from kernels.compiler.jit import cfunc, load_module, njit
+from kernels.compiler.signatures import Word
 from kernels.native.memory import HEADER, load_i8, store_i8, word
+from kernels.native.objects_native import block_of, integer_of, is_array, is_double, kind_of, none, wrong
 from kernels.native.python_api import (
     Py_DecRef,
     Py_IncRef,
@@ -17,6 +18,7 @@ from kernels.native.python_api import (
     PyType_IsSubtype,
     bits_of,
 )
+from kernels.native.tape.tape_native import commit, hold, let_go, reserve
 from kernels.native.words import (
     A_DATA,
     ADDS,
@@ -51,24 +53,7 @@ from kernels.native.words import (
 
 CONTROL = True
 
-_tape = load_module("native.tape.tape_native")
-hold = _tape.hold
-let_go = _tape.let_go
-reserve = _tape.reserve
-commit = _tape.commit
-_objects = load_module("native.objects_native")
-kind_of, none, wrong, integer_of, is_array, is_double, block_of = (
-    _objects.kind_of,
-    _objects.none,
-    _objects.wrong,
-    _objects.integer_of,
-    _objects.is_array,
-    _objects.is_double,
-    _objects.block_of,
-)
 
-
-@njit(cache=True, error_model="numpy")
 def operand_word(registry, x):
     """The word of an operand, with a new reference if it is a leaf; -1 with an exception."""
     if x == word(registry, G_NONE):
@@ -82,7 +67,6 @@ def operand_word(registry, x):
     return -x
 
 
-@njit(cache=True, error_model="numpy")
 def fits(registry, x, kind):
     """Whether an object can be saved as this kind of word."""
     if kind == NUMBER:
@@ -92,7 +76,6 @@ def fits(registry, x, kind):
     return kind == OBJECT or is_array(registry, x)
 
 
-@njit(cache=True, error_model="numpy")
 def saved_word(registry, x, kind):
     """The word of a saved value, with a new reference to an array or object."""
     if kind == NUMBER:
@@ -103,7 +86,6 @@ def saved_word(registry, x, kind):
     return x
 
 
-@njit(cache=True, error_model="numpy")
 def saves(registry, block, saved):
     """Whether these values fit the saved words of a form."""
     kinds = block + 8 * (B_FIRST + I_WORDS * word(block, B_INPUTS))
@@ -114,14 +96,12 @@ def saves(registry, block, saved):
     return misfits == 0
 
 
-@njit(cache=True, error_model="numpy")
 def count_write(t, before):
     """Remember that there are writes, and whether any is to a version that another tape has made."""
     elsewhere = before > 0 and before >> TAPE_BITS != word(t, T_NUMBER)
     store_i8(t + 8 * T_WRITES, word(t, T_WRITES) | (2 if elsewhere else 1))
 
 
-@njit(cache=True, error_model="numpy")
 def write(t, block, code, operands, saved):
     """Write the words of an instruction behind the last; 0 with an exception, owning nothing."""
     registry, inputs = word(t, T_REGISTRY), word(block, B_INPUTS)
@@ -148,7 +128,6 @@ def write(t, block, code, operands, saved):
     return 1
 
 
-@njit(cache=True, error_model="numpy")
 def give_slot(registry, x, slot, form):
     """Give a tensor a slot that is already counted, and a borrowed form; what it had is released at the end."""
     before, old = load_i8(x + O_SLOT), load_i8(x + O_FORM)
@@ -163,7 +142,6 @@ def give_slot(registry, x, slot, form):
         Py_DecRef(old)
 
 
-@njit(cache=True, error_model="numpy")
 def make_room(t, count):
     """Make room for ``count`` words; if half of the tape is dead, collect first; 0 with an exception."""
     if word(t, T_SIZE) + count > word(t, T_ROOM) and 2 * word(t, T_DEAD) >= word(t, T_COUNT) and word(t, T_COUNT) > 0:
@@ -181,8 +159,7 @@ def make_room(t, count):
     return 1
 
 
-@cfunc("int64(int64, int64, int64)", cache=True)
-def record(self, args, count):
+def record(self: Word, args: Word, count: Word) -> Word:
     """``record(result, code, operands, saved)``: append an instruction; the tensor gets its slot and its form."""
     t = self + HEADER
     registry = word(t, T_REGISTRY)

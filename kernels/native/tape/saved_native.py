@@ -6,8 +6,9 @@ neither.
 
 from __future__ import annotations
 
-from kernels.compiler.jit import cfunc, load_module, njit
+from kernels.compiler.signatures import Word
 from kernels.native.memory import HEADER, load_i4, load_i8, word
+from kernels.native.objects_native import integer_of, is_array, none, wrong
 from kernels.native.python_api import (
     Py_DecRef,
     PyErr_Occurred,
@@ -17,6 +18,7 @@ from kernels.native.python_api import (
     PyTuple_New,
     PyTuple_SetItem,
 )
+from kernels.native.tape.tape_native import block_at, seek
 from kernels.native.words import (
     A_DATA,
     A_NDIM,
@@ -36,15 +38,10 @@ from kernels.native.words import (
 
 CONTROL = True
 
-_tape = load_module("native.tape.tape_native")
-block_at, seek = _tape.block_at, _tape.seek
-_objects = load_module("native.objects_native")
-is_array, none, integer_of, wrong = _objects.is_array, _objects.none, _objects.integer_of, _objects.wrong
 LONGEST_ITEM = 16
 """Size in bytes of the largest element type."""
 
 
-@njit(cache=True, error_model="numpy")
 def meets(array, low, high):
     """Whether an array's elements may stand in a range of memory: some of its bytes do, or some close by."""
     first, last = load_i8(array + A_DATA), load_i8(array + A_DATA)
@@ -59,7 +56,6 @@ def meets(array, low, high):
     return first < high and low < last + LONGEST_ITEM
 
 
-@njit(cache=True, error_model="numpy")
 def add_number(items, number):
     """Append an integer to a list; 0 with an exception."""
     x = PyLong_FromLongLong(number)
@@ -70,14 +66,12 @@ def add_number(items, number):
     return 0 if failed != 0 else 1
 
 
-@njit(cache=True, error_model="numpy")
 def saved_array(registry, block, j, x):
     """Whether a saved word is an array."""
     kind = word(block + 8 * (B_FIRST + I_WORDS * word(block, B_INPUTS)), j)
     return kind == ARRAY or (kind == OBJECT and is_array(registry, x))
 
 
-@njit(cache=True, error_model="numpy")
 def listed(t, after, low, high, wants_all):
     """Slots and indices of arrays saved behind a slot, as a list: of those in a range, or of all, with the arrays."""
     registry, words, position = word(t, T_REGISTRY), word(t, T_WORDS), word(t, T_SIZE)
@@ -101,16 +95,14 @@ def listed(t, after, low, high, wants_all):
     return items
 
 
-@cfunc("int64(int64, int64, int64)", cache=True)
-def arrays(self, args, count):
+def arrays(self: Word, args: Word, count: Word) -> Word:
     """``arrays(after)``: the arrays saved by instructions behind a slot, each with slot and number."""
     t = self + HEADER
     after = integer_of(word(t, T_REGISTRY), word(args, 0)) if count == 1 else -1
     return listed(t, after, 0, 0, True) if after >= 0 else wrong(word(t, T_REGISTRY))
 
 
-@cfunc("int64(int64, int64, int64)", cache=True)
-def meeting(self, args, count):
+def meeting(self: Word, args: Word, count: Word) -> Word:
     """``meeting(low, high, after)``: slots and numbers of those of them that may stand in a range of memory."""
     t = self + HEADER
     registry, after = word(t, T_REGISTRY), -1
@@ -122,8 +114,7 @@ def meeting(self, args, count):
     return listed(t, after, low, high, False)
 
 
-@cfunc("int64(int64, int64, int64)", cache=True)
-def placed(self, args, count):
+def placed(self: Word, args: Word, count: Word) -> Word:
     """``placed(slot, number)``: where a saved value stands, and its instruction's end; None if that is gone."""
     t = self + HEADER
     registry = word(t, T_REGISTRY)

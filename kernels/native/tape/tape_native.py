@@ -6,7 +6,6 @@ the end. An operand is 0, a slot, or the address of a leaf turned negative. kern
 
 from __future__ import annotations
 
-from kernels.compiler.jit import njit
 from kernels.native.memory import load_i4, load_i8, store_i4, store_i8, word
 from kernels.native.python_api import PyMem_RawCalloc, PyMem_RawRealloc
 from kernels.native.words import (
@@ -46,32 +45,27 @@ from kernels.native.words import (
 COUNT = (1 << TAPE_BITS) - 1
 
 
-@njit(cache=True, error_model="numpy")
 def block_at(t, last):
     """The block of the form whose instruction ends here."""
     return word(word(word(t, T_REGISTRY), G_FORMS), word(word(t, T_WORDS), last))
 
 
-@njit(cache=True, error_model="numpy")
 def tape_of(registry, slot):
     """The header of the tape of a slot; 0 if it is gone."""
     return word(word(registry, G_TAPES), slot >> TAPE_BITS)
 
 
-@njit(cache=True, error_model="numpy")
 def chunk_of(t, slot):
     """The chunk that counts who has a slot; 0 if it is gone."""
     at = ((slot & COUNT) >> CHUNK_BITS) - word(t, T_FIRST)
     return word(word(t, T_DIR), at) if at >= 0 and at < word(t, T_CHUNKS) else 0
 
 
-@njit(cache=True, error_model="numpy")
 def count_of(chunk, slot):
     """Where the count of a slot stands in its chunk."""
     return chunk + C_COUNTS + 4 * (slot & (CHUNK - 1))
 
 
-@njit(cache=True, error_model="numpy")
 def hold(registry, slot):
     """Count one more owner of a slot: a tensor, or an instruction on another tape."""
     t = tape_of(registry, slot)
@@ -82,7 +76,6 @@ def hold(registry, slot):
         store_i8(chunk + C_HELD, load_i8(chunk + C_HELD) + 1)
 
 
-@njit(cache=True, error_model="numpy")
 def let_go(registry, slot):
     """Count one owner less."""
     t = tape_of(registry, slot)
@@ -96,7 +89,6 @@ def let_go(registry, slot):
             store_i8(t + 8 * T_DEAD, word(t, T_DEAD) + 1)
 
 
-@njit(cache=True, error_model="numpy")
 def reserve(t, count):
     """Make room for so many words, and for a slot; 0 without memory."""
     room, wanted = word(t, T_ROOM), word(t, T_SIZE) + count
@@ -126,7 +118,6 @@ def reserve(t, count):
     return 1
 
 
-@njit(cache=True, error_model="numpy")
 def commit(t, count):
     """Take the words that have been written behind the last for an instruction; return its slot."""
     size = word(t, T_SIZE)
@@ -139,7 +130,6 @@ def commit(t, count):
     return slot
 
 
-@njit(cache=True, error_model="numpy")
 def seek(t, slot):
     """The end of the last instruction whose slot is at most this: slots ascend along the tape."""
     position = word(t, T_SIZE)
@@ -157,7 +147,6 @@ def seek(t, slot):
     return position
 
 
-@njit(cache=True, error_model="numpy")
 def point_at(saved, block, pointers):
     """Write the addresses of saved values side by side: of the word of a double, of the data of an array."""
     kinds = block + 8 * (B_FIRST + I_WORDS * word(block, B_INPUTS))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from kernels.compiler.jit import cfunc, load_module, njit
+from kernels.compiler.signatures import Word
+from kernels.native.calls.calls_native import find
+from kernels.native.calls.in_place_native import counter_of, is_counted, new_extras
+from kernels.native.calls.notifying_native import tape_in_force
 from kernels.native.memory import HEADER, load_f8, load_i8, store_f8, store_i8, word
+from kernels.native.objects_native import array_of, kind_of, new_tensor, put
 from kernels.native.python_api import Py_DecRef, Py_IncRef, tape_registry, three_words
 from kernels.native.words import (
     A_DATA,
@@ -22,15 +26,7 @@ from kernels.native.words import (
 
 CONTROL = True
 
-_objects = load_module("native.objects_native")
-array_of, kind_of, new_tensor, put = _objects.array_of, _objects.kind_of, _objects.new_tensor, _objects.put
-tape_in_force = load_module("native.calls.notifying_native").tape_in_force
-find = load_module("native.calls.calls_native").find
-_in_place = load_module("native.calls.in_place_native")
-counter_of, is_counted, new_extras = _in_place.counter_of, _in_place.is_counted, _in_place.new_extras
 
-
-@njit(cache=True, error_model="numpy")
 def array_in(registry, x):
     """The array of a tensor, borrowed; a tensor that holds a float is given an array first; 0 with an exception."""
     value = load_i8(x + O_VALUE)
@@ -44,8 +40,7 @@ def array_in(registry, x):
     return array
 
 
-@cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
-def hit_shared(op, args, count, ignored):
+def hit_shared(op: Word, args: Word, count: Word, ignored: Word) -> Word:
     """Return a tensor that shares memory and version counter with another; 0 where Python has to or has raised."""
     registry, x = tape_registry(), load_i8(args)
     if kind_of(x) != word(registry, G_TENSOR) or load_i8(x + O_BASE) != 0 or not is_counted(registry, x):

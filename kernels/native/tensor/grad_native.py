@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from kernels.compiler.jit import cfunc, load_module, njit
+from kernels.compiler.signatures import Int32, Word
 from kernels.native.memory import load_i8, store_i8, word
+from kernels.native.objects_native import kind_of, none, wrong
 from kernels.native.python_api import (
     Py_DecRef,
     Py_IncRef,
@@ -26,19 +27,14 @@ from kernels.native.words import (
 
 CONTROL = True
 
-_objects = load_module("native.objects_native")
-kind_of, none, wrong = _objects.kind_of, _objects.none, _objects.wrong
 
-
-@njit(cache=True, error_model="numpy")
 def leaf_at(registry, x):
     """The slot of a tensor that is a leaf; 0 for anything else."""
     slot = load_i8(x + O_SLOT) if kind_of(x) == word(registry, G_TENSOR) else 0
     return -slot if slot < STALE and kind_of(-slot) == word(registry, G_LEAF) else 0
 
 
-@cfunc("int64(int64, int64, int64)", cache=True)
-def get_grad(self, x, kind):
+def get_grad(self: Word, x: Word, kind: Word) -> Word:
     registry = tape_registry()
     leaf = leaf_at(registry, x) if x != 0 else 0
     if leaf == 0:
@@ -50,8 +46,7 @@ def get_grad(self, x, kind):
     return gradient
 
 
-@cfunc("int32(int64, int64, int64)", cache=True)
-def set_grad(self, x, value):
+def set_grad(self: Word, x: Word, value: Word) -> Int32:
     registry = tape_registry()
     leaf = leaf_at(registry, x) if value == word(registry, G_NONE) else 0
     if leaf == 0:
@@ -65,8 +60,7 @@ def set_grad(self, x, value):
     return 0
 
 
-@cfunc("int64(int64, int64, int64)", cache=True)
-def begun(self, args, count):
+def begun(self: Word, args: Word, count: Word) -> Word:
     """``begun(slot, gradient)``: give the slot of a leaf its first gradient; False where it has one."""
     registry = tape_registry()
     if count != 2 or kind_of(load_i8(args)) != word(registry, G_LEAF):

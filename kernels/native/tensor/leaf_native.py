@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from kernels.compiler.jit import cfunc, load_module, njit
+from kernels.compiler.signatures import Word
+from kernels.native.calls.notifying_native import look_at
 from kernels.native.memory import HEADER, load_f8, load_i4, load_i8, store_f8, store_i8, word
 from kernels.native.numpy_api import C_ORDER, array_copy, new_array
+from kernels.native.objects_native import elements, kind_of, new_tensor, none, wrong
 from kernels.native.pool.pool_calls import module_words
 from kernels.native.pool.pool_words import LARGE
 from kernels.native.python_api import (
@@ -56,16 +58,11 @@ from kernels.native.words import (
 
 CONTROL = True
 
-_objects = load_module("native.objects_native")
-kind_of, none, wrong = _objects.kind_of, _objects.none, _objects.wrong
-elements, new_tensor = _objects.elements, _objects.new_tensor
-look_at = load_module("native.calls.notifying_native").look_at
 MOST_FLOATS, MOST_DIMS, SPECS, SPEC = 64, 3, 64, 5
 """Limits: floats in a list; dims of shapes whose specs are cached; entries of the cache; words of an entry."""
 specs = module_words(SPECS * SPEC)
 
 
-@njit(cache=True, error_model="numpy")
 def asked_spec(array):
     """A new reference to the spec of an array, by Python."""
     args = three_words()
@@ -73,7 +70,6 @@ def asked_spec(array):
     return PyObject_Vectorcall(word(tape_registry(), G_SPECOF), args, 1, 0)
 
 
-@njit(cache=True, error_model="numpy")
 def spec_of(array):
     """A new reference to the spec of a C-contiguous array of doubles, which its shape determines."""
     count, shape = load_i4(array + A_NDIM), load_i8(array + A_SHAPE)
@@ -104,7 +100,6 @@ def spec_of(array):
     return spec
 
 
-@njit(cache=True, error_model="numpy")
 def listed(registry, data):
     """A new array from a list of floats; 0 without an exception if it is none."""
     count = PyList_Size(data)
@@ -122,7 +117,6 @@ def listed(registry, data):
     return array
 
 
-@njit(cache=True, error_model="numpy")
 def is_usual(registry, data):
     """Whether an array is a small one of doubles with at least one dim."""
     count = load_i4(data + A_NDIM)
@@ -131,7 +125,6 @@ def is_usual(registry, data):
     return 8 * elements(load_i8(data + A_SHAPE), count) < LARGE
 
 
-@njit(cache=True, error_model="numpy")
 def value_of(registry, data):
     """A new reference to a tensor's value made of data; 0 where Python has to do it or has raised."""
     kind = kind_of(data)
@@ -143,7 +136,6 @@ def value_of(registry, data):
     return listed(registry, data) if kind == word(registry, G_LIST) else 0
 
 
-@njit(cache=True, error_model="numpy")
 def is_in_order(array):
     """Whether an array of doubles is C-contiguous, so that its shape determines its spec."""
     count, size = load_i4(array + A_NDIM), 8
@@ -154,7 +146,6 @@ def is_in_order(array):
     return size != 0
 
 
-@njit(cache=True, error_model="numpy")
 def shared(registry, x):
     """A new reference to the value of a tensor without history; 0 where Python has to do it."""
     value = load_i8(x + O_VALUE) if load_i8(x + O_SLOT) == 0 else 0
@@ -169,7 +160,6 @@ def shared(registry, x):
     return value
 
 
-@njit(cache=True, error_model="numpy")
 def is_own(registry):
     """Whether the current tape belongs to this thread: a copied context may have another thread's."""
     tape = look_at(word(registry, G_ACTIVE))
@@ -184,7 +174,6 @@ def is_own(registry):
     return same
 
 
-@njit(cache=True, error_model="numpy")
 def slot_of(registry, x, spec):
     """A new slot of a leaf; 0 with an exception."""
     leaf = PyType_GenericAlloc(word(registry, G_LEAF), 0)
@@ -201,7 +190,6 @@ def slot_of(registry, x, spec):
     return leaf
 
 
-@njit(cache=True, error_model="numpy")
 def leaf_of(registry, value, wanted):
     """A leaf with a value, whose reference it takes over; 0 with an exception."""
     x, spec = new_tensor(registry), word(registry, G_SCALAR)
@@ -222,8 +210,7 @@ def leaf_of(registry, value, wanted):
     return x
 
 
-@cfunc("int64(int64, int64, int64)", cache=True, error_model="numpy")
-def made(self, args, count):
+def made(self: Word, args: Word, count: Word) -> Word:
     """``made(data, requires_grad)``: a new leaf that holds a copy; None for unusual data, which Python handles."""
     registry = tape_registry()
     if count != 2:
@@ -235,8 +222,7 @@ def made(self, args, count):
     return leaf_of(registry, value, wanted)
 
 
-@cfunc("int64(int64, int64, int64)", cache=True, error_model="numpy")
-def taken(self, args, count):
+def taken(self: Word, args: Word, count: Word) -> Word:
     """``taken(argument)``: a new leaf of a float or an array, or sharing a tensor's value; None for other arguments."""
     registry, value = tape_registry(), 0
     if count != 1:

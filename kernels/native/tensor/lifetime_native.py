@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from kernels.compiler.jit import cfunc, load_module, njit
+from kernels.compiler.signatures import Int32, Void, Word
 from kernels.native.memory import load_i8, store_i8, word
+from kernels.native.objects_native import drop_all, visit_all
 from kernels.native.python_api import (
     Py_DecRef,
     Py_IncRef,
@@ -22,6 +23,7 @@ from kernels.native.python_api import (
     tape_registry,
     three_words,
 )
+from kernels.native.tape.tape_native import hold, let_go, tape_of
 from kernels.native.words import (
     G_ATTRIBUTE,
     G_INT,
@@ -49,21 +51,14 @@ from kernels.native.words import (
 
 CONTROL = True
 
-_tape = load_module("native.tape.tape_native")
-hold, let_go, tape_of = _tape.hold, _tape.let_go, _tape.tape_of
-_objects = load_module("native.objects_native")
-drop_all, visit_all = _objects.drop_all, _objects.visit_all
 
-
-@cfunc("int32(int64, int64, int64)", cache=True)
-def traverse(x, visit, argument):
+def traverse(x: Word, visit: Word, argument: Word) -> Int32:
     leaf, status = -load_i8(x + O_SLOT), visit_all(x + O_FIRST, x + O_LAST, visit, argument)
     if status == 0 and leaf > 1:
         status = call_visit(visit, leaf, argument)
     return status if status != 0 else call_visit(visit, load_i8(x + O_TYPE), argument)
 
 
-@njit(cache=True, error_model="numpy")
 def exchange(x, slot):
     """Give a tensor another slot (already counted) or leaf (already owned); then release the old one."""
     before = load_i8(x + O_SLOT)
@@ -75,20 +70,17 @@ def exchange(x, slot):
         Py_DecRef(-before)
 
 
-@njit(cache=True, error_model="numpy")
 def empty(x):
     """Release what a tensor refers to."""
     exchange(x, 0)
     drop_all(x + O_FIRST, x + O_LAST)
 
 
-@cfunc("int32(int64)", cache=True)
-def clear(x):
+def clear(x: Word) -> Int32:
     empty(x)
     return 0
 
 
-@njit(cache=True, error_model="numpy")
 def lose(slot, size):
     """Count the bytes of a large tensor that has died; collect on its tape where they are many.
 
@@ -115,7 +107,6 @@ def lose(slot, size):
     PyErr_Restore(word(error, 0), word(error, 1), word(error, 2))
 
 
-@njit(cache=True, error_model="numpy")
 def spare(x, kind):
     """Keep a tensor's memory for a new tensor, or free it."""
     registry = tape_registry()
@@ -130,8 +121,7 @@ def spare(x, kind):
         PyObject_GC_Del(x)
 
 
-@cfunc("void(int64)", cache=True)
-def dealloc(x):
+def dealloc(x: Word) -> Void:
     kind = load_i8(x + O_TYPE)
     PyObject_GC_UnTrack(x)
     if load_i8(x + O_WEAK) != 0:
@@ -144,8 +134,7 @@ def dealloc(x):
         lose(slot, size)
 
 
-@cfunc("int64(int64, int64)", cache=True)
-def get_slot(x, closure):
+def get_slot(x: Word, closure: Word) -> Word:
     slot = load_i8(x + O_SLOT)
     registry = tape_registry()
     if slot > 0:
@@ -158,8 +147,7 @@ def get_slot(x, closure):
     return result
 
 
-@cfunc("int32(int64, int64, int64)", cache=True)
-def set_slot(x, value, closure):
+def set_slot(x: Word, value: Word, closure: Word) -> Int32:
     registry = tape_registry()
     slot = STALE
     if value == word(registry, G_NONE):
@@ -178,8 +166,7 @@ def set_slot(x, value, closure):
     return 0
 
 
-@cfunc("int64(int64, int64)", cache=True)
-def unheld(x, ignored):
+def unheld(x: Word, ignored: Word) -> Word:
     """``x._unheld()``: let a computed tensor refer to its slot without counting as its owner."""
     slot = load_i8(x + O_SLOT)
     registry = tape_registry()

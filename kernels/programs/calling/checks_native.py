@@ -6,7 +6,6 @@ Whole dictionaries are compared by identity, in order, without any Python code; 
 
 from __future__ import annotations
 
-from kernels.compiler.jit import njit
 from kernels.native.memory import HEADER, LIST_ITEMS, load_i1, load_i8, store_i8, word
 from kernels.native.python_api import (
     Py_DecRef,
@@ -34,7 +33,6 @@ from kernels.programs.calling.direct_call_words import (
 CONTROL = True
 
 
-@njit(cache=True, error_model="numpy")
 def same_bytes(a, b, size):
     """Whether bytes of two places are the same."""
     at, whole = 0, size & ~7
@@ -49,7 +47,6 @@ def same_bytes(a, b, size):
     return 1
 
 
-@njit(cache=True, error_model="numpy")
 def is_entry(entry, expected):
     """Whether what was looked up, 0 for nothing, is what has to be there; no exception remains."""
     if entry == 0 and PyErr_Occurred() != 0:
@@ -58,7 +55,6 @@ def is_entry(entry, expected):
     return 1 if entry == expected else 0
 
 
-@njit(cache=True, error_model="numpy")
 def same_entries(dictionary, entries, count):
     """Whether a dictionary has these keys and values, in this order, and no others."""
     if PyDict_Size(dictionary) != count:
@@ -74,7 +70,6 @@ def same_entries(dictionary, entries, count):
     return 1
 
 
-@njit(cache=True, error_model="numpy")
 def has_attributes(holder, expected):
     """Whether an object has its attributes in this dictionary."""
     dictionary = PyObject_GenericGetDict(holder, 0)
@@ -84,7 +79,6 @@ def has_attributes(holder, expected):
     return same
 
 
-@njit(cache=True, error_model="numpy")
 def same_parts(kind, holder, key, expected):
     """Whether all items, entries, attributes or bytes are as they were."""
     if kind == CHECK_LIST:
@@ -96,7 +90,6 @@ def same_parts(kind, holder, key, expected):
     return same_bytes(holder, expected, key)
 
 
-@njit(cache=True, error_model="numpy")
 def holds(check):
     """Whether what a check looks at is as it was."""
     kind, holder, key, expected = (

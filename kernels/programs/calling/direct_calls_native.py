@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from kernels.compiler.jit import cfunc, load_module, njit
+from kernels.compiler.signatures import Word
 from kernels.native.memory import (
     HEADER,
     call_at,
@@ -97,14 +97,11 @@ from kernels.programs.calling.direct_call_words import (
     STEP,
     VALUE_AND_GRAD,
 )
+from kernels.programs.calling.structures_native import begun, new_part, put_part
 
 CONTROL = True
 
-_structures = load_module("programs.calling.structures_native")
-begun, new_part, put_part = _structures.begun, _structures.new_part, _structures.put_part
 
-
-@njit(cache=True, error_model="numpy")
 def single_of(entry, value):
     """Where a number stands as a single; 0 where it is too large, and Python warns."""
     place, single = word(entry, DI_SCRATCH), np.float32(value)
@@ -114,7 +111,6 @@ def single_of(entry, value):
     return place
 
 
-@njit(cache=True, error_model="numpy")
 def integer_place(entry, argument):
     """Where the value of a Python integer stands; 0 where it does not fit."""
     place, wanted = word(entry, DI_SCRATCH), word(entry, DI_KIND)
@@ -134,7 +130,6 @@ def integer_place(entry, argument):
     return 0
 
 
-@njit(cache=True, error_model="numpy")
 def number_place(table, entry, argument, kind):
     """Where the value of a Python number stands, for an argument of no dimensions; 0 for anything else."""
     wanted = word(entry, DI_KIND)
@@ -149,7 +144,6 @@ def number_place(table, entry, argument, kind):
     return integer_place(entry, argument) if kind == word(table, D_INT) else 0
 
 
-@njit(cache=True, error_model="numpy")
 def array_place(entry, array):
     """Where the elements of an array stand; 0 where dtype, shape or strides are not as recorded."""
     if load_i8(array + A_DTYPE) != word(entry, DI_DTYPE):
@@ -169,7 +163,6 @@ def array_place(entry, array):
     return load_i8(array + HEADER)
 
 
-@njit(cache=True, error_model="numpy")
 def entered(table, arguments):
     """Put the addresses of the arguments into the program's table; 0 where one is not as recorded."""
     places, entry, k = word(table, D_TABLE), table + 8 * D_FIRST, 0
@@ -186,13 +179,11 @@ def entered(table, arguments):
     return 1
 
 
-@njit(cache=True, error_model="numpy")
 def first_result(table):
     """Where the entries of results begin."""
     return table + 8 * (D_FIRST + D_ENTRY * word(table, D_ARGUMENTS))
 
 
-@njit(cache=True, error_model="numpy")
 def dropped(table):
     """Release the arrays made for results; return 0."""
     entry, k = first_result(table), 0
@@ -206,7 +197,6 @@ def dropped(table):
     return 0
 
 
-@njit(cache=True, error_model="numpy")
 def array_for(table, entry):
     """Return a new array for a result; 0 with Python's exception where there is no memory."""
     kind, ndim = word(table, D_ARRAY), word(entry, DR_NDIM)
@@ -215,7 +205,6 @@ def array_for(table, entry):
     return new_array(word(table, D_NEW), kind, ndim, word(entry, DR_SHAPE), word(entry, DR_NUMBER))
 
 
-@njit(cache=True, error_model="numpy")
 def results_made(table):
     """Make the arrays of results, their addresses into the program's table; 0 with an exception."""
     if word(table, D_ARRAYS) == 0:
@@ -234,7 +223,6 @@ def results_made(table):
     return 1
 
 
-@njit(cache=True, error_model="numpy")
 def result(entry):
     """Return a new float, or the array of a result; 0 with an exception."""
     kind = word(entry, DR_KIND)
@@ -246,7 +234,6 @@ def result(entry):
     return PyFloat_FromDouble(load_f8(place) if kind == DK_DOUBLE else np.float64(load_f4(place)))
 
 
-@njit(cache=True, error_model="numpy")
 def all_of(table):
     """Return a tuple of all results; 0 with an exception."""
     entry, k, count = first_result(table), 0, word(table, D_RESULTS)
@@ -262,7 +249,6 @@ def all_of(table):
     return results
 
 
-@njit(cache=True, error_model="numpy")
 def built(table):
     """Return the gradient as a structure; 0 with an exception."""
     levels, depth, step, k = thirty_words(), 0, word(table, D_STEPS), 0
@@ -290,7 +276,6 @@ def built(table):
     return 0
 
 
-@njit(cache=True, error_model="numpy")
 def gradient_of(table):
     """Return the gradient: one result, or a tuple of some; 0 with an exception."""
     entry, chosen, k, count = first_result(table), word(table, D_CHOSEN), 0, word(table, D_COUNT)
@@ -309,7 +294,6 @@ def gradient_of(table):
     return results
 
 
-@njit(cache=True, error_model="numpy")
 def paired(first, second):
     """Return a pair, which takes over both references; 0, with both released, where one is missing."""
     pair = PyTuple_New(2) if first != 0 and second != 0 else 0
@@ -324,7 +308,6 @@ def paired(first, second):
     return pair
 
 
-@njit(cache=True, error_model="numpy")
 def returned(table):
     """Return the results in their form; 0 with an exception."""
     form, made = word(table, D_FORM), 0
@@ -342,7 +325,6 @@ def returned(table):
     return made
 
 
-@njit(cache=True, error_model="numpy")
 def ran(table):
     """Run the program; return what it does."""
     if word(table, D_RELEASES) == 0:
@@ -353,7 +335,6 @@ def ran(table):
     return status
 
 
-@njit(cache=True, error_model="numpy")
 def called(table, arguments, count):
     """Return the results of a call; OTHERS, BUSY, MISSED - k, or 0 with an exception, where there are none."""
     if count != word(table, D_ARGUMENTS):
@@ -377,8 +358,7 @@ def called(table, arguments, count):
     return made
 
 
-@cfunc("int64(int64, int64, int64)", cache=True, error_model="numpy")
-def claim(bound, arguments, count):
+def claim(bound: Word, arguments: Word, count: Word) -> Word:
     """Say that the workspace is in use; return 1, or 0 if it was before."""
     busy = load_i8(load_i8(bound + HEADER) + 8 * D_BUSY)
     before = load_i8(busy)
@@ -386,8 +366,7 @@ def claim(bound, arguments, count):
     return PyLong_FromLongLong(1 - before)
 
 
-@cfunc("int64(int64, int64, int64)", cache=True, error_model="numpy")
-def whole(bound, arguments, count):
+def whole(bound: Word, arguments: Word, count: Word) -> Word:
     """Return the results, or an int: OTHERS, BUSY, MISSED - k."""
     made = called(load_i8(bound + HEADER), arguments, count)
     return made if made >= 0 else PyLong_FromLongLong(made)

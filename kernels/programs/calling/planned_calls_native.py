@@ -6,8 +6,9 @@ where a guard misses: then a function of Python's answers the call.
 
 from __future__ import annotations
 
-from kernels.compiler.jit import cfunc, load_module, njit
+from kernels.compiler.signatures import Int32, Void, Word
 from kernels.native.memory import HEADER, load_i8, store_i8, word
+from kernels.native.objects_native import drop_all, visit_all, wrong
 from kernels.native.python_api import (
     Py_DecRef,
     Py_IncRef,
@@ -27,6 +28,7 @@ from kernels.native.python_api import (
     three_words,
 )
 from kernels.native.words import O_TYPE
+from kernels.programs.calling.checks_native import holds
 from kernels.programs.calling.direct_call_words import (
     MISSED,
     O_PLANS,
@@ -55,19 +57,14 @@ from kernels.programs.calling.direct_call_words import (
     P_TRUE,
     P_VARIABLE,
 )
+from kernels.programs.calling.direct_calls_native import called
+from kernels.programs.calling.structures_native import opened, released
 
 CONTROL = True
 
-called = load_module("programs.calling.direct_calls_native").called
-holds = load_module("programs.calling.checks_native").holds
-_structures = load_module("programs.calling.structures_native")
-opened, released = _structures.opened, _structures.released
-_objects = load_module("native.objects_native")
-drop_all, visit_all, wrong = _objects.drop_all, _objects.visit_all, _objects.wrong
 ARGUMENTS = (1 << 62) - 1
 
 
-@njit(cache=True, error_model="numpy")
 def is_mode(plan):
     """Whether the mode and the default dtype are those of the program."""
     out = three_words()
@@ -82,7 +79,6 @@ def is_mode(plan):
     return 1 if dtype == word(plan, P_DTYPE) else 0
 
 
-@njit(cache=True, error_model="numpy")
 def is_current(plan):
     """Whether what the program reads from outside is as it was."""
     check, k = plan + 8 * P_FIRST, 0
@@ -100,7 +96,6 @@ def is_current(plan):
     return 1 if answer == word(plan, P_TRUE) else 0
 
 
-@njit(cache=True, error_model="numpy")
 def are_as_before(plan, values, count):
     """Whether the arrays among values are those of the last call: 1; 0 where not, or few, -1 where one is missing."""
     k, size, alike, seen = 0, word(plan, P_ALIKE), word(plan, P_PLACES), word(plan, P_SEEN)
@@ -114,7 +109,6 @@ def are_as_before(plan, values, count):
     return 1 if size != 0 else 0
 
 
-@njit(cache=True, error_model="numpy")
 def are_apart(plan, values, count):
     """Whether no value is another one, or what is read from outside, where it was not; known of those of before."""
     known = are_as_before(plan, values, count)
@@ -137,7 +131,6 @@ def are_apart(plan, values, count):
     return 1
 
 
-@njit(cache=True, error_model="numpy")
 def called_apart(plan, values, count):
     """Return the result of the program on values that are apart."""
     if word(plan, P_COUNT) != 0 and are_apart(plan, values, count) < 0:
@@ -145,7 +138,6 @@ def called_apart(plan, values, count):
     return called(word(plan, P_MACHINE), values, count)
 
 
-@njit(cache=True, error_model="numpy")
 def called_with(plan, args, count):
     """Return the result of the program on the values in the arguments, if all else in these is as it was."""
     expected = word(plan, P_GIVEN)
@@ -163,7 +155,6 @@ def called_with(plan, args, count):
     return result
 
 
-@njit(cache=True, error_model="numpy")
 def planned(plan, args, count):
     """Return the result of a call; below 0 where the plan does not take it, 0 with an exception."""
     if word(plan, P_TAKEN) >= word(plan, P_LEFT) or is_mode(plan) == 0:
@@ -177,7 +168,6 @@ def planned(plan, args, count):
     return result
 
 
-@njit(cache=True, error_model="numpy")
 def directly(plans, args, count):
     """Return the result of a call by the first plan that takes it; below 0 where none does, 0 with an exception."""
     k, size, result, missed = 0, PyTuple_Size(plans), OTHERS, 0
@@ -194,7 +184,6 @@ def directly(plans, args, count):
     return result
 
 
-@njit(cache=True, error_model="numpy")
 def slowly(called_object, args, count, names):
     """Return what Python answers."""
     function = load_i8(called_object + O_SLOW)
@@ -208,8 +197,7 @@ def slowly(called_object, args, count, names):
     return result
 
 
-@cfunc("int64(int64, int64, int64, int64)", cache=True)
-def vectorcall(self, args, count, names):
+def vectorcall(self: Word, args: Word, count: Word, names: Word) -> Word:
     plans = load_i8(self + O_PLANS)
     if plans == 0 or names != 0:
         return slowly(self, args, count, names)
@@ -219,20 +207,17 @@ def vectorcall(self, args, count, names):
     return result if result >= 0 else slowly(self, args, count, names)
 
 
-@cfunc("int32(int64, int64, int64)", cache=True)
-def traverse(self, visit, argument):
+def traverse(self: Word, visit: Word, argument: Word) -> Int32:
     status = visit_all(self + O_SLOW, self + O_PLANS, visit, argument)
     return status if status != 0 else call_visit(visit, load_i8(self + O_TYPE), argument)
 
 
-@cfunc("int32(int64)", cache=True)
-def clear(self):
+def clear(self: Word) -> Int32:
     drop_all(self + O_PLANS, self + O_PLANS)
     return 0
 
 
-@cfunc("void(int64)", cache=True)
-def dealloc(self):
+def dealloc(self: Word) -> Void:
     kind = load_i8(self + O_TYPE)
     PyObject_GC_UnTrack(self)
     drop_all(self + O_SLOW, self + O_PLANS)

@@ -6,7 +6,6 @@ part, each part by the one around it.
 
 from __future__ import annotations
 
-from kernels.compiler.jit import njit
 from kernels.native.memory import HEADER, LIST_ITEMS, load_i8, store_i8, word
 from kernels.native.python_api import (
     Py_DecRef,
@@ -44,7 +43,6 @@ TUPLE_ITEMS = tuple.__basicsize__
 """Where a tuple has its items."""
 
 
-@njit(cache=True, error_model="numpy")
 def begun(level, parts, kind):
     """Begin a level."""
     store_i8(level + 8 * V_PARTS, parts)
@@ -52,7 +50,6 @@ def begun(level, parts, kind):
     store_i8(level + 8 * V_KIND, kind)
 
 
-@njit(cache=True, error_model="numpy")
 def next_part(level, key):
     """The next part of a level; 0 where a dictionary has another key there."""
     parts, place = word(level, V_PARTS), level + 8 * V_NEXT
@@ -66,7 +63,6 @@ def next_part(level, key):
     return load_i8(out + 8)
 
 
-@njit(cache=True, error_model="numpy")
 def parts_of(step, part):
     """Where the parts of a structure are, 0 if there are none; -1 where it is another one."""
     kind, count = word(step, S_KIND), word(step, S_WHAT)
@@ -79,7 +75,6 @@ def parts_of(step, part):
     return part + TUPLE_ITEMS if kind == S_TUPLE else load_i8(part + LIST_ITEMS)
 
 
-@njit(cache=True, error_model="numpy")
 def opened(steps, args, values):
     """Put the values in arguments behind one another, a new reference to each; how many, or -1 - count: other ones."""
     levels, depth, size, step = thirty_words(), 0, 0, steps
@@ -111,7 +106,6 @@ def opened(steps, args, values):
     return size
 
 
-@njit(cache=True, error_model="numpy")
 def released(values, size):
     """Release so many values."""
     k = 0
@@ -120,7 +114,6 @@ def released(values, size):
         k += 1
 
 
-@njit(cache=True, error_model="numpy")
 def new_part(step):
     """A new structure without its parts; 0 with an exception."""
     kind = word(step, S_KIND)
@@ -129,7 +122,6 @@ def new_part(step):
     return PyTuple_New(word(step, S_WHAT)) if kind == S_TUPLE else PyList_New(word(step, S_WHAT))
 
 
-@njit(cache=True, error_model="numpy")
 def put_part(level, key, part):
     """Let a structure have its next part, whose reference is taken over; 0 with an exception."""
     whole, kind, following = word(level, V_PARTS), word(level, V_KIND), word(level, V_NEXT)

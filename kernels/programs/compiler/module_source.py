@@ -8,12 +8,13 @@ from kernels.programs.parts.part_text import IMPORTS
 
 _MODULE = '''"""Compiled by tape-autograd: {title}."""
 
+from __future__ import annotations
+
 import math
 
 import numpy as np
 
 from kernels import vectormath
-from kernels.compiler.jit import cfunc, njit
 from kernels.native import accumulators
 from kernels.native.memory import begin_of, bits_of, call_kernel, load_i8, pointer_b1{imports}
 from kernels.native.memory import pointer_f4, pointer_f8, pointer_i8
@@ -25,14 +26,12 @@ NOALIAS = True
 INTERLEAVE = True
 {functions}
 
-@njit(error_model="numpy")
 def program({pointers}):
 {body}
     return -1
 
 
-@cfunc("int64({types})", cache=True, error_model="numpy")
-def run({parameters}):
+def run({signature}) -> Word:
     return program({addresses})
 '''
 _UNUSED = "unused", "unused_too", "unused_as_well"
@@ -76,7 +75,6 @@ def _filled(
         functions="".join(functions),
         pointers=", ".join(pointers),
         body="\n".join(lines) or "    pass",
-        types=", ".join(["int64"] * len(parameters)),
-        parameters=", ".join(parameters),
+        signature=", ".join(f"{name}: Word" for name in parameters),
         addresses=", ".join(pointers.values()),
     )

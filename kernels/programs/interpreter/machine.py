@@ -96,7 +96,7 @@ class Machine:
 
     def __init__(self, plan: Plan, *, exactly: bool = False, marks: bool = False) -> None:
         self.exactly, self.marks = exactly, marks
-        self.native = jit.entry(jit.load_module("programs.running.replay_native").run)
+        self.native = jit.load_module("programs.running.replay_native").run.entry_point
         placing = Placing(plan)
         self.memory, self.start, self.size = placing.memory, placing.start, placing.size
         self.contexts = placing.contexts

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from kernels.compiler.jit import njit
 from kernels.native.memory import store_i8, word
 
 
-@njit("int64(int64, int64, int64, int64, int64, int64, int64, int64, int64)", cache=True, error_model="numpy")
-def share(count, born, dying, first, last, rooms, starts, behind, heads):
+def share(
+    count: int, born: int, dying: int, first: int, last: int, rooms: int, starts: int, behind: int, heads: int
+) -> int:
     """Give each of ``count`` values a place; return the size of all.
 
     ``born`` and ``dying`` have the values in the order of their first and of their last task. What is free of one size

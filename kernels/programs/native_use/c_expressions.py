@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+from types import FunctionType
 from typing import Any
 
 from kernels import vectormath
@@ -156,7 +157,7 @@ class CExpressions:
         if callee is float and isinstance(node.args[0], ast.Constant) and isinstance(node.args[0].value, str):
             return float(node.args[0].value)
         arguments = [self.number(part) for part in node.args]
-        if hasattr(callee, "unit"):
+        if isinstance(callee, FunctionType):
             name, kind = self.module.function(callee, tuple(x.kind for x in arguments))
             return CNumber(f"{name}({', '.join(bare(x.text) for x in arguments)})", kind)
         if hasattr(callee, "_defn"):

@@ -13,6 +13,7 @@ import numpy as np
 from kernels.compiler import jit
 from kernels.compiler.jit import types
 from kernels.compiler.numbers_ir import UntranslatedError
+from kernels.compiler.translation import source_of
 from kernels.programs.compiler.compiled_code import Array, CompiledCode
 from kernels.programs.native_use.c_numbers import C_TYPES, LIBM, TESTS, WRITTEN, float_text, integer_text
 from kernels.programs.native_use.c_statements import CBody
@@ -93,12 +94,12 @@ class CModule:
 
     def function(self, native: Any, kinds: tuple[Any, ...]) -> tuple[str, Any]:
         """Return the name of a function of native source for arguments of these types, and what it returns."""
-        key = native.unit.name, native.function.__name__, kinds
+        key = native, kinds
         if key not in self._made:
-            same = sum(name == native.function.__name__ for _, name, _ in self._made)
-            name = f"{self.prefix}_{native.function.__name__}" + (f"_{same + 1}" if same else "")
-            tree = native.unit.trees[native.function.__name__]
-            text, result = CBody(self, native.function.__globals__).run(name, tree, kinds)
+            same = sum(made.__name__ == native.__name__ for made, _ in self._made)
+            name = f"{self.prefix}_{native.__name__}" + (f"_{same + 1}" if same else "")
+            source = source_of(native)
+            text, result = CBody(self, source.names).run(name, source.tree(native.__name__), kinds)
             self._made[key] = name, result
             self.texts[name] = text
         return self._made[key]
@@ -172,7 +173,7 @@ def _declarations(name: str, code: CompiledCode, parameters: Sequence[Parameter]
 
 def _definitions(name: str, code: CompiledCode, parameters: Sequence[Parameter]) -> str:
     module = CModule(name)
-    run, _ = module.function(jit.load_source("program", code.source).run, (types.int64,))
+    run, _ = module.function(jit.load_source("program", code.source).run.function, (types.int64,))
     constants = [_constant(f"{name}_constant{k}", array) for k, array in enumerate(code.constants)]
     words = [f"&{CModule.variable(p.name)}" if p.by_value else CModule.variable(p.name) for p in parameters]
     count = len(code.arguments)

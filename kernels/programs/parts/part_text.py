@@ -13,13 +13,11 @@ STARTS = {"added": "-0.0", "greater": "(-math.inf)"}
 """What sums and maxima start from."""
 _FUNCTIONS = """
 
-@njit(error_model="numpy")
 def {loop}({parameters}):
 {body}
 
 
-@cfunc("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
-def {part}(table, part, unused, unused_too):
+def {part}(table: Word, part: Word, unused: Word, unused_too: Word) -> Word:
 {begin}    low = {first} + {size} * {number}
     high = min(low + {size}, {stop})
     {loop}({arguments})

@@ -11,7 +11,7 @@ _TOKEN = re.compile(
     r"local_\w+\(\d+\)|load_i8\(table \+ \d+\)|[A-Za-z_]\w*|\d+\.\d*(?:e[-+]?\d+)?|\d+e[-+]?\d+|(?P<whole>\d+)"
 )
 """What is looked at as a whole; the sizes of local arrays and places in tables are no arguments."""
-_FUNCTION = re.compile(r"^def (?:program|loop\d+|part\d+)\(.*\):\n", re.MULTILINE)
+_FUNCTION = re.compile(r"^def (?:program|loop\d+|part\d+)\(.*\)(?: -> Word)?:\n", re.MULTILINE)
 _END = re.compile(r"^(?=\S)", re.MULTILINE)
 _WHOLE_FLOAT = re.compile(r"(\d+)\.0")
 

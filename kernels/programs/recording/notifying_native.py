@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from kernels.compiler.jit import cfunc, load_module, njit
+from kernels.compiler.signatures import Word
 from kernels.native.memory import HEADER, load_i8, store_i8, word
+from kernels.native.objects_native import kind_of
 from kernels.native.python_api import (
     Py_DecRef,
     Py_IncRef,
@@ -50,13 +51,11 @@ from kernels.programs.recording.notifying_words import (
 )
 
 CONTROL = True
-kind_of = load_module("native.objects_native").kind_of
 
 MOST = 8
 """The most operands of an operation."""
 
 
-@njit(cache=True, error_model="numpy")
 def node_of(tables, x):
     """The node that a tensor is known by, if it has not changed since, and is differentiable; else -1."""
     key = PyLong_FromLongLong(x)
@@ -72,7 +71,6 @@ def node_of(tables, x):
     return at
 
 
-@njit(cache=True, error_model="numpy")
 def read(tables, operands, out):
     """Write the operands' nodes to ``out``, -1 for floats; return how many, 0 where Python has to record it."""
     count, tensors = PyTuple_Size(operands), 0
@@ -90,7 +88,6 @@ def read(tables, operands, out):
     return count if tensors > 0 else 0
 
 
-@njit(cache=True, error_model="numpy")
 def alike_of(tables, op, result, params):
     """What is shared by steps like this one; 0 where Python has to record it."""
     for k in range(N_APARTS):
@@ -109,7 +106,6 @@ def alike_of(tables, op, result, params):
     return alike
 
 
-@njit(cache=True, error_model="numpy")
 def known(tables, result):
     """Map the result to the next node, and keep it alive; return how much failed."""
     index, key = PyLong_FromLongLong(PyList_Size(word(tables, N_NODES))), PyLong_FromLongLong(result)
@@ -124,7 +120,6 @@ def known(tables, result):
     return failed
 
 
-@njit(cache=True, error_model="numpy")
 def numbered(tables, operands, count, nodes):
     """Give floats among operands their words; return how much failed."""
     numbers, failed = word(tables, N_NUMBERS), 0
@@ -135,7 +130,6 @@ def numbered(tables, operands, count, nodes):
     return failed
 
 
-@njit(cache=True, error_model="numpy")
 def add(tables, arguments, count, nodes, alike):
     """Append the step and its result; return how much failed."""
     head, result = word(tables, N_STEPS), word(arguments, 2)
@@ -154,8 +148,7 @@ def add(tables, arguments, count, nodes, alike):
     return 0
 
 
-@cfunc("int64(int64, int64, int64)", cache=True, error_model="numpy")
-def notify(bound, arguments, count):
+def notify(bound: Word, arguments: Word, count: Word) -> Word:
     """Record an operation, given its record, operands, result and parameters; or let Python do it."""
     tables = load_i8(bound + HEADER)
     if count == 4 and kind_of(word(arguments, 1)) == word(tables, N_TUPLE):

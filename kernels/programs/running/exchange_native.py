@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from kernels.compiler.jit import cfunc, load_module, njit
+from kernels.compiler.signatures import Word
 from kernels.native.memory import (
     HEADER,
     load_f4,
@@ -69,13 +69,11 @@ from kernels.programs.running.exchange_words import (
     XK_INTEGER,
     XK_SINGLE,
 )
-
-run = load_module("programs.running.replay_native").run
+from kernels.programs.running.replay_native import run
 
 ZERO = np.float32(0.0)
 
 
-@njit(cache=True, error_model="numpy")
 def add_zero(place, count, item):
     """Turn elements that are -0.0, those without a contribution, to 0.0."""
     if item == 8:
@@ -88,14 +86,12 @@ def add_zero(place, count, item):
             single[i] += ZERO
 
 
-@njit(cache=True, error_model="numpy")
 def copy(target, source, words):
     """Copy words."""
     for i in range(words):
         store_i8(target + 8 * i, load_i8(source + 8 * i))
 
 
-@njit(cache=True, error_model="numpy")
 def put_double(entry, value):
     """Store a number; whether it fits."""
     place = word(entry, XI_PLACE)
@@ -109,7 +105,6 @@ def put_double(entry, value):
     return True
 
 
-@njit(cache=True, error_model="numpy")
 def put_integer(table, entry, argument):
     """Store a Python integer; whether it fits."""
     if word(entry, XI_KIND) == XK_INTEGER:
@@ -126,7 +121,6 @@ def put_integer(table, entry, argument):
     return fitted
 
 
-@njit(cache=True, error_model="numpy")
 def put_number(table, entry, argument, kind):
     """Store a Python number in a place of no dimensions; whether that was one, and fitted."""
     wanted = word(entry, XI_KIND)
@@ -141,7 +135,6 @@ def put_number(table, entry, argument, kind):
     return False
 
 
-@njit(cache=True, error_model="numpy")
 def fits(entry, array):
     """Whether an array has the dtype and the shape that an argument has."""
     if load_i8(array + A_DTYPE) != word(entry, XI_DTYPE):
@@ -155,7 +148,6 @@ def fits(entry, array):
     return same == count
 
 
-@njit(cache=True, error_model="numpy")
 def entered(table, arguments, count):
     """Copy arguments into their places; 1, or 0 where one is not as recorded, or of another type, -1 for an error."""
     if count != word(table, X_ARGUMENTS):
@@ -179,7 +171,6 @@ def entered(table, arguments, count):
     return 1
 
 
-@njit(cache=True, error_model="numpy")
 def copied(table, entry):
     """Return a new array of a result; 0 with Python's exception where there is no memory."""
     words = word(entry, XI_WORDS)
@@ -192,7 +183,6 @@ def copied(table, entry):
     return made
 
 
-@njit(cache=True, error_model="numpy")
 def result(table, entry):
     """Return a new float or array; 0 with Python's exception where there is no memory."""
     kind, place, gradient = word(entry, XI_KIND), word(entry, XI_PLACE), word(entry, XI_GRADIENT)
@@ -207,7 +197,6 @@ def result(table, entry):
     return made
 
 
-@njit(cache=True, error_model="numpy")
 def results_of(table):
     """Return a tuple of the results; 0 with Python's exception where there is no memory."""
     size = word(table, X_RESULTS)
@@ -223,8 +212,7 @@ def results_of(table):
     return results
 
 
-@cfunc("int64(int64, int64, int64)", cache=True, error_model="numpy")
-def enter(bound, arguments, count):
+def enter(bound: Word, arguments: Word, count: Word) -> Word:
     """Copy arguments into their places; 1, or 0 where one is not as recorded, or of another type."""
     table = load_i8(bound + HEADER)
     done = entered(table, arguments, count)
@@ -233,14 +221,12 @@ def enter(bound, arguments, count):
     return PyLong_FromLongLong(done)
 
 
-@cfunc("int64(int64, int64, int64)", cache=True, error_model="numpy")
-def leave(bound, arguments, count):
+def leave(bound: Word, arguments: Word, count: Word) -> Word:
     """Return a tuple of the results: floats, and arrays of their own memory."""
     return results_of(load_i8(bound + HEADER))
 
 
-@cfunc("int64(int64, int64, int64)", cache=True, error_model="numpy")
-def pass_through(bound, arguments, count):
+def pass_through(bound: Word, arguments: Word, count: Word) -> Word:
     """Enter, run all rows and leave; 0 where an argument is not as recorded, or of another type.
 
     Where a guard missed, the number of its row, counted from 1; where loops pause, what :func:`run` returned.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from kernels.compiler.jit import njit
 from kernels.native.memory import load_f8, load_i8, store_i8, word
 from kernels.native.words import (
     L_COUNT,
@@ -34,13 +33,11 @@ from kernels.native.words import (
 MOST = 4.0e18
 
 
-@njit(cache=True, error_model="numpy")
 def put(table, place, value):
     """Store a word."""
     store_i8(table + 8 * place, value)
 
 
-@njit(cache=True, error_model="numpy")
 def begin(row, k, pointers):
     """Begin a loop: the row of its first body, or where it does not run at all the one behind it; -1 for no count."""
     loop, stack, limit = word(pointers, 0), word(pointers, 1), word(row, R_DATA)
@@ -57,7 +54,6 @@ def begin(row, k, pointers):
     return k + (word(row, R_ADDRESS) if limit == 0 else 1)
 
 
-@njit(cache=True, error_model="numpy")
 def save(row, k, pointers):
     """Push what a body saves; the row to go on with, negative where the stack is full."""
     if word(row, R_ACCUMULATE) == 0:
@@ -78,7 +74,6 @@ def save(row, k, pointers):
     return k + 1
 
 
-@njit(cache=True, error_model="numpy")
 def restore(row, k, pointers):
     """Pop what an iteration saved."""
     stack, sizes = word(pointers, 1), word(row, R_LAYOUT)
@@ -93,7 +88,6 @@ def restore(row, k, pointers):
     return k + 1
 
 
-@njit(cache=True, error_model="numpy")
 def onward(stack, work, k):
     """The row to go on with; negative where Python looks for interrupts before."""
     fuel = word(stack, S_FUEL) - work
@@ -104,7 +98,6 @@ def onward(stack, work, k):
     return -2 - k
 
 
-@njit(cache=True, error_model="numpy")
 def advance(row, k, pointers):
     """End an iteration: the row of the first body, or behind the loop where the most iterations are done."""
     loop, stack = word(pointers, 0), word(pointers, 1)
@@ -115,7 +108,6 @@ def advance(row, k, pointers):
     return onward(stack, word(row, R_DATA), k + ahead)
 
 
-@njit(cache=True, error_model="numpy")
 def choose(row, k, pointers):
     """The row of the pullbacks of the last iteration that is left; behind them all if none is."""
     loop, stack = word(pointers, 0), word(pointers, 1)
@@ -127,7 +119,6 @@ def choose(row, k, pointers):
     return k + word(word(row, R_LAYOUT), body)
 
 
-@njit(cache=True, error_model="numpy")
 def steered_back(row, k, pointers):
     """Run a row that steers the way back; return the next."""
     kind = word(row, R_KIND)
@@ -143,8 +134,7 @@ def steered_back(row, k, pointers):
     return onward(word(pointers, 1), word(row, R_DATA), k + word(row, R_ADDRESS))
 
 
-@njit("int64(int64, int64)", cache=True, error_model="numpy")
-def steered(row, k):
+def steered(row: int, k: int) -> int:
     """Run a row that steers a loop; return the next, -1 to miss, ``-2 - next`` to look at Python's business before."""
     kind, pointers = word(row, R_KIND), word(row, R_POINTERS)
     if kind == RUN_NEXT:

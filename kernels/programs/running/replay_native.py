@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernels.compiler.jit import load_module, njit
 from kernels.native.memory import call_kernel, load_i1, load_i8, store_i4, store_i8, word
+from kernels.native.nests_native import nest
 from kernels.native.words import (
     R_ACCUMULATE,
     R_ADDRESS,
@@ -23,12 +23,9 @@ from kernels.native.words import (
     RUN_LOOP,
     RUN_PYTHON,
 )
-
-nest = load_module("native.nests_native").nest
-steered = load_module("programs.running.loops_native").steered
+from kernels.programs.running.loops_native import steered
 
 
-@njit(cache=True, error_model="numpy")
 def differ(a, b, size):
     """Whether bytes of two places differ."""
     count, different = size >> 3, 0
@@ -39,8 +36,7 @@ def differ(a, b, size):
     return different != 0
 
 
-@njit("int64(int64, int64, int64)", cache=True, error_model="numpy", nogil=True)
-def run(rows, first, stop):
+def run(rows: int, first: int, stop: int) -> int:
     """Execute rows from ``first`` on to ``stop``; return the number of the row whose guard missed, -1 if none did.
 
     ``-2 - k`` where Python has to act before it goes on with row k: to give loops room, to look for interrupts, to run

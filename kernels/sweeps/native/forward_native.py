@@ -7,9 +7,9 @@ buffers.
 
 from __future__ import annotations
 
-from kernels.compiler.jit import load_module, njit
 from kernels.native.memory import call_kernel, load_f4, load_i8, store_f4, store_i8, word
 from kernels.native.pool.pool_calls import give
+from kernels.native.tape.tape_native import block_at, point_at
 from kernels.native.words import (
     ALIAS,
     B_BUFFER,
@@ -48,14 +48,9 @@ from kernels.native.words import (
     TOUCHED,
     VIEW,
 )
-
-_table = load_module("sweeps.native.gradient_table_native")
-find, gradient_buffer, family = _table.find, _table.gradient_buffer, _table.family
-_tape = load_module("native.tape.tape_native")
-block_at, point_at = _tape.block_at, _tape.point_at
+from kernels.sweeps.native.gradient_table_native import family, find, gradient_buffer
 
 
-@njit(cache=True, error_model="numpy")
 def pushes(table, mask, block):
     """The block of pushforwards of a form; 0 if there is none yet."""
     at = (block >> 4) & mask
@@ -66,14 +61,12 @@ def pushes(table, mask, block):
         at = (at + 1) & mask
 
 
-@njit(cache=True, error_model="numpy")
 def operand_bucket(h, key):
     """The bucket of an operand."""
     return find(h, key)
 
 
-@njit("int64(int64, int64, int64)", cache=True, error_model="numpy")
-def prepare(h, table, mask):
+def prepare(h: int, table: int, mask: int) -> int:
     """Count, in each family's bucket, the operands that read its tangent; MISSING if pushforwards are not compiled."""
     items, buckets = word(word(h, H_TAPE), T_WORDS), word(h, H_BUCKETS)
     order = word(h, H_ORDER)
@@ -98,8 +91,7 @@ def prepare(h, table, mask):
     return OK
 
 
-@njit("int64(int64, int64)", cache=True, error_model="numpy")
-def tangent(h, key):
+def tangent(h: int, key: int) -> int:
     """The address of an operand's tangent; 0 where that is zero."""
     buckets = word(h, H_BUCKETS)
     bucket = operand_bucket(h, key)
@@ -108,7 +100,6 @@ def tangent(h, key):
     return load_i8(home + 8) + offset if load_i8(home + 24) & TOUCHED else 0
 
 
-@njit(cache=True, error_model="numpy")
 def call(h, pushforward, target, tangent, target_bytes, tangent_bytes, accumulate):
     """Run one kernel for each of a batch of tangents."""
     pointers = word(h, H_PTRS)
@@ -118,7 +109,6 @@ def call(h, pushforward, target, tangent, target_bytes, tangent_bytes, accumulat
         call_kernel(word(pushforward, I_KERNEL), word(pushforward, I_LAYOUT), pointers, accumulate)
 
 
-@njit(cache=True, error_model="numpy")
 def copied(h, bucket, block):
     """Give a bucket a copy of the tangent that the family above it has; 0 without memory."""
     buckets = word(h, H_BUCKETS)
@@ -134,7 +124,6 @@ def copied(h, bucket, block):
     return target
 
 
-@njit(cache=True, error_model="numpy")
 def write(h, last, block, bucket, pushforwards):
     """For a write: clear the tangents that it overwrites, then add those of the value; MEMORY or OK."""
     items, buckets = word(word(h, H_TAPE), T_WORDS), word(h, H_BUCKETS)
@@ -170,7 +159,6 @@ def write(h, last, block, bucket, pushforwards):
     return OK
 
 
-@njit(cache=True, error_model="numpy")
 def add(h, last, block, bucket, pushforwards):
     """Add the pushforwards of one instruction to the tangent of its result; MEMORY or OK."""
     items, buckets = word(word(h, H_TAPE), T_WORDS), word(h, H_BUCKETS)
@@ -191,7 +179,6 @@ def add(h, last, block, bucket, pushforwards):
     return OK
 
 
-@njit(cache=True, error_model="numpy")
 def let_go(h, last, block):
     """Free the tangents that nothing reads after this instruction."""
     items, buckets = word(word(h, H_TAPE), T_WORDS), word(h, H_BUCKETS)
@@ -212,8 +199,7 @@ def let_go(h, last, block):
         store_i8(home + 24, flags)
 
 
-@njit("int64(int64, int64, int64)", cache=True, error_model="numpy")
-def push(h, table, mask):
+def push(h: int, table: int, mask: int) -> int:
     """Run the pushforwards in the order of the tape; PAUSE, at H_FROM, for an instruction that only Python runs."""
     items, order = word(word(h, H_TAPE), T_WORDS), word(h, H_ORDER)
     for k in range(word(h, H_FROM), -1, -1):
@@ -245,15 +231,13 @@ def push(h, table, mask):
     return OK
 
 
-@njit("int64(int64, int64, int64, int64)", cache=True, error_model="numpy")
-def place(h, key, elements, item):
+def place(h: int, key: int, elements: int, item: int) -> int:
     """The address of the tangent of a slot that Python writes, filled with -0.0 at first; 0 without memory."""
     bucket = find(h, key)
     return gradient_buffer(bucket, word(h, H_BUCKETS), elements, item, 0)
 
 
-@njit("void(int64, int64)", cache=True, error_model="numpy")
-def passed(h, k):
+def passed(h: int, k: int) -> None:
     """Continue behind an instruction that Python has run."""
     last = word(word(h, H_ORDER), k)
     let_go(h, last, block_at(word(h, H_TAPE), last))

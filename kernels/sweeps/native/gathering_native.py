@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from kernels.compiler.jit import cfunc, load_module, njit
+from kernels.compiler.signatures import Word
 from kernels.native.memory import load_f8, load_i4, load_i8, store_i8, word
+from kernels.native.objects_native import elements, kind_of, new_tensor, put, wrong
 from kernels.native.python_api import (
     Py_DecRef,
     Py_IncRef,
@@ -19,6 +20,7 @@ from kernels.native.python_api import (
     call_word,
     tape_registry,
 )
+from kernels.native.tape.tape_native import block_at
 from kernels.native.words import (
     A_DATA,
     A_DTYPE,
@@ -66,19 +68,11 @@ from kernels.native.words import (
     TOUCHED,
     USED,
 )
+from kernels.sweeps.native.gradient_table_native import find, fold
 
 CONTROL = True
 
-_tape = load_module("native.tape.tape_native")
-block_at = _tape.block_at
-_table = load_module("sweeps.native.gradient_table_native")
-find, fold = _table.find, _table.fold
-_objects = load_module("native.objects_native")
-elements, kind_of, new_tensor = _objects.elements, _objects.kind_of, _objects.new_tensor
-put, wrong = _objects.put, _objects.wrong
 
-
-@njit(cache=True, error_model="numpy")
 def input_of_leaf(t, leaf_row):
     """The words of the input, in its form's block, where a leaf was found."""
     last = load_i8(leaf_row + 8)
@@ -86,7 +80,6 @@ def input_of_leaf(t, leaf_row):
     return block + 8 * (B_FIRST + (load_i8(leaf_row) - (last - word(block, B_ENTRIES) + 2)) * I_WORDS)
 
 
-@njit(cache=True, error_model="numpy")
 def is_number(input_block):
     """Whether a gradient is a single double, kept in its bucket."""
     return (
@@ -94,7 +87,6 @@ def is_number(input_block):
     )
 
 
-@njit(cache=True, error_model="numpy")
 def bucket_of(h, x):
     """The bucket of a tensor that is a leaf of what was marked; 0 for anything else."""
     registry = tape_registry()
@@ -105,7 +97,6 @@ def bucket_of(h, x):
     return bucket if load_i8(bucket) == slot and load_i8(bucket + 24) & USED != 0 else 0
 
 
-@njit(cache=True, error_model="numpy")
 def value_of(h, bucket, arrays, k):
     """A new reference to the gradient that stands in a bucket, or in a list of arrays; 0 with an exception."""
     held = PyList_GetItem(arrays, k)
@@ -116,7 +107,6 @@ def value_of(h, bucket, arrays, k):
     return held
 
 
-@njit(cache=True, error_model="numpy")
 def tensor_of(value, leaf):
     """A tensor with a gradient, whose reference it takes over; 0 with an exception."""
     tensor = new_tensor(tape_registry())
@@ -128,7 +118,6 @@ def tensor_of(value, leaf):
     return tensor
 
 
-@njit(cache=True, error_model="numpy")
 def first(leaf, gradient):
     """Give a leaf its first gradient, taking over the reference; False where it has one."""
     before = load_i8(leaf + L_GRAD)
@@ -140,7 +129,6 @@ def first(leaf, gradient):
     return True
 
 
-@njit(cache=True, error_model="numpy")
 def put_aside(pairs, leaf, value):
     """Append a leaf and its gradient, taking over the reference, to a list, new if 0; return it, 0 on failure."""
     if pairs == 0:
@@ -161,7 +149,6 @@ def put_aside(pairs, leaf, value):
     return 0
 
 
-@njit(cache=True, error_model="numpy")
 def deliver(h, arrays):
     """Give leaves their gradients; return a list of those that Python has to add, or None; 0 with an exception."""
     registry, t, buckets, leaves = tape_registry(), word(h, H_TAPE), word(h, H_BUCKETS), word(h, H_LEAVES)
@@ -198,7 +185,6 @@ def deliver(h, arrays):
     return pairs
 
 
-@njit(cache=True, error_model="numpy")
 def collected(h, targets, arrays, tensors, over):
     """A tuple of the gradients of leaves, ended if ``over``; NotImplemented where one has none, 0 in error."""
     registry, count = tape_registry(), PyTuple_Size(targets)
@@ -224,8 +210,7 @@ def collected(h, targets, arrays, tensors, over):
     return gradients
 
 
-@cfunc("int64(int64, int64, int64)", cache=True, error_model="numpy")
-def end(self, args, count):
+def end(self: Word, args: Word, count: Word) -> Word:
     """``end(targets, arrays, tensors, over, readers)``: gradients; unless readers is None, what was used is dropped.
 
     Of the targets, a tuple of tensors or bare values; NotImplemented, with nothing dropped, where one has none. With
@@ -250,7 +235,6 @@ def end(self, args, count):
     return result
 
 
-@njit(cache=True, error_model="numpy")
 def is_in_order(registry, x, flags):
     """Whether an object is an array of doubles or singles in C order, with these flags."""
     if kind_of(x) != word(registry, G_ARRAY) or load_i4(x + A_FLAGS) & flags != flags:
@@ -259,8 +243,7 @@ def is_in_order(registry, x, flags):
     return dtype == word(registry, G_DOUBLE) or dtype == word(registry, G_SINGLE)
 
 
-@cfunc("int64(int64, int64, int64)", cache=True)
-def added(self, args, count):
+def added(self: Word, args: Word, count: Word) -> Word:
     """``added(array, value)``: add an array to one of the same dtype and shape; False where NumPy has to do it."""
     registry, done = tape_registry(), False
     if count != 2:

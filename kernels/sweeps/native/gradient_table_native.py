@@ -5,7 +5,6 @@ Loaded through ``jit.load_module``, like every ``_native`` file; kernels/native/
 
 from __future__ import annotations
 
-from kernels.compiler.jit import njit
 from kernels.native.memory import (
     load_f4,
     load_f8,
@@ -44,7 +43,6 @@ MIX = -7046029254386353131
 """Spreads keys over buckets: slots count up, and leaves stand side by side (Knuth, 2**64 over the golden ratio)."""
 
 
-@njit(cache=True, error_model="numpy")
 def probe(buckets, mask, key):
     """The bucket of a key among those found by key, or the empty one where it belongs."""
     at = ((key * MIX) >> 32) & mask
@@ -56,7 +54,6 @@ def probe(buckets, mask, key):
         at = (at + 1) & mask
 
 
-@njit(cache=True, error_model="numpy")
 def bucket_of(buckets, mask, top, near, key):
     """The bucket of a key, as :func:`find`, for loops that have the header's words at hand."""
     behind = top - key
@@ -65,13 +62,11 @@ def bucket_of(buckets, mask, top, near, key):
     return probe(buckets, mask, key)
 
 
-@njit("int64(int64, int64)", cache=True, error_model="numpy")
-def find(h, key):
+def find(h: int, key: int) -> int:
     """The bucket of a key: of a slot near the root by its distance, of other slots and of leaves by the key."""
     return bucket_of(word(h, H_BUCKETS), word(h, H_MASK), word(h, H_TOP), word(h, H_NEAR), key)
 
 
-@njit(cache=True, error_model="numpy")
 def open_bucket(h, key):
     """The bucket of a key, an empty one if this run has none of it as yet."""
     bucket = find(h, key)
@@ -86,7 +81,6 @@ def open_bucket(h, key):
     return bucket
 
 
-@njit(cache=True, error_model="numpy")
 def begin(h, root, keys):
     """Begin a run from a slot, with so many buckets to be found by key."""
     buckets = word(h, H_BUCKETS)
@@ -99,7 +93,6 @@ def begin(h, root, keys):
         store_i8(buckets + 8 * BUCKET * i, 0)
 
 
-@njit(cache=True, error_model="numpy")
 def fill(pointer, elements, item, number):
     if item == 8:
         for i in range(elements):
@@ -109,7 +102,6 @@ def fill(pointer, elements, item, number):
             store_f4(pointer + 4 * i, number)
 
 
-@njit(cache=True, error_model="numpy")
 def write_out(bucket, elements, item):
     """Give a bucket with a constant gradient a buffer with all elements written out; 0 without memory."""
     pointer = take(elements * item)
@@ -120,7 +112,6 @@ def write_out(bucket, elements, item):
     return pointer
 
 
-@njit(cache=True, error_model="numpy")
 def fold(target, source, elements, item):
     """Add one whole gradient buffer to another."""
     if item == 8:
@@ -131,7 +122,6 @@ def fold(target, source, elements, item):
             store_f4(target + 4 * i, load_f4(target + 4 * i) + load_f4(source + 4 * i))
 
 
-@njit(cache=True, error_model="numpy")
 def gradient_buffer(bucket, buckets, elements, item, covers):
     """Resolve a bucket to its gradient buffer, allocated at the first contribution; 0 without memory.
 
@@ -157,7 +147,6 @@ def gradient_buffer(bucket, buckets, elements, item, covers):
     return pointer
 
 
-@njit(cache=True, error_model="numpy")
 def family(bucket, buckets):
     """The bucket whose gradient buffer a view writes to: its base's, or that of the nearest observed view above it."""
     top = bucket
@@ -172,7 +161,6 @@ def family(bucket, buckets):
     return top
 
 
-@njit(cache=True, error_model="numpy")
 def settle_view(h, bucket, block):
     """Add an observed view's own gradient buffer to the one above it; 0 without memory."""
     buckets = word(h, H_BUCKETS)
@@ -184,7 +172,6 @@ def settle_view(h, bucket, block):
     return target
 
 
-@njit(cache=True, error_model="numpy")
 def own_copy(h, bucket, block):
     """Let a bucket own a copy of its gradient buffer, which is the observer's; 0 without memory."""
     size = word(block, B_BUFFER) * word(block, B_ITEM) * word(h, H_BATCH)
@@ -196,7 +183,6 @@ def own_copy(h, bucket, block):
     return copy
 
 
-@njit(cache=True, error_model="numpy")
 def drop(bucket):
     """Free a gradient buffer that nobody reads any more."""
     give(load_i8(bucket + 8))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernels.compiler.jit import load_module, njit
 from kernels.native.memory import load_i8, pointer_f4, pointer_f8, pointer_i4, pointer_i8, store_i8, word
+from kernels.native.tape.tape_native import block_at
 from kernels.native.words import (
     B_BUFFER,
     B_ENTRIES,
@@ -26,15 +26,12 @@ from kernels.native.words import (
     VIEW,
 )
 
-block_at = load_module("native.tape.tape_native").block_at
-
 ZERO = np.float32(0.0)
 LEAST_I8, LEAST_I4 = -(1 << 63), np.int32(-(1 << 31))
 """The bits of -0.0."""
 BLOCK = 1024
 
 
-@njit(cache=True, error_model="numpy")
 def least(integers, count):
     """Return the least of some integers; the bits of -0.0 are the least there is."""
     smallest = integers[0]
@@ -43,7 +40,6 @@ def least(integers, count):
     return smallest
 
 
-@njit(cache=True, error_model="numpy")
 def add_zero(pointer, count, item):
     """Turn elements that are -0.0 to 0.0. There are rarely any, and memory that is only read takes half the time."""
     if item == 8:
@@ -58,7 +54,6 @@ def add_zero(pointer, count, item):
                 single[e] += ZERO
 
 
-@njit(cache=True, error_model="numpy")
 def settle(h):
     """Add 0.0 to the gradients of leaves: elements without a contribution are -0.0. H_AT counts those without any."""
     missing = 0

@@ -5,12 +5,12 @@ Reads the tape from its end (tape_native.py). Each function takes the address of
 
 from __future__ import annotations
 
-from kernels.compiler.jit import load_module, njit
 from kernels.native.memory import (
     load_i8,
     store_i8,
     word,
 )
+from kernels.native.tape.tape_native import seek
 from kernels.native.words import (
     ADDS,
     ALIAS,
@@ -70,15 +70,11 @@ from kernels.native.words import (
     VIEW,
     WANTED,
 )
+from kernels.sweeps.native.gradient_table_native import begin, bucket_of, open_bucket, probe
 
 CONTROL = True
 
-_table = load_module("sweeps.native.gradient_table_native")
-begin, bucket_of, open_bucket, probe = _table.begin, _table.bucket_of, _table.open_bucket, _table.probe
-seek = load_module("native.tape.tape_native").seek
 
-
-@njit(cache=True, error_model="numpy")
 def preset(h):
     """Put roots and observed slots into their buckets: pointer, value, flags. Return how many roots there are."""
     roots = 0
@@ -97,7 +93,6 @@ def preset(h):
     return roots
 
 
-@njit(cache=True, error_model="numpy")
 def last_root(h):
     """The greatest slot that a sweep is to start from: slots ascend along the tape."""
     root = 0
@@ -108,7 +103,6 @@ def last_root(h):
     return root
 
 
-@njit(cache=True, error_model="numpy")
 def lacks(block, i):
     """Whether the sweep needs a kernel for an input that is not compiled yet."""
     kind, input_block = word(block, B_KIND), block + 8 * (B_FIRST + i * I_WORDS)
@@ -121,7 +115,6 @@ def lacks(block, i):
     )
 
 
-@njit(cache=True, error_model="numpy")
 def meet(h, key, place, last):
     """Mark an operand; return whether it is an instruction of this tape that was not marked before."""
     target = open_bucket(h, key)
@@ -141,7 +134,6 @@ def meet(h, key, place, last):
     return 0
 
 
-@njit(cache=True, error_model="numpy")
 def operands(h, items, start, block, bucket):
     """Mark an instruction's operands; return how many new instructions these are, -1 if kernels are missing."""
     kind, last, new = word(block, B_KIND), start + word(block, B_ENTRIES) - 1, 0
@@ -164,7 +156,6 @@ def operands(h, items, start, block, bucket):
     return new
 
 
-@njit(cache=True, error_model="numpy")
 def plain_operands(h, buckets, mask, top, near, start, block):
     """The same for a form whose kernels are compiled; most operands are found by distance."""
     stamp, inputs, place, new = word(h, H_STAMP), word(block, B_INPUTS), start + 1, 0
@@ -189,7 +180,6 @@ def plain_operands(h, buckets, mask, top, near, start, block):
     return new
 
 
-@njit(cache=True, error_model="numpy")
 def crowded(h, reached, walked):
     """GROW, as there are not enough buckets; in H_AT how many are wanted, 0 if more found by key may do."""
     wanted, room = 0, word(h, H_ROOM)
@@ -202,7 +192,6 @@ def crowded(h, reached, walked):
     return GROW
 
 
-@njit(cache=True, error_model="numpy")
 def is_marked(buckets, mask, top, near, stamp, slot):
     """The bucket of a slot that the root leads to; 0 of any other."""
     bucket = bucket_of(buckets, mask, top, near, slot)
@@ -210,7 +199,6 @@ def is_marked(buckets, mask, top, near, stamp, slot):
     return bucket if load_i8(bucket) == known and load_i8(bucket + 24) & USED else 0
 
 
-@njit(cache=True, error_model="numpy")
 def goes(items, start, block, tape):
     """Whether a backward that frees drops an instruction, provided that it drops all operands on this tape."""
     remaining = word(block, B_INPUTS) if word(block, B_FREES) == 0 else -1
@@ -219,7 +207,6 @@ def goes(items, start, block, tape):
     return remaining != 0
 
 
-@njit(cache=True, error_model="numpy")
 def attempt(h, root, pending):
     """Mark, from so many roots, as far as the buckets that are found by key suffice."""
     t = word(h, H_TAPE)
@@ -256,8 +243,7 @@ def attempt(h, root, pending):
     return FREED if pending > 0 else OK
 
 
-@njit("int64(int64)", cache=True, error_model="numpy")
-def mark(h):
+def mark(h: int) -> int:
     """Find the instructions from the roots to the leaves, last first, in the sweep's order; GROW without buckets."""
     store_i8(h + 8 * H_FROM, 0)
     store_i8(h + 8 * H_RESUME, 0)
@@ -277,8 +263,7 @@ def mark(h):
     return status
 
 
-@njit("void(int64)", cache=True, error_model="numpy")
-def relevant(h):
+def relevant(h: int) -> None:
     """Keep only the instructions that lead to an observed slot or leaf, deciding about the earliest first."""
     t = word(h, H_TAPE)
     items, forms = word(t, T_WORDS), word(word(t, T_REGISTRY), G_FORMS)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kernels.compiler.jit import load_module, njit
 from kernels.instructions.reused_cotangents import LEAST
 from kernels.native.memory import call_kernel, load_i8, store_i8, word
 from kernels.native.pool.pool_calls import take
+from kernels.native.tape.tape_native import point_at
 from kernels.native.words import (
     ALIAS,
     ALWAYS,
@@ -48,16 +48,10 @@ from kernels.native.words import (
     UNWANTED,
     WANTED,
 )
-
-_table = load_module("sweeps.native.gradient_table_native")
-bucket_of, gradient_buffer, family = _table.bucket_of, _table.gradient_buffer, _table.family
-write_out, fill = _table.write_out, _table.fill
-point_at = load_module("native.tape.tape_native").point_at
-_reuse = load_module("sweeps.native.reused_cotangents_native")
-is_fresh, reusing_operand, reuse_cotangent = _reuse.is_fresh, _reuse.reusing_operand, _reuse.reuse_cotangent
+from kernels.sweeps.native.gradient_table_native import bucket_of, family, fill, gradient_buffer, write_out
+from kernels.sweeps.native.reused_cotangents_native import is_fresh, reuse_cotangent, reusing_operand
 
 
-@njit(cache=True, error_model="numpy")
 def call(h, input_block, target, cotangent, source_bytes, result_bytes, accumulate):
     """Run one kernel for each of a batch of cotangents."""
     pointers = word(h, H_PTRS)
@@ -67,7 +61,6 @@ def call(h, input_block, target, cotangent, source_bytes, result_bytes, accumula
         call_kernel(word(input_block, I_KERNEL), word(input_block, I_LAYOUT), pointers, accumulate)
 
 
-@njit(cache=True, error_model="numpy")
 def spreads(block, input_block):
     """Whether there is a kernel that reads a constant cotangent; if it is not compiled, ask for it."""
     if word(input_block, I_SPREAD) == UNWANTED:
@@ -76,7 +69,6 @@ def spreads(block, input_block):
     return word(input_block, I_SPREAD) > WANTED
 
 
-@njit(cache=True, error_model="numpy")
 def add_plainly(input_block, target, cotangent, pointers):
     """Run a pullback into a whole gradient buffer, without offsets or constants; MEMORY or OK."""
     pointer, flags, accumulate = load_i8(target + 8), load_i8(target + 24), 1
@@ -103,7 +95,6 @@ def add_plainly(input_block, target, cotangent, pointers):
     return OK
 
 
-@njit(cache=True, error_model="numpy")
 def is_plain(input_block, flags):
     """Whether :func:`add_plainly` can run a pullback into a target."""
     if flags & (ALIAS | CONSTANT | CONSTANT_WANTED) != 0 or word(input_block, I_CONSTANT) != NEVER:
@@ -111,7 +102,6 @@ def is_plain(input_block, flags):
     return flags & TOUCHED != 0 or word(input_block, I_COVERS) != 0 or word(input_block, I_BUFFER) == 1
 
 
-@njit(cache=True, error_model="numpy")
 def constant_result_of(input_block, target, bucket, constant_wanted):
     """Whether a pullback's result is constant: 2 yes; 1 it could be, had the kernels been compiled; 0 no."""
     constant_result = word(input_block, I_CONSTANT)
@@ -120,7 +110,6 @@ def constant_result_of(input_block, target, bucket, constant_wanted):
     return 2 if constant_result == ALWAYS or load_i8(bucket + 24) & CONSTANT != 0 else 1
 
 
-@njit(cache=True, error_model="numpy")
 def store_constant(h, input_block, target, bucket):
     """Store a constant cotangent in a target's bucket."""
     pointers = word(h, H_PTRS)
@@ -131,7 +120,6 @@ def store_constant(h, input_block, target, bucket):
     call_kernel(word(input_block, I_ONE), word(input_block, I_ONE + 1), pointers, 0)
 
 
-@njit(cache=True, error_model="numpy")
 def contribute(h, block, input_block, target, bucket, start, constant_wanted):
     """Run a pullback on the cotangent in ``bucket``, ``start`` bytes into its buffer, for a target; MEMORY or OK."""
     buckets, pointers, batch, offset = word(h, H_BUCKETS), word(h, H_PTRS), word(h, H_BATCH), 0
@@ -166,14 +154,12 @@ def contribute(h, block, input_block, target, bucket, start, constant_wanted):
     return OK
 
 
-@njit(cache=True, error_model="numpy")
 def dense(block, bucket):
     """Write out a constant cotangent, element by element; False without memory."""
     constant = load_i8(bucket + 24) & CONSTANT != 0
     return not constant or write_out(bucket, word(block, B_BUFFER), word(block, B_ITEM)) != 0
 
 
-@njit(cache=True, error_model="numpy")
 def pull_single(h, items, last, block, bucket):
     """Run the pullbacks of an instruction all of whose gradient buffers have one element; MEMORY or OK."""
     buckets, mask, top, near = word(h, H_BUCKETS), word(h, H_MASK), word(h, H_TOP), word(h, H_NEAR)
@@ -195,7 +181,6 @@ def pull_single(h, items, last, block, bucket):
     return OK
 
 
-@njit(cache=True, error_model="numpy")
 def pull(h, last, block, bucket):
     """Run the pullbacks of one instruction on the cotangent that ``bucket`` holds; MEMORY or OK."""
     buckets, mask, top, near = word(h, H_BUCKETS), word(h, H_MASK), word(h, H_TOP), word(h, H_NEAR)

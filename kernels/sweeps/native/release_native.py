@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kernels.compiler.jit import load_module, njit
 from kernels.native.memory import load_i8, store_i8, word
 from kernels.native.python_api import PyList_Size
+from kernels.native.tape.collecting_native import cut, take_out
 from kernels.native.words import (
     B_ENTRIES,
     B_FREES,
@@ -25,16 +25,12 @@ from kernels.native.words import (
     T_SIZE,
     T_WORDS,
 )
+from kernels.sweeps.native.gradient_table_native import bucket_of
 
 CONTROL = True
 
-bucket_of = load_module("sweeps.native.gradient_table_native").bucket_of
-_collecting = load_module("native.tape.collecting_native")
-cut, take_out = _collecting.cut, _collecting.take_out
 
-
-@njit("int64(int64)", cache=True, error_model="numpy")
-def drop(h):
+def drop(h: int) -> int:
     """Drop the instructions that saved values, and what depends on them, unless others read the tape.
 
     Returns how many words they had, -1 without memory. Instructions that saved nothing stay, so that a second

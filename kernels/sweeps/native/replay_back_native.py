@@ -5,7 +5,6 @@ Nothing here runs Python or lets other threads run, so that one machine serves a
 
 from __future__ import annotations
 
-from kernels.compiler.jit import load_module, njit
 from kernels.native.memory import load_i8, store_i8, word
 from kernels.native.pool.pool_calls import copy_bytes
 from kernels.native.words import (
@@ -56,35 +55,28 @@ from kernels.programs.running.pullback_words import (
     PR_SLOT,
     REPLAYED,
 )
+from kernels.programs.running.replay_native import run
+from kernels.sweeps.native.gradient_table_native import bucket_of, drop, family, fill, fold, gradient_buffer
 
 CONTROL = True
 
-run = load_module("programs.running.replay_native").run
-_table = load_module("sweeps.native.gradient_table_native")
-bucket_of, drop, family = _table.bucket_of, _table.drop, _table.family
-fill, fold, gradient_buffer = _table.fill, _table.fold, _table.gradient_buffer
 
-
-@njit(cache=True, error_model="numpy")
 def role(block):
     """What a form that Python runs is besides: a call of a program, a result of one, or 0."""
     return word(block + 8 * B_FIRST, I_KERNEL) if word(block, B_INPUTS) > 0 else 0
 
 
-@njit(cache=True, error_model="numpy")
 def table_of(h, last):
     """The words of the program whose call ends here."""
     return load_i8(word(word(word(h, H_TAPE), T_WORDS), last - 2) + A_DATA)
 
 
-@njit(cache=True, error_model="numpy")
 def slot_of(h, last, block):
     """The slot of the instruction that ends here."""
     return word(word(word(h, H_TAPE), T_WORDS), last - word(block, B_ENTRIES) + 1)
 
 
-@njit("int64(int64, int64)", cache=True, error_model="numpy")
-def arrived(h, slot):
+def arrived(h: int, slot: int) -> int:
     """The bucket of a slot, if this sweep has brought it a gradient; else 0."""
     top, near = word(h, H_TOP), word(h, H_NEAR)
     bucket = bucket_of(word(h, H_BUCKETS), word(h, H_MASK), top, near, slot)
@@ -92,7 +84,6 @@ def arrived(h, slot):
     return bucket if load_i8(bucket) == known and load_i8(bucket + 24) & (USED | TOUCHED) == USED | TOUCHED else 0
 
 
-@njit(cache=True, error_model="numpy")
 def enter(h, table, slot):
     """Put the cotangents of the results into the machine's memory; return which have one, a bit each."""
     which, k = 0, 0
@@ -109,7 +100,6 @@ def enter(h, table, slot):
     return which
 
 
-@njit(cache=True, error_model="numpy")
 def give_to(h, input_block, key, entry):
     """Add the gradient of an operand to its buffer; MEMORY or OK."""
     buckets, offset, item = word(h, H_BUCKETS), 0, word(input_block, I_ITEM)
@@ -133,15 +123,13 @@ def give_to(h, input_block, key, entry):
     return OK
 
 
-@njit("void(int64, int64)", cache=True, error_model="numpy")
-def release(h, slot):
+def release(h: int, slot: int) -> None:
     """Free the gradient that this sweep has brought a slot: a result's is kept until its call has run."""
     bucket = arrived(h, slot)
     if bucket != 0 and load_i8(bucket + 24) & (OWNED | KEPT | ALIAS) == OWNED:
         drop(bucket)
 
 
-@njit(cache=True, error_model="numpy")
 def release_results(h, table, slot):
     """Free the gradients of the results of the call with this slot."""
     k = 0
@@ -150,13 +138,11 @@ def release_results(h, table, slot):
         k += 1
 
 
-@njit(cache=True, error_model="numpy")
 def work_of(h, last, block):
     """How many elements a program computes on its way back; 0 of anything else."""
     return word(table_of(h, last), PB_WORK) if role(block) == REPLAYED else 0
 
 
-@njit(cache=True, error_model="numpy")
 def run_back(h, last, block):
     """Run a program back; MEMORY, OK, or PAUSE where Python has to do it."""
     items, table = word(word(h, H_TAPE), T_WORDS), table_of(h, last)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from kernels.compiler.jit import load_module, njit
 from kernels.native.memory import call_kernel, load_i8, store_i8, word
 from kernels.native.words import (
     ALIAS,
@@ -22,17 +21,14 @@ from kernels.native.words import (
     TOUCHED,
     WANTED,
 )
+from kernels.sweeps.native.gradient_table_native import find
 
-find = load_module("sweeps.native.gradient_table_native").find
 
-
-@njit(cache=True, error_model="numpy")
 def is_fresh(target):
     """Whether nobody but the sweep sees a gradient buffer, and nothing has been contributed to it."""
     return load_i8(target + 8) == 0 and load_i8(target + 24) & (ALIAS | KEPT | TOUCHED) == 0
 
 
-@njit(cache=True, error_model="numpy")
 def reusing_operand(h, operands, block, bucket):
     """The operand whose pullback may leave its result in the memory of the cotangent, once it is run last; else -1."""
     if load_i8(bucket + 24) & (OWNED | KEPT | ALIAS | CONSTANT | CONSTANT_WANTED) != OWNED:
@@ -52,7 +48,6 @@ def reusing_operand(h, operands, block, bucket):
     return -1
 
 
-@njit(cache=True, error_model="numpy")
 def reuse_cotangent(target, input_block, bucket, pointers):
     """Run a pullback in the cotangent's memory, and let the target own that."""
     pointer = load_i8(bucket + 8)

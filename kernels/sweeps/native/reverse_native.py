@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from kernels.compiler.jit import load_module, njit
 from kernels.native.memory import load_i8, store_i8, word
 from kernels.native.words import (
     ALIAS,
@@ -40,23 +39,25 @@ from kernels.native.words import (
     WORK_BETWEEN_CHECKS,
 )
 from kernels.programs.running.pullback_words import RESULT
+from kernels.sweeps.native.gradient_table_native import (
+    bucket_of,
+    drop,
+    family,
+    find,
+    gradient_buffer,
+    own_copy,
+    settle_view,
+)
+from kernels.sweeps.native.leaves_native import settle
+from kernels.sweeps.native.pulling_native import dense, pull, pull_single
+from kernels.sweeps.native.replay_back_native import role, run_back, work_of
 
 CONTROL = True
 
-_table = load_module("sweeps.native.gradient_table_native")
-find, bucket_of = _table.find, _table.bucket_of
-gradient_buffer, family, write_out = _table.gradient_buffer, _table.family, _table.write_out
-settle_view, own_copy, drop = _table.settle_view, _table.own_copy, _table.drop
-settle = load_module("sweeps.native.leaves_native").settle
-_replay = load_module("sweeps.native.replay_back_native")
-role, run_back, work_of = _replay.role, _replay.run_back, _replay.work_of
-_pulling = load_module("sweeps.native.pulling_native")
-dense, pull, pull_single = _pulling.dense, _pulling.pull, _pulling.pull_single
 RAN = 2
 """H_RESUME: Python has run the instruction at H_FROM."""
 
 
-@njit(cache=True, error_model="numpy")
 def unwrite_apart(h, last, block, bucket):
     """Sweep a write whose version has a buffer of its own, then add what is left to that of the version before."""
     if load_i8(bucket + 24) & TOUCHED == 0:
@@ -72,14 +73,12 @@ def unwrite_apart(h, last, block, bucket):
     return OK
 
 
-@njit(cache=True, error_model="numpy")
 def paused(h, k, block, bucket):
     """Pause for Python to act on an instruction; a constant cotangent is written out for it."""
     store_i8(h + 8 * H_FROM, k)
     return PAUSE if dense(block, bucket) else MEMORY
 
 
-@njit(cache=True, error_model="numpy")
 def interrupt_check(h, k):
     """Return to Python for an interrupt check; the sweep continues with instruction ``k``."""
     store_i8(h + 8 * H_FROM, k)
@@ -87,7 +86,6 @@ def interrupt_check(h, k):
     return INTERRUPT_CHECK
 
 
-@njit(cache=True, error_model="numpy")
 def let_go(block, bucket):
     """Free the gradient buffer of an instruction that Python has run; that of a result is kept for the call."""
     kept = word(block, B_KIND) == PYTHON and role(block) == RESULT
@@ -96,7 +94,6 @@ def let_go(block, bucket):
     return 0
 
 
-@njit(cache=True, error_model="numpy")
 def without_python(h, last, block, bucket):
     """Run what Python runs otherwise: a program, or a result of one, whose cotangent stays; PAUSE, MEMORY or OK."""
     what, flags = role(block), load_i8(bucket + 24)
@@ -109,7 +106,6 @@ def without_python(h, last, block, bucket):
     return run_back(h, last, block) if word(h, H_BATCH) == 1 else PAUSE
 
 
-@njit(cache=True, error_model="numpy")
 def step(h, last, block, bucket):
     """Propagate the cotangent of one instruction of any kind; MEMORY or OK."""
     buckets, flags, home = word(h, H_BUCKETS), load_i8(bucket + 24), bucket
@@ -129,8 +125,7 @@ def step(h, last, block, bucket):
     return OK
 
 
-@njit("int64(int64)", cache=True, error_model="numpy")
-def sweep(h):
+def sweep(h: int) -> int:
     """Run the pullbacks of the marked instructions, last first; INTERRUPT_CHECK from time to time.
 
     PAUSE, with the instruction in H_FROM, for hooks, and for an instruction that only Python runs; H_RESUME says how to
@@ -173,8 +168,7 @@ def sweep(h):
     return OK
 
 
-@njit("int64(int64, int64, int64, int64, int64)", cache=True, error_model="numpy")
-def place(h, key, elements, item, covers):
+def place(h: int, key: int, elements: int, item: int, covers: int) -> int:
     """The address of the gradient buffer that the slot or leaf of this key writes to, ready to be added to.
 
     Negative for a first contribution that ``covers`` the buffer: it is to be stored, not added.
@@ -186,15 +180,13 @@ def place(h, key, elements, item, covers):
     return -address if first and covers else address
 
 
-@njit(cache=True, error_model="numpy")
 def free(bucket):
     """Free a gradient buffer that a sweep left behind."""
     if load_i8(bucket + 24) & OWNED:
         drop(bucket)
 
 
-@njit("void(int64)", cache=True, error_model="numpy")
-def abandon(h):
+def abandon(h: int) -> None:
     """Free every buffer that a sweep left behind (no memory, or base buffers that nothing consumed)."""
     buckets = word(h, H_BUCKETS)
     for i in range(word(h, H_MASK) + 1 + word(h, H_EXTENT)):

@@ -6,8 +6,8 @@ beginning.
 
 from __future__ import annotations
 
-from kernels.compiler.jit import load_module, njit
 from kernels.native.memory import call_kernel, load_i8, store_i8, word
+from kernels.native.tape.tape_native import point_at, seek
 from kernels.native.words import (
     B_ENTRIES,
     B_FIRST,
@@ -51,19 +51,11 @@ from kernels.native.words import (
     USED,
     WORK_BETWEEN_CHECKS,
 )
-
-_table = load_module("sweeps.native.gradient_table_native")
-begin, fill, open_bucket = _table.begin, _table.fill, _table.open_bucket
-_marks = load_module("sweeps.native.mark_native")
-crowded, goes, is_marked, last_root, meet, preset = (
-    _marks.crowded, _marks.goes, _marks.is_marked, _marks.last_root, _marks.meet, _marks.preset,
-)  # fmt: skip
-_tape = load_module("native.tape.tape_native")
-point_at, seek = _tape.point_at, _tape.seek
-settle = load_module("sweeps.native.leaves_native").settle
+from kernels.sweeps.native.gradient_table_native import begin, fill, open_bucket
+from kernels.sweeps.native.leaves_native import settle
+from kernels.sweeps.native.mark_native import crowded, goes, is_marked, last_root, meet, preset
 
 
-@njit(cache=True, error_model="numpy")
 def contribute(input_block, target, flags, pointers):
     """Run a pullback that gives a bucket's own element its first contribution, or one more."""
     accumulate = 1
@@ -78,7 +70,6 @@ def contribute(input_block, target, flags, pointers):
     call_kernel(word(input_block, I_KERNEL), word(input_block, I_LAYOUT), pointers, accumulate)
 
 
-@njit(cache=True, error_model="numpy")
 def pull(h, items, last, block, bucket, top, near, stamp):
     """Run the pullbacks of an instruction; return how many instructions it comes to that are new, -1 if it cannot."""
     buckets, pointers, inputs, new, i = word(h, H_BUCKETS), word(h, H_PTRS), word(block, B_INPUTS), 0, 0
@@ -110,7 +101,6 @@ def pull(h, items, last, block, bucket, top, near, stamp):
     return new
 
 
-@njit(cache=True, error_model="numpy")
 def descend(h, root, pending):
     """Go down the tape from the roots, running pullbacks; OK, GROW, or ELSEWHERE."""
     t = word(h, H_TAPE)
@@ -146,8 +136,7 @@ def descend(h, root, pending):
     return OK if pending == 0 else ELSEWHERE
 
 
-@njit("int64(int64)", cache=True, error_model="numpy")
-def walk(h):
+def walk(h: int) -> int:
     """Sweep from the presets to the leaves they lead to: OK; GROW where buckets are too few; ELSEWHERE.
 
     The gradient of each leaf is then in its bucket.

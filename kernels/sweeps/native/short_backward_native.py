@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernels.compiler.jit import cfunc, load_module, njit
+from kernels.compiler.signatures import Word
 from kernels.native.memory import (
     HEADER,
     load_f8,
@@ -15,6 +15,7 @@ from kernels.native.memory import (
     store_i8,
     word,
 )
+from kernels.native.objects_native import array_of, elements, kind_of, wrong
 from kernels.native.pool.pool_words import LARGE
 from kernels.native.python_api import (
     Py_DecRef,
@@ -26,6 +27,7 @@ from kernels.native.python_api import (
     call_word,
     tape_registry,
 )
+from kernels.native.tape.tape_native import block_at, seek
 from kernels.native.words import (
     A_DATA,
     A_DTYPE,
@@ -83,21 +85,15 @@ from kernels.native.words import (
     UNLOADED,
     USED,
 )
+from kernels.sweeps.native.gathering_native import bucket_of, input_of_leaf, is_number
+from kernels.sweeps.native.leaves_native import least
 
 CONTROL = True
 
-_tape = load_module("native.tape.tape_native")
-block_at, seek = _tape.block_at, _tape.seek
-least = load_module("sweeps.native.leaves_native").least
-_objects = load_module("native.objects_native")
-array_of, elements, kind_of, wrong = _objects.array_of, _objects.elements, _objects.kind_of, _objects.wrong
-_gathering = load_module("sweeps.native.gathering_native")
-input_of_leaf, bucket_of, is_number = _gathering.input_of_leaf, _gathering.bucket_of, _gathering.is_number
 LEAST_I8 = -(1 << 63)
 """The bits of -0.0."""
 
 
-@njit(cache=True, error_model="numpy")
 def has_whole(registry, array, wanted):
     """Whether an array can stand for a gradient buffer: so many doubles in order, and none of them -0.0."""
     if kind_of(array) != word(registry, G_ARRAY) or load_i4(array + A_FLAGS) & A_SIMPLE != A_SIMPLE:
@@ -108,7 +104,6 @@ def has_whole(registry, array, wanted):
     return least(pointer_i8(load_i8(array + A_DATA)), count) != LEAST_I8
 
 
-@njit(cache=True, error_model="numpy")
 def preset(h, slot):
     """Make a root the only preset; return the address of its row, for the cotangent."""
     row = word(h, H_PRESETS)
@@ -120,7 +115,6 @@ def preset(h, slot):
     return row
 
 
-@njit(cache=True, error_model="numpy")
 def plant(h, t, slot, value):
     """Give the root a cotangent, None for 1; return 0 where Python has to do it."""
     registry = tape_registry()
@@ -149,7 +143,6 @@ def plant(h, t, slot, value):
     return 1
 
 
-@njit(cache=True, error_model="numpy")
 def can_deliver(h):
     """Whether all leaves that were found have no hooks, and gradients that native code can allocate."""
     t, leaves, kind = word(h, H_TAPE), word(h, H_LEAVES), word(tape_registry(), G_LEAF)
@@ -164,7 +157,6 @@ def can_deliver(h):
     return True
 
 
-@njit(cache=True, error_model="numpy")
 def narrow(h, targets, alone):
     """Restrict the sweep to what leads to some leaves, each given once; False where one of them was not found."""
     count = PyTuple_Size(targets)
@@ -181,7 +173,6 @@ def narrow(h, targets, alone):
     return True
 
 
-@njit(cache=True, error_model="numpy")
 def lay(h, leaf_row, arrays, swept):
     """Give a leaf an array for its gradient, kept alive by a list; MEMORY or OK.
 
@@ -206,7 +197,6 @@ def lay(h, leaf_row, arrays, swept):
     return OK if failed == 0 else MEMORY
 
 
-@njit(cache=True, error_model="numpy")
 def lay_all(h, targets, arrays, swept):
     """Give leaves arrays in the order in which gradients are returned: of the targets, or as they were found."""
     leaves, buckets, spare = word(h, H_LEAVES), word(h, H_BUCKETS), 8 if swept else 16
@@ -224,7 +214,6 @@ def lay_all(h, targets, arrays, swept):
     return OK
 
 
-@njit(cache=True, error_model="numpy")
 def started(h, t, slot, args):
     """Begin from the root; OK, or BARE."""
     registry, value = tape_registry(), word(args, 2)
@@ -238,7 +227,6 @@ def started(h, t, slot, args):
     return OK
 
 
-@njit(cache=True, error_model="numpy")
 def reaches(h, args):
     """Whether gradients can be delivered to the leaves that were found, and these are the wanted ones."""
     registry, targets = tape_registry(), word(args, 3)
@@ -246,7 +234,6 @@ def reaches(h, args):
     return can_deliver(h) and (not narrows or narrow(h, targets, word(args, 4) != word(registry, G_FALSE)))
 
 
-@njit(cache=True, error_model="numpy")
 def walked(h, args):
     """Sweep a graph of numbers in one pass; ELSEWHERE if it is not one, or leads to leaves that are not wanted."""
     registry, targets, t = tape_registry(), word(args, 3), word(h, H_TAPE)
@@ -263,7 +250,6 @@ def walked(h, args):
     return lay_all(h, targets, word(args, 5), True)
 
 
-@njit(cache=True, error_model="numpy")
 def swept(h, args):
     """Mark what the root depends on, restrict that to what leads to the targets, make arrays, sweep; the status."""
     registry = tape_registry()
@@ -276,8 +262,7 @@ def swept(h, args):
     return call_word(word(h, H_SWEEPS), h) if status == OK else status
 
 
-@cfunc("int64(int64, int64, int64)", cache=True, error_model="numpy")
-def begin(self, args, count):
+def begin(self: Word, args: Word, count: Word) -> Word:
     """``begin(entries, root, cotangent, targets, alone, arrays)``: mark, make arrays for gradients, sweep; its status.
 
     The cotangent is None for one, False where the header has it; the targets a tuple, or None for all leaves. With None

@@ -1,0 +1,169 @@
+"""What a call that has been seen is in memory, and what it is asked with, for Python and for native code."""
+
+from __future__ import annotations
+
+from kernels.compiler.structs import Array, Struct
+
+# Marks added to the number of an operation.
+ARGUED = 1 << 32
+"""All that is given behind the tensors is part of the call."""
+LARGEST_DIM = 1 << 10
+ADDING = 1 << 29
+"""The operation adds to places of its first operand."""
+CONDITION = 1 << 30
+"""The first operand chooses among the others."""
+NUMBERED = 1 << 31
+"""A second operand that is a number is part of the form."""
+SHOWS = 1 << 33
+"""Of a view: all that is given beside the tensor is ints, and part of the form."""
+WRITES = 1 << 34
+"""The first operand is given the result."""
+AUGMENTED = 1 << 33
+"""Of ``x += y``: a NumPy scalar is not written, the result is another value."""
+SHARES = 1 << 35
+"""The operation gives a tensor of the same memory."""
+PICKS = 1 << 36
+"""The operation picks elements: what is given beside the tensor is arrays and ints."""
+JOINS = 1 << 37
+"""The operation joins the tensors of a list, along a dim."""
+MOST_JOINED = 1 << 10
+PUTS = 1 << 38
+"""The operation writes to places: behind the tensor arrays and ints, then the value."""
+
+WAYS, SETS = 4, 1 << 10
+"""A call is in one of so many places of its set."""
+PICK, PICK_RESULT, PICK_SCALE, PICK_EXTRA, PICK_CONTEXT = 3, 3, 4, 5, 6
+"""Bits for each value that is saved; what they say but the number of an operand: the result, what an element counts,
+the second result, what Python keeps."""
+SLOWLY, ADD, SUBTRACT, MULTIPLY, DIVIDE, ONCE, NEST, NEST4, REDUCE, PRODUCT, KERNEL, CALLED = range(12)
+NEST_INT, PICKED, JOINED = 12, 13, 14
+"""What computes: Python, always; the number itself with +, -, *, /, or NumPy's loop; NumPy's loop over a nest, of
+doubles or singles; one over the operand's nest, which leads to fewer results; one for products of matrices; a kernel of
+ours; a function of Python's; NumPy's loop over a nest of integers; elements that arrays pick; a join."""
+
+
+class CallEntry(Struct):
+    """A call that has been seen: its key, then what it takes."""
+
+    op: int  # the operation
+    first: int  # the forms of the operands
+    second: int
+    third: int
+    wants: int  # whether each of them is wanted
+    constant: int  # the bits of a number that is part of the form
+    block: int  # of the form, 0 where nothing is recorded
+    form: int  # of the result, or its spec
+    kind: int  # what computes: SLOWLY to JOINED
+    loop: int  # its function
+    data: int  # its data, as NumPy has them
+    layout: int  # of the nest
+    count: int  # the operands before the result
+    dtype: int  # of the result
+    ndim: int
+    shape: int
+    saved: int  # which of the operands and the result are saved, PICK bits each
+    code: int  # the number of the form
+    strides: Array[int]  # of a view
+    start: int  # where it begins in memory
+    offset: int  # where it begins in the gradient
+    key: int  # the words of its index, or of other arguments
+    initial: int  # of a reduction what it starts from, a double; of a nest of integers the least number
+    scale: int  # what it is divided by, a double (0: by nothing); of a nest of integers the largest number
+    large: int  # bytes of the largest of all values, if large
+    bytes: int  # of the result
+    operation: int  # what a recorder is notified of: the operation,
+    operands: int  # how many operands,
+    params: int  # the parameters
+    extent: int  # of the view by any ints how many there are, with AXIS words each in place of the index
+    flags: int  # whether the view can be written
+    ties: int  # of an extremum the nest in which its ties are counted
+    counts: int  # what counts them
+    takes: int  # whether the first operand can take the result in place
+    context: int  # what an instruction of Python's keeps first
+    extra: int  # the spec of a second result, int64 and of the same shape
+    pair: int  # what makes one of a tuple of both
+
+
+KEY = CallEntry.block
+"""Words of a call's key."""
+
+
+class CallOperand(Struct, step=8):
+    """An operand of a call, in bytes."""
+
+    form: int
+    slot: int
+    place: int  # the address of its value
+    object: int  # that has the value, 0 of a number
+    double: int  # room for a number as a double; at first, whether it is an int
+    single: int  # room for a number as a single or an integer
+
+
+MOST_OPERANDS = 3
+COPIES_AT = MOST_OPERANDS * CallOperand.SIZE
+"""Behind the operands: for each a copy of its value for the tape, or 0."""
+EXTRA_AT = 2 * CallOperand.SIZE + CallOperand.object
+"""Where the object of a second result stands behind two operands, and that of the counted ties."""
+
+OP_ADD, OP_SUBTRACT, OP_MULTIPLY, OP_DIVIDE, OP_POWER, OP_NEGATIVE, OP_MATMUL, OP_PART, OP_ASSIGN = range(9)
+"""The operations that have slots in the type of tensors."""
+OPERATIONS = 9
+"""The number of the first operation that has none."""
+MOST_OPERATIONS = 1 << 10
+NUMBER_FORM = 1
+"""What stands for the form of a number among operands; of an operand that there is not, 0."""
+NOT_NATIVE = -2
+"""What native code answers in place of a tensor where it knows that Python is to do it, each time."""
+
+
+class KnownArray(Struct):
+    """What is known of arrays that are no tensors, of at most MOST_ADOPTED_DIMS dims."""
+
+    dtype: int
+    ndim: int
+    shape: int = 2
+    strides: int = 6
+    spec: int = 10  # of a tensor of the memory
+
+
+MOST_ADOPTED_DIMS, KNOWN_ARRAYS = 4, 1 << 8
+COPIED = 1 << 9
+"""Elements up to which an array among the operands is copied at once; of larger ones only what a pullback keeps is."""
+EXPOSED = 1 << 12
+"""Places in the table of exposed memory, which counts arrays by their addresses; behind them, how many there are."""
+
+
+class GatherPlan(Struct):
+    """How elements are picked; behind the fields an :class:`IndexAxis` for each array."""
+
+    count: int  # elements, or of a mask how many it has
+    takes: int  # arrays that pick, 0 of a mask
+    inner: int  # how many elements go with each of that
+    base: int  # the address of what each element begins with
+
+
+class IndexAxis(Struct):
+    """An array that picks."""
+
+    step: int  # how far a place goes
+    extent: int  # how many places there are
+    least: int  # the least place that may be given
+    where: int  # which of the array's elements counts: their places, by address
+
+
+INT_ITEM, SLICE_ITEM, NEW_ITEM, ELLIPSIS_ITEM, ARRAY_ITEM = range(1, 6)
+"""The words of an index: how many there are, then of each item its tag, one of these, and what it is."""
+BY_ARRAYS = 1
+"""What stands for a second operand in the key of an entry about arrays or lists."""
+FLOAT_ITEM, SEQUENCE_ITEM, OBJECT_ITEM = range(6, 9)
+"""The words of other arguments likewise: of ints as above, of floats their bits, of tuples and lists of ints how many
+and these, of all others where the object stands."""
+MOST_ARGUMENT_WORDS = 28
+NO_BOUND, FARTHEST = -(1 << 62) - 1, 1 << 62
+"""What stands for None in a slice; ints that native code takes are below this, whatever their sign."""
+AXIS = 3
+"""Words of an entry for any ints, whose key has their number, about each axis: extent, strides in memory and in the
+gradient."""
+MOST_ITEMS, MOST_WORDS, MOST_VIEWS = 4, 24, 32
+"""Items of an index that native code takes; words that may stand before one of them, which has four at most; views of a
+base before the dead among them are to be forgotten."""
