@@ -8,7 +8,7 @@ import numpy as np
 
 from kernels.compiler import jit
 from kernels.foundation.data_classes import dataclass
-from kernels.native import words
+from kernels.native.call_structs import MOST_ARGUMENT_WORDS
 from kernels.native.memory import where
 
 
@@ -31,7 +31,7 @@ def arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None
         if type(x) not in (int, float, tuple, list) and type(x) not in _CONSTANT and not isinstance(x, np.dtype):
             return None  # native code compares sequences by their items
     names = tuple(kwargs)
-    argument_words = np.zeros(words.MOST_ARGUMENT_WORDS, np.int64)
+    argument_words = np.zeros(MOST_ARGUMENT_WORDS, np.int64)
     addresses = np.array([*map(id, everything), 0], np.int64)
     native = jit.load_module("native.calls.arguments_native")
     hashed = native.words_of(where(addresses), len(args), id(names), where(argument_words)) if everything else 0

@@ -18,15 +18,30 @@ from kernels.compiler import jit
 from kernels.foundation.data_classes import dataclass
 from kernels.foundation.locks import Lock
 from kernels.instructions.form import Descriptor, Form
-from kernels.native import words
+from kernels.native.call_structs import (
+    KEY,
+    MOST_OPERANDS,
+    NUMBER_FORM,
+    OP_ADD,
+    OP_DIVIDE,
+    OP_MATMUL,
+    OP_MULTIPLY,
+    OP_NEGATIVE,
+    OP_POWER,
+    OP_SUBTRACT,
+    PICK,
+    SETS,
+    WAYS,
+    CallEntry,
+)
 from kernels.native.calls.computation import Computation
 from kernels.native.memory import where
-from kernels.native.pool.pool_words import LARGE
+from kernels.native.pool.pool_structs import LARGE
 from kernels.native.registry import REGISTRY
 
 OPERATORS = {
-    ("+", 2): words.OP_ADD, ("-", 2): words.OP_SUBTRACT, ("*", 2): words.OP_MULTIPLY, ("/", 2): words.OP_DIVIDE,
-    ("**", 2): words.OP_POWER, ("-", 1): words.OP_NEGATIVE, ("@", 2): words.OP_MATMUL,
+    ("+", 2): OP_ADD, ("-", 2): OP_SUBTRACT, ("*", 2): OP_MULTIPLY, ("/", 2): OP_DIVIDE,
+    ("**", 2): OP_POWER, ("-", 1): OP_NEGATIVE, ("@", 2): OP_MATMUL,
 }  # fmt: skip
 """The operators that have slots in the type of tensors, by sign and how many operands there are."""
 _kept: dict[int, Any] = {}
@@ -50,8 +65,8 @@ class Key:
 
     def words(self) -> list[int]:
         """Return the key as words of the table."""
-        forms = [words.NUMBER_FORM if form is None else id(form) for form in self.forms]
-        forms += [0] * (words.MOST_OPERANDS - len(forms))
+        forms = [NUMBER_FORM if form is None else id(form) for form in self.forms]
+        forms += [0] * (MOST_OPERANDS - len(forms))
         return [self.op, *forms, sum(want << k for k, want in enumerate(self.wanted)), self.number]
 
 
@@ -68,10 +83,10 @@ class Entry:
     """An entry under construction: its words, and the objects that these refer to."""
 
     def __init__(self, key: Key, form: Descriptor) -> None:
-        self.row = [*key.words(), *([0] * (words.CALL - words.KEY))]
+        self.row = [*key.words(), *([0] * (CallEntry.SIZE - KEY))]
         self.kept: list[Any] = []
         self.forms = [*key.forms, form]
-        self[words.E_FORM] = id(form)
+        self[CallEntry.form] = id(form)
 
     def __setitem__(self, at: int, value: int) -> None:
         self.row[at] = value
@@ -89,49 +104,53 @@ class Entry:
     def records(self, form: Descriptor) -> None:
         """Let the call be recorded as an instruction of this form."""
         assert isinstance(form, Form)
-        self[words.E_BLOCK], self[words.E_CODE] = where(form.block), form.code
+        self[CallEntry.block], self[CallEntry.code] = where(form.block), form.code
 
     def sizes(self, largest: int, result: int) -> None:
         """Enter the bytes of the largest value and of the result, if they are large."""
-        self[words.E_LARGE], self[words.E_BYTES] = [size if size >= LARGE else 0 for size in (largest, result)]
+        self[CallEntry.large], self[CallEntry.bytes] = [size if size >= LARGE else 0 for size in (largest, result)]
 
     def shapes(self, spec: Spec) -> None:
         """Set dtype and shape of the result."""
-        self[words.E_DTYPE], self[words.E_NDIM] = spec.dtype.num, len(spec.shape)
-        self.words_of(words.E_SHAPE, spec.shape)
+        self[CallEntry.dtype], self[CallEntry.ndim] = spec.dtype.num, len(spec.shape)
+        self.words_of(CallEntry.shape, spec.shape)
 
     def begins(self, hashed: int, start: int, offset: int) -> None:
         """Set where a view begins in memory and in the gradient buffer, and the hash of its index."""
-        self[words.K_B], self[words.E_START], self[words.E_OFFSET] = hashed, start, offset
+        self[CallEntry.second], self[CallEntry.start], self[CallEntry.offset] = hashed, start, offset
 
     def notifies(self, notification: Notification) -> None:
         """Notify recorders of the call."""
-        self[words.E_OPERANDS] = notification.count
-        self.keep(words.E_OPERATION, notification.op, id(notification.op))
-        self.keep(words.E_PARAMS, notification.params, id(notification.params))
+        self[CallEntry.operands] = notification.count
+        self.keep(CallEntry.operation, notification.op, id(notification.op))
+        self.keep(CallEntry.params, notification.params, id(notification.params))
 
     def computes(self, how: Computation) -> None:
         """Set how the result is computed."""
-        self[words.E_KIND], self[words.E_COUNT] = how.kind, how.count
-        self[words.E_LOOP], self[words.E_DATA] = how.loop.address, how.loop.data
-        self[words.E_SAVED] = sum(pick << words.PICK * k for k, pick in enumerate(how.picks))
-        self[words.E_INITIAL], self[words.E_SCALE] = bits(how.initial), bits(how.scale)
+        self[CallEntry.kind], self[CallEntry.count] = how.kind, how.count
+        self[CallEntry.loop], self[CallEntry.data] = how.loop.address, how.loop.data
+        self[CallEntry.saved] = sum(pick << PICK * k for k, pick in enumerate(how.picks))
+        self[CallEntry.initial], self[CallEntry.scale] = bits(how.initial), bits(how.scale)
         if how.bounds is not None:
-            self[words.E_LEAST], self[words.E_MOST] = how.bounds
+            self[CallEntry.initial], self[CallEntry.scale] = how.bounds
         if how.ties is not None:
-            self[words.E_COUNTS] = jit.load_module("native.calls.choosing_native").ties.address
-            self.keep(words.E_TIES, how.ties, where(how.ties))
+            self[CallEntry.counts] = jit.load_module("native.calls.choosing_native").ties.address
+            self.keep(CallEntry.ties, how.ties, where(how.ties))
         if how.function is not None:
-            self.keep(words.E_LOOP, how.function, id(how.function))
+            self.keep(CallEntry.loop, how.function, id(how.function))
         if how.layout is not None:
-            self.keep(words.E_LAYOUT, how.layout, where(how.layout))
-        for at, referent in ((words.E_CONTEXT, how.context), (words.E_EXTRA, how.extra), (words.E_PAIR, how.pair)):
+            self.keep(CallEntry.layout, how.layout, where(how.layout))
+        for at, referent in (
+            (CallEntry.context, how.context),
+            (CallEntry.extra, how.extra),
+            (CallEntry.pair, how.pair),
+        ):
             if referent is not None:
                 self.keep(at, referent, id(referent))
 
     def is_known(self) -> bool:
         """Whether the call is in the table."""
-        return _is_known(self.row[: words.KEY])
+        return _is_known(self.row[:KEY])
 
     def write(self) -> None:
         """Write the entry into the table, and keep what it refers to; it is removed with the forms that it names.
@@ -150,17 +169,17 @@ class Entry:
         held = [*self.kept, *[ref(form, end) for form in self.forms if form is not None]]
         before = _kept.get(address)
         _kept[address] = [held, before]
-        _table[at : at + words.CALL] = np.array(self.row, np.int64)
+        _table[at : at + CallEntry.SIZE] = np.array(self.row, np.int64)
         _kept[address] = held
 
 
 _writing = Lock()
-_table = np.frombuffer((ctypes.c_int64 * (words.CALL * words.WAYS * words.SETS)).from_address(REGISTRY.calls), np.int64)
+_table = np.frombuffer((ctypes.c_int64 * (CallEntry.SIZE * WAYS * SETS)).from_address(REGISTRY.calls), np.int64)
 
 
 def _end(at: int, _: Any) -> None:
     """Remove an entry: one of its forms is gone, and another form may get the same address."""
-    _table[at + words.K_OP] = -1
+    _table[at + CallEntry.op] = -1
 
 
 def enter(
@@ -178,7 +197,7 @@ def enter(
     """
     entry = Entry(key, form)
     if asked is not None:
-        entry.keep(words.E_KEY, asked, where(asked.words))
+        entry.keep(CallEntry.key, asked, where(asked.words))
     if how is not None:
         spec = form.spec
         if any(key.wanted) and isinstance(form, Form):
@@ -188,7 +207,7 @@ def enter(
         if how.extra is None:
             entry.notifies(notification)
         entry.sizes(largest, spec.bytes)
-        entry[words.E_TAKES] = key.forms[0] is not None and key.forms[0].spec is spec and not spec.overlaps
+        entry[CallEntry.takes] = key.forms[0] is not None and key.forms[0].spec is spec and not spec.overlaps
     entry.write()
 
 
@@ -208,11 +227,11 @@ def _find_place() -> Any:
 
 def _places(row: list[int]) -> list[int]:
     """Return the addresses at which a call may be entered."""
-    first = _find_place()(*row[: words.KEY])
-    return [first + 8 * words.CALL * k for k in range(words.WAYS)]
+    first = _find_place()(*row[:KEY])
+    return [first + 8 * CallEntry.SIZE * k for k in range(WAYS)]
 
 
-_KeyWords = ctypes.c_int64 * words.KEY  # made once: ctypes' types are reference cycles
+_KeyWords = ctypes.c_int64 * KEY  # made once: ctypes' types are reference cycles
 
 
 def _words_at(place: int) -> list[int]:
@@ -223,9 +242,9 @@ def _place(row: list[int]) -> int:
     """Return where to enter a call: at its own place, an empty one, or in place of another."""
     places = _places(row)
     for place in places:
-        if _words_at(place) == row[: words.KEY]:
+        if _words_at(place) == row[:KEY]:
             return place
     for place in places:
         if place not in _kept:
             return place
-    return places[next(_turn) % words.WAYS]
+    return places[next(_turn) % WAYS]

@@ -10,7 +10,7 @@ from kernels.codegen.tasks import UfuncCall, nest_layout
 from kernels.compiler import jit
 from kernels.foundation.data_classes import dataclass
 from kernels.instructions.form import Descriptor, Form
-from kernels.native import words
+from kernels.native.call_structs import BY_ARRAYS, JOINED, CallEntry
 from kernels.native.calls.computation import Computation
 from kernels.native.memory import where
 
@@ -32,7 +32,7 @@ def enter(op: int, dim: int, joined: list[Joined], form: Descriptor, notificatio
     hashed = jit.load_module("native.calls.joining_native").hash_words(where(index))
     entry = Entry(Key(op, (forms[0],), (any(wanted),), hashed), form)
     entry.forms += forms[1:]
-    entry[words.K_B] = words.BY_ARRAYS
+    entry[CallEntry.second] = BY_ARRAYS
     loop = numpy_loops.find(np.positive, (spec.dtype, spec.dtype))
     layout = []
     for tensor in joined:
@@ -40,11 +40,11 @@ def enter(op: int, dim: int, joined: list[Joined], form: Descriptor, notificatio
         nest = nest_layout(UfuncCall(loop, source.shape, (source.strides, tensor.strides), ()))
         entry.kept.append(nest)
         layout += [where(nest), tensor.start]
-    entry.computes(Computation(words.JOINED, loop, layout=np.array(layout, np.int64)))
+    entry.computes(Computation(JOINED, loop, layout=np.array(layout, np.int64)))
     entry.shapes(spec)
     entry.notifies(notification)
     entry.sizes(max(spec.bytes, *[f.spec.bytes for f in forms]), spec.bytes)
-    entry.keep(words.E_KEY, index, where(index))
+    entry.keep(CallEntry.key, index, where(index))
     if any(wanted) and isinstance(form, Form):
         entry.records(form)
     entry.write()

@@ -11,9 +11,10 @@ from kernels.call_cache.entries import Entry, Key, Notification
 from kernels.compiler import jit
 from kernels.foundation.data_classes import dataclass
 from kernels.instructions.form import Descriptor, Form
-from kernels.native import words
+from kernels.native.call_structs import NEST, OP_PART, CallEntry
 from kernels.native.calls.computation import Computation
 from kernels.native.memory import where
+from kernels.native.object_structs import A_WRITEABLE
 
 _INTS = int, np.int64
 
@@ -31,9 +32,9 @@ class Part:
 
 def enter_part(above: Descriptor, key: Any, form: Form, part: Part, notification: Notification) -> None:
     """Let native code repeat ``x[key]`` of tensors of a form; of a form without parameters for any ints."""
-    entry = Entry(Key(words.OP_PART, (above, None), (part.wanted,)), form)
+    entry = Entry(Key(OP_PART, (above, None), (part.wanted,)), form)
     if _indexes(entry, key, above.spec, part, anywhere=not form.params) and not entry.is_known():
-        if not entry.row[words.E_EXTENT]:  # a recorder needs the index itself
+        if not entry.row[CallEntry.extent]:  # a recorder needs the index itself
             entry.notifies(notification)
         _shows(entry, above, form, part)
         entry.write()
@@ -46,7 +47,7 @@ def enter_view(op: int, above: Descriptor, args: tuple[Any, ...], form: Form, pa
     if hashed >= 0:
         entry = Entry(Key(op, (above, None), (part.wanted,)), form)
         entry.begins(hashed, part.start, part.offset)
-        entry.keep(words.E_KEY, index, where(index))
+        entry.keep(CallEntry.key, index, where(index))
         _shows(entry, above, form, part)
         entry.write()
 
@@ -66,11 +67,11 @@ def _shows(entry: Entry, above: Descriptor, form: Form, part: Part) -> None:
     shown = part.shown
     if part.wanted:
         entry.records(form)
-    entry[words.E_KIND], entry[words.E_NDIM] = words.NEST, shown.ndim
-    entry[words.E_COUNT] = isinstance(above, Form) and above.is_view
-    entry.words_of(words.E_SHAPE, shown.shape)
-    entry.words_of(words.E_STRIDES, shown.strides)
-    entry[words.E_FLAGS] = words.A_WRITEABLE if shown.flags.writeable else 0
+    entry[CallEntry.kind], entry[CallEntry.ndim] = NEST, shown.ndim
+    entry[CallEntry.count] = isinstance(above, Form) and above.is_view
+    entry.words_of(CallEntry.shape, shown.shape)
+    entry.words_of(CallEntry.strides, shown.strides)
+    entry[CallEntry.flags] = A_WRITEABLE if shown.flags.writeable else 0
     entry.sizes(form.spec.bytes, 0)
 
 
@@ -80,11 +81,11 @@ def _indexes(entry: Entry, index: Any, spec: Spec, part: Part, *, anywhere: bool
     hashed = jit.load_module("native.calls.keys_native").words_of(id(index), where(index_words))
     ints = index if type(index) is tuple else (index,)
     if anywhere and hashed >= 0 and ints and all(type(i) in _INTS for i in ints):
-        entry[words.K_NUMBER], entry[words.E_EXTENT] = len(ints), len(ints)
+        entry[CallEntry.constant], entry[CallEntry.extent] = len(ints), len(ints)
         axes = zip(spec.shape, spec.strides, spec.gradient, ints)  # noqa: B905 (the first of them)
-        entry.words_of(words.E_KEY, [number for *axis, _ in axes for number in axis])
+        entry.words_of(CallEntry.key, [number for *axis, _ in axes for number in axis])
         entry.begins(0, 0, 0)
     else:
-        entry.keep(words.E_KEY, index_words, where(index_words))
+        entry.keep(CallEntry.key, index_words, where(index_words))
         entry.begins(hashed, part.start, part.offset)
     return hashed >= 0

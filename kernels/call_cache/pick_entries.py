@@ -10,7 +10,7 @@ from kernels.call_cache.entries import Entry, Key
 from kernels.compiler import jit
 from kernels.foundation.data_classes import dataclass
 from kernels.instructions.form import Descriptor
-from kernels.native import words
+from kernels.native.call_structs import BY_ARRAYS, NEST, NEST4, NEST_INT, PICKED, CallEntry
 from kernels.native.calls.computation import Computation
 from kernels.native.memory import where
 
@@ -85,12 +85,12 @@ def enter(op: int, above: Descriptor, args: tuple[Any, ...], form: Descriptor, w
     if hashed < 0 or not spec.shape or max(how.base.size, spec.size) > LARGEST:
         return
     entry = Entry(Key(op, (above,), (wanted,), hashed), form)
-    entry[words.K_B] = words.BY_ARRAYS
+    entry[CallEntry.second] = BY_ARRAYS
     if wanted:
         entry.records(form)
-    entry.computes(Computation(words.PICKED, layout=how.layout(entry.kept), count=spec.dtype.itemsize, picks=(1,)))
+    entry.computes(Computation(PICKED, layout=how.layout(entry.kept), count=spec.dtype.itemsize, picks=(1,)))
     entry.shapes(spec)
-    entry.keep(words.E_KEY, index, where(index))
+    entry.keep(CallEntry.key, index, where(index))
     entry.write()
 
 
@@ -114,17 +114,17 @@ def enter_write(before: Key, args: tuple[Any, ...], form: Descriptor, putting: P
         return
     dtype = form.spec.dtype
     entry = Entry(Key(before.op, before.forms, before.wanted, hashed), form)
-    entry[words.K_B] = words.BY_ARRAYS
+    entry[CallEntry.second] = BY_ARRAYS
     if any(before.wanted):
         entry.records(form)
         entry.sizes(putting.largest, 0)
-    kind = {"f8": words.NEST, "f4": words.NEST4}.get(dtype.str[1:], words.NEST_INT)
+    kind = {"f8": NEST, "f4": NEST4}.get(dtype.str[1:], NEST_INT)
     bounds = (int(np.iinfo(dtype).min), min(int(np.iinfo(dtype).max), _MOST)) if dtype.kind in "iu" else None
     entry.computes(Computation(kind, layout=putting.how.layout(entry.kept), count=dtype.itemsize, bounds=bounds))
-    entry[words.E_DATA], entry[words.E_EXTENT] = where(_flat(putting.offsets, entry.kept)), putting.once
-    entry[words.E_NDIM] = len(putting.shape)
-    entry.words_of(words.E_SHAPE, putting.shape)
-    entry.keep(words.E_KEY, index, where(index))
+    entry[CallEntry.data], entry[CallEntry.extent] = where(_flat(putting.offsets, entry.kept)), putting.once
+    entry[CallEntry.ndim] = len(putting.shape)
+    entry.words_of(CallEntry.shape, putting.shape)
+    entry.keep(CallEntry.key, index, where(index))
     entry.write()
 
 

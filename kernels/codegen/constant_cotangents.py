@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kernels.codegen.loop_printer import Loop
-from kernels.native.words import ALWAYS, IF_INPUT_IS, NEVER
+from kernels.native.tape_structs import ALWAYS, IF_INPUT_IS, NEVER
 
 LEAST = 1 << 13
 """Elements from which on it is worth a kernel: a pass over fewer stays in the nearest cache."""

@@ -112,7 +112,7 @@ MINUS_ZERO = -(1 << 63)
 
 
 _IMPORTS = {
-    "accumulators": "from kernels.native import accumulators\n",
+    "accumulators": "from kernels.codegen import accumulators\n",
     "vectormath": "from kernels import vectormath\n",
 }
 """What a loop's text may use, by the name that it has there."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernels.compiler.signatures import Void, Word, Words
+from kernels.compiler.native_types import Void, Word, Words
 from kernels.native.memory import allocate, call_loop, load_f4, load_f8, release, store_f4, store_f8, store_i8
 
 # The layout's words: see blas.Product.kernel.

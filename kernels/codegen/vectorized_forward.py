@@ -12,10 +12,11 @@ import numpy as np
 from kernels.arrays import numpy_loops
 from kernels.arrays.specs import Spec, spec_of
 from kernels.codegen.forward_loops import Expression, forward
-from kernels.compiler.direct_calls import LARGE, callable_at
+from kernels.compiler.jit import callable_at
 from kernels.foundation.recent_table import Recent
 from kernels.native.memory import where
 from kernels.native.pool import reused_arrays
+from kernels.native.pool.pool_structs import LARGE
 
 Array = np.ndarray[Any, Any]
 

@@ -12,8 +12,8 @@ from llvmlite import ir
 from numba import types
 
 from kernels.compiler import lane_calls
+from kernels.compiler.native_types import ArrayKind, StructType
 from kernels.compiler.numbers_ir import I64, Arithmetic, Number, UntranslatedError, bare, constant, type_of, widest
-from kernels.compiler.structs import ArrayKind, StructType
 from kernels.compiler.variables import nodes_in
 
 _CASTS = {
@@ -78,35 +78,29 @@ class Expressions:
         value = self.value(node.value)
         if not isinstance(value, Number):
             return getattr(value, node.attr)
-        at, kind, step = self.field(value, node.attr)
-        if step == 1:
-            place = self.builder.gep(self.builder.inttoptr(value.node, I64.as_pointer()), [I64(at)])
-        else:
-            place = self.pointer(self.builder.add(value.node, I64(at)), kind)
+        place, kind = self.field(value, node.attr)
         return Number(self.builder.load(place), kind)
 
-    @staticmethod
-    def field(value: Number, name: str) -> tuple[int, Any, int]:
-        """Return where a field of a struct is, its type, and the unit of that place in bytes over 8."""
+    def field(self, value: Number, name: str) -> tuple[Any, Any]:
+        """Return a pointer to a field of the struct at an address, and its type."""
         struct = value.kind
         if not isinstance(struct, StructType) or name not in struct.FIELDS:
-            raise UntranslatedError(f"{struct} has no field {name!r}")
-        return struct.FIELDS[name][0], word_kind(struct.kind_of(name)), struct.STEP
-
-    def pointer(self, address: Any, kind: Any) -> Any:
-        """Return an address as a pointer to what is of this type."""
-        return self.builder.inttoptr(address, type_of(kind).as_pointer())
+            raise UntranslatedError(f"{getattr(struct, '__name__', struct)} has no field {name!r}")
+        kind = word_kind(struct.kind_of(name))
+        place = self.builder.add(value.node, I64(struct.byte_of(name)))
+        return self.builder.inttoptr(place, type_of(kind).as_pointer()), kind
 
     def place(self, node: ast.expr) -> tuple[Any, Any]:
-        """Return the address of a field, or of a word of an array, and its type."""
+        """Return a pointer to a field, or to a word of an array, and its type."""
         if isinstance(node, ast.Attribute):
-            base = self.number(node.value)
-            at, kind, step = self.field(base, node.attr)
-            return self.builder.add(base.node, I64(8 * at if step == 1 else at)), kind
+            return self.field(self.number(node.value), node.attr)
         assert isinstance(node, ast.Subscript)
-        base, at = self.number(node.value), self.value(node.slice)
-        behind = self.numbers.binary("Mult", constant(8), at).node if isinstance(at, Number) else I64(8 * at)
-        return self.builder.add(base.node, behind), word_kind(base.kind.element)
+        return self.word(self.number(node.value), self.number(node.slice))
+
+    def word(self, array: Number, at: Number) -> tuple[Any, Any]:
+        """Return a pointer to a word of an array, and its type."""
+        first = self.builder.inttoptr(array.node, I64.as_pointer())
+        return self.builder.gep(first, [self.numbers.cast(at, types.int64).node]), word_kind(array.kind.element)
 
     def is_place(self, node: ast.expr) -> bool:
         """Whether this is a field of a struct, or a word of an array."""
@@ -205,20 +199,16 @@ class Expressions:
         if isinstance(node.value, ast.Name) and node.value.id in self.tuples:
             assert isinstance(node.slice, ast.Constant)
             return self.tuples[node.value.id][node.slice.value]  # type: ignore[index]
-        pointer = self.number(node.value)
-        at = self.numbers.cast(self.number(node.slice), types.int64)
-        if isinstance(pointer.kind, ArrayKind):
-            place = self.builder.gep(self.builder.inttoptr(pointer.node, I64.as_pointer()), [at.node])
-            return Number(self.builder.load(place), word_kind(pointer.kind.element))
-        place, kind = self.builder.gep(pointer.node, [at.node], inbounds=True), pointer.kind.dtype
+        place, kind = self.element(node)
         value = Number(self.builder.load(place), kind)
         return self.numbers.cast(value, types.int64) if kind == types.uint8 else value
 
     def element(self, node: ast.expr) -> tuple[Any, Any]:
         """Return the address of an element, and its type."""
         assert isinstance(node, ast.Subscript)
-        pointer = self.number(node.value)
-        at = self.numbers.cast(self.number(node.slice), types.int64)
+        pointer, at = self.number(node.value), self.numbers.cast(self.number(node.slice), types.int64)
+        if isinstance(pointer.kind, ArrayKind):
+            return self.word(pointer, at)
         return self.builder.gep(pointer.node, [at.node], inbounds=True), pointer.kind.dtype
 
     def _acts(self, node: ast.expr) -> bool:
@@ -227,7 +217,9 @@ class Expressions:
 
     def _is_read(self, node: ast.AST) -> bool:
         """Whether this is a field of a struct, and no name of a module or a class."""
-        return isinstance(node, ast.Attribute) and not (isinstance(node.value, ast.Name) and node.value.id in self.names)
+        return isinstance(node, ast.Attribute) and not (
+            isinstance(node.value, ast.Name) and node.value.id in self.names
+        )
 
     def of_Call(self, node: ast.Call) -> Any:  # noqa: N802
         """Return the result of a call: of native code, an intrinsic, a type, or a function of numbers."""

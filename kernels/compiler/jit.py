@@ -9,6 +9,7 @@ LLVM (translation.py).
 from __future__ import annotations
 
 import builtins
+import ctypes
 import functools
 import hashlib
 import importlib
@@ -31,9 +32,9 @@ from kernels.compiler import progress_line
 from kernels.compiler.cache_files import cache_folder, cached_kernels, clear_cache
 from kernels.compiler.interrupts import held
 from kernels.compiler.module_texts import PACKAGE, digest, text_of
+from kernels.compiler.native_types import SIGNATURE
 from kernels.compiler.native_units import FASTCALL, Method, Native, Unit, builtin, machine
 from kernels.compiler.progress_line import on_compile, set_quiet
-from kernels.compiler.signatures import SIGNATURE
 from kernels.foundation.data_classes import dataclass
 from kernels.foundation.locks import Lock
 
@@ -111,6 +112,17 @@ def compiling(name: str) -> Iterator[None]:
             yield
         finally:
             progress_line.ended()
+
+
+_KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+
+
+def callable_at(address: int) -> Any:
+    """Return the kernel at an address: ``kernel(layout, pointers, accumulate)``, addresses and 0 or 1.
+
+    Python calls it itself for large arrays, outside of sweeps and replays.
+    """
+    return _KERNEL(address)
 
 
 def bound(module: str, name: str, self: Any, flags: int = 0) -> Callable[..., Any]:

@@ -12,7 +12,7 @@ from llvmlite import binding
 from kernels.compiler import cache_files, progress_line, translation
 from kernels.compiler.interrupts import untraced
 from kernels.compiler.lane_calls import keep_forms
-from kernels.compiler.signatures import Signature, signature_of
+from kernels.compiler.native_types import Signature, signature_of
 from kernels.foundation.garbage_collector import uncollected
 from kernels.foundation.locks import Lock
 

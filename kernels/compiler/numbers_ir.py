@@ -8,7 +8,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from kernels.compiler.structs import is_address
+from kernels.compiler.native_types import is_address
 from kernels.foundation.data_classes import dataclass
 
 I1, I8, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))

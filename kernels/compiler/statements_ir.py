@@ -97,8 +97,7 @@ class Body(Expressions):
     def fill(self, target: ast.expr, expression: ast.expr) -> None:
         """Give a value to a field of a struct, or to a word of an array."""
         place, kind = self.place(target)
-        value = self.numbers.cast(self.number(expression), kind)
-        self.builder.store(value.node, self.pointer(place, kind))
+        self.builder.store(self.numbers.cast(self.number(expression), kind).node, place)
 
     def put(self, target: ast.expr, value: Number) -> None:
         """Give a value to a variable or an element."""

@@ -19,9 +19,9 @@ from numba import types
 
 from kernels.compiler.lane_calls import CallingModule
 from kernels.compiler.module_texts import text_of
+from kernels.compiler.native_types import is_address, kind_named
 from kernels.compiler.numbers_ir import I64, Arithmetic, Number, type_of
 from kernels.compiler.statements_ir import Body
-from kernels.compiler.structs import is_address, kind_named
 from kernels.compiler.variables import statements_in
 
 SHORT = 40
@@ -143,7 +143,7 @@ def _declared(native: Any, kinds: tuple[Any, ...]) -> tuple[Any, ...]:
         for name in native.__code__.co_varnames[: len(kinds)]
     ]
     plain = [types.int64 if is_address(kind) else kind for kind in kinds]
-    return tuple(kind if is_address(kind) else given for kind, given in zip(declared, plain, strict=True))
+    return tuple(kind if is_address(kind) else other for kind, other in zip(declared, plain, strict=True))
 
 
 def _is_of_elements(function: ir.Function) -> bool:

@@ -20,13 +20,26 @@ from kernels.arrays.address_probe import is_object, with_subclasses, word_at
 from kernels.arrays.specs import Spec
 from kernels.debug import snapshots
 from kernels.debug.snapshots import NOTHING, Checked, Complaint, InstructionLayout, Picture, head_of, layout_of, stands
-from kernels.native import registry, words
+from kernels.native import registry
 from kernels.native.pool import guards
 from kernels.native.pool.guards import DamagedError
 from kernels.native.tape.tape_words import header_of
+from kernels.native.tape_structs import (
+    CHUNK,
+    CHUNK_BITS,
+    DOUBLE,
+    GONE,
+    HELD,
+    NUMBER,
+    OBJECT,
+    TAPE_BITS,
+    RegistryTable,
+    SweepHeader,
+    TapeHeader,
+)
 
 Array = np.ndarray[Any, Any]
-COUNT = (1 << words.TAPE_BITS) - 1
+COUNT = (1 << TAPE_BITS) - 1
 _TRIES = 3
 """Pictures of a tape that others may be changing: what is wrong with it is wrong in all of them."""
 
@@ -35,7 +48,7 @@ def marking(mark: Callable[[int], int], rows: guards.Rows) -> Callable[[int], in
     """Return what marks a tape for a sweep when all has been checked: blocks of memory, the sweep's, the tape."""
 
     def checked(address: int) -> int:
-        _check_all(rows, word_at(address + 8 * words.H_TAPE))
+        _check_all(rows, word_at(address + 8 * SweepHeader.tape))
         return mark(address)
 
     return checked
@@ -74,13 +87,13 @@ class _Checker:
 
     def __init__(self, address: int, picture: Picture, before: Checked) -> None:
         self.address, self.picture, self.before, self.kept = address, picture, before, 0
-        self.number, self.next = (int(picture.header[at]) for at in (words.T_NUMBER, words.T_NEXT))
+        self.number, self.next = (int(picture.header[at]) for at in (TapeHeader.number, TapeHeader.next))
         self.layouts: dict[int, InstructionLayout | Complaint] = {}
         self.heads: dict[int, tuple[int, bytes]] = {}
         self.known: dict[int, str] = {}
         self.slots: list[Array] = []
         self.ends: list[Array] = []
-        self.leaf = word_at(registry.REGISTRY.address + 8 * words.G_LEAF)
+        self.leaf = word_at(registry.REGISTRY.address + 8 * RegistryTable.leaf_type)
         self.arrays = set(with_subclasses(id(np.ndarray)))
 
     def complaint(self) -> str | None:
@@ -93,7 +106,7 @@ class _Checker:
     def _header(self) -> Iterator[str]:
         size, room, chunks, rooms, dead = (
             int(self.picture.header[at])
-            for at in (words.T_SIZE, words.T_ROOM, words.T_CHUNKS, words.T_DIRROOM, words.T_DEAD)
+            for at in (TapeHeader.size, TapeHeader.room, TapeHeader.chunks, TapeHeader.directory_room, TapeHeader.dead)
         )
         if not 0 <= size <= room:
             yield f"its header: {size} words are used of {room}"
@@ -110,7 +123,7 @@ class _Checker:
     def _instructions(self) -> Iterator[str]:
         """Walk from the end, as native code does."""
         tape_words, stop = self.picture.words, len(self.picture.words)
-        below = self.number << words.TAPE_BITS | self.next
+        below = self.number << TAPE_BITS | self.next
         while stop > 0:
             layout = self._layout_of(int(tape_words[stop - 1]))
             if isinstance(layout, str):
@@ -135,8 +148,8 @@ class _Checker:
                 self.slots.append(tape_words[start : start + 1])
                 self.ends.append(np.array([stop]))
             below, stop = int(tape_words[start]), start
-        if (count := sum(map(len, self.slots))) != self.picture.header[words.T_COUNT]:
-            yield f"its header: {self.picture.header[words.T_COUNT]} instructions, but there are {count}"
+        if (count := sum(map(len, self.slots))) != self.picture.header[TapeHeader.count]:
+            yield f"its header: {self.picture.header[TapeHeader.count]} instructions, but there are {count}"
 
     def _forms(self, ends: Array) -> Iterator[str]:
         """Look at the forms of instructions that are as they were, each once."""
@@ -163,7 +176,7 @@ class _Checker:
     def _wrong(self, tape_words: list[int], layout: InstructionLayout, below: int) -> Iterator[tuple[int, str, str]]:
         """Yield the words of an instruction that are wrong: where, what it is there, why."""
         slot, inputs = tape_words[0], len(layout.form.specs)
-        if slot >> words.TAPE_BITS != self.number:
+        if slot >> TAPE_BITS != self.number:
             yield 0, "its slot", "not one of this tape"
         elif slot >= below:
             yield 0, "its slot", "not below the next one's"
@@ -180,9 +193,9 @@ class _Checker:
             if isinstance(kind, str):
                 return kind
             return "" if kind == self.leaf or not self.leaf else "the address of no leaf"
-        if operand >> words.TAPE_BITS == self.number:
+        if operand >> TAPE_BITS == self.number:
             return "" if operand < slot else "a slot that is not before the result's"
-        if not 0 < operand >> words.TAPE_BITS < registry.MOST_TAPES:
+        if not 0 < operand >> TAPE_BITS < registry.MOST_TAPES:
             return "no slot"
         count = snapshots.native().holders(operand)
         return {-1: "a slot that its tape has not reached", 0: "a slot of another tape that nobody holds"}.get(
@@ -190,15 +203,15 @@ class _Checker:
         )
 
     def _wrong_saved(self, value: int, kind: int, layout: InstructionLayout, j: int) -> Complaint:
-        if kind == words.DOUBLE:
+        if kind == DOUBLE:
             return ""
-        if kind == words.NUMBER:
+        if kind == NUMBER:
             most = layout.form.spec.buffer_size * layout.form.spec.dtype.itemsize
             return "" if 0 <= value <= most else f"an offset out of a buffer of {most} bytes"
         kind_of_object = self._type_at(value)
         if isinstance(kind_of_object, str):
             return kind_of_object
-        if kind == words.OBJECT:
+        if kind == OBJECT:
             return ""
         return _wrong_array(value, layout.specs[j]) if kind_of_object in self.arrays else "the address of no array"
 
@@ -213,37 +226,35 @@ class _Checker:
         """The chunks say where the first instruction of their slots stands, and how many have each."""
         starts = np.append(0, _joined(self.ends))  # and behind them, where all end
         counts = _joined(self.slots) & COUNT
-        first = int(self.picture.header[words.T_FIRST])
-        covered = (counts >> words.CHUNK_BITS >= first) & (
-            counts >> words.CHUNK_BITS < first + len(self.picture.chunks)
-        )
+        first = int(self.picture.header[TapeHeader.first_chunk])
+        covered = (counts >> CHUNK_BITS >= first) & (counts >> CHUNK_BITS < first + len(self.picture.chunks))
         if not covered.all():
             yield f"slot {counts[~covered][0]}: no chunk counts who has it"
         for k in np.flatnonzero(self._odd(counts, starts, first)).tolist():
-            chunk, low = self.picture.chunks[k], (first + k) << words.CHUNK_BITS
-            begin, end = np.searchsorted(counts, (low, low + words.CHUNK))
-            name = f"the chunk of slots {low} to {low + words.CHUNK - 1}"
+            chunk, low = self.picture.chunks[k], (first + k) << CHUNK_BITS
+            begin, end = np.searchsorted(counts, (low, low + CHUNK))
+            name = f"the chunk of slots {low} to {low + CHUNK - 1}"
             if chunk[0] == 0:
                 yield f"{name} is gone, but there are instructions of these slots"
             elif chunk[1] != starts[begin]:
                 yield f"{name} says that they begin at word {chunk[1]}: it is word {starts[begin]}"
             who = chunk[3:].view(np.int32)
-            if (odd := np.flatnonzero(who & ~(words.HELD | words.GONE))).size:
+            if (odd := np.flatnonzero(who & ~(HELD | GONE))).size:
                 yield f"{name}: the count of slot {low + odd[0]} is {who[odd[0]]:#x}"
-            if (held := int((who & words.HELD).sum())) != chunk[2]:
+            if (held := int((who & HELD).sum())) != chunk[2]:
                 yield f"{name}: they are had by {held}, but the sum is {chunk[2]}"
-            if (gone := np.flatnonzero(who[counts[begin:end] - low] & words.GONE)).size:
+            if (gone := np.flatnonzero(who[counts[begin:end] - low] & GONE)).size:
                 yield f"{name}: slot {counts[begin:end][gone[0]]} is marked as gone, but its instruction is there"
 
     def _odd(self, counts: Array, starts: Array, first: int) -> Array:
         """Whether there is something wrong with each chunk, all at once."""
         chunks, numbers = self.picture.chunks, np.arange(len(self.picture.chunks)) + first
-        begin, end = (np.searchsorted(counts, (numbers + k) << words.CHUNK_BITS) for k in range(2))
+        begin, end = (np.searchsorted(counts, (numbers + k) << CHUNK_BITS) for k in range(2))
         who = chunks[:, 3:].view(np.int32)
-        gone = who[(counts >> words.CHUNK_BITS) - first, counts & (words.CHUNK - 1)] & words.GONE
-        odd = (chunks[:, 1] != starts[begin]) | (chunks[:, 2] != (who & words.HELD).sum(1))
-        odd |= (who & ~(words.HELD | words.GONE)).any(1)
-        odd[(counts[gone != 0] >> words.CHUNK_BITS) - first] = True
+        gone = who[(counts >> CHUNK_BITS) - first, counts & (CHUNK - 1)] & GONE
+        odd = (chunks[:, 1] != starts[begin]) | (chunks[:, 2] != (who & HELD).sum(1))
+        odd |= (who & ~(HELD | GONE)).any(1)
+        odd[(counts[gone != 0] >> CHUNK_BITS) - first] = True
         return np.where(chunks[:, 0] == 0, end > begin, odd)
 
 

@@ -21,15 +21,16 @@ from kernels.arrays.specs import Spec
 from kernels.compiler import jit
 from kernels.foundation.locks import cached_property
 from kernels.instructions.form import Form
-from kernels.native import registry, words
+from kernels.native import registry
 from kernels.native.memory import data_of
+from kernels.native.tape_structs import CHUNK, Chunk, FormBlock, TapeHeader
 
 Words = np.ndarray[Any, Any]
-CHUNK_WORDS = 1 + (words.C_COUNTS + 4 * words.CHUNK) // 8
+CHUNK_WORDS = 1 + (Chunk.SIZE + 4 * CHUNK) // 8
 EACH_CHECK = 64
 """Words that a check counts for besides those it looks at."""
 _FIRST_RUN = 64
-_Head = ctypes.c_int64 * (words.B_FORM + 1)
+_Head = ctypes.c_int64 * (FormBlock.form + 1)
 
 
 class Picture(NamedTuple):
@@ -53,9 +54,9 @@ def taken(header: int) -> Picture:
         copy = np.empty(room, np.int64)
         wanted = native().picture(header, data_of(copy), room)
         if wanted <= room:
-            header_words, size = copy[: words.TAPE_WORDS], int(copy[words.T_SIZE])
-            rest = words.TAPE_WORDS + size if wanted > words.TAPE_WORDS else wanted
-            return Picture(header_words, copy[words.TAPE_WORDS : rest], copy[rest:wanted].reshape(-1, CHUNK_WORDS))
+            header_words, size = copy[: TapeHeader.SIZE], int(copy[TapeHeader.size])
+            rest = TapeHeader.SIZE + size if wanted > TapeHeader.SIZE else wanted
+            return Picture(header_words, copy[TapeHeader.SIZE : rest], copy[rest:wanted].reshape(-1, CHUNK_WORDS))
         room = 2 * wanted
 
 
@@ -115,7 +116,7 @@ _checked: dict[int, tuple[int, Checked]] = {}
 def last_checked(header: int) -> Checked:
     """Return how a tape was when it was last checked; nothing if it never was, or is due again."""
     record = _checked.get(header)
-    if record is None or record[0] != word_at(header + 8 * words.T_NUMBER) or record[1].is_due:
+    if record is None or record[0] != word_at(header + 8 * TapeHeader.number) or record[1].is_due:
         return NOTHING
     return record[1]
 
@@ -127,7 +128,7 @@ def keep(header: int, before: Checked, now: Checked, kept: int) -> None:
     for other, (number, _) in list(_checked.items()):
         if word_at(registry.REGISTRY.tapes + 8 * number) != other:
             _checked.pop(other, None)
-    _checked[header] = word_at(header + 8 * words.T_NUMBER), now._replace(since=since)
+    _checked[header] = word_at(header + 8 * TapeHeader.number), now._replace(since=since)
 
 
 Complaint: TypeAlias = str
@@ -164,7 +165,7 @@ def layout_of(code: int) -> InstructionLayout | Complaint:
         return f"the number of form {form.name}, whose block the registry has not"
     inputs, saved = len(form.specs), len(form.saved)
     head = _Head.from_address(block)
-    if head[: words.B_BUFFER] != [2 + inputs + saved, inputs, saved] or head[words.B_FORM] != id(form):
+    if head[: FormBlock.buffer] != [2 + inputs + saved, inputs, saved] or head[FormBlock.form] != id(form):
         return f"the number of form {form.name}, whose block has been written over"
     return InstructionLayout(form, 2 + inputs + saved)
 

@@ -12,19 +12,22 @@ import numpy as np
 from kernels.arrays.sweep_interface import Array
 from kernels.instructions.form import Form
 from kernels.instructions.restrided import restrided
-from kernels.native import registry, words
+from kernels.native import registry
+from kernels.native.call_structs import EXPOSED
 from kernels.native.memory import where
 from kernels.native.pool import reused_arrays
+from kernels.native.pool.pool_structs import LARGE
+from kernels.native.tape_structs import RegistryTable
 
 _holders: dict[int, dict[int, ReferenceType[Any]]] = {}
 """By the id of an array that owns memory: those through whom others may write there, as long as they live."""
 _roots: dict[int, ReferenceType[Array]] = {}
-_counts = np.zeros(2 * words.EXPOSED + 1, np.int64)
+_counts = np.zeros(2 * EXPOSED + 1, np.int64)
 """How many such arrays there are by their addresses, for native code, and in all: never too few. Then which one of each
 place it is, or _SEVERAL."""
-_only = _counts[words.EXPOSED + 1 :]
+_only = _counts[EXPOSED + 1 :]
 _SEVERAL = -1
-registry.put(registry.REGISTRY.address, words.G_EXPOSED, where(_counts))
+registry.put(registry.REGISTRY.address, RegistryTable.exposed, where(_counts))
 
 
 def root_of(array: Array) -> Array:
@@ -43,14 +46,14 @@ def expose(array: Array, holder: Any = None) -> None:
     place = _place(key)
     _only[place] = key if _counts[place] == 0 or _only[place] == key else _SEVERAL
     _counts[place] += 1
-    _counts[words.EXPOSED] += 1
+    _counts[EXPOSED] += 1
     holders = _holders.setdefault(key, {})
     _roots[key] = ref(root, partial(_died, key))
     holders[id(holder)] = ref(holder, partial(_end, key, id(holder)))
 
 
 def _place(key: int) -> int:
-    return (key >> 4) & (words.EXPOSED - 1)
+    return (key >> 4) & (EXPOSED - 1)
 
 
 def _end(key: int, holder: int, _: Any) -> None:
@@ -61,7 +64,7 @@ def _end(key: int, holder: int, _: Any) -> None:
             _holders.pop(key, None)
             _roots.pop(key, None)
         _counts[_place(key)] -= 1
-        _counts[words.EXPOSED] -= 1
+        _counts[EXPOSED] -= 1
 
 
 def _died(key: int, _: Any) -> None:
@@ -73,7 +76,7 @@ def _died(key: int, _: Any) -> None:
 def copied(array: Array) -> Array:
     """Return a copy in the order of the elements in memory; what stands at several places is copied once."""
     source = array[(*[slice(0, 1) if step == 0 else slice(None) for step in array.strides], ...)]
-    copy = reused_arrays.call(partial(source.copy, "K")) if source.nbytes >= reused_arrays.LARGE else source.copy("K")
+    copy = reused_arrays.call(partial(source.copy, "K")) if source.nbytes >= LARGE else source.copy("K")
     return copy if copy.shape == array.shape else np.broadcast_to(copy, array.shape)
 
 

@@ -18,18 +18,10 @@ from kernels.codegen.operand_spaces import Operand
 from kernels.instructions import reused_cotangents
 from kernels.native.memory import where
 from kernels.native.registry import REGISTRY
-from kernels.native.words import (
+from kernels.native.tape_structs import (
     ALWAYS,
     ARRAY,
-    B_FIRST,
-    B_READY,
     DOUBLE,
-    I_CONSTANT,
-    I_KERNEL,
-    I_ONE,
-    I_REUSED,
-    I_SPREAD,
-    I_WORDS,
     IF_INPUT_IS,
     NEVER,
     NO_KERNEL,
@@ -42,6 +34,8 @@ from kernels.native.words import (
     UNWANTED,
     VIEW,
     WANTED,
+    FormBlock,
+    InputBlock,
 )
 from kernels.records.op import Op
 from kernels.records.symbols import parameters_of
@@ -112,7 +106,7 @@ class Form:
             spec.covers and spec.in_order,
         ]
         for source, pull, covers in zip(self.specs, self.pulls, self.covers, strict=True):
-            words += [0] * I_WORDS if source is None else self._input_block(source, pull, covers)
+            words += [0] * InputBlock.SIZE if source is None else self._input_block(source, pull, covers)
         words += [self._kept(k, name) for k, name in enumerate(saved)]
         return np.array(words, np.int64)
 
@@ -180,31 +174,31 @@ class Form:
 
     def constant_result(self, i: int) -> int:
         """Return when a pullback's result is a constant cotangent: see kernels/codegen/constant_cotangents.py."""
-        return int(self.block[B_FIRST + i * I_WORDS + I_CONSTANT])
+        return int(self.block[FormBlock.SIZE + i * InputBlock.SIZE + InputBlock.constant])
 
     def reads_constant(self, i: int) -> bool:
         """Return whether a pullback has a kernel that reads a constant cotangent."""
-        return bool(self.block[B_FIRST + i * I_WORDS + I_SPREAD] != NO_KERNEL)
+        return bool(self.block[FormBlock.SIZE + i * InputBlock.SIZE + InputBlock.spread] != NO_KERNEL)
 
     def compile(self) -> None:
         """Give the block the addresses of its kernels."""
         for i, pull in enumerate(self.pulls):
             if pull is not None and not self.is_view:
-                input_block = B_FIRST + i * I_WORDS
-                constant_result, wanted = self.constant_result(i), self.block[input_block + I_SPREAD] == WANTED
+                input_block = FormBlock.SIZE + i * InputBlock.SIZE
+                constant_result, wanted = self.constant_result(i), self.block[input_block + InputBlock.spread] == WANTED
                 if isinstance(pull, Loop) and (
                     constant_result == ALWAYS or (constant_result == IF_INPUT_IS and wanted)
                 ):
-                    self._load(input_block + I_ONE, constant_cotangents.computing_constant(pull))
+                    self._load(input_block + InputBlock.one, constant_cotangents.computing_constant(pull))
                 if isinstance(pull, Loop) and wanted:
-                    self._load(input_block + I_SPREAD, constant_cotangents.reading_constant(pull))
-                if isinstance(pull, Loop) and self.block[input_block + I_REUSED] == WANTED:
-                    self._load(input_block + I_REUSED, reused_cotangents.in_place(pull))
-                self._load(input_block + I_KERNEL, pull)
+                    self._load(input_block + InputBlock.spread, constant_cotangents.reading_constant(pull))
+                if isinstance(pull, Loop) and self.block[input_block + InputBlock.reused] == WANTED:
+                    self._load(input_block + InputBlock.reused, reused_cotangents.in_place(pull))
+                self._load(input_block + InputBlock.kernel, pull)
         if self.kind == PULLS:
             pulled = [source for source, pull in zip(self.specs, self.pulls, strict=True) if pull is not None]
             alone = all(source is not None and source.buffer_size == 1 for source in [*pulled, self.spec])
-            self.block[B_READY] = SINGLE if alone else READY
+            self.block[FormBlock.ready] = SINGLE if alone else READY
 
     def _load(self, at: int, pull: Pull) -> None:
         """Compile or find a kernel, unless it is there; the layout is stored before the address, for other threads."""

@@ -14,7 +14,7 @@ from numpy.lib.array_utils import byte_bounds
 
 from kernels.instructions.form import Form
 from kernels.native.registry import REGISTRY
-from kernels.native.words import ADDS, CLEARS, LARGEST_LOSS, TAPE_BITS
+from kernels.native.tape_structs import ADDS, CLEARS, LARGEST_LOSS, TAPE_BITS
 
 living: WeakValueDictionary[int, PlainTape] = WeakValueDictionary()
 """By number."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from kernels.arrays.specs import Spec, dense
 from kernels.codegen.loop_printer import Loop
-from kernels.native.words import ITSELF, NO_KERNEL, UNWANTED
+from kernels.native.tape_structs import ITSELF, NO_KERNEL, UNWANTED
 
 LEAST = 1 << 13
 """Elements from which on it is worth a kernel of its own."""

@@ -18,7 +18,7 @@ from kernels.foundation.locks import cached_property
 from kernels.instructions.entries import SavedArrays, instruction_at, saved_arrays
 from kernels.instructions.restrided import restrided
 from kernels.native.memory import where
-from kernels.native.words import TAPE_BITS
+from kernels.native.tape_structs import TAPE_BITS
 
 _WORK = 10_000
 """Work limit for finding out whether two strided arrays share an element; undecided counts as yes."""

@@ -12,7 +12,7 @@ from kernels.codegen.tasks import Call, Place, node_of
 from kernels.foundation.data_classes import dataclass
 from kernels.instructions.form import Form, Pull
 from kernels.kinds.program_interface import Lowering, Step
-from kernels.native import words
+from kernels.native.call_structs import PRODUCT
 from kernels.native.calls.computation import Computation, is_fresh, loop_of
 from kernels.records.op import Op
 from kernels.records.rule_text import Rule
@@ -71,4 +71,4 @@ def computation(a: Spec, b: Spec, spec: Spec, saved: tuple[str, ...]) -> Computa
     extents, left, right, result = matrices(a.shape, a.strides, b.shape, b.strides, spec.strides)
     layout = np.array([1, *extents, 0, 0, 0, *left, *right, *result], np.int64)
     picks = tuple(["ab".index(name) for name in saved])
-    return Computation(words.PRODUCT, loop, layout=layout, count=3, picks=picks)
+    return Computation(PRODUCT, loop, layout=layout, count=3, picks=picks)

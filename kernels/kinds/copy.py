@@ -16,7 +16,7 @@ from kernels.codegen.tasks import UfuncCall, nest_layout, node_of
 from kernels.foundation.data_classes import dataclass
 from kernels.instructions.form import Form
 from kernels.kinds.program_interface import Lowering, Step
-from kernels.native import words
+from kernels.native.call_structs import CALLED, NEST, ONCE
 from kernels.native.calls.computation import Computation, is_fresh, strides_along
 from kernels.records.op import Op
 from kernels.records.rule_text import Rule, passed
@@ -59,14 +59,14 @@ def computation(source: Spec, spec: Spec) -> Computation | None:
     if source.dtype != spec.dtype or spec.dtype == _BOOL:
         quiet = np.can_cast(source.dtype, spec.dtype) or (source.dtype.kind in "iub" and spec.dtype == _FLOAT32)
         function = partial(np.array, dtype=spec.dtype, order="C") if quiet else partial(cast, spec.dtype)
-        return Computation(words.CALLED, function=function, count=2)
+        return Computation(CALLED, function=function, count=2)
     if spec.dtype.kind == "f" and spec.dtype not in (_FLOAT64, _FLOAT32):
         return None
     loop = numpy_loops.find(np.positive, (spec.dtype, spec.dtype))
     if not spec.shape and spec.dtype == _FLOAT64:
-        return Computation(words.ONCE, loop, count=2)
+        return Computation(ONCE, loop, count=2)
     layout = nest_layout(UfuncCall(loop, spec.shape, (strides_along(source, spec), spec.strides), ()))
-    return Computation(words.NEST, loop, layout=layout, count=2)
+    return Computation(NEST, loop, layout=layout, count=2)
 
 
 def cast(dtype: np.dtype[Any], value: Any) -> np.ndarray[Any, Any]:

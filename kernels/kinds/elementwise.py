@@ -21,10 +21,22 @@ from kernels.compiler import jit
 from kernels.foundation.data_classes import dataclass
 from kernels.instructions.form import Form, pulls_of, rule_loop, saved_names
 from kernels.kinds.program_interface import Lowering, Step
-from kernels.native import words
+from kernels.native.call_structs import (
+    ADD,
+    CALLED,
+    DIVIDE,
+    KERNEL,
+    MULTIPLY,
+    NEST,
+    NEST4,
+    NEST_INT,
+    ONCE,
+    PICK_RESULT,
+    SUBTRACT,
+)
 from kernels.native.calls.computation import Computation, InnerLoop, is_fresh, loop_of, strides_along
 from kernels.native.pool import reused_arrays
-from kernels.native.words import PICK_RESULT
+from kernels.native.pool.pool_structs import LARGE
 from kernels.records.op import OPS, Op
 from kernels.records.rule_text import DeclarationError, Rule, names_read
 from kernels.records.scipy_ufuncs import resolved, ufunc_of
@@ -181,18 +193,18 @@ class Elementwise(Op):
         count, loop = len(sources) + 1, _loop(ufunc, (*[dtype if s is None else s.dtype for s in sources], spec.dtype))
         if loop is None:
             known = isinstance(ufunc, np.ufunc) or (not spec.shape and spec.dtype != _FLOAT64)
-            large = spec.bytes >= reused_arrays.LARGE
+            large = spec.bytes >= LARGE
             function = partial(silently, partial(reused_arrays.call, ufunc) if large else ufunc)
-            return None if known else Computation(words.CALLED, function=function, count=count, picks=picks)
+            return None if known else Computation(CALLED, function=function, count=count, picks=picks)
         if not spec.shape and spec.dtype == _FLOAT64:
-            kind = words.ONCE if number is not None else _INLINE.get((self.operator, len(self.inputs)), words.ONCE)
+            kind = ONCE if number is not None else _INLINE.get((self.operator, len(self.inputs)), ONCE)
             return Computation(kind, loop, count=count, picks=picks)
         strides = tuple([strides_along(s, spec) for s in (*sources, spec)])
         layout = nest_layout(UfuncCall(loop, spec.shape, strides, ()))
-        kind, bounds = words.NEST4 if dtype == _FLOAT32 else words.NEST, None
+        kind, bounds = NEST4 if dtype == _FLOAT32 else NEST, None
         if dtype.kind in "iu":
             limits = np.iinfo(dtype)
-            kind, bounds = words.NEST_INT, (1 if divides else int(limits.min), min(int(limits.max), _INT64.max))
+            kind, bounds = NEST_INT, (1 if divides else int(limits.min), min(int(limits.max), _INT64.max))
         return Computation(kind, loop, layout=layout, count=count, picks=picks, bounds=bounds)
 
     def _by_kernel(self, specs: tuple[Spec, ...], spec: Spec, picks: tuple[int, ...]) -> Computation | None:
@@ -200,7 +212,7 @@ class Elementwise(Op):
         if not vectorized_forward.suits(self, spec, specs):
             return None
         address, layout = forward(self, spec, specs).kernel()
-        return Computation(words.KERNEL, InnerLoop(address, 0), layout=layout, count=len(specs) + 1, picks=picks)
+        return Computation(KERNEL, InnerLoop(address, 0), layout=layout, count=len(specs) + 1, picks=picks)
 
 
 def _pattern(spec: Spec | None, shape: Strides) -> tuple[np.dtype[Any], Strides]:
@@ -240,7 +252,12 @@ def _composed(expression: Any, names: dict[str, Any], lowering: Lowering, result
     return NodeRef(into)
 
 
-_INLINE = {("+", 2): words.ADD, ("-", 2): words.SUBTRACT, ("*", 2): words.MULTIPLY, ("/", 2): words.DIVIDE}
+_INLINE = {
+    ("+", 2): ADD,
+    ("-", 2): SUBTRACT,
+    ("*", 2): MULTIPLY,
+    ("/", 2): DIVIDE,
+}
 """Operations on doubles that native code computes inline, by sign and number of operands."""
 _INT64 = np.iinfo(np.int64)
 _EXACT: set[Any] = {

@@ -15,11 +15,11 @@ import numpy as np
 from kernels.arrays.specs import spec_of
 from kernels.foundation.data_classes import dataclass
 from kernels.kinds.program_interface import Lowering, Step
-from kernels.native.words import LOOP_WORDS
+from kernels.native.tape_structs import LoopWords
 from kernels.records.op import Op
 from kernels.records.rule_text import Rule
 
-LOOP_STATE = spec_of(np.zeros(LOOP_WORDS, np.int64))
+LOOP_STATE = spec_of(np.zeros(LoopWords.SIZE, np.int64))
 """The pattern of a loop's own node: how many iterations there were, and what else it has to know."""
 
 

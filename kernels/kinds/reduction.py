@@ -18,9 +18,8 @@ from kernels.codegen.tasks import Call, Fill, NodeRef, Place, PythonCall, UfuncC
 from kernels.foundation.data_classes import dataclass
 from kernels.instructions.form import Form, rule_loop, saved_names
 from kernels.kinds.program_interface import Lowering, Step
-from kernels.native import words
+from kernels.native.call_structs import CALLED, PICK_RESULT, PICK_SCALE, REDUCE
 from kernels.native.calls.computation import Computation, is_fresh, of_arrays, to_array
-from kernels.native.words import PICK_RESULT, PICK_SCALE
 from kernels.records.op import Op
 from kernels.records.rule_text import names_read
 
@@ -126,7 +125,7 @@ class Reduction(Op):
         if not form.spec.shape and form.spec.dtype != _FLOAT64:
             function = to_array(function)
         picks, scale = tuple([_PICKS[name] for name in saved]), float(counted(source.shape, axes))
-        return Computation(words.CALLED, function=function, count=2, picks=picks, scale=scale)
+        return Computation(CALLED, function=function, count=2, picks=picks, scale=scale)
 
     def _by_loop(
         self, source: Spec, spec: Spec, axes: Strides, saved: tuple[str, ...], keepdims: bool
@@ -141,7 +140,7 @@ class Reduction(Op):
         layout = nest_layout(UfuncCall(loop, source.shape, (onto, source.strides, onto), ()))
         ties = nest_layout(UfuncCall(loop, source.shape, (source.strides, onto, onto), ())) if self.selects else None
         return Computation(
-            words.REDUCE,
+            REDUCE,
             loop,
             layout=layout,
             count=3,

@@ -25,9 +25,9 @@ from kernels.instructions.entries import Instruction
 from kernels.instructions.form import Form
 from kernels.kinds.program_interface import Lowering, Step
 from kernels.kinds.view import Part, View, strided, strided_batch
-from kernels.native import words
+from kernels.native.call_structs import CALLED, KERNEL, PICK_CONTEXT, PICK_EXTRA, PICK_RESULT
 from kernels.native.calls.computation import Computation, InnerLoop, of_arrays, to_array
-from kernels.native.words import PICK_CONTEXT, PICK_EXTRA, PICK_RESULT, PYTHON
+from kernels.native.tape_structs import PYTHON
 from kernels.records.op import Op
 from kernels.records.rule_text import DeclarationError, Rule, asked
 
@@ -194,8 +194,8 @@ class Routine(Op):
         if rows is not None and sources[0].strides == dense(sources[0].shape, sources[0].dtype.itemsize):
             address, layout = rows.kernel()
             loop = InnerLoop(address, 0)
-            return Computation(words.KERNEL, loop, layout=layout, count=2, picks=picks, context=context)
-        return Computation(words.CALLED, function=function, count=len(sources) + 1, picks=picks, context=context)
+            return Computation(KERNEL, loop, layout=layout, count=2, picks=picks, context=context)
+        return Computation(CALLED, function=function, count=len(sources) + 1, picks=picks, context=context)
 
 
 class Unsettled(Exception):  # noqa: N818 (no error: who sweeps takes it)

@@ -15,9 +15,8 @@ from kernels.foundation.data_classes import dataclass
 from kernels.instructions.form import Form
 from kernels.instructions.scatter_pullback import scattered
 from kernels.kinds.program_interface import Lowering, Step
-from kernels.native import words
+from kernels.native.call_structs import CALLED, KERNEL, PICK_EXTRA
 from kernels.native.calls.computation import Computation, InnerLoop, of_arrays
-from kernels.native.words import PICK_EXTRA
 from kernels.records.op import Op
 from kernels.records.rule_text import Rule
 
@@ -69,6 +68,6 @@ class Select(Op):
         in_order = form.spec.strides == dense(form.spec.shape, source.dtype.itemsize)
         if source.dtype in _FLOATS and source.size and in_order:
             address, layout = Pick(source, axis, largest=self.locate is np.argmax).kernel()
-            return Computation(words.KERNEL, InnerLoop(address, 0), layout=layout, count=2, picks=picks)
+            return Computation(KERNEL, InnerLoop(address, 0), layout=layout, count=2, picks=picks)
         function = partial(pick, self.locate, axis=axis, keepdims=keepdims)
-        return Computation(words.CALLED, function=of_arrays(function), count=2, picks=picks)
+        return Computation(CALLED, function=of_arrays(function), count=2, picks=picks)

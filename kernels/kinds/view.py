@@ -12,7 +12,7 @@ from kernels.arrays.specs import Spec, Strides, view_spec
 from kernels.foundation.data_classes import dataclass
 from kernels.instructions.form import Form
 from kernels.native.memory import where
-from kernels.native.words import VIEW
+from kernels.native.tape_structs import VIEW
 from kernels.records.op import Op
 from kernels.records.rule_text import Rule
 

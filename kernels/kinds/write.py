@@ -19,9 +19,9 @@ from kernels.codegen.tasks import Call, Place, UfuncCall, nest_layout
 from kernels.foundation.data_classes import dataclass
 from kernels.instructions.form import Form
 from kernels.kinds.program_interface import Lowering, Step
-from kernels.native import words
+from kernels.native.call_structs import NEST, NEST4
 from kernels.native.calls.computation import Computation
-from kernels.native.words import ADDS, CLEARS
+from kernels.native.tape_structs import ADDS, CLEARS
 from kernels.records.op import Op
 from kernels.records.rule_text import Rule, passed
 
@@ -119,4 +119,4 @@ def computation(source: Spec | None, spec: Spec, shown: np.ndarray[Any, Any]) ->
     along = (0,) * shown.ndim if source is None else broadcast(source.shape, source.strides, shown.shape)
     loop = numpy_loops.find(np.positive, (dtype, dtype))
     layout = nest_layout(UfuncCall(loop, shown.shape, (along, shown.strides), ()))
-    return Computation(words.NEST4 if dtype == _FLOAT32 else words.NEST, loop, layout=layout, count=2)
+    return Computation(NEST4 if dtype == _FLOAT32 else NEST, loop, layout=layout, count=2)

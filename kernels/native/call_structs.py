@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kernels.compiler.structs import Array, Struct
+from kernels.compiler.native_types import Array, Struct
+from kernels.native.tape_structs import FormBlock
 
 # Marks added to the number of an operation.
 ARGUED = 1 << 32
@@ -51,7 +52,7 @@ class CallEntry(Struct):
     third: int
     wants: int  # whether each of them is wanted
     constant: int  # the bits of a number that is part of the form
-    block: int  # of the form, 0 where nothing is recorded
+    block: FormBlock  # of the form, 0 where nothing is recorded
     form: int  # of the result, or its spec
     kind: int  # what computes: SLOWLY to JOINED
     loop: int  # its function
@@ -60,7 +61,7 @@ class CallEntry(Struct):
     count: int  # the operands before the result
     dtype: int  # of the result
     ndim: int
-    shape: int
+    shape: Array[int]
     saved: int  # which of the operands and the result are saved, PICK bits each
     code: int  # the number of the form
     strides: Array[int]  # of a view

@@ -16,7 +16,6 @@ HEADER = object.__basicsize__
 """Bytes before an object's own fields: the value of a float, the data pointer of an array start here."""
 
 _I64 = ir.IntType(64)
-DIGIT = (1 << 30) - 1
 _WIDTH = {"i4": ir.IntType(32), "f4": ir.FloatType(), "f8": ir.DoubleType(), "i8": _I64, "i1": ir.IntType(8)}
 
 
@@ -277,7 +276,7 @@ def readable() -> bool:
         return False
     if sys.byteorder != "little" or not getattr(sys, "_is_gil_enabled", lambda: True)():
         return False
-    return _list_agrees() and _slices_agree() and _values_agree() and _integers_agree()
+    return _list_agrees() and _slices_agree() and _values_agree()
 
 
 def _word(address: int) -> int:
@@ -310,26 +309,6 @@ def _values_agree() -> bool:
         and _word(id(array) + 56) == id(array.dtype)
         and ctypes.c_int32.from_address(id(array.dtype) + 28).value == array.dtype.num
     )
-
-
-def _integers_agree() -> bool:
-    """Integers hold digits of 30 bits, the count first: signed, or since Python 3.12 above three bits for the sign."""
-    some = [0, 1, 77, DIGIT, DIGIT + 1, (5 << 40) + 77, (1 << 59) + (1 << 31) + 3, 1 << 60, (1 << 63) - 1]
-    return all(integer_at(id(n)) == n for n in [sign * n for n in some for sign in (1, -1)])
-
-
-SHIFT = 3 if sys.version_info >= (3, 12) else 0
-"""How far the count of digits is shifted in an integer's header."""
-TWO = 2 << SHIFT
-"""The header of a positive integer of two digits, as slots and addresses are."""
-
-
-def integer_at(address: int) -> int:
-    """Read an integer of 64 bits as the native sweep does (tests and the self-check)."""
-    size = _word(address + HEADER)
-    count, negative = (size >> SHIFT, size & 3 == 2) if SHIFT else (abs(size), size < 0)  # noqa: PLR2004
-    digits = [ctypes.c_uint32.from_address(address + HEADER + 8 + 4 * i).value for i in range(min(count, 3))]
-    return sum(d << (30 * i) for i, d in enumerate(digits)) * (-1 if negative else 1)
 
 
 where = data_of if readable() else address_of

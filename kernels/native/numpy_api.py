@@ -14,7 +14,7 @@ from llvmlite import ir
 
 from kernels.compiler.jit import intrinsic, types
 from kernels.native.memory import HEADER
-from kernels.native.words import A_BASE, A_DTYPE, A_FLAGS, A_NDIM, A_SHAPE, A_SIMPLE, A_STRIDES
+from kernels.native.object_structs import A_SIMPLE, ArrayObject
 
 NEW_COPY, COPY_INTO, NEW, NEW_VIEW, SET_BASE = 85, 50, 93, 94, 282
 """Where these stand in the table: PyArray_NewCopy, _CopyInto, _New, _NewFromDescr, _SetBaseObject."""
@@ -113,15 +113,15 @@ def agrees() -> bool:
     """
     probe = np.arange(6, dtype=np.float32).reshape(2, 3)
     start = id(probe)
-    shape, strides = (ctypes.c_int64.from_address(start + at).value for at in (A_SHAPE, A_STRIDES))
+    shape, strides = (ctypes.c_int64.from_address(start + at).value for at in (ArrayObject.shape, ArrayObject.strides))
     fields = [
-        ctypes.c_int.from_address(start + A_NDIM).value == probe.ndim,
+        ctypes.c_int.from_address(start + ArrayObject.ndim).value == probe.ndim,
         [ctypes.c_int64.from_address(shape + 8 * i).value for i in range(2)] == [*probe.shape],
         [ctypes.c_int64.from_address(strides + 8 * i).value for i in range(2)] == [*probe.strides],
-        ctypes.c_int64.from_address(start + A_DTYPE).value == id(probe.dtype),
-        ctypes.c_int64.from_address(start + A_BASE).value == id(probe.base),
-        ctypes.c_int.from_address(start + A_FLAGS).value & A_SIMPLE == A_SIMPLE,
-        ctypes.c_int.from_address(id(turned := probe.T) + A_FLAGS).value & A_SIMPLE != A_SIMPLE,
+        ctypes.c_int64.from_address(start + ArrayObject.dtype).value == id(probe.dtype),
+        ctypes.c_int64.from_address(start + ArrayObject.base).value == id(probe.base),
+        ctypes.c_int.from_address(start + ArrayObject.flags).value & A_SIMPLE == A_SIMPLE,
+        ctypes.c_int.from_address(id(turned := probe.T) + ArrayObject.flags).value & A_SIMPLE != A_SIMPLE,
         ctypes.c_double.from_address(id(number := np.float64(2.5)) + HEADER).value == number,
         ctypes.c_int64.from_address(id(whole := np.int64(-3)) + HEADER).value == whole,
     ]

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from kernels.compiler.structs import Array, Int32, Struct
+from kernels.compiler.native_types import Array, Int32, Struct
 
 
 class TensorObject(Struct, start=8, step=8):
     """A tensor: after its header references, then what is no reference."""
 
     type: int
-    value: int  # the array
+    value: ArrayObject
     form: int
     base: int
     views: int
     shared: int
-    extras: int
+    extras: TensorExtras
     slot: int  # 0, a slot, one that the tensor does not hold (marked UNHELD), a leaf's address turned negative
     offset: int
     bytes: int
@@ -69,7 +69,7 @@ class ArrayObject(Struct, start=16, step=8):
     shape: Array[int]
     strides: Array[int]
     base: int
-    dtype: int
+    dtype: DTypeObject
     flags: Int32
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from kernels.native.memory import call_at, load_i4, load_i8, store_i8, word
+from kernels.native.memory import call_at, load_i8, store_i8, word
 from kernels.native.numpy_api import new_array
+from kernels.native.object_structs import DOUBLES, ArrayObject, TensorObject
 from kernels.native.python_api import (
     Py_DecRef,
     Py_IncRef,
@@ -16,35 +17,16 @@ from kernels.native.python_api import (
     PyType_IsSubtype,
     call_visit,
 )
-from kernels.native.words import (
-    A_DTYPE,
-    A_NDIM,
-    A_SHAPE,
-    D_NUMBER,
-    DOUBLES,
-    G_ARRAY,
-    G_FLOAT,
-    G_FORMCOUNT,
-    G_FORMS,
-    G_INT,
-    G_NEW,
-    G_NONE,
-    G_POOLED,
-    G_SPARE,
-    G_SPARES,
-    G_TENSOR,
-    G_TYPEERROR,
-    O_VALUE,
-)
+from kernels.native.tape_structs import RegistryTable
 
 
 def kind_of(x):
     return load_i8(x + 8)
 
 
-def none(registry):
+def none(registry: RegistryTable):
     """A new reference to None."""
-    result = word(registry, G_NONE)
+    result = registry.none
     Py_IncRef(result)
     return result
 
@@ -55,21 +37,21 @@ def put(at, value):
     store_i8(at, value)
 
 
-def wrong(registry):
+def wrong(registry: RegistryTable):
     """Raise TypeError, unless something has been raised."""
     if PyErr_Occurred() == 0:
-        PyErr_SetNone(word(registry, G_TYPEERROR))
+        PyErr_SetNone(registry.type_error)
     return 0
 
 
-def integer_of(registry, x):
+def integer_of(registry: RegistryTable, x):
     """The value of an integer; -1 for anything else."""
-    return PyLong_AsLongLong(x) if kind_of(x) == word(registry, G_INT) else -1
+    return PyLong_AsLongLong(x) if kind_of(x) == registry.int_type else -1
 
 
-def is_array(registry, x):
+def is_array(registry: RegistryTable, x):
     kind = kind_of(x)
-    return kind == word(registry, G_ARRAY) or PyType_IsSubtype(kind, word(registry, G_ARRAY)) != 0
+    return kind == registry.array_type or PyType_IsSubtype(kind, registry.array_type) != 0
 
 
 def elements(shape, count):
@@ -80,45 +62,45 @@ def elements(shape, count):
     return product
 
 
-def array_of(registry, ndim, shape, dtype, large):
+def array_of(registry: RegistryTable, ndim, shape, dtype, large):
     """A new array of a shape and the number of a dtype, a large one from the pool; 0 with an exception."""
-    kind = word(registry, G_ARRAY)
-    if large and word(registry, G_POOLED) != 0:
-        return call_at(word(registry, G_POOLED), kind, ndim, shape, dtype)
-    return new_array(word(registry, G_NEW), kind, ndim, shape, dtype)
+    kind = registry.array_type
+    if large and registry.pooled != 0:
+        return call_at(registry.pooled, kind, ndim, shape, dtype)
+    return new_array(registry.new_array, kind, ndim, shape, dtype)
 
 
-def new_tensor(registry):
+def new_tensor(registry: RegistryTable):
     """A new empty tensor, in the memory of a dead one if there is one; 0 with an exception.
 
     Else memory is allocated, which may start a garbage collection, and so run any Python code.
     """
-    tensor = word(registry, G_SPARE)
+    tensor = TensorObject(registry.spare)
     if tensor == 0:
-        return PyType_GenericAlloc(word(registry, G_TENSOR), 0)
-    store_i8(registry + 8 * G_SPARE, load_i8(tensor + O_VALUE))
-    store_i8(registry + 8 * G_SPARES, word(registry, G_SPARES) - 1)
-    store_i8(tensor + O_VALUE, 0)
-    PyObject_Init(tensor, word(registry, G_TENSOR))
+        return PyType_GenericAlloc(registry.tensor_type, 0)
+    registry.spare = tensor.value
+    registry.spares -= 1
+    tensor.value = 0
+    PyObject_Init(tensor, registry.tensor_type)
     PyObject_GC_Track(tensor)
     return tensor
 
 
-def is_double(registry, x):
+def is_double(registry: RegistryTable, x: ArrayObject):
     """Whether an object is a double: a float, or an array of float64 of one element."""
-    if kind_of(x) == word(registry, G_FLOAT):
+    if kind_of(x) == registry.float_type:
         return True
-    if not is_array(registry, x) or load_i4(load_i8(x + A_DTYPE) + D_NUMBER) != DOUBLES:
+    if not is_array(registry, x) or x.dtype.number != DOUBLES:
         return False
     axis = 0
-    while axis < load_i4(x + A_NDIM) and word(load_i8(x + A_SHAPE), axis) == 1:
+    while axis < x.ndim and x.shape[axis] == 1:
         axis += 1
-    return axis == load_i4(x + A_NDIM)
+    return axis == x.ndim
 
 
-def block_of(registry, code):
+def block_of(registry: RegistryTable, code):
     """The block of the form of a number; 0 if there is none."""
-    return word(word(registry, G_FORMS), code) if code >= 0 and code < word(registry, G_FORMCOUNT) else 0
+    return registry.forms[code] if code >= 0 and code < registry.form_count else 0
 
 
 def visit_all(first, last, visit, argument):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 from llvmlite import ir
@@ -11,6 +12,7 @@ from numba.core import cgutils
 from kernels.compiler.jit import intrinsic, types
 from kernels.compiler.native_units import API
 from kernels.native.memory import external
+from kernels.native.tape_structs import RegistryTable
 
 _I64 = ir.IntType(64)
 _KINDS = {types.int64: _I64, types.int32: ir.IntType(32), types.float64: ir.DoubleType(), types.void: ir.VoidType()}
@@ -106,7 +108,7 @@ def tape_registry(typingctx: Any) -> Any:  # noqa: ARG001
         )
         return builder.ptrtoint(variable, _I64)
 
-    return types.int64(), codegen
+    return SimpleNamespace(args=(), return_type=RegistryTable), codegen
 
 
 @intrinsic

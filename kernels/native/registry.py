@@ -12,7 +12,8 @@ import numpy as np
 from llvmlite import binding
 
 from kernels.foundation.locks import Lock
-from kernels.native import words
+from kernels.native.call_structs import MOST_OPERATIONS, SETS, WAYS, CallEntry
+from kernels.native.tape_structs import RegistryTable
 
 MOST_TAPES = 1 << 18
 """Slots have 62 bits: so many tapes can live at a time."""
@@ -40,29 +41,39 @@ class Registry:
     """The table of forms, by numbers that are reused when a form is deallocated."""
 
     def __init__(self) -> None:
-        self.address = zeros(words.REGISTRY)
+        self.address = zeros(RegistryTable.SIZE)
         self.room, self.count = 0, 0
         self.free: list[int] = []
         self.objects: list[Any] = []
         self.living: dict[int, ref[Any]] = {}
         for at, value in (
-            (words.G_NONE, None), (words.G_INT, int), (words.G_NUMPY_INT, np.int64),
-            (words.G_FLOAT, float), (words.G_ARRAY, np.ndarray),
-            (words.G_TYPEERROR, TypeError), (words.G_ATTRIBUTE, AttributeError),
-            (words.G_DOUBLE, np.dtype(np.float64)), (words.G_SINGLE, np.dtype(np.float32)),
-            (words.G_FALSE, False), (words.G_NOTIMPLEMENTED, NotImplemented),
-            (words.G_SLICE, slice), (words.G_TUPLE, tuple), (words.G_ELLIPSIS, Ellipsis), (words.G_TRUE, True),
-            (words.G_LIST, list), (words.G_ZERO, 0),
-            *((at, sys.intern(name)) for at, name in enumerate(_NAMES, words.G_DIM)),
-        ):  # fmt: skip
+            (RegistryTable.none, None),
+            (RegistryTable.int_type, int),
+            (RegistryTable.numpy_int, np.int64),
+            (RegistryTable.float_type, float),
+            (RegistryTable.array_type, np.ndarray),
+            (RegistryTable.type_error, TypeError),
+            (RegistryTable.attribute_error, AttributeError),
+            (RegistryTable.double, np.dtype(np.float64)),
+            (RegistryTable.single, np.dtype(np.float32)),
+            (RegistryTable.false, False),
+            (RegistryTable.not_implemented, NotImplemented),
+            (RegistryTable.slice_type, slice),
+            (RegistryTable.tuple_type, tuple),
+            (RegistryTable.ellipsis, Ellipsis),
+            (RegistryTable.true, True),
+            (RegistryTable.list_type, list),
+            (RegistryTable.zero, 0),
+            *((at, sys.intern(name)) for at, name in enumerate(_NAMES, RegistryTable.dim)),
+        ):
             put(self.address, at, id(value))
             self.objects.append(value)
-        self.calls = zeros(words.CALL * words.WAYS * words.SETS)
-        put(self.address, words.G_CALLS, self.calls)
-        self.missed = zeros(2 * words.MOST_OPERATIONS)
-        put(self.address, words.G_MISSED, self.missed)
+        self.calls = zeros(CallEntry.SIZE * WAYS * SETS)
+        put(self.address, RegistryTable.calls, self.calls)
+        self.missed = zeros(2 * MOST_OPERATIONS)
+        put(self.address, RegistryTable.missed, self.missed)
         self.tapes = zeros(MOST_TAPES)
-        put(self.address, words.G_TAPES, self.tapes)
+        put(self.address, RegistryTable.tapes, self.tapes)
 
     def enter(self, form: Any, block: int) -> int:
         """Return the number of a form with this block; it is given back when the form is gone."""
@@ -74,7 +85,7 @@ class Registry:
                 self.count = number + 1  # in one step: signal handlers on this thread may enter forms too
                 if number >= self.room:
                     self._grow()
-                put(self.address, words.G_FORMCOUNT, self.count)
+                put(self.address, RegistryTable.form_count, self.count)
             put(self.forms, number, block)
         self.living[number] = ref(form, partial(self._leave, number))
         return number
@@ -90,7 +101,7 @@ class Registry:
         if self.room:
             ctypes.memmove(forms, self.forms, 8 * self.room)
         self.forms, self.room = forms, room
-        put(self.address, words.G_FORMS, forms)
+        put(self.address, RegistryTable.forms, forms)
 
     def _leave(self, number: int, _: Any) -> None:
         """Remove a form from the table: no tape refers to it any more. Takes no lock, so it may run at any point."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernels.compiler.structs import Array, Struct
+from kernels.compiler.native_types import Array, Struct
 
 TAPE_BITS = 44
 """A slot is its tape's number shifted by this, plus a count: unique in the process, never used again."""
@@ -124,8 +124,8 @@ class RegistryTable(Struct):
 # Form blocks.
 
 PULLS, VIEW, CLEARS, ADDS, PYTHON = range(5)
-"""Kinds of instructions: pullbacks to run; a view; a write that clears the gradient buffer, or keeps it; one that Python
-runs."""
+"""Kinds of instructions: pullbacks to run; a view; a write that clears the gradient buffer, or keeps it; one run by
+Python."""
 READY, SINGLE = 1, 2
 """A form pulls, and has all kernels that are wanted; all its gradient buffers have one element besides."""
 NUMBER, DOUBLE, ARRAY, OBJECT = range(4)
@@ -133,7 +133,7 @@ NUMBER, DOUBLE, ARRAY, OBJECT = range(4)
 
 
 class FormBlock(Struct):
-    """What native code knows of a form; behind the fields an :class:`InputBlock` each, then the kinds of saved words."""
+    """What native code knows of a form; behind the fields an :class:`InputBlock` each, and what each saved word is."""
 
     entries: int  # words of an instruction
     inputs: int
@@ -192,13 +192,13 @@ class SweepHeader(Struct):
     """The header of a sweep."""
 
     tape: TapeHeader
-    buckets: int  # the gradient table
+    buckets: Bucket  # the gradient table
     mask: int  # of the buckets found by key, a power of two less 1
     order: Array[int]  # where marked instructions end, last first
     room: int  # of the table and of that order
-    leaves: int  # the leaves that were found
+    leaves: FoundLeaf  # the leaves that were found
     top: int  # the slot from which distances count
-    presets: int  # roots and observed slots: see preset rows in seeds.py
+    presets: SeedRow  # roots and observed slots
     preset: int  # how many these are
     restrict: int
     count: int  # marked instructions
@@ -231,7 +231,7 @@ PARENT = 16
 """An alias keeps the number of its parent's bucket above this many bits."""
 
 
-class Bucket(Struct, step=8):
+class Bucket(Struct):
     """A bucket of the gradient table.
 
     Those found by key come first, then by distance from ``SweepHeader.top`` down; these have, in place of the key, the
@@ -244,19 +244,21 @@ class Bucket(Struct, step=8):
     flags: int
 
 
-BUCKET = 4
-"""Words of a bucket."""
+class SeedRow(Struct):
+    """A root or an observed slot, before the sweep."""
+
+    slot: int
+    pointer: int  # its gradient buffer, or an array's address turned negative
+    value: int  # for a bucket that holds the gradient itself
+    flags: int
 
 
-class FoundLeaf(Struct, step=8):
+class FoundLeaf(Struct):
     """A leaf that a sweep has found."""
 
     place: int  # where its operand stands
     last: int  # where its instruction ends
     bucket: int  # the number of its bucket
-
-
-LEAF_WORDS = 3
 
 
 # Rows of programs.

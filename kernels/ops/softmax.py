@@ -16,11 +16,12 @@ from kernels.arrays.specs import Spec, dense
 from kernels.codegen.rows.row_kernels import address, have_text
 from kernels.codegen.rows.row_pulls import RowPull, row_pull
 from kernels.codegen.rows.row_values import row_value
-from kernels.compiler.direct_calls import LARGE, callable_at
+from kernels.compiler.jit import callable_at
 from kernels.kinds.reduction import Reduction
 from kernels.kinds.routine import Routine
 from kernels.native.memory import where
 from kernels.native.pool import reused_arrays
+from kernels.native.pool.pool_structs import LARGE
 from kernels.records.take_put_along import Array
 
 BLOCK = 1 << 14

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from kernels.foundation.data_classes import dataclass
-from kernels.native.words import PULLS
+from kernels.native.tape_structs import PULLS
 from kernels.records.rule_text import DeclarationError, Rule
 
 OPS: dict[str, Op] = {}
@@ -37,7 +37,7 @@ class Op:
     extras: ClassVar[tuple[str, ...]] = ()
     """What rules call the results that have no gradient."""
     tape_kind: ClassVar[int] = PULLS
-    """How a sweep treats its instructions: a word of kernels/native/words.py."""
+    """How a sweep treats its instructions: PULLS to PYTHON of kernels/native/tape_structs.py."""
     counts_ties: ClassVar[bool] = False
     """Whether ``n`` is an array of counts, and not one number."""
     nothing: ClassVar[float] = -0.0

@@ -16,9 +16,21 @@ from kernels.arrays.specs import Spec
 from kernels.arrays.sweep_interface import Array, Observer, Seed
 from kernels.compiler import jit
 from kernels.instructions.entries import Instruction, instruction_at
-from kernels.native import words
 from kernels.native.tape.tape_words import header_of
-from kernels.native.words import CLEARS, PULLS, PYTHON, VIEW
+from kernels.native.tape_structs import (
+    CLEARS,
+    KEPT,
+    MISSING,
+    PAUSE,
+    PULLS,
+    PYTHON,
+    RELEVANT,
+    TOUCHED,
+    USED,
+    VIEW,
+    FoundLeaf,
+    SweepHeader,
+)
 from kernels.sweeps import backend, reference
 from kernels.sweeps import graph as graphs
 from kernels.sweeps.gradient_views import pattern, plant
@@ -28,8 +40,8 @@ from kernels.sweeps.reverse import check
 from kernels.sweeps.seeds import empty, key_of, mark, observe, seed_buffer
 from kernels.sweeps.workspace import Workspace
 
-_SOURCE = words.RELEVANT | words.KEPT | words.TOUCHED
-_TARGET = words.USED | words.KEPT
+_SOURCE = RELEVANT | KEPT | TOUCHED
+_TARGET = USED | KEPT
 
 
 Leaves = list[tuple[Any, Spec | None]]
@@ -66,7 +78,7 @@ def leaves(entries: Any, number: int, slots: list[int]) -> Leaves:
     header = space.words
     try:
         space.busy = True
-        header[words.H_TAPE] = header_of(entries)
+        header[SweepHeader.tape] = header_of(entries)
         space.preset([(slot, 0, 0, _TARGET) for slot in slots])
         mark(space, entries)
         return _leaves(space, entries)
@@ -80,7 +92,7 @@ _NOWHERE: Any = None
 def _leaves(space: Workspace, entries: Any) -> Leaves:
     """Return the leaves that a mark has found."""
     leaves: Leaves = []
-    for at in range(0, words.LEAF_WORDS * space.words[words.H_LEAF], words.LEAF_WORDS):
+    for at in range(0, FoundLeaf.SIZE * space.words[SweepHeader.leaf], FoundLeaf.SIZE):
         leaf = entries.operand(space.leaf_rows[at], space.leaf_rows[at + 1])
         foreign = type(leaf) is int
         leaves.append((leaf, operand_spec(entries, space.leaf_rows[at], space.leaf_rows[at + 1]) if foreign else None))
@@ -112,8 +124,8 @@ def _forward(
     rows += [(o.key, -id(buffer), 0, _TARGET) for o, buffer in zip(targets, buffers, strict=True)]
     try:
         space.busy = True
-        header[words.H_TAPE] = header_of(entries)
-        header[words.H_RESTRICT], header[words.H_BATCH] = 0, batch or 1
+        header[SweepHeader.tape] = header_of(entries)
+        header[SweepHeader.restrict], header[SweepHeader.batch] = 0, batch or 1
         space.preset(rows)
         space.held = [*tangents, *buffers]
         mark(space, entries)
@@ -134,24 +146,24 @@ def _compiled(space: Workspace, entries: Any) -> Table:
     """Make the pushforwards that are missing, and count the uses of each tangent."""
     native = _native()
     known = table()
-    while native.prepare(space.address, known.address, known.mask) == words.MISSING:
-        known.add(entries.form(space.words[words.H_AT]))
+    while native.prepare(space.address, known.address, known.mask) == MISSING:
+        known.add(entries.form(space.words[SweepHeader.at]))
     return known
 
 
 def _run(space: Workspace, entries: Any, batch: int, known: Table) -> None:
     """Sweep, and let Python act where the native sweep pauses."""
     header, native = space.words, _native()
-    header[words.H_FROM] = header[words.H_COUNT] - 1
+    header[SweepHeader.position] = header[SweepHeader.count] - 1
     stash: dict[Any, Any] = {}
-    while (status := native.push(space.address, known.address, known.mask)) == words.PAUSE:
+    while (status := native.push(space.address, known.address, known.mask)) == PAUSE:
         _act(space, entries, stash, batch)
     check(status, "tangents of a forward")
 
 
 def _act(space: Workspace, entries: Any, stash: dict[Any, Any], batch: int) -> None:
     """Let Python compute the tangent of an instruction that native code cannot run."""
-    native, at = _native(), space.words[words.H_FROM]
+    native, at = _native(), space.words[SweepHeader.position]
     instruction = instruction_at(entries, int(space.order[at]))
     tangents: list[Array | None] = []
     for operand, spec in zip(instruction.operands, instruction.form.specs, strict=True):

@@ -8,7 +8,7 @@ from kernels.arrays.specs import Spec
 from kernels.arrays.sweep_interface import FreedError, Readers, Seed
 from kernels.foundation.data_classes import dataclass
 from kernels.instructions.entries import Instruction, instruction_at
-from kernels.native.words import ADDS, B_FREES, CLEARS, TAPE_BITS
+from kernels.native.tape_structs import ADDS, CLEARS, TAPE_BITS, FormBlock
 
 
 def key_of(operand: Any) -> Any:
@@ -78,7 +78,7 @@ def drop(readers: Readers, entries: Any, marked: list[Instruction]) -> None:
     gone: set[int] = set()
     lasts: list[int] = []
     for instruction in reversed(marked):
-        if instruction.form.block[B_FREES] or any(type(o) is int and o in gone for o in instruction.operands):
+        if instruction.form.block[FormBlock.frees] or any(type(o) is int and o in gone for o in instruction.operands):
             gone.add(instruction.slot)
             lasts.append(instruction.stop - 1)
     entries.remove(readers.readers, tuple(lasts))

@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 from kernels.arrays.sweep_interface import Array, Observer, Task
-from kernels.native import words
+from kernels.native.tape_structs import OK, TOUCHED, SweepHeader
 from kernels.sweeps.gradient_views import pattern
 from kernels.sweeps.graph import Graph
 from kernels.sweeps.leaves import PlacedLeaf, gradients
@@ -48,7 +48,7 @@ class Stops:
 
     def __init__(self, space: Workspace, task: Task, placed: list[PlacedLeaf], buffers: list[Array]) -> None:
         self.space, self.task = space, task
-        self.count, self.leaves = space.words[words.H_COUNT], space.words[words.H_LEAF]
+        self.count, self.leaves = space.words[SweepHeader.count], space.words[SweepHeader.leaf]
         asked = [(o, b) for o, b in zip(task.observers, buffers, strict=True) if id(o.key) in task.hooked]
         rows: dict[int, Any] = {id(o.key): (o, buffer) for o, buffer in asked}
         if not task.restrict:
@@ -68,14 +68,14 @@ class Stops:
         header = self.space.words
         while self.places:
             place = self.places[-1][0]
-            header[words.H_COUNT], header[words.H_LEAF] = place, 0  # leaves are settled at the end
+            header[SweepHeader.count], header[SweepHeader.leaf] = place, 0  # leaves are settled at the end
             status = int(self.space.sweep(address))
-            if status != words.OK:
+            if status != OK:
                 return status
             while self.places and self.places[-1][0] == place:
                 self._hand_over(self.places.pop()[1])
-            header[words.H_FROM], header[words.H_RESUME] = place, 0
-        header[words.H_COUNT], header[words.H_LEAF] = self.count, self.leaves
+            header[SweepHeader.position], header[SweepHeader.resume] = place, 0
+        header[SweepHeader.count], header[SweepHeader.leaf] = self.count, self.leaves
         return int(self.space.sweep(address))
 
     def _hand_over(self, key: int) -> None:
@@ -87,6 +87,6 @@ class Stops:
             leaf, bucket = row[0], row[2]
             value = gradients(space, [row])[0][1]
         assert self.task.reached is not None
-        if space.flat[bucket + 3] & words.TOUCHED:
+        if space.flat[bucket + 3] & TOUCHED:
             self.reached.add(key)
             self.task.reached(leaf, value + 0.0 if type(value) is float else value + value.dtype.type(0.0))

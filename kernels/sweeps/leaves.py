@@ -11,9 +11,10 @@ from kernels.arrays.specs import SCALAR, Spec
 from kernels.arrays.sweep_interface import Array, CrossingError, HookedError, Observer, Outcome, Wanted
 from kernels.arrays.warnings_off import silently
 from kernels.compiler import jit
-from kernels.native import words
 from kernels.native.heap_types import NATIVE
 from kernels.native.pool import reused_arrays
+from kernels.native.pool.pool_structs import LARGE
+from kernels.native.tape_structs import RELEVANT, TOUCHED, Bucket, FormBlock, FoundLeaf, SweepHeader
 from kernels.sweeps.gradient_views import pattern, shaped
 from kernels.sweeps.workspace import Workspace
 
@@ -35,11 +36,11 @@ def place_leaves(
     leaf_rows, flat = space.leaf_rows, space.flat
     placed: list[PlacedLeaf] = []
     observed = {o.key for o in observers} if observers else ()
-    for at in range(0, words.LEAF_WORDS * space.words[words.H_LEAF], words.LEAF_WORDS):
+    for at in range(0, FoundLeaf.SIZE * space.words[SweepHeader.leaf], FoundLeaf.SIZE):
         leaf = entries.operand(leaf_rows[at], leaf_rows[at + 1])
         if (observed and leaf in observed) or (only is not None and leaf not in only):
             continue
-        bucket = words.BUCKET * leaf_rows[at + 2]
+        bucket = Bucket.SIZE * leaf_rows[at + 2]
         if type(leaf) is int:
             if not cross_tape:
                 space.held = []
@@ -66,7 +67,7 @@ def place(space: Workspace, entries: Any, only: Wanted | None, hooked: Container
     None, holding nothing, if one of them was not found, or one was found that is not allowed. HookedError if a leaf has
     hooks and all leaves are wanted.
     """
-    count = space.words[words.H_LEAF]
+    count = space.words[SweepHeader.leaf]
     if only is None:
         placed = place_leaves(space, entries, (), 0, cross_tape=False) if count else []
         if hooked:
@@ -76,24 +77,24 @@ def place(space: Workspace, entries: Any, only: Wanted | None, hooked: Container
     if count == len(leaves):  # the usual case: exactly the wanted leaves were found, or one of them is missing
         placed = place_leaves(space, entries, (), 0, cross_tape=False)
         return placed if leaves.issuperset([row[0] for row in placed]) else _none(space)
-    for at in range(0, words.LEAF_WORDS * count, words.LEAF_WORDS):
+    for at in range(0, FoundLeaf.SIZE * count, FoundLeaf.SIZE):
         leaf = entries.operand(leaf_rows[at], leaf_rows[at + 1])
         if type(leaf) is int:
             space.held = []
             raise CrossingError
         if leaf in leaves:
-            flat[words.BUCKET * leaf_rows[at + 2] + 3] |= words.RELEVANT
+            flat[Bucket.SIZE * leaf_rows[at + 2] + 3] |= RELEVANT
             wanted += 1
     if wanted < len(leaves) or (alone and wanted < count):
         return _none(space)
-    space.words[words.H_RESTRICT] = 1
+    space.words[SweepHeader.restrict] = 1
     space.relevant(space.address)
     return place_leaves(space, entries, (), 0, cross_tape=False, only=leaves)
 
 
 def refuse_seen(space: Workspace, entries: Any, seen: Collection[int], root: int) -> None:
     """Raise HookedError if a sweep from this root may reach one of these slots."""
-    first = entries.at(space.order[space.words[words.H_COUNT] - 1].__index__())[2]
+    first = entries.at(space.order[space.words[SweepHeader.count] - 1].__index__())[2]
     if any(first <= slot <= root for slot in seen):
         space.held = []
         raise HookedError
@@ -108,14 +109,14 @@ def refuse(placed: list[PlacedLeaf], hooked: Container[int]) -> None:
 def operand_spec(entries: Any, operand: int, last: int) -> Spec:
     """Return the spec of an operand, by the places of it and of the last entry of its instruction."""
     form = entries.form(last)
-    start = last - int(form.block[words.B_ENTRIES]) + 1
+    start = last - int(form.block[FormBlock.entries]) + 1
     spec: Spec = form.specs[operand - start - 1]
     return spec
 
 
 def read(space: Workspace, placed: list[PlacedLeaf], restrict: bool) -> Outcome:
     """Return the gradients of leaves, with ``restrict`` of none, and the cotangents of slots on other tapes."""
-    if space.words[words.H_AT]:
+    if space.words[SweepHeader.at]:
         placed = touched(space, placed)
     foreign = [(slot, spec, pattern(array, spec, 0).copy()) for slot, spec, _, array in placed if type(slot) is int]
     leaves = [] if restrict else [row for row in placed if type(row[0]) is not int]
@@ -130,7 +131,7 @@ def _none(space: Workspace) -> None:
 def touched(space: Workspace, placed: list[PlacedLeaf]) -> list[PlacedLeaf]:
     """Return the leaves that received a contribution, where H_AT says that some did not."""
     flat = space.flat
-    return [row for row in placed if flat[row[2] + 3] & words.TOUCHED]
+    return [row for row in placed if flat[row[2] + 3] & TOUCHED]
 
 
 def gradients(space: Workspace, placed: list[PlacedLeaf]) -> list[tuple[Any, Array | float]]:
@@ -149,7 +150,7 @@ def adder() -> Callable[[Array, Any], None]:
     )
 
     def add(into: Array, value: Any) -> None:
-        if added is None or into.nbytes >= reused_arrays.LARGE or not added(into, value):
+        if added is None or into.nbytes >= LARGE or not added(into, value):
             silently(np.add, into, value, out=into)
 
     return add

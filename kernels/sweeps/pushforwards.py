@@ -20,7 +20,7 @@ from kernels.codegen.rows.row_pulls import RowPull
 from kernels.foundation.recent_table import MOST
 from kernels.instructions.form import Form
 from kernels.native.memory import where
-from kernels.native.words import ADDS, CLEARS, I_COVERS, I_KERNEL, I_LAYOUT, I_WORDS
+from kernels.native.tape_structs import ADDS, CLEARS, InputBlock
 from kernels.sweeps.gradient_views import pattern
 
 Array = np.ndarray[Any, Any]
@@ -61,7 +61,7 @@ class Pushes:
         self.loops = tuple(turned(pull) for pull in self.pulls)
         self.covers = tuple(push is not None and _covers(push, form.spec) for push in self.loops)
         self._tables: list[Array] = []
-        self.block = np.zeros(I_WORDS * len(self.loops), np.int64)
+        self.block = np.zeros(InputBlock.SIZE * len(self.loops), np.int64)
 
     def compile(self) -> None:
         """Give the block the addresses of its kernels. NotImplementedError for a pullback that cannot be turned."""
@@ -72,9 +72,9 @@ class Pushes:
                 raise NotImplementedError(f"{self.name}: no pushforward, so forward mode cannot pass through it")
             address, layout = push.kernel()
             self._tables.append(layout)
-            at = I_WORDS * i
-            self.block[at + I_KERNEL], self.block[at + I_LAYOUT] = address, where(layout)
-            self.block[at + I_COVERS] = self.covers[i]
+            at = InputBlock.SIZE * i
+            self.block[at + InputBlock.kernel], self.block[at + InputBlock.layout] = address, where(layout)
+            self.block[at + InputBlock.covers] = self.covers[i]
 
 
 def _covers(push: Loop | Product, spec: Spec) -> bool:

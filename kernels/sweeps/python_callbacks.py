@@ -10,8 +10,18 @@ import numpy as np
 from kernels.arrays.specs import Spec
 from kernels.arrays.sweep_interface import Array, Observer
 from kernels.instructions.entries import Instruction, instruction_at
-from kernels.native import words
-from kernels.programs.running.pullback_words import REPLAYED
+from kernels.native.tape_structs import (
+    ALIAS,
+    PAUSED,
+    PYTHON,
+    RELEVANT,
+    TOUCHED,
+    VIEW,
+    FormBlock,
+    InputBlock,
+    SweepHeader,
+)
+from kernels.programs.running.pullback_structs import REPLAYED
 from kernels.sweeps.gradient_views import add_to, changed, pattern
 from kernels.sweeps.reference_pullbacks import run
 from kernels.sweeps.workspace import Workspace
@@ -32,17 +42,17 @@ class PythonCallbacks:
     def act(self) -> None:
         """Do what the instruction at H_FROM asks for, and say where the sweep goes on."""
         header = self.space.words
-        at = header[words.H_FROM]
+        at = header[SweepHeader.position]
         instruction = instruction_at(self.entries, int(self.space.order[at]))
         bucket = self.space.bucket(instruction.slot)
-        if self.space.flat[bucket + 3] & words.PAUSED and self.hooked != at:
+        if self.space.flat[bucket + 3] & PAUSED and self.hooked != at:
             self._hook(instruction.slot)
             self.hooked = at
-            if instruction.form.kind != words.PYTHON and self.watched[instruction.slot][0].after is None:
-                header[words.H_RESUME] = _ACTED
+            if instruction.form.kind != PYTHON and self.watched[instruction.slot][0].after is None:
+                header[SweepHeader.resume] = _ACTED
                 return
         self._run(instruction, bucket)
-        header[words.H_RESUME] = _RAN
+        header[SweepHeader.resume] = _RAN
 
     def _hook(self, slot: int) -> None:
         observer, buffer = self.watched[slot]
@@ -55,12 +65,12 @@ class PythonCallbacks:
         """Let Python compute what the instruction contributes to its operands, and add that."""
         form, slot = instruction.form, instruction.slot
         gradient = None
-        if self.space.flat[bucket + 3] & words.TOUCHED:
+        if self.space.flat[bucket + 3] & TOUCHED:
             gradient = self._memory(self.space.flat[bucket + 1], form.spec)
-        if form.kind == words.PYTHON and form.block[words.B_FIRST + words.I_KERNEL] == REPLAYED:
+        if form.kind == PYTHON and form.block[FormBlock.SIZE + InputBlock.kernel] == REPLAYED:
             self._gather(instruction)
         observer = self.watched[slot][0] if slot in self.watched else None
-        start = self._start(instruction.operands[0]) if form.kind == words.VIEW else 0
+        start = self._start(instruction.operands[0]) if form.kind == VIEW else 0
         contributions = run(instruction, gradient, observer, self.stash, batch=self.batch, start=start)
         for operand, source, value in zip(instruction.operands, form.specs, contributions, strict=True):
             if operand is not None and source is not None and value is not None:
@@ -76,7 +86,7 @@ class PythonCallbacks:
         for k, (slot, spec) in enumerate(zip(call.outputs, call.specs, strict=True)):
             bucket = space.arrived(space.address, slot) if slot is not None else 0
             if bucket:
-                address = space.flat[(bucket - space.words[words.H_BUCKETS]) // 8 + 1]
+                address = space.flat[(bucket - space.words[SweepHeader.buckets]) // 8 + 1]
                 cotangents[k] = pattern(self._memory(address, spec), spec, 0).copy()
                 space.release(space.address, slot)
 
@@ -84,15 +94,15 @@ class PythonCallbacks:
         """Return where the operand of a view begins in the gradient buffer of its family."""
         flat = self.space.flat
         bucket = self.space.bucket(operand if type(operand) is int else -id(operand))
-        return int(flat[bucket + 2]) if flat[bucket + 3] & words.ALIAS else 0
+        return int(flat[bucket + 2]) if flat[bucket + 3] & ALIAS else 0
 
     def _contribute(self, key: int, spec: Spec, value: Any, zero: float) -> None:
         header, flat = self.space.words, self.space.flat
         bucket = self.space.bucket(key)
-        if header[words.H_RESTRICT] and not flat[bucket + 3] & words.RELEVANT:
+        if header[SweepHeader.restrict] and not flat[bucket + 3] & RELEVANT:
             return
-        offset = flat[bucket + 2] if flat[bucket + 3] & words.ALIAS else 0
-        elements = spec.buffer_size * header[words.H_BATCH]
+        offset = flat[bucket + 2] if flat[bucket + 3] & ALIAS else 0
+        elements = spec.buffer_size * header[SweepHeader.batch]
         address = self.space.place(self.space.address, key, elements, spec.dtype.itemsize, spec.covers)
         if address == 0:
             raise MemoryError("no memory for the gradients of a backward sweep")

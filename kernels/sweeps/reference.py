@@ -15,7 +15,7 @@ from kernels.arrays.sweep_interface import Array, CrossingError, Observer, Outco
 from kernels.codegen.loop_printer import Loop
 from kernels.instructions.entries import Instruction
 from kernels.instructions.form import Pull
-from kernels.native.words import ADDS, CLEARS, PULLS, PYTHON, VIEW
+from kernels.native.tape_structs import ADDS, CLEARS, PULLS, PYTHON, VIEW
 from kernels.sweeps.gradient_views import add_to, changed, pattern, plant, shaped
 from kernels.sweeps.graph import Graph, drop, key_of, mark, relevant
 from kernels.sweeps.leaf_hooks import by_slot

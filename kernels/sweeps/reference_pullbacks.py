@@ -17,7 +17,7 @@ from kernels.instructions.entries import Instruction
 from kernels.instructions.form import Form
 from kernels.kinds.custom import CustomKernel
 from kernels.kinds.routine import RoutineCall
-from kernels.native.words import PYTHON, VIEW
+from kernels.native.tape_structs import PYTHON, VIEW
 from kernels.records.powers import Exponent
 from kernels.sweeps.gradient_views import add_to, changed, pattern
 

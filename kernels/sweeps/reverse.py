@@ -8,16 +8,16 @@ from typing import Any, Final
 from kernels.arrays.specs import Spec
 from kernels.arrays.sweep_interface import Array, Observer, Outcome, Readers, Task, Wanted
 from kernels.kinds.custom import RUNNING, check_failed
-from kernels.native import words
 from kernels.native.tape.tape_words import header_of
+from kernels.native.tape_structs import BARE, ELSEWHERE, INTERRUPT_CHECK, MEMORY, OK, PAUSE, SweepHeader
 from kernels.sweeps.leaf_hooks import Stops
 from kernels.sweeps.leaves import gradients, place, place_leaves, read, refuse_seen, touched
 from kernels.sweeps.python_callbacks import PythonCallbacks
 from kernels.sweeps.seeds import key_of, mark, mend_mark, observe, preset, preset_root
 from kernels.sweeps.workspace import LARGE, Workspace
 
-_TAPE, _RESTRICT, _LEAF = words.H_TAPE, words.H_RESTRICT, words.H_LEAF
-_BATCH, _AT, _LOW, _OK = words.H_BATCH, words.H_AT, words.H_LOW, words.OK
+_TAPE, _RESTRICT, _LEAF = SweepHeader.tape, SweepHeader.restrict, SweepHeader.leaf
+_BATCH, _AT, _LOW, _OK = SweepHeader.batch, SweepHeader.at, SweepHeader.low, OK
 _IN_HEADER: Final = False
 """In place of the root's cotangent for native code: it is in the sweep's header already."""
 
@@ -41,9 +41,9 @@ def sweep(space: Workspace, task: Task) -> Outcome:
         )
         stops = Stops(space, task, placed, buffers) if task.hooked else None
         if stops is not None and stops.places:
-            _go_on(space, entries, words.INTERRUPT_CHECK, observers, buffers, task.batch, stops.sweep)
+            _go_on(space, entries, INTERRUPT_CHECK, observers, buffers, task.batch, stops.sweep)
             placed = [row for row in placed if id(row[0]) not in stops.reached]
-        elif (status := space.sweep(space.address)) != words.OK or (RUNNING and RUNNING[0][0]):
+        elif (status := space.sweep(space.address)) != OK or (RUNNING and RUNNING[0][0]):
             _go_on(space, entries, status, observers, buffers, task.batch, space.sweep)
         outcome = read(space, placed, task.restrict)
         for observer, buffer in zip(observers, buffers, strict=True):
@@ -82,13 +82,13 @@ def short_backward(
         readers.readers.append(None)  # within: an interrupt may follow at once
         status = space.begin(entries, x, value, targets, alone, arrays)
         while status > _OK:
-            if status == words.BARE:
+            if status == BARE:
                 slot, spec, offset = root(x)
                 preset_root(space, slot, spec, 1.0 if value is None else value, offset)
                 value = _IN_HEADER
-            elif status in (words.PAUSE, words.INTERRUPT_CHECK, words.MEMORY):
+            elif status in (PAUSE, INTERRUPT_CHECK, MEMORY):
                 break
-            elif status == words.ELSEWHERE:
+            elif status == ELSEWHERE:
                 return NotImplemented
             else:
                 mend_mark(space, entries, status)
@@ -97,7 +97,7 @@ def short_backward(
             _go_on(space, entries, status, (), [], 0, space.sweep)
         result = space.end(targets, arrays, tensors, alone, readers.readers if free else None)
         if free and result is not NotImplemented:
-            readers.swept += space.words[words.H_SWEPT]
+            readers.swept += space.words[SweepHeader.swept]
         if space.bucket_room > LARGE:
             space.rest()
     finally:
@@ -113,7 +113,7 @@ def leads(space: Workspace, entries: Any, x: Any, readers: Readers, targets: tup
     try:
         space.busy = True
         readers.readers.append(None)
-        while (status := space.begin(entries, x, None, targets, True, None)) not in (_OK, words.ELSEWHERE):
+        while (status := space.begin(entries, x, None, targets, True, None)) not in (_OK, ELSEWHERE):
             mend_mark(space, entries, status)
     finally:
         readers.readers.pop()
@@ -159,7 +159,7 @@ def sweep_one(
 def _drop(space: Workspace, entries: Any, readers: Readers) -> None:
     """Drop what the sweep has used, unless others read the tape: finalizers run then, which may record and sweep."""
     readers.swept += len(entries) - space.words[_LOW]
-    space.words[words.H_READERS] = id(readers.readers)
+    space.words[SweepHeader.readers] = id(readers.readers)
     if space.drop(space.address) < 0:
         raise MemoryError("no memory to free what a backward has used")
 
@@ -177,8 +177,8 @@ def _go_on(
     watched = {key_of(o.key): (o, buffer) for o, buffer in zip(observers, buffers, strict=True)}
     callbacks = PythonCallbacks(space, entries, watched, batch)
     try:
-        while status in (words.PAUSE, words.INTERRUPT_CHECK):
-            if status == words.PAUSE:
+        while status in (PAUSE, INTERRUPT_CHECK):
+            if status == PAUSE:
                 callbacks.act()
             status = advance(space.address)
         check(status, "gradients of a backward")
@@ -191,5 +191,5 @@ def _go_on(
 
 def check(status: int, sweep_name: str) -> None:
     """Raise what the status of a native sweep says."""
-    if status != words.OK:
+    if status != OK:
         raise MemoryError(f"no memory for the {sweep_name} sweep")

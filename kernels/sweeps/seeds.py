@@ -9,13 +9,13 @@ import numpy as np
 
 from kernels.arrays.specs import Spec
 from kernels.arrays.sweep_interface import Array, FreedError, Observer, Seed, Task
-from kernels.native import words
+from kernels.native.tape_structs import GROW, KEPT, MISSING, OK, PAUSED, RELEVANT, TOUCHED, UNLOADED, USED, SweepHeader
 from kernels.sweeps.gradient_views import pattern, plant
 from kernels.sweeps.workspace import Workspace
 
 FLOAT64 = np.dtype(np.float64)
-_PRESET = words.H_PRESET
-ROOT = words.USED | words.TOUCHED | words.KEPT
+_PRESET = SweepHeader.preset
+ROOT = USED | TOUCHED | KEPT
 ONE = struct.unpack("q", struct.pack("d", 1.0))[0]
 
 
@@ -97,14 +97,14 @@ def key_of(key: Any) -> int:
 
 
 def _observer_row(observer: Observer, buffer: Array) -> tuple[int, int, int, int]:
-    flags = words.KEPT | (words.RELEVANT if observer.asked else 0)
-    return key_of(observer.key), -id(buffer), 0, flags | (words.PAUSED if observer.hook or observer.after else 0)
+    flags = KEPT | (RELEVANT if observer.asked else 0)
+    return key_of(observer.key), -id(buffer), 0, flags | (PAUSED if observer.hook or observer.after else 0)
 
 
 def observe(space: Workspace, observer: Observer, buffer: Array) -> None:
     """Give an observer what has come into its gradient buffer."""
     observer.gradient, spec = None, observer.spec
-    if space.flat[space.bucket(key_of(observer.key)) + 3] & words.TOUCHED:
+    if space.flat[space.bucket(key_of(observer.key)) + 3] & TOUCHED:
         if spec.in_order and spec.covers and buffer.shape[-1] == spec.size:  # a base's: the buffer is the sweep's own
             observer.gradient = np.add(buffer, 0.0, buffer).reshape((*buffer.shape[:-1], *spec.shape))
         else:
@@ -113,17 +113,17 @@ def observe(space: Workspace, observer: Observer, buffer: Array) -> None:
 
 def mark(space: Workspace, entries: Any) -> None:
     """Mark what leads to the roots of a sweep; FreedError if it is no longer there."""
-    while (status := space.mark(space.address)) != words.OK:
+    while (status := space.mark(space.address)) != OK:
         mend_mark(space, entries, status)
 
 
 def mend_mark(space: Workspace, entries: Any, status: int) -> None:
     """Do what marking needs to be done before it can go on; FreedError where nothing helps."""
-    if status == words.GROW:
-        space.reserve(space.words[words.H_AT])
-    elif status == words.MISSING:
-        entries.form(space.words[words.H_AT]).compile()
-    elif status == words.UNLOADED:
+    if status == GROW:
+        space.reserve(space.words[SweepHeader.at])
+    elif status == MISSING:
+        entries.form(space.words[SweepHeader.at]).compile()
+    elif status == UNLOADED:
         space.load_walk()
     else:
         raise FreedError

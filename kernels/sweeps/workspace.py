@@ -8,9 +8,9 @@ import numpy as np
 
 from kernels.compiler import jit
 from kernels.debug import checks
-from kernels.native import words
 from kernels.native.memory import data_of
 from kernels.native.pool import guards, reused_arrays
+from kernels.native.tape_structs import FIRST_STAMP, Bucket, FoundLeaf, SweepHeader
 
 _FIRST = 1 << 16
 LARGE = 1 << 18
@@ -38,7 +38,7 @@ class Workspace:
         self.find = jit.load_module("sweeps.native.gradient_table_native").find.entry_point
         replays = jit.load_module("sweeps.native.replay_back_native")
         self.arrived, self.release = replays.arrived.entry_point, replays.release.entry_point
-        self.header = self.rows.zeros("header", (words.WHOLE_HEADER,))
+        self.header = self.rows.zeros("header", (SweepHeader.SIZE,))
         self.begin = jit.bound("sweeps.native.short_backward_native", "begin", self.header)
         self.end = jit.bound("sweeps.native.gathering_native", "end", self.header)
         if guards.DEBUG:
@@ -52,39 +52,47 @@ class Workspace:
         self.busy = False
         drop = jit.load_module("sweeps.native.release_native").drop
         self.drop = drop.entry_point
-        called = {words.H_MARKS: marks.mark, words.H_RESTRICTS: marks.relevant, words.H_SWEEPS: sweeps.sweep}
-        for at, function in {**called, words.H_DROPS: drop}.items():
+        called = {
+            SweepHeader.marks: marks.mark,
+            SweepHeader.restricts: marks.relevant,
+            SweepHeader.sweeps: sweeps.sweep,
+        }
+        for at, function in {**called, SweepHeader.drops: drop}.items():
             self.words[at] = function.address
-        self.words[words.H_PTRS] = data_of(self.pointers)
-        self.words[words.H_STAMP] = words.FIRST_STAMP
+        self.words[SweepHeader.pointers] = data_of(self.pointers)
+        self.words[SweepHeader.stamp] = FIRST_STAMP
         self.reserve(_FIRST)
 
     def load_walk(self) -> None:
         """Load the sweep for graphs of numbers, which many programs never need."""
-        self.words[words.H_WALKS] = jit.load_module("sweeps.native.scalar_walk_native").walk.address
+        self.words[SweepHeader.walks] = jit.load_module("sweeps.native.scalar_walk_native").walk.address
 
     def _reserve_presets(self, rows: int) -> None:
         self.presets = self.rows.zeros("presets", (rows, 4))
         self.preset_words = memoryview(self.presets).cast("B").cast("q")
-        self.words[words.H_PRESETS] = data_of(self.presets)
+        self.words[SweepHeader.presets] = data_of(self.presets)
 
     def reserve(self, least: int) -> None:
         """Make room for at least this many buckets. Memory that no sweep uses is never touched, so room is cheap."""
         self.bucket_room = buckets = 1 << (least - 1).bit_length()
-        self.buckets = self.rows.zeros("buckets", (buckets, words.BUCKET))
+        self.buckets = self.rows.zeros("buckets", (buckets, Bucket.SIZE))
         self.order = self.rows.zeros("order", (buckets,))
-        self.leaves = self.rows.zeros("leaves", (buckets, words.LEAF_WORDS))
+        self.leaves = self.rows.zeros("leaves", (buckets, FoundLeaf.SIZE))
         header = self.words
-        for at, array in ((words.H_BUCKETS, self.buckets), (words.H_ORDER, self.order), (words.H_LEAVES, self.leaves)):
+        for at, array in (
+            (SweepHeader.buckets, self.buckets),
+            (SweepHeader.order, self.order),
+            (SweepHeader.leaves, self.leaves),
+        ):
             header[at] = data_of(array)
-        header[words.H_ROOM] = buckets
+        header[SweepHeader.room] = buckets
         self.flat = memoryview(self.buckets).cast("B").cast("q")
         self.floats = self.flat.cast("B").cast("d")
         self.leaf_rows = memoryview(self.leaves).cast("B").cast("q")
 
     def bucket(self, key: int) -> int:
         """Return where the bucket of a key begins among the words of buckets, or the empty one where it belongs."""
-        return int(self.find(self.address, key) - self.words[words.H_BUCKETS]) // 8
+        return int(self.find(self.address, key) - self.words[SweepHeader.buckets]) // 8
 
     def rest(self) -> list[Any]:
         """Free the memory of a large sweep; return what the last one held, for the caller to release."""
@@ -103,4 +111,4 @@ class Workspace:
         for row in rows:
             flat[at], flat[at + 1], flat[at + 2], flat[at + 3] = row
             at += 4
-        self.words[words.H_PRESET] = len(rows)
+        self.words[SweepHeader.preset] = len(rows)

@@ -7,33 +7,11 @@ taken nothing.
 
 from __future__ import annotations
 
-from kernels.compiler.signatures import Word
-from kernels.native.memory import call_at, load_i8, store_i8, word
+from kernels.compiler.native_types import Word
+from kernels.native.memory import call_at, load_i8, store_i8
 from kernels.native.python_api import PyThread_acquire_lock, PyThread_release_lock
 from kernels.threads.atomics import counted, exchanged, relax, seen, shown
-from kernels.threads.thread_words import (
-    E_CLAIM,
-    E_LOCK,
-    E_SLEEPS,
-    NUMBERS,
-    PARTS_BITS,
-    SPINS,
-    W_ACTIVE,
-    W_BUSY,
-    W_BY_WORKERS,
-    W_DONE,
-    W_EACH,
-    W_FIRST,
-    W_FUNCTION,
-    W_LOCK,
-    W_NUMBER,
-    W_PARTS,
-    W_SHARED,
-    W_STOP,
-    W_TABLE,
-    W_THREADS,
-    W_WAITS,
-)
+from kernels.threads.thread_structs import NUMBERS, PARTS_BITS, SPINS, W_EACH, W_FIRST, ThreadPoolWords, WorkerWords
 
 CONTROL = True
 MASK = (1 << PARTS_BITS) - 1
@@ -46,7 +24,7 @@ def of_thread(words, place):
 
 def taken(words, number, place):
     """Take the next part of a thread's; return -1 where none is left."""
-    at = of_thread(words, place) + 8 * E_CLAIM
+    at = of_thread(words, place) + 8 * WorkerWords.claim
     while True:
         claim = seen(at)
         part = claim & MASK
@@ -64,36 +42,36 @@ def woken(sleeps, lock):
     return 0
 
 
-def worked(words, number, mine):
+def worked(words: ThreadPoolWords, number, mine):
     """Run parts, first of one's own."""
-    threads, k, place = word(words, W_ACTIVE), 0, mine
+    threads, k, place = words.active, 0, mine
     while k < threads:
         part = taken(words, number, place)
         while part >= 0:
-            parts = word(words, W_PARTS)
-            call_at(word(words, W_FUNCTION), word(words, W_TABLE), part, 0, 0)
+            parts = words.parts
+            call_at(words.function, words.table, part, 0, 0)
             if mine != 0:
-                counted(words + 8 * W_BY_WORKERS, 1)
-            if counted(words + 8 * W_DONE, 1) == parts:
-                woken(words + 8 * W_WAITS, words + 8 * W_LOCK)
+                counted(words + 8 * ThreadPoolWords.by_workers, 1)
+            if counted(words + 8 * ThreadPoolWords.done, 1) == parts:
+                woken(words + 8 * ThreadPoolWords.waits, words + 8 * ThreadPoolWords.lock)
             part = taken(words, number, place)
         place = place + 1 if place + 1 < threads else 0
         k += 1
     return 0
 
 
-def finished(words, parts):
+def finished(words: ThreadPoolWords, parts):
     """Wait until all parts are done."""
-    spins, waits = 0, words + 8 * W_WAITS
-    while seen(words + 8 * W_DONE) != parts:
+    spins, waits = 0, words + 8 * ThreadPoolWords.waits
+    while seen(words + 8 * ThreadPoolWords.done) != parts:
         spins += 1
         if spins < SPINS:
             relax()
             continue
         shown(waits, 1)
-        if seen(words + 8 * W_DONE) == parts and exchanged(waits, 1, 0) != 0:
+        if seen(words + 8 * ThreadPoolWords.done) == parts and exchanged(waits, 1, 0) != 0:
             return 0
-        PyThread_acquire_lock(word(words, W_LOCK), 1)
+        PyThread_acquire_lock(words.lock, 1)
     return 0
 
 
@@ -103,48 +81,48 @@ def shared_out(words, number, parts, threads):
     while k < threads:
         first, end = parts * k // threads, parts * (k + 1) // threads
         claim = ((number << PARTS_BITS) | end) << PARTS_BITS | first
-        shown(of_thread(words, k) + 8 * E_CLAIM, claim)
+        shown(of_thread(words, k) + 8 * WorkerWords.claim, claim)
         k += 1
-    shown(words + 8 * W_NUMBER, number)
+    shown(words + 8 * ThreadPoolWords.number, number)
     k = 1
     while k < threads:
         at = of_thread(words, k)
-        woken(at + 8 * E_SLEEPS, at + 8 * E_LOCK)
+        woken(at + 8 * WorkerWords.sleeps, at + 8 * WorkerWords.lock)
         k += 1
     return 0
 
 
-def run(words: Word, function: Word, table: Word, parts: Word) -> Word:
+def run(words: ThreadPoolWords, function: Word, table: Word, parts: Word) -> Word:
     """Call ``function(table, part, 0, 0)`` for each part; on this thread alone if others have the workers."""
-    threads = seen(words + 8 * W_THREADS)
+    threads = seen(words + 8 * ThreadPoolWords.threads)
     threads = min(parts, threads)
-    if threads <= 1 or exchanged(words + 8 * W_BUSY, 0, 1) == 0:
+    if threads <= 1 or exchanged(words + 8 * ThreadPoolWords.busy, 0, 1) == 0:
         part = 0
         while part < parts:
             call_at(function, table, part, 0, 0)
             part += 1
         return 0
-    store_i8(words + 8 * W_FUNCTION, function)
-    store_i8(words + 8 * W_TABLE, table)
-    store_i8(words + 8 * W_PARTS, parts)
-    store_i8(words + 8 * W_ACTIVE, threads)
-    store_i8(words + 8 * W_SHARED, word(words, W_SHARED) + 1)
-    shown(words + 8 * W_DONE, 0)
-    number = (word(words, W_NUMBER) + 1) % NUMBERS
+    words.function = function
+    words.table = table
+    words.parts = parts
+    words.active = threads
+    words.shared += 1
+    shown(words + 8 * ThreadPoolWords.done, 0)
+    number = (words.number + 1) % NUMBERS
     shared_out(words, number, parts, threads)
     worked(words, number, 0)
     finished(words, parts)
-    shown(words + 8 * W_BUSY, 0)
+    shown(words + 8 * ThreadPoolWords.busy, 0)
     return 0
 
 
 def awaited(words, mine, last):
     """Wait for another loop than the last; return its number, -1 at the end of all."""
-    at, spins = of_thread(words, mine), 0
+    at, spins = WorkerWords(of_thread(words, mine)), 0
     while True:
-        if seen(words + 8 * W_STOP) != 0:
+        if seen(words + 8 * ThreadPoolWords.stop) != 0:
             return -1
-        number = seen(words + 8 * W_NUMBER)
+        number = seen(words + 8 * ThreadPoolWords.number)
         if number != last:
             return number
         spins += 1
@@ -152,33 +130,33 @@ def awaited(words, mine, last):
             relax()
             continue
         spins = 0
-        shown(at + 8 * E_SLEEPS, 1)
-        changed = seen(words + 8 * W_NUMBER) != last or seen(words + 8 * W_STOP) != 0
-        if not (changed and exchanged(at + 8 * E_SLEEPS, 1, 0) != 0):
-            PyThread_acquire_lock(word(at, E_LOCK), 1)
+        shown(at + 8 * WorkerWords.sleeps, 1)
+        changed = seen(words + 8 * ThreadPoolWords.number) != last or seen(words + 8 * ThreadPoolWords.stop) != 0
+        if not (changed and exchanged(at + 8 * WorkerWords.sleeps, 1, 0) != 0):
+            PyThread_acquire_lock(at.lock, 1)
     return -1
 
 
-def work(words: Word, mine: Word) -> Word:
+def work(words: ThreadPoolWords, mine: Word) -> Word:
     """Be a worker, until all end."""
     last = 0
     while True:
         last = awaited(words, mine, last)
         if last < 0:
             return 0
-        if mine < word(words, W_ACTIVE):
+        if mine < words.active:
             worked(words, last, mine)
     return 0
 
 
 def end(words: Word) -> Word:
     """Have all workers end."""
-    shown(words + 8 * W_THREADS, 1)
-    shown(words + 8 * W_STOP, 1)
+    shown(words + 8 * ThreadPoolWords.threads, 1)
+    shown(words + 8 * ThreadPoolWords.stop, 1)
     k = 1
-    while word(of_thread(words, k), E_LOCK) != 0:
+    while WorkerWords(of_thread(words, k)).lock != 0:
         at = of_thread(words, k)
-        woken(at + 8 * E_SLEEPS, at + 8 * E_LOCK)
+        woken(at + 8 * WorkerWords.sleeps, at + 8 * WorkerWords.lock)
         k += 1
     return 0
 

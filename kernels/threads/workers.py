@@ -18,17 +18,7 @@ import numpy as np
 from kernels.compiler.jit import load_module
 from kernels.foundation.locks import Lock, cached_property
 from kernels.native.memory import where
-from kernels.threads.thread_words import (
-    E_LOCK,
-    MOST_PARTS,
-    W_BY_WORKERS,
-    W_EACH,
-    W_FIRST,
-    W_LOCK,
-    W_RUN,
-    W_SHARED,
-    W_THREADS,
-)
+from kernels.threads.thread_structs import MOST_PARTS, W_EACH, W_FIRST, ThreadPoolWords, WorkerWords
 
 _MODULE = "threads.threads_native"
 _SECONDS = 5.0
@@ -45,7 +35,7 @@ class Workers:
         self.threads: list[threading.Thread] = []
         self.wanted = 1
         """How many threads were asked for."""
-        self.words[W_THREADS] = 1
+        self.words[ThreadPoolWords.threads] = 1
         self.ended = False
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._forked)
@@ -66,7 +56,7 @@ class Workers:
 
     def _agrees(self, module: Any) -> bool:
         """Check that a loop in parts runs each once."""
-        self.words[W_RUN] = module.run.address
+        self.words[ThreadPoolWords.run] = module.run.address
         table = np.zeros(MOST_PARTS, np.int64)
         called(module.run, self.address, module.probe.address, where(table), MOST_PARTS)
         return bool((table == np.arange(1, MOST_PARTS + 1)).all())
@@ -77,20 +67,20 @@ class Workers:
             self.wanted = count
             active = min(count, MOST_PARTS)
             if active == 1 or self.ended or self.native is None:
-                self.words[W_THREADS] = 1
+                self.words[ThreadPoolWords.threads] = 1
                 return
             if not self.threads:
-                self.words[W_LOCK] = _new_lock()
+                self.words[ThreadPoolWords.lock] = _new_lock()
                 atexit.register(self.end)
             new = active - 1 - len(self.threads)
             for _ in range(new):
                 self._start(len(self.threads) + 1)
-            self.words[W_THREADS] = active
+            self.words[ThreadPoolWords.threads] = active
             if new > 0 and not self._agrees(self.native):
-                self.words[W_THREADS] = 1
+                self.words[ThreadPoolWords.threads] = 1
 
     def _start(self, place: int) -> None:
-        self.words[W_FIRST + W_EACH * place + E_LOCK] = _new_lock()
+        self.words[W_FIRST + W_EACH * place + WorkerWords.lock] = _new_lock()
         name = f"tape.set_num_threads {place}"
         thread = threading.Thread(target=called, args=(self.native.work, self.address, place), name=name, daemon=True)
         thread.start()
@@ -106,15 +96,15 @@ class Workers:
 
     def _forked(self) -> None:
         """Be without workers, in a process that was forked: they are threads of the other."""
-        run = int(self.words[W_RUN])
+        run = int(self.words[ThreadPoolWords.run])
         self.words[:] = 0
-        self.words[W_RUN], self.words[W_THREADS] = run, 1
+        self.words[ThreadPoolWords.run], self.words[ThreadPoolWords.threads] = run, 1
         self.threads, self.wanted = [], 1
         atexit.unregister(self.end)
 
     def shared(self) -> tuple[int, int]:
         """Return how many loops several threads have run, and how many of their parts workers did."""
-        return int(self.words[W_SHARED]), int(self.words[W_BY_WORKERS])
+        return int(self.words[ThreadPoolWords.shared]), int(self.words[ThreadPoolWords.by_workers])
 
 
 def called(function: Any, *words: int) -> int:

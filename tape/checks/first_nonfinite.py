@@ -17,7 +17,7 @@ import numpy as np
 from kernels.arrays.sweep_interface import Array, Observer, Seed
 from kernels.instructions.entries import Instruction
 from kernels.instructions.form import Form
-from kernels.native.words import ADDS, CLEARS, PULLS, PYTHON, TAPE_BITS, VIEW
+from kernels.native.tape_structs import ADDS, CLEARS, PULLS, PYTHON, TAPE_BITS, VIEW
 from kernels.records.symbols import cut
 from kernels.sweeps.graph import key_of
 from tape import errors

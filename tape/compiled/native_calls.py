@@ -14,31 +14,7 @@ from kernels.foundation.locks import Lock
 from kernels.native.memory import where
 from kernels.programs.calling.callable_type import DirectlyCalled
 from kernels.programs.calling.compiled_machine import CompiledMachine
-from kernels.programs.calling.direct_call_words import (
-    FLAT,
-    P_ALIKE,
-    P_CHECKS,
-    P_COUNT,
-    P_DEFAULTS,
-    P_DTYPE,
-    P_FIRST,
-    P_GIVEN,
-    P_LEFT,
-    P_MACHINE,
-    P_MISSES,
-    P_MODE,
-    P_NAME,
-    P_PAIRS,
-    P_PLACES,
-    P_REST,
-    P_SEEN,
-    P_STALE,
-    P_STEPS,
-    P_TAKEN,
-    P_TRUE,
-    P_VARIABLE,
-    SINGLE,
-)
+from kernels.programs.calling.direct_call_structs import FLAT, SINGLE, CallPlan
 from kernels.programs.calling.returned_form import Form
 from tape.compiled.call_shape import CallShape
 from tape.compiled.checking.native_watches import Checks
@@ -64,36 +40,40 @@ class Plan:
         self.program, self.machine, self.checks = program, machine, checks
         self.misses, self.rest = np.zeros(len(program.lines) + 1, np.int64), checks.rest
         self.mode, self.dtype = program.mode, program.dtype
-        head = [0] * P_FIRST
+        head = [0] * CallPlan.SIZE
         assert machine.words is not None
-        head[P_MACHINE], head[P_MISSES] = where(machine.words), where(self.misses)
-        head[P_VARIABLE], head[P_MODE] = id(modes._mode), id(self.mode)
-        head[P_DEFAULTS], head[P_NAME], head[P_DTYPE] = id(DEFAULT), id(_NAME), id(self.dtype)
-        head[P_REST], head[P_TRUE] = 0 if self.rest is None else id(self.rest), id(True)
-        self.steps, head[P_CHECKS] = steps, len(checks.checks)
+        head[CallPlan.machine], head[CallPlan.misses] = where(machine.words), where(self.misses)
+        head[CallPlan.variable], head[CallPlan.mode] = id(modes._mode), id(self.mode)
+        head[CallPlan.defaults], head[CallPlan.name], head[CallPlan.dtype] = id(DEFAULT), id(_NAME), id(self.dtype)
+        head[CallPlan.rest], head[CallPlan.true] = 0 if self.rest is None else id(self.rest), id(True)
+        self.steps, head[CallPlan.checks] = steps, len(checks.checks)
         self._steps = np.array([0] if steps is None else steps.words, np.int64)
-        head[P_GIVEN], head[P_STEPS] = 0 if steps is None else steps.count, where(self._steps)
+        head[CallPlan.argument_count], head[CallPlan.steps] = 0 if steps is None else steps.count, where(self._steps)
         self._strangers = program.strangers
         pairs = [*program.alike, *[(i, id(x)) for i, x in self._strangers]]
         self._pairs = np.array(pairs or [(0, 0)], np.int64)
-        head[P_COUNT], head[P_PAIRS] = len(pairs), where(self._pairs)
+        head[CallPlan.count], head[CallPlan.pairs] = len(pairs), where(self._pairs)
         alike = {*itertools.chain(*program.alike), *[i for i, _ in self._strangers]} if len(pairs) > _FEW else ()
         self._places = np.array(sorted(alike), np.int64)
         self._seen = np.zeros(len(self._places), np.int64)
-        head[P_ALIKE], head[P_PLACES], head[P_SEEN] = len(self._seen), where(self._places), where(self._seen)
+        head[CallPlan.alike], head[CallPlan.places], head[CallPlan.seen] = (
+            len(self._seen),
+            where(self._places),
+            where(self._seen),
+        )
         self.words = np.array([*head, *[word for check in checks.checks for word in check]], np.int64)
         self.limit()
 
     def limit(self) -> None:
         """Let it take calls up to the one that is checked."""
-        self.words[P_LEFT] = max(self.program.due - self.program.hits, 0)
+        self.words[CallPlan.left] = max(self.program.due - self.program.hits, 0)
 
     def settle(self) -> None:
         """Count, for the program, the calls that were taken."""
-        taken = int(self.words[P_TAKEN])
+        taken = int(self.words[CallPlan.taken])
         if taken:
-            self.words[P_TAKEN] -= taken
-            self.words[P_LEFT] -= taken
+            self.words[CallPlan.taken] -= taken
+            self.words[CallPlan.left] -= taken
             self.program.hits += taken
         if self.program.lines and self.misses.any():
             missed = self.misses.copy()
@@ -103,7 +83,7 @@ class Plan:
     @property
     def is_stale(self) -> bool:
         """Whether something that it looked at is no longer what it was, if perhaps of the same value."""
-        return bool(self.words[P_STALE])
+        return bool(self.words[CallPlan.stale])
 
 
 class NativelyCalled(DirectlyCalled):

@@ -7,7 +7,7 @@ import functools
 from typing import Any
 
 from kernels.native.memory import HEADER
-from kernels.programs.calling.direct_call_words import (
+from kernels.programs.calling.direct_call_structs import (
     DEEPEST,
     MOST_VALUES,
     S_DICT,

@@ -10,6 +10,7 @@ import numpy as np
 
 from kernels.arrays.specs import unsupported
 from kernels.native.pool import reused_arrays
+from kernels.native.pool.pool_structs import LARGE
 from tape.foundation.devices import check_device
 from tape.foundation.dtypes import DEFAULT, check_gradient, dtype_of, get_default_dtype
 from tape.foundation.memory_formats import check_format, check_memory
@@ -43,7 +44,7 @@ def tensor(
             return leaf(data, requires_grad=requires_grad)
         if type(data) is np.ndarray and data.dtype is _FLOAT64 and data.ndim:
             return leaf(
-                reused_arrays.call(data.copy) if data.nbytes >= reused_arrays.LARGE else data.copy(),
+                reused_arrays.call(data.copy) if data.nbytes >= LARGE else data.copy(),
                 requires_grad=requires_grad,
             )
     if isinstance(data, Tensor):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.native.words import TAPE_BITS
+from kernels.native.tape_structs import TAPE_BITS
 from tape import errors
 from tape.engine import short_backward
 from tape.engine.derivations import Derivation, derived, takes_part

@@ -12,7 +12,7 @@ from kernels.arrays.specs import SCALAR, Spec
 from kernels.arrays.sweep_interface import Seed
 from kernels.instructions.entries import Instruction
 from kernels.instructions.exposed_memory import is_exposed
-from kernels.native.words import PULLS, PYTHON, TAPE_BITS
+from kernels.native.tape_structs import PULLS, PYTHON, TAPE_BITS
 from kernels.sweeps.graph import Graph, mark
 from tape.engine.double_backward_sweep import RecordedSweep
 from tape.engine.graph import cross_thread

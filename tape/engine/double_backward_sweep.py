@@ -9,7 +9,7 @@ import numpy as np
 
 from kernels.arrays.specs import Spec
 from kernels.instructions.entries import Instruction
-from kernels.native.words import ADDS, CLEARS, PULLS, PYTHON, VIEW
+from kernels.native.tape_structs import ADDS, CLEARS, PULLS, PYTHON, VIEW
 from kernels.sweeps.graph import Graph, key_of, relevant
 from kernels.sweeps.leaf_hooks import by_slot
 from kernels.sweeps.reference import State

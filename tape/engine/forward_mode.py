@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays.sweep_interface import Array, Observer, Seed
-from kernels.native.words import TAPE_BITS
+from kernels.native.tape_structs import TAPE_BITS
 from kernels.sweeps import forward as sweeps
 from tape.engine import short_backward
 from tape.engine.backward import grad

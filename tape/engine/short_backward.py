@@ -8,7 +8,7 @@ from typing import Any
 from kernels.arrays.specs import Spec
 from kernels.arrays.sweep_interface import Array, CrossingError, FreedError, Wanted
 from kernels.kinds.routine import Unsettled
-from kernels.native.words import PULLS, TAPE_BITS, VIEW
+from kernels.native.tape_structs import PULLS, TAPE_BITS, VIEW
 from kernels.sweeps import backend
 from tape import errors
 from tape.engine.rules.accumulate_grad import tensor_of

@@ -10,7 +10,7 @@ import numpy as np
 
 from kernels.arrays.specs import dense, spec_of
 from kernels.kinds.view import View
-from kernels.native.words import OP_PART
+from kernels.native.call_structs import OP_PART
 from kernels.ops.registry import OPS
 from tape.operations import writes
 from tape.recording import computed_places, integer_indices, record, views

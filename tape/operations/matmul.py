@@ -15,8 +15,8 @@ from kernels.call_cache.entries import Notification
 from kernels.instructions.form import Form
 from kernels.kinds import contraction
 from kernels.kinds.contraction import Contraction
+from kernels.native.call_structs import OP_MATMUL
 from kernels.native.pool import reused_arrays
-from kernels.native.words import OP_MATMUL
 from kernels.ops.registry import OPS
 from tape.recording import record, routine_calls, views
 from tape.recording.mixed_dtypes import with_tensor

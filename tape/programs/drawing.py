@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from kernels.programs.recording import flow as flows
-from kernels.programs.recording.notifying_words import HEAD
+from kernels.programs.recording.notifying_structs import HEAD
 from kernels.programs.recording.program import Recipe, describe, listing, parameters
 from kernels.programs.recording.program_words import StepKind
 from kernels.programs.recording.repeats import representatives

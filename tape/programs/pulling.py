@@ -18,11 +18,11 @@ from kernels.instructions import python_pullbacks
 from kernels.instructions.form import Form
 from kernels.kinds.loop import LoopAgain, LoopBegin, LoopEnd
 from kernels.kinds.routine import Unsettled
-from kernels.native.words import B_FIRST, I_KERNEL
+from kernels.native.tape_structs import FormBlock, InputBlock
 from kernels.programs.interpreter.kept_replay import KeptReplay, kept_replay
 from kernels.programs.interpreter.machine import Machine, pullback_plan
 from kernels.programs.recording.program import Recipe
-from kernels.programs.running.pullback_words import REPLAYED, RESULT
+from kernels.programs.running.pullback_structs import REPLAYED, RESULT
 from tape.engine.backward import grad
 from tape.engine.rules.custom_calls import Output
 from tape.programs.interpreting import interpreted
@@ -89,7 +89,7 @@ class Pulling:
         """The ``outputs`` of a call whose memory is kept: their cotangents stay where sweeps have them."""
         forms = [python_pullbacks.output(NAME, spec) for spec in self.specs]
         for form in forms:
-            form.block[B_FIRST + I_KERNEL] = RESULT
+            form.block[FormBlock.SIZE + InputBlock.kernel] = RESULT
         return [(form, output) for form, (_, output) in zip(forms, self.outputs, strict=True)]
 
     def call_form(self, arguments: Sequence[Any], *, kept: bool) -> CallForm:
@@ -115,7 +115,7 @@ class Pulling:
             count, table = count + 2, self.kept.table(tensors, slots, self.reached)
         form = python_pullbacks.function(NAME, operands, spec, count)
         if table is not None:
-            form.block[B_FIRST + I_KERNEL] = REPLAYED
+            form.block[FormBlock.SIZE + InputBlock.kernel] = REPLAYED
         saved = [SAVED] * len(specs) if len(tensors) == len(specs) else None
         return CallForm(form, table, [False, *[s is not None and s is not _NO_TENSOR for s in specs]], tensors, saved)
 

@@ -11,12 +11,13 @@ from kernels.arrays.specs import SCALAR, Spec
 from kernels.arrays.sweep_interface import Array
 from kernels.instructions.entries import Instruction
 from kernels.instructions.exposed_memory import kept_arguments, unexposed
+from kernels.native.pool.pool_structs import LARGE
 from tape.engine.rules.custom_calls import Call
 from tape.engine.rules.custom_contexts import FunctionCtx
 from tape.programs.pulling import SAVED, CallForm, Pulling
 from tape.programs.replaying import Replay
 from tape.recording import record
-from tape.tensors import modes, tapes
+from tape.tensors import modes
 from tape.tensors.hooks import Hooks
 from tape.tensors.tensor import Tensor, constant_tensor, new
 
@@ -148,7 +149,7 @@ def recorded(
             tape.record(outputs[k], form.code, slots, (source,))
         if kept and outputs[k]._slot != slots[0] + len(pulling.with_gradient):
             kept[1][-1] = 1  # a finalizer has recorded something between them: Python finds the results
-    if memory is None or memory.nbytes >= tapes.LARGE:
+    if memory is None or memory.nbytes >= LARGE:
         for k in pulling.with_gradient:
             record.watch(tape, outputs[k], tuple(arguments))
     call.outputs = tuple([y._slot for y in outputs])

@@ -14,6 +14,7 @@ from kernels.codegen import vectorized_forward
 from kernels.instructions.form import Form
 from kernels.kinds.elementwise import Elementwise
 from kernels.native.pool import reused_arrays
+from kernels.native.pool.pool_structs import LARGE
 from kernels.ops.registry import OPS
 from tape.recording.record import finish, note_raised, to_dtype, value_is_float
 from tape.tensors import modes
@@ -95,7 +96,7 @@ def _with_number(op: Elementwise, x: Any, number: float) -> Tensor:
         return finish(op, (x,), value, lambda: spec_of(value), lambda _form: (), (), params=(number,))  # type: ignore[arg-type, return-value]
     p = float(number)
     compute = op.variants[p] if p in op.variants else lambda value: op.ufunc(value, p)
-    large = x.spec.bytes >= reused_arrays.LARGE
+    large = x.spec.bytes >= LARGE
     value = _silently(lambda array, _: reused_arrays.call(compute, array) if large else compute(array), [x._value, p])
 
     def saved(form: Form) -> tuple[Any, ...]:

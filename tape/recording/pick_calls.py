@@ -12,7 +12,9 @@ from kernels.call_cache import pick_entries
 from kernels.call_cache.pick_entries import LARGEST, Picking, Taking
 from kernels.instructions.form import Form
 from kernels.kinds.gather import Gather
-from kernels.native import registry, words
+from kernels.native import registry
+from kernels.native.call_structs import PICKS
+from kernels.native.tape_structs import RegistryTable
 from tape.recording import integer_indices
 from tape.repeated_calls.call_table import number_of, provide, repeating
 from tape.tensors import modes
@@ -41,9 +43,9 @@ def enter_picked(op: int, result: Any, args: tuple[Any, ...], plan: Plan) -> Non
 
 def ready() -> None:
     """Load the machine code and the dtypes that picking needs."""
-    for at, dtype in ((words.G_LONGS, np.dtype(np.int64)), (words.G_BOOLS, np.dtype(np.bool_))):
+    for at, dtype in ((RegistryTable.longs, np.dtype(np.int64)), (RegistryTable.bools, np.dtype(np.bool_))):
         registry.put(registry.REGISTRY.address, at, id(dtype))
-    provide(words.G_HIT_PICKED, "native.indexing.picking_native", "hit_picked")
+    provide(RegistryTable.hit_picked, "native.indexing.picking_native", "hit_picked")
 
 
 def picking(name: str, plan: Plan) -> Callable[[Method], Method]:
@@ -57,7 +59,7 @@ def picking(name: str, plan: Plan) -> Callable[[Method], Method]:
         if args and not named:
             enter_picked(number, result, args, in_order)
 
-    return repeating(number | words.PICKS, enter)
+    return repeating(number | PICKS, enter)
 
 
 def by_index(spec: Spec, key: Any) -> Picking | None:

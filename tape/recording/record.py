@@ -16,7 +16,8 @@ from kernels.instructions.form import Form
 from kernels.kinds import copy
 from kernels.kinds.copy import Copy
 from kernels.kinds.view import View, view_pattern
-from kernels.native.words import PYTHON, TAPE_BITS
+from kernels.native.pool.pool_structs import LARGE
+from kernels.native.tape_structs import PYTHON, TAPE_BITS
 from kernels.ops.registry import OPS
 from tape.foundation.size import Size
 from tape.recording.packed_values import packed
@@ -102,7 +103,7 @@ def watch(tape: tapes.Tape, result: Tensor, operands: tuple[Any, ...]) -> None:
     for o in operands:
         if isinstance(o, Tensor) and o._form.spec.bytes > most:
             most = o._form.spec.bytes
-    if most >= tapes.LARGE:
+    if most >= LARGE:
         tape.watch(result, most)
         tape.grow(most)
 
@@ -196,7 +197,7 @@ def view(op: View, x: Tensor, params: tuple[Any, ...], key: tuple[Any, ...] | No
     tape = None if slot is None else active or modes.wanted_tape()
     if tape is not None:
         tape.record(result, form.code, (slot,), (result._offset,))
-        if form.spec.bytes >= tapes.LARGE:
+        if form.spec.bytes >= LARGE:
             tape.watch(result, form.spec.bytes)
     join(result._base, result)
     if active is None:

@@ -16,9 +16,10 @@ from kernels.instructions.form import Form
 from kernels.kinds import write
 from kernels.kinds.elementwise import Elementwise
 from kernels.kinds.write import Write
-from kernels.native import words
+from kernels.native.call_structs import ADDING, MOST_OPERANDS, NUMBERED, OP_ASSIGN, PUTS, SHARES, WRITES
 from kernels.native.calls.function_type import operation
 from kernels.native.memory import where
+from kernels.native.tape_structs import RegistryTable
 from tape.recording import integer_indices
 from tape.recording.mixed_dtypes import with_tensor
 from tape.recording.pick_calls import Plan, by_index, ready
@@ -34,16 +35,16 @@ _ITEMS = (int, np.int64, slice, type(None), type(...))
 def repeated_in_place(op: Elementwise, in_place: Method, augmented: int = 0) -> Method:
     """Return a method that does an operation in place, which native code repeats with the calls of that operation.
 
-    ``augmented``: ``words.AUGMENTED`` for ``x += y``.
+    ``augmented``: ``AUGMENTED`` for ``x += y``.
     """
-    if op.identity or len(op.inputs) > words.MOST_OPERANDS or not NATIVELY:
+    if op.identity or len(op.inputs) > MOST_OPERANDS or not NATIVELY:
         return in_place
-    number = number_of_op(op) | words.WRITES | augmented | (words.NUMBERED if op.scalar else 0)
+    number = number_of_op(op) | WRITES | augmented | (NUMBERED if op.scalar else 0)
     return repeating(number, _write_in_place)(in_place)
 
 
 def _write_in_place(*_: Any, **__: Any) -> None:
-    provide(words.G_HIT_IN_PLACE, "native.calls.in_place_native", "hit_in_place")
+    provide(RegistryTable.hit_in_place, "native.calls.in_place_native", "hit_in_place")
 
 
 def install_assign(
@@ -70,20 +71,20 @@ def install_assign(
         before, wanted = (x._form, x._slot is not None) if is_base and not seen else (None, False)
         assign(x, key, *value)
         if before is not None and type(value[0]) in NATIVE_OPERANDS and modes.unobserved_tape() is not None:
-            provide(words.G_ASSIGN, "native.indexing.assigning_native", "assign")
+            provide(RegistryTable.assign, "native.indexing.assigning_native", "assign")
             _enter_write(before, wanted, x, key, value[0])
 
-    ask(words.OP_ASSIGN, once, written)
+    ask(OP_ASSIGN, once, written)
 
 
 def _enter_write(before: Form | Spec, wanted: bool, x: Tensor, key: Any, value: Any) -> None:
     """Enter a finished ``x[key] = value``; ``before`` and ``wanted`` are the tensor's form and gradient before it."""
-    seen, form = _seen(words.OP_ASSIGN, before, wanted, x, value), x._form
+    seen, form = _seen(OP_ASSIGN, before, wanted, x, value), x._form
     if seen is None:
         return
     keys = key if type(key) is tuple else (key,)
     if any(type(item) not in _ITEMS for item in keys):
-        provide(words.G_ASSIGN_AT, "native.indexing.putting_native", "assign_at")
+        provide(RegistryTable.assign_at, "native.indexing.putting_native", "assign_at")
         _enter_write_at(seen, (x, key), value, by_index)
         return
     array: Any = x._value
@@ -111,7 +112,7 @@ def putting(name: str, plan: Plan, *, adds: bool = False) -> Callable[[Method], 
 
     The places are of arguments before that: ``plan(spec, *arguments)`` says which.
     """
-    number = number_of(name) | (words.ADDING if adds else 0)
+    number = number_of(name) | (ADDING if adds else 0)
 
     def enter(before: Form | Spec, wanted: bool, x: Tensor, args: tuple[Any, ...]) -> None:
         *arguments, value = args
@@ -119,7 +120,7 @@ def putting(name: str, plan: Plan, *, adds: bool = False) -> Callable[[Method], 
         if seen is None or (adds and spec.dtype not in _ADDED):
             return
         if spec.strides == dense(spec.shape, spec.dtype.itemsize):
-            provide(words.G_HIT_PUT, "native.indexing.putting_native", "hit_put")
+            provide(RegistryTable.hit_put, "native.indexing.putting_native", "hit_put")
             _enter_write_at(seen, (x, *arguments), value, plan, adds=adds)
 
     def decorated(method: Method) -> Method:
@@ -138,7 +139,7 @@ def putting(name: str, plan: Plan, *, adds: bool = False) -> Callable[[Method], 
                 enter(before, wanted, x, args)
             return result
 
-        return operation(number | words.PUTS, once, method, method) if NATIVELY else method
+        return operation(number | PUTS, once, method, method) if NATIVELY else method
 
     return decorated
 
@@ -155,7 +156,7 @@ def _enter_write_at(seen: Key, args: tuple[Any, ...], value: Any, plan: Plan, *,
     how = plan(spec, *args[1:]) if pick_entries.takes(seen.op, args) else None
     if how is None:
         return
-    items = args[1] if seen.op == words.OP_ASSIGN else args[1:]
+    items = args[1] if seen.op == OP_ASSIGN else args[1:]
     places = how.places([item for item in integer_indices.array_key(items) if isinstance(item, np.ndarray)])
     shape = places.shape
     if not places.size:
@@ -192,7 +193,7 @@ def sharing(name: str) -> Callable[[Method], Method]:
     def enter(result: Tensor, x: Any, *args: Any, **named: Any) -> None:
         is_base = type(x) is Tensor and base_of(x) is x and type(x._value) is np.ndarray
         if is_base and result._value is x._value and not args and not named and modes.unobserved_tape() is not None:
-            provide(words.G_HIT_SHARED, "native.tensor.detaching_native", "hit_shared")
+            provide(RegistryTable.hit_shared, "native.tensor.detaching_native", "hit_shared")
             calls.enter(Key(number, (x._form,)), result._form, None, Notification(None, 1), 0)
 
-    return repeating(number | words.SHARES, enter)
+    return repeating(number | SHARES, enter)

@@ -19,13 +19,14 @@ from kernels.instructions.form import Form
 from kernels.kinds import copy
 from kernels.kinds.copy import Copy
 from kernels.kinds.elementwise import Elementwise
-from kernels.native import registry, words
+from kernels.native import registry
+from kernels.native.call_structs import CONDITION, MOST_OPERANDS, NUMBERED, OP_PART, OPERATIONS, SHOWS
 from kernels.native.calls.function_type import operation
 from kernels.native.heap_types import NATIVE
 from kernels.native.memory import where
 from kernels.native.numpy_api import NEW, NEW_VIEW, SET_BASE, agrees, table
+from kernels.native.tape_structs import PULLS, RegistryTable
 from kernels.native.tensor.leaf_type import place_of
-from kernels.native.words import PULLS
 from kernels.ops.registry import OPS
 from kernels.records.scipy_ufuncs import calls_scipy
 from tape.tensors import modes
@@ -42,7 +43,7 @@ _numbers: dict[str, int] = {}
 
 def number_of(name: str) -> int:
     """Return the number of an operation that has no slot in the type of tensors."""
-    return _numbers.setdefault(name, words.OPERATIONS + len(_numbers))
+    return _numbers.setdefault(name, OPERATIONS + len(_numbers))
 
 
 def operator_number(op: Any) -> int | None:
@@ -54,7 +55,7 @@ def number_of_op(op: Elementwise) -> int:
     """Return the number of an elementwise operation."""
     number = operator_number(op)
     if number is None:
-        number = number_of(op.name) | (words.CONDITION if op.condition else 0)
+        number = number_of(op.name) | (CONDITION if op.condition else 0)
     return number
 
 
@@ -95,7 +96,7 @@ def repeating(number: int, enter: Callable[..., None]) -> Callable[[Method], Met
 
 def repeated(op: Elementwise, always: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function of an operation that native code repeats; ``always`` is its Python side."""
-    if not NATIVELY or len(op.inputs) > words.MOST_OPERANDS:
+    if not NATIVELY or len(op.inputs) > MOST_OPERANDS:
         return always
     number = _function_number(op)
     function: Callable[..., Any] = operation(number, _entering(always, partial(enter, op)), always, always)
@@ -103,7 +104,7 @@ def repeated(op: Elementwise, always: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _function_number(op: Elementwise) -> int:
-    return number_of_op(op) | (words.NUMBERED if op.scalar else 0)
+    return number_of_op(op) | (NUMBERED if op.scalar else 0)
 
 
 def repeated_as(op: Elementwise | str, function: Callable[..., Any], missed: Callable[..., Any]) -> Callable[..., Any]:
@@ -111,7 +112,7 @@ def repeated_as(op: Elementwise | str, function: Callable[..., Any], missed: Cal
 
     ``op`` is the operation of the other, or its name in the table, and ``missed`` calls it.
     """
-    if not NATIVELY or (not isinstance(op, str) and len(op.inputs) > words.MOST_OPERANDS):
+    if not NATIVELY or (not isinstance(op, str) and len(op.inputs) > MOST_OPERANDS):
         return missed
     number = number_of(op) if isinstance(op, str) else _function_number(op)
     repeating_it: Callable[..., Any] = operation(number, missed, missed, function)
@@ -191,7 +192,7 @@ def install_part(
         else:
             copied(result, x, key)
 
-    install(words.OP_PART, index, enter_part)
+    install(OP_PART, index, enter_part)
 
 
 def viewing(name: str) -> Callable[[Method], Method]:
@@ -202,7 +203,7 @@ def viewing(name: str) -> Callable[[Method], Method]:
         if not named and result is not x and (seen := _shown(x, result)) is not None:
             part_entries.enter_view(number, x._form, args, result._form, seen)  # type: ignore[arg-type]
 
-    return repeating(number | words.SHOWS, enter_view)
+    return repeating(number | SHOWS, enter_view)
 
 
 def _shown(x: Tensor, result: Tensor) -> part_entries.Part | None:
@@ -240,18 +241,26 @@ def copying(op: Copy, dtype: np.dtype[Any] | None = None) -> Callable[[Method], 
 
 
 if NATIVELY:
-    for at, function in ((words.G_NEW, NEW), (words.G_VIEW, NEW_VIEW), (words.G_BASE, SET_BASE)):
+    for at, function in (
+        (RegistryTable.new_array, NEW),
+        (RegistryTable.new_view, NEW_VIEW),
+        (RegistryTable.set_base, SET_BASE),
+    ):
         registry.put(registry.REGISTRY.address, at, table()[function])
-    variables = {words.G_ACTIVE: modes._active, words.G_RECORDER: modes._sole_recorder, words.G_MODE: modes._mode}
+    variables = {
+        RegistryTable.active: modes._active,
+        RegistryTable.recorder: modes._sole_recorder,
+        RegistryTable.mode: modes._mode,
+    }
     for at, variable in variables.items():
         registry.put(registry.REGISTRY.address, at, id(variable))
     for at, module, name in (
-        (words.G_SECURE, "native.calls.securing_native", "secure"),
-        (words.G_HIT, "native.calls.calls_native", "hit"),
-        (words.G_HIT_VIEW, "native.indexing.parts_native", "hit_view"),
+        (RegistryTable.secure, "native.calls.securing_native", "secure"),
+        (RegistryTable.hit, "native.calls.calls_native", "hit"),
+        (RegistryTable.hit_view, "native.indexing.parts_native", "hit_view"),
     ):
         provide(at, module, name)
-    registry.put(registry.REGISTRY.address, words.G_TAPE, id(Tape))
-    offsets = words.G_ENTRIES, words.G_THREAD, words.G_GIVEN_ARRAYS
+    registry.put(registry.REGISTRY.address, RegistryTable.tape_type, id(Tape))
+    offsets = RegistryTable.entries, RegistryTable.thread, RegistryTable.given_arrays
     for at, place in zip(offsets, place_of(Tape, "entries", "thread", "given_arrays"), strict=True):
         registry.put(registry.REGISTRY.address, at, place)

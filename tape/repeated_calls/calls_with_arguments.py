@@ -19,9 +19,10 @@ from kernels.call_cache.arguments import arguments
 from kernels.call_cache.entries import Key, Notification
 from kernels.instructions.form import Form
 from kernels.kinds.routine import Routine
+from kernels.native.call_structs import ARGUED, MOST_OPERANDS
 from kernels.native.calls.computation import Computation
 from kernels.native.calls.function_type import operation
-from kernels.native.words import ARGUED, MOST_OPERANDS, PULLS, PYTHON
+from kernels.native.tape_structs import PULLS, PYTHON
 from tape.foundation.run_log import Run, runs
 from tape.repeated_calls.call_table import NATIVELY, number_of
 from tape.tensors import modes

@@ -11,7 +11,8 @@ from kernels.arrays.specs import dense
 from kernels.call_cache import join_entries
 from kernels.call_cache.entries import Notification
 from kernels.instructions.form import Form
-from kernels.native import words
+from kernels.native.call_structs import JOINS, MOST_JOINED
+from kernels.native.tape_structs import RegistryTable
 from tape.repeated_calls.call_table import number_of, provide, repeating
 from tape.tensors import modes
 from tape.tensors.tensor import Tensor
@@ -26,10 +27,10 @@ def joining(op: Any, *, new: bool) -> Callable[[Method], Method]:
     def enter(result: Any, tensors: Any, dim: Any = None, *, axis: Any = None) -> None:
         along = (0 if axis is None else axis) if dim is None else dim
         all_tensors = type(tensors) in (list, tuple) and all(type(x) is Tensor for x in tensors)
-        if all_tensors and type(along) is int and len(tensors) <= words.MOST_JOINED and _is_plain(result, tensors):
+        if all_tensors and type(along) is int and len(tensors) <= MOST_JOINED and _is_plain(result, tensors):
             _enter(number, op, along, tensors, result, new=new)
 
-    return repeating(number | words.JOINS, enter)
+    return repeating(number | JOINS, enter)
 
 
 def _is_plain(result: Tensor, tensors: Any) -> bool:
@@ -53,5 +54,5 @@ def _enter(number: int, op: Any, along: int, tensors: Any, result: Tensor, *, ne
     for x, is_wanted in zip(tensors, wanted, strict=True):
         joined.append(join_entries.Joined(x._form, is_wanted, at * spec.strides[axis], strides))
         at += 1 if new else x.spec.shape[axis]
-    provide(words.G_HIT_JOINED, "native.calls.joining_native", "hit_joined")
+    provide(RegistryTable.hit_joined, "native.calls.joining_native", "hit_joined")
     join_entries.enter(number, along, joined, form, Notification(op, len(tensors), (axis, new)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kernels.instructions.entries import Instruction, instructions
-from kernels.native.words import TAPE_BITS
+from kernels.native.tape_structs import TAPE_BITS
 from kernels.programs.recording.program import line, parameters
 from tape.tensors import tapes
 from tape.tensors.tensor import Tensor

@@ -17,7 +17,7 @@ from kernels.kinds.view import View
 from kernels.native.memory import where
 from kernels.programs.recording.lines import Lines
 from kernels.programs.recording.notifying import APART, Tables, native_notify
-from kernels.programs.recording.notifying_words import H_USED
+from kernels.programs.recording.notifying_structs import StepWords
 from kernels.programs.recording.program import Node, Recipe
 from tape.foundation.call_sites import LineTable
 from tape.tensors import modes
@@ -233,7 +233,7 @@ class _Marking:
 
     def mark(self, frame: FrameType) -> None:
         """Mark the steps that follow."""
-        self._lines.mark(self._head[H_USED], self._table.number(frame))
+        self._lines.mark(self._head[StepWords.used], self._table.number(frame))
 
     def before(self, notify: Callable[..., None]) -> Callable[..., None]:
         """Return what marks a step and then records it; fast where a loop stays on one line."""

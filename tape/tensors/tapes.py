@@ -14,11 +14,10 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from kernels.arrays.sweep_interface import FreedError
-from kernels.compiler import direct_calls
 from kernels.instructions.entries import entries_of, locate
 from kernels.instructions.saved_value_protection import SavedValues
 from kernels.native.registry import MOST_TAPES
-from kernels.native.words import LARGEST_GROWTH
+from kernels.native.tape_structs import LARGEST_GROWTH
 from tape import errors
 from tape.foundation import garbage_cycles
 
@@ -27,7 +26,6 @@ _spare: list[tuple[int, int]] = []
 """Numbers of tapes that are gone, to be used again, with the count of their next slot: no slot is given out twice."""
 SETTLE: list[Callable[[], None]] = []
 """Functions that make a context copied from another thread record on its own thread's tape: ``modes.settle``."""
-LARGE = direct_calls.LARGE
 """Bytes from which on a value is large: when such a tensor dies, the tape counts the bytes that it may free."""
 LONG = 1 << 14
 """Words swept by backwards, and perhaps dead, from which on the end of a root makes the tape collect."""

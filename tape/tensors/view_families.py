@@ -15,11 +15,12 @@ from kernels.arrays.specs import Spec, spec_of
 from kernels.foundation.recent_table import Recent
 from kernels.instructions.exposed_memory import expose, exposed_roots
 from kernels.instructions.form import Descriptor, Form
+from kernels.native.pool.pool_structs import LARGE
+from kernels.native.tape_structs import TAPE_BITS
 from kernels.native.tensor.tensor_type import same_layout
-from kernels.native.words import TAPE_BITS
 from kernels.ops.registry import OPS
 from tape.tensors import inference_mode, modes
-from tape.tensors.tapes import LARGE, Tape, every, living
+from tape.tensors.tapes import Tape, every, living
 from tape.tensors.tensor import Array, Slot, Tensor, as_array, make_extras, read_extras
 
 _AS_STRIDED: Any = OPS["as_strided"]

@@ -11,6 +11,7 @@ import numpy as np
 from kernels.codegen.tasks import NodeRef
 from kernels.foundation.locks import cached_property
 from kernels.native.pool import reused_arrays
+from kernels.native.pool.pool_structs import LARGE
 from kernels.programs.recording.program import Recipe
 from tape.conversions.to_python import numbers_of, warn_of_detaching
 from tape.engine import short_backward
@@ -275,9 +276,7 @@ def _usual_input(argument: Any) -> Tensor | None:
     if kind is np.ndarray:
         if argument.dtype not in _FLOATS or not argument.ndim:
             return None
-        return _new_input(
-            reused_arrays.call(argument.copy) if argument.nbytes >= reused_arrays.LARGE else argument.copy()
-        )
+        return _new_input(reused_arrays.call(argument.copy) if argument.nbytes >= LARGE else argument.copy())
     if kind is np.float64 or (kind is int and -LARGEST <= argument <= LARGEST):
         return _new_input(float(argument))
     return _new_input(argument) if kind is float else None

@@ -13,7 +13,7 @@ from kernels.codegen import constant_cotangents
 from kernels.foundation import recent_table
 from kernels.instructions.form import Form
 from kernels.native.registry import REGISTRY
-from kernels.native.words import B_FIRST, I_ONE, I_WORDS, WANTED
+from kernels.native.tape_structs import WANTED, FormBlock, InputBlock
 from kernels.sweeps import backend
 
 SHAPE = (2, max(constant_cotangents.LEAST // 2, 30) + 3)
@@ -214,9 +214,9 @@ def test_kernels_are_asked_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(2):
         sweep(lambda x: (-tape.exp(x) * 2.0 + 1.0).sum())
     made = {f.op.name: f for code, f in _forms().items() if code not in before}
-    about = B_FIRST + I_ONE
+    about = FormBlock.SIZE + InputBlock.one
     assert made["sum"].block[about] > WANTED
     assert all(made[name].block[about] > WANTED for name in ("add", "multiply", "negative"))
     assert made["exp"].block[about] == 0
     assert made["exp"].block[about + 2] > WANTED
-    assert len(made["exp"].block) == B_FIRST + I_WORDS + len(made["exp"].saved)
+    assert len(made["exp"].block) == FormBlock.SIZE + InputBlock.SIZE + len(made["exp"].saved)

@@ -15,7 +15,7 @@ import pytest
 
 from kernels.codegen.loop_printer import Loop
 from kernels.codegen.operand_spaces import Operand
-from kernels.compiler.direct_calls import callable_at
+from kernels.compiler.jit import callable_at
 from kernels.native.memory import where
 from tests.codegen.loop_cases import COMMAND, F4, LOOPS, stored, text_of, texts
 

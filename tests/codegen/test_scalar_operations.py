@@ -15,8 +15,8 @@ from kernels.codegen import scalar_operations
 from kernels.codegen.forward_loops import forward
 from kernels.compiler import jit
 from kernels.kinds.elementwise import Elementwise
-from kernels.native import words
 from kernels.native.memory import address_of
+from kernels.native.tape_structs import ROW, RUN_INLINE, ProgramRow
 from kernels.ops.registry import OPS
 
 VALUES = (0.0, -0.0, 1.0, -2.5, 1e-310, 1e308, math.inf, -math.inf, math.nan)
@@ -68,10 +68,10 @@ def test_entries_agree_with_their_text(key: tuple[str, bool]) -> None:
 
 def _run(entries: Any, memory: Any) -> None:
     """Run a row of entries over a memory."""
-    row = np.zeros(words.ROW, np.int64)
-    row[words.R_KIND], row[words.R_ADDRESS] = words.RUN_INLINE, address_of(entries)
-    row[words.R_LAYOUT] = scalar_operations.address()
-    row[words.R_OPERANDS], row[words.R_DATA] = len(entries) // scalar_operations.ENTRY, address_of(memory)
+    row = np.zeros(ROW, np.int64)
+    row[ProgramRow.kind], row[ProgramRow.address] = RUN_INLINE, address_of(entries)
+    row[ProgramRow.layout] = scalar_operations.address()
+    row[ProgramRow.operands], row[ProgramRow.data] = len(entries) // scalar_operations.ENTRY, address_of(memory)
     jit.load_module("programs.running.replay_native").run(address_of(row), 0, 1)
 
 

@@ -11,8 +11,8 @@ import pytest
 
 import tape
 from kernels.codegen import vectorized_forward
-from kernels.compiler.direct_calls import LARGE
 from kernels.kinds.elementwise import Elementwise
+from kernels.native.pool.pool_structs import LARGE
 from kernels.ops.registry import OPS
 from kernels.records.scipy_ufuncs import resolved
 

@@ -22,7 +22,7 @@ from kernels.programs.native_use.c_source import c_files
 from kernels.programs.parts import loops_in_parts
 from kernels.programs.rolling.rolled_program import Uncompiled
 from kernels.threads import workers
-from kernels.threads.thread_words import MOST_PARTS
+from kernels.threads.thread_structs import MOST_PARTS
 from kernels.threads.workers import WORKERS, Workers
 from tests.compiled.test_compiled_programs_at_random import Case, quiet
 from tests.support.random_programs import program_of

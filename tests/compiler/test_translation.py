@@ -1,5 +1,7 @@
 """Native source is translated as Python means it, and NumPy; what cannot be translated is named."""
 
+from __future__ import annotations
+
 import ctypes
 import math
 import os
@@ -12,9 +14,11 @@ import numpy as np
 import pytest
 
 import kernels
+from kernels.codegen import elements
 from kernels.compiler import jit, native_units
+from kernels.compiler.native_types import Array, Int32, Struct
 from kernels.compiler.numbers_ir import UntranslatedError
-from kernels.native import elements
+from tests.support import native_texts
 
 WHOLE = """
 from __future__ import annotations
@@ -267,3 +271,97 @@ def test_loops_over_elements_are_vectorised_in_control_code(monkeypatch: pytest.
     assert " x double>" in loops
     assert " x i64>" in loops
     assert " x double>" not in control
+
+
+# Structs.
+
+
+class Point(Struct):
+    """Words."""
+
+    x: int
+    y: int
+    next: Point
+    places: Array[int]
+
+
+class Head(Struct, start=4, step=4):
+    """Halves of words."""
+
+    low: Int32
+    high: Int32
+
+
+STRUCTS = """
+from __future__ import annotations
+from tests.compiler.test_translation import Head, Point
+
+def moved(p: Point, by):
+    p.x += by
+    p.y = p.x * 2
+    return p.next
+
+def fields(p: Point, k: int) -> int:
+    q = moved(p, k)
+    q.x = 7
+    q.places[k] = p.places[0] + 1
+    q.places[0] += 5
+    return p.x * 100 + p.y + p.next.x
+
+def halves(address: int) -> int:
+    head = Head(address)
+    head.low = -3
+    head.high = head.low - 1
+    return head.low * 10 + head.high
+
+def by_address(address: int) -> int:
+    return Point(address).next.y + Point.SIZE * 1000 + Point.places
+"""
+
+
+def test_fields_of_structs() -> None:
+    module = jit.load_source("structs", STRUCTS)
+    places = np.array([10, 20, 30, 40])
+    second = np.array([1, 2, 0, places.ctypes.data])
+    first = np.array([3, 4, second.ctypes.data, places.ctypes.data])
+    assert module.fields(first.ctypes.data, 2) == 5 * 100 + 10 + 7
+    assert (first[:2].tolist(), second[:2].tolist(), places.tolist()) == ([5, 10], [7, 2], [15, 20, 11, 40])
+    assert module.by_address(first.ctypes.data) == 2 + 4003
+    head = np.arange(4, dtype=np.int32)
+    assert module.halves(head.ctypes.data) == -34
+    assert head.tolist() == [0, -3, -4, 3]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("p.y = p.x * 2", "p.z = p.x * 2", "Point has no field 'z'"),
+        ("head = Head(address)", "head = address", "int64 has no field 'low'"),
+    ],
+)
+def test_a_field_that_is_not_there(old: str, new: str, said: str) -> None:
+    with pytest.raises(UntranslatedError, match=said):
+        _ = jit.load_source("unknown", STRUCTS.replace(old, new)).fields.address
+
+
+def test_an_exported_function_annotates_all() -> None:
+    with pytest.raises(TypeError, match="annotate its parameter 'by'"):
+        jit.load_source("unknown", STRUCTS.replace("def moved(p: Point, by):", "def moved(p: Point, by) -> int:"))
+
+
+def test_texts_of_native_code_are_compared_up_to_names() -> None:
+    """Planted faults: another field, another constant."""
+    texts = {
+        name: native_texts.texts_of(jit.load_source(name, text).fields.unit)
+        for name, text in (
+            ("structs", STRUCTS), ("renamed", STRUCTS.replace("moved", "gone")),
+            ("field", STRUCTS.replace("q.x = 7", "q.y = 7")), ("constant", STRUCTS.replace("q.x = 7", "q.x = 8")),
+        )
+    }  # fmt: skip
+    same = {
+        name: [part.replace(name, "structs").replace("gone", "moved") for part in parts]
+        for name, parts in texts.items()
+    }
+    assert native_texts.differing({"a": same["structs"]}, {"a": same["renamed"]}) == []
+    for fault in ("field", "constant"):
+        assert native_texts.differing({"a": same["structs"]}, {"a": same[fault]}) == ["a"]

@@ -21,7 +21,9 @@ POOL = "from kernels.native.pool import reused_arrays as pool\n"
 # A tape with arrays, doubles, views and writes, of which `at` and `put` read and change words.
 GRAPH = """
 import ctypes, numpy as np, tape, threading
-from kernels.native import registry, words as W
+from kernels.native import registry
+from kernels.native.object_structs import ArrayObject
+from kernels.native.tape_structs import GONE, Chunk, FormBlock, SweepHeader, TapeHeader
 from kernels.native.pool.guards import DamagedError
 from kernels.native.tape.tape_words import header_of
 from kernels.sweeps import backend
@@ -40,7 +42,7 @@ entries = tape.tensors.modes.own_tape().entries
 T = header_of(entries)
 def at(address, k=0): return ctypes.c_int64.from_address(address + 8 * k).value
 def put(address, k, value): registry.put(address, k, value)
-words = at(T, W.T_WORDS)
+words = at(T, TapeHeader.words)
 def found(name, after=0):  # the last instruction of a name: where it begins, and its last word
     stop = len(entries)
     while stop:
@@ -48,7 +50,7 @@ def found(name, after=0):  # the last instruction of a name: where it begins, an
         if form.name == name: return start, stop - 1
         stop = start
 (sin, sin_last), (view, _), (root, root_last) = found("SinBackward0"), found("SliceBackward0"), found("MulBackward0")
-chunk = at(at(T, W.T_DIR))
+chunk = at(at(T, TapeHeader.directory))
 def sweep():
     try: return tape.autograd.grad(loss, (x, w), retain_graph=True)
     except DamagedError as error: print(error)
@@ -60,7 +62,8 @@ FAULTS = {
     "a negative number": ("put(words, sin_last, -3)", "its form, is -3, no living form's number"),
     "another form": ("put(words, sin_last, at(words, root_last))", "instruction MulBackward0 in words"),
     "the block of a form": (
-        "put(at(registry.REGISTRY.forms, at(words, sin_last)), W.B_ENTRIES, 7)", "SinBackward0, whose block has been",
+        "put(at(registry.REGISTRY.forms, at(words, sin_last)), FormBlock.entries, 7)",
+        "SinBackward0, whose block has been",
     ),
     "a slot of no tape": ("put(words, sin, 5)", r"SinBackward0 .*word \d+, its slot, is 5, not one of this tape"),
     "a slot twice": ("put(words, sin, at(words, root))", "SinBackward0 .*its slot, .* not below the next one's"),
@@ -82,38 +85,39 @@ FAULTS = {
         "keep = np.ones(4, np.float32); put(words, sin + 2, id(keep))", "saved 'x', .* of float32, .* has float64",
     ),
     "an operand of a new instruction": (
-        "sweep(); z = tape.cos(x); put(at(T, W.T_WORDS), found('CosBackward0')[0] + 1, 7)",
+        "sweep(); z = tape.cos(x); put(at(T, TapeHeader.words), found('CosBackward0')[0] + 1, 7)",
         "CosBackward0.* is 7, no slot",
     ),
     "an operand of one that has moved": (
         """z = tape.cos(w); k = tape.tan(v) + 1.0; sweep(); before = found('TanBackward0')[0]; del z
 tape.tensors.modes.own_tape().collect(); after = found('TanBackward0')[0]; print(before - after)
-sweep(); put(at(T, W.T_WORDS), after + 1, 7)""",
+sweep(); put(at(T, TapeHeader.words), after + 1, 7)""",
         r"^[1-9]\d*\n.*TanBackward0.* is 7, no slot",
     ),
     "an array of old, sooner or later": (
-        "put(at(at(words, sin + 2), W.A_SHAPE // 8), 0, 3)\nfor _ in range(len(entries) // 64 + 1): sweep()",
+        "put(at(at(words, sin + 2), ArrayObject.shape // 8), 0, 3)\nfor _ in range(len(entries) // 64 + 1): sweep()",
         r"saved 'x', .* shape \(3,\), where the form has \(4,\)",
     ),
     "a view's offset": ("put(words, view + 2, 800)", "saved 'offset', is 800, an offset out of a buffer of 64 bytes"),
-    "the count of words": ("put(T, W.T_SIZE, at(T, W.T_ROOM) + 1)", "its header: .* words are used of"),
-    "a word too few": ("put(T, W.T_SIZE, at(T, W.T_SIZE) - 1)", "the instruction that ends at word"),
-    "the count of instructions": ("put(T, W.T_COUNT, 2)", "its header: 2 instructions, but there are"),
-    "the tape's number": ("put(T, W.T_NUMBER, at(T, W.T_NUMBER) + 1)", "the registry has another tape"),
-    "the next slot": ("put(T, W.T_NEXT, 1)", "its slot, .* not below the next one's"),
+    "the count of words": ("put(T, TapeHeader.size, at(T, TapeHeader.room) + 1)", "its header: .* words are used of"),
+    "a word too few": ("put(T, TapeHeader.size, at(T, TapeHeader.size) - 1)", "the instruction that ends at word"),
+    "the count of instructions": ("put(T, TapeHeader.count, 2)", "its header: 2 instructions, but there are"),
+    "the tape's number": ("put(T, TapeHeader.number, at(T, TapeHeader.number) + 1)", "the registry has another tape"),
+    "the next slot": ("put(T, TapeHeader.next, 1)", "its slot, .* not below the next one's"),
     "a chunk's sum": ("put(chunk, 1, 999)", "they are had by .* but the sum is 999"),
     "a chunk's start": ("put(chunk, 0, 3)", "says that they begin at word 3: it is word 0"),
     "a count below nothing": ("put(chunk, 2, -1)", "the count of slot"),
     "a slot called gone": (
-        "k = loss._slot & 1023; c = ctypes.c_int32.from_address(chunk + W.C_COUNTS + 4 * k); c.value |= W.GONE",
+        "k = loss._slot & 1023; c = ctypes.c_int32.from_address(chunk + Chunk.SIZE + 4 * k); c.value |= GONE",
         "is marked as gone, but its instruction is there",
     ),
     "behind the words": (
-        "ctypes.memset(words + 8 * at(T, W.T_ROOM), 0, 1)", "a block of .* bytes .* has been written behind its end",
+        "ctypes.memset(words + 8 * at(T, TapeHeader.room), 0, 1)",
+        "a block of .* bytes .* has been written behind its end",
     ),
     "before a chunk": ("put(chunk, -1, 0)", "has been written before its beginning"),
     "behind the buckets": (
-        "sweep(); s = backend.workspace(); put(s.words[W.H_BUCKETS], 4 * s.bucket_room, 1)",
+        "sweep(); s = backend.workspace(); put(s.words[SweepHeader.buckets], 4 * s.bucket_room, 1)",
         "the sweep's buckets .* have been written behind its end",
     ),
     "behind a large array": (
@@ -167,7 +171,7 @@ ENDS = {
         "memory at .* of the pool has been written after it was given back",
     ),
     "the words of a tape": (
-        "ctypes.memset(words + 8 * at(T, W.T_ROOM), 0, 1)\nfor _ in range(3000): y = y * w",
+        "ctypes.memset(words + 8 * at(T, TapeHeader.room), 0, 1)\nfor _ in range(3000): y = y * w",
         "written behind its end",
     ),
 }

@@ -12,7 +12,7 @@ import pytest
 import tape
 from kernels.instructions import entries
 from kernels.instructions.entries import instructions
-from kernels.native.words import TAPE_BITS
+from kernels.native.tape_structs import TAPE_BITS
 from tape.tensors import modes
 from tests.engine.test_hooks import sweep  # noqa: F401 (a fixture)
 from tests.support.pytorch_outcomes import Outcomes

@@ -18,7 +18,7 @@ from kernels.foundation import recent_table
 from kernels.foundation.recent_table import Recent
 from kernels.instructions.entries import instructions
 from kernels.kinds import custom
-from kernels.native import words
+from kernels.native.call_structs import SETS, WAYS
 from kernels.native.heap_types import NATIVE
 from kernels.native.registry import REGISTRY
 from tape.tensors.modes import own_tape
@@ -85,7 +85,7 @@ def test_new_lengths_are_forgotten(fresh: Fresh, run: str) -> None:
     assert memory < 4_000_000  # dead instructions wait on the tape, with their arrays
     assert living < 1200
     assert specs < 1200
-    assert calls <= words.WAYS * words.SETS
+    assert calls <= WAYS * SETS
 
 
 @pytest.mark.slow

@@ -10,9 +10,10 @@ import pytest
 
 import tape
 from kernels.instructions import reused_cotangents
-from kernels.native.pool import pool_words, reused_arrays
+from kernels.native.pool import reused_arrays
+from kernels.native.pool.pool_structs import PoolWords
 from kernels.native.registry import REGISTRY
-from kernels.native.words import B_FIRST, I_REUSED, I_WORDS, NO_KERNEL
+from kernels.native.tape_structs import NO_KERNEL, FormBlock, InputBlock
 from kernels.sweeps import backend
 
 if TYPE_CHECKING:
@@ -76,7 +77,11 @@ def values(dtype: Any) -> tuple[Any, Any, Any]:
 def without_reuse() -> Iterator[None]:
     """Let all forms that there are do without kernels in place."""
     forms = [form for reference in list(REGISTRY.living.values()) if (form := reference()) is not None]
-    places = [(form.block, B_FIRST + i * I_WORDS + I_REUSED) for form in forms for i in range(len(form.specs))]
+    places = [
+        (form.block, FormBlock.SIZE + i * InputBlock.SIZE + InputBlock.reused)
+        for form in forms
+        for i in range(len(form.specs))
+    ]
     before = [block[at] for block, at in places]
     for block, at in places:
         block[at] = NO_KERNEL
@@ -177,9 +182,9 @@ def test_in_place_kernels_are_used() -> None:
             y = 1.5 * y
         loss = (y * w).sum()
         words = reused_arrays._words(reused_arrays.linked())
-        before = words[pool_words.FRESH] + words[pool_words.REUSED]
+        before = words[PoolWords.fresh] + words[PoolWords.reused]
         loss.backward()
-        return words[pool_words.FRESH] + words[pool_words.REUSED] - before
+        return words[PoolWords.fresh] + words[PoolWords.reused] - before
 
     assert [run() for _ in range(3)][2] <= 3  # of twelve
 

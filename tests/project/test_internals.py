@@ -22,9 +22,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 import tape
-from kernels.native import heap_types, words
+from kernels.native import heap_types, object_structs, tape_structs
 from kernels.native.registry import REGISTRY
 from kernels.native.tape.tape_words import header_of
+from kernels.native.tape_structs import (
+    DOUBLE,
+    GONE,
+    HELD,
+    NUMBER,
+    Chunk,
+    FormBlock,
+    InputBlock,
+    RegistryTable,
+    TapeHeader,
+)
 from tape.__main__ import parser
 from tape.tensors import modes
 from tests.project import test_house
@@ -39,8 +50,6 @@ TEXT = PAGES[INTERNALS.name]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 THEIRS = {"program.py", "tests/ROOM/test_TOPIC.py", "_native.py", "kernels-1/LABEL_HASH.kernel"}
 """What is a path, and none of ours: a user's, or a pattern."""
-PREFIXES = ("T_", "C_", "H_", "B_", "I_")
-"""Of names in words.py: the headers of a tape, a chunk and a sweep, a form's block, its inputs."""
 NATIVE = pytest.mark.skipif(not heap_types.NATIVE, reason="there are no words in memory to read")
 
 pytestmark = pytest.mark.quick
@@ -160,7 +169,7 @@ def environment() -> set[str]:
 
 
 def is_capital(name: str) -> bool:
-    return hasattr(words, name) or name in environment() or name == "CONTROL"
+    return hasattr(tape_structs, name) or hasattr(object_structs, name) or name in environment() or name == "CONTROL"
 
 
 @each(capitals)
@@ -171,18 +180,6 @@ def test_each_name_in_capitals_is_there(named: list[str]) -> None:
 def test_the_variables_of_the_environment_are_those_that_are_read() -> None:
     rows = re.findall(r"^\| `(TAPE_\w+)` \|", TEXT, re.MULTILINE)
     assert set(rows) == environment()
-
-
-def test_the_words_of_headers_and_blocks_are_all_named() -> None:
-    named = set(capitals(TEXT))
-    assert [name for name in vars(words) if name.startswith(PREFIXES) and name not in named] == []
-
-
-def test_the_header_of_a_tape_is_listed_in_its_order() -> None:
-    rows = table(TEXT, "| word | what it holds |")
-    listed = re.findall(r"`(T_\w+)`", "\n".join(row.split("|")[1] for row in rows))
-    assert listed == sorted((n for n in vars(words) if n.startswith("T_")), key=vars(words).__getitem__)
-    assert [vars(words)[name] for name in listed] == list(range(words.TAPE_WORDS))
 
 
 def complaint(command: str) -> str:
@@ -277,7 +274,7 @@ def at(address: int, k: int) -> int:
 
 def told(tape_header: int, names: dict[str, Any]) -> list[str]:
     """Read the words of a tape as the page says: from the end, by the blocks of forms."""
-    first, lines = at(at(tape_header, words.T_WORDS), 0), []
+    first, lines = at(at(tape_header, TapeHeader.words), 0), []
     things = {-id(names[name]._slot): f"leaf {name}" for name in ("x", "c")}
     things[id(names["a"]._value)] = "array a"
     forms = {names[name]._form.code: f"form {names[name]._form.name}" for name in ("a", "b", "y")}
@@ -285,18 +282,18 @@ def told(tape_header: int, names: dict[str, Any]) -> list[str]:
     def slot(word: int) -> str:
         return things[word] if word in things else "slot n" + f"+{word - first}" * (word > first)
 
-    stop = at(tape_header, words.T_SIZE)
+    stop = at(tape_header, TapeHeader.size)
     while stop > 0:
-        number = at(at(tape_header, words.T_WORDS), stop - 1)
-        block = at(at(REGISTRY.address, words.G_FORMS), number)
-        inputs, saved = at(block, words.B_INPUTS), at(block, words.B_SAVED)
-        assert at(block, words.B_ENTRIES) == 2 + inputs + saved
-        start = stop - at(block, words.B_ENTRIES)
-        own = [at(at(tape_header, words.T_WORDS), k) for k in range(start, stop)]
-        kinds = [at(block, words.B_FIRST + inputs * words.I_WORDS + j) for j in range(saved)]
+        number = at(at(tape_header, TapeHeader.words), stop - 1)
+        block = at(at(REGISTRY.address, RegistryTable.forms), number)
+        inputs, saved = at(block, FormBlock.inputs), at(block, FormBlock.saved)
+        assert at(block, FormBlock.entries) == 2 + inputs + saved
+        start = stop - at(block, FormBlock.entries)
+        own = [at(at(tape_header, TapeHeader.words), k) for k in range(start, stop)]
+        kinds = [at(block, FormBlock.SIZE + inputs * InputBlock.SIZE + j) for j in range(saved)]
         kept = [
-            f"number {word}" if kind == words.NUMBER
-            else f"double {struct.unpack('d', struct.pack('q', word))[0]}" if kind == words.DOUBLE
+            f"number {word}" if kind == NUMBER
+            else f"double {struct.unpack('d', struct.pack('q', word))[0]}" if kind == DOUBLE
             else things[word]
             for word, kind in zip(own[1 + inputs : -1], kinds, strict=True)
         ]  # fmt: skip
@@ -319,10 +316,10 @@ def test_the_words_of_the_example() -> None:
 
 def counts(header: int, first: int) -> str:
     """Return how many have each slot of a tape from one on, and which are marked as gone."""
-    chunk, shown = at(at(header, words.T_DIR), 0) + words.C_COUNTS, []
-    for slot in range(first, at(header, words.T_NEXT)):
-        count = ctypes.c_int32.from_address(chunk + 4 * (slot % words.CHUNK)).value
-        parts = ["GONE"] * bool(count & words.GONE) + [str(count & words.HELD)] * bool(count & words.HELD)
+    chunk, shown = at(at(header, TapeHeader.directory), 0) + Chunk.SIZE, []
+    for slot in range(first, at(header, TapeHeader.next)):
+        count = ctypes.c_int32.from_address(chunk + 4 * (slot % tape_structs.CHUNK)).value
+        parts = ["GONE"] * bool(count & GONE) + [str(count & HELD)] * bool(count & HELD)
         shown.append("+".join(parts) or "0")
     return " ".join(shown)
 
@@ -331,16 +328,16 @@ def counts(header: int, first: int) -> str:
 @pytest.mark.usefixtures("own_tape")
 def test_the_counts_of_the_example() -> None:
     head, *rows = columns(blocks(TEXT, "text")[1])
-    assert head[1:4] == ["T_COUNT", "T_DEAD", "T_SIZE"]
+    assert head[1:4] == ["count", "dead", "size"]
     tape_of_mine = modes.own_tape()
     header = header_of(tape_of_mine.entries)
-    first, names = at(header, words.T_NEXT), example()
+    first, names = at(header, TapeHeader.next), example()
     for step, *shown in rows:
         if step == "collect":
             tape_of_mine.collect()
         elif step != "three operations":
             exec(step, names)  # noqa: S102 (the page is ours)
-        found = [str(at(header, getattr(words, name))) for name in head[1:4]]
+        found = [str(at(header, getattr(TapeHeader, name))) for name in head[1:4]]
         assert [*found, counts(header, first)] == shown, step
     with pytest.raises(RuntimeError, match="second time"):
         names["y"].backward()
@@ -494,9 +491,9 @@ def test_each_life_passes_its_files_in_order(fresh: Fresh) -> None:
 
 def test_planted_faults_are_found() -> None:
     """What the checks above look at can fail."""
-    page = "`kernels/native/wrods.py` `kernels.native.words.T_SISE` `H_NOTHING` `tape.autograd.Function`"
+    page = "`kernels/native/wrods.py` `kernels.native.tape_structs.T_SISE` `H_NOTHING` `tape.autograd.Function`"
     assert absent(paths(page)) == ["kernels/native/wrods.py"]
-    assert [name for name in dotted(page) if not is_so(name)] == ["kernels.native.words.T_SISE"]
+    assert [name for name in dotted(page) if not is_so(name)] == ["kernels.native.tape_structs.T_SISE"]
     assert [name for name in capitals(page) if not is_capital(name)] == ["H_NOTHING"]
     wrong = ["python -m tape.tols", "python -m tape cash", "python -m pytest tests/test_none.py", "TAPE_BUG=1 .ci/run"]
     wrong += ["python -m pytest -m quack", ".ci/walk"]

@@ -17,7 +17,7 @@ import pytest
 
 import tape
 from kernels.kinds.elementwise import Elementwise
-from kernels.native import words
+from kernels.native.tape_structs import TAPE_BITS
 from kernels.ops.registry import OPS
 from kernels.sweeps import backend
 from tape.recording.record import locate
@@ -467,7 +467,7 @@ def test_no_slot_comes_twice() -> None:
         while given.collect():
             pass
         del given
-    assert len({slot >> words.TAPE_BITS for slot in seen}) < 5
+    assert len({slot >> TAPE_BITS for slot in seen}) < 5
 
 
 @pytest.mark.usefixtures("own_tape")

@@ -15,7 +15,7 @@ import tape
 from kernels.instructions.reference_tape import PlainTape
 from kernels.native.pool import guards
 from kernels.native.registry import MOST_TAPES
-from kernels.native.words import TAPE_BITS
+from kernels.native.tape_structs import TAPE_BITS
 from kernels.sweeps import backend
 from tape.recording.record import recorded
 from tape.tensors import modes, tapes

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kernels.compiler.signatures import Void, Word, Words
-from kernels.native.elements import ITEM, load, store
+from kernels.codegen.elements import ITEM, load, store
+from kernels.compiler.native_types import Void, Word, Words
 from kernels.native.memory import store_i8
 
 

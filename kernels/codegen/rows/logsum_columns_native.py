@@ -11,8 +11,8 @@ import math
 import numpy as np
 
 from kernels import vectormath
-from kernels.compiler.signatures import Void, Word, Words
-from kernels.native.elements import ITEM, pointer, real
+from kernels.codegen.elements import ITEM, pointer, real
+from kernels.compiler.native_types import Void, Word, Words
 
 INFINITY, ZERO, ONE = real(np.inf), real(0.0), real(1.0)
 

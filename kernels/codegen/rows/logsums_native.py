@@ -11,9 +11,9 @@ import math
 import numpy as np
 
 from kernels import vectormath
-from kernels.compiler.signatures import Void, Word, Words
-from kernels.native import accumulators
-from kernels.native.elements import ITEM, pointer, real, store
+from kernels.codegen import accumulators
+from kernels.codegen.elements import ITEM, pointer, real, store
+from kernels.compiler.native_types import Void, Word, Words
 
 PART = np.uint64(1024)
 INFINITY, ZERO, ONE = real(np.inf), real(0.0), real(1.0)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
+from kernels.codegen import elements
 from kernels.compiler import jit
 from kernels.compiler.module_texts import PACKAGE, content_of
-from kernels.native import elements
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,8 +12,8 @@ import numpy as np
 from kernels.arrays.specs import Spec, Strides, dense
 from kernels.arrays.sweep_interface import Array
 from kernels.codegen.rows import row_kernels
-from kernels.compiler.direct_calls import LARGE
 from kernels.foundation.data_classes import dataclass
+from kernels.native.pool.pool_structs import LARGE
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 
-from kernels.compiler.signatures import Void, Word, Words
-from kernels.native.elements import ITEM, load, real, store
+from kernels.codegen.elements import ITEM, load, real, store
+from kernels.compiler.native_types import Void, Word, Words
 from kernels.native.memory import double_of
 
 ZERO, ONE, TWO = real(0.0), real(1.0), real(2.0)

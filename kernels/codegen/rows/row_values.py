@@ -14,10 +14,11 @@ import numpy as np
 from kernels.arrays.specs import Strides
 from kernels.codegen.rows import row_kernels
 from kernels.codegen.rows.row_pulls import extents
-from kernels.compiler.direct_calls import LARGE, callable_at
+from kernels.compiler.jit import callable_at
 from kernels.foundation.data_classes import dataclass
 from kernels.native.heap_types import NATIVE
 from kernels.native.memory import where
+from kernels.native.pool.pool_structs import LARGE
 
 Array = np.ndarray[Any, Any]
 _FILE = "codegen.rows.row_values_native"

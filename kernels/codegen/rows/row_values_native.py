@@ -11,8 +11,8 @@ import math
 
 import numpy as np
 
-from kernels.compiler.signatures import Void, Word, Words
-from kernels.native.elements import ITEM, load, real, store
+from kernels.codegen.elements import ITEM, load, real, store
+from kernels.compiler.native_types import Void, Word, Words
 from kernels.native.memory import double_of, load_i8, store_i8
 
 ZERO, ONE = real(0.0), real(1.0)

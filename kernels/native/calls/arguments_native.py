@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from kernels.native.call_structs import (
+    FLOAT_ITEM,
+    INT_ITEM,
+    MOST_ARGUMENT_WORDS,
+    MOST_OPERANDS,
+    OBJECT_ITEM,
+    SEQUENCE_ITEM,
+)
 from kernels.native.calls.keys_native import hash_of
 from kernels.native.memory import store_i8, word
 from kernels.native.objects_native import kind_of
@@ -17,19 +25,7 @@ from kernels.native.python_api import (
     bits_of,
     tape_registry,
 )
-from kernels.native.words import (
-    FLOAT_ITEM,
-    G_FLOAT,
-    G_INT,
-    G_LIST,
-    G_TENSOR,
-    G_TUPLE,
-    INT_ITEM,
-    MOST_ARGUMENT_WORDS,
-    MOST_OPERANDS,
-    OBJECT_ITEM,
-    SEQUENCE_ITEM,
-)
+from kernels.native.tape_structs import RegistryTable
 
 CONTROL = True
 
@@ -44,9 +40,9 @@ def put_int(x, out, used):
     return used + 1
 
 
-def put_sequence(registry, x, out, used):
+def put_sequence(registry: RegistryTable, x, out, used):
     """Write the words of a tuple or list of ints, after their count; 0 for any other."""
-    is_list = kind_of(x) == word(registry, G_LIST)
+    is_list = kind_of(x) == registry.list_type
     count = PyList_Size(x) if is_list else PyTuple_Size(x)
     if used + 1 + count > MOST_ARGUMENT_WORDS:
         return 0
@@ -54,11 +50,11 @@ def put_sequence(registry, x, out, used):
     used += 1
     for k in range(count):
         item = PyList_GetItem(x, k) if is_list else PyTuple_GetItem(x, k)
-        used = put_int(item, out, used) if used != 0 and kind_of(item) == word(registry, G_INT) else 0
+        used = put_int(item, out, used) if used != 0 and kind_of(item) == registry.int_type else 0
     return used
 
 
-def put_argument(registry, x, out, used):
+def put_argument(registry: RegistryTable, x, out, used):
     """Write the words of an argument behind those used; 0 if native code does not accept it.
 
     An object that is no number and no sequence is known by its address: such calls are entered only if it is immutable.
@@ -66,14 +62,14 @@ def put_argument(registry, x, out, used):
     if used == 0 or used + 2 > MOST_ARGUMENT_WORDS:
         return 0
     kind, at = kind_of(x), out + 8 * used
-    if kind == word(registry, G_INT):
+    if kind == registry.int_type:
         store_i8(at, INT_ITEM)
         return put_int(x, out, used + 1)
-    if kind == word(registry, G_TUPLE) or kind == word(registry, G_LIST):
+    if kind == registry.tuple_type or kind == registry.list_type:
         store_i8(at, SEQUENCE_ITEM)
         return put_sequence(registry, x, out, used + 1)
-    store_i8(at, FLOAT_ITEM if kind == word(registry, G_FLOAT) else OBJECT_ITEM)
-    store_i8(at + 8, bits_of(PyFloat_AsDouble(x)) if kind == word(registry, G_FLOAT) else x)
+    store_i8(at, FLOAT_ITEM if kind == registry.float_type else OBJECT_ITEM)
+    store_i8(at + 8, bits_of(PyFloat_AsDouble(x)) if kind == registry.float_type else x)
     return used + 2
 
 
@@ -92,10 +88,10 @@ def call_words(registry, args, first, count, names, out):
     return used
 
 
-def tensors_in(registry, args, count):
+def tensors_in(registry: RegistryTable, args, count):
     """How many leading arguments are tensors, at most as many as an operation has operands."""
     tensors = 0
-    while tensors < min(count, MOST_OPERANDS) and kind_of(word(args, tensors)) == word(registry, G_TENSOR):
+    while tensors < min(count, MOST_OPERANDS) and kind_of(word(args, tensors)) == registry.tensor_type:
         tensors += 1
     return tensors
 

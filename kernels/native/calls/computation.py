@@ -16,7 +16,7 @@ NO_LOOP = InnerLoop(0, 0)
 
 @dataclass(frozen=True)
 class Computation:
-    """How native code computes a result: the kind (named in kernels/native/words.py), and what that kind needs."""
+    """How native code computes a result: its kind, of kernels/native/call_structs.py, and what that needs."""
 
     kind: int
     loop: InnerLoop = NO_LOOP

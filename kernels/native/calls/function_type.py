@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 from kernels.compiler import jit
-from kernels.native import words
 from kernels.native.heap_types import (
     CALL,
     CLEAR,
@@ -27,13 +26,17 @@ from kernels.native.heap_types import (
     made,
     members,
 )
+from kernels.native.object_structs import FunctionObject
 from kernels.native.registry import put
 
 
 @functools.cache
 def _type() -> Any:
     native = jit.load_module("native.calls.functions_native")
-    rows = {"__vectorcalloffset__": (SIZE, words.F_CALL, READONLY), "__dictoffset__": (SIZE, words.F_DICT, READONLY)}
+    rows = {
+        "__vectorcalloffset__": (SIZE, FunctionObject.call, READONLY),
+        "__dictoffset__": (SIZE, FunctionObject.attributes, READONLY),
+    }
     call = ctypes.cast(ctypes.pythonapi.PyVectorcall_Call, ctypes.c_void_p).value
     slots = {
         MEMBERS: members(rows),
@@ -44,7 +47,7 @@ def _type() -> Any:
         DEALLOC: native.dealloc,
     }
     flags = COLLECTED | NOT_CALLED | VECTORCALL | METHOD
-    kind: Any = made(f"{__name__}.Operation", object, slots, words.F_SIZE, flags)
+    kind: Any = made(f"{__name__}.Operation", object, slots, FunctionObject.SIZE, flags)
     copyreg.pickle(
         kind, lambda function: function.__qualname__
     )  # as Python's functions: by module and name; a copy is itself
@@ -66,10 +69,10 @@ def operation(number: int, slow: Callable[..., Any], always: Callable[..., Any],
     for function_kept in (slow, always):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(function_kept))
     for at, value in (
-        (words.F_CALL, _entry()),
-        (words.F_NUMBER, number),
-        (words.F_SLOW, id(slow)),
-        (words.F_ALWAYS, id(always)),
+        (FunctionObject.call, _entry()),
+        (FunctionObject.number, number),
+        (FunctionObject.slow, id(slow)),
+        (FunctionObject.always, id(always)),
     ):
         put(id(function), at // 8, value)
     for name in functools.WRAPPER_ASSIGNMENTS:

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from kernels.compiler.signatures import Int32, Void, Word
+from kernels.compiler.native_types import Int32, Void, Word
+from kernels.native.call_structs import (
+    ARGUED,
+    JOINS,
+    MOST_OPERANDS,
+    NOT_NATIVE,
+    NUMBERED,
+    PICKS,
+    PUTS,
+    SHARES,
+    SHOWS,
+    WRITES,
+)
 from kernels.native.calls.arguments_native import call_words, tensors_in
 from kernels.native.calls.call_table_native import (
     hit,
@@ -14,7 +26,7 @@ from kernels.native.calls.call_table_native import (
     hit_shared,
     hit_view,
 )
-from kernels.native.memory import load_i8, word
+from kernels.native.object_structs import FunctionObject, TensorObject
 from kernels.native.objects_native import drop_all, visit_all
 from kernels.native.python_api import (
     Py_DecRef,
@@ -30,27 +42,7 @@ from kernels.native.python_api import (
     tape_registry,
     thirty_words,
 )
-from kernels.native.words import (
-    ARGUED,
-    F_ALWAYS,
-    F_DICT,
-    F_NUMBER,
-    F_SLOW,
-    G_AXIS,
-    G_DIM,
-    G_HIT,
-    G_HIT_IN_PLACE,
-    JOINS,
-    MOST_OPERANDS,
-    NOT_NATIVE,
-    NUMBERED,
-    O_TYPE,
-    PICKS,
-    PUTS,
-    SHARES,
-    SHOWS,
-    WRITES,
-)
+from kernels.native.tape_structs import RegistryTable
 
 CONTROL = True
 
@@ -68,16 +60,16 @@ def hit_argued(op, args, count, names):
     return hit(op, args, tensors, asked)
 
 
-def names_dim(registry, arguments, names):
+def names_dim(registry: RegistryTable, arguments, names):
     """Whether there is one argument and at most a dim behind it, by place or by name."""
     if names == 0:
         return 1 if arguments <= 2 else 0
     name = PyTuple_GetItem(names, 0) if arguments == 1 and PyTuple_Size(names) == 1 else 0
-    return 1 if name != 0 and (name == word(registry, G_DIM) or name == word(registry, G_AXIS)) else 0
+    return 1 if name != 0 and (name == registry.dim or name == registry.axis) else 0
 
 
-def vectorcall(self: Word, args: Word, count: Word, names: Word) -> Word:
-    number, arguments = load_i8(self + F_NUMBER), count & ARGUMENTS
+def vectorcall(self: FunctionObject, args: Word, count: Word, names: Word) -> Word:
+    number, arguments = self.number, count & ARGUMENTS
     result = 0
     if number >= PUTS:
         if names == 0 and arguments > 2:
@@ -95,7 +87,7 @@ def vectorcall(self: Word, args: Word, count: Word, names: Word) -> Word:
         if names == 0 and 1 <= arguments <= MOST_OPERANDS:
             result = hit_in_place(number & (WRITES - 1), args, arguments)
             if result == 0:
-                result = hit_adopted(number & (WRITES - 1), args, arguments, G_HIT_IN_PLACE)
+                result = hit_adopted(number & (WRITES - 1), args, arguments, RegistryTable.hit_in_place)
     elif number >= SHOWS:
         if names == 0 and arguments >= 1:
             result = hit_view(number & (NUMBERED - 1), args, arguments)
@@ -104,12 +96,12 @@ def vectorcall(self: Word, args: Word, count: Word, names: Word) -> Word:
     elif names == 0 and 1 <= arguments <= MOST_OPERANDS:
         result = hit(number, args, arguments, 0)
         if result == 0:
-            result = hit_adopted(number, args, arguments, G_HIT)
+            result = hit_adopted(number, args, arguments, RegistryTable.hit)
     if result == NOT_NATIVE:
-        return PyObject_Vectorcall(load_i8(self + F_ALWAYS), args, count, names)
+        return PyObject_Vectorcall(self.always, args, count, names)
     if result != 0 or PyErr_Occurred() != 0:
         return result
-    return PyObject_Vectorcall(load_i8(self + F_SLOW), args, count, names)
+    return PyObject_Vectorcall(self.slow, args, count, names)
 
 
 def descr_get(self: Word, x: Word, kind: Word) -> Word:
@@ -119,19 +111,19 @@ def descr_get(self: Word, x: Word, kind: Word) -> Word:
     return PyMethod_New(self, x)
 
 
-def traverse(self: Word, visit: Word, argument: Word) -> Int32:
-    status = visit_all(self + F_SLOW, self + F_DICT, visit, argument)
-    return status if status != 0 else call_visit(visit, load_i8(self + O_TYPE), argument)
+def traverse(self: TensorObject, visit: Word, argument: Word) -> Int32:
+    status = visit_all(self + FunctionObject.slow, self + FunctionObject.attributes, visit, argument)
+    return status if status != 0 else call_visit(visit, self.type, argument)
 
 
 def clear(self: Word) -> Int32:
-    drop_all(self + F_DICT, self + F_DICT)
+    drop_all(self + FunctionObject.attributes, self + FunctionObject.attributes)
     return 0
 
 
-def dealloc(self: Word) -> Void:
-    kind = load_i8(self + O_TYPE)
+def dealloc(self: TensorObject) -> Void:
+    kind = self.type
     PyObject_GC_UnTrack(self)
-    drop_all(self + F_SLOW, self + F_DICT)
+    drop_all(self + FunctionObject.slow, self + FunctionObject.attributes)
     PyObject_GC_Del(self)
     Py_DecRef(kind)

@@ -6,12 +6,14 @@ that is not possible, as for a leaf, the array is overwritten if nothing is reco
 
 from __future__ import annotations
 
-from kernels.compiler.signatures import Word
+from kernels.compiler.native_types import Word
+from kernels.native.call_structs import AUGMENTED, NEST, NEST4, NEST_INT, NOT_NATIVE, NUMBERED, ONCE, CallEntry
 from kernels.native.calls.call_table_native import hit
 from kernels.native.calls.calls_native import COUNTED, can_do, entry_of
 from kernels.native.calls.computing_native import fill, scalar
 from kernels.native.calls.notifying_native import given_arrays, tape_in_force
-from kernels.native.memory import load_i4, load_i8, store_f8, store_i8, word
+from kernels.native.memory import load_i8, store_f8, store_i8
+from kernels.native.object_structs import A_WRITEABLE, STALE, ArrayObject, TensorExtras, TensorObject
 from kernels.native.objects_native import kind_of, put
 from kernels.native.python_api import (
     Py_DecRef,
@@ -28,44 +30,7 @@ from kernels.native.python_api import (
     tape_registry,
     thirty_words,
 )
-from kernels.native.words import (
-    A_BASE,
-    A_DATA,
-    A_FLAGS,
-    A_NDIM,
-    A_WRITEABLE,
-    AUGMENTED,
-    E_BLOCK,
-    E_KIND,
-    E_TAKES,
-    G_ARRAY,
-    G_EXTRAS,
-    G_FALSE,
-    G_FLOAT,
-    G_INT,
-    G_LIST,
-    G_NONE,
-    G_TENSOR,
-    NEST,
-    NEST4,
-    NEST_INT,
-    NOT_NATIVE,
-    NUMBERED,
-    O_BASE,
-    O_BYTES,
-    O_EXTRAS,
-    O_FORM,
-    O_SHARED,
-    O_SLOT,
-    O_VALUE,
-    O_VIEWS,
-    ONCE,
-    R_COUNTER,
-    R_GRAD,
-    R_LEAF,
-    R_RETAINS,
-    STALE,
-)
+from kernels.native.tape_structs import RegistryTable
 
 CONTROL = True
 
@@ -82,34 +47,34 @@ def new_counter():
     return counter if failed == 0 else 0
 
 
-def new_extras(registry, counter):
+def new_extras(registry: RegistryTable, counter):
     """A new object for a tensor's rare attributes, which owns the version counter; 0 with an exception."""
-    extras = PyType_GenericAlloc(word(registry, G_EXTRAS), 0) if counter != 0 else 0
+    extras = TensorExtras(PyType_GenericAlloc(registry.extras_type, 0) if counter != 0 else 0)
     if extras == 0:
         if counter != 0:
             Py_DecRef(counter)
         return 0
-    store_i8(extras + R_COUNTER, counter)
-    put(extras + R_GRAD, word(registry, G_NONE))
-    put(extras + R_LEAF, word(registry, G_NONE))
-    put(extras + R_RETAINS, word(registry, G_FALSE))
+    extras.counter = counter
+    put(extras + TensorExtras.grad, registry.none)
+    put(extras + TensorExtras.leaf, registry.none)
+    put(extras + TensorExtras.retains, registry.false)
     return extras
 
 
-def counter_of(registry, x):
+def counter_of(registry: RegistryTable, x: TensorObject):
     """A tensor's version counter (a list of one int), borrowed; 0 if it has none."""
-    extras = load_i8(x + O_EXTRAS)
-    counter = load_i8(extras + R_COUNTER) if extras != 0 and kind_of(extras) == word(registry, G_EXTRAS) else 0
-    is_list = counter != 0 and kind_of(counter) == word(registry, G_LIST) and PyList_Size(counter) == 1
-    return counter if is_list and kind_of(PyList_GetItem(counter, 0)) == word(registry, G_INT) else 0
+    extras = x.extras
+    counter = extras.counter if extras != 0 and kind_of(extras) == registry.extras_type else 0
+    is_list = counter != 0 and kind_of(counter) == registry.list_type and PyList_Size(counter) == 1
+    return counter if is_list and kind_of(PyList_GetItem(counter, 0)) == registry.int_type else 0
 
 
-def is_counted(registry, x):
+def is_counted(registry: RegistryTable, x: TensorObject):
     """Make sure that a tensor has a version counter; whether it has. Allocating may run any Python code."""
-    if word(registry, G_EXTRAS) != 0 and load_i8(x + O_EXTRAS) == 0:
+    if registry.extras_type != 0 and x.extras == 0:
         extras = new_extras(registry, new_counter())
-        if extras != 0 and load_i8(x + O_EXTRAS) == 0:
-            store_i8(x + O_EXTRAS, extras)
+        if extras != 0 and x.extras == 0:
+            x.extras = extras
         elif extras != 0:
             Py_DecRef(extras)
     return PyErr_Occurred() == 0 and counter_of(registry, x) != 0
@@ -126,46 +91,46 @@ def count(registry, x):
     return x
 
 
-def is_only(registry, value):
+def is_only(registry: RegistryTable, value: ArrayObject):
     """Whether an array owns its memory, is writeable, and is referred to by one tensor only."""
-    if value == 0 or kind_of(value) != word(registry, G_ARRAY) or load_i4(value + A_FLAGS) & A_WRITEABLE == 0:
+    if value == 0 or kind_of(value) != registry.array_type or value.flags & A_WRITEABLE == 0:
         return False
-    return load_i8(value) & COUNTED == 1 and load_i8(value + A_BASE) == 0
+    return load_i8(value) & COUNTED == 1 and value.base == 0
 
 
-def is_written(registry, entry, operands, x):
+def is_written(registry, entry: CallEntry, operands, x: TensorObject):
     """Compute into the array of a tensor if nobody else refers to it; whether that was done."""
-    value, kind = load_i8(x + O_VALUE), word(entry, E_KIND)
+    value, kind = x.value, entry.kind
     nests = kind in (NEST, NEST4, NEST_INT)
     if not is_only(registry, value) or (kind > ONCE and not nests) or can_do(0, entry, operands) == 0:
         return False
     if nests:
-        fill(entry, operands, load_i8(value + A_DATA))
+        fill(entry, operands, value.data)
     else:
-        store_f8(load_i8(value + A_DATA), scalar(entry, operands))
+        store_f8(value.data, scalar(entry, operands))
     return True
 
 
-def is_scalar(registry, value):
+def is_scalar(registry: RegistryTable, value: ArrayObject):
     """Whether a value has no dims."""
     kind = kind_of(value) if value != 0 else 0
-    return kind == word(registry, G_FLOAT) or (kind == word(registry, G_ARRAY) and load_i4(value + A_NDIM) == 0)
+    return kind == registry.float_type or (kind == registry.array_type and value.ndim == 0)
 
 
-def can_take(registry, t, x):
+def can_take(registry: RegistryTable, t, x: TensorObject):
     """Whether a tensor may take over a new array: nobody shares its memory, and it is not a leaf being recorded."""
-    value, slot, extras = load_i8(x + O_VALUE), load_i8(x + O_SLOT), load_i8(x + O_EXTRAS)
-    if value == 0 or slot == STALE or kind_of(x) != word(registry, G_TENSOR):
+    value, slot, extras = x.value, x.slot, x.extras
+    if value == 0 or slot == STALE or kind_of(x) != registry.tensor_type:
         return False
-    if load_i8(x + O_BASE) != 0 or load_i8(x + O_VIEWS) != 0 or load_i8(x + O_SHARED) != 0:
+    if x.base != 0 or x.views != 0 or x.shared != 0:
         return False
-    if kind_of(value) != word(registry, G_FLOAT):
-        array = kind_of(value) == word(registry, G_ARRAY)
-        if slot < 0 or not array or load_i4(value + A_FLAGS) & A_WRITEABLE == 0:
+    if kind_of(value) != registry.float_type:
+        array = kind_of(value) == registry.array_type
+        if slot < 0 or not array or value.flags & A_WRITEABLE == 0:
             return False
     elif slot < 0 and t != 0:
         return False
-    return counter_of(registry, x) != 0 and load_i8(extras + R_RETAINS) == word(registry, G_FALSE)
+    return counter_of(registry, x) != 0 and extras.retains == registry.false
 
 
 def exchange(x, y, at):
@@ -174,35 +139,37 @@ def exchange(x, y, at):
     store_i8(y + at, held)
 
 
-def take(registry, x, result):
+def take(registry, x: TensorObject, result: TensorObject):
     """Swap value and, if recorded, history of a tensor with those of a new one, which is then released."""
-    if load_i8(x + O_SLOT) == 0 or load_i8(result + O_SLOT) != 0:
-        exchange(x, result, O_FORM)
-        exchange(x, result, O_SLOT)
-        exchange(x, result, O_BYTES)
-    exchange(x, result, O_VALUE)
+    if x.slot == 0 or result.slot != 0:
+        exchange(x, result, TensorObject.form)
+        exchange(x, result, TensorObject.slot)
+        exchange(x, result, TensorObject.bytes)
+    exchange(x, result, TensorObject.value)
     counted = count(registry, x)
     Py_DecRef(result)
     return counted
 
 
-def written_again(registry, called_as, args, counts, x):
+def written_again(registry, called_as, args, counts, x: TensorObject):
     """Repeat an in-place operation; return the tensor, or 0 where Python has to do it or has raised."""
     operands = thirty_words()
     if not is_counted(registry, x):
         return 0
     tagged_tape = tape_in_force(registry)
-    entry = entry_of(registry, called_as & (NUMBERED - 1), args, counts, operands, tagged_tape, called_as & NUMBERED, 0)
-    if entry == 0 or tagged_tape & 1 != 0 or word(entry, E_TAKES) == 0:
+    entry = CallEntry(
+        entry_of(registry, called_as & (NUMBERED - 1), args, counts, operands, tagged_tape, called_as & NUMBERED, 0)
+    )
+    if entry == 0 or tagged_tape & 1 != 0 or entry.takes == 0:
         return 0
     if not can_take(registry, tagged_tape, x):
-        written = word(entry, E_BLOCK) == 0 and is_written(registry, entry, operands, x)
+        written = entry.block == 0 and is_written(registry, entry, operands, x)
         return count(registry, x) if written else 0
-    form, result = load_i8(x + O_FORM), hit(called_as, args, counts, 0)
+    form, result = x.form, hit(called_as, args, counts, 0)
     if result == 0 or result == NOT_NATIVE:
         return 0
     # Making the result may have run any Python code.
-    if not can_take(registry, tagged_tape, x) or load_i8(x + O_FORM) != form:
+    if not can_take(registry, tagged_tape, x) or x.form != form:
         Py_DecRef(result)
         return 0
     return take(registry, x, result)
@@ -210,11 +177,11 @@ def written_again(registry, called_as, args, counts, x):
 
 def hit_in_place(called_as: Word, args: Word, counts: Word, ignored: Word) -> Word:
     """The same for any operand. The operation is named as the one that is not in place: of NumPy's scalars that is."""
-    registry, x, as_value = tape_registry(), load_i8(args), 0
-    if kind_of(x) != word(registry, G_TENSOR) or load_i8(x + O_BASE) != 0:
+    registry, x, as_value = tape_registry(), TensorObject(load_i8(args)), 0
+    if kind_of(x) != registry.tensor_type or x.base != 0:
         return 0
-    if called_as & AUGMENTED != 0 and is_scalar(registry, load_i8(x + O_VALUE)):
+    if called_as & AUGMENTED != 0 and is_scalar(registry, x.value):
         as_value = given_arrays(registry)
     if as_value != 0:  # Python knows which leaves are written
-        return hit(called_as, args, counts, 0) if as_value > 0 and load_i8(x + O_SLOT) >= 0 else 0
+        return hit(called_as, args, counts, 0) if as_value > 0 and x.slot >= 0 else 0
     return written_again(registry, called_as, args, counts, x)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from kernels.compiler.signatures import Word
+from kernels.compiler.native_types import Word
+from kernels.native.call_structs import BY_ARRAYS, FARTHEST, LARGEST_DIM, MOST_JOINED, CallEntry, CallOperand
 from kernels.native.calls.calls_native import can_do, dropped, find
 from kernels.native.calls.computing_native import array_for, keep
 from kernels.native.calls.keys_native import bound
 from kernels.native.calls.notifying_native import notify_recorder, tape_in_force
 from kernels.native.memory import load_i8, store_i8, word
 from kernels.native.nests_native import nest
+from kernels.native.object_structs import ArrayObject, TensorObject
 from kernels.native.objects_native import kind_of, new_tensor
 from kernels.native.operands_native import read
 from kernels.native.python_api import (
@@ -23,61 +25,31 @@ from kernels.native.python_api import (
     tape_registry,
 )
 from kernels.native.tape.tape_native import commit
-from kernels.native.words import (
-    A_DATA,
-    B_ENTRIES,
-    B_FORM,
-    BY_ARRAYS,
-    E_BLOCK,
-    E_CODE,
-    E_DATA,
-    E_FORM,
-    E_KEY,
-    E_LARGE,
-    E_LAYOUT,
-    E_LOOP,
-    FARTHEST,
-    G_LIST,
-    G_TENSOR,
-    G_TUPLE,
-    LARGEST_DIM,
-    MOST_JOINED,
-    O_BYTES,
-    O_FORM,
-    O_SLOT,
-    O_VALUE,
-    OPERAND,
-    T_GROWN,
-    T_SIZE,
-    T_WORDS,
-    V_FORM,
-    V_PLACE,
-    V_SLOT,
-)
+from kernels.native.tape_structs import RegistryTable, TapeHeader
 
 CONTROL = True
 
-HELD = 8 + OPERAND
+HELD = 8 + CallOperand.SIZE
 """Bytes for an operand: the object, and what ``read`` writes about it."""
 
 
-def size_of(registry, joined):
+def size_of(registry: RegistryTable, joined):
     """How many tensors are joined; 0 where Python has to do it."""
     kind, count = kind_of(joined), 0
-    if kind == word(registry, G_LIST):
+    if kind == registry.list_type:
         count = PyList_Size(joined)
-    elif kind == word(registry, G_TUPLE):
+    elif kind == registry.tuple_type:
         count = PyTuple_Size(joined)
     return count if count <= MOST_JOINED else 0
 
 
-def read_joined(registry, joined, count, held):
+def read_joined(registry: RegistryTable, joined, count, held):
     """Write the tensors that are joined, then what ``read`` writes about each; 0 where Python has to do it."""
-    is_list, operands = kind_of(joined) == word(registry, G_LIST), held + 8 * count
+    is_list, operands = kind_of(joined) == registry.list_type, held + 8 * count
     for i in range(count):
         x = PyList_GetItem(joined, i) if is_list else PyTuple_GetItem(joined, i)
         store_i8(held + 8 * i, x)
-        if kind_of(x) != word(registry, G_TENSOR) or read(registry, x, operands + OPERAND * i) == 0:
+        if kind_of(x) != registry.tensor_type or read(registry, x, operands + CallOperand.SIZE * i) == 0:
             return 0
     return 1
 
@@ -88,24 +60,24 @@ def mixed(hashed, x):
     return hashed ^ (hashed >> 29)
 
 
-def wants_of(t, operand):
+def wants_of(t, operand: CallOperand):
     """Whether the slot of an operand is recorded."""
-    return 1 if t != 0 and load_i8(operand + V_SLOT) != 0 else 0
+    return 1 if t != 0 and operand.slot != 0 else 0
 
 
-def entry_of(registry, op, dim, t, count, operands):
+def entry_of(registry, op, dim, t, count, operands: CallOperand):
     """The entry of a join of operands that have been read; 0 if there is none."""
     hashed, wants = mixed(count, dim), 0
     for i in range(count):
-        operand_word = wants_of(t, operands + OPERAND * i)
-        hashed = mixed(hashed, load_i8(operands + OPERAND * i + V_FORM) + operand_word)
+        operand_word = wants_of(t, operands + CallOperand.SIZE * i)
+        hashed = mixed(hashed, CallOperand(operands + CallOperand.SIZE * i).form + operand_word)
         wants = max(wants, operand_word)
-    entry = find(registry, op, load_i8(operands + V_FORM), BY_ARRAYS, 0, wants, hashed & (FARTHEST - 1))
-    if entry == 0 or word(word(entry, E_KEY), 0) != count or word(word(entry, E_KEY), 1) != dim:
+    entry = CallEntry(find(registry, op, operands.form, BY_ARRAYS, 0, wants, hashed & (FARTHEST - 1)))
+    if entry == 0 or word(entry.key, 0) != count or word(entry.key, 1) != dim:
         return 0
     for i in range(count):
-        operand_word = load_i8(operands + OPERAND * i + V_FORM) + wants_of(t, operands + OPERAND * i)
-        if word(word(entry, E_KEY), 2 + i) != operand_word:
+        operand_word = CallOperand(operands + CallOperand.SIZE * i).form + wants_of(t, operands + CallOperand.SIZE * i)
+        if word(entry.key, 2 + i) != operand_word:
             return 0
     return entry
 
@@ -123,39 +95,39 @@ def hash_words(words: int) -> int:
     return hash_of(words)
 
 
-def copied(entry, count, operands, out):
+def copied(entry: CallEntry, count, operands, out):
     """Copy each operand to its place in the result."""
-    row, layout = sixteen_words(), word(entry, E_LAYOUT)
+    row, layout = sixteen_words(), entry.layout
     for i in range(count):
-        store_i8(row, load_i8(operands + OPERAND * i + V_PLACE))
+        store_i8(row, CallOperand(operands + CallOperand.SIZE * i).place)
         store_i8(row + 8, out + word(layout, 2 * i + 1))
-        nest(word(layout, 2 * i), row, 2, word(entry, E_LOOP), word(entry, E_DATA))
+        nest(word(layout, 2 * i), row, 2, entry.loop, entry.data)
 
 
-def record(t, entry, count, operands, result):
+def record(t: TapeHeader, entry: CallEntry, count, operands, result: TensorObject):
     """Append the join."""
-    block, at, large = word(entry, E_BLOCK), word(t, T_WORDS) + 8 * (word(t, T_SIZE) + 1), word(entry, E_LARGE)
+    block, at, large = entry.block, t.words + 8 * (t.size + 1), entry.large
     for i in range(count):
-        keep(t, at + 8 * i, load_i8(operands + OPERAND * i + V_SLOT))
-    store_i8(at + 8 * count, word(entry, E_CODE))
-    Py_IncRef(word(block, B_FORM))
-    store_i8(result + O_SLOT, commit(t, word(block, B_ENTRIES)))
+        keep(t, at + 8 * i, CallOperand(operands + CallOperand.SIZE * i).slot)
+    store_i8(at + 8 * count, entry.code)
+    Py_IncRef(block.form)
+    result.slot = commit(t, block.entries)
     if large != 0:
-        store_i8(result + O_BYTES, large)
-        store_i8(t + 8 * T_GROWN, word(t, T_GROWN) + large)
+        result.bytes = large
+        t.grown += large
 
 
-def finish(registry, tagged_tape, entry, count, held, result):
+def finish(registry, tagged_tape, entry: CallEntry, count, held, result: TensorObject):
     """Give a new tensor the joined values; 0 where Python has to do it."""
     operands, t = held + 8 * count, tagged_tape & ~1
-    value = array_for(registry, entry) if can_do(t, entry, operands) != 0 else 0
+    value = ArrayObject(array_for(registry, entry) if can_do(t, entry, operands) != 0 else 0)
     if value == 0:
         return dropped(result)
-    copied(entry, count, operands, load_i8(value + A_DATA))
-    store_i8(result + O_VALUE, value)
-    Py_IncRef(word(entry, E_FORM))
-    store_i8(result + O_FORM, word(entry, E_FORM))
-    if word(entry, E_BLOCK) != 0:
+    copied(entry, count, operands, value.data)
+    result.value = value
+    Py_IncRef(entry.form)
+    result.form = entry.form
+    if entry.block != 0:
         record(t, entry, count, operands, result)
     if tagged_tape != t and notify_recorder(registry, entry, held, operands, result) == 0:
         return dropped(result)

@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+from kernels.native.call_structs import (
+    ELLIPSIS_ITEM,
+    FARTHEST,
+    INT_ITEM,
+    MOST_ITEMS,
+    MOST_WORDS,
+    NEW_ITEM,
+    NO_BOUND,
+    SLICE_ITEM,
+)
 from kernels.native.memory import HEADER, load_i8, store_i8, word
 from kernels.native.objects_native import kind_of
 from kernels.native.python_api import (
@@ -12,48 +22,33 @@ from kernels.native.python_api import (
     PyTuple_Size,
     tape_registry,
 )
-from kernels.native.words import (
-    ELLIPSIS_ITEM,
-    FARTHEST,
-    G_ELLIPSIS,
-    G_INT,
-    G_NONE,
-    G_NUMPY_INT,
-    G_SLICE,
-    G_TUPLE,
-    INT_ITEM,
-    MOST_ITEMS,
-    MOST_WORDS,
-    NEW_ITEM,
-    NO_BOUND,
-    SLICE_ITEM,
-)
+from kernels.native.tape_structs import RegistryTable
 
 CONTROL = True
 
 
-def bound(registry, x):
+def bound(registry: RegistryTable, x):
     """The word of a bound of a slice, or of an int; FARTHEST for anything else."""
-    if x == word(registry, G_NONE):
+    if x == registry.none:
         return NO_BOUND
     kind = kind_of(x)
-    if kind != word(registry, G_INT) and kind != word(registry, G_NUMPY_INT):
+    if kind != registry.int_type and kind != registry.numpy_int:
         return FARTHEST
-    number = PyLong_AsLongLong(x) if kind == word(registry, G_INT) else load_i8(x + HEADER)
+    number = PyLong_AsLongLong(x) if kind == registry.int_type else load_i8(x + HEADER)
     if number == -1 and PyErr_Occurred() != 0:
         PyErr_Clear()
         return FARTHEST
     return number if number > -FARTHEST and number < FARTHEST else FARTHEST
 
 
-def item(registry, x, out):
+def item(registry: RegistryTable, x, out):
     """Write the words of an item of an index; return how many, 0 if native code does not accept it."""
     kind = kind_of(x)
-    if kind == word(registry, G_INT) or kind == word(registry, G_NUMPY_INT):
+    if kind == registry.int_type or kind == registry.numpy_int:
         store_i8(out, INT_ITEM)
         store_i8(out + 8, bound(registry, x))
         return 2 if load_i8(out + 8) != FARTHEST else 0
-    if kind == word(registry, G_SLICE):
+    if kind == registry.slice_type:
         store_i8(out, SLICE_ITEM)
         known = 4
         for k in range(3):
@@ -62,8 +57,8 @@ def item(registry, x, out):
             if number == FARTHEST:
                 known = 0
         return known
-    if x == word(registry, G_NONE) or x == word(registry, G_ELLIPSIS):
-        store_i8(out, NEW_ITEM if x == word(registry, G_NONE) else ELLIPSIS_ITEM)
+    if x == registry.none or x == registry.ellipsis:
+        store_i8(out, NEW_ITEM if x == registry.none else ELLIPSIS_ITEM)
         return 1
     return 0
 
@@ -86,23 +81,23 @@ def tuple_words(registry, items, out, count):
     return count + 1
 
 
-def key_words(registry, key, out):
+def key_words(registry: RegistryTable, key, out):
     """Write the words of an index behind their count; 0 if native code does not accept it."""
-    is_tuple = kind_of(key) == word(registry, G_TUPLE)
+    is_tuple = kind_of(key) == registry.tuple_type
     count = tuple_words(registry, key, out, 1) if is_tuple else more(registry, key, out, 1)
     store_i8(out, count)
     return count
 
 
-def argument_words(registry, args, count, out):
+def argument_words(registry: RegistryTable, args, count, out):
     """Write the words of ints and of tuples behind their count; 0 if native code does not accept them."""
     used = 1
     for k in range(count):
         x = word(args, k)
-        if kind_of(x) == word(registry, G_TUPLE):
+        if kind_of(x) == registry.tuple_type:
             used = tuple_words(registry, x, out, used)
         else:
-            used = more(registry, x, out, used) if kind_of(x) == word(registry, G_INT) else 0
+            used = more(registry, x, out, used) if kind_of(x) == registry.int_type else 0
         if used == 0:
             return 0
     store_i8(out, used)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from kernels.native.call_structs import CallEntry, CallOperand
 from kernels.native.memory import HEADER, load_f8, load_i8, store_i8, word
+from kernels.native.object_structs import DOUBLES, SINGLES
 from kernels.native.objects_native import kind_of
 from kernels.native.python_api import (
     Py_DecRef,
@@ -19,28 +21,7 @@ from kernels.native.python_api import (
     sixteen_words,
     three_words,
 )
-from kernels.native.words import (
-    DOUBLES,
-    E_DTYPE,
-    E_OPERANDS,
-    E_OPERATION,
-    E_PARAMS,
-    G_ACTIVE,
-    G_ENTRIES,
-    G_FALSE,
-    G_GIVEN_ARRAYS,
-    G_INT,
-    G_MODE,
-    G_NONE,
-    G_RECORDER,
-    G_TAPE,
-    G_TENSOR,
-    G_TUPLE,
-    G_ZERO,
-    OPERAND,
-    SINGLES,
-    V_DOUBLE,
-)
+from kernels.native.tape_structs import RegistryTable
 
 RECORDER_MODE, RECORDER_TAPE, RECORDER_THREAD, RECORDER_NOTIFY, RECORDER_ITEMS = range(5)
 
@@ -51,42 +32,42 @@ def look_at(variable):
     return load_i8(out) if PyContextVar_Get(variable, 0, out) == 0 else 0
 
 
-def header_of(registry, tape):
+def header_of(registry: RegistryTable, tape):
     """The header of a tape, 0 for False and 0, -1 for anything else."""
-    if tape == word(registry, G_FALSE):
+    if tape == registry.false:
         return 0
-    if tape == 0 or kind_of(tape) != word(registry, G_TAPE):
-        return 0 if tape == word(registry, G_ZERO) else -1
-    entries = load_i8(tape + word(registry, G_ENTRIES))
+    if tape == 0 or kind_of(tape) != registry.tape_type:
+        return 0 if tape == registry.zero else -1
+    entries = load_i8(tape + registry.entries)
     return entries + HEADER if entries != 0 else -1
 
 
-def is_current(registry, recorder):
+def is_current(registry: RegistryTable, recorder):
     """Whether a recorder's tuple belongs to the mode and the thread that are in force."""
-    if kind_of(recorder) != word(registry, G_TUPLE) or PyTuple_Size(recorder) != RECORDER_ITEMS:
+    if kind_of(recorder) != registry.tuple_type or PyTuple_Size(recorder) != RECORDER_ITEMS:
         return 0
-    thread, mode = PyTuple_GetItem(recorder, RECORDER_THREAD), look_at(word(registry, G_MODE))
+    thread, mode = PyTuple_GetItem(recorder, RECORDER_THREAD), look_at(registry.mode)
     same = 1 if mode == PyTuple_GetItem(recorder, RECORDER_MODE) else 0
     if mode != 0:
         Py_DecRef(mode)
-    if same == 0 or kind_of(thread) != word(registry, G_INT):
+    if same == 0 or kind_of(thread) != registry.int_type:
         return 0
     return 1 if PyLong_AsLongLong(thread) == PyThread_get_thread_ident() else 0
 
 
-def tape_in_force(registry):
+def tape_in_force(registry: RegistryTable):
     """The header of the tape to record on, 0 without gradients; one more where a recorder is notified too.
 
     -1 where Python has to make the call.
     """
-    tape = look_at(word(registry, G_ACTIVE))
+    tape = look_at(registry.active)
     if tape == 0:
         return -1
     t = header_of(registry, tape)
-    is_none = tape == word(registry, G_NONE)
+    is_none = tape == registry.none
     Py_DecRef(tape)
     if is_none:
-        recorder = look_at(word(registry, G_RECORDER))
+        recorder = look_at(registry.recorder)
         if recorder != 0:
             if is_current(registry, recorder):
                 t = header_of(registry, PyTuple_GetItem(recorder, RECORDER_TAPE))
@@ -95,36 +76,36 @@ def tape_in_force(registry):
     return t
 
 
-def given_arrays(registry):
+def given_arrays(registry: RegistryTable):
     """Whether a function is running that was given NumPy's arrays; -1 where Python knows."""
-    tape = look_at(word(registry, G_ACTIVE))
+    tape = look_at(registry.active)
     if tape == 0:
         return -1
-    if kind_of(tape) == word(registry, G_TAPE):
-        result = 0 if load_i8(tape + word(registry, G_GIVEN_ARRAYS)) == word(registry, G_FALSE) else 1
-    elif tape == word(registry, G_FALSE):
+    if kind_of(tape) == registry.tape_type:
+        result = 0 if load_i8(tape + registry.given_arrays) == registry.false else 1
+    elif tape == registry.false:
         result = 0
     else:
-        result = 1 if tape == word(registry, G_ZERO) else -1
+        result = 1 if tape == registry.zero else -1
     Py_DecRef(tape)
     return result
 
 
-def operands_for_recorder(registry, entry, args, operands):
+def operands_for_recorder(registry: RegistryTable, entry: CallEntry, args, operands):
     """The operands of a call as a tuple, numbers as floats where the result is of floats; 0 with an exception.
 
     Integers stay integers for integer results: beyond 2**53 they are no doubles, and shifts accept no doubles.
     """
-    result = PyTuple_New(word(entry, E_OPERANDS))
-    floats = word(entry, E_DTYPE) == SINGLES or word(entry, E_DTYPE) == DOUBLES
-    for i in range(word(entry, E_OPERANDS)):
+    result = PyTuple_New(entry.operands)
+    floats = entry.dtype == SINGLES or entry.dtype == DOUBLES
+    for i in range(entry.operands):
         if result == 0:
             return 0
         x = word(args, i)
-        if kind_of(x) == word(registry, G_TENSOR) or (kind_of(x) == word(registry, G_INT) and not floats):
+        if kind_of(x) == registry.tensor_type or (kind_of(x) == registry.int_type and not floats):
             Py_IncRef(x)
         else:
-            x = PyFloat_FromDouble(load_f8(operands + OPERAND * i + V_DOUBLE))
+            x = PyFloat_FromDouble(load_f8(operands + CallOperand.SIZE * i + CallOperand.double))
             if x == 0:
                 Py_DecRef(result)
                 return 0
@@ -132,15 +113,15 @@ def operands_for_recorder(registry, entry, args, operands):
     return result
 
 
-def notify_recorder(registry, entry, args, operands, result):
+def notify_recorder(registry: RegistryTable, entry: CallEntry, args, operands, result):
     """Notify the recorder in force: 1; 0 with an exception."""
-    recorder = look_at(word(registry, G_RECORDER))
+    recorder = look_at(registry.recorder)
     if recorder == 0 or is_current(registry, recorder) == 0:
         if recorder != 0:
             Py_DecRef(recorder)
         return 1  # the mode has ended meanwhile
     arguments, done = sixteen_words(), 0
-    operation, params = word(entry, E_OPERATION), word(entry, E_PARAMS)
+    operation, params = entry.operation, entry.params
     Py_IncRef(operation)
     Py_IncRef(params)
     operands_tuple = operands_for_recorder(registry, entry, args, operands)

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from kernels.compiler.signatures import Word
-from kernels.native.calls.call_table_native import operate
-from kernels.native.memory import word
-from kernels.native.python_api import Py_IncRef, tape_registry
-from kernels.native.words import (
-    G_NONE,
-    G_NOTIMPLEMENTED,
+from kernels.compiler.native_types import Word
+from kernels.native.call_structs import (
     NUMBERED,
     OP_ADD,
     OP_DIVIDE,
@@ -18,6 +13,8 @@ from kernels.native.words import (
     OP_POWER,
     OP_SUBTRACT,
 )
+from kernels.native.calls.call_table_native import operate
+from kernels.native.python_api import Py_IncRef, tape_registry
 
 CONTROL = True
 
@@ -40,8 +37,8 @@ def nb_true_divide(a: Word, b: Word) -> Word:
 
 def nb_power(a: Word, b: Word, modulus: Word) -> Word:
     registry = tape_registry()
-    if modulus != word(registry, G_NONE):
-        result = word(registry, G_NOTIMPLEMENTED)
+    if modulus != registry.none:
+        result = registry.not_implemented
         Py_IncRef(result)
         return result
     return operate(OP_POWER | NUMBERED, a, b)

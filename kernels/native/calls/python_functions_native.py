@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from kernels.native.memory import load_f8, load_i4, load_i8, store_i8, word
+from kernels.native.call_structs import MOST_OPERANDS, CallEntry, CallOperand
+from kernels.native.memory import load_f8, load_i8, store_i8
 from kernels.native.numpy_api import C_ORDER, array_copy
+from kernels.native.object_structs import A_SIMPLE, DOUBLES, LONGS, ArrayObject
 from kernels.native.objects_native import drop_all, kind_of
 from kernels.native.python_api import (
     Py_DecRef,
@@ -19,42 +21,16 @@ from kernels.native.python_api import (
     PyTuple_Size,
     three_words,
 )
-from kernels.native.words import (
-    A_BASE,
-    A_DTYPE,
-    A_FLAGS,
-    A_NDIM,
-    A_SHAPE,
-    A_SIMPLE,
-    D_NUMBER,
-    DOUBLES,
-    E_COUNT,
-    E_DTYPE,
-    E_EXTRA,
-    E_LOOP,
-    E_NDIM,
-    E_PAIR,
-    E_SHAPE,
-    G_ARRAY,
-    G_COPY,
-    G_TUPLE,
-    LONGS,
-    MOST_OPERANDS,
-    OPERAND,
-    V_DOUBLE,
-    V_FORM,
-    V_OBJECT,
-    V_SLOT,
-)
+from kernels.native.tape_structs import RegistryTable
 
 
 def values(operands, count, row):
     """Write the values of operands, numbers as floats: new references; 0 with an exception."""
     for i in range(count):
-        at = operands + OPERAND * i
-        value = load_i8(at + V_OBJECT)
+        at = CallOperand(operands + CallOperand.SIZE * i)
+        value = at.object
         if value == 0:
-            value = PyFloat_FromDouble(load_f8(at + V_DOUBLE))
+            value = PyFloat_FromDouble(load_f8(at + CallOperand.double))
             if value == 0:
                 drop_all(row, row + 8 * (i - 1))
                 return 0
@@ -64,49 +40,49 @@ def values(operands, count, row):
     return 1
 
 
-def is_as_recorded(entry, array, dtype):
+def is_as_recorded(entry: CallEntry, array: ArrayObject, dtype):
     """Whether an array has the shape of the results of an entry, and this dtype."""
-    if load_i4(array + A_NDIM) != word(entry, E_NDIM) or load_i4(load_i8(array + A_DTYPE) + D_NUMBER) != dtype:
+    if array.ndim != entry.ndim or array.dtype.number != dtype:
         return 0
-    for k in range(word(entry, E_NDIM)):
-        if word(load_i8(array + A_SHAPE), k) != word(word(entry, E_SHAPE), k):
+    for k in range(entry.ndim):
+        if array.shape[k] != entry.shape[k]:
             return 0
     return 1
 
 
-def owned(registry, operands, array):
+def owned(registry: RegistryTable, operands, array: ArrayObject):
     """The array itself if it is C-contiguous and owns its memory, else a copy; takes over the reference."""
-    fresh = load_i8(array + A_BASE) == 0 and load_i4(array + A_FLAGS) & A_SIMPLE == A_SIMPLE
+    fresh = array.base == 0 and array.flags & A_SIMPLE == A_SIMPLE
     for i in range(MOST_OPERANDS):
-        fresh = fresh and load_i8(operands + OPERAND * i + V_OBJECT) != array
+        fresh = fresh and CallOperand(operands + CallOperand.SIZE * i).object != array
     if fresh:
         return array
-    copied = array_copy(word(registry, G_COPY), array, C_ORDER) if word(registry, G_COPY) != 0 else 0
+    copied = array_copy(registry.copy_array, array, C_ORDER) if registry.copy_array != 0 else 0
     Py_DecRef(array)
     return copied
 
 
-def as_value(registry, entry, operands, value):
+def as_value(registry: RegistryTable, entry: CallEntry, operands, value):
     """The value for a tensor from a function's result, whose reference is taken over; 0 where Python has to do it."""
-    if word(entry, E_NDIM) == 0 and word(entry, E_DTYPE) == DOUBLES:
+    if entry.ndim == 0 and entry.dtype == DOUBLES:
         number = PyFloat_AsDouble(value)
         Py_DecRef(value)
         if number == -1.0 and PyErr_Occurred() != 0:
             PyErr_Clear()
             return 0
         return PyFloat_FromDouble(number)
-    if kind_of(value) == word(registry, G_ARRAY) and is_as_recorded(entry, value, word(entry, E_DTYPE)):
+    if kind_of(value) == registry.array_type and is_as_recorded(entry, value, entry.dtype):
         return owned(registry, operands, value)
     Py_DecRef(value)
     return 0
 
 
-def both_values(registry, entry, operands, results, out):
+def both_values(registry: RegistryTable, entry, operands, results, out):
     """Write the values for two tensors from a function's tuple: new references; 0 where Python has to do it."""
-    if kind_of(results) != word(registry, G_TUPLE) or PyTuple_Size(results) != 2:
+    if kind_of(results) != registry.tuple_type or PyTuple_Size(results) != 2:
         return 0
     value, extra = PyTuple_GetItem(results, 0), PyTuple_GetItem(results, 1)
-    if kind_of(extra) != word(registry, G_ARRAY) or is_as_recorded(entry, extra, LONGS) == 0:
+    if kind_of(extra) != registry.array_type or is_as_recorded(entry, extra, LONGS) == 0:
         return 0
     Py_IncRef(value)
     Py_IncRef(extra)
@@ -118,12 +94,12 @@ def both_values(registry, entry, operands, results, out):
     return 0
 
 
-def called(registry, entry, operands, out):
+def called(registry, entry: CallEntry, operands, out):
     """Write a function's result, and a second one or 0: new references; 0 with an exception or for Python.
 
     Python code runs meanwhile, so the caller checks afterwards whether the operands are unchanged.
     """
-    row, count, function = three_words(), word(entry, E_COUNT) - 1, word(entry, E_LOOP)
+    row, count, function = three_words(), entry.count - 1, entry.loop
     if values(operands, count, row) == 0:
         return 0
     Py_IncRef(function)
@@ -132,7 +108,7 @@ def called(registry, entry, operands, out):
     drop_all(row, row + 8 * (count - 1))
     if result == 0:
         return 0
-    if word(entry, E_EXTRA) != 0:
+    if entry.extra != 0:
         both = both_values(registry, entry, operands, result, out)
         Py_DecRef(result)
         return both
@@ -144,16 +120,16 @@ def called(registry, entry, operands, out):
 def are_alike(operands, before):
     """Whether operands that were read again have the same forms, slots and values."""
     for i in range(MOST_OPERANDS):
-        a, b = operands + OPERAND * i, before + OPERAND * i
-        same = load_i8(a + V_FORM) == load_i8(b + V_FORM) and load_i8(a + V_SLOT) == load_i8(b + V_SLOT)
-        if not same or load_i8(a + V_OBJECT) != load_i8(b + V_OBJECT):
+        a, b = CallOperand(operands + CallOperand.SIZE * i), CallOperand(before + CallOperand.SIZE * i)
+        same = a.form == b.form and a.slot == b.slot
+        if not same or a.object != b.object:
             return 0
     return 1
 
 
-def paired(entry, result, second):
+def paired(entry: CallEntry, result, second):
     """A tuple of both results, which takes over their references; 0 with an exception."""
-    pair, both = word(entry, E_PAIR), PyTuple_New(2)
+    pair, both = entry.pair, PyTuple_New(2)
     if both == 0:
         Py_DecRef(result)
         Py_DecRef(second)

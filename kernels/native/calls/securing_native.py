@@ -2,97 +2,72 @@
 
 from __future__ import annotations
 
-from kernels.compiler.signatures import Word
-from kernels.native.memory import load_i4, load_i8, store_i8, word
+from kernels.compiler.native_types import Word
+from kernels.native.call_structs import COPIES_AT, EXPOSED, MOST_OPERANDS, PICK, PICK_RESULT, CallEntry, CallOperand
+from kernels.native.memory import store_i8, word
 from kernels.native.numpy_api import KEPT_ORDER, array_copy
+from kernels.native.object_structs import A_DENSE, A_SIMPLE, DOUBLES, ArrayObject, TensorObject
 from kernels.native.objects_native import array_of, elements, is_array, kind_of
-from kernels.native.pool.pool_words import LARGE
+from kernels.native.pool.pool_structs import LARGE
 from kernels.native.python_api import Py_DecRef, tape_registry
-from kernels.native.words import (
-    A_BASE,
-    A_DATA,
-    A_DENSE,
-    A_DTYPE,
-    A_FLAGS,
-    A_NDIM,
-    A_SHAPE,
-    A_SIMPLE,
-    ARRAY,
-    B_FIRST,
-    B_INPUTS,
-    B_SAVED,
-    COPIES_AT,
-    DOUBLES,
-    E_BLOCK,
-    E_SAVED,
-    EXPOSED,
-    G_ARRAY,
-    G_COPY,
-    G_DOUBLE,
-    G_EXPOSED,
-    G_NONE,
-    I_WORDS,
-    MOST_OPERANDS,
-    O_SHARED,
-    OPERAND,
-    PICK,
-    PICK_RESULT,
-    V_OBJECT,
-)  # fmt: skip
+from kernels.native.tape_structs import ARRAY, FormBlock, InputBlock, RegistryTable
 
 CONTROL = True
 
 
-def copy_of(registry, array):
+def copy_of(registry: RegistryTable, array: ArrayObject):
     """A copy of an array, in the order of its elements in memory; 0 with an exception, or where there is no way."""
-    if load_i8(array + A_DTYPE) != word(registry, G_DOUBLE) or load_i4(array + A_FLAGS) & A_SIMPLE != A_SIMPLE:
-        return array_copy(word(registry, G_COPY), array, KEPT_ORDER) if word(registry, G_COPY) != 0 else 0
-    ndim, shape = load_i4(array + A_NDIM), load_i8(array + A_SHAPE)
+    if array.dtype != registry.double or array.flags & A_SIMPLE != A_SIMPLE:
+        return array_copy(registry.copy_array, array, KEPT_ORDER) if registry.copy_array != 0 else 0
+    ndim, shape = array.ndim, array.shape
     count = elements(shape, ndim)
-    made = array_of(registry, ndim, shape, DOUBLES, 8 * count >= LARGE)
+    made = ArrayObject(array_of(registry, ndim, shape, DOUBLES, 8 * count >= LARGE))
     if made != 0:
-        source, target = load_i8(array + A_DATA), load_i8(made + A_DATA)
+        source, target = array.data, made.data
         for k in range(count):
             store_i8(target + 8 * k, word(source, k))
     return made
 
 
-def is_exposed(registry, array):
+def is_exposed(registry: RegistryTable, array: ArrayObject):
     """Whether others may write the memory of an array unseen (kernels/instructions/exposed_memory.py), or perhaps."""
-    base = load_i8(array + A_BASE)
+    base = ArrayObject(array.base)
     while base != 0 and is_array(registry, base):
-        array, base = base, load_i8(base + A_BASE)
-    counts, place = word(registry, G_EXPOSED), (array >> 4) & (EXPOSED - 1)
-    only = word(counts, EXPOSED + 1 + place)
-    return word(counts, place) != 0 and (only == array or only < 0)
+        array, base = base, base.base
+    counts, place = registry.exposed, (array >> 4) & (EXPOSED - 1)
+    only = counts[EXPOSED + 1 + place]
+    return counts[place] != 0 and (only == array or only < 0)
 
 
 def keep_copy(registry, operands, pick):
     """Let the tape save a copy of an operand; 0 where Python has to do it, as of strided ones, or has raised."""
-    at, array = operands + OPERAND * pick, load_i8(operands + OPERAND * pick + V_OBJECT)
-    copy = copy_of(registry, array) if load_i4(array + A_FLAGS) & A_DENSE != 0 else 0
+    at, array = (
+        CallOperand(operands + CallOperand.SIZE * pick),
+        ArrayObject(CallOperand(operands + CallOperand.SIZE * pick).object),
+    )
+    copy = copy_of(registry, array) if array.flags & A_DENSE != 0 else 0
     store_i8(operands + COPIES_AT + 8 * pick, copy)
-    store_i8(at + V_OBJECT, copy if copy != 0 else array)
+    at.object = copy if copy != 0 else array
     return copy
 
 
-def is_others(registry, x, operands, pick):
+def is_others(registry: RegistryTable, x: TensorObject, operands, pick):
     """Whether others may write to the memory of an operand that is an array, not copied yet."""
-    array = load_i8(operands + OPERAND * pick + V_OBJECT)
-    if array == 0 or word(operands + COPIES_AT, pick) != 0 or kind_of(array) != word(registry, G_ARRAY):
+    array = CallOperand(operands + CallOperand.SIZE * pick).object
+    if array == 0 or word(operands + COPIES_AT, pick) != 0 or kind_of(array) != registry.array_type:
         return False
-    return load_i8(x + O_SHARED) == word(registry, G_NONE) or is_exposed(registry, array)
+    return x.shared == registry.none or is_exposed(registry, array)
 
 
-def secured(registry, entry, args, operands):
+def secured(registry, entry: CallEntry, args, operands):
     """Copy what the tape is to save of memory that others may write; 0 where Python has to do it, or has raised."""
-    block, picks = word(entry, E_BLOCK), word(entry, E_SAVED)
+    block, picks = entry.block, entry.saved
     for k in range(MOST_OPERANDS):
         store_i8(operands + COPIES_AT + 8 * k, 0)
     if block == 0:
         return 1
-    kinds = block + 8 * (B_FIRST + I_WORDS * word(block, B_INPUTS))
-    for j in range(word(block, B_SAVED)):
+    kinds = block + 8 * (FormBlock.SIZE + InputBlock.SIZE * block.inputs)
+    for j in range(block.saved):
         pick = (picks >> (PICK * j)) & ((1 << PICK) - 1)
         saves = pick < PICK_RESULT and word(kinds, j) >= ARRAY
         others = saves and is_others(registry, word(args, pick), operands, pick)

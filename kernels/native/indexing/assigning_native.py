@@ -5,13 +5,15 @@ If the array has one reference, there is no view of it, no other NumPy array, an
 
 from __future__ import annotations
 
-from kernels.compiler.signatures import Word
+from kernels.compiler.native_types import Word
+from kernels.native.call_structs import NEST4, OP_ASSIGN, CallEntry, CallOperand
 from kernels.native.calls.computing_native import keep, over_nest
 from kernels.native.calls.in_place_native import count, is_counted, is_only
 from kernels.native.calls.keys_native import key_words
 from kernels.native.calls.notifying_native import tape_in_force
 from kernels.native.indexing.parts_native import entry_of, start_of
-from kernels.native.memory import load_i8, store_i8, word
+from kernels.native.memory import store_i8
+from kernels.native.object_structs import UNHELD, TensorObject
 from kernels.native.objects_native import kind_of
 from kernels.native.operands_native import narrow, read_all
 from kernels.native.python_api import (
@@ -25,101 +27,71 @@ from kernels.native.python_api import (
 )
 from kernels.native.tape.record_native import count_write, give_slot
 from kernels.native.tape.tape_native import commit, reserve
-from kernels.native.words import (
-    A_DATA,
-    B_ENTRIES,
-    B_FORM,
-    E_BLOCK,
-    E_CODE,
-    E_KIND,
-    E_LARGE,
-    E_OFFSET,
-    E_START,
-    G_FALSE,
-    G_TENSOR,
-    NEST4,
-    O_BASE,
-    O_BYTES,
-    O_EXTRAS,
-    O_FORM,
-    O_SLOT,
-    O_VALUE,
-    O_VIEWS,
-    OP_ASSIGN,
-    R_RETAINS,
-    T_ROOM,
-    T_SIZE,
-    T_WORDS,
-    UNHELD,
-    V_FORM,
-    V_OBJECT,
-    V_PLACE,
-    V_SLOT,
-)
+from kernels.native.tape_structs import RegistryTable, TapeHeader
 
 CONTROL = True
 
 
-def can_record(registry, t, x, entry):
+def can_record(registry: RegistryTable, t: TapeHeader, x: TensorObject, entry: CallEntry):
     """Whether a write can be recorded now: x is no leaf, retains no gradient, and the tape has room."""
-    block = word(entry, E_BLOCK)
-    if load_i8(x + O_SLOT) < 0 or load_i8(load_i8(x + O_EXTRAS) + R_RETAINS) != word(registry, G_FALSE):
+    block = entry.block
+    if x.slot < 0 or x.extras.retains != registry.false:
         return False
-    entries = word(block, B_ENTRIES)
-    return word(t, T_SIZE) + entries <= word(t, T_ROOM) and reserve(t, entries) != 0
+    entries = block.entries
+    return t.size + entries <= t.room and reserve(t, entries) != 0
 
 
-def versioned(registry, t, x, entry, entries):
+def versioned(registry, t, x: TensorObject, entry: CallEntry, entries):
     """Commit the words of a write, and give the tensor the slot of its new version."""
-    views = load_i8(x + O_VIEWS)
-    count_write(t, load_i8(x + O_SLOT) & ~UNHELD)
-    if word(entry, E_LARGE) != 0:
-        store_i8(x + O_BYTES, word(entry, E_LARGE))
+    views = x.views
+    count_write(t, x.slot & ~UNHELD)
+    if entry.large != 0:
+        x.bytes = entry.large
     new = commit(t, entries)
     if views != 0:
         PyList_SetSlice(views, 0, PyList_Size(views), 0)
-    give_slot(registry, x, new, word(word(entry, E_BLOCK), B_FORM))
+    give_slot(registry, x, new, entry.block.form)
 
 
-def record(registry, t, x, entry, operands, words):
+def record(registry, t: TapeHeader, x: TensorObject, entry: CallEntry, operands: CallOperand, words):
     """Append the write: the tensor has a new version without views. What it had is released at the end."""
-    block, slot = word(entry, E_BLOCK), load_i8(x + O_SLOT)
-    at = word(t, T_WORDS) + 8 * (word(t, T_SIZE) + 1)
+    block, slot = entry.block, x.slot
+    at = t.words + 8 * (t.size + 1)
     keep(t, at, slot & ~UNHELD)
-    keep(t, at + 8, load_i8(operands + V_SLOT))
-    store_i8(at + 16, start_of(entry, words, E_OFFSET))
-    store_i8(at + 24, word(entry, E_CODE))
-    Py_IncRef(word(block, B_FORM))
-    versioned(registry, t, x, entry, word(block, B_ENTRIES))
+    keep(t, at + 8, operands.slot)
+    store_i8(at + 16, start_of(entry, words, CallEntry.offset))
+    store_i8(at + 24, entry.code)
+    Py_IncRef(block.form)
+    versioned(registry, t, x, entry, block.entries)
 
 
-def written(registry, t, x, words, operands):
+def written(registry, t, x: TensorObject, words, operands: CallOperand):
     """Write a value that has been read, if the call is in the table; whether that was done."""
-    array, slot = load_i8(x + O_VALUE), load_i8(x + O_SLOT)
-    if not is_only(registry, array) or load_i8(operands + V_OBJECT) == array:
+    array, slot = x.value, x.slot
+    if not is_only(registry, array) or operands.object == array:
         return False
-    wants = (1 if slot != 0 else 0) + (2 if load_i8(operands + V_SLOT) != 0 else 0) if t != 0 else 0
-    entry = entry_of(registry, OP_ASSIGN, load_i8(x + O_FORM), load_i8(operands + V_FORM), words, wants)
-    if entry == 0 or (word(entry, E_KIND) == NEST4 and narrow(operands) == 0):
+    wants = (1 if slot != 0 else 0) + (2 if operands.slot != 0 else 0) if t != 0 else 0
+    entry = CallEntry(entry_of(registry, OP_ASSIGN, x.form, operands.form, words, wants))
+    if entry == 0 or (entry.kind == NEST4 and narrow(operands) == 0):
         return False
     if wants != 0 and not can_record(registry, t, x, entry):
         return False
     row = sixteen_words()
-    store_i8(row, load_i8(operands + V_PLACE))
-    store_i8(row + 8, load_i8(array + A_DATA) + start_of(entry, words, E_START))
+    store_i8(row, operands.place)
+    store_i8(row + 8, array.data + start_of(entry, words, CallEntry.start))
     over_nest(entry, row)
     if wants != 0:
         record(registry, t, x, entry, operands, words)
     return True
 
 
-def assign(x: Word, key: Word, value: Word, ignored: Word) -> Word:
+def assign(x: TensorObject, key: Word, value: Word, ignored: Word) -> Word:
     """Write a value to a part of a tensor; return the tensor, a new reference, 0 where Python has to or has raised."""
     registry, words, operands, values = tape_registry(), thirty_words(), thirty_words(), three_words()
-    if load_i8(x + O_BASE) != 0 or not is_counted(registry, x):
+    if x.base != 0 or not is_counted(registry, x):
         return 0
     t = tape_in_force(registry)
-    if t == -1 or t & 1 != 0 or kind_of(x) != word(registry, G_TENSOR):
+    if t == -1 or t & 1 != 0 or kind_of(x) != registry.tensor_type:
         return 0
     store_i8(values, value)
     if key_words(registry, key, words) == 0 or read_all(registry, values, 1, operands) == 0:

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from kernels.native.call_structs import (
+    ARRAY_ITEM,
+    BY_ARRAYS,
+    MOST_ITEMS,
+    OP_ASSIGN,
+    OP_PART,
+    CallEntry,
+    GatherPlan,
+    IndexAxis,
+)
 from kernels.native.calls.calls_native import find
 from kernels.native.calls.keys_native import hash_of, item
-from kernels.native.memory import load_i4, load_i8, pointer_b1, store_i8, word
+from kernels.native.memory import load_i8, pointer_b1, store_i8, word
+from kernels.native.object_structs import A_SIMPLE, ArrayObject, TensorObject
 from kernels.native.objects_native import elements, kind_of
 from kernels.native.python_api import (
     PyErr_Clear,
@@ -19,38 +30,7 @@ from kernels.native.python_api import (
     sixteen_words,
     tape_registry,
 )
-from kernels.native.words import (
-    A_DATA,
-    A_DTYPE,
-    A_FLAGS,
-    A_NDIM,
-    A_SHAPE,
-    A_SIMPLE,
-    ARRAY_ITEM,
-    BY_ARRAYS,
-    E_KEY,
-    G_ARRAY,
-    G_BOOLS,
-    G_INT,
-    G_LIST,
-    G_LONGS,
-    G_TENSOR,
-    G_TUPLE,
-    MOST_ITEMS,
-    O_VALUE,
-    OP_ASSIGN,
-    OP_PART,
-    P_ARRAY,
-    P_BASE,
-    P_COUNT,
-    P_EXTENT,
-    P_FIRST,
-    P_INNER,
-    P_LEAST,
-    P_STEP,
-    P_TAKES,
-    P_WHERE,
-)
+from kernels.native.tape_structs import RegistryTable
 
 CONTROL = True
 
@@ -66,26 +46,26 @@ def trues(data, count):
     return true_count
 
 
-def array_words(registry, value, out, known):
+def array_words(registry: RegistryTable, value: ArrayObject, out, known):
     """Write the words of an int64 array or a mask, and its address; return how many, 0 where Python has to do it."""
-    ndim, dtype, data = load_i4(value + A_NDIM), load_i8(value + A_DTYPE), load_i8(value + A_DATA)
-    is_mask = dtype == word(registry, G_BOOLS)
-    if (dtype != word(registry, G_LONGS) and not is_mask) or ndim < 1 or ndim > MOST_DIMS:
+    ndim, dtype, data = value.ndim, value.dtype, value.data
+    is_mask = dtype == registry.bools
+    if (dtype != registry.longs and not is_mask) or ndim < 1 or ndim > MOST_DIMS:
         return 0
-    if load_i4(value + A_FLAGS) & A_SIMPLE != A_SIMPLE:
+    if value.flags & A_SIMPLE != A_SIMPLE:
         return 0
-    shape = load_i8(value + A_SHAPE)
+    shape = value.shape
     store_i8(out, ARRAY_ITEM)
     store_i8(out + 8, 1 + trues(data, elements(shape, ndim)) if is_mask else 0)
     store_i8(out + 16, ndim)
     for k in range(ndim):
-        store_i8(out + 24 + 8 * k, word(shape, k))
+        store_i8(out + 24 + 8 * k, shape[k])
     store_i8(known, data)
     store_i8(known + 8, 0)
     return 3 + ndim
 
 
-def list_words(registry, x, out, known):
+def list_words(registry: RegistryTable, x, out, known):
     """The same for a list of ints, which is copied; the caller releases the copy."""
     count = PyList_Size(x)
     copy = PyMem_RawMalloc(8 * count) if 0 < count <= MOST_LISTED else 0
@@ -94,8 +74,8 @@ def list_words(registry, x, out, known):
     good = 1
     for k in range(count):
         element = PyList_GetItem(x, k)
-        number = PyLong_AsLongLong(element) if kind_of(element) == word(registry, G_INT) else 0
-        if kind_of(element) != word(registry, G_INT):
+        number = PyLong_AsLongLong(element) if kind_of(element) == registry.int_type else 0
+        if kind_of(element) != registry.int_type:
             good = 0
         store_i8(copy + 8 * k, number)
     if PyErr_Occurred() != 0:
@@ -113,17 +93,17 @@ def list_words(registry, x, out, known):
     return 4
 
 
-def any_words(registry, x, out, known):
+def any_words(registry: RegistryTable, x: TensorObject, out, known):
     """The words of any item; for an array its address and whether it is a copy; 0 where Python has to do it."""
     kind = kind_of(x)
-    if kind == word(registry, G_LIST):
+    if kind == registry.list_type:
         return list_words(registry, x, out, known)
-    if kind == word(registry, G_TENSOR):
-        x = load_i8(x + O_VALUE)
+    if kind == registry.tensor_type:
+        x = x.value
         kind = kind_of(x) if x != 0 else 0
-        if kind != word(registry, G_ARRAY):
+        if kind != registry.array_type:
             return 0
-    if kind == word(registry, G_ARRAY):
+    if kind == registry.array_type:
         return array_words(registry, x, out, known)
     return item(registry, x, out)
 
@@ -160,10 +140,10 @@ def all_words(registry, holder, args, count, words, arrays):
     return 1
 
 
-def index_words(registry, op, args, count, words, arrays):
+def index_words(registry: RegistryTable, op, args, count, words, arrays):
     """The same for the arguments beside a tensor; for an index, for its items."""
     key = word(args, 1)
-    if op in (OP_PART, OP_ASSIGN) and kind_of(key) == word(registry, G_TUPLE):
+    if op in (OP_PART, OP_ASSIGN) and kind_of(key) == registry.tuple_type:
         return all_words(registry, key, 0, PyTuple_Size(key), words, arrays)
     return all_words(registry, 0, args + 8, count - 1, words, arrays)
 
@@ -179,42 +159,42 @@ def words_of(op: int, args: int, count: int, out: int) -> int:
 
 def entry_by(registry, op, form, value, wants, words):
     """The entry of a call on a tensor of a form, and on a value to write, with these words; 0 if there is none."""
-    entry = find(registry, op, form, BY_ARRAYS, value, wants, hash_of(words))
+    entry = CallEntry(find(registry, op, form, BY_ARRAYS, value, wants, hash_of(words)))
     if entry != 0:
         for k in range(load_i8(words)):
-            if word(word(entry, E_KEY), k) != word(words, k):
+            if word(entry.key, k) != word(words, k):
                 return 0
     return entry
 
 
-def place(layout, arrays, k):
+def place(layout: GatherPlan, arrays, k):
     """The number of the element that is picked; -1 if an index is out of range."""
-    at = word(word(layout, P_BASE), k)
-    for j in range(word(layout, P_TAKES)):
-        array = layout + 8 * (P_FIRST + P_ARRAY * j)
-        index, extent = word(word(arrays, 1 + 2 * j), word(word(array, P_WHERE), k)), word(array, P_EXTENT)
-        if index >= extent or index < word(array, P_LEAST):
+    at = word(layout.base, k)
+    for j in range(layout.takes):
+        array = IndexAxis(layout + 8 * (GatherPlan.SIZE + IndexAxis.SIZE * j))
+        index, extent = word(word(arrays, 1 + 2 * j), word(array.where, k)), array.extent
+        if index >= extent or index < array.least:
             return -1
-        at += (index if index >= 0 else index + extent) * word(array, P_STEP)
+        at += (index if index >= 0 else index + extent) * array.step
     return at
 
 
-def places_held(layout, arrays, out):
+def places_held(layout: GatherPlan, arrays, out):
     """Write the numbers of the elements where a mask is true."""
-    written, inner, base, mask = 0, word(layout, P_INNER), word(layout, P_BASE), word(arrays, 1)
-    for k in range(word(layout, P_COUNT)):
+    written, inner, base, mask = 0, layout.inner, layout.base, word(arrays, 1)
+    for k in range(layout.count):
         if pointer_b1(mask + k)[0] != 0:
             for r in range(inner):
                 store_i8(out + 8 * (written + r), word(base, k * inner + r))
             written += inner
 
 
-def places(layout, arrays, out):
+def places(layout: GatherPlan, arrays, out):
     """Write the numbers of all picked elements; 0 if an index is out of range."""
-    if word(layout, P_INNER) != 0:
+    if layout.inner != 0:
         places_held(layout, arrays, out)
         return 1
-    for k in range(word(layout, P_COUNT)):
+    for k in range(layout.count):
         at = place(layout, arrays, k)
         if at < 0:
             return 0

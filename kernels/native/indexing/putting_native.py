@@ -6,7 +6,8 @@ memory; of several values for one element the last stays.
 
 from __future__ import annotations
 
-from kernels.compiler.signatures import Word
+from kernels.compiler.native_types import Word
+from kernels.native.call_structs import ADDING, NEST, NEST4, NEST_INT, OP_ASSIGN, CallEntry, CallOperand
 from kernels.native.calls.calls_native import dropped
 from kernels.native.calls.computing_native import keep
 from kernels.native.calls.in_place_native import count, is_counted, is_only
@@ -24,6 +25,7 @@ from kernels.native.memory import (
     store_i8,
     word,
 )
+from kernels.native.object_structs import LONGS, UNHELD, ArrayObject, TensorObject
 from kernels.native.objects_native import array_of, elements, kind_of
 from kernels.native.operands_native import narrow, read_all, whole
 from kernels.native.python_api import (
@@ -35,38 +37,7 @@ from kernels.native.python_api import (
     thirty_words,
     three_words,
 )
-from kernels.native.words import (
-    A_DATA,
-    ADDING,
-    B_ENTRIES,
-    B_FORM,
-    E_BLOCK,
-    E_CODE,
-    E_COUNT,
-    E_DATA,
-    E_EXTENT,
-    E_KIND,
-    E_LAYOUT,
-    E_NDIM,
-    E_SHAPE,
-    G_TENSOR,
-    LONGS,
-    NEST,
-    NEST4,
-    NEST_INT,
-    O_BASE,
-    O_FORM,
-    O_SLOT,
-    O_VALUE,
-    OP_ASSIGN,
-    T_SIZE,
-    T_WORDS,
-    UNHELD,
-    V_FORM,
-    V_OBJECT,
-    V_PLACE,
-    V_SLOT,
-)
+from kernels.native.tape_structs import RegistryTable, TapeHeader
 
 CONTROL = True
 
@@ -84,9 +55,9 @@ def is_twice(picked, number, extent):
     return twice != 0
 
 
-def put(entry, picked, number, source, target):
+def put(entry: CallEntry, picked, number, source, target):
     """Copy elements of a value to the picked elements."""
-    item, offsets = word(entry, E_COUNT), word(entry, E_DATA)
+    item, offsets = entry.count, entry.data
     for k in range(number):
         start, to = source + word(offsets, k), target + item * word(picked, k)
         if item == 8:
@@ -98,9 +69,9 @@ def put(entry, picked, number, source, target):
                 pointer_b1(to + b)[0] = pointer_b1(start + b)[0]
 
 
-def add(entry, picked, number, source, target):
+def add(entry: CallEntry, picked, number, source, target):
     """Add elements of a value to the picked elements."""
-    kind, offsets = word(entry, E_KIND), word(entry, E_DATA)
+    kind, offsets = entry.kind, entry.data
     for k in range(number):
         start, at = source + word(offsets, k), word(picked, k)
         if kind == NEST:
@@ -113,48 +84,48 @@ def add(entry, picked, number, source, target):
             store_i8(to, load_i8(to) + load_i8(start))
 
 
-def record(registry, t, x, entry, operands, picked):
+def record(registry, t: TapeHeader, x: TensorObject, entry: CallEntry, operands: CallOperand, picked):
     """Append the write: the tensor has a new version."""
-    block, slot = word(entry, E_BLOCK), load_i8(x + O_SLOT)
-    at = word(t, T_WORDS) + 8 * (word(t, T_SIZE) + 1)
+    block, slot = entry.block, x.slot
+    at = t.words + 8 * (t.size + 1)
     keep(t, at, slot & ~UNHELD)
-    keep(t, at + 8, load_i8(operands + V_SLOT))
+    keep(t, at + 8, operands.slot)
     store_i8(at + 16, 0)
     store_i8(at + 24, picked)
     Py_IncRef(picked)
-    store_i8(at + 32, word(entry, E_CODE))
-    Py_IncRef(word(block, B_FORM))
-    versioned(registry, t, x, entry, word(block, B_ENTRIES))
+    store_i8(at + 32, entry.code)
+    Py_IncRef(block.form)
+    versioned(registry, t, x, entry, block.entries)
 
 
-def is_ready(registry, t, x, entry, operands, wants):
+def is_ready(registry, t, x, entry: CallEntry, operands, wants):
     """Whether there is an entry, and native code can do it now."""
     if entry == 0:
         return False
-    kind = word(entry, E_KIND)
+    kind = entry.kind
     if (kind == NEST4 and narrow(operands) == 0) or (kind == NEST_INT and whole(entry, operands) == 0):
         return False
     return wants == 0 or can_record(registry, t, x, entry)
 
 
-def written(registry, op, t, x, words, arrays, operands):
+def written(registry, op, t, x: TensorObject, words, arrays, operands: CallOperand):
     """Write a value that has been read, if the call is in the table; whether that was done."""
-    array, slot = load_i8(x + O_VALUE), load_i8(x + O_SLOT)
-    if not is_only(registry, array) or load_i8(operands + V_OBJECT) == array:
+    array, slot = x.value, x.slot
+    if not is_only(registry, array) or operands.object == array:
         return False
-    wants = (1 if slot != 0 else 0) + (2 if load_i8(operands + V_SLOT) != 0 else 0) if t != 0 else 0
-    entry = entry_by(registry, op, load_i8(x + O_FORM), load_i8(operands + V_FORM), wants, words)
+    wants = (1 if slot != 0 else 0) + (2 if operands.slot != 0 else 0) if t != 0 else 0
+    entry = CallEntry(entry_by(registry, op, x.form, operands.form, wants, words))
     if not is_ready(registry, t, x, entry, operands, wants):
         return False
-    picked = array_of(registry, word(entry, E_NDIM), word(entry, E_SHAPE), LONGS, False)
+    picked = ArrayObject(array_of(registry, entry.ndim, entry.shape, LONGS, False))
     if picked == 0:
         return False
-    number, at = elements(word(entry, E_SHAPE), word(entry, E_NDIM)), load_i8(picked + A_DATA)
-    good = places(word(entry, E_LAYOUT), arrays, at) != 0
-    if good and word(entry, E_EXTENT) != 0:
-        good = not is_twice(at, number, word(entry, E_EXTENT))
+    number, at = elements(entry.shape, entry.ndim), picked.data
+    good = places(entry.layout, arrays, at) != 0
+    if good and entry.extent != 0:
+        good = not is_twice(at, number, entry.extent)
     if good:
-        source, target = load_i8(operands + V_PLACE), load_i8(array + A_DATA)
+        source, target = operands.place, array.data
         if op & ADDING != 0:
             add(entry, at, number, source, target)
         else:
@@ -165,13 +136,13 @@ def written(registry, op, t, x, words, arrays, operands):
     return good
 
 
-def put_at(registry, op, x, value, args, arg_count):
+def put_at(registry: RegistryTable, op, x: TensorObject, value, args, arg_count):
     """Write a value to picked elements; return the tensor as a new reference, 0 where Python has to or has raised.
 
     ``args``: the tensor, then the index.
     """
     words, operands, arrays, values = thirty_words(), thirty_words(), sixteen_words(), three_words()
-    if kind_of(x) != word(registry, G_TENSOR) or load_i8(x + O_BASE) != 0 or not is_counted(registry, x):
+    if kind_of(x) != registry.tensor_type or x.base != 0 or not is_counted(registry, x):
         return 0
     t = tape_in_force(registry)
     if t == -1 or t & 1 != 0:

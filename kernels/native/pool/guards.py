@@ -20,16 +20,26 @@ from llvmlite import binding
 from kernels.compiler import jit, native_units
 from kernels.native import python_api
 from kernels.native.heap_types import NATIVE
-from kernels.native.pool import pool_words
+from kernels.native.pool.pool_structs import (
+    CANARY,
+    GIVEN_TWICE,
+    GUARD,
+    WRITTEN_AFTER,
+    WRITTEN_BEFORE,
+    WRITTEN_BEHIND,
+    GuardedBlock,
+    GuardWords,
+    PoolWords,
+)
 from kernels.native.registry import put
 
 DEBUG = NATIVE and bool(os.environ.get("TAPE_DEBUG"))
 """Whether memory is guarded, and tapes are checked before they are swept (kernels/debug/checks.py)."""
 _WRONG = {
-    pool_words.WRITTEN_BEFORE: "has been written before its beginning",
-    pool_words.WRITTEN_BEHIND: "has been written behind its end",
-    pool_words.GIVEN_TWICE: "has been given back already",
-    pool_words.WRITTEN_AFTER: "of the pool has been written after it was given back",
+    WRITTEN_BEFORE: "has been written before its beginning",
+    WRITTEN_BEHIND: "has been written behind its end",
+    GIVEN_TWICE: "has been given back already",
+    WRITTEN_AFTER: "of the pool has been written after it was given back",
 }
 _BEYOND = 8
 _RAW = {
@@ -57,7 +67,7 @@ def install() -> None:
 def _guards() -> Any:
     guards = jit.load_module("native.pool.guards_native")
     report = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(_end)
-    put(guards.words(), pool_words.G_REPORT, ctypes.cast(report, ctypes.c_void_p).value or 0)
+    put(guards.words(), GuardWords.report, ctypes.cast(report, ctypes.c_void_p).value or 0)
     for referent in (guards, report):  # kept until the process ends: arrays may be deallocated last
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(referent))
     return guards
@@ -67,9 +77,9 @@ def around(pool: Any) -> Any:
     """Return the functions of a pool with guards around its blocks."""
     guards = _guards()
     words = guards.words()
-    put(words, pool_words.G_TAKE, pool.take.address)
-    put(words, pool_words.G_GIVE, pool.give.address)
-    put(words, pool_words.G_REUSED, pool.words() + 8 * pool_words.REUSED)
+    put(words, GuardWords.take, pool.take.address)
+    put(words, GuardWords.give, pool.give.address)
+    put(words, GuardWords.reused, pool.words() + 8 * PoolWords.reused)
     return guards
 
 
@@ -81,8 +91,8 @@ def _end(block: int, wrong: int) -> NoReturn:
 
 
 def _sentence(block: int, wrong: int) -> str:
-    size = ctypes.c_int64.from_address(block - pool_words.GUARD + pool_words.GUARD_SIZE).value
-    noun = "memory" if wrong == pool_words.WRITTEN_AFTER else f"a block of {size} bytes"
+    size = ctypes.c_int64.from_address(block - GUARD + GuardedBlock.size).value
+    noun = "memory" if wrong == WRITTEN_AFTER else f"a block of {size} bytes"
     return f"{noun} at {block:#x} {_WRONG[wrong]}"
 
 
@@ -102,7 +112,7 @@ class Rows:
         """Return an array of words; it takes the place of the one of this name."""
         count = int(np.prod(shape))
         whole = np.zeros(count + 2 * _BEYOND, np.int64)
-        whole[:_BEYOND] = whole[-_BEYOND:] = pool_words.CANARY
+        whole[:_BEYOND] = whole[-_BEYOND:] = CANARY
         self.check(name)
         self._made[name] = (f"{name} {shape}", whole)
         return whole[_BEYOND:-_BEYOND].reshape(shape)
@@ -111,5 +121,5 @@ class Rows:
         """Raise DamagedError if what is around an array, of these or of all, has been written over."""
         for part, whole in [self._made[name] for name in names or self._made if name in self._made]:
             for ends, where in ((whole[:_BEYOND], "before its beginning"), (whole[-_BEYOND:], "behind its end")):
-                if (ends != pool_words.CANARY).any():
+                if (ends != CANARY).any():
                     raise DamagedError(f"the sweep's {part} have been written {where}")

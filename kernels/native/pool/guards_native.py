@@ -7,37 +7,27 @@ a freed block is overwritten, so that the use of an old address is detected.
 
 from __future__ import annotations
 
-from kernels.compiler.signatures import Void, Word
-from kernels.native.memory import allocate, load_i8, pointer_b1, release, store_i8, word
+from kernels.compiler.native_types import Void, Word
+from kernels.native.memory import allocate, load_i8, pointer_b1, release, store_i8
 from kernels.native.pool.pool_calls import call_one, call_two, copy_bytes, module_words, set_bytes, swap
-from kernels.native.pool.pool_words import (
+from kernels.native.pool.pool_structs import (
     BEHIND,
     BEHIND_BYTE,
-    CANARIES,
     CANARY,
     FREED_BYTE,
-    G_GIVE,
-    G_LIVING,
-    G_LOCK,
-    G_REPORT,
-    G_REUSED,
-    G_TAKE,
-    G_WORDS,
     GIVEN_TWICE,
     GUARD,
-    GUARD_KIND,
-    GUARD_NEXT,
-    GUARD_PREVIOUS,
-    GUARD_SIZE,
     POOLED,
     RAW_BLOCK,
-    SIZE,
     WRITTEN_AFTER,
     WRITTEN_BEFORE,
     WRITTEN_BEHIND,
+    GuardedBlock,
+    GuardWords,
+    PoolBlock,
 )
 
-_words = module_words(G_WORDS)
+_words = module_words(GuardWords.SIZE)
 
 
 def words() -> int:
@@ -46,46 +36,46 @@ def words() -> int:
 
 
 def enter():
-    while swap(words() + 8 * G_LOCK, 1) != 0:
+    while swap(words() + 8 * GuardWords.lock, 1) != 0:
         pass
 
 
 def leave():
-    swap(words() + 8 * G_LOCK, 0)
+    swap(words() + 8 * GuardWords.lock, 0)
 
 
-def fault(base, kind):
+def fault(base: GuardedBlock, kind):
     """What is wrong with a block; 0: nothing."""
-    for at in range(CANARIES, GUARD, 8):
+    for at in range(GuardedBlock.canaries, GUARD, 8):
         if load_i8(base + at) != CANARY ^ (base + at):
-            freed = load_i8(base + GUARD_KIND) == 0
+            freed = base.kind == 0
             return GIVEN_TWICE if freed else WRITTEN_BEFORE
-    if load_i8(base + GUARD_KIND) != kind:
+    if base.kind != kind:
         return WRITTEN_BEFORE
-    end = pointer_b1(base + GUARD + load_i8(base + GUARD_SIZE))
+    end = pointer_b1(base + GUARD + base.size)
     for k in range(BEHIND):
         if end[k] != BEHIND_BYTE:
             return WRITTEN_BEHIND
     return 0
 
 
-def guarded(base, size, kind):
+def guarded(base: GuardedBlock, size, kind):
     """Put canaries around a new block, and link it into the list of live blocks; return where its data begins."""
     if base == 0:
         return 0
-    store_i8(base + GUARD_SIZE, size)
-    store_i8(base + GUARD_KIND, kind)
-    for at in range(CANARIES, GUARD, 8):
+    base.size = size
+    base.kind = kind
+    for at in range(GuardedBlock.canaries, GUARD, 8):
         store_i8(base + at, CANARY ^ (base + at))
     set_bytes(base + GUARD, 255, size)  # NaN
     set_bytes(base + GUARD + size, BEHIND_BYTE, BEHIND)
     enter()
-    after = word(words(), G_LIVING)
-    store_i8(base + GUARD_NEXT, after)
-    store_i8(base + GUARD_PREVIOUS, 0)
+    after = GuardedBlock(GuardWords(words()).living)
+    base.next = after
+    base.previous = 0
     if after != 0:
-        store_i8(after + GUARD_PREVIOUS, base)
-    store_i8(words() + 8 * G_LIVING, base)
+        after.previous = base
+    GuardWords(words()).living = base
     leave()
     return base + GUARD
 
@@ -95,40 +85,40 @@ def looked_at(block, kind):
     base = block - GUARD
     wrong = fault(base, kind)
     if wrong != 0:
-        call_two(word(words(), G_REPORT), block, wrong)
+        call_two(GuardWords(words()).report, block, wrong)
     return base
 
 
 def bared(block, kind):
     """Unlink a block from the list of live blocks and overwrite it; return where it begins."""
-    base = looked_at(block, kind)
+    base = GuardedBlock(looked_at(block, kind))
     enter()
-    after, before = load_i8(base + GUARD_NEXT), load_i8(base + GUARD_PREVIOUS)
-    store_i8(before + GUARD_NEXT if before != 0 else words() + 8 * G_LIVING, after)
+    after, before = GuardedBlock(base.next), base.previous
+    store_i8(before + GuardedBlock.next if before != 0 else words() + 8 * GuardWords.living, after)
     if after != 0:
-        store_i8(after + GUARD_PREVIOUS, before)
+        after.previous = before
     leave()
-    store_i8(base + GUARD_KIND, 0)
-    set_bytes(base + CANARIES, FREED_BYTE, GUARD - CANARIES + load_i8(base + GUARD_SIZE))
+    base.kind = 0
+    set_bytes(base + GuardedBlock.canaries, FREED_BYTE, GUARD - GuardedBlock.canaries + base.size)
     return base
 
 
 def broken() -> int:
     """The first live block whose canaries have been overwritten; 0: none."""
     enter()
-    base, guard = word(words(), G_LIVING), 0
+    base, guard = GuardedBlock(GuardWords(words()).living), 0
     while base != 0 and guard == 0:
-        if fault(base, load_i8(base + GUARD_KIND)) != 0:
+        if fault(base, base.kind) != 0:
             guard = base + GUARD
         else:
-            base = load_i8(base + GUARD_NEXT)
+            base = base.next
     leave()
     return guard
 
 
 def wrong_with(block: int) -> int:
     """What is wrong with a live block."""
-    return fault(block - GUARD, load_i8(block - GUARD + GUARD_KIND))
+    return fault(block - GUARD, GuardedBlock(block - GUARD).kind)
 
 
 def raw_malloc(size: Word) -> Word:
@@ -150,25 +140,25 @@ def raw_free(block: Word) -> Void:
 def raw_realloc(block: Word, size: Word) -> Word:
     moved = guarded(allocate(size + GUARD + BEHIND), size, RAW_BLOCK)
     if block != 0 and moved != 0:
-        copy_bytes(moved, block, min(size, load_i8(looked_at(block, RAW_BLOCK) + GUARD_SIZE)))
+        copy_bytes(moved, block, min(size, GuardedBlock(looked_at(block, RAW_BLOCK)).size))
         release(bared(block, RAW_BLOCK))
     return moved
 
 
 def take(size: Word) -> Word:
     """A block of the pool. If it is reused, it must still be as it was overwritten when it was freed."""
-    reused = load_i8(word(words(), G_REUSED))
-    base = call_one(word(words(), G_TAKE), size + GUARD + BEHIND)
-    if base != 0 and load_i8(word(words(), G_REUSED)) != reused:
-        for at in range(0, load_i8(base + SIZE), 8):
+    reused = load_i8(GuardWords(words()).reused)
+    base = PoolBlock(call_one(GuardWords(words()).take, size + GUARD + BEHIND))
+    if base != 0 and load_i8(GuardWords(words()).reused) != reused:
+        for at in range(0, base.size, 8):
             if load_i8(base + at) != -1:
-                call_two(word(words(), G_REPORT), base + at, WRITTEN_AFTER)
+                call_two(GuardWords(words()).report, base + at, WRITTEN_AFTER)
     return guarded(base, size, POOLED)
 
 
 def give(block: Word) -> Void:
     if block != 0:
-        call_one(word(words(), G_GIVE), bared(block, POOLED))
+        call_one(GuardWords(words()).give, bared(block, POOLED))
 
 
 def numpy_malloc(context: Word, size: Word) -> Word:
@@ -187,7 +177,7 @@ def numpy_calloc(context: Word, count: Word, item: Word) -> Word:
 def numpy_realloc(context: Word, block: Word, size: Word) -> Word:
     moved = take(size)
     if block != 0 and moved != 0:
-        copy_bytes(moved, block, min(size, load_i8(looked_at(block, POOLED) + GUARD_SIZE)))
+        copy_bytes(moved, block, min(size, GuardedBlock(looked_at(block, POOLED)).size))
         give(block)
     return moved
 

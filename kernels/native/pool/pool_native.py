@@ -8,7 +8,7 @@ input, modulo the page size, take half as long again.
 
 from __future__ import annotations
 
-from kernels.compiler.signatures import Void, Word
+from kernels.compiler.native_types import Void, Word
 from kernels.native.memory import allocate, load_i8, release, store_i8
 from kernels.native.numpy_api import new_array
 from kernels.native.pool.pool_calls import (
@@ -20,33 +20,7 @@ from kernels.native.pool.pool_calls import (
     set_handler,
     swap,
 )
-from kernels.native.pool.pool_words import (
-    BOUND,
-    DEFAULT_HANDLER,
-    FRESH,
-    GET_HANDLER,
-    HANDLER,
-    HEADS,
-    HUGE,
-    KEPT,
-    LARGE,
-    LOCK,
-    MADVISE,
-    NEW_ARRAY,
-    NEWER,
-    NEWEST,
-    NEXT,
-    OLDER,
-    OLDEST,
-    POISON,
-    PREVIOUS,
-    RAW,
-    REUSED,
-    SET_HANDLER,
-    SIZE,
-    STEPS,
-    WORDS,
-)
+from kernels.native.pool.pool_structs import HUGE, LARGE, STEPS, WORDS, PoolBlock, PoolWords
 from kernels.native.python_api import Py_DecRef, PyErr_BadArgument, PyErr_Fetch, PyErr_Restore, PyObject_Vectorcall
 
 CONTROL = True
@@ -75,55 +49,55 @@ def head_of(capacity):
     while step * STEPS * 2 <= capacity:
         step *= 2
         octave += 1
-    return words() + 8 * (HEADS + octave * STEPS + capacity // step - STEPS)
+    return words() + 8 * (PoolWords.SIZE + octave * STEPS + capacity // step - STEPS)
 
 
-def unlink(block):
+def unlink(block: PoolBlock):
     """Take a block out of its lists."""
-    pool = words()
-    before, after = load_i8(block + PREVIOUS), load_i8(block + NEXT)
-    store_i8(before + NEXT if before else head_of(load_i8(block + SIZE)), after)
+    pool = PoolWords(words())
+    before, after = block.previous, PoolBlock(block.next)
+    store_i8(before + PoolBlock.next if before else head_of(block.size), after)
     if after != 0:
-        store_i8(after + PREVIOUS, before)
-    older, newer = load_i8(block + OLDER), load_i8(block + NEWER)
-    store_i8(older + NEWER if older else pool + 8 * OLDEST, newer)
-    store_i8(newer + OLDER if newer else pool + 8 * NEWEST, older)
-    store_i8(pool + 8 * KEPT, load_i8(pool + 8 * KEPT) - load_i8(block + SIZE))
+        after.previous = before
+    older, newer = block.older, block.newer
+    store_i8(older + PoolBlock.newer if older else pool + 8 * PoolWords.oldest, newer)
+    store_i8(newer + PoolBlock.older if newer else pool + 8 * PoolWords.newest, older)
+    pool.kept -= block.size
 
 
-def link(block):
+def link(block: PoolBlock):
     """Put a block at the front of its lists."""
-    pool, head = words(), head_of(load_i8(block + SIZE))
-    after, older = load_i8(head), load_i8(pool + 8 * NEWEST)
-    store_i8(block + PREVIOUS, 0)
-    store_i8(block + NEXT, after)
+    pool, head = PoolWords(words()), head_of(block.size)
+    after, older = PoolBlock(load_i8(head)), pool.newest
+    block.previous = 0
+    block.next = after
     if after != 0:
-        store_i8(after + PREVIOUS, block)
+        after.previous = block
     store_i8(head, block)
-    store_i8(block + OLDER, older)
-    store_i8(block + NEWER, 0)
-    store_i8(older + NEWER if older else pool + 8 * OLDEST, block)
-    store_i8(pool + 8 * NEWEST, block)
-    store_i8(pool + 8 * KEPT, load_i8(pool + 8 * KEPT) + load_i8(block + SIZE))
+    block.older = older
+    block.newer = 0
+    store_i8(older + PoolBlock.newer if older else pool + 8 * PoolWords.oldest, block)
+    pool.newest = block
+    pool.kept += block.size
 
 
 def keep_at_most(most: int) -> int:
     """Free the oldest blocks until at most this many bytes are kept; 0 if another thread holds the lock."""
-    pool = words()
-    if swap(pool + 8 * LOCK, 1) != 0:
+    pool = PoolWords(words())
+    if swap(pool + 8 * PoolWords.lock, 1) != 0:
         return 0
-    while load_i8(pool + 8 * KEPT) > most:
-        block = load_i8(pool + 8 * OLDEST)
+    while pool.kept > most:
+        block = PoolBlock(pool.oldest)
         unlink(block)
-        release(load_i8(block + RAW))
-    swap(pool + 8 * LOCK, 0)
+        release(block.raw)
+    swap(pool + 8 * PoolWords.lock, 0)
     return 1
 
 
 def fresh(capacity):
     """A new large block; 0 without memory."""
-    pool = words()
-    advise = load_i8(pool + 8 * MADVISE)
+    pool = PoolWords(words())
+    advise = pool.madvise
     alignment = HUGE_PAGE if capacity >= HUGE and advise != 0 else PAGE
     raw = allocate(capacity + alignment + HEADER)
     if raw == 0:
@@ -131,12 +105,12 @@ def fresh(capacity):
         raw = allocate(capacity + alignment + HEADER)
         if raw == 0:
             return 0
-    block = (raw + HEADER + alignment - 1) // alignment * alignment
-    store_i8(block + RAW, raw)
-    store_i8(block + SIZE, capacity)
+    block = PoolBlock((raw + HEADER + alignment - 1) // alignment * alignment)
+    block.raw = raw
+    block.size = capacity
     if alignment == HUGE_PAGE:
         madvise(advise, block, capacity // PAGE * PAGE, ADVICE)
-    store_i8(pool + 8 * FRESH, load_i8(pool + 8 * FRESH) + 1)
+    pool.fresh += 1
     return block
 
 
@@ -151,36 +125,36 @@ def take(size: Word) -> Word:
         return raw + SMALL
     step = step_of(size)
     capacity = (size + step - 1) // step * step
-    pool = words()
-    if swap(pool + 8 * LOCK, 1) == 0:
-        block = load_i8(head_of(capacity)) if capacity <= load_i8(pool + 8 * BOUND) else 0
+    pool = PoolWords(words())
+    if swap(pool + 8 * PoolWords.lock, 1) == 0:
+        block = load_i8(head_of(capacity)) if capacity <= pool.bound else 0
         if block != 0:
             unlink(block)
-            store_i8(pool + 8 * REUSED, load_i8(pool + 8 * REUSED) + 1)
-        swap(pool + 8 * LOCK, 0)
+            pool.reused += 1
+        swap(pool + 8 * PoolWords.lock, 0)
         if block != 0:
             return block
     return fresh(capacity)
 
 
-def give(block: Word) -> Void:
+def give(block: PoolBlock) -> Void:
     """Free a block, or keep it for reuse; 0 is ignored."""
     if block == 0:
         return
-    capacity = load_i8(block + SIZE)
+    capacity = block.size
     if capacity == 0:
         release(block - SMALL)
         return
-    pool = words()
-    bound = load_i8(pool + 8 * BOUND)
-    if capacity > bound or swap(pool + 8 * LOCK, 1) != 0:
-        release(load_i8(block + RAW))
+    pool = PoolWords(words())
+    bound = pool.bound
+    if capacity > bound or swap(pool + 8 * PoolWords.lock, 1) != 0:
+        release(block.raw)
         return
-    if load_i8(pool + 8 * POISON) != 0:
+    if pool.poison != 0:
         set_bytes(block, 255, capacity)  # NaN
     link(block)
-    swap(pool + 8 * LOCK, 0)
-    if load_i8(pool + 8 * KEPT) > bound:
+    swap(pool + 8 * PoolWords.lock, 0)
+    if pool.kept > bound:
         keep_at_most(bound)
 
 
@@ -200,11 +174,11 @@ def numpy_calloc(context: Word, count: Word, item: Word) -> Word:
     return block
 
 
-def numpy_realloc(context: Word, block: Word, size: Word) -> Word:
+def numpy_realloc(context: Word, block: PoolBlock, size: Word) -> Word:
     """Another size for an array's memory; 0 without memory, and then the old block stays."""
     if block == 0:
         return take(size)
-    capacity = load_i8(block + SIZE)
+    capacity = block.size
     room = capacity if capacity != 0 else load_i8(block - SMALL)
     if size <= room and (capacity == 0 or 2 * size > capacity):
         return block
@@ -222,10 +196,10 @@ def numpy_free(context: Word, block: Word, size: Word) -> Void:
 
 def set_again(handler):
     """Set NumPy's data handler, keeping an exception that may be set; 0 if that fails."""
-    pool = words()
+    pool = PoolWords(words())
     errors = allocate(24)
     PyErr_Fetch(errors, errors + 8, errors + 16)
-    replaced = set_handler(load_i8(pool + 8 * SET_HANDLER), handler)
+    replaced = set_handler(pool.set_handler, handler)
     if replaced != 0:
         Py_DecRef(replaced)
         PyErr_Restore(load_i8(errors), load_i8(errors + 8), load_i8(errors + 16))
@@ -238,14 +212,14 @@ def begin():
 
     -1 where another one is set, the user's or ours, which stays; 0 with an exception.
     """
-    pool = words()
-    before = get_handler(load_i8(pool + 8 * GET_HANDLER))
+    pool = PoolWords(words())
+    before = get_handler(pool.get_handler)
     if before == 0:
         return 0
-    if before != load_i8(pool + 8 * DEFAULT_HANDLER):
+    if before != pool.default_handler:
         Py_DecRef(before)
         return -1
-    replaced = set_handler(load_i8(pool + 8 * SET_HANDLER), load_i8(pool + 8 * HANDLER))
+    replaced = set_handler(pool.set_handler, pool.handler)
     if replaced == 0:
         Py_DecRef(before)
         return 0
@@ -275,4 +249,8 @@ def call(module: Word, args: Word, count: Word, names: Word) -> Word:
 def array(kind: Word, ndim: Word, shape: Word, dtype: Word) -> Word:
     """A new array in a block of the pool, as NumPy's PyArray_New makes it."""
     before = begin()
-    return end(before, new_array(load_i8(words() + 8 * NEW_ARRAY), kind, ndim, shape, dtype)) if before != 0 else 0
+    return (
+        end(before, new_array(load_i8(words() + 8 * PoolWords.new_array), kind, ndim, shape, dtype))
+        if before != 0
+        else 0
+    )

@@ -22,11 +22,11 @@ from kernels.arrays.specs import Spec
 from kernels.compiler import jit, native_units
 from kernels.compiler.jit import bound
 from kernels.native import heap_types, numpy_api
-from kernels.native.pool import guards, pool_words
+from kernels.native.pool import guards
+from kernels.native.pool.pool_structs import LARGE, WORDS, PoolWords
 from kernels.native.registry import REGISTRY, put
-from kernels.native.words import G_POOLED
+from kernels.native.tape_structs import RegistryTable
 
-LARGE = pool_words.LARGE
 """Bytes of a result from which on it is worth a ``call``."""
 _MOST = 256 << 20
 _PART_OF_MEMORY = 8
@@ -68,9 +68,9 @@ def linked() -> Any:
     if pool is None:
         return None
     words = _words(pool)
-    words[pool_words.BOUND], words[pool_words.POISON] = _most(), bool(os.environ.get("TAPE_DEBUG"))
+    words[PoolWords.bound], words[PoolWords.poison] = _most(), bool(os.environ.get("TAPE_DEBUG"))
     if sys.platform == "linux":
-        words[pool_words.MADVISE] = binding.address_of_symbol("madvise") or 0
+        words[PoolWords.madvise] = binding.address_of_symbol("madvise") or 0
     return pool
 
 
@@ -79,7 +79,7 @@ def _functions(pool: Any) -> Any:
 
 
 def _words(pool: Any) -> Any:
-    return (ctypes.c_int64 * pool_words.WORDS).from_address(pool.words())
+    return (ctypes.c_int64 * WORDS).from_address(pool.words())
 
 
 def _capsule(pool: Any) -> Any:
@@ -102,12 +102,12 @@ def _native_call() -> Any:
     if pool is None:
         return _plainly
     words, table = _words(pool), numpy_api.table()
-    words[pool_words.SET_HANDLER] = table[numpy_api.SET_HANDLER]
-    words[pool_words.GET_HANDLER] = table[numpy_api.GET_HANDLER]
-    words[pool_words.DEFAULT_HANDLER] = ctypes.c_int64.from_address(table[numpy_api.DEFAULT_HANDLER]).value
-    words[pool_words.NEW_ARRAY] = table[numpy_api.NEW]
-    words[pool_words.HANDLER] = id(_capsule(pool))
-    put(REGISTRY.address, G_POOLED, pool.array.address)
+    words[PoolWords.set_handler] = table[numpy_api.SET_HANDLER]
+    words[PoolWords.get_handler] = table[numpy_api.GET_HANDLER]
+    words[PoolWords.default_handler] = ctypes.c_int64.from_address(table[numpy_api.DEFAULT_HANDLER]).value
+    words[PoolWords.new_array] = table[numpy_api.NEW]
+    words[PoolWords.handler] = id(_capsule(pool))
+    put(REGISTRY.address, RegistryTable.pooled, pool.array.address)
     return bound("native.pool.pool_native", "call", None, _KEYWORDS)
 
 
@@ -138,7 +138,7 @@ def is_large(x: Any) -> bool:
 def kept() -> int:
     """Return how many bytes are kept for reuse."""
     pool = linked()
-    return int(_words(pool)[pool_words.KEPT]) if pool else 0
+    return int(_words(pool)[PoolWords.kept]) if pool else 0
 
 
 def give_back() -> None:

@@ -5,23 +5,10 @@ from __future__ import annotations
 from kernels.native.memory import load_i4, store_i8, word
 from kernels.native.python_api import tape_registry
 from kernels.native.tape.tape_native import chunk_of, count_of, tape_of
-from kernels.native.words import (
-    C_COUNTS,
-    CHUNK,
-    GONE,
-    HELD,
-    T_CHUNKS,
-    T_DIR,
-    T_NEXT,
-    T_ROOM,
-    T_SIZE,
-    T_WORDS,
-    TAPE_BITS,
-    TAPE_WORDS,
-)
+from kernels.native.tape_structs import CHUNK, GONE, HELD, TAPE_BITS, Chunk, TapeHeader
 
 COUNT = (1 << TAPE_BITS) - 1
-CHUNK_WORDS = 1 + (C_COUNTS + 4 * CHUNK) // 8
+CHUNK_WORDS = 1 + (Chunk.SIZE + 4 * CHUNK) // 8
 
 
 def copied(target, source, count):
@@ -30,21 +17,21 @@ def copied(target, source, count):
     return target + 8 * count
 
 
-def picture(t: int, target: int, room: int) -> int:
+def picture(t: TapeHeader, target: int, room: int) -> int:
     """Copy a tape's header, its words and its chunks, each behind its address; return how many words that takes.
 
     Nothing is copied where there is less room.
     """
-    size, chunks = word(t, T_SIZE), word(t, T_CHUNKS)
-    if size < 0 or size > word(t, T_ROOM) or chunks < 0:
-        copied(target, t, TAPE_WORDS)
-        return TAPE_WORDS
-    wanted = TAPE_WORDS + size + chunks * CHUNK_WORDS
+    size, chunks = t.size, t.chunks
+    if size < 0 or size > t.room or chunks < 0:
+        copied(target, t, TapeHeader.SIZE)
+        return TapeHeader.SIZE
+    wanted = TapeHeader.SIZE + size + chunks * CHUNK_WORDS
     if wanted > room:
         return wanted
-    at = copied(copied(target, t, TAPE_WORDS), word(t, T_WORDS), size)
+    at = copied(copied(target, t, TapeHeader.SIZE), t.words, size)
     for k in range(chunks):
-        chunk = word(word(t, T_DIR), k)
+        chunk = t.directory[k]
         store_i8(at, chunk)
         if chunk != 0:
             copied(at + 8, chunk, CHUNK_WORDS - 1)
@@ -57,7 +44,7 @@ def holders(slot: int) -> int:
     t = tape_of(tape_registry(), slot)
     if t == 0:
         return GONE
-    if slot & COUNT >= word(t, T_NEXT):
+    if slot & COUNT >= t.next:
         return -1
     chunk = chunk_of(t, slot)
     return load_i4(count_of(chunk, slot)) & HELD if chunk != 0 else GONE

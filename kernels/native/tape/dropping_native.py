@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kernels.compiler.signatures import Void, Word
-from kernels.native.memory import HEADER, store_i8, word
+from kernels.compiler.native_types import Void, Word
+from kernels.native.memory import HEADER, word
 from kernels.native.objects_native import block_of, integer_of, is_array, kind_of, none, wrong
 from kernels.native.python_api import (
     Py_DecRef,
@@ -21,20 +21,7 @@ from kernels.native.tape.collecting_native import collect as gather
 from kernels.native.tape.collecting_native import take_out
 from kernels.native.tape.reading_native import last_of_argument
 from kernels.native.tape.tape_native import block_at
-from kernels.native.words import (
-    B_ENTRIES,
-    B_FORM,
-    B_SAVED,
-    G_FORMS,
-    G_TAPES,
-    T_CHUNKS,
-    T_DIR,
-    T_FULL,
-    T_NUMBER,
-    T_REGISTRY,
-    T_SIZE,
-    T_WORDS,
-)
+from kernels.native.tape_structs import FormBlock, TapeHeader
 
 CONTROL = True
 
@@ -44,23 +31,23 @@ def replace(self: Word, args: Word, count: Word) -> Word:
 
     Returns the old array, which the caller releases; None if it is no longer there.
     """
-    t = self + HEADER
-    registry = word(t, T_REGISTRY)
+    t = TapeHeader(self + HEADER)
+    registry = t.registry
     if count != 5 or not is_array(registry, word(args, 3)):
         return wrong(registry)
     place, last = integer_of(registry, word(args, 0)), last_of_argument(t, word(args, 1))
-    block = block_of(registry, integer_of(registry, word(args, 4)))
-    if last < 0 or place >= last or place < last - word(block_at(t, last), B_SAVED):
+    block = FormBlock(block_of(registry, integer_of(registry, word(args, 4))))
+    if last < 0 or place >= last or place < last - block_at(t, last).saved:
         return wrong(registry)
-    words, copy = word(t, T_WORDS), word(args, 3)
-    before = word(words, place)
-    if before != word(args, 2) or block == 0 or word(block, B_ENTRIES) != word(block_at(t, last), B_ENTRIES):
+    words, copy = t.words, word(args, 3)
+    before = words[place]
+    if before != word(args, 2) or block == 0 or block.entries != block_at(t, last).entries:
         return none(registry)
-    old = word(block_at(t, last), B_FORM)
+    old = block_at(t, last).form
     Py_IncRef(copy)
-    Py_IncRef(word(block, B_FORM))
-    store_i8(words + 8 * place, copy)
-    store_i8(words + 8 * last, PyLong_AsLongLong(word(args, 4)))
+    Py_IncRef(block.form)
+    words[place] = copy
+    words[last] = PyLong_AsLongLong(word(args, 4))
     Py_DecRef(old)
     return before
 
@@ -78,18 +65,18 @@ def is_read(args, most):
 
 def collect(self: Word, args: Word, count: Word) -> Word:
     """``collect(readers)``: drop the instructions whose results nobody can reach, unless the tape has readers."""
-    t = self + HEADER
+    t = TapeHeader(self + HEADER)
     if count != 1 or PyList_Size(word(args, 0)) < 0:
-        return wrong(word(t, T_REGISTRY))
+        return wrong(t.registry)
     return PyLong_FromLongLong(0) if is_read(args, 0) else gone(t, gather(t))
 
 
 def remove(self: Word, args: Word, count: Word) -> Word:
     """``remove(readers, lasts)``: drop the instructions that end there, ascending, unless there are other readers."""
-    t = self + HEADER
+    t = TapeHeader(self + HEADER)
     if count != 2 or PyList_Size(word(args, 0)) < 0 or PyTuple_Size(word(args, 1)) < 0:
-        return wrong(word(t, T_REGISTRY))
-    lasts, words, low = word(args, 1), word(t, T_WORDS), -1
+        return wrong(t.registry)
+    lasts, words, low = word(args, 1), t.words, -1
     if is_read(args, 1):
         return PyLong_FromLongLong(0)
     for k in range(PyTuple_Size(lasts)):
@@ -98,46 +85,46 @@ def remove(self: Word, args: Word, count: Word) -> Word:
     for k in range(PyTuple_Size(lasts)):
         last = PyLong_AsLongLong(PyTuple_GetItem(lasts, k))
         if low < 0:
-            low = last + 1 - word(block_at(t, last), B_ENTRIES)
-        if word(words, last) >= 0:
-            store_i8(words + 8 * last, ~word(words, last))
+            low = last + 1 - block_at(t, last).entries
+        if words[last] >= 0:
+            words[last] = ~words[last]
     return gone(t, take_out(t, low) if low >= 0 else 0)
 
 
 def notify(self: Word, args: Word, count: Word) -> Word:
     """``notify(call)``: set what is called when half of the tape is dead, or large values have died."""
-    t = self + HEADER
+    t = TapeHeader(self + HEADER)
     if count != 1:
-        return wrong(word(t, T_REGISTRY))
-    before = word(t, T_FULL)
+        return wrong(t.registry)
+    before = t.notify
     Py_IncRef(word(args, 0))
-    store_i8(t + 8 * T_FULL, word(args, 0))
+    t.notify = word(args, 0)
     if before != 0:
         Py_DecRef(before)
-    return none(word(t, T_REGISTRY))
+    return none(t.registry)
 
 
 def length(self: Word) -> Word:
-    return word(self + HEADER, T_SIZE)
+    return TapeHeader(self + HEADER).size
 
 
 def dealloc(self: Word) -> Void:
-    t, kind = self + HEADER, kind_of(self)
-    registry = word(t, T_REGISTRY)
+    t, kind = TapeHeader(self + HEADER), kind_of(self)
+    registry = t.registry
     if registry != 0:
-        position = word(t, T_SIZE)
+        position = t.size
         while position > 0:
             last = position - 1
-            store_i8(word(t, T_WORDS) + 8 * last, ~word(word(t, T_WORDS), last))
-            position -= word(word(word(registry, G_FORMS), ~word(word(t, T_WORDS), last)), B_ENTRIES)
-        if word(t, T_SIZE) > 0:
+            t.words[last] = ~t.words[last]
+            position -= registry.forms[~t.words[last]].entries
+        if t.size > 0:
             take_out(t, 0)
-        store_i8(word(registry, G_TAPES) + 8 * word(t, T_NUMBER), 0)
-        for k in range(word(t, T_CHUNKS)):
-            PyMem_RawFree(word(word(t, T_DIR), k))
-        PyMem_RawFree(word(t, T_DIR))
-        PyMem_RawFree(word(t, T_WORDS))
-        if word(t, T_FULL) != 0:
-            Py_DecRef(word(t, T_FULL))
+        registry.tapes[t.number] = 0
+        for k in range(t.chunks):
+            PyMem_RawFree(t.directory[k])
+        PyMem_RawFree(t.directory)
+        PyMem_RawFree(t.words)
+        if t.notify != 0:
+            Py_DecRef(t.notify)
     PyObject_Free(self)
     Py_DecRef(kind)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from kernels.compiler.signatures import Word
+from kernels.compiler.native_types import Word
 from kernels.native.memory import HEADER, load_i8, store_i8, word
+from kernels.native.object_structs import UNHELD, ArrayObject, TensorObject
 from kernels.native.objects_native import block_of, integer_of, is_array, is_double, kind_of, none, wrong
 from kernels.native.python_api import (
     Py_DecRef,
@@ -19,46 +20,27 @@ from kernels.native.python_api import (
     bits_of,
 )
 from kernels.native.tape.tape_native import commit, hold, let_go, reserve
-from kernels.native.words import (
-    A_DATA,
+from kernels.native.tape_structs import (
     ADDS,
-    B_ENTRIES,
-    B_FIRST,
-    B_FORM,
-    B_INPUTS,
-    B_KIND,
-    B_SAVED,
     CLEARS,
     DOUBLE,
-    G_INT,
-    G_NONE,
-    G_TENSOR,
-    I_WORDS,
     NUMBER,
-    O_FORM,
-    O_SLOT,
     OBJECT,
-    T_COUNT,
-    T_DEAD,
-    T_FULL,
-    T_NUMBER,
-    T_REGISTRY,
-    T_ROOM,
-    T_SIZE,
-    T_WORDS,
-    T_WRITES,
     TAPE_BITS,
-    UNHELD,
+    FormBlock,
+    InputBlock,
+    RegistryTable,
+    TapeHeader,
 )
 
 CONTROL = True
 
 
-def operand_word(registry, x):
+def operand_word(registry: RegistryTable, x):
     """The word of an operand, with a new reference if it is a leaf; -1 with an exception."""
-    if x == word(registry, G_NONE):
+    if x == registry.none:
         return 0
-    if kind_of(x) == word(registry, G_INT):
+    if kind_of(x) == registry.int_type:
         slot = PyLong_AsLongLong(x)
         if slot < 0 and PyErr_Occurred() == 0:
             wrong(registry)
@@ -67,45 +49,45 @@ def operand_word(registry, x):
     return -x
 
 
-def fits(registry, x, kind):
+def fits(registry: RegistryTable, x, kind):
     """Whether an object can be saved as this kind of word."""
     if kind == NUMBER:
-        return kind_of(x) == word(registry, G_INT) and (PyLong_AsLongLong(x) != -1 or PyErr_Occurred() == 0)
+        return kind_of(x) == registry.int_type and (PyLong_AsLongLong(x) != -1 or PyErr_Occurred() == 0)
     if kind == DOUBLE:
         return is_double(registry, x)
     return kind == OBJECT or is_array(registry, x)
 
 
-def saved_word(registry, x, kind):
+def saved_word(registry, x: ArrayObject, kind):
     """The word of a saved value, with a new reference to an array or object."""
     if kind == NUMBER:
         return PyLong_AsLongLong(x)
     if kind == DOUBLE:
-        return load_i8(load_i8(x + A_DATA)) if is_array(registry, x) else bits_of(PyFloat_AsDouble(x))
+        return load_i8(x.data) if is_array(registry, x) else bits_of(PyFloat_AsDouble(x))
     Py_IncRef(x)
     return x
 
 
-def saves(registry, block, saved):
+def saves(registry, block: FormBlock, saved):
     """Whether these values fit the saved words of a form."""
-    kinds = block + 8 * (B_FIRST + I_WORDS * word(block, B_INPUTS))
+    kinds = block + 8 * (FormBlock.SIZE + InputBlock.SIZE * block.inputs)
     misfits = 0
-    for j in range(word(block, B_SAVED)):
+    for j in range(block.saved):
         if misfits == 0 and not fits(registry, PyTuple_GetItem(saved, j), word(kinds, j)):
             misfits += 1
     return misfits == 0
 
 
-def count_write(t, before):
+def count_write(t: TapeHeader, before):
     """Remember that there are writes, and whether any is to a version that another tape has made."""
-    elsewhere = before > 0 and before >> TAPE_BITS != word(t, T_NUMBER)
-    store_i8(t + 8 * T_WRITES, word(t, T_WRITES) | (2 if elsewhere else 1))
+    elsewhere = before > 0 and before >> TAPE_BITS != t.number
+    t.writes |= 2 if elsewhere else 1
 
 
-def write(t, block, code, operands, saved):
+def write(t: TapeHeader, block: FormBlock, code, operands, saved):
     """Write the words of an instruction behind the last; 0 with an exception, owning nothing."""
-    registry, inputs = word(t, T_REGISTRY), word(block, B_INPUTS)
-    at = word(t, T_WORDS) + 8 * word(t, T_SIZE)
+    registry, inputs = t.registry, block.inputs
+    at = t.words + 8 * t.size
     for i in range(inputs):
         operand = operand_word(registry, PyTuple_GetItem(operands, i))
         if operand == -1 and PyErr_Occurred() != 0:
@@ -114,26 +96,26 @@ def write(t, block, code, operands, saved):
                     Py_DecRef(-load_i8(at + 8 * (1 + k)))
             return 0
         store_i8(at + 8 * (1 + i), operand)
-    kinds = block + 8 * (B_FIRST + I_WORDS * inputs)
-    for j in range(word(block, B_SAVED)):
+    kinds = block + 8 * (FormBlock.SIZE + InputBlock.SIZE * inputs)
+    for j in range(block.saved):
         store_i8(at + 8 * (1 + inputs + j), saved_word(registry, PyTuple_GetItem(saved, j), word(kinds, j)))
-    store_i8(at + 8 * (word(block, B_ENTRIES) - 1), code)
+    store_i8(at + 8 * (block.entries - 1), code)
     for i in range(inputs):
         operand = load_i8(at + 8 * (1 + i))
-        if operand > 0 and operand >> TAPE_BITS != word(t, T_NUMBER):
+        if operand > 0 and operand >> TAPE_BITS != t.number:
             hold(registry, operand)
-    Py_IncRef(word(block, B_FORM))
-    if word(block, B_KIND) == CLEARS or word(block, B_KIND) == ADDS:
+    Py_IncRef(block.form)
+    if block.kind == CLEARS or block.kind == ADDS:
         count_write(t, load_i8(at + 8))
     return 1
 
 
-def give_slot(registry, x, slot, form):
+def give_slot(registry, x: TensorObject, slot, form):
     """Give a tensor a slot that is already counted, and a borrowed form; what it had is released at the end."""
-    before, old = load_i8(x + O_SLOT), load_i8(x + O_FORM)
+    before, old = x.slot, x.form
     Py_IncRef(form)
-    store_i8(x + O_SLOT, slot)
-    store_i8(x + O_FORM, form)
+    x.slot = slot
+    x.form = form
     if before > 0 and before & UNHELD == 0:
         let_go(registry, before)
     if before < -1:
@@ -142,10 +124,10 @@ def give_slot(registry, x, slot, form):
         Py_DecRef(old)
 
 
-def make_room(t, count):
+def make_room(t: TapeHeader, count):
     """Make room for ``count`` words; if half of the tape is dead, collect first; 0 with an exception."""
-    if word(t, T_SIZE) + count > word(t, T_ROOM) and 2 * word(t, T_DEAD) >= word(t, T_COUNT) and word(t, T_COUNT) > 0:
-        call = word(t, T_FULL)
+    if t.size + count > t.room and 2 * t.dead >= t.count and t.count > 0:
+        call = t.notify
         if call != 0:
             Py_IncRef(call)
             result = PyObject_CallNoArgs(call)
@@ -161,18 +143,18 @@ def make_room(t, count):
 
 def record(self: Word, args: Word, count: Word) -> Word:
     """``record(result, code, operands, saved)``: append an instruction; the tensor gets its slot and its form."""
-    t = self + HEADER
-    registry = word(t, T_REGISTRY)
-    if count != 4 or PyType_IsSubtype(kind_of(word(args, 0)), word(registry, G_TENSOR)) == 0:
+    t = TapeHeader(self + HEADER)
+    registry = t.registry
+    if count != 4 or PyType_IsSubtype(kind_of(word(args, 0)), registry.tensor_type) == 0:
         return wrong(registry)
     result, operands, saved = word(args, 0), word(args, 2), word(args, 3)
     code = integer_of(registry, word(args, 1))
-    block = block_of(registry, code)
-    if block == 0 or PyTuple_Size(operands) != word(block, B_INPUTS) or PyTuple_Size(saved) != word(block, B_SAVED):
+    block = FormBlock(block_of(registry, code))
+    if block == 0 or PyTuple_Size(operands) != block.inputs or PyTuple_Size(saved) != block.saved:
         return wrong(registry)
     if not saves(registry, block, saved):
         return wrong(registry)
-    if make_room(t, word(block, B_ENTRIES)) == 0 or write(t, block, code, operands, saved) == 0:
+    if make_room(t, block.entries) == 0 or write(t, block, code, operands, saved) == 0:
         return 0
-    give_slot(registry, result, commit(t, word(block, B_ENTRIES)), word(block, B_FORM))
+    give_slot(registry, result, commit(t, block.entries), block.form)
     return none(registry)

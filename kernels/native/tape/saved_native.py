@@ -6,8 +6,9 @@ neither.
 
 from __future__ import annotations
 
-from kernels.compiler.signatures import Word
-from kernels.native.memory import HEADER, load_i4, load_i8, word
+from kernels.compiler.native_types import Word
+from kernels.native.memory import HEADER, word
+from kernels.native.object_structs import ArrayObject
 from kernels.native.objects_native import integer_of, is_array, none, wrong
 from kernels.native.python_api import (
     Py_DecRef,
@@ -19,22 +20,7 @@ from kernels.native.python_api import (
     PyTuple_SetItem,
 )
 from kernels.native.tape.tape_native import block_at, seek
-from kernels.native.words import (
-    A_DATA,
-    A_NDIM,
-    A_SHAPE,
-    A_STRIDES,
-    ARRAY,
-    B_ENTRIES,
-    B_FIRST,
-    B_INPUTS,
-    B_SAVED,
-    I_WORDS,
-    OBJECT,
-    T_REGISTRY,
-    T_SIZE,
-    T_WORDS,
-)
+from kernels.native.tape_structs import ARRAY, OBJECT, FormBlock, InputBlock, TapeHeader
 
 CONTROL = True
 
@@ -42,11 +28,11 @@ LONGEST_ITEM = 16
 """Size in bytes of the largest element type."""
 
 
-def meets(array, low, high):
+def meets(array: ArrayObject, low, high):
     """Whether an array's elements may stand in a range of memory: some of its bytes do, or some close by."""
-    first, last = load_i8(array + A_DATA), load_i8(array + A_DATA)
-    for k in range(load_i4(array + A_NDIM)):
-        extent, stride = word(load_i8(array + A_SHAPE), k), word(load_i8(array + A_STRIDES), k)
+    first, last = array.data, array.data
+    for k in range(array.ndim):
+        extent, stride = array.shape[k], array.strides[k]
         if extent == 0:
             return False
         if stride < 0:
@@ -66,25 +52,25 @@ def add_number(items, number):
     return 0 if failed != 0 else 1
 
 
-def saved_array(registry, block, j, x):
+def saved_array(registry, block: FormBlock, j, x):
     """Whether a saved word is an array."""
-    kind = word(block + 8 * (B_FIRST + I_WORDS * word(block, B_INPUTS)), j)
+    kind = word(block + 8 * (FormBlock.SIZE + InputBlock.SIZE * block.inputs), j)
     return kind == ARRAY or (kind == OBJECT and is_array(registry, x))
 
 
-def listed(t, after, low, high, wants_all):
+def listed(t: TapeHeader, after, low, high, wants_all):
     """Slots and indices of arrays saved behind a slot, as a list: of those in a range, or of all, with the arrays."""
-    registry, words, position = word(t, T_REGISTRY), word(t, T_WORDS), word(t, T_SIZE)
+    registry, words, position = t.registry, t.words, t.size
     items, done = PyList_New(0), 1
     while items != 0 and position > 0:
         block = block_at(t, position - 1)
-        start = position - word(block, B_ENTRIES)
-        slot, first = word(words, start), start + 1 + word(block, B_INPUTS)
+        start = position - block.entries
+        slot, first = words[start], start + 1 + block.inputs
         if slot <= after:
             break
         position = start
-        for j in range(word(block, B_SAVED)):
-            x = word(words, first + j)
+        for j in range(block.saved):
+            x = words[first + j]
             if saved_array(registry, block, j, x) and (wants_all or meets(x, low, high)):
                 if wants_all and PyList_Append(items, x) != 0:
                     done = 0
@@ -97,15 +83,15 @@ def listed(t, after, low, high, wants_all):
 
 def arrays(self: Word, args: Word, count: Word) -> Word:
     """``arrays(after)``: the arrays saved by instructions behind a slot, each with slot and number."""
-    t = self + HEADER
-    after = integer_of(word(t, T_REGISTRY), word(args, 0)) if count == 1 else -1
-    return listed(t, after, 0, 0, True) if after >= 0 else wrong(word(t, T_REGISTRY))
+    t = TapeHeader(self + HEADER)
+    after = integer_of(t.registry, word(args, 0)) if count == 1 else -1
+    return listed(t, after, 0, 0, True) if after >= 0 else wrong(t.registry)
 
 
 def meeting(self: Word, args: Word, count: Word) -> Word:
     """``meeting(low, high, after)``: slots and numbers of those of them that may stand in a range of memory."""
-    t = self + HEADER
-    registry, after = word(t, T_REGISTRY), -1
+    t = TapeHeader(self + HEADER)
+    registry, after = t.registry, -1
     if count == 3:
         after = integer_of(registry, word(args, 2))
     if after < 0:
@@ -116,23 +102,19 @@ def meeting(self: Word, args: Word, count: Word) -> Word:
 
 def placed(self: Word, args: Word, count: Word) -> Word:
     """``placed(slot, number)``: where a saved value stands, and its instruction's end; None if that is gone."""
-    t = self + HEADER
-    registry = word(t, T_REGISTRY)
+    t = TapeHeader(self + HEADER)
+    registry = t.registry
     slot = integer_of(registry, word(args, 0)) if count == 2 else -1
     number = integer_of(registry, word(args, 1)) if count == 2 else -1
     if slot < 0 or number < 0:
         return wrong(registry)
     last = seek(t, slot) - 1
-    block = block_at(t, last) if last >= 0 else 0
-    if (
-        block == 0
-        or word(word(t, T_WORDS), last + 1 - word(block, B_ENTRIES)) != slot
-        or number >= word(block, B_SAVED)
-    ):
+    block = FormBlock(block_at(t, last) if last >= 0 else 0)
+    if block == 0 or t.words[last + 1 - block.entries] != slot or number >= block.saved:
         return none(registry)
     place = PyTuple_New(2)
     if place != 0:
-        PyTuple_SetItem(place, 0, PyLong_FromLongLong(last - word(block, B_SAVED) + number))
+        PyTuple_SetItem(place, 0, PyLong_FromLongLong(last - block.saved + number))
         PyTuple_SetItem(place, 1, PyLong_FromLongLong(last))
         if PyErr_Occurred() != 0:
             Py_DecRef(place)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kernels.compiler import jit
-from kernels.native import registry, words
+from kernels.native import registry
 from kernels.native.heap_types import (
     DEALLOC,
     LENGTH,
@@ -20,14 +20,15 @@ from kernels.native.heap_types import (
     methods,
 )
 from kernels.native.memory import HEADER
+from kernels.native.tape_structs import CHUNK, CHUNK_BITS, TapeHeader
 
 _METHODS = {
     "native.tape.record_native": ("record",),
     "native.tape.reading_native": ("at", "operand", "form", "find", "kept"),
     "native.tape.dropping_native": ("replace", "collect", "remove", "notify"),
 }
-_MEMBERS = {"count": words.T_COUNT, "moves": words.T_MOVES, "writes": words.T_WRITES, "next": words.T_NEXT}
-_SET = {"grown": words.T_GROWN}
+_MEMBERS = {"count": TapeHeader.count, "moves": TapeHeader.moves, "writes": TapeHeader.writes, "next": TapeHeader.next}
+_SET = {"grown": TapeHeader.grown}
 
 
 def _type() -> Any:
@@ -41,7 +42,7 @@ def _type() -> Any:
         DEALLOC: modules["native.tape.dropping_native"].dealloc,
         LENGTH: modules["native.tape.dropping_native"].length,
     }
-    return made(f"{__name__}.Words", object, slots, HEADER + 8 * words.TAPE_WORDS, NOT_CALLED)
+    return made(f"{__name__}.Words", object, slots, HEADER + 8 * TapeHeader.SIZE, NOT_CALLED)
 
 
 _types: list[Any] = []
@@ -64,11 +65,11 @@ def words_of_tape(number: int, count: int) -> Any:
         _types.append(_type())
     entries = instance(_types[0])
     header = header_of(entries)
-    registry.put(header, words.T_NUMBER, number)
-    count = -(-count // words.CHUNK) * words.CHUNK  # slots of the tape that had the number before are counted elsewhere
-    registry.put(header, words.T_NEXT, count)
-    registry.put(header, words.T_FIRST, count >> words.CHUNK_BITS)
-    registry.put(header, words.T_REGISTRY, registry.REGISTRY.address)
+    registry.put(header, TapeHeader.number, number)
+    count = -(-count // CHUNK) * CHUNK  # slots of the tape that had the number before are counted elsewhere
+    registry.put(header, TapeHeader.next, count)
+    registry.put(header, TapeHeader.first_chunk, count >> CHUNK_BITS)
+    registry.put(header, TapeHeader.registry, registry.REGISTRY.address)
     registry.put(registry.REGISTRY.tapes, number, header)
     return entries
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from kernels.compiler.signatures import Int32, Word
-from kernels.native.memory import load_i8, store_i8, word
+from kernels.compiler.native_types import Int32, Word
+from kernels.native.memory import load_i8, word
+from kernels.native.object_structs import STALE, LeafObject, TensorObject
 from kernels.native.objects_native import kind_of, none, wrong
 from kernels.native.python_api import (
     Py_DecRef,
@@ -12,34 +13,23 @@ from kernels.native.python_api import (
     call_set,
     tape_registry,
 )
-from kernels.native.words import (
-    G_FALSE,
-    G_GETS,
-    G_LEAF,
-    G_NONE,
-    G_SETS,
-    G_TENSOR,
-    G_TRUE,
-    L_GRAD,
-    O_SLOT,
-    STALE,
-)
+from kernels.native.tape_structs import RegistryTable
 
 CONTROL = True
 
 
-def leaf_at(registry, x):
+def leaf_at(registry: RegistryTable, x: TensorObject):
     """The slot of a tensor that is a leaf; 0 for anything else."""
-    slot = load_i8(x + O_SLOT) if kind_of(x) == word(registry, G_TENSOR) else 0
-    return -slot if slot < STALE and kind_of(-slot) == word(registry, G_LEAF) else 0
+    slot = x.slot if kind_of(x) == registry.tensor_type else 0
+    return -slot if slot < STALE and kind_of(-slot) == registry.leaf_type else 0
 
 
 def get_grad(self: Word, x: Word, kind: Word) -> Word:
     registry = tape_registry()
-    leaf = leaf_at(registry, x) if x != 0 else 0
+    leaf = LeafObject(leaf_at(registry, x) if x != 0 else 0)
     if leaf == 0:
-        return call_get(word(registry, G_GETS), self, x, kind)
-    gradient = load_i8(leaf + L_GRAD)
+        return call_get(registry.getter, self, x, kind)
+    gradient = leaf.grad
     if gradient == 0:
         return none(registry)
     Py_IncRef(gradient)
@@ -48,13 +38,13 @@ def get_grad(self: Word, x: Word, kind: Word) -> Word:
 
 def set_grad(self: Word, x: Word, value: Word) -> Int32:
     registry = tape_registry()
-    leaf = leaf_at(registry, x) if value == word(registry, G_NONE) else 0
+    leaf = LeafObject(leaf_at(registry, x) if value == registry.none else 0)
     if leaf == 0:
-        return call_set(word(registry, G_SETS), self, x, value)
-    before = load_i8(leaf + L_GRAD)
+        return call_set(registry.setter, self, x, value)
+    before = leaf.grad
     if before != value:
         Py_IncRef(value)
-        store_i8(leaf + L_GRAD, value)
+        leaf.grad = value
         if before != 0:
             Py_DecRef(before)
     return 0
@@ -63,15 +53,15 @@ def set_grad(self: Word, x: Word, value: Word) -> Int32:
 def begun(self: Word, args: Word, count: Word) -> Word:
     """``begun(slot, gradient)``: give the slot of a leaf its first gradient; False where it has one."""
     registry = tape_registry()
-    if count != 2 or kind_of(load_i8(args)) != word(registry, G_LEAF):
+    if count != 2 or kind_of(load_i8(args)) != registry.leaf_type:
         return wrong(registry)
-    leaf, result = load_i8(args), word(registry, G_FALSE)
-    before = load_i8(leaf + L_GRAD)
-    if before == 0 or before == word(registry, G_NONE):
+    leaf, result = LeafObject(load_i8(args)), registry.false
+    before = leaf.grad
+    if before == 0 or before == registry.none:
         Py_IncRef(word(args, 1))
-        store_i8(leaf + L_GRAD, word(args, 1))
+        leaf.grad = word(args, 1)
         if before != 0:
             Py_DecRef(before)
-        result = word(registry, G_TRUE)
+        result = registry.true
     Py_IncRef(result)
     return result

@@ -9,19 +9,26 @@ from typing import Any, TypeVar
 
 from kernels.arrays.specs import SCALAR, spec_of
 from kernels.compiler import jit
-from kernels.native import numpy_api, words
+from kernels.native import numpy_api
 from kernels.native.heap_types import DESCR_GET, DESCR_SET, MEMBERS, NATIVE, OBJECT, made, members
+from kernels.native.object_structs import LeafObject, TensorExtras
 from kernels.native.registry import REGISTRY, put
+from kernels.native.tape_structs import RegistryTable
 
 Class = TypeVar("Class", bound=type)
 _SLOTS = {
-    "grad": words.L_GRAD,
-    "hooks": words.L_HOOKS,
-    "over": words.L_OVER,
-    "owner": words.L_OWNER,
-    "spec": words.L_SPEC,
+    "grad": LeafObject.grad,
+    "hooks": LeafObject.hooks,
+    "over": LeafObject.over,
+    "owner": LeafObject.owner,
+    "spec": LeafObject.spec,
 }
-_EXTRAS = {"counter": words.R_COUNTER, "grad": words.R_GRAD, "leaf": words.R_LEAF, "retains": words.R_RETAINS}
+_EXTRAS = {
+    "counter": TensorExtras.counter,
+    "grad": TensorExtras.grad,
+    "leaf": TensorExtras.leaf,
+    "retains": TensorExtras.retains,
+}
 _DOC = 40
 
 
@@ -33,17 +40,17 @@ def _register(at: int, value: Any) -> None:
 def leaf_type(cls: Class) -> Class:
     """Let native code make and read the slots of leaves, if this class lays out its attributes as expected."""
     if NATIVE and place_of(cls, *_SLOTS) == [*_SLOTS.values()]:
-        _register(words.G_LEAF, cls)
-        _register(words.G_SPECOF, spec_of)
-        _register(words.G_SCALAR, SCALAR)
-        put(REGISTRY.address, words.G_COPY, numpy_api.table()[numpy_api.NEW_COPY])
+        _register(RegistryTable.leaf_type, cls)
+        _register(RegistryTable.spec_of, spec_of)
+        _register(RegistryTable.scalar_spec, SCALAR)
+        put(REGISTRY.address, RegistryTable.copy_array, numpy_api.table()[numpy_api.NEW_COPY])
     return cls
 
 
 def extras_type(cls: Class) -> Class:
     """Let native code make and read tensors' rare attributes, if this class lays them out as expected."""
     if NATIVE and place_of(cls, *_EXTRAS) == [*_EXTRAS.values()]:
-        _register(words.G_EXTRAS, cls)
+        _register(RegistryTable.extras_type, cls)
     return cls
 
 
@@ -64,8 +71,8 @@ def place_of(cls: type, *names: str) -> list[int]:
 def _property() -> Any:
     native, find = jit.load_module("native.tensor.grad_native"), ctypes.pythonapi.PyType_GetSlot
     find.restype, find.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_int]
-    put(REGISTRY.address, words.G_GETS, find(property, DESCR_GET))
-    put(REGISTRY.address, words.G_SETS, find(property, DESCR_SET))
+    put(REGISTRY.address, RegistryTable.getter, find(property, DESCR_GET))
+    put(REGISTRY.address, RegistryTable.setter, find(property, DESCR_SET))
     rows = {"__doc__": (OBJECT, _DOC, 0)}
     slots = {MEMBERS: members(rows), DESCR_GET: native.get_grad, DESCR_SET: native.set_grad}
     return made(f"{__name__}.Grad", property, slots, 0, 0)

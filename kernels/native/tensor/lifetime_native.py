@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from kernels.compiler.signatures import Int32, Void, Word
-from kernels.native.memory import load_i8, store_i8, word
+from kernels.compiler.native_types import Int32, Void, Word
+from kernels.native.memory import word
+from kernels.native.object_structs import MOST_SPARES, STALE, UNHELD, TensorObject
 from kernels.native.objects_native import drop_all, visit_all
 from kernels.native.python_api import (
     Py_DecRef,
@@ -24,45 +25,22 @@ from kernels.native.python_api import (
     three_words,
 )
 from kernels.native.tape.tape_native import hold, let_go, tape_of
-from kernels.native.words import (
-    G_ATTRIBUTE,
-    G_INT,
-    G_NONE,
-    G_SPARE,
-    G_SPARES,
-    G_TENSOR,
-    G_TYPEERROR,
-    LARGEST_LOSS,
-    MOST_SPARES,
-    O_BYTES,
-    O_FIRST,
-    O_LAST,
-    O_OFFSET,
-    O_SLOT,
-    O_TYPE,
-    O_VALUE,
-    O_WEAK,
-    STALE,
-    T_FULL,
-    T_LOST,
-    T_SIZE,
-    UNHELD,
-)
+from kernels.native.tape_structs import LARGEST_LOSS
 
 CONTROL = True
 
 
-def traverse(x: Word, visit: Word, argument: Word) -> Int32:
-    leaf, status = -load_i8(x + O_SLOT), visit_all(x + O_FIRST, x + O_LAST, visit, argument)
+def traverse(x: TensorObject, visit: Word, argument: Word) -> Int32:
+    leaf, status = -x.slot, visit_all(x + TensorObject.value, x + TensorObject.extras, visit, argument)
     if status == 0 and leaf > 1:
         status = call_visit(visit, leaf, argument)
-    return status if status != 0 else call_visit(visit, load_i8(x + O_TYPE), argument)
+    return status if status != 0 else call_visit(visit, x.type, argument)
 
 
-def exchange(x, slot):
+def exchange(x: TensorObject, slot):
     """Give a tensor another slot (already counted) or leaf (already owned); then release the old one."""
-    before = load_i8(x + O_SLOT)
-    store_i8(x + O_SLOT, slot)
+    before = x.slot
+    x.slot = slot
     if before > 0:
         if before & UNHELD == 0:
             let_go(tape_registry(), before)
@@ -73,7 +51,7 @@ def exchange(x, slot):
 def empty(x):
     """Release what a tensor refers to."""
     exchange(x, 0)
-    drop_all(x + O_FIRST, x + O_LAST)
+    drop_all(x + TensorObject.value, x + TensorObject.extras)
 
 
 def clear(x: Word) -> Int32:
@@ -89,12 +67,12 @@ def lose(slot, size):
     t = tape_of(tape_registry(), slot & ~UNHELD)
     if t == 0:
         return
-    lost = word(t, T_LOST) + size
-    store_i8(t + 8 * T_LOST, lost)
-    call = word(t, T_FULL)
-    if lost * 10_000 <= LARGEST_LOSS * word(t, T_SIZE) or call == 0:
+    lost = t.lost + size
+    t.lost = lost
+    call = t.notify
+    if lost * 10_000 <= LARGEST_LOSS * t.size or call == 0:
         return
-    store_i8(t + 8 * T_LOST, 0)
+    t.lost = 0
     error = three_words()
     PyErr_Fetch(error, error + 8, error + 16)
     Py_IncRef(call)
@@ -107,26 +85,26 @@ def lose(slot, size):
     PyErr_Restore(word(error, 0), word(error, 1), word(error, 2))
 
 
-def spare(x, kind):
+def spare(x: TensorObject, kind):
     """Keep a tensor's memory for a new tensor, or free it."""
     registry = tape_registry()
-    count = word(registry, G_SPARES)
-    if kind == word(registry, G_TENSOR) and count < MOST_SPARES:
-        store_i8(x + O_OFFSET, 0)
-        store_i8(x + O_BYTES, 0)
-        store_i8(x + O_VALUE, word(registry, G_SPARE))
-        store_i8(registry + 8 * G_SPARE, x)
-        store_i8(registry + 8 * G_SPARES, count + 1)
+    count = registry.spares
+    if kind == registry.tensor_type and count < MOST_SPARES:
+        x.offset = 0
+        x.bytes = 0
+        x.value = registry.spare
+        registry.spare = x
+        registry.spares = count + 1
     else:
         PyObject_GC_Del(x)
 
 
-def dealloc(x: Word) -> Void:
-    kind = load_i8(x + O_TYPE)
+def dealloc(x: TensorObject) -> Void:
+    kind = x.type
     PyObject_GC_UnTrack(x)
-    if load_i8(x + O_WEAK) != 0:
+    if x.weak != 0:
         PyObject_ClearWeakRefs(x)
-    slot, size = load_i8(x + O_SLOT), load_i8(x + O_BYTES)
+    slot, size = x.slot, x.bytes
     empty(x)
     spare(x, kind)
     Py_DecRef(kind)
@@ -134,29 +112,29 @@ def dealloc(x: Word) -> Void:
         lose(slot, size)
 
 
-def get_slot(x: Word, closure: Word) -> Word:
-    slot = load_i8(x + O_SLOT)
+def get_slot(x: TensorObject, closure: Word) -> Word:
+    slot = x.slot
     registry = tape_registry()
     if slot > 0:
         return PyLong_FromLongLong(slot & ~UNHELD)
     if slot == STALE:
-        PyErr_SetNone(word(registry, G_ATTRIBUTE))
+        PyErr_SetNone(registry.attribute_error)
         return 0
-    result = word(registry, G_NONE) if slot == 0 else -slot
+    result = registry.none if slot == 0 else -slot
     Py_IncRef(result)
     return result
 
 
-def set_slot(x: Word, value: Word, closure: Word) -> Int32:
+def set_slot(x: Word, value: TensorObject, closure: Word) -> Int32:
     registry = tape_registry()
     slot = STALE
-    if value == word(registry, G_NONE):
+    if value == registry.none:
         slot = 0
-    elif value != 0 and load_i8(value + O_TYPE) == word(registry, G_INT):
+    elif value != 0 and value.type == registry.int_type:
         slot = PyLong_AsLongLong(value)
         if slot <= 0 or slot >= UNHELD:
             if PyErr_Occurred() == 0:
-                PyErr_SetNone(word(registry, G_TYPEERROR))
+                PyErr_SetNone(registry.type_error)
             return -1
         hold(registry, slot)
     elif value != 0:
@@ -166,13 +144,13 @@ def set_slot(x: Word, value: Word, closure: Word) -> Int32:
     return 0
 
 
-def unheld(x: Word, ignored: Word) -> Word:
+def unheld(x: TensorObject, ignored: Word) -> Word:
     """``x._unheld()``: let a computed tensor refer to its slot without counting as its owner."""
-    slot = load_i8(x + O_SLOT)
+    slot = x.slot
     registry = tape_registry()
     if slot > 0 and slot & UNHELD == 0:
-        store_i8(x + O_SLOT, slot | UNHELD)
+        x.slot = slot | UNHELD
         let_go(registry, slot)
-    result = word(registry, G_NONE)
+    result = registry.none
     Py_IncRef(result)
     return result

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from kernels.compiler import jit
-from kernels.native import registry, words
+from kernels.native import registry
 from kernels.native.heap_types import (
     BASETYPE,
     CLEAR,
@@ -33,16 +33,23 @@ from kernels.native.heap_types import (
     methods,
     properties,
 )
+from kernels.native.object_structs import TensorObject
 from kernels.native.pool import guards
+from kernels.native.tape_structs import RegistryTable
 
 Class = TypeVar("Class", bound=type)
 
 _MEMBERS = {
-    "_value": (OBJECT, words.O_VALUE, 0), "_form": (OBJECT, words.O_FORM, 0), "_base": (OBJECT, words.O_BASE, 0),
-    "_views": (OBJECT, words.O_VIEWS, 0), "_shared": (OBJECT, words.O_SHARED, 0),
-    "_extras": (OBJECT, words.O_EXTRAS, 0), "_offset": (SIZE, words.O_OFFSET, 0), "_bytes": (SIZE, words.O_BYTES, 0),
-    "__weaklistoffset__": (SIZE, words.O_WEAK, READONLY),
-}  # fmt: skip
+    "_value": (OBJECT, TensorObject.value, 0),
+    "_form": (OBJECT, TensorObject.form, 0),
+    "_base": (OBJECT, TensorObject.base, 0),
+    "_views": (OBJECT, TensorObject.views, 0),
+    "_shared": (OBJECT, TensorObject.shared, 0),
+    "_extras": (OBJECT, TensorObject.extras, 0),
+    "_offset": (SIZE, TensorObject.offset, 0),
+    "_bytes": (SIZE, TensorObject.bytes, 0),
+    "__weaklistoffset__": (SIZE, TensorObject.weak, READONLY),
+}
 _REPLACED = frozenset({"__dict__", "__weakref__", "__slots__", "__module__", "__del__", "_slot", "_unheld", *_MEMBERS})
 """Attributes of the class that the native type replaces, or lacks."""
 
@@ -71,8 +78,8 @@ def tensor_type(cls: Class) -> Class:
         METHODS: methods({"_unheld": native.unheld}, without=True),
         **_memory(native),
     }
-    native_class = _with_methods(made(_name(cls), object, slots, words.O_SIZE, BASETYPE | COLLECTED), cls)
-    registry.put(registry.REGISTRY.address, words.G_TENSOR, id(native_class))
+    native_class = _with_methods(made(_name(cls), object, slots, TensorObject.SIZE, BASETYPE | COLLECTED), cls)
+    registry.put(registry.REGISTRY.address, RegistryTable.tensor_type, id(native_class))
     return native_class
 
 

@@ -25,7 +25,7 @@ from kernels.native.heap_types import (
     members,
 )
 from kernels.native.registry import put
-from kernels.programs.calling.direct_call_words import O_CALL, O_END, O_PLANS, O_SLOW
+from kernels.programs.calling.direct_call_structs import CallableObject
 from kernels.programs.running.exchange import native
 
 Class = TypeVar("Class", bound=type)
@@ -48,8 +48,10 @@ def _made() -> Any:
     registry.announce()
     code = jit.load_module("programs.calling.planned_calls_native")
     rows = {
-        "_slow": (OBJECT, O_SLOW, 0), "_plans": (OBJECT, O_PLANS, 0), "__vectorcalloffset__": (SIZE, O_CALL, READONLY),
-    }  # fmt: skip
+        "_slow": (OBJECT, CallableObject.slow, 0),
+        "_plans": (OBJECT, CallableObject.plans, 0),
+        "__vectorcalloffset__": (SIZE, CallableObject.call, READONLY),
+    }
     slots = {
         MEMBERS: members(rows),
         CALL: ctypes.cast(ctypes.pythonapi.PyVectorcall_Call, ctypes.c_void_p).value or 0,
@@ -58,7 +60,7 @@ def _made() -> Any:
         DEALLOC: code.dealloc,
     }
     flags = BASETYPE | COLLECTED | VECTORCALL
-    return made(f"{__name__}.DirectlyCalled", object, slots, O_END, flags)
+    return made(f"{__name__}.DirectlyCalled", object, slots, CallableObject.SIZE, flags)
 
 
 if TYPE_CHECKING:
@@ -83,4 +85,4 @@ def begin(thing: DirectlyCalled, slow: Callable[..., Any]) -> None:
     thing._slow, thing._plans = slow, ()  # noqa: SLF001 (this is its constructor)
     if DirectlyCalled is not _Plain:
         entry = jit.load_module("programs.calling.planned_calls_native").vectorcall.address
-        put(id(thing), O_CALL // 8, entry)
+        put(id(thing), CallableObject.call // 8, entry)

@@ -17,17 +17,14 @@ from kernels.native.python_api import (
     PyObject_GenericGetDict,
     three_words,
 )
-from kernels.programs.calling.direct_call_words import (
+from kernels.programs.calling.direct_call_structs import (
     CHECK_ATTRIBUTES,
     CHECK_DICT,
     CHECK_ENTRY,
     CHECK_ITEM,
     CHECK_LIST,
     CHECK_WORD,
-    PC_EXPECTED,
-    PC_HOLDER,
-    PC_KEY,
-    PC_KIND,
+    PlanCheck,
 )
 
 CONTROL = True
@@ -90,13 +87,13 @@ def same_parts(kind, holder, key, expected):
     return same_bytes(holder, expected, key)
 
 
-def holds(check):
+def holds(check: PlanCheck):
     """Whether what a check looks at is as it was."""
     kind, holder, key, expected = (
-        word(check, PC_KIND),
-        word(check, PC_HOLDER),
-        word(check, PC_KEY),
-        word(check, PC_EXPECTED),
+        check.kind,
+        check.holder,
+        check.key,
+        check.expected,
     )
     if kind == CHECK_WORD:
         return 1 if load_i8(holder + key) == expected else 0

@@ -14,8 +14,8 @@ from kernels.compiler.jit import bound
 from kernels.foundation.data_classes import dataclass
 from kernels.foundation.locks import Lock, cached_property
 from kernels.native.memory import where
+from kernels.programs.calling.direct_call_structs import BUSY, DK_ARRAY, DK_DOUBLE, DK_SINGLE, MISSED, OTHERS
 from kernels.programs.calling.direct_call_table import KINDS, LONG, CallTable
-from kernels.programs.calling.direct_call_words import BUSY, DK_ARRAY, DK_DOUBLE, DK_SINGLE, MISSED, OTHERS
 from kernels.programs.calling.returned_form import Form
 from kernels.programs.calling.workspace import ALIGN, DEBUG, Block, extent, size
 from kernels.programs.compiler.compiled_code import CompiledCode

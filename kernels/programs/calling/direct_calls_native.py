@@ -11,13 +11,12 @@ import math
 
 import numpy as np
 
-from kernels.compiler.signatures import Word
+from kernels.compiler.native_types import Word
 from kernels.native.memory import (
     HEADER,
     call_at,
     load_f4,
     load_f8,
-    load_i4,
     load_i8,
     store_f4,
     store_f8,
@@ -25,6 +24,7 @@ from kernels.native.memory import (
     word,
 )
 from kernels.native.numpy_api import new_array
+from kernels.native.object_structs import A_ALIGNED, ArrayObject
 from kernels.native.python_api import (
     Py_DecRef,
     PyErr_Clear,
@@ -40,80 +40,44 @@ from kernels.native.python_api import (
     call_word,
     thirty_words,
 )
-from kernels.native.words import A_ALIGNED, A_DTYPE, A_FLAGS, A_NDIM, A_SHAPE, A_STRIDES
-from kernels.programs.calling.direct_call_words import (
+from kernels.programs.calling.direct_call_structs import (
     BUSY,
-    D_ALONE,
-    D_ARGUMENTS,
-    D_ARRAY,
-    D_ARRAYS,
-    D_BUSY,
-    D_CHOSEN,
-    D_COUNT,
-    D_DOUBLE,
     D_ENTRY,
-    D_FIRST,
-    D_FLOAT,
-    D_FLOAT32,
-    D_FORM,
-    D_INT,
-    D_LARGE,
-    D_LEFT_OUT,
-    D_NEW,
-    D_PLACES,
-    D_POOLED,
-    D_RELEASES,
-    D_RESULTS,
-    D_RUN,
-    D_STEPS,
-    D_TABLE,
-    DI_DTYPE,
-    DI_KIND,
-    DI_NDIM,
-    DI_SCRATCH,
-    DI_SHAPE,
-    DI_STRIDES,
     DK_ARRAY,
     DK_DOUBLE,
     DK_INTEGER,
     DK_SINGLE,
-    DR_KIND,
-    DR_LARGE,
-    DR_MADE,
-    DR_NDIM,
-    DR_NUMBER,
-    DR_SCRATCH,
-    DR_SHAPE,
     FLAT,
     GRAD,
-    LEVEL,
     MISSED,
     OTHERS,
     S_END,
-    S_KEY,
-    S_KIND,
     S_VALUE,
     SINGLE,
-    STEP,
     VALUE_AND_GRAD,
+    DirectArgument,
+    DirectCall,
+    DirectResult,
+    StructureLevel,
+    StructureStep,
 )
 from kernels.programs.calling.structures_native import begun, new_part, put_part
 
 CONTROL = True
 
 
-def single_of(entry, value):
+def single_of(entry: DirectArgument, value):
     """Where a number stands as a single; 0 where it is too large, and Python warns."""
-    place, single = word(entry, DI_SCRATCH), np.float32(value)
+    place, single = entry.scratch, np.float32(value)
     if math.fabs(np.float64(single)) == math.inf and math.fabs(value) != math.inf:
         return 0
     store_f4(place, single)
     return place
 
 
-def integer_place(entry, argument):
+def integer_place(entry: DirectArgument, argument):
     """Where the value of a Python integer stands; 0 where it does not fit."""
-    place, wanted = word(entry, DI_SCRATCH), word(entry, DI_KIND)
+    place, wanted = entry.scratch, entry.kind
     if wanted == DK_INTEGER:
         integer = PyLong_AsLongLong(argument)
         if integer != -1 or PyErr_Occurred() == 0:
@@ -130,43 +94,43 @@ def integer_place(entry, argument):
     return 0
 
 
-def number_place(table, entry, argument, kind):
+def number_place(table: DirectCall, entry: DirectArgument, argument, kind):
     """Where the value of a Python number stands, for an argument of no dimensions; 0 for anything else."""
-    wanted = word(entry, DI_KIND)
+    wanted = entry.kind
     if wanted == DK_ARRAY:
         return 0
-    if kind == word(table, D_FLOAT) or kind == word(table, D_DOUBLE):
+    if kind == table.float_type or kind == table.double_type:
         if wanted == DK_DOUBLE:
             return argument + HEADER
         return single_of(entry, load_f8(argument + HEADER)) if wanted == DK_SINGLE else 0
-    if kind == word(table, D_FLOAT32):
+    if kind == table.single_type:
         return argument + HEADER if wanted == DK_SINGLE else 0
-    return integer_place(entry, argument) if kind == word(table, D_INT) else 0
+    return integer_place(entry, argument) if kind == table.int_type else 0
 
 
-def array_place(entry, array):
+def array_place(entry: DirectArgument, array: ArrayObject):
     """Where the elements of an array stand; 0 where dtype, shape or strides are not as recorded."""
-    if load_i8(array + A_DTYPE) != word(entry, DI_DTYPE):
+    if array.dtype != entry.dtype:
         return 0
-    count = word(entry, DI_NDIM)
-    if np.int64(load_i4(array + A_NDIM)) != count or np.int64(load_i4(array + A_FLAGS)) & A_ALIGNED == 0:
+    count = entry.ndim
+    if np.int64(array.ndim) != count or np.int64(array.flags) & A_ALIGNED == 0:
         return 0
-    extents, steps, axis = load_i8(array + A_SHAPE), load_i8(array + A_STRIDES), 0
-    shape, strides = word(entry, DI_SHAPE), word(entry, DI_STRIDES)
+    extents, steps, axis = array.shape, array.strides, 0
+    shape, strides = entry.shape, entry.strides
     while axis < count:
-        extent = word(shape, axis)
-        if word(extents, axis) != extent:
+        extent = shape[axis]
+        if extents[axis] != extent:
             return 0
-        if extent != 1 and word(steps, axis) != word(strides, axis):
+        if extent != 1 and steps[axis] != strides[axis]:
             return 0
         axis += 1
     return load_i8(array + HEADER)
 
 
-def entered(table, arguments):
+def entered(table: DirectCall, arguments):
     """Put the addresses of the arguments into the program's table; 0 where one is not as recorded."""
-    places, entry, k = word(table, D_TABLE), table + 8 * D_FIRST, 0
-    count, of_arrays = word(table, D_ARGUMENTS), word(table, D_ARRAY)
+    places, entry, k = table.table, table + 8 * DirectCall.SIZE, 0
+    count, of_arrays = table.arguments, table.array_type
     while k < count:
         argument = word(arguments, k)
         kind = load_i8(argument + 8)
@@ -179,43 +143,43 @@ def entered(table, arguments):
     return 1
 
 
-def first_result(table):
+def first_result(table: DirectCall):
     """Where the entries of results begin."""
-    return table + 8 * (D_FIRST + D_ENTRY * word(table, D_ARGUMENTS))
+    return table + 8 * (DirectCall.SIZE + D_ENTRY * table.arguments)
 
 
-def dropped(table):
+def dropped(table: DirectCall):
     """Release the arrays made for results; return 0."""
-    entry, k = first_result(table), 0
-    while k < word(table, D_RESULTS):
-        made = word(entry, DR_MADE)
+    entry, k = DirectResult(first_result(table)), 0
+    while k < table.results:
+        made = entry.made
         if made != 0:
-            store_i8(entry + 8 * DR_MADE, 0)
+            entry.made = 0
             Py_DecRef(made)
         entry += 8 * D_ENTRY
         k += 1
     return 0
 
 
-def array_for(table, entry):
+def array_for(table: DirectCall, entry: DirectResult):
     """Return a new array for a result; 0 with Python's exception where there is no memory."""
-    kind, ndim = word(table, D_ARRAY), word(entry, DR_NDIM)
-    if word(entry, DR_LARGE) != 0:
-        return call_at(word(table, D_POOLED), kind, ndim, word(entry, DR_SHAPE), word(entry, DR_NUMBER))
-    return new_array(word(table, D_NEW), kind, ndim, word(entry, DR_SHAPE), word(entry, DR_NUMBER))
+    kind, ndim = table.array_type, entry.ndim
+    if entry.large != 0:
+        return call_at(table.pooled, kind, ndim, entry.shape, entry.number)
+    return new_array(table.new_array, kind, ndim, entry.shape, entry.number)
 
 
-def results_made(table):
+def results_made(table: DirectCall):
     """Make the arrays of results, their addresses into the program's table; 0 with an exception."""
-    if word(table, D_ARRAYS) == 0:
+    if table.arrays == 0:
         return 1
-    entry, place, k = first_result(table), word(table, D_TABLE) + 8 * word(table, D_PLACES), 0
-    while k < word(table, D_RESULTS):
-        if word(entry, DR_KIND) == DK_ARRAY:
+    entry, place, k = DirectResult(first_result(table)), table.table + 8 * table.places, 0
+    while k < table.results:
+        if entry.kind == DK_ARRAY:
             made = array_for(table, entry)
             if made == 0:
                 return dropped(table)
-            store_i8(entry + 8 * DR_MADE, made)
+            entry.made = made
             store_i8(place, load_i8(made + HEADER))
         entry += 8 * D_ENTRY
         place += 8
@@ -223,20 +187,20 @@ def results_made(table):
     return 1
 
 
-def result(entry):
+def result(entry: DirectResult):
     """Return a new float, or the array of a result; 0 with an exception."""
-    kind = word(entry, DR_KIND)
+    kind = entry.kind
     if kind == DK_ARRAY:
-        made = word(entry, DR_MADE)
-        store_i8(entry + 8 * DR_MADE, 0)
+        made = entry.made
+        entry.made = 0
         return made
-    place = word(entry, DR_SCRATCH)
+    place = entry.scratch
     return PyFloat_FromDouble(load_f8(place) if kind == DK_DOUBLE else np.float64(load_f4(place)))
 
 
-def all_of(table):
+def all_of(table: DirectCall):
     """Return a tuple of all results; 0 with an exception."""
-    entry, k, count = first_result(table), 0, word(table, D_RESULTS)
+    entry, k, count = first_result(table), 0, table.results
     results = PyTuple_New(count)
     while k < count and results != 0:
         value = result(entry)
@@ -249,43 +213,43 @@ def all_of(table):
     return results
 
 
-def built(table):
+def built(table: DirectCall):
     """Return the gradient as a structure; 0 with an exception."""
-    levels, depth, step, k = thirty_words(), 0, word(table, D_STEPS), 0
-    whole, entry, chosen = new_part(step), first_result(table), word(table, D_CHOSEN)
-    begun(levels, whole, word(step, S_KIND))
+    levels, depth, step, k = thirty_words(), 0, StructureStep(table.steps), 0
+    whole, entry, chosen = new_part(step), first_result(table), table.chosen
+    begun(levels, whole, step.kind)
     while whole != 0:
-        step += 8 * STEP
-        kind, level, part = word(step, S_KIND), levels + 8 * LEVEL * depth, 0
+        step += 8 * StructureStep.SIZE
+        kind, level, part = step.kind, levels + 8 * StructureLevel.SIZE * depth, 0
         if kind == S_END:
             if depth == 0:
                 return whole
             depth -= 1
             continue
         if kind == S_VALUE:
-            part = result(entry + 8 * D_ENTRY * word(chosen, k))
+            part = result(entry + 8 * D_ENTRY * chosen[k])
             k += 1
         else:
             part = new_part(step)
-        if part == 0 or put_part(level, word(step, S_KEY), part) == 0:
+        if part == 0 or put_part(level, step.key, part) == 0:
             Py_DecRef(whole)
             return 0
         if kind != S_VALUE:
             depth += 1
-            begun(levels + 8 * LEVEL * depth, part, kind)
+            begun(levels + 8 * StructureLevel.SIZE * depth, part, kind)
     return 0
 
 
-def gradient_of(table):
+def gradient_of(table: DirectCall):
     """Return the gradient: one result, or a tuple of some; 0 with an exception."""
-    entry, chosen, k, count = first_result(table), word(table, D_CHOSEN), 0, word(table, D_COUNT)
-    if word(table, D_ALONE) != 0:
-        return result(entry + 8 * D_ENTRY * word(chosen, 0))
-    if word(table, D_STEPS) != 0:
+    entry, chosen, k, count = first_result(table), table.chosen, 0, table.count
+    if table.alone != 0:
+        return result(entry + 8 * D_ENTRY * chosen[0])
+    if table.steps != 0:
         return built(table)
     results = PyTuple_New(count)
     while k < count and results != 0:
-        value = result(entry + 8 * D_ENTRY * word(chosen, k))
+        value = result(entry + 8 * D_ENTRY * chosen[k])
         if value == 0:
             Py_DecRef(results)
             return 0
@@ -308,9 +272,9 @@ def paired(first, second):
     return pair
 
 
-def returned(table):
+def returned(table: DirectCall):
     """Return the results in their form; 0 with an exception."""
-    form, made = word(table, D_FORM), 0
+    form, made = table.form, 0
     if form == FLAT:
         made = all_of(table)
     elif form == SINGLE:
@@ -320,26 +284,26 @@ def returned(table):
         if made != 0 and form != GRAD:
             value = result(first_result(table))
             made = paired(value, made) if form == VALUE_AND_GRAD else paired(made, value)
-    if made == 0 or word(table, D_LEFT_OUT) != 0:
+    if made == 0 or table.left_out != 0:
         dropped(table)
     return made
 
 
-def ran(table):
+def ran(table: DirectCall):
     """Run the program; return what it does."""
-    if word(table, D_RELEASES) == 0:
-        return call_word(word(table, D_RUN), word(table, D_TABLE))
+    if table.releases == 0:
+        return call_word(table.run, table.table)
     thread = PyEval_SaveThread()
-    status = call_word(word(table, D_RUN), word(table, D_TABLE))
+    status = call_word(table.run, table.table)
     PyEval_RestoreThread(thread)
     return status
 
 
-def called(table, arguments, count):
+def called(table: DirectCall, arguments, count):
     """Return the results of a call; OTHERS, BUSY, MISSED - k, or 0 with an exception, where there are none."""
-    if count != word(table, D_ARGUMENTS):
+    if count != table.arguments:
         return OTHERS
-    busy = word(table, D_BUSY)
+    busy = table.busy
     if load_i8(busy) != 0:
         return BUSY
     store_i8(busy, 1)
@@ -347,7 +311,7 @@ def called(table, arguments, count):
     if entered(table, arguments) == 0:
         made = OTHERS
     elif results_made(table) != 0:
-        if word(table, D_LARGE) != 0 and entered(table, arguments) == 0:
+        if table.large != 0 and entered(table, arguments) == 0:
             made = OTHERS  # until Python 3.12, Python code may have run: the pool's handler is set in a context
         else:
             status = ran(table)
@@ -360,7 +324,7 @@ def called(table, arguments, count):
 
 def claim(bound: Word, arguments: Word, count: Word) -> Word:
     """Say that the workspace is in use; return 1, or 0 if it was before."""
-    busy = load_i8(load_i8(bound + HEADER) + 8 * D_BUSY)
+    busy = load_i8(load_i8(bound + HEADER) + 8 * DirectCall.busy)
     before = load_i8(busy)
     store_i8(busy, 1)
     return PyLong_FromLongLong(1 - before)

@@ -6,8 +6,9 @@ where a guard misses: then a function of Python's answers the call.
 
 from __future__ import annotations
 
-from kernels.compiler.signatures import Int32, Void, Word
+from kernels.compiler.native_types import Int32, Void, Word
 from kernels.native.memory import HEADER, load_i8, store_i8, word
+from kernels.native.object_structs import TensorObject
 from kernels.native.objects_native import drop_all, visit_all, wrong
 from kernels.native.python_api import (
     Py_DecRef,
@@ -27,36 +28,8 @@ from kernels.native.python_api import (
     thirty_words,
     three_words,
 )
-from kernels.native.words import O_TYPE
 from kernels.programs.calling.checks_native import holds
-from kernels.programs.calling.direct_call_words import (
-    MISSED,
-    O_PLANS,
-    O_SLOW,
-    OTHERS,
-    P_ALIKE,
-    P_CHECK,
-    P_CHECKS,
-    P_COUNT,
-    P_DEFAULTS,
-    P_DTYPE,
-    P_FIRST,
-    P_GIVEN,
-    P_LEFT,
-    P_MACHINE,
-    P_MISSES,
-    P_MODE,
-    P_NAME,
-    P_PAIRS,
-    P_PLACES,
-    P_REST,
-    P_SEEN,
-    P_STALE,
-    P_STEPS,
-    P_TAKEN,
-    P_TRUE,
-    P_VARIABLE,
-)
+from kernels.programs.calling.direct_call_structs import MISSED, OTHERS, CallableObject, CallPlan, PlanCheck
 from kernels.programs.calling.direct_calls_native import called
 from kernels.programs.calling.structures_native import opened, released
 
@@ -65,56 +38,56 @@ CONTROL = True
 ARGUMENTS = (1 << 62) - 1
 
 
-def is_mode(plan):
+def is_mode(plan: CallPlan):
     """Whether the mode and the default dtype are those of the program."""
     out = three_words()
-    if PyContextVar_Get(word(plan, P_VARIABLE), 0, out) != 0:
+    if PyContextVar_Get(plan.variable, 0, out) != 0:
         return 0
     mode = load_i8(out)
     if mode != 0:
         Py_DecRef(mode)
-    if mode != word(plan, P_MODE):
+    if mode != plan.mode:
         return 0
-    dtype = PyDict_GetItemWithError(word(plan, P_DEFAULTS), word(plan, P_NAME))
-    return 1 if dtype == word(plan, P_DTYPE) else 0
+    dtype = PyDict_GetItemWithError(plan.defaults, plan.name)
+    return 1 if dtype == plan.dtype else 0
 
 
-def is_current(plan):
+def is_current(plan: CallPlan):
     """Whether what the program reads from outside is as it was."""
-    check, k = plan + 8 * P_FIRST, 0
-    while k < word(plan, P_CHECKS):
+    check, k = plan + 8 * CallPlan.SIZE, 0
+    while k < plan.checks:
         if holds(check) == 0:
             return 0
-        check += 8 * P_CHECK
+        check += 8 * PlanCheck.SIZE
         k += 1
-    if word(plan, P_REST) == 0:
+    if plan.rest == 0:
         return 1
-    answer = PyObject_CallNoArgs(word(plan, P_REST))
+    answer = PyObject_CallNoArgs(plan.rest)
     if answer == 0:
         return 0
     Py_DecRef(answer)
-    return 1 if answer == word(plan, P_TRUE) else 0
+    return 1 if answer == plan.true else 0
 
 
-def are_as_before(plan, values, count):
+def are_as_before(plan: CallPlan, values, count):
     """Whether the arrays among values are those of the last call: 1; 0 where not, or few, -1 where one is missing."""
-    k, size, alike, seen = 0, word(plan, P_ALIKE), word(plan, P_PLACES), word(plan, P_SEEN)
+    k, size, alike, seen = 0, plan.alike, plan.places, plan.seen
     while k < size:
-        place = word(alike, k)
+        place = alike[k]
         if place >= count:
             return -1
-        if word(values, place) != word(seen, k):
+        if word(values, place) != seen[k]:
             return 0
         k += 1
     return 1 if size != 0 else 0
 
 
-def are_apart(plan, values, count):
+def are_apart(plan: CallPlan, values, count):
     """Whether no value is another one, or what is read from outside, where it was not; known of those of before."""
     known = are_as_before(plan, values, count)
     if known != 0:
         return known
-    pair, end = word(plan, P_PAIRS), word(plan, P_PAIRS) + 16 * word(plan, P_COUNT)
+    pair, end = plan.pairs, plan.pairs + 16 * plan.count
     while pair < end:
         first, other = word(pair, 0), word(pair, 1)
         if first >= count:
@@ -123,30 +96,30 @@ def are_apart(plan, values, count):
         if word(values, first) == other:
             return -1
         pair += 16
-    k, alike, seen = 0, word(plan, P_PLACES), word(plan, P_SEEN)
-    while k < word(plan, P_ALIKE):
-        if word(alike, k) < count:
-            store_i8(seen + 8 * k, word(values, word(alike, k)))
+    k, alike, seen = 0, plan.places, plan.seen
+    while k < plan.alike:
+        if alike[k] < count:
+            seen[k] = word(values, alike[k])
         k += 1
     return 1
 
 
-def called_apart(plan, values, count):
+def called_apart(plan: CallPlan, values, count):
     """Return the result of the program on values that are apart."""
-    if word(plan, P_COUNT) != 0 and are_apart(plan, values, count) < 0:
+    if plan.count != 0 and are_apart(plan, values, count) < 0:
         return OTHERS
-    return called(word(plan, P_MACHINE), values, count)
+    return called(plan.machine, values, count)
 
 
-def called_with(plan, args, count):
+def called_with(plan: CallPlan, args, count):
     """Return the result of the program on the values in the arguments, if all else in these is as it was."""
-    expected = word(plan, P_GIVEN)
+    expected = plan.argument_count
     if expected == 0:
         return called_apart(plan, args, count)
     if expected != count:
         return OTHERS
     values, result = thirty_words(), OTHERS
-    size = opened(word(plan, P_STEPS), args, values)
+    size = opened(plan.steps, args, values)
     if size >= 0:
         result = called_apart(plan, values, size)
         released(values, size)
@@ -155,16 +128,16 @@ def called_with(plan, args, count):
     return result
 
 
-def planned(plan, args, count):
+def planned(plan: CallPlan, args, count):
     """Return the result of a call; below 0 where the plan does not take it, 0 with an exception."""
-    if word(plan, P_TAKEN) >= word(plan, P_LEFT) or is_mode(plan) == 0:
+    if plan.taken >= plan.left or is_mode(plan) == 0:
         return OTHERS
     if is_current(plan) == 0:
-        store_i8(plan + 8 * P_STALE, 1)
+        plan.stale = 1
         return OTHERS
     result = called_with(plan, args, count)
     if result > 0:
-        store_i8(plan + 8 * P_TAKEN, word(plan, P_TAKEN) + 1)
+        plan.taken += 1
     return result
 
 
@@ -172,21 +145,21 @@ def directly(plans, args, count):
     """Return the result of a call by the first plan that takes it; below 0 where none does, 0 with an exception."""
     k, size, result, missed = 0, PyTuple_Size(plans), OTHERS, 0
     while k < size and result < 0:
-        plan = load_i8(PyTuple_GetItem(plans, k) + HEADER)
+        plan = CallPlan(load_i8(PyTuple_GetItem(plans, k) + HEADER))
         result = planned(plan, args, count)
         if result < 0 and PyErr_Occurred() != 0:
             return 0
         if result <= MISSED:
-            missed = word(plan, P_MISSES) + 8 * (MISSED - result)
+            missed = plan.misses + 8 * (MISSED - result)
         k += 2
     if result > 0 and missed != 0:
         store_i8(missed, load_i8(missed) + 1)
     return result
 
 
-def slowly(called_object, args, count, names):
+def slowly(called_object: CallableObject, args, count, names):
     """Return what Python answers."""
-    function = load_i8(called_object + O_SLOW)
+    function = called_object.slow
     if function == 0:
         return wrong(tape_registry())
     method = PyMethod_New(function, called_object)
@@ -197,8 +170,8 @@ def slowly(called_object, args, count, names):
     return result
 
 
-def vectorcall(self: Word, args: Word, count: Word, names: Word) -> Word:
-    plans = load_i8(self + O_PLANS)
+def vectorcall(self: CallableObject, args: Word, count: Word, names: Word) -> Word:
+    plans = self.plans
     if plans == 0 or names != 0:
         return slowly(self, args, count, names)
     Py_IncRef(plans)
@@ -207,19 +180,19 @@ def vectorcall(self: Word, args: Word, count: Word, names: Word) -> Word:
     return result if result >= 0 else slowly(self, args, count, names)
 
 
-def traverse(self: Word, visit: Word, argument: Word) -> Int32:
-    status = visit_all(self + O_SLOW, self + O_PLANS, visit, argument)
-    return status if status != 0 else call_visit(visit, load_i8(self + O_TYPE), argument)
+def traverse(self: TensorObject, visit: Word, argument: Word) -> Int32:
+    status = visit_all(self + CallableObject.slow, self + CallableObject.plans, visit, argument)
+    return status if status != 0 else call_visit(visit, self.type, argument)
 
 
 def clear(self: Word) -> Int32:
-    drop_all(self + O_PLANS, self + O_PLANS)
+    drop_all(self + CallableObject.plans, self + CallableObject.plans)
     return 0
 
 
-def dealloc(self: Word) -> Void:
-    kind = load_i8(self + O_TYPE)
+def dealloc(self: TensorObject) -> Void:
+    kind = self.type
     PyObject_GC_UnTrack(self)
-    drop_all(self + O_SLOW, self + O_PLANS)
+    drop_all(self + CallableObject.slow, self + CallableObject.plans)
     PyObject_GC_Del(self)
     Py_DecRef(kind)

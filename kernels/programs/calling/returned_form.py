@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from kernels.foundation.data_classes import dataclass
-from kernels.programs.calling.direct_call_words import DK_ARRAY, FLAT, GRAD, GRAD_AND_VALUE, SINGLE
+from kernels.programs.calling.direct_call_structs import DK_ARRAY, FLAT, GRAD, GRAD_AND_VALUE, SINGLE
 
 
 @dataclass(frozen=True)
 class Form:
-    """How a call returns results: FLAT, SINGLE, ... of direct_call_words.py.
+    """How a call returns results: FLAT, SINGLE, ... of direct_call_structs.py.
 
     ``chosen`` are the numbers, among all results, of those in the gradient; ``alone``: it is one of them, no tuple.
     ``steps`` lead through its structure, if it is no tuple either, which ``filled`` returns with its leaves.

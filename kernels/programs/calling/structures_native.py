@@ -21,21 +21,14 @@ from kernels.native.python_api import (
     thirty_words,
     three_words,
 )
-from kernels.programs.calling.direct_call_words import (
-    LEVEL,
-    S_CLASS,
+from kernels.programs.calling.direct_call_structs import (
     S_DICT,
     S_END,
     S_FIXED,
-    S_KEY,
-    S_KIND,
     S_TUPLE,
     S_VALUE,
-    S_WHAT,
-    STEP,
-    V_KIND,
-    V_NEXT,
-    V_PARTS,
+    StructureLevel,
+    StructureStep,
 )
 
 CONTROL = True
@@ -43,17 +36,17 @@ TUPLE_ITEMS = tuple.__basicsize__
 """Where a tuple has its items."""
 
 
-def begun(level, parts, kind):
+def begun(level: StructureLevel, parts, kind):
     """Begin a level."""
-    store_i8(level + 8 * V_PARTS, parts)
-    store_i8(level + 8 * V_NEXT, 0)
-    store_i8(level + 8 * V_KIND, kind)
+    level.parts = parts
+    level.next = 0
+    level.kind = kind
 
 
-def next_part(level, key):
+def next_part(level: StructureLevel, key):
     """The next part of a level; 0 where a dictionary has another key there."""
-    parts, place = word(level, V_PARTS), level + 8 * V_NEXT
-    if word(level, V_KIND) != S_DICT:
+    parts, place = level.parts, level + 8 * StructureLevel.next
+    if level.kind != S_DICT:
         following = load_i8(place)
         store_i8(place, following + 1)
         return word(parts, following)
@@ -63,10 +56,10 @@ def next_part(level, key):
     return load_i8(out + 8)
 
 
-def parts_of(step, part):
+def parts_of(step: StructureStep, part):
     """Where the parts of a structure are, 0 if there are none; -1 where it is another one."""
-    kind, count = word(step, S_KIND), word(step, S_WHAT)
-    if load_i8(part + 8) != word(step, S_CLASS):
+    kind, count = step.kind, step.what
+    if load_i8(part + 8) != step.type:
         return -1
     if kind == S_DICT:
         return part if PyDict_Size(part) == count else -1
@@ -77,16 +70,16 @@ def parts_of(step, part):
 
 def opened(steps, args, values):
     """Put the values in arguments behind one another, a new reference to each; how many, or -1 - count: other ones."""
-    levels, depth, size, step = thirty_words(), 0, 0, steps
+    levels, depth, size, step = thirty_words(), 0, 0, StructureStep(steps)
     begun(levels, args, S_TUPLE)
     while True:
-        kind, level = word(step, S_KIND), levels + 8 * LEVEL * depth
+        kind, level = step.kind, levels + 8 * StructureLevel.SIZE * depth
         if kind == S_END:
             if depth == 0:
                 return size
             depth -= 1
         else:
-            part = next_part(level, word(step, S_KEY))
+            part = next_part(level, step.key)
             if part == 0:
                 return -1 - size
             if kind == S_VALUE:
@@ -94,15 +87,15 @@ def opened(steps, args, values):
                 store_i8(values + 8 * size, part)
                 size += 1
             elif kind == S_FIXED:
-                if part != word(step, S_WHAT):
+                if part != step.what:
                     return -1 - size
             else:
                 parts = parts_of(step, part)
                 if parts == -1:
                     return -1 - size
                 depth += 1
-                begun(levels + 8 * LEVEL * depth, parts, kind)
-        step += 8 * STEP
+                begun(levels + 8 * StructureLevel.SIZE * depth, parts, kind)
+        step += 8 * StructureStep.SIZE
     return size
 
 
@@ -114,18 +107,18 @@ def released(values, size):
         k += 1
 
 
-def new_part(step):
+def new_part(step: StructureStep):
     """A new structure without its parts; 0 with an exception."""
-    kind = word(step, S_KIND)
+    kind = step.kind
     if kind == S_DICT:
         return PyDict_New()
-    return PyTuple_New(word(step, S_WHAT)) if kind == S_TUPLE else PyList_New(word(step, S_WHAT))
+    return PyTuple_New(step.what) if kind == S_TUPLE else PyList_New(step.what)
 
 
-def put_part(level, key, part):
+def put_part(level: StructureLevel, key, part):
     """Let a structure have its next part, whose reference is taken over; 0 with an exception."""
-    whole, kind, following = word(level, V_PARTS), word(level, V_KIND), word(level, V_NEXT)
-    store_i8(level + 8 * V_NEXT, following + 1)
+    whole, kind, following = level.parts, level.kind, level.next
+    level.next = following + 1
     if kind == S_DICT:
         failed = PyDict_SetItem(whole, key, part)
         Py_DecRef(part)

@@ -11,7 +11,7 @@ from kernels.arrays.specs import Spec
 from kernels.codegen.tasks import Comparison, Fill, NodeRef, PythonCall, Steering, UfuncCall
 from kernels.foundation.data_classes import dataclass
 from kernels.kinds.custom import CustomKernel
-from kernels.native.words import PULLS
+from kernels.native.tape_structs import PULLS
 from kernels.programs.fusing.native_call import (
     INTERPRETER,
     INTERRUPTS,

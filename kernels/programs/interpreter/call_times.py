@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from kernels.kinds import custom
-from kernels.native import words
+from kernels.native.tape_structs import ROW, RUN_BACK, RUN_INLINE, RUN_LOOP, ProgramRow
 from kernels.programs.interpreter.machine import Machine, lowered
 from kernels.programs.lowering.assembly import Plan, Rows
 from kernels.programs.lowering.lower_forward import Lowering
@@ -57,8 +57,8 @@ def call_times(recipe: Recipe, values: Sequence[Any], *, reverse: bool) -> CallT
         least = np.minimum(least, run.apart())
         repetitions += 1
     rows = np.concatenate([machine.forward.words, machine.reverse.words])
-    inline = rows[:, words.R_KIND] == words.RUN_INLINE
-    tasks = np.where(inline, rows[:, words.R_OPERANDS], 1)
+    inline = rows[:, ProgramRow.kind] == RUN_INLINE
+    tasks = np.where(inline, rows[:, ProgramRow.operands], 1)
     times = np.repeat(np.maximum(least - run.clock(), 0) / tasks, tasks)
     assert len(times) == len(plan.tasks), "the rows of a machine are those of its plan"
     outputs, gradients = ([np.array(x, order="C") for x in group] for group in (machine.outputs, machine.gradients))
@@ -100,7 +100,7 @@ class _Run:
                 self.machine.through(rows, k, ends[k])
                 times += [now() - begin] + [0] * (ends[k] - k - 1)
                 continue
-            address, call = rows.start + 8 * words.ROW * k, rows.calls.get(k)
+            address, call = rows.start + 8 * ROW * k, rows.calls.get(k)
             begin = now()
             missed = native(address, 0, 1)
             if call is not None:
@@ -126,8 +126,8 @@ class _Run:
 
 def _loops(rows: Rows) -> dict[int, int]:
     """Return the rows with which loops, and the ways back through them, begin; and the rows behind these."""
-    kinds, ahead = rows.words[:, words.R_KIND], rows.words[:, words.R_ADDRESS]
-    begins, backs = (np.flatnonzero(kinds == kind) for kind in (words.RUN_LOOP, words.RUN_BACK))
+    kinds, ahead = rows.words[:, ProgramRow.kind], rows.words[:, ProgramRow.address]
+    begins, backs = (np.flatnonzero(kinds == kind) for kind in (RUN_LOOP, RUN_BACK))
     ends = {int(k): int(k + ahead[k]) for k in begins}
     return ends | {int(k): int(k + 1 + ahead[k + 1]) for k in backs}
 

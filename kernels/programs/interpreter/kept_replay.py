@@ -11,7 +11,7 @@ from kernels.native.memory import where
 from kernels.programs.interpreter.machine import Machine, pullback_plan
 from kernels.programs.recording.program import Recipe
 from kernels.programs.running.exchange import Exchange
-from kernels.programs.running.pullback_words import MOST_RESULTS
+from kernels.programs.running.pullback_structs import MOST_RESULTS
 
 Array = np.ndarray[Any, Any]
 _MOST = 1 << 16
@@ -60,7 +60,7 @@ class KeptReplay:
         return machine, Exchange(inputs, outputs, [], rows, exactly=True)
 
     def table(self, tensors: Sequence[int], slots: Sequence[int], reached: Sequence[frozenset[int]]) -> Array:
-        """Return what a sweep runs the program back by: see kernels/programs/running/pullback_words.py.
+        """Return what a sweep runs the program back by: see kernels/programs/running/pullback_structs.py.
 
         ``tensors`` are the numbers of the arguments that are operands, ``slots`` how far the slot of each result with a
         gradient is from that of the call, ``reached`` the arguments that each of these depends on.

@@ -13,8 +13,8 @@ from kernels.arrays.specs import dense, intern_spec
 from kernels.compiler import jit
 from kernels.kinds import custom
 from kernels.kinds.guard import Guard
-from kernels.native import words
 from kernels.native.memory import where
+from kernels.native.tape_structs import ROW, RUN_GUARD, RUN_INLINE, WORK_BETWEEN_CHECKS, LoopStack, ProgramRow
 from kernels.programs.lowering.assembly import Placing, Plan, Rows, block
 from kernels.programs.lowering.lower_forward import Lowering
 from kernels.programs.lowering.lower_reverse import Reverse
@@ -22,7 +22,7 @@ from kernels.programs.recording.program import Node, ProgramError, Recipe
 from kernels.programs.running.exchange import Exchange, native
 
 Array = np.ndarray[Any, Any]
-_WIDTH = 8 * words.ROW
+_WIDTH = 8 * ROW
 """Bytes of a row."""
 _FIRST_STACK = 1 << 9
 """Words that the iterations of loops may save at first."""
@@ -151,7 +151,7 @@ class Machine:
         self._joined = where(joined), len(joined), self.forward.calls | behind
         if self.shared is not None:
             self.stack = np.empty(_FIRST_STACK, np.int64)
-            self.shared[:] = where(self.stack), len(self.stack), 0, words.WORK_BETWEEN_CHECKS, 0
+            self.shared[:] = where(self.stack), len(self.stack), 0, WORK_BETWEEN_CHECKS, 0
         self.is_short = simple and not releases and self.shared is None and not self._joined[2] and native()
         """Whether it runs natively throughout, in so little time that other threads can wait."""
         results, gradients = (self.outputs, self.gradients) if not self.marks else (self.gradients, [])
@@ -166,10 +166,10 @@ class Machine:
 
     def _moved_rows(self, rows: Rows, clone: Machine) -> Rows:
         moved, pointers = rows.words.copy(), rows.pointers.copy()
-        for addresses in (moved[:, words.R_ADDRESS], pointers):  # addresses of kernels are out of this range
+        for addresses in (moved[:, ProgramRow.address], pointers):  # addresses of kernels are out of this range
             addresses[(addresses >= self.start) & (addresses <= self.start + self.size)] += clone.start - self.start
-        moved[:, words.R_POINTERS] += where(pointers) - where(rows.pointers)
-        moved[moved[:, words.R_KIND] == words.RUN_INLINE, words.R_DATA] = clone.start
+        moved[:, ProgramRow.pointers] += where(pointers) - where(rows.pointers)
+        moved[moved[:, ProgramRow.kind] == RUN_INLINE, ProgramRow.data] = clone.start
         calls = {
             k: partial(call.func, [self._moved(x, clone) for x in call.args[0]], clone.contexts)
             for k, call in rows.calls.items()
@@ -195,8 +195,8 @@ class Machine:
         """Go on where native code has paused: Python runs what it has to, takes interrupts, and gives loops room."""
         while came_to < -1:
             at = -2 - came_to
-            if self.shared is not None and self.shared[words.S_NEEDED]:
-                self._enlarge(int(self.shared[words.S_NEEDED]))
+            if self.shared is not None and self.shared[LoopStack.needed]:
+                self._enlarge(int(self.shared[LoopStack.needed]))
             elif at in calls:
                 calls[at]()
                 at += 1
@@ -217,19 +217,19 @@ class Machine:
 
     def _put_stack(self, stack: Array) -> None:
         assert self.shared is not None
-        for place, value in ((words.S_STACK, where(stack)), (words.S_ROOM, len(stack)), (words.S_NEEDED, 0)):
+        for place, value in ((LoopStack.stack, where(stack)), (LoopStack.room, len(stack)), (LoopStack.needed, 0)):
             self.shared[place] = value
         self.stack = stack
 
     def missed(self, row: int) -> GuardMissed:
         """Return which guard stopped the program, and the value that it found."""
         rows = self.forward.words
-        number = int(np.count_nonzero(rows[:row, words.R_KIND] == words.RUN_GUARD))
-        if rows[row, words.R_KIND] != words.RUN_GUARD:
+        number = int(np.count_nonzero(rows[:row, ProgramRow.kind] == RUN_GUARD))
+        if rows[row, ProgramRow.kind] != RUN_GUARD:
             return GuardMissed(-1, b"", "the begin of a loop")
         pointers = self.forward.pointers
-        value = int(pointers[(int(rows[row, words.R_POINTERS]) - where(pointers)) // 8]) - where(self.memory)
-        bits = self.memory[value : value + int(rows[row, words.R_OPERANDS])].tobytes()
+        value = int(pointers[(int(rows[row, ProgramRow.pointers]) - where(pointers)) // 8]) - where(self.memory)
+        bits = self.memory[value : value + int(rows[row, ProgramRow.operands])].tobytes()
         return GuardMissed(number, bits, self.guards[number])
 
     def whole(self, args: Sequence[Any]) -> tuple[Any, ...] | None:

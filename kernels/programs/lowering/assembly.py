@@ -14,8 +14,19 @@ from kernels.codegen import scalar_operations
 from kernels.codegen.tasks import Comparison, Fill, PythonCall, Steering, Tasks, UfuncCall, nest_layout
 from kernels.foundation.data_classes import dataclass
 from kernels.foundation.recent_table import Recent
-from kernels.native import words
 from kernels.native.memory import where
+from kernels.native.tape_structs import (
+    ROW,
+    RUN_FILL4,
+    RUN_FILL8,
+    RUN_GUARD,
+    RUN_INLINE,
+    RUN_KERNEL,
+    RUN_NEST,
+    RUN_PYTHON,
+    WORK_BETWEEN_CHECKS,
+    ProgramRow,
+)
 from kernels.programs.lowering import loop_rows, memory_plan
 from kernels.programs.lowering.loop_tasks import LoopTasks
 from kernels.programs.lowering.node_columns import Columns
@@ -149,7 +160,7 @@ class Placing(Layout):
         addresses, begins = self._addresses(), self.counts.cumsum() - self.counts
         inline = self._inline(addresses, begins)
         heads = _heads(inline >= 0, forward)
-        row_words, work = np.zeros((len(heads), words.ROW), np.int64), np.diff(np.append(heads, len(inline)))
+        row_words, work = np.zeros((len(heads), ROW), np.int64), np.diff(np.append(heads, len(inline)))
         apart = np.flatnonzero(inline[heads] < 0)
         tasks = heads[apart]
         call_words, work[apart] = self._call_words(tasks)
@@ -158,12 +169,14 @@ class Placing(Layout):
         pointers, within = np.zeros(int(sizes.sum()), np.int64), np.arange(counts.sum())
         nth = within - np.repeat(counts.cumsum() - counts, counts)
         pointers[np.repeat(starts, counts) + nth] = addresses[np.repeat(begins[tasks], counts) + nth]
-        for k, column in enumerate((words.R_KIND, words.R_ADDRESS, words.R_LAYOUT, words.R_DATA, words.R_OPERANDS)):
+        for k, column in enumerate(
+            (ProgramRow.kind, ProgramRow.address, ProgramRow.layout, ProgramRow.data, ProgramRow.operands)
+        ):
             row_words[apart, column] = call_words[:, k]
-        row_words[apart, words.R_ACCUMULATE] = np.array(self.tasks.adds, np.int64)[tasks]
-        row_words[apart, words.R_POINTERS] = where(pointers) + 8 * starts
-        fills = np.flatnonzero((call_words[:, 0] == words.RUN_FILL8) | (call_words[:, 0] == words.RUN_FILL4))
-        row_words[apart[fills], words.R_ADDRESS] = pointers[starts[fills]]
+        row_words[apart, ProgramRow.accumulate] = np.array(self.tasks.adds, np.int64)[tasks]
+        row_words[apart, ProgramRow.pointers] = where(pointers) + 8 * starts
+        fills = np.flatnonzero((call_words[:, 0] == RUN_FILL8) | (call_words[:, 0] == RUN_FILL4))
+        row_words[apart[fills], ProgramRow.address] = pointers[starts[fills]]
         self._put_inline(row_words, heads, inline, addresses, begins)
         if self.loops:
             self._put_loops(row_words, heads, pointers)
@@ -179,14 +192,14 @@ class Placing(Layout):
         sizes = {}
         for task in loop_rows.words_of([body for loop in self.loops for body in loop.bodies]):
             saved, row = self.tasks.calls[self.kinds[task]].saved, row_words[np.searchsorted(heads, task)]
-            at = (int(row[words.R_POINTERS]) - where(pointers)) // _DOUBLE + loop_rows.PLACES
+            at = (int(row[ProgramRow.pointers]) - where(pointers)) // _DOUBLE + loop_rows.PLACES
             pointers[at : at + len(saved)] = self.values[saved]
             specs = [self.recipe.nodes[node].spec for node in saved]
             sizes[task] = [-(-spec.size * spec.dtype.itemsize // _DOUBLE) for spec in specs]
         self.layouts += loop_rows.steer(row_words, heads, self.loops, sizes)
 
     def _rows(self, row_words: Array, pointers: Array, work: Array, tasks: Array) -> Rows:
-        called = np.flatnonzero(row_words[:, words.R_KIND] == words.RUN_PYTHON).tolist()
+        called = np.flatnonzero(row_words[:, ProgramRow.kind] == RUN_PYTHON).tolist()
         calls = {k: self._call(self.tasks.calls[self.kinds[tasks[k]]]) for k in called}
         return Rows(row_words, pointers, _stretches(work), calls, int(work.sum()))
 
@@ -213,13 +226,13 @@ class Placing(Layout):
             entries[has, 1 + k] = (addresses[begins[tasks[has]] + k] - self.start) // _DOUBLE
         self.layouts.append(entries)
         rows = np.flatnonzero(inline[heads] >= 0)
-        row_words[rows, words.R_KIND] = words.RUN_INLINE
-        row_words[rows, words.R_ADDRESS] = where(
+        row_words[rows, ProgramRow.kind] = RUN_INLINE
+        row_words[rows, ProgramRow.address] = where(
             entries
         ) + entries.itemsize * scalar_operations.ENTRY * np.searchsorted(tasks, heads[rows])
-        row_words[rows, words.R_LAYOUT] = scalar_operations.address() if len(rows) else 0
-        row_words[rows, words.R_DATA] = self.start
-        row_words[rows, words.R_OPERANDS] = np.diff(np.append(heads, len(inline)))[rows]
+        row_words[rows, ProgramRow.layout] = scalar_operations.address() if len(rows) else 0
+        row_words[rows, ProgramRow.data] = self.start
+        row_words[rows, ProgramRow.operands] = np.diff(np.append(heads, len(inline)))[rows]
 
     def _call_words(self, tasks: Array) -> tuple[Array, Array]:
         """Return kind, address, layout, data, operands and pointers of rows, and how long each takes."""
@@ -239,24 +252,24 @@ class Placing(Layout):
     def _called(self, call: Any, count: int) -> tuple[tuple[int, ...], int]:
         """Return kind, address, layout, data, operands and pointers of what rows call, and how long it takes."""
         if isinstance(call, Fill):
-            kind = words.RUN_FILL8 if call.dtype.itemsize == _DOUBLE else words.RUN_FILL4
+            kind = RUN_FILL8 if call.dtype.itemsize == _DOUBLE else RUN_FILL4
             return (kind, 0, 0, _bits(call.value, call.dtype), call.elements, count), call.elements
         if isinstance(call, Comparison):
-            return (words.RUN_GUARD, 0, 0, 0, call.size, count), call.size
+            return (RUN_GUARD, 0, 0, 0, call.size, count), call.size
         if isinstance(call, Steering):
             return (call.kind, 0, 0, call.number, count, count + len(call.saved)), 1
         if isinstance(call, PythonCall):
-            return (words.RUN_PYTHON, 0, 0, 0, 0, count), 1
+            return (RUN_PYTHON, 0, 0, 0, 0, count), 1
         if isinstance(call, UfuncCall):
             layout = nest_layout(call)
             self.layouts.append(layout)
             room = 3 * count + 1  # the call's arguments use it, too
             return (
-                (words.RUN_NEST, call.loop.address, where(layout), call.loop.data, count, room),
+                (RUN_NEST, call.loop.address, where(layout), call.loop.data, count, room),
                 math.prod(call.shape),
             )
         address, layout = _compiled(call, self.compiled)
-        return (words.RUN_KERNEL, address, where(layout), 0, count, count), call.steps
+        return (RUN_KERNEL, address, where(layout), 0, count, count), call.steps
 
     def _call(self, task: PythonCall) -> partial[None]:
         """Return what Python runs for a task."""
@@ -268,7 +281,7 @@ def _stretches(work: Array) -> list[tuple[int, int]]:
     done, stretches, begin = work.cumsum(), [], 0
     while begin < len(work):
         before = int(done[begin - 1]) if begin else 0
-        end = min(int(np.searchsorted(done, before + words.WORK_BETWEEN_CHECKS, "right")) + 1, len(work))
+        end = min(int(np.searchsorted(done, before + WORK_BETWEEN_CHECKS, "right")) + 1, len(work))
         stretches.append((begin, end))
         begin = end
     return stretches

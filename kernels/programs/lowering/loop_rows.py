@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.native import words
 from kernels.native.memory import where
+from kernels.native.tape_structs import RUN_GUARD, ProgramRow
 from kernels.programs.lowering.loop_tasks import Body, LoopTasks
 
 Array = np.ndarray[Any, Any]
@@ -29,37 +29,37 @@ def steer(rows: Array, heads: Array, loops: Sequence[LoopTasks], sizes: dict[int
 
     def table(at: int, numbers: Sequence[int]) -> None:
         tables.append(np.array(numbers, np.int64))
-        rows[at, words.R_LAYOUT] = where(tables[-1])
+        rows[at, ProgramRow.layout] = where(tables[-1])
 
     def save(task: int, loop: LoopTasks) -> None:
         at = row(task)
         table(at, [1 + sum(sizes[task]), *sizes[task]])
-        rows[at, words.R_OPERANDS], rows[at, words.R_ACCUMULATE] = len(sizes[task]), loop.back >= 0
+        rows[at, ProgramRow.operands], rows[at, ProgramRow.accumulate] = len(sizes[task]), loop.back >= 0
 
     for k, loop in enumerate(sorted(loops, key=lambda loop: loop.start)):
         start, end = row(loop.start), row(loop.end)
-        rows[start, words.R_ADDRESS], rows[start, words.R_ACCUMULATE] = end - start, k == 0
+        rows[start, ProgramRow.address], rows[start, ProgramRow.accumulate] = end - start, k == 0
         begins = [row(body.begin) for body in loop.bodies]
         for body, following in zip(loop.bodies, [*begins[1:], None if loop.counted else end], strict=True):
             if following is not None:
                 _steer_guards(rows[row(body.begin) : row(body.again)], following - row(body.begin))
             last = row(body.next)
-            rows[last, words.R_ADDRESS], rows[last, words.R_LAYOUT] = begins[0] - last, end - last
+            rows[last, ProgramRow.address], rows[last, ProgramRow.layout] = begins[0] - last, end - last
             save(body.again, loop)
         if loop.back >= 0:
             choose = row(loop.choose)
-            rows[choose, words.R_ADDRESS] = row(loop.back_end) - choose
+            rows[choose, ProgramRow.address] = row(loop.back_end) - choose
             table(choose, [row(body.restore) - choose for body in loop.bodies])
             for body in loop.bodies:
-                rows[row(body.before), words.R_ADDRESS] = choose - row(body.before)
+                rows[row(body.before), ProgramRow.address] = choose - row(body.before)
                 save(body.restore, loop)
     return tables
 
 
 def _steer_guards(rows: Array, distance: int) -> None:
     """Let the guards of a body go on so many rows behind its first, where they miss; others end the program."""
-    guards = np.flatnonzero(rows[:, words.R_KIND] == words.RUN_GUARD)
-    rows[guards, words.R_ADDRESS] = distance - guards
+    guards = np.flatnonzero(rows[:, ProgramRow.kind] == RUN_GUARD)
+    rows[guards, ProgramRow.address] = distance - guards
 
 
 def outlived(used: Array, times: Array, loops: Sequence[LoopTasks]) -> tuple[Array, Array]:

@@ -15,7 +15,7 @@ from kernels.arrays.specs import Spec
 from kernels.codegen.tasks import Place, Steering, Tasks, node_of
 from kernels.kinds.loop import LoopEnd
 from kernels.kinds.program_interface import Step
-from kernels.native import words
+from kernels.native.tape_structs import RUN_AGAIN, RUN_BODY, RUN_LOOP, RUN_NEXT, LoopStack
 from kernels.programs.recording.program import Recipe
 
 Array = np.ndarray[Any, Any]
@@ -87,18 +87,18 @@ class Loops:
         limit, has_count, counted, _ = step.params
         phis = [node_of(o) for o in step.operands[: len(step.operands) - has_count]]
         if self.stack < 0:
-            self.stack = lowering.temporary((words.STACK_WORDS,), np.dtype(np.int64))
+            self.stack = lowering.temporary((LoopStack.SIZE,), np.dtype(np.int64))
         places = [Place(step.result), Place(self.stack)]
         if has_count:
             places.append(Place(lowering.operand(step.operands[-1], _FLOAT64)))
         self._open.append(LoopTasks(step.at, step.result, phis, counted, len(self.tasks)))
-        self.tasks.append(Steering(words.RUN_LOOP, tuple(places), -1 if limit is None else limit))
+        self.tasks.append(Steering(RUN_LOOP, tuple(places), -1 if limit is None else limit))
         self._begin_body(step.at + 1)
 
     def _begin_body(self, first: int) -> None:
         loop = self._open[-1]
         loop.bodies.append(Body(first, begin=len(self.tasks)))
-        self.steer(loop, words.RUN_BODY)
+        self.steer(loop, RUN_BODY)
 
     def steer(self, loop: LoopTasks, kind: int, number: int = 0) -> None:
         """Append a row that steers a loop."""
@@ -110,14 +110,14 @@ class Loops:
         body = loop.bodies[-1]
         body.last, body.updates = step.at, [node_of(o) for o in step.operands]
         body.again = len(self.tasks)
-        self.steer(loop, words.RUN_AGAIN, len(loop.bodies) - 1)
+        self.steer(loop, RUN_AGAIN, len(loop.bodies) - 1)
         pairs = [(o, c) for o, c in zip(body.updates, loop.phis, strict=True) if o != c]
         if crosses(self.recipe, loop, body):
             pairs = [(_copied(lowering, o), c) for o, c in pairs]
         for o, c in pairs:
             lowering.copy_between(o, c)
         body.next = len(self.tasks)
-        self.steer(loop, words.RUN_NEXT, body.next - body.begin)
+        self.steer(loop, RUN_NEXT, body.next - body.begin)
         if not isinstance(self.recipe.steps[step.at + 1].op, LoopEnd):
             self._begin_body(step.at + 1)
 

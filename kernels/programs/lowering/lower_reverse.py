@@ -16,7 +16,7 @@ from kernels.instructions.form import Form
 from kernels.instructions.restrided import restrided
 from kernels.kinds.loop import LoopEnd
 from kernels.kinds.routine import RoutineCall
-from kernels.native.words import (
+from kernels.native.tape_structs import (
     ALWAYS,
     CLEARS,
     IF_INPUT_IS,
@@ -42,7 +42,7 @@ from kernels.programs.lowering.task_blocks import (
     Pattern,
     Source,
 )
-from kernels.programs.recording.notifying_words import HEAD
+from kernels.programs.recording.notifying_structs import HEAD
 from kernels.programs.recording.program import Recipe
 from kernels.programs.recording.program_words import Step
 from kernels.records.rule_text import passed

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from kernels.codegen.tasks import PythonCall
-from kernels.native.words import VIEW
+from kernels.native.tape_structs import VIEW
 from kernels.programs.lowering.intermediates import Intermediates
 from kernels.programs.lowering.task_blocks import NODE, OPERAND, RESULT, TEMPORARY, Blocks, Pattern, Source
-from kernels.programs.recording.notifying_words import HEAD
+from kernels.programs.recording.notifying_structs import HEAD
 
 
 class Repeating:

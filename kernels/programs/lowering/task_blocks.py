@@ -11,7 +11,7 @@ import numpy as np
 
 from kernels.codegen.tasks import Tasks
 from kernels.programs.lowering.node_columns import Columns
-from kernels.programs.recording.notifying_words import HEAD
+from kernels.programs.recording.notifying_structs import HEAD
 from kernels.programs.recording.program import Node, Recipe
 
 Array = np.ndarray[Any, Any]

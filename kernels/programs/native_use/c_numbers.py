@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from kernels import vectormath
+from kernels.codegen import accumulators
 from kernels.compiler.jit import types
 from kernels.compiler.numbers_ir import UntranslatedError, widest
 from kernels.foundation.data_classes import dataclass
-from kernels.native import accumulators, memory
+from kernels.native import memory
 
 C_TYPES = {
     types.int64: "int64_t", types.int32: "int32_t", types.uint8: "uint8_t", types.boolean: "bool",

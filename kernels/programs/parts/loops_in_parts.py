@@ -16,7 +16,7 @@ from kernels.programs.parts.affine_indices import apart
 from kernels.programs.parts.part_text import STARTS, Cut, Memory, PartText
 from kernels.programs.parts.printed_loops import HEAD, DependentError, Element, Known, PrintedLoop
 from kernels.programs.parts.variable_uses import VariableUses, lines_of
-from kernels.threads.thread_words import MOST_PARTS
+from kernels.threads.thread_structs import MOST_PARTS
 from kernels.threads.workers import WORKERS
 
 LARGE, GRAIN = 1 << 20, 1 << 17

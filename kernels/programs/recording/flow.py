@@ -10,7 +10,7 @@ import numpy as np
 from kernels.kinds.loop import LoopAgain, LoopBegin, LoopEnd
 from kernels.kinds.view import View
 from kernels.kinds.write import Write
-from kernels.programs.recording.notifying_words import HEAD
+from kernels.programs.recording.notifying_structs import HEAD
 from kernels.programs.recording.program import Recipe
 from kernels.programs.recording.repeats import Repeat, repeats
 

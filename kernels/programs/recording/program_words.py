@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from kernels.codegen.tasks import NodeRef
 from kernels.instructions.form import Form
-from kernels.programs.recording.notifying_words import H_ADDRESS, H_ROOM, H_USED, HEAD
+from kernels.programs.recording.notifying_structs import HEAD, StepWords
 from kernels.records.op import Op
 
 Operand = int | float
@@ -62,18 +62,18 @@ class Steps(Sequence[Step]):
     def hold(self, block: array[int]) -> None:
         """Have the words in this block."""
         self._block = block
-        self.head[H_ADDRESS], self.head[H_ROOM] = block.buffer_info()
+        self.head[StepWords.address], self.head[StepWords.room] = block.buffer_info()
 
     @property
     def words(self) -> array[int]:
         """A copy of the words."""
-        return self._block[: self.head[H_USED]]
+        return self._block[: self.head[StepWords.used]]
 
     @property
     def starts(self) -> array[int]:
         """Where each step begins among the words."""
         starts, end = self._starts
-        if end != self.head[H_USED]:
+        if end != self.head[StepWords.used]:
             words, sizes = self.words.tolist(), [HEAD + kind.count for kind in self.kinds]
             starts, end = starts[:], len(words)  # other threads may be reading those, or do the same
             at = self._starts[1]
@@ -91,13 +91,13 @@ class Steps(Sequence[Step]):
     def add(self, kind: int, result: int, operands: Iterable[int]) -> None:
         """Append a step."""
         words = array("q", (kind, result, *operands))
-        used = self.head[H_USED]
-        if used + len(words) + MOST > self.head[H_ROOM]:
+        used = self.head[StepWords.used]
+        if used + len(words) + MOST > self.head[StepWords.room]:
             block = array("q", bytes(8 * (2 * used + len(words) + MOST)))
             block[:used] = self._block[:used]
             self.hold(block)
         self._block[used : used + len(words)] = words
-        self.head[H_USED] = used + len(words)
+        self.head[StepWords.used] = used + len(words)
 
     def fit(self) -> None:
         """Give back the room for more steps."""
@@ -136,5 +136,5 @@ def steps_from(kinds: list[StepKind], numbers: list[Any], words: array[int]) -> 
     steps = Steps()
     steps.kinds, steps.numbers = kinds, numbers
     steps.hold(words)
-    steps.head[H_USED] = len(words)
+    steps.head[StepWords.used] = len(words)
     return steps

@@ -8,7 +8,7 @@ import numpy as np
 
 from kernels.arrays.specs import spec_of
 from kernels.ops.registry import OPS
-from kernels.programs.recording.notifying_words import HEAD
+from kernels.programs.recording.notifying_structs import HEAD
 from kernels.programs.recording.program import Node, Recipe
 from kernels.programs.recording.program_words import StepKind, Steps
 

@@ -16,7 +16,7 @@ from kernels.kinds.loop import LoopMark
 from kernels.kinds.view import View
 from kernels.kinds.write import Write
 from kernels.programs.lowering.node_columns import Columns
-from kernels.programs.recording.notifying_words import HEAD
+from kernels.programs.recording.notifying_structs import HEAD
 from kernels.programs.recording.program_words import StepKind
 from kernels.programs.rolling.patterns import Patterns
 from kernels.programs.rolling.rolled_program import Uncompiled

@@ -9,7 +9,7 @@ from kernels.kinds.write import Write
 from kernels.ops.views import CLONE
 from kernels.programs.recording.lines import Lines
 from kernels.programs.recording.loop_marks import bodies_of
-from kernels.programs.recording.notifying_words import H_USED
+from kernels.programs.recording.notifying_structs import StepWords
 from kernels.programs.recording.program import Recipe
 from kernels.programs.recording.program_words import StepKind
 from kernels.programs.rolling.remade_recipe import Remade, Step
@@ -84,7 +84,7 @@ class _Unchanged:
             if at in self.copies:
                 continue
             if marks is not None:
-                marks.mark(made.steps.head[H_USED], numbers[at])
+                marks.mark(made.steps.head[StepWords.used], numbers[at])
             step, places = made.step(at), self.places.get(at, ())
             operands = tuple([self.node(o) for k, o in enumerate(step.operands) if k not in places])
             kind = made.steps.kinds[step.kind]

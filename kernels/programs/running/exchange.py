@@ -13,25 +13,13 @@ from kernels.compiler import jit
 from kernels.compiler.jit import bound
 from kernels.native import numpy_api
 from kernels.native.memory import readable, where
-from kernels.programs.running.exchange_words import (
-    X_ENTRY,
-    X_INT,
-    X_RELEASES,
-    X_ROW_COUNT,
-    X_ROWS,
-    XI_DTYPE,
-    XI_GRADIENT,
-    XI_ITEM,
-    XI_KIND,
-    XI_NDIM,
-    XI_PLACE,
-    XI_SHAPE,
-    XI_VIEW,
-    XI_WORDS,
+from kernels.programs.running.exchange_structs import (
     XK_ARRAY,
     XK_DOUBLE,
     XK_INTEGER,
     XK_SINGLE,
+    ExchangedValue,
+    ExchangeHead,
 )
 
 Array = np.ndarray[Any, Any]
@@ -71,23 +59,26 @@ class Exchange:
         shapes = np.array([n for array in everything for n in array.shape] or [0], np.int64)
         words, at = [len(inputs), len(outputs) + len(gradients), *_head()], where(shapes)
         for k, array in enumerate(everything):
-            entry = [0] * X_ENTRY
-            entry[XI_KIND] = _kind(array, is_argument=k < len(inputs))
-            entry[XI_PLACE], entry[XI_VIEW], entry[XI_DTYPE] = where(array), id(array), id(array.dtype)
-            entry[XI_NDIM], entry[XI_SHAPE], entry[XI_WORDS] = array.ndim, at, _words(array)
-            if k >= len(inputs):
-                entry[XI_DTYPE], entry[XI_ITEM] = array.dtype.num, array.itemsize
-            if k >= len(inputs) + len(outputs):
-                entry[XI_GRADIENT] = array.size
+            entry = ExchangedValue.row(
+                kind=_kind(array, is_argument=k < len(inputs)),
+                place=where(array),
+                view=id(array),
+                dtype=id(array.dtype) if k < len(inputs) else array.dtype.num,
+                ndim=array.ndim,
+                shape=at,
+                words=_words(array),
+                gradient=array.size if k >= len(inputs) + len(outputs) else 0,
+                item=0 if k < len(inputs) else array.itemsize,
+            )
             words += entry
             at += 8 * array.ndim
         table = np.array(words, np.int64)
         if exactly:
-            table[X_INT] = 0
+            table[ExchangeHead.int_type] = 0
         self._kept = (everything, shapes, table)
         self.enter, self.leave = (bound("programs.running.exchange_native", name, table) for name in ("enter", "leave"))
         if rows is not None:
-            table[X_ROWS], table[X_ROW_COUNT], table[X_RELEASES] = rows
+            table[ExchangeHead.rows], table[ExchangeHead.row_count], table[ExchangeHead.releases] = rows
             self.whole = bound("programs.running.exchange_native", "pass_through", table)
 
 

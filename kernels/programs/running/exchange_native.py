@@ -10,12 +10,11 @@ import math
 
 import numpy as np
 
-from kernels.compiler.signatures import Word
+from kernels.compiler.native_types import Word
 from kernels.native.memory import (
     HEADER,
     load_f4,
     load_f8,
-    load_i4,
     load_i8,
     pointer_f4,
     pointer_f8,
@@ -25,6 +24,7 @@ from kernels.native.memory import (
     word,
 )
 from kernels.native.numpy_api import C_ORDER, array_copy, array_copy_into, new_array
+from kernels.native.object_structs import A_SIMPLE, ArrayObject
 from kernels.native.python_api import (
     Py_DecRef,
     PyErr_Clear,
@@ -38,36 +38,13 @@ from kernels.native.python_api import (
     PyTuple_New,
     PyTuple_SetItem,
 )
-from kernels.native.words import A_DTYPE, A_FLAGS, A_NDIM, A_SHAPE, A_SIMPLE
-from kernels.programs.running.exchange_words import (
-    X_ARGUMENTS,
-    X_ARRAY,
-    X_COPY_INTO,
-    X_DOUBLE,
-    X_ENTRY,
-    X_FIRST,
-    X_FLOAT,
-    X_FLOAT32,
-    X_INT,
-    X_NEW,
-    X_NEW_COPY,
-    X_RELEASES,
-    X_RESULTS,
-    X_ROW_COUNT,
-    X_ROWS,
-    XI_DTYPE,
-    XI_GRADIENT,
-    XI_ITEM,
-    XI_KIND,
-    XI_NDIM,
-    XI_PLACE,
-    XI_SHAPE,
-    XI_VIEW,
-    XI_WORDS,
+from kernels.programs.running.exchange_structs import (
     XK_ARRAY,
     XK_DOUBLE,
     XK_INTEGER,
     XK_SINGLE,
+    ExchangedValue,
+    ExchangeHead,
 )
 from kernels.programs.running.replay_native import run
 
@@ -92,10 +69,10 @@ def copy(target, source, words):
         store_i8(target + 8 * i, load_i8(source + 8 * i))
 
 
-def put_double(entry, value):
+def put_double(entry: ExchangedValue, value):
     """Store a number; whether it fits."""
-    place = word(entry, XI_PLACE)
-    if word(entry, XI_KIND) == XK_DOUBLE:
+    place = entry.place
+    if entry.kind == XK_DOUBLE:
         store_f8(place, value)
         return True
     single = np.float32(value)
@@ -105,12 +82,12 @@ def put_double(entry, value):
     return True
 
 
-def put_integer(table, entry, argument):
+def put_integer(table, entry: ExchangedValue, argument):
     """Store a Python integer; whether it fits."""
-    if word(entry, XI_KIND) == XK_INTEGER:
+    if entry.kind == XK_INTEGER:
         integer = PyLong_AsLongLong(argument)
         fitted = integer != -1 or PyErr_Occurred() == 0
-        store_i8(word(entry, XI_PLACE), integer)
+        store_i8(entry.place, integer)
     else:
         value = PyLong_AsDouble(argument)
         fitted = value != -1.0 or PyErr_Occurred() == 0
@@ -121,71 +98,71 @@ def put_integer(table, entry, argument):
     return fitted
 
 
-def put_number(table, entry, argument, kind):
+def put_number(table: ExchangeHead, entry: ExchangedValue, argument, kind):
     """Store a Python number in a place of no dimensions; whether that was one, and fitted."""
-    wanted = word(entry, XI_KIND)
+    wanted = entry.kind
     if wanted == XK_ARRAY:
         return False
-    if kind == word(table, X_INT):
+    if kind == table.int_type:
         return put_integer(table, entry, argument)
-    if wanted != XK_INTEGER and (kind == word(table, X_FLOAT) or kind == word(table, X_DOUBLE)):
+    if wanted != XK_INTEGER and (kind == table.float_type or kind == table.double_type):
         return put_double(entry, load_f8(argument + HEADER))
-    if wanted == XK_SINGLE and kind == word(table, X_FLOAT32):
+    if wanted == XK_SINGLE and kind == table.single_type:
         return put_double(entry, np.float64(load_f4(argument + HEADER)))
     return False
 
 
-def fits(entry, array):
+def fits(entry: ExchangedValue, array: ArrayObject):
     """Whether an array has the dtype and the shape that an argument has."""
-    if load_i8(array + A_DTYPE) != word(entry, XI_DTYPE):
+    if array.dtype != entry.dtype:
         return False
-    count = word(entry, XI_NDIM)
-    if np.int64(load_i4(array + A_NDIM)) != count:
+    count = entry.ndim
+    if np.int64(array.ndim) != count:
         return False
-    extents, shape, same = load_i8(array + A_SHAPE), word(entry, XI_SHAPE), 0
+    extents, shape, same = array.shape, entry.shape, 0
     for axis in range(count):
-        same += word(extents, axis) == word(shape, axis)
+        same += extents[axis] == shape[axis]
     return same == count
 
 
-def entered(table, arguments, count):
+def entered(table: ExchangeHead, arguments, count):
     """Copy arguments into their places; 1, or 0 where one is not as recorded, or of another type, -1 for an error."""
-    if count != word(table, X_ARGUMENTS):
+    if count != table.arguments:
         return 0
     for k in range(count):
-        entry = table + 8 * (X_FIRST + X_ENTRY * k)
-        argument = word(arguments, k)
+        entry = ExchangedValue(table + 8 * (ExchangeHead.SIZE + ExchangedValue.SIZE * k))
+        argument = ArrayObject(word(arguments, k))
         kind = load_i8(argument + 8)
-        if kind == word(table, X_ARRAY):
+        if kind == table.array_type:
             if not fits(entry, argument):
                 return 0
-            words, simple = word(entry, XI_WORDS), np.int64(load_i4(argument + A_FLAGS)) & A_SIMPLE == A_SIMPLE
-            if not simple and word(table, X_INT) == 0:
+            words, simple = entry.words, np.int64(argument.flags) & A_SIMPLE == A_SIMPLE
+            if not simple and table.int_type == 0:
                 return 0  # exactly as recorded
             if words >= 0 and simple:
-                copy(word(entry, XI_PLACE), load_i8(argument + HEADER), words)
-            elif array_copy_into(word(table, X_COPY_INTO), word(entry, XI_VIEW), argument) < 0:
+                copy(entry.place, load_i8(argument + HEADER), words)
+            elif array_copy_into(table.copy_into, entry.view, argument) < 0:
                 return -1
         elif not put_number(table, entry, argument, kind):
             return 0
     return 1
 
 
-def copied(table, entry):
+def copied(table: ExchangeHead, entry: ExchangedValue):
     """Return a new array of a result; 0 with Python's exception where there is no memory."""
-    words = word(entry, XI_WORDS)
+    words = entry.words
     if words < 0:
-        return array_copy(word(table, X_NEW_COPY), word(entry, XI_VIEW), C_ORDER)
-    kind, shape, number = word(table, X_ARRAY), word(entry, XI_SHAPE), word(entry, XI_DTYPE)
-    made = new_array(word(table, X_NEW), kind, word(entry, XI_NDIM), shape, number)
+        return array_copy(table.new_copy, entry.view, C_ORDER)
+    kind, shape, number = table.array_type, entry.shape, entry.dtype
+    made = new_array(table.new_array, kind, entry.ndim, shape, number)
     if made != 0:
-        copy(load_i8(made + HEADER), word(entry, XI_PLACE), words)
+        copy(load_i8(made + HEADER), entry.place, words)
     return made
 
 
-def result(table, entry):
+def result(table, entry: ExchangedValue):
     """Return a new float or array; 0 with Python's exception where there is no memory."""
-    kind, place, gradient = word(entry, XI_KIND), word(entry, XI_PLACE), word(entry, XI_GRADIENT)
+    kind, place, gradient = entry.kind, entry.place, entry.gradient
     if kind != XK_ARRAY:
         value = load_f8(place) if kind == XK_DOUBLE else np.float64(load_f4(place))
         if gradient > 0:
@@ -193,18 +170,18 @@ def result(table, entry):
         return PyFloat_FromDouble(value)
     made = copied(table, entry)
     if made != 0 and gradient > 0:
-        add_zero(load_i8(made + HEADER), gradient, word(entry, XI_ITEM))
+        add_zero(load_i8(made + HEADER), gradient, entry.item)
     return made
 
 
-def results_of(table):
+def results_of(table: ExchangeHead):
     """Return a tuple of the results; 0 with Python's exception where there is no memory."""
-    size = word(table, X_RESULTS)
+    size = table.results
     results = PyTuple_New(size)
     if results == 0:
         return 0
     for k in range(size):
-        value = result(table, table + 8 * (X_FIRST + X_ENTRY * (word(table, X_ARGUMENTS) + k)))
+        value = result(table, table + 8 * (ExchangeHead.SIZE + ExchangedValue.SIZE * (table.arguments + k)))
         if value == 0:
             Py_DecRef(results)
             return 0
@@ -231,18 +208,18 @@ def pass_through(bound: Word, arguments: Word, count: Word) -> Word:
 
     Where a guard missed, the number of its row, counted from 1; where loops pause, what :func:`run` returned.
     """
-    table = load_i8(bound + HEADER)
+    table = ExchangeHead(load_i8(bound + HEADER))
     done = entered(table, arguments, count)
     if done < 0:
         return 0
     if done == 0:
         return PyLong_FromLongLong(0)
-    if word(table, X_RELEASES) != 0:
+    if table.releases != 0:
         thread = PyEval_SaveThread()
-        came_to = run(word(table, X_ROWS), 0, word(table, X_ROW_COUNT))
+        came_to = run(table.rows, 0, table.row_count)
         PyEval_RestoreThread(thread)
     else:
-        came_to = run(word(table, X_ROWS), 0, word(table, X_ROW_COUNT))
+        came_to = run(table.rows, 0, table.row_count)
     if came_to == -1:
         return results_of(table)
     return PyLong_FromLongLong(came_to + 1 if came_to >= 0 else came_to)

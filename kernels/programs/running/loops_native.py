@@ -3,18 +3,7 @@
 from __future__ import annotations
 
 from kernels.native.memory import load_f8, load_i8, store_i8, word
-from kernels.native.words import (
-    L_COUNT,
-    L_LEFT,
-    L_LIMIT,
-    L_TOP,
-    R_ACCUMULATE,
-    R_ADDRESS,
-    R_DATA,
-    R_KIND,
-    R_LAYOUT,
-    R_OPERANDS,
-    R_POINTERS,
+from kernels.native.tape_structs import (
     RUN_AGAIN,
     RUN_BACK,
     RUN_BODY,
@@ -22,12 +11,10 @@ from kernels.native.words import (
     RUN_LOOP,
     RUN_NEXT,
     RUN_RESTORE,
-    S_FUEL,
-    S_NEEDED,
-    S_ROOM,
-    S_STACK,
-    S_TOP,
     WORK_BETWEEN_CHECKS,
+    LoopStack,
+    LoopWords,
+    ProgramRow,
 )
 
 MOST = 4.0e18
@@ -38,109 +25,109 @@ def put(table, place, value):
     store_i8(table + 8 * place, value)
 
 
-def begin(row, k, pointers):
+def begin(row: ProgramRow, k, pointers):
     """Begin a loop: the row of its first body, or where it does not run at all the one behind it; -1 for no count."""
-    loop, stack, limit = word(pointers, 0), word(pointers, 1), word(row, R_DATA)
-    if word(row, R_ACCUMULATE) != 0:
-        put(stack, S_TOP, 0)
-    if word(row, R_OPERANDS) > 2:
+    loop, stack, limit = word(pointers, 0), LoopStack(word(pointers, 1)), row.data
+    if row.accumulate != 0:
+        put(stack, LoopStack.top, 0)
+    if row.operands > 2:
         count = load_f8(word(pointers, 2))
         if not -MOST < count < MOST:
             return -1
         limit = max(int(count), 0)
-    put(loop, L_COUNT, 0)
-    put(loop, L_LIMIT, limit)
-    put(loop, L_TOP, word(stack, S_TOP))
-    return k + (word(row, R_ADDRESS) if limit == 0 else 1)
+    put(loop, LoopWords.count, 0)
+    put(loop, LoopWords.limit, limit)
+    put(loop, LoopWords.top, stack.top)
+    return k + (row.address if limit == 0 else 1)
 
 
-def save(row, k, pointers):
+def save(row: ProgramRow, k, pointers):
     """Push what a body saves; the row to go on with, negative where the stack is full."""
-    if word(row, R_ACCUMULATE) == 0:
+    if row.accumulate == 0:
         return k + 1
-    stack, sizes = word(pointers, 1), word(row, R_LAYOUT)
-    top, size = word(stack, S_TOP), word(sizes, 0)
-    if top + size > word(stack, S_ROOM):
-        put(stack, S_NEEDED, size)
+    stack, sizes = LoopStack(word(pointers, 1)), row.layout
+    top, size = stack.top, word(sizes, 0)
+    if top + size > stack.room:
+        put(stack, LoopStack.needed, size)
         return -2 - k
-    target = word(stack, S_STACK) + 8 * top
-    for i in range(word(row, R_OPERANDS)):
+    target = stack.stack + 8 * top
+    for i in range(row.operands):
         source = word(pointers, 2 + i)
         for j in range(word(sizes, 1 + i)):
             store_i8(target, load_i8(source + 8 * j))
             target += 8
-    store_i8(target, word(row, R_DATA))
-    put(stack, S_TOP, top + size)
+    store_i8(target, row.data)
+    put(stack, LoopStack.top, top + size)
     return k + 1
 
 
-def restore(row, k, pointers):
+def restore(row: ProgramRow, k, pointers):
     """Pop what an iteration saved."""
-    stack, sizes = word(pointers, 1), word(row, R_LAYOUT)
-    top = word(stack, S_TOP) - word(sizes, 0)
-    source = word(stack, S_STACK) + 8 * top
-    for i in range(word(row, R_OPERANDS)):
+    stack, sizes = LoopStack(word(pointers, 1)), row.layout
+    top = stack.top - word(sizes, 0)
+    source = stack.stack + 8 * top
+    for i in range(row.operands):
         target = word(pointers, 2 + i)
         for j in range(word(sizes, 1 + i)):
             store_i8(target + 8 * j, load_i8(source))
             source += 8
-    put(stack, S_TOP, top)
+    put(stack, LoopStack.top, top)
     return k + 1
 
 
-def onward(stack, work, k):
+def onward(stack: LoopStack, work, k):
     """The row to go on with; negative where Python looks for interrupts before."""
-    fuel = word(stack, S_FUEL) - work
-    put(stack, S_FUEL, fuel)
+    fuel = stack.fuel - work
+    put(stack, LoopStack.fuel, fuel)
     if fuel >= 0:
         return k
-    put(stack, S_FUEL, WORK_BETWEEN_CHECKS)
+    put(stack, LoopStack.fuel, WORK_BETWEEN_CHECKS)
     return -2 - k
 
 
-def advance(row, k, pointers):
+def advance(row: ProgramRow, k, pointers):
     """End an iteration: the row of the first body, or behind the loop where the most iterations are done."""
-    loop, stack = word(pointers, 0), word(pointers, 1)
-    count = word(loop, L_COUNT) + 1
-    put(loop, L_COUNT, count)
-    put(loop, L_TOP, word(stack, S_TOP))
-    ahead = word(row, R_LAYOUT) if count == word(loop, L_LIMIT) else word(row, R_ADDRESS)
-    return onward(stack, word(row, R_DATA), k + ahead)
+    loop, stack = LoopWords(word(pointers, 0)), LoopStack(word(pointers, 1))
+    count = loop.count + 1
+    put(loop, LoopWords.count, count)
+    put(loop, LoopWords.top, stack.top)
+    ahead = row.layout if count == loop.limit else row.address
+    return onward(stack, row.data, k + ahead)
 
 
-def choose(row, k, pointers):
+def choose(row: ProgramRow, k, pointers):
     """The row of the pullbacks of the last iteration that is left; behind them all if none is."""
-    loop, stack = word(pointers, 0), word(pointers, 1)
-    left = word(loop, L_LEFT)
+    loop, stack = LoopWords(word(pointers, 0)), LoopStack(word(pointers, 1))
+    left = loop.left
     if left == 0:
-        return k + word(row, R_ADDRESS)
-    put(loop, L_LEFT, left - 1)
-    body = load_i8(word(stack, S_STACK) + 8 * word(stack, S_TOP) - 8)
-    return k + word(word(row, R_LAYOUT), body)
+        return k + row.address
+    put(loop, LoopWords.left, left - 1)
+    body = load_i8(stack.stack + 8 * stack.top - 8)
+    return k + word(row.layout, body)
 
 
-def steered_back(row, k, pointers):
+def steered_back(row: ProgramRow, k, pointers):
     """Run a row that steers the way back; return the next."""
-    kind = word(row, R_KIND)
+    kind = row.kind
     if kind == RUN_BACK:  # above is what loops within an iteration saved that was not ended
-        loop = word(pointers, 0)
-        put(loop, L_LEFT, word(loop, L_COUNT))
-        put(word(pointers, 1), S_TOP, word(loop, L_TOP))
+        loop = LoopWords(word(pointers, 0))
+        put(loop, LoopWords.left, loop.count)
+        put(word(pointers, 1), LoopStack.top, loop.top)
         return k + 1
     if kind == RUN_CHOOSE:
         return choose(row, k, pointers)
     if kind == RUN_RESTORE:
         return restore(row, k, pointers)
-    return onward(word(pointers, 1), word(row, R_DATA), k + word(row, R_ADDRESS))
+    return onward(word(pointers, 1), row.data, k + row.address)
 
 
-def steered(row: int, k: int) -> int:
+def steered(row: ProgramRow, k: int) -> int:
     """Run a row that steers a loop; return the next, -1 to miss, ``-2 - next`` to look at Python's business before."""
-    kind, pointers = word(row, R_KIND), word(row, R_POINTERS)
+    kind, pointers = row.kind, row.pointers
     if kind == RUN_NEXT:
         return advance(row, k, pointers)
     if kind == RUN_BODY:
-        put(word(pointers, 1), S_TOP, word(word(pointers, 0), L_TOP))
+        put(word(pointers, 1), LoopStack.top, LoopWords(word(pointers, 0)).top)
         return k + 1
     if kind == RUN_AGAIN:
         return save(row, k, pointers)

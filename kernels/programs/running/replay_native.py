@@ -6,14 +6,7 @@ import numpy as np
 
 from kernels.native.memory import call_kernel, load_i1, load_i8, store_i4, store_i8, word
 from kernels.native.nests_native import nest
-from kernels.native.words import (
-    R_ACCUMULATE,
-    R_ADDRESS,
-    R_DATA,
-    R_KIND,
-    R_LAYOUT,
-    R_OPERANDS,
-    R_POINTERS,
+from kernels.native.tape_structs import (
     ROW,
     RUN_FILL4,
     RUN_FILL8,
@@ -22,6 +15,7 @@ from kernels.native.words import (
     RUN_KERNEL,
     RUN_LOOP,
     RUN_PYTHON,
+    ProgramRow,
 )
 from kernels.programs.running.loops_native import steered
 
@@ -44,24 +38,24 @@ def run(rows: int, first: int, stop: int) -> int:
     """
     k = first
     while k < stop:
-        row = rows + 8 * ROW * k
-        kind = word(row, R_KIND)
+        row = ProgramRow(rows + 8 * ROW * k)
+        kind = row.kind
         if kind == RUN_INLINE:
-            call_kernel(word(row, R_LAYOUT), word(row, R_ADDRESS), word(row, R_DATA), word(row, R_OPERANDS))
+            call_kernel(row.layout, row.address, row.data, row.operands)
         elif kind == RUN_KERNEL:
-            call_kernel(word(row, R_ADDRESS), word(row, R_LAYOUT), word(row, R_POINTERS), word(row, R_ACCUMULATE))
+            call_kernel(row.address, row.layout, row.pointers, row.accumulate)
         elif kind == RUN_FILL8:
-            target = word(row, R_ADDRESS)
-            for i in range(word(row, R_OPERANDS)):
-                store_i8(target + 8 * i, word(row, R_DATA))
+            target = row.address
+            for i in range(row.operands):
+                store_i8(target + 8 * i, row.data)
         elif kind == RUN_FILL4:
-            target = word(row, R_ADDRESS)
-            for i in range(word(row, R_OPERANDS)):
-                store_i4(target + 4 * i, word(row, R_DATA))
+            target = row.address
+            for i in range(row.operands):
+                store_i4(target + 4 * i, row.data)
         elif kind == RUN_GUARD:
-            pointers = word(row, R_POINTERS)
-            if differ(word(pointers, 0), word(pointers, 1), word(row, R_OPERANDS)):
-                ahead = word(row, R_ADDRESS)
+            pointers = row.pointers
+            if differ(word(pointers, 0), word(pointers, 1), row.operands):
+                ahead = row.address
                 if ahead == 0:
                     return k
                 k += ahead - 1
@@ -73,7 +67,7 @@ def run(rows: int, first: int, stop: int) -> int:
                 return following if following != -1 else k
             k = following - 1
         else:
-            pointers, operands = word(row, R_POINTERS), word(row, R_OPERANDS)
-            nest(word(row, R_LAYOUT), pointers, operands, word(row, R_ADDRESS), word(row, R_DATA))
+            pointers, operands = row.pointers, row.operands
+            nest(row.layout, pointers, operands, row.address, row.data)
         k += 1
     return -1

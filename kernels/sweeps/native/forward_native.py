@@ -7,34 +7,12 @@ buffers.
 
 from __future__ import annotations
 
-from kernels.native.memory import call_kernel, load_f4, load_i8, store_f4, store_i8, word
+from kernels.native.memory import call_kernel, load_f4, load_i8, store_f4, store_i8
 from kernels.native.pool.pool_calls import give
 from kernels.native.tape.tape_native import block_at, point_at
-from kernels.native.words import (
+from kernels.native.tape_structs import (
     ALIAS,
-    B_BUFFER,
-    B_ENTRIES,
-    B_FIRST,
-    B_INPUTS,
-    B_ITEM,
-    B_KIND,
-    B_SAVED,
-    BUCKET,
     CLEARS,
-    H_AT,
-    H_BATCH,
-    H_BUCKETS,
-    H_COUNT,
-    H_FROM,
-    H_ORDER,
-    H_PTRS,
-    H_TAPE,
-    I_BUFFER,
-    I_COVERS,
-    I_ITEM,
-    I_KERNEL,
-    I_LAYOUT,
-    I_WORDS,
     KEPT,
     MEMORY,
     MISSING,
@@ -44,9 +22,12 @@ from kernels.native.words import (
     PAUSE,
     PULLS,
     PYTHON,
-    T_WORDS,
     TOUCHED,
     VIEW,
+    Bucket,
+    FormBlock,
+    InputBlock,
+    SweepHeader,
 )
 from kernels.sweeps.native.gradient_table_native import family, find, gradient_buffer
 
@@ -66,160 +47,163 @@ def operand_bucket(h, key):
     return find(h, key)
 
 
-def prepare(h: int, table: int, mask: int) -> int:
+def prepare(h: SweepHeader, table: int, mask: int) -> int:
     """Count, in each family's bucket, the operands that read its tangent; MISSING if pushforwards are not compiled."""
-    items, buckets = word(word(h, H_TAPE), T_WORDS), word(h, H_BUCKETS)
-    order = word(h, H_ORDER)
-    for k in range(word(h, H_COUNT)):
-        last = word(order, k)
-        block = block_at(word(h, H_TAPE), last)
-        kind = word(block, B_KIND)
+    items, buckets = h.tape.words, h.buckets
+    order = h.order
+    for k in range(h.count):
+        last = order[k]
+        block = block_at(h.tape, last)
+        kind = block.kind
         if kind != VIEW and kind != PYTHON and pushes(table, mask, block) == 0:
-            store_i8(h + 8 * H_AT, last)
+            h.at = last
             return MISSING
-    for k in range(word(h, H_COUNT)):
-        last = word(order, k)
-        block = block_at(word(h, H_TAPE), last)
-        start = last - word(block, B_ENTRIES) + 1
-        for i in range(word(block, B_INPUTS)):
-            key = word(items, start + 1 + i)
+    for k in range(h.count):
+        last = order[k]
+        block = block_at(h.tape, last)
+        start = last - block.entries + 1
+        for i in range(block.inputs):
+            key = items[start + 1 + i]
             if key != 0:
                 home = family(operand_bucket(h, key), buckets)
-                flags = load_i8(home + 24)
+                flags = home.flags
                 if flags & ALIAS == 0:  # an alias keeps its parent where others have the count
-                    store_i8(home + 24, flags + (1 << PARENT))
+                    home.flags = flags + (1 << PARENT)
     return OK
 
 
-def tangent(h: int, key: int) -> int:
+def tangent(h: SweepHeader, key: int) -> int:
     """The address of an operand's tangent; 0 where that is zero."""
-    buckets = word(h, H_BUCKETS)
-    bucket = operand_bucket(h, key)
-    offset = load_i8(bucket + 16) if load_i8(bucket + 24) & ALIAS else 0
+    buckets = h.buckets
+    bucket = Bucket(operand_bucket(h, key))
+    offset = bucket.value if bucket.flags & ALIAS else 0
     home = family(bucket, buckets)
-    return load_i8(home + 8) + offset if load_i8(home + 24) & TOUCHED else 0
+    return home.pointer + offset if home.flags & TOUCHED else 0
 
 
-def call(h, pushforward, target, tangent, target_bytes, tangent_bytes, accumulate):
+def call(h: SweepHeader, pushforward: InputBlock, target, tangent, target_bytes, tangent_bytes, accumulate):
     """Run one kernel for each of a batch of tangents."""
-    pointers = word(h, H_PTRS)
-    for k in range(word(h, H_BATCH)):
+    pointers = h.pointers
+    for k in range(h.batch):
         store_i8(pointers, target + k * target_bytes)
         store_i8(pointers + 8, tangent + k * tangent_bytes)
-        call_kernel(word(pushforward, I_KERNEL), word(pushforward, I_LAYOUT), pointers, accumulate)
+        call_kernel(pushforward.kernel, pushforward.layout, pointers, accumulate)
 
 
-def copied(h, bucket, block):
+def copied(h: SweepHeader, bucket: Bucket, block: FormBlock):
     """Give a bucket a copy of the tangent that the family above it has; 0 without memory."""
-    buckets = word(h, H_BUCKETS)
-    above = family(buckets + 8 * BUCKET * (load_i8(bucket + 24) >> PARENT), buckets)
-    if load_i8(above + 24) & TOUCHED == 0:
+    buckets = h.buckets
+    above = family(buckets + 8 * Bucket.SIZE * (bucket.flags >> PARENT), buckets)
+    if above.flags & TOUCHED == 0:
         return 1
-    elements, item = word(block, B_BUFFER) * word(h, H_BATCH), word(block, B_ITEM)
+    elements, item = block.buffer * h.batch, block.item
     target = gradient_buffer(bucket, buckets, elements, item, 1)
     if target != 0:
-        source = load_i8(above + 8)
+        source = above.pointer
         for p in range(elements * item // 4):
             store_f4(target + 4 * p, load_f4(source + 4 * p))
     return target
 
 
-def write(h, last, block, bucket, pushforwards):
+def write(h: SweepHeader, last, block: FormBlock, bucket: Bucket, pushforwards):
     """For a write: clear the tangents that it overwrites, then add those of the value; MEMORY or OK."""
-    items, buckets = word(word(h, H_TAPE), T_WORDS), word(h, H_BUCKETS)
-    start = last - word(block, B_ENTRIES) + 1
-    before, source = word(items, start + 1), word(items, start + 2)
-    flags = load_i8(bucket + 24)
+    items, buckets = h.tape.words, h.buckets
+    start = last - block.entries + 1
+    before, source = items[start + 1], items[start + 2]
+    flags = bucket.flags
     home = bucket
     if flags & ALIAS and flags & KEPT:
         if copied(h, bucket, block) == 0:
             return MEMORY
     else:
         home = family(bucket, buckets)
-    region = word(items, start + 1 + word(block, B_INPUTS))
-    whole = word(block, B_BUFFER) * word(block, B_ITEM)
-    if word(block, B_KIND) == CLEARS and before != 0 and load_i8(home + 24) & TOUCHED:
-        memory = load_i8(home + 8) + region
-        call(h, block + 8 * B_FIRST, memory, memory, whole, whole, 0)
+    region = items[start + 1 + block.inputs]
+    whole = block.buffer * block.item
+    if block.kind == CLEARS and before != 0 and home.flags & TOUCHED:
+        memory = home.pointer + region
+        call(h, block + 8 * FormBlock.SIZE, memory, memory, whole, whole, 0)
     source_tangent = tangent(h, source) if source != 0 else 0
     if source_tangent != 0:
-        memory = gradient_buffer(home, buckets, word(block, B_BUFFER) * word(h, H_BATCH), word(block, B_ITEM), 0)
+        memory = gradient_buffer(home, buckets, block.buffer * h.batch, block.item, 0)
         if memory == 0:
             return MEMORY
-        of = block + 8 * (B_FIRST + I_WORDS)
+        of = InputBlock(block + 8 * (FormBlock.SIZE + InputBlock.SIZE))
         call(
             h,
-            pushforwards + 8 * I_WORDS,
+            pushforwards + 8 * InputBlock.SIZE,
             memory + region,
             source_tangent,
             whole,
-            word(of, I_BUFFER) * word(of, I_ITEM),
+            of.buffer * of.item,
             1,
         )
     return OK
 
 
-def add(h, last, block, bucket, pushforwards):
+def add(h: SweepHeader, last, block: FormBlock, bucket: Bucket, pushforwards):
     """Add the pushforwards of one instruction to the tangent of its result; MEMORY or OK."""
-    items, buckets = word(word(h, H_TAPE), T_WORDS), word(h, H_BUCKETS)
-    start, elements = last - word(block, B_ENTRIES) + 1, word(block, B_BUFFER)
-    for i in range(word(block, B_INPUTS)):
-        key = word(items, start + 1 + i)
+    items, buckets = h.tape.words, h.buckets
+    start, elements = last - block.entries + 1, block.buffer
+    for i in range(block.inputs):
+        key = items[start + 1 + i]
         operand_tangent = tangent(h, key) if key != 0 else 0
         if operand_tangent == 0:
             continue
-        push, of = pushforwards + 8 * I_WORDS * i, block + 8 * (B_FIRST + I_WORDS * i)
-        covers, touched = word(push, I_COVERS), load_i8(bucket + 24) & TOUCHED
-        memory = gradient_buffer(bucket, buckets, elements * word(h, H_BATCH), word(block, B_ITEM), covers)
+        push, of = (
+            InputBlock(pushforwards + 8 * InputBlock.SIZE * i),
+            InputBlock(block + 8 * (FormBlock.SIZE + InputBlock.SIZE * i)),
+        )
+        covers, touched = push.covers, bucket.flags & TOUCHED
+        memory = gradient_buffer(bucket, buckets, elements * h.batch, block.item, covers)
         if memory == 0:
             return MEMORY
         accumulate = 0 if covers != 0 and touched == 0 else 1
-        sizes = elements * word(block, B_ITEM), word(of, I_BUFFER) * word(of, I_ITEM)
+        sizes = elements * block.item, of.buffer * of.item
         call(h, push, memory, operand_tangent, sizes[0], sizes[1], accumulate)
     return OK
 
 
-def let_go(h, last, block):
+def let_go(h: SweepHeader, last, block: FormBlock):
     """Free the tangents that nothing reads after this instruction."""
-    items, buckets = word(word(h, H_TAPE), T_WORDS), word(h, H_BUCKETS)
-    start = last - word(block, B_ENTRIES) + 1
-    for i in range(word(block, B_INPUTS)):
-        key = word(items, start + 1 + i)
+    items, buckets = h.tape.words, h.buckets
+    start = last - block.entries + 1
+    for i in range(block.inputs):
+        key = items[start + 1 + i]
         if key == 0:
             continue
         home = family(operand_bucket(h, key), buckets)
-        flags = load_i8(home + 24)
+        flags = home.flags
         if flags & ALIAS:
             continue
         flags -= 1 << PARENT
         if flags >> PARENT == 0 and flags & (OWNED | KEPT) == OWNED:
-            give(load_i8(home + 8))
-            store_i8(home + 8, 0)
+            give(home.pointer)
+            home.pointer = 0
             flags &= ~OWNED
-        store_i8(home + 24, flags)
+        home.flags = flags
 
 
-def push(h: int, table: int, mask: int) -> int:
-    """Run the pushforwards in the order of the tape; PAUSE, at H_FROM, for an instruction that only Python runs."""
-    items, order = word(word(h, H_TAPE), T_WORDS), word(h, H_ORDER)
-    for k in range(word(h, H_FROM), -1, -1):
-        last = word(order, k)
-        block = block_at(word(h, H_TAPE), last)
-        start = last - word(block, B_ENTRIES) + 1
-        kind = word(block, B_KIND)
-        bucket = find(h, word(items, start))
-        flags = load_i8(bucket + 24)
+def push(h: SweepHeader, table: int, mask: int) -> int:
+    """Run the pushforwards in the order of the tape; PAUSE, at ``h.position``, for one that only Python runs."""
+    items, order = h.tape.words, h.order
+    for k in range(h.position, -1, -1):
+        last = order[k]
+        block = block_at(h.tape, last)
+        start = last - block.entries + 1
+        kind = block.kind
+        bucket = Bucket(find(h, items[start]))
+        flags = bucket.flags
         if flags & (KEPT | TOUCHED) == KEPT | TOUCHED:
             pass  # a tangent that was given, or that Python has computed
         elif kind == PYTHON:
-            store_i8(h + 8 * H_FROM, k)
+            h.position = k
             return PAUSE
         elif kind == VIEW:
             if flags & KEPT and copied(h, bucket, block) == 0:
                 return MEMORY
         else:
             pushforwards = pushes(table, mask, block)
-            point_at(items + 8 * (last - word(block, B_SAVED)), block, word(h, H_PTRS) + 16)
+            point_at(items + 8 * (last - block.saved), block, h.pointers + 16)
             step = (
                 add(h, last, block, bucket, pushforwards)
                 if kind == PULLS
@@ -231,14 +215,14 @@ def push(h: int, table: int, mask: int) -> int:
     return OK
 
 
-def place(h: int, key: int, elements: int, item: int) -> int:
+def place(h: SweepHeader, key: int, elements: int, item: int) -> int:
     """The address of the tangent of a slot that Python writes, filled with -0.0 at first; 0 without memory."""
     bucket = find(h, key)
-    return gradient_buffer(bucket, word(h, H_BUCKETS), elements, item, 0)
+    return gradient_buffer(bucket, h.buckets, elements, item, 0)
 
 
-def passed(h: int, k: int) -> None:
+def passed(h: SweepHeader, k: int) -> None:
     """Continue behind an instruction that Python has run."""
-    last = word(word(h, H_ORDER), k)
-    let_go(h, last, block_at(word(h, H_TAPE), last))
-    store_i8(h + 8 * H_FROM, k - 1)
+    last = h.order[k]
+    let_go(h, last, block_at(h.tape, last))
+    h.position = k - 1

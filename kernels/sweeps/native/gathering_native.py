@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from kernels.compiler.signatures import Word
-from kernels.native.memory import load_f8, load_i4, load_i8, store_i8, word
+from kernels.compiler.native_types import Word
+from kernels.native.memory import load_f8, load_i8, word
+from kernels.native.object_structs import (
+    A_SIMPLE,
+    A_WRITEABLE,
+    SMALL_GRADIENT,
+    STALE,
+    ArrayObject,
+    LeafObject,
+    TensorObject,
+)
 from kernels.native.objects_native import elements, kind_of, new_tensor, put, wrong
 from kernels.native.python_api import (
     Py_DecRef,
@@ -21,109 +30,70 @@ from kernels.native.python_api import (
     tape_registry,
 )
 from kernels.native.tape.tape_native import block_at
-from kernels.native.words import (
-    A_DATA,
-    A_DTYPE,
-    A_FLAGS,
-    A_NDIM,
-    A_SHAPE,
-    A_SIMPLE,
-    A_WRITEABLE,
-    B_ENTRIES,
-    B_FIRST,
-    BUCKET,
-    G_ARRAY,
-    G_DOUBLE,
-    G_FALSE,
-    G_LEAF,
-    G_NONE,
-    G_NOTIMPLEMENTED,
-    G_SINGLE,
-    G_TENSOR,
-    G_TRUE,
-    G_TUPLE,
-    H_BUCKETS,
-    H_DROPS,
-    H_LEAF,
-    H_LEAVES,
-    H_LOW,
-    H_READERS,
-    H_SWEPT,
-    H_TAPE,
-    I_BUFFER,
-    I_ITEM,
-    I_LAID,
-    I_WORDS,
-    L_GRAD,
-    L_OVER,
-    L_SPEC,
-    LEAF_WORDS,
-    O_FORM,
-    O_SLOT,
-    O_VALUE,
-    SMALL_GRADIENT,
-    STALE,
-    T_SIZE,
-    T_WORDS,
+from kernels.native.tape_structs import (
     TOUCHED,
     USED,
+    Bucket,
+    FormBlock,
+    FoundLeaf,
+    InputBlock,
+    RegistryTable,
+    SweepHeader,
 )
 from kernels.sweeps.native.gradient_table_native import find, fold
 
 CONTROL = True
 
 
-def input_of_leaf(t, leaf_row):
+def input_of_leaf(t, leaf_row: FoundLeaf):
     """The words of the input, in its form's block, where a leaf was found."""
-    last = load_i8(leaf_row + 8)
+    last = leaf_row.last
     block = block_at(t, last)
-    return block + 8 * (B_FIRST + (load_i8(leaf_row) - (last - word(block, B_ENTRIES) + 2)) * I_WORDS)
+    return block + 8 * (FormBlock.SIZE + (leaf_row.place - (last - block.entries + 2)) * InputBlock.SIZE)
 
 
-def is_number(input_block):
+def is_number(input_block: InputBlock):
     """Whether a gradient is a single double, kept in its bucket."""
-    return (
-        load_i8(word(input_block, I_LAID)) == 0 and word(input_block, I_ITEM) == 8 and word(input_block, I_BUFFER) == 1
-    )
+    return load_i8(input_block.laid) == 0 and input_block.item == 8 and input_block.buffer == 1
 
 
-def bucket_of(h, x):
+def bucket_of(h, x: TensorObject):
     """The bucket of a tensor that is a leaf of what was marked; 0 for anything else."""
     registry = tape_registry()
-    slot = load_i8(x + O_SLOT) if kind_of(x) == word(registry, G_TENSOR) else 0
-    if slot >= STALE or kind_of(-slot) != word(registry, G_LEAF):
+    slot = x.slot if kind_of(x) == registry.tensor_type else 0
+    if slot >= STALE or kind_of(-slot) != registry.leaf_type:
         return 0
-    bucket = find(h, slot)
-    return bucket if load_i8(bucket) == slot and load_i8(bucket + 24) & USED != 0 else 0
+    bucket = Bucket(find(h, slot))
+    return bucket if bucket.key == slot and bucket.flags & USED != 0 else 0
 
 
 def value_of(h, bucket, arrays, k):
     """A new reference to the gradient that stands in a bucket, or in a list of arrays; 0 with an exception."""
     held = PyList_GetItem(arrays, k)
-    if held != 0 and held == word(tape_registry(), G_NONE):
+    if held != 0 and held == tape_registry().none:
         return PyFloat_FromDouble(load_f8(bucket + 16))
     if held != 0:
         Py_IncRef(held)
     return held
 
 
-def tensor_of(value, leaf):
+def tensor_of(value, leaf: LeafObject):
     """A tensor with a gradient, whose reference it takes over; 0 with an exception."""
-    tensor = new_tensor(tape_registry())
+    tensor = TensorObject(new_tensor(tape_registry()))
     if tensor == 0:
         Py_DecRef(value)
         return 0
-    store_i8(tensor + O_VALUE, value)
-    put(tensor + O_FORM, load_i8(leaf + L_SPEC))
+    tensor.value = value
+    put(tensor + TensorObject.form, leaf.spec)
     return tensor
 
 
-def first(leaf, gradient):
+def first(leaf: LeafObject, gradient):
     """Give a leaf its first gradient, taking over the reference; False where it has one."""
-    before = load_i8(leaf + L_GRAD)
-    if before != 0 and before != word(tape_registry(), G_NONE):
+    before = leaf.grad
+    if before != 0 and before != tape_registry().none:
         return False
-    store_i8(leaf + L_GRAD, gradient)
+    leaf.grad = gradient
     if before != 0:
         Py_DecRef(before)
     return True
@@ -149,28 +119,28 @@ def put_aside(pairs, leaf, value):
     return 0
 
 
-def deliver(h, arrays):
+def deliver(h: SweepHeader, arrays):
     """Give leaves their gradients; return a list of those that Python has to add, or None; 0 with an exception."""
-    registry, t, buckets, leaves = tape_registry(), word(h, H_TAPE), word(h, H_BUCKETS), word(h, H_LEAVES)
+    registry, t, buckets, leaves = tape_registry(), h.tape, h.buckets, h.leaves
     pairs = 0
-    for k in range(word(h, H_LEAF)):
-        leaf_row = leaves + 8 * LEAF_WORDS * k
+    for k in range(h.leaf):
+        leaf_row = FoundLeaf(leaves + 8 * FoundLeaf.SIZE * k)
         bucket, leaf, input_block = (
-            buckets + 8 * BUCKET * load_i8(leaf_row + 16),
-            -word(word(t, T_WORDS), load_i8(leaf_row)),
-            input_of_leaf(t, leaf_row),
+            Bucket(buckets + 8 * Bucket.SIZE * leaf_row.bucket),
+            LeafObject(-t.words[leaf_row.place]),
+            InputBlock(input_of_leaf(t, leaf_row)),
         )
-        if load_i8(bucket + 24) & TOUCHED == 0:
+        if bucket.flags & TOUCHED == 0:
             continue
-        value, before = value_of(h, bucket, arrays, k), load_i8(leaf + L_GRAD)
-        small = word(input_block, I_BUFFER) * word(input_block, I_ITEM) < SMALL_GRADIENT
-        if value != 0 and small and (before == 0 or before == word(registry, G_NONE)):
-            gradient = tensor_of(value, leaf)
+        value, before = value_of(h, bucket, arrays, k), leaf.grad
+        small = input_block.buffer * input_block.item < SMALL_GRADIENT
+        if value != 0 and small and (before == 0 or before == registry.none):
+            gradient = TensorObject(tensor_of(value, leaf))
             if gradient != 0 and first(leaf, gradient):
                 continue
             value = 0
             if gradient != 0:  # code that ran during the allocation has given the leaf a gradient
-                value = load_i8(gradient + O_VALUE)
+                value = gradient.value
                 Py_IncRef(value)
                 Py_DecRef(gradient)
         more = put_aside(pairs, leaf, value) if value != 0 else 0
@@ -180,7 +150,7 @@ def deliver(h, arrays):
             return 0
         pairs = more
     if pairs == 0:
-        pairs = word(registry, G_NONE)
+        pairs = registry.none
         Py_IncRef(pairs)
     return pairs
 
@@ -189,14 +159,14 @@ def collected(h, targets, arrays, tensors, over):
     """A tuple of the gradients of leaves, ended if ``over``; NotImplemented where one has none, 0 in error."""
     registry, count = tape_registry(), PyTuple_Size(targets)
     for i in range(count):
-        bucket = bucket_of(h, PyTuple_GetItem(targets, i))
-        if bucket == 0 or load_i8(bucket + 24) & TOUCHED == 0:
-            gradients = word(registry, G_NOTIMPLEMENTED)
+        bucket = Bucket(bucket_of(h, PyTuple_GetItem(targets, i)))
+        if bucket == 0 or bucket.flags & TOUCHED == 0:
+            gradients = registry.not_implemented
             Py_IncRef(gradients)
             return gradients
     gradients = PyTuple_New(count)
     for i in range(count if gradients != 0 else 0):
-        slot = load_i8(PyTuple_GetItem(targets, i) + O_SLOT)
+        slot = TensorObject(PyTuple_GetItem(targets, i)).slot
         value = value_of(h, find(h, slot), arrays, i)
         if value != 0 and tensors:
             value = tensor_of(value, -slot)
@@ -204,43 +174,43 @@ def collected(h, targets, arrays, tensors, over):
             Py_DecRef(gradients)
             return 0
         PyTuple_SetItem(gradients, i, value)
-        if over and load_i8(-slot + L_OVER) == 0:
-            Py_IncRef(word(registry, G_TRUE))
-            store_i8(-slot + L_OVER, word(registry, G_TRUE))
+        if over and LeafObject(-slot).over == 0:
+            Py_IncRef(registry.true)
+            LeafObject(-slot).over = registry.true
     return gradients
 
 
-def end(self: Word, args: Word, count: Word) -> Word:
+def end(self: ArrayObject, args: Word, count: Word) -> Word:
     """``end(targets, arrays, tensors, over, readers)``: gradients; unless readers is None, what was used is dropped.
 
     Of the targets, a tuple of tensors or bare values; NotImplemented, with nothing dropped, where one has none. With
     None for the targets leaves have got theirs, but for those listed.
     """
-    registry, h = tape_registry(), load_i8(self + A_DATA)
+    registry, h = tape_registry(), SweepHeader(self.data)
     if count != 5:
         return wrong(registry)
     targets, arrays, readers = load_i8(args), word(args, 1), word(args, 4)
-    tensors, over = word(args, 2) != word(registry, G_FALSE), word(args, 3) != word(registry, G_FALSE)
-    if kind_of(targets) == word(registry, G_TUPLE):
+    tensors, over = word(args, 2) != registry.false, word(args, 3) != registry.false
+    if kind_of(targets) == registry.tuple_type:
         result = collected(h, targets, arrays, tensors, over)
     else:
         result = deliver(h, arrays)
-    store_i8(h + 8 * H_SWEPT, word(word(h, H_TAPE), T_SIZE) - word(h, H_LOW))
-    if result == 0 or result == word(registry, G_NOTIMPLEMENTED) or readers == word(registry, G_NONE):
+    h.swept = h.tape.size - h.low
+    if result == 0 or result == registry.not_implemented or readers == registry.none:
         return result
-    store_i8(h + 8 * H_READERS, readers)
-    if call_word(word(h, H_DROPS), h) < 0:
+    h.readers = readers
+    if call_word(h.drops, h) < 0:
         Py_DecRef(result)
         return PyErr_NoMemory()
     return result
 
 
-def is_in_order(registry, x, flags):
+def is_in_order(registry: RegistryTable, x: ArrayObject, flags):
     """Whether an object is an array of doubles or singles in C order, with these flags."""
-    if kind_of(x) != word(registry, G_ARRAY) or load_i4(x + A_FLAGS) & flags != flags:
+    if kind_of(x) != registry.array_type or x.flags & flags != flags:
         return False
-    dtype = load_i8(x + A_DTYPE)
-    return dtype == word(registry, G_DOUBLE) or dtype == word(registry, G_SINGLE)
+    dtype = x.dtype
+    return dtype == registry.double or dtype == registry.single
 
 
 def added(self: Word, args: Word, count: Word) -> Word:
@@ -248,15 +218,15 @@ def added(self: Word, args: Word, count: Word) -> Word:
     registry, done = tape_registry(), False
     if count != 2:
         return wrong(registry)
-    into, value = load_i8(args), word(args, 1)
+    into, value = ArrayObject(load_i8(args)), ArrayObject(word(args, 1))
     if is_in_order(registry, into, A_SIMPLE | A_WRITEABLE) and is_in_order(registry, value, A_SIMPLE):
-        ndim = load_i4(into + A_NDIM)
-        done = load_i4(value + A_NDIM) == ndim and load_i8(value + A_DTYPE) == load_i8(into + A_DTYPE)
+        ndim = into.ndim
+        done = value.ndim == ndim and value.dtype == into.dtype
         for k in range(ndim if done else 0):
-            done = done and word(load_i8(value + A_SHAPE), k) == word(load_i8(into + A_SHAPE), k)
+            done = done and value.shape[k] == into.shape[k]
         if done:
-            item = 8 if load_i8(into + A_DTYPE) == word(registry, G_DOUBLE) else 4
-            fold(load_i8(into + A_DATA), load_i8(value + A_DATA), elements(load_i8(into + A_SHAPE), ndim), item)
-    result = word(registry, G_TRUE if done else G_FALSE)
+            item = 8 if into.dtype == registry.double else 4
+            fold(into.data, value.data, elements(into.shape, ndim), item)
+    result = word(registry, RegistryTable.true if done else RegistryTable.false)
     Py_IncRef(result)
     return result

@@ -1,7 +1,4 @@
-"""The gradient table in native code: buckets found by key, gradient buffers made at the first contribution.
-
-Loaded through ``jit.load_module``, like every ``_native`` file; kernels/native/words.py names the words.
-"""
+"""The gradient table in native code: buckets found by key, gradient buffers made at the first contribution."""
 
 from __future__ import annotations
 
@@ -12,30 +9,19 @@ from kernels.native.memory import (
     store_f4,
     store_f8,
     store_i8,
-    word,
 )
 from kernels.native.pool.pool_calls import copy_bytes, give, take
-from kernels.native.words import (
+from kernels.native.tape_structs import (
     ALIAS,
-    B_BUFFER,
-    B_ITEM,
-    BUCKET,
     CONSTANT,
-    H_BATCH,
-    H_BUCKETS,
-    H_KEYS,
-    H_MASK,
-    H_NEAR,
-    H_ROOM,
-    H_STAMP,
-    H_TAPE,
-    H_TOP,
     KEPT,
     OWNED,
     PARENT,
-    T_NUMBER,
     TAPE_BITS,
     TOUCHED,
+    Bucket,
+    FormBlock,
+    SweepHeader,
 )
 
 CONTROL = True
@@ -47,8 +33,8 @@ def probe(buckets, mask, key):
     """The bucket of a key among those found by key, or the empty one where it belongs."""
     at = ((key * MIX) >> 32) & mask
     while True:
-        bucket = buckets + 8 * BUCKET * at
-        held = load_i8(bucket)
+        bucket = Bucket(buckets + 8 * Bucket.SIZE * at)
+        held = bucket.key
         if held == key or held == 0:
             return bucket
         at = (at + 1) & mask
@@ -58,39 +44,39 @@ def bucket_of(buckets, mask, top, near, key):
     """The bucket of a key, as :func:`find`, for loops that have the header's words at hand."""
     behind = top - key
     if behind & -near == 0:
-        return buckets + 8 * BUCKET * (mask + 1 + behind)
+        return buckets + 8 * Bucket.SIZE * (mask + 1 + behind)
     return probe(buckets, mask, key)
 
 
-def find(h: int, key: int) -> int:
+def find(h: SweepHeader, key: int) -> int:
     """The bucket of a key: of a slot near the root by its distance, of other slots and of leaves by the key."""
-    return bucket_of(word(h, H_BUCKETS), word(h, H_MASK), word(h, H_TOP), word(h, H_NEAR), key)
+    return bucket_of(h.buckets, h.mask, h.top, h.near, key)
 
 
-def open_bucket(h, key):
+def open_bucket(h: SweepHeader, key):
     """The bucket of a key, an empty one if this run has none of it as yet."""
-    bucket = find(h, key)
-    near = (word(h, H_TOP) - key) & -word(h, H_NEAR) == 0
-    known = word(h, H_STAMP) if near else key
-    if load_i8(bucket) != known:
-        store_i8(bucket, known)
-        store_i8(bucket + 8, 0)
-        store_i8(bucket + 24, 0)
+    bucket = Bucket(find(h, key))
+    near = (h.top - key) & -h.near == 0
+    known = h.stamp if near else key
+    if bucket.key != known:
+        bucket.key = known
+        bucket.pointer = 0
+        bucket.flags = 0
         if not near:
-            store_i8(h + 8 * H_KEYS, word(h, H_KEYS) + 1)
+            h.keys += 1
     return bucket
 
 
-def begin(h, root, keys):
+def begin(h: SweepHeader, root, keys):
     """Begin a run from a slot, with so many buckets to be found by key."""
-    buckets = word(h, H_BUCKETS)
-    store_i8(h + 8 * H_MASK, keys - 1)
-    store_i8(h + 8 * H_TOP, root if root >> TAPE_BITS == word(word(h, H_TAPE), T_NUMBER) else -1)
-    store_i8(h + 8 * H_NEAR, word(h, H_ROOM) // 2)
-    store_i8(h + 8 * H_STAMP, word(h, H_STAMP) + 1)
-    store_i8(h + 8 * H_KEYS, 0)
+    buckets = h.buckets
+    h.mask = keys - 1
+    h.top = root if root >> TAPE_BITS == h.tape.number else -1
+    h.near = h.room // 2
+    h.stamp += 1
+    h.keys = 0
     for i in range(keys):
-        store_i8(buckets + 8 * BUCKET * i, 0)
+        store_i8(buckets + 8 * Bucket.SIZE * i, 0)
 
 
 def fill(pointer, elements, item, number):
@@ -102,13 +88,13 @@ def fill(pointer, elements, item, number):
             store_f4(pointer + 4 * i, number)
 
 
-def write_out(bucket, elements, item):
+def write_out(bucket: Bucket, elements, item):
     """Give a bucket with a constant gradient a buffer with all elements written out; 0 without memory."""
     pointer = take(elements * item)
     if pointer != 0:
         fill(pointer, elements, item, load_f8(bucket + 16) if item == 8 else load_f4(bucket + 16))
-        store_i8(bucket + 8, pointer)
-        store_i8(bucket + 24, (load_i8(bucket + 24) | OWNED) & ~CONSTANT)
+        bucket.pointer = pointer
+        bucket.flags = (bucket.flags | OWNED) & ~CONSTANT
     return pointer
 
 
@@ -122,69 +108,69 @@ def fold(target, source, elements, item):
             store_f4(target + 4 * i, load_f4(target + 4 * i) + load_f4(source + 4 * i))
 
 
-def gradient_buffer(bucket, buckets, elements, item, covers):
+def gradient_buffer(bucket: Bucket, buckets, elements, item, covers):
     """Resolve a bucket to its gradient buffer, allocated at the first contribution; 0 without memory.
 
     Sets TOUCHED; the caller reads the flag before. A first contribution that does not cover the gradient buffer
     starts from -0.0, the identity of addition.
     """
-    pointer = load_i8(bucket + 8)
-    flags = load_i8(bucket + 24)
+    pointer = bucket.pointer
+    flags = bucket.flags
     if flags & CONSTANT:
         return write_out(bucket, elements, item)
     if pointer < 0:
         pointer = load_i8(-pointer + 16)  # an array that the caller owns: the address of its data
-        store_i8(bucket + 8, pointer)
+        bucket.pointer = pointer
     if pointer == 0:
         pointer = bucket + 16
         if elements * item > 8 or flags & ALIAS:  # in place of a value an alias has its offset
             pointer = take(elements * item)
             flags |= OWNED
-        store_i8(bucket + 8, pointer)
+        bucket.pointer = pointer
     if flags & TOUCHED == 0 and covers == 0 and pointer != 0:
         fill(pointer, elements, item, -0.0)
-    store_i8(bucket + 24, flags | TOUCHED)
+    bucket.flags = flags | TOUCHED
     return pointer
 
 
 def family(bucket, buckets):
     """The bucket whose gradient buffer a view writes to: its base's, or that of the nearest observed view above it."""
-    top = bucket
-    while load_i8(top + 24) & (ALIAS | KEPT) == ALIAS:
-        top = buckets + 8 * BUCKET * (load_i8(top + 24) >> PARENT)
-    at = bucket
+    top = Bucket(bucket)
+    while top.flags & (ALIAS | KEPT) == ALIAS:
+        top = buckets + 8 * Bucket.SIZE * (top.flags >> PARENT)
+    at = Bucket(bucket)
     while at != top:  # compress the path: loops of views of views stay linear
-        up = buckets + 8 * BUCKET * (load_i8(at + 24) >> PARENT)
-        flags = load_i8(at + 24) & ((1 << PARENT) - 1)
-        store_i8(at + 24, flags | (((top - buckets) // (8 * BUCKET)) << PARENT))
+        up = buckets + 8 * Bucket.SIZE * (at.flags >> PARENT)
+        flags = at.flags & ((1 << PARENT) - 1)
+        at.flags = flags | (((top - buckets) // (8 * Bucket.SIZE)) << PARENT)
         at = up
     return top
 
 
-def settle_view(h, bucket, block):
+def settle_view(h: SweepHeader, bucket: Bucket, block: FormBlock):
     """Add an observed view's own gradient buffer to the one above it; 0 without memory."""
-    buckets = word(h, H_BUCKETS)
-    above = family(buckets + 8 * BUCKET * (load_i8(bucket + 24) >> PARENT), buckets)
-    elements, item = word(block, B_BUFFER) * word(h, H_BATCH), word(block, B_ITEM)
+    buckets = h.buckets
+    above = family(buckets + 8 * Bucket.SIZE * (bucket.flags >> PARENT), buckets)
+    elements, item = block.buffer * h.batch, block.item
     target = gradient_buffer(above, buckets, elements, item, 0)
     if target != 0:
-        fold(target, load_i8(bucket + 8), elements, item)
+        fold(target, bucket.pointer, elements, item)
     return target
 
 
-def own_copy(h, bucket, block):
+def own_copy(h: SweepHeader, bucket: Bucket, block: FormBlock):
     """Let a bucket own a copy of its gradient buffer, which is the observer's; 0 without memory."""
-    size = word(block, B_BUFFER) * word(block, B_ITEM) * word(h, H_BATCH)
-    copy, source = take(size + 8), load_i8(bucket + 8)
+    size = block.buffer * block.item * h.batch
+    copy, source = take(size + 8), bucket.pointer
     if copy != 0:
         copy_bytes(copy, source, size)
-        store_i8(bucket + 8, copy)
-        store_i8(bucket + 24, load_i8(bucket + 24) | OWNED)
+        bucket.pointer = copy
+        bucket.flags |= OWNED
     return copy
 
 
-def drop(bucket):
+def drop(bucket: Bucket):
     """Free a gradient buffer that nobody reads any more."""
-    give(load_i8(bucket + 8))
-    store_i8(bucket + 8, 0)
-    store_i8(bucket + 24, load_i8(bucket + 24) & ~OWNED)
+    give(bucket.pointer)
+    bucket.pointer = 0
+    bucket.flags &= ~OWNED

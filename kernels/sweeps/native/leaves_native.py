@@ -4,27 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernels.native.memory import load_i8, pointer_f4, pointer_f8, pointer_i4, pointer_i8, store_i8, word
+from kernels.native.memory import pointer_f4, pointer_f8, pointer_i4, pointer_i8
 from kernels.native.tape.tape_native import block_at
-from kernels.native.words import (
-    B_BUFFER,
-    B_ENTRIES,
-    B_FIRST,
-    B_KIND,
-    BUCKET,
-    H_AT,
-    H_BATCH,
-    H_BUCKETS,
-    H_LEAF,
-    H_LEAVES,
-    H_TAPE,
-    I_BUFFER,
-    I_ITEM,
-    I_WORDS,
-    LEAF_WORDS,
-    TOUCHED,
-    VIEW,
-)
+from kernels.native.tape_structs import TOUCHED, VIEW, Bucket, FormBlock, FoundLeaf, InputBlock, SweepHeader
 
 ZERO = np.float32(0.0)
 LEAST_I8, LEAST_I4 = -(1 << 63), np.int32(-(1 << 31))
@@ -54,27 +36,27 @@ def add_zero(pointer, count, item):
                 single[e] += ZERO
 
 
-def settle(h):
-    """Add 0.0 to the gradients of leaves: elements without a contribution are -0.0. H_AT counts those without any."""
+def settle(h: SweepHeader):
+    """Add 0.0 to the gradients of leaves: elements without a contribution are -0.0. ``h.at`` counts others."""
     missing = 0
-    t = word(h, H_TAPE)
-    buckets, leaves, batch = word(h, H_BUCKETS), word(h, H_LEAVES), word(h, H_BATCH)
-    for k in range(word(h, H_LEAF)):
-        leaf_row = leaves + 8 * LEAF_WORDS * k
-        last = load_i8(leaf_row + 8)
+    t = h.tape
+    buckets, leaves, batch = h.buckets, h.leaves, h.batch
+    for k in range(h.leaf):
+        leaf_row = FoundLeaf(leaves + 8 * FoundLeaf.SIZE * k)
+        last = leaf_row.last
         block = block_at(t, last)
-        i = load_i8(leaf_row) - (last - word(block, B_ENTRIES) + 2)
-        input_block = block + 8 * (B_FIRST + i * I_WORDS)
-        if word(block, B_KIND) == VIEW:
-            input_block = block + 8 * (B_BUFFER - I_BUFFER)
-        bucket = buckets + 8 * BUCKET * load_i8(leaf_row + 16)
-        elements, item = word(input_block, I_BUFFER) * batch, word(input_block, I_ITEM)
-        if load_i8(bucket + 24) & TOUCHED == 0:
+        i = leaf_row.place - (last - block.entries + 2)
+        input_block = InputBlock(block + 8 * (FormBlock.SIZE + i * InputBlock.SIZE))
+        if block.kind == VIEW:
+            input_block = block + 8 * (FormBlock.buffer - InputBlock.buffer)
+        bucket = Bucket(buckets + 8 * Bucket.SIZE * leaf_row.bucket)
+        elements, item = input_block.buffer * batch, input_block.item
+        if bucket.flags & TOUCHED == 0:
             missing += 1
             continue
-        pointer, done = load_i8(bucket + 8), 0
+        pointer, done = bucket.pointer, 0
         while done < elements:
             count = min(elements - done, BLOCK)
             add_zero(pointer + item * done, np.uint64(count), item)
             done += count
-    store_i8(h + 8 * H_AT, missing)
+    h.at = missing

@@ -2,59 +2,56 @@
 
 from __future__ import annotations
 
-from kernels.native.memory import call_kernel, load_i8, store_i8, word
-from kernels.native.words import (
+from kernels.native.memory import call_kernel, store_i8, word
+from kernels.native.tape_structs import (
     ALIAS,
     ALWAYS,
-    B_FIRST,
-    B_INPUTS,
-    B_READY,
     CONSTANT,
     CONSTANT_WANTED,
-    I_CONSTANT,
-    I_REUSED,
-    I_WORDS,
     ITSELF,
     KEPT,
     NO_KERNEL,
     OWNED,
     TOUCHED,
     WANTED,
+    Bucket,
+    FormBlock,
+    InputBlock,
 )
 from kernels.sweeps.native.gradient_table_native import find
 
 
-def is_fresh(target):
+def is_fresh(target: Bucket):
     """Whether nobody but the sweep sees a gradient buffer, and nothing has been contributed to it."""
-    return load_i8(target + 8) == 0 and load_i8(target + 24) & (ALIAS | KEPT | TOUCHED) == 0
+    return target.pointer == 0 and target.flags & (ALIAS | KEPT | TOUCHED) == 0
 
 
-def reusing_operand(h, operands, block, bucket):
+def reusing_operand(h, operands, block: FormBlock, bucket: Bucket):
     """The operand whose pullback may leave its result in the memory of the cotangent, once it is run last; else -1."""
-    if load_i8(bucket + 24) & (OWNED | KEPT | ALIAS | CONSTANT | CONSTANT_WANTED) != OWNED:
+    if bucket.flags & (OWNED | KEPT | ALIAS | CONSTANT | CONSTANT_WANTED) != OWNED:
         return -1
-    for k in range(word(block, B_INPUTS)):
-        i = word(block, B_INPUTS) - 1 - k
-        key, input_block = word(operands, i), block + 8 * (B_FIRST + i * I_WORDS)
-        kernel = word(input_block, I_REUSED)
-        if key == 0 or kernel == NO_KERNEL or word(input_block, I_CONSTANT) == ALWAYS:
+    for k in range(block.inputs):
+        i = block.inputs - 1 - k
+        key, input_block = word(operands, i), InputBlock(block + 8 * (FormBlock.SIZE + i * InputBlock.SIZE))
+        kernel = input_block.reused
+        if key == 0 or kernel == NO_KERNEL or input_block.constant == ALWAYS:
             continue
         if not is_fresh(find(h, key)):
             continue
         if kernel > WANTED:
             return i
-        store_i8(input_block + 8 * I_REUSED, WANTED)
-        store_i8(block + 8 * B_READY, 0)
+        input_block.reused = WANTED
+        block.ready = 0
     return -1
 
 
-def reuse_cotangent(target, input_block, bucket, pointers):
+def reuse_cotangent(target: Bucket, input_block: InputBlock, bucket: Bucket, pointers):
     """Run a pullback in the cotangent's memory, and let the target own that."""
-    pointer = load_i8(bucket + 8)
-    if word(input_block, I_REUSED) != ITSELF:
+    pointer = bucket.pointer
+    if input_block.reused != ITSELF:
         store_i8(pointers + 8, pointer)
-        call_kernel(word(input_block, I_REUSED), word(input_block, I_REUSED + 1), pointers, 0)
-    store_i8(target + 8, pointer)
-    store_i8(target + 24, load_i8(target + 24) | OWNED | TOUCHED)
-    store_i8(bucket + 8, 0)
-    store_i8(bucket + 24, load_i8(bucket + 24) & ~OWNED)
+        call_kernel(input_block.reused, word(input_block, InputBlock.reused + 1), pointers, 0)
+    target.pointer = pointer
+    target.flags |= OWNED | TOUCHED
+    bucket.pointer = 0
+    bucket.flags &= ~OWNED

@@ -2,27 +2,8 @@
 
 from __future__ import annotations
 
-from kernels.native.memory import load_i8, store_i8, word
-from kernels.native.words import (
+from kernels.native.tape_structs import (
     ALIAS,
-    B_ENTRIES,
-    B_KIND,
-    B_READY,
-    B_WORK,
-    BUCKET,
-    G_FORMS,
-    H_BATCH,
-    H_BUCKETS,
-    H_COUNT,
-    H_EXTENT,
-    H_FROM,
-    H_MASK,
-    H_NEAR,
-    H_ORDER,
-    H_RESUME,
-    H_STAMP,
-    H_TAPE,
-    H_TOP,
     INTERRUPT_CHECK,
     KEPT,
     MEMORY,
@@ -32,13 +13,14 @@ from kernels.native.words import (
     PAUSED,
     PYTHON,
     SINGLE,
-    T_REGISTRY,
-    T_WORDS,
     TOUCHED,
     VIEW,
     WORK_BETWEEN_CHECKS,
+    Bucket,
+    FormBlock,
+    SweepHeader,
 )
-from kernels.programs.running.pullback_words import RESULT
+from kernels.programs.running.pullback_structs import RESULT
 from kernels.sweeps.native.gradient_table_native import (
     bucket_of,
     drop,
@@ -55,14 +37,14 @@ from kernels.sweeps.native.replay_back_native import role, run_back, work_of
 CONTROL = True
 
 RAN = 2
-"""H_RESUME: Python has run the instruction at H_FROM."""
+"""H_RESUME: Python has run the instruction at SweepHeader.position."""
 
 
-def unwrite_apart(h, last, block, bucket):
+def unwrite_apart(h, last, block, bucket: Bucket):
     """Sweep a write whose version has a buffer of its own, then add what is left to that of the version before."""
-    if load_i8(bucket + 24) & TOUCHED == 0:
+    if bucket.flags & TOUCHED == 0:
         return OK
-    if load_i8(bucket + 24) & OWNED == 0 and own_copy(h, bucket, block) == 0:
+    if bucket.flags & OWNED == 0 and own_copy(h, bucket, block) == 0:
         return MEMORY
     status = pull(h, last, block, bucket)
     if status != OK:
@@ -73,76 +55,75 @@ def unwrite_apart(h, last, block, bucket):
     return OK
 
 
-def paused(h, k, block, bucket):
+def paused(h: SweepHeader, k, block, bucket):
     """Pause for Python to act on an instruction; a constant cotangent is written out for it."""
-    store_i8(h + 8 * H_FROM, k)
+    h.position = k
     return PAUSE if dense(block, bucket) else MEMORY
 
 
-def interrupt_check(h, k):
+def interrupt_check(h: SweepHeader, k):
     """Return to Python for an interrupt check; the sweep continues with instruction ``k``."""
-    store_i8(h + 8 * H_FROM, k)
-    store_i8(h + 8 * H_RESUME, 0)
+    h.position = k
+    h.resume = 0
     return INTERRUPT_CHECK
 
 
-def let_go(block, bucket):
+def let_go(block: FormBlock, bucket: Bucket):
     """Free the gradient buffer of an instruction that Python has run; that of a result is kept for the call."""
-    kept = word(block, B_KIND) == PYTHON and role(block) == RESULT
-    if not kept and load_i8(bucket + 24) & (OWNED | KEPT | ALIAS) == OWNED:
+    kept = block.kind == PYTHON and role(block) == RESULT
+    if not kept and bucket.flags & (OWNED | KEPT | ALIAS) == OWNED:
         drop(bucket)
     return 0
 
 
-def without_python(h, last, block, bucket):
+def without_python(h: SweepHeader, last, block, bucket: Bucket):
     """Run what Python runs otherwise: a program, or a result of one, whose cotangent stays; PAUSE, MEMORY or OK."""
-    what, flags = role(block), load_i8(bucket + 24)
+    what, flags = role(block), bucket.flags
     if what == 0 or flags & (PAUSED | TOUCHED) == PAUSED | TOUCHED:
         return PAUSE
     if flags & TOUCHED != 0 and not dense(block, bucket):
         return MEMORY
     if what == RESULT:
         return OK
-    return run_back(h, last, block) if word(h, H_BATCH) == 1 else PAUSE
+    return run_back(h, last, block) if h.batch == 1 else PAUSE
 
 
-def step(h, last, block, bucket):
+def step(h: SweepHeader, last, block: FormBlock, bucket: Bucket):
     """Propagate the cotangent of one instruction of any kind; MEMORY or OK."""
-    buckets, flags, home = word(h, H_BUCKETS), load_i8(bucket + 24), bucket
-    if word(block, B_KIND) == VIEW:
+    buckets, flags, home = h.buckets, bucket.flags, bucket
+    if block.kind == VIEW:
         settled = flags & (KEPT | TOUCHED) != KEPT | TOUCHED or settle_view(h, bucket, block) != 0
         return OK if settled else MEMORY
     if flags & ALIAS:
         if flags & KEPT:
             return unwrite_apart(h, last, block, bucket)
         home = family(bucket, buckets)
-    if load_i8(home + 24) & TOUCHED == 0:
+    if home.flags & TOUCHED == 0:
         return OK
     if pull(h, last, block, home) != OK:
         return MEMORY
-    if home == bucket and load_i8(bucket + 24) & (OWNED | KEPT) == OWNED:
+    if home == bucket and bucket.flags & (OWNED | KEPT) == OWNED:
         drop(bucket)
     return OK
 
 
-def sweep(h: int) -> int:
+def sweep(h: SweepHeader) -> int:
     """Run the pullbacks of the marked instructions, last first; INTERRUPT_CHECK from time to time.
 
-    PAUSE, with the instruction in H_FROM, for hooks, and for an instruction that only Python runs; H_RESUME says how to
-    continue.
+    PAUSE for hooks, and for an instruction that only Python runs: ``h.position`` says which, ``h.resume`` how to go on.
     """
-    items = word(word(h, H_TAPE), T_WORDS)
-    forms = word(word(word(h, H_TAPE), T_REGISTRY), G_FORMS)
-    buckets, mask, order = word(h, H_BUCKETS), word(h, H_MASK), word(h, H_ORDER)
-    top, near = word(h, H_TOP), word(h, H_NEAR)
-    resume, batch, work = word(h, H_RESUME), word(h, H_BATCH), 0
-    for k in range(word(h, H_FROM), word(h, H_COUNT)):
-        last = word(order, k)
-        block = word(forms, word(items, last))
-        bucket = bucket_of(buckets, mask, top, near, word(items, last - word(block, B_ENTRIES) + 1))
-        flags = load_i8(bucket + 24)
-        if resume == 0 and (word(block, B_KIND) == PYTHON or flags & (PAUSED | TOUCHED) == PAUSED | TOUCHED):
-            status = without_python(h, last, block, bucket) if word(block, B_KIND) == PYTHON else PAUSE
+    items = h.tape.words
+    forms = h.tape.registry.forms
+    buckets, mask, order = h.buckets, h.mask, h.order
+    top, near = h.top, h.near
+    resume, batch, work = h.resume, h.batch, 0
+    for k in range(h.position, h.count):
+        last = order[k]
+        block = forms[items[last]]
+        bucket = Bucket(bucket_of(buckets, mask, top, near, items[last - block.entries + 1]))
+        flags = bucket.flags
+        if resume == 0 and (block.kind == PYTHON or flags & (PAUSED | TOUCHED) == PAUSED | TOUCHED):
+            status = without_python(h, last, block, bucket) if block.kind == PYTHON else PAUSE
             if status == PAUSE:
                 return paused(h, k, block, bucket)
             work += work_of(h, last, block)
@@ -151,7 +132,7 @@ def sweep(h: int) -> int:
         elif resume == RAN:
             resume = let_go(block, bucket)
             continue
-        elif batch == 1 and word(block, B_READY) == SINGLE:
+        elif batch == 1 and block.ready == SINGLE:
             resume = 0
             if flags & TOUCHED == 0:
                 continue
@@ -161,35 +142,35 @@ def sweep(h: int) -> int:
             status = step(h, last, block, bucket)
         if status != OK:
             return status
-        work += word(block, B_WORK) * batch
+        work += block.work * batch
         if work > WORK_BETWEEN_CHECKS:
             return interrupt_check(h, k + 1)
     settle(h)
     return OK
 
 
-def place(h: int, key: int, elements: int, item: int, covers: int) -> int:
+def place(h: SweepHeader, key: int, elements: int, item: int, covers: int) -> int:
     """The address of the gradient buffer that the slot or leaf of this key writes to, ready to be added to.
 
     Negative for a first contribution that ``covers`` the buffer: it is to be stored, not added.
     """
-    buckets = word(h, H_BUCKETS)
+    buckets = h.buckets
     bucket = family(find(h, key), buckets)
-    first = load_i8(bucket + 24) & TOUCHED == 0
+    first = bucket.flags & TOUCHED == 0
     address = gradient_buffer(bucket, buckets, elements, item, covers)
     return -address if first and covers else address
 
 
-def free(bucket):
+def free(bucket: Bucket):
     """Free a gradient buffer that a sweep left behind."""
-    if load_i8(bucket + 24) & OWNED:
+    if bucket.flags & OWNED:
         drop(bucket)
 
 
-def abandon(h: int) -> None:
+def abandon(h: SweepHeader) -> None:
     """Free every buffer that a sweep left behind (no memory, or base buffers that nothing consumed)."""
-    buckets = word(h, H_BUCKETS)
-    for i in range(word(h, H_MASK) + 1 + word(h, H_EXTENT)):
-        bucket = buckets + 8 * BUCKET * i
-        if load_i8(bucket) == word(h, H_STAMP) or (i <= word(h, H_MASK) and load_i8(bucket) != 0):
+    buckets = h.buckets
+    for i in range(h.mask + 1 + h.extent):
+        bucket = Bucket(buckets + 8 * Bucket.SIZE * i)
+        if bucket.key == h.stamp or (i <= h.mask and bucket.key != 0):
             free(bucket)

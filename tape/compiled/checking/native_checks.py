@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from kernels.native.memory import HEADER, where
-from kernels.native.words import A_DTYPE, A_NDIM, A_SHAPE, O_TYPE
-from kernels.programs.calling.direct_call_words import (
+from kernels.native.object_structs import ArrayObject, TensorObject
+from kernels.programs.calling.direct_call_structs import (
     CHECK_ATTRIBUTES,
     CHECK_BYTES,
     CHECK_DICT,
@@ -114,11 +114,11 @@ class Draft:
     def array(self, array: np.ndarray[Any, Any]) -> None:
         """Check the dtype and the shape of an array."""
         start = id(array)
-        self.word(array, A_DTYPE, array.dtype)
-        self.memory(start + A_NDIM, np.array([array.ndim], np.int32))
-        self.number(array, A_SHAPE, word_at(start + A_SHAPE))
+        self.word(array, ArrayObject.dtype, array.dtype)
+        self.memory(start + ArrayObject.ndim, np.array([array.ndim], np.int32))
+        self.number(array, ArrayObject.shape, word_at(start + ArrayObject.shape))
         if array.ndim:
-            self.memory(word_at(start + A_SHAPE), np.array(array.shape, np.int64))
+            self.memory(word_at(start + ArrayObject.shape), np.array(array.shape, np.int64))
 
     def state(self, kind: type) -> bool:
         """Check that a class, and those above it, are as they were."""
@@ -158,7 +158,7 @@ class Draft:
             return usual and _is_plain(entry) and self.state(kind) and self.state(holder)
         if not looks_up_alike(kind, object) or not self.state(kind):
             return False
-        self.word(holder, O_TYPE, kind)
+        self.word(holder, TensorObject.type, kind)
         entry = entry_of_class(kind, name)
         if type(entry) is types.MemberDescriptorType:
             return self.member(holder, name)
@@ -205,7 +205,7 @@ class Draft:
 
     def _object(self, kind: Any, value: Any) -> bool:
         """Check the class and all attributes of an object."""
-        self.word(value, O_TYPE, kind)
+        self.word(value, TensorObject.type, kind)
         variables = variables_of(value)
         if variables is not None:
             if self.attributes(value) is not variables:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from kernels.native.memory import HEADER, where
-from kernels.native.words import A_DATA, O_VALUE
+from kernels.native.object_structs import ArrayObject, TensorObject
 from tape.compiled.checking.native_checks import Check, Draft
 from tape.compiled.checking.object_places import places_in_functions
 from tape.tensors.tensor import Tensor
@@ -56,7 +56,7 @@ class Checks:
         """Check that tensors still have their values."""
         draft = Draft()
         for x, value in pairs:
-            draft.word(x, O_VALUE, value)
+            draft.word(x, TensorObject.value, value)
             self.holds = self.holds and x._value is value
         self.checks += draft.checks
         self.kept += draft.kept
@@ -171,6 +171,6 @@ def _checks_of_content(content: Content) -> Draft | None:
         return None
     draft = Draft()
     draft.array(array)
-    draft.number(array, A_DATA, where(array))
+    draft.number(array, ArrayObject.data, where(array))
     draft.memory(where(array), held)
     return draft

@@ -21,7 +21,7 @@ from kernels.kinds.callback import FUNCTION, Callback
 from kernels.kinds.routine import Routine
 from kernels.native.memory import where
 from kernels.ops.guards import GUARD
-from kernels.programs.recording.notifying_words import H_USED
+from kernels.programs.recording.notifying_structs import StepWords
 from kernels.programs.recording.program import Node, ProgramError
 from tape.compiled.recording.compared_numbers import comparisons_of
 from tape.compiled.recording.function_calls import FunctionCall, Inside
@@ -163,7 +163,7 @@ class CallRecorder(ProgramRecorder):
             return
         source = self.argument(constant_tensor(scalar_or_array(np.array(tensor._value, order="K"))))
         self.outer.append(draw)
-        self.draws.append(self.recipe.steps.head[H_USED])
+        self.draws.append(self.recipe.steps.head[StepWords.used])
         node = self._cloned(NodeRef(source), tensor.spec)
         self.nodes[id(tensor)] = node
         self.held.append(tensor)
@@ -186,7 +186,7 @@ class CallRecorder(ProgramRecorder):
             try:
                 call = FunctionCall(cls, args, kwargs, positional, outputs)
                 if any(call.graded):
-                    self.kept.append(self.recipe.steps.head[H_USED])
+                    self.kept.append(self.recipe.steps.head[StepWords.used])
                 self._called(call, operands, refs, outputs)
             except _REFUSED as error:
                 self.stop(str(error))
@@ -224,7 +224,7 @@ class CallRecorder(ProgramRecorder):
     def _keep_unrolled(self, earliest: int) -> None:
         """Keep loops Python that were run through since a step: the gradient goes back as many iterations."""
         starts = self.recipe.steps.starts
-        begin = starts[earliest] if earliest < len(starts) else self.recipe.steps.head[H_USED]
+        begin = starts[earliest] if earliest < len(starts) else self.recipe.steps.head[StepWords.used]
         later = takewhile(lambda visit: visit.at > begin, reversed(self.visits))
         entries = {visit.entry for visit in later} - self.unrolled
         self.unrolled |= entries
@@ -353,7 +353,9 @@ class CallRecorder(ProgramRecorder):
         except _REFUSED:
             return False
         counters = [counter_of(x) for x in visit.state.tensors]
-        self.visits.append(Visit(visit, len(self.visits), self.recipe.steps.head[H_USED], nodes, counters, count))
+        self.visits.append(
+            Visit(visit, len(self.visits), self.recipe.steps.head[StepWords.used], nodes, counters, count)
+        )
         self.visits[-1].reason = visit.reason or self._reason_of(visit.entry)
         return not visit.reason
 

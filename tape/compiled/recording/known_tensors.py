@@ -14,7 +14,7 @@ from kernels.kinds.join import Join
 from kernels.kinds.reduction import Reduction
 from kernels.kinds.routine import Routine
 from kernels.kinds.write import Write
-from kernels.native.words import ADDS, CLEARS, PULLS, VIEW
+from kernels.native.tape_structs import ADDS, CLEARS, PULLS, VIEW
 from kernels.programs.recording.notifying import Tables
 from kernels.programs.recording.program import Recipe
 from kernels.programs.recording.program_words import Step

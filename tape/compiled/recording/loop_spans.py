@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from kernels.kinds.guard import Guard
 from kernels.kinds.write import Write
-from kernels.programs.recording.notifying_words import HEAD
+from kernels.programs.recording.notifying_structs import HEAD
 from kernels.programs.recording.program import Recipe
 from kernels.programs.recording.program_words import StepKind
 from tape.compiled.recording.loop_bodies import DoesNotFitError

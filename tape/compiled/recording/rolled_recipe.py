@@ -10,7 +10,7 @@ from kernels.kinds.guard import Guard
 from kernels.kinds.loop import LOOP_STATE
 from kernels.ops.loops import LOOP_AGAIN, LOOP_BEGIN, LOOP_END
 from kernels.programs.recording.lines import Lines
-from kernels.programs.recording.notifying_words import H_USED
+from kernels.programs.recording.notifying_structs import StepWords
 from kernels.programs.recording.program import Node, Recipe
 from kernels.programs.recording.program_words import StepKind, Steps
 from tape.compiled.recording.body_maker import Recorded, bodies_of, copy_of, forget_views, results_of
@@ -208,7 +208,7 @@ class _Assembly:
             known.append(number)
             kinds.append(kind)
         if self.lines is not None:
-            self.lines.mark(steps.head[H_USED], line)
+            self.lines.mark(steps.head[StepWords.used], line)
         steps.add(number, result, [o if type(o) is int else steps.number(o[0]) for o in operands])
 
     def _line_of(self, body: Body, number: int) -> int:

@@ -9,7 +9,7 @@ from graphlib import CycleError, TopologicalSorter
 
 from kernels.arrays.sweep_interface import Seed
 from kernels.instructions.entries import Instruction
-from kernels.native.words import ADDS, CLEARS, TAPE_BITS
+from kernels.native.tape_structs import ADDS, CLEARS, TAPE_BITS
 from kernels.sweeps import forward as sweeps
 from kernels.sweeps.graph import Graph, drop, key_of, mark
 from tape.engine.rules.accumulate_grad import tape_of

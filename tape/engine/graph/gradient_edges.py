@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernels.instructions.form import Descriptor
-from kernels.native.words import VIEW
+from kernels.native.tape_structs import VIEW
 from tape import errors
 from tape.engine.graph import nodes
 from tape.engine.graph.nodes import FunctionNode, Node

@@ -9,7 +9,7 @@ from weakref import ref
 from kernels.instructions import python_pullbacks
 from kernels.instructions.entries import Instruction, instructions
 from kernels.instructions.form import Form
-from kernels.native.words import ADDS, CLEARS, TAPE_BITS, VIEW
+from kernels.native.tape_structs import ADDS, CLEARS, TAPE_BITS, VIEW
 from tape import errors
 from tape.engine.rules.custom_calls import Call
 from tape.engine.rules.custom_function import Function

@@ -14,7 +14,7 @@ import numpy as np
 
 from kernels.arrays.specs import SCALAR, Spec
 from kernels.arrays.sweep_interface import Array, Observer, Seed
-from kernels.native.words import PULLS, TAPE_BITS, VIEW
+from kernels.native.tape_structs import PULLS, TAPE_BITS, VIEW
 from kernels.sweeps import graph as graphs
 from tape.engine.rules.accumulate_grad import accumulate, shares, take_in
 from tape.tensors import hooks

@@ -12,7 +12,7 @@ import numpy as np
 
 from kernels.arrays.specs import Spec
 from kernels.arrays.sweep_interface import Array, CrossingError, Observer, Outcome, Seed, Task
-from kernels.native.words import PULLS, TAPE_BITS, VIEW
+from kernels.native.tape_structs import PULLS, TAPE_BITS, VIEW
 from kernels.sweeps import backend
 from kernels.sweeps import forward as sweeps
 from kernels.sweeps import graph as graphs

@@ -13,8 +13,9 @@ from kernels.arrays.specs import Spec, meets_itself, spec_of
 from kernels.arrays.sweep_interface import Array
 from kernels.foundation.locks import Lock
 from kernels.instructions.entries import instructions
+from kernels.native.object_structs import SMALL_GRADIENT
+from kernels.native.tape_structs import TAPE_BITS
 from kernels.native.tensor.leaf_type import beginner, grad_property
-from kernels.native.words import SMALL_GRADIENT, TAPE_BITS
 from kernels.ops.registry import OPS
 from kernels.sweeps.leaves import adder
 from tape import errors

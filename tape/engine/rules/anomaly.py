@@ -16,7 +16,7 @@ from kernels.arrays.sweep_interface import Array, Observer
 from kernels.instructions.entries import Instruction
 from kernels.instructions.form import Form
 from kernels.kinds.elementwise import Elementwise
-from kernels.native.words import PULLS, PYTHON, TAPE_BITS
+from kernels.native.tape_structs import PULLS, PYTHON, TAPE_BITS
 from kernels.sweeps.graph import Graph, key_of, relevant
 from tape.foundation import call_sites as callers
 from tape.tensors import inference_mode, modes

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays.specs import Spec, dense, intern_spec, meets_itself, spec_of
+from kernels.native.pool.pool_structs import LARGE
 from kernels.ops.registry import OPS
 from tape.kinds.rules_on_tensors import added, full, negative_zeros
 from tape.operations import indexing, sums_and_extrema
 from tape.operations.in_place.accumulating import add_again
 from tape.recording import record, views
 from tape.tensors import modes
-from tape.tensors.tapes import LARGE
 from tape.tensors.tensor import Array, Tensor, constant_tensor, new
 
 _ADD: Any = OPS["index_put_"]

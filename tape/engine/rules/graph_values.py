@@ -10,7 +10,7 @@ from kernels.arrays.specs import Spec
 from kernels.arrays.sweep_interface import Array
 from kernels.instructions.entries import Instruction
 from kernels.instructions.form import Form
-from kernels.native.words import ADDS, CLEARS, PYTHON, VIEW
+from kernels.native.tape_structs import ADDS, CLEARS, PYTHON, VIEW
 from kernels.sweeps.gradient_views import pattern
 from kernels.sweeps.graph import key_of
 from tape.tensors import inference_mode

@@ -11,7 +11,7 @@ import numpy as np
 
 from kernels.arrays.specs import SCALAR, Spec, intern_spec, spec_of
 from kernels.instructions.entries import Instruction, instructions
-from kernels.native.words import ADDS, CLEARS, TAPE_BITS, VIEW
+from kernels.native.tape_structs import ADDS, CLEARS, TAPE_BITS, VIEW
 from kernels.ops.registry import OPS
 from tape.recording import record, views
 from tape.tensors import modes

@@ -8,11 +8,12 @@ import numpy as np
 
 from kernels.foundation.recent_table import Recent
 from kernels.instructions.form import Form
-from kernels.native.words import VIEW
+from kernels.native.pool.pool_structs import LARGE
+from kernels.native.tape_structs import VIEW
 from kernels.ops.registry import OPS
 from tape.operations import writes
 from tape.recording.views import clone
-from tape.tensors import modes, tapes, view_families
+from tape.tensors import modes, view_families
 from tape.tensors.tensor import Tensor, as_array
 from tape.tensors.view_families import base_of
 
@@ -32,7 +33,7 @@ def accumulate(x: Tensor, value: Any) -> Tensor:
     if tape is not None:
         writes.record(x, value, tape, _ADD)
         whole = base_of(x).spec
-        if isinstance(value, Tensor) and view_families.is_view(x) and whole.bytes < tapes.LARGE:
+        if isinstance(value, Tensor) and view_families.is_view(x) and whole.bytes < LARGE:
             key = (x._form.spec, whole, value.spec, value._slot is None)
             _added[key] = base_of(x)._form  # type: ignore[assignment]
     writes.notify_written(_ADD, x, value, ())

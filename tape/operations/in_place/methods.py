@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kernels.kinds.elementwise import Elementwise
-from kernels.native.words import AUGMENTED
+from kernels.native.call_structs import AUGMENTED
 from kernels.ops.registry import OPS
 from tape.operations import indexing, writes
 from tape.operations.in_place import accumulating

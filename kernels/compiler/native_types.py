@@ -1,26 +1,38 @@
-"""Memory with named fields: what Python and native code say of it once, in one place.
+"""The types of native code, which annotations name: words, memory with named fields, functions called from outside.
 
 A subclass of :class:`Struct` declares its fields in order. For Python, ``Tape.size`` is where the field is: the number
 of its word, or with ``step=8`` the offset in bytes. In native code ``t.size`` is the field of the struct at an address,
 which can be assigned, and ``Tape(address)`` says that an address is that of a struct; a parameter's annotation says so,
 too. ``Tape.SIZE`` is where the fields end.
+
+A function whose result is annotated is exported: with ``Word``, ``Int32`` or ``Void`` C calls it by its address, with
+``int`` or ``None`` Python, too. All other functions are part of those that call them.
 """
 
 from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
+
+from numba import types
 
 from kernels.foundation.data_classes import dataclass
 
 T = TypeVar("T")
+Word = int
+"""An integer of 64 bits, or an address."""
+Void = None
+"""Nothing, where C calls."""
+Words = int
+"""A pointer to integers of 64 bits."""
 Int32 = int
-"""The type of a field of 32 bits."""
+"""An integer of 32 bits: C's ``int``."""
 _ARRAY = re.compile(r"Array\[(\w+)\]")
 
 
-class Array(Generic[T]):
+class Array(int, Generic[T]):
     """The type of a field, or a parameter, that is the address of words: integers, or addresses of structs."""
 
 
@@ -54,16 +66,24 @@ class StructType(type):
     def __init__(cls, *_: Any, **__: Any) -> None:
         """Take what :meth:`__new__` has taken."""
 
+    def byte_of(cls, field: str) -> int:
+        """Return where a field is, in bytes."""
+        return cls.FIELDS[field][0] * (8 if cls.STEP == 1 else 1)
+
+    def row(cls, **fields: int) -> list[int]:
+        """Return the words of a struct whose other fields are 0."""
+        words = [0] * cls.SIZE
+        for field, value in fields.items():
+            words[cls.FIELDS[field][0]] = value
+        return words
+
     def kind_of(cls, field: str) -> Any:
         """Return the type of a field."""
         return kind_named(cls.FIELDS[field][1], vars(sys.modules[cls.__module__]))
 
 
-class Struct(metaclass=StructType):
-    """Memory with named fields; see the module."""
-
-    def __init__(self, address: int) -> None:
-        """Say, in native code, that this is the address of such memory."""
+class Struct(int, metaclass=StructType):
+    """Memory with named fields; see the module. It is an address."""
 
 
 def kind_named(annotation: str, names: dict[str, Any]) -> Any:
@@ -78,3 +98,33 @@ def kind_named(annotation: str, names: dict[str, Any]) -> Any:
 def is_address(kind: Any) -> bool:
     """Whether a type is that of an address of which is known what is there."""
     return isinstance(kind, (StructType, ArrayKind))
+
+
+_KINDS = {
+    "int": types.int64, "Word": types.int64, "Int32": types.int32, "Words": types.CPointer(types.int64),
+    "None": types.void, "Void": types.void,
+}  # fmt: skip
+SIGNATURE = types.void(types.CPointer(types.int64), types.CPointer(types.int64), types.int64)
+"""Every kernel: layout, pointers (target, cotangent, saved ...), and 1 to accumulate or 0 to store."""
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Types of arguments and result, and whether Python calls the function."""
+
+    arguments: tuple[Any, ...]
+    result: Any
+    from_python: bool
+
+
+def signature_of(function: Callable[..., Any]) -> Signature | None:
+    """Return the signature of a function that is called from outside, None for any other."""
+    annotations, code = function.__annotations__, function.__code__
+    if "return" not in annotations:
+        return None
+    try:
+        kinds = [_KINDS.get(annotations[name], types.int64) for name in code.co_varnames[: code.co_argcount]]
+    except KeyError as error:
+        raise TypeError(f"{function.__name__} is called from outside: annotate its parameter {error}") from None
+    result = annotations["return"]
+    return Signature(tuple(kinds), _KINDS[result], result in ("int", "None"))

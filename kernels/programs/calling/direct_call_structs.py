@@ -1,0 +1,144 @@
+"""How Python calls machine code directly: direct_call_table.py and native_calls.py lay this out."""
+
+from __future__ import annotations
+
+from kernels.compiler.native_types import Array, Struct
+
+
+class DirectCall(Struct):
+    """The head; behind it a :class:`DirectArgument` for each argument, then a :class:`DirectResult` each."""
+
+    busy: int  # whether the workspace is in use
+    arguments: int  # how many
+    results: int
+    arrays: int  # among the arguments and results
+    run: int  # the program's function
+    table: int  # what that is given
+    places: int  # where in that the addresses of results begin
+    releases: int  # whether other threads may run Python meanwhile
+    float_type: int
+    double_type: int  # np.float64
+    single_type: int  # np.float32
+    int_type: int  # 0 where ints are left to Python
+    array_type: int
+    new_array: int  # NumPy's function that makes an array
+    pooled: int  # the pool's
+    large: int  # whether that is used
+    form: int  # how results are returned: FLAT to GRAD_AND_VALUE
+    alone: int  # whether the gradient is one alone
+    count: int  # results in the gradient
+    chosen: Array[int]  # their numbers among the results
+    left_out: int  # whether some array is in none
+    steps: int  # through the gradient's structure, 0 for a tuple
+
+
+class DirectArgument(Struct):
+    """An argument."""
+
+    kind: int  # DK_ARRAY to DK_INTEGER
+    dtype: int
+    ndim: int
+    shape: Array[int]
+    strides: Array[int]
+    scratch: int  # room for a number
+
+
+class DirectResult(Struct):
+    """A result."""
+
+    kind: int  # DK_ARRAY to DK_INTEGER
+    ndim: int
+    shape: int
+    number: int  # of the dtype
+    large: int  # whether it is large
+    scratch: int  # room for a number
+    made: int  # room for the array while the program runs
+
+
+D_ENTRY = 7
+"""Words of an argument or a result."""
+
+DK_ARRAY, DK_DOUBLE, DK_SINGLE, DK_INTEGER = range(4)
+"""Kinds: arrays alone; also a float or int for a double, a float or np.float32 for a single, an int for an int64."""
+
+FLAT, SINGLE, VALUE_AND_GRAD, GRAD, GRAD_AND_VALUE = range(5)
+"""What is returned: a tuple of all results; the first alone; it and the gradient; that alone; it and the first."""
+
+OTHERS, BUSY, MISSED = -1, -2, -3
+"""What a call answers in place of an object, 0 with an exception: other arguments than it takes; the workspace is in
+use; MISSED - k: guard k missed."""
+
+
+class CallableObject(Struct, start=16, step=8):
+    """An object that is called directly, in bytes."""
+
+    call: int  # its entry
+    slow: int  # the function that does what is no hit
+    plans: int  # a tuple of pairs: the array of a plan's words, what it keeps alive
+
+
+class CallPlan(Struct):
+    """A plan of a call; behind the fields a :class:`PlanCheck` each."""
+
+    machine: DirectCall
+    left: int  # how many calls it may take
+    taken: int  # how many it has taken
+    stale: int  # whether one was left to Python since what is outside is another thing
+    misses: Array[int]  # by guard, what missed before another plan took the call
+    variable: int  # the context variable of modes
+    mode: int
+    defaults: int  # the dictionary of defaults
+    name: int  # the name in it of the dtype
+    dtype: int
+    rest: int  # what looks, in Python, whether the rest is as it was; 0 if there is no rest
+    true: int
+    argument_count: int  # how many arguments are given where not all are values, else 0
+    steps: int  # through them
+    count: int  # pairs that may not be one object
+    pairs: int  # the numbers of two values, or of one and an object's address
+    alike: int  # values that are in pairs
+    places: Array[int]  # their numbers
+    seen: Array[int]  # those of the last call
+    checks: int  # how many follow
+
+
+S_VALUE, S_FIXED, S_TUPLE, S_LIST, S_DICT, S_END = range(6)
+"""Steps through a structure: a value; an object that has to be this one; a tuple of so many parts, with its class; a
+list or a dictionary of so many; the end of the parts."""
+
+
+class StructureStep(Struct):
+    """A step through a structure."""
+
+    kind: int  # S_VALUE to S_END
+    key: int  # that leads there in a dictionary
+    what: int  # the object, or how many parts
+    type: int  # the class of a tuple, a list or a dictionary
+
+
+MOST_VALUES, DEEPEST = 30, 8
+"""Values of a call whose arguments are structures, and how deep these are."""
+
+
+class StructureLevel(Struct):
+    """A level on the way through a structure."""
+
+    parts: int  # the address of the parts, or the dictionary
+    next: int  # the number of the next one
+    kind: int
+
+
+class PlanCheck(Struct):
+    """A check of something outside."""
+
+    kind: int  # CHECK_WORD to CHECK_ATTRIBUTES
+    holder: int  # where it looks
+    key: int  # what for
+    expected: int  # what has to be there
+
+
+CHECK_WORD, CHECK_ENTRY, CHECK_ITEM, CHECK_BYTES, CHECK_LIST, CHECK_DICT, CHECK_ATTRIBUTES = range(7)
+"""Kinds: a word of an object, the key its place in bytes; an entry of a dictionary, by name, 0 where there is none; an
+item of a list; bytes of memory, the key how many, against those at another address; all items of a list or all
+entries of a dictionary, the key how many, against words at another address; the dictionary of an object's
+attributes."""
