@@ -47,6 +47,8 @@ OPERATORS = {
 _kept: dict[int, Any] = {}
 """What the entries refer to, by their addresses."""
 _turn = itertools.count()
+_REMOVED = -1
+"""What stands for the operation of an entry that was removed."""
 
 
 def bits(number: float) -> int:
@@ -179,7 +181,7 @@ _table = np.frombuffer((ctypes.c_int64 * (CallEntry.SIZE * WAYS * SETS)).from_ad
 
 def _end(at: int, _: Any) -> None:
     """Remove an entry: one of its forms is gone, and another form may get the same address."""
-    _table[at + CallEntry.op] = -1
+    _table[at + CallEntry.op] = _REMOVED
 
 
 def enter(
@@ -239,10 +241,13 @@ def _words_at(place: int) -> list[int]:
 
 
 def _place(row: list[int]) -> int:
-    """Return where to enter a call: at its own place, an empty one, or in place of another."""
+    """Return where to enter a call: at its own place, that of a removed one, an empty one, or in place of another."""
     places = _places(row)
-    for place in places:
-        if _words_at(place) == row[:KEY]:
+    known = [_words_at(place) for place in places]
+    if row[:KEY] in known:
+        return places[known.index(row[:KEY])]
+    for place, key in zip(places, known, strict=True):
+        if key[CallEntry.op] == _REMOVED:
             return place
     for place in places:
         if place not in _kept:

@@ -31,7 +31,7 @@ MOST_JOINED = 1 << 10
 PUTS = 1 << 38
 """The operation writes to places: behind the tensor arrays and ints, then the value."""
 
-WAYS, SETS = 4, 1 << 10
+WAYS, SETS = 4, 1 << 12
 """A call is in one of so many places of its set."""
 PICK, PICK_RESULT, PICK_SCALE, PICK_EXTRA, PICK_CONTEXT = 3, 3, 4, 5, 6
 """Bits for each value that is saved; what they say but the number of an operand: the result, what an element counts,
@@ -168,3 +168,5 @@ gradient."""
 MOST_ITEMS, MOST_WORDS, MOST_VIEWS = 4, 24, 32
 """Items of an index that native code takes; words that may stand before one of them, which has four at most; views of a
 base before the dead among them are to be forgotten."""
+APART, SAME, OVERLAPPING = range(3)
+"""How the elements of a part that is written, and those of the value, stand to each other in one memory."""

@@ -119,6 +119,8 @@ class RegistryTable(Struct):
     secure: int  # what copies exposed memory
     zero: int  # the int 0
     given_arrays: int  # where a tape says that a function runs that was given NumPy's arrays
+    stale_type: int  # the type of stale views
+    clone: int  # the number of the operation that copies a tensor
 
 
 # Form blocks.

@@ -22,7 +22,7 @@ from tape.tensors.operands import operand
 from tape.tensors.tensor import Tensor, method, scalar_or_array
 
 VIEWS = {name: op for name, op in OPS.items() if isinstance(op, View)}
-_CLONE: Any = OPS["clone"]
+CLONE: Any = OPS["clone"]
 
 
 def _completed(x: Tensor, shape: tuple[int, ...], name: str) -> tuple[int, ...]:
@@ -192,14 +192,14 @@ def strided(x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...], offset:
 
 
 @method()
-@copying(_CLONE)
+@copying(CLONE)
 def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
     """Return a copy in memory of its own, recorded."""
     if memory_format is not None:
         check_format("clone", memory_format)
     value = scalar_or_array(np.array(input._value, copy=True, order="C"))
     return record.finish(
-        _CLONE, (input,), value, lambda: _CLONE.form((input.spec,), spec_of(value)), lambda _form: (), ()
+        CLONE, (input,), value, lambda: CLONE.form((input.spec,), spec_of(value)), lambda _form: (), ()
     )
 
 

@@ -8,25 +8,27 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from kernels.arrays.specs import Spec, broadcast, dense
+from kernels.arrays.specs import broadcast, dense
 from kernels.call_cache import entries as calls
 from kernels.call_cache import part_entries, pick_entries
 from kernels.call_cache.entries import Key, Notification
+from kernels.compiler import jit
 from kernels.instructions.form import Form
 from kernels.kinds import write
 from kernels.kinds.elementwise import Elementwise
 from kernels.kinds.write import Write
-from kernels.native.call_structs import ADDING, MOST_OPERANDS, NUMBERED, OP_ASSIGN, PUTS, SHARES, WRITES
+from kernels.native import call_structs, registry
 from kernels.native.calls.function_type import operation
 from kernels.native.memory import where
 from kernels.native.tape_structs import RegistryTable
 from tape.recording import integer_indices
 from tape.recording.mixed_dtypes import with_tensor
 from tape.recording.pick_calls import Plan, by_index, ready
+from tape.recording.views import CLONE, clone
 from tape.repeated_calls.call_table import NATIVE_OPERANDS, NATIVELY, ask, number_of, number_of_op, provide, repeating
 from tape.tensors import modes
-from tape.tensors.tensor import Tensor
-from tape.tensors.view_families import base_of, has_views
+from tape.tensors.tensor import Tensor, as_array
+from tape.tensors.view_families import Stale, base_of, has_views, is_view
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 _ITEMS = (int, np.int64, slice, type(None), type(...))
@@ -35,11 +37,11 @@ _ITEMS = (int, np.int64, slice, type(None), type(...))
 def repeated_in_place(op: Elementwise, in_place: Method, augmented: int = 0) -> Method:
     """Return a method that does an operation in place, which native code repeats with the calls of that operation.
 
-    ``augmented``: ``AUGMENTED`` for ``x += y``.
+    ``augmented``: ``call_structs.AUGMENTED`` for ``x += y``.
     """
-    if op.identity or len(op.inputs) > MOST_OPERANDS or not NATIVELY:
+    if op.identity or len(op.inputs) > call_structs.MOST_OPERANDS or not NATIVELY:
         return in_place
-    number = number_of_op(op) | WRITES | augmented | (NUMBERED if op.scalar else 0)
+    number = number_of_op(op) | call_structs.WRITES | augmented | (call_structs.NUMBERED if op.scalar else 0)
     return repeating(number, _write_in_place)(in_place)
 
 
@@ -64,47 +66,89 @@ def install_assign(
             x[key] = with_tensor(value[0])  # native code repeats that
             return
         is_base = type(x) is Tensor and base_of(x) is x
-        seen = is_base and has_views(x)
-        if seen and modes.given_arrays() and release(x, x):
+        if is_base and modes.given_arrays() and has_views(x) and release(x, x):
             x[key] = value[0]  # native code can do it now
             return
-        before, wanted = (x._form, x._slot is not None) if is_base and not seen else (None, False)
-        assign(x, key, *value)
-        if before is not None and type(value[0]) in NATIVE_OPERANDS and modes.unobserved_tape() is not None:
-            provide(RegistryTable.assign, "native.indexing.assigning_native", "assign")
-            _enter_write(before, wanted, x, key, value[0])
+        if not is_base or type(value[0]) not in NATIVE_OPERANDS or modes.unobserved_tape() is None:
+            assign(x, key, *value)
+            return
+        provide(RegistryTable.assign, "native.indexing.assigning_native", "assign")
+        relation = _relation(x, key, value[0])
+        source = clone(value[0]) if relation == call_structs.OVERLAPPING else value[0]
+        seen = _key(call_structs.OP_ASSIGN, x, source, value[0])
+        assign(x, key, source)
+        if seen is not None and _is_native(seen, x) and not (relation == call_structs.SAME and any(seen.wanted)):
+            _enter_write(seen, x, key, source)
 
-    ask(OP_ASSIGN, once, written)
+    ask(call_structs.OP_ASSIGN, once, written)
+    if NATIVELY:
+        registry.put(registry.REGISTRY.address, RegistryTable.clone, number_of(CLONE.name))
+        registry.put(registry.REGISTRY.address, RegistryTable.stale_type, id(Stale))
 
 
-def _enter_write(before: Form | Spec, wanted: bool, x: Tensor, key: Any, value: Any) -> None:
-    """Enter a finished ``x[key] = value``; ``before`` and ``wanted`` are the tensor's form and gradient before it."""
-    seen, form = _seen(OP_ASSIGN, before, wanted, x, value), x._form
-    if seen is None:
-        return
-    keys = key if type(key) is tuple else (key,)
-    if any(type(item) not in _ITEMS for item in keys):
+def _shown(x: Tensor, key: Any) -> Any:
+    """Return the part of a tensor's array that ints, slices, None and Ellipsis name; None of any other key."""
+    keys, array = key if type(key) is tuple else (key,), x._value
+    if type(array) is not np.ndarray or any(type(item) not in _ITEMS for item in keys):
+        return None
+    return array[keys if ... in keys else (*keys, ...)]
+
+
+def _relation(x: Tensor, key: Any, value: Any) -> int:
+    """Return how a value stands to the part that it is written to; where native code writes, it goes by the same."""
+    if not _is_view_of(x, value):
+        return call_structs.APART
+    try:
+        part = _shown(x, key)
+    except (IndexError, TypeError, ValueError):
+        return call_structs.APART  # the write raises it
+    if part is None:
+        return call_structs.OVERLAPPING  # so picked elements may
+    how = write.computation(value.spec, x.spec, part) if _fits(value.spec.shape, part.shape) else None
+    if how is None or how.layout is None:
+        return call_structs.APART  # not written by native code
+    relation: Callable[..., int] = jit.load_module("native.indexing.overlap_native").relation
+    return relation(where(how.layout), where(value._value), where(part), part.itemsize)
+
+
+def _is_view_of(x: Tensor, value: Any) -> bool:
+    return type(value) is Tensor and is_view(value) and value._base is x
+
+
+def _enter_write(seen: Key, x: Tensor, key: Any, value: Any) -> None:
+    """Enter a finished ``x[key] = value``."""
+    shown, array = _shown(x, key), as_array(x)
+    if shown is None:
         provide(RegistryTable.assign_at, "native.indexing.putting_native", "assign_at")
         _enter_write_at(seen, (x, key), value, by_index)
         return
-    array: Any = x._value
-    shown = array[keys if ... in keys else (*keys, ...)]
-    how = write.computation(value.spec if type(value) is Tensor else None, before.spec, shown)
+    source = None if seen.forms[2] is None else seen.forms[2].spec
+    how = write.computation(source, x.spec, shown)
     if how is not None:
         start = where(shown) - where(array)
-        part_entries.enter_write(seen, key, form, how, part_entries.Part(shown, start, start, any(seen.wanted)))
+        part_entries.enter_write(seen, key, x._form, how, part_entries.Part(shown, start, start, any(seen.wanted)))
 
 
-def _seen(op: int, before: Form | Spec, wanted: bool, x: Tensor, value: Any) -> Key | None:
-    """Return the key of a finished write in the table; None for one that native code cannot do."""
-    source, form = (value if type(value) is Tensor else None), x._form
-    wants = (wanted, source is not None and source._slot is not None) if modes.active() else (False, False)
+def _key(op: int, x: Tensor, value: Any, operand: Any) -> Key | None:
+    """Return the key in the table of a write that is about to happen; None beside living views but the operand.
+
+    ``value`` is the operand, or a copy of it. Afterwards a view has another slot.
+    """
+    if has_views(x, but=operand):
+        return None
+    source = value if type(value) is Tensor else None
+    wants = x._slot is not None, source is not None and source._slot is not None
+    forms = x._form, None, None if source is None else source._form
+    return Key(op, forms, wants if modes.active() else (False, False))
+
+
+def _is_native(seen: Key, x: Tensor) -> bool:
+    """Whether native code can repeat a write that has happened."""
+    form, (before, _, source) = x._form, seen.forms
     recorded = type(form) is Form and isinstance(form.op, Write) and type(x._slot) is int
-    if type(x._value) is not np.ndarray or not (recorded if any(wants) else form is before):
-        return None
-    if wants[1] and form.specs[1] is not source.spec:  # type: ignore[union-attr]  # a part of it was written
-        return None
-    return Key(op, (before, None, None if source is None else source._form), wants)
+    if type(x._value) is not np.ndarray or not (recorded if any(seen.wanted) else form is before):
+        return False
+    return not seen.wanted[1] or form.specs[1] is source.spec  # type: ignore[union-attr]  # else a part of it was written
 
 
 def putting(name: str, plan: Plan, *, adds: bool = False) -> Callable[[Method], Method]:
@@ -112,12 +156,12 @@ def putting(name: str, plan: Plan, *, adds: bool = False) -> Callable[[Method], 
 
     The places are of arguments before that: ``plan(spec, *arguments)`` says which.
     """
-    number = number_of(name) | (ADDING if adds else 0)
+    number = number_of(name) | (call_structs.ADDING if adds else 0)
 
-    def enter(before: Form | Spec, wanted: bool, x: Tensor, args: tuple[Any, ...]) -> None:
+    def enter(seen: Key, x: Tensor, args: tuple[Any, ...]) -> None:
         *arguments, value = args
-        seen, spec = _seen(number, before, wanted, x, value), before.spec
-        if seen is None or (adds and spec.dtype not in _ADDED):
+        spec = x.spec
+        if not _is_native(seen, x) or (adds and spec.dtype not in _ADDED):
             return
         if spec.strides == dense(spec.shape, spec.dtype.itemsize):
             provide(RegistryTable.hit_put, "native.indexing.putting_native", "hit_put")
@@ -127,19 +171,20 @@ def putting(name: str, plan: Plan, *, adds: bool = False) -> Callable[[Method], 
         @functools.wraps(method)
         def once(x: Any, *args: Any, **named: Any) -> Any:
             is_base = type(x) is Tensor and base_of(x) is x
-            before, wanted = (x._form, x._slot is not None) if is_base else (None, False)
-            result = method(x, *args, **named)
-            if (
-                before is not None
-                and args
-                and not named
-                and type(args[-1]) in NATIVE_OPERANDS
-                and modes.unobserved_tape() is not None
-            ):
-                enter(before, wanted, x, args)
+            if not is_base or not args or named or type(args[-1]) not in NATIVE_OPERANDS:
+                return method(x, *args, **named)
+            if modes.unobserved_tape() is None:
+                return method(x, *args)
+            operand = args[-1]
+            if _is_view_of(x, operand):
+                args = *args[:-1], clone(operand)
+            seen = _key(number, x, args[-1], operand)
+            result = method(x, *args)
+            if seen is not None:
+                enter(seen, x, args)
             return result
 
-        return operation(number | PUTS, once, method, method) if NATIVELY else method
+        return operation(number | call_structs.PUTS, once, method, method) if NATIVELY else method
 
     return decorated
 
@@ -156,7 +201,7 @@ def _enter_write_at(seen: Key, args: tuple[Any, ...], value: Any, plan: Plan, *,
     how = plan(spec, *args[1:]) if pick_entries.takes(seen.op, args) else None
     if how is None:
         return
-    items = args[1] if seen.op == OP_ASSIGN else args[1:]
+    items = args[1] if seen.op == call_structs.OP_ASSIGN else args[1:]
     places = how.places([item for item in integer_indices.array_key(items) if isinstance(item, np.ndarray)])
     shape = places.shape
     if not places.size:
@@ -196,4 +241,4 @@ def sharing(name: str) -> Callable[[Method], Method]:
             provide(RegistryTable.hit_shared, "native.tensor.detaching_native", "hit_shared")
             calls.enter(Key(number, (x._form,)), result._form, None, Notification(None, 1), 0)
 
-    return repeating(number | SHARES, enter)
+    return repeating(number | call_structs.SHARES, enter)

@@ -157,10 +157,10 @@ def lead(view: Tensor) -> None:
 _fronts: dict[int, ReferenceType[Tensor]] = {}
 
 
-def has_views(base: Tensor) -> bool:
-    """Whether a base has living views of its current version."""
-    references = getattr(base, "_views", None) or ()
-    return any((view := reference()) is not None and is_view(view) for reference in reversed(references))
+def has_views(base: Tensor, but: Any = None) -> bool:
+    """Whether a base has living views of its current version, but for one."""
+    views = (reference() for reference in reversed(getattr(base, "_views", None) or ()))
+    return any(view is not None and view is not but and is_view(view) for view in views)
 
 
 def elements_of(base: Tensor) -> list[Tensor]:

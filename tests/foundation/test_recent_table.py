@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -90,9 +91,39 @@ def test_new_lengths_are_forgotten(fresh: Fresh, run: str) -> None:
 
 @pytest.mark.slow
 def test_four_thousand_lengths(fresh: Fresh) -> None:
-    memory, living, *_ = growth(fresh, run="five", most=recent_table.MOST, warm=800, count=4000)
+    memory, living, *_ = growth(fresh, run="five", most=recent_table.MOST, warm=3500, count=4000)
     assert memory < 5_000_000
     assert living < recent_table.MOST
+
+
+def _python_calls(lengths: int) -> int:
+    """How many sums of parts, each of its own length, go through Python in the second round."""
+    x, seen = tape.ones(lengths + 1), 0
+
+    def look(frame: Any, event: str, _: Any) -> None:
+        nonlocal seen
+        seen += event == "call" and frame.f_code.co_name == "sum"
+
+    for around in range(2):
+        if around:
+            sys.setprofile(look)
+        try:
+            for n in range(1, lengths):
+                assert x[:n].sum().item() == n
+        finally:
+            sys.setprofile(None)
+    return seen
+
+
+@pytest.mark.skipif(not NATIVE, reason="nothing is native")
+def test_two_thousand_lengths_are_remembered() -> None:
+    assert _python_calls(2000) < 200
+
+
+@pytest.mark.skipif(not NATIVE, reason="nothing is native")
+def test_some_of_too_many_lengths_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recent_table, "MOST", 600)
+    assert _python_calls(300) < 280
 
 
 def test_tables_share_their_room(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -466,3 +466,21 @@ def test_what_is_recorded_while_a_plain_tape_looks_for_the_dead_keeps_what_it_ne
     assert [row[0] for row in entries.rows] == [first, second, third]
     entries.held[third] = 0
     assert entries.collect([]) == 3
+
+
+@pytest.mark.parametrize("writes", [20_000, 300_000], ids=["long", "longer than what a tape keeps"])
+def test_a_tape_that_was_long_is_not_looked_through_at_every_view(writes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    x = tape.tensor([1.0, 2.0], requires_grad=True)
+    y, value = x * 1.0, x[0] * 1.0
+    for _ in range(writes):
+        y[1] = value
+    y = x * 1.0
+    collect = tapes.Tape.collect
+    monkeypatch.setattr(tapes.Tape, "collect", lambda self, *args: (looks.append(1), collect(self, *args))[1])
+    for _ in range(100_000):
+        y[1]
+    assert len(looks) < 200
+    y[1].backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [0.0, 1.0]

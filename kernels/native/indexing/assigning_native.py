@@ -1,23 +1,29 @@
 """``x[key] = value`` as one native call, if forms and index were seen before and nobody else sees the memory.
 
-If the array has one reference, there is no view of it, no other NumPy array, and no pullback that saved it.
+If the array has one reference, there is no view of it, no other NumPy array, and no pullback that saved it. The value
+may be the one view that there is, as in ``x[0] = x[1]``: where the two may share elements, a copy of it is written.
 """
 
 from __future__ import annotations
 
 from kernels.compiler.native_types import Word
-from kernels.native.call_structs import NEST4, OP_ASSIGN, CallEntry, CallOperand
+from kernels.native.call_structs import APART, NEST4, NOT_NATIVE, OP_ASSIGN, SAME, CallEntry, CallOperand
+from kernels.native.calls.call_table_native import hit
+from kernels.native.calls.calls_native import COUNTED
 from kernels.native.calls.computing_native import keep, over_nest
-from kernels.native.calls.in_place_native import count, is_counted, is_only
+from kernels.native.calls.in_place_native import count, exchange, is_counted, is_only, is_scalar
 from kernels.native.calls.keys_native import key_words
-from kernels.native.calls.notifying_native import tape_in_force
+from kernels.native.calls.notifying_native import given_arrays, tape_in_force
+from kernels.native.indexing.overlap_native import relation
 from kernels.native.indexing.parts_native import entry_of, start_of
-from kernels.native.memory import store_i8
-from kernels.native.object_structs import UNHELD, TensorObject
+from kernels.native.memory import load_i8, store_i8
+from kernels.native.object_structs import A_WRITEABLE, UNHELD, ArrayObject, TensorObject
 from kernels.native.objects_native import kind_of
 from kernels.native.operands_native import narrow, read_all
 from kernels.native.python_api import (
+    Py_DecRef,
     Py_IncRef,
+    PyErr_Occurred,
     PyList_SetSlice,
     PyList_Size,
     sixteen_words,
@@ -25,7 +31,7 @@ from kernels.native.python_api import (
     thirty_words,
     three_words,
 )
-from kernels.native.tape.record_native import count_write, give_slot
+from kernels.native.tape.record_native import count_write, give_slot, outdate
 from kernels.native.tape.tape_native import commit, reserve
 from kernels.native.tape_structs import RegistryTable, TapeHeader
 
@@ -65,35 +71,116 @@ def record(registry, t: TapeHeader, x: TensorObject, entry: CallEntry, operands:
     versioned(registry, t, x, entry, block.entries)
 
 
-def written(registry, t, x: TensorObject, words, operands: CallOperand):
-    """Write a value that has been read, if the call is in the table; whether that was done."""
+def is_view_of(registry: RegistryTable, x, value: TensorObject):
+    """Whether an operand is a view of a tensor's memory, of the current version, without rare attributes."""
+    if kind_of(value) != registry.tensor_type or value.base != x:
+        return False
+    return value.shared == 0 and value.extras == 0  # else it may have left the family
+
+
+def is_shared(registry: RegistryTable, array: ArrayObject, view: TensorObject):
+    """Whether an array owns its memory, is writeable, and is referred to by its tensor and by a view of one tensor."""
+    part = view.value
+    if part == 0 or kind_of(part) != registry.array_type or load_i8(part) & COUNTED != 1:
+        return False
+    if part.base != array or load_i8(array) & COUNTED != 2 or array.base != 0:
+        return False
+    return kind_of(array) == registry.array_type and array.flags & A_WRITEABLE != 0
+
+
+def copy_of(registry: RegistryTable, x: TensorObject, view):
+    """A copy of the one view of a tensor: a new reference; 0 where Python has to make it, or with an exception.
+
+    Making it may run any Python code: everything is to be read again.
+    """
+    t = tape_in_force(registry)
+    if t == -1 or t & 1 != 0 or not is_shared(registry, x.value, view):
+        return 0
+    args = three_words()
+    store_i8(args, view)
+    copy = hit(registry.clone, args, 1, 0)
+    if copy != 0 and copy != NOT_NATIVE and not is_view_of(registry, x, view):
+        Py_DecRef(copy)
+        return 0
+    return copy if copy != NOT_NATIVE else 0
+
+
+def is_value(registry, view: TensorObject):
+    """Whether a view is a value by itself: an element, in functions given arrays."""
+    return is_scalar(registry, view.value) and given_arrays(registry) != 0
+
+
+def released(registry, x, view: TensorObject):
+    """Give the one view of a tensor memory of its own, by a recorded copy if it is recorded; whether that was done."""
+    copy = TensorObject(copy_of(registry, x, view))
+    if copy == 0:
+        return False
+    alike = (copy.slot != 0) == (view.slot != 0)
+    if alike:
+        for at in range(TensorObject.value, TensorObject.weak, 8):
+            exchange(view, copy, at)
+    Py_DecRef(copy)
+    return alike
+
+
+def written(registry, t, x: TensorObject, words, operands: CallOperand, view: TensorObject):
+    """Write a value that has been read, if the call is in the table; whether that was done.
+
+    ``view``: the one view of the tensor, which the value is or was copied from; or 0.
+    """
     array, slot = x.value, x.slot
-    if not is_only(registry, array) or operands.object == array:
+    alone = is_only(registry, array) if view == 0 else is_shared(registry, array, view)
+    if not alone or operands.object == array:
         return False
     wants = (1 if slot != 0 else 0) + (2 if operands.slot != 0 else 0) if t != 0 else 0
     entry = CallEntry(entry_of(registry, OP_ASSIGN, x.form, operands.form, words, wants))
     if entry == 0 or (entry.kind == NEST4 and narrow(operands) == 0):
         return False
-    if wants != 0 and not can_record(registry, t, x, entry):
+    if wants != 0 and ((view != 0 and view.slot <= 0) or not can_record(registry, t, x, entry)):
         return False
-    row = sixteen_words()
-    store_i8(row, operands.place)
-    store_i8(row + 8, array.data + start_of(entry, words, CallEntry.start))
+    row, source = sixteen_words(), operands.place
+    target = array.data + start_of(entry, words, CallEntry.start)
+    if view != 0 and operands.object == view.value:
+        how = relation(entry.layout, source, target, 4 if entry.kind == NEST4 else 8)
+        if how != APART:
+            return how == SAME and wants == 0
+    store_i8(row, source)
+    store_i8(row + 8, target)
     over_nest(entry, row)
     if wants != 0:
         record(registry, t, x, entry, operands, words)
+        if view != 0:
+            outdate(registry, view)
     return True
 
 
-def assign(x: TensorObject, key: Word, value: Word, ignored: Word) -> Word:
-    """Write a value to a part of a tensor; return the tensor, a new reference, 0 where Python has to or has raised."""
-    registry, words, operands, values = tape_registry(), thirty_words(), thirty_words(), three_words()
+def assigned(registry: RegistryTable, x: TensorObject, words, value, view):
+    """Write a value; return the tensor, a new reference, 0 where that was not done or an error was raised."""
+    operands, values = thirty_words(), three_words()
     if x.base != 0 or not is_counted(registry, x):
         return 0
     t = tape_in_force(registry)
     if t == -1 or t & 1 != 0 or kind_of(x) != registry.tensor_type:
         return 0
     store_i8(values, value)
-    if key_words(registry, key, words) == 0 or read_all(registry, values, 1, operands) == 0:
+    if read_all(registry, values, 1, operands) == 0:
         return 0
-    return count(registry, x) if written(registry, t, x, words, operands) else 0
+    return count(registry, x) if written(registry, t, x, words, operands, view) else 0
+
+
+def assign(x: Word, key: Word, value: Word, ignored: Word) -> Word:
+    """Write a value to a part of a tensor; return the tensor, a new reference, 0 where Python has to or has raised."""
+    registry, words = tape_registry(), thirty_words()
+    if kind_of(x) != registry.tensor_type or key_words(registry, key, words) == 0:
+        return 0
+    result = assigned(registry, x, words, value, 0)
+    if result != 0 or PyErr_Occurred() != 0 or not is_view_of(registry, x, value):
+        return result
+    if is_value(registry, value):
+        return assigned(registry, x, words, value, 0) if released(registry, x, value) else 0
+    result = assigned(registry, x, words, value, value)
+    copy = copy_of(registry, x, value) if result == 0 and PyErr_Occurred() == 0 else 0
+    if copy != 0:
+        result = assigned(registry, x, words, copy, value)
+        Py_DecRef(copy)
+    return result

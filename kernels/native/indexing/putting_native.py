@@ -12,7 +12,15 @@ from kernels.native.calls.calls_native import dropped
 from kernels.native.calls.computing_native import keep
 from kernels.native.calls.in_place_native import count, is_counted, is_only
 from kernels.native.calls.notifying_native import tape_in_force
-from kernels.native.indexing.assigning_native import can_record, versioned
+from kernels.native.indexing.assigning_native import (
+    can_record,
+    copy_of,
+    is_shared,
+    is_value,
+    is_view_of,
+    released,
+    versioned,
+)
 from kernels.native.indexing.index_arrays_native import entry_by, forget, index_words, places
 from kernels.native.memory import (
     load_f8,
@@ -37,6 +45,7 @@ from kernels.native.python_api import (
     thirty_words,
     three_words,
 )
+from kernels.native.tape.record_native import outdate
 from kernels.native.tape_structs import RegistryTable, TapeHeader
 
 CONTROL = True
@@ -108,14 +117,19 @@ def is_ready(registry, t, x, entry: CallEntry, operands, wants):
     return wants == 0 or can_record(registry, t, x, entry)
 
 
-def written(registry, op, t, x: TensorObject, words, arrays, operands: CallOperand):
-    """Write a value that has been read, if the call is in the table; whether that was done."""
+def written(registry, op, t, x: TensorObject, words, arrays, operands: CallOperand, view: TensorObject):
+    """Write a value that has been read, if the call is in the table; whether that was done.
+
+    ``view``: the one view of the tensor, which the value was copied from; or 0.
+    """
     array, slot = x.value, x.slot
-    if not is_only(registry, array) or operands.object == array:
+    alone = is_only(registry, array) if view == 0 else is_shared(registry, array, view)
+    if not alone or operands.object == array:
         return False
     wants = (1 if slot != 0 else 0) + (2 if operands.slot != 0 else 0) if t != 0 else 0
     entry = CallEntry(entry_by(registry, op, x.form, operands.form, wants, words))
-    if not is_ready(registry, t, x, entry, operands, wants):
+    unknown = view != 0 and wants != 0 and view.slot <= 0  # whether the view becomes stale
+    if unknown or not is_ready(registry, t, x, entry, operands, wants):
         return False
     picked = ArrayObject(array_of(registry, entry.ndim, entry.shape, LONGS, False))
     if picked == 0:
@@ -132,15 +146,14 @@ def written(registry, op, t, x: TensorObject, words, arrays, operands: CallOpera
             put(entry, at, number, source, target)
         if wants != 0:
             record(registry, t, x, entry, operands, picked)
+            if view != 0:
+                outdate(registry, view)
     dropped(picked)
     return good
 
 
-def put_at(registry: RegistryTable, op, x: TensorObject, value, args, arg_count):
-    """Write a value to picked elements; return the tensor as a new reference, 0 where Python has to or has raised.
-
-    ``args``: the tensor, then the index.
-    """
+def put_value(registry: RegistryTable, op, x: TensorObject, value, view, args, arg_count):
+    """Write a value of other memory to picked elements."""
     words, operands, arrays, values = thirty_words(), thirty_words(), sixteen_words(), three_words()
     if kind_of(x) != registry.tensor_type or x.base != 0 or not is_counted(registry, x):
         return 0
@@ -152,9 +165,26 @@ def put_at(registry: RegistryTable, op, x: TensorObject, value, args, arg_count)
         return 0
     if index_words(registry, op, args, arg_count, words, arrays) == 0:
         return 0
-    done = written(registry, op, t, x, words, arrays, operands)
+    done = written(registry, op, t, x, words, arrays, operands, view)
     forget(arrays)
     return count(registry, x) if done else 0
+
+
+def put_at(registry, op, x, value, args, arg_count):
+    """Write a value to picked elements; return the tensor as a new reference, 0 where Python has to or has raised.
+
+    ``args``: the tensor, then the index.
+    """
+    if not is_view_of(registry, x, value):
+        return put_value(registry, op, x, value, 0, args, arg_count)
+    if is_value(registry, value):
+        return put_value(registry, op, x, value, 0, args, arg_count) if released(registry, x, value) else 0
+    copy = copy_of(registry, x, value)
+    if copy == 0:
+        return 0
+    result = put_value(registry, op, x, copy, value, args, arg_count)
+    dropped(copy)
+    return result
 
 
 def assign_at(x: Word, key: Word, value: Word, ignored: Word) -> Word:

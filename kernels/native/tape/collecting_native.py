@@ -84,15 +84,18 @@ def moved(t: TapeHeader, above, position, to):
 
 
 def shrink(t: TapeHeader):
-    """Lower the threshold for collections on a tape that has become short; free memory that it does not need."""
-    room, size = t.room, t.size
-    if room > 16 * FIRST_ROOM and 4 * size < room:
-        t.room = 2 * size + 1
+    """Lower the threshold for collections on a tape that has become short; free memory that it does not need.
+
+    Not below what a tape begins with: a few instructions would else be looked through at every other operation.
+    """
+    size, enough = t.size, max(2 * t.size + 1, FIRST_ROOM)
+    if t.room > 16 * FIRST_ROOM and 4 * size < t.room:
+        t.room = enough
         if t.owned > KEPT_ROOM:
-            words = PyMem_RawRealloc(t.words, 16 * size + 8)
+            words = PyMem_RawRealloc(t.words, 8 * enough)
             if words != 0:
                 t.words = words
-                t.owned = 2 * size + 1
+                t.owned = enough
 
 
 def ended(t: TapeHeader, size, garbage, count):

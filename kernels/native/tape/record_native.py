@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernels.compiler.native_types import Word
 from kernels.native.memory import HEADER, load_i8, store_i8, word
-from kernels.native.object_structs import UNHELD, ArrayObject, TensorObject
+from kernels.native.object_structs import STALE, UNHELD, ArrayObject, TensorObject
 from kernels.native.objects_native import block_of, integer_of, is_array, is_double, kind_of, none, wrong
 from kernels.native.python_api import (
     Py_DecRef,
@@ -122,6 +122,17 @@ def give_slot(registry, x: TensorObject, slot, form):
         Py_DecRef(-before)
     if old != 0:
         Py_DecRef(old)
+
+
+def outdate(registry: RegistryTable, view: TensorObject):
+    """Make a view with a slot, whose gradient no tape retains, stale: its base has a new version."""
+    slot, kind = view.slot, kind_of(view)
+    view.slot = STALE
+    Py_IncRef(registry.stale_type)
+    view.type = registry.stale_type
+    if slot & UNHELD == 0:
+        let_go(registry, slot)
+    Py_DecRef(kind)
 
 
 def make_room(t: TapeHeader, count):

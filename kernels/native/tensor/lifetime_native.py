@@ -89,7 +89,7 @@ def spare(x: TensorObject, kind):
     """Keep a tensor's memory for a new tensor, or free it."""
     registry = tape_registry()
     count = registry.spares
-    if kind == registry.tensor_type and count < MOST_SPARES:
+    if (kind == registry.tensor_type or kind == registry.stale_type) and count < MOST_SPARES:
         x.offset = 0
         x.bytes = 0
         x.value = registry.spare
