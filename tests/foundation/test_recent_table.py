@@ -8,13 +8,13 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
+import numba
 import numpy as np
 import pytest
 
 import tape
 from kernels.arrays import specs
 from kernels.arrays.specs import intern_spec
-from kernels.compiler import jit
 from kernels.foundation import recent_table
 from kernels.foundation.recent_table import Recent
 from kernels.instructions.entries import instructions
@@ -226,7 +226,7 @@ def test_operations_of_the_users_own_are_forgotten() -> None:
     before = len(custom._made)
 
     def one(n: int) -> None:
-        square = tape.custom(jit.njit(lambda x: x * x), jit.njit(lambda g, x: 2.0 * g * x))
+        square = tape.custom(numba.njit(lambda x: x * x), numba.njit(lambda g, x: 2.0 * g * x))
         square(tape.ones(n).requires_grad_()).sum().backward()
 
     one(3)
