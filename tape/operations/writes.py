@@ -101,14 +101,19 @@ def release_elements(base: Tensor, written: Tensor) -> bool:
     elements = view_families.elements_of(base)
     for element in elements:
         if element is not written:
-            mode, recorder = modes.turned(modes.current(), grad=element._slot is not None), modes.current().recorder
-            value = modes.call_under(mode, clone, element)
-            element._value = value._value
-            view_families.move(element, value._slot, value._form)
-            del element._base
-            if recorder is not None:
-                recorder.released(element, value)
+            release(element)
     return bool(elements)
+
+
+def release(element: Tensor) -> None:
+    """Give an element memory of its own."""
+    mode, recorder = modes.turned(modes.current(), grad=element._slot is not None), modes.current().recorder
+    value = modes.call_under(mode, clone, element)
+    element._value = value._value
+    view_families.move(element, value._slot, value._form)
+    del element._base
+    if recorder is not None:
+        recorder.released(element, value)
 
 
 def _branch(x: Tensor) -> None:

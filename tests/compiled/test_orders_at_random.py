@@ -215,6 +215,14 @@ FOUND = {
             u[1] = v[$2] * s
         return (v * w[:5]).sum() + e
         """,
+    "an element, which is a value of a function given arrays, is written": """
+        u = x * 0.9
+        v = u[$0]
+        for k in range(3):
+            v[...] += x[$2] * 0.5
+            v[...] *= 1.0 + s
+        return (u * w[:6]).sum() + v * w[6]
+        """,
     "a compiled function returns its argument, and a part": """
         u, v = x * 1.0, x * s
         a = scaled(u)

@@ -211,6 +211,8 @@ def assign(x: Tensor, key: Any, value: Any) -> None:
     name = "x[...] = ..."
     if type(key) is list:
         key = indexing.several(key)
+    if writes.is_value(x) and view_families.is_view(x):
+        writes.release(x)  # what it is an element of stays as it is
     if not indexing.is_basic(key) or computed_places.is_followed(*indexing.items_of(key), adds=False):
         indexing.assign_at(x, key, value, name)
         return
