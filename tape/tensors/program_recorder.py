@@ -192,7 +192,9 @@ class ProgramRecorder(Recorder):
 
     def _is_constant(self, x: Tensor) -> bool:
         """Whether a tensor, or what it is a view of, was recorded as a view of a constant."""
-        node = self.nodes.get(id(x), self.nodes.get(id(base_of(x))))
+        return self._is_of_constant(self.nodes.get(id(x), self.nodes.get(id(base_of(x)))))
+
+    def _is_of_constant(self, node: int | None) -> bool:
         return node is not None and self.recipe.nodes[self.recipe.base_of(node)].constant is not None
 
     def _add(self, x: Tensor, node: Node) -> int:
@@ -214,7 +216,8 @@ class ProgramRecorder(Recorder):
         """Know no views any more of constants in memory that becomes the program's."""
         for first, last in [known for known in self.of_constants if known[0] < high and low < known[1]]:
             for view in self.of_constants.pop((first, last)):
-                self.nodes.pop(view, None)
+                if self._is_of_constant(self.nodes.get(view)):  # not one that was released
+                    del self.nodes[view]
 
     def _take_over(self, x: Tensor) -> None:
         """Make a tensor's outside memory, with the whole array it is part of, the program's; keep what it holds now."""
@@ -238,15 +241,16 @@ class ProgramRecorder(Recorder):
             raise NotImplementedError("record: a part of the memory that is written was written before; copy it first")
         self._forget_views(low, high)
         kept = root if fills(root) else _extent(root)
-        node = self._begun(kept)
+        node = self._begun(kept, x)
         self.held.append(root)
         self.owned.append((low, high, node))
         if not root.size:
             self._add(x, Node(x.spec, base=node))
         self.reference(x)
 
-    def _begun(self, kept: Array) -> int:
-        """Return a node that begins with what an array holds now; of equal elements one is kept."""
+    def _begun(self, kept: Array, x: Tensor) -> int:
+        """Return a node that begins with what a tensor's memory holds now; of equal elements one is kept."""
+        del x
         nodes, first = self.recipe.nodes, kept.ravel("K")[:1].reshape(())
         if kept.size and kept.flags.c_contiguous and _equal(np.broadcast_to(first, kept.shape), kept):  # as zeros are
             nodes.append(Node(spec_of(np.broadcast_to(first, kept.shape)), base=self._kept(first, spec_of(first))))
@@ -271,6 +275,14 @@ class ProgramRecorder(Recorder):
             self._keep_view(x, value)
         else:
             self.nodes.pop(id(x), None)
+
+    def let_go(self, since: int) -> set[int]:
+        """Hold no longer what nobody else does of the tensors that are held since then."""
+        gone = super().let_go(since)
+        self.moved -= gone
+        for views in self.of_constants.values():
+            views[:] = [view for view in views if view not in gone]
+        return gone
 
     def replaces(self, x: Tensor, other: Tensor) -> None:
         """Prepare for an assignment to ``.data``: a tensor is about to get another's memory."""

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tape
+from tape.tensors.pytrees import leaves
 
 INPUTS = [(np.linspace(0.5, 1.5, 6) * (1.0 + 0.05 * k), 0.7 + 0.03 * (k % 11)) for k in range(24)]
 
@@ -193,6 +194,43 @@ def test_an_argument_is_written(halved: Callable[..., Any], mode: str) -> None:
         mine, other = (tape.tensor(np.linspace(1.0, 2.0, 4) + call) for _ in range(2))
         assert float(compiled(mine, k)) == pytest.approx(float(halved(other, tape.tensor(k))), rel=1e-12)
         np.testing.assert_allclose(mine.numpy(), other.numpy(), rtol=1e-12)
+
+
+STARTS: dict[str, Callable[[], Any]] = {
+    "a constant": lambda: tape.tensor([0.3, -0.2, 0.5]),
+    "zeros": lambda: tape.zeros(3),
+    "a part of a constant": lambda: tape.zeros(5)[1:4],
+    "a part with gaps": lambda: tape.tensor([0.3, 0.1, -0.2, 0.4, 0.5])[::2],
+}
+WRITES: dict[str, Callable[[Any, Any], Any]] = {
+    "an element": lambda u, e: (u.__setitem__(1, 0.5 * u[0] + e), u * 0.9 + 0.1)[1],
+    "a part": lambda u, _e: (u[1:].mul_(0.5), u * 0.9 + 0.1)[1],
+    "an element into another": lambda u, e: (u.__setitem__(2, u[0]), u * 0.5 + e * u[2])[1],
+    "what was carried": lambda u, e: (u * 1.1, u.__setitem__(0, 2.0 * e))[0] + u.sum(),
+    "where it is detached": lambda u, e: (u * 1.1, u.detach().__setitem__(0, 2.0 * e))[0] + u.sum(),
+}
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("write", WRITES)
+def test_a_constant_that_a_loop_begins_with_is_written(write: str, start: str) -> None:
+    def f(x: Any, w: Any) -> Any:
+        u, e = STARTS[start](), 1.0 + 0.3 * tape.sin(x)
+        for _ in range(9):
+            e = e * 0.7
+            u = WRITES[write](u, e)
+            if e < 0.4:
+                break
+        return (u * w).sum()
+
+    w = np.array([0.7, -0.4, 0.2])
+    dynamic = tape.value_and_grad(f, (0, 1))
+    for arguments in ((lambda x: (x, w)), (lambda x: (tape.tensor(x), tape.tensor(w)))):
+        compiled = tape.compile(tape.value_and_grad(f, (0, 1)), mode="eager", check="never")
+        for x in (0.5, 0.6, 0.5, 3.5, -1.5, 1.5, 4.5, -1.4):  # two to four iterations
+            for got, right in zip(*(leaves(g(*arguments(x))) for g in (compiled, dynamic)), strict=True):
+                np.testing.assert_allclose(np.asarray(got), np.asarray(right), rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.quick

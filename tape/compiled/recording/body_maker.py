@@ -16,6 +16,7 @@ from kernels.programs.recording.program import Node
 from kernels.programs.recording.program_words import StepKind
 from tape.compiled.recording.loop_bodies import Body, DoesNotFitError, NativeLoop, Ref, check_repeats, joined
 from tape.compiled.recording.loop_spans import Heads, Span, Trace, Visit, phis_of
+from tape.tensors.tensor import Tensor, as_array
 
 _MOST_KINDS = 256
 """Kinds of copies that are kept: there are as many steps of one as lists of results, say, have tensors."""
@@ -101,11 +102,22 @@ class _BodyMaker:
             self.at = at
             kind, result = trace.kind(at), trace.result(at)
             operands = self._operands(trace.operands(at))
+            if at in self.recorded.recording.taken_over and operands[0][0] != "phi":
+                self._check_apart(self.recorded.recording.taken_over[at])
             if isinstance(kind.op, Write) and self.ref(trace.recipe.base_of(result))[0] != "local":
                 raise DoesNotFitError("it writes to memory from before")
             body.steps.append((kind, self.ref(result), operands, self.recorded.line(at)))
             if at in trace.guards:
                 body.guards.append(self.recorded.recording.guards[trace.guards[at]])
+
+    def _check_apart(self, memory: Any) -> None:
+        """Raise where an iteration begins to write memory of a constant that a phi began with."""
+        sources, recipe = self.recorded.recording.all_sources, self.trace.recipe
+        for node in self.begin:
+            source = sources.get(node, sources.get(recipe.base_of(node)))
+            array = as_array(source) if isinstance(source, Tensor) else source
+            if array is not None and np.may_share_memory(array, memory):
+                raise DoesNotFitError("it writes to an argument, or to a constant")
 
     def _kept(self, node: int, phi: Ref, written: set[int]) -> Ref:
         """Return what stands for a node from here on: a phi, or a copy of it if the node is written."""

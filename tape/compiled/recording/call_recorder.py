@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import takewhile
 from typing import Any
+from weakref import ref
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
@@ -82,8 +83,8 @@ class CallRecorder(ProgramRecorder):
         """What arrays from outside held when the call began."""
         self.refilled: list[Array] = []
         """Arrays that were read after the call itself had NumPy write to them: constants, not read from outside."""
-        self.taken_over: list[Array] = []
-        """Memory, from outside if it is there before the call, that the call wrote to."""
+        self.taken_over: dict[int, Array] = {}
+        """Memory, from outside if it is there before the call, that the call wrote to, by the step that copies it."""
         self.replaced: list[Tensor] = []
         """Tensors, likewise, that were given other memory."""
         self.tensors = KnownTensors(self.tables, self.recipe)
@@ -136,6 +137,17 @@ class CallRecorder(ProgramRecorder):
         if id(x) not in self.nodes:
             self.replaced.append(x)
         super().taken(x, value)
+
+    def let_go(self, since: int) -> set[int]:
+        """Hold no longer what nobody else does of the tensors that are held since then: what they held is constant."""
+        sources = [(n, as_array(x), ref(x)) for n, x in self.sources.items() if isinstance(x, Tensor)]
+        readers = [(n, ref(x)) for n, x in self.readers.items()]
+        self.sources.update((node, array) for node, array, _ in sources)
+        self.readers.clear()
+        gone = super().let_go(since)
+        self.sources.update((node, x()) for node, _, x in sources if x() is not None)
+        self.readers.update((node, living) for node, x in readers if (living := x()) is not None)
+        return gone
 
     def replaces(self, x: Tensor, other: Tensor) -> None:
         """Prepare for an assignment to ``.data``."""
@@ -430,5 +442,11 @@ class CallRecorder(ProgramRecorder):
         return node
 
     def _take_over(self, x: Tensor) -> None:
-        self.taken_over.append(root_of(as_array(x)))
+        self.taken_over[len(self.recipe.steps)] = root_of(as_array(x))
         super()._take_over(x)
+
+    def _begun(self, kept: Array, x: Tensor) -> int:
+        known = self.copies.get((where(kept), spec_of(kept)), self.copies.get((id(x), spec_of(kept))))
+        if known is not None and self._copied(known).tobytes() == kept.tobytes():
+            return self._cloned(NodeRef(known), spec_of(kept))  # what a loop began with, perhaps
+        return super()._begun(kept, x)

@@ -63,7 +63,7 @@ class Recording:
         """Why a loop stays Python."""
         self.rolled: Rolled | None = None
         """What the recipe is of which loops were found: that has these without their bodies."""
-        self.touched = [*recorder.taken_over, *recorder.replaced]
+        self.taken_over, self.touched = recorder.taken_over, [*recorder.taken_over.values(), *recorder.replaced]
         self.template: Structure
         self.reads: Finder
         """What code that ran read from outside, of that which was not known."""
@@ -95,7 +95,7 @@ class Recording:
 
     def slim(self, live: dict[int, Any]) -> None:
         """Keep only what a later recording is compared with; what is read by reference need not be copied."""
-        self.readers, self.touched = {}, []
+        self.readers, self.taken_over, self.touched = {}, {}, []
         for guard in self.guards:
             guard.tensor = None
         for node, source in live.items():
