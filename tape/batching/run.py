@@ -49,7 +49,7 @@ class Batch:
     def result(self, node: int) -> Tensor:
         """Return a result for the caller: without history if that leads to inputs of transforms within alone."""
         x = self.tensor(node)
-        if not self.rooted or x._slot is None or not modes.is_grad_enabled() or modes.current().recorder is not None:
+        if not self.rooted or x._slot is None or not modes.is_grad_enabled():
             return x
         return x if needs_graph([x], self.rooted) else x.detach()
 

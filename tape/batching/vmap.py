@@ -99,7 +99,7 @@ class _Mapped:
     def outputs(self, moved: Sequence[Tensor], size: int) -> list[Any]:
         """Run the plan on a batch; return the results, those that differ with the batch in front."""
         batch = Batch(self.example, self.batched, moved, size)
-        batch.run()
+        modes.call_given(None, batch.run)
         pairs = zip(self.nodes, self.others, strict=True)
         return [x if node is None else batch.result(node) for node, x in pairs]
 

@@ -192,18 +192,21 @@ def call_in_numpy(function: Callable[..., Result], *args: Any, **kwargs: Any) ->
         tape.in_numpy = before
 
 
-def call_given(arrays: bool, function: Callable[..., Result], *args: Any, **kwargs: Any) -> Result:
-    """Call a function that is given NumPy's ``arrays``, or else tensors, with which all stays as it is around it."""
+def call_given(arrays: bool | None, function: Callable[..., Result], *args: Any, **kwargs: Any) -> Result:
+    """Call a function that is given NumPy's ``arrays``, or else tensors, with which all stays as it is around it.
+
+    None: what repeats operations as they were recorded, whose views are views.
+    """
     tape = own_tape()
     before = tape.given_arrays
     try:
-        tape.given_arrays = arrays or before
-        if _active.get() is GRADIENTS_OFF:
+        tape.given_arrays = arrays is not None and (arrays or before)
+        if _active.get() in (GRADIENTS_OFF, OFF_GIVEN_ARRAYS):
             _active.set(_off(tape))
         return function(*args, **kwargs)
     finally:
         tape.given_arrays = before
-        if _active.get() is OFF_GIVEN_ARRAYS:
+        if _active.get() in (GRADIENTS_OFF, OFF_GIVEN_ARRAYS):
             _active.set(_off(tape))
 
 

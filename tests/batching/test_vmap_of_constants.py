@@ -175,3 +175,64 @@ def test_no_routine_lets_stopiteration_escape() -> None:
     c = tape.zeros(2)
     with pytest.raises(RuntimeError, match="in-place"):
         vmap(lambda x: c.add_(x).var())(tape.ones(3, 2))
+
+
+MADE: dict[str, Callable[[Any], Any]] = {
+    "a view before the write": lambda x: (u := tape.zeros(6), v := u[1:-1], u[1:4].copy_(x), v.sum() + u[2])[-1],
+    "a row of a matrix": lambda x: (m := tape.ones(2, 3), m[1].mul_(x), (m * m).sum())[-1],
+    "a number": lambda x: (s := tape.tensor(0.5), s.add_(x.sum()), s * x[0])[-1],
+    "an alias": lambda x: (u := tape.ones(3), u[...].mul_(x), u.prod())[-1],
+    "first without, then with values of examples": lambda x: (
+        u := tape.zeros(3), u[1:].add_(2.0), v := u[1], u.add_(x), v * u.sum(),
+    )[-1],
+}  # fmt: skip
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("transform", ["vmap", "value_and_grad", "record"])
+@pytest.mark.filterwarnings("ignore::tape.errors.CompileWarning")
+def test_what_the_function_made_and_viewed_is_written_in_a_program(name: str, transform: str) -> None:
+    """The recorder around holds no tensor that is gone when the mapped function is over."""
+    f = MADE[name] if transform != "value_and_grad" else tape.value_and_grad(MADE[name])
+    x = np.random.default_rng(0).normal(size=(4, 2, 3))
+    mapped = vmap(f)
+    made = (
+        tape.record(mapped, tape.tensor(x[0]))
+        if transform == "record"
+        else tape.compile(mapped, mode="eager", check="never")
+    )
+    for k in (0, 1, 2, 0, 3):
+        got, right = made(tape.tensor(x[k])), [f(tape.tensor(row)) for row in x[k]]
+        if transform == "value_and_grad":
+            np.testing.assert_allclose(got[1], np.stack([gradient for _, gradient in right]), rtol=1e-12)
+            got, right = got[0], [value for value, _ in right]
+        np.testing.assert_allclose(got, np.stack(right), rtol=1e-12)
+
+
+def test_what_lives_on_is_not_written_in_a_program() -> None:
+    kept = []
+
+    def f(x: Any) -> Any:
+        u = tape.zeros(3)
+        kept.append(u[1:])
+        u += x
+        return u.sum()
+
+    with pytest.raises(RuntimeError, match="in-place"):
+        tape.compile(vmap(f), mode="eager")(tape.ones(2, 3))
+
+
+@pytest.mark.quick
+def test_gradients_in_programs_leave_no_graph_behind() -> None:
+    def f(x: Any) -> Any:
+        w = tape.ones(3)  # a leaf that the gradient is asked by is made of a constant
+        return (tape.func.grad(lambda w: ((w * x - 1.0) ** 2).sum())(w) * x).sum()
+
+    x = tape.tensor([[0.3, -0.7, 0.4], [1.1, 0.2, -0.5]])
+    compiled = tape.compile(vmap(tape.value_and_grad(f)), check="never")
+    for _ in range(4):
+        value, gradient = compiled(x)
+        assert not value.requires_grad
+        assert not gradient.requires_grad
+        np.testing.assert_allclose(gradient, 6 * x * x - 4 * x, rtol=1e-12)  # of sum(2 x^3 - 2 x^2)

@@ -196,6 +196,34 @@ def test_transforms(program: Program) -> None:
     np.testing.assert_allclose(tape.func.vmap(program)(POINTS), [program(x) for x in POINTS], rtol=1e-12)
 
 
+def number_written(u: Any) -> Any:
+    s = np.zeros_like(u[0]) if isinstance(u, np.ndarray) else tape.zeros(())
+    s = np.array(s) if isinstance(u, np.ndarray) else s
+    s[...] = u[0] * u[1]
+    before = u[2]
+    u[2] = 3.0 * s * before
+    s[...] = s * u[2] + before
+    return s * (u * WEIGHTS).sum()
+
+
+@pytest.mark.parametrize("program", [*PROGRAMS, number_written])
+def test_repeated_operations_keep_their_views(program: Program) -> None:
+    """What was recorded is done again on tensors within functions that are given arrays."""
+    program = on_copy(program)
+    mapped, made = tape.compile(tape.vmap(program), mode="eager", check="never"), tape.record(program, POINTS[0])
+    expected = [program(x) for x in POINTS]
+    for _ in range(4):
+        np.testing.assert_allclose(mapped(POINTS), expected, rtol=1e-12)
+    np.testing.assert_allclose(tape.vmap(made)(POINTS), expected, rtol=1e-12)
+    sums = tape.value_and_grad(lambda xs: tape.vmap(program)(xs).sum())(POINTS)
+    np.testing.assert_allclose(sums[0], sum(expected), rtol=1e-12)
+    np.testing.assert_allclose(sums[1], [differences(program, x) for x in POINTS], rtol=1e-5, atol=1e-5)
+    gradient = tape.func.grad(program)
+    np.testing.assert_allclose(
+        tape.func.hessian(made)(POINTS[0]), differences(gradient, POINTS[0]), rtol=1e-5, atol=1e-5
+    )
+
+
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_programs(program: Program) -> None:
     program = on_copy(program)
