@@ -174,7 +174,9 @@ def requires_grad_(x: Tensor, requires_grad: bool = True) -> Tensor:
 @method()
 @sharing("detach")
 def detach(x: Tensor) -> Tensor:
-    """Return a tensor of the same memory, without history."""
+    """Return a tensor of the same memory, without history; what is a value, as NumPy's scalars, is copied."""
+    if modes.given_arrays() and view_families.is_element(x):
+        x = clone(x)
     result = _data(x)
     make_extras(result).counter = view_families.counter_of(x)
     return result

@@ -223,6 +223,12 @@ FOUND = {
             v[...] *= 1.0 + s
         return (u * w[:6]).sum() + v * w[6]
         """,
+    "a detached element": """
+        u = x * 0.9
+        v = u[$0].detach()
+        u[0] = 7.0 * s
+        return (u * w[:6]).sum() + v * w[6]
+        """,
     "a compiled function returns its argument, and a part": """
         u, v = x * 1.0, x * s
         a = scaled(u)

@@ -94,6 +94,8 @@ def _function(text: str, seed: int, space: dict[str, Any]) -> Any:
 
 
 FILLED = """
+def value(a):
+    return a if np.ndim(a) else np.complex128(a)
 slope = lambda a: 3 * a * a
 def filled(a, value):
     if not np.ndim(a):
@@ -102,7 +104,7 @@ def filled(a, value):
     return a
 """
 _NO_MARKS = {ord(mark): None for mark in "$~{}"}
-"""Marks: of an index that gives an element, a number that is compared, and what is an array although it is a number."""
+"""Marks: of an index that gives an element, a number that is compared, and what is NumPy's scalar if it has no dims."""
 
 
 def tensors_text(text: str) -> str:
@@ -119,7 +121,7 @@ def plain_text(text: str) -> str:
     text = re.sub(r"tape\.(zeros|ones|tensor)\((.*?)\)(?=$|\n|;)", r"np.\1(\2, dtype=complex)", text)
     text = text.replace("np.tensor", "np.array").replace(".clone()", ".copy()").replace(".detach()", "[...]")
     text = text.replace("tape.cat", "np.concatenate").replace("~", ".real").replace("tape.", "np.")
-    text = text.replace("{", "np.array(").replace("}", ")")
+    text = text.replace("{", "value(").replace("}", ")")
     return FILLED + text
 
 
