@@ -18,7 +18,7 @@ from tape.watching import frame_events, garbage_collections
 from tape.watching.code_reads import CodeReads, Scope, is_decided, reads_within
 from tape.watching.compared_numbers import outcomes_in
 from tape.watching.loop_states import State, state_of
-from tape.watching.plain_attributes import MISSING, plain_attribute
+from tape.watching.plain_attributes import MISSING, module_of, plain_attribute
 from tape.watching.python_loops import Comparison, Counter, Extent, PythonLoop, loops_of
 from tape.watching.snapshots import SKIPPED
 
@@ -294,7 +294,7 @@ def _extent_of(frame: FrameType, extent: Extent) -> Any:
 
 
 def _is_users(kind: type) -> bool:
-    return kind.__module__.partition(".")[0] not in ("builtins", "numpy")
+    return module_of(kind).partition(".")[0] not in ("builtins", "numpy")
 
 
 def _is_builtin(frame: FrameType, name: str) -> bool:

@@ -23,6 +23,7 @@ from tape.tensors import modes
 from tape.tensors.pytrees import METHODS
 from tape.tensors.tensor import Tensor
 from tape.watching.code_reads import Scope, is_clock, is_decided
+from tape.watching.plain_attributes import module_of
 
 _DEEPEST = 10
 _KERNELS = f"{kernels.__name__}."
@@ -208,7 +209,7 @@ class _Look:
 
     def _named(self, value: Any, name: str, depth: int) -> Any:
         """Return what is compared of a module or class: the attributes whose names are read."""
-        module = value.__name__ if isinstance(value, types.ModuleType) else value.__module__
+        module = value.__name__ if isinstance(value, types.ModuleType) else module_of(value)
         package = str(module).partition(".")[0]
         if package in PACKAGES or (isinstance(value, type) and is_decided(module)):
             return _Same(value)
@@ -272,7 +273,7 @@ class _Look:
 
     def _builtin(self, value: types.BuiltinMethodType, name: str, depth: int) -> Any:
         owner = value.__self__
-        if is_clock(value.__module__) or (isinstance(owner, type) and not is_decided(owner.__module__)):
+        if is_clock(value.__module__) or (isinstance(owner, type) and not is_decided(module_of(owner))):
             raise _NotComparableError(f"{name} may return something else at each call")
         if owner is None or isinstance(owner, (types.ModuleType, type)):
             return _Same(value)

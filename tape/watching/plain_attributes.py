@@ -12,8 +12,12 @@ from tape.watching.code_reads import is_decided
 
 MISSING: Any = object()
 _PLAIN_READS: tuple[Any, ...] = (object.__getattribute__, ModuleType.__getattribute__)
-_LINES, _DICTIONARY, _MODULE = (vars(type)[name].__get__ for name in ("__mro__", "__dict__", "__module__"))
+_LINES, _DICTIONARY, _MODULE, _FLAGS = (
+    vars(type)[name].__get__ for name in ("__mro__", "__dict__", "__module__", "__flags__")
+)
 """What classes say of themselves, past what their metaclasses answer."""
+_MADE = 1 << 9
+"""The flag of classes that a ``class`` statement makes. It finds builtins' name where its module has none."""
 NAMED_FIELD = type(vars(namedtuple("_Named", "a"))["a"])  # noqa: PYI024 (only the class of its fields is wanted)
 _MEMBERS = (types.MemberDescriptorType, NAMED_FIELD)
 """What a class has for slots of its objects, and for fields of a named tuple."""
@@ -33,9 +37,9 @@ def dictionary_of(kind: type) -> types.MappingProxyType[str, Any]:
 
 
 def module_of(kind: type) -> str:
-    """Return the name of the module that a class is of."""
+    """Return the name of the module that a class is of; none of a class that ``exec`` made in a module without one."""
     name = _MODULE(kind)
-    return name if type(name) is str else ""
+    return "" if type(name) is not str or (name == "builtins" and _FLAGS(kind) & _MADE) else name
 
 
 def entry_of_class(kind: type, name: str) -> Any:

@@ -245,6 +245,8 @@ def is_known(value: Any) -> bool:
     if issubclass(kind, (types.BuiltinFunctionType, types.BuiltinMethodType, np.ufunc)):
         return True
     module = value.__module__ if kind is types.FunctionType else read(value, "__module__") if callable(value) else None
+    if module == "builtins":
+        module = module_of(kind)
     return type(module) is str and module.partition(".")[0] in SKIPPED
 
 

@@ -13,6 +13,7 @@ import pytest
 
 import tape
 from tape.errors import CompileWarning
+from tape.tensors.pytrees import leaves
 
 pytestmark = pytest.mark.quick
 
@@ -310,3 +311,42 @@ def test_what_is_made_of_a_global_array_each_time(name: str) -> None:
                 CONSTANT.add_(1.0)
     assert compiled.programs
     assert " dynamic" not in compiled.explain()
+
+
+WITHOUT_NAME = """
+class Scaled:
+    rate = 2.0
+    def __init__(self):
+        self.power = 2
+    def __call__(self, x):
+        y = x * self.rate
+        while y.sum() > 5.0:
+            y = y * 0.5
+        return (y ** self.power).sum() + factor(x) * scale.by
+class Scale:
+    by = 1.0
+def factor(x):
+    return (x * K).sum()
+K = 1.0
+scaled, scale = Scaled(), Scale()
+"""
+
+
+@pytest.mark.parametrize("transform", [lambda f: f, tape.value_and_grad])
+def test_what_exec_makes_in_a_module_without_a_name(transform: Callable[[Any], Any]) -> None:
+    """Its classes say that they are of builtins, and its functions have no source."""
+    variables: dict[str, Any] = {}
+    exec(WITHOUT_NAME, variables)  # noqa: S102 (written here)
+    dynamic = transform(variables["scaled"])
+    compiled = tape.compile(dynamic, mode="eager", check="never")
+    changes: list[Callable[[], Any]] = [
+        lambda: setattr(variables["scaled"], "power", 3), lambda: setattr(variables["Scaled"], "rate", 3.0),
+        lambda: variables.update(K=4.0), lambda: setattr(variables["scale"], "by", 5.0),
+        lambda: setattr(variables["Scale"], "by", 6.0),
+    ]  # fmt: skip
+    for change in (lambda: None, *changes):
+        change()
+        for k in range(4):
+            x = tape.tensor([0.3 + 0.1 * k, -0.7, 1.1])
+            for got, right in zip(*(leaves(f(x)) for f in (compiled, dynamic)), strict=True):
+                np.testing.assert_allclose(got, right, rtol=1e-12)
