@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tape.operations.sums_and_extrema import tensor_of
 from tape.recording.promotion import alike
+from tape.tensors.operands import tensor_of
 from tape.tensors.tensor import Array, Tensor, constant_tensor
 
 __all__ = ["gauss_legendre", "trapezoid"]

@@ -18,8 +18,8 @@ from kernels.ops.linalg import sparse
 from kernels.ops.linalg.sparse import Pattern, pattern_of
 from kernels.ops.registry import OPS
 from tape.conversions import creation
-from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import routine_calls
+from tape.tensors.operands import tensor_of
 from tape.tensors.registration import implements
 from tape.tensors.tensor import Tensor, as_array
 

@@ -21,9 +21,9 @@ from tape.operations.numpy_arguments import array_like, cast
 from tape.operations.operators import FUNCTIONS, RUN
 from tape.operations.parameters import function_of
 from tape.operations.reductions import softmax as softmaxes
-from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import views
 from tape.recording.arguments import dim_of, either
+from tape.tensors.operands import tensor_of
 from tape.tensors.tensor import Tensor
 
 __all__ = [

@@ -21,6 +21,7 @@ from tape.recording import record
 from tape.recording.computed_places import are_within
 from tape.recording.views import clone
 from tape.tensors import modes
+from tape.tensors.observers import Observer
 from tape.tensors.pytrees import leaves
 from tape.tensors.recorder import Recorder, caller
 from tape.tensors.tensor import Tensor, as_array, constant_tensor
@@ -44,7 +45,7 @@ def _draw_anew(draw: Any, size: int, args: Sequence[Tensor], batched: Sequence[b
     return (x,)
 
 
-class Example:
+class Example(Observer):
     """Records what depends on the arguments, and what may be differentiated or mapped further out.
 
     What is the same for all examples, the recorder around this one takes part in as well: its values may leave for
@@ -53,6 +54,8 @@ class Example:
     A node is a tensor, by number: ``specs`` are those of one example, ``bases`` the nodes whose memory they show, and
     ``parts``, for views of which no operation of the plan tells, of which node they are one, and the offset there.
     """
+
+    maps = True
 
     def __init__(self, outer: Any, randomness: str = "error") -> None:
         self.outer, self.randomness = outer, randomness
@@ -268,8 +271,7 @@ class Example:
         """Whether index tensors differ between examples, or the recorder around this one follows them."""
         if any(self._differ((self.reference(index),)) for index in indices if self._depends(index)):
             return True
-        follows = getattr(self.outer, "follows_indices", None)
-        return follows is not None and follows(indices, adds=adds)
+        return self.outer is not None and self.outer.follows_indices(indices, adds=adds)
 
     def checks_indices(self, index: Tensor, low: int, high: int) -> bool:
         """Whether indices are within bounds; that those of all examples are is checked when the plan is run."""

@@ -8,9 +8,9 @@ import numpy as np
 
 from tape.operations import elementwise
 from tape.operations.operators import FUNCTIONS, RUN
-from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import views
 from tape.recording.arguments import either
+from tape.tensors.operands import tensor_of
 from tape.tensors.registration import implements
 from tape.tensors.tensor import Tensor, method
 

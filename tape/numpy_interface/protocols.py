@@ -11,12 +11,11 @@ from numpy.lib.array_utils import normalize_axis_tuple
 
 from tape.conversions import creation, creation_like, scipy_calls
 from tape.foundation.dtypes import dtype_of
-from tape.operations import sums_and_extrema
 from tape.operations.numpy_arguments import into_array, written
 from tape.operations.operators import FUNCTIONS
 from tape.recording import record, views
 from tape.tensors import modes, pytrees, view_families
-from tape.tensors.operands import PRIORITY
+from tape.tensors.operands import PRIORITY, tensor_of
 from tape.tensors.registration import NUMPY, implements
 from tape.tensors.tensor import Array, Tensor, as_array, method
 
@@ -113,8 +112,8 @@ def _concatenate(arrays: Any, axis: Any = 0, *, dtype: Any = None, casting: Any 
     if dtype is not None:
         arrays = [_cast(a, dtype, casting) for a in arrays]
     if axis is None:
-        return views.cat([views.reshape(sums_and_extrema.tensor_of(a), -1) for a in arrays])
-    tensors = [sums_and_extrema.tensor_of(a) for a in arrays]
+        return views.cat([views.reshape(tensor_of(a), -1) for a in arrays])
+    tensors = [tensor_of(a) for a in arrays]
     ranks = [len(x.spec.shape) for x in tensors]
     if len(set(ranks)) > 1:  # shapes of (0,) are none that join anything here
         raise ValueError(f"np.concatenate: the arrays must have as many dims as each other; they have {ranks}")
@@ -125,12 +124,12 @@ def _concatenate(arrays: Any, axis: Any = 0, *, dtype: Any = None, casting: Any 
 def _stack(arrays: Any, axis: int = 0, *, dtype: Any = None, casting: Any = "same_kind") -> Tensor:
     if dtype is not None:
         arrays = [_cast(a, dtype, casting) for a in arrays]
-    return views.stack([sums_and_extrema.tensor_of(a) for a in arrays], axis)
+    return views.stack([tensor_of(a) for a in arrays], axis)
 
 
 def _cast(value: Any, dtype: Any, casting: Any) -> Tensor:
     """Return a tensor of a dtype; TypeError where NumPy's rule of casting forbids that."""
-    x, dtype = sums_and_extrema.tensor_of(value), dtype_of(dtype)
+    x, dtype = tensor_of(value), dtype_of(dtype)
     if not np.can_cast(x.spec.dtype, dtype, casting):
         raise TypeError(f"Cannot cast array data from {x.spec.dtype!r} to {dtype!r} according to the rule {casting!r}")
     return x if x.spec.dtype == dtype else record.to_dtype(x, dtype)
@@ -232,7 +231,7 @@ def _full_like(
     a: Tensor, fill_value: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *,
     device: Any = None,
 ) -> Tensor:  # fmt: skip
-    model = _model("full_like", sums_and_extrema.tensor_of(a), order, subok, shape)
+    model = _model("full_like", tensor_of(a), order, subok, shape)
     if not isinstance(fill_value, (Tensor, np.ndarray)):
         return creation_like.full_like(model, fill_value, dtype=dtype, device=device)
     result = creation_like.zeros_like(model, dtype=dtype, device=device)

@@ -14,10 +14,9 @@ from kernels.records.scipy_ufuncs import special
 from tape.operations import writes
 from tape.operations.operators import FUNCTIONS, RUN
 from tape.operations.parameters import as_method, parameters_like, printed
-from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import casts, views
 from tape.tensors import grad_modes
-from tape.tensors.operands import Number
+from tape.tensors.operands import Number, tensor_of
 from tape.tensors.registration import public
 from tape.tensors.tensor import Tensor, method
 

@@ -9,11 +9,10 @@ import numpy as np
 from tape.operations import indexing
 from tape.operations.numpy_arguments import array_like
 from tape.operations.operators import FUNCTIONS
-from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import computed_places, integer_indices, record, views
 from tape.recording.arguments import dim_of
 from tape.recording.pick_calls import across_dim, along_dim, along_wide, at_places, picking, where_held
-from tape.tensors.operands import check_broadcast, operand
+from tape.tensors.operands import check_broadcast, operand, tensor_of
 from tape.tensors.registration import implements, public
 from tape.tensors.tensor import Array, Tensor, as_array, leaf
 

@@ -17,9 +17,9 @@ from numpy.lib.array_utils import normalize_axis_tuple
 from tape.conversions import creation
 from tape.foundation.dtypes import dtype_of
 from tape.operations.operators import FUNCTIONS
-from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import casts, views
 from tape.tensors import modes, pytrees
+from tape.tensors.operands import tensor_of
 from tape.tensors.registration import Function, implements
 from tape.tensors.tensor import Tensor, as_array
 

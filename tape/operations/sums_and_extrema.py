@@ -16,8 +16,8 @@ from tape.recording import casts, reduction, select
 from tape.recording.arguments import dim_of, dims_of, either
 from tape.repeated_calls.calls_with_arguments import argued
 from tape.tensors import modes
-from tape.tensors.operands import operand
-from tape.tensors.tensor import Tensor, constant_tensor, method, scalar_or_array
+from tape.tensors.operands import tensor_of
+from tape.tensors.tensor import Tensor, method
 
 _SUM: Any
 _MEAN: Any
@@ -25,14 +25,6 @@ _SUM, _MEAN = OPS["sum"], OPS["mean"]
 _INTEGERS = "iub"
 _LARGEST = 8
 """Bytes of uint64, whose sums int64 does not hold."""
-
-
-def tensor_of(x: Any) -> Tensor:
-    """Return an operand as a tensor, Python numbers too."""
-    if type(x) is Tensor:
-        return x
-    x = operand(x)
-    return x if isinstance(x, Tensor) else constant_tensor(scalar_or_array(np.asarray(x)))
 
 
 def accumulator(x: Tensor) -> np.dtype[Any]:

@@ -11,6 +11,7 @@ from kernels.arrays.specs import Spec, dense
 from tape.recording import record, views
 from tape.recording.integer_indices import is_byte_mask
 from tape.tensors import modes
+from tape.tensors.observers import Observer
 from tape.tensors.tensor import Array, Tensor
 
 _INT64 = np.dtype(np.int64)
@@ -24,13 +25,19 @@ def is_followed(*items: Any, adds: bool = True) -> bool:
     if modes.active() is not None:
         return False
     indices = [k for k in items if isinstance(k, Tensor) and k.spec.dtype.kind in "iu"]
-    follows = getattr(modes.current().recorder, "follows_indices", None) if indices else None
-    return follows is not None and follows(indices, adds=adds)
+    recorder = modes.current().recorder if indices else None
+    return recorder is not None and recorder.follows_indices(indices, adds=adds)
 
 
 def differ(*items: Any, adds: bool = True) -> bool:
     """Whether one of these is an index tensor that differs between examples: no value of it may leave for Python."""
-    return is_followed(*items, adds=adds) and hasattr(modes.current().recorder, "checks_indices")
+    return is_followed(*items, adds=adds) and _mapping() is not None
+
+
+def _mapping() -> Observer | None:
+    """Return the recorder if it maps, of whose values none may leave for Python."""
+    recorder = modes.current().recorder
+    return recorder if recorder is not None and recorder.maps else None
 
 
 def places_of(spec: Spec, key: tuple[Any, ...], *, wraps: bool) -> Tensor | None:
@@ -96,7 +103,7 @@ def _wrapped(index: Any, n: int, *, wraps: bool) -> Any:
     index = index if index.spec.dtype == _INT64 else record.to_dtype(index, _INT64)
     if not index.spec.size:
         return index
-    if hasattr(modes.current().recorder, "checks_indices"):  # no value may leave for Python
+    if _mapping() is not None:
         wrapped = index + (index < 0) * n if wraps else index
         return wrapped if are_within(index, -n * wraps, n) else None
     within = bool(index.amin() >= 0)
@@ -108,8 +115,10 @@ def _wrapped(index: Any, n: int, *, wraps: bool) -> Any:
 
 def are_within(index: Tensor, low: int, high: int) -> bool:
     """Whether ``low <= index < high`` everywhere: a guard, or what the recorder checks of all examples."""
-    checks = getattr(modes.current().recorder, "checks_indices", None)
-    return checks(index, low, high) if checks else bool(index.amin() >= low) and bool(index.amax() < high)
+    mapping = _mapping()
+    if mapping is not None:
+        return mapping.checks_indices(index, low, high)
+    return bool(index.amin() >= low) and bool(index.amax() < high)
 
 
 def _whole_axes(before: Sequence[int], after: Sequence[int], rank: int, steps: Sequence[int]) -> Array:

@@ -16,8 +16,8 @@ import numpy as np
 from tape.foundation import dtypes
 from tape.recording import casts
 from tape.tensors import modes
-from tape.tensors.operands import Number, operand
-from tape.tensors.tensor import Tensor, constant_tensor, scalar_or_array
+from tape.tensors.operands import Number, tensor_of
+from tape.tensors.tensor import Tensor
 
 Kind: TypeAlias = tuple[np.dtype[Any], bool] | type
 """The dtype of a tensor or an array, and whether it has dims; or the type of a Python number."""
@@ -87,7 +87,7 @@ def can_cast(have: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
 
 def alike(*operands: Any) -> list[Tensor]:
     """Return operands as tensors of the dtype that they are computed in; casts are recorded."""
-    tensors = list(map(_tensor, operands))
+    tensors = list(map(tensor_of, operands))
     first = tensors[0]._form.spec.dtype
     if all(x._form.spec.dtype is first for x in tensors):
         return tensors
@@ -97,9 +97,4 @@ def alike(*operands: Any) -> list[Tensor]:
 
 def tensors_of(*operands: Any) -> list[Tensor]:
     """Return operands as tensors; of one dtype, NumPy's, where arrays are among them, which nobody sees afterwards."""
-    return alike(*operands) if operands and of_numpy(operands) else list(map(_tensor, operands))
-
-
-def _tensor(value: Any) -> Tensor:
-    x = operand(value)
-    return x if isinstance(x, Tensor) else constant_tensor(scalar_or_array(np.asarray(x)))
+    return alike(*operands) if operands and of_numpy(operands) else list(map(tensor_of, operands))

@@ -140,9 +140,9 @@ def unset(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 def note_drawing(generator: Any) -> None:
     """Notify the recorder that a generator is about to be drawn from."""
     if modes.active() is None:
-        drawing = getattr(modes.current().recorder, "note_drawing", None)
-        if drawing is not None:
-            drawing(generator)
+        recorder = modes.current().recorder
+        if recorder is not None:
+            recorder.note_drawing(generator)
 
 
 def note_drawn(x: Tensor, draw: Any) -> None:
@@ -164,9 +164,9 @@ def note_unrecorded(x: Any, what: str) -> None:
 def note_raised(op: Any, operands: tuple[Any, ...], params: dict[str, Any], error: Exception) -> None:
     """Notify the recorder that an operation raised by the values of its operands: the caller may catch that."""
     if modes.active() is None:
-        note = getattr(modes.current().recorder, "note_raised", None)
-        if note is not None:
-            note(op, operands, params, error)
+        recorder = modes.current().recorder
+        if recorder is not None:
+            recorder.note_raised(op, operands, params, error)
 
 
 def value_is_float(value: Array | float) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from threading import local
 from typing import Any, NamedTuple, Protocol
@@ -13,6 +13,9 @@ from tape.tensors.tapes import Tape
 
 class Observer(Protocol):
     """The recorder of a program, or of vmap's example: it is notified of operations, writes and escapes."""
+
+    maps: bool = False
+    """Whether it records one example of several, whose values may not leave for Python."""
 
     def notify(self, op: Any, operands: tuple[Any, ...], result: Any, params: tuple[Any, ...]) -> None:
         """Be notified of an operation that has run."""
@@ -49,6 +52,24 @@ class Observer(Protocol):
 
     def note_number(self, tensor: Any) -> None:
         """Be notified that the only element of a tensor becomes a Python number, by item or float."""
+
+    def note_drawing(self, generator: Any) -> None:
+        """Be notified that a generator is about to be drawn from."""
+        del generator
+
+    def note_raised(self, op: Any, operands: tuple[Any, ...], params: dict[str, Any], error: Exception) -> None:
+        """Be notified that an operation raised by the values of its operands."""
+        del op, operands, params, error
+
+    def follows_indices(self, indices: Sequence[Any], *, adds: bool) -> bool:
+        """Return whether index tensors are operands: of what they pick, or with ``adds`` of what is added there."""
+        del indices, adds
+        return False
+
+    def checks_indices(self, index: Any, low: int, high: int) -> bool:
+        """Return whether indices are within bounds, and see to it that those of all examples are; asked if it maps."""
+        del index, low, high
+        return False
 
 
 class AnomalyObserver(Protocol):

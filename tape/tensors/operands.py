@@ -55,6 +55,14 @@ def operand(value: Any) -> Any:
     raise refused(value)
 
 
+def tensor_of(x: Any) -> Tensor:
+    """Return an operand as a tensor, Python numbers too."""
+    if type(x) is Tensor:
+        return x
+    x = operand(x)
+    return x if isinstance(x, Tensor) else constant_tensor(scalar_or_array(np.asarray(x)))
+
+
 def refused(value: Any) -> TypeError:
     """Return the error for a value that tensors do not take."""
     return TypeError(f"an operand is a {type(value).__name__}; tensors take tensors, NumPy arrays and numbers")

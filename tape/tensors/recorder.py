@@ -21,13 +21,14 @@ from kernels.programs.recording.notifying_structs import StepWords
 from kernels.programs.recording.program import Node, Recipe
 from tape.foundation.call_sites import LineTable
 from tape.tensors import modes
+from tape.tensors.observers import Observer
 from tape.tensors.tensor import AccumulateGrad, Tensor, as_array
 from tape.tensors.view_families import base_of, is_view
 
 _PACKAGES = (*PACKAGES, "copy", "copyreg")
 
 
-class Recorder:
+class Recorder(Observer):
     """Records each operation that depends on the arguments, in the order they run; with ``lines`` their lines too."""
 
     def __init__(self, *, lines: bool = False) -> None:

@@ -17,6 +17,7 @@ from tape.engine.rules import custom_function
 from tape.engine.rules.custom_calls import Call
 from tape.random import Draw
 from tape.tensors import modes
+from tape.tensors.observers import Observer
 from tape.tensors.tensor import Tensor, as_array, leaf, scalar_or_array
 from tape.tensors.view_families import base_of, is_view
 
@@ -113,7 +114,7 @@ class FunctionCall:
         return list(result) if isinstance(result, (tuple, list)) else [result]
 
 
-class Inside:
+class Inside(Observer):
     """Watches forward while a call is recorded: it may use its arguments, and nothing else that the call made."""
 
     def __init__(self, knows: Callable[[Tensor], bool], stop: Callable[[str], None], args: Sequence[Any]) -> None:

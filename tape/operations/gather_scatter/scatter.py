@@ -11,12 +11,11 @@ import numpy as np
 from tape.operations import indexing, writes
 from tape.operations.gather import along_key, check_index, check_vector, picked_along, true_places
 from tape.operations.gather_scatter import scatter_reduce
-from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import computed_places, integer_indices, views
 from tape.recording.arguments import dim_of
 from tape.recording.pick_calls import across_dim, along_dim
 from tape.recording.write_calls import putting
-from tape.tensors.operands import _merge, check_broadcast, operand
+from tape.tensors.operands import _merge, check_broadcast, operand, tensor_of
 from tape.tensors.registration import public
 from tape.tensors.tensor import Array, Tensor, method
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from tape.operations.matmul import bmm, mm, mv
 from tape.operations.matrices.contractions import _ranked, outer
-from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import views
+from tape.tensors.operands import tensor_of
 from tape.tensors.registration import public
 from tape.tensors.tensor import Tensor
 

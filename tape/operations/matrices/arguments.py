@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import views
 from tape.recording.promotion import alike
-from tape.tensors.operands import _merge
+from tape.tensors.operands import _merge, tensor_of
 from tape.tensors.tensor import Tensor
 
 MATRIX = 2

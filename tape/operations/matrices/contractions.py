@@ -11,12 +11,11 @@ from tape.operations.matmul import dot, mm
 from tape.operations.matrices.einsum import contract
 from tape.operations.parameters import also
 from tape.operations.shapes.diagonals import diagonal
-from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import routine_calls, views
 from tape.recording.arguments import dim_of, either
 from tape.recording.promotion import tensors_of
 from tape.repeated_calls.calls_with_arguments import argued
-from tape.tensors.operands import _merge
+from tape.tensors.operands import _merge, tensor_of
 from tape.tensors.registration import public
 from tape.tensors.tensor import Tensor
 

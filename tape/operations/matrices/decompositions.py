@@ -18,11 +18,11 @@ from tape.conversions import creation
 from tape.operations.matrices.arguments import batch_of, matrix_of, square_of, turned
 from tape.operations.operators import FUNCTIONS
 from tape.operations.parameters import also
-from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import routine_calls
 from tape.repeated_calls.calls_with_arguments import argued
 from tape.return_types import named
 from tape.tensors import modes
+from tape.tensors.operands import tensor_of
 from tape.tensors.registration import implements, public
 from tape.tensors.tensor import Tensor, as_array
 

@@ -18,10 +18,10 @@ from tape.operations.matrices.solves import inverse, solve
 from tape.operations.operators import FUNCTIONS
 from tape.operations.parameters import also
 from tape.operations.reductions.scans import cumprod
-from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import routine_calls, views
 from tape.recording.arguments import dim_of
 from tape.return_types import named
+from tape.tensors.operands import tensor_of
 from tape.tensors.registration import implements, public
 from tape.tensors.tensor import Tensor, as_array
 

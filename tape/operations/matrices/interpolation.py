@@ -15,9 +15,9 @@ from tape.conversions import creation
 from tape.operations.matrices.banded import solve_banded
 from tape.operations.operators import FUNCTIONS
 from tape.operations.shapes.rearranging import flip
-from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import record, routine_calls, views
 from tape.recording.promotion import alike
+from tape.tensors.operands import tensor_of
 from tape.tensors.registration import implements, public
 from tape.tensors.tensor import Tensor, as_array, constant_tensor
 

@@ -11,9 +11,9 @@ from tape.operations.matrices.arguments import MATRIX, matrix_of, square_of
 from tape.operations.matrices.decompositions import wants
 from tape.operations.operators import FUNCTIONS
 from tape.operations.parameters import also
-from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import routine_calls, views
 from tape.return_types import named
+from tape.tensors.operands import tensor_of
 from tape.tensors.registration import public
 from tape.tensors.tensor import Tensor, as_array, constant_tensor
 

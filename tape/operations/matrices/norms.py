@@ -12,10 +12,10 @@ from tape.operations.matrices.solves import inverse
 from tape.operations.operators import FUNCTIONS
 from tape.operations.parameters import also
 from tape.operations.reductions.norms import _norm_of, vector_norm
-from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import record, views
 from tape.recording.arguments import dim_of
 from tape.repeated_calls.calls_with_arguments import argued
+from tape.tensors.operands import tensor_of
 from tape.tensors.registration import public
 from tape.tensors.tensor import Tensor, as_array, constant_tensor
 

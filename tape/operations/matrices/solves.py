@@ -9,10 +9,10 @@ from kernels.ops.registry import OPS
 from tape.operations.matmul import matmul
 from tape.operations.matrices.arguments import MATRIX, batch_of, matrix_of, square_of, tensor_like, together, turned
 from tape.operations.parameters import also
-from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import routine_calls, views
 from tape.repeated_calls.calls_with_arguments import argued
 from tape.return_types import named
+from tape.tensors.operands import tensor_of
 from tape.tensors.registration import implements, public
 from tape.tensors.tensor import Tensor
 

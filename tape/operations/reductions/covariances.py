@@ -14,8 +14,8 @@ from tape.operations.matmul import matmul
 from tape.operations.numpy_arguments import array_like, cast
 from tape.operations.operators import FUNCTIONS
 from tape.operations.reductions.variance import _FREEDOM, _promoted
-from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import views
+from tape.tensors.operands import tensor_of
 from tape.tensors.registration import implements, public
 from tape.tensors.tensor import Tensor, as_array
 

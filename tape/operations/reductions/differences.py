@@ -12,9 +12,9 @@ from tape.operations.indexing import index
 from tape.operations.numpy_arguments import array_like, cast
 from tape.operations.reductions import scans
 from tape.operations.shapes.rearranging import part
-from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import views
 from tape.recording.arguments import dim_of, dims_of, either
+from tape.tensors.operands import tensor_of
 from tape.tensors.registration import implements, public
 from tape.tensors.tensor import Tensor
 

@@ -10,8 +10,8 @@ from kernels.ops.registry import OPS
 from tape import return_types
 from tape.operations.numpy_arguments import cast
 from tape.operations.reductions.sorting import constant_result, escaped_values
-from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import routine_calls
+from tape.tensors.operands import tensor_of
 from tape.tensors.registration import implements, public
 from tape.tensors.tensor import Tensor, as_array
 

@@ -14,11 +14,11 @@ from tape.operations.numpy_arguments import cast
 from tape.operations.operators import FUNCTIONS
 from tape.operations.parameters import also
 from tape.operations.reductions.products_and_counts import where_and_how
-from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import routine_calls, views
 from tape.recording.arguments import dim_of
 from tape.recording.promotion import alike
 from tape.repeated_calls.calls_with_arguments import argued
+from tape.tensors.operands import tensor_of
 from tape.tensors.registration import implements, public
 from tape.tensors.tensor import Tensor
 

@@ -14,9 +14,9 @@ from tape.operations import sums_and_extrema
 from tape.operations.numpy_arguments import also, array_like, cast, chosen, not_nan, reduces
 from tape.operations.operators import FUNCTIONS
 from tape.operations.reductions import products_and_counts
-from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import views
 from tape.recording.arguments import dims_of
+from tape.tensors.operands import tensor_of
 from tape.tensors.tensor import Tensor
 
 _where: Any = FUNCTIONS["where"]

@@ -11,10 +11,10 @@ from tape import return_types
 from tape.operations import sums_and_extrema
 from tape.operations.numpy_arguments import cast, not_nan
 from tape.operations.operators import FUNCTIONS
-from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import routine_calls
 from tape.recording.arguments import dim_of, dims_of, either
 from tape.repeated_calls.calls_with_arguments import argued
+from tape.tensors.operands import tensor_of
 from tape.tensors.registration import public
 from tape.tensors.tensor import Tensor
 

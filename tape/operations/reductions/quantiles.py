@@ -14,10 +14,10 @@ from tape.operations.indexing import index
 from tape.operations.numpy_arguments import cast, reduces
 from tape.operations.operators import FUNCTIONS
 from tape.operations.reductions.sorting import along, filled, sort
-from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import record, routine_calls, views
 from tape.recording.arguments import dim_of, dims_of, either
 from tape.repeated_calls.calls_with_arguments import argued
+from tape.tensors.operands import tensor_of
 from tape.tensors.registration import public
 from tape.tensors.tensor import Array, Tensor, as_array
 

@@ -11,10 +11,10 @@ from tape import return_types
 from tape.foundation.dtypes import dtype_of
 from tape.operations.numpy_arguments import array_like, cast, chosen, not_nan, written
 from tape.operations.reductions.products_and_counts import accumulated
-from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import routine_calls, views
 from tape.recording.arguments import dim_of, either
 from tape.repeated_calls.calls_with_arguments import argued
+from tape.tensors.operands import tensor_of
 from tape.tensors.registration import implements, public
 from tape.tensors.tensor import Tensor
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from tape.operations.numpy_arguments import array_like
 from tape.operations.reductions.sorting import constant_result, escaped_values
-from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import integer_indices
 from tape.recording.arguments import dim_of
+from tape.tensors.operands import tensor_of
 from tape.tensors.registration import implements, public
 from tape.tensors.tensor import Tensor
 

@@ -10,10 +10,10 @@ from kernels.ops.registry import OPS
 from tape.foundation import dtypes
 from tape.operations import sums_and_extrema
 from tape.operations.numpy_arguments import cast
-from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import routine_calls, views
 from tape.recording.arguments import dim_of, either
 from tape.repeated_calls.calls_with_arguments import argued
+from tape.tensors.operands import tensor_of
 from tape.tensors.registration import public
 from tape.tensors.tensor import Tensor
 

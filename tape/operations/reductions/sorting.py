@@ -14,10 +14,10 @@ from kernels.records import take_put_along
 from tape import return_types
 from tape.conversions import creation
 from tape.operations.indexing import index
-from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import record, routine_calls, views
 from tape.recording.arguments import dim_of, either
 from tape.repeated_calls.calls_with_arguments import argued
+from tape.tensors.operands import tensor_of
 from tape.tensors.registration import implements, public
 from tape.tensors.tensor import Array, Tensor, as_array, leaf, scalar_or_array
 

@@ -16,10 +16,10 @@ from tape.operations.numpy_arguments import also, array_like, cast, chosen, not_
 from tape.operations.operators import FUNCTIONS
 from tape.operations.reductions.numpy_reductions import counted
 from tape.operations.reductions.products_and_counts import where_and_how
-from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import routine_calls
 from tape.recording.arguments import dims_of
 from tape.repeated_calls.calls_with_arguments import argued
+from tape.tensors.operands import tensor_of
 from tape.tensors.registration import public
 from tape.tensors.tensor import Tensor
 

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from tape.operations import sums_and_extrema
-from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import views
 from tape.recording.arguments import dim_of, ints_of
-from tape.tensors.operands import check_broadcast
+from tape.tensors.operands import check_broadcast, tensor_of
 from tape.tensors.registration import implements, public
 from tape.tensors.tensor import Tensor, method
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from tape.operations import indexing
 from tape.operations.shapes import diagonals, splitting
-from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import views
 from tape.recording.arguments import dim_of
+from tape.tensors.operands import tensor_of
 from tape.tensors.registration import public
 from tape.tensors.tensor import Tensor
 

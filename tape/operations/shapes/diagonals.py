@@ -9,10 +9,10 @@ import numpy as np
 
 from tape.conversions import creation
 from tape.operations.operators import FUNCTIONS
-from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import record, views
 from tape.recording.arguments import dim_of
 from tape.repeated_calls.call_table import viewing
+from tape.tensors.operands import tensor_of
 from tape.tensors.registration import implements, public
 from tape.tensors.tensor import Array, Tensor, constant_tensor, method
 

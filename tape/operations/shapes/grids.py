@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tape.operations import gather
-from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import views
+from tape.tensors.operands import tensor_of
 from tape.tensors.registration import implements, public
 from tape.tensors.tensor import Tensor
 

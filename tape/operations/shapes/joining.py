@@ -11,10 +11,10 @@ from tape.foundation.dtypes import dtype_of
 from tape.operations import gather
 from tape.operations.numpy_arguments import array_like
 from tape.operations.shapes.broadcasting import of_rank
-from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import integer_indices, record, views
 from tape.recording.arguments import dim_of
 from tape.recording.promotion import alike, tensors_of
+from tape.tensors.operands import tensor_of
 from tape.tensors.registration import implements, public
 from tape.tensors.tensor import Tensor, as_array
 

@@ -10,9 +10,9 @@ import numpy as np
 from tape.conversions import creation
 from tape.operations import indexing, sums_and_extrema
 from tape.operations.shapes.rearranging import part
-from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import views
 from tape.recording.arguments import ints_of
+from tape.tensors.operands import tensor_of
 from tape.tensors.registration import NUMPY, implements, public
 from tape.tensors.tensor import Array, Tensor
 

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import casts, views
 from tape.tensors import pytrees
-from tape.tensors.operands import operand
+from tape.tensors.operands import operand, tensor_of
 from tape.tensors.registration import public
 from tape.tensors.tensor import Tensor
 

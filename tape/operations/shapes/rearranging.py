@@ -10,10 +10,10 @@ from numpy.lib.array_utils import normalize_axis_tuple
 
 from kernels.ops.registry import OPS
 from tape.operations.numpy_arguments import array_like
-from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import casts, record, views
 from tape.recording.arguments import dim_of, dims_of, ints_of
 from tape.repeated_calls.call_table import viewing
+from tape.tensors.operands import tensor_of
 from tape.tensors.registration import implements, public
 from tape.tensors.tensor import Tensor, method
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from tape.operations.gather import picked_along
-from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import integer_indices, views
 from tape.recording.arguments import dim_of, ints_of
+from tape.tensors.operands import tensor_of
 from tape.tensors.registration import implements, public
 from tape.tensors.tensor import Tensor, constant_tensor, method
 

@@ -10,11 +10,11 @@ import numpy as np
 
 from tape.operations.parameters import also
 from tape.operations.shapes.rearranging import part
-from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import integer_indices, record
 from tape.recording.arguments import dim_of, either, ints_of
 from tape.recording.views import VIEWS
 from tape.repeated_calls.call_table import viewing
+from tape.tensors.operands import tensor_of
 from tape.tensors.registration import implements, public
 from tape.tensors.tensor import Tensor, method
 

@@ -12,8 +12,8 @@ from tape.operations.matrices import determinants
 from tape.operations.numpy_arguments import cast
 from tape.operations.operators import FUNCTIONS
 from tape.operations.shapes import padding
-from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import record, views
+from tape.tensors.operands import tensor_of
 from tape.tensors.registration import implements, public
 from tape.tensors.tensor import Tensor, as_array, leaf
 

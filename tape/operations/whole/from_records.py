@@ -22,10 +22,11 @@ from kernels.records.op import Op
 from tape import return_types
 from tape.operations.operators import FUNCTIONS
 from tape.operations.parameters import parameters_like, printed
-from tape.operations.sums_and_extrema import along, tensor_of
+from tape.operations.sums_and_extrema import along
 from tape.recording import record, routine_calls
 from tape.repeated_calls.calls_with_arguments import argued
 from tape.tensors import registration
+from tape.tensors.operands import tensor_of
 from tape.tensors.tensor import Tensor
 
 MADE: dict[str, Callable[..., Any]] = {}

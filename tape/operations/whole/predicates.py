@@ -11,8 +11,8 @@ from tape.conversions import to_python
 from tape.conversions.attributes import to
 from tape.foundation.dtypes import dtype_of
 from tape.foundation.size import Size
-from tape.operations.sums_and_extrema import tensor_of
 from tape.recording import promotion, record
+from tape.tensors.operands import tensor_of
 from tape.tensors.registration import implements, public
 from tape.tensors.tensor import Tensor, as_array, attribute, leaf, method
 
