@@ -96,7 +96,7 @@ def called(x: Any) -> tuple[str | None, str]:
         frame = frame.f_back
     if scipy_frame is None and wrapped is None and frame is not None:
         callee = number_calls.native_callee(frame)
-        if getattr(callee, "__objclass__", None) is np.ndarray:
+        if getattr(callee, "__objclass__", None) is np.ndarray or callee in (np.array, np.asarray):
             return f"ndarray.{callee.__name__}", "an argument"
         if str(getattr(callee, "__module__", "")).startswith("scipy."):
             return _name(callee), "an argument"
@@ -152,6 +152,8 @@ def _name(function: Any) -> str:
 def refusal(x: Any) -> Exception:
     """Return the error for a tensor that requires grad and is to become an array; it names a substitute for SciPy."""
     name, part = called(x)
+    if name in ("ndarray.array", "ndarray.asarray"):
+        return RuntimeError(f"{errors.NUMPY_EXIT} Of tensors, tape.tensor([...]) and np.stack([...]) keep the gradient")
     if name is not None and name.startswith("ndarray."):
         method = name.removeprefix("ndarray.")
         better = f"np.{method}(array, t)" if hasattr(np, method) else "a function of tape"

@@ -337,6 +337,15 @@ def test_ufuncs_of_scipy_without_a_record() -> None:
         np.asarray(T)
 
 
+def test_arrays_of_tensors_name_what_keeps_the_gradient() -> None:
+    x = tape.tensor([1.0, 2.0], requires_grad=True)
+    for call in (lambda: np.array([x[0], -x[1]]), lambda: np.asarray([[x[0], 0.0], [1.0, x[1]]])):
+        with pytest.raises(RuntimeError, match=r"^Can't call numpy.*tape\.tensor.*np\.stack"):
+            call()
+    assert tape.tensor([[x[0], 0.0], [1.0, x[1]]]).requires_grad
+    assert np.stack([x[0], -x[1]]).requires_grad
+
+
 def test_equivalents_are_there() -> None:
     for theirs, ours in scipy_calls.EQUIVALENTS.items():
         owner, _, name = theirs.rpartition(".")
