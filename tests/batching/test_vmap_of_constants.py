@@ -236,3 +236,28 @@ def test_gradients_in_programs_leave_no_graph_behind() -> None:
         assert not value.requires_grad
         assert not gradient.requires_grad
         np.testing.assert_allclose(gradient, 6 * x * x - 4 * x, rtol=1e-12)  # of sum(2 x^3 - 2 x^2)
+
+
+@pytest.mark.quick
+@pytest.mark.filterwarnings("error::tape.errors.CompileWarning")
+def test_loops_of_mapped_functions_are_no_loops_of_programs() -> None:
+    """They run for one example; their variables are nothing from outside."""
+
+    def f(u: Any, k: Any) -> Any:
+        for _ in range(3):
+            padded = tape.zeros(4)
+            padded[1:-1] = u
+            padded[0] = padded[1]
+            u = u + 0.1 * k * (padded[2:] - padded[:-2])
+        return (u**2).sum()
+
+    compiled = tape.compile(vmap(tape.value_and_grad(f, (0, 1))), check="never")
+    for call in range(5):
+        u, k = np.random.default_rng(call).normal(size=(3, 2)), np.linspace(0.5, 1.5, 3) + 0.1 * call
+        value, gradients = compiled(u, k)
+        for i in range(3):
+            right, slopes = tape.value_and_grad(f, (0, 1))(u[i], float(k[i]))
+            np.testing.assert_allclose(value[i], right, rtol=1e-12)
+            np.testing.assert_allclose(gradients[0][i], slopes[0], rtol=1e-12)
+            np.testing.assert_allclose(gradients[1][i], slopes[1], rtol=1e-12)
+    assert compiled.programs

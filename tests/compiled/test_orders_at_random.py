@@ -63,6 +63,7 @@ class Checked:
     def check(self, counts: Counter[str], folder: Path, *, native: bool, in_c: bool) -> None:
         """Run the program in each way."""
         self._recorded(counts)
+        self._mapped(counts)
         for mode in ("eager", "default", "max") if native else ("eager",):
             function = tape.value_and_grad(self.order.function(tape.compile), ALL)
             compiled = tape.compile(function, mode=mode, check="never")
@@ -84,6 +85,17 @@ class Checked:
             self.compare([program(*given)], call, "record")
             self.compare(flat(tape.value_and_grad(program, ALL)(*given)), call, "record, with gradients")
         counts["recorded"] += 1
+
+    def _mapped(self, counts: Counter[str]) -> None:
+        """Compile the program mapped over several calls' arguments at once."""
+        if self.order.loops:  # by values
+            return
+        compiled = tape.compile(tape.vmap(self.order.function()), mode="eager", check="never")
+        for calls in ((0, 1, 2), (1, 3, 0), (2, 0, 3)):
+            given = [np.stack([np.asarray(self.arguments[call][k]) for call in calls]) for k in ALL]
+            for call, value in zip(calls, compiled(*given), strict=True):
+                self.compare([value], call, "compile, vmap")
+        counts["mapped"] += 1
 
     def _tensors(self) -> None:
         """Compile the value alone, of tensors, on which elements are views, and go back in dynamic mode."""

@@ -356,8 +356,11 @@ class CallRecorder(ProgramRecorder):
         self.guards.append(Escape(tensor, expected.tobytes(), line))
 
     def visited(self, visit: HeadVisit) -> bool:
-        """Note a visit of the head of a loop; False if further ones of this entry do not count."""
-        if self.stopped:
+        """Note a visit of the head of a loop; False if further ones of this entry do not count.
+
+        So it is within a mapped function: what is recorded is what is done for all examples, behind it.
+        """
+        if self.stopped or modes.current().recorder is not self:
             return False
         try:
             nodes = [self.reference(x).node for x in visit.state.tensors]
