@@ -181,6 +181,9 @@ MADE: dict[str, Callable[[Any], Any]] = {
     "a view before the write": lambda x: (u := tape.zeros(6), v := u[1:-1], u[1:4].copy_(x), v.sum() + u[2])[-1],
     "a row of a matrix": lambda x: (m := tape.ones(2, 3), m[1].mul_(x), (m * m).sum())[-1],
     "a number": lambda x: (s := tape.tensor(0.5), s.add_(x.sum()), s * x[0])[-1],
+    "all of it, first without values of examples": lambda x: (
+        u := tape.ones(3), u.mul_(u + 1.0), u[1:].add_(x[1:]), u.prod(),
+    )[-1],
     "an alias": lambda x: (u := tape.ones(3), u[...].mul_(x), u.prod())[-1],
     "first without, then with values of examples": lambda x: (
         u := tape.zeros(3), u[1:].add_(2.0), v := u[1], u.add_(x), v * u.sum(),
