@@ -253,12 +253,13 @@ class Example(Observer):
 
     def released(self, x: Tensor, value: Tensor) -> None:
         """Identify what was a view with the copy that it is now."""
+        known = id(value) in self.nodes
+        if self.outer is not None and not (known and self._differ((self.nodes[id(value)],))):
+            self.outer.released(x, value)
         self.nodes.pop(id(x), None)
-        if id(value) in self.nodes:
+        if known:
             self.nodes[id(x)] = self.nodes[id(value)]
             self.held.append(x)
-        elif self.outer is not None:
-            self.outer.released(x, value)
 
     def replaces(self, x: Tensor, other: Tensor) -> None:
         """Raise if a tensor is to get the memory of a planned one."""

@@ -235,6 +235,12 @@ FOUND = {
             v[...] *= 1.0 + s
         return (u * w[:6]).sum() + v * w[6]
         """,
+    "an element of a constant is written": """
+        u = tape.ones(6)
+        v = u[$0]
+        v[...] *= 3.0
+        return (u * w[:6]).sum() + v * w[6]
+        """,
     "a detached element": """
         u = x * 0.9
         v = u[$0].detach()
