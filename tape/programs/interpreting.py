@@ -28,12 +28,8 @@ _AS_STRIDED: Any = OPS["as_strided"]
 
 def interpreted(recipe: Recipe, arguments: Sequence[Any]) -> list[Tensor]:
     """Run a program on checked arguments; return results that share no memory. Arguments that it writes are written."""
-    return modes.call_given(None, _results, recipe, arguments)
-
-
-def _results(recipe: Recipe, arguments: Sequence[Any]) -> list[Tensor]:
     run = _Run(recipe, arguments)
-    run.steps(0, len(recipe.steps))
+    modes.call_given(None, run.steps, 0, len(recipe.steps))
     results = [run.result(node) for node in recipe.outputs]
     run.write_back(arguments)
     return results

@@ -276,14 +276,6 @@ class ProgramRecorder(Recorder):
         else:
             self.nodes.pop(id(x), None)
 
-    def let_go(self, since: int) -> set[int]:
-        """Hold no longer what nobody else does of the tensors that are held since then."""
-        gone = super().let_go(since)
-        self.moved -= gone
-        for views in self.of_constants.values():
-            views[:] = [view for view in views if view not in gone]
-        return gone
-
     def replaces(self, x: Tensor, other: Tensor) -> None:
         """Prepare for an assignment to ``.data``: a tensor is about to get another's memory."""
         node = self.nodes.get(id(x))

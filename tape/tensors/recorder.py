@@ -199,18 +199,15 @@ class Recorder(Observer):
         if self._depends(x) or self._depends(other):
             raise NotImplementedError("vmap: .data of a tensor is set; write x.copy_(...)")
 
-    def let_go(self, since: int) -> set[int]:
-        """Hold no longer what nobody else does of the tensors that are ``held`` since then; return their former ids."""
+    def let_go(self, since: int) -> None:
+        """Hold no longer what nobody else does of the tensors that are ``held`` since then."""
         held = self.held
         tensors = [(k, id(held[k]), ref(held[k])) for k in range(since, len(held)) if isinstance(held[k], Tensor)]
         held[since:] = [None if isinstance(x, Tensor) else x for x in held[since:]]
-        gone = set()
         for k, number, x in tensors:
             held[k] = x()
             if held[k] is None:
-                gone.add(number)
                 self.nodes.pop(number, None)
-        return gone
 
     def becomes_view(self, x: Tensor, name: str) -> None:
         """Refuse to follow an argument that becomes a view of its former self."""

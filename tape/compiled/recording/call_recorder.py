@@ -138,18 +138,17 @@ class CallRecorder(ProgramRecorder):
             self.replaced.append(x)
         super().taken(x, value)
 
-    def let_go(self, since: int) -> set[int]:
+    def let_go(self, since: int) -> None:
         """Hold no longer what nobody else does of the tensors that are held since then: what they held is constant."""
         sources = [(n, as_array(x), ref(x)) for n, x in self.sources.items() if isinstance(x, Tensor)]
         readers, replaced = [(n, ref(x)) for n, x in self.readers.items()], list(map(ref, self.replaced))
         self.sources.update((node, array) for node, array, _ in sources)
         self.readers.clear()
         self.replaced.clear()
-        gone = super().let_go(since)
+        super().let_go(since)
         self.sources.update((node, x()) for node, _, x in sources if x() is not None)
         self.readers.update((node, living) for node, x in readers if (living := x()) is not None)
         self.replaced += [living for x in replaced if (living := x()) is not None]
-        return gone
 
     def replaces(self, x: Tensor, other: Tensor) -> None:
         """Prepare for an assignment to ``.data``."""
