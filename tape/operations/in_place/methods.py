@@ -19,7 +19,7 @@ from tape.recording import casts, computed_places
 from tape.recording.pick_calls import by_items
 from tape.recording.write_calls import install_assign, putting, repeated_in_place
 from tape.repeated_calls.call_table import NATIVELY
-from tape.tensors import inference_mode, view_families
+from tape.tensors import inference_mode, modes, view_families
 from tape.tensors.operands import Number, beside, check_broadcast, is_mask, operand
 from tape.tensors.tensor import Tensor, as_array, attribute, method, read_extras
 
@@ -211,7 +211,7 @@ def assign(x: Tensor, key: Any, value: Any) -> None:
     name = "x[...] = ..."
     if type(key) is list:
         key = indexing.several(key)
-    if writes.is_value(x) and view_families.is_view(x):
+    if modes.given_arrays() and view_families.is_element(x):
         writes.release(x)  # what it is an element of stays as it is
     if not indexing.is_basic(key) or computed_places.is_followed(*indexing.items_of(key), adds=False):
         indexing.assign_at(x, key, value, name)
