@@ -23,7 +23,7 @@ from tape.recording.views import clone
 from tape.tensors import modes
 from tape.tensors.observers import Observer
 from tape.tensors.pytrees import leaves
-from tape.tensors.recorder import Recorder, caller
+from tape.tensors.recorder import caller
 from tape.tensors.tensor import Tensor, as_array, constant_tensor
 from tape.tensors.view_families import base_of, is_view
 
@@ -59,7 +59,7 @@ class Example(Observer):
 
     def __init__(self, outer: Any, randomness: str = "error") -> None:
         self.outer, self.randomness = outer, randomness
-        self.begun = len(outer.held) if isinstance(outer, Recorder) else 0
+        self.begun = len(outer.held) if hasattr(outer, "let_go") else 0
         self.states: dict[Any, Any] = {}
         """What the generators that were drawn from go back to."""
         self.plan: list[Step] = []
@@ -345,7 +345,7 @@ class Example(Observer):
         self.nodes.clear()
         if self.starts:
             self.tensors = {node: x for node, x in self.tensors.items() if self.bases[node] not in self.starts}
-        if isinstance(self.outer, Recorder):
+        if hasattr(self.outer, "let_go"):
             self.outer.let_go(self.begun)
 
     def writes(self) -> bool:

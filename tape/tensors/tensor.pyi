@@ -494,7 +494,7 @@ class Tensor(SlotHolder):
     def det(self) -> Tensor:
         """Return the determinants (*) of (*, n, n) matrices; singular ones have gradients too."""
     def detach(self) -> Tensor:
-        """Return a tensor of the same memory, without history."""
+        """Return a tensor of the same memory, without history; what is a value, as NumPy's scalars, is copied."""
     def detach_(self) -> Tensor:
         """Cut this tensor off its history; return it. RuntimeError for a view: use ``detach()``."""
     @property
