@@ -99,7 +99,7 @@ class Example(Observer):
         if not isinstance(x, Tensor):
             return False
         known = x._slot is not None or id(x) in self.nodes or id(base_of(x)) in self.nodes
-        return known or (self.outer is not None and self.outer._depends(x))
+        return known or (hasattr(self.outer, "_depends") and self.outer._depends(x))
 
     def reference(self, x: Tensor) -> int:
         """Return the node of a tensor; a new one is a constant, or a view that no planned operation made."""

@@ -264,3 +264,23 @@ def test_loops_of_mapped_functions_are_no_loops_of_programs() -> None:
             np.testing.assert_allclose(gradients[0][i], slopes[0], rtol=1e-12)
             np.testing.assert_allclose(gradients[1][i], slopes[1], rtol=1e-12)
     assert compiled.programs
+
+
+def test_a_mapped_function_within_forward_of_a_compiled_call() -> None:
+    """What watches ``forward`` records nothing."""
+
+    class Tails(tape.autograd.Function):
+        @staticmethod
+        def forward(_ctx: Any, x: Any) -> Any:
+            return vmap(lambda r: (w := tape.zeros(3), w[1:].add_(r[1:]), w.sum())[-1])(x)
+
+        @staticmethod
+        def backward(_ctx: Any, g: Any) -> Any:
+            return g.reshape(2, 1) * tape.tensor([0.0, 1.0, 1.0])
+
+    compiled = tape.compile(tape.value_and_grad(lambda x: Tails.apply(x * 2.0).sum()), mode="eager", check="never")
+    for k in range(4):
+        x = np.arange(6.0).reshape(2, 3) + k
+        value, gradient = compiled(x)
+        assert value == pytest.approx(2.0 * x[:, 1:].sum())
+        np.testing.assert_array_equal(gradient, [[0.0, 2.0, 2.0]] * 2)
