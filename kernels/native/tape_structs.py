@@ -267,7 +267,7 @@ class FoundLeaf(Struct):
 
 RUN_KERNEL, RUN_NEST, RUN_FILL8, RUN_FILL4, RUN_INLINE, RUN_GUARD, RUN_PYTHON = range(7)
 RUN_LOOP, RUN_BODY, RUN_AGAIN, RUN_NEXT, RUN_BACK, RUN_CHOOSE, RUN_RESTORE, RUN_BEFORE = range(7, 15)
-"""What steers a loop: kernels/programs/lowering/loop_rows.py."""
+"""What steers a loop: kernels/programs/lowering/task_blocks.py."""
 ROW = 8
 """Words of a row."""
 

@@ -12,7 +12,7 @@ from kernels.kinds.write import Write
 from kernels.programs.compiler.compiled_code import CompiledCode
 from kernels.programs.interpreter.machine import plan
 from kernels.programs.lowering.assembly import Layout
-from kernels.programs.recording.groups import groups_of
+from kernels.programs.recording.flow import groups_of
 from kernels.programs.recording.program import Recipe
 
 Array = np.ndarray[Any, Any]

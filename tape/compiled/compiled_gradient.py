@@ -9,8 +9,8 @@ import numpy as np
 
 from kernels.arrays.specs import SCALAR, Spec
 from kernels.programs.calling.callable_type import called_at_once
+from kernels.programs.calling.compiled_machine import Form
 from kernels.programs.calling.direct_call_structs import GRAD, GRAD_AND_VALUE, VALUE_AND_GRAD
-from kernels.programs.calling.returned_form import Form
 from tape.compiled import loaded_function
 from tape.compiled.call_key import Call, call_of, input_of, is_separated, shared_input
 from tape.compiled.compiled_function import CompiledFunction, named_as

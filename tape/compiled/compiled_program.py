@@ -21,7 +21,7 @@ from kernels.programs.calling.tiers import Uncompiled, compiled_machine, reason_
 from kernels.programs.compiler.compiled_code import CompiledCode
 from kernels.programs.interpreter.machine import GuardMissed
 from kernels.programs.recording.program import ProgramError, Recipe
-from kernels.programs.rolling.unchanged_phis import without_unchanged
+from kernels.programs.rolling.several_ways import without_unchanged
 from tape.compiled.call_key import Call
 from tape.compiled.recording.recordings import Recording, kept, live_sources
 from tape.compiled.results import DOUBLE, SINGLE, one_rounding_apart, sizes, within_runs

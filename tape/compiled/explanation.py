@@ -10,10 +10,9 @@ from typing import Any
 
 from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.calling.tiers import reason_of
-from kernels.programs.compiler.account import Account, CallAccount, NestAccount
-from kernels.programs.compiler.compiled_code import CompiledCode
+from kernels.programs.compiler.compiled_code import Account, CallAccount, CompiledCode, NestAccount
 from kernels.programs.recording.program import Recipe
-from kernels.programs.rolling.unrolled import unrolled
+from kernels.programs.rolling.several_ways import unrolled
 
 _MOST = 8
 """Loops, and nests, that are told of."""

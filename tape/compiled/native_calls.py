@@ -13,9 +13,8 @@ import numpy as np
 from kernels.foundation.locks import Lock
 from kernels.native.memory import where
 from kernels.programs.calling.callable_type import DirectlyCalled
-from kernels.programs.calling.compiled_machine import CompiledMachine
+from kernels.programs.calling.compiled_machine import CompiledMachine, Form
 from kernels.programs.calling.direct_call_structs import FLAT, SINGLE, CallPlan
-from kernels.programs.calling.returned_form import Form
 from tape.compiled.call_shape import CallShape
 from tape.compiled.checking.native_watches import Checks
 from tape.compiled.compiled_program import CompiledProgram

@@ -68,7 +68,7 @@ class NativeUse:
         that were recorded, an address, or what ``ctypes.byref`` returns. ArgumentError for other arrays. It returns the
         status as an int.
         """
-        from kernels.programs.native_use.flat_function import flat_function
+        from kernels.programs.native_use.numba_entry import flat_function
 
         code, names = self._native_code()
         return flat_function(code, tuple(names))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from kernels.programs.recording.repeats import Repeat
+from kernels.programs.recording.flow import Repeat
 
 _MISSING = (
     "svg: a drawing needs the package graphviz, which the extra viz installs, and Graphviz's program dot "

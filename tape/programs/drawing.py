@@ -8,10 +8,9 @@ from functools import partial
 from typing import Any
 
 from kernels.programs.recording import flow as flows
-from kernels.programs.recording.notifying_structs import HEAD
+from kernels.programs.recording.flow import representatives
 from kernels.programs.recording.program import Recipe, describe, listing, parameters
-from kernels.programs.recording.program_words import StepKind
-from kernels.programs.recording.repeats import representatives
+from kernels.programs.recording.program_words import HEAD, StepKind
 from tape.foundation.dot import Edges, Graph, Text
 from tape.foundation.html_text import table
 

@@ -12,9 +12,8 @@ from kernels.codegen.tasks import NodeRef, node_of
 from kernels.kinds.loop import LoopBegin
 from kernels.kinds.view import View
 from kernels.ops.registry import OPS
-from kernels.programs.recording.loop_marks import bodies_of
 from kernels.programs.recording.program import Node, Recipe
-from kernels.programs.recording.program_words import Step
+from kernels.programs.recording.program_words import Step, bodies_of
 from tape.kinds.guard import GuardDiffersError
 from tape.kinds.kind import Operand
 from tape.kinds.registry import run_batched

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from kernels.kinds.routine import Unsettled
-from kernels.programs.interpreter.call_times import CallTimes, call_times
-from kernels.programs.recording.groups import Groups, groups_of
+from kernels.programs.interpreter.machine import CallTimes, call_times
+from kernels.programs.recording.flow import Groups, groups_of
 from kernels.programs.recording.program import ProgramError, Recipe
 from tape.tensors.tensor import Tensor
 

@@ -19,8 +19,7 @@ from kernels.instructions.form import Form
 from kernels.kinds.loop import LoopAgain, LoopBegin, LoopEnd
 from kernels.kinds.routine import Unsettled
 from kernels.native.tape_structs import FormBlock, InputBlock
-from kernels.programs.interpreter.kept_replay import KeptReplay, kept_replay
-from kernels.programs.interpreter.machine import Machine, pullback_plan
+from kernels.programs.interpreter.machine import KeptReplay, Machine, kept_replay, pullback_plan
 from kernels.programs.recording.program import Recipe
 from kernels.programs.running.pullback_structs import REPLAYED, RESULT
 from tape.engine.backward import grad

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from kernels.programs.recording import recipe_encoding
-from kernels.programs.recording.value_decoding import Decoder
+from kernels.programs.recording.recipe_encoding import Decoder
 from tape.errors import FileFormatError
 from tape.foundation.checked_files import Content
 from tape.programs import structure_encoding

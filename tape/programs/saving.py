@@ -7,7 +7,7 @@ from typing import Any
 
 from kernels.programs.recording import recipe_encoding
 from kernels.programs.recording.program import ProgramError
-from kernels.programs.recording.value_encoding import Encoder
+from kernels.programs.recording.recipe_encoding import Encoder
 from tape.foundation import checked_files
 from tape.programs import structure_encoding
 

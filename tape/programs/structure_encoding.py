@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.programs.recording.value_decoding import Decoder
-from kernels.programs.recording.value_encoding import DTYPES, Encoder, is_named, name_of
+from kernels.programs.recording.recipe_encoding import DTYPES, Decoder, Encoder, is_named, name_of
 from tape import return_types
 from tape.tensors.pytrees import LEAF, NONE, Structure, dataclass_of, dict_of, mapping_of
 from tape.transforms.signature import Signature

@@ -15,10 +15,9 @@ from kernels.instructions.form import Form
 from kernels.kinds.select import Select
 from kernels.kinds.view import View
 from kernels.native.memory import where
-from kernels.programs.recording.lines import Lines
 from kernels.programs.recording.notifying import APART, Tables, native_notify
-from kernels.programs.recording.notifying_structs import StepWords
 from kernels.programs.recording.program import Node, Recipe
+from kernels.programs.recording.program_words import Lines, StepWords
 from tape.foundation.call_sites import LineTable
 from tape.tensors import modes
 from tape.tensors.observers import Observer

@@ -13,9 +13,8 @@ import pytest
 
 from kernels.arrays.specs import spec_of
 from kernels.foundation.data_classes import dataclass
-from kernels.programs.calling.compiled_machine import CompiledMachine, GuardPlace
+from kernels.programs.calling.compiled_machine import CompiledMachine, Form, GuardPlace
 from kernels.programs.calling.direct_call_structs import FLAT, GRAD, GRAD_AND_VALUE, SINGLE, VALUE_AND_GRAD
-from kernels.programs.calling.returned_form import Form
 from kernels.programs.compiler.compiled_code import CompiledCode
 from kernels.programs.interpreter.machine import GuardMissed
 from tests.support.handwritten_programs import program, rosenbrock, tiny

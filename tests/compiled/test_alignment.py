@@ -10,7 +10,7 @@ import pytest
 
 import tape
 from kernels.programs.compiler.compiling import Compilation
-from kernels.programs.printing.alignment import begins_of
+from kernels.programs.printing.source_text import begins_of
 
 
 def diffused(u: Any) -> Any:

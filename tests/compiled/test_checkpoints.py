@@ -11,7 +11,7 @@ import pytest
 import tape
 from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.compiler.compiling import Compilation
-from kernels.programs.printing.step_loop_text import StepLoopText
+from kernels.programs.printing.forward_text import StepLoopText
 
 pytestmark = pytest.mark.exhaustive
 

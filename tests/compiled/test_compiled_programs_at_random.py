@@ -22,12 +22,11 @@ import tape
 from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.compiler import compiling
 from kernels.programs.compiler.compiling import Compilation
-from kernels.programs.differentiating import checkpoints
-from kernels.programs.differentiating.gathered_gradients import Gather, gather_of
-from kernels.programs.differentiating.regions import Home
-from kernels.programs.differentiating.storage import Storage
+from kernels.programs.differentiating import storage
+from kernels.programs.differentiating.first_gradients import Gather, gather_of
+from kernels.programs.differentiating.storage import Home, Storage
 from kernels.programs.expanding.expansion import Expansion
-from kernels.programs.printing import gathering_text, reverse_text
+from kernels.programs.printing import reverse_text
 from kernels.programs.rolling.rolled_program import Uncompiled
 from tests.support.quick_compiles import QuickCompilation, honour_marks
 from tests.support.random_programs import RandomProgram, program_of
@@ -200,7 +199,7 @@ def quiet() -> Iterator[None]:
 def in_blocks(budget: int, expansion: Expansion, place: Callable[[dict[int, int]], Storage]) -> Storage:
     """Return a storage with all loops that can in blocks of a third of their steps."""
     assert budget == IN_BLOCKS
-    return place({loop.loop.number: -(-loop.loop.count // 3) for loop in checkpoints._loops(expansion)})
+    return place({loop.loop.number: -(-loop.loop.count // 3) for loop in storage._loops(expansion)})
 
 
 def run_seed(seed: int, counts: Counter[str]) -> None:
@@ -434,7 +433,7 @@ def _gathers_beside(monkeypatch: pytest.MonkeyPatch) -> None:
         groups = [group._replace(constant=group.constant + 8) for group in gather.groups]
         return gather._replace(groups=groups)
 
-    monkeypatch.setattr(gathering_text, "gather_of", beside)
+    monkeypatch.setattr(reverse_text, "gather_of", beside)
 
 
 def _saves_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -497,7 +496,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 sys.path.insert(0, {root!r})
 from tests.compiled.test_compiled_programs_at_random import run_seed
-from kernels.programs.calling.workspace import DEBUG
+from kernels.programs.calling.compiled_machine import DEBUG
 assert DEBUG
 counts = Counter()
 for seed in range({count}):

@@ -10,10 +10,10 @@ import pytest
 
 import tape
 from kernels.programs.compiler import compiling
-from kernels.programs.differentiating import checkpoints
+from kernels.programs.differentiating import storage
 from kernels.programs.differentiating.storage import Storage
 from kernels.programs.expanding.expansion import Expansion
-from kernels.programs.rolling.unchanged_phis import without_unchanged
+from kernels.programs.rolling.several_ways import without_unchanged
 from tests.support.agreeing_gradients import assert_agrees
 
 pytestmark = pytest.mark.exhaustive
@@ -121,7 +121,7 @@ FUNCTIONS = [
 
 def in_blocks(_: int, expansion: Expansion, place: Callable[[dict[int, int]], Storage]) -> Storage:
     """Return a storage with all loops that can in blocks of a third of their steps."""
-    return place({loop.loop.number: -(-loop.loop.count // 3) for loop in checkpoints._loops(expansion)})
+    return place({loop.loop.number: -(-loop.loop.count // 3) for loop in storage._loops(expansion)})
 
 
 @pytest.mark.parametrize("memory", [None, "1GB"])

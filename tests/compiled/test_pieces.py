@@ -13,8 +13,8 @@ import tape
 from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.compiler import compiling
 from kernels.programs.compiler.compiling import Compilation
-from kernels.programs.parts import loops_in_parts, pieces
-from kernels.programs.parts.pieces import Pieces
+from kernels.programs.parts import loops_in_parts
+from kernels.programs.parts.loops_in_parts import Pieces
 from kernels.programs.rolling.rolled_program import Uncompiled
 from tests.compiled.test_compiled_programs_at_random import FOUND, IN_BLOCKS, Case, in_blocks, quiet, written
 from tests.support.quick_compiles import QuickCompilation, honour_marks
@@ -51,8 +51,8 @@ HANDED = [
 
 
 def test_what_a_piece_takes_over_and_hands_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "LONG", 0)
-    monkeypatch.setattr(pieces, "PIECE", 1)
+    monkeypatch.setattr(loops_in_parts, "LONG", 0)
+    monkeypatch.setattr(loops_in_parts, "PIECE", 1)
     counts = {}
 
     def add(kind: str, count: int) -> str:
@@ -75,8 +75,8 @@ def test_a_short_program_is_one_function() -> None:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have all programs cut, into pieces of few lines."""
-    monkeypatch.setattr(pieces, "LONG", 0)
-    monkeypatch.setattr(pieces, "PIECE", 9)
+    monkeypatch.setattr(loops_in_parts, "LONG", 0)
+    monkeypatch.setattr(loops_in_parts, "PIECE", 9)
     monkeypatch.setattr(compiling, "storage_within", in_blocks)
     honour_marks(monkeypatch)
 
@@ -195,7 +195,7 @@ def test_a_program_without_repeats_is_compiled_however_long(monkeypatch: pytest.
 
     recorded = tape.record(f, 0.3, 0.4)
     compilation = QuickCompilation(recorded._recipe, reverse=True)
-    assert len(compilation.source().splitlines()) > pieces.LONG
+    assert len(compilation.source().splitlines()) > loops_in_parts.LONG
     code = compilation.code()
     assert code.parts is not None
     assert len(code.parts) > 2
@@ -211,7 +211,7 @@ def test_what_is_too_long_is_interpreted(monkeypatch: pytest.MonkeyPatch) -> Non
         return x.sum()
 
     recipe = tape.record(f, np.ones(3))._recipe
-    monkeypatch.setattr(pieces, "LONG", 0)
+    monkeypatch.setattr(loops_in_parts, "LONG", 0)
     monkeypatch.setattr(compiling, "_LONGEST_STATEMENT", 3)
     with pytest.raises(Uncompiled, match=r"a loop of the program is .* lines long"):
         Compilation(recipe, reverse=True).code()

@@ -10,8 +10,8 @@ import pytest
 import tape
 from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.compiler.compiling import Compilation
-from kernels.programs.differentiating.regions import Region
-from kernels.programs.printing.shared_memory import share_memory
+from kernels.programs.differentiating.storage import Region
+from kernels.programs.printing.source_text import share_memory
 
 FLOAT, INTEGER = np.dtype(np.float64), np.dtype(np.int64)
 

@@ -12,7 +12,7 @@ import tape
 from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.compiler.compiled_code import CompiledCode
 from kernels.programs.compiler.compiling import Compilation
-from kernels.programs.printing.shared_sizes import SharedSizes
+from kernels.programs.printing.source_text import SharedSizes
 from tests.compiled.test_loop_texts import rosenbrock
 
 

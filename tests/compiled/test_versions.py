@@ -12,7 +12,7 @@ import tape
 from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.compiler.compiling import Compilation
 from kernels.programs.rolling.roll import rolled
-from kernels.programs.rolling.versions import Box, remainder
+from kernels.programs.rolling.rolled_program import Box, remainder
 
 pytestmark = pytest.mark.exhaustive
 

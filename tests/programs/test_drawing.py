@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.programs.interpreter.call_times import call_times
+from kernels.programs.interpreter.machine import call_times
 from tape.foundation.dot import Text, quoted
 from tape.programs.drawing import _Drawing
 from tests.support.dot_graphs import DOT, Parsed, drawn, named, parse

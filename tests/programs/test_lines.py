@@ -12,9 +12,7 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.programs.recording.recipe_encoding import decoded, encoded
-from kernels.programs.recording.value_decoding import Decoder
-from kernels.programs.recording.value_encoding import Encoder
+from kernels.programs.recording.recipe_encoding import Decoder, Encoder, decoded, encoded
 
 pytestmark = pytest.mark.quick
 

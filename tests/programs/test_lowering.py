@@ -16,7 +16,7 @@ import tape
 from kernels.codegen.loop_printer import Loop
 from kernels.codegen.tasks import Fill, PythonCall, Tasks, UfuncCall
 from kernels.programs.interpreter.machine import plan
-from kernels.programs.lowering import repeated_steps, task_blocks
+from kernels.programs.lowering import lower_forward, task_blocks
 from kernels.programs.lowering.assembly import Plan
 
 Function = Callable[..., Any]
@@ -101,8 +101,8 @@ def test_a_step_that_is_repeated_is_lowered_as_one_by_one(reverse: bool, monkeyp
         lowered_steps.append(at)
         return False
 
-    monkeypatch.setattr(repeated_steps.Repeating, "repeat", refuse)
-    monkeypatch.setattr(repeated_steps.Repeating, "remember", lambda *_: None)
+    monkeypatch.setattr(lower_forward.Repeating, "repeat", refuse)
+    monkeypatch.setattr(lower_forward.Repeating, "remember", lambda *_: None)
     apart = plan(recipe, reverse=reverse)
     assert len(lowered_steps) == len(recipe.steps)
     assert columns(repeated)[:2] == columns(apart)[:2]

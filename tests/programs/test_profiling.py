@@ -16,7 +16,7 @@ import pytest
 from numba import njit
 
 import tape
-from kernels.programs.interpreter.call_times import call_times
+from kernels.programs.interpreter.machine import call_times
 from tape.programs import profiling
 
 pytestmark = pytest.mark.quick

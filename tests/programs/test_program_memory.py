@@ -13,7 +13,7 @@ import pytest
 
 import tape
 from kernels.programs.interpreter.machine import Machine
-from kernels.programs.lowering.memory_plan import Free
+from kernels.programs.lowering.assembly import Free
 
 N = 100
 FIELD = 8 * N * N

@@ -18,9 +18,7 @@ from kernels.kinds.routine import RoutineCall
 from kernels.ops.linalg.sparse import pattern_of
 from kernels.ops.registry import OPS
 from kernels.programs.recording.program import Node, Recipe
-from kernels.programs.recording.recipe_encoding import decoded, encoded
-from kernels.programs.recording.value_decoding import Decoder
-from kernels.programs.recording.value_encoding import Encoder, name_of
+from kernels.programs.recording.recipe_encoding import Decoder, Encoder, decoded, encoded, name_of
 from tests.support.record_cases import Case, bits, cases_of, tensors
 
 CASES = [case for op in OPS.values() for case in cases_of(op) if case.replayed]

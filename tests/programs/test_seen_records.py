@@ -9,7 +9,7 @@ import pytest
 
 import tape
 from kernels.ops.registry import OPS
-from kernels.programs.interpreter.call_times import call_times
+from kernels.programs.interpreter.machine import call_times
 from tests.support.dot_graphs import parse
 from tests.support.record_cases import Case, cases_of
 

@@ -15,9 +15,7 @@ import tape
 from kernels.arrays.specs import spec_of
 from kernels.programs.recording.program import Recipe
 from kernels.programs.recording.program_words import StepKind, steps_from
-from kernels.programs.recording.recipe_encoding import decoded, encoded
-from kernels.programs.recording.value_decoding import Decoder
-from kernels.programs.recording.value_encoding import Encoder, name_of
+from kernels.programs.recording.recipe_encoding import Decoder, Encoder, decoded, encoded, name_of
 
 
 @njit

@@ -136,10 +136,9 @@ MAY_NAME = {
     "kernels.records.powers": ("Elementwise",),  # what kernels/vectormath.py calls the power of any number
     "kernels.records.symbols": ("Elementwise",),  # how each ufunc that a rule may use is printed
     "kernels.kinds.elementwise": ("Elementwise",),  # np.where within an expression
-    "kernels.programs.fusing.scalar_rules": ("Elementwise",),  # what each ufunc that a rule may use costs
+    "kernels.programs.fusing.statements": ("Elementwise",),  # what each ufunc that a rule may use costs
     "kernels.programs.rolling.several_ways": ("Elementwise",),  # where, which ways of an iteration are selected by
-    "kernels.programs.native_use.c_numbers": ("Elementwise", "Select", "Reduction"),  # what C calls functions
-    "kernels.programs.native_use.c_expressions": ("Elementwise", "Select", "Reduction"),  # likewise
+    "kernels.programs.native_use.c_expressions": ("Elementwise", "Select", "Reduction"),  # what C calls functions
     "tape.conversions.attributes": ("View",),  # detach is a view with another history
     "tape.engine.rules.saved_tensors": ("View", "Copy"),  # a saved value as a tensor of its slot, or of a copy
     "tape.kinds.rules_on_tensors": ("Elementwise",),  # where, which leaves elements without a contribution; squares
@@ -223,14 +222,13 @@ MAY_NAME = {
 }
 NOT_THE_OP = {  # (module, string): what else it means there
     ("kernels.native.memory", "i1"): "a type of one byte",
-    ("kernels.programs.native_use.c_numbers", "i1"): "likewise",
-    ("kernels.programs.compiler.account", "t"): "memory for what operations keep, by its first letter",
+    ("kernels.programs.native_use.c_expressions", "i1"): "likewise",
+    ("kernels.programs.compiler.compiled_code", "t"): "memory for what operations keep, by its first letter",
     ("kernels.programs.differentiating.storage", "t"): "likewise",
     ("kernels.programs.calling.tiers", "max"): "a mode: compiled at once",
     ("tape.programs.tiered", "max"): "likewise",
     ("tape.compiled.compiled_function", "mode"): "the argument that says when programs are compiled",
-    ("kernels.programs.recording.value_encoding", "slice"): "the kind of values of an index",
-    ("kernels.programs.recording.value_decoding", "slice"): "likewise",
+    ("kernels.programs.recording.recipe_encoding", "slice"): "the kind of values of an index",
     ("tape.examples.lynx_hare", "gamma"): "a rate of the model",
     ("tape.examples.lynx_hare", "beta"): "likewise",
     ("tape.foundation.dot", "dot"): "Graphviz's program",
@@ -239,7 +237,7 @@ NOT_THE_OP = {  # (module, string): what else it means there
     ("tape.engine.graph.hook_registration", "all"): "when a hook of several gradients runs",
     ("tape.engine.graph.hook_registration", "any"): "likewise",
     ("kernels.threads.atomics", "add"): "LLVM's operation on a word",
-    ("kernels.programs.parts.part_text", "greater"): "a step of a reduction",
+    ("kernels.programs.parts.loops_in_parts", "greater"): "a step of a reduction",
     **{
         ("kernels.programs.parts.printed_loops", name): "a function that printed programs call"
         for name in ("abs", "greater", "max", "min")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,17 +14,208 @@ from kernels.arrays.specs import Spec, dense
 from kernels.compiler.jit import bound
 from kernels.foundation.data_classes import dataclass
 from kernels.foundation.locks import Lock, cached_property
+from kernels.native import numpy_api
 from kernels.native.memory import where
-from kernels.programs.calling.direct_call_structs import BUSY, DK_ARRAY, DK_DOUBLE, DK_SINGLE, MISSED, OTHERS
-from kernels.programs.calling.direct_call_table import KINDS, LONG, CallTable
-from kernels.programs.calling.returned_form import Form
-from kernels.programs.calling.workspace import ALIGN, DEBUG, Block, extent, size
+from kernels.native.pool import reused_arrays
+from kernels.native.pool.pool_structs import LARGE
+from kernels.native.registry import REGISTRY
+from kernels.native.tape_structs import RegistryTable
+from kernels.programs.calling.direct_call_structs import (
+    BUSY,
+    D_ENTRY,
+    DK_ARRAY,
+    DK_DOUBLE,
+    DK_INTEGER,
+    DK_SINGLE,
+    FLAT,
+    GRAD,
+    GRAD_AND_VALUE,
+    MISSED,
+    OTHERS,
+    SINGLE,
+    DirectArgument,
+    DirectCall,
+    DirectResult,
+)
 from kernels.programs.compiler.compiled_code import CompiledCode
-from kernels.programs.fusing.native_call import INTERRUPTS
+from kernels.programs.fusing.statements import INTERRUPTS
 from kernels.programs.interpreter.machine import GuardMissed, Machine
 from kernels.programs.running.exchange import native
 
+# Memory of compiled programs: aligned, and with ``TAPE_DEBUG=1`` between canaries.
+
 Array = np.ndarray[Any, Any]
+ALIGN = 64
+_CANARY = 0xA7
+DEBUG = bool(os.environ.get("TAPE_DEBUG"))
+"""Whether calls go through guarded memory, and what a program writes beside its results is an error."""
+
+
+class Block:
+    """Memory for so many bytes, aligned, between canaries."""
+
+    def __init__(self, size: int) -> None:
+        self.size, edge = size, ALIGN if DEBUG else 0
+        self.memory = np.empty(size + ALIGN + 2 * edge, np.uint8)
+        self.start = where(self.memory) + edge
+        self.start += -self.start % ALIGN
+        self._edges: list[Array] = []
+        if DEBUG:
+            first = self.start - where(self.memory)
+            self._edges = [self.memory[:first], self.memory[first + size :]]
+            for part in self._edges:
+                part[:] = _CANARY
+
+    def array(self, spec: Spec, offset: int, strides: tuple[int, ...]) -> Array:
+        """Return an array in it, whose memory begins ``offset`` bytes behind its start."""
+        offset += self.start - where(self.memory)
+        offset -= sum((n - 1) * step for n, step in zip(spec.shape, strides, strict=True) if n and step < 0)
+        return np.ndarray(spec.shape, spec.dtype, self.memory, offset, strides)
+
+    def check(self, name: str) -> None:
+        """Raise if something has been written beside it."""
+        if any((part != _CANARY).any() for part in self._edges):
+            raise RuntimeError(f"TAPEDEBUG: a compiled program has written beside its {name}")
+
+
+def extent(spec: Spec) -> int:
+    """Return how many bytes an array of a spec takes up."""
+    if spec.size == 0:
+        return 0
+    return spec.dtype.itemsize + sum((n - 1) * abs(step) for n, step in zip(spec.shape, spec.strides, strict=True))
+
+
+def size(spec: Spec) -> int:
+    """Return the bytes of a spec's elements."""
+    return spec.size * spec.dtype.itemsize
+
+
+# How calls of compiled programs return their results.
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a call returns results: FLAT, SINGLE, ... of direct_call_structs.py.
+
+    ``chosen`` are the numbers, among all results, of those in the gradient; ``alone``: it is one of them, no tuple.
+    ``steps`` lead through its structure, if it is no tuple either, which ``filled`` returns with its leaves.
+    """
+
+    kind: int = FLAT
+    chosen: tuple[int, ...] = ()
+    alone: bool = False
+    steps: tuple[int, ...] = ()
+    filled: Callable[[list[Any]], Any] | None = None
+
+    def returned(self, results: list[Any]) -> Any:
+        """Return results in this form."""
+        if self.kind in (FLAT, SINGLE):
+            return tuple(results) if self.kind == FLAT else results[0]
+        picked = [results[k] for k in self.chosen]
+        gradient = picked[0] if self.alone else tuple(picked) if self.filled is None else self.filled(picked)
+        if self.kind == GRAD:
+            return gradient
+        return (gradient, results[0]) if self.kind == GRAD_AND_VALUE else (results[0], gradient)
+
+    def leaves_out(self, kinds: list[int]) -> bool:
+        """Whether some result, of these kinds, is an array that is not returned."""
+        shown = set(self.chosen) | (set() if self.kind == GRAD else {0})
+        return self.kind != FLAT and any(kind == DK_ARRAY for k, kind in enumerate(kinds) if k not in shown)
+
+
+# What native code calls a compiled program by: the words that direct_calls_native.py reads.
+
+LONG = 10_000
+"""Elements that a program computes, from which on other threads may run Python meanwhile: some ten microseconds."""
+KINDS = {np.dtype("f8"): DK_DOUBLE, np.dtype("f4"): DK_SINGLE, np.dtype("i8"): DK_INTEGER}
+
+
+@dataclass(frozen=True)
+class CallTable:
+    """The table of one caller of a program: what the words are made of, all of which they refer to by address.
+
+    ``places`` is the program's table, ``scratch`` has a word for each argument and result, ``busy`` says whether the
+    workspace is in use.
+    """
+
+    code: CompiledCode
+    form: Form
+    exactly: bool
+    places: Array
+    scratch: Array
+    busy: Array
+
+    def words(self) -> tuple[Array, Array]:
+        """Return the words, and an array of shapes that they refer to."""
+        code, scratch = self.code, where(self.scratch)
+        specs, count = [*code.arguments, *code.outputs, *code.gradients], len(code.arguments)
+        extents = [n for spec in specs for n in (*spec.shape, *spec.strides)]
+        numbers = [*self.form.chosen, *self.form.steps, *extents, 0]
+        shapes = np.array(numbers, np.int64)
+        words, kinds, at = self._head(), list[int](), where(shapes) + 8 * len(self.form.chosen)
+        words[DirectCall.chosen], words[DirectCall.steps] = where(shapes), at if self.form.steps else 0
+        at += 8 * len(self.form.steps)
+        for k, spec in enumerate(specs):
+            entry, ndim = [0] * D_ENTRY, len(spec.shape)
+            kind = DK_ARRAY if ndim else KINDS.get(spec.dtype, DK_ARRAY)
+            if k < count:
+                entry[DirectArgument.kind], entry[DirectArgument.dtype], entry[DirectArgument.ndim] = (
+                    kind,
+                    id(spec.dtype),
+                    ndim,
+                )
+                entry[DirectArgument.shape], entry[DirectArgument.strides], entry[DirectArgument.scratch] = (
+                    at,
+                    at + 8 * ndim,
+                    scratch + 8 * k,
+                )
+            else:
+                kinds.append(DK_ARRAY if kind == DK_INTEGER else kind)
+                (
+                    entry[DirectResult.kind],
+                    entry[DirectResult.ndim],
+                    entry[DirectResult.shape],
+                    entry[DirectResult.number],
+                ) = kinds[-1], ndim, at, spec.dtype.num
+                entry[DirectResult.large] = words[DirectCall.large] and size(spec) >= LARGE
+                entry[DirectResult.scratch] = scratch + 8 * k
+            words, at = words + entry, at + 16 * ndim
+        words[DirectCall.arrays], words[DirectCall.left_out] = kinds.count(DK_ARRAY), self.form.leaves_out(kinds)
+        return np.array(words, np.int64), shapes
+
+    def _head(self) -> list[int]:
+        code, results, form = self.code, [*self.code.outputs, *self.code.gradients], self.form
+        head = [0] * DirectCall.SIZE
+        head[DirectCall.busy], head[DirectCall.arguments], head[DirectCall.results] = (
+            where(self.busy),
+            len(code.arguments),
+            len(results),
+        )
+        head[DirectCall.form], head[DirectCall.alone], head[DirectCall.count] = form.kind, form.alone, len(form.chosen)
+        head[DirectCall.run], head[DirectCall.table] = code.address, where(self.places)
+        head[DirectCall.places] = len(code.arguments) + len(code.constants)
+        head[DirectCall.releases] = code.elements >= LONG
+        head[DirectCall.float_type], head[DirectCall.double_type], head[DirectCall.single_type] = (
+            id(float),
+            id(np.float64),
+            id(np.float32),
+        )
+        head[DirectCall.array_type] = id(np.ndarray)
+        head[DirectCall.int_type] = 0 if self.exactly else id(int)
+        head[DirectCall.new_array] = numpy_api.table()[numpy_api.NEW]
+        if any(size(spec) >= LARGE for spec in results):
+            head[DirectCall.pooled] = _pooled()
+            head[DirectCall.large] = head[DirectCall.pooled] != 0
+        return head
+
+
+@functools.cache
+def _pooled() -> int:
+    """Return the address of what makes an array in memory that is used again; 0 if there is no such memory."""
+    reused_arrays.call(int)
+    return ctypes.c_int64.from_address(REGISTRY.address + 8 * RegistryTable.pooled).value
+
+
 _LARGE = 1 << 20
 """Bytes of a workspace from which on it is worth sharing."""
 _NATIVE = "programs.calling.direct_calls_native"

@@ -1,4 +1,4 @@
-"""How Python calls machine code directly: direct_call_table.py and native_calls.py lay this out."""
+"""How Python calls machine code directly: compiled_machine.py and native_calls.py lay this out."""
 
 from __future__ import annotations
 

@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Callable
 
 from kernels.programs.calling.compiled_machine import CompiledMachine, GuardPlace
-from kernels.programs.compiler.accounting import calls_of
+from kernels.programs.compiler.compiled_code import calls_of
 from kernels.programs.compiler.compiling import Compilation
-from kernels.programs.fusing.native_call import INTERPRETER, PYTHON
+from kernels.programs.fusing.statements import INTERPRETER, PYTHON
 from kernels.programs.interpreter.machine import Machine, plan
 from kernels.programs.recording.program import Recipe
 from kernels.programs.rolling.rolled_program import Uncompiled

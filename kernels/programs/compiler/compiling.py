@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,33 +12,106 @@ from kernels.arrays.specs import is_dense
 from kernels.compiler import jit
 from kernels.compiler.native_units import MOST_COPIES
 from kernels.foundation.locks import cached_property
-from kernels.programs.compiler.account import ROLES
-from kernels.programs.compiler.accounting import account_of
-from kernels.programs.compiler.compiled_code import CompiledCode
-from kernels.programs.compiler.module_source import calling_source, module_source, piece_source
-from kernels.programs.differentiating.adjoint import Adjoint
-from kernels.programs.differentiating.checkpoints import Blocks, storage_within
-from kernels.programs.differentiating.inner_rows import InnerRows
-from kernels.programs.differentiating.kept_values import KeptValues
-from kernels.programs.differentiating.regions import POINTERS, Region
-from kernels.programs.differentiating.storage import Storage
+from kernels.programs.compiler.compiled_code import ROLES, CompiledCode, account_of
+from kernels.programs.differentiating.adjoint import Adjoint, KeptValues
+from kernels.programs.differentiating.storage import POINTERS, Blocks, InnerRows, Region, Storage, storage_within
 from kernels.programs.expanding.expansion import Expansion
 from kernels.programs.expanding.scalar_program import Check, NestLoop, walk
 from kernels.programs.fusing.fusion import Fusion
-from kernels.programs.fusing.scalar_rules import BOOL, COPY, FLOAT64, FLOATS, INT64
-from kernels.programs.fusing.statements import AnyStatement, GuardStatement, dense_value, mapped
-from kernels.programs.parts.loops_in_parts import LoopsInParts
-from kernels.programs.parts.pieces import Pieces, call_pieces
-from kernels.programs.printing.alignment import begins_of
+from kernels.programs.fusing.statements import (
+    BOOL,
+    COPY,
+    FLOAT64,
+    FLOATS,
+    INT64,
+    AnyStatement,
+    GuardStatement,
+    dense_value,
+    mapped,
+)
+from kernels.programs.parts.loops_in_parts import IMPORTS, LoopsInParts, Pieces, call_pieces
 from kernels.programs.printing.forward_text import ForwardText
-from kernels.programs.printing.gathering_text import GatheringReverse
-from kernels.programs.printing.shared_memory import share_memory
-from kernels.programs.printing.shared_sizes import LEAST, SharedSizes
-from kernels.programs.printing.source_text import Text
+from kernels.programs.printing.reverse_text import GatheringReverse
+from kernels.programs.printing.source_text import LEAST, SharedSizes, Text, begins_of, share_memory
 from kernels.programs.recording.program import Recipe, describe
 from kernels.programs.rolling.roll import MOST_ITERATIONS, rolled
-from kernels.programs.rolling.rolled_program import Ref, Uncompiled
-from kernels.programs.rolling.versions import make_versions
+from kernels.programs.rolling.rolled_program import Ref, Uncompiled, make_versions
+
+# Lines of a program as the source of a native module: a function of pointers, read from a table of addresses.
+
+_MODULE = '''"""Compiled by tape-autograd: {title}."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from kernels import vectormath
+from kernels.codegen import accumulators
+from kernels.native.memory import begin_of, bits_of, call_kernel, load_i8, pointer_b1{imports}
+from kernels.native.memory import pointer_f4, pointer_f8, pointer_i8
+
+MINUS_ZERO = -(1 << 63)
+masked = range
+CONTRACT = {contract}
+NOALIAS = True
+INTERLEAVE = True
+{functions}
+
+def program({pointers}):
+{body}
+    return -1
+
+
+def run({signature}) -> Word:
+    return program({addresses})
+'''
+_UNUSED = "unused", "unused_too", "unused_as_well"
+
+
+def module_source(title: str, lines: Iterable[str], pointers: Mapping[str, str], *, contract: bool) -> str:
+    """Return the source of a whole program; ``pointers`` are names, and how they are read from ``table``.
+
+    ``contract``: whether products may be added to before they are rounded.
+    """
+    return _filled(title, lines, pointers, contract=contract)
+
+
+def calling_source(
+    title: str, lines: Iterable[str], pointers: Mapping[str, str], functions: Iterable[str], *, contract: bool
+) -> str:
+    """Return the source of a program that calls functions by their addresses; ``functions`` are such."""
+    return _filled(title, lines, pointers, contract=contract, functions=functions, imports=IMPORTS)
+
+
+def piece_source(lines: Iterable[str], pointers: Mapping[str, str], *, contract: bool) -> str:
+    """Return the source of a piece of a program, which is called by its address."""
+    return _filled("a piece of a program", lines, pointers, contract=contract, imports=IMPORTS, unused=_UNUSED)
+
+
+def _filled(
+    title: str,
+    lines: Iterable[str],
+    pointers: Mapping[str, str],
+    *,
+    contract: bool,
+    functions: Iterable[str] = (),
+    imports: str = "",
+    unused: tuple[str, ...] = (),
+) -> str:
+    parameters = "table", *unused
+    return _MODULE.format(
+        title=title,
+        contract=contract,
+        imports=imports,
+        functions="".join(functions),
+        pointers=", ".join(pointers),
+        body="\n".join(lines) or "    pass",
+        signature=", ".join(f"{name}: Word" for name in parameters),
+        addresses=", ".join(pointers.values()),
+    )
+
 
 _BLOCK = math.isqrt(MOST_ITERATIONS)
 """Steps of a block of a loop that was recorded, and blocks, if these do not need much memory."""

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import functools
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from typing import Any
 
+import numpy as np
+
+from kernels.foundation.locks import cached_property
 from kernels.programs.expanding.expansion import Expansion
 from kernels.programs.expanding.scalar_program import (
+    Address,
     Call,
     Load,
+    NestLoop,
     Operation,
     ScalarBlock,
     StepLoop,
@@ -96,3 +104,358 @@ def contribution_counts(adjoint: Adjoint) -> Counter[str]:
             counts.update([n.update for n in item.numbers] + [n.initial for n in item.numbers])
             counts.update(inner for _, inner in item.exits)
     return counts
+
+
+# What pullbacks read of the forward pass: loaded again, computed again or saved, whichever moves less memory.
+
+IN_REGISTERS, IN_MEMORY = 2, 4
+"""What computing anew may cost, in additions, where saving is a store a step of a loop, or one a step of a nest."""
+_NEVER = 1_000
+
+
+class KeptValues:
+    """``saved`` are the names whose values are stored; ``provided`` has, by block, what its reverse begins with.
+
+    ``histories`` are homes whose memory has a row for each step of the loops around them. ``joint`` are the bodies of
+    the last nest of the program, if one loop can run it forward and backward.
+    """
+
+    def __init__(self, expansion: Expansion, adjoint: Adjoint) -> None:
+        self.expansion, self.adjoint = expansion, adjoint
+        self.saved: dict[str, None] = {}
+        self.reloaded: dict[str, Address] = {}
+        """Names that stand in the memory of values, too."""
+        self.provided: dict[int, list[str]] = {}
+        self.histories: set[int] = set()
+        self.names_read: set[str] = set()
+        self.last = self._last_nest()
+        """Where the joint nest stands among the items of the program; -1 if there is none."""
+        bodies = [] if self.last < 0 else self._bodies(expansion.root.items[self.last])
+        self.joint = {id(body): body for body in bodies}
+        self.chained = len(bodies) > 1
+        self._known: set[str] = set()
+        self._order = self._positions()
+        self._stored = self._stores()
+        for name in sorted(self._read_by_pullbacks(), key=lambda name: self._order[name]):
+            self._need(name)
+        for _, item in walk(expansion.root):
+            reached = isinstance(item, Load) and item.name in adjoint.reached
+            if reached or (isinstance(item, Store) and adjoint.home(item.address.value) in adjoint.buffered):
+                for name in item.address.names():  # where the gradient stands
+                    self._need(name)
+            if isinstance(item, StepLoop) and item.loop.parent >= 0 and adjoint.reached:  # its steps are counted down
+                for name in item.behind:
+                    self._need(name)
+            if isinstance(item, Call) and adjoint.home(item.target.value) in adjoint.buffered:
+                for operand in item.call.read_back():
+                    self._lasts(item.addresses[operand])
+        for names in self.provided.values():
+            names.sort(key=lambda name: self._order[name])
+
+    def _positions(self) -> dict[str, int]:
+        order: dict[str, int] = {}
+        for _, item in walk(self.expansion.root):
+            if isinstance(item, Operation | Load):
+                order[item.name] = len(order)
+            elif isinstance(item, NestLoop):
+                order.update({total: len(order) + k for k, total in enumerate(item.totals)})
+            elif isinstance(item, StepLoop):
+                for number in item.numbers:
+                    order[number.name] = len(order)
+                for after in (*[after for after, _ in (*item.exits, *item.ends)], *item.behind):
+                    order[after] = len(order)
+        return order
+
+    def _stores(self) -> dict[str, Address]:
+        """Return where names are stored in values that stand in memory, in the block that gives the name."""
+        items = [*walk(self.expansion.root)]
+        read = {item.address.value for _, item in items if isinstance(item, Load)}
+        read |= {address.value for _, item in items if isinstance(item, Call) for address in item.addresses}
+        return {
+            item.operand: item.address
+            for block, item in items
+            if isinstance(item, Store)
+            and not (item.reduces is not None or item.overwrites)
+            and item.address.value in read
+            and item.operand in self.expansion.defined
+            and self.expansion.defined[item.operand][0] is block
+        }
+
+    def _read_by_pullbacks(self) -> set[str]:
+        names: set[str] = set()
+        for _, item in walk(self.expansion.root):
+            if isinstance(item, Operation) and item.name in self.adjoint.reached:
+                names |= names_read(item)
+        self.names_read = {name for name in names if name in self.expansion.defined}
+        return self.names_read
+
+    def _need(self, name: str) -> None:
+        """Decide how a name is provided to the reverse of the block that gives it."""
+        if name in self._known or name not in self.expansion.defined:
+            return
+        self._known.add(name)
+        block, item = self.expansion.defined[name]
+        if block is self.expansion.root or id(block) in self.joint:
+            return
+        if isinstance(item, Load) and self._lasts(item.address):
+            for inner in item.address.names():
+                self._need(inner)
+        elif isinstance(item, Operation) and self._price(name) <= self._limit(block):
+            for operand in item.operands:
+                self._need(operand)
+        elif name in self._stored and self._lasts(self._stored[name]):
+            self.reloaded[name] = self._stored[name]
+        else:
+            self.saved[name] = None
+        self.provided.setdefault(id(block), []).append(name)
+
+    def _last_nest(self) -> int:
+        """Return where the last nest stands, if no pullback behind it reads what it, or what comes later, computes."""
+        items, read = self.expansion.root.items, set[str]()
+        for at in range(len(items) - 1, -1, -1):
+            item = items[at]
+            if isinstance(item, StepLoop | Call):
+                return -1
+            if isinstance(item, NestLoop):
+                later = {
+                    name
+                    for name, (_, definition) in self.expansion.defined.items()
+                    if any(definition is part for part in items[at:])
+                }
+                return at if not read & later and self.adjoint.reached else -1
+            if isinstance(item, Operation) and item.name in self.adjoint.reached:
+                read |= names_read(item)
+        return -1
+
+    def _bodies(self, item: Any) -> list[ScalarBlock]:
+        """Return the body of a nest, and if its last item is its only inner nest, that one's, and so on."""
+        body = item.body
+        nests = [part for part in body.items if isinstance(part, NestLoop)]
+        if not nests:
+            return [body]
+        inner = self._bodies(nests[0]) if nests == body.items[-1:] else []
+        return [body, *inner] if inner and self._is_chain(nests[0]) else [body]
+
+    def _is_chain(self, item: Any) -> bool:
+        """Whether a nest has no inner nest but as its last item, and so on."""
+        nests = [part for part in item.body.items if isinstance(part, NestLoop)]
+        return not nests or (nests == item.body.items[-1:] and self._is_chain(nests[0]))
+
+    def joint_loop(self) -> NestLoop | None:
+        """Return the joint nest, if each of its steps runs forward through inner nests, then backward through them."""
+        item = self.expansion.root.items[self.last] if self.last >= 0 else None
+        inner = isinstance(item, NestLoop) and any(isinstance(part, NestLoop) for part in item.body.items)
+        return item if inner and not self.chained and isinstance(item, NestLoop) else None
+
+    @staticmethod
+    def _limit(block: ScalarBlock) -> int:
+        return IN_MEMORY if isinstance(block.loop, NestLoop) else IN_REGISTERS
+
+    def _lasts(self, address: Address) -> bool:
+        """Whether an element of memory is still there in the reverse; that of a loop gets a row for each step."""
+        value = self.expansion.program.values[address.value]
+        if value.written:
+            return False
+        if value.loop >= 0 or self.adjoint.home(address.value) != address.value:
+            self.histories.add(self.adjoint.home(address.value))
+        return True
+
+    def _price(self, name: str) -> int:
+        """Return what providing a name costs, in additions."""
+        known = self.expansion.defined.get(name)
+        if known is None or known[0] is self.expansion.root or name in self.saved or name in self.reloaded:
+            return 0
+        item: Any = known[1]
+        if isinstance(item, Load):
+            return 0 if not self.expansion.program.values[item.address.value].written else _NEVER
+        if not isinstance(item, Operation):
+            return _NEVER
+        price = item.operation.forward.price
+        for operand in set(item.operands):
+            if price > IN_MEMORY:
+                break
+            price += self._price(operand)
+        return price
+
+
+def names_read(item: Operation) -> set[str]:
+    """Return what the pullbacks of an operation read, but for the cotangent."""
+    names: set[str] = set()
+    operation = item.operation
+    known = dict(zip(operation.inputs, item.operands, strict=True)) | {"y": item.name}
+    for wanted, rule in zip(item.wanted, operation.pullbacks, strict=True):
+        if wanted and rule is not None:
+            names |= {known[read] for read in rule.reads if read != "g"}
+    return names
+
+
+# Which gradients surely have a contribution, so that pullbacks need not ask whether their cotangent is nothing.
+#
+# A gradient that nothing contributed to is -0.0, which is not 0.0: a pullback that multiplied it by inf would make
+# nan. What is nothing comes from reads of parts, from pullbacks that cut, and from last steps of loops.
+
+_LARGEST = 1 << 24
+"""Elements of a value up to which it is looked at which of them are read."""
+_Test = Callable[[], bool]
+
+
+class CertainGradients:
+    """``names`` and ``homes`` have gradients that are never nothing; homes are those of :class:`Adjoint`.
+
+    With those of the ``last`` step of each outermost loop, these are of all other steps. With ``ends``, those of the
+    steps with which recorded loops in others end, these are of all others of such a loop.
+    """
+
+    def __init__(
+        self, adjoint: Adjoint, seed: int, last: CertainGradients | None = None, ends: CertainGradients | None = None
+    ) -> None:
+        self.adjoint, self.last, self.ends = adjoint, last, ends
+        self.program = adjoint.expansion.program
+        self.names, self.homes = set(adjoint.reached), set(adjoint.buffered)
+        self._seed = seed
+        self._tests: dict[str, list[_Test]] = defaultdict(list)
+        self._loads: dict[int, list[tuple[ScalarBlock, Load]]] = defaultdict(list)
+        self._covered: dict[int, list[int]] = defaultdict(list)
+        self._around: dict[int, set[int]] = {}
+        for block, item in walk(adjoint.expansion.root):
+            self._item(block, item)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Take away what is not certain, until nothing changes."""
+        before = -1
+        while before != len(self.names) + len(self.homes):
+            before = len(self.names) + len(self.homes)
+            self.names = {name for name in self.names if any(test() for test in self._tests[name])}
+            self.homes = {home for home in self.homes if home == self._seed or self._is_covered(home)}
+
+    def _item(self, block: ScalarBlock, item: object) -> None:
+        if isinstance(item, Call) and item.call.covers:
+            self._operands(block, item)
+        if isinstance(item, Operation):
+            for operand, wanted, rule in zip(item.operands, item.wanted, item.operation.pullbacks, strict=True):
+                if wanted and rule is not None and not rule.cuts and self._is_reached(operand, block):
+                    self._tests[operand].append(functools.partial(self._has, item.name))
+        elif isinstance(item, Store):
+            home = self.adjoint.home(item.address.value)
+            if item.wanted and self._is_reached(item.operand, block):
+                self._tests[item.operand].append(lambda: home in self.homes)
+        elif isinstance(item, Term) and item.wanted and self._is_reached(item.operand, block):
+            self._tests[item.operand].append(functools.partial(self._has, item.total))
+        elif isinstance(item, Load) and self._is_read(item.address, block):
+            self._loads[item.address.value].append((block, item))
+        elif isinstance(item, StepLoop):
+            self._carried_numbers(item)
+
+    def _operands(self, block: ScalarBlock, item: Call) -> None:
+        """Note that the gradients of operands have contributions throughout where that of the result has."""
+        for address, wanted, size in zip(item.operands, item.wanted, item.sizes, strict=True):
+            is_whole = address == Address(address.value, 0) and self.program.values[address.value].spec.size == size
+            if wanted and is_whole and self._is_read(address, block):
+                self._covered[address.value].append(self.adjoint.home(item.target.value))
+
+    def _is_reached(self, name: str, block: ScalarBlock) -> bool:
+        """Whether a block that reads a name runs if the one does that gives it: a recorded loop may have no step."""
+        known = self.adjoint.expansion.defined.get(name)
+        return known is not None and self._recorded(block) == self._recorded(known[0])
+
+    def _is_read(self, address: Address, block: ScalarBlock) -> bool:
+        """Whether a block that reads memory runs where that is made, or, behind loops, where these have ended."""
+        loops = self.program.loops_around(address.value)
+        around = {loop for loop in loops[: len(loops) - len(address.at)] if self.program.loops[loop].ends is not None}
+        return self._recorded(block) == around
+
+    def _recorded(self, block: ScalarBlock) -> set[int]:
+        """Return the recorded loops around what is in a block, by number."""
+        known = self._around.get(id(block))
+        if known is None:
+            steps = block.steps()
+            known = self._around[id(block)] = {step.loop.number for step in steps if step.loop.ends is not None}
+        return known
+
+    def _has(self, name: str) -> bool:
+        return name in self.names
+
+    def _carried_numbers(self, item: StepLoop) -> None:
+        if item.loop.ends is not None:
+            self._carried_to_the_end(item)
+            return
+        after = {inner: name for name, inner in item.exits}
+        steady = self.last if item.loop.parent < 0 else None
+        for number in item.numbers:
+            if steady is not None:
+                self._tests[number.update].append(lambda p=number.name, names=steady.names: p in names)
+            self._tests[number.initial].append(functools.partial(self._has, number.name))
+            last = after.get(number.update)
+            if last is not None:
+                self._tests[number.update].append(lambda p=number.name, x=last: self._has(p) and self._has(x))
+
+    def _carried_to_the_end(self, item: StepLoop) -> None:
+        """Note that any step of a recorded loop may be the last, and that there may be none."""
+        ends = {name: after for after, name in item.ends}
+        last = self.ends.names if self.ends is not None and item.loop.parent >= 0 else None
+        for number in item.numbers:
+            both = functools.partial(self._have, number.name, ends.get(number.name, ""))
+            self._tests[number.initial].append(both)
+            self._tests[number.update].append(
+                both if last is None else functools.partial(last.__contains__, number.name)
+            )
+
+    @cached_property
+    def before_ends(self) -> CertainGradients:
+        """What is certain besides in all but the last steps of recorded loops in others."""
+        return CertainGradients(self.adjoint, self._seed, self.last, self)
+
+    def _have(self, one: str, other: str) -> bool:
+        return one in self.names and other in self.names
+
+    def _is_covered(self, home: int) -> bool:
+        value = self.program.values[home]
+        if value.written or value.spec.size > _LARGEST or value.argument >= 0:
+            return False
+        if any(result in self.homes for result in self._covered[home]):
+            return True
+        rows = [row for row in self.adjoint.expansion.rows if row.phi == home]
+        if not rows:
+            return self._covers(home, at_last=False)
+        if self.program.loops[rows[0].loop].ends is not None:
+            return False
+        if self.last is not None and self.program.loops[rows[0].loop].parent < 0:
+            return self._covers(home, at_last=False, names=self.last.names)
+        return self._covers(home, at_last=False) and self._covers(rows[0].update, at_last=True)
+
+    def _covers(self, value: int, *, at_last: bool, names: set[str] | None = None) -> bool:
+        """Whether certain loads read each element; those of a loop's values in the same step, or behind the loop."""
+        entry = self.program.values[value]
+        item = entry.spec.dtype.itemsize
+        size = sum((n - 1) * stride for n, stride in zip(entry.spec.shape, entry.spec.strides, strict=True)) // item + 1
+        if size != entry.spec.size:
+            return False
+        mask = np.zeros(size, np.bool_)
+        for block, load in self._loads[value]:
+            if (
+                load.name in (self.names if names is None else names)
+                and bool(load.address.at) == at_last
+                and self._is_seen(entry.loop, load)
+            ):
+                _enter(mask, block, load.address, item)
+        return bool(mask.all())
+
+    def _is_seen(self, loop: int, load: Load) -> bool:
+        """Whether a load reads what a step of a loop gave in that step, or what the last one gave."""
+        address = load.address
+        if any(name[0] != "i" for name, _ in address.terms):
+            return False
+        if not address.at:
+            return True
+        count = self.program.loops[loop].count
+        return len(address.at) == 1 and address.at[0] == (count - 1, ())
+
+
+def _enter(mask: np.ndarray, block: ScalarBlock, address: Address, item: int) -> None:  # type: ignore[type-arg]
+    """Mark the elements that a load reads in all steps of the nests around it."""
+    extents = {loop.index: loop.extent for loop in block.loops() if isinstance(loop, NestLoop)}
+    places = np.array([address.constant // item])
+    for name, step in address.terms:
+        places = np.add.outer(places, np.arange(extents[name]) * (step // item)).ravel()
+    mask[places] = True

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Container, Iterable
-from typing import Any
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import field
+from typing import Any, NamedTuple
 
-from kernels.programs.differentiating.adjoint import Adjoint
-from kernels.programs.differentiating.inner_rows import InnerRows
-from kernels.programs.differentiating.kept_values import KeptValues
-from kernels.programs.differentiating.regions import POINTERS, Array, Dtype, Home, Region, element_text
+import numpy as np
+
+from kernels.foundation.data_classes import dataclass
+from kernels.programs.differentiating.adjoint import Adjoint, KeptValues
 from kernels.programs.expanding.expansion import Expansion
 from kernels.programs.expanding.scalar_program import (
     Address,
@@ -24,9 +25,92 @@ from kernels.programs.expanding.scalar_program import (
     Terms,
     walk,
 )
-from kernels.programs.fusing.scalar_rules import FLOAT64, INT64
-from kernels.programs.parts.part_text import Memory
-from kernels.programs.rolling.rolled_program import Loop, Uncompiled
+from kernels.programs.fusing.statements import BOOL, FLOAT32, FLOAT64, INT64
+from kernels.programs.parts.loops_in_parts import Memory
+from kernels.programs.rolling.rolled_program import Loop, RolledProgram, Uncompiled
+
+# Regions of memory that a program's pointers are, where values stand in them, and elements as text.
+
+Array = np.ndarray[Any, Any]
+Dtype = np.dtype[Any]
+POINTERS = {FLOAT64: "pointer_f8", FLOAT32: "pointer_f4", BOOL: "pointer_b1", INT64: "pointer_i8"}
+
+
+@dataclass(slots=True, eq=False)
+class Region:
+    """Memory of one pointer, ``name``; of ``role`` argument, constant, result or work, the ``place``-th of these."""
+
+    name: str
+    role: str
+    place: int
+    dtype: Dtype
+    size: int = 0
+    """Bytes, of workspace."""
+    begin: int = 0
+    """Bytes behind a line of the cache that it begins at, in a workspace."""
+    names: list[str] = field(default_factory=list)
+    """Names of memory in whose place it is used afterwards."""
+
+
+@dataclass(slots=True, eq=False)
+class Home:
+    """Where a value stands: a region, bytes from its begin, and bytes for the steps of loops."""
+
+    region: Region
+    constant: int = 0
+    rows: list[tuple[int, int]] = field(default_factory=list)
+    """The loops of which each step has a row, outermost first, with its bytes."""
+    parity: tuple[int, int] | None = None
+    """The loop of which rows alternate between two, and the bytes of one."""
+    without: str = ""
+    """The index of a nest whose steps all use the same memory."""
+    blocked: list[int] = field(default_factory=list)
+    """The loops in blocks of which the rows are those of one block."""
+
+
+def element_text(region: Region, constant: int, terms: Terms) -> str:
+    """Return an element of a region, so many bytes from its begin, as text."""
+    item = region.dtype.itemsize
+    if constant % item or any(step % item for name, step in terms if name[0] in "ikeojryc"):
+        raise Uncompiled("elements are not aligned")
+    parts = []
+    for name, step in terms:
+        if name[0] == "n":  # bytes that are looked up
+            whole = name if step == item else f"{step // item} * {name}"
+            parts.append(whole if step % item == 0 else f"{step} * {name} // {item}")
+        elif step:
+            parts.append(name if step == item else f"{step // item} * {name}")
+    if constant or not parts:
+        parts.append(str(constant // item))
+    return f"{region.name}[{' + '.join(parts)}]"
+
+
+# How many rows the steps of recorded loops have that are within other loops.
+
+
+class InnerRows(NamedTuple):
+    """Rows of each such loop: at ``least``, and ``of_step`` for each step of loops around it, recorded ones apart.
+
+    Of a loop in blocks these are the steps of one.
+    """
+
+    least: int
+    of_step: int
+
+    def of(self, program: RolledProgram, blocks: Mapping[int, int]) -> dict[int, int]:
+        """Return the rows by the loops' numbers."""
+        loops = [loop for loop in program.loops if loop.ends is not None and loop.parent >= 0]
+        return {loop.number: max(self.least, self.of_step * _steps(loop, program, blocks)) for loop in loops}
+
+
+def _steps(loop: Loop, program: RolledProgram, blocks: Mapping[int, int]) -> int:
+    """Return how many steps the loops around one have together, recorded ones apart."""
+    steps = 1
+    while loop.parent >= 0:
+        loop = program.loops[loop.parent]
+        steps *= blocks.get(loop.number, loop.count) if loop.ends is None else 1
+    return steps
+
 
 _FEW = 16
 """Steps of a loop up to which their number is part of the source: LLVM may take such a loop apart."""
@@ -395,3 +479,49 @@ class Storage:
                 begins[region.name] = at + region.begin
                 at += math.ceil((region.begin + region.size) / 64) * 64
         return begins, at
+
+
+# Loops in blocks of steps: histories have the rows of one block, and what a loop carries is kept at each one's begin.
+#
+# The reverse runs the steps of a block forward again from there: see Griewank, "Achieving logarithmic growth of
+# temporal and spatial complexity in reverse automatic differentiation" (1992). One level costs at most one more
+# forward pass, and needs memory for about as many steps as the root of their number.
+
+Blocks = dict[int, int]
+"""Steps of a block, by the numbers of loops."""
+
+
+def storage_within(budget: int, expansion: Expansion, place: Callable[[Blocks], Storage]) -> Storage:
+    """Return a storage whose workspace fits into so many bytes, if that can be; else one that is as small as it gets.
+
+    ``place`` makes it for these blocks. No more loops have blocks than is needed, those with the most steps first; a
+    block is as long as fits.
+    """
+    best, blocks = place({}), Blocks()
+    for loop in _loops(expansion):
+        if best.work()[1] <= budget:
+            break
+        for storage in map(place, _trials(blocks, loop.loop.number, loop.loop.count)):
+            if storage.work()[1] < best.work()[1]:
+                best, blocks = storage, storage.blocks
+            if best.work()[1] <= budget:
+                break
+    return best
+
+
+def _trials(blocks: Blocks, loop: int, count: int) -> list[Blocks]:
+    """Return blocks of half the steps of a loop, a quarter, and so on."""
+    return [{**blocks, loop: -(-count >> k)} for k in range(1, count.bit_length()) if -(-count >> k) < count]
+
+
+def _loops(expansion: Expansion) -> list[StepLoop]:
+    """Return the outermost loops that can be begun anew from what they carry, those with the most steps first."""
+    loops = [item for item in expansion.root.items if isinstance(item, StepLoop) and item.loop.ends is None]
+    return sorted([item for item in loops if not _writes_outside(item, expansion)], key=lambda item: -item.loop.count)
+
+
+def _writes_outside(item: StepLoop, expansion: Expansion) -> bool:
+    """Whether a loop changes what was made before it."""
+    stores = [part for _, part in walk(item.body) if isinstance(part, Store)]
+    around = expansion.program.loops_around
+    return any(item.loop.number not in around(store.address.value) for store in stores if store.overwrites)

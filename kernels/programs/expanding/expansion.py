@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from kernels.arrays.specs import Spec
-from kernels.programs.expanding.early_items import move_early
-from kernels.programs.expanding.element_names import Scope
-from kernels.programs.expanding.operation_names import OperationNames, literal, numbers_of
+from kernels.programs.expanding.element_names import OperationNames, Scope, literal, numbers_of
 from kernels.programs.expanding.scalar_program import (
     GIVE_UP,
     LEAVE,
@@ -22,25 +21,26 @@ from kernels.programs.expanding.scalar_program import (
     CarriedNumber,
     Check,
     Fill,
+    Load,
     NestLoop,
+    Operation,
     ScalarBlock,
+    ScalarItem,
     StepLoop,
     Store,
     Term,
     Terms,
+    walk,
 )
-from kernels.programs.expanding.summed_axes import complete_sums, inner_part, is_scattered, summed_by
 from kernels.programs.fusing.fusion import Block as FusedBlock
 from kernels.programs.fusing.fusion import Fusion, Nest, Placed, Steps, is_fixed
-from kernels.programs.fusing.scalar_rules import (
+from kernels.programs.fusing.statements import (
     COPY,
     FLOAT32,
     FLOAT64,
     INT64,
     REDUCTIONS,
     ROUNDED,
-)
-from kernels.programs.fusing.statements import (
     Access,
     AnyStatement,
     CallStatement,
@@ -52,6 +52,133 @@ from kernels.programs.fusing.statements import (
     whole,
 )
 from kernels.programs.rolling.rolled_program import SMALL, Loop, Numbers, Phi, Ref, RolledProgram, Uncompiled
+
+# Scalar operations that need not wait for the nests before them go in front: their gradients are then added last.
+#
+# What a nest contributes to the gradient of a whole value can so be stored, where, say, the ends of a grid are read
+# apart.
+
+
+def move_early(block: ScalarBlock) -> None:
+    """Reorder the items of a block, and of those in it."""
+    moved: list[ScalarItem] = []
+    late = _Late()
+    for item in block.items:
+        if isinstance(item, Load | Operation | Store) and late.items and not late.holds(item):
+            moved.append(item)
+        else:
+            if late.items or isinstance(item, NestLoop):
+                late.add(item)
+                continue
+            moved.append(item)
+    block.items[:] = [*moved, *late.items]
+    for item in block.items:
+        if isinstance(item, NestLoop | StepLoop):
+            move_early(item.body)
+
+
+class _Late:
+    """The first nest of a block and what has to stay behind it: the names that it gives, the values that it stores."""
+
+    def __init__(self) -> None:
+        self.items: list[ScalarItem] = []
+        self.names: set[str] = set()
+        self.values: set[int] = set()
+        self.is_closed = False
+
+    def add(self, item: ScalarItem) -> None:
+        self.items.append(item)
+        if isinstance(item, NestLoop):
+            self.names |= item.totals.keys()
+            self.values |= {part.address.value for _, part in walk(item.body) if isinstance(part, Store)}
+        elif isinstance(item, Load | Operation):
+            self.names.add(item.name)
+        elif isinstance(item, Store):
+            self.values.add(item.address.value)
+        else:
+            self.is_closed = True  # loops of the program, products, guards: nothing moves past them
+
+    def holds(self, item: Load | Operation | Store) -> bool:
+        """Whether an item has to stay behind."""
+        if self.is_closed:
+            return True
+        if isinstance(item, Load):
+            return item.address.value in self.values or bool(item.address.names() & self.names)
+        if isinstance(item, Operation):
+            return not self.names.isdisjoint(item.operands)
+        return (
+            item.overwrites
+            or item.reduces is not None
+            or item.operand in self.names
+            or bool(item.address.names() & self.names)
+        )
+
+
+# Which loops a statement sums over, and where in memory the sums stand that are not complete behind one loop.
+
+
+def summed_by(placed: Placed) -> str | None:
+    """Return the index of the outermost loop that a statement sums over; None if it sums over none."""
+    statement = placed.statement
+    if not isinstance(statement, Statement) or statement.reduces is None:
+        return None
+    for name, stride in zip(placed.names, statement.target.strides, strict=True):
+        if name is not None and not stride:
+            return name
+    return None
+
+
+def complete_sums(statements: Iterable[Placed]) -> dict[str, list[Placed]]:
+    """Return, by nest, the sums that are complete behind it: it is the outermost loop that they sum over."""
+    sums: dict[str, list[Placed]] = defaultdict(list)
+    for placed in statements:
+        name = summed_by(placed)
+        if name is not None and not is_scattered(placed):
+            sums[name].append(placed)
+    return sums
+
+
+def inner_part(placed: Placed, target: Address, bound: set[str]) -> tuple[Address, int]:
+    """Return where the elements begin that a statement gives in one step of the nests ``bound``, and how many.
+
+    Where those of all points are apart, they are those of the point of ``target`` alone.
+    """
+    access = placed.statement.target  # type: ignore[union-attr]
+    axes = [
+        (stride, extent, name)
+        for name, stride, extent in zip(placed.names, access.strides, placed.statement.space, strict=True)
+        if name not in bound and stride
+    ]
+    item = access.ref.spec.dtype.itemsize
+    terms = tuple([term for term in target.terms if term[0] in bound or term[0][0] != "i"])
+    whole = _side_by_side([(stride, extent) for stride, extent, _ in axes], item)
+    if whole:
+        return Address(target.value, access.ref.offset.constant, terms, target.at), whole
+    elements = _side_by_side([(stride, extent) for stride, extent, name in axes if name is not None], item)
+    if not elements:
+        raise Uncompiled("sums over a middle axis, apart in memory")
+    return Address(target.value, target.constant, terms, target.at), elements
+
+
+def _side_by_side(axes: list[tuple[int, int]], item: int) -> int:
+    """Return how many elements axes, strides and extents, go through, if these fill their memory; else 0."""
+    width = item
+    for stride, extent in sorted(axes):
+        if stride != width:
+            return 0
+        width *= extent
+    return width // item
+
+
+def is_scattered(placed: Placed) -> bool:
+    """Whether a statement sums over a loop with a loop in it that it does not sum over: the sums stand in memory."""
+    statement = placed.statement
+    assert isinstance(statement, Statement)
+    pairs = zip(placed.names, statement.target.strides, strict=True)
+    strides = [stride for name, stride in pairs if name is not None]
+    summed = [not stride for stride in strides]
+    return any(summed) and not all(summed[summed.index(True) :])
+
 
 _FEW_TERMS = 1 << 10
 """Terms of a sum that is as exact in float32 as NumPy's, which adds up some hundred at a time."""

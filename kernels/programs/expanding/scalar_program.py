@@ -7,8 +7,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from kernels.foundation.data_classes import dataclass
-from kernels.programs.fusing.native_call import NativeCall
-from kernels.programs.fusing.scalar_rules import ScalarOperation
+from kernels.programs.fusing.statements import NativeCall, ScalarOperation
 from kernels.programs.rolling.rolled_program import Loop
 
 if TYPE_CHECKING:

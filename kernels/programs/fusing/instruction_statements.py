@@ -22,9 +22,8 @@ from kernels.kinds.routine import Routine
 from kernels.kinds.select import Select
 from kernels.kinds.write import Write
 from kernels.programs.fusing.called_instructions import called, product, wanted_of
-from kernels.programs.fusing.composed_operations import composed
-from kernels.programs.fusing.extrema import evenly, first
-from kernels.programs.fusing.scalar_rules import (
+from kernels.programs.fusing.composed_operations import composed, evenly, first
+from kernels.programs.fusing.statements import (
     ADDITION,
     BOOL,
     COPY,
@@ -37,20 +36,18 @@ from kernels.programs.fusing.scalar_rules import (
     PUT,
     TURNED,
     WHOLE,
-    ScalarOperation,
-    ScalarRule,
-    converted,
-    elementwise,
-    of_integers,
-)
-from kernels.programs.fusing.statements import (
     Access,
     AnyStatement,
     GuardStatement,
+    ScalarOperation,
+    ScalarRule,
     constant_value,
+    converted,
     dense_value,
+    elementwise,
     mapped,
     new_value,
+    of_integers,
     whole,
 )
 from kernels.programs.rolling.rolled_program import Index, Instruction, Numbers, Ref, RolledProgram, Uncompiled

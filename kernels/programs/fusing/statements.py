@@ -2,17 +2,310 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from kernels.arrays.specs import Strides, broadcast, dense, intern_spec, spec_of
 from kernels.foundation.data_classes import dataclass
-from kernels.programs.fusing.native_call import NativeCall
-from kernels.programs.fusing.scalar_rules import ScalarOperation
+from kernels.kinds.elementwise import Elementwise
 from kernels.programs.rolling.rolled_program import Index, Numbers, Ref, RolledProgram, Uncompiled, Value
+from kernels.records import powers
+from kernels.records.op import OPS
+from kernels.records.symbols import Functions, Symbol, literal_of, parameters_of, source
+
+# What an operation does to one element, as text: its rules, read from its record, with places for the operands.
+
+FLOAT64, FLOAT32, BOOL, INT64 = np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.bool_), np.dtype(np.int64)
+FLOATS = FLOAT64, FLOAT32
+_PRICES = {"divide": 5, "sqrt": 6, "add": 1, "subtract": 1, "multiply": 1, "negative": 1, "square": 1, "cut": 1}
+_FREE = {"positive"}
+_LONG = 20
+"""The price of what is neither an operation of the processor nor a root."""
+_CHEAP = {
+    "less", "less_equal", "greater", "greater_equal", "equal", "not_equal", "where", "absolute", "fabs", "maximum",
+    "minimum", "logical_and", "logical_or", "logical_not", "reciprocal", "sign", "isnan",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ScalarRule:
+    """An expression with places ``{x}`` for what it ``reads``; what computing it costs, in additions.
+
+    ``factor``: what it multiplies ``g`` by, as text, "" if by nothing; None of others. ``passes``: it hands on ``g``,
+    turned or scaled by a number, so that it is finite where ``g`` is. ``cuts``: it may contribute nothing.
+    """
+
+    text: str
+    reads: frozenset[str]
+    price: int
+    passes: bool = False
+    cuts: bool = False
+    angles: bool = False
+    factor: str | None = None
+    once: str = ""
+    """The same for one element, with C's functions: short, where those that vectorise are long."""
+
+    def filled(self, names: dict[str, str], *, once: bool = False) -> str:
+        """Return the expression of these operands."""
+        return ((once and self.once) or self.text).format(**names)
+
+
+@dataclass(frozen=True)
+class ScalarOperation:
+    """An operation on elements: ``inputs`` names its operands; a pullback for each, None where there is none.
+
+    The result has the dtype of the element that it is given to.
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    forward: ScalarRule
+    pullbacks: tuple[ScalarRule | None, ...]
+
+
+def rule_of(rule: Any, dtype: np.dtype[Any], number: float | None = None) -> ScalarRule:
+    """Return a rule as text; ``number`` is what ``p`` is."""
+    names = parameters_of(rule)
+    try:
+        result = rule(**{name: number if name == "p" else Symbol(f"{{{name}}}") for name in names})
+    except TypeError as error:  # of an operation that no kernel is printed for
+        raise Uncompiled(str(error)) from None
+    symbol = result if isinstance(result, Symbol) else Symbol("positive", result)
+    if symbol.specials:
+        raise Uncompiled(f"{', '.join(symbol.specials)} of SciPy is called by the interpreter")
+    reads = frozenset(name for name in names if f"{{{name}}}" in symbol.names)
+    text = source(symbol, dtype, Functions.GUARDED)
+    cuts, angles = symbol.head == "cut", bool(symbol.angles)
+    once = source(symbol, dtype, Functions.LIBM)
+    return ScalarRule(text, reads, _price(symbol), _passes(symbol), cuts, angles, _factor(symbol, dtype), once)
+
+
+def _factor(symbol: Symbol, dtype: np.dtype[Any]) -> str | None:
+    """Return what a rule multiplies its cotangent by."""
+    if symbol.head == "{g}" and not symbol.parts:
+        return ""
+    if symbol.head == "negative" and _is_cotangent(symbol.parts[0]):
+        return literal_of(dtype)(-1.0)
+    if symbol.head != "multiply" or not _is_cotangent(symbol.parts[0]):
+        return None
+    other = symbol.parts[1]
+    return None if isinstance(other, Symbol) and "{g}" in other.names else source(other, dtype, Functions.LIBM)
+
+
+def _is_cotangent(part: Any) -> bool:
+    return isinstance(part, Symbol) and not part.parts and part.head == "{g}"
+
+
+def _price(symbol: Any) -> int:
+    if not isinstance(symbol, Symbol) or not symbol.parts:
+        return 0
+    price = 0 if symbol.head in _FREE else 1 if symbol.head in _CHEAP else _PRICES.get(symbol.head, _LONG)
+    if symbol.head == "power" and isinstance(symbol.parts[1], (int, float)):
+        price = 3 if float(symbol.parts[1]).is_integer() and abs(symbol.parts[1]) <= 4 else _LONG  # noqa: PLR2004
+    return price + sum(map(_price, symbol.parts))
+
+
+def _passes(symbol: Any) -> bool:
+    """Whether an expression is the cotangent, turned or scaled."""
+    if not isinstance(symbol, Symbol):
+        return False
+    if not symbol.parts:
+        return symbol.head == "{g}"
+    if symbol.head in ("negative", "positive"):
+        return _passes(symbol.parts[0])
+    if symbol.head == "multiply":
+        numbers = [part for part in symbol.parts if not isinstance(part, Symbol)]
+        rest = [part for part in symbol.parts if isinstance(part, Symbol)]
+        return len(rest) == 1 and all(np.isfinite(n) for n in numbers) and _passes(rest[0])
+    return False
+
+
+@functools.lru_cache(1 << 10)
+def elementwise(op: Elementwise, params: tuple[Any, ...], numeric: np.dtype[Any]) -> ScalarOperation:
+    """Return what an elementwise record does to operands that are ``numeric``."""
+    number = params[0] if params else None
+    variant = op.variants.get(number) if number is not None else None
+    if isinstance(variant, np.ufunc) and variant.__name__ in OPS:
+        known = OPS[variant.__name__]
+        assert isinstance(known, Elementwise)
+        forward = rule_of(known.forward, numeric)
+    elif variant is not None and not isinstance(variant, np.ufunc):
+        forward = rule_of(lambda x: variant(x), numeric)
+    else:
+        forward = rule_of(op.forward, numeric, number)
+    pullbacks = tuple([None if rule is None else _pullback(rule, numeric, number) for rule in op.pullback])
+    return ScalarOperation(op.name, op.inputs, forward, pullbacks)
+
+
+def _pullback(rule: Any, dtype: np.dtype[Any], number: float | None) -> ScalarRule | None:
+    """Return a pullback; None of one that is 0 whatever the operands."""
+    if number is None:
+        return rule_of(rule, dtype)
+    from_roots = _half_power(rule, number)
+    return rule_of(from_roots or rule, dtype, number)
+
+
+def converted(source: np.dtype[Any], target: np.dtype[Any]) -> ScalarOperation | None:
+    """Return the operation that turns an element of one dtype into that of another; None where there is none."""
+    return _CONVERSIONS.get((source, target))
+
+
+def _conversion(text: str, back: str = "") -> ScalarOperation:
+    pullback = ScalarRule(back, frozenset("g"), 1) if back else None
+    return ScalarOperation("convert", ("x",), ScalarRule(text, frozenset("x"), 1), (pullback,))
+
+
+_CONVERSIONS = {
+    (BOOL, FLOAT64): _conversion("(1.0 if {x} else 0.0)"),
+    (BOOL, FLOAT32): _conversion("(np.float32(1.0) if {x} else np.float32(0.0))"),
+    (INT64, FLOAT64): _conversion("np.float64({x})"),
+    (INT64, FLOAT32): _conversion("np.float32({x})"),
+    (BOOL, INT64): _conversion("(1 if {x} else 0)"),
+    (INT64, INT64): _conversion("{x}"),
+    (FLOAT32, FLOAT64): _conversion("np.float64({x})", "np.float32({g})"),
+    (FLOAT64, FLOAT32): _conversion("np.float32({x})", "np.float64({g})"),
+}
+ROUNDED = _CONVERSIONS[FLOAT64, FLOAT32]
+"""A total, which is summed in float64, as an element in float32."""
+WHOLE = ScalarOperation("whole", ("x",), ScalarRule("np.int64({x})", frozenset("x"), 1), (None,))
+"""A float that is whole as an integer."""
+TURNED = ScalarOperation("turned", ("x",), ScalarRule("(-1 - {x})", frozenset("x"), 1), (None,))
+"""Integers in the opposite order."""
+_EXACT = re.compile(r"\(-?\{[a-z]+\}(?: (?:[-+*]|[<>]=?|[=!]=) \{[a-z]+\})?\)")
+"""Expressions that are the same of integers as of floats."""
+
+
+def of_integers(op: Elementwise) -> ScalarOperation:
+    """Return what an elementwise record does to integers; Uncompiled where that is printed for floats alone."""
+    operation = elementwise(op, (), INT64)
+    if _EXACT.fullmatch(operation.forward.text) is None:
+        raise Uncompiled(f"{op.name} of integers")
+    return replace(operation, pullbacks=(None,) * len(op.inputs))
+
+
+def _half_power(rule: Any, number: float) -> Any:
+    """Return the pullback of a small power made of products and roots; of an inverse half power, of its result.
+
+    Where the power is 0, which an inverse never is, the result would be divided by 0.
+    """
+    less = powers.SMALL.get(number - 1.0) if number else None
+    if "p" not in parameters_of(rule) or less is None:
+        return None
+    if number < 0 and not float(number).is_integer():
+        return lambda g, x, y: g * (number * (y / x))
+    return lambda g, x: g * (number * less(x))
+
+
+COPY = ScalarOperation(
+    "copy",
+    ("x",),
+    ScalarRule("{x}", frozenset("x"), 0),
+    (ScalarRule("{g}", frozenset("g"), 0, passes=True, factor=""),),
+)
+PRODUCT = ScalarOperation(
+    "product",
+    ("a", "b"),
+    ScalarRule("({a} * {b})", frozenset("ab"), 1),
+    (
+        ScalarRule("({g} * {b})", frozenset("gb"), 1, factor="{b}"),
+        ScalarRule("({g} * {a})", frozenset("ga"), 1, factor="{a}"),
+    ),
+)
+PUT = ScalarOperation(
+    "put",
+    ("b", "x"),
+    ScalarRule("{x}", frozenset("x"), 0),
+    (ScalarRule("{g}", frozenset("g"), 0, passes=True, factor=""), None),
+)
+"""A value written where gradients are off: the gradient is that of what stood there before."""
+ADDITION = ScalarOperation(
+    np.add.__name__,
+    ("a", "b"),
+    ScalarRule("({a} + {b})", frozenset("ab"), 1),
+    (ScalarRule("{g}", frozenset("g"), 0, passes=True, factor=""),) * 2,
+)
+LARGER = ScalarOperation(
+    np.maximum.__name__,
+    ("a", "b"),
+    ScalarRule("np.maximum({a}, {b})", frozenset("ab"), 1),
+    (None, None),
+)
+EITHER = ScalarOperation(
+    "either",
+    ("a", "b"),
+    ScalarRule("{b}", frozenset("b"), 0),
+    (ScalarRule("{g}", frozenset("g"), 0, passes=True, factor=""),) * 2,
+)
+"""One of two numbers that are the same."""
+LARGEST_INTEGER = np.fmax
+"""Stands for a maximum of integers, where a ufunc says what reduces."""
+LARGER_INTEGER = ScalarOperation(
+    "larger integer",
+    ("a", "b"),
+    ScalarRule("({a} if {a} > {b} else {b})", frozenset("ab"), 1),
+    (None, None),
+)
+REDUCTIONS = {np.add: ADDITION, np.maximum: LARGER, np.positive: EITHER, LARGEST_INTEGER: LARGER_INTEGER}
+"""What two results for the same element become, by what reduces them."""
+
+
+# What a compiled program calls between its loops: a native function forward, and others for its pullbacks.
+
+BLAS, KERNEL, INTERPRETER, PYTHON = "BLAS", "a kernel", "the interpreter", "Python"
+"""What runs calls."""
+INTERRUPTS: list[BaseException] = []
+"""What came up in a call that is no error, KeyboardInterrupt say, for whoever called the program to raise."""
+RESULT = -1
+"""The number of the result, where operands have theirs."""
+
+
+class Place(NamedTuple):
+    """An operand by its number, or the RESULT: its memory, or that of its gradient."""
+
+    operand: int
+    gradient: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class KernelCall:
+    """A call of a function of :data:`kernels.compiler.jit.SIGNATURE` on places.
+
+    ``adds``: what it computes is added to the first place. ``fails``: it has a word behind its pointers, which is 0,
+    and not 0 behind a call that gave up.
+    """
+
+    address: int
+    layout: np.ndarray[Any, Any]
+    places: tuple[Place, ...]
+    adds: bool = False
+    fails: bool = False
+    owner: Any = None
+    """What has to live as long as the address is used."""
+
+
+@dataclass(frozen=True, eq=False)
+class NativeCall:
+    """``forward`` computes the result; ``pullbacks`` add to the gradients of the operands that want one.
+
+    ``by`` says what runs it. ``covers``: where the cotangent has a contribution throughout, so have those.
+    """
+
+    name: str
+    by: str
+    forward: KernelCall
+    pullbacks: tuple[KernelCall, ...]
+    covers: bool = False
+
+    def read_back(self) -> set[int]:
+        """Return what pullbacks read of operands and result, but for the cotangent."""
+        return {place.operand for call in self.pullbacks for place in call.places if not place.gradient}
+
 
 Array = np.ndarray[Any, Any]
 

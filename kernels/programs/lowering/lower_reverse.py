@@ -28,10 +28,7 @@ from kernels.native.tape_structs import (
     RUN_CHOOSE,
     RUN_RESTORE,
 )
-from kernels.programs.lowering.loop_tasks import Body, LoopTasks, crosses
-from kernels.programs.lowering.lower_forward import Lowering
-from kernels.programs.lowering.node_columns import Columns
-from kernels.programs.lowering.overwrites import operand_named
+from kernels.programs.lowering.lower_forward import Lowering, operand_named
 from kernels.programs.lowering.task_blocks import (
     EXTRA,
     OPERAND,
@@ -39,12 +36,15 @@ from kernels.programs.lowering.task_blocks import (
     RESULT,
     RESULT_GRADIENT,
     Blocks,
+    Body,
+    Columns,
+    LoopTasks,
     Pattern,
     Source,
+    crosses,
 )
-from kernels.programs.recording.notifying_structs import HEAD
 from kernels.programs.recording.program import Recipe
-from kernels.programs.recording.program_words import Step
+from kernels.programs.recording.program_words import HEAD, Step
 from kernels.records.rule_text import passed
 from kernels.sweeps.gradient_views import add_to
 

@@ -3,18 +3,54 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from kernels.codegen.tasks import Tasks
-from kernels.programs.lowering.node_columns import Columns
-from kernels.programs.recording.notifying_structs import HEAD
+from kernels.arrays.specs import Spec
+from kernels.codegen.tasks import Place, Steering, Tasks, node_of
+from kernels.kinds.loop import LoopEnd
+from kernels.kinds.program_interface import Step
+from kernels.native.memory import where
+from kernels.native.tape_structs import RUN_AGAIN, RUN_BODY, RUN_GUARD, RUN_LOOP, RUN_NEXT, LoopStack, ProgramRow
 from kernels.programs.recording.program import Node, Recipe
+from kernels.programs.recording.program_words import HEAD
+
+# Attributes of all nodes of a recipe as arrays; nodes that results share are looked at once.
 
 Array = np.ndarray[Any, Any]
+
+
+class Columns:
+    """The nodes of a recipe; a number for each.
+
+    ``base`` and ``family`` are the nodes whose memory and whose gradient a node's are part of: itself where it is no
+    view; ``offset`` and ``buffer_offset`` its places there, in bytes. ``wants``: whether it has a gradient.
+    """
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        ids = np.fromiter(map(id, nodes), np.int64, len(nodes))
+        _, first, self._place = np.unique(ids, return_index=True, return_inverse=True)
+        self._distinct = [nodes[i] for i in first.tolist()]
+        everyone = np.arange(len(nodes))
+        self.base, self.family = (
+            np.where(column < 0, everyone, column)
+            for column in (
+                self.of(lambda node: -1 if node.base is None else node.base),
+                self.of(lambda node: -1 if node.family is None else node.family),
+            )
+        )
+        self.offset, self.buffer_offset = self.of(lambda node: node.offset), self.of(lambda node: node.buffer_offset)
+        differentiable = self.of(lambda node: node.differentiable)
+        self.wants = (differentiable | differentiable[self.family]) != 0
+
+    def of(self, attribute: Callable[[Node], int]) -> Array:
+        """Return an attribute of each node."""
+        return np.array([attribute(node) for node in self._distinct], np.int64)[self._place]
+
+
 _FLOAT64 = np.dtype(np.float64)
 
 OPERAND, RESULT, NODE, TEMPORARY, EXTRA, OPERAND_GRADIENT, RESULT_GRADIENT = range(7)
@@ -176,3 +212,229 @@ def _spread(ends: array[int], order: Array) -> tuple[Array, Array]:
     bounds = np.array(ends)
     begins, sizes = bounds[:-1][order], np.diff(bounds)[order]
     return np.repeat(begins - (sizes.cumsum() - sizes), sizes) + np.arange(sizes.sum()), sizes
+
+
+# Loops of a program as tasks: what begins and ends them and their bodies, forward, and what is kept for the way back.
+#
+# An iteration tries the bodies in order. What it saves for its pullbacks is pushed on a stack; the reverse pops it,
+# and runs the pullbacks of the body that made it. What is phis stands in nodes of its own, and so do its gradients.
+
+
+@dataclass(slots=True)
+class Body:
+    """One body: the steps from ``first`` on, before ``last``, the values that it carries on, and where its tasks are.
+
+    ``begin`` is its first task, ``again`` the one that saves, ``next`` the last; ``restore`` and ``before`` are the
+    first and the last of its pullbacks.
+    """
+
+    first: int
+    last: int = 0
+    updates: list[int] = field(default_factory=list)
+    begin: int = 0
+    again: int = 0
+    next: int = 0
+    restore: int = -1
+    before: int = -1
+
+
+@dataclass(slots=True)
+class LoopTasks:
+    """One loop: its first step, its nodes, its bodies, and where its tasks are, forward and back: -1 if there are none.
+
+    ``start`` is the first, ``end`` the one behind the last; ``back``, ``choose`` and ``back_end`` likewise.
+    """
+
+    step: int
+    state: int
+    phis: list[int]
+    counted: bool
+    start: int
+    bodies: list[Body] = field(default_factory=list)
+    end: int = 0
+    back: int = -1
+    choose: int = -1
+    back_end: int = -1
+
+
+class _Lowering(Protocol):
+    def spec(self, node: int) -> Spec:
+        """Return the spec of a node."""
+
+    def temporary(self, shape: Any, dtype: Any) -> int:
+        """Return a new node."""
+
+    def operand(self, operand: Any, dtype: Any) -> int:
+        """Return an operand in a dtype."""
+
+    def copy_between(self, source: int, target: int) -> None:
+        """Copy a node."""
+
+
+class Loops:
+    """The loops of a program that is being lowered, in the order of their ends."""
+
+    def __init__(self, recipe: Recipe, tasks: Tasks) -> None:
+        self.recipe, self.tasks, self.all = recipe, tasks, list[LoopTasks]()
+        self.stack = -1
+        """The node of what all loops share: where values are kept for the way back."""
+        self._open: list[LoopTasks] = []
+
+    def begin(self, step: Step, lowering: _Lowering) -> None:
+        """Begin a loop, and its first body."""
+        limit, has_count, counted, _ = step.params
+        phis = [node_of(o) for o in step.operands[: len(step.operands) - has_count]]
+        if self.stack < 0:
+            self.stack = lowering.temporary((LoopStack.SIZE,), np.dtype(np.int64))
+        places = [Place(step.result), Place(self.stack)]
+        if has_count:
+            places.append(Place(lowering.operand(step.operands[-1], _FLOAT64)))
+        self._open.append(LoopTasks(step.at, step.result, phis, counted, len(self.tasks)))
+        self.tasks.append(Steering(RUN_LOOP, tuple(places), -1 if limit is None else limit))
+        self._begin_body(step.at + 1)
+
+    def _begin_body(self, first: int) -> None:
+        loop = self._open[-1]
+        loop.bodies.append(Body(first, begin=len(self.tasks)))
+        self.steer(loop, RUN_BODY)
+
+    def steer(self, loop: LoopTasks, kind: int, number: int = 0) -> None:
+        """Append a row that steers a loop."""
+        self.tasks.append(Steering(kind, (Place(loop.state), Place(self.stack)), number))
+
+    def again(self, step: Step, lowering: _Lowering) -> None:
+        """End a body: save, carry values on, and go back to the first body."""
+        loop = self._open[-1]
+        body = loop.bodies[-1]
+        body.last, body.updates = step.at, [node_of(o) for o in step.operands]
+        body.again = len(self.tasks)
+        self.steer(loop, RUN_AGAIN, len(loop.bodies) - 1)
+        pairs = [(o, c) for o, c in zip(body.updates, loop.phis, strict=True) if o != c]
+        if crosses(self.recipe, loop, body):
+            pairs = [(_copied(lowering, o), c) for o, c in pairs]
+        for o, c in pairs:
+            lowering.copy_between(o, c)
+        body.next = len(self.tasks)
+        self.steer(loop, RUN_NEXT, body.next - body.begin)
+        if not isinstance(self.recipe.steps[step.at + 1].op, LoopEnd):
+            self._begin_body(step.at + 1)
+
+    def end(self, step: Step) -> None:
+        """End a loop."""
+        del step
+        loop = self._open.pop()
+        loop.end = len(self.tasks)
+        self.all.append(loop)
+
+    def ending_with(self, at: int) -> LoopTasks:
+        """Return the loop whose last step this is."""
+        return next(loop for loop in self.all if loop.bodies[-1].last == at - 1)
+
+    def finish(self) -> None:
+        """Note which values each iteration saves: what its pullbacks read and the next iteration computes anew."""
+        tasks, recipe = self.tasks, self.recipe
+        if not self.all:
+            return
+        numbers = np.array(tasks.call_numbers, np.int64)
+        ends = np.concatenate([[0], np.array(tasks.counts, np.int64)[numbers].cumsum()])
+        places = np.array(tasks.places, np.int64)
+
+        def named(first: int, last: int) -> set[int]:
+            used = places[ends[first] : ends[last]]
+            return {recipe.base_of(node) for node in used[used >= 0].tolist()}
+
+        for loop in self.all:
+            if loop.back < 0:
+                continue
+            before = named(0, loop.start + 1) - set(loop.phis)
+            for body in loop.bodies:
+                made = named(body.begin + 1, body.next) - before
+                read = named(body.restore + 1, body.before) & made
+                saved = sorted(n for n in read if recipe.nodes[n].constant is None and not recipe.nodes[n].argument)
+                for task in (body.again, body.restore):
+                    tasks.calls[tasks.call_numbers[task]].saved[:] = saved
+
+
+def _copied(lowering: _Lowering, node: int) -> int:
+    spec = lowering.spec(node)
+    copied = lowering.temporary(spec.shape, spec.dtype)
+    lowering.copy_between(node, copied)
+    return copied
+
+
+def crosses(recipe: Recipe, loop: LoopTasks, body: Body) -> bool:
+    """Whether an update is a phi, or a part of one, but not its own."""
+    pairs = zip(body.updates, loop.phis, strict=True)
+    return any(o != c and recipe.base_of(o) in loop.phis for o, c in pairs)
+
+
+# How the rows of a loop find one another: distances between them, and what iterations save.
+
+PLACES = 2
+"""Of each row: those of the loop and of the stack come first."""
+
+
+def steer(rows: Array, heads: Array, loops: Sequence[LoopTasks], sizes: dict[int, list[int]]) -> list[Array]:
+    """Write the distances into the rows of loops, outer loops first; return the tables that rows refer to.
+
+    ``heads`` are the tasks that rows begin with; ``sizes`` the words that tasks save, or restore.
+    """
+    tables: list[Array] = []
+
+    def row(task: int) -> int:
+        return int(np.searchsorted(heads, task))
+
+    def table(at: int, numbers: Sequence[int]) -> None:
+        tables.append(np.array(numbers, np.int64))
+        rows[at, ProgramRow.layout] = where(tables[-1])
+
+    def save(task: int, loop: LoopTasks) -> None:
+        at = row(task)
+        table(at, [1 + sum(sizes[task]), *sizes[task]])
+        rows[at, ProgramRow.operands], rows[at, ProgramRow.accumulate] = len(sizes[task]), loop.back >= 0
+
+    for k, loop in enumerate(sorted(loops, key=lambda loop: loop.start)):
+        start, end = row(loop.start), row(loop.end)
+        rows[start, ProgramRow.address], rows[start, ProgramRow.accumulate] = end - start, k == 0
+        begins = [row(body.begin) for body in loop.bodies]
+        for body, following in zip(loop.bodies, [*begins[1:], None if loop.counted else end], strict=True):
+            if following is not None:
+                _steer_guards(rows[row(body.begin) : row(body.again)], following - row(body.begin))
+            last = row(body.next)
+            rows[last, ProgramRow.address], rows[last, ProgramRow.layout] = begins[0] - last, end - last
+            save(body.again, loop)
+        if loop.back >= 0:
+            choose = row(loop.choose)
+            rows[choose, ProgramRow.address] = row(loop.back_end) - choose
+            table(choose, [row(body.restore) - choose for body in loop.bodies])
+            for body in loop.bodies:
+                rows[row(body.before), ProgramRow.address] = choose - row(body.before)
+                save(body.restore, loop)
+    return tables
+
+
+def _steer_guards(rows: Array, distance: int) -> None:
+    """Let the guards of a body go on so many rows behind its first, where they miss; others end the program."""
+    guards = np.flatnonzero(rows[:, ProgramRow.kind] == RUN_GUARD)
+    rows[guards, ProgramRow.address] = distance - guards
+
+
+def outlived(used: Array, times: Array, loops: Sequence[LoopTasks]) -> tuple[Array, Array]:
+    """Add uses to a list of values and times: what a loop uses and did not make is needed until it ends."""
+    spans = [(loop.start, loop.end) for loop in loops]
+    spans += [(loop.back, loop.back_end) for loop in loops if loop.back >= 0]
+    values, at = np.unique(used, return_index=True)  # times are in order
+    first = dict(zip(values.tolist(), times[at].tolist(), strict=True))
+    more = []
+    for start, end in spans:
+        inside = used[(times >= start) & (times < end)]
+        more += [(value, end) for value in np.unique(inside).tolist() if first[value] <= start]
+    added = np.array(more, np.int64).reshape(-1, 2)
+    used, times = np.concatenate([used, added[:, 0]]), np.concatenate([times, added[:, 1]])
+    order = np.argsort(times, kind="stable")
+    return used[order], times[order]
+
+
+def words_of(bodies: Sequence[Body]) -> list[int]:
+    """Return the tasks of bodies that save or restore."""
+    return [task for body in bodies for task in (body.again, body.restore) if task >= 0]

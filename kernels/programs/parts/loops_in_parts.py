@@ -8,16 +8,162 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 from kernels.compiler.variables import statements_in
-from kernels.programs.parts.affine_indices import apart
-from kernels.programs.parts.part_text import STARTS, Cut, Memory, PartText
-from kernels.programs.parts.printed_loops import HEAD, DependentError, Element, Known, PrintedLoop
-from kernels.programs.parts.variable_uses import VariableUses, lines_of
+from kernels.programs.parts.printed_loops import (
+    HEAD,
+    INDENT,
+    DependentError,
+    Element,
+    Known,
+    PrintedLoop,
+    VariableUses,
+    apart,
+    lines_of,
+    outermost,
+)
 from kernels.threads.thread_structs import MOST_PARTS
 from kernels.threads.workers import WORKERS
+
+# A loop of a printed program as native functions that run a part of it, and the lines that call them.
+
+IMPORTS = "\nfrom kernels.native.memory import call_at, double_of, local_b1, local_f4, local_f8, local_i8"
+"""What a program with loops in parts imports besides."""
+STARTS = {"added": "-0.0", "greater": "(-math.inf)"}
+"""What sums and maxima start from."""
+_FUNCTIONS = """
+
+def {loop}({parameters}):
+{body}
+
+
+def {part}(table: Word, part: Word, unused: Word, unused_too: Word) -> Word:
+{begin}    low = {first} + {size} * {number}
+    high = min(low + {size}, {stop})
+    {loop}({arguments})
+    return 0
+"""
+
+
+class Memory(NamedTuple):
+    """Memory of a pointer: how many elements of ``f8``, ``f4``, ``b1`` or ``i8``, and whether it is workspace."""
+
+    name: str
+    kind: str
+    count: int
+    is_work: bool
+
+
+class Cut(NamedTuple):
+    """How a loop is cut: how many parts of how many steps, and whether each second one is run first."""
+
+    parts: int
+    size: int
+    alternate: bool
+    local: list[str]
+    """Memory that each step has for itself."""
+    summed: dict[str, str]
+    """Memory that steps add to wherever they are, and how: each part has its own."""
+
+
+class PartText:
+    """Parameters, arguments and lines of the functions of one loop; ``words`` are those of the table they read.
+
+    ``sizes``: a pointer to integers, "" if there is none, that both functions have before all else.
+    """
+
+    def __init__(self, number: int, loop: PrintedLoop, cut: Cut, sizes: str = "") -> None:
+        self.number, self.loop, self.cut = number, loop, cut
+        self.names: list[str] = []
+        self.arguments: list[str] = []
+        self.words = ["0"]
+        """The first says, of each second part, which ones are run."""
+        self.body: list[str] = []
+        """Lines before the loop."""
+        self.ends: list[str] = []
+        """Lines behind it."""
+        self.after: list[str] = []
+        """Lines of the program behind the call."""
+        self._begin = ""
+        if sizes:
+            self._begin = f"    {sizes} = pointer_i8(load_i8(table + {8 * len(self.words)}))\n"
+            self._pass(sizes, f"begin_of({sizes})", sizes)
+        self._part = "(2 * part + load_i8(table))" if cut.alternate else "part"
+
+    def value(self, name: str, packed: str, unpacked: str) -> None:
+        """Pass a variable as a word."""
+        self._pass(name, packed.format(name), unpacked)
+
+    def _pass(self, name: str, word: str, argument: str) -> None:
+        self.names.append(name)
+        self.arguments.append(argument.format(f"load_i8(table + {8 * len(self.words)})"))
+        self.words.append(word)
+
+    def integer(self, name: str) -> None:
+        """Pass an integer."""
+        self._pass(name, name, "{}")
+
+    def pointer(self, memory: Memory) -> None:
+        """Pass memory."""
+        self._pass(memory.name, f"begin_of({memory.name})", f"pointer_{memory.kind}({{}})")
+
+    def local(self, memory: Memory) -> None:
+        """Let each part have memory of its own, instead of some."""
+        self.names.append(memory.name)
+        self.arguments.append(f"local_{memory.kind}({1 << (memory.count - 1).bit_length()})")  # for all sizes near it
+
+    def summed(self, memory: Memory, parts: str, how: str) -> None:
+        """Let each part have sums of its own, in ``parts``, which are then added to memory."""
+        count = memory.count
+        self._pass(memory.name, f"begin_of({parts})", f"pointer_f8({{}} + {8 * count} * {self._part})")
+        self.body += [f"for i in range({count}):", f"    {memory.name}[i] = {STARTS[how]}"]
+        element = f"{parts}[{count} * part + i]"
+        both = f"{{0}} = accumulators.greater({{0}}, {element})" if how == "greater" else f"{{0}} += {element}"
+        self.after += [
+            f"for part in range({self.cut.parts}):",
+            f"    for i in range({count}):",
+            "        " + both.format(f"{memory.name}[i]"),
+        ]
+
+    def totals(self, parts: str) -> None:
+        """Let each part have totals of its own, in ``parts``, which are then added."""
+        sums = self.loop.sums
+        self._pass(parts, f"begin_of({parts})", f"pointer_f8({{}} + {8 * len(sums)} * {self._part})")
+        self.body += [f"{name} = {STARTS[how]}" for name, how in sums.items()]
+        self.ends += [f"{parts}[{k}] = {name}" for k, name in enumerate(sums)]
+        self.after.append(f"for part in range({self.cut.parts}):")
+        for k, (name, how) in enumerate(sums.items()):
+            self.after.append(f"    {name} = accumulators.{how}({name}, {parts}[{len(sums)} * part + {k}])")
+
+    def functions(self, body: list[str]) -> str:
+        """Return the functions as text; ``body`` are the lines in the loop, as deep as that."""
+        assert isinstance(self.loop.loop.target, ast.Name)
+        head = f"for {self.loop.loop.target.id} in range(low, high):"
+        return _FUNCTIONS.format(
+            loop=f"loop{self.number}",
+            part=f"part{self.number}",
+            begin=self._begin,
+            parameters=", ".join([*self.names, "low", "high"]),
+            body="\n".join(f"    {line}" for line in [*self.body, head, *body, *self.ends]),
+            first=self.loop.range[0],
+            stop=self.loop.range[1] + 1,
+            size=self.cut.size,
+            number=self._part,
+            arguments=", ".join([*self.arguments, "low", "high"]),
+        )
+
+    def call(self, table: str) -> list[str]:
+        """Return the lines of the program that run all parts."""
+        run = f"call_at(parts[1], parts[0], parts[{2 + self.number}], begin_of({table}), "
+        parts = self.cut.parts
+        calls = [f"{run}{parts})"]
+        if self.cut.alternate:
+            calls = [f"{run}{-(-parts // 2)})", f"{table}[0] = 1", f"{run}{parts // 2})"]
+        return [*[f"{table}[{k}] = {word}" for k, word in enumerate(self.words)], *calls, *self.after]
+
 
 LARGE, GRAIN = 1 << 20, 1 << 17
 """What a loop costs, in additions of vectors' elements, from which on it is cut, and a part: some tens of microseconds,
@@ -214,3 +360,146 @@ def _has_large(lines: list[str]) -> bool:
         if open_[-1][1] >= _FEW:
             return True
     return False
+
+
+# A long program in pieces that are compiled one by one: LLVM's time for one function grows faster than its length.
+#
+# What a piece assigns and a later one reads is handed on in memory, from the last assignment to the first use.
+
+LONG = 6_000
+"""Lines from which on a program is cut."""
+PIECE = 2_000
+"""Lines of a piece, about: it has whole statements."""
+_NAME = re.compile(r"(?<![.\w])[A-Za-z_]\w*")
+_ASSIGNMENT = re.compile(r" *(?:for )?(\w+(?:, \w+)*) ([-+*/|&]?=|in) (.*)")
+"""A line that assigns variables: these, how, and what."""
+_FLOAT = re.compile(r"[vspx]\d+|[a-z]_.*")
+"""The names of variables that may be floats; others are integers."""
+_TAKEN = {"f8": "{}", "i8": "{}", "f4": "np.float32({})", "b1": "({} != 0)"}
+"""How what was handed on is a variable again, by what kind it is."""
+
+
+class Piece:
+    """Some statements of a program, and the names that they have."""
+
+    def __init__(self) -> None:
+        self.statements: list[list[str]] = []
+        self.length = 0
+        self.first: dict[str, int] = {}
+        """The first statement that has a name."""
+        self.last: dict[str, int] = {}
+        """The last statement that assigns a variable."""
+        self.begins: set[str] = set()
+        """Variables that are assigned before anything else is done with them."""
+
+    def append(self, statement: list[str]) -> None:
+        """Append a statement, of several lines if it is a loop or a branch."""
+        number = len(self.statements)
+        self.begins |= _begun(statement[0]) - self.first.keys()
+        for line in statement:
+            for name in _NAME.findall(line):
+                self.first.setdefault(name, number)
+            assignment = _ASSIGNMENT.match(line)
+            if assignment:
+                self.last |= dict.fromkeys(assignment[1].split(", "), number)
+        self.statements.append(statement)
+        self.length += len(statement)
+
+
+class Slot(NamedTuple):
+    """Where a variable stands between pieces: the memory of its kind, and the element of that."""
+
+    kind: str
+    number: int
+
+
+class Pieces:
+    """The pieces of a program's lines: none of a short one. ``bodies`` are their lines, ``names`` what these name.
+
+    ``kind_of`` says what a variable is: ``f8``, ``f4``, ``b1`` or ``i8``; ``add`` adds memory, of a kind,
+    and returns its name.
+    """
+
+    def __init__(self, lines: list[str], kind_of: Callable[[str], str], add: Callable[[str, int], str]) -> None:
+        self._kind_of = kind_of
+        self._pieces = list(_cut(lines)) if len(lines) > LONG else []
+        self._counts: dict[str, int] = defaultdict(int)
+        taken = self._taken()
+        handed = dict.fromkeys([name for names in taken for name in sorted(names)])
+        self._slots = {name: self._slot(name) for name in handed}
+        self._memory = {kind: add(kind, count) for kind, count in self._counts.items()}
+        self.bodies: list[list[str]] = []
+        needed = set[str]()
+        for piece, names in zip(reversed(self._pieces), reversed(taken), strict=True):
+            self.bodies.append(self._body(piece, names, needed & piece.last.keys()))
+            needed = (needed - piece.begins) | names
+        self.bodies.reverse()
+        memory = {*self._memory.values()}
+        self.names = [piece.first.keys() | memory for piece in self._pieces]
+
+    @property
+    def longest(self) -> int:
+        """The lines of the longest piece."""
+        return max([piece.length for piece in self._pieces], default=0)
+
+    def _taken(self) -> list[set[str]]:
+        """Return, for each piece, the variables that it takes over from those before."""
+        assigned = set[str]()
+        taken = []
+        for piece in self._pieces:
+            taken.append(assigned & piece.first.keys() - piece.begins)
+            assigned |= piece.last.keys()
+        return taken
+
+    def _slot(self, name: str) -> Slot:
+        kind = "f8" if _FLOAT.fullmatch(name) and self._kind_of(name) in ("f8", "f4") else "i8"
+        self._counts[kind] += 1
+        return Slot(kind, self._counts[kind] - 1)
+
+    def _body(self, piece: Piece, taken: set[str], handed: set[str]) -> list[str]:
+        """Return the lines of a piece that takes over variables, and gives some."""
+        before, behind = defaultdict[int, list[str]](list), defaultdict[int, list[str]](list)
+        for name in sorted(taken):
+            value = _TAKEN[self._kind_of(name)].format(self._element(name))
+            before[piece.first[name]].append(f"{INDENT}{name} = {value}")
+        for name in sorted(handed):
+            behind[piece.last[name]].append(f"{INDENT}{self._element(name)} = {name}")
+        body: list[str] = []
+        for number, statement in enumerate(piece.statements):
+            body += [*before[number], *statement, *behind[number]]
+        return body
+
+    def _element(self, name: str) -> str:
+        slot = self._slots[name]
+        return f"{self._memory[slot.kind]}[{slot.number}]"
+
+
+def call_pieces(words: str, first: int, count: int) -> list[str]:
+    """Return the lines of a program that consists of pieces, whose addresses are so many of ``words``.
+
+    A piece returns what a program does: -1, or where it stopped.
+    """
+    return [
+        f"{INDENT}for piece in range({first}, {first + count}):",
+        f"{INDENT * 2}stopped = call_at({words}[piece], table, 0, 0, 0)",
+        f"{INDENT * 2}if stopped != -1:",
+        f"{INDENT * 3}return stopped",
+    ]
+
+
+def _cut(lines: list[str]) -> Iterator[Piece]:
+    piece = Piece()
+    for statement in outermost(lines):
+        if piece.length and piece.length + len(statement) > PIECE:
+            yield piece
+            piece = Piece()
+        piece.append(statement)
+    yield piece
+
+
+def _begun(line: str) -> set[str]:
+    """Return the variables that an outermost line gives values that do not depend on those before."""
+    assignment = _ASSIGNMENT.match(line)
+    if assignment is None or assignment[2] not in ("=", "in"):
+        return set()
+    return {*assignment[1].split(", ")}.difference(_NAME.findall(assignment[3]))

@@ -13,8 +13,7 @@ from kernels.instructions.form import Form
 from kernels.kinds.select import Select
 from kernels.kinds.view import Part, View
 from kernels.native.heap_types import NATIVE
-from kernels.programs.recording.notifying_structs import N_APARTS
-from kernels.programs.recording.program_words import StepKind, Steps
+from kernels.programs.recording.program_words import N_APARTS, StepKind, Steps
 from kernels.programs.running import exchange
 from kernels.records.op import Op
 

@@ -25,7 +25,7 @@ from kernels.native.python_api import (
     PyTuple_Size,
     sixteen_words,
 )
-from kernels.programs.recording.notifying_structs import (
+from kernels.programs.recording.program_words import (
     ALIKE_KIND,
     ALIKE_NODE,
     ALIKE_PARAMS,

@@ -11,8 +11,7 @@ import numpy as np
 from kernels.arrays.specs import Spec
 from kernels.codegen.tasks import NodeRef
 from kernels.kinds.write import Write
-from kernels.programs.recording.lines import Lines
-from kernels.programs.recording.program_words import Steps
+from kernels.programs.recording.program_words import Lines, Steps
 
 Array = np.ndarray[Any, Any]
 

@@ -2,15 +2,59 @@
 
 from __future__ import annotations
 
+import os
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from kernels.codegen.tasks import NodeRef
+from kernels.compiler.native_types import Struct
 from kernels.instructions.form import Form
-from kernels.programs.recording.notifying_structs import HEAD, StepWords
+from kernels.kinds.loop import LoopAgain, LoopBegin, LoopEnd
 from kernels.records.op import Op
+
+# What native code knows of a recorder of programs: notifying.py lays this out.
+
+N_APARTS = 3
+"""Types of operations that are left to Python."""
+
+
+class RecorderTables(Struct):
+    """Addresses of objects: types, the recorder's tables, its numbers and steps."""
+
+    float_type: int
+    tensor_type: int
+    form_type: int
+    tuple_type: int
+    none: int
+    known: int
+    nodes: int
+    forms: int
+    alike: int
+    held: int
+    numbers: int
+    slowly: int  # the Python function for everything else
+    apart: int  # the first of the N_APARTS types
+    steps: StepWords = 12 + N_APARTS
+
+
+class StepWords(Struct):
+    """The steps of a program, end to end."""
+
+    address: int  # where the words are
+    used: int
+    room: int  # how many there may be
+
+
+HEAD = 2
+"""In front of the operands of each step: the number of its kind, and its result."""
+
+ALIKE_NODE, ALIKE_KIND, ALIKE_PARAMS = range(3)
+"""What stands for results that are alike, as a tuple: the node, the kind of their steps, its parameters."""
+
 
 Operand = int | float
 """A node's number, or a Python number."""
@@ -138,3 +182,53 @@ def steps_from(kinds: list[StepKind], numbers: list[Any], words: array[int]) -> 
     steps.hold(words)
     steps.head[StepWords.used] = len(words)
     return steps
+
+
+# The user's lines of a program's steps: a table of them, and where in the words the steps of another line begin.
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(slots=True)
+class Lines:
+    """Steps whose words begin at ``begins[k]`` or later, up to the next, are of line ``numbers[k]`` of the table."""
+
+    table: list[tuple[str, int, str]] = field(default_factory=list)
+    """Files, numbers in them, and what stood there when the program was recorded."""
+    begins: array[int] = field(default_factory=lambda: array("q"))
+    numbers: array[int] = field(default_factory=lambda: array("q"))
+
+    def mark(self, begin: int, number: int) -> None:
+        """Have the steps from this word on be of a line."""
+        if not self.numbers or self.numbers[-1] != number:
+            self.begins.append(begin)
+            self.numbers.append(number)
+
+    def of_steps(self, steps: Steps) -> Array:
+        """Return the number of the line of each step, -1 where it is not known."""
+        numbers = np.array([-1, *self.numbers], np.int64)
+        return numbers[np.searchsorted(np.array(self.begins, np.int64), np.array(steps.starts), "right")]
+
+    def text(self, number: int, *, short: bool = False) -> str:
+        """Return a line as ``file:number: source``, as far as it is known; ``short``: without folders."""
+        if number < 0:
+            return "unknown"
+        path, line, source = self.table[number]
+        return f"{os.path.basename(path) if short else path}:{line}" + (f": {source}" if source else "")  # noqa: PTH119 (of any system)
+
+
+# Where a recorded loop's bodies stand among the steps of a program.
+
+
+def bodies_of(steps: Steps, begin: int) -> list[tuple[int, int]]:
+    """Return the first step of each body of the loop that begins at a step, and that which ends it."""
+    starts, words, kinds = steps.starts, steps.words, steps.kinds
+    bodies, first, depth, at = [], begin + 1, 0, begin + 1
+    while not (depth == 0 and isinstance(kinds[words[starts[at]]].op, LoopEnd)):
+        op = kinds[words[starts[at]]].op
+        depth += isinstance(op, LoopBegin) - isinstance(op, LoopEnd)
+        if depth == 0 and isinstance(op, LoopAgain):
+            bodies.append((first, at))
+            first = at + 1
+        at += 1
+    return bodies

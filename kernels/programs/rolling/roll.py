@@ -2,24 +2,410 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from kernels.arrays.specs import Spec
 from kernels.kinds.elementwise import Elementwise
+from kernels.kinds.guard import Guard
+from kernels.kinds.write import Write
+from kernels.ops.views import CLONE
 from kernels.programs.recording.program import Recipe
-from kernels.programs.rolling.emission import Emission
-from kernels.programs.rolling.loop_bodies import Initial, Item, Lagged, RowLoop, Straight, body
-from kernels.programs.rolling.periods import FEWEST_STEPS, Run, phase, runs, tokens, with_distances, with_offsets
-from kernels.programs.rolling.recorded_loops import RecordedLoop, recorded_loops
-from kernels.programs.rolling.regularity import Regular, Span, regular
-from kernels.programs.rolling.rolled_program import RolledProgram
-from kernels.programs.rolling.rows import Extraction, Rows
+from kernels.programs.rolling.loop_bodies import (
+    Initial,
+    Item,
+    Lagged,
+    RecordedLoop,
+    Regular,
+    RowLoop,
+    Span,
+    Straight,
+    body,
+    recorded_loops,
+    regular,
+)
+from kernels.programs.rolling.periods import (
+    FEWEST_STEPS,
+    WANTED,
+    Extraction,
+    Rows,
+    Run,
+    phase,
+    runs,
+    tokens,
+    with_distances,
+    with_offsets,
+)
+from kernels.programs.rolling.rolled_program import (
+    SMALL,
+    Ends,
+    Index,
+    Instruction,
+    Loop,
+    Numbers,
+    Operand,
+    Phi,
+    Ref,
+    RolledProgram,
+    Uncompiled,
+    Value,
+)
 from kernels.programs.rolling.several_ways import in_one_way
 
+# From rows and loops of rows to the compiler's program; what nobody needs is left out.
+
 Array = np.ndarray[Any, Any]
+_ZERO = Index(0)
+
+
+class Slots:
+    """The slots of rows as lists: what they are in the first steps of the loops, and which differ in others."""
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+        self.starts, self.value, self.spec = rows.starts.tolist(), rows.value.tolist(), rows.spec.tolist()
+        self.wanted = (rows.gradient == WANTED).tolist()
+        self.offset, self.moves = _steady(rows.offset)
+        self.place, self.changes = _steady(rows.place)
+        bits, self.differs = _steady(np.ascontiguousarray(rows.literal).view(np.int64))
+        self.literal = np.array(bits, np.int64).view(np.float64).tolist()
+        self.source = rows.source.tolist()
+
+
+def _steady(column: Array) -> tuple[list[int], list[bool]]:
+    """Return the entries of the loops' first steps, and whether others differ."""
+    if not column.shape[-1]:
+        return [], []
+    flat = column.reshape(-1, column.shape[-1])
+    return flat[0].tolist(), (flat != flat[:1]).any(axis=0).tolist()
+
+
+class Emission:
+    """One program on its way."""
+
+    def __init__(self, extraction: Extraction, items: list[Item], places: Array) -> None:
+        self.extraction, self.items, self.places = extraction, items, places
+        self.table, self.recipe = extraction.table, extraction.recipe
+        self.kinds, self.kind = self.recipe.steps.kinds, extraction.kind.tolist()
+        self.specs, self._spec = self.table.patterns.specs, self.table.spec.tolist()
+        self.kept = [isinstance(kind.op, Write | Guard) for kind in self.kinds]
+        self.values: list[Value] = []
+        self.numbers: dict[int, int] = {}
+        """Of values in the program, by those of the table."""
+        self.paths: dict[int, tuple[RowLoop, ...]] = {}
+        """The loops that values are made in."""
+        self.loops: list[Loop] = []
+        self.slots: dict[int, Slots] = {}
+
+    def program(self) -> RolledProgram:
+        """Return the whole program."""
+        self.needed = self._needed()
+        self.behind = self._read_behind() if self.extraction.is_mark.any() else set[int]()
+        arguments = []
+        for place, node in enumerate(self.recipe.arguments):
+            value = self._new(place, ())
+            self.values[value].argument = place
+            arguments.append(value)
+            del node
+        body = self._items(self.items, ())
+        guards, conditional = self.extraction.whole.guards, self.extraction.whole.conditional
+        return RolledProgram(self.values, body, self.loops, arguments, self._outputs(), guards, conditional)
+
+    # What is needed
+
+    def _needed(self) -> bytearray:
+        """Return, by value of the table, whether the program needs it: for an output, a write or a guard."""
+        needed = bytearray(len(self.table))
+        for value in self.extraction.outputs.value.tolist():
+            needed[value] = 1
+        while self._mark(self.items, needed) and any(isinstance(item, RowLoop) for item in self.items):
+            pass
+        return needed
+
+    def _mark(self, items: list[Item], needed: bytearray) -> bool:
+        """Mark what needed rows read, the last first; return whether what a loop carries turned out to be needed."""
+        again = False
+        for item in reversed(items):
+            if isinstance(item, Straight):
+                self._mark_rows(item, needed)
+                continue
+            again |= self._mark(item.items, needed)
+            if item.ends is not None and item.ends.has_count:
+                needed[item.rows.value[item.rows.starts[self._row_of(item, item.ends.begin) + 1] - 1]] = 1
+            for phi in reversed(item.phis):
+                if needed[phi.value]:
+                    again |= not needed[phi.source]
+                    needed[phi.source] = 1
+                    if phi.initial.value >= 0:
+                        again |= not needed[phi.initial.value]
+                        needed[phi.initial.value] = 1
+        return again
+
+    def _mark_rows(self, item: Straight, needed: bytearray) -> None:
+        slots, first = self._slots(item.rows), item.rows.first
+        starts, value, source, kind, kept = slots.starts, slots.value, slots.source, self.kind, self.kept
+        for row in range(item.high - 1, item.low - 1, -1):
+            if needed[first + row] or kept[kind[source[row]]]:
+                for operand in value[starts[row] : starts[row + 1]]:
+                    if operand >= 0:
+                        needed[operand] = 1
+
+    def _slots(self, rows: Rows) -> Slots:
+        known = self.slots.get(id(rows))
+        if known is None:
+            known = self.slots[id(rows)] = Slots(rows)
+        return known
+
+    # Values
+
+    def _new(self, value: int, path: tuple[RowLoop, ...]) -> int:
+        """Return the number of a value that is made in these loops."""
+        node = int(self.table.node[value])
+        differentiable = node >= 0 and bool(self.extraction.columns.wants[node])
+        loop = path[-1].number if path else -1
+        constant = self.table.constants.get(value)
+        made = Value(self.specs[self._spec[value]], -1, constant, loop, differentiable=differentiable)
+        self.values.append(made)
+        self.numbers[value] = len(self.values) - 1
+        self.paths[value] = path
+        return len(self.values) - 1
+
+    def _number(self, value: int) -> int:
+        number = self.numbers.get(value)
+        return self._new(value, ()) if number is None else number
+
+    # Items
+
+    def _items(self, items: list[Item], path: tuple[RowLoop, ...]) -> list[Instruction | Loop]:
+        made: list[Instruction | Loop] = []
+        for item in items:
+            if isinstance(item, Straight):
+                self._straight(item, path, made)
+            elif self._is_needed(item):
+                made.append(self._loop(item, path))
+                made += self._carried_out(item, path)
+        return made
+
+    def _carried_out(self, item: RowLoop, path: tuple[RowLoop, ...]) -> Iterator[Instruction]:
+        """Yield copies of what a recorded loop in another one carried in the end; what follows reads these.
+
+        Numbers are so handed on in registers; of more there is a copy if it is read behind the loop around: that one
+        keeps what its steps give, but not the rows of loops within it.
+        """
+        for value in item.ends.phis if item.ends is not None and path else ():
+            spec = self.specs[self._spec[value]]
+            if self.needed[value] and (spec.size <= SMALL or value in self.behind):
+                wanted = self.values[self.numbers[value]].differentiable
+                end = Ref(self.numbers[value], _ZERO, spec, wanted, self._at(value, np.int64(0), path))
+                form = CLONE.form((spec,), spec, (True,)) if wanted else None
+                line = int(item.rows.line[self._row_of(item, item.ends.begin)])
+                yield Instruction(CLONE, (), form, (end,), self._new(value, path), line=line)
+
+    def _read_behind(self) -> set[int]:
+        """Return what recorded loops carry that is read where a loop around these is not around."""
+        made: dict[int, tuple[RowLoop, ...]] = {}
+        read = [(value, ()) for value in self.extraction.outputs.value.tolist()]
+        self._find_reads(self.items, (), made, read)
+        return {value for value, path in read if value in made and path[: len(made[value])] != made[value]}
+
+    def _find_reads(
+        self,
+        items: list[Item],
+        path: tuple[RowLoop, ...],
+        made: dict[int, tuple[RowLoop, ...]],
+        read: list[tuple[int, tuple[RowLoop, ...]]],
+    ) -> None:
+        for item in items:
+            if isinstance(item, Straight):
+                slots = self._slots(item.rows)
+                read += [(value, path) for value in slots.value[slots.starts[item.low] : slots.starts[item.high]]]
+                continue
+            read += [(phi.initial.value, path) for phi in item.phis]
+            made |= {phi.value: path for phi in item.phis} if item.ends is not None else {}
+            self._find_reads(item.items, (*path, item), made, read)
+
+    def _is_needed(self, item: Item) -> bool:
+        """Whether something of it is left."""
+        if isinstance(item, RowLoop):
+            return any(self._is_needed(inner) for inner in item.items)
+        slots, first = self._slots(item.rows), item.rows.first
+        rows = range(item.low, item.high)
+        return any(self.needed[first + row] or self.kept[self.kind[slots.source[row]]] for row in rows)
+
+    def _row_of(self, item: RowLoop, row: int) -> int:
+        """Return which of the rows that a loop is made of is that one of all."""
+        return row + self.extraction.first - item.rows.first
+
+    def _loop(self, item: RowLoop, path: tuple[RowLoop, ...]) -> Loop:
+        item.number = len(self.loops)
+        loop = Loop(item.number, item.count, path[-1].number if path else -1)
+        self.loops.append(loop)
+        inner = (*path, item)
+        if item.ends is not None:
+            return self._recorded(item, item.ends, loop, inner)
+        loop.guards = self._guards_in(item.rows)
+        phis = [phi for phi in item.phis if self.needed[phi.value]]
+        initials = [self._initial(phi, path) for phi in phis]
+        for phi in phis:
+            self._new(phi.value, inner)
+        loop.body = self._items(item.items, inner)
+        for phi, initial in zip(phis, initials, strict=True):
+            spec = self.specs[self._spec[phi.source]]
+            update = self._ref(phi.source, _ZERO, spec, self._at(phi.source, np.int64(phi.place), inner), phi.wanted)
+            loop.phis.append(Phi(self.numbers[phi.value], initial, update))
+        return loop
+
+    def _guards_in(self, rows: Rows) -> int:
+        """Return how many recorded guards are between the first step of rows and the next."""
+        steps, guards, first = self.extraction.steps, self.extraction.whole.guards, rows.first - self.extraction.first
+        begin, end = (bisect_left(guards, steps[row]) for row in (first, first + len(rows)))
+        return end - begin
+
+    def _recorded(self, item: RowLoop, ends: RecordedLoop, loop: Loop, inner: tuple[RowLoop, ...]) -> Loop:
+        """Return a loop that was recorded."""
+        path, slots = inner[:-1], self._slots(item.rows)
+        begin = self._row_of(item, ends.begin)
+        first, last = slots.starts[begin], slots.starts[self._row_of(item, ends.again)]
+        chosen = [(k, value) for k, value in enumerate(ends.phis) if self.needed[value]]
+        initials = [self._operand(slots, first + k, path) for k, _ in chosen]
+        limit = self._operand(slots, slots.starts[begin + 1] - 1, path) if ends.has_count else ends.limit
+        loop.ends = Ends(limit, ends.counted)
+        for _, value in chosen:
+            self._new(value, inner)
+        loop.body = self._items(item.items, inner)
+        for (k, value), initial in zip(chosen, initials, strict=True):
+            update = self._operand(slots, last + k, inner)
+            if not isinstance(update, Ref):
+                raise Uncompiled("a loop carries a number", int(item.rows.line[begin]))
+            loop.phis.append(Phi(self.numbers[value], initial, update))
+        return loop
+
+    def _initial(self, phi: Lagged, path: tuple[RowLoop, ...]) -> Operand:
+        initial = phi.initial
+        if initial.value < 0:
+            return _literal(initial.literal, path)
+        offset, spec = _index(initial.offset, path), self.specs[initial.spec]
+        return self._ref(initial.value, offset, spec, self._at(initial.value, initial.place, path), initial.wanted)
+
+    def _straight(self, item: Straight, path: tuple[RowLoop, ...], made: list[Instruction | Loop]) -> None:
+        """Append the instructions of the rows that are needed."""
+        rows, slots = item.rows, self._slots(item.rows)
+        first, starts, source, lines = rows.first, slots.starts, slots.source, rows.line.tolist()
+        for row in range(item.low, item.high):
+            number = self.kind[source[row]]
+            if not self.needed[first + row] and not self.kept[number]:
+                continue
+            op, form, params, _ = self.kinds[number]
+            operands = tuple([self._operand(slots, slot, path) for slot in range(starts[row], starts[row + 1])])
+            result, target = -1, None
+            if isinstance(op, Write):
+                part, *rest = operands
+                assert isinstance(part, Ref)
+                target, operands = part, tuple(rest)
+                self.values[part.value].written = True
+            elif not isinstance(op, Guard):
+                result = self._result(first + row, source[row], path)
+            extras = self._extras(int(self.extraction.kept[source[row]])) if op.extras and not params[1:] else ()
+            made.append(Instruction(op, params, form, operands, result, target, lines[row], extras))
+
+    def _extras(self, at: int) -> tuple[tuple[tuple[Any, ...], Spec], ...]:
+        """Return the steps that give the further results of a step."""
+        steps, nodes = self.recipe.steps, self.recipe.nodes
+        after = steps[at + 1 : at + 1 + len(steps[at].op.extras)]
+        return tuple([(step.params, nodes[step.result].spec) for step in after])
+
+    def _result(self, value: int, source: int, path: tuple[RowLoop, ...]) -> int:
+        """Return the value of a row; whether it has a gradient says the row that stands for those of all steps."""
+        result = self._new(value, path)
+        node = int(self.extraction.result[source])
+        self.values[result].differentiable = bool(self.extraction.columns.wants[node])
+        return result
+
+    def _operand(self, slots: Slots, slot: int, path: tuple[RowLoop, ...]) -> Operand:
+        value = slots.value[slot]
+        if value < 0:
+            return _literal(slots.rows.literal[..., slot], path) if slots.differs[slot] else slots.literal[slot]
+        offset = slots.offset[slot]
+        index = _index(slots.rows.offset[..., slot], path) if slots.moves[slot] else Index(offset) if offset else _ZERO
+        at: tuple[Index, ...] = ()
+        number = self._number(value)
+        if self.paths[value] and self.paths[value] != path:
+            place = slots.rows.place[..., slot] if slots.changes[slot] else np.int64(slots.place[slot])
+            at = self._at(value, place, path)
+        return Ref(number, index, self.specs[slots.spec[slot]], slots.wanted[slot], at)
+
+    def _ref(self, value: int, offset: Index, spec: Any, at: tuple[Index, ...], wanted: bool) -> Ref:
+        return Ref(self._number(value), offset, spec, wanted, at)
+
+    def _at(self, value: int, place: Any, path: tuple[RowLoop, ...]) -> tuple[Index, ...]:
+        """Return the steps of the loops around a value that are not around its reader, of which ``place`` is one."""
+        loops = self.paths.get(value, ())
+        shared = sum(mine is other for mine, other in zip(loops, path, strict=False))
+        inner = loops[shared:]
+        steps = []
+        for k, loop in enumerate(inner):
+            if loop.ends is not None:
+                steps.append(Index(0, ((loop.number, 1),)))
+                continue
+            after = math.prod([behind.count for behind in inner[k + 1 :] if behind.ends is None])
+            steps.append(_index(np.asarray(place) // after % loop.count, path))
+        return tuple(steps)
+
+    def _outputs(self) -> list[Ref]:
+        """Return the outputs."""
+        outputs, refs = self.extraction.outputs, []
+        columns = outputs.value, outputs.spec, outputs.gradient, outputs.offset, self.places
+        for value, spec, gradient, offset, place in zip(*(column.tolist() for column in columns), strict=True):
+            number = self._number(value)
+            at = self._at(value, place, ())
+            refs.append(Ref(number, Index(offset), self.specs[spec], gradient == WANTED, at))
+        return refs
+
+
+def _with_axes(path: tuple[RowLoop, ...]) -> tuple[RowLoop, ...]:
+    """Return the loops that columns have an axis for: all but recorded ones."""
+    return tuple([loop for loop in path if loop.ends is None])
+
+
+def _index(entries: Array, path: tuple[RowLoop, ...]) -> Index:
+    """Return integers, which have an axis for each loop, as an index: multiples of steps as far as may be."""
+    entries = np.asarray(entries)
+    path = _with_axes(path)
+    if not entries.ndim or (entries == entries.flat[0]).all():
+        return Index(int(entries.flat[0]))
+    terms: list[tuple[int, int]] = []
+    loops: list[int] = []
+    for axis in range(entries.ndim - 1, -1, -1):
+        steps = np.diff(entries, axis=axis)
+        if (steps == steps.flat[0]).all():
+            if steps.flat[0]:
+                terms.insert(0, (path[axis].number, int(steps.flat[0])))
+            entries = entries.take(0, axis=axis)
+        else:
+            loops.insert(0, path[axis].number)
+    if not entries.ndim:
+        return Index(int(entries), tuple(terms))
+    return Index(0, tuple(terms), (tuple(loops), np.ascontiguousarray(entries)))
+
+
+def _literal(entries: Array, path: tuple[RowLoop, ...]) -> float | Numbers:
+    """Return numbers, which have an axis for each loop, as one, or as those that change with some of the loops."""
+    entries = np.ascontiguousarray(entries)
+    path = _with_axes(path)
+    bits: Array = entries.view(np.int64).reshape(entries.shape)
+    loops: list[int] = []
+    for axis in range(entries.ndim - 1, -1, -1):
+        if (bits == bits.take([0], axis=axis)).all():
+            bits = np.asarray(bits.take(0, axis=axis))
+        else:
+            loops.insert(0, path[axis].number)
+    numbers = np.ascontiguousarray(bits).view(np.float64).reshape(np.shape(bits))
+    return Numbers(tuple(loops), numbers) if loops else float(numbers)
+
 
 LEAST_ROWS = 12
 """Rows that a loop stands for, at least."""

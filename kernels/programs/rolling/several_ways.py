@@ -8,6 +8,7 @@ way that is not taken computes has no gradient, whatever it is, since a select c
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -15,15 +16,93 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernels.arrays.specs import spec_of
+from kernels.codegen.tasks import NodeRef
 from kernels.kinds.guard import Guard
 from kernels.kinds.loop import LoopBegin
 from kernels.kinds.write import Write
 from kernels.ops.guards import GUARD
-from kernels.programs.recording.loop_marks import bodies_of
-from kernels.programs.recording.program import Node, Recipe
-from kernels.programs.recording.program_words import StepKind
-from kernels.programs.rolling.remade_recipe import Remade, Step
+from kernels.ops.registry import OPS
+from kernels.ops.views import CLONE
+from kernels.programs.recording.program import Node, Recipe, describe, parameters
+from kernels.programs.recording.program_words import HEAD, Lines, StepKind, Steps, StepWords, bodies_of
 from kernels.programs.rolling.rolled_program import Uncompiled
+
+# A recipe that is made of a recorded one: of its steps, and new ones.
+
+
+class Step(NamedTuple):
+    """A step by the number of its kind; ``origin`` is the recorded one."""
+
+    kind: int
+    result: int
+    operands: tuple[int, ...]
+    origin: int
+
+
+class Remade:
+    """The recipe that is made: of steps of the recorded one, and new ones."""
+
+    def __init__(self, recorded: Recipe) -> None:
+        self.recorded, self.recipe = recorded, recorded.copy()
+        self.nodes = self.recipe.nodes
+        self.steps = self.recipe.steps = Steps()
+        self.steps.kinds, self.steps.numbers = [*recorded.steps.kinds], [*recorded.steps.numbers]
+        self.origins: list[int] = []
+        self._words, self._starts = recorded.steps.words.tolist(), recorded.steps.starts
+        self._constants: dict[Any, int] = {}
+        self._kinds: dict[Any, int] = {}
+
+    def step(self, at: int) -> Step:
+        """Return a recorded step."""
+        start = self._starts[at]
+        number, result = self._words[start : start + HEAD]
+        operands = self._words[start + HEAD : start + HEAD + self.steps.kinds[number].count]
+        return Step(number, result, tuple(operands), at)
+
+    def op(self, step: Step) -> Any:
+        """Return what a step does."""
+        return self.steps.kinds[step.kind].op
+
+    def put(self, step: Step) -> None:
+        """Append a step."""
+        self.steps.add(step.kind, step.result, step.operands)
+        self.origins.append(step.origin)
+
+    def copy(self, low: int, high: int) -> None:
+        """Append recorded steps as they are."""
+        for at in range(low, high):
+            self.put(self.step(at))
+
+    def number(self, kind: StepKind, specs: tuple[Any, ...] = ()) -> int:
+        """Return the number of a new kind of steps, whose operands have these specs."""
+        key = kind.op, kind.params, kind.count, specs
+        if key not in self._kinds:
+            self._kinds[key] = len(self.steps.kinds)
+            self.steps.kinds.append(kind)
+        return self._kinds[key]
+
+    def constant(self, node: int) -> int:
+        """Return the constant that stands for all that are the same as this one, bit for bit."""
+        entry = self.nodes[node]
+        assert entry.constant is not None
+        return self._constants.setdefault((entry.spec, entry.constant.tobytes()), node)
+
+    def computed(self, name: str, operands: tuple[int, ...], origin: int) -> int:
+        """Return the node of a new step: an operation on nodes of one shape, a condition apart."""
+        op, entries = OPS[name], [self.nodes[node] for node in operands]
+        last = entries[-1].spec
+        spec = spec_of(np.empty(last.shape, last.dtype))
+        wanted = tuple(
+            [rule is not None and self.recipe.wants(n) for rule, n in zip(op.pullback, operands, strict=True)]
+        )
+        specs = tuple([entry.spec for entry in entries])
+        form = op.form(specs, spec, wanted) if any(wanted) else None
+        self.nodes.append(Node(spec, differentiable=any(wanted)))
+        result = len(self.nodes) - 1
+        kind = StepKind(op, form, (), len(operands))
+        self.put(Step(self.number(kind, (*specs, wanted)), result, operands, origin))
+        return result
+
 
 Array = np.ndarray[Any, Any]
 _MOST_WORK = 4
@@ -199,3 +278,161 @@ class _Iteration:
         if key not in self.known:
             self.known[key] = self.made.computed(name, operands, self.first)
         return self.known[key]
+
+
+# What recorded loops hand on as it is: it is read from where it was before the loop, and not carried.
+
+
+def without_unchanged(recipe: Recipe) -> Recipe:
+    """Return a recipe with the same nodes, whose loops carry only what they change."""
+    begins = recipe.steps.of_kind(LoopBegin)
+    if not begins:
+        return recipe
+    unchanged = _Unchanged(Remade(recipe), begins)
+    if unchanged.places:
+        unchanged.put()
+        return unchanged.made.recipe
+    return recipe
+
+
+class _Unchanged:
+    """Finds what loops do not change, that of inner loops first: outer ones may hand on what these do.
+
+    ``places`` are those among the operands of a loop's marks, by these; ``nodes`` are read in place of the phis, whose
+    ``copies`` nobody needs then.
+    """
+
+    def __init__(self, made: Remade, begins: list[int]) -> None:
+        self.made, self.recipe = made, made.recorded
+        self.places: dict[int, set[int]] = {}
+        self.nodes: dict[int, int] = {}
+        self.copies: set[int] = set()
+        writes = map(made.step, self.recipe.steps.of_kind(Write))
+        self.written = {self.recipe.base_of(step.result) for step in writes}
+        for begin in reversed(begins):
+            self._find(begin, [again for _, again in bodies_of(self.recipe.steps, begin)])
+
+    def _find(self, begin: int, agains: list[int]) -> None:
+        """Take in what no body of one loop changes."""
+        updates = list(zip(*[self.made.step(again).operands for again in agains], strict=True))
+        phis = self.made.step(begin).operands[: len(updates)]
+        pairs = zip(phis, updates, strict=True)
+        places = {k for k, (phi, nodes) in enumerate(pairs) if all(self.node(node) == phi for node in nodes)}
+        if places:
+            self.places |= dict.fromkeys((begin, *agains), places)
+        for k in places:
+            at = begin - len(phis) + k
+            source = self._source(self.made.step(at))
+            if source is not None:
+                self.nodes[phis[k]] = source
+                self.copies.add(at)
+
+    def _source(self, copy: Step) -> int | None:
+        """Return the node that a phi is a copy of at first, if that is all of its memory, and nobody writes to them."""
+        node, nodes = self.node(copy.operands[0]), self.recipe.nodes
+        base, form = self.node(self.recipe.base_of(node)), self.made.steps.kinds[copy.kind].form
+        is_whole = nodes[copy.result].spec is nodes[node].spec is nodes[base].spec and nodes[node].offset == 0
+        wanted = form is not None and form.wanted[0] and self.node(self.recipe.family_of(node)) == base
+        is_same = wanted or not self.recipe.wants(base)
+        is_plain = self.made.op(copy) is CLONE and is_whole and is_same
+        return base if is_plain and not {base, copy.result} & self.written else None
+
+    def node(self, node: int) -> int:
+        """Return the node that is read in place of one; numbers stand for themselves."""
+        while node in self.nodes:
+            node = self.nodes[node]
+        return node
+
+    def put(self) -> None:
+        """Put all steps that are left, with their lines."""
+        made, lines = self.made, self.recipe.lines
+        numbers = [] if lines is None else lines.of_steps(self.recipe.steps).tolist()
+        marks = made.recipe.lines = None if lines is None else Lines([*lines.table])
+        for at in range(len(self.recipe.steps)):
+            if at in self.copies:
+                continue
+            if marks is not None:
+                marks.mark(made.steps.head[StepWords.used], numbers[at])
+            step, places = made.step(at), self.places.get(at, ())
+            operands = tuple([self.node(o) for k, o in enumerate(step.operands) if k not in places])
+            kind = made.steps.kinds[step.kind]
+            number = made.number(StepKind(kind.op, None, kind.params, len(operands))) if places else step.kind
+            made.put(Step(number, self.node(step.result), operands, at))
+        for k, entry in enumerate(made.nodes):
+            base, family = (None if n is None else self.node(n) for n in (entry.base, entry.family))
+            if (base, family) != (entry.base, entry.family):
+                made.nodes[k] = replace(entry, base=base, family=family)
+        made.steps.fit()
+        made.recipe.outputs = [self.node(node) for node in self.recipe.outputs]
+
+
+# Why operations are in no loop, though their line ran several times: how one time differs from the next.
+
+_FEWEST = 24
+"""Operations of a line that are worth a loop."""
+_TIMES = 3
+"""Times that a line runs, at least."""
+
+
+class Unrolled(NamedTuple):
+    """A line of which operations are in no loop: its number, how many these are, how often it ran, and why."""
+
+    line: int
+    operations: int
+    times: int
+    reason: str
+
+
+def unrolled(recipe: Recipe, straight: Sequence[int]) -> list[Unrolled]:
+    """Return the lines of which many steps, of those in no loop, ran several times; the most first.
+
+    Nothing where lines are not known.
+    """
+    if recipe.lines is None or len(straight) < _FEWEST:
+        return []
+    numbers = recipe.lines.of_steps(recipe.steps).tolist()
+    by_line: dict[int, list[list[int]]] = {}
+    for number, group in itertools.groupby(straight, key=lambda step: numbers[step]):
+        by_line.setdefault(number, []).append([*group])
+    lines = []
+    for number, visits in by_line.items():
+        count = sum(map(len, visits))
+        times = visits if len(visits) > 1 else _cut(recipe, visits[0])
+        if number >= 0 and count >= _FEWEST and len(times) >= _TIMES:
+            lines.append(Unrolled(number, count, len(times), _difference(recipe, times)))
+    return sorted(lines, key=lambda entry: -entry.operations)
+
+
+def _cut(recipe: Recipe, steps: list[int]) -> list[list[int]]:
+    """Cut steps where the first of them comes again: a line that is the whole body of a loop."""
+    operations = [recipe.steps[step].op for step in steps]
+    begins = [k for k, op in enumerate(operations) if op is operations[0]]
+    return [steps[low:high] for low, high in itertools.pairwise([*begins, len(steps)])]
+
+
+def _difference(recipe: Recipe, times: list[list[int]]) -> str:
+    """Return how two times differ; the first one, which may begin otherwise, is not looked at."""
+    for one, other in itertools.pairwise(times[1:]):
+        for first, second in zip(one, other, strict=False):
+            before, after = _Shown.of(recipe, first), _Shown.of(recipe, second)
+            if before.text != after.text:
+                return f"{before.text} is {after.text} at the next time"
+            if before.operands != after.operands:
+                return f"{before.text} of {before.operands} is of {after.operands} at the next time"
+        if len(one) != len(other):
+            return f"{len(one)} operations are {len(other)} at the next time"
+    return "the same operations each time, but what they read, or where it stands, does not change regularly"
+
+
+class _Shown(NamedTuple):
+    """A step as text, and the shapes that it reads."""
+
+    text: str
+    operands: str
+
+    @classmethod
+    def of(cls, recipe: Recipe, at: int) -> _Shown:
+        step, nodes = recipe.steps[at], recipe.nodes
+        read: list[Any] = [nodes[o.node].spec if isinstance(o, NodeRef) else None for o in step.operands]
+        operands = ", ".join("a number" if spec is None else describe(spec) for spec in read)
+        return cls(f"{step.op.name}{parameters(step.params)} {describe(nodes[step.result].spec)}", operands)

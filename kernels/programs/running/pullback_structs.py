@@ -1,4 +1,4 @@
-"""By what a sweep runs a program back: kernels/programs/interpreter/kept_replay.py lays this out.
+"""By what a sweep runs a program back: kernels/programs/interpreter/machine.py lays this out.
 
 What saves them is an instruction that Python runs otherwise. Its last two saved values are the array of these words,
 and the memory that the program had after its forward, with one word behind it: not 0 where Python has to act.

@@ -22,8 +22,8 @@ from kernels.kinds.callback import FUNCTION, Callback
 from kernels.kinds.routine import Routine
 from kernels.native.memory import where
 from kernels.ops.guards import GUARD
-from kernels.programs.recording.notifying_structs import StepWords
 from kernels.programs.recording.program import Node, ProgramError
+from kernels.programs.recording.program_words import StepWords
 from tape.compiled.recording.compared_numbers import comparisons_of
 from tape.compiled.recording.function_calls import FunctionCall, Inside
 from tape.compiled.recording.known_tensors import KnownTensors

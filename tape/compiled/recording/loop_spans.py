@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 from kernels.kinds.guard import Guard
 from kernels.kinds.write import Write
-from kernels.programs.recording.notifying_structs import HEAD
 from kernels.programs.recording.program import Recipe
-from kernels.programs.recording.program_words import StepKind
+from kernels.programs.recording.program_words import HEAD, StepKind
 from tape.compiled.recording.loop_bodies import DoesNotFitError
 from tape.watching.head_visits import HeadVisit
 

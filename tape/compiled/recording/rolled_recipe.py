@@ -9,10 +9,8 @@ from typing import Any
 from kernels.kinds.guard import Guard
 from kernels.kinds.loop import LOOP_STATE
 from kernels.ops.loops import LOOP_AGAIN, LOOP_BEGIN, LOOP_END
-from kernels.programs.recording.lines import Lines
-from kernels.programs.recording.notifying_structs import StepWords
 from kernels.programs.recording.program import Node, Recipe
-from kernels.programs.recording.program_words import StepKind, Steps
+from kernels.programs.recording.program_words import Lines, StepKind, Steps, StepWords
 from tape.compiled.recording.body_maker import Recorded, bodies_of, copy_of, forget_views, results_of
 from tape.compiled.recording.loop_bodies import Body, DoesNotFitError, NativeLoop, Ref, joined, usable
 from tape.compiled.recording.loop_spans import Heads, Span, is_within, phis_of

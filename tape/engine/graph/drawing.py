@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from kernels.instructions import python_pullbacks
-from kernels.programs.recording.repeats import repeats as repeats_of
-from kernels.programs.recording.repeats import representatives
+from kernels.programs.recording.flow import repeats as repeats_of
+from kernels.programs.recording.flow import representatives
 from tape.engine.graph.nodes import FunctionNode, Node
 from tape.engine.rules.saved_values import saved_value
 from tape.foundation.dot import Edges, Graph, Text
