@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from bench.bars import PAIRS, VECTOR_MATH
-from kernels.codegen.loop_printer import Loop
-from kernels.codegen.operand_spaces import Operand
+from kernels.codegen.loop_printer import Loop, Operand
 from kernels.records.scipy_ufuncs import resolved, special
 from tape.testing import ratio
 

@@ -12,14 +12,20 @@ from weakref import ref
 
 import numpy as np
 
-from kernels.arrays.specs import Spec
-from kernels.call_cache.arguments import Arguments
+from kernels.arrays import numpy_loops
+from kernels.arrays.specs import Spec, spec_of
+from kernels.codegen.tasks import UfuncCall, nest_layout
 from kernels.compiler import jit
 from kernels.foundation.data_classes import dataclass
 from kernels.foundation.locks import Lock
 from kernels.instructions.form import Descriptor, Form
+from kernels.native import registry
 from kernels.native.call_structs import (
+    BY_ARRAYS,
+    JOINED,
     KEY,
+    KNOWN_ARRAYS,
+    MOST_ARGUMENT_WORDS,
     MOST_OPERANDS,
     NUMBER_FORM,
     OP_ADD,
@@ -33,11 +39,42 @@ from kernels.native.call_structs import (
     SETS,
     WAYS,
     CallEntry,
+    KnownArray,
 )
 from kernels.native.calls.computation import Computation
 from kernels.native.memory import where
 from kernels.native.pool.pool_structs import LARGE
 from kernels.native.registry import REGISTRY
+from kernels.native.tape_structs import RegistryTable
+
+# The arguments behind the tensors of a call, as part of its key in native code's table.
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """The arguments behind the tensors of a call: as words, with their hash, and the objects that these refer to."""
+
+    words: np.ndarray[Any, Any]
+    hashed: int
+    objects: tuple[Any, ...]
+
+
+_CONSTANT = frozenset((bool, str, type, type(None)))
+
+
+def arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
+    """Return arguments as part of a key; None if they are mutable, or too many."""
+    everything = (*args, *kwargs.values())
+    for x in everything:
+        if type(x) not in (int, float, tuple, list) and type(x) not in _CONSTANT and not isinstance(x, np.dtype):
+            return None  # native code compares sequences by their items
+    names = tuple(kwargs)
+    argument_words = np.zeros(MOST_ARGUMENT_WORDS, np.int64)
+    addresses = np.array([*map(id, everything), 0], np.int64)
+    native = jit.load_module("native.calls.arguments_native")
+    hashed = native.words_of(where(addresses), len(args), id(names), where(argument_words)) if everything else 0
+    return Arguments(argument_words, hashed, (names, everything)) if hashed >= 0 else None
+
 
 OPERATORS = {
     ("+", 2): OP_ADD, ("-", 2): OP_SUBTRACT, ("*", 2): OP_MULTIPLY, ("/", 2): OP_DIVIDE,
@@ -253,3 +290,70 @@ def _place(row: list[int]) -> int:
         if place not in _kept:
             return place
     return places[next(_turn) % WAYS]
+
+
+# Arrays and NumPy's doubles among operands of calls: native code wraps them in tensors once their spec is known.
+
+Array = np.ndarray[Any, Any]
+
+
+class Adopted:
+    """Specs of arrays by dtype, shape and strides: a hash table that native code reads, one entry a row."""
+
+    def __init__(self) -> None:
+        self._rows = np.zeros((KNOWN_ARRAYS, KnownArray.SIZE), np.int64)
+        self._specs: list[Spec | None] = [None] * KNOWN_ARRAYS
+        self._double = spec_of(0.0)
+        native = jit.load_module("native.calls.adopting_native")
+        self._enter, hit = native.enter.entry_point, native.hit_adopted.address
+        for at, word in {
+            RegistryTable.known_arrays: where(self._rows),
+            RegistryTable.numpy_double: id(np.float64),
+            RegistryTable.numpy_spec: id(self._double),
+            RegistryTable.hit_adopted: hit,
+        }.items():
+            registry.put(registry.REGISTRY.address, at, word)
+
+    def enter(self, array: Array, spec: Spec) -> None:
+        """Enter the spec of a tensor of an array's memory."""
+        row = self._enter(id(array), id(spec))
+        if row >= 0:
+            self._specs[row] = spec
+
+
+# Calls in the table that join tensors (kernels/native/calls/joining_native.py).
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A tensor that is joined: its form, whether it is wanted, where it begins in the result, and its strides there."""
+
+    form: Descriptor
+    wanted: bool
+    start: int
+    strides: tuple[int, ...]
+
+
+def enter_join(op: int, dim: int, joined: list[Joined], form: Descriptor, notification: Notification) -> None:
+    """Let native code repeat a join of tensors along a dim."""
+    spec, forms, wanted = form.spec, [tensor.form for tensor in joined], [tensor.wanted for tensor in joined]
+    index = np.array([len(forms), dim, *[id(f) + want for f, want in zip(forms, wanted, strict=True)]], np.int64)
+    hashed = jit.load_module("native.calls.joining_native").hash_words(where(index))
+    entry = Entry(Key(op, (forms[0],), (any(wanted),), hashed), form)
+    entry.forms += forms[1:]
+    entry[CallEntry.second] = BY_ARRAYS
+    loop = numpy_loops.find(np.positive, (spec.dtype, spec.dtype))
+    layout = []
+    for tensor in joined:
+        source = tensor.form.spec
+        nest = nest_layout(UfuncCall(loop, source.shape, (source.strides, tensor.strides), ()))
+        entry.kept.append(nest)
+        layout += [where(nest), tensor.start]
+    entry.computes(Computation(JOINED, loop, layout=np.array(layout, np.int64)))
+    entry.shapes(spec)
+    entry.notifies(notification)
+    entry.sizes(max(spec.bytes, *[f.spec.bytes for f in forms]), spec.bytes)
+    entry.keep(CallEntry.key, index, where(index))
+    if any(wanted) and isinstance(form, Form):
+        entry.records(form)
+    entry.write()

@@ -8,20 +8,65 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from kernels.arrays import numpy_loops
-from kernels.arrays.specs import Strides
-from kernels.codegen.operand_spaces import Operand, laid_out, printed
+from kernels.arrays.specs import Strides, nest
 from kernels.compiler import jit
 from kernels.foundation.data_classes import dataclass
 from kernels.foundation.recent_table import Recent
-from kernels.records.powers import RAISED, raised
+from kernels.native.tape_structs import ALWAYS, IF_INPUT_IS, NEVER
 from kernels.records.scipy_ufuncs import resolved, special
-from kernels.records.symbols import Functions, Symbol, bits_of, literal_of, source, trace_known
+from kernels.records.symbols import RAISED, Functions, Symbol, bits_of, literal_of, raised, source, trace_known
+
+# The operands of a loop, and its layout: words that kernels read, and the pattern that their source depends on.
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What a kernel reads: its name in the rule, its dtype, its place among the pointers, its strides.
+
+    ``offset``: where it begins behind its pointer, in bytes; None for an operand that always begins there.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    place: int
+    strides: Strides
+    offset: int | None = None
+
+
+def laid_out(shape: Strides, operands: tuple[Operand, ...], tail: list[int]) -> tuple[np.ndarray[Any, Any], str]:
+    """Return ``[rows, n, outer axes, extents ..., strides of each operand ..., tail ...]``, innermost first.
+
+    And the pattern of the inner strides: for each operand "1" for the next element, "0" for the same, "s" for another;
+    "+" behind them for outer axes. It is empty for a single element.
+    """
+    count = len(operands)
+    if 0 in shape:
+        return np.array([0] * (3 + count) + tail, np.int64), "s" * count
+    extents, nested = nest(shape, [operand.strides for operand in operands])
+    if not extents:
+        return np.array([1, 1] + [0] * (1 + count) + tail, np.int64), ""
+    *outer, inner = extents
+    words = [math.prod(outer), inner, len(outer), *reversed(outer)]
+    for operand_strides in nested:
+        words += reversed(operand_strides)
+    kinds = [
+        {0: "0", operand.dtype.itemsize: "1"}.get(operand_strides[-1], "s")
+        for operand, operand_strides in zip(operands, nested, strict=True)
+    ]
+    return np.array(words + tail, np.int64), "".join(kinds) + "+" * bool(outer)
+
+
+def printed(operands: Sequence[Operand]) -> tuple[Any, ...]:
+    """Return what a kernel's text has of its operands; their strides are in the layout and in the pattern."""
+    return tuple([(o.name, o.dtype.num, o.place, o.offset is None) for o in operands])
+
 
 BLOCK = 1024
 """Elements of a row whose angles are looked at before their sines are taken."""
@@ -69,7 +114,7 @@ class Loop:
         return all(s != 0 for s, n in zip(self.operands[0].strides, self.shape, strict=True) if n > 1)
 
     def layout(self) -> tuple[np.ndarray[Any, Any], str]:
-        """Return the layout words and the pattern of inner strides (kernels/codegen/operand_spaces.py)."""
+        """Return the layout words and the pattern of inner strides (kernels/codegen/loop_printer.py)."""
         tail = [self.scatter or self.gather or 0, *[operand.offset or 0 for operand in self.operands]]
         tail += [*self._specials(), *map(raised, self.expression.exponents), *dict(bits_of(self.static)).values()]
         return laid_out(self.shape, self.operands, tail)
@@ -309,3 +354,41 @@ class _Printer:
         self.put(depth, f"total = {literal_of(self.dtype)(-0.0)}", "for k in range(size):")
         self.put(depth + 1, f"total = accumulators.added(total, {self._value(depth + 1, 'k')})")
         self.put(depth, "v0[0] += total")
+
+
+# Constant cotangents: all elements are one number, as after a sum; kept as the number, not written out.
+#
+# A pullback may need two more kernels for them: one reads the number in place of elements, one computes a result that
+# is constant itself. They are compiled after a sweep has met the first such cotangent.
+
+LEAST = 1 << 13
+"""Elements from which on it is worth a kernel: a pass over fewer stays in the nearest cache."""
+
+
+def reads_constant(pull: Loop, elements: int) -> bool:
+    """Whether a pullback has a kernel that reads a constant cotangent of so many elements."""
+    return pull.skips and pull.scatter is None and pull.gather is None and elements >= LEAST
+
+
+def constant_result(pull: Loop, elements: int, *, covers: bool) -> int:
+    """When a pullback's contribution to so many elements is constant: ALWAYS, IF_INPUT_IS or NEVER."""
+    if not covers or elements < LEAST or pull.scatter is not None or pull.gather is not None:
+        return NEVER
+    _, cotangent, *others = pull.operands
+    if any(stride for operand in others for stride in operand.strides):
+        return NEVER
+    return IF_INPUT_IS if any(cotangent.strides) or cotangent.offset is not None else ALWAYS
+
+
+def reading_constant(pull: Loop) -> Loop:
+    """Return the loop that reads a constant cotangent."""
+    target, cotangent, *others = pull.operands
+    everywhere = replace(cotangent, strides=(0,) * len(pull.shape), offset=None)
+    return replace(pull, operands=(target, everywhere, *others))
+
+
+def computing_constant(pull: Loop) -> Loop:
+    """Return the loop that computes a constant result: a single element."""
+    target, *others = reading_constant(pull).operands
+    single = [replace(operand, strides=()) for operand in (replace(target, offset=None), *others)]
+    return replace(pull, shape=(), operands=tuple(single))

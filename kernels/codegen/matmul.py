@@ -9,8 +9,7 @@ import numpy as np
 
 from kernels.arrays import numpy_loops
 from kernels.arrays.specs import Strides
-from kernels.codegen.loop_printer import Loop
-from kernels.codegen.operand_spaces import Operand
+from kernels.codegen.loop_printer import Loop, Operand
 from kernels.compiler import jit
 from kernels.foundation.data_classes import dataclass
 

@@ -88,7 +88,7 @@ class Steering:
 class PythonCall:
     """Python in the middle of a program: ``run`` gets the values, or the gradients, of these nodes as arrays.
 
-    And what calls of this run of the program have kept, by step: :class:`kernels.kinds.callback.Callback` does.
+    And what calls of this run of the program have kept, by step: :class:`kernels.kinds.custom.Callback` does.
     """
 
     run: Callable[[list[np.ndarray[Any, Any]], dict[int, list[Any]]], None]

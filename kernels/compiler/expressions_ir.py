@@ -12,9 +12,9 @@ from llvmlite import ir
 from numba import types
 
 from kernels.compiler import lane_calls
+from kernels.compiler.loops_apart import nodes_in
 from kernels.compiler.native_types import ArrayKind, StructType
 from kernels.compiler.numbers_ir import I64, Arithmetic, Number, UntranslatedError, bare, constant, type_of, widest
-from kernels.compiler.variables import nodes_in
 
 _CASTS = {
     np.int64: types.int64, np.uint64: types.int64, np.int32: types.int32, np.float64: types.float64,

@@ -10,8 +10,7 @@ from llvmlite import ir
 from numba import types
 
 from kernels.compiler.expressions_ir import Expressions
-from kernels.compiler.loop_hints import Hint, loop_hints
-from kernels.compiler.loops_apart import LoopUses, loops_apart
+from kernels.compiler.loops_apart import Hint, LoopUses, loop_hints, loops_apart
 from kernels.compiler.numbers_ir import I64, Number, UntranslatedError, type_of
 
 

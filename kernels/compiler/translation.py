@@ -18,11 +18,11 @@ from llvmlite import ir
 from numba import types
 
 from kernels.compiler.lane_calls import CallingModule
+from kernels.compiler.loops_apart import statements_in
 from kernels.compiler.module_texts import text_of
 from kernels.compiler.native_types import is_address, kind_named
 from kernels.compiler.numbers_ir import I64, Arithmetic, Number, type_of
 from kernels.compiler.statements_ir import Body
-from kernels.compiler.variables import statements_in
 
 SHORT = 40
 """Instructions, before any optimization, up to which a function is copied into each of its callers."""

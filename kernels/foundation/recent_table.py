@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
 
 Key = TypeVar("Key")
 Item = TypeVar("Item")
@@ -57,3 +59,30 @@ class Recent(dict[Key, Item]):
         """Drop every other entry, a single one too: tables of one entry each, one a program, would else stay full."""
         for key in list(self.copy())[::2]:  # of a copy: other threads write meanwhile
             self.pop(key, None)
+
+
+# Keys of tables: values, with their types, so that 1, True and 1.0 are three, and 0.0 and -0.0 two.
+
+_PLAIN = frozenset((int, bool, str, bytes, type(None), type(Ellipsis)))
+
+
+def exact(value: Any) -> Any:
+    """Return what a table may know a value by, for as long as it likes. TypeError for what can change meanwhile.
+
+    Values that compare equal and mean different things have different keys; nan has one. Objects that equal only
+    themselves, as functions do, stand for themselves: the key keeps them.
+    """
+    kind = type(value)
+    if kind in _PLAIN:
+        return kind, value
+    if kind is float:
+        return kind, value.hex()
+    if kind is tuple or kind is slice:
+        return (kind, *map(exact, value if kind is tuple else (value.start, value.stop, value.step)))
+    if isinstance(value, np.generic):
+        return kind, value.dtype.str, value.tobytes()
+    if isinstance(value, np.dtype):
+        return kind, value.str
+    if kind.__eq__ is object.__eq__ or isinstance(value, type):
+        return kind, value
+    raise TypeError(f"a {kind.__name__} can change, and so cannot be part of a key")

@@ -31,7 +31,7 @@ def entries_of(number: int, count: int) -> Any:
 
 
 class SavedArrays(NamedTuple):
-    """What finds the arrays that a tape's instructions saved: see kernels/native/tape/saved_native.py."""
+    """What finds the arrays that a tape's instructions saved: see kernels/native/tape/record_native.py."""
 
     arrays: Callable[[int], list[Any]]
     meeting: Callable[[int, int, int], list[int]]
@@ -42,7 +42,7 @@ def saved_arrays(entries: Any) -> SavedArrays:
     """Return it for a tape; native code for it is there from the first write on."""
     if isinstance(entries, PlainTape):
         return SavedArrays(entries.arrays, entries.meeting, entries.placed)
-    return SavedArrays(*[bound("native.tape.saved_native", name, entries) for name in SavedArrays._fields])
+    return SavedArrays(*[bound("native.tape.record_native", name, entries) for name in SavedArrays._fields])
 
 
 def instruction_at(entries: Any, last: int) -> Instruction:

@@ -11,10 +11,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from kernels.arrays.specs import Spec, Strides, spec_of
-from kernels.codegen import constant_cotangents
-from kernels.codegen.loop_printer import Loop
+from kernels.codegen import loop_printer
+from kernels.codegen.loop_printer import Loop, Operand
 from kernels.codegen.matmul import Product
-from kernels.codegen.operand_spaces import Operand
 from kernels.instructions import reused_cotangents
 from kernels.native.memory import where
 from kernels.native.registry import REGISTRY
@@ -113,8 +112,8 @@ class Form:
     def _input_block(self, source: Spec, pull: Pull | None, covers: bool) -> list[int]:
         constant_result, reads_constant, reused, run = NEVER, NO_KERNEL, NO_KERNEL, 0
         if self.kind == PULLS and isinstance(pull, Loop):
-            constant_result = constant_cotangents.constant_result(pull, source.buffer_size, covers=covers)
-            reads_constant = UNWANTED if constant_cotangents.reads_constant(pull, self.spec.buffer_size) else NO_KERNEL
+            constant_result = loop_printer.constant_result(pull, source.buffer_size, covers=covers)
+            reads_constant = UNWANTED if loop_printer.reads_constant(pull, self.spec.buffer_size) else NO_KERNEL
             reused = reused_cotangents.suits(pull, source, self.spec, covers=covers)
             run = reused_cotangents.run_of(pull) if not covers else 0
         laid = where(source.laid()) if source.in_order and source.alike else 0
@@ -173,7 +172,7 @@ class Form:
         return tuple(v.item() if k in self.numbers and type(v) is not float else v for k, v in enumerate(saved))
 
     def constant_result(self, i: int) -> int:
-        """Return when a pullback's result is a constant cotangent: see kernels/codegen/constant_cotangents.py."""
+        """Return when a pullback's result is a constant cotangent: see kernels/codegen/loop_printer.py."""
         return int(self.block[FormBlock.SIZE + i * InputBlock.SIZE + InputBlock.constant])
 
     def reads_constant(self, i: int) -> bool:
@@ -189,9 +188,9 @@ class Form:
                 if isinstance(pull, Loop) and (
                     constant_result == ALWAYS or (constant_result == IF_INPUT_IS and wanted)
                 ):
-                    self._load(input_block + InputBlock.one, constant_cotangents.computing_constant(pull))
+                    self._load(input_block + InputBlock.one, loop_printer.computing_constant(pull))
                 if isinstance(pull, Loop) and wanted:
-                    self._load(input_block + InputBlock.spread, constant_cotangents.reading_constant(pull))
+                    self._load(input_block + InputBlock.spread, loop_printer.reading_constant(pull))
                 if isinstance(pull, Loop) and self.block[input_block + InputBlock.reused] == WANTED:
                     self._load(input_block + InputBlock.reused, reused_cotangents.in_place(pull))
                 self._load(input_block + InputBlock.kernel, pull)

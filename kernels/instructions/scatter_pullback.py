@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from kernels.arrays.specs import Spec, dense
-from kernels.codegen.loop_printer import Loop
-from kernels.codegen.operand_spaces import Operand
-from kernels.records.rule_text import passed
+from kernels.codegen.loop_printer import Loop, Operand
+from kernels.records.symbols import passed
 
 _INT64 = np.dtype(np.int64)
 

@@ -15,7 +15,7 @@ from kernels.kinds.program_interface import Lowering, Step
 from kernels.native.call_structs import PRODUCT
 from kernels.native.calls.computation import Computation, is_fresh, loop_of
 from kernels.records.op import Op
-from kernels.records.rule_text import Rule
+from kernels.records.symbols import Rule
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

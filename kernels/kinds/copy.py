@@ -10,8 +10,7 @@ import numpy as np
 from kernels.arrays import numpy_loops
 from kernels.arrays.specs import Spec
 from kernels.arrays.warnings_off import silently
-from kernels.codegen.loop_printer import Loop
-from kernels.codegen.operand_spaces import Operand
+from kernels.codegen.loop_printer import Loop, Operand
 from kernels.codegen.tasks import UfuncCall, nest_layout, node_of
 from kernels.foundation.data_classes import dataclass
 from kernels.instructions.form import Form
@@ -19,7 +18,7 @@ from kernels.kinds.program_interface import Lowering, Step
 from kernels.native.call_structs import CALLED, NEST, ONCE
 from kernels.native.calls.computation import Computation, is_fresh, strides_along
 from kernels.records.op import Op
-from kernels.records.rule_text import Rule, passed
+from kernels.records.symbols import Rule, passed
 
 _FLOAT64, _FLOAT32, _BOOL = np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.bool_)
 

@@ -13,10 +13,9 @@ import numpy as np
 from kernels.arrays.specs import Spec, Strides, broadcast
 from kernels.arrays.warnings_off import dividing, silently
 from kernels.codegen import vectorized_forward
-from kernels.codegen.forward_loops import forward
-from kernels.codegen.loop_printer import Loop
-from kernels.codegen.operand_spaces import Operand
+from kernels.codegen.loop_printer import Loop, Operand
 from kernels.codegen.tasks import Call, NodeRef, Place, PythonCall, UfuncCall, nest_layout
+from kernels.codegen.vectorized_forward import forward
 from kernels.compiler import jit
 from kernels.foundation.data_classes import dataclass
 from kernels.instructions.form import Form, pulls_of, rule_loop, saved_names
@@ -38,9 +37,8 @@ from kernels.native.calls.computation import Computation, InnerLoop, is_fresh, l
 from kernels.native.pool import reused_arrays
 from kernels.native.pool.pool_structs import LARGE
 from kernels.records.op import OPS, Op
-from kernels.records.rule_text import DeclarationError, Rule, names_read
 from kernels.records.scipy_ufuncs import resolved, ufunc_of
-from kernels.records.symbols import Symbol, Unprinted, parameters_of, traced
+from kernels.records.symbols import DeclarationError, Rule, Symbol, Unprinted, names_read, parameters_of, traced
 
 Specs = tuple[Spec | None, ...]
 _FLOAT64, _FLOAT32, _BOOL = np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.bool_)

@@ -7,15 +7,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kernels.arrays.specs import Spec, dense
-from kernels.codegen.forward_loops import same
-from kernels.codegen.loop_printer import Loop
-from kernels.codegen.operand_spaces import Operand
+from kernels.codegen.loop_printer import Loop, Operand
 from kernels.codegen.tasks import Call, Place, node_of
+from kernels.codegen.vectorized_forward import same
 from kernels.foundation.data_classes import dataclass
 from kernels.instructions.form import Form
 from kernels.kinds.program_interface import Lowering, Step
 from kernels.records.op import Op
-from kernels.records.rule_text import Rule, passed
+from kernels.records.symbols import Rule, passed
 
 _INT64 = np.dtype(np.int64)
 

@@ -8,14 +8,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kernels.arrays.specs import Spec
-from kernels.codegen.loop_printer import Loop
-from kernels.codegen.operand_spaces import Operand
+from kernels.codegen.loop_printer import Loop, Operand
 from kernels.codegen.tasks import node_of
 from kernels.foundation.data_classes import dataclass
 from kernels.instructions.form import Form, pulls_of
 from kernels.kinds.program_interface import Lowering, Step
 from kernels.records.op import Op
-from kernels.records.rule_text import Rule, passed
+from kernels.records.symbols import Rule, passed
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -11,17 +11,16 @@ import numpy as np
 
 from kernels.arrays import numpy_loops
 from kernels.arrays.specs import Spec, Strides, dense
-from kernels.codegen.forward_loops import spread, tie
-from kernels.codegen.loop_printer import Loop
-from kernels.codegen.operand_spaces import Operand
+from kernels.codegen.loop_printer import Loop, Operand
 from kernels.codegen.tasks import Call, Fill, NodeRef, Place, PythonCall, UfuncCall, initial, nest_layout, node_of
+from kernels.codegen.vectorized_forward import spread, tie
 from kernels.foundation.data_classes import dataclass
 from kernels.instructions.form import Form, rule_loop, saved_names
 from kernels.kinds.program_interface import Lowering, Step
 from kernels.native.call_structs import CALLED, PICK_RESULT, PICK_SCALE, REDUCE
 from kernels.native.calls.computation import Computation, is_fresh, of_arrays, to_array
 from kernels.records.op import Op
-from kernels.records.rule_text import names_read
+from kernels.records.symbols import names_read
 
 Array = np.ndarray[Any, Any]
 _FLOAT64 = np.dtype(np.float64)

@@ -29,7 +29,7 @@ from kernels.native.call_structs import CALLED, KERNEL, PICK_CONTEXT, PICK_EXTRA
 from kernels.native.calls.computation import Computation, InnerLoop, of_arrays, to_array
 from kernels.native.tape_structs import PYTHON
 from kernels.records.op import Op
-from kernels.records.rule_text import DeclarationError, Rule, asked
+from kernels.records.symbols import DeclarationError, Rule, asked
 
 _FLOAT64 = np.dtype(np.float64)
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kernels.arrays.specs import Spec, dense
-from kernels.codegen.rows.extrema import Pick, pick
+from kernels.codegen.rows.row_values import Pick, pick
 from kernels.codegen.tasks import Call, Place, node_of
 from kernels.foundation.data_classes import dataclass
 from kernels.instructions.form import Form
@@ -18,7 +18,7 @@ from kernels.kinds.program_interface import Lowering, Step
 from kernels.native.call_structs import CALLED, KERNEL, PICK_EXTRA
 from kernels.native.calls.computation import Computation, InnerLoop, of_arrays
 from kernels.records.op import Op
-from kernels.records.rule_text import Rule
+from kernels.records.symbols import Rule
 
 _INT64 = np.dtype(np.int64)
 _FLOATS = (np.dtype(np.float64), np.dtype(np.float32))

@@ -14,7 +14,7 @@ from kernels.instructions.form import Form
 from kernels.native.memory import where
 from kernels.native.tape_structs import VIEW
 from kernels.records.op import Op
-from kernels.records.rule_text import Rule
+from kernels.records.symbols import Rule
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

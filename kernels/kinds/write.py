@@ -12,10 +12,9 @@ import numpy as np
 
 from kernels.arrays import numpy_loops
 from kernels.arrays.specs import Spec, Strides, broadcast, dense
-from kernels.codegen.forward_loops import same
-from kernels.codegen.loop_printer import Loop
-from kernels.codegen.operand_spaces import Operand
+from kernels.codegen.loop_printer import Loop, Operand
 from kernels.codegen.tasks import Call, Place, UfuncCall, nest_layout
+from kernels.codegen.vectorized_forward import same
 from kernels.foundation.data_classes import dataclass
 from kernels.instructions.form import Form
 from kernels.kinds.program_interface import Lowering, Step
@@ -23,7 +22,7 @@ from kernels.native.call_structs import NEST, NEST4
 from kernels.native.calls.computation import Computation
 from kernels.native.tape_structs import ADDS, CLEARS
 from kernels.records.op import Op
-from kernels.records.rule_text import Rule, passed
+from kernels.records.symbols import Rule, passed
 
 _INT64 = np.dtype(np.int64)
 _PARTS = 2

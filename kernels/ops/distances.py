@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays.specs import Spec, Strides
-from kernels.codegen.loop_printer import Loop
-from kernels.codegen.operand_spaces import Operand
+from kernels.codegen.loop_printer import Loop, Operand
 from kernels.codegen.rows.row_values import RowValue, row_value
 from kernels.kinds.routine import Routine
 from kernels.records.take_put_along import Array, wide

@@ -13,7 +13,7 @@ import numpy as np
 
 from kernels.kinds.routine import Routine
 from kernels.ops.linalg.matmul import plus
-from kernels.records.dispatch import dispatched
+from kernels.records.op import dispatched
 
 Array = np.ndarray[Any, Any]
 

@@ -2,30 +2,9 @@
 
 from __future__ import annotations
 
-from kernels.ops import (
-    distances,
-    guards,
-    indexing,
-    interpolation,
-    loops,
-    reductions,
-    scans,
-    softmax,
-    sorting,
-    views,
-)
-from kernels.ops.elementwise import (
-    arithmetic,
-    bessel,
-    beta,
-    comparisons,
-    exponentials,
-    piecewise,
-    rounding,
-    special,
-    trigonometry,
-)
-from kernels.ops.linalg import banded, cholesky, decompositions, determinants, least_squares, lu, matmul, solves, sparse
+from kernels.ops import distances, indexing, interpolation, loops, reductions, scans, softmax, sorting, views
+from kernels.ops.elementwise import arithmetic, bessel, beta, comparisons, exponentials, piecewise, special
+from kernels.ops.linalg import banded, cholesky, decompositions, determinants, lu, matmul, solves, sparse
 from kernels.records.op import OPS
 
 __all__ = [
@@ -40,22 +19,18 @@ __all__ = [
     "determinants",
     "distances",
     "exponentials",
-    "guards",
     "indexing",
     "interpolation",
-    "least_squares",
     "loops",
     "lu",
     "matmul",
     "piecewise",
     "reductions",
-    "rounding",
     "scans",
     "softmax",
     "solves",
     "sorting",
     "sparse",
     "special",
-    "trigonometry",
     "views",
 ]

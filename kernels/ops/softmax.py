@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays.specs import Spec, dense
-from kernels.codegen.rows.row_kernels import address, have_text
-from kernels.codegen.rows.row_pulls import RowPull, row_pull
+from kernels.codegen.rows.row_pulls import RowPull, address, have_text, row_pull
 from kernels.codegen.rows.row_values import row_value
 from kernels.compiler.jit import callable_at
 from kernels.kinds.reduction import Reduction

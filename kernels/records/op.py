@@ -8,11 +8,15 @@ symbols can print it and tensors can record it. What a rule reads decides what t
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import functools
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
 
 from kernels.foundation.data_classes import dataclass
 from kernels.native.tape_structs import PULLS
-from kernels.records.rule_text import DeclarationError, Rule
+from kernels.records.symbols import DeclarationError, Rule
 
 OPS: dict[str, Op] = {}
 
@@ -82,3 +86,30 @@ class Op:
     def recomputed(self, form: Any, saved: tuple[Any, ...], *values: Any) -> Any:
         """Return the value of a result from those of its operands; None where that is not known."""
         del form, saved, values
+
+
+# Functions of arrays that tensors run their own way, by the protocol that NumPy's functions follow.
+#
+# A rule calls SciPy's solvers through such functions: on arrays they run as written, on tensors what is registered for
+# them runs, and is recorded.
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def dispatched(function: Function) -> Function:
+    """Let operands that are no arrays, but know ``__array_function__``, run a function instead."""
+
+    @functools.wraps(function)
+    def run(*operands: Any, **params: Any) -> Any:
+        for x in operands:
+            if not isinstance(x, np.ndarray) and hasattr(x, "__array_function__"):
+                return x.__array_function__(run, (type(x),), operands, params)
+        return function(*operands, **params)
+
+    return run  # type: ignore[return-value]
+
+
+def turned(x: Any) -> Any:
+    """Return matrices with their last two axes exchanged."""
+    n = x.ndim
+    return np.transpose(x, (*range(n - 2), n - 1, n - 2))

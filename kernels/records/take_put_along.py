@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.records.dispatch import dispatched
+from kernels.records.op import dispatched
 
 Array = np.ndarray[Any, Any]
 

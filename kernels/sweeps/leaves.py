@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Sequence
+import ctypes
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from kernels.arrays.specs import SCALAR, Spec
-from kernels.arrays.sweep_interface import Array, CrossingError, HookedError, Observer, Outcome, Wanted
+from kernels.arrays.sweep_interface import Array, CrossingError, HookedError, Observer, Outcome, Task, Wanted
 from kernels.arrays.warnings_off import silently
 from kernels.compiler import jit
+from kernels.instructions.entries import Instruction, instruction_at
 from kernels.native.heap_types import NATIVE
 from kernels.native.pool import reused_arrays
 from kernels.native.pool.pool_structs import LARGE
-from kernels.native.tape_structs import RELEVANT, TOUCHED, Bucket, FormBlock, FoundLeaf, SweepHeader
-from kernels.sweeps.gradient_views import pattern, shaped
+from kernels.native.tape_structs import (
+    ALIAS,
+    OK,
+    PAUSED,
+    PYTHON,
+    RELEVANT,
+    TOUCHED,
+    VIEW,
+    Bucket,
+    FormBlock,
+    FoundLeaf,
+    InputBlock,
+    SweepHeader,
+)
+from kernels.programs.running.pullback_structs import REPLAYED
+from kernels.sweeps.gradient_views import add_to, changed, pattern, shaped
+from kernels.sweeps.graph import Graph
+from kernels.sweeps.reference_pullbacks import run
 from kernels.sweeps.workspace import Workspace
 
 PlacedLeaf = tuple[Any, Spec, int, Any]
@@ -154,3 +172,181 @@ def adder() -> Callable[[Array, Any], None]:
             silently(np.add, into, value, out=into)
 
     return add
+
+
+# Leaves with hooks: a sweep stops as soon as the gradient of such a leaf is complete, and delivers it.
+
+
+def last_uses(order: Iterable[tuple[int, Sequence[Any]]], wanted: set[int]) -> dict[int, int]:
+    """Return where leaves, by id, are used for the last time; ``order`` has places and operands, the last first."""
+    places: dict[int, int] = {}
+    for place, operands in order:
+        for operand in operands:
+            if id(operand) in wanted:
+                places[id(operand)] = place
+                wanted.discard(id(operand))
+        if not wanted:
+            break
+    return places
+
+
+def by_slot(graph: Graph, steps: set[Any] | None, wanted: Container[int]) -> dict[int, list[Any]]:
+    """Return leaves, those of these ids, by the slot of the instruction that uses them for the last time.
+
+    ``steps`` are the slots of the instructions that run; None for all.
+    """
+    leaves = {id(end): end for end, _ in graph.ends.values() if id(end) in wanted}
+    order = (
+        (instruction.slot, instruction.operands)
+        for instruction in reversed(graph.marked)
+        if steps is None or instruction.slot in steps
+    )
+    stops: dict[int, list[Any]] = {}
+    for key, slot in last_uses(order, set(leaves)).items() if leaves else ():
+        stops.setdefault(slot, []).append(leaves[key])
+    return stops
+
+
+class Stops:
+    """The stops of a native sweep."""
+
+    def __init__(self, space: Workspace, task: Task, placed: list[PlacedLeaf], buffers: list[Array]) -> None:
+        self.space, self.task = space, task
+        self.count, self.leaves = space.words[SweepHeader.count], space.words[SweepHeader.leaf]
+        asked = [(o, b) for o, b in zip(task.observers, buffers, strict=True) if id(o.key) in task.hooked]
+        rows: dict[int, Any] = {id(o.key): (o, buffer) for o, buffer in asked}
+        if not task.restrict:
+            rows.update({id(row[0]): row for row in placed if id(row[0]) in task.hooked})
+        uses = last_uses(self._order(), set(rows)) if rows else {}
+        ordered = [(place + 1, k, key) for k, (key, place) in enumerate(uses.items())]
+        self.places = [(place, key) for place, _, key in sorted(ordered)][::-1]
+        self.rows, self.reached = rows, set[int]()
+
+    def _order(self) -> Iterable[tuple[int, Sequence[Any]]]:
+        entries, order = self.task.entries, self.space.order[: self.count].tolist()
+        for k in range(self.count - 1, -1, -1):
+            yield k, entries.at(order[k])[3]
+
+    def sweep(self, address: int) -> int:
+        """Sweep as the native sweep does, delivering leaves with hooks on the way."""
+        header = self.space.words
+        while self.places:
+            place = self.places[-1][0]
+            header[SweepHeader.count], header[SweepHeader.leaf] = place, 0  # leaves are settled at the end
+            status = int(self.space.sweep(address))
+            if status != OK:
+                return status
+            while self.places and self.places[-1][0] == place:
+                self._hand_over(self.places.pop()[1])
+            header[SweepHeader.position], header[SweepHeader.resume] = place, 0
+        header[SweepHeader.count], header[SweepHeader.leaf] = self.count, self.leaves
+        return int(self.space.sweep(address))
+
+    def _hand_over(self, key: int) -> None:
+        row, space = self.rows[key], self.space
+        if isinstance(row[0], Observer):
+            leaf, bucket = row[0].key, space.bucket(-key)
+            value: Any = pattern(row[1], row[0].spec, row[0].offset)
+        else:
+            leaf, bucket = row[0], row[2]
+            value = gradients(space, [row])[0][1]
+        assert self.task.reached is not None
+        if space.flat[bucket + 3] & TOUCHED:
+            self.reached.add(key)
+            self.task.reached(leaf, value + 0.0 if type(value) is float else value + value.dtype.type(0.0))
+
+
+# What Python does in the middle of a native sweep: hooks, and instructions that only Python can run.
+
+_ACTED, _RAN = 1, 2
+"""Where a sweep goes on (H_RESUME): at the instruction before which Python has acted; behind the one that it has run
+(reverse_native.RAN)."""
+
+
+class PythonCallbacks:
+    """Acts on the buffers of a paused native sweep; its instructions share the dictionary ``stash``."""
+
+    def __init__(self, space: Workspace, entries: Any, watched: dict[int, tuple[Observer, Array]], batch: int) -> None:
+        self.space, self.entries, self.watched, self.batch = space, entries, watched, batch
+        self.stash: dict[Any, Any] = {}
+        self.hooked = -1
+
+    def act(self) -> None:
+        """Do what the instruction at H_FROM asks for, and say where the sweep goes on."""
+        header = self.space.words
+        at = header[SweepHeader.position]
+        instruction = instruction_at(self.entries, int(self.space.order[at]))
+        bucket = self.space.bucket(instruction.slot)
+        if self.space.flat[bucket + 3] & PAUSED and self.hooked != at:
+            self._hook(instruction.slot)
+            self.hooked = at
+            if instruction.form.kind != PYTHON and self.watched[instruction.slot][0].after is None:
+                header[SweepHeader.resume] = _ACTED
+                return
+        self._run(instruction, bucket)
+        header[SweepHeader.resume] = _RAN
+
+    def _hook(self, slot: int) -> None:
+        observer, buffer = self.watched[slot]
+        place = pattern(buffer, observer.spec, observer.offset)
+        replacement = observer.hook(place + place.dtype.type(0.0)) if observer.hook is not None else None
+        if replacement is not None:
+            place[...] = changed(place, replacement)
+
+    def _run(self, instruction: Instruction, bucket: int) -> None:
+        """Let Python compute what the instruction contributes to its operands, and add that."""
+        form, slot = instruction.form, instruction.slot
+        gradient = None
+        if self.space.flat[bucket + 3] & TOUCHED:
+            gradient = self._memory(self.space.flat[bucket + 1], form.spec)
+        if form.kind == PYTHON and form.block[FormBlock.SIZE + InputBlock.kernel] == REPLAYED:
+            self._gather(instruction)
+        observer = self.watched[slot][0] if slot in self.watched else None
+        start = self._start(instruction.operands[0]) if form.kind == VIEW else 0
+        contributions = run(instruction, gradient, observer, self.stash, batch=self.batch, start=start)
+        for operand, source, value in zip(instruction.operands, form.specs, contributions, strict=True):
+            if operand is not None and source is not None and value is not None:
+                key = operand if type(operand) is int else -id(operand)
+                self._contribute(key, source, value, form.op.nothing)
+
+    def _gather(self, instruction: Instruction) -> None:
+        """Hand the cotangents of a program's results, which the sweep has left in their buffers, to the call."""
+        call, space = instruction.saved[0], self.space
+        if len(call.specs) == 1:
+            return
+        cotangents = self.stash.setdefault(instruction.slot, {})
+        for k, (slot, spec) in enumerate(zip(call.outputs, call.specs, strict=True)):
+            bucket = space.arrived(space.address, slot) if slot is not None else 0
+            if bucket:
+                address = space.flat[(bucket - space.words[SweepHeader.buckets]) // 8 + 1]
+                cotangents[k] = pattern(self._memory(address, spec), spec, 0).copy()
+                space.release(space.address, slot)
+
+    def _start(self, operand: Any) -> int:
+        """Return where the operand of a view begins in the gradient buffer of its family."""
+        flat = self.space.flat
+        bucket = self.space.bucket(operand if type(operand) is int else -id(operand))
+        return int(flat[bucket + 2]) if flat[bucket + 3] & ALIAS else 0
+
+    def _contribute(self, key: int, spec: Spec, value: Any, zero: float) -> None:
+        header, flat = self.space.words, self.space.flat
+        bucket = self.space.bucket(key)
+        if header[SweepHeader.restrict] and not flat[bucket + 3] & RELEVANT:
+            return
+        offset = flat[bucket + 2] if flat[bucket + 3] & ALIAS else 0
+        elements = spec.buffer_size * header[SweepHeader.batch]
+        address = self.space.place(self.space.address, key, elements, spec.dtype.itemsize, spec.covers)
+        if address == 0:
+            raise MemoryError("no memory for the gradients of a backward sweep")
+        target = pattern(self._memory(abs(address), spec), spec, offset)
+        if address < 0:
+            np.add(value, zero, out=target)
+        else:
+            add_to(target, value)
+
+    def _memory(self, address: int, spec: Spec) -> Array:
+        """Return a gradient buffer in native memory as an array."""
+        shape = (self.batch, spec.buffer_size) if self.batch else (spec.buffer_size,)
+        size = max(spec.buffer_size * (self.batch or 1) * spec.dtype.itemsize, 1)
+        memory = (ctypes.c_char * size).from_address(address)
+        return np.ndarray(shape, spec.dtype, memory)

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays.specs import Spec
-from kernels.codegen.loop_printer import Loop
+from kernels.codegen.loop_printer import Loop, Operand
 from kernels.codegen.matmul import Factor, Product
-from kernels.codegen.operand_spaces import Operand
 from kernels.codegen.rows.row_pulls import RowPull
 from kernels.foundation.recent_table import MOST
 from kernels.instructions.form import Form

@@ -18,8 +18,7 @@ from kernels.instructions.form import Pull
 from kernels.native.tape_structs import ADDS, CLEARS, PULLS, PYTHON, VIEW
 from kernels.sweeps.gradient_views import add_to, changed, pattern, plant, shaped
 from kernels.sweeps.graph import Graph, drop, key_of, mark, relevant
-from kernels.sweeps.leaf_hooks import by_slot
-from kernels.sweeps.leaves import refuse
+from kernels.sweeps.leaves import by_slot, refuse
 from kernels.sweeps.reference_pullbacks import contribute, elements_of, run
 
 

@@ -9,16 +9,15 @@ import numpy as np
 from kernels.arrays.specs import Spec, meets_itself
 from kernels.arrays.sweep_interface import Array, Observer
 from kernels.arrays.warnings_off import silently
-from kernels.codegen.loop_printer import Loop
+from kernels.codegen.loop_printer import Loop, Operand
 from kernels.codegen.matmul import Factor, Product
-from kernels.codegen.operand_spaces import Operand
 from kernels.codegen.rows.row_pulls import RowPull
 from kernels.instructions.entries import Instruction
 from kernels.instructions.form import Form
 from kernels.kinds.custom import CustomKernel
 from kernels.kinds.routine import RoutineCall
 from kernels.native.tape_structs import PYTHON, VIEW
-from kernels.records.powers import Exponent
+from kernels.records.symbols import Exponent
 from kernels.sweeps.gradient_views import add_to, changed, pattern
 
 

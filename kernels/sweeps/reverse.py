@@ -10,9 +10,7 @@ from kernels.arrays.sweep_interface import Array, Observer, Outcome, Readers, Ta
 from kernels.kinds.custom import RUNNING, check_failed
 from kernels.native.tape.tape_words import header_of
 from kernels.native.tape_structs import BARE, ELSEWHERE, INTERRUPT_CHECK, MEMORY, OK, PAUSE, SweepHeader
-from kernels.sweeps.leaf_hooks import Stops
-from kernels.sweeps.leaves import gradients, place, place_leaves, read, refuse_seen, touched
-from kernels.sweeps.python_callbacks import PythonCallbacks
+from kernels.sweeps.leaves import PythonCallbacks, Stops, gradients, place, place_leaves, read, refuse_seen, touched
 from kernels.sweeps.seeds import key_of, mark, mend_mark, observe, preset, preset_root
 from kernels.sweeps.workspace import LARGE, Workspace
 

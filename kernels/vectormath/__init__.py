@@ -14,7 +14,7 @@ from llvmlite import ir
 
 from kernels.compiler.jit import intrinsic, types
 from kernels.compiler.lane_calls import CallingModule
-from kernels.vectormath import error_function as _erf
+from kernels.vectormath import exponentials as _erf
 from kernels.vectormath import exponentials as _exp
 from kernels.vectormath import logarithms as _log
 from kernels.vectormath import trigonometry as _trig

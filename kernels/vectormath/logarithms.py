@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 from kernels.vectormath.coefficients import FITS, LN2, LN2_LONG, LOG2E, LOG10_2, TWO_THIRDS
-from kernels.vectormath.double_double import fast_two_sum, less_product, two_product
 from kernels.vectormath.exponentials import less_one
-from kernels.vectormath.llvm_values import F4, F8, Value
+from kernels.vectormath.llvm_values import F4, F8, Value, fast_two_sum, less_product, two_product
 
 _ROOT = math.sqrt(0.5)
 _EXACT = {"double": 2.0**53, "single": 2.0**24}
@@ -142,7 +141,7 @@ def power(x: Value, y: Value) -> Value:
 
 
 def whole(x: Value, n: Value) -> Value:
-    """Return x**n for a whole n up to 4, the same for all elements: products, as in kernels/records/powers.py."""
+    """Return x**n for a whole n up to 4, the same for all elements: products, as in kernels/records/symbols.py."""
     square = x.times(x)
     odd = (n.equals(1.0) | n.equals(3.0)).select(x, 1.0)
     even = (n.equals(2.0) | n.equals(3.0)).select(square, 1.0)

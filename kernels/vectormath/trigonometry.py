@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 from kernels.vectormath.coefficients import FITS, HALF_PI, HALF_PI_FUSED, HALF_PI_ROUNDED, HALF_PI_SHORT
-from kernels.vectormath.double_double import fast_two_sum
-from kernels.vectormath.llvm_values import F8, Value
+from kernels.vectormath.llvm_values import F8, Value, fast_two_sum
 
 FURTHEST = {"double": 1.5e6, "single": 1e5}
 """Up to here a multiple of pi / 2 has 20 bits, and its products with the parts of pi / 2 are exact."""

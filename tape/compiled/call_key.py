@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernels.arrays.specs import fills
-from kernels.foundation.exact_keys import exact
+from kernels.foundation.recent_table import exact
 from kernels.instructions.exposed_memory import expose
 from tape.foundation.dtypes import get_default_dtype
 from tape.recording.views import clone

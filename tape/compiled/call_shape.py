@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernels.foundation.exact_keys import exact
+from kernels.foundation.recent_table import exact
 from tape.compiled.call_key import Call
 from tape.compiled.native_structures import Steps, Unknown
 from tape.tensors.pytrees import LEAF, Structure

@@ -13,8 +13,7 @@ import numpy as np
 
 from kernels.arrays.specs import Spec
 from kernels.foundation.locks import cached_property
-from kernels.kinds.callback import Callback
-from kernels.kinds.custom import Custom
+from kernels.kinds.custom import Callback, Custom
 from kernels.kinds.routine import Routine
 from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.calling.tiers import Uncompiled, compiled_machine, reason_of

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kernels.codegen.tasks import node_of
-from kernels.kinds.guard import Guard
-from kernels.kinds.loop import LoopMark
+from kernels.kinds.loop import Guard, LoopMark
 from kernels.programs.interpreter.machine import GuardMissed
 from kernels.programs.recording.program import ProgramError, Recipe
 from tape.compiled.compiled_program import CompiledProgram

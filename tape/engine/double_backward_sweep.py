@@ -11,7 +11,7 @@ from kernels.arrays.specs import Spec
 from kernels.instructions.entries import Instruction
 from kernels.native.tape_structs import ADDS, CLEARS, PULLS, PYTHON, VIEW
 from kernels.sweeps.graph import Graph, key_of, relevant
-from kernels.sweeps.leaf_hooks import by_slot
+from kernels.sweeps.leaves import by_slot
 from kernels.sweeps.reference import State
 from tape.engine.graph.observers import family_offset
 from tape.engine.graph.recorded_results import Gathered

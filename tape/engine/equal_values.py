@@ -19,7 +19,7 @@ import numpy as np
 from kernels.instructions.form import Form
 from kernels.kinds.routine import Unsettled, kept_values
 from kernels.ops.linalg import decompositions
-from kernels.records.dispatch import turned
+from kernels.records.op import turned
 from tape.engine.double_backward import RecordedRun
 from tape.engine.graph.sweep_run import Run, leaves_of
 from tape.engine.roots import seeds_of, starts_of

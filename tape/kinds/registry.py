@@ -7,14 +7,13 @@ from typing import Any
 
 from kernels.arrays.specs import Spec
 from kernels.instructions.form import Form
-from kernels.kinds.callback import Callback
 from kernels.kinds.contraction import Contraction
 from kernels.kinds.copy import Copy
-from kernels.kinds.custom import Custom
+from kernels.kinds.custom import Callback, Custom
 from kernels.kinds.elementwise import Elementwise
 from kernels.kinds.gather import Gather
-from kernels.kinds.guard import Guard
 from kernels.kinds.join import Join
+from kernels.kinds.loop import Guard
 from kernels.kinds.reduction import Reduction
 from kernels.kinds.routine import Routine
 from kernels.kinds.select import Select

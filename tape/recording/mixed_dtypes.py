@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays.warnings_off import dividing
-from kernels.call_cache.adopted_arrays import Adopted
+from kernels.call_cache.entries import Adopted
 from kernels.kinds.elementwise import Elementwise
 from kernels.records.scipy_ufuncs import calls_scipy
 from tape.foundation import dtypes

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from kernels.arrays.specs import Spec, dense
-from kernels.call_cache import pick_entries
-from kernels.call_cache.pick_entries import LARGEST, Picking, Taking
+from kernels.call_cache import part_entries
+from kernels.call_cache.part_entries import LARGEST, Picking, Taking
 from kernels.instructions.form import Form
 from kernels.kinds.gather import Gather
 from kernels.native import registry
@@ -36,16 +36,16 @@ def enter_picked(op: int, result: Any, args: tuple[Any, ...], plan: Plan) -> Non
     if recorded is not wanted or result.spec.strides != dense(result.spec.shape, result.spec.dtype.itemsize):
         return
     ready()
-    how = plan(x.spec, *args[1:]) if pick_entries.takes(op, args) else None
+    how = plan(x.spec, *args[1:]) if part_entries.takes(op, args) else None
     if how is not None:
-        pick_entries.enter(op, x._form, args, form, wanted, how)
+        part_entries.enter(op, x._form, args, form, wanted, how)
 
 
 def ready() -> None:
     """Load the machine code and the dtypes that picking needs."""
     for at, dtype in ((RegistryTable.longs, np.dtype(np.int64)), (RegistryTable.bools, np.dtype(np.bool_))):
         registry.put(registry.REGISTRY.address, at, id(dtype))
-    provide(RegistryTable.hit_picked, "native.indexing.picking_native", "hit_picked")
+    provide(RegistryTable.hit_picked, "native.indexing.index_arrays_native", "hit_picked")
 
 
 def picking(name: str, plan: Plan) -> Callable[[Method], Method]:

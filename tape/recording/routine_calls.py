@@ -10,8 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from kernels.arrays.specs import spec_of
-from kernels.foundation.exact_keys import exact
-from kernels.foundation.recent_table import Recent
+from kernels.foundation.recent_table import Recent, exact
 from kernels.instructions.entries import Instruction
 from kernels.kinds.routine import Routine, RoutineCall, Unsettled, computed, kept_values, packed, part_params
 from kernels.native.tape_structs import PYTHON

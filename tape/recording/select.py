@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernels.arrays.specs import spec_of
-from kernels.codegen.rows.extrema import pick
+from kernels.codegen.rows.row_values import pick
 from kernels.instructions.form import Form
 from kernels.kinds.select import Select
 from tape.foundation.run_log import log_operation

@@ -10,7 +10,7 @@ import numpy as np
 
 from kernels.arrays.specs import broadcast, dense
 from kernels.call_cache import entries as calls
-from kernels.call_cache import part_entries, pick_entries
+from kernels.call_cache import part_entries
 from kernels.call_cache.entries import Key, Notification
 from kernels.compiler import jit
 from kernels.instructions.form import Form
@@ -107,7 +107,7 @@ def _relation(x: Tensor, key: Any, value: Any) -> int:
     how = write.computation(value.spec, x.spec, part) if _fits(value.spec.shape, part.shape) else None
     if how is None or how.layout is None:
         return call_structs.APART  # not written by native code
-    relation: Callable[..., int] = jit.load_module("native.indexing.overlap_native").relation
+    relation: Callable[..., int] = jit.load_module("native.indexing.assigning_native").relation
     return relation(where(how.layout), where(value._value), where(part), part.itemsize)
 
 
@@ -198,7 +198,7 @@ def _enter_write_at(seen: Key, args: tuple[Any, ...], value: Any, plan: Plan, *,
     if source is None and (spec.dtype.kind == "b" or spec.dtype == np.float16):
         return
     ready()
-    how = plan(spec, *args[1:]) if pick_entries.takes(seen.op, args) else None
+    how = plan(spec, *args[1:]) if part_entries.takes(seen.op, args) else None
     if how is None:
         return
     items = args[1] if seen.op == call_structs.OP_ASSIGN else args[1:]
@@ -215,8 +215,8 @@ def _enter_write_at(seen: Key, args: tuple[Any, ...], value: Any, plan: Plan, *,
     for axis, stride in enumerate(strides):
         offsets += (np.arange(shape[axis]) * stride).reshape([-1 if k == axis else 1 for k in range(len(shape))])
     once = spec.size if source is not None and any(seen.wanted) and not how.inner and not adds else 0
-    putting_plan = pick_entries.Putting(how, shape, offsets, spec.bytes, once)
-    pick_entries.enter_write(seen, args, x._form, putting_plan)
+    putting_plan = part_entries.Putting(how, shape, offsets, spec.bytes, once)
+    part_entries.enter_picked_write(seen, args, x._form, putting_plan)
 
 
 def _fits(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
@@ -238,7 +238,7 @@ def sharing(name: str) -> Callable[[Method], Method]:
     def enter(result: Tensor, x: Any, *args: Any, **named: Any) -> None:
         is_base = type(x) is Tensor and base_of(x) is x and type(x._value) is np.ndarray
         if is_base and result._value is x._value and not args and not named and modes.unobserved_tape() is not None:
-            provide(RegistryTable.hit_shared, "native.tensor.detaching_native", "hit_shared")
+            provide(RegistryTable.hit_shared, "native.tensor.lifetime_native", "hit_shared")
             calls.enter(Key(number, (x._form,)), result._form, None, Notification(None, 1), 0)
 
     return repeating(number | call_structs.SHARES, enter)

@@ -255,7 +255,7 @@ if NATIVELY:
     for at, variable in variables.items():
         registry.put(registry.REGISTRY.address, at, id(variable))
     for at, module, name in (
-        (RegistryTable.secure, "native.calls.securing_native", "secure"),
+        (RegistryTable.secure, "native.calls.computing_native", "secure"),
         (RegistryTable.hit, "native.calls.calls_native", "hit"),
         (RegistryTable.hit_view, "native.indexing.parts_native", "hit_view"),
     ):

@@ -15,8 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from kernels.call_cache import entries as calls
-from kernels.call_cache.arguments import arguments
-from kernels.call_cache.entries import Key, Notification
+from kernels.call_cache.entries import Key, Notification, arguments
 from kernels.instructions.form import Form
 from kernels.kinds.routine import Routine
 from kernels.native.call_structs import ARGUED, MOST_OPERANDS

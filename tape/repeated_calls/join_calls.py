@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from kernels.arrays.specs import dense
-from kernels.call_cache import join_entries
+from kernels.call_cache import entries
 from kernels.call_cache.entries import Notification
 from kernels.instructions.form import Form
 from kernels.native.call_structs import JOINS, MOST_JOINED
@@ -52,7 +52,7 @@ def _enter(number: int, op: Any, along: int, tensors: Any, result: Tensor, *, ne
     axis, joined, at = along % len(spec.shape), [], 0
     strides = spec.strides[:axis] + spec.strides[axis + 1 :] if new else spec.strides
     for x, is_wanted in zip(tensors, wanted, strict=True):
-        joined.append(join_entries.Joined(x._form, is_wanted, at * spec.strides[axis], strides))
+        joined.append(entries.Joined(x._form, is_wanted, at * spec.strides[axis], strides))
         at += 1 if new else x.spec.shape[axis]
     provide(RegistryTable.hit_joined, "native.calls.joining_native", "hit_joined")
-    join_entries.enter(number, along, joined, form, Notification(op, len(tensors), (axis, new)))
+    entries.enter_join(number, along, joined, form, Notification(op, len(tensors), (axis, new)))

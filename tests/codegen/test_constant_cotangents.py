@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.codegen import constant_cotangents
+from kernels.codegen import loop_printer
 from kernels.foundation import recent_table
 from kernels.instructions.form import Form
 from kernels.native.registry import REGISTRY
 from kernels.native.tape_structs import WANTED, FormBlock, InputBlock
 from kernels.sweeps import backend
 
-SHAPE = (2, max(constant_cotangents.LEAST // 2, 30) + 3)
+SHAPE = (2, max(loop_printer.LEAST // 2, 30) + 3)
 RNG = np.random.default_rng(5)
 X, W = RNG.normal(size=SHAPE), RNG.normal(size=SHAPE)
 ROW, COLUMN = RNG.normal(size=SHAPE[1]), RNG.normal(size=(SHAPE[0], 1))
@@ -205,7 +205,7 @@ def test_kernels_are_asked_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first sweep that meets such a cotangent asks for the kernels of all that it would reach."""
     monkeypatch.setattr(recent_table, "MOST", 2 * recent_table.MOST)  # no table is to forget them meanwhile
     before = _forms()  # kept: no new form takes the number of an old one
-    shape = (constant_cotangents.LEAST + 11,)
+    shape = (loop_printer.LEAST + 11,)
 
     def sweep(function: Program) -> None:
         x = tape.tensor(np.ones(shape), requires_grad=True)

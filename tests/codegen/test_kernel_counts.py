@@ -10,7 +10,7 @@ import pytest
 
 import tape
 from kernels.compiler import jit
-from kernels.records import powers
+from kernels.records import symbols
 from kernels.sweeps import backend
 from tape import Tensor
 
@@ -110,7 +110,7 @@ def test_a_replay_joins_by_one_kernel() -> None:
 
 # Powers.
 
-EXPONENTS = sorted(powers.SMALL)
+EXPONENTS = sorted(symbols.SMALL)
 NUMBERS = np.concatenate([np.exp(RNG.uniform(-60, 60, 400)), 1.0 + RNG.random(400)])
 
 

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.codegen.loop_printer import Loop
-from kernels.codegen.operand_spaces import Operand
+from kernels.codegen.loop_printer import Loop, Operand
 from kernels.compiler.jit import callable_at
 from kernels.native.memory import where
 from tests.codegen.loop_cases import COMMAND, F4, LOOPS, stored, text_of, texts

@@ -12,7 +12,7 @@ import pytest
 import tape
 from kernels.arrays.specs import SCALAR
 from kernels.codegen import scalar_operations
-from kernels.codegen.forward_loops import forward
+from kernels.codegen.vectorized_forward import forward
 from kernels.compiler import jit
 from kernels.kinds.elementwise import Elementwise
 from kernels.native.memory import address_of

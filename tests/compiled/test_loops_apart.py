@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from kernels.compiler import loops_apart, statements_ir
-from kernels.compiler.variables import reads_in
+from kernels.compiler.loops_apart import reads_in
 from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.compiler import compiling
 from tests.compiled.test_compiled_programs_at_random import FOUND, IN_BLOCKS, Case, in_blocks, quiet, written

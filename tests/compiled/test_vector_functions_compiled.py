@@ -14,7 +14,7 @@ from llvmlite import ir
 import tape
 from kernels.compiler import cache_files, native_units
 from kernels.compiler.lane_calls import CallingModule
-from kernels.compiler.loop_hints import loop_hints
+from kernels.compiler.loops_apart import loop_hints
 from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.compiler.compiling import Compilation
 from tests.support.quick_compiles import MarkedCompilation

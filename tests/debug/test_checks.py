@@ -282,6 +282,6 @@ def test_nothing_of_it_is_loaded_otherwise(fresh: Fresh) -> None:
     process = fresh(code, TAPE_DEBUG="")
     printed, errors = process.communicate(timeout=300)
     assert errors == ""
-    assert "tape_native_" in printed
-    assert "guards_native_" not in printed
-    assert "checking_native_" not in printed
+    assert "tape_native" in printed
+    assert "guards_native" not in printed
+    assert "checking_native" not in printed

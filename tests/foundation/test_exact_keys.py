@@ -23,8 +23,8 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.call_cache.arguments import arguments
-from kernels.foundation.exact_keys import exact
+from kernels.call_cache.entries import arguments
+from kernels.foundation.recent_table import exact
 from tape.repeated_calls.call_table import NATIVELY
 
 # --- joins of views whose base was written ----------------------------------------------------------------------

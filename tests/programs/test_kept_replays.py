@@ -13,7 +13,7 @@ import pytest
 
 import tape
 from kernels.instructions.entries import locate
-from kernels.sweeps.python_callbacks import PythonCallbacks
+from kernels.sweeps.leaves import PythonCallbacks
 from tape.tensors import modes
 
 pytestmark = pytest.mark.quick

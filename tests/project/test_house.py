@@ -133,7 +133,6 @@ MAY_NAME = {
         "Reduction",
     ),  # what native source, LLVM and libm call functions
     "kernels.compiler.expressions_ir": ("Elementwise",),  # likewise
-    "kernels.records.powers": ("Elementwise",),  # what kernels/vectormath.py calls the power of any number
     "kernels.records.symbols": ("Elementwise",),  # how each ufunc that a rule may use is printed
     "kernels.kinds.elementwise": ("Elementwise",),  # np.where within an expression
     "kernels.programs.fusing.statements": ("Elementwise",),  # what each ufunc that a rule may use costs

@@ -13,7 +13,7 @@ from kernels.kinds.reduction import Reduction
 from kernels.kinds.view import View
 from kernels.ops.registry import OPS
 from kernels.records.op import Op
-from kernels.records.rule_text import DeclarationError
+from kernels.records.symbols import DeclarationError
 from tests.support import record_cases
 from tests.support.record_cases import (
     LAYOUTS,

@@ -9,8 +9,7 @@ import pytest
 
 import tape
 from kernels.kinds.elementwise import Elementwise
-from kernels.kinds.guard import Guard
-from kernels.kinds.loop import LoopMark
+from kernels.kinds.loop import Guard, LoopMark
 from kernels.ops.registry import OPS
 from tape.recording import elementwise, mixed_dtypes
 

@@ -10,7 +10,7 @@ import pytest
 
 import tape
 from kernels.arrays.specs import spec_of
-from kernels.ops.guards import GUARD
+from kernels.ops.loops import GUARD
 from kernels.programs.recording.program import Node
 from kernels.programs.recording.program_words import StepKind, Steps
 from kernels.programs.rolling.roll import rolled

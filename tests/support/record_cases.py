@@ -19,9 +19,8 @@ from kernels.kinds.contraction import Contraction
 from kernels.kinds.copy import Copy
 from kernels.kinds.elementwise import Elementwise
 from kernels.kinds.gather import Gather
-from kernels.kinds.guard import Guard
 from kernels.kinds.join import Join
-from kernels.kinds.loop import LoopAgain, LoopBegin, LoopEnd
+from kernels.kinds.loop import Guard, LoopAgain, LoopBegin, LoopEnd
 from kernels.kinds.reduction import Reduction
 from kernels.kinds.routine import Routine
 from kernels.kinds.select import Select

@@ -10,8 +10,8 @@ import numpy as np
 from kernels.kinds.contraction import Contraction
 from kernels.kinds.copy import Copy
 from kernels.kinds.elementwise import Elementwise
-from kernels.kinds.guard import Guard
 from kernels.kinds.join import Join
+from kernels.kinds.loop import Guard
 from kernels.kinds.reduction import Reduction, reduced
 from kernels.kinds.write import Write
 from kernels.programs.rolling.rolled_program import (

@@ -11,9 +11,26 @@ import numpy as np
 
 from kernels.arrays.specs import Spec, Strides, dense
 from kernels.arrays.sweep_interface import Array
-from kernels.codegen.rows import row_kernels
+from kernels.codegen import elements
+from kernels.compiler import jit
+from kernels.compiler.module_texts import PACKAGE, content_of
 from kernels.foundation.data_classes import dataclass
 from kernels.native.pool.pool_structs import LARGE
+
+# Kernels out of a file of them, for float64 or float32: only what is called is compiled.
+
+
+@functools.cache
+def have_text(*files: str) -> bool:
+    """Whether the kernels' text is there, which a frozen application may lack."""
+    return all(isinstance(content_of(f"{PACKAGE}.{file}"), str) for file in files)
+
+
+@functools.cache
+def address(file: str, name: str, dtype: np.dtype[Any]) -> int:
+    """Compile one kernel of a file, or find it; return its address."""
+    kernel = jit.load_function(file, name, dtype.name, {elements.__name__: elements.meaning(dtype)})
+    return int(kernel.address)
 
 
 @dataclass(frozen=True)
@@ -89,12 +106,11 @@ def row_pull(
     in_order = in_order and spec.strides == spec.gradient == dense(spec.shape, item)
     if rows is None or not in_order or not 0 < source.bytes < LARGE or source.dtype not in (np.float64, np.float32):
         return None
-    if not row_kernels.have_text("codegen.rows.row_pulls_native"):
+    if not have_text("codegen.rows.row_pulls_native"):
         return None
     words = (*rows, int(np.float64(number).view(np.int64)))
     back, forth = (
-        functools.partial(row_kernels.address, "codegen.rows.row_pulls_native", kernel)
-        for kernel in (name, turned or name)
+        functools.partial(address, "codegen.rows.row_pulls_native", kernel) for kernel in (name, turned or name)
     )
     push = None if jvp is None else RowPull(spec.shape, source.shape, source.dtype, words, forth, jvp)
     return RowPull(source.shape, spec.shape, source.dtype, words, back, rule, push)

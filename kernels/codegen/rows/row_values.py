@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays.specs import Strides
-from kernels.codegen.rows import row_kernels
-from kernels.codegen.rows.row_pulls import extents
+from kernels.arrays.specs import Spec, Strides
+from kernels.codegen.rows import row_pulls
+from kernels.codegen.rows.row_pulls import address, extents
 from kernels.compiler.jit import callable_at
 from kernels.foundation.data_classes import dataclass
 from kernels.native.heap_types import NATIVE
@@ -45,7 +45,7 @@ class RowValue:
 
     def kernel(self) -> tuple[int, Array]:
         """Compile, or find, the kernel; return its address and layout."""
-        return row_kernels.address(_FILE, self.name, self.dtype), _layout(self.words)
+        return row_pulls.address(_FILE, self.name, self.dtype), _layout(self.words)
 
     def run(self, x: Array) -> Any:
         """Return the result of an array, and its places where there are some."""
@@ -100,4 +100,38 @@ def row_value(
 
 @functools.cache
 def _compiles() -> bool:
-    return NATIVE and row_kernels.have_text(_FILE)
+    return NATIVE and row_pulls.have_text(_FILE)
+
+
+# The extremum along an axis and its first place, as NumPy's argmax finds it: nan wins, then the first of equals.
+
+
+@dataclass(frozen=True)
+class Pick:
+    """Values and int64 places, both dense, of each row of ``spec`` along ``axis``."""
+
+    spec: Spec
+    axis: int
+    largest: bool
+
+    @property
+    def steps(self) -> int:
+        """The elements looked at."""
+        return self.spec.size
+
+    def kernel(self) -> tuple[int, np.ndarray[Any, Any]]:
+        """Return the address of the kernel and its layout."""
+        shape, strides = list(self.spec.shape), list(self.spec.strides)
+        length, step = (shape.pop(self.axis), strides.pop(self.axis)) if shape else (1, 0)
+        rows = int(np.prod(shape, dtype=np.int64))
+        head = [rows, length, step, self.largest, self.spec.dtype.itemsize, len(shape)]
+        layout = np.array([*head, *reversed(shape), *reversed(strides)], np.int64)
+        return address("codegen.rows.row_values_native", "pick", self.spec.dtype), layout
+
+
+def pick(locate: Any, array: Array, *, axis: int, keepdims: bool) -> tuple[Array, Array]:
+    """Return the same in NumPy, of any dtype; both are fresh."""
+    wide = np.asarray(locate(array, axis=axis, keepdims=True)) if array.ndim else np.zeros((), np.int64)
+    value = np.take_along_axis(array, wide, axis) if array.ndim else array
+    places = np.array(wide if keepdims or not array.ndim else wide.squeeze(axis), np.int64, order="C")
+    return np.array(value.reshape(places.shape), order="C"), places

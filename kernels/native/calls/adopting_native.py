@@ -1,6 +1,6 @@
 """NumPy's arrays and scalars among the operands of a call: wrapped in tensors for the call.
 
-A hash table maps dtype, shape and strides of arrays to specs (adopted_arrays.py enters them). Of scalars and of arrays
+A hash table maps dtype, shape and strides of arrays to specs (entries.py enters them). Of scalars and of arrays
 without dims, doubles are accepted, and integers too if another operand is a tensor of doubles.
 """
 
@@ -22,8 +22,8 @@ from kernels.native.call_structs import (
     OP_SUBTRACT,
     KnownArray,
 )
+from kernels.native.calls.computing_native import copy_of
 from kernels.native.calls.notifying_native import tape_in_force
-from kernels.native.calls.securing_native import copy_of
 from kernels.native.memory import HEADER, call_at, load_f8, load_i8, store_i8, word
 from kernels.native.numpy_api import new_view, set_base
 from kernels.native.object_structs import A_ALIGNED, A_DENSE, A_WRITEABLE, ArrayObject, TensorObject

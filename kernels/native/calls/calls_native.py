@@ -25,12 +25,10 @@ from kernels.native.call_structs import (
 )
 from kernels.native.calls.computing_native import append, counted, values_of
 from kernels.native.calls.keys_native import hash_of
-from kernels.native.calls.notifying_native import notify_recorder, tape_in_force
-from kernels.native.calls.python_functions_native import are_alike, called, paired
+from kernels.native.calls.notifying_native import are_alike, called, notify_recorder, paired, tape_in_force
 from kernels.native.memory import call_at, load_f8, load_i8, store_i8, word
 from kernels.native.object_structs import TensorObject
-from kernels.native.objects_native import new_tensor
-from kernels.native.operands_native import narrow, read_all, wanted, whole
+from kernels.native.objects_native import narrow, new_tensor, read_all, wanted, whole
 from kernels.native.python_api import (
     Py_DecRef,
     Py_IncRef,
@@ -156,7 +154,7 @@ def is_risky(registry: RegistryTable):
 
 
 def secure(registry: RegistryTable, entry, args, operands):
-    """See securing_native.py: called by address, since it is rarely needed."""
+    """See computing_native.py: called by address, since it is rarely needed."""
     return call_at(registry.secure, entry, args, operands, 0)
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from kernels.compiler.native_types import Word
 from kernels.native.call_structs import (
     ADD,
+    COPIES_AT,
+    EXPOSED,
     EXTRA_AT,
     KERNEL,
+    MOST_OPERANDS,
     MULTIPLY,
     ONCE,
     PICK,
@@ -19,23 +23,23 @@ from kernels.native.call_structs import (
     CallEntry,
     CallOperand,
 )
-from kernels.native.memory import (
-    HEADER,
-    call_kernel,
-    call_loop,
-    double_of,
-    load_f8,
-    load_i8,
-    store_f8,
-    store_i8,
-    word,
-)
+from kernels.native.memory import HEADER, call_kernel, call_loop, double_of, load_f8, load_i8, store_f8, store_i8, word
 from kernels.native.nests_native import nest
-from kernels.native.object_structs import DOUBLES, LONGS, ArrayObject
-from kernels.native.objects_native import array_of, elements
-from kernels.native.python_api import Py_DecRef, Py_IncRef, PyFloat_FromDouble, sixteen_words, thirty_words, three_words
+from kernels.native.numpy_api import KEPT_ORDER, array_copy
+from kernels.native.object_structs import A_DENSE, A_SIMPLE, DOUBLES, LONGS, ArrayObject, TensorObject
+from kernels.native.objects_native import array_of, elements, is_array, kind_of
+from kernels.native.pool.pool_structs import LARGE
+from kernels.native.python_api import (
+    Py_DecRef,
+    Py_IncRef,
+    PyFloat_FromDouble,
+    sixteen_words,
+    tape_registry,
+    thirty_words,
+    three_words,
+)
 from kernels.native.tape.tape_native import commit, hold
-from kernels.native.tape_structs import ARRAY, TAPE_BITS, FormBlock, InputBlock, TapeHeader
+from kernels.native.tape_structs import ARRAY, TAPE_BITS, FormBlock, InputBlock, RegistryTable, TapeHeader
 
 
 def over_nest(entry: CallEntry, pointers):
@@ -229,3 +233,79 @@ def append(t: TapeHeader, entry: CallEntry, operands, value):
     Py_IncRef(block.form)
     store_i8(at, entry.code)
     return commit(t, block.entries)
+
+
+# What the tape is to save of memory that others may write, as NumPy does, is copied when a call is repeated.
+
+CONTROL = True
+
+
+def copy_of(registry: RegistryTable, array: ArrayObject):
+    """A copy of an array, in the order of its elements in memory; 0 with an exception, or where there is no way."""
+    if array.dtype != registry.double or array.flags & A_SIMPLE != A_SIMPLE:
+        return array_copy(registry.copy_array, array, KEPT_ORDER) if registry.copy_array != 0 else 0
+    ndim, shape = array.ndim, array.shape
+    count = elements(shape, ndim)
+    made = ArrayObject(array_of(registry, ndim, shape, DOUBLES, 8 * count >= LARGE))
+    if made != 0:
+        source, target = array.data, made.data
+        for k in range(count):
+            store_i8(target + 8 * k, word(source, k))
+    return made
+
+
+def is_exposed(registry: RegistryTable, array: ArrayObject):
+    """Whether others may write the memory of an array unseen (kernels/instructions/exposed_memory.py), or perhaps."""
+    base = ArrayObject(array.base)
+    while base != 0 and is_array(registry, base):
+        array, base = base, base.base
+    counts, place = registry.exposed, (array >> 4) & (EXPOSED - 1)
+    only = counts[EXPOSED + 1 + place]
+    return counts[place] != 0 and (only == array or only < 0)
+
+
+def keep_copy(registry, operands, pick):
+    """Let the tape save a copy of an operand; 0 where Python has to do it, as of strided ones, or has raised."""
+    at, array = (
+        CallOperand(operands + CallOperand.SIZE * pick),
+        ArrayObject(CallOperand(operands + CallOperand.SIZE * pick).object),
+    )
+    copy = copy_of(registry, array) if array.flags & A_DENSE != 0 else 0
+    store_i8(operands + COPIES_AT + 8 * pick, copy)
+    at.object = copy if copy != 0 else array
+    return copy
+
+
+def is_others(registry: RegistryTable, x: TensorObject, operands, pick):
+    """Whether others may write to the memory of an operand that is an array, not copied yet."""
+    array = CallOperand(operands + CallOperand.SIZE * pick).object
+    if array == 0 or word(operands + COPIES_AT, pick) != 0 or kind_of(array) != registry.array_type:
+        return False
+    return x.shared == registry.none or is_exposed(registry, array)
+
+
+def secured(registry, entry: CallEntry, args, operands):
+    """Copy what the tape is to save of memory that others may write; 0 where Python has to do it, or has raised."""
+    block, picks = entry.block, entry.saved
+    for k in range(MOST_OPERANDS):
+        store_i8(operands + COPIES_AT + 8 * k, 0)
+    if block == 0:
+        return 1
+    kinds = block + 8 * (FormBlock.SIZE + InputBlock.SIZE * block.inputs)
+    for j in range(block.saved):
+        pick = (picks >> (PICK * j)) & ((1 << PICK) - 1)
+        saves = pick < PICK_RESULT and word(kinds, j) >= ARRAY
+        others = saves and is_others(registry, word(args, pick), operands, pick)
+        if others and keep_copy(registry, operands, pick) == 0:
+            return 0
+    return 1
+
+
+def secure(entry: Word, args: Word, operands: Word, ignored: Word) -> Word:
+    """The same before a call is computed; without an entry, afterwards, release the copies: the tape has its own."""
+    if entry != 0:
+        return secured(tape_registry(), entry, args, operands)
+    for k in range(MOST_OPERANDS):
+        if word(operands + COPIES_AT, k) != 0:
+            Py_DecRef(word(operands + COPIES_AT, k))
+    return 1

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from kernels.compiler.native_types import Word
 from kernels.native.call_structs import AUGMENTED, NEST, NEST4, NEST_INT, NOT_NATIVE, NUMBERED, ONCE, CallEntry
-from kernels.native.calls.call_table_native import hit
 from kernels.native.calls.calls_native import COUNTED, can_do, entry_of
 from kernels.native.calls.computing_native import fill, scalar
+from kernels.native.calls.functions_native import hit
 from kernels.native.calls.notifying_native import given_arrays, tape_in_force
 from kernels.native.memory import load_i8, store_f8, store_i8
 from kernels.native.object_structs import A_WRITEABLE, STALE, ArrayObject, TensorExtras, TensorObject

@@ -11,8 +11,7 @@ from kernels.native.calls.notifying_native import notify_recorder, tape_in_force
 from kernels.native.memory import load_i8, store_i8, word
 from kernels.native.nests_native import nest
 from kernels.native.object_structs import ArrayObject, TensorObject
-from kernels.native.objects_native import kind_of, new_tensor
-from kernels.native.operands_native import read
+from kernels.native.objects_native import kind_of, new_tensor, read
 from kernels.native.python_api import (
     Py_IncRef,
     PyList_GetItem,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from kernels.compiler.native_types import Int32, Word
 from kernels.native.call_structs import AXIS, INT_ITEM, MOST_VIEWS, OP_ASSIGN, OP_PART, CallEntry
-from kernels.native.calls.call_table_native import hit_assign, hit_picked, missed
 from kernels.native.calls.calls_native import find
 from kernels.native.calls.computing_native import keep
+from kernels.native.calls.functions_native import hit_assign, hit_picked, missed
 from kernels.native.calls.keys_native import argument_words, hash_of, key_words
 from kernels.native.calls.notifying_native import notify_recorder, tape_in_force
 from kernels.native.memory import load_i8, store_i8, word

@@ -34,8 +34,7 @@ from kernels.native.memory import (
     word,
 )
 from kernels.native.object_structs import LONGS, UNHELD, ArrayObject, TensorObject
-from kernels.native.objects_native import array_of, elements, kind_of
-from kernels.native.operands_native import narrow, read_all, whole
+from kernels.native.objects_native import array_of, elements, kind_of, narrow, read_all, whole
 from kernels.native.python_api import (
     Py_IncRef,
     PyMem_RawCalloc,

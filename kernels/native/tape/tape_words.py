@@ -22,25 +22,20 @@ from kernels.native.heap_types import (
 from kernels.native.memory import HEADER
 from kernels.native.tape_structs import CHUNK, CHUNK_BITS, TapeHeader
 
-_METHODS = {
-    "native.tape.record_native": ("record",),
-    "native.tape.reading_native": ("at", "operand", "form", "find", "kept"),
-    "native.tape.dropping_native": ("replace", "collect", "remove", "notify"),
-}
+_METHODS = "record", "at", "operand", "form", "find", "kept", "replace", "collect", "remove", "notify"
 _MEMBERS = {"count": TapeHeader.count, "moves": TapeHeader.moves, "writes": TapeHeader.writes, "next": TapeHeader.next}
 _SET = {"grown": TapeHeader.grown}
 
 
 def _type() -> Any:
-    modules = {name: jit.load_module(name) for name in _METHODS}
-    functions = {name: getattr(modules[module], name) for module, names in _METHODS.items() for name in names}
+    native = jit.load_module("native.tape.record_native")
     rows = {name: (WORD, HEADER + 8 * at, READONLY) for name, at in _MEMBERS.items()}
     rows |= {name: (WORD, HEADER + 8 * at, 0) for name, at in _SET.items()}
     slots = {
         MEMBERS: members(rows),
-        METHODS: methods(functions),
-        DEALLOC: modules["native.tape.dropping_native"].dealloc,
-        LENGTH: modules["native.tape.dropping_native"].length,
+        METHODS: methods({name: getattr(native, name) for name in _METHODS}),
+        DEALLOC: native.dealloc,
+        LENGTH: native.length,
     }
     return made(f"{__name__}.Words", object, slots, HEADER + 8 * TapeHeader.SIZE, NOT_CALLED)
 
@@ -56,7 +51,7 @@ def words_of_tape(number: int, count: int) -> Any:
     - ``at(last)`` is the instruction that ends at a place: start, stop, slot, operands, saved values, form;
       ``operand(place, last)``, ``form(last)`` and ``kept(place, last)`` are parts of one.
     - ``find(slot)`` is the end of the last instruction whose slot is at most this.
-    - ``replace(place, last, saved, copy, code)`` puts a copy in place of a saved array (saved_native.py lists them).
+    - ``replace(place, last, saved, copy, code)`` puts a copy in place of a saved array (record_native.py lists them).
     - ``collect(readers)`` drops what nobody can reach, ``remove(readers, lasts)`` these instructions, unless others
       read.
     - ``notify(call)`` sets what is called when half of the tape is dead, or much memory is.

@@ -69,7 +69,7 @@ def place_of(cls: type, *names: str) -> list[int]:
 
 @functools.cache
 def _property() -> Any:
-    native, find = jit.load_module("native.tensor.grad_native"), ctypes.pythonapi.PyType_GetSlot
+    native, find = jit.load_module("native.tensor.lifetime_native"), ctypes.pythonapi.PyType_GetSlot
     find.restype, find.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_int]
     put(REGISTRY.address, RegistryTable.getter, find(property, DESCR_GET))
     put(REGISTRY.address, RegistryTable.setter, find(property, DESCR_SET))
@@ -101,7 +101,7 @@ def _nothing(data: Any, requires_grad: bool) -> None:
 
 def beginner() -> Callable[[Any, Any], bool]:
     """Return a function that gives a leaf its first gradient atomically; it returns False where there is one."""
-    return jit.bound("native.tensor.grad_native", "begun", None) if NATIVE else _begun
+    return jit.bound("native.tensor.lifetime_native", "begun", None) if NATIVE else _begun
 
 
 def _begun(slot: Any, gradient: Any) -> bool:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from kernels.compiler.native_types import Int32, Void, Word
-from kernels.native.memory import word
-from kernels.native.object_structs import MOST_SPARES, STALE, UNHELD, TensorObject
-from kernels.native.objects_native import drop_all, visit_all
+from kernels.native.call_structs import CallEntry
+from kernels.native.calls.calls_native import find
+from kernels.native.calls.in_place_native import counter_of, is_counted, new_extras
+from kernels.native.calls.notifying_native import tape_in_force
+from kernels.native.memory import HEADER, load_f8, load_i8, store_f8, word
+from kernels.native.object_structs import DOUBLES, MOST_SPARES, STALE, UNHELD, ArrayObject, LeafObject, TensorObject
+from kernels.native.objects_native import array_of, drop_all, kind_of, new_tensor, none, put, visit_all, wrong
 from kernels.native.python_api import (
     Py_DecRef,
     Py_IncRef,
@@ -20,12 +24,14 @@ from kernels.native.python_api import (
     PyObject_ClearWeakRefs,
     PyObject_GC_Del,
     PyObject_GC_UnTrack,
+    call_get,
+    call_set,
     call_visit,
     tape_registry,
     three_words,
 )
 from kernels.native.tape.tape_native import hold, let_go, tape_of
-from kernels.native.tape_structs import LARGEST_LOSS
+from kernels.native.tape_structs import LARGEST_LOSS, RegistryTable
 
 CONTROL = True
 
@@ -153,4 +159,102 @@ def unheld(x: TensorObject, ignored: Word) -> Word:
         let_go(registry, slot)
     result = registry.none
     Py_IncRef(result)
+    return result
+
+
+# ``.grad`` of leaves, read, set to None and first set natively.
+
+
+def leaf_at(registry: RegistryTable, x: TensorObject):
+    """The slot of a tensor that is a leaf; 0 for anything else."""
+    slot = x.slot if kind_of(x) == registry.tensor_type else 0
+    return -slot if slot < STALE and kind_of(-slot) == registry.leaf_type else 0
+
+
+def get_grad(self: Word, x: Word, kind: Word) -> Word:
+    registry = tape_registry()
+    leaf = LeafObject(leaf_at(registry, x) if x != 0 else 0)
+    if leaf == 0:
+        return call_get(registry.getter, self, x, kind)
+    gradient = leaf.grad
+    if gradient == 0:
+        return none(registry)
+    Py_IncRef(gradient)
+    return gradient
+
+
+def set_grad(self: Word, x: Word, value: Word) -> Int32:
+    registry = tape_registry()
+    leaf = LeafObject(leaf_at(registry, x) if value == registry.none else 0)
+    if leaf == 0:
+        return call_set(registry.setter, self, x, value)
+    before = leaf.grad
+    if before != value:
+        Py_IncRef(value)
+        leaf.grad = value
+        if before != 0:
+            Py_DecRef(before)
+    return 0
+
+
+def begun(self: Word, args: Word, count: Word) -> Word:
+    """``begun(slot, gradient)``: give the slot of a leaf its first gradient; False where it has one."""
+    registry = tape_registry()
+    if count != 2 or kind_of(load_i8(args)) != registry.leaf_type:
+        return wrong(registry)
+    leaf, result = LeafObject(load_i8(args)), registry.false
+    before = leaf.grad
+    if before == 0 or before == registry.none:
+        Py_IncRef(word(args, 1))
+        leaf.grad = word(args, 1)
+        if before != 0:
+            Py_DecRef(before)
+        result = registry.true
+    Py_IncRef(result)
+    return result
+
+
+# ``x.detach()`` as one native call, if it was called on a tensor of this form before.
+
+
+def array_in(registry: RegistryTable, x: TensorObject):
+    """The array of a tensor, borrowed; a tensor that holds a float is given an array first; 0 with an exception."""
+    value = x.value
+    if value == 0 or kind_of(value) != registry.float_type:
+        return value if value != 0 and kind_of(value) == registry.array_type else 0
+    array = ArrayObject(array_of(registry, 0, three_words(), DOUBLES, False))
+    if array != 0:
+        store_f8(array.data, load_f8(value + HEADER))
+        x.value = array
+        Py_DecRef(value)
+    return array
+
+
+def hit_shared(op: Word, args: Word, count: Word, ignored: Word) -> Word:
+    """Return a tensor that shares memory and version counter with another; 0 where Python has to or has raised."""
+    registry, x = tape_registry(), TensorObject(load_i8(args))
+    if kind_of(x) != registry.tensor_type or x.base != 0 or not is_counted(registry, x):
+        return 0
+    counter = counter_of(registry, x)
+    Py_IncRef(counter)
+    extras = new_extras(registry, counter)
+    result = TensorObject(new_tensor(registry) if extras != 0 else 0)
+    if result == 0:
+        if extras != 0:
+            Py_DecRef(extras)
+        return 0
+    result.extras = extras
+    # Allocating may have run any Python code: read everything that matters now.
+    tagged_tape = tape_in_force(registry)
+    same = tagged_tape != -1 and tagged_tape & 1 == 0 and x.base == 0 and counter_of(registry, x) == counter
+    entry = CallEntry(find(registry, op, x.form, 0, 0, 0, 0) if same else 0)
+    value = array_in(registry, x) if entry != 0 else 0
+    if value == 0:
+        Py_DecRef(result)
+        return 0
+    if x.shared == 0:
+        put(x + TensorObject.shared, registry.true)
+    put(result + TensorObject.shared, registry.true)
+    put(result + TensorObject.value, value)
+    put(result + TensorObject.form, entry.form)
     return result

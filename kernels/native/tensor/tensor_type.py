@@ -62,7 +62,7 @@ def tensor_type(cls: Class) -> Class:
     if guards.DEBUG:
         guards.install()
     native = jit.load_module("native.tensor.lifetime_native")
-    calls, parts = jit.load_module("native.calls.operators_native"), jit.load_module("native.indexing.parts_native")
+    calls, parts = jit.load_module("native.calls.functions_native"), jit.load_module("native.indexing.parts_native")
     slots = {
         MP_SUBSCRIPT: parts.mp_subscript,
         MP_ASS_SUBSCRIPT: parts.mp_ass_subscript,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from kernels.kinds.elementwise import Elementwise
-from kernels.records import powers
+from kernels.records import symbols
 from kernels.records.symbols import cut
 
 REAL, POSITIVE, NONZERO, BOOLEAN = "real", "positive", "nonzero", "boolean"
@@ -98,7 +98,7 @@ Elementwise(
     grad_fn="PowBackward0",
     function=False,
     ufunc=np.power,
-    variants=powers.SMALL,
+    variants=symbols.SMALL,
     forward=lambda x, p: x**p,
     pullback=(lambda g, x, p: g * (p * x ** (p - 1)) if p else 0.0,),
     domain=(POSITIVE,),

@@ -11,8 +11,8 @@ import numpy as np
 
 from kernels.kinds.elementwise import Elementwise
 from kernels.ops.elementwise.arithmetic import POSITIVE, REAL
-from kernels.records.rule_text import Rule
 from kernels.records.scipy_ufuncs import special
+from kernels.records.symbols import Rule
 
 
 def _bessel(name: str, doc: str, slope: Any, domain: str) -> None:

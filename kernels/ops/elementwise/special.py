@@ -13,9 +13,8 @@ import numpy as np
 from kernels.foundation.locks import cached_property
 from kernels.kinds.elementwise import Elementwise
 from kernels.ops.elementwise.arithmetic import ONE, POSITIVE, REAL
-from kernels.records.rule_text import Rule
 from kernels.records.scipy_ufuncs import LateUfunc, special
-from kernels.records.symbols import cut
+from kernels.records.symbols import Rule, cut
 
 FRACTION = "fraction"
 """A domain: between 0 and 1."""

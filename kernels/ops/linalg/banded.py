@@ -11,7 +11,7 @@ import numpy as np
 
 from kernels.kinds.routine import Routine
 from kernels.ops.linalg.solves import LinAlgError
-from kernels.records.dispatch import dispatched
+from kernels.records.op import dispatched
 
 
 def _called(name: str, *operands: Any, **params: Any) -> Any:

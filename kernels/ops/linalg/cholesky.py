@@ -14,7 +14,7 @@ from kernels.kinds.routine import Routine
 from kernels.ops.linalg.decompositions import cholesky_jvp, cholesky_vjp, indefinite
 from kernels.ops.linalg.matmul import plus
 from kernels.ops.linalg.solves import Array, LinAlgError, each, lapack, outer, which
-from kernels.records.dispatch import dispatched, turned
+from kernels.records.op import dispatched, turned
 
 
 def _partly(a: Array) -> tuple[Array, Array]:

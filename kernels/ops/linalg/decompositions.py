@@ -14,7 +14,7 @@ import numpy as np
 
 from kernels.kinds.routine import Routine
 from kernels.ops.linalg.solves import LinAlgError, lapack, solve_triangular, which
-from kernels.records.dispatch import dispatched, turned
+from kernels.records.op import dispatched, turned
 
 Array = np.ndarray[Any, Any]
 _QR_COMPLETE = "The QR decomposition is not differentiable when mode='complete' and nrows > ncols."

@@ -12,7 +12,7 @@ import numpy as np
 from kernels.kinds.routine import Routine
 from kernels.ops.linalg.elimination import determinant_parts, inverse_parts
 from kernels.ops.linalg.solves import guarded, solve_ex
-from kernels.records.dispatch import dispatched, turned
+from kernels.records.op import dispatched, turned
 
 Array = np.ndarray[Any, Any]
 _INV = "linalg.inv: The inversion could not be completed because the input matrix is singular."

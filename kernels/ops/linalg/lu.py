@@ -10,7 +10,7 @@ import numpy as np
 from kernels.kinds.routine import Routine
 from kernels.ops.linalg.decompositions import lower, upper
 from kernels.ops.linalg.solves import Array, LinAlgError, each, lapack, solve_triangular, which
-from kernels.records.dispatch import turned
+from kernels.records.op import turned
 
 
 def _factored(a: Array) -> tuple[Array, ...]:

@@ -9,7 +9,7 @@ import numpy as np
 from kernels.codegen.matmul import LARGEST_LOOP
 from kernels.kinds.contraction import Contraction
 from kernels.kinds.routine import Routine
-from kernels.records.dispatch import turned
+from kernels.records.op import turned
 
 Contraction(name="mm", doc="Matrix times matrix.", grad_fn="MmBackward0", ranks=((2, 2),))
 Contraction(name="mv", doc="Matrix times vector.", grad_fn="MvBackward0", ranks=((2, 1),))

@@ -15,7 +15,7 @@ import numpy as np
 from kernels.kinds.routine import Routine
 from kernels.native.memory import where
 from kernels.ops.linalg.solves import LinAlgError
-from kernels.records.dispatch import dispatched
+from kernels.records.op import dispatched
 
 Array = np.ndarray[Any, Any]
 

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays.specs import Strides, broadcast, is_dense, part_of
-from kernels.codegen.forward_loops import spread
 from kernels.codegen.matmul import LARGEST_LOOP, matrices
+from kernels.codegen.vectorized_forward import spread
 from kernels.kinds.contraction import Contraction
 from kernels.kinds.copy import Copy
 from kernels.kinds.elementwise import Elementwise
 from kernels.kinds.gather import Gather
-from kernels.kinds.guard import Guard
 from kernels.kinds.join import Join
+from kernels.kinds.loop import Guard
 from kernels.kinds.reduction import Reduction, counted
 from kernels.kinds.routine import Routine
 from kernels.kinds.select import Select

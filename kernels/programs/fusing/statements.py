@@ -15,7 +15,7 @@ from kernels.arrays.specs import Strides, broadcast, dense, intern_spec, spec_of
 from kernels.foundation.data_classes import dataclass
 from kernels.kinds.elementwise import Elementwise
 from kernels.programs.rolling.rolled_program import Index, Numbers, Ref, RolledProgram, Uncompiled, Value
-from kernels.records import powers
+from kernels.records import symbols
 from kernels.records.op import OPS
 from kernels.records.symbols import Functions, Symbol, literal_of, parameters_of, source
 
@@ -194,7 +194,7 @@ def _half_power(rule: Any, number: float) -> Any:
 
     Where the power is 0, which an inverse never is, the result would be divided by 0.
     """
-    less = powers.SMALL.get(number - 1.0) if number else None
+    less = symbols.SMALL.get(number - 1.0) if number else None
     if "p" not in parameters_of(rule) or less is None:
         return None
     if number < 0 and not float(number).is_integer():

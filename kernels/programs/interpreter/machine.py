@@ -13,7 +13,7 @@ import numpy as np
 from kernels.arrays.specs import dense, intern_spec
 from kernels.compiler import jit
 from kernels.kinds import custom
-from kernels.kinds.guard import Guard
+from kernels.kinds.loop import Guard
 from kernels.native.memory import where
 from kernels.native.tape_structs import (
     ROW,

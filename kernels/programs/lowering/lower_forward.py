@@ -15,10 +15,9 @@ import numpy as np
 
 from kernels.arrays import numpy_loops
 from kernels.arrays.specs import Spec, Strides, broadcast, dense, intern_spec, spec_of
-from kernels.codegen.forward_loops import same
-from kernels.codegen.loop_printer import Loop
-from kernels.codegen.operand_spaces import Operand
+from kernels.codegen.loop_printer import Loop, Operand
 from kernels.codegen.tasks import Call, NodeRef, Place, PythonCall, Tasks, UfuncCall, node_of
+from kernels.codegen.vectorized_forward import same
 from kernels.foundation.intervals import Intervals
 from kernels.kinds.program_interface import Step as LoweredStep
 from kernels.kinds.write import Write

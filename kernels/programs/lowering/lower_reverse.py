@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays.specs import Strides
-from kernels.codegen import constant_cotangents
-from kernels.codegen.forward_loops import same
-from kernels.codegen.loop_printer import Loop
-from kernels.codegen.operand_spaces import Operand
+from kernels.codegen import loop_printer
+from kernels.codegen.loop_printer import Loop, Operand
 from kernels.codegen.tasks import Call, Fill, NodeRef, Place, PythonCall, node_of
+from kernels.codegen.vectorized_forward import same
 from kernels.instructions.form import Form
 from kernels.instructions.restrided import restrided
 from kernels.kinds.loop import LoopEnd
@@ -45,7 +44,7 @@ from kernels.programs.lowering.task_blocks import (
 )
 from kernels.programs.recording.program import Recipe
 from kernels.programs.recording.program_words import HEAD, Step
-from kernels.records.rule_text import passed
+from kernels.records.symbols import passed
 from kernels.sweeps.gradient_views import add_to
 
 Array = np.ndarray[Any, Any]
@@ -323,10 +322,10 @@ class Reverse:
         constant = not seen and form.constant_result(i) >= (IF_INPUT_IS if is_constant else ALWAYS)
         stored = self._ready(operand.node, spec, form.covers[i])
         if constant:
-            pull = constant_cotangents.computing_constant(pull)
+            pull = loop_printer.computing_constant(pull)
             self.constant_buffers.add(base)
         elif is_constant:
-            pull = constant_cotangents.reading_constant(pull)
+            pull = loop_printer.reading_constant(pull)
         target = Place(base, gradient=True, offset=self.recipe.nodes[operand.node].buffer_offset)
         self.tasks.append(Call(pull, (target, *reads), not stored))
 

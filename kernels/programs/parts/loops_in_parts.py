@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from kernels.compiler.variables import statements_in
+from kernels.compiler.loops_apart import statements_in
 from kernels.programs.parts.printed_loops import (
     HEAD,
     INDENT,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kernels.compiler.jit import bound
-from kernels.foundation.exact_keys import exact
+from kernels.foundation.recent_table import exact
 from kernels.instructions.form import Form
 from kernels.kinds.select import Select
 from kernels.kinds.view import Part, View

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays.specs import Spec, Strides, view_spec
-from kernels.kinds.callback import Callback
-from kernels.kinds.custom import Custom
+from kernels.kinds.custom import Callback, Custom
 from kernels.kinds.gather import Gather
 from kernels.kinds.routine import Routine, RoutineCall
 from kernels.kinds.view import Part

@@ -20,9 +20,8 @@ from kernels.kinds.copy import Copy
 from kernels.kinds.custom import Custom
 from kernels.kinds.elementwise import Elementwise
 from kernels.kinds.gather import Gather
-from kernels.kinds.guard import Guard
 from kernels.kinds.join import Join
-from kernels.kinds.loop import LOOP_STATE, LoopAgain, LoopBegin, LoopMark
+from kernels.kinds.loop import LOOP_STATE, Guard, LoopAgain, LoopBegin, LoopMark
 from kernels.kinds.reduction import Reduction
 from kernels.kinds.routine import Routine, computed, packed
 from kernels.kinds.select import Select

@@ -10,9 +10,8 @@ import numpy as np
 from kernels.arrays.specs import Spec
 from kernels.foundation.data_classes import dataclass
 from kernels.foundation.locks import cached_property
-from kernels.kinds.callback import Callback
-from kernels.kinds.guard import Guard
-from kernels.kinds.loop import LoopMark
+from kernels.kinds.custom import Callback
+from kernels.kinds.loop import Guard, LoopMark
 from kernels.kinds.view import View
 from kernels.kinds.write import Write
 from kernels.programs.lowering.task_blocks import Columns

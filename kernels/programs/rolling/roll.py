@@ -11,7 +11,7 @@ import numpy as np
 
 from kernels.arrays.specs import Spec
 from kernels.kinds.elementwise import Elementwise
-from kernels.kinds.guard import Guard
+from kernels.kinds.loop import Guard
 from kernels.kinds.write import Write
 from kernels.ops.views import CLONE
 from kernels.programs.recording.program import Recipe

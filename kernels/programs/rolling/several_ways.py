@@ -17,10 +17,9 @@ import numpy as np
 
 from kernels.arrays.specs import spec_of
 from kernels.codegen.tasks import NodeRef
-from kernels.kinds.guard import Guard
-from kernels.kinds.loop import LoopBegin
+from kernels.kinds.loop import Guard, LoopBegin
 from kernels.kinds.write import Write
-from kernels.ops.guards import GUARD
+from kernels.ops.loops import GUARD
 from kernels.ops.registry import OPS
 from kernels.ops.views import CLONE
 from kernels.programs.recording.program import Node, Recipe, describe, parameters

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernels.native.memory import load_i8
 from kernels.native.python_api import PyList_Size
-from kernels.native.tape.collecting_native import cut, take_out
+from kernels.native.tape.tape_native import cut, take_out
 from kernels.native.tape_structs import DROPPED, Bucket, SweepHeader
 from kernels.sweeps.native.gradient_table_native import bucket_of
 

@@ -18,10 +18,10 @@ from kernels.arrays.specs import Spec, dense, fills, intern_spec, spec_of
 from kernels.codegen.tasks import NodeRef
 from kernels.instructions.entries import Instruction
 from kernels.instructions.exposed_memory import root_of
-from kernels.kinds.callback import FUNCTION, Callback
+from kernels.kinds.custom import FUNCTION, Callback
 from kernels.kinds.routine import Routine
 from kernels.native.memory import where
-from kernels.ops.guards import GUARD
+from kernels.ops.loops import GUARD
 from kernels.programs.recording.program import Node, ProgramError
 from kernels.programs.recording.program_words import StepWords
 from tape.compiled.recording.compared_numbers import comparisons_of

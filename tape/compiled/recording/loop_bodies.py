@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kernels.kinds.guard import Guard
+from kernels.kinds.loop import Guard
 from kernels.ops.views import CLONE
 from kernels.programs.recording.program import Node
 from kernels.programs.recording.program_words import StepKind

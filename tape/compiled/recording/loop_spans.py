@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kernels.kinds.guard import Guard
+from kernels.kinds.loop import Guard
 from kernels.kinds.write import Write
 from kernels.programs.recording.program import Recipe
 from kernels.programs.recording.program_words import HEAD, StepKind

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays.sweep_interface import Array
-from kernels.kinds.callback import Callback
+from kernels.kinds.custom import Callback
 from kernels.kinds.routine import Routine, computed
 from tape.compiled.recording.sameness import same_params
 from tape.tensors.tensor import Tensor, as_array, constant_tensor

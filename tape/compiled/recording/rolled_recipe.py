@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kernels.kinds.guard import Guard
-from kernels.kinds.loop import LOOP_STATE
+from kernels.kinds.loop import LOOP_STATE, Guard
 from kernels.ops.loops import LOOP_AGAIN, LOOP_BEGIN, LOOP_END
 from kernels.programs.recording.program import Node, Recipe
 from kernels.programs.recording.program_words import Lines, StepKind, Steps, StepWords

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.exact_keys import exact
+from kernels.foundation.recent_table import exact
 from kernels.kinds.reduction import Reduction
 from kernels.kinds.routine import Routine
 from kernels.kinds.view import View
