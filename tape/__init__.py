@@ -17,7 +17,7 @@ from kernels.foundation.garbage_collector import uncollected as _uncollected
 
 with _uncollected(lasting=True):
     from tape import array_api, autograd, functions, linalg, random  # noqa: F401
-    from tape.conversions import tensor_types as _tensor_types
+    from tape.conversions import attributes as _tensor_types
     from tape.conversions import to_python as _to_python  # noqa: F401 (it installs methods, as those below)
     from tape.engine.graph import notebooks as _notebooks  # noqa: F401
     from tape.numpy_interface import protocols as _protocols  # noqa: F401
@@ -26,6 +26,7 @@ with _uncollected(lasting=True):
     from tape.operations.in_place import methods as _methods  # noqa: F401
     from tape.operations.in_place import views as _views  # noqa: F401
 from tape.array_api import e, finfo, iinfo, inf, nan, newaxis, pi, result_type
+from tape.conversions.attributes import *  # noqa: F403 (one for each dtype)
 from tape.conversions.creation import (
     arange,
     as_tensor,
@@ -41,9 +42,7 @@ from tape.conversions.creation import (
     zeros,
 )
 from tape.conversions.creation_like import empty_like, full_like, ones_like, zeros_like
-from tape.conversions.serialization import save
-from tape.conversions.tensor_types import *  # noqa: F403 (one for each dtype)
-from tape.conversions.to_python import _rebuild_tensor, equal  # noqa: F401 (pickles name it)
+from tape.conversions.to_python import _rebuild_tensor, equal, save  # noqa: F401 (pickles name it)
 from tape.foundation.devices import accelerator, backends, cuda, device
 from tape.foundation.dtypes import (
     bool,  # noqa: A004 (PyTorch's names)
@@ -87,8 +86,14 @@ from tape.recording.views import (
     transpose,
     unsqueeze,
 )
-from tape.tensors.grad_modes import enable_grad, no_grad, set_grad_enabled
-from tape.tensors.inference_mode import inference_mode, is_inference, is_inference_mode_enabled
+from tape.tensors.grad_modes import (
+    enable_grad,
+    inference_mode,
+    is_inference,
+    is_inference_mode_enabled,
+    no_grad,
+    set_grad_enabled,
+)
 from tape.tensors.modes import is_grad_enabled
 from tape.tensors.tensor import Tensor, is_tensor
 from tape.transforms.value_and_grad import value_and_grad
@@ -103,9 +108,9 @@ if _TYPE_CHECKING:
     from tape.ensembles.mapping import ensemble
     from tape.loading import load
     from tape.operations.whole.op_table import op_table
+    from tape.programs.machine_code import get_num_threads, set_num_threads
     from tape.programs.making import record
     from tape.programs.program import Program
-    from tape.programs.threads import get_num_threads, set_num_threads
     from tape.recording.jitted_functions import custom
     from tape.tensors.listing import listing
 
@@ -120,7 +125,7 @@ __getattr__ = _found_in(
         "ensemble": "tape.ensembles.mapping",
         "first_nonfinite": "tape.checks.first_nonfinite",
         "func": "tape.func",
-        "get_num_threads": "tape.programs.threads",
+        "get_num_threads": "tape.programs.machine_code",
         "graph": "tape.engine.graph.drawing",
         "listing": "tape.tensors.listing",
         "load": "tape.loading",
@@ -128,7 +133,7 @@ __getattr__ = _found_in(
         "optimize": "tape.optimize",
         "quadrature": "tape.quadrature",
         "record": "tape.programs.making",
-        "set_num_threads": "tape.programs.threads",
+        "set_num_threads": "tape.programs.machine_code",
         "sparse": "tape.sparse",
         "special": "tape.special",
         "stats": "tape.stats",

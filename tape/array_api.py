@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tape.conversions import creation, dlpack
+from tape.conversions import creation, to_python
 from tape.foundation.devices import check_device
 from tape.foundation.dtypes import bool as bool_dtype
 from tape.foundation.dtypes import dtype_of, float32, float64, int8, int16, int32, int64, uint8
@@ -54,7 +54,7 @@ _DTYPES = {
 }
 globals().update(_DTYPES)
 globals().update({name: getattr(np, name) for name in (*ELEMENTWISE, *OTHERS, *BEYOND)})
-from_dlpack, lib = dlpack.from_dlpack, np.lib
+from_dlpack, lib = to_python.from_dlpack, np.lib
 
 
 def _made(array: Any, device: Any) -> Tensor:

@@ -21,7 +21,7 @@ from tape.recording import record
 from tape.tensors import modes
 from tape.tensors.pytrees import flattened
 from tape.tensors.tensor import Tensor
-from tape.transforms import jacobian_blocks
+from tape.transforms import points
 from tape.transforms.points import Point, as_tensor
 from tape.transforms.value_and_grad import (
     Differentiated,
@@ -219,11 +219,11 @@ def _jacobian(
     api: str, func: Callable[..., Any], args: tuple[Any, ...], argnums: Argnums, kwargs: Any, *, aux: bool, run: Any
 ) -> Any:
     """Return the blocks of a Jacobian in the structure of outputs, each of that of the inputs."""
-    columns = run is jacobian_blocks.by_columns
+    columns = run is points.by_columns
     point = Point(api, func, args, argnums, kwargs, has_aux=aux, writes=columns)
     point.check_tensors(api)
     found_blocks = run(point.outputs, point.inputs)
-    full = jacobian_blocks.filled(found_blocks, point.outputs, point.inputs, like_output=columns)
+    full = points.filled(found_blocks, point.outputs, point.inputs, like_output=columns)
     result = point.returned.filled(point.out(row) for row in full)
     point.release()
     _, *blocks = point.finished(result)
@@ -240,7 +240,7 @@ def jacrev(
     """
     if chunk_size is not None and chunk_size <= 0:
         raise ValueError("jacrev: `chunk_size` should be greater than 0.")
-    run = functools.partial(jacobian_blocks.by_rows, chunk=chunk_size)
+    run = functools.partial(points.by_rows, chunk=chunk_size)
 
     @functools.wraps(func)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -260,7 +260,7 @@ def jacfwd(
 
     @functools.wraps(func)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        return _jacobian(_JVP, func, args, argnums, kwargs, aux=has_aux, run=jacobian_blocks.by_columns)
+        return _jacobian(_JVP, func, args, argnums, kwargs, aux=has_aux, run=points.by_columns)
 
     return wrapper
 

@@ -4,40 +4,17 @@ from __future__ import annotations
 
 import sys
 
-from tape.conversions import dlpack
+from tape.conversions import to_python
+from tape.numpy_interface import elementwise, linalg, methods, polynomials, ranges
 from tape.numpy_interface import elementwise as numpy_elementary
-from tape.numpy_interface import linalg, methods, polynomials, ranges, selection
 from tape.operations import elementwise as elementary
 from tape.operations import gather
 from tape.operations.gather_scatter import replace, scatter
-from tape.operations.matrices import addmm, contractions, determinants, einsum, interpolation, lu
+from tape.operations.matrices import contractions, decompositions, determinants, einsum, interpolation
 from tape.operations.operators import FUNCTIONS
-from tape.operations.reductions import (
-    covariances,
-    differences,
-    histograms,
-    norms,
-    products_and_counts,
-    quantiles,
-    scans,
-    sets,
-    softmax,
-    sorting,
-    variance,
-)
-from tape.operations.shapes import (
-    broadcasting,
-    copied_views,
-    diagonals,
-    grids,
-    joining,
-    padding,
-    raveling,
-    rearranging,
-    repeating,
-    splitting,
-)
-from tape.operations.whole import composed, from_records, in_place_variants, predicates, sampling
+from tape.operations.reductions import differences, histograms, norms, quantiles, scans, sorting, variance
+from tape.operations.shapes import copied_views, diagonals, grids, joining, padding, rearranging, splitting
+from tape.operations.whole import composed, from_records, predicates, sampling
 from tape.tensors import registration
 
 globals().update(FUNCTIONS)

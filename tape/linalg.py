@@ -11,36 +11,44 @@ from typing import Any
 from kernels.ops.linalg.solves import LinAlgError
 from tape.operations.matmul import matmul
 from tape.operations.matrices import determinants as _determinants
-from tape.operations.matrices.banded import solve_banded, solve_toeplitz, solveh_banded
 from tape.operations.matrices.contractions import multi_dot, vecdot, vector_product
 from tape.operations.matrices.decompositions import (
     cholesky_ex,
     eigh,
     eigvalsh,
+    ldl_factor,
+    ldl_factor_ex,
+    lu,
+    lu_factor,
+    lu_factor_ex,
     qr,
     svd,
     svdvals,
 )
 from tape.operations.matrices.decompositions import cholesky_factor as _cholesky_factor
 from tape.operations.matrices.determinants import (
+    cond,
     logdet,
     lstsq,
+    matrix_norm,
     matrix_rank,
+    norm,
     pinv,
     tensorinv,
     tensorsolve,
     vander,
 )
-from tape.operations.matrices.lu import ldl_factor, ldl_factor_ex, lu, lu_factor, lu_factor_ex
-from tape.operations.matrices.norms import cond, matrix_norm, norm
 from tape.operations.matrices.solves import (
     cholesky_inverse,
     cholesky_solve,
     inv_ex,
     lu_solve,
     solve,
+    solve_banded,
     solve_ex,
+    solve_toeplitz,
     solve_triangular,
+    solveh_banded,
 )
 from tape.operations.matrices.solves import inverted as _inverted
 from tape.operations.parameters import also as _also

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tape.compiled import loaded_function
-from tape.conversions import serialization
+from tape.conversions import to_python
 from tape.errors import FileFormatError
 from tape.foundation import checked_files
 from tape.foundation.checked_files import Content
@@ -57,7 +57,7 @@ def load(
         ours = file.read(len(checked_files.MAGIC)) == checked_files.MAGIC
         file.seek(0)
         if not ours and mmap_mode is None:
-            return serialization.tensors_of(file, name)
+            return to_python.tensors_of(file, name)
     return _described(checked_files.read(f if data is None else data, name, mapped=mmap_mode is not None), name, types)
 
 

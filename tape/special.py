@@ -20,7 +20,7 @@ from tape.operations.elementwise import logit, mvlgamma, polygamma, round  # noq
 from tape.operations.numpy_arguments import array_like, cast
 from tape.operations.operators import FUNCTIONS, RUN
 from tape.operations.parameters import function_of
-from tape.operations.reductions import softmax as softmaxes
+from tape.operations.reductions import scans as softmaxes
 from tape.recording import views
 from tape.recording.arguments import dim_of, either
 from tape.tensors.operands import tensor_of

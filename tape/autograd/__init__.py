@@ -12,8 +12,7 @@ from tape.engine.backward import grad
 from tape.engine.graph.hook_registration import register_hook  # noqa: F401 (installs the method)
 from tape.engine.rules.anomaly import detect_anomaly, set_detect_anomaly
 from tape.foundation import lazy_names
-from tape.tensors.grad_modes import enable_grad, no_grad, set_grad_enabled
-from tape.tensors.inference_mode import inference_mode
+from tape.tensors.grad_modes import enable_grad, inference_mode, no_grad, set_grad_enabled
 from tape.tensors.modes import is_grad_enabled
 from tape.tensors.operands import tensor_of
 from tape.tensors.tensor import AccumulateGrad, Tensor, constant_tensor

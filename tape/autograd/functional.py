@@ -14,7 +14,7 @@ from tape.engine.forward_mode import filled_with, fresh_input, pulled, pushed, s
 from tape.recording import record as recording
 from tape.tensors import grad_modes
 from tape.tensors.tensor import Tensor
-from tape.transforms import jacobian_blocks
+from tape.transforms import points
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
 
@@ -250,12 +250,12 @@ def _jacobian(point: _Point, outputs: Sequence[Tensor], *, forward: bool, severa
     inputs, create = point.inputs, point.create
     if point.strict:
         _check_dependence(point, outputs)
-    blocks = (jacobian_blocks.by_columns if forward else jacobian_blocks.by_rows)(outputs, inputs, create=create)
+    blocks = (points.by_columns if forward else points.by_rows)(outputs, inputs, create=create)
     for row in blocks if point.strict and create else ():
         for j, block in enumerate(row):
             if block is None or block._slot is None:
                 raise RuntimeError(_independent("The jacobian", j)[:-1] + " when create_graph=True.")
-    full = [point.finished(row) for row in jacobian_blocks.filled(blocks, outputs, inputs, like_output=forward)]
+    full = [point.finished(row) for row in points.filled(blocks, outputs, inputs, like_output=forward)]
     settle(inputs)
     return _packed([_packed(row, several=several[1]) for row in full], several=several[0])
 

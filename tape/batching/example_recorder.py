@@ -15,8 +15,8 @@ from kernels.arrays.specs import Spec
 from kernels.kinds.view import View
 from kernels.kinds.write import Write
 from kernels.native.memory import where
-from tape.batching.plan import Called, Derivative, Operation, Start, Step
-from tape.engine.derivations import Derivation
+from tape.batching.mapped_dims import Called, Derivative, Operation, Start, Step
+from tape.engine.double_backward import Derivation
 from tape.recording import record
 from tape.recording.computed_places import are_within
 from tape.recording.views import clone

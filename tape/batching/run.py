@@ -10,8 +10,8 @@ from kernels.kinds.elementwise import Elementwise
 from kernels.kinds.view import View
 from kernels.ops.registry import OPS
 from tape.batching.example_recorder import Example
-from tape.batching.plan import Derivative, Operation, Step
-from tape.engine.derivations import derived
+from tape.batching.mapped_dims import Derivative, Operation, Step
+from tape.engine.double_backward import derived
 from tape.engine.forward_mode import needs_graph, settle
 from tape.kinds import elementwise
 from tape.kinds.kind import Operand, apart, whole

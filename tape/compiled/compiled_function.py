@@ -20,12 +20,11 @@ from tape.compiled import loaded_function
 from tape.compiled.call_key import Call, call_of, either_way, inputs_of, is_separated, shared_input
 from tape.compiled.call_shape import CallShape
 from tape.compiled.compiled_program import CompiledProgram
-from tape.compiled.explanation import explained
+from tape.compiled.explanation import as_given, explained, same_results
 from tape.compiled.native_calls import NativelyCalled
 from tape.compiled.native_use import NativeUse
 from tape.compiled.parameter_names import named
 from tape.compiled.recording.recordings import Recording, owned, record_call
-from tape.compiled.results import as_given, same_results
 from tape.compiled.specialization import Specialization
 from tape.errors import CompileWarning
 from tape.foundation.call_sites import stack_level
@@ -35,7 +34,7 @@ from tape.tensors import modes
 from tape.tensors.pytrees import METHODS, flattened
 from tape.tensors.tensor import Tensor
 from tape.tensors.view_families import counter_of
-from tape.watching.plain_attributes import variables_of
+from tape.watching.code_reads import variables_of
 from tape.watching.watched import changed_of, watches_of
 
 _FIRST = 3

@@ -22,13 +22,13 @@ from kernels.programs.interpreter.machine import GuardMissed
 from kernels.programs.recording.program import ProgramError, Recipe
 from kernels.programs.rolling.several_ways import without_unchanged
 from tape.compiled.call_key import Call
+from tape.compiled.explanation import DOUBLE, SINGLE, one_rounding_apart, sizes, within_runs
 from tape.compiled.recording.recordings import Recording, kept, live_sources
-from tape.compiled.results import DOUBLE, SINGLE, one_rounding_apart, sizes, within_runs
 from tape.foundation.dtypes import DEFAULT
 from tape.programs.interpreting import interpreted
 from tape.programs.program import Program
 from tape.programs.pulling import CallForm, Pulling
-from tape.programs.recorded_replay import result_tensors
+from tape.programs.replaying import result_tensors
 from tape.random import Draw, Generator
 from tape.tensors import modes
 from tape.tensors.pytrees import flattened

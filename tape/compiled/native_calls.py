@@ -16,7 +16,7 @@ from kernels.programs.calling.callable_type import DirectlyCalled
 from kernels.programs.calling.compiled_machine import CompiledMachine, Form
 from kernels.programs.calling.direct_call_structs import FLAT, SINGLE, CallPlan
 from tape.compiled.call_shape import CallShape
-from tape.compiled.checking.native_watches import Checks
+from tape.compiled.checking.native_checks import Checks
 from tape.compiled.compiled_program import CompiledProgram
 from tape.compiled.native_structures import Steps
 from tape.compiled.specialization import Specialization

@@ -10,16 +10,17 @@ import numpy as np
 from kernels.arrays.specs import spec_of
 from kernels.instructions.form import Form
 from kernels.ops.registry import OPS
+from tape.conversions.creation import shape_of
 from tape.foundation import devices
 from tape.foundation.devices import check_device
 from tape.foundation.dtypes import check_gradient, dtype_of, get_default_dtype
 from tape.foundation.memory_formats import check_format
 from tape.foundation.printing import format_tensor
 from tape.foundation.size import Size
-from tape.recording import casts, record
+from tape.recording import promotion, record
 from tape.recording.views import clone
 from tape.recording.write_calls import sharing
-from tape.tensors import hooks, inference_mode, modes, view_families
+from tape.tensors import grad_modes, hooks, modes, view_families
 from tape.tensors.tensor import (
     AccumulateGrad,
     Tensor,
@@ -29,6 +30,7 @@ from tape.tensors.tensor import (
     make_extras,
     method,
     read_extras,
+    scalar_or_array,
 )
 
 _ALIAS = OPS["alias"]
@@ -143,7 +145,7 @@ def _set_requires_grad(x: Tensor, value: bool) -> None:
         extras.leaf, extras.grad = leaf, leaf.grad
         leaf.grad, leaf.owner = None, _NOBODY  # backwards of what was computed from it give it no gradient meanwhile
     elif value and x._slot is None:
-        inference_mode.check_requires_grad(x)
+        grad_modes.check_requires_grad(x)
         view_families.start_family(x)
         view_families.move(x, _leaf_of(x), x._form)
 
@@ -185,7 +187,7 @@ def detach(x: Tensor) -> Tensor:
 def _data(x: Tensor) -> Tensor:
     """The same memory as a tensor without history, whose writes are counted apart."""
     result = view_families.share(constant_tensor(as_array(view_families.share(x))))
-    result._form = inference_mode.alike(result.spec, x.spec)
+    result._form = grad_modes.alike(result.spec, x.spec)
     record.notify_observers(_ALIAS, (x,), result, ((Ellipsis,),))
     return result
 
@@ -274,7 +276,7 @@ def to(
     wanted = x.spec.dtype if dtype is None else dtype_of(dtype)
     if wanted == x.spec.dtype:
         return clone(x) if copy else x
-    return casts.cast(x, wanted)
+    return promotion.cast(x, wanted)
 
 
 def _converter(name: str, dtype: Any) -> None:
@@ -322,3 +324,54 @@ def representation(x: Tensor) -> str:
     name = x._form.name if isinstance(x._form, Form) and not record.leaf_of(x) else ""
     suffix = f"grad_fn=<{name}>" if name else "requires_grad=True" if x._slot is not None else ""
     return format_tensor(np.asarray(x._value), suffix=suffix, default_dtype=get_default_dtype())
+
+
+# PyTorch's older types, a dtype each: ``LongTensor([1, 2])``, ``isinstance(x, LongTensor)``, ``x.type()``.
+
+_DTYPES = {
+    "DoubleTensor": np.float64, "FloatTensor": np.float32, "LongTensor": np.int64, "IntTensor": np.int32,
+    "ShortTensor": np.int16, "CharTensor": np.int8, "ByteTensor": np.uint8, "BoolTensor": np.bool_,
+}  # fmt: skip
+
+
+class _TensorType(type):
+    """A type whose instances are the tensors of one dtype, and that makes them."""
+
+    dtype: np.dtype[Any]
+
+    def __call__(cls, *args: Any) -> Tensor:
+        """Return zeros of a shape given by numbers, or a copy of a sequence, an array or a tensor."""
+        if len(args) == 1 and not isinstance(args[0], int):
+            record.note_escape(args[0])
+            data = as_array(args[0]) if isinstance(args[0], Tensor) else args[0]
+            return constant_tensor(scalar_or_array(np.array(data, dtype=cls.dtype)))
+        return constant_tensor(np.zeros(shape_of(args) if args else (0,), cls.dtype))
+
+    def __instancecheck__(cls, x: Any) -> bool:
+        return isinstance(x, Tensor) and x.spec.dtype == cls.dtype
+
+
+def _made(name: str, dtype: Any) -> _TensorType:
+    doc = f"Tensors of {dtype_of(dtype).name}: ``{name}(2, 3)`` makes zeros, ``{name}([1, 2])`` holds the numbers."
+    return _TensorType(name, (), {"dtype": dtype_of(dtype), "__doc__": doc, "__module__": __name__})
+
+
+TYPES = {name: _made(name, dtype) for name, dtype in _DTYPES.items()}
+globals().update(TYPES)
+_NAMES = {kind.dtype: f"torch.{name}" for name, kind in TYPES.items()}
+
+
+@method("type")
+def type_of(x: Tensor, dtype: Any = None) -> Any:
+    """Return the name of the type, "torch.DoubleTensor", or the tensor with another dtype, type or name of one."""
+    if dtype is None:
+        return _NAMES.get(x.spec.dtype, f"torch.{x.spec.dtype.name}")
+    if isinstance(dtype, str) and dtype.startswith("torch."):
+        dtype = TYPES.get(dtype.removeprefix("torch."), dtype)
+    return to(x, dtype=dtype.dtype if isinstance(dtype, _TensorType) else dtype)
+
+
+type_of.__name__ = type_of.__qualname__ = "type"
+
+
+__all__ = list(_DTYPES)

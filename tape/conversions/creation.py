@@ -14,7 +14,7 @@ from kernels.native.pool.pool_structs import LARGE
 from tape.foundation.devices import check_device
 from tape.foundation.dtypes import DEFAULT, check_gradient, dtype_of, get_default_dtype
 from tape.foundation.memory_formats import check_format, check_memory
-from tape.recording import casts, record
+from tape.recording import promotion, record
 from tape.recording.views import clone, stack
 from tape.tensors.modes import ON_MADE
 from tape.tensors.operands import as_ndarray, native, usable
@@ -91,7 +91,7 @@ def _stacked(data: Any, dtype: Any, *, requires_grad: bool) -> Tensor:
     parts = [_part(d) for d in data]
     result = stack(parts)
     if dtype is not None:
-        result = casts.cast(result, dtype_of(dtype))
+        result = promotion.cast(result, dtype_of(dtype))
     return result.requires_grad_() if requires_grad and result._slot is None else result
 
 
@@ -109,7 +109,7 @@ def as_tensor(data: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     """Return data as a tensor, sharing memory where it can."""
     check_device(device)
     if isinstance(data, Tensor):
-        return data if dtype is None or dtype_of(dtype) == data.spec.dtype else casts.cast(data, dtype_of(dtype))
+        return data if dtype is None or dtype_of(dtype) == data.spec.dtype else promotion.cast(data, dtype_of(dtype))
     if isinstance(data, (list, tuple)) and _holds_tensors(data):
         return _stacked(data, dtype, requires_grad=False)
     array = _array(data, dtype, copy=None)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,8 +16,8 @@ from kernels.native.tape_structs import PULLS, PYTHON, TAPE_BITS
 from kernels.sweeps.graph import Graph, mark
 from tape.engine.double_backward_sweep import RecordedSweep
 from tape.engine.graph import cross_thread
+from tape.engine.graph.gradient_edges import Gathered
 from tape.engine.graph.observers import family_offset
-from tape.engine.graph.recorded_results import Gathered
 from tape.engine.graph.sweep_run import REACH, reached
 from tape.engine.rules.accumulate_grad import tape_of
 from tape.kinds import rules_on_tensors
@@ -105,3 +105,37 @@ class RecordedRun(Gathered):
             REACH.reset(token)
         for leaf, value in leaf_gradients:
             self.leaf(leaf, value)
+
+
+# Derivatives between tensors in which a recorder takes part: vmap's maps them, that of a compiled call notes them.
+
+Derivatives = list[Tensor | None]
+"""A gradient for each input, or a tangent for each output; None where one does not depend on the other."""
+
+
+class Derivation(NamedTuple):
+    """How derivatives are computed, by ``run(outputs, inputs, weights, rows, again=False)``.
+
+    With ``rows``, weights and results have a leading axis of that length. With ``again`` the graph is kept, since the
+    derivatives will be asked for once more. ``pulls``: they are gradients, not tangents. ``create``: they can be
+    differentiated; None: if outputs depend on anything but the inputs that requires grad.
+    """
+
+    run: Callable[..., Derivatives]
+    pulls: bool
+    create: bool | None
+
+
+def takes_part(recorder: Any) -> bool:
+    """Whether a recorder computes derivatives itself."""
+    return hasattr(recorder, "derived")
+
+
+def derived(
+    derivation: Derivation, outputs: Sequence[Tensor], inputs: Sequence[Tensor], weights: Sequence[Tensor], rows: int
+) -> Derivatives:
+    """Compute derivatives, or let the recorder do it, if it has a ``derived`` of its own."""
+    recorder: Any = modes.current().recorder
+    if takes_part(recorder):
+        return recorder.derived(derivation, outputs, inputs, weights, rows)  # type: ignore[no-any-return]
+    return derivation.run(outputs, inputs, weights, rows)

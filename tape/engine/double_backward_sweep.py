@@ -13,8 +13,8 @@ from kernels.native.tape_structs import ADDS, CLEARS, PULLS, PYTHON, VIEW
 from kernels.sweeps.graph import Graph, key_of, relevant
 from kernels.sweeps.leaves import by_slot
 from kernels.sweeps.reference import State
+from tape.engine.graph.gradient_edges import Gathered
 from tape.engine.graph.observers import family_offset
-from tape.engine.graph.recorded_results import Gathered
 from tape.engine.rules import anomaly
 from tape.engine.rules.gradient_tensors import GradientBuffer, cotangent, owned, part_of, together
 from tape.engine.rules.saved_tensors import SavedTensors

@@ -19,13 +19,13 @@ from kernels.native.tape_structs import TAPE_BITS
 from kernels.sweeps import forward as sweeps
 from tape.engine import short_backward
 from tape.engine.backward import grad
-from tape.engine.derivations import Derivation, Derivatives, derived
+from tape.engine.double_backward import Derivation, Derivatives, derived
 from tape.engine.graph.observers import family_offset
 from tape.engine.graph.sweep_run import family_offset_of, leaves_of
 from tape.engine.rules.accumulate_grad import tape_of
 from tape.recording import record
 from tape.recording.views import clone, stack
-from tape.tensors import grad_modes, inference_mode, modes
+from tape.tensors import grad_modes, modes
 from tape.tensors.tensor import AccumulateGrad, Tensor, constant_tensor, leaf, root, scalar_or_array
 
 
@@ -41,7 +41,7 @@ def fresh_input(x: Tensor, *, linked: bool = True) -> Tensor:
     copy = clone(x)
     if copy._slot is not None:
         return copy
-    inference_mode.check_requires_grad(copy)
+    grad_modes.check_requires_grad(copy)
     return root(copy)
 
 

@@ -7,8 +7,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tape.ensembles.batches import sets_of
-from tape.ensembles.chunks import Run
+from tape.ensembles.chunks import Run, sets_of
 from tape.ensembles.workers import Outcome, Pool
 
 _CHUNKS = 4

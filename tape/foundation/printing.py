@@ -7,12 +7,14 @@ Large arrays are cut to their corners first; only what is shown is ever formatte
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
+
 
 PRECISION = 4
 THRESHOLD = 1000  # arrays of more elements than this are summarised
@@ -141,3 +143,17 @@ def _with_suffixes(text: str, suffixes: Iterable[str], indent: int) -> str:
             text += ", " + suffix
             column += len(suffix) + len(", ")
     return text + ")"
+
+
+# What notebooks show in place of text: small tables, and text as it stands.
+
+
+def escaped(text: str) -> str:
+    """Return text with what HTML would read as its own written out."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
+
+
+def table(rows: Iterable[tuple[str, str]], text: str) -> str:
+    """Return a table of names and values, and below it text in lines."""
+    cells = "".join(f"<tr><th>{escaped(name)}</th><td>{escaped(value)}</td></tr>" for name, value in rows)
+    return f"<div><table>{cells}</table><pre>{escaped(text)}</pre></div>"

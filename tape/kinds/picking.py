@@ -12,7 +12,7 @@ from kernels.instructions.entries import Instruction
 from kernels.instructions.form import Form
 from tape.kinds.kind import Kind, Operand, Planned, Pullbacks
 from tape.operations import indexing
-from tape.recording import integer_indices, select, views
+from tape.recording import elementwise, pick_calls, views
 from tape.tensors.tensor import Array, Tensor, constant_tensor
 from tape.tensors.view_families import is_view
 
@@ -48,7 +48,7 @@ class SelectKind(Kind):
         (axis, keepdims, *of_places), (x,) = step.params, operands
         if not x.shape:
             return constant_tensor(np.zeros((*x.lead, *spec.shape), np.int64)) if of_places else views.clone(x.value)
-        return select.select(step.op, x.value, axis + len(x.lead), keepdims)[len(of_places)]
+        return elementwise.select(step.op, x.value, axis + len(x.lead), keepdims)[len(of_places)]
 
 
 class Picking(Pullbacks):
@@ -118,6 +118,6 @@ def _in_order(spec: Spec, numbers: Array) -> Array:
     """Convert places in memory with these strides to numbers in C order."""
     if spec.strides == dense(spec.shape, spec.dtype.itemsize):
         return numbers
-    table = integer_indices.places(spec, spec.strides, (Ellipsis,)).reshape(-1)
+    table = pick_calls.places(spec, spec.strides, (Ellipsis,)).reshape(-1)
     order = np.argsort(table, kind="stable")
     return order[np.searchsorted(table[order], numbers)]

@@ -14,7 +14,7 @@ from tape.kinds.kind import Contribution, Kind, Operand, Planned
 from tape.kinds.rule_pullbacks import RulePullbacks
 from tape.kinds.rules_on_tensors import full, negative_zeros
 from tape.operations import sums_and_extrema
-from tape.recording import reduction, views
+from tape.recording import elementwise, views
 from tape.tensors.tensor import Tensor, constant_tensor
 
 
@@ -32,7 +32,7 @@ class ReductionKind(Kind):
         moved = tuple([axis + len(x.lead) for axis in axes])
         if len(moved) == 1:
             return sums_and_extrema.along(step.op, x.value, moved[0], None, keepdims, None, None)
-        return reduction.reduction(step.op, x.value, moved, keepdims, step.op.dims_grad_fn)
+        return elementwise.reduction(step.op, x.value, moved, keepdims, step.op.dims_grad_fn)
 
 
 class _Pullbacks(RulePullbacks):

@@ -19,19 +19,13 @@ from kernels.kinds.routine import Routine
 from kernels.kinds.select import Select
 from kernels.kinds.view import Part, View
 from kernels.kinds.write import Write
-from tape.kinds.callback import CallbackKind
+from tape.kinds.calls import CallbackKind, CustomKind, GuardKind, RoutineKind
 from tape.kinds.contraction import ContractionKind
-from tape.kinds.copy import CopyKind
-from tape.kinds.custom import CustomKind
 from tape.kinds.elementwise import ElementwiseKind
-from tape.kinds.guard import GuardKind
-from tape.kinds.join import JoinKind
 from tape.kinds.kind import Kind, Operand, Planned, Pullbacks
 from tape.kinds.picking import GatherKind, SelectKind
+from tape.kinds.rearrangements import CopyKind, JoinKind, ViewKind, WriteKind
 from tape.kinds.reduction import ReductionKind
-from tape.kinds.routine import RoutineKind
-from tape.kinds.view import ViewKind
-from tape.kinds.write import WriteKind
 
 KINDS: dict[type, Kind] = {
     Callback: CallbackKind(),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tape.operations.matmul import matmul
-from tape.operations.matrices import contractions, decompositions, determinants, einsum, norms, solves
+from tape.operations.matrices import contractions, decompositions, determinants, einsum, solves
 from tape.operations.matrices.arguments import MATRIX, square_of, tensor_like
 from tape.operations.shapes import diagonals, rearranging
 from tape.recording import record, views
@@ -258,7 +258,7 @@ def _matrix_power(a: Any, n: int) -> Tensor:
 
 @implements(np.linalg.cond)
 def _cond(x: Any, p: Any = None) -> Tensor:
-    return norms.cond(x, p)
+    return determinants.cond(x, p)
 
 
 @implements(np.linalg.multi_dot)
@@ -283,9 +283,9 @@ def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> 
     x = x if x.spec.dtype.kind == "f" else record.to_dtype(x, np.dtype(np.float64))
     if ord is not None and axis is None and len(x.spec.shape) not in (1, MATRIX):
         raise ValueError("Improper number of dimensions to norm.")
-    return norms.norm(x, ord, axis, keepdims)
+    return determinants.norm(x, ord, axis, keepdims)
 
 
 @implements(np.linalg.matrix_norm)
 def _matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Tensor:  # noqa: A002 (NumPy's name)
-    return norms.matrix_norm(x, ord, keepdim=keepdims)
+    return determinants.matrix_norm(x, ord, keepdim=keepdims)

@@ -16,7 +16,7 @@ from tape.conversions import attributes, to_python
 from tape.operations import elementwise, gather, indexing, matmul  # noqa: F401 (their methods are renewed)
 from tape.operations.numpy_arguments import written
 from tape.operations.reductions import scans, sorting  # noqa: F401 (likewise)
-from tape.operations.shapes import raveling
+from tape.operations.shapes import grids
 from tape.recording import record, views
 from tape.recording.arguments import ints_of
 from tape.tensors.registration import NUMPY
@@ -111,7 +111,7 @@ def _flat_copy(x: Tensor, start_dim: Any = 0, end_dim: int = -1, *, order: Any =
 @_renewed("ravel")
 def _flat_view(x: Tensor, order: Any = None) -> Tensor:
     """``order`` is NumPy's."""
-    return raveling.ravel(x) if order is None else NUMPY[np.ravel](x, order)  # type: ignore[no-any-return]
+    return grids.ravel(x) if order is None else NUMPY[np.ravel](x, order)  # type: ignore[no-any-return]
 
 
 @_renewed("dot")

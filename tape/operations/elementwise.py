@@ -14,7 +14,7 @@ from kernels.records.scipy_ufuncs import special
 from tape.operations import writes
 from tape.operations.operators import FUNCTIONS, RUN
 from tape.operations.parameters import as_method, parameters_like, printed
-from tape.recording import casts, views
+from tape.recording import promotion, views
 from tape.tensors import grad_modes
 from tape.tensors.operands import Number, tensor_of
 from tape.tensors.registration import public
@@ -164,7 +164,7 @@ def float_power(input: Any, exponent: Any) -> Tensor:
 
 def _double(x: Any) -> Tensor:
     x = tensor_of(x)
-    return x if x.spec.dtype == np.float64 else casts.cast(x, np.dtype(np.float64))
+    return x if x.spec.dtype == np.float64 else promotion.cast(x, np.dtype(np.float64))
 
 
 @public()
@@ -179,8 +179,8 @@ def ldexp(input: Any, other: Any) -> Tensor:
     else:
         input, other = tensor_of(input), tensor_of(other)
         floating = _integral(input) and not _integral(other)
-        input = casts.cast(input, other.spec.dtype) if floating else _floating(input)
-        other = casts.cast(other, input.spec.dtype) if _integral(other) else other
+        input = promotion.cast(input, other.spec.dtype) if floating else _floating(input)
+        other = promotion.cast(other, input.spec.dtype) if _integral(other) else other
     return RUN["ldexp"](input, other)  # type: ignore[no-any-return]
 
 

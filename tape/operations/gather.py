@@ -9,7 +9,7 @@ import numpy as np
 from tape.operations import indexing
 from tape.operations.numpy_arguments import array_like
 from tape.operations.operators import FUNCTIONS
-from tape.recording import computed_places, integer_indices, record, views
+from tape.recording import computed_places, pick_calls, record, views
 from tape.recording.arguments import dim_of
 from tape.recording.pick_calls import across_dim, along_dim, along_wide, at_places, picking, where_held
 from tape.tensors.operands import check_broadcast, operand, tensor_of
@@ -20,7 +20,7 @@ from tape.tensors.tensor import Array, Tensor, as_array, leaf
 def picked_along(x: Tensor, axis: int, index: Array) -> Tensor:
     """Return copies of the places along an axis that a vector of valid indices names."""
     shape = x.spec.shape
-    return indexing.pick(x, lambda: integer_indices.across(shape, axis, index), lambda array: array.take(index, axis))
+    return indexing.pick(x, lambda: pick_calls.across(shape, axis, index), lambda array: array.take(index, axis))
 
 
 def picked_flat(x: Tensor, index: Array) -> Tensor:
@@ -41,11 +41,11 @@ def take(input: Any, index: Any) -> Tensor:
         followed = indexing.pick_followed(views.reshape(input, -1), (index,))
         if followed is not None:
             return followed
-    at, size = integer_indices.integers(index, "take"), input.spec.size
+    at, size = pick_calls.integers(index, "take"), input.spec.size
     if at.size and not (-size <= at.min() and at.max() < size):
         wrong = at[(at < -size) | (at >= size)].reshape(-1)[0]
         raise IndexError(f"take: out of range: tried to access index {wrong} on a tensor of {size} elements.")
-    return picked_flat(input, integer_indices.wrapped(at, size, 0))
+    return picked_flat(input, pick_calls.wrapped(at, size, 0))
 
 
 @public()
@@ -64,9 +64,9 @@ def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Te
     axis, shape = dim_of(input, dim), input.spec.shape
     if (followed := _followed_along(input, axis, index, broadcasts=False)) is not None:
         return followed
-    at = integer_indices.integers(index, "gather")
+    at = pick_calls.integers(index, "gather")
     check_index("gather", input, axis, at)
-    integer_indices.check_bounds(at, shape[axis] if shape else 1, axis, RuntimeError)
+    pick_calls.check_bounds(at, shape[axis] if shape else 1, axis, RuntimeError)
     return _along(input, axis, at)
 
 
@@ -92,7 +92,7 @@ def along_key(x: Tensor, axis: int, index: Tensor, *, broadcasts: bool = False) 
 
 
 def _along(x: Tensor, axis: int, index: Array) -> Tensor:
-    numbers = integer_indices.along(x.spec.shape, axis, index)
+    numbers = pick_calls.along(x.spec.shape, axis, index)
     return picked_flat(x, numbers.reshape(index.shape))
 
 
@@ -131,14 +131,14 @@ def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Tensor:
     followed = _followed_along(input, dim_of(input, dim), indices, broadcasts=True)
     if followed is not None:
         return followed
-    at = integer_indices.integers(indices, "take_along_dim")
+    at = pick_calls.integers(indices, "take_along_dim")
     if at.ndim != len(input.spec.shape):
         raise RuntimeError(
             "take_along_dim(): input and indices should have the same number of dimensions, but got "
             f"{len(input.spec.shape)} dimensions for input, and {at.ndim} dimensions for indices"
         )
     axis = dim_of(input, dim)
-    at = integer_indices.wrapped(at, input.spec.shape[axis] if at.ndim else 1, axis)
+    at = pick_calls.wrapped(at, input.spec.shape[axis] if at.ndim else 1, axis)
     shapes = [tuple(1 if k == axis else n for k, n in enumerate(shape)) for shape in (input.spec.shape, at.shape)]
     try:
         shared = np.broadcast_shapes(*shapes)
@@ -167,7 +167,7 @@ def index_select(input: Any, dim: int, index: Any) -> Tensor:
         followed = indexing.pick_followed(input, (*[slice(None)] * axis, index), wraps=False)
         if followed is not None:
             return followed
-    at = integer_indices.integers(index, "index_select")
+    at = pick_calls.integers(index, "index_select")
     check_vector("index_select", at)
     if at.size and not (at.min() >= 0 and at.max() < (shape[axis] if shape else 1)):
         raise IndexError(
@@ -260,7 +260,7 @@ def _take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: 
     x = x if x.spec.shape else views.reshape(x, 1)
     if mode == "raise" and (followed := indexing.pick_followed(x, (*[slice(None)] * along, indices))) is not None:
         return followed
-    at, n = integer_indices.integers(indices, "np.take", TypeError), x.spec.shape[along]
+    at, n = pick_calls.integers(indices, "np.take", TypeError), x.spec.shape[along]
     at = np.arange(n).take(at, mode=mode)  # type: ignore[call-overload]  # NumPy checks the mode and the bounds
     picked = picked_along(x, along, np.reshape(at, -1))
     return views.reshape(picked, (*x.spec.shape[:along], *np.shape(at), *x.spec.shape[along + 1 :]))
@@ -269,7 +269,7 @@ def _take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: 
 @implements(np.take_along_axis)
 def _take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Tensor:
     x = tensor_of(arr)
-    at = indices if isinstance(indices, Tensor) else integer_indices.integers(indices, "np.take_along_axis", IndexError)
+    at = indices if isinstance(indices, Tensor) else pick_calls.integers(indices, "np.take_along_axis", IndexError)
     if at.dtype.kind not in "iu" and at.size:
         raise IndexError(f"np.take_along_axis(): Expected dtype int32/int64 for index, but got {at.dtype.name}")
     if axis is None and at.ndim != 1:
@@ -287,7 +287,7 @@ def _compress(condition: Any, a: Any, axis: int | None = None) -> Tensor:
         raise ValueError("condition must be a 1-d array")
     x, along = (views.reshape(x, -1), 0) if axis is None else (x, dim_of(x, axis))
     at = np.flatnonzero(as_array(kept))
-    integer_indices.check_bounds(at, x.spec.shape[along], along)
+    pick_calls.check_bounds(at, x.spec.shape[along], along)
     return picked_along(x, along, at)
 
 

@@ -13,7 +13,7 @@ from kernels.kinds.view import View
 from kernels.native.call_structs import OP_PART
 from kernels.ops.registry import OPS
 from tape.operations import writes
-from tape.recording import computed_places, integer_indices, record, views
+from tape.recording import computed_places, pick_calls, record, views
 from tape.recording.pick_calls import by_index, enter_picked
 from tape.recording.views import VIEWS, clone
 from tape.repeated_calls.call_table import NATIVELY, install_part
@@ -74,7 +74,7 @@ def is_basic(key: Any) -> bool:
 
 def _is_array(key: Any) -> bool:
     if isinstance(key, Tensor):
-        return key.spec.shape != () or key.spec.dtype == np.bool_ or integer_indices.is_byte_mask(key)
+        return key.spec.shape != () or key.spec.dtype == np.bool_ or pick_calls.is_byte_mask(key)
     if isinstance(key, np.ndarray):
         return key.ndim > 0 or key.dtype.kind not in "iu"
     is_array_like = hasattr(type(key), "__array__") and not isinstance(key, np.generic)
@@ -84,16 +84,16 @@ def _is_array(key: Any) -> bool:
 def _gather(x: Tensor, key: Any) -> Tensor:
     """Copy the elements that arrays pick."""
     items = items_of(key)
-    integer_indices.warn_of_bytes(items)
+    pick_calls.warn_of_bytes(items)
     if (followed := pick_followed(x, items)) is not None:
         return followed
-    keys = integer_indices.array_key(key)
-    spec, value = x.spec, integer_indices.picked(as_array(x), keys)
+    keys = pick_calls.array_key(key)
+    spec, value = x.spec, pick_calls.picked(as_array(x), keys)
 
     def places() -> tuple[Array, Array]:
-        picked = integer_indices.places(spec, spec.gradient, keys)
+        picked = pick_calls.places(spec, spec.gradient, keys)
         alike = spec.strides == spec.gradient
-        return (picked if alike else integer_indices.places(spec, spec.strides, keys)), picked
+        return (picked if alike else pick_calls.places(spec, spec.strides, keys)), picked
 
     return _picked(x, value, places)
 
@@ -165,7 +165,7 @@ def put(x: Tensor, numbers: Array, source: Any, name: str, *, adds: bool = False
     writes.check(x, name, reads=adds)
     spec, numbers = x.spec, np.ascontiguousarray(numbers)  # with one dim at least
     value = writes.value_to_write(source, numbers.shape, spec.dtype, name)
-    kept = None if adds or apart else integer_indices.last_ones(numbers, spec.size)
+    kept = None if adds or apart else pick_calls.last_ones(numbers, spec.size)
     if kept is not None:
         if isinstance(value, Tensor) and value.spec.shape:
             value = _gather(views.reshape(views.expand(value, numbers.shape), -1), kept)
@@ -174,7 +174,7 @@ def put(x: Tensor, numbers: Array, source: Any, name: str, *, adds: bool = False
         part, key, places = record.region(x, VIEWS["view"], ((spec.size,),)), (numbers,), (numbers, numbers)
     else:
         part, key = x, np.unravel_index(numbers, spec.shape)  # type: ignore[assignment]
-        places = (integer_indices.places(spec, spec.strides, key), integer_indices.places(spec, spec.gradient, key))
+        places = (pick_calls.places(spec, spec.strides, key), pick_calls.places(spec, spec.gradient, key))
     writes.store_at(part, key, places, value, name, adds=adds, item=False)
     return x
 
@@ -202,21 +202,21 @@ def put_followed(
 def assign_at(x: Tensor, key: Any, source: Any, name: str, *, adds: bool = False, item: bool = True) -> None:
     """Write to the elements that arrays pick; the last of the values for one element stays, or they add up."""
     items = items_of(key)
-    integer_indices.warn_of_bytes(items)
+    pick_calls.warn_of_bytes(items)
     if put_followed(x, items, source, name, adds=adds, wraps=True, item=item):
         return
     writes.check(x, name, reads=adds)
-    keys = integer_indices.array_key(key)
+    keys = pick_calls.array_key(key)
     spec = x.spec
-    picked = integer_indices.places(spec, spec.gradient, keys)
-    kept = None if adds else integer_indices.last_ones(picked, spec.buffer_size)
+    picked = pick_calls.places(spec, spec.gradient, keys)
+    kept = None if adds else pick_calls.last_ones(picked, spec.buffer_size)
     if kept is not None:
         value = writes.value_to_write(source, picked.shape, spec.dtype, name, item=item, casts=item)
         source = value.expand(picked.shape).reshape(-1)[kept] if isinstance(value, Tensor) else value
         picked = picked.reshape(-1)[kept]
-        numbers = integer_indices.places(spec, dense(spec.shape, spec.dtype.itemsize), keys).reshape(-1)[kept]
+        numbers = pick_calls.places(spec, dense(spec.shape, spec.dtype.itemsize), keys).reshape(-1)[kept]
         keys = np.unravel_index(numbers, spec.shape)
-    memory = picked if spec.strides == spec.gradient else integer_indices.places(spec, spec.strides, keys)
+    memory = picked if spec.strides == spec.gradient else pick_calls.places(spec, spec.strides, keys)
     writes.store_at(x, keys, (memory, picked), source, name, adds=adds, item=item)
 
 

@@ -19,8 +19,7 @@ from kernels.native.call_structs import OP_MATMUL
 from kernels.native.pool import reused_arrays
 from kernels.ops.registry import OPS
 from tape.recording import record, routine_calls, views
-from tape.recording.mixed_dtypes import with_tensor
-from tape.recording.promotion import alike
+from tape.recording.promotion import alike, with_tensor
 from tape.repeated_calls.call_table import NATIVELY, enter_call, install, key_of, number_of, repeating
 from tape.repeated_calls.calls_with_arguments import argued
 from tape.tensors.operands import Number, _merge, is_foreign

@@ -17,7 +17,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 from tape.conversions import creation
 from tape.foundation.dtypes import dtype_of
 from tape.operations.operators import FUNCTIONS
-from tape.recording import casts, views
+from tape.recording import promotion, views
 from tape.tensors import modes, pytrees
 from tape.tensors.operands import tensor_of
 from tape.tensors.registration import Function, implements
@@ -28,7 +28,7 @@ _where: Any = FUNCTIONS["where"]
 
 def cast(x: Tensor, dtype: Any) -> Tensor:
     """Return x in a dtype, or x itself for None."""
-    return x if dtype is None or dtype_of(dtype) == x.spec.dtype else casts.cast(x, dtype_of(dtype))
+    return x if dtype is None or dtype_of(dtype) == x.spec.dtype else promotion.cast(x, dtype_of(dtype))
 
 
 def array_like(x: Any) -> Tensor:

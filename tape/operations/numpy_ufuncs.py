@@ -23,7 +23,7 @@ from tape.operations.numpy_arguments import cast, into_array, written
 from tape.operations.operators import FUNCTIONS
 from tape.operations.parameters import names_of
 from tape.recording import record, views
-from tape.recording.integer_indices import array_key
+from tape.recording.pick_calls import array_key
 from tape.repeated_calls.call_table import repeated_as
 from tape.tensors import modes
 from tape.tensors.operands import tensor_of

@@ -11,7 +11,7 @@ from kernels.kinds.elementwise import Elementwise
 from kernels.ops.registry import OPS
 from tape.operations.parameters import function_of, method_of, names_of
 from tape.recording import views
-from tape.recording.mixed_dtypes import by_rows, of_one_dtype
+from tape.recording.promotion import by_rows, of_one_dtype
 from tape.repeated_calls.call_table import enter, install, operator_number, repeated
 from tape.tensors import modes
 from tape.tensors.operands import is_foreign, operand

@@ -12,7 +12,7 @@ from kernels.records.op import Op
 from tape import return_types
 from tape.foundation.dtypes import dtype_of
 from tape.operations import operators
-from tape.recording import casts, reduction, select
+from tape.recording import elementwise, promotion
 from tape.recording.arguments import dim_of, dims_of, either
 from tape.repeated_calls.calls_with_arguments import argued
 from tape.tensors import modes
@@ -41,9 +41,9 @@ def along(op: Op, x: Any, dim: Any, axis: Any, keepdim: Any, keepdims: Any, dtyp
     axes = dims_of(x, dim)
     keep = bool(either("keepdim", keepdim, "keepdims", keepdims, default=False))
     if dtype is not None and dtype_of(dtype) != x.spec.dtype:
-        x = casts.cast(x, dtype_of(dtype))
+        x = promotion.cast(x, dtype_of(dtype))
     assert isinstance(op, Reduction)
-    return reduction.reduction(op, x, axes, keep, "" if dim is None else op.dims_grad_fn)
+    return elementwise.reduction(op, x, axes, keep, "" if dim is None else op.dims_grad_fn)
 
 
 @method()
@@ -86,7 +86,7 @@ def _extremum(name: str) -> Any:
         _not_empty(name, input, dim)
         if dim is None:
             return along(over_all, input, None, None, keepdim, keepdims, None)
-        return pair(*select.select(by_rows, input, dim_of(input, dim), keep))  # type: ignore[arg-type]
+        return pair(*elementwise.select(by_rows, input, dim_of(input, dim), keep))  # type: ignore[arg-type]
 
     extremum.__name__ = extremum.__qualname__ = name
     extremum.__doc__ = f"""Return the {name}imum of all elements, or of each row along ``dim`` with its place.

@@ -14,7 +14,7 @@ from kernels.kinds.view import View
 from kernels.ops.registry import OPS
 from kernels.programs.recording.program import Node, Recipe
 from kernels.programs.recording.program_words import Step, bodies_of
-from tape.kinds.guard import GuardDiffersError
+from tape.kinds.calls import GuardDiffersError
 from tape.kinds.kind import Operand
 from tape.kinds.registry import run_batched
 from tape.operations import writes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import queue
 import threading
@@ -13,6 +14,7 @@ from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.calling.tiers import compiled_machine
 from kernels.programs.recording.program import Recipe
 from kernels.programs.rolling.rolled_program import Uncompiled
+from kernels.threads.workers import WORKERS
 from tape.errors import CompileWarning
 from tape.foundation.call_sites import stack_level
 
@@ -85,3 +87,39 @@ class Beside:
         if not self._made:
             self._run()
         return self._made[0]
+
+
+# ``set_num_threads``, ``get_num_threads``: how many threads run the loops of compiled programs.
+
+__all__ = ["get_num_threads", "set_num_threads"]
+
+
+def set_num_threads(n: int) -> None:
+    """Have ``n`` threads run large loops of compiled programs; 1, as at first, has each call run on its own thread.
+
+    A loop over arrays is cut into parts where its steps are independent and it takes longer than some tens of
+    microseconds. Results do not depend on ``n``, to the last bit. If several threads call programs at a time, one
+    call has the workers, and the others run alone. ``tape.ensemble`` makes ``n`` threads, if that is more than one.
+    A process that was forked has one thread, until it asks for more. Raises RuntimeError for what is no positive
+    int, as PyTorch does.
+
+    >>> tape.set_num_threads(2)
+    >>> tape.get_num_threads()
+    2
+    >>> tape.set_num_threads(1)
+    """
+    if isinstance(n, bool) or not hasattr(type(n), "__index__"):
+        raise RuntimeError(f"set_num_threads expects an int, but got {type(n).__name__}")
+    count = operator.index(n)
+    if count < 1:
+        raise RuntimeError("set_num_threads expects a positive integer")
+    WORKERS.use(count)
+
+
+def get_num_threads() -> int:
+    """Return how many threads run large loops of compiled programs.
+
+    >>> tape.get_num_threads()
+    1
+    """
+    return WORKERS.wanted

@@ -15,12 +15,11 @@ from kernels.programs.recording.program import ProgramError
 from tape import pickled_programs  # noqa: F401 (teaches pickle)
 from tape.operations.in_place.methods import copy_
 from tape.programs import saving
+from tape.programs.drawing import Seen
 from tape.programs.interpreting import interpreted
 from tape.programs.outcomes import outcome, way_of
 from tape.programs.pulling import CallForm, Pulling
-from tape.programs.recorded_replay import recorded
-from tape.programs.replaying import ReplayGradient, value_and_gradients
-from tape.programs.seeing import Seen
+from tape.programs.replaying import ReplayGradient, recorded, value_and_gradients
 from tape.programs.tiered import AnyMachine, Tiered
 from tape.tensors import grad_modes, modes
 from tape.tensors.program_recorder import ProgramRecorder

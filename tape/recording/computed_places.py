@@ -9,7 +9,7 @@ import numpy as np
 
 from kernels.arrays.specs import Spec, dense
 from tape.recording import record, views
-from tape.recording.integer_indices import is_byte_mask
+from tape.recording.pick_calls import is_byte_mask
 from tape.tensors import modes
 from tape.tensors.observers import Observer
 from tape.tensors.tensor import Array, Tensor

@@ -11,15 +11,20 @@ import numpy as np
 from kernels.arrays.specs import spec_of
 from kernels.arrays.warnings_off import silently
 from kernels.codegen import vectorized_forward
+from kernels.codegen.rows.row_values import pick
 from kernels.instructions.form import Form
 from kernels.kinds.elementwise import Elementwise
+from kernels.kinds.reduction import Reduction, counted, reduced, tied
+from kernels.kinds.select import Select
 from kernels.native.pool import reused_arrays
 from kernels.native.pool.pool_structs import LARGE
 from kernels.ops.registry import OPS
+from tape.foundation.call_sites import log_operation
+from tape.recording import record
 from tape.recording.record import finish, note_raised, to_dtype, value_is_float
 from tape.tensors import modes
 from tape.tensors.operands import LARGEST, Number, as_saved, beside, check_broadcast, is_mask, operand, values_of
-from tape.tensors.tensor import Array, Tensor, constant_tensor, scalar_or_array
+from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor, leaf, scalar_or_array
 
 _FLOAT64 = np.dtype(np.float64)
 _FLOAT32 = np.dtype(np.float32)
@@ -121,3 +126,44 @@ def _of_one_dtype(op: Elementwise, operands: tuple[Any, ...], value: Array | flo
         for o, rule in zip(operands, op.pullback, strict=True)
     ]  # fmt: skip
     return tuple(cast)
+
+
+# Selections of one element along an axis: run and record.
+
+
+def select(op: Select, x: Tensor, axis: int, keepdims: bool) -> tuple[Tensor, Tensor]:
+    """Return the extremum along an axis and its first place."""
+    picked, indices = pick(op.locate, as_array(x), axis=axis, keepdims=keepdims)
+
+    def make() -> Form:
+        return op.form((x.spec,), spec_of(scalar_or_array(picked)), (True,), (axis, keepdims))
+
+    values = record.finish(op, (x,), picked, make, lambda _form: (indices,), (axis, keepdims))
+    places = leaf(indices, requires_grad=False)
+    recorder = modes.current().recorder
+    if recorder is not None:
+        recorder.notify(op, (x,), places, (axis, keepdims, "indices"))
+    log_operation(op, (x,), (axis, keepdims), (values, places))
+    return values, places
+
+
+# Reductions: run and record.
+
+
+def reduction(op: Reduction, x: Tensor, axes: tuple[int, ...], keepdims: bool, name: str = "") -> Tensor:
+    """Reduce over axes, normalised; ``name`` is the node's."""
+    array = as_array(x)
+    value = reduced(op, array, axes=axes, keepdims=keepdims)
+
+    def saved(form: Form) -> tuple[Any, ...]:
+        by_name = {"x": x._value, "y": scalar_or_array(value), "n": float(counted(array.shape, axes))}
+        if op.selects:
+            by_name["n"] = scalar_or_array(tied(op, array, axes=axes, keepdims=keepdims))
+        return tuple(by_name[name] for name in form.saved)
+
+    def make() -> Form:
+        return op.form((x.spec,), spec_of(scalar_or_array(value)), (True,), (axes, keepdims), name)
+
+    result = record.finish(op, (x,), value, make, saved, (axes, keepdims), name)
+    log_operation(op, (x,), (axes, keepdims), (result,))
+    return result

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
-from kernels.arrays.specs import Spec, dense
+from kernels.arrays.specs import Spec, Strides, dense
 from kernels.call_cache import part_entries
 from kernels.call_cache.part_entries import LARGEST, Picking, Taking
 from kernels.instructions.form import Form
@@ -15,10 +17,207 @@ from kernels.kinds.gather import Gather
 from kernels.native import registry
 from kernels.native.call_structs import PICKS
 from kernels.native.tape_structs import RegistryTable
-from tape.recording import integer_indices
+from tape.foundation.call_sites import stack_level
+from tape.recording import record
 from tape.repeated_calls.call_table import number_of, provide, repeating
 from tape.tensors import modes
+from tape.tensors.operands import as_ndarray
 from tape.tensors.tensor import Array, Tensor, as_array
+
+# Indices with arrays of integers or booleans: NumPy's meaning, and the places that they pick as numbers.
+
+
+def array_key(key: Any) -> tuple[Any, ...]:
+    """Return an index as NumPy takes it: arrays for tensors and lists. IndexError for other dtypes."""
+    items = key if isinstance(key, tuple) else (key,)
+    return tuple(map(_item, items))
+
+
+def _item(key: Any) -> Any:
+    if key is None or key is Ellipsis or isinstance(key, (slice, int, np.integer)):
+        return key
+    if isinstance(key, Tensor):
+        record.note_escape(key)
+        key = as_array(key) != 0 if is_byte_mask(key) else as_array(key)
+    array = as_ndarray(key)
+    if array.size == 0 and array.dtype.kind == "f" and not isinstance(key, np.ndarray):
+        array = array.astype(np.int64)  # an empty list
+    if array.dtype.kind not in "iub":
+        raise IndexError(f"tensors used as indices must be integer or bool tensors, not {array.dtype.name}")
+    return array
+
+
+def is_byte_mask(index: Any) -> bool:
+    """Whether an index is a uint8 tensor, which is a mask as in PyTorch.
+
+    In functions that were given NumPy arrays it is integers, as in NumPy.
+    """
+    return isinstance(index, Tensor) and index._form.spec.dtype == np.uint8 and not modes.given_arrays()
+
+
+def warn_of_bytes(items: Iterable[Any]) -> None:
+    """Warn of uint8 tensors as indices, whose meaning differs between PyTorch and NumPy."""
+    if any(isinstance(item, Tensor) and item._form.spec.dtype == np.uint8 for item in items):
+        meaning, other = "integers, as in NumPy", "of another integer dtype for integers, or bool for a mask"
+        if not modes.given_arrays():
+            meaning, other = "a mask, as in PyTorch", "bool for a mask, or of another integer dtype for integers"
+        warnings.warn(f"a uint8 tensor as an index is {meaning}; make it {other}", stacklevel=stack_level())
+
+
+def integers(index: Any, name: str, error: type[Exception] = RuntimeError) -> Array:
+    """Return an index, a tensor, an array or a list of integers, as int64. ``error`` where it holds something else.
+
+    Recorders note an escape: they cannot follow the values.
+    """
+    if isinstance(index, Tensor):
+        record.note_escape(index)
+    array = as_array(index) if isinstance(index, Tensor) else as_ndarray(index)
+    if array.dtype.kind not in "iu" and array.size:
+        raise error(f"{name}(): Expected dtype int32/int64 for index, but got {array.dtype.name}")
+    return array.astype(np.int64, copy=False)
+
+
+def check_bounds(index: Array, n: int, axis: int, error: type[Exception] = IndexError, *, below: int = 0) -> None:
+    """Raise unless ``below <= index < n`` everywhere."""
+    if index.size and not (below <= index.min() and index.max() < n):
+        wrong = index[(index < below) | (index >= n)].reshape(-1)[0]
+        raise error(f"index {wrong} is out of bounds for dimension {axis} with size {n}")
+
+
+def wrapped(index: Array, n: int, axis: int, error: type[Exception] = IndexError) -> Array:
+    """Return an index with negative ones counted from the end; raise where it is out of bounds."""
+    if not index.size or (index.min() >= 0 and index.max() < n):
+        return index
+    check_bounds(index, n, axis, error, below=-n)
+    return np.where(index < 0, index + n, index)
+
+
+def along(shape: Strides, axis: int, index: Array) -> Array:
+    """Return the numbers, in C order, of the elements that an index of as many axes takes along one of them."""
+    if not index.size:
+        return np.zeros(index.shape, np.int64)
+    steps = dense(shape, 1)
+    return _spread(index * steps[axis] if shape else index, [0 if k == axis else s for k, s in enumerate(steps)])
+
+
+def across(shape: Strides, axis: int, index: Array) -> Array:
+    """Return the numbers, in C order, of all elements at the places along an axis that a vector gives."""
+    extents = [len(index) if k == axis else n for k, n in enumerate(shape)]
+    wide = index.reshape([-1 if k == axis else 1 for k in range(len(shape))])
+    return along(shape, axis, np.broadcast_to(wide, extents)) if shape else index[0] if len(index) else index
+
+
+def _spread(numbers: Array, steps: Sequence[int]) -> Array:
+    """Add the contribution of each axis, its places times its step, to numbers of elements."""
+    for k, step in enumerate(steps):
+        if step and numbers.shape[k] > 1:
+            numbers = numbers + _numbers(numbers.shape[k], step).reshape(
+                [-1 if d == k else 1 for d in range(numbers.ndim)]
+            )
+    return np.asarray(numbers, np.int64, order="C")
+
+
+def places(spec: Spec, strides: Strides, key: tuple[Any, ...]) -> Array:
+    """Return which elements an index picks, as numbers of elements by these strides; C-contiguous int64."""
+    steps = [stride // spec.dtype.itemsize for stride in strides]
+    adjacent = _adjacent(spec.shape, key)
+    return _by_numpy(spec.shape, steps, key) if adjacent is None else _summed(spec.shape, steps, *adjacent)
+
+
+def _adjacent(shape: Strides, key: tuple[Any, ...]) -> tuple[int, tuple[Array, ...]] | None:
+    """Return the first axis indexed by arrays, and the arrays, if all other axes are taken whole; else None."""
+    lead = next((k for k, item in enumerate(key) if not _whole(item)), len(key))
+    arrays = key[lead:]
+    while arrays and (arrays[-1] is Ellipsis or _whole(arrays[-1])):
+        arrays = arrays[:-1]
+    if not arrays or not all(isinstance(a, np.ndarray) for a in arrays):
+        return None
+    if arrays[0].dtype == np.bool_:
+        mask = arrays[0]
+        if len(arrays) > 1 or not mask.ndim or mask.shape != shape[lead : lead + mask.ndim]:
+            return None
+        arrays = np.nonzero(mask)
+    if lead + len(arrays) > len(shape) or any(a.dtype.kind == "b" for a in arrays):
+        return None
+    return lead, arrays
+
+
+def _whole(item: Any) -> bool:
+    return isinstance(item, slice) and item == slice(None)
+
+
+def _summed(shape: Strides, steps: Sequence[int], lead: int, arrays: tuple[Array, ...]) -> Array:
+    """Add up what each array and each whole axis contributes."""
+    total: Any = 0
+    for axis, array in enumerate(arrays, lead):
+        index = wrapped(array.astype(np.int64, copy=False), shape[axis], axis)
+        try:
+            total = total + index * steps[axis]
+        except ValueError:
+            shapes = ", ".join(str(list(a.shape)) for a in arrays)
+            raise IndexError(
+                f"shape mismatch: indexing tensors could not be broadcast together with shapes {shapes}"
+            ) from None
+    rest = lead + len(arrays)
+    before, after = shape[:lead], shape[rest:]
+    total = np.asarray(total)
+    if not before and not after:
+        return np.asarray(total, np.int64, order="C")
+    wide = np.broadcast_to(
+        total.reshape(*(1,) * lead, *total.shape, *(1,) * len(after)), (*before, *total.shape, *after)
+    )
+    return _spread(wide, [*steps[:lead], *(0,) * total.ndim, *steps[rest:]])
+
+
+def _by_numpy(shape: Strides, steps: Sequence[int], key: tuple[Any, ...]) -> Array:
+    """Let NumPy index the number of each element.
+
+    Each axis numbers its places in an array that takes no memory but along that axis.
+    """
+    total: Array | None = None
+    for axis, (n, step) in enumerate(zip(shape, steps, strict=True)):
+        numbers = _numbers(n, step)
+        apart = [0] * len(shape)
+        apart[axis] = numbers.strides[0]
+        part = picked(np.lib.stride_tricks.as_strided(numbers, shape, apart, writeable=False), key)
+        total = part if total is None else total + part
+    return np.asarray(picked(np.zeros((), np.int64), key) if total is None else total, np.int64, order="C")
+
+
+@functools.lru_cache(64)
+def _numbers(n: int, step: int) -> Array:
+    return np.arange(n) * step
+
+
+def picked(array: Array, key: tuple[Any, ...]) -> Array:
+    """Return the elements that an index picks, copied, in C order."""
+    try:
+        return np.asarray(array[key], order="C")
+    except IndexError as error:
+        text = str(error).replace("axis", "dimension").replace("array", "tensor")
+        raise IndexError(f"index: {text}; the tensor has shape {list(array.shape)}") from None
+
+
+def last_ones(numbers: Array, size: int) -> Array | None:
+    """Return the last occurrence of each of some numbers below ``size``; None if none is repeated."""
+    numbers = numbers.reshape(-1)
+    count = len(numbers)
+    if count < _TWO:
+        return None
+    if size > _SPARSE * count:
+        distinct, first = np.unique(numbers[::-1], return_index=True)
+        return None if len(distinct) == count else np.sort(count - 1 - first)
+    order = np.arange(count)
+    last = np.empty(size, np.int64)
+    last[numbers] = order  # NumPy writes in order, so the last one stays
+    kept = last[numbers] == order
+    return None if kept.all() else np.flatnonzero(kept)
+
+
+_TWO = 2
+_SPARSE = 64
+"""From this ratio of possible to actual numbers on they are sorted, rather than entered in a table of all."""
+
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 Plan = Callable[..., Picking | None]
@@ -64,19 +263,19 @@ def picking(name: str, plan: Plan) -> Callable[[Method], Method]:
 
 def by_index(spec: Spec, key: Any) -> Picking | None:
     """Plan ``x[key]``: the places with all arrays zero, and what each array adds to them."""
-    keys = integer_indices.array_key(key)
+    keys = array_key(key)
     arrays = [k for k, item in enumerate(keys) if isinstance(item, np.ndarray)]
     masks = [k for k in arrays if keys[k].dtype == np.bool_]
     if any(not keys[k].ndim for k in arrays) or (masks and (len(arrays) > 1 or masks[0])):
         return None
-    places = integer_indices.places(spec, spec.strides, keys)
+    picked = places(spec, spec.strides, keys)
     if masks:
         mask = keys[0]
-        base = integer_indices.places(spec, spec.strides, (np.ones_like(mask), *keys[1:]))
-        if len(base) != mask.size or not np.array_equal(base[mask.reshape(-1)], places):
+        base = places(spec, spec.strides, (np.ones_like(mask), *keys[1:]))
+        if len(base) != mask.size or not np.array_equal(base[mask.reshape(-1)], picked):
             return None
         return Picking(base, inner=base.size // mask.size)
-    return _by_arrays(spec, keys, arrays, places)
+    return _by_arrays(spec, keys, arrays, picked)
 
 
 def by_items(spec: Spec, *items: Any) -> Picking | None:
@@ -84,9 +283,9 @@ def by_items(spec: Spec, *items: Any) -> Picking | None:
     return by_index(spec, items)
 
 
-def _by_arrays(spec: Spec, keys: tuple[Any, ...], arrays: list[int], places: Array) -> Picking | None:
+def _by_arrays(spec: Spec, keys: tuple[Any, ...], arrays: list[int], picked: Array) -> Picking | None:
     none = tuple([np.zeros_like(item) if k in arrays else item for k, item in enumerate(keys)])
-    base, takings = integer_indices.places(spec, spec.strides, none), []
+    base, takings = places(spec, spec.strides, none), []
     for k in arrays:
         axis = _axis(keys, k, len(spec.shape))
         numbers = np.arange(keys[k].size).reshape(keys[k].shape)
@@ -98,7 +297,7 @@ def _by_arrays(spec: Spec, keys: tuple[Any, ...], arrays: list[int], places: Arr
         step, extent = spec.strides[axis] // spec.dtype.itemsize, spec.shape[axis]
         takings.append(Taking(which.reshape(-1), step, extent, -extent))
     picking = Picking(base, tuple(takings))
-    return picking if np.array_equal(picking.places([keys[k] for k in arrays]), places) else None
+    return picking if np.array_equal(picking.places([keys[k] for k in arrays]), picked) else None
 
 
 def _axis(keys: tuple[Any, ...], at: int, rank: int) -> int:
@@ -119,14 +318,14 @@ def at_places(spec: Spec, index: Any) -> Picking | None:
 def along_dim(spec: Spec, dim: Any, index: Any) -> Picking | None:
     """Plan ``gather(x, dim, index)``."""
     at, axis = index_of(index), dim % len(spec.shape)
-    base = integer_indices.along(spec.shape, axis, np.zeros_like(at))
+    base = along(spec.shape, axis, np.zeros_like(at))
     return Picking(base, (Taking(np.arange(at.size), _step(spec, axis), spec.shape[axis], 0),))
 
 
 def across_dim(spec: Spec, dim: Any, index: Any) -> Picking | None:
     """Plan ``index_select(x, dim, index)``."""
     count, axis = np.size(index_of(index)), dim % len(spec.shape)
-    base = integer_indices.across(spec.shape, axis, np.zeros(count, np.int64))
+    base = across(spec.shape, axis, np.zeros(count, np.int64))
     which = np.arange(count).reshape([-1 if k == axis else 1 for k in range(len(spec.shape))])
     return Picking(base, (Taking(np.broadcast_to(which, base.shape), _step(spec, axis), spec.shape[axis], 0),))
 
@@ -140,7 +339,7 @@ def along_wide(spec: Spec, indices: Any, dim: Any = None) -> Picking | None:
     shape = tuple(n if k == axis else m for k, (n, m) in enumerate(zip(at.shape, spec.shape, strict=True)))
     if any(k != axis and n not in (1, m) for k, (n, m) in enumerate(zip(at.shape, shape, strict=True))):
         return None
-    base = integer_indices.along(spec.shape, axis, np.zeros(shape, np.int64))
+    base = along(spec.shape, axis, np.zeros(shape, np.int64))
     which = np.broadcast_to(np.arange(at.size).reshape(at.shape), shape)
     return Picking(base, (Taking(which, _step(spec, axis), spec.shape[axis], -spec.shape[axis]),))
 

@@ -21,7 +21,7 @@ from kernels.native.tape_structs import PYTHON, TAPE_BITS
 from kernels.ops.registry import OPS
 from tape.foundation.size import Size
 from tape.recording.packed_values import packed
-from tape.tensors import inference_mode, modes, tapes
+from tape.tensors import grad_modes, modes, tapes
 from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array, new, scalar_or_array
 from tape.tensors.view_families import is_scalar, join
 
@@ -53,7 +53,7 @@ def cached_form(key: tuple[Any, ...], make: Callable[[], Form]) -> Form:
     """Return the form of a key, made at its first use."""
     form = _forms.get(key)
     if form is None:
-        form = _forms.setdefault(key, inference_mode.checked(make()))
+        form = _forms.setdefault(key, grad_modes.checked(make()))
     return form
 
 
@@ -92,7 +92,7 @@ def finish(
             result._form = form
         watch(tape, result, operands)
     if tape is None or modes.active() is None:
-        inference_mode.made(result)
+        grad_modes.made(result)
         notify_observers(op, operands, result, params or key)
     return result
 
@@ -235,7 +235,7 @@ def _view_form(
     op: View, source: Spec, value: Array, params: tuple[Any, ...], key: tuple[Any, ...] | None
 ) -> tuple[Form, int]:
     spec, offset = view_pattern(op, source, value, params)
-    spec, name = inference_mode.alike(spec, source), params if key is None else key
+    spec, name = grad_modes.alike(spec, source), params if key is None else key
     forms_of_pattern = _patterns.setdefault((op, source, spec), {})
     named = name in forms_of_pattern or len(forms_of_pattern) < _NAMED
     form = forms_of_pattern.get(name if named else None)

@@ -14,7 +14,7 @@ from kernels.foundation.recent_table import Recent, exact
 from kernels.instructions.entries import Instruction
 from kernels.kinds.routine import Routine, RoutineCall, Unsettled, computed, kept_values, packed, part_params
 from kernels.native.tape_structs import PYTHON
-from tape.foundation.run_log import log_operation
+from tape.foundation.call_sites import log_operation
 from tape.recording import record
 from tape.recording.packed_values import PackedValue
 from tape.recording.promotion import alike

@@ -15,8 +15,7 @@ from tape.foundation.memory_formats import check_format
 from tape.recording import record
 from tape.recording.arguments import dim_of, either, ints_of
 from tape.recording.promotion import alike
-from tape.repeated_calls.call_table import copying, viewing
-from tape.repeated_calls.join_calls import joining
+from tape.repeated_calls.call_table import copying, joining, viewing
 from tape.tensors import modes, view_families
 from tape.tensors.operands import operand
 from tape.tensors.tensor import Tensor, method, scalar_or_array

@@ -21,9 +21,9 @@ from kernels.native import call_structs, registry
 from kernels.native.calls.function_type import operation
 from kernels.native.memory import where
 from kernels.native.tape_structs import RegistryTable
-from tape.recording import integer_indices
-from tape.recording.mixed_dtypes import with_tensor
+from tape.recording import pick_calls
 from tape.recording.pick_calls import Plan, by_index, ready
+from tape.recording.promotion import with_tensor
 from tape.recording.views import CLONE, clone
 from tape.repeated_calls.call_table import NATIVE_OPERANDS, NATIVELY, ask, number_of, number_of_op, provide, repeating
 from tape.tensors import modes
@@ -202,11 +202,11 @@ def _enter_write_at(seen: Key, args: tuple[Any, ...], value: Any, plan: Plan, *,
     if how is None:
         return
     items = args[1] if seen.op == call_structs.OP_ASSIGN else args[1:]
-    places = how.places([item for item in integer_indices.array_key(items) if isinstance(item, np.ndarray)])
+    places = how.places([item for item in pick_calls.array_key(items) if isinstance(item, np.ndarray)])
     shape = places.shape
     if not places.size:
         return
-    if any(seen.wanted) and not adds and integer_indices.last_ones(places, spec.size) is not None:
+    if any(seen.wanted) and not adds and pick_calls.last_ones(places, spec.size) is not None:
         return  # what was recorded is fewer places
     if source is not None and (source.dtype != spec.dtype or not _fits(source.shape, shape)):
         return

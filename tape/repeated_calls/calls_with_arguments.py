@@ -1,6 +1,6 @@
 """Functions that native code repeats by their tensors and arguments, if they consist of one operation.
 
-The first call of a function runs in Python, and the operations in it are logged (run_log.py). If that was one
+The first call of a function runs in Python, and the operations in it are logged (call_sites.py). If that was one
 reduction, selection or routine, on the function's own arguments, and its result is what the function returned, native
 code repeats it for tensors of the same forms with the same arguments.
 """
@@ -22,7 +22,7 @@ from kernels.native.call_structs import ARGUED, MOST_OPERANDS
 from kernels.native.calls.computation import Computation
 from kernels.native.calls.function_type import operation
 from kernels.native.tape_structs import PULLS, PYTHON
-from tape.foundation.run_log import Run, runs
+from tape.foundation.call_sites import Run, runs
 from tape.repeated_calls.call_table import NATIVELY, number_of
 from tape.tensors import modes
 from tape.tensors.tensor import Tensor

@@ -19,7 +19,7 @@ from kernels.native.pool.pool_structs import LARGE
 from kernels.native.tape_structs import TAPE_BITS
 from kernels.native.tensor.tensor_type import same_layout
 from kernels.ops.registry import OPS
-from tape.tensors import inference_mode, modes
+from tape.tensors import grad_modes, modes
 from tape.tensors.tapes import Tape, every, living
 from tape.tensors.tensor import Array, Slot, Tensor, as_array, make_extras, read_extras
 
@@ -191,7 +191,7 @@ def start_family(x: Tensor, *, moved: bool = False) -> None:
         make_extras(x).counter = counter_of(x)
     if is_view(x) or moved:
         x._views = []
-    x._form = inference_mode.alike(spec_of(x._value), x.spec)
+    x._form = grad_modes.alike(spec_of(x._value), x.spec)
     share(x)
 
 

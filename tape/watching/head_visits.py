@@ -14,11 +14,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tape.tensors.tensor import Tensor
-from tape.watching import frame_events, garbage_collections
-from tape.watching.code_reads import CodeReads, Scope, is_decided, reads_within
+from tape.watching import frame_events
+from tape.watching.code_reads import MISSING, CodeReads, Scope, is_decided, module_of, plain_attribute, reads_within
 from tape.watching.compared_numbers import outcomes_in
 from tape.watching.loop_states import State, state_of
-from tape.watching.plain_attributes import MISSING, module_of, plain_attribute
 from tape.watching.python_loops import Comparison, Counter, Extent, PythonLoop, loops_of
 from tape.watching.snapshots import SKIPPED
 
@@ -73,12 +72,12 @@ class HeadWatch:
 
     def call(self, function: Callable[..., Result], *args: Any) -> Result:
         """Call a function, watched. In Python 3.11 it is not where the thread is traced already, as by a debugger."""
-        garbage_collections.observe()
+        frame_events.observe()
         return frame_events.call(self, function, *args)
 
     def begin(self, frame: FrameType) -> _Activation | None:
         """Return what follows a frame, called at its beginning: nothing for nearly all."""
-        if garbage_collections.is_collecting():  # finalizers, and callbacks of the collector
+        if frame_events.is_collecting():  # finalizers, and callbacks of the collector
             return None
         code, plan, is_followed = _known(frame)
         if is_followed:
@@ -214,7 +213,7 @@ class _Activation:
         return entry
 
     def _visit(self, frame: FrameType, entry: _Entry) -> None:
-        if garbage_collections.is_collecting():  # an interrupt kept its end from being told
+        if frame_events.is_collecting():  # an interrupt kept its end from being told
             self.watch.reason = "a garbage collection was interrupted while loops were watched"
         elif not entry.stopped:
             self.watch.add_executed(entry.scope, entry.since)

@@ -22,8 +22,7 @@ from tape.foundation import dtypes
 from tape.tensors import modes
 from tape.tensors.pytrees import METHODS
 from tape.tensors.tensor import Tensor
-from tape.watching.code_reads import Scope, is_clock, is_decided
-from tape.watching.plain_attributes import module_of
+from tape.watching.code_reads import Scope, is_clock, is_decided, module_of
 
 _DEEPEST = 10
 _KERNELS = f"{kernels.__name__}."

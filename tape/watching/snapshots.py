@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import _io
 import array
 import contextlib
 import ctypes
 import functools
 import gc
+import io
+import mmap
+import random
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable
@@ -17,12 +21,12 @@ import numpy as np
 from kernels import PACKAGES
 from tape.tensors.pytrees import METHODS
 from tape.tensors.tensor import Array, Tensor
-from tape.watching.code_reads import is_decided
-from tape.watching.plain_attributes import (
+from tape.watching.code_reads import (
     MISSING,
     bases_of,
     dictionary_of,
     entry_of_class,
+    is_decided,
     member_of,
     module_of,
     read,
@@ -291,3 +295,24 @@ def _is_same(expected: Any, value: Any) -> bool:
     if kind is _METHOD:
         return type(value) is types.MethodType and value.__func__ is before and value.__self__ is more
     return value is before and (kind is not _ARRAY or (value.shape, value.dtype) == more)
+
+
+# Values whose state nobody sees without changing it: iterators and files, and sources of true randomness.
+
+_OPAQUE = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType, mmap.mmap, random.SystemRandom)
+_FILES = (io.TextIOWrapper, io.BufferedReader, io.BufferedRandom, io.FileIO, io.StringIO, io.BytesIO)
+_WRITES = frozenset(("write", "writelines", "flush", "close", "closed", "fileno", "isatty", "name"))
+"""Attributes of files that read nothing."""
+
+
+def is_opaque(value: Any, follows: tuple[tuple[str, Any], ...] = ()) -> bool:
+    """Whether code that reads a value may find something else at each call; ``follows``: what it reads of it next."""
+    kind = type(value)
+    if issubclass(kind, _io._IOBase):
+        return any(kind is x for x in _FILES) and not (follows and follows[0][1] in _WRITES) and _is_readable(value)
+    advance = entry_of_class(kind, "__next__")
+    return issubclass(kind, _OPAQUE) or (advance is not MISSING and type(advance) is types.WrapperDescriptorType)
+
+
+def _is_readable(file: Any) -> bool:
+    return not file.closed and bool(file.readable())

@@ -16,12 +16,11 @@ import numpy as np
 
 from tape.foundation.bytecode import steps_of
 from tape.tensors.tensor import Tensor
-from tape.watching.code_reads import is_written
-from tape.watching.opaque_values import is_opaque
-from tape.watching.plain_attributes import (
+from tape.watching.code_reads import (
     MISSING,
     dictionary_of,
     entry_of_class,
+    is_written,
     module_of,
     read,
     variables_of,
@@ -34,6 +33,7 @@ from tape.watching.snapshots import (
     PLAIN,
     classes_in,
     is_known,
+    is_opaque,
     item_in,
     parts_of,
     snapshot,

@@ -23,8 +23,8 @@ from kernels.programs.calling.callable_type import DirectlyCalled
 from kernels.programs.calling.compiled_machine import GuardPlace
 from kernels.programs.compiler.compiled_code import CompiledCode
 from kernels.programs.running.exchange import native
-from tape.compiled.checking import native_watches
-from tape.compiled.checking.native_watches import Checks
+from tape.compiled.checking import native_checks
+from tape.compiled.checking.native_checks import Checks
 from tape.compiled.compiled_function import CompiledFunction
 from tape.errors import CompileWarning
 from tape.tensors.pytrees import flattened
@@ -466,7 +466,7 @@ def test_a_call_within_a_call(f: Any) -> None:
 
 
 def test_replaced_in_the_middle_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked, are_current, rates = [0], native_watches._are_current, deque([2.0])
+    looked, are_current, rates = [0], native_checks._are_current, deque([2.0])
 
     def forget(watches: Any) -> bool:
         looked[0] += 1
@@ -475,7 +475,7 @@ def test_replaced_in_the_middle_of_a_call(monkeypatch: pytest.MonkeyPatch) -> No
             gc.collect()
         return are_current(watches)
 
-    monkeypatch.setattr(native_watches, "_are_current", forget)
+    monkeypatch.setattr(native_checks, "_are_current", forget)
     f = tape.compile(lambda x: x * rates[0], check="never")
     for _ in range(4):
         f(2.0)

@@ -14,7 +14,7 @@ import pytest
 
 import tape
 from kernels.programs.running.exchange import native
-from tape.compiled.checking import native_checks, native_watches
+from tape.compiled.checking import native_checks
 from tape.compiled.checking.native_checks import Draft
 from tape.compiled.compiled_function import CompiledFunction
 from tests.support.handwritten_programs import program
@@ -298,7 +298,7 @@ def test_a_check_that_is_left_out_is_noticed(method: str, name: str, monkeypatch
 def test_what_native_code_cannot_find_python_looks_at(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for place, unknown in (("place_of_version", lambda: 0), ("place_of_member", lambda *_: 0)):
         monkeypatch.setattr(native_checks, place, unknown)
-    monkeypatch.setattr(native_watches, "places_in_functions", lambda: (0, 0, 0))
+    monkeypatch.setattr(native_checks, "places_in_functions", lambda: (0, 0, 0))
     plain, change = CASES[name]()
     f = natively(plain)
     assert f._direct[0].rest is not None

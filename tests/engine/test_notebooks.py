@@ -108,7 +108,7 @@ def shown() -> list[Callable[[], Any]]:
 
 @pytest.mark.usefixtures("missing")
 def test_without_graphviz_there_is_no_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tape.programs.seeing.installed", lambda: False)
+    monkeypatch.setattr("tape.programs.drawing.installed", lambda: False)
     assert [show() for show in shown()] == [None] * 3
     with pytest.raises(ImportError, match="the extra viz"):
         tape.graph(tape.ones(2)).svg()
@@ -126,7 +126,7 @@ def test_the_text_goes_to_graphviz(monkeypatch: pytest.MonkeyPatch) -> None:
             return f"<svg>{options['format']} {options['encoding']}</svg>"
 
     monkeypatch.setattr(dot, "installed", lambda: True)
-    monkeypatch.setattr("tape.programs.seeing.installed", lambda: True)
+    monkeypatch.setattr("tape.programs.drawing.installed", lambda: True)
     monkeypatch.setitem(sys.modules, "graphviz", types.SimpleNamespace(Source=Source))  # type: ignore[arg-type]
     assert [show() for show in shown()] == ["<svg>svg utf-8</svg>"] * 3
     x = tape.tensor([1.0, 2.0], requires_grad=True)

@@ -11,7 +11,7 @@ import tape
 from kernels.kinds.elementwise import Elementwise
 from kernels.kinds.loop import Guard, LoopMark
 from kernels.ops.registry import OPS
-from tape.recording import elementwise, mixed_dtypes
+from tape.recording import elementwise, promotion
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -165,7 +165,7 @@ def test_special_values_are_those_of_numpy(op: Elementwise, dtype: type) -> None
     values = [record_cases.placed(g, d) for g, d in zip(grid, domains, strict=True)]
 
     def run(*xs: Any) -> Any:
-        return mixed_dtypes.by_rows(op, *record_cases.completed(op, xs))
+        return promotion.by_rows(op, *record_cases.completed(op, xs))
 
     expected = op.ufunc(*record_cases.completed(op, values))  # type: ignore[misc]
     assert bits(run(*tensors(values))) == bits(expected)

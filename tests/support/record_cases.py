@@ -31,7 +31,7 @@ from kernels.ops.registry import OPS
 from kernels.records.op import Op
 from kernels.sweeps import backend
 from tape.operations import matmul
-from tape.recording import elementwise, mixed_dtypes, record, reduction, routine_calls, select
+from tape.recording import elementwise, promotion, record, routine_calls
 from tests.support import matrix_domains
 
 Array = np.ndarray[Any, Any]
@@ -189,7 +189,7 @@ def elementwise_cases(op: Elementwise) -> Iterator[Case]:
             shapes, views = zip(*layout[:count], strict=True)
             yield Case(
                 f"{op.name}-{name}",
-                lambda *xs: mixed_dtypes.by_rows(op, *completed(op, xs)),
+                lambda *xs: promotion.by_rows(op, *completed(op, xs)),
                 lambda *xs: forward(*completed(op, xs)),
                 shapes,
                 domains,
@@ -232,7 +232,7 @@ def reduction_cases(op: Reduction) -> Iterator[Case]:
 
         yield Case(
             f"{op.name}-{shape}-{view.__name__}-{axes}{'-keep' * keep}",
-            lambda x, axes=axes, keep=keep: reduction.reduction(op, x, axes, keep),
+            lambda x, axes=axes, keep=keep: elementwise.reduction(op, x, axes, keep),
             reference,
             (shape,),
             ("real",),
@@ -252,7 +252,7 @@ def select_cases(op: Select) -> Iterator[Case]:
 
             yield Case(
                 f"{op.name}-{shape}-{view.__name__}-{axes}{'-keep' * keep}",
-                lambda x, axis=axes[0], keep=keep: select.select(op, x, axis, keep)[0],
+                lambda x, axis=axes[0], keep=keep: elementwise.select(op, x, axis, keep)[0],
                 reference,
                 (shape,),
                 ("real",),

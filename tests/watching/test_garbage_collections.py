@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import tape
-from tape.watching import garbage_collections
+from tape.watching import frame_events
 
 pytestmark = pytest.mark.quick
 
@@ -35,17 +35,17 @@ def test_the_collector_works_rarely_during_a_recording_and_then_as_before(thresh
 
 def test_an_error_leaves_the_collector_as_it_was(thresholds: Any) -> None:
     with pytest.raises(ZeroDivisionError):
-        garbage_collections.rarely_collected(lambda: 1 // 0)
+        frame_events.rarely_collected(lambda: 1 // 0)
     assert gc.get_threshold() == thresholds
 
 
 @pytest.mark.parametrize("first", [0, 1 << 20])
 def test_a_collector_that_is_off_or_works_rarely_already_is_left_alone(first: int) -> None:
     gc.set_threshold(first, 7, 7)
-    assert garbage_collections.rarely_collected(gc.get_threshold) == (first, 7, 7)
+    assert frame_events.rarely_collected(gc.get_threshold) == (first, 7, 7)
     assert gc.get_threshold() == (first, 7, 7)
 
 
 def test_what_the_function_itself_sets_stays() -> None:
-    garbage_collections.rarely_collected(gc.set_threshold, 500, 5, 5)
+    frame_events.rarely_collected(gc.set_threshold, 500, 5, 5)
     assert gc.get_threshold() == (500, 5, 5)

@@ -25,12 +25,11 @@ from kernels.ops.loops import GUARD
 from kernels.programs.recording.program import Node, ProgramError
 from kernels.programs.recording.program_words import StepWords
 from tape.compiled.recording.compared_numbers import comparisons_of
-from tape.compiled.recording.function_calls import FunctionCall, Inside
-from tape.compiled.recording.known_tensors import KnownTensors
+from tape.compiled.recording.function_calls import FunctionCall, Inside, KnownTensors
 from tape.compiled.recording.loop_spans import Visit
 from tape.compiled.recording.raised_errors import RAISED, Attempt, number_of
 from tape.conversions import attributes
-from tape.engine.derivations import Derivation, Derivatives
+from tape.engine.double_backward import Derivation, Derivatives
 from tape.engine.forward_mode import needs_graph
 from tape.engine.rules import custom_function
 from tape.kinds import rules_on_tensors

@@ -27,7 +27,7 @@ from tape.tensors.pytrees import Structure, flattened
 from tape.tensors.tensor import Tensor, as_array
 from tape.tensors.view_families import is_view
 from tape.transforms import signature
-from tape.watching import garbage_collections
+from tape.watching import frame_events
 from tape.watching.head_visits import HeadWatch
 from tape.watching.snapshots import Content
 from tape.watching.watched import CodeKey, Finder
@@ -132,7 +132,7 @@ def record_call(
     if again is not Again.FIRST:
         watch = HeadWatch(recorder.visited if again is Again.GUARDED else None, finder.note)
     under = mode, _called, recorder, function, inputs, watch
-    leaves, template, outputs = garbage_collections.rarely_collected(modes.call_under, *under)
+    leaves, template, outputs = frame_events.rarely_collected(modes.call_under, *under)
     recording = Recording(recorder, len(inputs))
     recording.reads = finder
     recording.template, recording.recipe.outputs = template, outputs

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextvars
+import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from graphlib import CycleError, TopologicalSorter
+from typing import Any, TypeVar
 
 from kernels.arrays.sweep_interface import Seed
 from kernels.instructions.entries import Instruction
@@ -88,3 +91,29 @@ def order(slots: Iterable[int]) -> list[Tape] | None:
         return [tape_of(number << TAPE_BITS) for number in TopologicalSorter(edges).static_order()][::-1]
     except CycleError:
         return None
+
+
+# Backwards inside backwards: beyond some depth they go on in another thread, where Python's stack begins anew.
+
+Result = TypeVar("Result")
+MOST = 12
+"""Most backwards inside each other in one thread: each takes some twenty of the thousand frames that Python allows."""
+
+
+def elsewhere(function: Callable[[], Result]) -> Result:
+    """Run a function in a thread of its own, in this context, and wait for it."""
+    context, outcome = contextvars.copy_context(), list[tuple[Any, BaseException | None]]()
+
+    def run() -> None:
+        try:
+            outcome.append((context.run(function), None))
+        except BaseException as error:  # noqa: BLE001 (it is raised again, in the thread that waits)
+            outcome.append((None, error))
+
+    thread = threading.Thread(target=run, name="tape backward")
+    thread.start()
+    thread.join()
+    result, error = outcome[0]
+    if error is not None:
+        raise error
+    return result  # type: ignore[no-any-return]

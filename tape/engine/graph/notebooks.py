@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tape.errors import GradError
-from tape.foundation.html_text import table
 from tape.foundation.lazy_names import getattr_of
+from tape.foundation.printing import table
 from tape.tensors.tensor import Tensor, method
 
 # For the drawing alone: what notebooks do not show is not imported.

@@ -19,7 +19,7 @@ from kernels.kinds.elementwise import Elementwise
 from kernels.native.tape_structs import PULLS, PYTHON, TAPE_BITS
 from kernels.sweeps.graph import Graph, key_of, relevant
 from tape.foundation import call_sites as callers
-from tape.tensors import inference_mode, modes
+from tape.tensors import grad_modes, modes
 from tape.tensors.grad_modes import Switch, SwitchAtOnce
 from tape.tensors.modes import Mode
 from tape.tensors.tapes import living
@@ -202,7 +202,7 @@ def _explain(instruction: Instruction) -> None:
 
 def operand_name(form: Form, i: int) -> str:
     """Return the name of an operand in the rules of its operation, or its number."""
-    names = [name for name, _ in inference_mode.named(form)]
+    names = [name for name, _ in grad_modes.named(form)]
     return names[i] if i < len(names) else f"number {i}"
 
 
@@ -219,7 +219,7 @@ def known_at(
     form, operand = instruction.form, operand_name(instruction.form, i)
     arrays = {**dict(zip(form.saved, instruction.saved, strict=True)), "incoming gradient": cotangent}
     apart = isinstance(form.op, Elementwise)
-    names = [*(name for name, _ in inference_mode.named(form)), "y", "incoming gradient"] if apart else [operand]
+    names = [*(name for name, _ in grad_modes.named(form)), "y", "incoming gradient"] if apart else [operand]
     values = {}
     for name in names:
         kept = arrays.get(name)

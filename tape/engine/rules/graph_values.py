@@ -13,7 +13,7 @@ from kernels.instructions.form import Form
 from kernels.native.tape_structs import ADDS, CLEARS, PYTHON, VIEW
 from kernels.sweeps.gradient_views import pattern
 from kernels.sweeps.graph import key_of
-from tape.tensors import inference_mode
+from tape.tensors import grad_modes
 
 
 class Values:
@@ -32,7 +32,7 @@ class Values:
         if instruction.form.kind == PYTHON:
             return
         kept = dict(zip(instruction.form.saved, instruction.saved, strict=True))
-        for (name, _), operand in zip(inference_mode.named(instruction.form), instruction.operands, strict=False):
+        for (name, _), operand in zip(grad_modes.named(instruction.form), instruction.operands, strict=False):
             if operand is not None and name in kept:
                 self.known.setdefault(key_of(operand), np.asarray(kept[name]))
         if "y" in kept:
@@ -52,7 +52,7 @@ class Values:
         operand, form = instruction.operands[i], instruction.form
         if operand is not None:
             return self.known.get(key_of(operand))
-        names = inference_mode.named(form)
+        names = grad_modes.named(form)
         if i < len(names) and names[i][0] in form.saved:
             return np.asarray(instruction.saved[form.saved.index(names[i][0])])
         return None

@@ -9,7 +9,7 @@ import numpy as np
 from tape.operations import indexing, writes
 from tape.operations.numpy_arguments import array_like
 from tape.operations.reductions.sorting import escaped_values
-from tape.recording import computed_places, integer_indices, views
+from tape.recording import computed_places, pick_calls, views
 from tape.recording.arguments import dim_of
 from tape.tensors.operands import tensor_of
 from tape.tensors.registration import implements, public
@@ -32,7 +32,7 @@ def put_(x: Tensor, index: Any, source: Any, accumulate: bool = False) -> Tensor
     writes.check(x, "put_", reads=accumulate)
     if computed_places.is_followed(index, adds=accumulate) and _put_followed(x, index, source, accumulate):
         return x
-    at, values = integer_indices.integers(index, "put_"), tensor_of(source)
+    at, values = pick_calls.integers(index, "put_"), tensor_of(source)
     if values.spec.size != at.size:
         raise IndexError(
             "put_(): Expected source and index to have the same number of elements, but got source.numel() = "
@@ -42,7 +42,7 @@ def put_(x: Tensor, index: Any, source: Any, accumulate: bool = False) -> Tensor
         raise RuntimeError(
             f"put_(): self and source expected to have the same dtype: {x.spec.dtype}, {values.spec.dtype}"
         )
-    numbers = integer_indices.wrapped(at, x.spec.size, 0)
+    numbers = pick_calls.wrapped(at, x.spec.size, 0)
     return indexing.put(x, numbers, views.reshape(values, at.shape), "put_", adds=accumulate)
 
 
@@ -126,7 +126,7 @@ def _filled(result: Tensor, part: Tensor, src: Any) -> Tensor:
 
 @implements(np.put_along_axis)
 def _put_along_axis(arr: Tensor, indices: Any, values: Any, axis: int | None) -> None:
-    at = integer_indices.integers(indices, "np.put_along_axis", IndexError)
+    at = pick_calls.integers(indices, "np.put_along_axis", IndexError)
     if axis is None:
         _put(arr, at, values)
         return
@@ -139,7 +139,7 @@ def _put_along_axis(arr: Tensor, indices: Any, values: Any, axis: int | None) ->
 @implements(np.put)
 def _put(a: Tensor, ind: Any, v: Any, mode: str = "raise") -> None:
     """Write to the elements of these numbers; values too few are used over and over."""
-    at = np.arange(a.spec.size).take(np.reshape(integer_indices.integers(ind, "np.put"), -1), mode=mode)  # type: ignore[call-overload]
+    at = np.arange(a.spec.size).take(np.reshape(pick_calls.integers(ind, "np.put"), -1), mode=mode)  # type: ignore[call-overload]
     values: Any = np.resize(array_like(v), at.shape)
     indexing.put(a, at, values if values.spec.dtype == a.spec.dtype else values.to(a.spec.dtype), "np.put")
 

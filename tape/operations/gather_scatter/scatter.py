@@ -8,16 +8,89 @@ from typing import Any
 
 import numpy as np
 
-from tape.operations import indexing, writes
+from tape.operations import gather, indexing, sums_and_extrema, writes
 from tape.operations.gather import along_key, check_index, check_vector, picked_along, true_places
-from tape.operations.gather_scatter import scatter_reduce
-from tape.recording import computed_places, integer_indices, views
+from tape.recording import computed_places, pick_calls, views
 from tape.recording.arguments import dim_of
 from tape.recording.pick_calls import across_dim, along_dim
 from tape.recording.write_calls import putting
 from tape.tensors.operands import _merge, check_broadcast, operand, tensor_of
 from tape.tensors.registration import public
 from tape.tensors.tensor import Array, Tensor, method
+
+# The reductions of ``scatter_reduce``: values are grouped by their place, and each group is reduced.
+
+
+def reduced(
+    x: Tensor, numbers: Array, values: Tensor, reduce: str, *, include_self: bool
+) -> list[tuple[Array, Tensor]]:
+    """Return places of x, numbered in C order, and for each the reduced value of its group.
+
+    ``numbers`` says which place each value is for. Groups of one length are the rows of a matrix that is reduced
+    along its columns, so that the gradient is that of the reduction, also where elements are equal.
+    """
+    pool = views.cat([views.reshape(x, -1), values]) if include_self else values
+    order = np.argsort(numbers, kind="stable")
+    in_order = numbers[order]
+    starts = np.flatnonzero(np.r_[True, in_order[1:] != in_order[:-1]])
+    targets, counts = in_order[starts], np.diff(starts, append=len(order))
+    if include_self:
+        order = order + x.spec.size
+    reductions = []
+    for count in np.unique(counts):
+        group = counts == count
+        rows = order[starts[group][:, None] + np.arange(count)]
+        if include_self:
+            rows = np.concatenate([targets[group][:, None], rows], 1)
+        reductions.append((targets[group], _REDUCED[reduce](gather.picked_flat(pool, rows))))
+    return reductions
+
+
+def reduced_by_mapped(
+    x: Tensor, key: tuple[Any, ...], source: Any, reduce: str, *, include_self: bool
+) -> Tensor | None:  # fmt: skip
+    """Return what x becomes where index tensors differ between examples, as values and places compared, all with all.
+
+    None where they do not, or do not fit.
+    """
+    if not (key and isinstance(source, Tensor) and computed_places.differ(*key)):
+        return None
+    places = computed_places.places_of(x.spec, key, wraps=False)
+    if places is None or places.spec.shape != source.spec.shape or source.spec.dtype != x.spec.dtype:
+        return None
+    flat = views.reshape(x, -1, 1)
+    there = views.reshape(places, 1, -1) == np.arange(x.spec.size)[:, None]
+    rows = _where(there, views.reshape(source, 1, -1), _neutral(reduce, x.spec.dtype))
+    counts = there.sum(1)
+    if include_self:
+        rows, counts = views.cat([flat, rows], 1), counts + 1
+    if reduce == "mean":
+        total, divisor = rows.sum(1), counts.clamp(min=1).to(x.spec.dtype)
+        values = total / divisor if x.spec.dtype.kind == "f" else np.floor_divide(total, divisor)
+    else:
+        values = rows.sum(1) if reduce == "sum" else _REDUCED[reduce](rows)
+    if not include_self:
+        values = _where(counts > 0, values, views.reshape(x, -1))
+    return views.reshape(values, x.spec.shape)
+
+
+def _neutral(reduce: str, dtype: np.dtype[Any]) -> Any:
+    """Return what changes no reduction."""
+    if reduce not in ("amax", "amin"):
+        return dtype.type(reduce == "prod")
+    if dtype.kind == "f":
+        return dtype.type(-np.inf if reduce == "amax" else np.inf)
+    limits = np.iinfo(dtype)
+    return dtype.type(limits.min if reduce == "amax" else limits.max)
+
+
+_where: Any = np.where  # of tensors: recorded
+_REDUCED: dict[str, Any] = {
+    "amax": lambda rows: sums_and_extrema.amax(rows, 1),
+    "amin": lambda rows: sums_and_extrema.amin(rows, 1),
+    "prod": lambda rows: np.prod(rows, axis=1),
+}
+
 
 _REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
 
@@ -118,9 +191,7 @@ def _reduced_by_mapped(
     x: Tensor, key: tuple[Any, ...], source: Any, reduce: str, include_self: bool, name: str
 ) -> bool:  # fmt: skip
     """Reduce by index tensors that differ between examples; False, with nothing done, where there are none."""
-    values = reduce in _REDUCTIONS and scatter_reduce.reduced_by_mapped(
-        x, key, source, reduce, include_self=include_self
-    )
+    values = reduce in _REDUCTIONS and reduced_by_mapped(x, key, source, reduce, include_self=include_self)
     if isinstance(values, Tensor):
         writes.check(x, name, reads=True)
         x.copy_(values)
@@ -136,7 +207,7 @@ def _reduced(x: Tensor, numbers: Array, source: Tensor, reduce: str, include_sel
         return x
     if reduce not in ("sum", "mean"):
         flat = views.reshape(source, -1)
-        for targets, values in scatter_reduce.reduced(x, places, flat, reduce, include_self=include_self):
+        for targets, values in reduced(x, places, flat, reduce, include_self=include_self):
             indexing.put(x, targets, values, name, apart=True)
         return x
     if not include_self:
@@ -151,14 +222,14 @@ def _reduced(x: Tensor, numbers: Array, source: Tensor, reduce: str, include_sel
 
 def _places(x: Tensor, dim: int, index: Any, name: str) -> tuple[int, Array]:
     """Return the axis, and the index along it, checked against the tensor's shape."""
-    axis, at = dim_of(x, dim), integer_indices.integers(index, name)
+    axis, at = dim_of(x, dim), pick_calls.integers(index, name)
     check_index(name, x, axis, at)
-    integer_indices.check_bounds(at, x.spec.shape[axis] if x.spec.shape else 1, axis, RuntimeError)
+    pick_calls.check_bounds(at, x.spec.shape[axis] if x.spec.shape else 1, axis, RuntimeError)
     return axis, at
 
 
 def _numbers(x: Tensor, axis: int, at: Array) -> Array:
-    return integer_indices.along(x.spec.shape, axis, at if x.spec.shape else at.reshape(-1)[:1].reshape(()))
+    return pick_calls.along(x.spec.shape, axis, at if x.spec.shape else at.reshape(-1)[:1].reshape(()))
 
 
 def _source(x: Tensor, at: Array, src: Tensor, name: str) -> Tensor:
@@ -196,7 +267,7 @@ def index_add_(input: Tensor, dim: int, index: Any, source: Any, *, alpha: Any =
         if indexing.put_followed(input, key, added, "index_add_", adds=True, wraps=False):
             return input
     axis, at, rows = _rows(input, dim, index, source, "index_add_")
-    numbers = integer_indices.across(input.spec.shape, axis, at)
+    numbers = pick_calls.across(input.spec.shape, axis, at)
     return indexing.put(input, numbers, rows if alpha == 1 else rows * alpha, "index_add_", adds=True)
 
 
@@ -225,10 +296,10 @@ def index_copy_(input: Tensor, dim: int, index: Any, source: Any) -> Tensor:
         if indexing.put_followed(input, key, source, "index_copy_", adds=False, wraps=False):
             return input
     axis, at, rows = _rows(input, dim, index, source, "index_copy_")
-    kept = integer_indices.last_ones(at, len(at) and int(at.max()) + 1)
+    kept = pick_calls.last_ones(at, len(at) and int(at.max()) + 1)
     if kept is not None:
         at, rows = at[kept], picked_along(rows, axis, kept)
-    numbers = integer_indices.across(input.spec.shape, axis, at)
+    numbers = pick_calls.across(input.spec.shape, axis, at)
     return indexing.put(input, numbers, views.reshape(rows, numbers.shape), "index_copy_", apart=True)
 
 
@@ -250,9 +321,7 @@ def index_reduce_(
         if _reduced_by_mapped(input, key, source, reduce, include_self, "index_reduce_"):
             return input
     axis, at, rows = _rows(input, dim, index, source, "index_reduce_")
-    return _reduced(
-        input, integer_indices.across(input.spec.shape, axis, at), rows, reduce, include_self, "index_reduce_"
-    )
+    return _reduced(input, pick_calls.across(input.spec.shape, axis, at), rows, reduce, include_self, "index_reduce_")
 
 
 @_both
@@ -272,15 +341,15 @@ def index_fill_(input: Tensor, dim: int, index: Any, value: Any) -> Tensor:
     if indexing.put_followed(input, key, value, "index_fill_", adds=False, wraps=True):
         return input
     axis, n, at = _vector(input, dim, index, "index_fill_", IndexError)
-    places = np.unique(integer_indices.wrapped(at, n, axis))
-    return indexing.put(input, integer_indices.across(input.spec.shape, axis, places), value, "index_fill_", apart=True)
+    places = np.unique(pick_calls.wrapped(at, n, axis))
+    return indexing.put(input, pick_calls.across(input.spec.shape, axis, places), value, "index_fill_", apart=True)
 
 
 def _vector(
     x: Tensor, dim: int, index: Any, name: str, error: type[Exception] = RuntimeError
 ) -> tuple[int, int, Array]:
     """Return an axis, its extent, and a vector of places along it."""
-    at = integer_indices.integers(index, name, error)
+    at = pick_calls.integers(index, name, error)
     check_vector(name, at)
     axis = dim_of(x, dim)
     return axis, x.spec.shape[axis] if x.spec.shape else 1, at.reshape(-1)
@@ -305,7 +374,7 @@ def _rows(x: Tensor, dim: int, index: Any, source: Any, name: str) -> tuple[int,
             f"{name}(): source tensor shape must match self tensor shape, excluding the specified dimension. "
             f"Got self.shape = {list(shape)} source.shape = {list(src.spec.shape)}"
         )
-    integer_indices.check_bounds(at, n, axis)
+    pick_calls.check_bounds(at, n, axis)
     return axis, at, src if src.spec.shape == wanted else views.reshape(src, wanted)
 
 

@@ -15,11 +15,11 @@ from tape.operations import indexing, writes
 from tape.operations.in_place import accumulating
 from tape.operations.operators import FUNCTIONS, RUN
 from tape.operations.parameters import in_place_of, names_of
-from tape.recording import casts, computed_places
+from tape.recording import computed_places, promotion
 from tape.recording.pick_calls import by_items
 from tape.recording.write_calls import install_assign, putting, repeated_in_place
 from tape.repeated_calls.call_table import NATIVELY
-from tape.tensors import inference_mode, modes, view_families
+from tape.tensors import grad_modes, modes, view_families
 from tape.tensors.operands import Number, beside, check_broadcast, is_mask, operand
 from tape.tensors.tensor import Tensor, as_array, attribute, method, read_extras
 
@@ -177,7 +177,7 @@ def _filled(x: Tensor, mask: Any, value: Any) -> Tensor:
     """Return a copy of the same dtype, filled with a number or a tensor."""
     dtype = x.spec.dtype
     if isinstance(value, Tensor):
-        value = value if value.spec.dtype == dtype else casts.cast(value, dtype)
+        value = value if value.spec.dtype == dtype else promotion.cast(value, dtype)
     elif dtype.kind != "f":
         value = dtype.type(value).item()
     return FUNCTIONS["where"](mask, value, x)  # type: ignore[no-any-return]
@@ -239,5 +239,5 @@ else:
 @attribute
 def _version(x: Tensor) -> int:
     """How often the memory has been written in place."""
-    inference_mode.check_counted(x)
+    grad_modes.check_counted(x)
     return sum(read_extras(view_families.base_of(x)).counter or ())

@@ -12,7 +12,7 @@ import numpy as np
 from kernels.ops import interpolation
 from kernels.ops.registry import OPS
 from tape.conversions import creation
-from tape.operations.matrices.banded import solve_banded
+from tape.operations.matrices.solves import solve_banded
 from tape.operations.operators import FUNCTIONS
 from tape.operations.shapes.rearranging import flip
 from tape.recording import record, routine_calls, views

@@ -13,7 +13,7 @@ from tape.foundation.dtypes import dtype_of
 from tape.operations import sums_and_extrema
 from tape.operations.numpy_arguments import also, array_like, cast, chosen, not_nan, reduces
 from tape.operations.operators import FUNCTIONS
-from tape.operations.reductions import products_and_counts
+from tape.operations.reductions import norms
 from tape.recording import views
 from tape.recording.arguments import dims_of
 from tape.tensors.operands import tensor_of
@@ -36,7 +36,7 @@ def _sum(
 ) -> Tensor:
     x = chosen(x, where, 0)
     if dtype is not None and dtype_of(dtype) == np.bool_:
-        return _begun(products_and_counts.any(cast(x, dtype), axis, keepdims), FUNCTIONS["logical_or"], initial)
+        return _begun(norms.any(cast(x, dtype), axis, keepdims), FUNCTIONS["logical_or"], initial)
     total = (
         sums_and_extrema.sum(x, axis, keepdims)
         if dtype is None
@@ -51,8 +51,8 @@ def _prod(
 ) -> Tensor:
     x = chosen(x, where, 1)
     if dtype is not None and dtype_of(dtype) == np.bool_:
-        return _begun(products_and_counts.all(cast(x, dtype), axis, keepdims), FUNCTIONS["logical_and"], initial)
-    return _begun(cast(products_and_counts.prod(x, axis, keepdims, dtype=dtype), dtype), FUNCTIONS["multiply"], initial)
+        return _begun(norms.all(cast(x, dtype), axis, keepdims), FUNCTIONS["logical_and"], initial)
+    return _begun(cast(norms.prod(x, axis, keepdims, dtype=dtype), dtype), FUNCTIONS["multiply"], initial)
 
 
 @reduces(np.nansum)
@@ -124,7 +124,7 @@ def _extremum(name: str, worst: float) -> Any:
         result = extremum(_where(there, x, worst), axis, keepdims, initial, where)
         if initial is not None and initial == initial:  # noqa: PLR0124 (nan)
             return result
-        return _where(products_and_counts.any(there, axis, keepdims), result, nan)  # type: ignore[no-any-return]
+        return _where(norms.any(there, axis, keepdims), result, nan)  # type: ignore[no-any-return]
 
     reduces(getattr(np, name), getattr(np, f"a{name}"), records=f"a{name} {name}_all")(extremum)
     reduces(getattr(np, f"nan{name}"))(without_nan)
@@ -157,17 +157,17 @@ def _ptp(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
 
 @reduces(np.any, records="any")
 def _any(x: Tensor, axis: Any = None, keepdims: bool = False, where: Any = True) -> Tensor:
-    return cast(products_and_counts.any(chosen(x, where, 0), axis, keepdims), np.bool_)
+    return cast(norms.any(chosen(x, where, 0), axis, keepdims), np.bool_)
 
 
 @reduces(np.all, records="all")
 def _all(x: Tensor, axis: Any = None, keepdims: bool = False, where: Any = True) -> Tensor:
-    return cast(products_and_counts.all(chosen(x, where, 1), axis, keepdims), np.bool_)
+    return cast(norms.all(chosen(x, where, 1), axis, keepdims), np.bool_)
 
 
 @reduces(np.count_nonzero, records="count_nonzero")
 def _count_nonzero(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
-    return products_and_counts.counted(x, axis, keepdim=keepdims)
+    return norms.counted(x, axis, keepdim=keepdims)
 
 
 def _place(name: str) -> Any:
@@ -176,7 +176,7 @@ def _place(name: str) -> Any:
     def place(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
         if 0 in (x.spec.shape[i] for i in dims_of(x, axis)):
             raise ValueError(f"attempt to get {name} of an empty sequence")
-        return products_and_counts.extremum_place(op, x, axis, keepdims)
+        return norms.extremum_place(op, x, axis, keepdims)
 
     return reduces(getattr(np, name), records=name, one_axis=True)(place)
 

@@ -10,8 +10,8 @@ from tape.conversions import creation
 from tape.foundation.dtypes import dtype_of
 from tape.operations import gather
 from tape.operations.numpy_arguments import array_like
-from tape.operations.shapes.broadcasting import of_rank
-from tape.recording import integer_indices, record, views
+from tape.operations.shapes.copied_views import of_rank
+from tape.recording import pick_calls, record, views
 from tape.recording.arguments import dim_of
 from tape.recording.promotion import alike, tensors_of
 from tape.tensors.operands import tensor_of
@@ -170,7 +170,7 @@ def _places(obj: Any) -> Any:
     if isinstance(obj, Tensor):  # as an array: NumPy's uint8 are integers
         record.note_escape(obj)
         obj = as_array(obj)
-    return integer_indices.array_key(obj)[0]
+    return pick_calls.array_key(obj)[0]
 
 
 @implements(np.block)

@@ -10,7 +10,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 
 from kernels.ops.registry import OPS
 from tape.operations.numpy_arguments import array_like
-from tape.recording import casts, record, views
+from tape.recording import promotion, record, views
 from tape.recording.arguments import dim_of, dims_of, ints_of
 from tape.repeated_calls.call_table import viewing
 from tape.tensors.operands import tensor_of
@@ -23,7 +23,7 @@ _PAIR = 2
 
 def flipped(x: Tensor, dims: tuple[int, ...]) -> Tensor:
     """Return a copy with the order reversed along these axes."""
-    return casts.cast(_reversed(x, dims), x.spec.dtype, _FLIP) if dims else views.clone(x)
+    return promotion.cast(_reversed(x, dims), x.spec.dtype, _FLIP) if dims else views.clone(x)
 
 
 @viewing("reversed")

@@ -10,7 +10,7 @@ import numpy as np
 
 from tape.operations.parameters import also
 from tape.operations.shapes.rearranging import part
-from tape.recording import integer_indices, record
+from tape.recording import pick_calls, record
 from tape.recording.arguments import dim_of, either, ints_of
 from tape.recording.views import VIEWS
 from tape.repeated_calls.call_table import viewing
@@ -156,7 +156,7 @@ def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[Te
     axis, n = _extent(input, dim, "tensor_split")
     sections = indices_or_sections
     if isinstance(sections, Tensor):
-        sections = integer_indices.integers(sections, "tensor_split").tolist()
+        sections = pick_calls.integers(sections, "tensor_split").tolist()
     if isinstance(sections, (tuple, list)):
         return _ranges(input, axis, ints_of((sections,)))
     count = operator.index(sections)
@@ -249,7 +249,7 @@ def unfold(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
 def _array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Tensor]:
     sections = indices_or_sections
     if not isinstance(sections, (int, np.integer)):
-        sections = integer_indices.integers(sections, "np.array_split").tolist()
+        sections = pick_calls.integers(sections, "np.array_split").tolist()
     elif sections <= 0:
         raise ValueError("number sections must be larger than 0.")
     return list(tensor_split(ary, sections, axis))

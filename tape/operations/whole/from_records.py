@@ -20,8 +20,11 @@ from kernels.kinds.view import View
 from kernels.ops.registry import OPS
 from kernels.records.op import Op
 from tape import return_types
+from tape.operations.elementwise import install_in_place
+from tape.operations.matrices import contractions
 from tape.operations.operators import FUNCTIONS
 from tape.operations.parameters import parameters_like, printed
+from tape.operations.reductions import norms, scans
 from tape.operations.sums_and_extrema import along
 from tape.recording import record, routine_calls
 from tape.repeated_calls.calls_with_arguments import argued
@@ -119,3 +122,31 @@ for _op in _left():
     _numpys = getattr(np, _op.name, None)
     if isinstance(_op, Reduction) and _numpys is not None and _numpys not in registration.NUMPY:
         _to_numpy(MADE[_op.name], _numpys)
+
+
+# In-place variants of functions of whole tensors: running sums, products added to a tensor.
+
+for _function in (
+    contractions.addmm,
+    contractions.addmv,
+    contractions.addr,
+    contractions.baddbmm,
+    contractions.addbmm,
+    norms.renorm,
+):
+    install_in_place(_function, f"{_function.__name__}_")
+
+
+def _cumsum(input: Tensor, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
+    defaults_only = dtype is None and axis is None  # then native code repeats it
+    return scans.cumsum(input, dim) if defaults_only else scans.cumsum(input, dim, dtype=dtype, axis=axis)
+
+
+def _cumprod(input: Tensor, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
+    defaults_only = dtype is None and axis is None
+    return scans.cumprod(input, dim) if defaults_only else scans.cumprod(input, dim, dtype=dtype, axis=axis)
+
+
+_cumsum.__doc__, _cumprod.__doc__ = scans.cumsum.__doc__, scans.cumprod.__doc__
+install_in_place(_cumsum, "cumsum_")
+install_in_place(_cumprod, "cumprod_")
