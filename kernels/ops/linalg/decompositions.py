@@ -166,7 +166,12 @@ def _touched(g: Any) -> Any:
 def over_gaps(x: Any, w: Any, touched: Any) -> Any:
     """Divide by how far each value lies from each other; of equal ones nan, or nothing where nothing is asked."""
     equal = near(w)
-    return np.where(equal, np.where(touched, np.nan, 0.0), x / np.where(equal, 1.0, _apart(w)))
+    return np.where(equal, np.where(touched, np.nan, _zero(x)), x / np.where(equal, 1.0, _apart(w)))
+
+
+def _zero(x: Any) -> Any:
+    """Return 0 in the dtype of an array: two of Python's numbers would be chosen among as float64."""
+    return np.zeros((), x.dtype)
 
 
 @dispatched
@@ -327,7 +332,7 @@ def refuse_any(g: Any) -> None:
 def _over_sizes(x: Any, sizes: Any, s: Any) -> Any:
     """Divide by sizes of singular values s; by what is 0 but for rounding, nan where something is asked."""
     none = sizes <= _rounding(s)[..., None, None]
-    return np.where(none, np.where(x == 0, 0.0, np.nan), x / np.where(none, 1.0, sizes))
+    return np.where(none, np.where(x == 0, _zero(x), np.nan), x / np.where(none, 1.0, sizes))
 
 
 def _sums(s: Any) -> Any:
