@@ -15,6 +15,7 @@ from tape.errors import CompileWarning
 from tape.func import grad, hessian, jacfwd, jacrev, vjp, vmap
 from tests.compiled.test_compiled_records import CASES
 from tests.support.record_cases import Case, params, tensors
+from tests.support.representatives import in_turns
 
 Function = Callable[..., Any]
 CALLS = 5
@@ -83,8 +84,7 @@ def test_each_record(case: Case) -> None:
     check_record(case, KIND_OF[case.name], "eager")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("case", [pytest.param(c, id=c.name) for c in DIFFERENTIABLE if c.quick][::8])
+@pytest.mark.parametrize(("case", "kind"), in_turns([c for c in DIFFERENTIABLE if c.quick][::8], KINDS))
 def test_each_kind_as_machine_code(case: Case, kind: str) -> None:
     check_record(case, kind, "max")
 
@@ -202,8 +202,9 @@ def asked(f: Function, x: Any) -> Any:
     return tape.autograd.grad(f(leaf), leaf)[0]
 
 
-@pytest.mark.parametrize("transform", [pytest.param(t, marks=[pytest.mark.quick] * (t == "grad")) for t in TRANSFORMS])
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize(
+    ("name", "transform"), [*in_turns(LOSSES, ["grad"], pytest.mark.quick), *in_turns(LOSSES, [*TRANSFORMS][1:])]
+)
 def test_losses(name: str, transform: str) -> None:
     inner = TRANSFORMS[transform](LOSSES[name])
     outer = tape.value_and_grad(lambda x: (inner(x) ** 2).sum())

@@ -16,6 +16,7 @@ from kernels.programs.recording.program import Recipe
 from kernels.programs.rolling.rolled_program import Uncompiled
 from tests.support import record_cases
 from tests.support.record_cases import Case
+from tests.support.representatives import in_turns
 
 CASES = [case for op in OPS.values() for case in record_cases.cases_of(op) if case.replayed]
 LAYOUTS = "as it is", "turned", "with gaps"
@@ -81,9 +82,9 @@ def compare(recipe: Recipe, expected: list[Any], leaves: list[Any], apart: tuple
         np.testing.assert_allclose(got, value, rtol=apart[0], atol=apart[1] * finite)
 
 
-@pytest.mark.parametrize(("layout", "dtype"), WAYS)
-@pytest.mark.parametrize("case", record_cases.params(CASES))
-def test_each_record(case: Case, layout: str, dtype: type) -> None:
+@pytest.mark.parametrize(("case", "way"), in_turns(CASES, WAYS, of=lambda case: case.quick))
+def test_each_record(case: Case, way: tuple[str, type]) -> None:
+    layout, dtype = way
     leaves = [x.item() if x.dtype == np.float64 and not x.ndim else x for x in case.leaves(dtype)]
     function = looped(case) if layout == "in a loop" else alone(case)
     if layout in LAYOUTS:

@@ -43,7 +43,13 @@ def close(a: Any, b: Any, dtype: Any, scale: float = 1.0) -> None:
     np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol * max(scale, 1.0))
 
 
-@pytest.mark.parametrize(("case", "dtype"), [pytest.param(c, d, id=f"{c.name}-{d.__name__}") for c, d in DTYPES])
+@pytest.mark.parametrize(
+    ("case", "dtype"),
+    [
+        pytest.param(c, d, id=f"{c.name}-{d.__name__}", marks=[pytest.mark.exhaustive] * (not c.quick))
+        for c, d in DTYPES
+    ],
+)
 def test_each_record_against_reverse_mode(case: Case, dtype: type, monkeypatch: pytest.MonkeyPatch) -> None:
     inputs = tensors(case.leaves(dtype))
     wanted = [x for x in inputs if x.requires_grad]

@@ -19,7 +19,7 @@ from kernels.ops.linalg.sparse import pattern_of
 from kernels.ops.registry import OPS
 from kernels.programs.recording.program import Node, Recipe
 from kernels.programs.recording.recipe_encoding import Decoder, Encoder, decoded, encoded, name_of
-from tests.support.record_cases import Case, bits, cases_of, tensors
+from tests.support.record_cases import Case, bits, cases_of, params, tensors
 
 CASES = [case for op in OPS.values() for case in cases_of(op) if case.replayed]
 
@@ -40,9 +40,7 @@ def again(program: Any, named: Any = ()) -> Any:
     return other
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, id=case.name, marks=[pytest.mark.quick] * case.quick) for case in CASES]
-)
+@pytest.mark.parametrize("case", params(CASES, pytest.mark.quick))
 def test_every_record_comes_back(case: Case) -> None:
     """Bit for bit, values and gradients, of all layouts."""
     leaves = case.leaves(np.float64, seed=1)

@@ -11,15 +11,13 @@ import tape
 from kernels.ops.registry import OPS
 from kernels.programs.interpreter.machine import call_times
 from tests.support.dot_graphs import parse
-from tests.support.record_cases import Case, cases_of
+from tests.support.record_cases import Case, cases_of, params
 
 CASES = [case for op in OPS.values() for case in cases_of(op) if case.replayed]
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, id=case.name, marks=[pytest.mark.quick] * case.quick) for case in CASES]
-)
+@pytest.mark.parametrize("case", params(CASES, pytest.mark.quick))
 def test_every_record(case: Case) -> None:
     """The block is the machine's; calls are in the order of operations, back in the other; results are the usual."""
 

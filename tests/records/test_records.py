@@ -24,11 +24,15 @@ DTYPES = pytest.mark.parametrize("dtype", [np.float64, np.float32], ids=["f8", "
 
 
 def both(cases: list[Case]) -> pytest.MarkDecorator:
-    """Run each case in float64, and a few of each record in float32: a kernel takes 0.1 s to compile."""
+    """Run each case in float64, and one of each record in float32, of which the exhaustive run has a few."""
     rows = [
         pytest.param(case, np.float64, id=f"{case.name}-f8", marks=[pytest.mark.quick] * case.quick) for case in cases
     ]
-    rows += [pytest.param(case, np.float32, id=f"{case.name}-f4") for case in cases if case.single]
+    rows += [
+        pytest.param(case, np.float32, id=f"{case.name}-f4", marks=[pytest.mark.exhaustive] * (not case.quick))
+        for case in cases
+        if case.single or case.quick
+    ]
     return pytest.mark.parametrize(("case", "dtype"), rows)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,7 @@ from tests.support import matrix_domains
 Array = np.ndarray[Any, Any]
 STEP = 1e-30
 POINTS = 20
+USUAL = (POINTS,), (9, 8), (2, 1, 3)
 
 KINKED = {"absolute", "sign", "maximum", "minimum", "rgamma"}
 """Ufuncs that complex numbers run otherwise, or not analytically; others have no loop for them at all."""
@@ -54,16 +55,13 @@ class Case:
     views: tuple[Callable[[Any], Any], ...]
     analytic: bool
     differentiable: bool = True
+    quick: bool = False
+    """Whether this is the one case of its record that every run takes."""
 
     @property
     def single(self) -> bool:
         """Whether float32 runs this case too: each kernel takes a tenth of a second to compile."""
         return self.shapes[0] in ((POINTS,), (6, 9), (2, 1, 3))
-
-    @property
-    def quick(self) -> bool:
-        """Whether this is the one case of its record that the marker quick selects."""
-        return self.shapes[0] in ((POINTS,), (9, 8), (2, 1, 3))
 
     @property
     def replayed(self) -> bool:
@@ -460,8 +458,10 @@ KINDS: dict[type[Op], Callable[[Any], Iterator[Case]]] = {
 
 
 def cases_of(op: Op) -> list[Case]:
-    """Return the cases of a record."""
-    return list(KINDS[type(op)](op))
+    """Return the cases of a record; quick is the first of a usual shape, or the first of all."""
+    cases = list(KINDS[type(op)](op))
+    quick = min(cases, key=lambda case: case.shapes[0] not in USUAL, default=None)
+    return [replace(case, quick=case is quick) for case in cases]
 
 
 def params(cases: Sequence[Case], *marks: pytest.MarkDecorator) -> list[Any]:
