@@ -1,6 +1,7 @@
 """The house: rooms in one order, each importing only what stands below it, all of them small."""
 
 import ast
+import functools
 import importlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -411,15 +412,16 @@ def function_lengths(source: str) -> dict[str, int]:
     return lengths
 
 
-def strings(source: str) -> set[str]:
+@functools.cache
+def strings(source: str) -> frozenset[str]:
     """Return the string constants of a file; ``__all__`` holds names, not strings."""
-    return {
+    return frozenset(
         node.value
         for statement in ast.parse(source).body
-        if not ast.unparse(statement).startswith("__all__")
+        if "__all__" not in [getattr(target, "id", "") for target in getattr(statement, "targets", [])]
         for node in ast.walk(statement)
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    }
+    )
 
 
 def constants_bound_twice(source: str) -> set[str]:
@@ -439,13 +441,16 @@ def record_types(kind: type = Op) -> set[str]:
     return {kind.__name__}.union(*map(record_types, kind.__subclasses__()))
 
 
+@functools.cache
+def called(source: str) -> frozenset[str]:
+    """Return the names that a file calls."""
+    calls = (node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    return frozenset(function.id for function in calls if isinstance(function, ast.Name))
+
+
 def declares_records(source: str) -> bool:
     """Whether a file calls a record type."""
-    kinds = record_types()
-    return any(
-        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in kinds
-        for node in ast.walk(ast.parse(source))
-    )
+    return not called(source).isdisjoint(record_types())
 
 
 def names_outside_tables(
