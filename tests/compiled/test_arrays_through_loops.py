@@ -10,6 +10,7 @@ import pytest
 
 import tape
 from tests.compiled.test_versions import agrees
+from tests.support.representatives import in_turns
 
 
 def replaced(x: Any, y: Any) -> Any:
@@ -61,12 +62,12 @@ def read_at_the_end(x: Any, y: Any) -> Any:
     return (x * x).sum()
 
 
-@pytest.mark.quick
-@pytest.mark.parametrize("shape", [(2, 3), (2, 20), (5, 70)])
+FUNCTIONS = replaced, replaced_from_detached, replaced_in_loops_in_loops, called, called_in_turn, read_at_the_end
+
+
 @pytest.mark.parametrize(
-    "function",
-    [replaced, replaced_from_detached, replaced_in_loops_in_loops, called, called_in_turn, read_at_the_end],
-    ids=lambda f: f.__name__,
+    ("function", "shape"),
+    [*in_turns(FUNCTIONS, [(2, 3)], pytest.mark.quick), *in_turns(FUNCTIONS, [(5, 70), (2, 20)])],
 )
 def test_each_array_gets_its_own_gradient(function: Callable[..., Any], shape: tuple[int, ...]) -> None:
     rng = np.random.default_rng(len(shape))

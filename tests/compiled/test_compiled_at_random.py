@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import tape
 from tape.autograd import Function, grad
 from tape.tensors import modes
+from tests.support.representatives import examples
 
 EXAMPLES = int(os.environ.get("TAPE_COMPILE_EXAMPLES", "2000"))
 UNARY = [tape.sin, tape.tanh, abs, lambda x: x * 2.0, lambda x: x * x, lambda x: -x, lambda x: x.clone()]
@@ -236,13 +237,12 @@ def agree(one: list[Any], other: list[Any], *, bits: bool) -> bool:
     return same and bool(len(one) < 4 or np.allclose(*gradient, rtol=1e-9, atol=1e-9, equal_nan=True))
 
 
-@pytest.mark.filterwarnings("ignore")
-@settings(max_examples=EXAMPLES, deadline=None, derandomize=EXAMPLES <= 2000)
 @given(
     st.lists(instruction, min_size=1, max_size=7),
     st.lists(st.tuples(change, st.integers(0, 2**31)), min_size=4, max_size=9),
 )
-def test_a_compiled_function_is_what_dynamic_mode_gives(code: Any, calls: Any) -> None:
+def check(code: Any, calls: Any) -> None:
+    """Compare a compiled function with dynamic mode, call by call."""
     world = World()
     function = made(code, world)
     compiled = tape.compile(function, check="never")
@@ -260,3 +260,9 @@ def test_a_compiled_function_is_what_dynamic_mode_gives(code: Any, calls: Any) -
             got, expected = tried(outcome, compiled, *arguments, n), tried(dynamic, function, *arguments, n)
         bits = TAKE_GRADIENTS.isdisjoint(step for step, *_ in code)
         assert got == expected if isinstance(expected, str) else agree(got, expected, bits=bits), (got, expected)
+
+
+@pytest.mark.filterwarnings("ignore")
+@examples(120, EXAMPLES)
+def test_a_compiled_function_is_what_dynamic_mode_gives(count: int) -> None:
+    settings(max_examples=count, deadline=None, derandomize=EXAMPLES <= 2000)(check)()

@@ -30,10 +30,11 @@ from kernels.programs.printing import reverse_text
 from kernels.programs.rolling.rolled_program import Uncompiled
 from tests.support.quick_compiles import QuickCompilation, honour_marks
 from tests.support.random_programs import RandomProgram, program_of
+from tests.support.representatives import examples
 
 IN_THE_SUITE = 2_000
 """Programs: what some eight minutes are enough for where nothing is cached; of these README's command has few."""
-FEW = 100
+FEW = 48
 EXAMPLES = int(os.environ.get("TAPE_PROGRAM_EXAMPLES", IN_THE_SUITE))
 SAME = EXAMPLES <= IN_THE_SUITE
 """Whether the programs are the same each time."""
@@ -501,12 +502,13 @@ assert DEBUG
 counts = Counter()
 for seed in range({count}):
     run_seed(1000 + seed, counts)
-print(counts["with loops"] > 4, counts["without loops"] > 4)
+print(counts["with loops"] > {count} // 6, counts["without loops"] > {count} // 6)
 """
 
 
-def test_programs_stay_within_their_memory() -> None:
-    code = GUARDED.format(root=str(ROOT), count=24 * max(1, EXAMPLES // IN_THE_SUITE))
+@examples(12, 24 * max(1, EXAMPLES // IN_THE_SUITE))
+def test_programs_stay_within_their_memory(count: int) -> None:
+    code = GUARDED.format(root=str(ROOT), count=count)
     environment = {**os.environ, "TAPE_DEBUG": "1", "TAPE_QUIET": "1"}
     process = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, env=environment)
     assert (process.stderr, process.stdout) == ("", "True True\n")

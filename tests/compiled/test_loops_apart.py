@@ -15,6 +15,7 @@ from kernels.programs.compiler import compiling
 from tests.compiled.test_compiled_programs_at_random import FOUND, IN_BLOCKS, Case, in_blocks, quiet, written
 from tests.support.quick_compiles import MarkedCompilation
 from tests.support.random_programs import program_of
+from tests.support.representatives import few
 
 
 class Marked(MarkedCompilation):
@@ -43,7 +44,7 @@ def check(case: Case, monkeypatch: pytest.MonkeyPatch) -> int:
     return len(found)
 
 
-@pytest.mark.parametrize("most", [3, 40, 1000])
+@pytest.mark.parametrize("most", few([3, 40, 1000], 2))
 def test_results_are_those_of_dynamic_mode(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops_apart, "MOST", most)
     for seed in range(8):

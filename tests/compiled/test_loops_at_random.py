@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 import tape
+from tests.support.representatives import few
 
 EXAMPLES = int(os.environ.get("TAPE_LOOP_EXAMPLES", "300"))
+PARTS = 10
 NAMES = ("x", "y", "z")
 EXPRESSIONS = (
     "{0} * 0.7 + {1} * 0.2", "{0} - {1} * 0.1", "tape.sin({0}) + {1}", "{0} * {1}", "tape.tanh({0} * {1})", "{0}",
@@ -149,10 +151,10 @@ def _results(function: Any, inputs: tuple[Any, ...]) -> list[Any]:
     return [np.asarray(value), *map(np.asarray, gradients)]
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", few(range(PARTS)))
 def test_functions_with_loops(part: int) -> None:
     rolled = 0
-    for seed in range(part, EXAMPLES, 4):
+    for seed in range(part, EXAMPLES, PARTS):
         text, function = _function(seed)
         dynamic = tape.value_and_grad(function, (0, 1))
         compiled = tape.compile(tape.value_and_grad(function, (0, 1)))
@@ -170,4 +172,4 @@ def test_functions_with_loops(part: int) -> None:
                     for g, e in zip(results[1:], expected[1:], strict=True):
                         np.testing.assert_allclose(g, e, rtol=1e-10, atol=1e-300, err_msg=f"{seed} {call}\n{text}")
         rolled += any(p.has_loops for p in compiled.programs)
-    assert rolled > EXAMPLES // 4 // 4
+    assert rolled > EXAMPLES // PARTS // 4

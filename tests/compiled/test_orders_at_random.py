@@ -20,6 +20,7 @@ from tape.errors import CompileWarning
 from tests.compiled.test_compiled_programs_at_random import quiet
 from tests.compiled.test_exported_c import COMPILER
 from tests.support.random_orders import LENGTH, WEIGHTS, Order, order_of
+from tests.support.representatives import examples
 
 IN_THE_SUITE = 60
 EXAMPLES = int(os.environ.get("TAPE_ORDER_EXAMPLES", IN_THE_SUITE))
@@ -154,14 +155,15 @@ def run(order: Order, counts: Counter[str], folder: Path, *, native: bool, in_c:
         counts["told: " + str(warning.message).partition(":")[2].partition(" stays ")[2].partition(", at ")[0]] += 1
 
 
-def test_random_orders(tmp_path: Path) -> None:
+@examples(24, EXAMPLES)
+def test_random_orders(count: int, tmp_path: Path) -> None:
     counts: Counter[str] = Counter()
-    for seed in range(EXAMPLES):
+    for seed in range(count):
         run_seed(seed, counts, tmp_path, gradients=seed % 2 == 1)
     print(*[f"{count:6} {what}" for what, count in counts.most_common()], sep="\n")  # noqa: T201 (read with -s)
-    assert counts["eager"] > 0.8 * EXAMPLES
-    assert counts["f.native"] > EXAMPLES // 8
-    assert sum(count for what, count in counts.items() if what.startswith("told: ")) < 0.1 * EXAMPLES
+    assert counts["eager"] > 0.8 * count
+    assert counts["f.native"] > count // 8
+    assert sum(count for what, count in counts.items() if what.startswith("told: ")) < 0.1 * count
 
 
 FOUND = {

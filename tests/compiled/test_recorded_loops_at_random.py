@@ -18,6 +18,7 @@ from tape.errors import CompileWarning
 from tests.compiled.test_compiled_programs_at_random import Comparison, quiet
 from tests.support.random_programs import RandomProgram
 from tests.support.random_while_loops import while_program_of
+from tests.support.representatives import examples
 
 EXAMPLES = int(os.environ.get("TAPE_LOOP_EXAMPLES", "90"))
 CALLS = (0, 1, 2, 0, 3, 1, 4)
@@ -61,11 +62,12 @@ def run(program: RandomProgram, counts: Counter[str]) -> None:
     counts["interpreted"] += "interpreter" in explained
 
 
+@examples(6, EXAMPLES // 3)
 @pytest.mark.parametrize("block", [2, 3, 1024])
-def test_random_loops(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_loops(block: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     counts: Counter[str] = Counter()
 
-    @settings(max_examples=EXAMPLES // 3, deadline=None, derandomize=EXAMPLES <= 300, phases=[Phase.generate])
+    @settings(max_examples=count, deadline=None, derandomize=EXAMPLES <= 300, phases=[Phase.generate])
     @given(st.integers(0, 1 << 30))
     def check(seed: int) -> None:
         run_seed(seed * 3 + block % 3, counts)
@@ -73,8 +75,8 @@ def test_random_loops(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiling, "_BLOCK", block)
     check()
     print(counts)  # noqa: T201 (read with -s)
-    assert counts["compiled loops"] > EXAMPLES // 3 // 4
-    assert counts["loops in loops"] > EXAMPLES // 3 // 40
+    assert counts["compiled loops"] > count // 4
+    assert counts["loops in loops"] > count // 40
 
 
 FOUND: dict[str, tuple[tuple[int, ...], int, str]] = {

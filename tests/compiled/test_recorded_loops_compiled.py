@@ -11,6 +11,7 @@ import pytest
 import tape
 from kernels.programs.compiler import compiling
 from kernels.programs.rolling import roll
+from tests.support.representatives import in_turns
 
 U, V = np.linspace(0.1, 1.0, 12), np.linspace(0.3, 0.5, 12)
 
@@ -160,15 +161,11 @@ def flat(result: Any) -> Any:
     return np.concatenate([np.ravel(x) for x in (result[0], *result[1])])
 
 
-@pytest.fixture(params=[2, 3, 1024], ids="blocks of {}".format)
-def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(compiling, "_BLOCK", request.param)
-    return int(request.param)
-
-
-@pytest.mark.usefixtures("block")
-@pytest.mark.parametrize("function", CASES, ids=lambda f: f.__name__)
-def test_value_and_gradients_are_those_of_dynamic_mode(function: Callable[..., Any]) -> None:
+@pytest.mark.parametrize(("function", "block"), in_turns(CASES, [2, 3, 1024]))
+def test_value_and_gradients_are_those_of_dynamic_mode(
+    function: Callable[..., Any], block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiling, "_BLOCK", block)
     arguments = CASES[function]
     gradient = tape.value_and_grad(function, tuple(range(len(arguments[0]))))
     compiled = tape.compile(gradient, mode="max", check="never")

@@ -13,6 +13,7 @@ import pytest
 import tape
 from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.compiler.compiling import Compilation
+from tests.support.representatives import in_turns
 
 RNG = np.random.default_rng(1)
 SHAPES = ((7,), (40,), (9, 12), (3, 4, 50), (10, 20, 30))
@@ -42,9 +43,8 @@ def compare(function: Callable[[Any], Any], x: Any) -> None:
         np.testing.assert_allclose(got[1], gradient, rtol=1e-12, atol=1e-13)
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_reductions_along_each_axis(shape: tuple[int, ...], name: str) -> None:
+@pytest.mark.parametrize(("name", "shape"), in_turns(OPERATIONS, SHAPES))
+def test_reductions_along_each_axis(name: str, shape: tuple[int, ...]) -> None:
     x = RNG.integers(-3, 4, shape) * 1.0
     for axis in range(len(shape)):
         compare(lambda x, axis=axis: (OPERATIONS[name](x, axis) ** 2).sum(), x)  # type: ignore[misc]
@@ -64,7 +64,7 @@ def test_extrema_of_nan_and_inf(name: str, axis: int) -> None:
     x[2, 3] = np.nan
     x[4, 5:7], x[5, 2] = np.inf, -np.inf
     function = OPERATIONS.get(name, tape.amin)
-    for row in range(x.shape[1 - axis]):
+    for row in (0, 2, 3, 4, 5, 6):  # others are, like the first, finite
         compare(lambda x, row=row: function(x, axis)[row] * 2.0, x)  # type: ignore[misc]
 
 

@@ -26,6 +26,7 @@ from tests.compiled.test_compiled_programs_at_random import Case, in_blocks
 from tests.compiled.test_exported_c import COMPILER, assert_alike
 from tests.support.quick_compiles import honour_marks
 from tests.support.random_programs import program_of
+from tests.support.representatives import examples
 
 EXAMPLES = int(os.environ.get("TAPE_PROGRAM_EXAMPLES", "240"))
 DTYPES = ("float32",), ("float32", "float64"), ("float64", "float32"), ("float32", "float32", "float64")
@@ -177,10 +178,11 @@ def test_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
         np.testing.assert_allclose(got, value, rtol=2e-5, atol=2e-5 * np.abs(value).max())
 
 
-def test_random_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+@examples(30, EXAMPLES)
+def test_random_programs(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     counts: Counter[str] = Counter()
 
-    @settings(max_examples=EXAMPLES, deadline=None, derandomize=True, phases=[Phase.generate])
+    @settings(max_examples=count, deadline=None, derandomize=True, phases=[Phase.generate])
     @given(st.integers(0, 1 << 30), st.sampled_from(DTYPES), st.sampled_from(WAYS))
     def check(seed: int, dtypes: tuple[str, ...], way: tuple[bool, bool, int | None]) -> None:
         case = Case(replace(program_of(random.Random(seed), seed), dtypes=dtypes))  # noqa: S311 (no secret)
@@ -195,4 +197,4 @@ def test_random_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiling, "_LONGEST", 6_000)
     honour_marks(monkeypatch)
     check()
-    assert counts["compiled"] > 0.9 * EXAMPLES, counts
+    assert counts["compiled"] > 0.9 * count, counts

@@ -26,6 +26,7 @@ from kernels.threads.thread_structs import MOST_PARTS
 from kernels.threads.workers import WORKERS, Workers
 from tests.compiled.test_compiled_programs_at_random import Case, quiet
 from tests.support.random_programs import program_of
+from tests.support.representatives import examples
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 CHANCE = np.random.default_rng(0)
@@ -180,10 +181,11 @@ def test_loops_in_loops_of_many_steps_are_cut(function: Callable[..., Any]) -> N
 
 
 @pytest.mark.usefixtures("short_parts")
-def test_random_programs() -> None:
+@examples(10, EXAMPLES)
+def test_random_programs(count: int) -> None:
     """Programs of many kinds, all of their loops in parts of a few steps, against dynamic mode."""
     cut = 0
-    for seed in range(EXAMPLES):
+    for seed in range(count):
         case = Case(program_of(random.Random(seed), seed))  # noqa: S311 (no secret)
         if not case.is_tame():
             continue
@@ -201,7 +203,7 @@ def test_random_programs() -> None:
                 found[call].add(tuple(results))
             assert [len(results) for results in found] == [1, 1], f"seed {seed}"
             case.calls[1].compare(machine, reverse=seed % 5 != 0)
-    assert cut > EXAMPLES // 2
+    assert cut > count // 2
 
 
 @pytest.mark.usefixtures("short_parts")

@@ -13,6 +13,7 @@ from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.compiler.compiling import Compilation
 from kernels.programs.rolling.roll import rolled
 from kernels.programs.rolling.rolled_program import Box, remainder
+from tests.support.representatives import in_turns
 
 pytestmark = pytest.mark.exhaustive
 
@@ -246,15 +247,13 @@ def agrees(function: Callable[..., Any], *args: Any) -> Compilation:
     return compilation
 
 
-@pytest.mark.quick
-@pytest.mark.parametrize("size", [7, 12, 31])
-@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize(("function", "size"), in_turns(FUNCTIONS, [7, 31, 12], pytest.mark.quick))
 def test_in_place_agrees_with_dynamic_mode(function: Callable[..., Any], size: int) -> None:
     agrees(function, np.random.default_rng(size).uniform(0.5, 1.5, size))
 
 
-@pytest.mark.quick
-def test_a_grid_whose_inside_is_written() -> None:
+@pytest.mark.parametrize("shape", [pytest.param((12, 15), marks=pytest.mark.quick), (3, 4), (3, 30)])
+def test_a_grid_whose_inside_is_written(shape: tuple[int, int]) -> None:
     def wave(u: Any, c: Any) -> Any:
         before = now = u
         for _ in range(STEPS):
@@ -264,8 +263,7 @@ def test_a_grid_whose_inside_is_written() -> None:
             before, now = now, after
         return (now * now).sum()
 
-    for shape in ((12, 15), (3, 4), (3, 30)):
-        agrees(wave, np.random.default_rng(1).uniform(0.5, 1.5, shape), 0.05)
+    agrees(wave, np.random.default_rng(1).uniform(0.5, 1.5, shape), 0.05)
 
 
 @pytest.mark.quick

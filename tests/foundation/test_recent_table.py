@@ -90,6 +90,7 @@ def test_new_lengths_are_forgotten(fresh: Fresh, run: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_four_thousand_lengths(fresh: Fresh) -> None:
     memory, living, *_ = growth(fresh, run="five", most=recent_table.MOST, warm=3500, count=4000)
     assert memory < 5_000_000

@@ -9,6 +9,7 @@ import pytest
 
 import tape
 from tests.support.pytorch_outcomes import Outcomes, Raised
+from tests.support.representatives import few
 
 quick = pytest.mark.quick
 
@@ -291,12 +292,12 @@ def test_what_cannot_be_factored_is_refused(text: str, pytorch: Outcomes) -> Non
 
 
 OF_ALL_SHAPES = (
-    "L.lu(w)", "L.lu_factor(t)[0]", "m.lu_unpack(*m.lu(bw))", "L.lu(bt)", "L.inv_ex(b)[0]", "L.solve_ex(b, c)[0]",
-    "L.cholesky_ex(a @ a.mT)[0]",
+    "L.lu(w)", "L.lu_factor(t)[0]", "L.inv_ex(b)[0]", "L.solve_ex(b, c)[0]", "L.cholesky_ex(a @ a.mT)[0]",
+    "m.lu_unpack(*m.lu(bw))", "L.lu(bt)",
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("text", OF_ALL_SHAPES)
+@pytest.mark.parametrize("text", few(OF_ALL_SHAPES, 5))
 def test_factors_have_the_gradients_of_differences_to_any_order(text: str) -> None:
     differs(text)
 

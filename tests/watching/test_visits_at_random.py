@@ -21,9 +21,9 @@ from tape.watching import while_tests
 from tape.watching.frame_events import monitoring
 from tape.watching.head_visits import HeadVisit, HeadWatch
 from tape.watching.python_loops import PythonLoop, loops_of
+from tests.support.representatives import examples
 
 NAMES = "abk"
-SEEDS = 200
 
 
 ASKED = """
@@ -386,6 +386,6 @@ def check_entry(visits: list[HeadVisit], places: list[int], ran: list[Instructio
     return alike
 
 
-@pytest.mark.quick
-def test_iterations_from_equal_states_run_through_the_same_instructions() -> None:
-    assert sum(check(seed) for seed in range(SEEDS)) > 10 * SEEDS
+@examples(60, 200, pytest.mark.quick)
+def test_iterations_from_equal_states_run_through_the_same_instructions(count: int) -> None:
+    assert sum(check(seed) for seed in range(count)) > 10 * count
