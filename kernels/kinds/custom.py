@@ -1,4 +1,4 @@
-"""Operations of the user's own, compiled: a pair of jitted functions becomes kernels of the sweep and of replays.
+"""Operations of the user's own: a pair of jitted functions, compiled to kernels of sweeps and replays; calls of Python.
 
 The operands stand one behind another in one flat array, so that the pullback runs once for all of them.
 """

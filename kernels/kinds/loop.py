@@ -1,4 +1,4 @@
-"""Loops: parts of a program that are run again, natively, as long as the guards of one of them hold.
+"""Loops and guards: parts of a program that are run again, natively, as long as the guards of one of them hold.
 
 ``loop_begin p1 p2 ..`` begins one; the ``p`` are its phis, nodes that carry values from one iteration to the next.
 Bodies follow, each ended by ``loop_again u1 u2 ..``: the values that the next iteration starts from; then comes

@@ -1,4 +1,4 @@
-"""The leaves that a sweep reaches: arrays for their gradients before it, the gradients after it."""
+"""The leaves that a sweep reaches, with their gradients, and what Python does in its middle: hooks, callbacks."""
 
 from __future__ import annotations
 

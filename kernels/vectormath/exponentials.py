@@ -1,4 +1,4 @@
-"""The exponential and its kin: exp(x) is 2**n times exp(r), where r lies within half of ln 2."""
+"""The exponential, its kin and the error function: exp(x) is 2**n times exp(r), where r lies within half of ln 2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program as a graph: values and operations, then the pullbacks; what repeats is drawn once."""
+"""A program as a graph, and shown: values and operations, then the pullbacks; what repeats is drawn once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recording, as a method of a tape's native object: the words of an instruction are written behind the last."""
+"""The methods of a tape's native object: instructions are recorded behind the last, read, replaced and dropped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of exponentials and logarithms, and of what is built of them: sigmoid, softplus, logaddexp."""
+"""The table of exponentials, logarithms and functions of angles, and of what is built of them: sigmoid, softplus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of operations that choose, element by element: bounds, extrema that skip nan, signs, steps.
+"""The table of operations that choose or round, element by element: bounds, extrema that skip nan, signs, steps.
 
 What is not chosen receives nothing (:func:`kernels.records.symbols.cut`), not 0 times what may be infinite.
 """

@@ -1,4 +1,4 @@
-"""A compiled program with a workspace of its own, called as machines of the interpreter are."""
+"""A compiled program as what Python calls: with a workspace of its own, and the table by which native code calls it."""
 
 from __future__ import annotations
 

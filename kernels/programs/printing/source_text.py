@@ -1,4 +1,4 @@
-"""Lines of native source on their way."""
+"""Lines of native source, and what is done to them: memory is shared and aligned, sizes become arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Factorisations of matrices under PyTorch's names: Cholesky, QR, eigenvalues, singular values.
+"""Factorisations of matrices under PyTorch's names: Cholesky, LU, QR, eigenvalues, singular values.
 
 Matrices stand in the last two dims, batches in front. Where values are equal, as far as rounding lets them be, the
 derivative of what depends on the choice of their vectors is nan, as in PyTorch; that of functions of the matrix is

@@ -1,4 +1,4 @@
-"""Functions of matrices under PyTorch's names: determinants, powers, the exponential, pseudoinverses, ranks."""
+"""Functions of matrices under PyTorch's names: determinants, norms, powers, the exponential, pseudoinverses, ranks."""
 
 from __future__ import annotations
 

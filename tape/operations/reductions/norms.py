@@ -1,4 +1,4 @@
-"""Norms of vectors and distances between points, under PyTorch's names."""
+"""Norms of vectors, distances between points, products and counts, under PyTorch's names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running sums, products and extrema along a dim, under PyTorch's names; NumPy's functions of these names too."""
+"""Running sums, products and extrema along a dim, and softmax, under PyTorch's names; NumPy's of these names too."""
 
 from __future__ import annotations
 

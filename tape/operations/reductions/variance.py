@@ -1,4 +1,4 @@
-"""Variances and standard deviations, under PyTorch's names and NumPy's."""
+"""Variances, standard deviations and covariances, under PyTorch's names and NumPy's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a view shows, copied: the functions that PyTorch names for views with ``_copy`` behind."""
+"""Copies of what views show, repeats and broadcasts: tile, repeat, expand, PyTorch's ``_copy`` functions."""
 
 from __future__ import annotations
 
