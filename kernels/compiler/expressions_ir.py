@@ -91,25 +91,15 @@ class Expressions:
         return self.builder.inttoptr(place, type_of(kind).as_pointer()), kind
 
     def place(self, node: ast.expr) -> tuple[Any, Any]:
-        """Return a pointer to a field, or to a word of an array, and its type."""
+        """Return a pointer to a field of a struct, or to an element of memory, and its type."""
         if isinstance(node, ast.Attribute):
             return self.field(self.number(node.value), node.attr)
         assert isinstance(node, ast.Subscript)
-        return self.word(self.number(node.value), self.number(node.slice))
-
-    def word(self, array: Number, at: Number) -> tuple[Any, Any]:
-        """Return a pointer to a word of an array, and its type."""
-        first = self.builder.inttoptr(array.node, I64.as_pointer())
-        return self.builder.gep(first, [self.numbers.cast(at, types.int64).node]), word_kind(array.kind.element)
-
-    def is_place(self, node: ast.expr) -> bool:
-        """Whether this is a field of a struct, or a word of an array."""
-        if isinstance(node, ast.Attribute):
-            return True
-        name = node.value if isinstance(node, ast.Subscript) else None
-        if isinstance(name, ast.Name) and name.id in self.places:
-            return isinstance(self.places[name.id][1], ArrayKind)
-        return isinstance(name, ast.Attribute)
+        pointer, at = self.number(node.value), self.numbers.cast(self.number(node.slice), types.int64)
+        if isinstance(pointer.kind, ArrayKind):
+            words = self.builder.inttoptr(pointer.node, I64.as_pointer())
+            return self.builder.gep(words, [at.node]), word_kind(pointer.kind.element)
+        return self.builder.gep(pointer.node, [at.node], inbounds=True), pointer.kind.dtype
 
     def of_BinOp(self, node: ast.BinOp) -> Any:  # noqa: N802
         """Return the result of an operator."""
@@ -199,17 +189,9 @@ class Expressions:
         if isinstance(node.value, ast.Name) and node.value.id in self.tuples:
             assert isinstance(node.slice, ast.Constant)
             return self.tuples[node.value.id][node.slice.value]  # type: ignore[index]
-        place, kind = self.element(node)
+        place, kind = self.place(node)
         value = Number(self.builder.load(place), kind)
         return self.numbers.cast(value, types.int64) if kind == types.uint8 else value
-
-    def element(self, node: ast.expr) -> tuple[Any, Any]:
-        """Return the address of an element, and its type."""
-        assert isinstance(node, ast.Subscript)
-        pointer, at = self.number(node.value), self.numbers.cast(self.number(node.slice), types.int64)
-        if isinstance(pointer.kind, ArrayKind):
-            return self.word(pointer, at)
-        return self.builder.gep(pointer.node, [at.node], inbounds=True), pointer.kind.dtype
 
     def _acts(self, node: ast.expr) -> bool:
         """Whether an expression reads memory, or calls what takes long or does something."""

@@ -86,38 +86,26 @@ class Body(Expressions):
                     for part, value in zip(target.elts, values, strict=True):
                         self.put(part, value)
             return
-        if self.is_place(node.targets[0]):
-            self.fill(node.targets[0], node.value)
-            return
         value = self.number(node.value)
         for target in node.targets:
             self.put(target, value)
 
-    def fill(self, target: ast.expr, expression: ast.expr) -> None:
-        """Give a value to a field of a struct, or to a word of an array."""
-        place, kind = self.place(target)
-        self.builder.store(self.numbers.cast(self.number(expression), kind).node, place)
-
     def put(self, target: ast.expr, value: Number) -> None:
-        """Give a value to a variable or an element."""
+        """Give a value to a variable, an element or a field."""
         if isinstance(target, ast.Name):
             self.store(target.id, value)
             return
-        assert isinstance(target, ast.Subscript)
-        place, kind = self.element(target)
+        place, kind = self.place(target)
         self.builder.store(self.numbers.cast(value, kind).node, place)
 
     def on_AugAssign(self, node: ast.AugAssign) -> None:  # noqa: N802
         """Change a variable, an element or a field."""
-        if self.is_place(node.target):
-            self.fill(node.target, ast.BinOp(node.target, node.op, node.value))
-            return
         change = self.number(node.value)
         sign = type(node.op).__name__
         if isinstance(node.target, ast.Name):
             self.store(node.target.id, self.numbers.binary(sign, self.number(node.target), change))
             return
-        place, kind = self.element(node.target)
+        place, kind = self.place(node.target)
         value = self.numbers.binary(sign, Number(self.builder.load(place), kind), change)
         self.builder.store(self.numbers.cast(value, kind).node, place)
 

@@ -314,6 +314,9 @@ def halves(address: int) -> int:
     head.high = head.low - 1
     return head.low * 10 + head.high
 
+def swapped(p: Point) -> None:
+    p.x, p.y = p.y, p.x
+
 def by_address(address: int) -> int:
     return Point(address).next.y + Point.SIZE * 1000 + Point.places
 """
@@ -327,6 +330,8 @@ def test_fields_of_structs() -> None:
     assert module.fields(first.ctypes.data, 2) == 5 * 100 + 10 + 7
     assert (first[:2].tolist(), second[:2].tolist(), places.tolist()) == ([5, 10], [7, 2], [15, 20, 11, 40])
     assert module.by_address(first.ctypes.data) == 2 + 4003
+    module.swapped(first.ctypes.data)
+    assert first[:2].tolist() == [10, 5]
     head = np.arange(4, dtype=np.int32)
     assert module.halves(head.ctypes.data) == -34
     assert head.tolist() == [0, -3, -4, 3]
