@@ -3,7 +3,7 @@ from math import nan
 from typing import Any
 from tape.random import Generator
 from tape.tensors.tensor import Tensor
-__all__ = ['add', 'subtract', 'sub', 'multiply', 'mul', 'true_divide', 'power', 'pow', 'negative', 'neg', 'positive', 'square', 'sqrt', 'reciprocal', 'absolute', 'abs', 'exp', 'log', 'sin', 'cos', 'tan', 'tanh', 'maximum', 'minimum', 'where', 'erf', 'erfc', 'erfinv', 'erfcx', 'lgamma', 'digamma', 'i0', 'i0e', 'i1', 'i1e', 'ndtr', 'ndtri', 'log_ndtr', 'entr', 'xlogy', 'xlog1py', 'less', 'lt', 'less_equal', 'le', 'greater', 'gt', 'greater_equal', 'ge', 'eq', 'not_equal', 'ne', 'logical_not', 'logical_and', 'logical_or', 'bitwise_and', 'bitwise_or', 'logical_xor', 'bitwise_xor', 'invert', 'bitwise_not', 'left_shift', 'bitwise_left_shift', 'right_shift', 'bitwise_right_shift', 'isnan', 'isinf', 'isfinite', 'signbit', 'isposinf', 'isneginf', 'gcd', 'lcm', 'exp2', 'expm1', 'log2', 'log10', 'log1p', 'logaddexp', 'logaddexp2', 'sigmoid', 'rsqrt', 'cbrt', 'relu', 'clamp_min', 'clamp_max', 'fmax', 'fmin', 'sign', 'sgn', 'copysign', 'heaviside', 'floor', 'ceil', 'rint', 'trunc', 'fix', 'frac', 'floor_divide', 'remainder', 'fmod', 'nextafter', 'arcsin', 'asin', 'arccos', 'acos', 'arctan', 'atan', 'arctan2', 'atan2', 'sinh', 'cosh', 'arcsinh', 'asinh', 'arccosh', 'acosh', 'arctanh', 'atanh', 'hypot', 'deg2rad', 'rad2deg', 'sinc', 'from_dlpack', 'bmm', 'div', 'divide', 'clamp', 'clip', 'round', 'softplus', 'lerp', 'addcmul', 'addcdiv', 'float_power', 'ldexp', 'nan_to_num', 'logit', 'polygamma', 'mvlgamma', 'isclose', 'allclose', 'diagonal', 'diag', 'diag_embed', 'diagflat', 'tril', 'triu', 'tril_indices', 'triu_indices', 'einsum', 'outer', 'ger', 'vdot', 'inner', 'tensordot', 'kron', 'trace', 'cross', 'chain_matmul', 'cholesky', 'qr', 'svd', 'inverse', 'cholesky_solve', 'cholesky_inverse', 'lu_solve', 'prod', 'any', 'all', 'count_nonzero', 'argmax', 'argmin', 'aminmax', 'nansum', 'nanmean', 'cumsum', 'cumprod', 'cummax', 'cummin', 'logcumsumexp', 'det', 'slogdet', 'logdet', 'matrix_exp', 'matrix_power', 'pinverse', 'dist', 'cdist', 'pdist', 'renorm', 'cosine_similarity', 'pairwise_distance', 'norm', 'flip', 'fliplr', 'flipud', 'roll', 'rot90', 'movedim', 'moveaxis', 'swapaxes', 'swapdims', 'adjoint', 'take', 'gather', 'take_along_dim', 'index_select', 'masked_select', 'nonzero', 'argwhere', 'sort', 'argsort', 'msort', 'topk', 'kthvalue', 'unique', 'ravel', 'logsumexp', 'softmax', 'log_softmax', 'softmin', 'pad', 'rsub', 'threshold', 'fill', 'frexp', 'vander', 'igamma', 'igammac', 'angle', 'constant_pad_nd', 'index_put', 'put', 'masked_fill', 'slice_scatter', 'select_scatter', 'diagonal_scatter', 'scatter', 'scatter_add', 'scatter_reduce', 'index_add', 'index_copy', 'index_reduce', 'index_fill', 'masked_scatter', 'addmm', 'addmv', 'addr', 'baddbmm', 'addbmm', 'interp', 'interpn', 'lu', 'lu_unpack', 'var', 'std', 'var_mean', 'std_mean', 'cov', 'corrcoef', 'diff', 'gradient', 'trapezoid', 'trapz', 'cumulative_trapezoid', 'histogram', 'histc', 'bincount', 'searchsorted', 'bucketize', 'median', 'nanmedian', 'mode', 'quantile', 'nanquantile', 'isin', 'unique_consecutive', 'unravel_index', 'broadcast_to', 'broadcast_tensors', 'unflatten', 'atleast_1d', 'atleast_2d', 'atleast_3d', 'narrow', 'select', 'unbind', 'split', 'split_with_sizes', 'chunk', 'tensor_split', 'hsplit', 'vsplit', 'dsplit', 'alias_copy', 'detach_copy', 'view_copy', 'expand_copy', 'permute_copy', 'transpose_copy', 't_copy', 'squeeze_copy', 'unsqueeze_copy', 'diagonal_copy', 'select_copy', 'narrow_copy', 'as_strided_copy', 'unfold_copy', 'slice_copy', 'unbind_copy', 'split_copy', 'split_with_sizes_copy', 'meshgrid', 'cartesian_prod', 'combinations', 'hstack', 'vstack', 'row_stack', 'dstack', 'column_stack', 'block_diag', 'tile', 'repeat_interleave', 'numel', 'is_floating_point', 'is_complex', 'is_signed', 'is_nonzero', 'is_same_size', 'isreal', 'real', 'conj', 'conjugate', 'detach', 'broadcast_shapes', 'promote_types', 'can_cast', 'normal', 'bernoulli']
+__all__ = ['add', 'subtract', 'sub', 'multiply', 'mul', 'true_divide', 'power', 'pow', 'negative', 'neg', 'positive', 'square', 'sqrt', 'reciprocal', 'absolute', 'abs', 'exp', 'log', 'sin', 'cos', 'tan', 'tanh', 'maximum', 'minimum', 'where', 'erf', 'erfc', 'erfinv', 'erfcx', 'lgamma', 'digamma', 'i0', 'i0e', 'i1', 'i1e', 'ndtr', 'ndtri', 'log_ndtr', 'entr', 'xlogy', 'xlog1py', 'less', 'lt', 'less_equal', 'le', 'greater', 'gt', 'greater_equal', 'ge', 'eq', 'not_equal', 'ne', 'logical_not', 'logical_and', 'logical_or', 'bitwise_and', 'bitwise_or', 'logical_xor', 'bitwise_xor', 'invert', 'bitwise_not', 'left_shift', 'bitwise_left_shift', 'right_shift', 'bitwise_right_shift', 'isnan', 'isinf', 'isfinite', 'signbit', 'isposinf', 'isneginf', 'gcd', 'lcm', 'exp2', 'expm1', 'log2', 'log10', 'log1p', 'logaddexp', 'logaddexp2', 'sigmoid', 'rsqrt', 'cbrt', 'arcsin', 'asin', 'arccos', 'acos', 'arctan', 'atan', 'arctan2', 'atan2', 'sinh', 'cosh', 'arcsinh', 'asinh', 'arccosh', 'acosh', 'arctanh', 'atanh', 'hypot', 'deg2rad', 'rad2deg', 'sinc', 'relu', 'clamp_min', 'clamp_max', 'fmax', 'fmin', 'sign', 'sgn', 'copysign', 'heaviside', 'floor', 'ceil', 'rint', 'trunc', 'fix', 'frac', 'floor_divide', 'remainder', 'fmod', 'nextafter', 'from_dlpack', 'bmm', 'div', 'divide', 'clamp', 'clip', 'round', 'softplus', 'lerp', 'addcmul', 'addcdiv', 'float_power', 'ldexp', 'nan_to_num', 'logit', 'polygamma', 'mvlgamma', 'isclose', 'allclose', 'sort', 'argsort', 'msort', 'topk', 'kthvalue', 'unique', 'diagonal', 'diag', 'diag_embed', 'diagflat', 'tril', 'triu', 'tril_indices', 'triu_indices', 'einsum', 'outer', 'ger', 'vdot', 'inner', 'tensordot', 'kron', 'trace', 'cross', 'chain_matmul', 'addmm', 'addmv', 'addr', 'baddbmm', 'addbmm', 'cholesky', 'qr', 'svd', 'lu', 'lu_unpack', 'inverse', 'cholesky_solve', 'cholesky_inverse', 'lu_solve', 'prod', 'any', 'all', 'count_nonzero', 'argmax', 'argmin', 'aminmax', 'nansum', 'nanmean', 'dist', 'cdist', 'pdist', 'renorm', 'cosine_similarity', 'pairwise_distance', 'cumsum', 'cumprod', 'cummax', 'cummin', 'logcumsumexp', 'logsumexp', 'softmax', 'log_softmax', 'softmin', 'det', 'slogdet', 'logdet', 'matrix_exp', 'matrix_power', 'pinverse', 'norm', 'flip', 'fliplr', 'flipud', 'roll', 'rot90', 'movedim', 'moveaxis', 'swapaxes', 'swapdims', 'adjoint', 'take', 'gather', 'take_along_dim', 'index_select', 'masked_select', 'nonzero', 'argwhere', 'meshgrid', 'cartesian_prod', 'combinations', 'ravel', 'pad', 'rsub', 'threshold', 'fill', 'frexp', 'vander', 'igamma', 'igammac', 'angle', 'constant_pad_nd', 'index_put', 'put', 'masked_fill', 'slice_scatter', 'select_scatter', 'diagonal_scatter', 'scatter', 'scatter_add', 'scatter_reduce', 'index_add', 'index_copy', 'index_reduce', 'index_fill', 'masked_scatter', 'interp', 'interpn', 'diff', 'gradient', 'trapezoid', 'trapz', 'cumulative_trapezoid', 'histogram', 'histc', 'bincount', 'searchsorted', 'bucketize', 'isin', 'unique_consecutive', 'unravel_index', 'median', 'nanmedian', 'mode', 'quantile', 'nanquantile', 'var', 'std', 'var_mean', 'std_mean', 'cov', 'corrcoef', 'narrow', 'select', 'unbind', 'split', 'split_with_sizes', 'chunk', 'tensor_split', 'hsplit', 'vsplit', 'dsplit', 'alias_copy', 'detach_copy', 'view_copy', 'expand_copy', 'permute_copy', 'transpose_copy', 't_copy', 'squeeze_copy', 'unsqueeze_copy', 'diagonal_copy', 'select_copy', 'narrow_copy', 'as_strided_copy', 'unfold_copy', 'slice_copy', 'unbind_copy', 'split_copy', 'split_with_sizes_copy', 'tile', 'repeat_interleave', 'broadcast_to', 'broadcast_tensors', 'unflatten', 'atleast_1d', 'atleast_2d', 'atleast_3d', 'hstack', 'vstack', 'row_stack', 'dstack', 'column_stack', 'block_diag', 'numel', 'is_floating_point', 'is_complex', 'is_signed', 'is_nonzero', 'is_same_size', 'isreal', 'real', 'conj', 'conjugate', 'detach', 'broadcast_shapes', 'promote_types', 'can_cast', 'normal', 'bernoulli']
 def add(input: Any, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
     """Sum of two tensors. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def subtract(input: Any, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
@@ -170,44 +170,6 @@ def rsqrt(input: Any, *, out: Tensor | None = None) -> Tensor:
     """One over the square root. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def cbrt(input: Any, *, out: Tensor | None = None) -> Tensor:
     """Cube root, of negative numbers too. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
-def relu(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Tensor where it is positive, else 0; the gradient at 0 is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
-def clamp_min(input: Any, min: Any, *, out: Tensor | None = None) -> Tensor:
-    """First tensor, but not less than the second; a tie gives the first the gradient. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
-def clamp_max(input: Any, max: Any, *, out: Tensor | None = None) -> Tensor:
-    """First tensor, but not more than the second; a tie gives the first the gradient. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
-def fmax(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """Larger of two tensors, or the one that is not nan; a tie gives the first the gradient. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
-def fmin(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """Smaller of two tensors, or the one that is not nan; a tie gives the first the gradient. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
-def sign(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Sign: -1, 0 or 1, and 0 of nan; the gradient is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
-def sgn(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Sign: -1, 0 or 1, and 0 of nan; the gradient is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
-def copysign(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """First tensor with the sign of the second; the gradient at 0 is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
-def heaviside(input: Any, values: Any, *, out: Tensor | None = None) -> Tensor:
-    """0 where the first is negative or nan, 1 where it is positive, the second where it is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
-def floor(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Largest integer that is not larger; the gradient is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
-def ceil(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Smallest integer that is not smaller; the gradient is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
-def rint(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Nearest integer, the even one of two; the gradient is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
-def trunc(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Integer part, towards zero; the gradient is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
-def fix(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Integer part, towards zero; the gradient is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
-def frac(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """What the integer part leaves, with the sign of the tensor. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
-def floor_divide(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """Largest integer not larger than the quotient; the gradients are 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
-def remainder(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """What floor division leaves, with the sign of the divisor. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
-def fmod(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """What truncated division leaves, with the sign of the dividend. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
-def nextafter(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """Next number of the dtype, from the first towards the second; where they are equal, no gradient. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def arcsin(input: Any, *, out: Tensor | None = None) -> Tensor:
     """Angle in radians of this sine. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def asin(input: Any, *, out: Tensor | None = None) -> Tensor:
@@ -248,6 +210,44 @@ def rad2deg(input: Any, *, out: Tensor | None = None) -> Tensor:
     """Angle in degrees of one in radians. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def sinc(input: Any, *, out: Tensor | None = None) -> Tensor:
     """Sine of pi x divided by pi x; 1 at 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
+def relu(input: Any, *, out: Tensor | None = None) -> Tensor:
+    """Tensor where it is positive, else 0; the gradient at 0 is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
+def clamp_min(input: Any, min: Any, *, out: Tensor | None = None) -> Tensor:
+    """First tensor, but not less than the second; a tie gives the first the gradient. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
+def clamp_max(input: Any, max: Any, *, out: Tensor | None = None) -> Tensor:
+    """First tensor, but not more than the second; a tie gives the first the gradient. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
+def fmax(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
+    """Larger of two tensors, or the one that is not nan; a tie gives the first the gradient. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
+def fmin(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
+    """Smaller of two tensors, or the one that is not nan; a tie gives the first the gradient. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
+def sign(input: Any, *, out: Tensor | None = None) -> Tensor:
+    """Sign: -1, 0 or 1, and 0 of nan; the gradient is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
+def sgn(input: Any, *, out: Tensor | None = None) -> Tensor:
+    """Sign: -1, 0 or 1, and 0 of nan; the gradient is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
+def copysign(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
+    """First tensor with the sign of the second; the gradient at 0 is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
+def heaviside(input: Any, values: Any, *, out: Tensor | None = None) -> Tensor:
+    """0 where the first is negative or nan, 1 where it is positive, the second where it is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
+def floor(input: Any, *, out: Tensor | None = None) -> Tensor:
+    """Largest integer that is not larger; the gradient is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
+def ceil(input: Any, *, out: Tensor | None = None) -> Tensor:
+    """Smallest integer that is not smaller; the gradient is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
+def rint(input: Any, *, out: Tensor | None = None) -> Tensor:
+    """Nearest integer, the even one of two; the gradient is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
+def trunc(input: Any, *, out: Tensor | None = None) -> Tensor:
+    """Integer part, towards zero; the gradient is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
+def fix(input: Any, *, out: Tensor | None = None) -> Tensor:
+    """Integer part, towards zero; the gradient is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
+def frac(input: Any, *, out: Tensor | None = None) -> Tensor:
+    """What the integer part leaves, with the sign of the tensor. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
+def floor_divide(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
+    """Largest integer not larger than the quotient; the gradients are 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
+def remainder(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
+    """What floor division leaves, with the sign of the divisor. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
+def fmod(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
+    """What truncated division leaves, with the sign of the dividend. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
+def nextafter(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
+    """Next number of the dtype, from the first towards the second; where they are equal, no gradient. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
     """Return a tensor of the memory that an object with ``__dlpack__`` exports; what either writes, both see."""
 def bmm(input: Any, mat2: Any) -> Tensor:
@@ -286,6 +286,18 @@ def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, eq
     """Return True where ``|input - other| <= atol + rtol |other|``, or both are equal; with ``equal_nan``, both nan."""
 def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
     """Return whether :func:`isclose` holds everywhere."""
+def sort(input: Any, dim: Any = None, descending: bool = False, stable: bool = False, *, axis: Any = None) -> Any:
+    """Return the elements in order along ``dim`` (the last) and their int64 places; equal ones keep their order always."""
+def argsort(input: Any, dim: Any = None, descending: bool = False, stable: bool = False, *, axis: Any = None) -> Tensor:
+    """Return the int64 places of the elements in order along ``dim``, the last by default."""
+def msort(input: Any) -> Tensor:
+    """Return the elements in order along the first dim."""
+def topk(input: Any, k: int, dim: Any = None, largest: bool = True, sorted: bool = True, *, axis: Any = None) -> Any:
+    """Return the ``k`` largest (or smallest) elements along ``dim``, the last by default, in order, and their places."""
+def kthvalue(input: Any, k: int, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
+    """Return the ``k``-th smallest element along ``dim``, counted from 1, and its int64 place."""
+def unique(input: Any, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: Any = None) -> Any:
+    """Return the different elements, or slices along ``dim``, in order; no gradient."""
 def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """Return a view of the diagonal of two dims, as the last dim; ``offset`` counts from it towards ``dim2``."""
 def diag(input: Any, diagonal: int = 0) -> Tensor:
@@ -322,12 +334,26 @@ def cross(input: Any, other: Any, dim: Any = None, *, axis: Any = None) -> Tenso
     """Return the vector product along a dim of size 3: the first of that size if not given."""
 def chain_matmul(*matrices: Any) -> Tensor:
     """Return the product of matrices, f(a, b, c) or f([a, b, c]), in the cheapest order."""
+def addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    """Return beta * input + alpha * (mat1 @ mat2), of matrices; the input is expanded to (m, n)."""
+def addmv(input: Any, mat: Any, vec: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    """Return beta * input + alpha * (mat @ vec); the input is expanded to (m,)."""
+def addr(input: Any, vec1: Any, vec2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    """Return beta * input + alpha * outer(vec1, vec2); the input is expanded to (m, n)."""
+def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    """Return beta * input + alpha * bmm(batch1, batch2); the input is expanded to (b, m, n)."""
+def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    """Return beta * input + alpha * the sum of the products of a batch of matrices."""
 def cholesky(input: Any, upper: bool = False) -> Tensor:
     """Return the lower triangular factor L of positive-definite (*, n, n) matrices A = L L^T, or U of A = U^T U."""
 def qr(input: Any, some: bool = True) -> Any:
     """Return Q and R of matrices, reduced or, with ``some=False``, complete: see linalg.qr."""
 def svd(input: Any, some: bool = True, compute_uv: bool = True) -> Any:
     """Return U, S and V (not Vh) of matrices, reduced or, with ``some=False``, complete: see linalg.svd."""
+def lu(A: Any, pivot: bool = True, get_infos: bool = False) -> Any:
+    """Return the packed factors of (*, m, n) matrices and the int32 rows exchanged, from 1: linalg.lu_factor_ex."""
+def lu_unpack(LU_data: Any, LU_pivots: Any, unpack_data: bool = True, unpack_pivots: bool = True) -> Any:
+    """Return P, L and U (see linalg.lu) of packed factors (*, m, n) and int32 pivots (*, min(m, n))."""
 def inverse(input: Any) -> Tensor:
     """Return the inverse of (*, n, n) matrices. LinAlgError if one is singular."""
 def cholesky_solve(input: Any, L: Any, upper: bool = False) -> Tensor:
@@ -354,28 +380,6 @@ def nansum(input: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = Non
     """Return the sum over ``dim`` of what is not nan; nan gets no gradient."""
 def nanmean(input: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None) -> Tensor:
     """Return the mean over ``dim`` of what is not nan; nan where nothing is left. Floating tensors only."""
-def cumsum(input: Any, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
-    """Return the running sum along ``dim``, of the shape of x; ints and bools sum to int64."""
-def cumprod(input: Any, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
-    """Return the running product along ``dim``, of the shape of x; ints and bools multiply to int64."""
-def cummax(input: Any, dim: Any = None, *, axis: Any = None) -> Any:
-    """Return the running maximum along ``dim`` and its int64 places: the last of equals, to which the gradient goes."""
-def cummin(input: Any, dim: Any = None, *, axis: Any = None) -> Any:
-    """Return the running minimum along ``dim`` and its int64 places: the last of equals, to which the gradient goes."""
-def logcumsumexp(input: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
-    """Return ``log(cumsum(exp(input)))`` along ``dim`` without overflow on the way; floating tensors only."""
-def det(input: Any) -> Tensor:
-    """Return the determinants (*) of (*, n, n) matrices; singular ones have gradients too."""
-def slogdet(input: Any) -> Any:
-    """Return sign and logarithm of the absolute value of determinants: 0 and -inf where singular."""
-def logdet(input: Any) -> Tensor:
-    """Return the logarithms (*) of determinants: nan where negative, -inf where 0."""
-def matrix_exp(input: Any) -> Tensor:
-    """Return the exponentials of (*, n, n) matrices."""
-def matrix_power(input: Any, n: int) -> Tensor:
-    """Return the n-th powers of square matrices; of their inverses if n is negative."""
-def pinverse(input: Any, rcond: float = 1e-15) -> Tensor:
-    """Return the pseudoinverses of matrices: see linalg.pinv."""
 def dist(input: Any, other: Any, p: Any = 2) -> Tensor:
     """Return the norm of the difference of two tensors, whose shapes broadcast."""
 def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = '') -> Tensor:
@@ -388,6 +392,36 @@ def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-08) -> Ten
     """Return the cosine of the angle between vectors along ``dim``, of shapes that broadcast; lengths count as ``eps``."""
 def pairwise_distance(x1: Any, x2: Any, p: Any = 2.0, eps: float = 1e-06, keepdim: bool = False) -> Tensor:
     """Return the norms along the last dim of the difference of two tensors, plus ``eps``; shapes broadcast."""
+def cumsum(input: Any, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
+    """Return the running sum along ``dim``, of the shape of x; ints and bools sum to int64."""
+def cumprod(input: Any, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
+    """Return the running product along ``dim``, of the shape of x; ints and bools multiply to int64."""
+def cummax(input: Any, dim: Any = None, *, axis: Any = None) -> Any:
+    """Return the running maximum along ``dim`` and its int64 places: the last of equals, to which the gradient goes."""
+def cummin(input: Any, dim: Any = None, *, axis: Any = None) -> Any:
+    """Return the running minimum along ``dim`` and its int64 places: the last of equals, to which the gradient goes."""
+def logcumsumexp(input: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
+    """Return ``log(cumsum(exp(input)))`` along ``dim`` without overflow on the way; floating tensors only."""
+def logsumexp(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
+    """Return ``log(sum(exp(input)))`` over ``dim`` (an int or a tuple), without overflow on the way."""
+def softmax(input: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
+    """Return the exponentials divided by their sum along ``dim``, of the shape of x."""
+def log_softmax(input: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
+    """Return the logarithm of :func:`softmax`, exact where it is small; arguments as there."""
+def softmin(input: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
+    """Return :func:`softmax` of -x; arguments as there."""
+def det(input: Any) -> Tensor:
+    """Return the determinants (*) of (*, n, n) matrices; singular ones have gradients too."""
+def slogdet(input: Any) -> Any:
+    """Return sign and logarithm of the absolute value of determinants: 0 and -inf where singular."""
+def logdet(input: Any) -> Tensor:
+    """Return the logarithms (*) of determinants: nan where negative, -inf where 0."""
+def matrix_exp(input: Any) -> Tensor:
+    """Return the exponentials of (*, n, n) matrices."""
+def matrix_power(input: Any, n: int) -> Tensor:
+    """Return the n-th powers of square matrices; of their inverses if n is negative."""
+def pinverse(input: Any, rcond: float = 1e-15) -> Tensor:
+    """Return the pseudoinverses of matrices: see linalg.pinv."""
 def norm(input: Any, p: Any = 'fro', dim: Any = None, keepdim: Any = None, dtype: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
     """Return the norm of all elements, or of vectors over ``dim``: linalg.vector_norm under PyTorch's old name."""
 def flip(input: Any, *at: Any, dims: Any = None) -> Tensor:
@@ -424,28 +458,14 @@ def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
     """Return the int64 places of all elements that are not zero: a row each, or with ``as_tuple`` a vector a dim."""
 def argwhere(input: Any) -> Tensor:
     """Return the int64 places of all elements that are not zero, a row each."""
-def sort(input: Any, dim: Any = None, descending: bool = False, stable: bool = False, *, axis: Any = None) -> Any:
-    """Return the elements in order along ``dim`` (the last) and their int64 places; equal ones keep their order always."""
-def argsort(input: Any, dim: Any = None, descending: bool = False, stable: bool = False, *, axis: Any = None) -> Tensor:
-    """Return the int64 places of the elements in order along ``dim``, the last by default."""
-def msort(input: Any) -> Tensor:
-    """Return the elements in order along the first dim."""
-def topk(input: Any, k: int, dim: Any = None, largest: bool = True, sorted: bool = True, *, axis: Any = None) -> Any:
-    """Return the ``k`` largest (or smallest) elements along ``dim``, the last by default, in order, and their places."""
-def kthvalue(input: Any, k: int, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
-    """Return the ``k``-th smallest element along ``dim``, counted from 1, and its int64 place."""
-def unique(input: Any, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: Any = None) -> Any:
-    """Return the different elements, or slices along ``dim``, in order; no gradient."""
+def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
+    """Return a view of each vector along a dim of its own, all of one shape."""
+def cartesian_prod(*tensors: Any) -> Tensor:
+    """Return all tuples with an element of each vector, a row each; of one vector, itself."""
+def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Tensor:
+    """Return all choices of ``r`` elements of a vector, in order, a row each."""
 def ravel(input: Any) -> Any:
     """Return a tensor's elements in one dim, a view where strides allow one; of a structure a vector and its inverse."""
-def logsumexp(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
-    """Return ``log(sum(exp(input)))`` over ``dim`` (an int or a tuple), without overflow on the way."""
-def softmax(input: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
-    """Return the exponentials divided by their sum along ``dim``, of the shape of x."""
-def log_softmax(input: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
-    """Return the logarithm of :func:`softmax`, exact where it is small; arguments as there."""
-def softmin(input: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
-    """Return :func:`softmax` of -x; arguments as there."""
 def pad(input: Any, pad: Any, mode: str = 'constant', value: Any = None) -> Tensor:
     """Return the tensor with places put before and behind, as ``torch.nn.functional.pad`` does."""
 def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
@@ -494,36 +514,10 @@ def index_fill(input: Tensor, dim: int, index: Any, value: Any) -> Tensor:
     """Write one number, or a 0-d tensor, to the places along ``dim`` that a vector names, in a copy."""
 def masked_scatter(input: Tensor, mask: Any, source: Any) -> Tensor:
     """Write the first elements of ``source`` where a bool mask, broadcast to this shape, holds, in a copy."""
-def addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    """Return beta * input + alpha * (mat1 @ mat2), of matrices; the input is expanded to (m, n)."""
-def addmv(input: Any, mat: Any, vec: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    """Return beta * input + alpha * (mat @ vec); the input is expanded to (m,)."""
-def addr(input: Any, vec1: Any, vec2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    """Return beta * input + alpha * outer(vec1, vec2); the input is expanded to (m, n)."""
-def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    """Return beta * input + alpha * bmm(batch1, batch2); the input is expanded to (b, m, n)."""
-def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    """Return beta * input + alpha * the sum of the products of a batch of matrices."""
 def interp(input: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None, *, kind: str = 'linear', bc_type: str = 'not-a-knot') -> Any:
     """Return the interpolant through (xp, fp) at the points x, of the shape of x."""
 def interpn(points: Any, values: Any, xi: Any, method: str = 'linear', bounds_error: bool = True, fill_value: Any = nan) -> Any:
     """Return values on a regular grid, interpolated linearly along each axis."""
-def lu(A: Any, pivot: bool = True, get_infos: bool = False) -> Any:
-    """Return the packed factors of (*, m, n) matrices and the int32 rows exchanged, from 1: linalg.lu_factor_ex."""
-def lu_unpack(LU_data: Any, LU_pivots: Any, unpack_data: bool = True, unpack_pivots: bool = True) -> Any:
-    """Return P, L and U (see linalg.lu) of packed factors (*, m, n) and int32 pivots (*, min(m, n))."""
-def var(input: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None, axis: Any = None, keepdims: Any = None, ddof: Any = None) -> Tensor:
-    """Return the variance over ``dim`` (an int, a tuple, None for all)."""
-def std(input: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None, axis: Any = None, keepdims: Any = None, ddof: Any = None) -> Tensor:
-    """Return the standard deviation over ``dim`` (an int, a tuple, None for all)."""
-def var_mean(input: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None, axis: Any = None, keepdims: Any = None, ddof: Any = None) -> tuple[Tensor, Tensor]:
-    """Return variance and mean; arguments as :func:`var`."""
-def std_mean(input: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None, axis: Any = None, keepdims: Any = None, ddof: Any = None) -> tuple[Tensor, Tensor]:
-    """Return standard deviation and mean; arguments as :func:`std`."""
-def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Tensor:
-    """Return the covariances (N, N) of the rows of x (N, M), which are variables; a 0-d tensor for one row."""
-def corrcoef(input: Any) -> Tensor:
-    """Return the correlations (N, N) of the rows of x (N, M), which are variables; a 0-d tensor for one row."""
 def diff(input: Any, n: int = 1, dim: Any = None, prepend: Any = None, append: Any = None, *, axis: Any = None) -> Tensor:
     """Return the n-th differences of neighbours along ``dim``, the last by default."""
 def gradient(input: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1, axis: Any = None) -> tuple[Tensor, ...]:
@@ -544,6 +538,12 @@ def searchsorted(sorted_sequence: Any, input: Any, *, out_int32: bool = False, r
     """Return where each value would be inserted into rows that are in order, as int64; no gradient."""
 def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Tensor:
     """Return the number of the bucket of each value, between boundaries in order; see :func:`searchsorted`."""
+def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
+    """Return which elements, of the first tensor's shape, are among those of the second; with ``invert`` are not."""
+def unique_consecutive(input: Any, return_inverse: bool = False, return_counts: bool = False, dim: Any = None) -> Any:
+    """Return the elements, or slices along ``dim``, that differ from the one before; no gradient."""
+def unravel_index(indices: Any, shape: Any) -> tuple[Tensor, ...]:
+    """Return, for each dim of a shape, the places along it of elements numbered in C order."""
 def median(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
     """Return the lower median of all elements, nan if one is nan, or of each row along ``dim`` with its int64 place."""
 def nanmedian(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
@@ -554,24 +554,18 @@ def quantile(input: Any, q: Any, dim: Any = None, keepdim: Any = None, *, interp
     """Return quantiles of all elements or along ``dim``; nan where an element is nan."""
 def nanquantile(input: Any, q: Any, dim: Any = None, keepdim: Any = None, *, interpolation: str = 'linear', axis: Any = None, keepdims: Any = None) -> Tensor:
     """Return quantiles, of all or along ``dim``, of the elements that are not nan."""
-def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
-    """Return which elements, of the first tensor's shape, are among those of the second; with ``invert`` are not."""
-def unique_consecutive(input: Any, return_inverse: bool = False, return_counts: bool = False, dim: Any = None) -> Any:
-    """Return the elements, or slices along ``dim``, that differ from the one before; no gradient."""
-def unravel_index(indices: Any, shape: Any) -> tuple[Tensor, ...]:
-    """Return, for each dim of a shape, the places along it of elements numbered in C order."""
-def broadcast_to(input: Any, size: Any) -> Tensor:
-    """Return a view of a larger shape, in which dims of length one are repeated."""
-def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
-    """Return views of the shape that the tensors have together. RuntimeError where their shapes do not fit."""
-def unflatten(input: Any, dim: int, sizes: Any) -> Tensor:
-    """Return a view with one dim taken apart into dims of these sizes; one of them may be -1."""
-def atleast_1d(*tensors: Any) -> Any:
-    """Return a tensor, or each of several, as a view with at least 1 dims."""
-def atleast_2d(*tensors: Any) -> Any:
-    """Return a tensor, or each of several, as a view with at least 2 dims."""
-def atleast_3d(*tensors: Any) -> Any:
-    """Return a tensor, or each of several, as a view with at least 3 dims."""
+def var(input: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None, axis: Any = None, keepdims: Any = None, ddof: Any = None) -> Tensor:
+    """Return the variance over ``dim`` (an int, a tuple, None for all)."""
+def std(input: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None, axis: Any = None, keepdims: Any = None, ddof: Any = None) -> Tensor:
+    """Return the standard deviation over ``dim`` (an int, a tuple, None for all)."""
+def var_mean(input: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None, axis: Any = None, keepdims: Any = None, ddof: Any = None) -> tuple[Tensor, Tensor]:
+    """Return variance and mean; arguments as :func:`var`."""
+def std_mean(input: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None, axis: Any = None, keepdims: Any = None, ddof: Any = None) -> tuple[Tensor, Tensor]:
+    """Return standard deviation and mean; arguments as :func:`std`."""
+def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Tensor:
+    """Return the covariances (N, N) of the rows of x (N, M), which are variables; a 0-d tensor for one row."""
+def corrcoef(input: Any) -> Tensor:
+    """Return the correlations (N, N) of the rows of x (N, M), which are variables; a 0-d tensor for one row."""
 def narrow(input: Any, dim: int, start: Any, length: int) -> Tensor:
     """Return a view of ``length`` places along ``dim``, from ``start`` on, which may be a 0-d integer tensor."""
 def select(input: Any, dim: int, index: Any) -> Tensor:
@@ -628,12 +622,22 @@ def split_copy(input: Any, split_size: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Return copies of what :func:`split` gives."""
 def split_with_sizes_copy(input: Any, split_sizes: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Return copies of what :func:`split_with_sizes` gives."""
-def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
-    """Return a view of each vector along a dim of its own, all of one shape."""
-def cartesian_prod(*tensors: Any) -> Tensor:
-    """Return all tuples with an element of each vector, a row each; of one vector, itself."""
-def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Tensor:
-    """Return all choices of ``r`` elements of a vector, in order, a row each."""
+def tile(input: Any, *counts: Any, dims: Any = None) -> Tensor:
+    """Return the tensor so many times along each dim; the last dims where fewer are given than it has."""
+def repeat_interleave(input: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None) -> Tensor:
+    """Return each place along ``dim``, or each element of the flat tensor, ``repeats`` times in a row."""
+def broadcast_to(input: Any, size: Any) -> Tensor:
+    """Return a view of a larger shape, in which dims of length one are repeated."""
+def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
+    """Return views of the shape that the tensors have together. RuntimeError where their shapes do not fit."""
+def unflatten(input: Any, dim: int, sizes: Any) -> Tensor:
+    """Return a view with one dim taken apart into dims of these sizes; one of them may be -1."""
+def atleast_1d(*tensors: Any) -> Any:
+    """Return a tensor, or each of several, as a view with at least 1 dims."""
+def atleast_2d(*tensors: Any) -> Any:
+    """Return a tensor, or each of several, as a view with at least 2 dims."""
+def atleast_3d(*tensors: Any) -> Any:
+    """Return a tensor, or each of several, as a view with at least 3 dims."""
 def hstack(tensors: Any) -> Tensor:
     """Join tensors along the columns; vectors and numbers end to end."""
 def vstack(tensors: Any) -> Tensor:
@@ -646,10 +650,6 @@ def column_stack(tensors: Any) -> Tensor:
     """Join tensors along the columns; a vector or a number is one column."""
 def block_diag(*tensors: Any) -> Tensor:
     """Return a matrix with matrices along its diagonal, and zeros elsewhere; a vector is one row."""
-def tile(input: Any, *counts: Any, dims: Any = None) -> Tensor:
-    """Return the tensor so many times along each dim; the last dims where fewer are given than it has."""
-def repeat_interleave(input: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None) -> Tensor:
-    """Return each place along ``dim``, or each element of the flat tensor, ``repeats`` times in a row."""
 def numel(input: Any) -> int:
     """Return the number of elements."""
 def is_floating_point(input: Any) -> bool:

@@ -284,8 +284,6 @@ def imported_by(name: str) -> frozenset[str]:
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             found |= {f"{node.module}.{alias.name}" for alias in node.names} | {str(node.module)}
-        elif isinstance(node, ast.Call) and "load_module" in ast.unparse(node.func):
-            found |= {f"kernels.{a.value}" for a in node.args if isinstance(a, ast.Constant)}
     names = {module.removeprefix("kernels.") for module in found if module.startswith("kernels.")}
     return frozenset(n for n in names if file_of(n).exists() and (file_of(n).stem != "__init__" or n == "vectormath"))
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 quick = pytest.mark.quick
-_MATRICES = "einsum contractions addmm decompositions lu solves determinants norms banded interpolation"
+_MATRICES = "einsum contractions decompositions solves determinants interpolation"
 DOCUMENTED = (
     *(f"operations.matrices.{name}" for name in _MATRICES.split()),
     *("operations.matmul", "sparse", "quadrature", "linalg"),

@@ -480,7 +480,7 @@ def test_a_tape_that_was_long_is_not_looked_through_at_every_view(writes: int, m
     monkeypatch.setattr(tapes.Tape, "collect", lambda self, *args: (looks.append(1), collect(self, *args))[1])
     for _ in range(100_000):
         y[1]
-    assert len(looks) < 200
+    assert len(looks) < 1000  # not one at each view
     y[1].backward()
     assert x.grad is not None
     assert x.grad.tolist() == [0.0, 1.0]
