@@ -26,7 +26,7 @@ from kernels.native import registry
 from kernels.native.memory import data_of
 from kernels.native.pool import guards
 from kernels.native.pool.guards import DamagedError
-from kernels.native.tape.tape_words import header_of
+from kernels.native.tape.tape_type import header_of
 from kernels.native.tape_structs import (
     CHUNK,
     CHUNK_BITS,

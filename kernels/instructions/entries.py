@@ -10,7 +10,7 @@ from kernels.foundation.data_classes import dataclass
 from kernels.instructions.form import Form
 from kernels.instructions.reference_tape import PlainTape
 from kernels.native.heap_types import NATIVE
-from kernels.native.tape.tape_words import words_of_tape
+from kernels.native.tape.tape_type import words_of_tape
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ Row = tuple[int, tuple[Any, ...], tuple[Any, ...], Form]
 
 
 class PlainTape:
-    """Rows of slot, operands, saved values and form, and counts of who has a slot; see tape_words.py."""
+    """Rows of slot, operands, saved values and form, and counts of who has a slot; see tape_type.py."""
 
     def __init__(self, number: int, count: int) -> None:
         self.number, self.next = number, count

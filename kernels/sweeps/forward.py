@@ -16,7 +16,7 @@ from kernels.arrays.specs import Spec
 from kernels.arrays.sweep_interface import Array, Observer, Seed
 from kernels.compiler import jit
 from kernels.instructions.entries import Instruction, instruction_at
-from kernels.native.tape.tape_words import header_of
+from kernels.native.tape.tape_type import header_of
 from kernels.native.tape_structs import (
     CLEARS,
     KEPT,

@@ -25,7 +25,7 @@ from kernels.native import registry
 from kernels.native.object_structs import ArrayObject
 from kernels.native.tape_structs import GONE, Chunk, FormBlock, SweepHeader, TapeHeader
 from kernels.native.pool.guards import DamagedError
-from kernels.native.tape.tape_words import header_of
+from kernels.native.tape.tape_type import header_of
 from kernels.sweeps import backend
 x = tape.tensor(np.linspace(0.5, 1.5, 8), requires_grad=True)
 w = tape.tensor(1.5, requires_grad=True)

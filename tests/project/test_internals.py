@@ -24,7 +24,7 @@ import pytest
 import tape
 from kernels.native import heap_types, object_structs, tape_structs
 from kernels.native.registry import REGISTRY
-from kernels.native.tape.tape_words import header_of
+from kernels.native.tape.tape_type import header_of
 from kernels.native.tape_structs import (
     DOUBLE,
     GONE,
