@@ -186,7 +186,7 @@ def detach(x: Tensor) -> Tensor:
 
 def _data(x: Tensor) -> Tensor:
     """The same memory as a tensor without history, whose writes are counted apart."""
-    result = view_families.share(constant_tensor(as_array(view_families.share(x))))
+    result = view_families.share(constant_tensor(as_array(x)), x)
     result._form = grad_modes.alike(result.spec, x.spec)
     record.notify_observers(_ALIAS, (x,), result, ((Ellipsis,),))
     return result
@@ -203,10 +203,11 @@ def set_data(x: Tensor, other: Tensor) -> None:
     if (recorder := modes.current().recorder) is not None:
         recorder.replaces(x, other)
     alike = other.spec.shape == x.spec.shape and other.spec.dtype == x.spec.dtype
-    x._value = as_array(view_families.share(other))
+    x._value = as_array(other)
     if not alike and type(x._form) is not Form:
         x._form = spec_of(x._value)
     view_families.start_family(x, moved=True)
+    view_families.share(x, other)
     if type(x._slot) is AccumulateGrad:
         if alike:
             x._slot.spec = x.spec

@@ -1,7 +1,8 @@
 """Families: a base tensor and its views, which share one gradient buffer; and what a write does to them.
 
 A write gives the base a new version, with a new slot. Views of the version before are then stale: at its next use a
-stale view is recorded again, as a view of the current version.
+stale view is recorded again, as a view of the current version. Families that share memory, as by ``detach()``, have
+one list of views, each of which knows its base.
 """
 
 from __future__ import annotations
@@ -77,14 +78,18 @@ def base_of(x: Tensor) -> Tensor:
 
 def join(base: Tensor, view: Tensor) -> None:
     """Register a view with its base, so that a write can make it stale; also of a leaf, which may cease to be one."""
-    views = getattr(base, "_views", None)
-    if views is None:
-        base._views = [ref(view)]
-        return
+    views = views_of(base)
     views.append(ref(view))
     count = len(views)
     if count > _FEW and count & (count - 1) == 0:  # at powers of two: forget the dead; threads may be adding more
         views[:count] = [reference for reference in views[:count] if reference() is not None]
+
+
+def views_of(base: Tensor) -> list[ReferenceType[Tensor]]:
+    """Return the list of a base's views, which families that share memory have in common."""
+    if not hasattr(base, "_views"):
+        base._views = []
+    return base._views
 
 
 def forget(x: Tensor) -> None:
@@ -121,14 +126,17 @@ def remember(x: Tensor) -> None:
 
 def outdate(base: Tensor) -> None:
     """Make the views of a base stale: it has a new version."""
-    views = getattr(base, "_views", None)
+    views, others = getattr(base, "_views", None), []
     if not views:
         return
     for reference in views:
         view = reference()
         if view is not None and type(view) is Tensor and is_view(view):  # some have become leaves
-            _make_stale(view)
-    views.clear()
+            if view._base is base:
+                _make_stale(view)
+            else:
+                others.append(reference)
+    views[:] = others
 
 
 def renew(view: Tensor) -> None:
@@ -160,11 +168,11 @@ _fronts: dict[int, ReferenceType[Tensor]] = {}
 def has_views(base: Tensor, but: Any = None) -> bool:
     """Whether a base has living views of its current version, but for one."""
     views = (reference() for reference in reversed(getattr(base, "_views", None) or ()))
-    return any(view is not None and view is not but and is_view(view) for view in views)
+    return any(view is not None and view is not but and is_view(view) and view._base is base for view in views)
 
 
 def elements_of(base: Tensor) -> list[Tensor]:
-    """Return the living views of a base that are elements of its current version."""
+    """Return the living elements of a base's current version, and of families that share its memory."""
     views = [reference() for reference in getattr(base, "_views", None) or ()]
     return [view for view in views if view is not None and type(view) is Tensor and is_element(view)]
 
@@ -190,14 +198,16 @@ def start_family(x: Tensor, *, moved: bool = False) -> None:
     if is_view(x) or hasattr(x, "_views"):
         make_extras(x).counter = counter_of(x)
     if is_view(x) or moved:
-        x._views = []
+        x._views = [] if moved else views_of(x._base)
     x._form = grad_modes.alike(spec_of(x._value), x.spec)
     share(x)
 
 
-def share(x: Tensor) -> Tensor:
-    """Mark a tensor as sharing its memory outside of its family; return it."""
+def share(x: Tensor, source: Tensor | None = None) -> Tensor:
+    """Mark a tensor as sharing its memory outside of its family, that of ``source`` if given; return it."""
     x._shared = True
+    if source is not None:
+        x._views = views_of(base_of(share(source)))
     return x
 
 

@@ -5,6 +5,7 @@ The programs are NumPy's own: run on plain arrays they are the truth, and differ
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 from collections.abc import Callable
@@ -294,7 +295,100 @@ def test_methods_of_pytorch_write_through() -> None:
     assert (value, gradient.tolist()) == (55.0, [5.0, 0.0])
 
 
-def at_random(rng: random.Random) -> Program:  # noqa: C901 (a statement of each kind)
+def alias(u: Any, *names: str) -> Any:
+    """The memory of an array as another array, of a tensor without history."""
+    for name in names or ("detach",):
+        u = u.view() if isinstance(u, np.ndarray) else u.data if name == "data" else u.detach()
+    return u
+
+
+def through_detached(u: Any) -> Any:
+    before = u[0]
+    alias(u)[0] = 7.0
+    alias(u, "detach", "data")[1] = 3.0 * before
+    return before * 10 + u[0] * u[1]
+
+
+def under_detached(u: Any) -> Any:
+    d, other = alias(u), alias(u, "data")
+    a, b = d[0], other[1]
+    u[0], u[1] = u[1] * 2, 5.0
+    u *= 2.0
+    return a * 10 + b * 3 + (d * WEIGHTS).sum()
+
+
+def through_views(u: Any) -> Any:
+    m = u.reshape(2, 3)
+    corner, row = m[1, 0], alias(m[1], "detach", "detach")
+    inner, part = row[1], alias(u[2:5])
+    row[0] = 4.0
+    part[1:] = 9.0
+    return corner * 10 + inner * 3 + (u * WEIGHTS).sum()
+
+
+def in_place(u: Any) -> Any:
+    d, before, same = alias(u), u[2], alias(u)
+    d *= 2.0
+    value = same[2]
+    same += before
+    return before * 10 + value + (u * WEIGHTS).sum()
+
+
+SHARING = [through_detached, under_detached, through_views, in_place]
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("program", SHARING)
+def test_writes_through_detached_tensors(program: Program) -> None:
+    check_values(on_copy(program), points=2)
+
+
+def check_values(program: Program, *, points: int = 4) -> None:
+    """Check the values alone: what is written without history has no gradient of NumPy's."""
+    compiled, made = tape.compile(program, check="never"), tape.record(program, POINTS[0])
+    for run in (tape.value_and_grad(program), compiled, made):
+        for x in [*POINTS[:points], *POINTS[:points]]:
+            value = run(x.copy())
+            np.testing.assert_allclose(value[0] if type(value) is tuple else value, program(x), rtol=1e-9)
+    with contextlib.suppress(NotImplementedError):  # parts of detached tensors that are written
+        np.testing.assert_allclose(tape.func.vmap(program)(POINTS), [program(x) for x in POINTS], rtol=1e-9)
+
+
+def test_elements_of_detached_tensors_keep_their_gradients() -> None:
+    def f(u: Any) -> Any:
+        u = u * 2.0
+        before = u[0]
+        u.detach()[0] = 7.0
+        return before * before * u[0]
+
+    value, gradient = tape.value_and_grad(f)(np.array([1.5, 3.0]))
+    assert (value, gradient.tolist()) == (63.0, [2 * (2 * 3.0 * 7.0 + 9.0), 0.0])
+
+
+def test_elements_of_what_data_is_set_to() -> None:
+    def f(u: Any) -> Any:
+        u, w = u * 1.0, tape.zeros(2)
+        w.data = u.detach()
+        a, b = u[0], w[1]
+        w[0], u[1] = 5.0, 6.0
+        return a * 10 + b * 3 + (w * 2.0).sum()
+
+    assert tape.value_and_grad(f)(np.array([1.0, 3.0]))[0] == 10.0 + 9.0 + 22.0
+
+
+def test_views_of_what_shares_memory_stay_current() -> None:
+    x = tape.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    u = x * 1.0
+    d, view = u.detach(), u[1:]
+    other = d[1:]
+    for made in (u, d):
+        made[1] = 5.0 * x[0]
+    assert (u.tolist(), view.tolist(), other.tolist()) == ([1.0, 5.0, 3.0], [5.0, 3.0], [5.0, 3.0])
+    (view * other).sum().backward()
+    assert x.grad.tolist() == [50.0, 0.0, 3.0]  # of 25 * x[0] ** 2 + x[2] * 3
+
+
+def at_random(rng: random.Random, shared: Program = np.zeros_like) -> Program:  # noqa: C901 (a statement of each kind)
     """A random program of NumPy's: elements, views, writes and work arrays in any order."""
     steps = [(rng.randrange(12), rng.randrange(6), rng.randrange(6), rng.randrange(3), rng.choice((0.5, 2.0, -1.0)))
              for _ in range(rng.randrange(4, 16))]  # fmt: skip
@@ -302,7 +396,7 @@ def at_random(rng: random.Random) -> Program:  # noqa: C901 (a statement of each
 
     def program(u: Any) -> Any:  # noqa: C901, PLR0912
         u = u * 1.0
-        arrays, values = [u, np.zeros_like(u), u[::-1]], [u[0], u[1], u[2]]
+        arrays, values = [u, shared(u), u[::-1]], [u[0], u[1], u[2]]
         for _ in range(loops):
             for kind, i, j, k, c in steps:
                 w = arrays[k]
@@ -345,3 +439,10 @@ def test_random_programs() -> None:
         np.testing.assert_allclose(tape.func.vmap(program)(POINTS), [program(x) for x in POINTS], rtol=1e-9)
         x = POINTS[0]
         np.testing.assert_allclose(tape.func.jacfwd(program)(x), differences(program, x), rtol=1e-5, atol=1e-5)
+
+
+def test_random_programs_that_share_memory() -> None:
+    for seed in range(EXAMPLES):
+        rng = random.Random(seed)  # noqa: S311 (no secret)
+        names = rng.choices(("detach", "data"), k=rng.randrange(1, 3))
+        check_values(at_random(rng, lambda u, names=names: alias(u, *names)))

@@ -80,6 +80,17 @@ def is_counted(registry: RegistryTable, x: TensorObject):
     return PyErr_Occurred() == 0 and counter_of(registry, x) != 0
 
 
+def is_listing(x: TensorObject):
+    """Make sure that a base has a list for its views; whether it has. Allocating may run any Python code."""
+    if x.views == 0:
+        views = PyList_New(0)
+        if x.views == 0:
+            x.views = views
+        elif views != 0:
+            Py_DecRef(views)
+    return x.views != 0
+
+
 def count(registry, x):
     """Count a write; return the tensor as a new reference, 0 with an exception."""
     counter = counter_of(registry, x)

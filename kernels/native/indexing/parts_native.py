@@ -7,6 +7,7 @@ from kernels.native.call_structs import AXIS, INT_ITEM, MOST_VIEWS, OP_ASSIGN, O
 from kernels.native.calls.calls_native import find
 from kernels.native.calls.computing_native import keep
 from kernels.native.calls.functions_native import hit_assign, hit_picked, missed
+from kernels.native.calls.in_place_native import is_listing
 from kernels.native.calls.keys_native import argument_words, hash_of, key_words
 from kernels.native.calls.notifying_native import notify_recorder, tape_in_force
 from kernels.native.memory import load_i8, store_i8, word
@@ -19,7 +20,6 @@ from kernels.native.python_api import (
     PyErr_Clear,
     PyErr_Occurred,
     PyList_Append,
-    PyList_New,
     PyList_Size,
     PyType_IsSubtype,
     PyWeakref_NewRef,
@@ -149,16 +149,7 @@ def prepared(registry, x, entry):
 
     Allocating may start a garbage collection, and so run any Python code: the caller reads everything again.
     """
-    base = TensorObject(base_of(x, entry))
-    if base.views == 0:
-        views = PyList_New(0)
-        if views == 0:
-            return 0
-        if base.views == 0:
-            base.views = views
-        else:
-            Py_DecRef(views)
-    return new_tensor(registry)
+    return new_tensor(registry) if is_listing(base_of(x, entry)) else 0
 
 
 def shown_again(registry, op, x, tagged_tape, words):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernels.compiler.native_types import Int32, Void, Word
 from kernels.native.call_structs import CallEntry
 from kernels.native.calls.calls_native import find
-from kernels.native.calls.in_place_native import counter_of, is_counted, new_extras
+from kernels.native.calls.in_place_native import counter_of, is_counted, is_listing, new_extras
 from kernels.native.calls.notifying_native import tape_in_force
 from kernels.native.memory import HEADER, load_f8, load_i8, store_f8, word
 from kernels.native.object_structs import DOUBLES, MOST_SPARES, STALE, UNHELD, ArrayObject, LeafObject, TensorObject
@@ -233,7 +233,7 @@ def array_in(registry: RegistryTable, x: TensorObject):
 def hit_shared(op: Word, args: Word, count: Word, ignored: Word) -> Word:
     """Return a tensor that shares memory and version counter with another; 0 where Python has to or has raised."""
     registry, x = tape_registry(), TensorObject(load_i8(args))
-    if kind_of(x) != registry.tensor_type or x.base != 0 or not is_counted(registry, x):
+    if kind_of(x) != registry.tensor_type or x.base != 0 or not is_counted(registry, x) or not is_listing(x):
         return 0
     counter = counter_of(registry, x)
     Py_IncRef(counter)
@@ -247,6 +247,7 @@ def hit_shared(op: Word, args: Word, count: Word, ignored: Word) -> Word:
     # Allocating may have run any Python code: read everything that matters now.
     tagged_tape = tape_in_force(registry)
     same = tagged_tape != -1 and tagged_tape & 1 == 0 and x.base == 0 and counter_of(registry, x) == counter
+    same = same and x.views != 0
     entry = CallEntry(find(registry, op, x.form, 0, 0, 0, 0) if same else 0)
     value = array_in(registry, x) if entry != 0 else 0
     if value == 0:
@@ -255,6 +256,7 @@ def hit_shared(op: Word, args: Word, count: Word, ignored: Word) -> Word:
     if x.shared == 0:
         put(x + TensorObject.shared, registry.true)
     put(result + TensorObject.shared, registry.true)
+    put(result + TensorObject.views, x.views)
     put(result + TensorObject.value, value)
     put(result + TensorObject.form, entry.form)
     return result

@@ -193,7 +193,7 @@ def _parameters(forward: Callable[..., Any], split: bool) -> tuple[int, inspect.
 def _detached(x: Any, args: tuple[Any, ...]) -> Any:
     """Return an output without history: an argument that forward returned still has its own."""
     if isinstance(x, Tensor) and x._slot is not None and any(x is a for a in args):
-        return view_families.share(constant_tensor(as_array(view_families.share(x))))
+        return view_families.share(constant_tensor(as_array(x)), x)
     return x
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-from weakref import ref
 
 import numpy as np
 
@@ -26,16 +25,15 @@ def _base_for(x: Tensor) -> Tensor:
     """Return a view's base; for a base itself a new tensor of its memory, which becomes the base of the family."""
     if view_families.is_view(x):
         return x._base
-    counter, views = view_families.counter_of(x), getattr(x, "_views", [])
+    counter, views = view_families.counter_of(x), view_families.views_of(x)
     base = new(Tensor)
-    base._value, base._form, base._slot, base._views = as_array(x), x._form, x._slot, []
+    base._value, base._form, base._slot, base._views = as_array(x), x._form, x._slot, views
     make_extras(base).counter = counter
     if hasattr(x, "_shared"):
         base._shared = True
     for member in [view for view in (reference() for reference in views) if view is not None]:
-        member._base = base
-        base._views.append(ref(member))
-    x._views = []
+        if view_families.is_view(member) and member._base is x:
+            member._base = base
     del x._views
     return base
 
@@ -95,7 +93,7 @@ def detach_(x: Tensor) -> Tensor:
         attributes.requires_grad_(x, requires_grad=False)
         return x
     counter = view_families.counter_of(x)
-    _base_for(x)
+    x._views = _base_for(x)._views
     view_families.move(x, None, x.spec)
     view_families.start_family(x)
     make_extras(x).counter = counter
