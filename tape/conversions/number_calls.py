@@ -15,6 +15,7 @@ import gc
 import inspect
 import itertools
 import linecache
+import sys
 import types
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -32,6 +33,10 @@ _HOLDERS = (
 """Objects in which functions are looked for."""
 _OPERATORS = ("BINARY", "COMPARE", "CONVERT", "FORMAT", "STORE")
 """Instructions that make numbers of operands themselves: ``"%f" % t``."""
+_DROPPING = ("DELETE", "JUMP_IF", "POP", "RAISE", "RETURN_VALUE", "STORE")
+"""Instructions that take from the stack, and leave nothing there."""
+_READING = ("LOAD_ATTR", "LOAD_METHOD", "FOR_ITER", "UNPACK", "GET_")
+"""Instructions whose results are of what they take from the stack, though these are more."""
 _MOST = 64
 """How many things in a holder are looked at."""
 _DEEPEST = 3
@@ -39,7 +44,10 @@ _DEEPEST = 3
 
 
 class _Step(NamedTuple):
-    """An instruction: where it stands in the code; its operand; where its expression begins and ends in the source."""
+    """An instruction: where it stands in the code; its operand; where its expression begins and ends.
+
+    That is in the source; in code without columns (``python -X no_debug_ranges``) among the instructions, as line -1.
+    """
 
     offset: int
     opname: str
@@ -71,7 +79,7 @@ def number_function(frame: types.FrameType, x: Any) -> tuple[str | None, str | N
             return _with_gradient(names), _argument(frame, step, x)
         calls = {other.begin for other in _steps(frame.f_code) if other.opname.startswith("CALL")}
     within = [path for path in paths if step.begin <= path.begin and path.end <= step.end]
-    in_lines = [path for path in paths if step.begin[0] <= path.begin[0] <= step.end[0]]
+    in_lines = [path for path in paths if step.begin[0] <= path.begin[0] <= step.end[0] and step.begin[0] >= 0]
     for named in (within, in_lines):
         names = [n for path in named if path.begin not in calls for n in _functions(_value(frame, path.names))]
         if names:
@@ -105,7 +113,7 @@ def _argument(frame: types.FrameType, step: _Step, x: Any) -> str | None:
 def _written_call(frame: types.FrameType, step: _Step) -> ast.Call | None:
     """Return a call of a frame's, as its source has it."""
     lines = linecache.getlines(frame.f_code.co_filename, frame.f_globals)[step.begin[0] - 1 : step.end[0]]
-    if not lines:
+    if not lines or step.begin[0] < 0:
         return None
     source = [line.encode() for line in lines]
     source[-1] = source[-1][: step.end[1]]
@@ -153,13 +161,32 @@ def _value(frame: types.FrameType, names: tuple[str, ...]) -> Any:
 
 @functools.lru_cache(256)
 def _steps(code: types.CodeType) -> tuple[_Step, ...]:
-    """Return the instructions of which the source is known."""
+    """Return the instructions of which the source is known; if it is of none, all of them."""
     steps = []
     for step in dis.get_instructions(code):
         line, last, column, end = step.positions or (None,) * 4
         if line is not None and last is not None and column is not None and end is not None:
             steps.append(_Step(step.offset, step.opname, step.argval, (line, column), (last, end)))
-    return tuple(steps)
+    return tuple(steps or _steps_by_stack(code))
+
+
+def _steps_by_stack(code: types.CodeType) -> Iterator[_Step]:
+    """Yield the instructions: each expression begins where the first of what it takes from the stack does."""
+    stack: list[int] = []
+    at_targets: dict[Any, list[int]] = {}
+    for step in dis.get_instructions(code):
+        name, number = step.opname, step.arg if step.opcode >= dis.HAVE_ARGUMENT else None
+        stack = at_targets.get(step.offset, stack)
+        if step.opcode in dis.hasjrel or step.opcode in dis.hasjabs:
+            effect = dis.stack_effect(step.opcode, number, jump=True)
+            at_targets[step.argval] = stack[: len(stack) + effect] if effect < 0 else stack
+        effect = dis.stack_effect(step.opcode, number, jump=False)
+        taken = max(-effect, 0) + (not name.startswith(_DROPPING) and (effect <= 0 or name.startswith(_READING)))
+        taken += name == "SEND"
+        begin = min(stack[-taken:], default=step.offset) if taken else step.offset
+        yield _Step(step.offset, name, step.argval, (-1, begin), (-1, step.offset))
+        made = sys.maxsize if name == "PUSH_NULL" else begin
+        stack = [*stack[: max(len(stack) - taken, 0)], *[made] * (taken + effect)]
 
 
 def _step(frame: types.FrameType) -> _Step | None:

@@ -7,6 +7,8 @@ import functools
 import itertools
 import math
 import statistics
+import subprocess
+import sys
 import warnings
 from typing import Any
 
@@ -22,7 +24,7 @@ import scipy.stats
 
 import tape
 from tape import stats
-from tape.conversions import scipy_calls
+from tape.conversions import number_calls, scipy_calls
 
 X = np.array([-3.0, -0.4, 0.0, 0.3, 0.75, 1.0, 2.5, 40.0, np.nan, np.inf])
 K = np.array([-1.0, 0.0, 1.0, 2.5, 3.0, 5.0, 12.0, np.nan])
@@ -226,10 +228,20 @@ NUMBERS: list[tuple[str, Any]] = [
 ]
 
 
+@pytest.fixture(params=["columns", "no columns"])
+def columns(request: Any, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether instructions have columns, as those of ``python -X no_debug_ranges`` have not."""
+    if request.param == "no columns":
+        monkeypatch.setattr(number_calls, "_steps", lambda code: tuple(number_calls._steps_by_stack(code)))
+        monkeypatch.setattr(number_calls, "_paths", number_calls._paths.__wrapped__)
+    return bool(request.param == "columns")
+
+
 @pytest.mark.filterwarnings("error::tape.errors.DetachWarning")
 @pytest.mark.parametrize(("message", "call"), NUMBERS, ids=[m.partition(":")[0] for m, _ in NUMBERS])
-def test_functions_of_numbers_name_ours(message: str, call: Any) -> None:
+def test_functions_of_numbers_name_ours(message: str, call: Any, columns: bool) -> None:
     t = tape.tensor(2.0, requires_grad=True)
+    message = message if columns else message.replace(r"argument 2 \(t\)", "an argument")
     with pytest.raises(TypeError, match=f"^{message}"):
         call(t)
     call(t.detach())
@@ -259,6 +271,10 @@ def _looped() -> None:
 
 def _unpacked() -> None:
     _first, _second = map(math.sin, TENSORS)
+
+
+def _delegated() -> Any:
+    yield from map(math.sin, TENSORS)
 
 
 def _applied(function: Any) -> Any:
@@ -294,6 +310,9 @@ INDIRECT: list[Any] = [
     lambda: HELD.by_name["sin"](TENSORS[0]),
     lambda: next(HELD.values),
     lambda: _applied(math.sin),
+    lambda: float(1) + math.sin(TENSORS[0] if TENSORS else TENSORS[1]),
+    lambda first=None: [float(2), math.sin(first or TENSORS[0])],
+    lambda: list(_delegated()),
     _looped,
     _unpacked,
     _stored,
@@ -303,13 +322,19 @@ INDIRECT: list[Any] = [
 @pytest.mark.quick
 @pytest.mark.filterwarnings("error::tape.errors.DetachWarning")
 @pytest.mark.parametrize("call", INDIRECT)
+@pytest.mark.usefixtures("columns")
 def test_functions_of_numbers_that_others_call_name_ours(call: Any) -> None:
+    HELD.values = map(math.sin, TENSORS)
     with pytest.raises(TypeError, match=r"^math.sin\(t\): write tape.sin\(t\)"):
         call()
 
 
+@pytest.mark.usefixtures("columns")
 def test_the_users_conversions_through_others_warn() -> None:
     for call in (
+        lambda: math.sin(1.0) + float(TENSORS[0]) * math.exp(2.0),
+        lambda: [math.sin(2.0), float(TENSORS[0] if TENSORS else math.sin(1.0)), math.exp(1.0)],
+        lambda first=None: (first or float(TENSORS[0])) + math.sin(1.0),
         lambda: list(map(float, TENSORS)),
         lambda: sorted(TENSORS, key=float),
         lambda: [int(t) for t in TENSORS],
@@ -319,6 +344,14 @@ def test_the_users_conversions_through_others_warn() -> None:
     ):
         with pytest.warns(tape.errors.DetachWarning):
             call()
+
+
+def test_functions_of_numbers_name_ours_in_python_without_columns() -> None:
+    lines = "import math, tape", "t = tape.tensor(2.0, requires_grad=True)", "float(1.0) + math.sin(t)"
+    run = subprocess.run(
+        [sys.executable, "-X", "no_debug_ranges", "-c", "\n".join(lines)], capture_output=True, text=True, check=False
+    )
+    assert "TypeError: math.sin(t): write tape.sin(t)" in run.stderr
 
 
 def test_functions_without_a_gradient_and_the_users_own_conversions_warn() -> None:
