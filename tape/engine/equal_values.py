@@ -111,10 +111,12 @@ def _stopped_at(y: Tensor, roots: Any, weights: Any, *, create: bool, asked: Seq
 def _turned_over_gaps(x: Tensor, w: Tensor, touched: Any, g_w: Tensor, moves: Any) -> Any:
     """Return the quotients, and their limits where they are known."""
     plain = decompositions.over_gaps(decompositions.odd(x), w, touched)
-    pairs = decompositions.near(as_array(w), wide=True) & np.asarray(touched)
+    pairs, recorder = decompositions.near(as_array(w), wide=True) & np.asarray(touched), modes.current().recorder
+    if recorder is not None and recorder.has_guards:
+        bool(np.any(decompositions.near(w, wide=True) & touched))
     if not pairs.any() or not isinstance(base_of(w)._form, Form):
         return plain
-    if modes.current().recorder is not None:  # whose replays have other values
+    if recorder is not None:  # whose replays have other values
         record.note_unrecorded(w, "a derivative at equal eigenvalues or singular values")
         return plain
     if hooked() or _WITHIN.get():

@@ -16,6 +16,8 @@ class Observer(Protocol):
 
     maps: bool = False
     """Whether it records one example of several, whose values may not leave for Python."""
+    has_guards: bool = False
+    """Whether it guards what leaves for Python: in replays that has the same value."""
 
     def notify(self, op: Any, operands: tuple[Any, ...], result: Any, params: tuple[Any, ...]) -> None:
         """Be notified of an operation that has run."""

@@ -294,6 +294,39 @@ def test_replays_have_gradients_at_equal_values(function: Callable[[Any], Any], 
         np.testing.assert_allclose(gradient_of(compiled, a), found, atol=1e-12)
 
 
+SECOND: list[Callable[[Any], Any]] = [
+    lambda x: (L.eigvalsh((x + x.T) / 2) ** 3).sum(),
+    lambda x: (L.svdvals(x) ** 2).sum() ** 2,
+    lambda x: L.matrix_norm(x, "nuc"),
+    lambda x: (applied(x, tape.log) * C).sum() ** 2,
+]
+
+
+@pytest.mark.filterwarnings("ignore::tape.errors.CompileWarning")
+@pytest.mark.parametrize("order", ["aaaea", "eaae"])
+@pytest.mark.parametrize("function", SECOND)
+def test_compiled_functions_have_second_derivatives_at_equal_values(function: Callable[[Any], Any], order: str) -> None:
+    gradient = tape.func.grad(function)
+    hessian = tape.compile(tape.func.hessian(function), check="never")
+    of_compiled = tape.func.hessian(tape.compile(function, check="never"))
+    twice = tape.compile(lambda x: gradient(x) * 2.0, check="never")
+    for i, name in enumerate(order):
+        a = (spread([1.0, 2.0, 3.0], 14) if name == "a" else np.eye(3)) * (1 + 0.1 * i)
+        found, step, along = hessian(a), 1e-5, np.random.default_rng(16).normal(size=(3, 3))
+        up, down = (gradient(a + sign * step * along) for sign in (1, -1))
+        np.testing.assert_allclose((found * along).sum((-2, -1)), (up - down) / (2 * step), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(of_compiled(a), found, atol=1e-10)
+        np.testing.assert_allclose(twice(a), gradient(a) * 2.0, atol=1e-11)
+
+
+def test_hessians_are_replayed_where_values_differ() -> None:
+    for function in SECOND:
+        hessian = tape.compile(tape.func.hessian(function), check="never")
+        for k in range(6):
+            hessian(spread([1.0, 2.0, 3.0], 14) * (1 + 0.1 * k))
+        assert hessian.calls["dynamic"] == 0
+
+
 @pytest.mark.quick
 def test_recorded_programs_have_gradients_at_equal_values() -> None:
     program = tape.record(polar, spread([1.0, 2.0, 3.0], 14))

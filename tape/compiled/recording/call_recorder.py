@@ -60,6 +60,8 @@ class Escape:
 class CallRecorder(ProgramRecorder):
     """Records a call. ``stopped`` says why, and where, no program can be made of it."""
 
+    has_guards = True
+
     def __init__(self, *, lines: bool = False) -> None:
         super().__init__(lines=lines)
         self.stopped = ""
@@ -89,6 +91,8 @@ class CallRecorder(ProgramRecorder):
         self.tensors = KnownTensors(self.tables, self.recipe)
         self.rounds = False
         """Whether a backward was followed, whose gradients in turn may sum in another order than in dynamic mode."""
+        self._deriving = 0
+        """Within how many gradients another one is taken."""
         self.unrolled: set[int] = set()
         """The entries of loops through whose iterations a gradient was taken."""
         self.visits: list[Visit] = []
@@ -220,6 +224,7 @@ class CallRecorder(ProgramRecorder):
         if not self.stopped:
             self.rounds, self.tensors.earliest = True, len(self.recipe.steps)
             create = needs_graph(outputs, inputs, weights) if derivation.create is None else derivation.create
+            self._deriving += 1
             try:
                 gradients = derivation.run(outputs, inputs, weights, rows, create=True, again=True)
             except _REFUSED as error:
@@ -227,9 +232,13 @@ class CallRecorder(ProgramRecorder):
             except Exception:
                 self._went_on("a gradient")
                 raise
+            finally:
+                self._deriving -= 1
             self._keep_unrolled(self.tensors.earliest)
             if not self.stopped:
                 return gradients if create else [g if g is None else attributes.detach(g) for g in gradients]
+        if self._deriving:  # what it is part of is taken anew, without a recorder
+            raise NotImplementedError(self.stopped)
         with modes.under(modes.current()._replace(recorder=None)):
             return derivation.run(outputs, inputs, weights, rows)
 

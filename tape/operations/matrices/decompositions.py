@@ -102,10 +102,11 @@ def _uplo(name: str, triangle: str) -> str:
 
 
 def _has_equal(values: Tensor) -> bool:
-    """Whether there are equal values whose second derivatives need their vectors; not in programs."""
-    if not wants(values) or modes.current().recorder is not None:
+    """Whether there are equal values whose second derivatives need their vectors; not in programs without guards."""
+    recorder = modes.current().recorder
+    if not wants(values) or not (recorder is None or recorder.has_guards):
         return False
-    return bool(np.any(decompositions.near(as_array(values), wide=True)))
+    return bool(np.any(decompositions.near(as_array(values) if recorder is None else values.detach(), wide=True)))
 
 
 @also(input="A")
