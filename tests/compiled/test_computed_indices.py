@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -239,3 +240,24 @@ def test_dtypes_that_programs_do_not_hold_stay_dynamic(dtype: str) -> None:
     for result in results:
         assert result.dtype == dtype
         np.testing.assert_array_equal(result, 2 * x)
+
+
+IMAGE = np.random.default_rng(4).integers(0, 256, (3, 4)).astype(np.uint8)
+NARROW: list[tuple[Any, Any]] = [
+    (lambda x, m: (x * (m / 255.0)).sum(), lambda _, m: m / 255.0),
+    (lambda x, m: (x * (m > 99).byte() + x * m.short()).sum(), lambda _, m: (m > 99) + m.astype(float)),
+    (lambda x, m: (x[m > 99] * 2.0).sum(), lambda _, m: (m > 99) * 2.0),
+    (lambda x, m: (x * (x > 0).char()).sum() + 0.0 * m.sum(), lambda x, _: x > 0),
+]
+
+
+@pytest.mark.parametrize(("function", "gradient"), NARROW)
+def test_functions_of_images_and_byte_masks_stay_dynamic(function: Any, gradient: Any) -> None:
+    compiled, x = tape.compile(function), np.random.default_rng(5).normal(size=(3, 4))
+    for m in (tape.tensor(IMAGE), tape.tensor(IMAGE[::-1].copy()), tape.tensor(IMAGE)) * 2:
+        t = tape.tensor(x, requires_grad=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", tape.errors.CompileWarning)
+            compiled(t, m).backward()
+        np.testing.assert_allclose(t.grad.numpy(), gradient(x, m.numpy()), rtol=1e-12)
+    assert compiled.calls["dynamic"] > 0
