@@ -130,7 +130,7 @@ class KnownArray(Struct):
 MOST_ADOPTED_DIMS, KNOWN_ARRAYS = 4, 1 << 8
 COPIED = 1 << 9
 """Elements up to which an array among the operands is copied at once; of larger ones only what a pullback keeps is."""
-EXPOSED = 1 << 12
+EXPOSED = 1 << 14
 """Places in the table of exposed memory, which counts arrays by their addresses; behind them, how many there are."""
 
 

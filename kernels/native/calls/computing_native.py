@@ -41,6 +41,8 @@ from kernels.native.python_api import (
 from kernels.native.tape.tape_native import commit, hold
 from kernels.native.tape_structs import ARRAY, TAPE_BITS, FormBlock, InputBlock, RegistryTable, TapeHeader
 
+CONTROL = True
+
 
 def over_nest(entry: CallEntry, pointers):
     """Call NumPy's loop over the nest of a call."""
@@ -236,8 +238,6 @@ def append(t: TapeHeader, entry: CallEntry, operands, value):
 
 
 # What the tape is to save of memory that others may write, as NumPy does, is copied when a call is repeated.
-
-CONTROL = True
 
 
 def copy_of(registry: RegistryTable, array: ArrayObject):

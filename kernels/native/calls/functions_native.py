@@ -43,6 +43,8 @@ from kernels.native.python_api import (
 )
 from kernels.native.tape_structs import RegistryTable
 
+CONTROL = True
+
 # How operators and functions of tensors reach the table of calls, by addresses in the registry, and else Python.
 
 
@@ -121,8 +123,6 @@ def operate(op, a, b):
         return missed(op & (NUMBERED - 1), args, count, 0)
     return result
 
-
-CONTROL = True
 
 ARGUMENTS = (1 << 62) - 1
 
