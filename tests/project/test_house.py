@@ -117,7 +117,7 @@ HOUSE = [
 
 MOST_LINES = 600
 MOST_ENTRIES = 16
-MOST_IN_ALL = {"kernels": (44_000, 254), "tape": (46_900, 257)}
+MOST_IN_ALL = {"kernels": (44_000, 254), "tape": (46_900, 256)}
 """Lines and files of a package, stubs too. A ceiling falls, or rises in a commit that says what was bought with it."""
 MOST_LINES_OF_A_FUNCTION = 40
 LARGER: dict[str, str] = {  # "room" or "room:function" -> why it may pass its ceiling
