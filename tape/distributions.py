@@ -9,19 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from tape.operations.numpy_arguments import array_like, cast
+from tape.operations.numpy_arguments import floating
 from tape.operations.operators import FUNCTIONS
 from tape.tensors.tensor import Tensor
 
 __all__ = ["Continuous", "Distribution", "Frozen"]
 
 _where, _log, _exp = FUNCTIONS["where"], FUNCTIONS["log"], FUNCTIONS["exp"]
-
-
-def floating(x: Any) -> Any:
-    """Return a tensor of floats."""
-    x = array_like(x)
-    return x if x.spec.dtype.kind == "f" else cast(x, np.float64)
 
 
 class Frozen:

@@ -23,8 +23,9 @@ import numpy as np
 
 from tape import linalg, special
 from tape.densities import Beta, Exponential, Gamma, LogNormal, Normal, Student, Uniform
-from tape.distributions import Distribution, Frozen, checked, floating
+from tape.distributions import Distribution, Frozen, checked
 from tape.operations import sums_and_extrema
+from tape.operations.numpy_arguments import floating
 from tape.operations.operators import FUNCTIONS
 from tape.recording import views
 from tape.tensors.tensor import Tensor

@@ -86,7 +86,7 @@ class Expressions:
         struct = value.kind
         if not isinstance(struct, StructType) or name not in struct.FIELDS:
             raise UntranslatedError(f"{getattr(struct, '__name__', struct)} has no field {name!r}")
-        kind = word_kind(struct.kind_of(name))
+        kind = struct.kind_of(name)
         place = self.builder.add(value.node, I64(struct.byte_of(name)))
         return self.builder.inttoptr(place, type_of(kind).as_pointer()), kind
 
@@ -98,7 +98,7 @@ class Expressions:
         pointer, at = self.number(node.value), self.numbers.cast(self.number(node.slice), types.int64)
         if isinstance(pointer.kind, ArrayKind):
             words = self.builder.inttoptr(pointer.node, I64.as_pointer())
-            return self.builder.gep(words, [at.node]), word_kind(pointer.kind.element)
+            return self.builder.gep(words, [at.node]), pointer.kind.element
         return self.builder.gep(pointer.node, [at.node], inbounds=True), pointer.kind.dtype
 
     def of_BinOp(self, node: ast.BinOp) -> Any:  # noqa: N802
@@ -223,14 +223,6 @@ class Expressions:
         if isinstance(callee, ModuleType):
             raise UntranslatedError(f"{callee} is no function")
         return self.numbers.function({"absolute": "abs"}.get(callee.__name__, callee.__name__), *arguments)
-
-
-def word_kind(kind: Any) -> Any:
-    """Return the type of a field, or of a word of an array, from what is declared."""
-    return _FIELDS.get(kind, kind)
-
-
-_FIELDS = {"int": types.int64, "Int32": types.int32, "float": types.float64}
 
 
 def _is_beyond(test: ast.expr) -> bool:

@@ -38,7 +38,7 @@ class Array(int, Generic[T]):
 
 @dataclass(frozen=True)
 class ArrayKind:
-    """The type of the address of words in native code; ``element``: the struct whose addresses they are, or int."""
+    """The type of the address of words in native code; ``element``: the struct whose addresses they are, or int64."""
 
     element: Any
 
@@ -87,12 +87,12 @@ class Struct(int, metaclass=StructType):
 
 
 def kind_named(annotation: str, names: dict[str, Any]) -> Any:
-    """Return what an annotation says of a word: a struct, an array, or the name of a type of numbers."""
+    """Return what an annotation says of a word: a struct, an array, or a type of numbers; None if it says nothing."""
     array = _ARRAY.fullmatch(annotation)
     if array:
         return ArrayKind(kind_named(array[1], names))
     named = names.get(annotation)
-    return named if isinstance(named, StructType) else annotation
+    return named if isinstance(named, StructType) else _KINDS.get(annotation)
 
 
 def is_address(kind: Any) -> bool:
@@ -102,7 +102,7 @@ def is_address(kind: Any) -> bool:
 
 _KINDS = {
     "int": types.int64, "Word": types.int64, "Int32": types.int32, "Words": types.CPointer(types.int64),
-    "None": types.void, "Void": types.void,
+    "float": types.float64, "None": types.void, "Void": types.void,
 }  # fmt: skip
 SIGNATURE = types.void(types.CPointer(types.int64), types.CPointer(types.int64), types.int64)
 """Every kernel: layout, pointers (target, cotangent, saved ...), and 1 to accumulate or 0 to store."""

@@ -40,6 +40,10 @@ def _api(name: str, result: Any, *parameters: Any) -> Any:
     return intrinsic(call)
 
 
+COUNTED = (1 << 32) - 1
+"""The references to an object, in its first word: above them CPython may have marks."""
+ARGUMENTS = (1 << 62) - 1
+"""The count of arguments of a vectorcall, without CPython's flag."""
 _OBJECT, _WORD = types.int64, types.int64
 Py_IncRef = _api("Py_IncRef", types.void, _OBJECT)
 Py_DecRef = _api("Py_DecRef", types.void, _OBJECT)

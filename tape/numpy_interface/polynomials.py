@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tape.operations.matrices import contractions
-from tape.operations.numpy_arguments import array_like, cast
+from tape.operations.numpy_arguments import array_like, floating
 from tape.operations.whole import composed
 from tape.recording import views
 from tape.tensors.registration import NUMPY, implements
@@ -88,11 +88,11 @@ def _fit(x: Any, y: Any, deg: int, rcond: Any = None, full: bool = False, w: Any
     """Fit by least squares; gradients go to points, values and weights. TypeError for ``full=`` and ``cov=``."""
     if full or cov:
         raise TypeError("np.polyfit of a tensor takes no full= and no cov=; it returns the coefficients")
-    at, values, order = _floating(x), _floating(y), operator.index(deg) + 1
+    at, values, order = floating(x), floating(y), operator.index(deg) + 1
     _check_fit(at, values, order - 1)
     powers = composed.vander(at, order)
     if w is not None:
-        weights = _floating(w)
+        weights = floating(w)
         if weights.spec.shape != at.spec.shape:
             raise TypeError("expected w and y to have the same length, of one dim")
         powers = powers * weights[:, None]
@@ -114,11 +114,6 @@ def _check_fit(x: Tensor, y: Tensor, degree: int) -> None:
         raise TypeError(
             f"expected x and y to have same length; the shapes are {list(x.spec.shape)}, {list(y.spec.shape)}"
         )
-
-
-def _floating(x: Any) -> Tensor:
-    x = array_like(x)
-    return x if x.spec.dtype.kind == "f" else cast(x, np.float64)
 
 
 @implements(np.correlate)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tape.foundation.dtypes import dtype_of
-from tape.operations.numpy_arguments import array_like, cast
+from tape.operations.numpy_arguments import array_like, cast, floating
 from tape.recording.arguments import dim_of
 from tape.tensors.registration import implements
 from tape.tensors.tensor import Tensor
@@ -26,7 +26,7 @@ def _linspace(
     """Space numbers evenly, along a new axis where the ends have dims."""
     if num < 0:
         raise ValueError(f"Number of samples, {num}, must be non-negative.")
-    low, high = _floating(start), _floating(stop)
+    low, high = floating(start), floating(stop)
     count = num - 1 if endpoint else num
     apart = high - low
     at = np.arange(num, dtype=np.result_type(apart.spec.dtype, low.spec.dtype)).reshape(
@@ -52,8 +52,3 @@ def _logspace(
             raise TypeError("np.logspace of tensors takes one number, or a 0-d tensor, for base")
     points = base ** _linspace(start, stop, num, endpoint, axis=axis)
     return points if dtype is None else cast(points, dtype)
-
-
-def _floating(x: Any) -> Tensor:
-    x = array_like(x)
-    return x if x.spec.dtype.kind == "f" else cast(x, np.float64)

@@ -31,6 +31,12 @@ def cast(x: Tensor, dtype: Any) -> Tensor:
     return x if dtype is None or dtype_of(dtype) == x.spec.dtype else promotion.cast(x, dtype_of(dtype))
 
 
+def floating(x: Any) -> Tensor:
+    """Return a tensor, or an array as one, of floats: others as float64."""
+    x = array_like(x)
+    return x if x.spec.dtype.kind == "f" else cast(x, np.float64)
+
+
 def array_like(x: Any) -> Tensor:
     """Return an array-like, nested lists too, as a tensor; a list with tensors in it is joined, and recorded."""
     if not isinstance(x, (list, tuple)):

@@ -29,6 +29,7 @@ from kernels.native.numpy_api import new_view, set_base
 from kernels.native.object_structs import A_ALIGNED, A_DENSE, A_WRITEABLE, ArrayObject, TensorObject
 from kernels.native.objects_native import elements, kind_of, new_tensor, put
 from kernels.native.python_api import (
+    COUNTED,
     Py_DecRef,
     Py_IncRef,
     PyBytes_FromStringAndSize,
@@ -41,7 +42,6 @@ from kernels.native.tape_structs import RegistryTable
 
 CONTROL = True
 
-COUNTED = (1 << 32) - 1
 BYTES = bytes.__basicsize__ - 1
 """Where the memory of bytes begins in the object."""
 MIX = -7046029254386353131

@@ -30,6 +30,7 @@ from kernels.native.memory import call_at, load_f8, load_i8, store_i8, word
 from kernels.native.object_structs import TensorObject
 from kernels.native.objects_native import narrow, new_tensor, read_all, wanted, whole
 from kernels.native.python_api import (
+    COUNTED,
     Py_DecRef,
     Py_IncRef,
     PyErr_Occurred,
@@ -41,8 +42,6 @@ from kernels.native.tape.tape_native import reserve
 from kernels.native.tape_structs import LARGEST_GROWTH, RegistryTable, TapeHeader
 
 CONTROL = True
-
-COUNTED = (1 << 32) - 1
 
 
 def place_of(registry: RegistryTable, op, a, b, c, wants, number):

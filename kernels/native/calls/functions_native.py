@@ -27,6 +27,7 @@ from kernels.native.memory import call_at, store_i8
 from kernels.native.object_structs import FunctionObject, TensorObject
 from kernels.native.objects_native import drop_all, visit_all
 from kernels.native.python_api import (
+    ARGUMENTS,
     Py_DecRef,
     Py_IncRef,
     PyErr_Occurred,
@@ -122,9 +123,6 @@ def operate(op, a, b):
     if result == 0 and PyErr_Occurred() == 0:
         return missed(op & (NUMBERED - 1), args, count, 0)
     return result
-
-
-ARGUMENTS = (1 << 62) - 1
 
 
 def hit_argued(op, args, count, names):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from kernels.compiler.native_types import Word
 from kernels.native.call_structs import APART, NEST4, NOT_NATIVE, OP_ASSIGN, OVERLAPPING, SAME, CallEntry, CallOperand
-from kernels.native.calls.calls_native import COUNTED
 from kernels.native.calls.computing_native import keep, over_nest
 from kernels.native.calls.functions_native import hit
 from kernels.native.calls.in_place_native import count, exchange, is_counted, is_only, is_scalar
@@ -19,6 +18,7 @@ from kernels.native.memory import load_i8, store_i8, word
 from kernels.native.object_structs import A_WRITEABLE, UNHELD, ArrayObject, TensorObject
 from kernels.native.objects_native import kind_of, narrow, read_all
 from kernels.native.python_api import (
+    COUNTED,
     Py_DecRef,
     Py_IncRef,
     PyErr_Occurred,

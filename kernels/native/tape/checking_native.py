@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from kernels.native.memory import load_i4, store_i8, word
 from kernels.native.python_api import tape_registry
-from kernels.native.tape.tape_native import chunk_of, count_of, tape_of
-from kernels.native.tape_structs import CHUNK, GONE, HELD, TAPE_BITS, Chunk, TapeHeader
+from kernels.native.tape.tape_native import COUNT, chunk_of, count_of, tape_of
+from kernels.native.tape_structs import CHUNK, GONE, HELD, Chunk, TapeHeader
 
-COUNT = (1 << TAPE_BITS) - 1
 CHUNK_WORDS = 1 + (Chunk.SIZE + 4 * CHUNK) // 8
 
 

@@ -22,7 +22,6 @@ from kernels.native.registry import REGISTRY
 from kernels.native.tape_structs import RegistryTable
 from kernels.programs.calling.direct_call_structs import (
     BUSY,
-    D_ENTRY,
     DK_ARRAY,
     DK_DOUBLE,
     DK_INTEGER,
@@ -156,29 +155,18 @@ class CallTable:
         words[DirectCall.chosen], words[DirectCall.steps] = where(shapes), at if self.form.steps else 0
         at += 8 * len(self.form.steps)
         for k, spec in enumerate(specs):
-            entry, ndim = [0] * D_ENTRY, len(spec.shape)
+            ndim, room = len(spec.shape), scratch + 8 * k
             kind = DK_ARRAY if ndim else KINDS.get(spec.dtype, DK_ARRAY)
             if k < count:
-                entry[DirectArgument.kind], entry[DirectArgument.dtype], entry[DirectArgument.ndim] = (
-                    kind,
-                    id(spec.dtype),
-                    ndim,
-                )
-                entry[DirectArgument.shape], entry[DirectArgument.strides], entry[DirectArgument.scratch] = (
-                    at,
-                    at + 8 * ndim,
-                    scratch + 8 * k,
+                entry = DirectArgument.row(
+                    kind=kind, dtype=id(spec.dtype), ndim=ndim, shape=at, strides=at + 8 * ndim, scratch=room
                 )
             else:
                 kinds.append(DK_ARRAY if kind == DK_INTEGER else kind)
-                (
-                    entry[DirectResult.kind],
-                    entry[DirectResult.ndim],
-                    entry[DirectResult.shape],
-                    entry[DirectResult.number],
-                ) = kinds[-1], ndim, at, spec.dtype.num
-                entry[DirectResult.large] = words[DirectCall.large] and size(spec) >= LARGE
-                entry[DirectResult.scratch] = scratch + 8 * k
+                large = words[DirectCall.large] and size(spec) >= LARGE
+                entry = DirectResult.row(
+                    kind=kinds[-1], ndim=ndim, shape=at, number=spec.dtype.num, large=large, scratch=room
+                )
             words, at = words + entry, at + 16 * ndim
         words[DirectCall.arrays], words[DirectCall.left_out] = kinds.count(DK_ARRAY), self.form.leaves_out(kinds)
         return np.array(words, np.int64), shapes

@@ -41,6 +41,7 @@ class DirectArgument(Struct):
     shape: Array[int]
     strides: Array[int]
     scratch: int  # room for a number
+    unused: int  # an argument takes as many words as a result
 
 
 class DirectResult(Struct):
@@ -55,7 +56,7 @@ class DirectResult(Struct):
     made: int  # room for the array while the program runs
 
 
-D_ENTRY = 7
+D_ENTRY = DirectResult.SIZE
 """Words of an argument or a result."""
 
 DK_ARRAY, DK_DOUBLE, DK_SINGLE, DK_INTEGER = range(4)

@@ -11,6 +11,7 @@ from kernels.native.memory import HEADER, LIST_ITEMS, load_i1, load_i8, store_i8
 from kernels.native.object_structs import TensorObject
 from kernels.native.objects_native import drop_all, visit_all, wrong
 from kernels.native.python_api import (
+    ARGUMENTS,
     Py_DecRef,
     Py_IncRef,
     PyContextVar_Get,
@@ -128,9 +129,6 @@ def holds(check: PlanCheck):
     if kind == CHECK_ITEM:
         return 1 if word(load_i8(holder + LIST_ITEMS), key) == expected else 0
     return same_parts(kind, holder, key, expected)
-
-
-ARGUMENTS = (1 << 62) - 1
 
 
 def is_mode(plan: CallPlan):
