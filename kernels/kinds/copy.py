@@ -20,7 +20,8 @@ from kernels.native.calls.computation import Computation, is_fresh, strides_alon
 from kernels.records.op import Op
 from kernels.records.symbols import Rule, passed
 
-_FLOAT64, _FLOAT32, _BOOL = np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.bool_)
+_FLOAT64, _FLOAT32 = np.dtype(np.float64), np.dtype(np.float32)
+_BOOL = np.dtype(np.bool_)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

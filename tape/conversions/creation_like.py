@@ -119,5 +119,3 @@ def new_tensor(
         pin_memory=pin_memory,
     )  # fmt: skip
 
-
-__all__ = ["empty_like", "full_like", "ones_like", "zeros_like"]

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from kernels.arrays.specs import Spec, Strides
+from kernels.arrays.sweep_interface import Array
 from kernels.codegen.rows import row_pulls
 from kernels.codegen.rows.row_pulls import address, extents
 from kernels.compiler.jit import callable_at
@@ -20,7 +21,6 @@ from kernels.native.heap_types import NATIVE
 from kernels.native.memory import where
 from kernels.native.pool.pool_structs import LARGE
 
-Array = np.ndarray[Any, Any]
 _FILE = "codegen.rows.row_values_native"
 SHORT = 64
 """Elements of a row up to which counting, or moving elements one by one, is the fastest way to order them."""

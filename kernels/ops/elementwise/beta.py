@@ -12,16 +12,12 @@ import numpy as np
 
 from kernels.kinds.elementwise import Elementwise
 from kernels.ops.elementwise.arithmetic import ONE, POSITIVE, REAL, flat
-from kernels.ops.elementwise.special import FRACTION
+from kernels.ops.elementwise.special import FRACTION, _gamma_density
 from kernels.records.scipy_ufuncs import special
 
 
 def _beta_density(a, b, c):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (of arrays, tensors and symbols)
     return np.exp(special.xlogy(a - 1, c) + special.xlog1py(b - 1, -c) - special.betaln(a, b))
-
-
-def _gamma_density(a, b):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    return np.exp(special.xlogy(a - 1, b) - b - special.gammaln(a))
 
 
 def _student_density(a, b):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
