@@ -241,7 +241,7 @@ CHAIN_FREED = Bar("chain of 1000000 operations: part of that growth kept afterwa
 IMPORT = Bar("import tape, over import numba", at_most=0.10, unit=" s")
 FIRST_BACKWARD = Bar("first backward after import, warm kernel cache", at_most=0.4, unit=" s")
 
-# The functions of kernels/vectormath.py by NumPy's names, and SciPy's where NumPy has none.
+# The functions of kernels/language/vectormath.py by NumPy's names, and SciPy's where NumPy has none.
 VECTOR_MATH = {
     (name, dtype): Bar(f"{name} of 1e5 {dtype}: the ufunc / vector math", at_least=1)
     for name in (

@@ -13,7 +13,7 @@ import pytest
 from bench.bars import JAX_REPLAY, PAIRS, PLANNING, RECORDING, REPLAY_BEYOND_ARRAYS, Scoreboard
 from bench.rows import check, tape
 from bench.workloads import TINY, TINY_0D, Workload, lotka_volterra_of, tiny_graph
-from kernels.programs.interpreter.machine import Machine, plan
+from kernels.programs.machine import Machine, plan
 from tape.testing import ratio
 
 if TYPE_CHECKING:

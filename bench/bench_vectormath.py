@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from bench.bars import PAIRS, VECTOR_MATH
-from kernels.codegen.loop_printer import Loop, Operand
-from kernels.records.scipy_ufuncs import resolved, special
+from kernels.rules.loop_printer import Loop, Operand
+from kernels.rules.op import resolved, special
 from tape.testing import ratio
 
 if TYPE_CHECKING:

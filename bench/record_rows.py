@@ -10,9 +10,8 @@ import numpy as np
 
 from kernels.kinds.elementwise import Elementwise
 from kernels.kinds.reduction import Reduction
-from kernels.ops.registry import OPS
-from kernels.records.op import Op
-from kernels.records.scipy_ufuncs import LateUfunc
+from kernels.operations.registry import OPS
+from kernels.rules.op import LateUfunc, Op
 
 SIZES = (1, 1_000, 1_000_000)
 # Called alike by tape and PyTorch, with a vector; NumPy's text is given where it differs.

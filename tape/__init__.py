@@ -13,65 +13,43 @@ if getattr(_kernels, "DISTRIBUTION", None) != "tape-autograd":
         "install it as a wheel, which keeps its kernels apart: pip install ."
     )
 
-from kernels.foundation.garbage_collector import uncollected as _uncollected
+from kernels.foundation.locks import uncollected as _uncollected
 
 with _uncollected(lasting=True):
     from tape import array_api, autograd, functions, linalg, random  # noqa: F401
-    from tape.conversions import attributes as _tensor_types
-    from tape.conversions import to_python as _to_python  # noqa: F401 (it installs methods, as those below)
-    from tape.engine.graph import notebooks as _notebooks  # noqa: F401
+    from tape.engine import drawing as _notebooks  # noqa: F401
+    from tape.numpy_interface import attributes as _tensor_types
     from tape.numpy_interface import protocols as _protocols  # noqa: F401
-    from tape.operations import indexing as _indexing  # noqa: F401
-    from tape.operations import numpy_ufuncs as _numpy_ufuncs  # noqa: F401
-    from tape.operations.in_place import methods as _methods  # noqa: F401
-    from tape.operations.in_place import views as _views  # noqa: F401
+    from tape.numpy_interface import to_python as _to_python  # noqa: F401 (it installs methods, as those below)
+    from tape.numpy_interface import ufuncs as _numpy_ufuncs  # noqa: F401
+    from tape.recording import in_place as _methods  # noqa: F401
+    from tape.recording import indexing as _indexing  # noqa: F401
+    from tape.recording import indexing as _views  # noqa: F401
 from tape.array_api import e, finfo, iinfo, inf, nan, newaxis, pi, result_type
-from tape.conversions.attributes import *  # noqa: F403 (one for each dtype)
-from tape.conversions.creation import (
+from tape.functions import *  # noqa: F403 (one for each record)
+from tape.matrices.products import dot, matmul, mm, mv
+from tape.numpy_interface.attributes import *  # noqa: F403 (one for each dtype)
+from tape.numpy_interface.creation import (
     arange,
     as_tensor,
     empty,
+    empty_like,
     eye,
     from_numpy,
     full,
+    full_like,
     linspace,
     logspace,
     ones,
+    ones_like,
     scalar_tensor,
     tensor,
     zeros,
+    zeros_like,
 )
-from tape.conversions.creation_like import empty_like, full_like, ones_like, zeros_like
-from tape.conversions.to_python import _rebuild_tensor, equal, save  # noqa: F401 (pickles name it)
-from tape.foundation.devices import accelerator, backends, cuda, device
-from tape.foundation.dtypes import (
-    bool,  # noqa: A004 (PyTorch's names)
-    double,
-    float,  # noqa: A004
-    float16,
-    float32,
-    float64,
-    get_default_dtype,
-    half,
-    int,  # noqa: A004
-    int8,
-    int16,
-    int32,
-    int64,
-    long,
-    set_default_dtype,
-    short,
-    uint8,
-)
-from tape.foundation.lazy_names import getattr_of as _found_in
-from tape.foundation.memory_formats import contiguous_format, layout, memory_format, preserve_format, strided
-from tape.foundation.quiet import set_quiet
-from tape.foundation.size import Size
-from tape.foundation.version import __version__
-from tape.functions import *  # noqa: F403 (one for each record)
-from tape.operations.matmul import dot, matmul, mm, mv
-from tape.operations.sums_and_extrema import amax, amin, max, mean, min, sum  # noqa: A004
-from tape.operations.whole.sampling import rand, rand_like, randint, randint_like, randn, randn_like, randperm
+from tape.numpy_interface.to_python import _rebuild_tensor, equal, save  # noqa: F401 (pickles name it)
+from tape.operations.reductions import amax, amin, max, mean, min, sum  # noqa: A004
+from tape.operations.sampling import rand, rand_like, randint, randint_like, randn, randn_like, randperm
 from tape.random import Generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state
 from tape.recording.views import (
     as_strided,
@@ -86,6 +64,35 @@ from tape.recording.views import (
     transpose,
     unsqueeze,
 )
+from tape.tensors.dtypes import (
+    Size,
+    accelerator,
+    backends,
+    bool,  # noqa: A004 (PyTorch's names)
+    contiguous_format,
+    cuda,
+    device,
+    double,
+    float,  # noqa: A004
+    float16,
+    float32,
+    float64,
+    get_default_dtype,
+    half,
+    int,  # noqa: A004
+    int8,
+    int16,
+    int32,
+    int64,
+    layout,
+    long,
+    memory_format,
+    preserve_format,
+    set_default_dtype,
+    short,
+    strided,
+    uint8,
+)
 from tape.tensors.grad_modes import (
     enable_grad,
     inference_mode,
@@ -95,6 +102,8 @@ from tape.tensors.grad_modes import (
     set_grad_enabled,
 )
 from tape.tensors.modes import is_grad_enabled
+from tape.tensors.startup import __version__, set_quiet
+from tape.tensors.startup import getattr_of as _found_in
 from tape.tensors.tensor import Tensor, is_tensor
 from tape.transforms.value_and_grad import value_and_grad
 
@@ -103,16 +112,15 @@ if _TYPE_CHECKING:
     from tape.batching.vmap import vmap
     from tape.checks.first_nonfinite import first_nonfinite
     from tape.compiled.compiled_function import CompiledFunction
-    from tape.compiled.compiling import compile  # noqa: A004 (PyTorch's name)
-    from tape.engine.graph.drawing import graph
-    from tape.ensembles.mapping import ensemble
+    from tape.compiled.compiled_gradient import compile  # noqa: A004 (PyTorch's name)
+    from tape.engine.drawing import graph
+    from tape.ensembles import ensemble
     from tape.loading import load
-    from tape.operations.whole.op_table import op_table
-    from tape.programs.machine_code import get_num_threads, set_num_threads
-    from tape.programs.making import record
-    from tape.programs.program import Program
+    from tape.operations.op_table import op_table
+    from tape.programs.program import Program, record
+    from tape.programs.tiers import get_num_threads, set_num_threads
     from tape.recording.jitted_functions import custom
-    from tape.tensors.listing import listing
+    from tape.tensors.printing import listing
 
 # What many programs never call, and what installs nothing, is imported at its first use.
 __getattr__ = _found_in(
@@ -120,20 +128,20 @@ __getattr__ = _found_in(
     {
         "CompiledFunction": "tape.compiled.compiled_function",
         "Program": "tape.programs.program",
-        "compile": "tape.compiled.compiling",
+        "compile": "tape.compiled.compiled_gradient",
         "custom": "tape.recording.jitted_functions",
-        "ensemble": "tape.ensembles.mapping",
+        "ensemble": "tape.ensembles",
         "first_nonfinite": "tape.checks.first_nonfinite",
         "func": "tape.func",
-        "get_num_threads": "tape.programs.machine_code",
-        "graph": "tape.engine.graph.drawing",
-        "listing": "tape.tensors.listing",
+        "get_num_threads": "tape.programs.tiers",
+        "graph": "tape.engine.drawing",
+        "listing": "tape.tensors.printing",
         "load": "tape.loading",
-        "op_table": "tape.operations.whole.op_table",
+        "op_table": "tape.operations.op_table",
         "optimize": "tape.optimize",
         "quadrature": "tape.quadrature",
-        "record": "tape.programs.making",
-        "set_num_threads": "tape.programs.machine_code",
+        "record": "tape.programs.program",
+        "set_num_threads": "tape.programs.tiers",
         "sparse": "tape.sparse",
         "special": "tape.special",
         "stats": "tape.stats",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import tape
-from kernels.compiler import jit
+from kernels.language import jit
 from tape import examples
 from tape.tools import tour
 

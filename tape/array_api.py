@@ -13,15 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from tape.conversions import creation, to_python
-from tape.foundation.devices import check_device
-from tape.foundation.dtypes import bool as bool_dtype
-from tape.foundation.dtypes import dtype_of, float32, float64, int8, int16, int32, int64, uint8
 from tape.numpy_interface import array_api_linalg as linalg
+from tape.numpy_interface import creation, to_python
 from tape.recording.promotion import common_dtype
 from tape.recording.record import to_dtype
+from tape.tensors.dtypes import bool as bool_dtype
+from tape.tensors.dtypes import check_device, dtype_of, float32, float64, int8, int16, int32, int64, uint8
+from tape.tensors.hooks import implements
 from tape.tensors.operands import as_ndarray, usable
-from tape.tensors.registration import implements
 from tape.tensors.tensor import Tensor, method
 
 __array_api_version__ = "2024.12"

@@ -7,7 +7,7 @@ from typing import Any
 
 from tape import special
 from tape.distributions import Continuous
-from tape.operations.operators import FUNCTIONS
+from tape.operations.elementwise import FUNCTIONS
 
 __all__ = ["Beta", "Exponential", "Gamma", "LogNormal", "Normal", "Student", "Uniform"]
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tape.operations.numpy_arguments import floating
-from tape.operations.operators import FUNCTIONS
+from tape.operations.elementwise import FUNCTIONS, floating
 from tape.tensors.tensor import Tensor
 
 __all__ = ["Continuous", "Distribution", "Frozen"]

@@ -15,8 +15,8 @@ from typing import Any
 
 from tape.batching import custom_vmap  # noqa: F401 (it registers how vmap runs a Function)
 from tape.batching.vmap import vmap
-from tape.conversions.to_python import numbers_of
 from tape.engine.forward_mode import needs_graph, pulled, pushed, settle, zeros_for
+from tape.numpy_interface.to_python import numbers_of
 from tape.recording import record
 from tape.tensors import modes
 from tape.tensors.pytrees import flattened

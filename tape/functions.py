@@ -4,22 +4,33 @@ from __future__ import annotations
 
 import sys
 
-from tape.conversions import to_python
-from tape.numpy_interface import elementwise, linalg, methods, polynomials, ranges
+from tape.matrices import contractions, decompositions, determinants, products
+from tape.numpy_interface import elementwise, linalg, methods, to_python
 from tape.numpy_interface import elementwise as numpy_elementary
+from tape.operations import (
+    copied_views,
+    diagonals,
+    interpolation,
+    joining,
+    op_table,
+    predicates,
+    rearranging,
+    reductions,
+    sampling,
+    scans,
+    sorting,
+    splitting,
+    statistics,
+    variance,
+)
 from tape.operations import elementwise as elementary
-from tape.operations import gather
-from tape.operations.gather_scatter import replace, scatter
-from tape.operations.matrices import contractions, decompositions, determinants, einsum, interpolation
-from tape.operations.operators import FUNCTIONS
-from tape.operations.reductions import differences, histograms, norms, quantiles, scans, sorting, variance
-from tape.operations.shapes import copied_views, diagonals, grids, joining, padding, rearranging, splitting
-from tape.operations.whole import composed, from_records, predicates, sampling
-from tape.tensors import registration
+from tape.operations.elementwise import FUNCTIONS
+from tape.recording import gather, scatter
+from tape.tensors import hooks
 
 globals().update(FUNCTIONS)
-globals().update(registration.FUNCTIONS)
-for _name, _function in registration.FUNCTIONS.items():
+globals().update(hooks.FUNCTIONS)
+for _name, _function in hooks.FUNCTIONS.items():
     if getattr(sys.modules[_function.__module__], _function.__qualname__, None) is not _function:
         _function.__module__, _function.__qualname__ = __name__, _name  # made by another function: pickle looks here
-__all__ = list({**FUNCTIONS, **registration.FUNCTIONS})
+__all__ = list({**FUNCTIONS, **hooks.FUNCTIONS})

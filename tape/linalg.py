@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernels.ops.linalg.solves import LinAlgError
-from tape.operations.matmul import matmul
-from tape.operations.matrices import determinants as _determinants
-from tape.operations.matrices.contractions import multi_dot, vecdot, vector_product
-from tape.operations.matrices.decompositions import (
+from kernels.operations.solves import LinAlgError
+from tape.matrices import determinants as _determinants
+from tape.matrices.contractions import multi_dot, vecdot, vector_product
+from tape.matrices.decompositions import (
     cholesky_ex,
     eigh,
     eigvalsh,
@@ -25,8 +24,8 @@ from tape.operations.matrices.decompositions import (
     svd,
     svdvals,
 )
-from tape.operations.matrices.decompositions import cholesky_factor as _cholesky_factor
-from tape.operations.matrices.determinants import (
+from tape.matrices.decompositions import cholesky_factor as _cholesky_factor
+from tape.matrices.determinants import (
     cond,
     logdet,
     lstsq,
@@ -38,7 +37,8 @@ from tape.operations.matrices.determinants import (
     tensorsolve,
     vander,
 )
-from tape.operations.matrices.solves import (
+from tape.matrices.products import matmul
+from tape.matrices.solves import (
     cholesky_inverse,
     cholesky_solve,
     inv_ex,
@@ -50,10 +50,10 @@ from tape.operations.matrices.solves import (
     solve_triangular,
     solveh_banded,
 )
-from tape.operations.matrices.solves import inverted as _inverted
+from tape.matrices.solves import inverted as _inverted
+from tape.operations.diagonals import diagonal as _diagonal
 from tape.operations.parameters import also as _also
-from tape.operations.reductions.norms import vector_norm
-from tape.operations.shapes.diagonals import diagonal as _diagonal
+from tape.operations.reductions import vector_norm
 from tape.repeated_calls.calls_with_arguments import argued
 from tape.tensors.tensor import Tensor
 

@@ -8,14 +8,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tape.compiled import loaded_function
-from tape.conversions import to_python
+from tape.compiled import native_calls
 from tape.errors import FileFormatError
-from tape.foundation import checked_files
-from tape.foundation.checked_files import Content
-from tape.foundation.devices import check_device
-from tape.programs import reading
+from tape.numpy_interface import to_python
+from tape.programs import program
 from tape.programs.program import Program
+from tape.tensors import checked_files
+from tape.tensors.checked_files import Content
+from tape.tensors.dtypes import check_device
 
 
 def load(
@@ -69,10 +69,10 @@ def _described(content: Content, name: str, types: Iterable[Any]) -> Any:
 
 
 def _program(content: Content, name: str, types: Iterable[Any]) -> Program:
-    programs, _ = reading.read(content, name, types)
+    programs, _ = program.read(content, name, types)
     if len(programs) != 1:
         raise FileFormatError(f"load: {name} holds {len(programs)} programs where one is expected")
     return programs[0]
 
 
-_READERS = {"program": _program, loaded_function.KIND: loaded_function.read}
+_READERS = {"program": _program, native_calls.KIND: native_calls.read}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tape import func
-from tape.operations.shapes.grids import raveled
+from tape.operations.diagonals import raveled
 from tape.tensors import grad_modes, pytrees
 from tape.tensors.tensor import Tensor, as_array, constant_tensor
 from tape.transforms.value_and_grad import value_and_grad

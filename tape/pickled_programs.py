@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from kernels.kinds.routine import RoutineCall
-from kernels.programs.recording.pickling import custom_from, form_from, op_named, part_of, spec_from
-from kernels.programs.recording.program import Node, Recipe
-from kernels.programs.recording.program_words import StepKind, steps_from
+from kernels.programs.program import Node, Recipe, custom_from, form_from, op_named, part_of, spec_from
+from kernels.programs.structs import StepKind, steps_from
 from tape.tensors.pytrees import LEAF, NONE, Structure, dataclass_of, dict_of, mapping_of
-from tape.transforms.signature import Signature
+from tape.transforms.value_and_grad import Signature
 
 __all__ = [
     "LEAF",

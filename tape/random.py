@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from kernels.foundation.locks import Lock
-from tape.foundation import devices
 from tape.recording import record
+from tape.tensors import dtypes
 from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor
 
 _FLOAT32 = np.dtype(np.float32)
@@ -46,7 +46,7 @@ class Generator:
     __module__ = "tape"  # what pickles name
 
     def __init__(self, device: Any = "cpu") -> None:
-        devices.check_device(device)
+        dtypes.check_device(device)
         self._twister = np.random.MT19937()
         self.changes = 0
         """How often numbers have been drawn, or the state was set."""
@@ -54,9 +54,9 @@ class Generator:
         self.manual_seed(secrets.randbits(53))
 
     @property
-    def device(self) -> devices.device:
+    def device(self) -> dtypes.device:
         """Always "cpu"."""
-        return devices.device("cpu")
+        return dtypes.device("cpu")
 
     def manual_seed(self, seed: int) -> Generator:
         """Start from a seed, -2**63 to 2**64 - 1, of which the low 32 bits count; return the generator."""

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from kernels.ops.linalg import sparse
-from kernels.ops.linalg.sparse import Pattern, pattern_of
-from kernels.ops.registry import OPS
-from tape.conversions import creation
+from kernels.operations import interpolation
+from kernels.operations.interpolation import Pattern, pattern_of
+from kernels.operations.registry import OPS
+from tape.numpy_interface import creation
 from tape.recording import routine_calls
+from tape.tensors.hooks import implements
 from tape.tensors.operands import tensor_of
-from tape.tensors.registration import implements
 from tape.tensors.tensor import Tensor, as_array
 
 pattern_of.__module__ = __name__  # where pickles find it
@@ -132,12 +132,12 @@ def _checked(data: Tensor, indices: Any, indptr: Any, shape: tuple[int, int]) ->
     return columns.astype(np.int64), starts.astype(np.int64), shape
 
 
-@implements(sparse.multiply)
+@implements(interpolation.multiply)
 def _spmm(data: Any, x: Any, *, pattern: Pattern, trans: bool = False) -> Tensor:
     return routine_calls.call(_OPS["spmm"], data, x, pattern=pattern, trans=trans)  # type: ignore[no-any-return]
 
 
-@implements(sparse.spsolve)
+@implements(interpolation.spsolve)
 def _spsolve(data: Any, b: Any, *, pattern: Pattern, trans: bool = False) -> Tensor:
     return routine_calls.call(_OPS["spsolve"], data, b, pattern=pattern, trans=trans)  # type: ignore[no-any-return]
 

@@ -12,17 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from kernels.ops.registry import OPS
-from kernels.records.scipy_ufuncs import LateUfunc
-from tape.foundation import dtypes
-from tape.operations import numpy_ufuncs, sums_and_extrema
-from tape.operations.elementwise import logit, mvlgamma, polygamma, round  # noqa: A004 (PyTorch's names)
-from tape.operations.numpy_arguments import array_like, cast
-from tape.operations.operators import FUNCTIONS, RUN
+from kernels.operations.registry import OPS
+from kernels.rules.op import LateUfunc
+from tape.numpy_interface import ufuncs
+from tape.operations import reductions
+from tape.operations import scans as softmaxes
+from tape.operations.elementwise import FUNCTIONS, RUN, array_like, cast, logit, mvlgamma, polygamma, round  # noqa: A004 (PyTorch's names)
 from tape.operations.parameters import function_of
-from tape.operations.reductions import scans as softmaxes
 from tape.recording import views
 from tape.recording.arguments import dim_of, either
+from tape.tensors import dtypes
 from tape.tensors.operands import tensor_of
 from tape.tensors.tensor import Tensor
 
@@ -128,9 +127,9 @@ def logsumexp(
     x = views.expand(x, wide)
     if b is not None:
         x = _where(views.expand(weights == 0, wide), -math.inf, x)  # what counts nothing is no largest
-    top = sums_and_extrema.amax(x.detach(), dims, True)
+    top = reductions.amax(x.detach(), dims, True)
     top = _where(FUNCTIONS["isfinite"](top), top, 0.0)
-    total = sums_and_extrema.sum(weights * FUNCTIONS["exp"](x - top), dims, keep)
+    total = reductions.sum(weights * FUNCTIONS["exp"](x - top), dims, keep)
     top = top if keep else views.reshape(top, total.spec.shape)
     if not return_sign:
         return FUNCTIONS["log"](total) + top
@@ -186,9 +185,9 @@ for _function in (
     gammainccinv, stdtr, stdtrit, jv, yv, iv, ive, kv, kve, beta, betaln, rgamma, gammasgn,
 ):  # fmt: skip
     _op: Any = OPS[_function.__name__]
-    numpy_ufuncs.serve(_op.name, _op.ufunc, _function)
+    ufuncs.serve(_op.name, _op.ufunc, _function)
 for _name, _ufunc, _function in (
     ("_zeta", OPS["zeta"].ufunc, zeta), ("logit", OPS["logit"].ufunc, logit),  # type: ignore[attr-defined]
     ("yn", LateUfunc("yn"), yn), ("kn", LateUfunc("kn"), kn),
 ):  # fmt: skip
-    numpy_ufuncs.serve(_name, _ufunc, _function)
+    ufuncs.serve(_name, _ufunc, _function)

@@ -24,9 +24,8 @@ import numpy as np
 from tape import linalg, special
 from tape.densities import Beta, Exponential, Gamma, LogNormal, Normal, Student, Uniform
 from tape.distributions import Distribution, Frozen, checked
-from tape.operations import sums_and_extrema
-from tape.operations.numpy_arguments import floating
-from tape.operations.operators import FUNCTIONS
+from tape.operations import reductions
+from tape.operations.elementwise import FUNCTIONS, floating
 from tape.recording import views
 from tape.tensors.tensor import Tensor
 
@@ -156,8 +155,8 @@ class MultivariateNormal:
         apart = x if mean is None else x - mean
         rows = views.reshape(apart, -1, n)
         white = linalg.solve_triangular(factor, rows.T, upper=False)
-        logs = sums_and_extrema.sum(_log(factor.diagonal()))
-        squares = views.reshape(sums_and_extrema.sum(white * white, 0), apart.spec.shape[:-1])
+        logs = reductions.sum(_log(factor.diagonal()))
+        squares = views.reshape(reductions.sum(white * white, 0), apart.spec.shape[:-1])
         return -0.5 * squares - logs - 0.5 * n * math.log(2 * math.pi)
 
     def pdf(self, x: Any, mean: Any = None, cov: Any = 1, allow_singular: bool = False) -> Tensor:

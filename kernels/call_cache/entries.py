@@ -12,14 +12,14 @@ from weakref import ref
 
 import numpy as np
 
-from kernels.arrays import numpy_loops
-from kernels.arrays.specs import Spec, spec_of
-from kernels.codegen.tasks import UfuncCall, nest_layout
-from kernels.compiler import jit
+from kernels.foundation import numpy_arrays
 from kernels.foundation.data_classes import dataclass
 from kernels.foundation.locks import Lock
-from kernels.instructions.form import Descriptor, Form
-from kernels.native import registry
+from kernels.foundation.specs import Spec, spec_of
+from kernels.kinds.form import Descriptor, Form
+from kernels.language import jit
+from kernels.native import allocation
+from kernels.native.allocation import REGISTRY
 from kernels.native.call_structs import (
     BY_ARRAYS,
     JOINED,
@@ -43,9 +43,8 @@ from kernels.native.call_structs import (
 )
 from kernels.native.calls.computation import Computation
 from kernels.native.memory import where
-from kernels.native.pool.pool_structs import LARGE
-from kernels.native.registry import REGISTRY
-from kernels.native.tape_structs import RegistryTable
+from kernels.native.structs import LARGE, RegistryTable
+from kernels.rules.scalar_loops import UfuncCall, nest_layout
 
 # The arguments behind the tensors of a call, as part of its key in native code's table.
 
@@ -312,7 +311,7 @@ class Adopted:
             RegistryTable.numpy_spec: id(self._double),
             RegistryTable.hit_adopted: hit,
         }.items():
-            registry.put(registry.REGISTRY.address, at, word)
+            allocation.put(allocation.REGISTRY.address, at, word)
 
     def enter(self, array: Array, spec: Spec) -> None:
         """Enter the spec of a tensor of an array's memory."""
@@ -342,7 +341,7 @@ def enter_join(op: int, dim: int, joined: list[Joined], form: Descriptor, notifi
     entry = Entry(Key(op, (forms[0],), (any(wanted),), hashed), form)
     entry.forms += forms[1:]
     entry[CallEntry.second] = BY_ARRAYS
-    loop = numpy_loops.find(np.positive, (spec.dtype, spec.dtype))
+    loop = numpy_arrays.find(np.positive, (spec.dtype, spec.dtype))
     layout = []
     for tensor in joined:
         source = tensor.form.spec

@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays.specs import Spec
 from kernels.call_cache.entries import Entry, Key, Notification
-from kernels.compiler import jit
 from kernels.foundation.data_classes import dataclass
-from kernels.instructions.form import Descriptor, Form
+from kernels.foundation.specs import Spec
+from kernels.kinds.form import Descriptor, Form
+from kernels.language import jit
+from kernels.native.c_api import A_WRITEABLE
 from kernels.native.call_structs import BY_ARRAYS, NEST, NEST4, NEST_INT, OP_PART, PICKED, CallEntry
 from kernels.native.calls.computation import Computation
 from kernels.native.memory import where
-from kernels.native.object_structs import A_WRITEABLE
 
 _INTS = int, np.int64
 

@@ -17,17 +17,16 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from kernels.arrays.address_probe import is_object, with_subclasses, word_at
-from kernels.arrays.specs import Spec
-from kernels.compiler import jit
+from kernels.calls.object_types import header_of
 from kernels.foundation.locks import cached_property
-from kernels.instructions.form import Form
-from kernels.native import registry
+from kernels.foundation.numpy_arrays import is_object, with_subclasses, word_at
+from kernels.foundation.specs import Spec
+from kernels.kinds.form import Form
+from kernels.language import jit
+from kernels.native import allocation, pool
 from kernels.native.memory import data_of
-from kernels.native.pool import guards
-from kernels.native.pool.guards import DamagedError
-from kernels.native.tape.tape_type import header_of
-from kernels.native.tape_structs import (
+from kernels.native.pool import DamagedError
+from kernels.native.structs import (
     CHUNK,
     CHUNK_BITS,
     DOUBLE,
@@ -72,7 +71,7 @@ class Picture(NamedTuple):
 @functools.cache
 def native() -> Any:
     """Return what reads a tape at once."""
-    return jit.load_module("native.tape.checking_native")
+    return jit.load_module("native.tape_native")
 
 
 def taken(header: int) -> Picture:
@@ -154,7 +153,7 @@ def keep(header: int, before: Checked, now: Checked, kept: int) -> None:
     seen = len(now.words) - kept + len(before.words) - kept + EACH_CHECK
     since = before.since + seen if before is not NOTHING else 0
     for other, (number, _) in list(_checked.items()):
-        if word_at(registry.REGISTRY.tapes + 8 * number) != other:
+        if word_at(allocation.REGISTRY.tapes + 8 * number) != other:
             _checked.pop(other, None)
     _checked[header] = word_at(header + 8 * TapeHeader.number), now._replace(since=since)
 
@@ -184,12 +183,12 @@ class InstructionLayout:
 
 def layout_of(code: int) -> InstructionLayout | Complaint:
     """Return what an instruction of this form looks like; a sentence if there is no such form."""
-    reference = registry.REGISTRY.living.get(code)
+    reference = allocation.REGISTRY.living.get(code)
     form = reference() if reference is not None else None
     if form is None:
         return "no living form's number"
     block = data_of(form.block)
-    if word_at(registry.REGISTRY.forms + 8 * code) != block or form.code != code:
+    if word_at(allocation.REGISTRY.forms + 8 * code) != block or form.code != code:
         return f"the number of form {form.name}, whose block the registry has not"
     inputs, saved = len(form.specs), len(form.saved)
     head = _Head.from_address(block)
@@ -200,17 +199,17 @@ def layout_of(code: int) -> InstructionLayout | Complaint:
 
 def head_of(code: int) -> tuple[int, bytes]:
     """Return where the block of a form begins, of which nothing is wrong, and how."""
-    block = word_at(registry.REGISTRY.forms + 8 * code)
+    block = word_at(allocation.REGISTRY.forms + 8 * code)
     return block, ctypes.string_at(block, ctypes.sizeof(_Head))
 
 
 def stands(code: int, head: tuple[int, bytes] | None) -> bool:
     """Whether a form lives, and its block is as it was."""
-    reference = registry.REGISTRY.living.get(code)
+    reference = allocation.REGISTRY.living.get(code)
     if head is None or reference is None or reference() is None:
         return False
     block, content = head
-    return word_at(registry.REGISTRY.forms + 8 * code) == block and ctypes.string_at(block, len(content)) == content
+    return word_at(allocation.REGISTRY.forms + 8 * code) == block and ctypes.string_at(block, len(content)) == content
 
 
 Array = np.ndarray[Any, Any]
@@ -219,7 +218,7 @@ _TRIES = 3
 """Pictures of a tape that others may be changing: what is wrong with it is wrong in all of them."""
 
 
-def marking(mark: Callable[[int], int], rows: guards.Rows) -> Callable[[int], int]:
+def marking(mark: Callable[[int], int], rows: pool.Rows) -> Callable[[int], int]:
     """Return what marks a tape for a sweep when all has been checked: blocks of memory, the sweep's, the tape."""
 
     def checked(address: int) -> int:
@@ -229,7 +228,7 @@ def marking(mark: Callable[[int], int], rows: guards.Rows) -> Callable[[int], in
     return checked
 
 
-def beginning(begin: Callable[..., int], rows: guards.Rows) -> Callable[..., int]:
+def beginning(begin: Callable[..., int], rows: pool.Rows) -> Callable[..., int]:
     """Return what begins the backward of some entries, likewise."""
 
     def checked(entries: Any, *args: Any) -> int:
@@ -239,8 +238,8 @@ def beginning(begin: Callable[..., int], rows: guards.Rows) -> Callable[..., int
     return checked
 
 
-def _check_all(rows: guards.Rows, header: int) -> None:
-    guards.check_blocks()
+def _check_all(rows: pool.Rows, header: int) -> None:
+    pool.check_blocks()
     rows.check()
     check(header)
 
@@ -268,7 +267,7 @@ class _Checker:
         self.known: dict[int, str] = {}
         self.slots: list[Array] = []
         self.ends: list[Array] = []
-        self.leaf = word_at(registry.REGISTRY.address + 8 * RegistryTable.leaf_type)
+        self.leaf = word_at(allocation.REGISTRY.address + 8 * RegistryTable.leaf_type)
         self.arrays = set(with_subclasses(id(np.ndarray)))
 
     def complaint(self) -> str | None:
@@ -290,8 +289,8 @@ class _Checker:
         if dead < 0 or not 0 <= self.next <= COUNT:
             yield f"its header: {dead} results are dead, the next slot is {self.next}"
         if (
-            not 0 < self.number < registry.MOST_TAPES
-            or word_at(registry.REGISTRY.tapes + 8 * self.number) != self.address
+            not 0 < self.number < allocation.MOST_TAPES
+            or word_at(allocation.REGISTRY.tapes + 8 * self.number) != self.address
         ):
             yield "its header: the registry has another tape of this number"
 
@@ -370,7 +369,7 @@ class _Checker:
             return "" if kind == self.leaf or not self.leaf else "the address of no leaf"
         if operand >> TAPE_BITS == self.number:
             return "" if operand < slot else "a slot that is not before the result's"
-        if not 0 < operand >> TAPE_BITS < registry.MOST_TAPES:
+        if not 0 < operand >> TAPE_BITS < allocation.MOST_TAPES:
             return "no slot"
         count = native().holders(operand)
         return {-1: "a slot that its tape has not reached", 0: "a slot of another tape that nobody holds"}.get(

@@ -1,1 +1,1 @@
-"""What Python lacks: locks that survive forks, light data classes, tables that forget, exact keys, intervals."""
+"""What everything stands on: data classes, bounded tables, locks, specs of arrays, NumPy's loops."""

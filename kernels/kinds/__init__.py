@@ -1,1 +1,1 @@
-"""What an operation is, a file for each kind of record: its form, its tasks in a program, its repeated call."""
+"""Kinds of operations: the form of a record for given specs, its kernels, what it saves."""

@@ -10,16 +10,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kernels.arrays.specs import Spec, Strides, broadcast
-from kernels.arrays.warnings_off import dividing, silently
-from kernels.codegen import vectorized_forward
-from kernels.codegen.loop_printer import Loop, Operand
-from kernels.codegen.tasks import Call, NodeRef, Place, PythonCall, UfuncCall, nest_layout
-from kernels.codegen.vectorized_forward import forward
-from kernels.compiler import jit
 from kernels.foundation.data_classes import dataclass
-from kernels.instructions.form import Form, pulls_of, rule_loop, saved_names
-from kernels.kinds.program_interface import Lowering, Step
+from kernels.foundation.numpy_arrays import dividing, silently
+from kernels.foundation.specs import Spec, Strides, broadcast
+from kernels.kinds.form import Form, Lowering, Step, pulls_of, rule_loop, saved_names
+from kernels.language import jit
+from kernels.native import pool
 from kernels.native.call_structs import (
     ADD,
     CALLED,
@@ -34,11 +30,12 @@ from kernels.native.call_structs import (
     SUBTRACT,
 )
 from kernels.native.calls.computation import Computation, InnerLoop, is_fresh, loop_of, strides_along
-from kernels.native.pool import reused_arrays
-from kernels.native.pool.pool_structs import LARGE
-from kernels.records.op import OPS, Op
-from kernels.records.scipy_ufuncs import resolved, ufunc_of
-from kernels.records.symbols import DeclarationError, Rule, Symbol, Unprinted, names_read, parameters_of, traced
+from kernels.native.structs import LARGE
+from kernels.rules import scalar_loops
+from kernels.rules.loop_printer import Loop, Operand
+from kernels.rules.op import OPS, Op, resolved, ufunc_of
+from kernels.rules.scalar_loops import Call, NodeRef, Place, PythonCall, UfuncCall, forward, nest_layout
+from kernels.rules.symbols import DeclarationError, Rule, Symbol, Unprinted, names_read, parameters_of, traced
 
 Specs = tuple[Spec | None, ...]
 _FLOAT64, _FLOAT32, _BOOL = np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.bool_)
@@ -59,7 +56,7 @@ class Elementwise(Op):
     function made of ufuncs.
     ``ufunc`` is given where it is not NumPy's of that name: another, or one of ``scipy.special``; ``composed`` says
     that there is none, and the forward expression runs as it stands, ufunc by ufunc. ``vector``: large results are
-    computed by our own kernel, to 2 ulp (kernels/vectormath.py).
+    computed by our own kernel, to 2 ulp (kernels/language/vectormath.py).
     """
 
     repeatable: ClassVar[bool] = True
@@ -131,7 +128,7 @@ class Elementwise(Op):
         """Whether a kernel gives what dynamic mode gives: an exact operation, or one that our own kernel computes."""
         result = lowering.spec(step.result)
         specs = tuple([lowering.spec(o.node) for o in step.operands if isinstance(o, NodeRef)])
-        if len(specs) == len(step.operands) and vectorized_forward.suits(self, result, specs):
+        if len(specs) == len(step.operands) and scalar_loops.suits(self, result, specs):
             return True
         return self.exact and result.dtype.kind == "f" and all(spec.dtype == result.dtype for spec in specs)
 
@@ -185,14 +182,14 @@ class Elementwise(Op):
         dtype = _dtype_of((*specs, spec), np.add if divides else ufunc)
         if dtype is None or not is_fresh(spec) or not any(s is not None and s.dtype == dtype for s in specs):
             return None  # of masks and numbers alone the default dtype decides
-        if all(s is not None and vectorized_forward.suits(self, spec, (s,)) for s in specs) and number is None:
+        if all(s is not None and scalar_loops.suits(self, spec, (s,)) for s in specs) and number is None:
             return self._by_kernel(specs, spec, picks)  # type: ignore[arg-type]
         ufunc = resolved(ufunc)
         count, loop = len(sources) + 1, _loop(ufunc, (*[dtype if s is None else s.dtype for s in sources], spec.dtype))
         if loop is None:
             known = isinstance(ufunc, np.ufunc) or (not spec.shape and spec.dtype != _FLOAT64)
             large = spec.bytes >= LARGE
-            function = partial(silently, partial(reused_arrays.call, ufunc) if large else ufunc)
+            function = partial(silently, partial(pool.call, ufunc) if large else ufunc)
             return None if known else Computation(CALLED, function=function, count=count, picks=picks)
         if not spec.shape and spec.dtype == _FLOAT64:
             kind = ONCE if number is not None else _INLINE.get((self.operator, len(self.inputs)), ONCE)
@@ -207,7 +204,7 @@ class Elementwise(Op):
 
     def _by_kernel(self, specs: tuple[Spec, ...], spec: Spec, picks: tuple[int, ...]) -> Computation | None:
         """Return how a kernel of ours computes it; None if that does not suit these specs."""
-        if not vectorized_forward.suits(self, spec, specs):
+        if not scalar_loops.suits(self, spec, specs):
             return None
         address, layout = forward(self, spec, specs).kernel()
         return Computation(KERNEL, InnerLoop(address, 0), layout=layout, count=len(specs) + 1, picks=picks)

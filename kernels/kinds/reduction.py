@@ -1,26 +1,40 @@
-"""Reductions over axes: the record, its instruction form, its tasks in a program, its repeated call."""
+"""Kinds of records that sum over axes: reductions, contractions, and selections of an extremum."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import field
 from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
-from kernels.arrays import numpy_loops
-from kernels.arrays.specs import Spec, Strides, dense
-from kernels.codegen.loop_printer import Loop, Operand
-from kernels.codegen.tasks import Call, Fill, NodeRef, Place, PythonCall, UfuncCall, initial, nest_layout, node_of
-from kernels.codegen.vectorized_forward import spread, tie
+from kernels.foundation import numpy_arrays
 from kernels.foundation.data_classes import dataclass
-from kernels.instructions.form import Form, rule_loop, saved_names
-from kernels.kinds.program_interface import Lowering, Step
-from kernels.native.call_structs import CALLED, PICK_RESULT, PICK_SCALE, REDUCE
-from kernels.native.calls.computation import Computation, is_fresh, of_arrays, to_array
-from kernels.records.op import Op
-from kernels.records.symbols import names_read
+from kernels.foundation.specs import Spec, Strides, dense
+from kernels.kinds.form import Form, Lowering, Pull, Step, rule_loop, saved_names, scattered
+from kernels.native.call_structs import CALLED, KERNEL, PICK_EXTRA, PICK_RESULT, PICK_SCALE, PRODUCT, REDUCE
+from kernels.native.calls.computation import Computation, InnerLoop, is_fresh, loop_of, of_arrays, to_array
+from kernels.rules.loop_printer import Loop, Operand
+from kernels.rules.op import Op
+from kernels.rules.rows import Factor, Pick, Product, matrices, pick, product
+from kernels.rules.scalar_loops import (
+    Call,
+    Fill,
+    NodeRef,
+    Place,
+    PythonCall,
+    UfuncCall,
+    initial,
+    nest_layout,
+    node_of,
+    spread,
+    tie,
+)
+from kernels.rules.symbols import Rule, names_read
+
+# Reductions over axes: the record, its instruction form, its tasks in a program, its repeated call.
 
 Array = np.ndarray[Any, Any]
 _FLOAT64 = np.dtype(np.float64)
@@ -86,7 +100,7 @@ class Reduction(Op):
         onto = spread(result.strides, len(spec.shape), axes, keepdims)
         start = initial(self.ufunc, spec, result.dtype)
         lowering.tasks.append(Fill(Place(step.result), result.size, result.dtype, start))
-        loop = numpy_loops.find(self.ufunc, (result.dtype,) * 3)
+        loop = numpy_arrays.find(self.ufunc, (result.dtype,) * 3)
         places = (Place(step.result), Place(source), Place(step.result))
         lowering.tasks.append(UfuncCall(loop, spec.shape, (onto, spec.strides, onto), places))
         if self.scale:
@@ -135,7 +149,7 @@ class Reduction(Op):
         if not (isinstance(self.ufunc, np.ufunc) and simple and dense_source):
             return None
         onto = spread(spec.strides, len(source.shape), axes, keepdims)
-        loop = numpy_loops.find(self.ufunc, (spec.dtype,) * 3)
+        loop = numpy_arrays.find(self.ufunc, (spec.dtype,) * 3)
         layout = nest_layout(UfuncCall(loop, source.shape, (onto, source.strides, onto), ()))
         ties = nest_layout(UfuncCall(loop, source.shape, (source.strides, onto, onto), ())) if self.selects else None
         return Computation(
@@ -202,3 +216,117 @@ def _count_ties(step: Step, source: int, onto: Strides, lowering: Lowering) -> i
     loop = Loop(tie, spec.shape, operands, skips=False)
     lowering.tasks.append(Call(loop, (Place(count), Place(source), Place(step.result)), accumulate=True))
     return count
+
+
+# Matrix products: the record, its instruction form, its tasks in a program, its repeated call.
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Contraction(Op):
+    """A matrix product of one- and two-dimensional operands; both pullbacks are matrix products."""
+
+    inputs: ClassVar[tuple[str, ...]] = ("a", "b")
+    repeatable: ClassVar[bool] = True
+
+    ranks: tuple[tuple[int, int], ...]
+    pullback: tuple[Rule | None, ...] = (lambda g, b: g @ b.T, lambda g, a: a.T @ g)
+
+    def form(
+        self, specs: Any, spec: Spec, wanted: tuple[bool, ...], params: tuple[Any, ...] = (), name: str = ""
+    ) -> Form:
+        """Return the form: ``da = g b^T`` and ``db = a^T g``, by strides, nothing copied."""
+        a, b = specs
+        saved = tuple(name for name, want in zip("ab", (wanted[1], wanted[0]), strict=True) if want)
+        (m, k, n), left, right, result = matrices(a.shape, a.strides, b.shape, b.strides, spec.gradient)
+        _, d_left, d_right, _ = matrices(a.shape, a.gradient, b.shape, b.gradient, spec.gradient)
+        g = Factor(1, result)
+        pulls: list[Pull | None] = [None, None]
+        if wanted[0]:
+            factor = Factor(2 + saved.index("b"), right)
+            pulls[0] = product(spec.dtype, (m, k, n), Factor(0, d_left), g, factor.turned)
+        if wanted[1]:
+            factor = Factor(2 + saved.index("a"), left)
+            pulls[1] = product(spec.dtype, (k, n, m), Factor(0, d_right), factor.turned, g)
+        return Form(self, specs, spec, wanted, saved, tuple(pulls), params, name)
+
+    def lower(self, step: Step, lowering: Lowering) -> None:
+        """Multiply matrices or vectors by BLAS, as NumPy does."""
+        nodes = [node_of(o) for o in step.operands]
+        a, b = map(lowering.spec, nodes)
+        result = lowering.spec(step.result)
+        (m, k, n), left, right, target = matrices(a.shape, a.strides, b.shape, b.strides, result.strides)
+        kernel = Product(result.dtype, (m, n, k), Factor(0, target), Factor(1, left), Factor(2, right))
+        lowering.tasks.append(Call(kernel, (Place(step.result), *map(Place, nodes))))
+
+    def recomputed(self, form: Form, saved: tuple[Any, ...], *values: Any) -> Any:
+        """Return the value of a result."""
+        del form, saved
+        return np.matmul(*values)
+
+
+def computation(a: Spec, b: Spec, spec: Spec, saved: tuple[str, ...]) -> Computation | None:
+    """Return how native code repeats a product of matrices and vectors; None where Python has to do it."""
+    if not a.dtype == b.dtype == spec.dtype or not is_fresh(spec) or 0 in (a.size, b.size):
+        return None
+    loop = loop_of(np.matmul, (spec.dtype,) * 3)
+    if loop is None or spec.dtype.kind != "f":
+        return None
+    extents, left, right, result = matrices(a.shape, a.strides, b.shape, b.strides, spec.strides)
+    layout = np.array([1, *extents, 0, 0, 0, *left, *right, *result], np.int64)
+    picks = tuple(["ab".index(name) for name in saved])
+    return Computation(PRODUCT, loop, layout=layout, count=3, picks=picks)
+
+
+# Selections, one element along an axis with its place: the record, its form, its tasks, its repeated call.
+
+_INT64 = np.dtype(np.int64)
+_FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Select(Op):
+    """One element along an axis, with its index: values and the int64 positions, first of equals."""
+
+    contribution: ClassVar[str] = "{}, at the index"
+    inputs: ClassVar[tuple[str, ...]] = ("x",)
+
+    locate: Callable[..., Any]
+    pullback: tuple[Rule | None, ...] = (lambda g: g,)
+
+    def form(
+        self, specs: Any, spec: Spec, wanted: tuple[bool, ...], params: tuple[Any, ...] = (), name: str = ""
+    ) -> Form:
+        """Return the form of an element picked along (axis, keepdims); its place ``i`` is saved, dense, as int64."""
+        return Form(self, specs, spec, wanted, ("i",), (scattered(specs[0], spec, params[0], 2),), params, name)
+
+    def lower(self, step: Step, lowering: Lowering) -> None:
+        """Pick the extremum along an axis and its place; that is a step of its own if the program has a use for it."""
+        axis, _, *of_places = step.params
+        if of_places:
+            return  # computed with the values
+        source = node_of(step.operands[0])
+        spec, result = lowering.spec(source), lowering.spec(step.result)
+        pairs = [s for s in lowering.same_operands(step) if s.params[2:]]
+        places = pairs[0].result if pairs else lowering.temporary(result.shape, _INT64)
+        lowering.extra[step.at] = places
+        kernel = Pick(spec, axis, largest=self.locate is np.argmax)
+        lowering.tasks.append(Call(kernel, (Place(step.result), Place(places), Place(source))))
+
+    def recomputed(self, form: Form, saved: tuple[Any, ...], *values: Any) -> Any:
+        """Return the value of a result."""
+        (axis, keepdims), (value,) = form.params, values
+        if value.ndim == 0:
+            return value
+        result = np.take_along_axis(value, saved[0] if keepdims else np.expand_dims(saved[0], axis), axis)
+        return result if keepdims else result.squeeze(axis)
+
+    def computation(self, sources: tuple[Spec, ...], form: Any, params: Any) -> Computation:
+        """Return how native code repeats it: by our kernel, or as Python does."""
+        (source,), (axis, keepdims) = sources, params
+        picks = (PICK_EXTRA,) if isinstance(form, Form) else ()
+        in_order = form.spec.strides == dense(form.spec.shape, source.dtype.itemsize)
+        if source.dtype in _FLOATS and source.size and in_order:
+            address, layout = Pick(source, axis, largest=self.locate is np.argmax).kernel()
+            return Computation(KERNEL, InnerLoop(address, 0), layout=layout, count=2, picks=picks)
+        function = partial(pick, self.locate, axis=axis, keepdims=keepdims)
+        return Computation(CALLED, function=of_arrays(function), count=2, picks=picks)

@@ -15,21 +15,19 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays.specs import Spec, Strides, dense
-from kernels.arrays.sweep_interface import Array
-from kernels.arrays.warnings_off import tried
-from kernels.codegen.rows.row_values import RowValue
-from kernels.codegen.tasks import Call, Place, PythonCall, node_of
 from kernels.foundation.data_classes import dataclass
-from kernels.instructions.entries import Instruction
-from kernels.instructions.form import Form
-from kernels.kinds.program_interface import Lowering, Step
-from kernels.kinds.view import Part, View, strided, strided_batch
+from kernels.foundation.numpy_arrays import Array, tried
+from kernels.foundation.specs import Spec, Strides, dense
+from kernels.kinds.form import Form, Lowering, Step
+from kernels.kinds.reference_tape import Instruction
+from kernels.kinds.views import Part, View, strided, strided_batch
 from kernels.native.call_structs import CALLED, KERNEL, PICK_CONTEXT, PICK_EXTRA, PICK_RESULT
 from kernels.native.calls.computation import Computation, InnerLoop, of_arrays, to_array
-from kernels.native.tape_structs import PYTHON
-from kernels.records.op import Op
-from kernels.records.symbols import DeclarationError, Rule, asked
+from kernels.native.structs import PYTHON
+from kernels.rules.op import Op
+from kernels.rules.rows import RowValue
+from kernels.rules.scalar_loops import Call, Place, PythonCall, node_of
+from kernels.rules.symbols import DeclarationError, Rule, asked
 
 _FLOAT64 = np.dtype(np.float64)
 
@@ -47,9 +45,9 @@ class Routine(Op):
     functions, so that arrays and tensors can run them. ``samples`` are pairs of the inputs' shapes and the parameters,
     for the tests; ``domain`` says what the inputs are made of. With ``cuts`` an element that the vjp leaves at -0.0
     gets nothing; elsewhere zeros become +0.0, as those of every other record. ``native(source, spec, **params)``
-    returns a pullback in native code for operands that suit one (kernels/codegen/rows/row_pulls.py), else None;
+    returns a pullback in native code for operands that suit one (kernels/rules/rows.py), else None;
     ``rows(shape, dtype, **params)`` what computes the results of one operand in the place of ``forward``
-    (kernels/codegen/rows/row_values.py). ``parts`` says the same as ``forward`` in elementwise operations, sums and
+    (kernels/rules/rows.py). ``parts`` says the same as ``forward`` in elementwise operations, sums and
     maxima that keep their dims, and basic indices: the compiler of programs fuses them with their neighbours. It may
     return lists of what is side by side along the last axes, or NotImplemented. ``unsettled`` returns whether the
     cotangents that there are leave the gradient open: vjp, run on tensors, then asks for derivatives of these.

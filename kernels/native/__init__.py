@@ -1,1 +1,1 @@
-"""The ground of native code: memory by address, CPython's and NumPy's C API, the words both sides share."""
+"""Native memory and objects: C API, pool of arrays, tape, tensors, threads."""

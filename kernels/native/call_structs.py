@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kernels.compiler.native_types import Array, Struct
-from kernels.native.tape_structs import FormBlock
+from kernels.language.native_types import Array, Struct
+from kernels.native.structs import FormBlock
 
 # Marks added to the number of an operation.
 ARGUED = 1 << 32

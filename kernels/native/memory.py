@@ -10,7 +10,7 @@ import numpy as np
 from llvmlite import ir
 from numba.core import cgutils
 
-from kernels.compiler.jit import intrinsic, types
+from kernels.language.jit import intrinsic, types
 
 HEADER = object.__basicsize__
 """Bytes before an object's own fields: the value of a float, the data pointer of an array start here."""

@@ -1,12 +1,11 @@
-"""Reads Python's objects natively: types are checked before anything is read."""
+"""Reading Python objects in native code: numbers, tuples, arrays and their nests."""
 
 from __future__ import annotations
 
-from kernels.native.call_structs import MOST_OPERANDS, NUMBER_FORM, CallEntry, CallOperand
-from kernels.native.memory import HEADER, call_at, load_f8, load_i8, store_f4, store_f8, store_i8, word
-from kernels.native.numpy_api import new_array
-from kernels.native.object_structs import DOUBLES, UNHELD, ArrayObject, TensorObject
-from kernels.native.python_api import (
+from kernels.native.c_api import (
+    DOUBLES,
+    UNHELD,
+    ArrayObject,
     Py_DecRef,
     Py_IncRef,
     PyErr_Clear,
@@ -18,9 +17,15 @@ from kernels.native.python_api import (
     PyObject_Init,
     PyType_GenericAlloc,
     PyType_IsSubtype,
+    TensorObject,
     call_visit,
+    new_array,
 )
-from kernels.native.tape_structs import RegistryTable
+from kernels.native.call_structs import MOST_OPERANDS, NUMBER_FORM, CallEntry, CallOperand
+from kernels.native.memory import HEADER, call_at, call_loop, load_f8, load_i8, store_f4, store_f8, store_i8, word
+from kernels.native.structs import RegistryTable
+
+# Reads Python's objects natively: types are checked before anything is read.
 
 
 def kind_of(x):
@@ -217,3 +222,34 @@ def whole(entry: CallEntry, operands):
             at.single = number
             at.place = at + CallOperand.single
     return 1
+
+
+# Runs NumPy's inner loops over arrays of any rank: the loop takes one axis, a counter around it the others.
+
+
+def nest(layout, pointers, count, loop, data):
+    """Call a loop for each row of a nest; behind the ``count`` pointers there is room for its arguments.
+
+    ``layout`` is of scalar_loops.py: rows, extent of a row, axes outside and their sizes, then strides by operand.
+    """
+    rows, axes = load_i8(layout), word(layout, 2)
+    stride = axes + 1
+    first = layout + 8 * (3 + axes)
+    arguments = pointers + 8 * count
+    strides = arguments + 8 * count
+    extent = strides + 8 * count
+    store_i8(extent, word(layout, 1))
+    for k in range(count):
+        store_i8(strides + 8 * k, word(first, k * stride))
+    for at in range(rows):
+        for k in range(count):
+            store_i8(arguments + 8 * k, word(pointers, k))
+        rest = at
+        for axis in range(axes):
+            size = word(layout, 3 + axis)
+            place = rest % size
+            rest //= size
+            for k in range(count):
+                operand = arguments + 8 * k
+                store_i8(operand, load_i8(operand) + place * word(first, k * stride + 1 + axis))
+        call_loop(loop, arguments, extent, strides, data)

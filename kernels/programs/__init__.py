@@ -1,1 +1,1 @@
-"""Programs: recorded steps, lowered to rows of words, replayed by ``machine``."""
+"""Recorded programs: steps, rolled loops, lowering to rows of words, replay."""

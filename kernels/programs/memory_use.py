@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from kernels.kinds.write import Write
+from kernels.kinds.views import Write
+from kernels.programs.assembly import Layout
 from kernels.programs.compiler.compiled_code import CompiledCode
-from kernels.programs.interpreter.machine import plan
-from kernels.programs.lowering.assembly import Layout
-from kernels.programs.recording.flow import groups_of
-from kernels.programs.recording.program import Recipe
+from kernels.programs.machine import plan
+from kernels.programs.program import Recipe
+from kernels.programs.steps import groups_of
 
 Array = np.ndarray[Any, Any]
 

@@ -6,13 +6,13 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from kernels.arrays.sweep_interface import Array, Outcome, Readers, Seed, Task
-from kernels.native import heap_types
+from kernels.foundation.numpy_arrays import Array, Outcome, Readers, Seed, Task
+from kernels.native import c_api
 from kernels.sweeps import reference, reverse
 from kernels.sweeps.reverse import Root, RootOptions, ShortOptions
 from kernels.sweeps.workspace import Workspace
 
-NATIVE = heap_types.NATIVE
+NATIVE = c_api.NATIVE
 """Whether native code sweeps; tests turn it off."""
 
 _spaces = threading.local()

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays.specs import Spec
-from kernels.arrays.sweep_interface import Array, Observer, Seed
-from kernels.compiler import jit
-from kernels.instructions.entries import Instruction, instruction_at
-from kernels.native.tape.tape_type import header_of
-from kernels.native.tape_structs import (
+from kernels.calls.object_types import header_of
+from kernels.foundation.numpy_arrays import Array, Observer, Seed, pattern, plant
+from kernels.foundation.specs import Spec
+from kernels.kinds.reference_tape import Instruction, instruction_at
+from kernels.language import jit
+from kernels.native.structs import (
     CLEARS,
     KEPT,
     MISSING,
@@ -33,7 +33,6 @@ from kernels.native.tape_structs import (
 )
 from kernels.sweeps import backend, reference
 from kernels.sweeps import graph as graphs
-from kernels.sweeps.gradient_views import pattern, plant
 from kernels.sweeps.leaves import operand_spec
 from kernels.sweeps.pushforwards import Table, clear, push, table
 from kernels.sweeps.reverse import check

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernels.arrays.specs import Spec
-from kernels.arrays.sweep_interface import FreedError, Readers, Seed
 from kernels.foundation.data_classes import dataclass
-from kernels.instructions.entries import Instruction, instruction_at
-from kernels.native.tape_structs import ADDS, CLEARS, TAPE_BITS, FormBlock
+from kernels.foundation.numpy_arrays import FreedError, Readers, Seed
+from kernels.foundation.specs import Spec
+from kernels.kinds.reference_tape import Instruction, instruction_at
+from kernels.native.structs import ADDS, CLEARS, TAPE_BITS, FormBlock
 
 
 def key_of(operand: Any) -> Any:

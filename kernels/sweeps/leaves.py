@@ -8,20 +8,33 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays.specs import SCALAR, Spec
-from kernels.arrays.sweep_interface import Array, CrossingError, HookedError, Observer, Outcome, Task, Wanted
-from kernels.arrays.warnings_off import silently
-from kernels.compiler import jit
-from kernels.instructions.entries import Instruction, instruction_at
-from kernels.native.heap_types import NATIVE
-from kernels.native.pool import reused_arrays
-from kernels.native.pool.pool_structs import LARGE
-from kernels.native.tape_structs import (
+from kernels.foundation.numpy_arrays import (
+    Array,
+    CrossingError,
+    HookedError,
+    Observer,
+    Outcome,
+    Task,
+    Wanted,
+    add_to,
+    changed,
+    pattern,
+    shaped,
+    silently,
+)
+from kernels.foundation.specs import SCALAR, Spec
+from kernels.kinds.reference_tape import Instruction, instruction_at
+from kernels.language import jit
+from kernels.native import pool
+from kernels.native.c_api import NATIVE
+from kernels.native.structs import (
     ALIAS,
+    LARGE,
     OK,
     PAUSED,
     PYTHON,
     RELEVANT,
+    REPLAYED,
     TOUCHED,
     VIEW,
     Bucket,
@@ -30,8 +43,6 @@ from kernels.native.tape_structs import (
     InputBlock,
     SweepHeader,
 )
-from kernels.programs.running.pullback_structs import REPLAYED
-from kernels.sweeps.gradient_views import add_to, changed, pattern, shaped
 from kernels.sweeps.graph import Graph
 from kernels.sweeps.reference_pullbacks import run
 from kernels.sweeps.workspace import Workspace
@@ -64,16 +75,16 @@ def place_leaves(
                 space.held = []
                 raise CrossingError
             spec = operand_spec(entries, leaf_rows[at], leaf_rows[at + 1])
-            array = reused_arrays.empty((batch, spec.buffer_size) if batch else spec.buffer_size, spec)
+            array = pool.empty((batch, spec.buffer_size) if batch else spec.buffer_size, spec)
         else:
             spec = leaf.spec
             if spec is SCALAR and not batch:
                 placed.append((leaf, spec, bucket, None))
                 continue
             if batch:
-                array = reused_arrays.empty((batch, spec.buffer_size), spec)
+                array = pool.empty((batch, spec.buffer_size), spec)
             else:
-                array = reused_arrays.empty(spec.shape if spec.in_order else spec.buffer_size, spec)
+                array = pool.empty(spec.shape if spec.in_order else spec.buffer_size, spec)
         flat[bucket + 1] = -id(array)
         placed.append((leaf, spec, bucket, array))
     return placed

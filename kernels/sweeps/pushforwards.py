@@ -12,15 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays.specs import Spec
-from kernels.codegen.loop_printer import Loop, Operand
-from kernels.codegen.matmul import Factor, Product
-from kernels.codegen.rows.row_pulls import RowPull
+from kernels.foundation.numpy_arrays import pattern
 from kernels.foundation.recent_table import MOST
-from kernels.instructions.form import Form
+from kernels.foundation.specs import Spec
+from kernels.kinds.form import Form
 from kernels.native.memory import where
-from kernels.native.tape_structs import ADDS, CLEARS, InputBlock
-from kernels.sweeps.gradient_views import pattern
+from kernels.native.structs import ADDS, CLEARS, InputBlock
+from kernels.rules.loop_printer import Loop, Operand
+from kernels.rules.rows import Factor, Product, RowPull
 
 Array = np.ndarray[Any, Any]
 

@@ -10,13 +10,24 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays.specs import Spec
-from kernels.arrays.sweep_interface import Array, CrossingError, Observer, Outcome, Seed, Task
-from kernels.codegen.loop_printer import Loop
-from kernels.instructions.entries import Instruction
-from kernels.instructions.form import Pull
-from kernels.native.tape_structs import ADDS, CLEARS, PULLS, PYTHON, VIEW
-from kernels.sweeps.gradient_views import add_to, changed, pattern, plant, shaped
+from kernels.foundation.numpy_arrays import (
+    Array,
+    CrossingError,
+    Observer,
+    Outcome,
+    Seed,
+    Task,
+    add_to,
+    changed,
+    pattern,
+    plant,
+    shaped,
+)
+from kernels.foundation.specs import Spec
+from kernels.kinds.form import Pull
+from kernels.kinds.reference_tape import Instruction
+from kernels.native.structs import ADDS, CLEARS, PULLS, PYTHON, VIEW
+from kernels.rules.loop_printer import Loop
 from kernels.sweeps.graph import Graph, drop, key_of, mark, relevant
 from kernels.sweeps.leaves import by_slot, refuse
 from kernels.sweeps.reference_pullbacks import contribute, elements_of, run

@@ -6,19 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays.specs import Spec, meets_itself
-from kernels.arrays.sweep_interface import Array, Observer
-from kernels.arrays.warnings_off import silently
-from kernels.codegen.loop_printer import Loop, Operand
-from kernels.codegen.matmul import Factor, Product
-from kernels.codegen.rows.row_pulls import RowPull
-from kernels.instructions.entries import Instruction
-from kernels.instructions.form import Form
+from kernels.foundation.numpy_arrays import Array, Observer, add_to, changed, pattern, silently
+from kernels.foundation.specs import Spec, meets_itself
 from kernels.kinds.custom import CustomKernel
+from kernels.kinds.form import Form
+from kernels.kinds.reference_tape import Instruction
 from kernels.kinds.routine import RoutineCall
-from kernels.native.tape_structs import PYTHON, VIEW
-from kernels.records.symbols import Exponent
-from kernels.sweeps.gradient_views import add_to, changed, pattern
+from kernels.native.structs import PYTHON, VIEW
+from kernels.rules.loop_printer import Loop, Operand
+from kernels.rules.rows import Factor, Product, RowPull
+from kernels.rules.symbols import Exponent
 
 
 def run(

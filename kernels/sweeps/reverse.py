@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
-from kernels.arrays.specs import Spec
-from kernels.arrays.sweep_interface import Array, Observer, Outcome, Readers, Task, Wanted
+from kernels.calls.object_types import header_of
+from kernels.foundation.numpy_arrays import Array, Observer, Outcome, Readers, Task, Wanted
+from kernels.foundation.specs import Spec
 from kernels.kinds.custom import RUNNING, check_failed
-from kernels.native.tape.tape_type import header_of
-from kernels.native.tape_structs import BARE, ELSEWHERE, INTERRUPT_CHECK, MEMORY, OK, PAUSE, SweepHeader
+from kernels.native.structs import BARE, ELSEWHERE, INTERRUPT_CHECK, MEMORY, OK, PAUSE, SweepHeader
 from kernels.sweeps.leaves import PythonCallbacks, Stops, gradients, place, place_leaves, read, refuse_seen, touched
 from kernels.sweeps.seeds import key_of, mark, mend_mark, observe, preset, preset_root
 from kernels.sweeps.workspace import LARGE, Workspace

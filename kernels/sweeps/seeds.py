@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays.specs import Spec
-from kernels.arrays.sweep_interface import Array, FreedError, Observer, Seed, Task
-from kernels.native.tape_structs import GROW, KEPT, MISSING, OK, PAUSED, RELEVANT, TOUCHED, UNLOADED, USED, SweepHeader
-from kernels.sweeps.gradient_views import pattern, plant
+from kernels.foundation.numpy_arrays import Array, FreedError, Observer, Seed, Task, pattern, plant
+from kernels.foundation.specs import Spec
+from kernels.native.structs import GROW, KEPT, MISSING, OK, PAUSED, RELEVANT, TOUCHED, UNLOADED, USED, SweepHeader
 from kernels.sweeps.workspace import Workspace
 
 FLOAT64 = np.dtype(np.float64)

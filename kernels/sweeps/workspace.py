@@ -6,18 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from kernels.compiler import jit
 from kernels.debug import checks
+from kernels.language import jit
+from kernels.native import pool
 from kernels.native.memory import data_of
-from kernels.native.pool import guards, reused_arrays
-from kernels.native.tape_structs import FIRST_STAMP, Bucket, FoundLeaf, SweepHeader
+from kernels.native.structs import FIRST_STAMP, Bucket, FoundLeaf, SweepHeader
 
 _FIRST = 1 << 16
 LARGE = 1 << 18
 
 
 class _Rows:
-    """Makes the sweep's arrays; with ``TAPE_DEBUG`` :class:`kernels.native.pool.guards.Rows` does."""
+    """Makes the sweep's arrays; with ``TAPE_DEBUG`` :class:`kernels.native.pool.Rows` does."""
 
     @staticmethod
     def zeros(name: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:  # noqa: ARG004 (the other's)
@@ -28,20 +28,20 @@ class Workspace:
     """The native sweep's memory: kept from sweep to sweep, given back when it grew large."""
 
     def __init__(self) -> None:
-        reused_arrays.linked()
+        pool.linked()
         marks, sweeps = jit.load_module("sweeps.native.mark_native"), jit.load_module("sweeps.native.reverse_native")
-        self.rows: Any = guards.Rows() if guards.DEBUG else _Rows
+        self.rows: Any = pool.Rows() if pool.DEBUG else _Rows
         self.mark, self.relevant = marks.mark.entry_point, marks.relevant.entry_point
         self.sweep, self.abandon, self.place = (
             native.entry_point for native in (sweeps.sweep, sweeps.abandon, sweeps.place)
         )
-        self.find = jit.load_module("sweeps.native.gradient_table_native").find.entry_point
-        replays = jit.load_module("sweeps.native.replay_back_native")
+        self.find = jit.load_module("programs.replay_back_native").find.entry_point
+        replays = jit.load_module("programs.replay_back_native")
         self.arrived, self.release = replays.arrived.entry_point, replays.release.entry_point
         self.header = self.rows.zeros("header", (SweepHeader.SIZE,))
         self.begin = jit.bound("sweeps.native.short_backward_native", "begin", self.header)
         self.end = jit.bound("sweeps.native.gathering_native", "end", self.header)
-        if guards.DEBUG:
+        if pool.DEBUG:
             self.mark = checks.marking(self.mark, self.rows)
             self.begin = checks.beginning(self.begin, self.rows)
         self.words = memoryview(self.header)

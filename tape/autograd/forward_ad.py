@@ -13,8 +13,8 @@ from dataclasses import field
 from typing import Any, NamedTuple
 
 from kernels.foundation.data_classes import dataclass
-from tape.conversions.attributes import detach
 from tape.engine.forward_mode import fresh_input, needs_graph, pushed, settle
+from tape.numpy_interface.attributes import detach
 from tape.recording import views
 from tape.tensors import grad_modes
 from tape.tensors.tensor import Tensor

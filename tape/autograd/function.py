@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tape.engine.rules.custom_contexts import FunctionCtx
-from tape.engine.rules.custom_function import Function, once_differentiable
+from tape.engine.custom_calls import FunctionCtx
+from tape.engine.custom_function import Function, once_differentiable
 
 __all__ = ["Function", "FunctionCtx", "once_differentiable"]

@@ -15,12 +15,20 @@ from typing import Any
 
 import numpy as np
 
-from tape.checks import contracts
-from tape.checks.comparison import Comparison
-from tape.checks.finite_differences import Tolerance, as_tuple
-from tape.checks.jacobians import Case, GradcheckError, differentiable, gapped, random_like, wants
-from tape.conversions.creation import from_numpy
+from tape.checks import taylor
+from tape.checks.finite_differences import (
+    Case,
+    Comparison,
+    GradcheckError,
+    Tolerance,
+    as_tuple,
+    differentiable,
+    gapped,
+    random_like,
+    wants,
+)
 from tape.engine.backward import grad
+from tape.numpy_interface.creation import from_numpy
 from tape.tensors.tensor import Tensor
 
 __all__ = ["GradcheckError", "gradcheck", "gradgradcheck"]
@@ -92,9 +100,9 @@ def gradcheck(
         )
         comparison.check(backward=check_backward_ad, forward=check_forward_ad)
         if check_batched_forward_grad:
-            contracts.check_batched_forward(case)
+            taylor.check_batched_forward(case)
         if check_backward_ad:
-            contracts.check(comparison, undefined=check_undefined_grad, batched=check_batched_grad)
+            taylor.check(comparison, undefined=check_undefined_grad, batched=check_batched_grad)
     except GradcheckError:
         if raise_exception:
             raise

@@ -6,16 +6,15 @@ from contextlib import ContextDecorator
 from typing import Any, Self
 from weakref import WeakKeyDictionary
 
-from tape.engine.graph import nodes
-from tape.engine.graph.gradient_edges import GradientEdge, get_gradient_edge
-from tape.engine.graph.hook_registration import register_multi_grad_hook
-from tape.engine.graph.nodes import Node, node_of
-from tape.engine.rules.saved_tensors_hooks import (
+from tape.engine import nodes
+from tape.engine.nodes import GradientEdge, Node, get_gradient_edge, node_of
+from tape.engine.saved_tensors import (
     allow_mutation_on_saved_tensors,
     disable_saved_tensors_hooks,
     save_on_cpu,
     saved_tensors_hooks,
 )
+from tape.engine.sweep_run import register_multi_grad_hook
 from tape.recording import record
 from tape.tensors import view_families
 from tape.tensors.hooks import Hook, RemovableHandle, of_leaf

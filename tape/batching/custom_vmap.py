@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tape.batching.vmap import vmap
-from tape.engine.rules import custom_function
-from tape.engine.rules.custom_contexts import FunctionCtx
-from tape.engine.rules.custom_function import Function
-from tape.operations.shapes.rearranging import movedim
+from tape.engine import custom_function
+from tape.engine.custom_calls import FunctionCtx
+from tape.engine.custom_function import Function
+from tape.operations.rearranging import movedim
 from tape.recording import views
 from tape.tensors.pytrees import flattened, spread
 from tape.tensors.tensor import Tensor

@@ -11,9 +11,8 @@ from typing import Any
 
 from numpy.lib.array_utils import byte_bounds
 
-from kernels.arrays.specs import Spec
-from kernels.kinds.view import View
-from kernels.kinds.write import Write
+from kernels.foundation.specs import Spec
+from kernels.kinds.views import View, Write
 from kernels.native.memory import where
 from tape.batching.mapped_dims import Called, Derivative, Operation, Start, Step
 from tape.engine.double_backward import Derivation
@@ -21,7 +20,7 @@ from tape.recording import record
 from tape.recording.computed_places import are_within
 from tape.recording.views import clone
 from tape.tensors import modes
-from tape.tensors.observers import Observer
+from tape.tensors.modes import Observer
 from tape.tensors.pytrees import leaves
 from tape.tensors.recorder import caller
 from tape.tensors.tensor import Tensor, as_array, constant_tensor

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from weakref import ref
 
-from kernels.arrays.specs import Spec
+from kernels.foundation.specs import Spec
 from tape.engine.double_backward import Derivation
 from tape.tensors import view_families
 from tape.tensors.pytrees import Structure, leaves, shown, spread

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kernels.kinds.copy import Copy
 from kernels.kinds.elementwise import Elementwise
-from kernels.kinds.view import View
-from kernels.ops.registry import OPS
+from kernels.kinds.views import Copy, View
+from kernels.operations.registry import OPS
 from tape.batching.example_recorder import Example
 from tape.batching.mapped_dims import Derivative, Operation, Step
+from tape.engine import kinds
 from tape.engine.double_backward import derived
 from tape.engine.forward_mode import needs_graph, settle
-from tape.kinds import elementwise
-from tape.kinds.kind import Operand, apart, whole
-from tape.kinds.registry import run_batched
-from tape.operations import indexing
-from tape.recording import record, views
+from tape.engine.kind_rules import Operand, apart, whole
+from tape.engine.kinds import run_batched
+from tape.recording import indexing, record, views
 from tape.tensors import grad_modes, modes
 from tape.tensors.tensor import AccumulateGrad, Tensor, root
 from tape.tensors.view_families import alone, share
@@ -55,7 +53,7 @@ class Batch:
 
     def _steps(self, steps: Sequence[Step], enabled: bool) -> None:
         """Run steps: elementwise ones on operands with as many dims behind the batch as one example's result has."""
-        values, bases, batched, run = self.values, self.bases, self.batched, elementwise.RUN
+        values, bases, batched, run = self.values, self.bases, self.batched, kinds.RUN
         for step in steps:
             if type(step) is not Operation or type(step[0]) is not Elementwise or (enabled and not step[5]):
                 self._do(step, enabled)
@@ -69,7 +67,7 @@ class Batch:
                 x = values[o] if o in values else self.tensor(o)
                 wide = len(x._form.spec.shape) == rank or bases[o] not in batched
                 aligned.append(x if wide else apart(x, rank))
-            y = run[op.name](*aligned, *params) if type(aligned[0]) is Tensor else elementwise.run(op, aligned)
+            y = run[op.name](*aligned, *params) if type(aligned[0]) is Tensor else kinds.run(op, aligned)
             if len(y._form.spec.shape) != rank or self.sources:
                 self._keep(result, y)
             else:

@@ -17,8 +17,8 @@ import numpy as np
 from tape.batching.example_recorder import Example
 from tape.batching.mapped_dims import check_out_dims, in_dims_of, size_of
 from tape.batching.run import Batch
-from tape.conversions.to_python import numbers_of, warn_of_detaching
 from tape.engine.forward_mode import reaches_out
+from tape.numpy_interface.to_python import numbers_of, warn_of_detaching
 from tape.random import default_generator
 from tape.recording import views
 from tape.tensors import modes

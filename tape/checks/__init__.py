@@ -1,1 +1,1 @@
-"""Checks of derivatives: by finite differences and Taylor remainders, of contracts, of memory layouts."""
+"""Checks of gradients: differences, Taylor tests, first non-finite values, layouts."""

@@ -1,9 +1,4 @@
-"""Derivatives by differences, each with an estimate of its error, and the tolerance that follows from it.
-
-Central differences at a step and at its half give a value extrapolated to step 0 (Richardson); what the two differ
-by bounds the truncation. Rounding is measured: eighth differences of values on a fine grid hold nothing else
-(Hamming's table). Where either hides a derivative, larger and smaller steps are tried.
-"""
+"""Jacobians by finite differences, by sweeps, and how they are compared."""
 
 from __future__ import annotations
 
@@ -15,7 +10,16 @@ from typing import Any
 
 import numpy as np
 
+from tape.engine.backward import grad
+from tape.func import jvp
+from tape.numpy_interface.creation import tensor
 from tape.tensors.tensor import Array, Tensor, as_array
+
+# Derivatives by differences, each with an estimate of its error, and the tolerance that follows from it.
+#
+# Central differences at a step and at its half give a value extrapolated to step 0 (Richardson); what the two differ
+# by bounds the truncation. Rounding is measured: eighth differences of values on a fine grid hold nothing else
+# (Hamming's table). Where either hides a derivative, larger and smaller steps are tried.
 
 ATOL, RTOL = 1e-5, 1e-3
 """PyTorch's tolerances, which ours never pass unless the caller gives others."""
@@ -205,3 +209,318 @@ def projected(
         return all(precise(e, np.asarray(x)) for e, x in zip(sums(estimate), expected, strict=True))
 
     return sums(derivative(at, step, noise, resolved))
+
+
+# Jacobians by backward and by forward mode, for the checks to compare.
+#
+# A Jacobian is an array (elements of the input, elements of the output), as PyTorch's gradcheck prints it.
+
+Gradients = tuple[Tensor | None, ...]
+
+
+class GradcheckError(RuntimeError):
+    """Raised by :func:`gradcheck` and :func:`gradgradcheck` for a derivative that is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A function of tensors and other arguments, at a point."""
+
+    func: Callable[..., Any]
+    inputs: tuple[Any, ...]
+
+    @property
+    def wanted(self) -> list[Tensor]:
+        """The inputs that require grad."""
+        return [x for x in self.inputs if wants(x)]
+
+    def run(self) -> tuple[Tensor, ...]:
+        """Return the outputs. TypeError for one that is no tensor."""
+        return outputs_of(self.func(*self.inputs))
+
+
+def wants(x: Any) -> bool:
+    """Whether an argument is a tensor that requires grad."""
+    return isinstance(x, Tensor) and x.requires_grad
+
+
+def outputs_of(result: Any) -> tuple[Tensor, ...]:
+    """Return what a function returned as a tuple of tensors."""
+    outputs = as_tuple(result)
+    for output in outputs:
+        if not isinstance(output, Tensor):
+            raise TypeError(f"func is to return a Tensor or a tuple of Tensors, not {type(output).__name__}")
+    return outputs
+
+
+def differentiable(outputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Return the outputs that require grad."""
+    return tuple(o for o in outputs if o.requires_grad)
+
+
+def random_like(tensors: Sequence[Tensor]) -> list[Array]:
+    """Return random weights of either sign, none of them small; those in float64 are not exact in float32."""
+    rng = np.random.default_rng(0)
+    return [np.asarray(rng.uniform(0.5, 1.5, t.shape) * rng.choice([-1.0, 1.0], t.shape), t.dtype) for t in tensors]
+
+
+def gapped(x: Array) -> Array:
+    """Return a copy of an array that has a gap after each element."""
+    return np.repeat(x[..., None], 2, -1)[..., 0]
+
+
+def pull(outputs: Sequence[Tensor], inputs: Sequence[Tensor], cotangents: Sequence[Any], **more: Any) -> Gradients:
+    """Return the gradients of the inputs, None where an input is not used; the graph is kept."""
+    weights = [c if isinstance(c, Tensor) else tensor(c) for c in cotangents]
+    return grad(list(outputs), list(inputs), weights, retain_graph=True, allow_unused=True, **more)
+
+
+def filled(gradients: Gradients, inputs: Sequence[Tensor]) -> list[Array]:
+    """Return gradients as float64 arrays, zeros for None."""
+    return [
+        np.zeros(x.shape) if g is None else memory_of(g).astype(np.float64)
+        for g, x in zip(gradients, inputs, strict=True)
+    ]
+
+
+def backward_rows(output: Tensor, inputs: Sequence[Tensor], *, check_dtypes: bool) -> list[Array]:
+    """Return the Jacobian by each input, one backward an element of the output."""
+    blocks = [np.zeros((x.numel(), output.numel())) for x in inputs]
+    for place in range(output.numel()):
+        cotangent = np.zeros(output.shape, output.dtype)
+        cotangent.reshape(-1)[place] = 1
+        gradients = pull([output], inputs, [cotangent])
+        check_attributes(gradients, inputs, check_dtypes=check_dtypes)
+        for jacobian, gradient in zip(blocks, filled(gradients, inputs), strict=True):
+            jacobian[:, place] = gradient.reshape(-1)
+    return blocks
+
+
+def check_attributes(gradients: Gradients, inputs: Sequence[Tensor], *, check_dtypes: bool) -> None:
+    """Raise for a gradient of another shape than its input's, or another dtype."""
+    for g, x in zip(gradients, inputs, strict=True):
+        if g is not None and tuple(g.shape) != tuple(x.shape):
+            raise GradcheckError(f"Analytical gradient has incorrect size: {tuple(g.shape)} for {tuple(x.shape)}")
+        if g is not None and check_dtypes and g.dtype != x.dtype:
+            raise GradcheckError(f"Gradient has dtype mismatch: {g.dtype} for an input of {x.dtype}")
+
+
+@contextmanager
+def untouched(tensors: dict[str, Tensor]) -> Iterator[None]:
+    """Raise, with the memory put back, if a backward within the block changes a tensor."""
+    before = {name: memory_of(x).copy() for name, x in tensors.items()}
+    failure = None
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 (raised again, unless it has a cause to be named)
+        failure = error
+    changed = [name for name, old in before.items() if memory_of(tensors[name]).tobytes() != old.tobytes()]
+    for name in changed:
+        memory_of(tensors[name])[...] = before[name]
+    if changed:
+        raise GradcheckError(f"Backward changed {' and '.join(changed)} in place; it must work on copies") from failure
+    if failure is not None:
+        raise failure
+
+
+def forward_function(case: Case) -> tuple[Callable[..., tuple[Tensor, ...]], tuple[Tensor, ...]]:
+    """Return a function of the inputs that require grad alone, to the floating outputs; and these inputs, detached."""
+
+    def function(*moved: Tensor) -> tuple[Tensor, ...]:
+        replacements = iter(moved)
+        outputs = outputs_of(case.func(*(next(replacements) if wants(x) else x for x in case.inputs)))
+        return tuple(o for o in outputs if o.is_floating_point())
+
+    return function, tuple(x.detach() for x in case.wanted)
+
+
+def push(case: Case, tangents: Sequence[Array]) -> list[Array]:
+    """Return the tangents of the floating outputs for tangents of the inputs that require grad, by forward mode."""
+    function, primals = forward_function(case)
+    weights = tuple(tensor(np.asarray(t, x.dtype)) for t, x in zip(tangents, primals, strict=True))
+    _, pushed = jvp(function, primals, weights)
+    return [memory_of(t).astype(np.float64) for t in as_tuple(pushed)]
+
+
+def unit_tangents(inputs: Sequence[Tensor], i: int, values: Array) -> list[Array]:
+    """Return tangents of zeros for all inputs but one."""
+    return [values.reshape(x.shape) if k == i else np.zeros(x.shape) for k, x in enumerate(inputs)]
+
+
+def forward_columns(case: Case, sizes: Sequence[int]) -> list[list[Array]]:
+    """Return, for each floating output (of these sizes) and each input, the Jacobian: one forward sweep an element."""
+    blocks = [[np.zeros((x.numel(), size)) for x in case.wanted] for size in sizes]
+    for i, x in enumerate(case.wanted):
+        for place, unit in enumerate(np.eye(x.numel())):
+            pushed = push(case, unit_tangents(case.wanted, i, unit))
+            for of_output, tangent in zip(blocks, pushed, strict=True):
+                of_output[i][place] = tangent.reshape(-1)
+    return blocks
+
+
+# Derivatives compared with finite differences: all elements of the Jacobians, or one projection of each.
+
+Table = list[list[Array]]
+"""For each output and each input, its Jacobian; in fast mode that between a vector on either side, of shape (1, 1)."""
+
+_NOT_REENTRANT = (
+    "Backward is not reentrant, i.e., running backward with same input and grad_output multiple times gives different "
+    "values, although analytical gradient matches numerical gradient. The tolerance for nondeterminism was {}; "
+    "nondet_tol gives another."
+)
+
+
+class Comparison:
+    """A function at a point, its noise there, and the tolerance for its derivatives.
+
+    ``outputs`` are those that require grad; their graph is kept. ``errors`` are the largest errors of the differences
+    with respect to each input: gradients below them may be rounding alone.
+    """
+
+    def __init__(
+        self, case: Case, eps: float, tolerance: Tolerance, nondet_tol: float, *, check_dtypes: bool, fast: bool
+    ) -> None:
+        self.case, self.eps, self.tolerance, self.nondet_tol = case, eps, tolerance, nondet_tol
+        self.check_dtypes, self.fast = check_dtypes, fast
+        self.inputs = case.wanted
+        self.memory = [memory_of(x) for x in self.inputs]
+        results = case.run()
+        self.floating = [k for k, o in enumerate(results) if o.is_floating_point()]
+        self.sizes = [results[k].numel() for k in self.floating]
+        self.outputs = differentiable(results)
+        self.judged = [k for k in self.floating if results[k].requires_grad or not self.outputs]
+        self.results = [results[k] for k in self.judged]
+        units = [scale_of(m) for m in self.memory]
+        self.noise = noise_of(along(self.values, self.memory, units), eps)
+        self.outputs = differentiable(case.run())  # of memory that has not been moved since
+        self.errors = [0.0 for _ in self.inputs]
+        self.left = [w.reshape(-1) for w in random_like(self.outputs)]
+        self.right = [w * unit for w, unit in zip(random_like(self.inputs), units, strict=True)]
+
+    def values(self) -> Array:
+        """Return the judged outputs at the inputs' present values, end to end."""
+        outputs = self.case.run()
+        now = [outputs[k] for k in self.judged]
+        for expected, value in zip(self.results, now, strict=True):
+            for attribute, old, new in (
+                ("shape", tuple(expected.shape), tuple(value.shape)),
+                ("dtype", expected.dtype, value.dtype),
+            ):
+                if old != new:
+                    raise GradcheckError(
+                        f"Expected `func` to return outputs with the same {attribute} when inputs are perturbed by "
+                        f"{self.eps}, but got: {attribute}s {old} and {new}."
+                    )
+        return np.concatenate([np.zeros(0), *(memory_of(o).reshape(-1) for o in now)])
+
+    def close(self, computed: Array, expected: Array, size: float | None = None, error: float = 0.0) -> bool:
+        """Whether two computed arrays agree up to rounding, that of numbers of a size (the largest's), and an error."""
+        single = any(x.dtype != np.float64 for x in (*self.inputs, *self.outputs))
+        largest = float(np.abs(expected).max(initial=0.0)) if size is None else size
+        return self.tolerance.close(computed, expected, (1e-4 if single else 1e-9) * largest + error)
+
+    def precise_to(self, relative: float) -> bool:
+        """Whether the values' noise is relatively below a bound."""
+        return bool(np.all(self.noise <= relative * np.abs(self.values())))
+
+    def check(self, *, backward: bool, forward: bool) -> None:
+        """Raise GradcheckError for the first Jacobian that is wrong."""
+        if not self.outputs:
+            self._check_constant()
+            return
+        tables = [("", self._by_backward())] if backward else []
+        if forward:
+            tables.append(("computed with forward mode ", self._by_forward()))
+        estimates = self._projected(tables[0][1]) if self.fast else self._jacobians(tables[0][1])
+        self.errors = [
+            max((e.error.max(initial=0.0) for e in row), default=0.0) for row in zip(*estimates, strict=True)
+        ]
+        for mode, table in tables:
+            for k, jacobian_by_input in enumerate(table):
+                for i, jacobian in enumerate(jacobian_by_input):
+                    self._compare(mode, k, i, jacobian, estimates[k][i])
+
+    def _check_constant(self) -> None:
+        """Raise if outputs without a gradient change with an input."""
+        zeros = [np.zeros((m.size, self.noise.size)) for m in self.memory]
+        if any(e.value.any() for e in jacobians(self.values, self.memory, self.eps, self.noise, zeros)):
+            raise GradcheckError("Numerical gradient for function expected to be zero")
+
+    def _by_backward(self) -> Table:
+        """Return the Jacobians by backward mode; raise if two runs differ."""
+        table = []
+        watched = {f"input {i}": x for i, x in enumerate(self.case.inputs) if isinstance(x, Tensor)}
+        watched |= {f"output {k}": o for k, o in enumerate(self.outputs)}
+        for output, left in zip(self.outputs, self.left, strict=True):
+            with untouched(watched):
+                first, second = self._rows(output, left), self._rows(output, left)
+            for one, two in zip(first, second, strict=True):
+                if not np.array_equal(one, two, equal_nan=True) and not np.abs(one - two).max() <= self.nondet_tol:
+                    raise GradcheckError(_NOT_REENTRANT.format(self.nondet_tol))
+            if self.fast:
+                first = [np.reshape(np.vdot(v, u), (1, 1)) for v, u in zip(first, self.right, strict=True)]
+            table.append(first)
+        return table
+
+    def _rows(self, output: Tensor, left: Array) -> list[Array]:
+        """Return the Jacobians of an output; in fast mode only their products with ``left``."""
+        if not self.fast:
+            return backward_rows(output, self.inputs, check_dtypes=self.check_dtypes)
+        gradients = pull([output], self.inputs, [left.reshape(output.shape)])
+        check_attributes(gradients, self.inputs, check_dtypes=self.check_dtypes)
+        return filled(gradients, self.inputs)
+
+    def _by_forward(self) -> Table:
+        """Return the Jacobians by forward mode."""
+        if not self.fast:
+            table = forward_columns(self.case, self.sizes)
+            return [table[self.floating.index(k)] for k in self.judged]
+        columns = [push(self.case, unit_tangents(self.inputs, i, u)) for i, u in enumerate(self.right)]
+        return [
+            [np.reshape(np.vdot(v, column[self.floating.index(k)]), (1, 1)) for column in columns]
+            for k, v in zip(self.judged, self.left, strict=True)
+        ]
+
+    def _jacobians(self, expected: Table) -> list[list[Estimate]]:
+        """Return each Jacobian by differences, refined where it has to decide about ``expected``."""
+        ends = np.cumsum([o.numel() for o in self.outputs])[:-1]
+        by_input = [np.concatenate(of_input, axis=1) for of_input in zip(*expected, strict=True)]
+        estimates = jacobians(self.values, self.memory, self.eps, self.noise, by_input)
+        parts = [
+            [Estimate(v, e) for v, e in zip(np.split(f.value, ends, 1), np.split(f.error, ends, 1), strict=True)]
+            for f in estimates
+        ]
+        return [list(of_output) for of_output in zip(*parts, strict=True)]
+
+    def _projected(self, expected: Table) -> list[list[Estimate]]:
+        """Return each Jacobian by differences between ``left`` and ``right``."""
+        parts = []
+        for i, (memory, right) in enumerate(zip(self.memory, self.right, strict=True)):
+            at = along(self.values, [memory], [right])
+            wanted = [row[i].item() for row in expected]
+            parts.append(projected(at, self.eps, self.noise, self.left, wanted))
+        return [list(of_output) for of_output in zip(*parts, strict=True)]
+
+    def _compare(self, mode: str, k: int, i: int, computed: Array, estimate: Estimate) -> None:
+        """Raise PyTorch's message, with the place of the largest difference, if a derivative is wrong."""
+        weight = float(np.abs(self.left[k]).sum() * np.abs(self.right[i]).sum()) if self.fast else 1.0
+        wrong = ~self.tolerance.accepts(computed, estimate, weight)
+        if not wrong.any():
+            return
+        allowed = self.tolerance.around(estimate, weight)
+        with np.errstate(all="ignore"):
+            excess = np.where(wrong, np.abs(computed - estimate.value) / allowed, -1.0)
+        at = _place(np.argmax(np.nan_to_num(excess, nan=np.inf)), excess.shape)
+        where = "random projections of the Jacobians, by fast_mode"
+        if not self.fast:
+            into, out = _place(at[0], self.inputs[i].shape), _place(at[1], self.outputs[k].shape)
+            where = f"worst for element {out} of the output and {into} of the input"
+        raise GradcheckError(
+            f"Jacobian {mode}mismatch for output {k} with respect to input {i},\n"
+            f"numerical:{estimate.value}\nanalytical:{computed}\n{where}: numerical {estimate.value[at]:.12g}, "
+            f"error about {estimate.error[at]:.1g}, analytical {computed[at]:.12g}, tolerance {allowed[at]:.1g}\n"
+        )
+
+
+def _place(number: int | np.intp, shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(int(n) for n in np.unravel_index(number, shape))

@@ -14,18 +14,18 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from kernels.arrays.sweep_interface import Array, Observer, Seed
-from kernels.instructions.entries import Instruction
-from kernels.instructions.form import Form
-from kernels.native.tape_structs import ADDS, CLEARS, PULLS, PYTHON, TAPE_BITS, VIEW
-from kernels.records.symbols import cut
+from kernels.foundation.numpy_arrays import Array, Observer, Seed
+from kernels.kinds.form import Form
+from kernels.kinds.reference_tape import Instruction
+from kernels.native.structs import ADDS, CLEARS, PULLS, PYTHON, TAPE_BITS, VIEW
+from kernels.rules.symbols import cut
 from kernels.sweeps.graph import key_of
 from tape import errors
-from tape.engine.graph import cross_thread
-from tape.engine.graph.observers import Arrivals, family_offset
-from tape.engine.graph.sweep_run import Run
-from tape.engine.rules.anomaly import Anomaly, element, known_at, line_of, operand_name
-from tape.engine.rules.graph_values import Values, place_in
+from tape.engine import graph_observers
+from tape.engine.anomaly import Anomaly, element, known_at, line_of, operand_name
+from tape.engine.graph_observers import Arrivals, family_offset
+from tape.engine.saved_tensors import Values, place_in
+from tape.engine.sweep_run import Run
 from tape.tensors import modes
 from tape.tensors.tapes import Tape
 from tape.tensors.tensor import AccumulateGrad, Tensor
@@ -107,7 +107,7 @@ def _graph(loss: Tensor) -> list[Instruction]:
     """Return the instructions that lead to a tensor, the first recorded first."""
     if type(loss._slot) is not int:
         return []
-    with cross_thread.reading([Seed(loss._slot, loss.spec, 1.0)]) as (graph, _):
+    with graph_observers.reading([Seed(loss._slot, loss.spec, 1.0)]) as (graph, _):
         return graph.marked[::-1]
 
 

@@ -12,9 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from tape.checks.finite_differences import memory_of
-from tape.checks.jacobians import Case, Gradients, differentiable, filled, outputs_of, pull, random_like, wants
-from tape.conversions.creation import tensor
+from tape.checks.finite_differences import (
+    Case,
+    Gradients,
+    differentiable,
+    filled,
+    memory_of,
+    outputs_of,
+    pull,
+    random_like,
+    wants,
+)
+from tape.numpy_interface.creation import tensor
 from tape.tensors.tensor import Array, Tensor
 
 Pulled = tuple[list[Array], Gradients, list[Array]]

@@ -1,1 +1,1 @@
-"""``tape.compile``: functions whose calls are recorded, guarded and replayed natively."""
+"""`compile`: keys and guards of calls, recordings, compiled programs and gradients."""

@@ -1,28 +1,124 @@
-"""What tells calls of a compiled function apart: everything that its Python code can see without computing with values.
-
-Floats, arrays and tensors are values. Ints, bools, strings, None and all other objects belong to the key.
-"""
+"""The key of a call: structure, dtypes, shapes, values that a recording depends on."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import functools
 import inspect
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernels.arrays.specs import fills
 from kernels.foundation.recent_table import exact
-from kernels.instructions.exposed_memory import expose
-from tape.foundation.dtypes import get_default_dtype
+from kernels.foundation.specs import fills
+from kernels.kinds.saved_values import expose
+from kernels.native.memory import HEADER
+from kernels.programs.calling.direct_call_structs import (
+    DEEPEST,
+    MOST_VALUES,
+    S_DICT,
+    S_END,
+    S_FIXED,
+    S_LIST,
+    S_TUPLE,
+    S_VALUE,
+)
 from tape.recording.views import clone
 from tape.tensors import modes
+from tape.tensors.dtypes import get_default_dtype
 from tape.tensors.operands import usable
-from tape.tensors.pytrees import Structure, flattened
+from tape.tensors.pytrees import LEAF, Structure, flattened
 from tape.tensors.tensor import Tensor, as_array, constant_tensor, scalar_or_array
 from tape.tensors.view_families import is_view, show
-from tape.transforms.signature import Signature, share_memory
+from tape.transforms.value_and_grad import Signature, share_memory
+
+# Structures of arguments and gradients as steps, by which native code opens and makes them.
+
+_STRUCTURE_KINDS: dict[Any, int] = {tuple: S_TUPLE, list: S_LIST, dict: S_DICT}
+
+
+class Unknown(Exception):  # noqa: N818 (no error: Python does it)
+    """A structure that native code does not open."""
+
+
+class Steps:
+    """Steps through structures, with what they refer to; ``fixed``: what leaves have to be that are no values.
+
+    :class:`Unknown` for other structures than tuples, lists and dictionaries by names, and where these are many.
+    """
+
+    def __init__(self, fixed: dict[int, Any]) -> None:
+        self.words: list[int] = []
+        self.kept: list[Any] = [fixed]
+        self.values, self.count = 0, 0
+        self._kinds: set[Any] = set()
+        self._fixed, self._leaf = fixed, 0
+        if not _tuples_agree():
+            raise Unknown
+
+    @classmethod
+    def of_arguments(cls, structure: Structure, fixed: dict[int, Any]) -> Steps:
+        """Return the steps through arguments by position."""
+        positional, named = structure.parts
+        if named.parts:
+            raise Unknown
+        self = cls(fixed)
+        self._parts(positional, 0)
+        self.count = len(positional.parts)
+        if not 0 < self.values <= MOST_VALUES:
+            raise Unknown
+        return self
+
+    @classmethod
+    def of_gradient(cls, structure: Structure) -> Steps:
+        """Return the steps through a structure that is to be made."""
+        self = cls({})
+        self._one(structure, 0, 0)
+        if any(kind not in _STRUCTURE_KINDS for kind in self._kinds):
+            raise Unknown
+        return self
+
+    def _parts(self, structure: Structure, depth: int) -> None:
+        by_name = structure.kind is dict
+        for key, part in zip(structure.keys, structure.parts, strict=True):
+            if by_name and type(key) is not str:
+                raise Unknown
+            self._one(part, id(key) if by_name else 0, depth)
+        self.words += (S_END, 0, 0, 0)
+
+    def _one(self, structure: Structure, key: int, depth: int) -> None:
+        if structure is LEAF:
+            number, self._leaf = self._leaf, self._leaf + 1
+            if number in self._fixed:
+                self.words += (S_FIXED, key, id(self._fixed[number]), 0)
+            else:
+                self.words += (S_VALUE, key, 0, 0)
+                self.values += 1
+            return
+        kind: Any = structure.kind
+        named = isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
+        if depth >= DEEPEST or not (kind in _STRUCTURE_KINDS or named):
+            raise Unknown
+        self._kinds.add(kind)
+        self.kept.append(structure)
+        self.words += (S_TUPLE if named else _STRUCTURE_KINDS[kind], key, len(structure.parts), id(kind))
+        self._parts(structure, depth + 1)
+
+
+@functools.cache
+def _tuples_agree() -> bool:
+    """Check, on a known tuple, that native code finds the items where it looks."""
+    probe = 1.5, 2.5
+    items = [ctypes.c_int64.from_address(id(probe) + tuple.__basicsize__ + 8 * k).value for k in range(2)]
+    return ctypes.c_int64.from_address(id(probe) + HEADER).value == len(probe) and items == [id(x) for x in probe]
+
+
+# What tells calls of a compiled function apart: everything that its Python code can see without computing with values.
+#
+# Floats, arrays and tensors are values. Ints, bools, strings, None and all other objects belong to the key.
 
 _FLOATS = (float, np.float64)
 _KINDS = "biuf"
@@ -225,3 +321,109 @@ def input_of(x: Any) -> Tensor:
     if type(x) in _FLOATS:
         return constant_tensor(float(x))
     return constant_tensor(np.asarray(x))
+
+
+# What calls of a compiled function have in common, so that the values of another one are found at once.
+
+_PLAIN_TYPES = frozenset((bool, int, float, str, bytes))
+
+
+class CallShape:
+    """The structure of a call's arguments, and those of its leaves that are no values.
+
+    Only for dicts, lists and tuples: see :meth:`suits`.
+    """
+
+    __slots__ = ("_again", "_fixed", "_places", "_structure")
+
+    def __init__(self, call: Call) -> None:
+        self._structure, self._places = call.structure, call.places
+        self._again = [(i, call.places[number]) for i, number in call.again]
+        self._fixed = call.fixed
+
+    @staticmethod
+    def suits(call: Call) -> bool:
+        """Whether a call has values, in structures that are opened in one way."""
+        return bool(call.places) and _is_plain(call.structure)
+
+    def steps(self) -> Steps | None:
+        """Return how native code finds the values; None where it does not."""
+        if self._again:
+            return None
+        try:
+            return Steps.of_arguments(self._structure, dict(self._fixed))
+        except Unknown:
+            return None
+
+    def values(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
+        """Return the values of a call; None where something else differs. What they are is not looked at."""
+        leaves: list[Any] = []
+        if not _opened(self._structure, (args, kwargs), leaves):
+            return None
+        for i, x in self._fixed:
+            other = leaves[i]
+            if other is not x and not (type(x) in _PLAIN_TYPES and type(other) is type(x) and exact(other) == exact(x)):
+                return None
+        if any(leaves[i] is not leaves[j] for i, j in self._again):
+            return None
+        return tuple([leaves[i] for i in self._places])
+
+
+def _is_plain(structure: Structure) -> bool:
+    kind = structure.kind
+    if kind is None:
+        return True
+    named = issubclass(kind, tuple) and hasattr(kind, "_fields")
+    return (kind in (dict, list, tuple) or named) and all(map(_is_plain, structure.parts))
+
+
+def _opened(structure: Structure, tree: Any, leaves: list[Any]) -> bool:
+    """Append the leaves of a tree of this structure, dicts in this order; False for another one."""
+    kind: Any = structure.kind
+    if type(tree) is not kind:
+        return False
+    inside: Any = tree
+    if kind is dict:
+        if tuple(tree) != structure.keys:
+            return False
+        inside = tree.values()
+    elif len(inside) != len(structure.parts):
+        return False
+    if structure.flat:
+        leaves += inside
+        return True
+    for part, x in zip(structure.parts, inside, strict=True):
+        if part is LEAF:
+            leaves.append(x)
+        elif not _opened(part, x, leaves):
+            return False
+    return True
+
+
+# What native code calls the arguments of a compiled function: as its parameters are called.
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_PATH = re.compile(r"argument (\w+)(.*)", re.DOTALL)
+
+
+def named(function: Callable[..., Any], paths: Sequence[str]) -> list[str]:
+    """Return names for leaves of a call, which a signature knows by paths such as ``argument 0['a']``.
+
+    A position becomes the name of the parameter, if that is known; parts follow behind underscores.
+    """
+    try:
+        parameters = [*inspect.signature(function).parameters.values()]
+    except (TypeError, ValueError):  # a function of C
+        parameters = []
+    positional = [p.name for p in parameters if p.kind in _POSITIONAL]
+    return [_name(path, positional) for path in paths]
+
+
+def _name(path: str, positional: Sequence[str]) -> str:
+    match = _PATH.fullmatch(path)
+    if match is None:
+        return path
+    head, rest = match.groups()
+    if head.isdigit():
+        head = positional[int(head)] if int(head) < len(positional) else f"x{head}"
+    return "_".join([head, *re.findall(r"\w+", rest)])

@@ -15,26 +15,23 @@ from kernels.foundation.locks import Lock
 from kernels.programs.calling.callable_type import begin, called_at_once
 from kernels.programs.compiler.compiled_code import CompiledCode
 from kernels.programs.memory_use import MemoryUse
-from kernels.programs.recording.program import ProgramError
-from tape.compiled import loaded_function
-from tape.compiled.call_key import Call, call_of, either_way, inputs_of, is_separated, shared_input
-from tape.compiled.call_shape import CallShape
+from kernels.programs.program import ProgramError
+from tape.compiled import native_calls
+from tape.compiled.call_key import Call, CallShape, call_of, either_way, inputs_of, is_separated, named, shared_input
 from tape.compiled.compiled_program import CompiledProgram
 from tape.compiled.explanation import as_given, explained, same_results
-from tape.compiled.native_calls import NativelyCalled
-from tape.compiled.native_use import NativeUse
-from tape.compiled.parameter_names import named
-from tape.compiled.recording.recordings import Recording, owned, record_call
+from tape.compiled.native_calls import NativelyCalled, NativeUse
+from tape.compiled.recordings import Recording, owned, record_call
 from tape.compiled.specialization import Specialization
 from tape.errors import CompileWarning
-from tape.foundation.call_sites import stack_level
-from tape.foundation.dot import Graph
-from tape.programs.profiling import Profile
+from tape.programs.drawing import Profile
 from tape.tensors import modes
+from tape.tensors.bytecode import stack_level
+from tape.tensors.figures import Graph
 from tape.tensors.pytrees import METHODS, flattened
 from tape.tensors.tensor import Tensor
 from tape.tensors.view_families import counter_of
-from tape.watching.code_reads import variables_of
+from tape.watching.frame_events import variables_of
 from tape.watching.watched import changed_of, watches_of
 
 _FIRST = 3
@@ -356,9 +353,9 @@ class CompiledFunction(NativeUse, NativelyCalled):
         """
         states = [s for known in self._keys.values() for s in known if s.is_saved and s.is_current()]
         programs = [(program, state.signature) for state in states for program in state.programs]
-        loaded_function.write(f, getattr(self.__wrapped__, "__name__", "function"), programs, self._saved_gradient())
+        native_calls.write(f, getattr(self.__wrapped__, "__name__", "function"), programs, self._saved_gradient())
 
-    def _saved_gradient(self) -> loaded_function.Gradient | None:
+    def _saved_gradient(self) -> native_calls.Gradient | None:
         """Return how a gradient is saved."""
         return None
 

@@ -1,22 +1,24 @@
-"""A compiled ``value_and_grad``: value and gradient in one native replay, forward and back."""
+"""Gradients of compiled functions, and the functions that `compile` returns."""
 
 from __future__ import annotations
 
+import operator
+import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
 
-from kernels.arrays.specs import SCALAR, Spec
+from kernels.foundation.specs import SCALAR, Spec
 from kernels.programs.calling.callable_type import called_at_once
 from kernels.programs.calling.compiled_machine import Form
 from kernels.programs.calling.direct_call_structs import GRAD, GRAD_AND_VALUE, VALUE_AND_GRAD
-from tape.compiled import loaded_function
-from tape.compiled.call_key import Call, call_of, input_of, is_separated, shared_input
+from kernels.programs.calling.tiers import MODES
+from tape.compiled import native_calls
+from tape.compiled.call_key import Call, Steps, Unknown, call_of, input_of, is_separated, shared_input
 from tape.compiled.compiled_function import CompiledFunction, named_as
 from tape.compiled.compiled_program import CompiledProgram, as_number, values_of
-from tape.compiled.native_structures import Steps, Unknown
-from tape.compiled.recording.recordings import Recording, record_call
+from tape.compiled.recordings import Recording, record_call
 from tape.compiled.specialization import Specialization
 from tape.engine.backward import grad
 from tape.engine.forward_mode import reaches_out
@@ -26,6 +28,8 @@ from tape.tensors.pytrees import LEAF, Structure, flattened
 from tape.tensors.tensor import Tensor, constant_tensor, leaf, scalar_or_array
 from tape.transforms.points import released
 from tape.transforms.value_and_grad import arranged, made_of
+
+# A compiled ``value_and_grad``: value and gradient in one native replay, forward and back.
 
 _FORMS = {"value_and_grad": VALUE_AND_GRAD, "grad": GRAD, "grad_and_value": GRAD_AND_VALUE}
 _FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
@@ -121,7 +125,7 @@ class CompiledGradient(CompiledFunction):
         parts = by.transform, function, argnums, has_aux, self.static, self.traced, self.check, self.mode, self.budget
         return _made_again, parts
 
-    def _saved_gradient(self) -> loaded_function.Gradient:
+    def _saved_gradient(self) -> native_calls.Gradient:
         numbers, alone = self._by.argnums, not isinstance(self._by.argnums, tuple)
         return (numbers,) if alone else numbers, alone, self._by.has_aux, self._by.form  # type: ignore[return-value]
 
@@ -301,3 +305,76 @@ def _not_compiled(function: Any) -> Any:
 
 
 CompiledFunction.compiled_gradient = staticmethod(compiled_gradient)
+
+
+# ``tape.compile``.
+
+_CHECKS = ("sample", "always", "never")
+
+
+def compile(  # noqa: A001 (PyTorch's name)
+    fun: Callable[..., Any] | None = None,
+    *,
+    static: Collection[Any] = (),
+    traced: Collection[Any] = (),
+    check: str = "sample",
+    mode: str = "default",
+    memory: str | int | None = None,
+) -> Any:
+    """Return a function of the same arguments and results that is recorded, and then replayed natively where it can be.
+
+    ``fun`` is any function, method, lambda or partial, also one that ``value_and_grad`` or ``tape.func`` gave. Floats,
+    NumPy arrays and tensors in its arguments, nested in tuples, lists, dicts and dataclasses, are values; everything
+    else belongs to the signature. ``static`` and ``traced`` are names or positions of arguments that are fixed, or
+    values, nevertheless. Results are NumPy's where the arguments are, else tensors, and own their memory.
+
+    Values that leave for Python are guards; what the function reads from outside is compared, or read anew, at each
+    call. Calls 4, 8, 16, ... of a program are ``check``-ed against dynamic mode: "sample", or "always", "never". What
+    no program can hold runs in dynamic mode, with one CompileWarning; ``explain()`` tells what and why. Python's side
+    effects happen only when Python runs. ValueError for another ``check`` or ``mode``, TypeError for what cannot be
+    called.
+
+    A program is run by an interpreter of native kernels until compiling it to machine code of its own has paid; results
+    may then differ from dynamic mode by rounding. ``mode="max"`` compiles it before its first replay, ``mode="eager"``
+    never. The decision counts calls and elements, not time, so that it is the same in each run.
+
+    ``memory`` is a limit for the workspace of a program, in bytes or as text, ``"500 MB"`` or ``"2GB"`` (of 1000 MB):
+    long loops then keep what they carry at the begin of blocks of steps, and run a block forward again before its
+    reverse, which costs at most one more forward pass. Programs are compiled before their first replay; MemoryError
+    where one needs more all the same. The first calls, of dynamic mode, are not limited.
+
+    >>> f = tape.compile(lambda x, n: (x**n).sum())
+    >>> [f(np.array([1.0, 2.0]), 2) for _ in range(3)]
+    [5.0, 5.0, 5.0]
+    """
+    if check not in _CHECKS:
+        raise ValueError(f"compile: check is {check!r}; it is one of {', '.join(map(repr, _CHECKS))}")
+    if mode not in MODES:
+        raise ValueError(f"compile: mode is {mode!r}; it is one of {', '.join(map(repr, MODES))}")
+    budget = None if memory is None else _bytes(memory)
+    if budget is not None and mode == "eager":
+        raise ValueError('compile: memory is of machine code, which mode="eager" has none of')
+    if fun is None:
+        return lambda function: compile(function, static=static, traced=traced, check=check, mode=mode, memory=memory)
+    if not callable(fun):
+        raise TypeError(f"compile: got a {type(fun).__name__}, which cannot be called")
+    kind = CompiledFunction if made_of(fun) is None else CompiledGradient
+    compiled = kind(fun, _names(static), _names(traced), check)
+    compiled.mode, compiled.budget = mode, budget
+    return compiled
+
+
+def _bytes(memory: Any) -> int:
+    """Return a number of bytes."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) *([kMGT]?)(i?)B?", memory) if isinstance(memory, str) else None
+    if match is not None:
+        number, prefix, binary = match.groups()
+        return int(float(number) * (1024 if binary else 1000) ** " kMGT".index(prefix or " "))
+    if isinstance(memory, (str, bool)) or operator.index(memory) <= 0:
+        raise ValueError(f'compile: memory is {memory!r}; it is a number of bytes, or text such as "500 MB"')
+    return operator.index(memory)
+
+
+def _names(positions_or_names: Any) -> Collection[Any]:
+    alone = isinstance(positions_or_names, (str, int))
+    return (positions_or_names,) if alone else tuple(positions_or_names)

@@ -11,29 +11,29 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays.specs import Spec
 from kernels.foundation.locks import cached_property
+from kernels.foundation.specs import Spec
 from kernels.kinds.custom import Callback, Custom
 from kernels.kinds.routine import Routine
 from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.calling.tiers import Uncompiled, compiled_machine, reason_of
 from kernels.programs.compiler.compiled_code import CompiledCode
-from kernels.programs.interpreter.machine import GuardMissed
-from kernels.programs.recording.program import ProgramError, Recipe
-from kernels.programs.rolling.several_ways import without_unchanged
+from kernels.programs.machine import GuardMissed
+from kernels.programs.program import ProgramError, Recipe
+from kernels.programs.several_ways import without_unchanged
 from tape.compiled.call_key import Call
 from tape.compiled.explanation import DOUBLE, SINGLE, one_rounding_apart, sizes, within_runs
-from tape.compiled.recording.recordings import Recording, kept, live_sources
-from tape.foundation.dtypes import DEFAULT
+from tape.compiled.recordings import Recording, kept, live_sources
 from tape.programs.interpreting import interpreted
 from tape.programs.program import Program
 from tape.programs.pulling import CallForm, Pulling
 from tape.programs.replaying import result_tensors
 from tape.random import Draw, Generator
 from tape.tensors import modes
+from tape.tensors.dtypes import DEFAULT
 from tape.tensors.pytrees import flattened
 from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor, scalar_or_array
-from tape.transforms.signature import Signature, check_written
+from tape.transforms.value_and_grad import Signature, check_written
 from tape.watching.snapshots import Content
 
 __all__ = ["CompiledProgram", "GuardMissed"]

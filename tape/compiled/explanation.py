@@ -13,8 +13,8 @@ import numpy as np
 from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.calling.tiers import reason_of
 from kernels.programs.compiler.compiled_code import Account, CallAccount, CompiledCode, NestAccount
-from kernels.programs.recording.program import Recipe
-from kernels.programs.rolling.several_ways import unrolled
+from kernels.programs.program import Recipe
+from kernels.programs.several_ways import unrolled
 from tape.tensors.pytrees import flattened
 from tape.tensors.tensor import Array, Tensor, constant_tensor, scalar_or_array
 

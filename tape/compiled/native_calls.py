@@ -1,27 +1,42 @@
-"""Calls of compiled functions that need no Python: plans, by which native code sees that a program holds, and runs it.
-
-A plan holds what :class:`CompiledFunction` looks at before a replay: the mode, what is outside, the arguments, and how
-many calls there are until one is checked. Whatever a plan does not take, Python answers as without one.
-"""
+"""Native calls of compiled functions, exported code, functions loaded from files."""
 
 from __future__ import annotations
 
+import ctypes
 import itertools
+import re
+from collections.abc import Iterable, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from kernels.foundation.locks import Lock
+from kernels.kinds.custom import Guard, LoopMark
 from kernels.native.memory import where
 from kernels.programs.calling.callable_type import DirectlyCalled
 from kernels.programs.calling.compiled_machine import CompiledMachine, Form
 from kernels.programs.calling.direct_call_structs import FLAT, SINGLE, CallPlan
-from tape.compiled.call_shape import CallShape
-from tape.compiled.checking.native_checks import Checks
+from kernels.programs.compiler.compiled_code import CompiledCode
+from kernels.programs.machine import GuardMissed
+from kernels.programs.program import ProgramError, Recipe
+from kernels.rules.scalar_loops import node_of
+from tape.compiled.call_key import CallShape, Steps
 from tape.compiled.compiled_program import CompiledProgram
-from tape.compiled.native_structures import Steps
+from tape.compiled.native_checks import Checks
 from tape.compiled.specialization import Specialization
-from tape.foundation.dtypes import DEFAULT
+from tape.programs import program, saving
+from tape.programs.program import Program
 from tape.tensors import modes
+from tape.tensors.checked_files import Content
+from tape.tensors.dtypes import DEFAULT
+from tape.transforms.value_and_grad import Signature, arranged
+
+# Calls of compiled functions that need no Python: plans, by which native code sees that a program holds, and runs it.
+#
+# A plan holds what :class:`CompiledFunction` looks at before a replay: the mode, what is outside, the arguments, and
+# how many calls there are until one is checked. Whatever a plan does not take, Python answers as without one.
 
 MOST_PLANS = 4
 """Plans of a function that native code tries, one after the other."""
@@ -156,3 +171,196 @@ class NativelyCalled(DirectlyCalled):
             return None
         plan = state.plans[program] = Plan(program, machine.formed(form), checks, steps)
         return plan
+
+
+# What a compiled function is for native code: callable in ``@njit``, by ctypes, by SciPy, and as a file of C.
+
+
+class NativeUse:
+    """What a compiled function with a native program offers to native code.
+
+    All of it is of the latest program, for the shapes and dtypes of the arguments it was last called with. Guards are
+    looked at, and one that misses shows in the status; nothing is recorded anew, and what the function read from
+    outside is as it was.
+    """
+
+    __module__ = "tape"
+    __name__: str
+
+    def _native_code(self) -> tuple[CompiledCode, Sequence[str]]:
+        """Return the latest program, and the names of its arguments."""
+        raise NotImplementedError
+
+    @property
+    def native(self) -> Any:
+        """The function as ``@numba.njit`` code calls it; value and gradients come with a status.
+
+        ``status, value = native(x, y, grad_x, grad_y)``: it takes the arguments, arrays for outputs that have
+        dimensions, and arrays for the gradients, or None in place of one that is not wanted. Arrays have the shapes and
+        dtypes of the last call; an argument that was a float is a number, and the gradient by it goes into an array of
+        one element. Results are C-contiguous and overlap with nothing.
+
+        It returns the status and the outputs that have no dimensions, or the status alone: 0; k > 0 if guard k - 1
+        missed, or, one more than there are guards, if an operation raised, with undefined results; -k if the k-th array
+        has another shape or other strides than was recorded, with nothing computed. Wrong dtypes and numbers of
+        dimensions are errors when the caller is compiled.
+
+        Get it before, as ``native = f.native``: ``@njit`` code does not know the compiled function itself. It may be
+        called from threads, without the interpreter lock.
+        """
+        from kernels.programs.native_use.numba_entry import native_function
+
+        code, names = self._native_code()
+        return native_function(code, tuple(names))
+
+    @property
+    def address(self) -> int:
+        """Where its machine code begins: ``int64_t f(...)``, for C, Cython and cffi, as long as the process lives.
+
+        It takes the arguments, then the addresses of all outputs and of all gradients: an argument without dimensions
+        by value, others by address. It returns the status, and looks at no shape: ``f.export_c`` writes its prototype.
+        """
+        from kernels.programs.native_use.native_entry import flat_address
+
+        return flat_address(self._native_code()[0])
+
+    @property
+    def ctypes(self) -> Any:
+        """The function at ``address`` as ctypes calls it, without the interpreter lock.
+
+        For arguments without dimensions it takes numbers; for others, and for results, an array of the shape and dtype
+        that were recorded, an address, or what ``ctypes.byref`` returns. ArgumentError for other arrays. It returns the
+        status as an int.
+        """
+        from kernels.programs.native_use.numba_entry import flat_function
+
+        code, names = self._native_code()
+        return flat_function(code, tuple(names))
+
+    def low_level_callable(self) -> Any:
+        """Return the value alone as a ``scipy.LowLevelCallable``, for ``scipy.integrate.quad`` and its kin.
+
+        Its signature is ``double (double)`` for a function of one float, and ``double (int, double *)`` for one of
+        several floats or of one array of one dimension. The value is nan where a guard misses. TypeError for functions
+        of other arguments, and those that return no float64 number.
+        """
+        from scipy import LowLevelCallable
+
+        from kernels.programs.native_use.native_entry import number_address
+
+        code, _ = self._native_code()
+        address, single = number_address(code)
+        kinds = [ctypes.c_double] if single else [ctypes.c_int, ctypes.POINTER(ctypes.c_double)]
+        return LowLevelCallable(ctypes.CFUNCTYPE(ctypes.c_double, *kinds)(address))
+
+    def export_c(self, path: str | PathLike[str], *, name: str = "") -> None:
+        """Write the function, its gradients included, as a C99 file that needs ``<math.h>`` alone, and its header.
+
+        ``path`` ends in ``.c``; the header, beside it, in ``.h``: it says what the function takes and returns, as
+        ``address`` does. ``name`` is that of the C function, else the name of this one. Elementary functions are those
+        of C's library, so that results differ from ours in the last digits.
+
+        ValueError for a path that ends otherwise, and a name that is none in C; TypeError for a function that calls
+        what C has no counterpart of, such as SciPy's special functions.
+        """
+        code, names = self._native_code()
+        write_c(path, code, names, name or re.sub(r"\W", "_", self.__name__, flags=re.ASCII))
+
+
+def write_c(path: str | PathLike[str], code: CompiledCode, names: Sequence[str], name: str) -> None:
+    """Write one program as a function of C: a file and its header; see :meth:`NativeUse.export_c`."""
+    from kernels.programs.native_use.c_source import c_files
+
+    place = Path(path)
+    if place.suffix != ".c":
+        raise ValueError(f"export_c writes a C file and its header: {str(place)!r} does not end in .c")
+    header, source = c_files({name: (code, names)}, f"{place.stem}.h", f"The function {name}, compiled.")
+    place.with_suffix(".h").write_text(header, encoding="utf-8")
+    place.write_text(source, encoding="utf-8")
+
+
+# A compiled function in a file: its programs, which need no source of the function.
+
+KIND = "compiled function"
+Gradient = tuple[tuple[int, ...], bool, bool, str]
+"""The numbers of the arguments that a gradient is by, whether it is by one alone, whether there is aux; its form."""
+
+
+class LoadedFunction:
+    """A compiled function from a file: what was recorded of it, without the function.
+
+    A call replays the program of its signature and of the way that it goes. What the function read from outside is as
+    it was when the file was written. ProgramError, naming the line, where a value leaves for Python that no program
+    expects; TypeError for arguments of another signature.
+    """
+
+    __module__ = "tape"
+
+    def __init__(self, name: str, programs: Sequence[Program], gradient: Gradient | None) -> None:
+        self.__name__ = name
+        self.programs, self._gradient = list(programs), gradient
+        self._paths = [_path(program._recipe) for program in programs]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Replay."""
+        mismatch: Exception = TypeError(f"{self.__name__}: the file holds no program")
+        path: tuple[bytes, ...] | None = None
+        for program, expected in zip(self.programs, self._paths, strict=True):
+            if None not in (path, expected) and expected[: len(path)] != path:  # type: ignore[index, arg-type]
+                continue
+            try:
+                return self._called(program, args, kwargs)
+            except GuardMissed as missed:
+                mismatch = missed
+                path = path if expected is None else (*expected[: missed.number], missed.value)
+            except TypeError as error:
+                mismatch = mismatch if isinstance(mismatch, GuardMissed) else error
+        raise mismatch
+
+    def _called(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._gradient is None:
+            return program(*args, **kwargs)
+        numbers, alone, has_aux, form = self._gradient
+        value, gradients = program.value_and_grad(*args, has_aux=has_aux, **kwargs)
+        by_number = dict(zip(sorted(numbers), gradients, strict=True))
+        return arranged(form, value, by_number[numbers[0]] if alone else tuple(by_number[i] for i in numbers))
+
+    def __repr__(self) -> str:
+        return f"<{self.__name__}, of {len(self.programs)} programs from a file>"
+
+
+def write(
+    f: Any,
+    name: str,
+    programs: Sequence[tuple[CompiledProgram, Signature]],
+    gradient: Gradient | None,
+) -> None:
+    """Write the programs of a compiled function to a path or a binary file. ProgramError if there are none."""
+    if not programs:
+        raise ProgramError(f"save: {name} has no program yet; call it, three times or more for each signature")
+    extra = {"name": name, "gradient": None if gradient is None else [list(gradient[0]), *gradient[1:]]}
+    saving.write(f, KIND, [_alone(program, signature) for program, signature in programs], extra)
+
+
+def read(content: Content, name: str, types: Iterable[Any]) -> LoadedFunction:
+    """Return the function that a file holds."""
+    programs, extra = program.read(content, name, types)
+    gradient = extra["gradient"]
+    return LoadedFunction(extra["name"], programs, None if gradient is None else (tuple(gradient[0]), *gradient[1:]))
+
+
+def _alone(program: CompiledProgram, signature: Signature) -> Program:
+    """Return a program whose values from outside are constants, with the signature of a call."""
+    if program.generators:
+        raise ProgramError("save: the function draws random numbers, which no file holds")
+    return program.with_recipe(program.alone(), signature)
+
+
+def _path(recipe: Recipe) -> tuple[bytes, ...] | None:
+    """Return the values that a program's guards expect, in order; None for one with loops, which have no one way."""
+    if any(isinstance(kind.op, LoopMark) for kind in recipe.steps.kinds):
+        return None
+    if not any(isinstance(kind.op, Guard) for kind in recipe.steps.kinds):
+        return ()
+    expected = [recipe.nodes[node_of(s.operands[1])].constant for s in recipe.steps if isinstance(s.op, Guard)]
+    return tuple([value.tobytes() for value in expected if value is not None])

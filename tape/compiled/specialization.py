@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from kernels.native.memory import where
-from kernels.programs.recording.program import ProgramError
+from kernels.programs.program import ProgramError
 from tape.compiled.call_key import Call
 from tape.compiled.compiled_program import CompiledProgram, GuardMissed, program_of
-from tape.compiled.recording.recordings import Again, Recording, difference, shared_memory
+from tape.compiled.recordings import Again, Recording, difference, shared_memory
 from tape.tensors.tensor import Array, Tensor
-from tape.watching.random_states import GENERATORS, RandomStates
+from tape.watching.frame_events import GENERATORS, RandomStates
 from tape.watching.snapshots import Content, contents_of, found_in
 from tape.watching.watched import CodeKey, Finder, Unseen, Watch, changed_of
 

@@ -1,1 +1,1 @@
-"""The engine: backward and grad, short ways for common graphs, double backward, forward mode."""
+"""Backward: sweeps over tapes, graph nodes, hooks, saved tensors, custom functions, forward mode."""

@@ -9,16 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from kernels.native.tape_structs import TAPE_BITS
+from kernels.native.structs import TAPE_BITS
 from tape import errors
-from tape.engine import short_backward
+from tape.engine import graph_observers, short_backward
+from tape.engine.accumulate_grad import accumulate, deliver
 from tape.engine.double_backward import Derivation, RecordedRun, derived, gradients, takes_part
 from tape.engine.equal_values import settled
-from tape.engine.graph import cross_thread
-from tape.engine.graph.gradient_edges import tensors_of
-from tape.engine.graph.sweep_run import Run, ending
+from tape.engine.nodes import tensors_of
 from tape.engine.roots import batch_of, seeds_of, starts_of, weights_of
-from tape.engine.rules.accumulate_grad import accumulate, deliver
+from tape.engine.sweep_run import Run, ending
 from tape.recording import record
 from tape.recording.views import stack
 from tape.tensors import modes
@@ -36,8 +35,8 @@ def backward(
     ``gradient`` has the tensor's shape and may be left out for one element. The graph is freed unless
     ``retain_graph``. ``inputs``: the only tensors whose ``.grad`` is to change.
     """
-    if user.depth >= cross_thread.MOST:
-        cross_thread.elsewhere(partial(backward, x, gradient, retain_graph, create_graph, inputs))
+    if user.depth >= graph_observers.MOST:
+        graph_observers.elsewhere(partial(backward, x, gradient, retain_graph, create_graph, inputs))
     elif (
         inputs is not None
         or create_graph
@@ -57,9 +56,9 @@ def backward_all(
     inputs: Any = None,
 ) -> None:
     """Run backward from several tensors at once; see ``Tensor.backward``. They, and inputs, may be gradient edges."""
-    if user.depth >= cross_thread.MOST:
+    if user.depth >= graph_observers.MOST:
         rerun = partial(backward_all, tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs)
-        return cross_thread.elsewhere(rerun)
+        return graph_observers.elsewhere(rerun)
     tensors, inputs = tensors_of(tensors), tensors_of(inputs)
     roots = (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
     weights = grad_tensors if grad_variables is None else grad_variables
@@ -162,9 +161,9 @@ def grad(
             "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
         )
     outputs, inputs = tensors_of(outputs), tensors_of(inputs)
-    if user.depth >= cross_thread.MOST:
+    if user.depth >= graph_observers.MOST:
         more = (create_graph, allow_unused, is_grads_batched, materialize_grads)
-        return cross_thread.elsewhere(partial(_by_run, outputs, inputs, grad_outputs, retain_graph, *more))
+        return graph_observers.elsewhere(partial(_by_run, outputs, inputs, grad_outputs, retain_graph, *more))
     if not (create_graph or is_grads_batched):
         short_way = short_backward.gradients(outputs, inputs, grad_outputs, free=not retain_graph)
         if short_way is not None:

@@ -8,19 +8,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernels.arrays.specs import SCALAR, Spec
-from kernels.arrays.sweep_interface import Seed
-from kernels.instructions.entries import Instruction
-from kernels.instructions.exposed_memory import is_exposed
-from kernels.native.tape_structs import PULLS, PYTHON, TAPE_BITS
+from kernels.foundation.numpy_arrays import Seed
+from kernels.foundation.specs import SCALAR, Spec
+from kernels.kinds.reference_tape import Instruction
+from kernels.kinds.saved_values import is_exposed
+from kernels.native.structs import PULLS, PYTHON, TAPE_BITS
 from kernels.sweeps.graph import Graph, mark
+from tape.engine import graph_observers, kind_rules
+from tape.engine.accumulate_grad import tape_of
 from tape.engine.double_backward_sweep import RecordedSweep
-from tape.engine.graph import cross_thread
-from tape.engine.graph.gradient_edges import Gathered
-from tape.engine.graph.observers import family_offset
-from tape.engine.graph.sweep_run import REACH, reached
-from tape.engine.rules.accumulate_grad import tape_of
-from tape.kinds import rules_on_tensors
+from tape.engine.graph_observers import family_offset
+from tape.engine.nodes import Gathered
+from tape.engine.sweep_run import REACH, reached
 from tape.recording.routine_calls import TensorCall
 from tape.recording.views import clone
 from tape.tensors import hooks, modes
@@ -80,7 +79,7 @@ class RecordedRun(Gathered):
             if type(root._slot) is int:
                 computed.append((Seed(root._slot, root.spec, 1.0, family_offset(root) or 0), value))
             else:
-                self.leaf(root._slot, rules_on_tensors.added(value))
+                self.leaf(root._slot, kind_rules.added(value))
         if not computed:
             return
         starts = [seed for seed, _ in computed]
@@ -91,7 +90,7 @@ class RecordedRun(Gathered):
                 if not graph.foreign():
                     self._sweep(graph, [tape], computed)
                     return
-        with cross_thread.reading(starts) as (graph, tapes):
+        with graph_observers.reading(starts) as (graph, tapes):
             self._sweep(graph, list(tapes.values()), computed)
 
     def _sweep(self, graph: Graph, tapes: list[Tape], starts: list[tuple[Seed, Tensor]]) -> None:

@@ -7,23 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays.specs import Spec
-from kernels.instructions.entries import Instruction
-from kernels.native.tape_structs import ADDS, CLEARS, PULLS, PYTHON, VIEW
+from kernels.foundation.specs import Spec
+from kernels.kinds.reference_tape import Instruction
+from kernels.native.structs import ADDS, CLEARS, PULLS, PYTHON, VIEW
 from kernels.sweeps.graph import Graph, key_of, relevant
 from kernels.sweeps.leaves import by_slot
 from kernels.sweeps.reference import State
-from tape.engine.graph.gradient_edges import Gathered
-from tape.engine.graph.observers import family_offset
-from tape.engine.rules import anomaly
-from tape.engine.rules.gradient_tensors import GradientBuffer, cotangent, owned, part_of, together
-from tape.engine.rules.saved_tensors import SavedTensors
-from tape.kinds import rules_on_tensors
-from tape.kinds.picking import Picking
-from tape.kinds.registry import pullbacks_of
-from tape.kinds.rules_on_tensors import full
-from tape.operations import indexing
-from tape.recording import views
+from tape.engine import anomaly, kind_rules
+from tape.engine.accumulate_grad import GradientBuffer, cotangent, owned, part_of, together
+from tape.engine.graph_observers import family_offset
+from tape.engine.kind_rules import full
+from tape.engine.kinds import Picking, pullbacks_of
+from tape.engine.nodes import Gathered
+from tape.engine.saved_tensors import SavedTensors
+from tape.recording import indexing, views
 from tape.recording.packed_values import Packed
 from tape.tensors import hooks, modes, view_families
 from tape.tensors.tapes import Tape
@@ -85,7 +82,7 @@ class RecordedSweep:
         """Return a gradient as a buffer whose parts can be read and written."""
         buffer = self.buffers.get(key)
         if not isinstance(buffer, GradientBuffer):
-            whole = None if buffer is None else rules_on_tensors.added(buffer)
+            whole = None if buffer is None else kind_rules.added(buffer)
             buffer = self.buffers[key] = GradientBuffer(spec, whole)
         return buffer
 
@@ -125,7 +122,7 @@ class RecordedSweep:
         """Return the gradient of a leaf, free of -0.0, in memory that it does not share."""
         buffer = self.buffers[key]
         value, _ = cotangent(buffer, spec, ends=True)
-        value = full(rules_on_tensors.added(value), spec.shape)
+        value = full(kind_rules.added(value), spec.shape)
         return views.clone(value) if view_families.is_view(value) else value
 
     def _quick(self, instruction: Instruction) -> None:
@@ -206,7 +203,7 @@ class RecordedSweep:
             with np.errstate(**self.err):
                 changed = registered.on_tensor(value)
         if x is not None:
-            self.run_.keep(slot, rules_on_tensors.added(changed))
+            self.run_.keep(slot, kind_rules.added(changed))
             if self.hooks or hooks.LEAVES:  # which could notice
                 self.run_.arrived(slot)
         if registered is not None and registered.before and self._works(instruction):
@@ -238,7 +235,7 @@ class RecordedSweep:
             return
         gradients: list[Tensor | None] = [None] * len(form.specs)
         for i, value, free in contributions:  # from here on -0.0 means that nothing was contributed
-            gradients[i] = full(rules_on_tensors.added(value) if free else value, form.specs[i].shape)  # type: ignore[union-attr]
+            gradients[i] = full(kind_rules.added(value) if free else value, form.specs[i].shape)  # type: ignore[union-attr]
         self._give(instruction, gradients, full(g, form.spec.shape))
 
     def _scatter(self, instruction: Instruction, pullbacks: Picking, g: Tensor, clean: bool) -> None:
@@ -260,7 +257,7 @@ class RecordedSweep:
             self.anomaly.look(instruction, gradients, g, self.state.relevant)
         for operand, spec, value in zip(instruction.operands, instruction.form.specs, gradients, strict=True):
             if operand is not None and spec is not None and value is not None and self._relevant(operand):
-                self._give_to(operand, spec, value, rules_on_tensors.negative_zeros(value) is None)
+                self._give_to(operand, spec, value, kind_rules.negative_zeros(value) is None)
 
     def _relevant(self, operand: Any) -> bool:
         relevant = self.state.relevant
@@ -280,7 +277,7 @@ class RecordedSweep:
             else:
                 flat = self._buffer(home, form.spec).flattened()
                 value, clean = indexing.index(flat, (places + offset // item,)), False
-            self._give_to(source, spec, rules_on_tensors.onto(value, spec.shape), clean)
+            self._give_to(source, spec, kind_rules.onto(value, spec.shape), clean)
         if form.kind == CLEARS and before is not None:
             buffer = self._buffer(home, form.spec)
             if places is None:

@@ -16,18 +16,18 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from kernels.instructions.form import Form
+from kernels.kinds.form import Form
 from kernels.kinds.routine import Unsettled, kept_values
-from kernels.ops.linalg import decompositions
-from kernels.records.op import turned
+from kernels.operations import decompositions
+from kernels.rules.op import turned
 from tape.engine.double_backward import RecordedRun
-from tape.engine.graph.sweep_run import Run, leaves_of
 from tape.engine.roots import seeds_of, starts_of
-from tape.engine.rules.saved_tensors import SavedTensors
+from tape.engine.saved_tensors import SavedTensors
+from tape.engine.sweep_run import Run, leaves_of
 from tape.recording import record
 from tape.recording.routine_calls import SETTLED, hooked
 from tape.tensors import modes
-from tape.tensors.registration import implements
+from tape.tensors.hooks import implements
 from tape.tensors.tensor import AccumulateGrad, Tensor, as_array, constant_tensor
 from tape.tensors.view_families import base_of
 

@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays.sweep_interface import Array, Observer, Seed
-from kernels.native.tape_structs import TAPE_BITS
+from kernels.foundation.numpy_arrays import Array, Observer, Seed
+from kernels.native.structs import TAPE_BITS
 from kernels.sweeps import forward as sweeps
 from tape.engine import short_backward
+from tape.engine.accumulate_grad import tape_of
 from tape.engine.backward import grad
 from tape.engine.double_backward import Derivation, Derivatives, derived
-from tape.engine.graph.observers import family_offset
-from tape.engine.graph.sweep_run import family_offset_of, leaves_of
-from tape.engine.rules.accumulate_grad import tape_of
+from tape.engine.graph_observers import family_offset
+from tape.engine.sweep_run import family_offset_of, leaves_of
 from tape.recording import record
 from tape.recording.views import clone, stack
 from tape.tensors import grad_modes, modes

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays.specs import SCALAR
-from kernels.arrays.sweep_interface import Array, Seed
+from kernels.foundation.numpy_arrays import Array, Seed
+from kernels.foundation.specs import SCALAR
 from tape import errors
-from tape.engine.graph.observers import family_offset
+from tape.engine.graph_observers import family_offset
 from tape.recording import record as recording
 from tape.tensors.tensor import Tensor, constant_tensor
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kernels.arrays.specs import Spec
-from kernels.arrays.sweep_interface import Array, CrossingError, FreedError, Wanted
+from kernels.foundation.numpy_arrays import Array, CrossingError, FreedError, Wanted
+from kernels.foundation.specs import Spec
 from kernels.kinds.routine import Unsettled
-from kernels.native.tape_structs import PULLS, TAPE_BITS, VIEW
+from kernels.native.structs import PULLS, TAPE_BITS, VIEW
 from kernels.sweeps import backend
 from tape import errors
-from tape.engine.rules.accumulate_grad import tensor_of
+from tape.engine.accumulate_grad import tensor_of
 from tape.tensors import hooks, modes
 from tape.tensors.tapes import LONG, Tape
 from tape.tensors.tensor import AccumulateGrad, Tensor

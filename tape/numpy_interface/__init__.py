@@ -1,1 +1,1 @@
-"""``np.f(tensor)``: NumPy's protocols, and its functions that PyTorch lacks."""
+"""NumPy's and Python's faces: ufuncs, functions, methods, creation, conversion."""

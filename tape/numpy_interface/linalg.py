@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from tape.operations.matmul import matmul
-from tape.operations.matrices import contractions, decompositions, determinants, einsum, solves
-from tape.operations.matrices.arguments import MATRIX, square_of, tensor_like
-from tape.operations.shapes import diagonals, rearranging
+from tape.matrices import contractions, decompositions, determinants, products, solves
+from tape.matrices.decompositions import MATRIX, square_of, tensor_like
+from tape.matrices.products import matmul
+from tape.operations import diagonals, rearranging
 from tape.recording import record, views
-from tape.tensors.registration import NUMPY, implements
+from tape.tensors.hooks import NUMPY, implements
 from tape.tensors.tensor import Tensor
 
 
@@ -111,7 +111,7 @@ def _einsum(*operands: Any, out: Any = None, optimize: Any = False, **kwargs: An
     if kwargs:
         raise TypeError(f"np.einsum of a tensor does not take {', '.join(kwargs)}")
     del optimize  # the order is always planned
-    return einsum.einsum(*operands)
+    return products.einsum(*operands)
 
 
 @implements(np.cross, records="cross")

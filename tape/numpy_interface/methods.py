@@ -12,14 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from tape.conversions import attributes, to_python
-from tape.operations import elementwise, gather, indexing, matmul  # noqa: F401 (their methods are renewed)
-from tape.operations.numpy_arguments import written
-from tape.operations.reductions import scans, sorting  # noqa: F401 (likewise)
-from tape.operations.shapes import grids
-from tape.recording import record, views
+from tape.numpy_interface import attributes, to_python
+from tape.operations import (
+    diagonals,
+    elementwise,  # noqa: F401 (their methods are renewed)
+    sorting,  # noqa: F401 (likewise)
+)
+from tape.operations.elementwise import written
+from tape.recording import indexing, record, views
 from tape.recording.arguments import ints_of
-from tape.tensors.registration import NUMPY
+from tape.tensors.hooks import NUMPY
 from tape.tensors.tensor import Tensor, as_array, attribute, method
 
 _VECTORS = 2
@@ -111,7 +113,7 @@ def _flat_copy(x: Tensor, start_dim: Any = 0, end_dim: int = -1, *, order: Any =
 @_renewed("ravel")
 def _flat_view(x: Tensor, order: Any = None) -> Tensor:
     """``order`` is NumPy's."""
-    return grids.ravel(x) if order is None else NUMPY[np.ravel](x, order)  # type: ignore[no-any-return]
+    return diagonals.ravel(x) if order is None else NUMPY[np.ravel](x, order)  # type: ignore[no-any-return]
 
 
 @_renewed("dot")

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
-from tape.conversions import creation, creation_like, scipy_calls
-from tape.foundation.dtypes import dtype_of
-from tape.operations.numpy_arguments import into_array, written
-from tape.operations.operators import FUNCTIONS
+from tape.numpy_interface import creation, foreign_calls
+from tape.operations.elementwise import FUNCTIONS, into_array, written
 from tape.recording import record, views
 from tape.tensors import modes, pytrees, view_families
+from tape.tensors.dtypes import dtype_of
+from tape.tensors.hooks import NUMPY, implements
 from tape.tensors.operands import PRIORITY, tensor_of
-from tape.tensors.registration import NUMPY, implements
 from tape.tensors.tensor import Array, Tensor, as_array, method
 
 method("__array_priority__")(PRIORITY)  # type: ignore[type-var]
@@ -91,7 +90,7 @@ def _without_out(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tu
 def array(x: Tensor, dtype: Any = None, copy: bool | None = None) -> Array:
     """Return the value for NumPy; a tensor that requires grad raises rather than lose its gradient."""
     if x._slot is not None and modes.is_grad_enabled():
-        raise scipy_calls.refusal(x)
+        raise foreign_calls.refusal(x)
     record.note_escape(x)
     if modes.given_arrays() and view_families.is_scalar(x):
         copy = True  # NumPy's scalars share no memory
@@ -216,14 +215,14 @@ def _model(name: str, a: Tensor, order: str, subok: bool, shape: Any) -> Tensor:
 def _zeros_like(
     a: Tensor, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
 ) -> Tensor:
-    return creation_like.zeros_like(_model("zeros_like", a, order, subok, shape), dtype=dtype, device=device)
+    return creation.zeros_like(_model("zeros_like", a, order, subok, shape), dtype=dtype, device=device)
 
 
 @implements(np.ones_like)
 def _ones_like(
     a: Tensor, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
 ) -> Tensor:
-    return creation_like.ones_like(_model("ones_like", a, order, subok, shape), dtype=dtype, device=device)
+    return creation.ones_like(_model("ones_like", a, order, subok, shape), dtype=dtype, device=device)
 
 
 @implements(np.full_like)
@@ -233,8 +232,8 @@ def _full_like(
 ) -> Tensor:  # fmt: skip
     model = _model("full_like", tensor_of(a), order, subok, shape)
     if not isinstance(fill_value, (Tensor, np.ndarray)):
-        return creation_like.full_like(model, fill_value, dtype=dtype, device=device)
-    result = creation_like.zeros_like(model, dtype=dtype, device=device)
+        return creation.full_like(model, fill_value, dtype=dtype, device=device)
+    result = creation.zeros_like(model, dtype=dtype, device=device)
     NUMPY[np.copyto](result, fill_value, "unsafe")
     return result
 

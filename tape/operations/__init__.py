@@ -1,1 +1,1 @@
-"""PyTorch's operations; here those that others are made of: operators, reductions, products, writes, ufuncs."""
+"""Operations by topic under PyTorch's and NumPy's names."""

@@ -1,24 +1,289 @@
-"""Elementwise functions with keywords, or made of several records: PyTorch's names, as functions and methods."""
+"""Elementwise functions and operators: NumPy's arguments, and what several records make up."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
 import operator
 from collections.abc import Callable
+from functools import partial
+from inspect import Parameter, Signature
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_tuple
 
-from kernels.ops.registry import OPS
-from kernels.records.scipy_ufuncs import special
-from tape.operations import writes
-from tape.operations.operators import FUNCTIONS, RUN
-from tape.operations.parameters import as_method, parameters_like, printed
-from tape.recording import promotion, views
-from tape.tensors import grad_modes
-from tape.tensors.operands import Number, tensor_of
-from tape.tensors.registration import public
-from tape.tensors.tensor import Tensor, method
+from kernels.kinds.elementwise import Elementwise
+from kernels.operations.registry import OPS
+from kernels.rules.op import special
+from tape.numpy_interface import creation
+from tape.operations.parameters import as_method, function_of, method_of, names_of, parameters_like, printed
+from tape.recording import promotion, views, writes
+from tape.recording.promotion import by_rows, of_one_dtype
+from tape.repeated_calls.call_table import enter, install, operator_number, repeated
+from tape.tensors import grad_modes, modes, pytrees
+from tape.tensors.dtypes import dtype_of
+from tape.tensors.hooks import Function, implements, public
+from tape.tensors.operands import Number, is_foreign, operand, tensor_of
+from tape.tensors.tensor import Tensor, as_array, method
+
+# The elementwise functions, methods and operators of tensors: made from the records, none written by hand.
+
+_SPECIAL = {
+    "+": "add", "-": "sub", "*": "mul", "/": "truediv", "**": "pow",
+    "<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne", "&": "and", "|": "or",
+    "^": "xor", "<<": "lshift", ">>": "rshift", "//": "floordiv", "%": "mod",
+}  # fmt: skip
+_UNARY = {"-": "__neg__", "+": "__pos__", "abs": "__abs__", "~": "__invert__"}
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {}
+"""Every elementwise function under each of its names."""
+RUN: dict[str, Callable[..., Any]] = {}
+"""The function of each elementwise record by the record's name, of those without a public name too."""
+_KNOWN_TYPES = frozenset((Tensor, float, int))
+_EQUALITY = ("==", "!=")
+
+
+def _install(op: Elementwise) -> None:
+    def always(*operands: Any) -> Any:
+        alike = of_one_dtype(op, operands)
+        return by_rows(op, *operands) if alike is None else RUN[op.name](*alike)
+
+    function = function_of(op, operand if op.identity else always)
+    RUN[op.name] = run = function if op.identity else repeated(op, function)
+    FUNCTIONS.update(dict.fromkeys(names_of(op), run))
+    if names_of(op) and (len(op.inputs) <= 2 or op.condition):  # noqa: PLR2004
+        member = _masked(run) if op.condition else _method(op, operand if op.identity else always)
+        for name in names_of(op):
+            setattr(Tensor, name, member)
+    if op.operator:
+        _operators(op)
+
+
+def _method(op: Elementwise, run: Callable[..., Any]) -> Any:
+    """Return the function as a method, which native code repeats with the calls of the function."""
+    function = method_of(op, run)
+    return function if op.identity else repeated(op, function)
+
+
+def _named(op: Elementwise, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a function the name of its operation, and the signature that ``help`` shows."""
+    function.__name__ = function.__qualname__ = op.name
+    parameters = [Parameter(name, Parameter.POSITIONAL_ONLY) for name in op.inputs]
+    function.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    return function
+
+
+def _masked(fast: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``where`` as a method, whose first parameter is the tensor: ``x.where(mask, other)``."""
+
+    def where(self: Tensor, condition: Any, other: Any) -> Any:
+        return fast(condition, self, other)
+
+    where.__doc__ = fast.__doc__
+    return where
+
+
+def _operators(op: Elementwise) -> None:
+    """Install Python's operators on Tensor; for operands that tensors do not take they return NotImplemented."""
+
+    def operator(*operands: Any) -> Any:
+        return by_operator(op, *operands)
+
+    number = operator_number(op)
+    if number is not None:
+        install(number, operator, partial(enter, op))
+    elif len(op.inputs) == 1:
+        setattr(Tensor, _UNARY[op.operator], _positive if op.identity else RUN[op.name])
+    else:
+        special = _SPECIAL[op.operator]
+        setattr(Tensor, f"__{special}__", repeated(op, _named(op, operator)))
+        if hasattr(int, f"__r{special}__"):  # Python turns comparisons by itself
+            setattr(Tensor, f"__r{special}__", lambda b, a: by_operator(op, a, b))
+
+
+def _positive(x: Tensor) -> Tensor:
+    """Return the tensor itself, as PyTorch does; in functions that were given NumPy arrays a copy, as NumPy does."""
+    return views.clone(x) if modes.given_arrays() else x
+
+
+def by_operator(op: Elementwise, *operands: Any) -> Any:
+    """Run an operation as Python's operator: NotImplemented for foreign operands, whose own operator is next."""
+    try:
+        alike = of_one_dtype(op, operands)
+        if alike is not None:
+            return RUN[op.name](*alike)
+        known = all(type(x) in _KNOWN_TYPES for x in operands)
+        return NotImplemented if not known and any(map(is_foreign, operands)) else by_rows(op, *operands)
+    except TypeError:
+        if op.operator not in _EQUALITY or all(isinstance(x, Tensor) for x in operands):
+            raise
+        return NotImplemented  # whatever it is, it is not equal
+
+
+_RECORDS = [op for op in OPS.values() if isinstance(op, Elementwise)]
+_WITH_NUMBER = {op.scalar for op in _RECORDS}  # these take no tensor as second operand
+for _op in _RECORDS:
+    if _op.name not in _WITH_NUMBER:
+        _install(_op)
+
+
+# What NumPy's reductions and scans share: arguments bound as NumPy binds them, ``axis``, ``where`` and ``out``.
+#
+# A reduction over no axes, ``axis=()``, takes each element for itself: it runs over a dim of length one put in front.
+
+_where: Any = FUNCTIONS["where"]
+
+
+def cast(x: Tensor, dtype: Any) -> Tensor:
+    """Return x in a dtype, or x itself for None."""
+    return x if dtype is None or dtype_of(dtype) == x.spec.dtype else promotion.cast(x, dtype_of(dtype))
+
+
+def floating(x: Any) -> Tensor:
+    """Return a tensor, or an array as one, of floats: others as float64."""
+    x = array_like(x)
+    return x if x.spec.dtype.kind == "f" else cast(x, np.float64)
+
+
+def array_like(x: Any) -> Tensor:
+    """Return an array-like, nested lists too, as a tensor; a list with tensors in it is joined, and recorded."""
+    if not isinstance(x, (list, tuple)):
+        return tensor_of(x)
+    return creation.tensor(x) if any(isinstance(e, Tensor) for e in pytrees.leaves(x)) else tensor_of(np.asarray(x))
+
+
+def not_nan(x: Tensor) -> Tensor:
+    """Return which elements are numbers."""
+    return x == x  # noqa: PLR0124
+
+
+def chosen(a: Any, where: Any, instead: Any) -> Tensor:
+    """Return ``a`` where the mask ``where=`` of a NumPy reduction holds, elsewhere its neutral element ``instead``."""
+    a = tensor_of(a)
+    return a if where is True or where is None else _where(tensor_of(where), a, np.asarray(instead, a.spec.dtype))  # type: ignore[no-any-return]
+
+
+def also(where: Any, there: Tensor) -> Tensor:
+    """Return the mask where both hold; ``where`` may be True."""
+    return there if where is True else there & tensor_of(where)
+
+
+@functools.cache
+def _names(function: Any) -> tuple[str, ...]:
+    """Return the names of NumPy's parameters, the array's left out."""
+    return tuple(inspect.signature(function).parameters)[1:]
+
+
+def bound(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a NumPy function, the array left out, by name."""
+    names = _names(function)
+    if len(args) > len(names):
+        raise TypeError(f"np.{function.__name__} takes {len(names) + 1} arguments, got {len(args) + 1}")
+    arguments = {**dict(zip(names, args, strict=False)), **kwargs}
+    return {name: value for name, value in arguments.items() if value is not np._NoValue}
+
+
+def written(name: str, out: Any, result: Any) -> Any:
+    """Write a result into what was given as ``out=``, recorded as any write; an array has no room for a gradient."""
+    if isinstance(out, tuple):
+        (out,) = out
+    if out is None:
+        return result
+    if not isinstance(out, Tensor) and result._slot is not None:
+        raise TypeError(
+            f"np.{name}: out= is a NumPy array, and the result requires grad; give a tensor, or detach() the operands"
+        )
+    have, wanted = result.spec, out.spec if isinstance(out, Tensor) else out
+    if have.shape != wanted.shape:
+        raise ValueError(f"np.{name}: out= has shape {wanted.shape}, but the result {have.shape}")
+    if not np.can_cast(have.dtype, wanted.dtype, "same_kind"):
+        raise TypeError(
+            f"np.{name}: Cannot cast output from {have.dtype!r} to {wanted.dtype!r} with casting rule 'same_kind'"
+        )
+    if isinstance(out, Tensor):
+        return out.copy_(result)
+    out[...] = as_array(result)
+    return out
+
+
+def _over(x: Tensor, arguments: dict[str, Any]) -> Tensor:
+    """Check ``axis`` as NumPy does; for ``axis=()`` return x with a new dim of length one to reduce over."""
+    axis, rank = arguments.get("axis"), len(x.spec.shape)
+    if axis is None:
+        return x
+    axes = normalize_axis_tuple(axis, rank if isinstance(axis, (tuple, list)) else max(rank, 1), "axis")
+    if axes:
+        arguments["axis"] = None if not rank else axes[0] if len(axes) == 1 else axes
+        return x
+    arguments["axis"] = 0
+    arguments.pop("keepdims", None)
+    if arguments.get("where", True) is not True:
+        arguments["where"] = views.unsqueeze(views.expand(tensor_of(arguments["where"]), x.spec.shape), 0)
+    for name in ("mean", "weights"):
+        if arguments.get(name) is not None:
+            arguments[name] = views.unsqueeze(array_like(arguments[name]), 0)
+    return views.unsqueeze(x, 0)
+
+
+def reduces(*functions: Any, records: str = "", one_axis: bool = False) -> Callable[[Function], Function]:
+    """Let a function of a tensor and NumPy's names, without ``out``, serve a reduction of NumPy's.
+
+    ``axis`` is an int, a tuple of several, or None; ``where`` is True or what fits the tensor. 0-d tensors take the
+    axes 0 and -1, as those of NumPy's reductions do that are ufuncs. ``one_axis`` is of those that take no tuple;
+    ``records`` is as in :func:`implements`.
+    """
+
+    def register(reduce: Function) -> Function:
+        function = functions[0]
+
+        def reduction(a: Any, *args: Any, **kwargs: Any) -> Any:
+            x = a if type(a) is Tensor else array_like(a)
+            if not args and (not kwargs or _plain_axis(x, kwargs)):
+                return reduce(x, **kwargs)
+            arguments = bound(function, args, kwargs)
+            out = arguments.pop("out", None)
+            if one_axis and arguments.get("axis") is not None:
+                arguments["axis"] = operator.index(arguments["axis"])
+            if arguments.get("where", True) is not True:
+                arguments["where"] = _mask(function.__name__, arguments["where"])
+            return written(function.__name__, out, reduce(_over(x, arguments), **arguments))
+
+        reduction.__name__ = reduction.__qualname__ = function.__name__
+        implements(*functions, records=records)(reduction)
+        return reduce
+
+    return register
+
+
+def _plain_axis(x: Tensor, arguments: dict[str, Any]) -> bool:
+    """Whether the only argument is one valid axis, an int."""
+    axis = arguments.get("axis")
+    rank = len(x._form.spec.shape)
+    return len(arguments) == 1 and type(axis) is int and -rank <= axis < rank
+
+
+def _mask(name: str, where: Any) -> Any:
+    where = array_like(where)
+    if where.spec.dtype != np.bool_:
+        raise TypeError(f"np.{name}: where= holds booleans, not {where.spec.dtype}; write where != 0")
+    return where
+
+
+def into_array(function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Let NumPy write tensors' values into an array; TypeError if one requires grad, for which that has no room."""
+    leaves = pytrees.leaves((args, kwargs))
+    if modes.is_grad_enabled() and any(isinstance(x, Tensor) and x._slot is not None for x in leaves):
+        raise TypeError(
+            f"{name}: the first operand is a NumPy array, which has no room for a gradient; write into a tensor, "
+            "as tape.tensor(array), or detach() the values"
+        )
+    plain = [np.asarray(x) if isinstance(x, Tensor) else x for x in args]
+    return function(*plain, **{k: np.asarray(x) if isinstance(x, Tensor) else x for k, x in kwargs.items()})
+
+
+# Elementwise functions with keywords, or made of several records: PyTorch's names, as functions and methods.
 
 _INPLACE = {"&": "iand", "|": "ior", "^": "ixor", "<<": "ilshift", ">>": "irshift", "//": "ifloordiv", "%": "imod"}
 

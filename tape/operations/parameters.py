@@ -11,7 +11,7 @@ from typing import Any
 from kernels.kinds.elementwise import Elementwise
 from tape.recording.promotion import can_cast
 from tape.tensors import modes
-from tape.tensors.registration import Function
+from tape.tensors.hooks import Function
 from tape.tensors.tensor import Tensor
 
 _NAMES = {1: ("input",), 2: ("input", "other"), 3: ("condition", "input", "other")}

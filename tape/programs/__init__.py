@@ -1,1 +1,1 @@
-"""Programs: made by recording a function, replayed natively, or run on tensors where gradients or vmap ask for it."""
+"""Programs that users hold: recorded, run, drawn, saved."""

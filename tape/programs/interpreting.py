@@ -7,18 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays.specs import dense
-from kernels.codegen.tasks import NodeRef, node_of
-from kernels.kinds.loop import LoopBegin
-from kernels.kinds.view import View
-from kernels.ops.registry import OPS
-from kernels.programs.recording.program import Node, Recipe
-from kernels.programs.recording.program_words import Step, bodies_of
-from tape.kinds.calls import GuardDiffersError
-from tape.kinds.kind import Operand
-from tape.kinds.registry import run_batched
-from tape.operations import writes
-from tape.recording import record, views
+from kernels.foundation.specs import dense
+from kernels.kinds.custom import LoopBegin
+from kernels.kinds.views import View
+from kernels.operations.registry import OPS
+from kernels.programs.program import Node, Recipe
+from kernels.programs.structs import Step, bodies_of
+from kernels.rules.scalar_loops import NodeRef, node_of
+from tape.engine.kind_rules import Operand
+from tape.engine.kinds import GuardDiffersError, run_batched
+from tape.recording import record, views, writes
 from tape.tensors import modes
 from tape.tensors.tensor import Tensor, as_array, constant_tensor, scalar_or_array
 

@@ -1,31 +1,38 @@
-"""Programs: a function recorded once and replayed natively, forward and backward, on new values."""
+"""Programs that users call: made from a recording, read from a file."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from kernels.foundation.locks import cached_property
 from kernels.kinds.routine import Unsettled
-from kernels.programs.recording import program as recipes
-from kernels.programs.recording.program import ProgramError
-from tape import pickled_programs  # noqa: F401 (teaches pickle)
-from tape.operations.in_place.methods import copy_
+from kernels.programs import program as recipes
+from kernels.programs import recipe_encoding
+from kernels.programs.program import ProgramError
+from kernels.programs.recipe_encoding import Decoder
+from tape.errors import FileFormatError
 from tape.programs import saving
 from tape.programs.drawing import Seen
 from tape.programs.interpreting import interpreted
-from tape.programs.outcomes import outcome, way_of
 from tape.programs.pulling import CallForm, Pulling
 from tape.programs.replaying import ReplayGradient, recorded, value_and_gradients
-from tape.programs.tiered import AnyMachine, Tiered
+from tape.programs.saving import MisfitError, outcome, way_of
+from tape.programs.tiers import AnyMachine, Tiered
+from tape.recording.in_place import copy_
 from tape.tensors import grad_modes, modes
+from tape.tensors.checked_files import Content
+from tape.tensors.operands import native
 from tape.tensors.program_recorder import ProgramRecorder
-from tape.tensors.pytrees import Structure
-from tape.tensors.tensor import Tensor, as_array, constant_tensor, scalar_or_array
-from tape.transforms.signature import Signature, check_written, value_of
+from tape.tensors.pytrees import Structure, flattened
+from tape.tensors.tensor import Tensor, as_array, constant_tensor, leaf, scalar_or_array
+from tape.transforms.value_and_grad import Signature, argument_value, check_written
+
+# Programs: a function recorded once and replayed natively, forward and backward, on new values.
 
 _NOT_PICKLED = (
     "pulling", "_first", "_machines", "_due", "_beside", "_interpreted", "_apart", "_scalar", "_lock", "_single",
@@ -239,7 +246,7 @@ class Program(Tiered, Seen):
             )
         leaves, names = self._signature.values(args, kwargs), self._signature.names
         nodes, arguments, written = self._recipe.nodes, self._recipe.arguments, self._recipe.written
-        values = [value_of(names[i], x, nodes[arguments[i]].spec) for i, x in enumerate(leaves)]
+        values = [argument_value(names[i], x, nodes[arguments[i]].spec) for i, x in enumerate(leaves)]
         if writes and written:
             check_written(names, leaves, [i for i, node in enumerate(arguments) if node in written])
         tensors = any(isinstance(x, Tensor) for x in leaves)
@@ -301,3 +308,178 @@ def program_of(recorder: ProgramRecorder, signature: Signature, template: Struct
     self._signature, self._template, self._kept = signature, template, kept
     self._begin()
     return self
+
+
+# Recording a function, or a block, as a program.
+
+_LEAF = 0.0
+_NOTHING = "nothing was recorded: no operation in the block used a leaf that requires grad"
+
+
+class _Block:
+    """``with tape.record() as program``: what runs inside is recorded; its arguments are the leaves it uses."""
+
+    def __init__(self, *, lines: bool = False) -> None:
+        self._lines = lines
+
+    def __call__(self, fun: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Program:
+        """Record a function."""
+        return _recorded(fun, args, kwargs, lines=self._lines)
+
+    def __enter__(self) -> Program:
+        self._recorder = _recorder(lines=self._lines)
+        self._recorder.open = True
+        self._program = program_of(self._recorder, Signature((), {}), flattened(_LEAF)[1], {})
+        self._program._unfinished = "the program is still being recorded; call it after the with block"
+        self._before = modes.current()
+        try:
+            modes.set_mode(modes.Mode(grad=True, recorder=self._recorder))
+        except BaseException:
+            modes.restore(self._before)
+            raise
+        return self._program
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            modes.restore(self._before)
+        except BaseException:  # an interrupt
+            modes.restore(self._before)
+            raise
+        steps = self._recorder.recipe.steps
+        if kind is not None:
+            self._program._unfinished = (
+                f"the with block in which this program was recorded raised {kind.__name__}; record it anew"
+            )
+            return
+        if not steps:
+            self._program._unfinished = _NOTHING
+            raise ProgramError(_NOTHING)
+        recipe = self._recorder.recipe
+        recipe.outputs = [steps[-1].result]
+        steps.fit()
+        self._program._signature = Signature((_LEAF,) * len(recipe.arguments), {})
+        self._program._unfinished = ""
+
+
+def record(fun: Callable[..., Any] | None = None, /, *args: Any, **kwargs: Any) -> Any:
+    """Record ``fun(*args, **kwargs)`` and return the :class:`Program`, or, without a function, a context for ``with``.
+
+    Arguments are numbers, NumPy arrays, tensors, and dicts, lists, tuples and dataclasses of them: every one reaches
+    ``fun`` as a tensor of its own memory, in that structure; floating ones require grad. Strings, None and other
+    objects reach it as they are. The result is a tensor or a structure of tensors. Other arrays, tensors and numbers
+    are constants, copied when ``fun`` uses them: what is to be read live is an argument.
+
+    With the context the arguments are the leaves that require grad in the order of their use, and the result is the
+    last one computed.
+
+    ``tape.record(lines=True)`` is such a context, and a function that records, ``tape.record(lines=True)(fun, *args)``:
+    the program keeps the Python lines of its operations, which its listing, graph and profile show. So it does where
+    anomaly mode is on.
+    """
+    if fun is None:
+        return _Block(**kwargs)
+    return _recorded(fun, args, kwargs, lines=False)
+
+
+def _recorder(*, lines: bool) -> ProgramRecorder:
+    return ProgramRecorder(lines=lines or modes.current().anomaly is not None)
+
+
+def _recorded(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, lines: bool) -> Program:
+    """Return the program of a call."""
+    signature, recorder = Signature(args, kwargs), _recorder(lines=lines)
+    values = list(signature.values(args, kwargs))
+    mode = modes.Mode(grad=True, recorder=recorder)
+    template, kept = modes.call_under(mode, _run, fun, signature, values, recorder)
+    recorder.check()
+    recorder.recipe.steps.fit()
+    written = [i for i, node in enumerate(recorder.recipe.arguments) if node in recorder.recipe.written]
+    check_written(signature.names, values, written)
+    return program_of(recorder, signature, template, kept)
+
+
+def _run(
+    fun: Callable[..., Any], signature: Signature, values: list[Any], recorder: ProgramRecorder
+) -> tuple[Structure, dict[int, Any]]:
+    """Run a function on leaves for these values; return the structure of its results, and those that are no values."""
+    tensors = [_argument(name, x) for name, x in zip(signature.names, values, strict=True)]
+    for i, (x, a) in enumerate(zip(tensors, values, strict=True)):
+        recorder.lends(i, a._value if isinstance(a, Tensor) else a)
+        recorder.argument(x)
+    positional, keywords = signature.filled(tensors)
+    arrays = not any(isinstance(x, Tensor) for x in values)
+    leaves, template = flattened(modes.call_given(arrays, fun, *positional, **keywords), none=True)
+    kept = {i: _checked_output(x) for i, x in enumerate(leaves) if not isinstance(x, Tensor)}
+    recorder.recipe.outputs = [recorder.reference(x).node for x in leaves if isinstance(x, Tensor)]
+    return template, kept
+
+
+def _argument(name: str, value: Any) -> Tensor:
+    """Return a leaf of its own memory for an argument."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"{name}: a masked array, whose mask programs do not know; fill it first: x.filled(value)")
+    array = np.array(value._value if isinstance(value, Tensor) else value, order="C")
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    array = native(array)
+    return leaf(scalar_or_array(array), requires_grad=array.dtype.kind == "f")
+
+
+def _checked_output(output: Any) -> Any:
+    """Check a result that is no tensor, and so is the same at each call; return it."""
+    if output is not None and not isinstance(output, (str, bool)):
+        raise TypeError(f"a recorded function returns tensors, not {type(output).__name__}; keep the result a tensor")
+    return output
+
+
+# Programs read from the files that saving.py writes: what a file says is data, and checked.
+
+
+def read(content: Content, name: str, types: Iterable[Any]) -> tuple[list[Program], Any]:
+    """Return the programs of a file, and what is said of them; ``types``: the classes and functions that it names.
+
+    TypeError if one is missing or has other fields, FileFormatError for what no version wrote, or this one not.
+    """
+    named = saving.named(_names(content, name), types)
+    try:
+        body = content.body
+        decoder = Decoder(body["tables"], content.arrays, named)
+        return [_decoded(tree, decoder) for tree in body["programs"]], decoder.value(body["extra"])
+    except MisfitError:
+        raise
+    except Exception as error:  # whatever senseless content leads to
+        raise _unread(content, name, error) from error
+
+
+def _names(content: Content, name: str) -> list[str]:
+    try:
+        return [str(one) for one in content.body["names"]]
+    except (TypeError, KeyError) as error:
+        raise _unread(content, name, error) from error
+
+
+def _unread(content: Content, name: str, error: Exception) -> FileFormatError:
+    return FileFormatError(f"load: {name}, written by tape {content.version}, is not what this version reads: {error}")
+
+
+def _decoded(tree: dict[str, Any], decoder: Decoder) -> Program:
+    recipe = recipe_encoding.decoded(tree["recipe"], decoder)
+    signature = saving.decoded_signature(tree["signature"], decoder)
+    template = saving.decoded(tree["template"], decoder)
+    kept = {i: decoder.value(x) for i, x in tree["kept"]}
+    if len(recipe.arguments) != len(signature.names) or len(recipe.outputs) + len(kept) != len(template):
+        raise ValueError("the program has other arguments and results than its signature")
+    program = Program.__new__(Program)
+    program.__setstate__(
+        {
+            "_recipe": recipe,
+            "_signature": signature,
+            "_template": template,
+            "_kept": kept,
+            "_escapes": [str(line) for line in tree["escapes"]],
+            "_unfinished": "",
+        }
+    )
+    return program

@@ -9,21 +9,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernels.arrays.specs import SCALAR
-from kernels.arrays.sweep_interface import Array
-from kernels.codegen.tasks import NodeRef
 from kernels.foundation.locks import Lock, cached_property
+from kernels.foundation.numpy_arrays import Array
 from kernels.foundation.recent_table import Recent
-from kernels.instructions import python_pullbacks
-from kernels.instructions.form import Form
-from kernels.kinds.loop import LoopAgain, LoopBegin, LoopEnd
+from kernels.foundation.specs import SCALAR
+from kernels.kinds import reference_tape
+from kernels.kinds.custom import LoopAgain, LoopBegin, LoopEnd
+from kernels.kinds.form import Form
 from kernels.kinds.routine import Unsettled
-from kernels.native.tape_structs import FormBlock, InputBlock
-from kernels.programs.interpreter.machine import KeptReplay, Machine, kept_replay, pullback_plan
-from kernels.programs.recording.program import Recipe
-from kernels.programs.running.pullback_structs import REPLAYED, RESULT
+from kernels.native.structs import REPLAYED, RESULT, FormBlock, InputBlock
+from kernels.programs.machine import KeptReplay, Machine, kept_replay, pullback_plan
+from kernels.programs.program import Recipe
+from kernels.rules.scalar_loops import NodeRef
 from tape.engine.backward import grad
-from tape.engine.rules.custom_calls import Output
+from tape.engine.custom_calls import Output
 from tape.programs.interpreting import interpreted
 from tape.recording import record
 from tape.tensors import modes
@@ -67,9 +66,7 @@ class Pulling:
         """Whether all results have a gradient, and are values of tensors as they come from a replay."""
         self.with_gradient = [k for k in range(len(self.specs)) if k not in self.constant]
         self.graded = [i for i, node in enumerate(recipe.arguments) if nodes[node].differentiable]
-        self.outputs = [
-            (python_pullbacks.output(NAME, s), Output(k, len(self.specs))) for k, s in enumerate(self.specs)
-        ]
+        self.outputs = [(reference_tape.output(NAME, s), Output(k, len(self.specs))) for k, s in enumerate(self.specs)]
         """Of several results: the form of the instruction that each has, and what that saves."""
         specs = [s for k, s in enumerate(self.specs) if k not in self.constant]
         self._nothing = [np.full(s.shape, -0.0, s.dtype) for s in specs]
@@ -86,7 +83,7 @@ class Pulling:
     @cached_property
     def kept_outputs(self) -> list[tuple[Form, Output]]:
         """The ``outputs`` of a call whose memory is kept: their cotangents stay where sweeps have them."""
-        forms = [python_pullbacks.output(NAME, spec) for spec in self.specs]
+        forms = [reference_tape.output(NAME, spec) for spec in self.specs]
         for form in forms:
             form.block[FormBlock.SIZE + InputBlock.kernel] = RESULT
         return [(form, output) for form, (_, output) in zip(forms, self.outputs, strict=True)]
@@ -112,7 +109,7 @@ class Pulling:
         if kept and fits and self.kept is not None:
             slots = [0] if spec is not None else range(1, 1 + len(self.with_gradient))
             count, table = count + 2, self.kept.table(tensors, slots, self.reached)
-        form = python_pullbacks.function(NAME, operands, spec, count)
+        form = reference_tape.function(NAME, operands, spec, count)
         if table is not None:
             form.block[FormBlock.SIZE + InputBlock.kernel] = REPLAYED
         saved = [SAVED] * len(specs) if len(tensors) == len(specs) else None

@@ -11,17 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays.specs import SCALAR, Spec
-from kernels.arrays.sweep_interface import Array
-from kernels.instructions.entries import Instruction
-from kernels.instructions.exposed_memory import kept_arguments, unexposed
-from kernels.native.pool.pool_structs import LARGE
-from kernels.programs.recording.program import Recipe
+from kernels.foundation.numpy_arrays import Array
+from kernels.foundation.specs import SCALAR, Spec
+from kernels.kinds.reference_tape import Instruction
+from kernels.kinds.saved_values import kept_arguments, unexposed
+from kernels.native.structs import LARGE
+from kernels.programs.program import Recipe
 from tape.engine.backward import grad
+from tape.engine.custom_calls import Call, FunctionCtx
+from tape.engine.custom_function import Function
 from tape.engine.forward_mode import filled_with, fresh_input, needs_graph, pulled, settle, zeros_for
-from tape.engine.rules.custom_calls import Call
-from tape.engine.rules.custom_contexts import FunctionCtx
-from tape.engine.rules.custom_function import Function
 from tape.func import jvp
 from tape.programs.interpreting import interpreted
 from tape.programs.pulling import SAVED, CallForm, Pulling

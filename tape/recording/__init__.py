@@ -1,1 +1,1 @@
-"""Run and record: an operation is computed, appended to the tape, and entered into native code's table of calls."""
+"""Operations applied and recorded: promotion, calls that repeat, views, indexing, writes in place."""

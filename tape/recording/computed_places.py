@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays.specs import Spec, dense
+from kernels.foundation.specs import Spec, dense
 from tape.recording import record, views
 from tape.recording.pick_calls import is_byte_mask
 from tape.tensors import modes
-from tape.tensors.observers import Observer
+from tape.tensors.modes import Observer
 from tape.tensors.tensor import Array, Tensor
 
 _INT64 = np.dtype(np.int64)

@@ -8,21 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays.specs import spec_of
-from kernels.arrays.warnings_off import silently
-from kernels.codegen import vectorized_forward
-from kernels.codegen.rows.row_values import pick
-from kernels.instructions.form import Form
+from kernels.foundation.numpy_arrays import silently
+from kernels.foundation.specs import spec_of
 from kernels.kinds.elementwise import Elementwise
-from kernels.kinds.reduction import Reduction, counted, reduced, tied
-from kernels.kinds.select import Select
-from kernels.native.pool import reused_arrays
-from kernels.native.pool.pool_structs import LARGE
-from kernels.ops.registry import OPS
-from tape.foundation.call_sites import log_operation
+from kernels.kinds.form import Form
+from kernels.kinds.reduction import Reduction, Select, counted, reduced, tied
+from kernels.native import pool
+from kernels.native.structs import LARGE
+from kernels.operations.registry import OPS
+from kernels.rules import scalar_loops
+from kernels.rules.rows import pick
 from tape.recording import record
 from tape.recording.record import finish, note_raised, to_dtype, value_is_float
 from tape.tensors import modes
+from tape.tensors.bytecode import log_operation
 from tape.tensors.operands import LARGEST, Number, as_saved, beside, check_broadcast, is_mask, operand, values_of
 from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor, leaf, scalar_or_array
 
@@ -66,12 +65,10 @@ def elementwise(op: Elementwise, *args: Any) -> Tensor:
 
 def _computed(op: Elementwise, values: list[Any]) -> Any:
     """Return the value: by the ufunc, or for large results of some operations by our own kernel."""
-    value = vectorized_forward.run(op, *values) if op.vector else None
+    value = scalar_loops.run(op, *values) if op.vector else None
     if value is not None:
         return value
-    return _silently(
-        partial(reused_arrays.call, op.ufunc) if any(map(reused_arrays.is_large, values)) else op.ufunc, values
-    )
+    return _silently(partial(pool.call, op.ufunc) if any(map(pool.is_large, values)) else op.ufunc, values)
 
 
 def _silently(compute: Callable[..., Any], values: list[Any]) -> Any:
@@ -102,7 +99,7 @@ def _with_number(op: Elementwise, x: Any, number: float) -> Tensor:
     p = float(number)
     compute = op.variants[p] if p in op.variants else lambda value: op.ufunc(value, p)
     large = x.spec.bytes >= LARGE
-    value = _silently(lambda array, _: reused_arrays.call(compute, array) if large else compute(array), [x._value, p])
+    value = _silently(lambda array, _: pool.call(compute, array) if large else compute(array), [x._value, p])
 
     def saved(form: Form) -> tuple[Any, ...]:
         by_name = {"x": x._value, "y": scalar_or_array(value)}

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays.specs import spec_of
+from kernels.foundation.specs import spec_of
 from kernels.kinds.custom import Custom, apart
 from tape.recording import record, views
 from tape.recording.promotion import alike

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays.sweep_interface import Array
-from kernels.instructions import python_pullbacks
-from kernels.instructions.entries import Instruction
-from kernels.instructions.form import Form
-from kernels.sweeps.gradient_views import pattern
+from kernels.foundation.numpy_arrays import Array, pattern
+from kernels.kinds import reference_tape
+from kernels.kinds.form import Form
+from kernels.kinds.reference_tape import Instruction
 from kernels.sweeps.reference_pullbacks import contributions
 from tape.tensors import modes
 from tape.tensors.tensor import Tensor, constant_tensor, scalar_or_array
@@ -98,5 +97,5 @@ def packed(form: Form, values: tuple[Any, ...], hooks: Hooks) -> tuple[Form, tup
     if not any(_is_value(form, name) for name in form.saved):
         return form, values
     if form.packed is None:
-        form.packed = python_pullbacks.packed(form)
+        form.packed = reference_tape.packed(form)
     return form.packed, (Packed(form, values, hooks),)

@@ -9,18 +9,18 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from kernels.arrays.specs import Spec, Strides, dense
 from kernels.call_cache import part_entries
 from kernels.call_cache.part_entries import LARGEST, Picking, Taking
-from kernels.instructions.form import Form
-from kernels.kinds.gather import Gather
-from kernels.native import registry
+from kernels.foundation.specs import Spec, Strides, dense
+from kernels.kinds.form import Form
+from kernels.kinds.views import Gather
+from kernels.native import allocation
 from kernels.native.call_structs import PICKS
-from kernels.native.tape_structs import RegistryTable
-from tape.foundation.call_sites import stack_level
+from kernels.native.structs import RegistryTable
 from tape.recording import record
 from tape.repeated_calls.call_table import number_of, provide, repeating
 from tape.tensors import modes
+from tape.tensors.bytecode import stack_level
 from tape.tensors.operands import as_ndarray
 from tape.tensors.tensor import Array, Tensor, as_array
 
@@ -243,7 +243,7 @@ def enter_picked(op: int, result: Any, args: tuple[Any, ...], plan: Plan) -> Non
 def ready() -> None:
     """Load the machine code and the dtypes that picking needs."""
     for at, dtype in ((RegistryTable.longs, np.dtype(np.int64)), (RegistryTable.bools, np.dtype(np.bool_))):
-        registry.put(registry.REGISTRY.address, at, id(dtype))
+        allocation.put(allocation.REGISTRY.address, at, id(dtype))
     provide(RegistryTable.hit_picked, "native.indexing.index_arrays_native", "hit_picked")
 
 

@@ -13,14 +13,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from kernels.arrays.warnings_off import dividing
 from kernels.call_cache.entries import Adopted
+from kernels.foundation.numpy_arrays import dividing
 from kernels.kinds.elementwise import Elementwise
-from kernels.records.scipy_ufuncs import calls_scipy
-from tape.foundation import dtypes
+from kernels.rules.op import calls_scipy
 from tape.recording import elementwise, record
 from tape.repeated_calls.call_table import NATIVELY, copying
-from tape.tensors import modes
+from tape.tensors import dtypes, modes
 from tape.tensors.operands import Number, operand, refused, tensor_of
 from tape.tensors.tensor import Tensor, as_array, constant_tensor
 

@@ -7,21 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays.specs import Spec, intern_spec, spec_of
 from kernels.foundation.recent_table import Recent
-from kernels.instructions import entries
-from kernels.instructions.entries import Instruction
-from kernels.instructions.exposed_memory import unexposed
-from kernels.instructions.form import Form
-from kernels.kinds import copy
-from kernels.kinds.copy import Copy
-from kernels.kinds.view import View, view_pattern
-from kernels.native.pool.pool_structs import LARGE
-from kernels.native.tape_structs import PYTHON, TAPE_BITS
-from kernels.ops.registry import OPS
-from tape.foundation.size import Size
+from kernels.foundation.specs import Spec, intern_spec, spec_of
+from kernels.kinds import reference_tape, views
+from kernels.kinds.form import Form
+from kernels.kinds.reference_tape import Instruction
+from kernels.kinds.saved_values import unexposed
+from kernels.kinds.views import Copy, View, view_pattern
+from kernels.native.structs import LARGE, PYTHON, TAPE_BITS
+from kernels.operations.registry import OPS
 from tape.recording.packed_values import packed
 from tape.tensors import grad_modes, modes, tapes
+from tape.tensors.dtypes import Size
 from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array, new, scalar_or_array
 from tape.tensors.view_families import is_scalar, join
 
@@ -46,7 +43,7 @@ def locate(slot: int) -> Instruction | None:
     if tape is None:
         return None
     with tape.reading():  # its own thread may be dropping what is dead
-        return entries.locate(tape.entries, slot)
+        return reference_tape.locate(tape.entries, slot)
 
 
 def cached_form(key: tuple[Any, ...], make: Callable[[], Form]) -> Form:
@@ -182,7 +179,7 @@ def to_dtype(x: Tensor, dtype: np.dtype[Any], op: Any = TO_COPY) -> Tensor:
             f"a tensor that requires grad as {dtype.name}, which has no gradients: only float64 and float32 have; "
             "convert x.detach()"
         )
-    value = copy.cast(dtype, x._value)
+    value = views.cast(dtype, x._value)
     return finish(op, (x,), value, lambda: op.form((x.spec,), spec_of(scalar_or_array(value))), lambda _form: (), ())
 
 

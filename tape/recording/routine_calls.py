@@ -9,16 +9,16 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from kernels.arrays.specs import spec_of
 from kernels.foundation.recent_table import Recent, exact
-from kernels.instructions.entries import Instruction
+from kernels.foundation.specs import spec_of
+from kernels.kinds.reference_tape import Instruction
 from kernels.kinds.routine import Routine, RoutineCall, Unsettled, computed, kept_values, packed, part_params
-from kernels.native.tape_structs import PYTHON
-from tape.foundation.call_sites import log_operation
+from kernels.native.structs import PYTHON
 from tape.recording import record
 from tape.recording.packed_values import PackedValue
 from tape.recording.promotion import alike
 from tape.tensors import hooks, modes
+from tape.tensors.bytecode import log_operation
 from tape.tensors.tapes import every
 from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor, leaf, scalar_or_array
 

@@ -7,16 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays.specs import spec_of
-from kernels.kinds.join import Join
-from kernels.kinds.view import View
-from kernels.ops.registry import OPS
-from tape.foundation.memory_formats import check_format
+from kernels.foundation.specs import spec_of
+from kernels.kinds.views import Join, View
+from kernels.operations.registry import OPS
 from tape.recording import record
 from tape.recording.arguments import dim_of, either, ints_of
 from tape.recording.promotion import alike
 from tape.repeated_calls.call_table import copying, joining, viewing
 from tape.tensors import modes, view_families
+from tape.tensors.dtypes import check_format
 from tape.tensors.operands import operand
 from tape.tensors.tensor import Tensor, method, scalar_or_array
 

@@ -8,19 +8,19 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from kernels.arrays.specs import broadcast, dense
 from kernels.call_cache import entries as calls
 from kernels.call_cache import part_entries
 from kernels.call_cache.entries import Key, Notification
-from kernels.compiler import jit
-from kernels.instructions.form import Form
-from kernels.kinds import write
+from kernels.foundation.specs import broadcast, dense
+from kernels.kinds import views
 from kernels.kinds.elementwise import Elementwise
-from kernels.kinds.write import Write
-from kernels.native import call_structs, registry
+from kernels.kinds.form import Form
+from kernels.kinds.views import Write
+from kernels.language import jit
+from kernels.native import allocation, call_structs
 from kernels.native.calls.function_type import operation
 from kernels.native.memory import where
-from kernels.native.tape_structs import RegistryTable
+from kernels.native.structs import RegistryTable
 from tape.recording import pick_calls
 from tape.recording.pick_calls import Plan, by_index, ready
 from tape.recording.promotion import with_tensor
@@ -82,8 +82,8 @@ def install_assign(
 
     ask(call_structs.OP_ASSIGN, once, written)
     if NATIVELY:
-        registry.put(registry.REGISTRY.address, RegistryTable.clone, number_of(CLONE.name))
-        registry.put(registry.REGISTRY.address, RegistryTable.stale_type, id(Stale))
+        allocation.put(allocation.REGISTRY.address, RegistryTable.clone, number_of(CLONE.name))
+        allocation.put(allocation.REGISTRY.address, RegistryTable.stale_type, id(Stale))
 
 
 def _shown(x: Tensor, key: Any) -> Any:
@@ -104,7 +104,7 @@ def _relation(x: Tensor, key: Any, value: Any) -> int:
         return call_structs.APART  # the write raises it
     if part is None:
         return call_structs.OVERLAPPING  # so picked elements may
-    how = write.computation(value.spec, x.spec, part) if _fits(value.spec.shape, part.shape) else None
+    how = views.write_computation(value.spec, x.spec, part) if _fits(value.spec.shape, part.shape) else None
     if how is None or how.layout is None:
         return call_structs.APART  # not written by native code
     relation: Callable[..., int] = jit.load_module("native.indexing.assigning_native").relation
@@ -123,7 +123,7 @@ def _enter_write(seen: Key, x: Tensor, key: Any, value: Any) -> None:
         _enter_write_at(seen, (x, key), value, by_index)
         return
     source = None if seen.forms[2] is None else seen.forms[2].spec
-    how = write.computation(source, x.spec, shown)
+    how = views.write_computation(source, x.spec, shown)
     if how is not None:
         start = where(shown) - where(array)
         part_entries.enter_write(seen, key, x._form, how, part_entries.Part(shown, start, start, any(seen.wanted)))
@@ -238,7 +238,7 @@ def sharing(name: str) -> Callable[[Method], Method]:
     def enter(result: Tensor, x: Any, *args: Any, **named: Any) -> None:
         is_base = type(x) is Tensor and base_of(x) is x and type(x._value) is np.ndarray
         if is_base and result._value is x._value and not args and not named and modes.unobserved_tape() is not None:
-            provide(RegistryTable.hit_shared, "native.tensor.lifetime_native", "hit_shared")
+            provide(RegistryTable.hit_shared, "calls.tensor_native", "hit_shared")
             calls.enter(Key(number, (x._form,)), result._form, None, Notification(None, 1), 0)
 
     return repeating(number | call_structs.SHARES, enter)

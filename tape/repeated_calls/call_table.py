@@ -9,17 +9,19 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from kernels.arrays import numpy_loops
-from kernels.arrays.specs import Spec, dense
 from kernels.call_cache import entries, part_entries
 from kernels.call_cache import entries as calls
 from kernels.call_cache.entries import Key, Notification
-from kernels.compiler import jit
-from kernels.instructions.form import Form
-from kernels.kinds import copy
-from kernels.kinds.copy import Copy
+from kernels.calls.object_types import place_of
+from kernels.foundation import numpy_arrays
+from kernels.foundation.specs import Spec, dense
+from kernels.kinds import views
 from kernels.kinds.elementwise import Elementwise
-from kernels.native import registry
+from kernels.kinds.form import Form
+from kernels.kinds.views import Copy
+from kernels.language import jit
+from kernels.native import allocation
+from kernels.native.c_api import NATIVE, NEW, NEW_VIEW, SET_BASE, agrees, table
 from kernels.native.call_structs import (
     CONDITION,
     JOINS,
@@ -31,20 +33,17 @@ from kernels.native.call_structs import (
     SHOWS,
 )
 from kernels.native.calls.function_type import operation
-from kernels.native.heap_types import NATIVE
 from kernels.native.memory import where
-from kernels.native.numpy_api import NEW, NEW_VIEW, SET_BASE, agrees, table
-from kernels.native.tape_structs import PULLS, RegistryTable
-from kernels.native.tensor.leaf_type import place_of
-from kernels.ops.registry import OPS
-from kernels.records.scipy_ufuncs import calls_scipy
+from kernels.native.structs import PULLS, RegistryTable
+from kernels.operations.registry import OPS
+from kernels.rules.op import calls_scipy
 from tape.tensors import modes
 from tape.tensors.tapes import Tape
 from tape.tensors.tensor import Tensor
 from tape.tensors.view_families import base_of
 
 Method = TypeVar("Method", bound=Callable[..., Any])
-NATIVELY = NATIVE and numpy_loops.readable() and agrees()
+NATIVELY = NATIVE and numpy_arrays.readable() and agrees()
 NATIVE_OPERANDS = (Tensor, float, int)
 """Types of operands that native code accepts."""
 _numbers: dict[str, int] = {}
@@ -71,8 +70,8 @@ def number_of_op(op: Elementwise) -> int:
 def ask(number: int, once: Callable[..., Any], always: Callable[..., Any]) -> None:
     """Register the functions that native code calls on a miss: ``once`` enters the call, ``always`` does not."""
     _missed.extend((once, always))  # for ever, as the type
-    registry.put(registry.REGISTRY.missed, 2 * number, id(once))
-    registry.put(registry.REGISTRY.missed, 2 * number + 1, id(always))
+    allocation.put(allocation.REGISTRY.missed, 2 * number, id(once))
+    allocation.put(allocation.REGISTRY.missed, 2 * number + 1, id(always))
 
 
 _missed: list[Any] = []
@@ -234,7 +233,7 @@ def _shown(x: Tensor, result: Tensor) -> part_entries.Part | None:
 @functools.cache
 def provide(at: int, module: str, name: str) -> None:
     """Load machine code for a slot of the registry at its first use, so that importing tape does not load it."""
-    registry.put(registry.REGISTRY.address, at, getattr(jit.load_module(module), name).address)
+    allocation.put(allocation.REGISTRY.address, at, getattr(jit.load_module(module), name).address)
 
 
 def copying(op: Copy, dtype: np.dtype[Any] | None = None) -> Callable[[Method], Method]:
@@ -244,7 +243,7 @@ def copying(op: Copy, dtype: np.dtype[Any] | None = None) -> Callable[[Method], 
     def enter_copy(result: Tensor, x: Any, *args: Any, **named: Any) -> None:
         if type(x) is Tensor and not args and not named:
             key = key_of(number, (x,), (x._form,), 0)
-            enter_call(key, (x,), result, Notification(op, 1), lambda _: copy.computation(x.spec, result.spec))
+            enter_call(key, (x,), result, Notification(op, 1), lambda _: views.copy_computation(x.spec, result.spec))
 
     return repeating(number, enter_copy)
 
@@ -255,24 +254,24 @@ if NATIVELY:
         (RegistryTable.new_view, NEW_VIEW),
         (RegistryTable.set_base, SET_BASE),
     ):
-        registry.put(registry.REGISTRY.address, at, table()[function])
+        allocation.put(allocation.REGISTRY.address, at, table()[function])
     variables = {
         RegistryTable.active: modes._active,
         RegistryTable.recorder: modes._sole_recorder,
         RegistryTable.mode: modes._mode,
     }
     for at, variable in variables.items():
-        registry.put(registry.REGISTRY.address, at, id(variable))
+        allocation.put(allocation.REGISTRY.address, at, id(variable))
     for at, module, name in (
         (RegistryTable.secure, "native.calls.computing_native", "secure"),
         (RegistryTable.hit, "native.calls.calls_native", "hit"),
         (RegistryTable.hit_view, "native.indexing.parts_native", "hit_view"),
     ):
         provide(at, module, name)
-    registry.put(registry.REGISTRY.address, RegistryTable.tape_type, id(Tape))
+    allocation.put(allocation.REGISTRY.address, RegistryTable.tape_type, id(Tape))
     offsets = RegistryTable.entries, RegistryTable.thread, RegistryTable.given_arrays
     for at, place in zip(offsets, place_of(Tape, "entries", "thread", "given_arrays"), strict=True):
-        registry.put(registry.REGISTRY.address, at, place)
+        allocation.put(allocation.REGISTRY.address, at, place)
 
 
 # Lists of tensors joined, which native code repeats for forms that it has seen in this order.

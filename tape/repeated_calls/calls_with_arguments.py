@@ -1,6 +1,6 @@
 """Functions that native code repeats by their tensors and arguments, if they consist of one operation.
 
-The first call of a function runs in Python, and the operations in it are logged (call_sites.py). If that was one
+The first call of a function runs in Python, and the operations in it are logged (bytecode.py). If that was one
 reduction, selection or routine, on the function's own arguments, and its result is what the function returned, native
 code repeats it for tensors of the same forms with the same arguments.
 """
@@ -16,15 +16,15 @@ import numpy as np
 
 from kernels.call_cache import entries as calls
 from kernels.call_cache.entries import Key, Notification, arguments
-from kernels.instructions.form import Form
+from kernels.kinds.form import Form
 from kernels.kinds.routine import Routine
 from kernels.native.call_structs import ARGUED, MOST_OPERANDS
 from kernels.native.calls.computation import Computation
 from kernels.native.calls.function_type import operation
-from kernels.native.tape_structs import PULLS, PYTHON
-from tape.foundation.call_sites import Run, runs
+from kernels.native.structs import PULLS, PYTHON
 from tape.repeated_calls.call_table import NATIVELY, number_of
 from tape.tensors import modes
+from tape.tensors.bytecode import Run, runs
 from tape.tensors.tensor import Tensor
 
 Function = TypeVar("Function", bound=Callable[..., Any])

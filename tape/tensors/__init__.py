@@ -1,1 +1,1 @@
-"""Tensors and what they live on: tapes, modes, families of views, operands, trees of tensors, recorders."""
+"""Tensors and what surrounds them: tapes, modes, hooks, views, pytrees, printing."""

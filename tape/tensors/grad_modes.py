@@ -8,8 +8,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from kernels.arrays.specs import Spec
-from kernels.instructions.form import Form
+from kernels.foundation.specs import Spec
+from kernels.kinds.form import Form
 from tape.tensors import modes
 from tape.tensors.modes import ON_MADE, Mode, _mode, change, restore, set_mode, turned
 from tape.tensors.tensor import Tensor, as_array, method

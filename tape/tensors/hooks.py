@@ -1,20 +1,65 @@
-"""Hooks: functions that are called with gradients during a backward, and may replace them.
-
-A hook of a computed tensor belongs to the version of the tensor that it was registered on: its slot. Those of a leaf
-belong to the leaf.
-"""
+"""Hooks of tensors, and the methods that other files add to Tensor."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from weakref import ref
 
-from kernels.arrays.specs import Spec
-from kernels.arrays.sweep_interface import Array
+from kernels.foundation.numpy_arrays import Array
+from kernels.foundation.specs import Spec
 from tape.tensors import modes, tapes
 from tape.tensors.tensor import AccumulateGrad, Tensor, as_array, constant_tensor, method, scalar_or_array
+
+# Registers public functions: as ``tape.f``, as methods, and as implementations of NumPy's functions.
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {}
+"""The functions of ``tape``, by name, that are no single elementwise record."""
+
+NUMPY: dict[Any, Callable[..., Any]] = {}
+"""Implementations of NumPy's functions for tensors: with NumPy's arguments, defaults and meaning."""
+
+
+def public(*names: str, methods: bool = True) -> Callable[[Function], Function]:
+    """Offer a function as ``tape.f`` under its own name and these; with ``methods`` also as ``Tensor.f``."""
+
+    def offer(function: Function) -> Function:
+        for name in (function.__name__, *names):
+            if name in FUNCTIONS:
+                raise TypeError(f"tape.{name} is declared twice")
+            FUNCTIONS[name] = function
+            if methods:
+                method(name)(function)
+        return function
+
+    return offer
+
+
+RECORDS: dict[Any, tuple[str, ...]] = {}
+"""Which records functions of NumPy's come down to, by the records' names: the table of operations shows them there."""
+
+
+def implements(*functions: Any, records: str = "") -> Callable[[Function], Function]:
+    """Let a function serve these of NumPy's: it takes their arguments. ``records`` names those that do the work."""
+
+    def register(function: Function) -> Function:
+        for numpy_function in functions:
+            if NUMPY.get(numpy_function, function) is not function:
+                raise TypeError(f"np.{numpy_function.__name__} is served twice")
+            NUMPY[numpy_function] = function
+            RECORDS[numpy_function] = tuple(records.split())
+        return function
+
+    return register
+
+
+# Hooks: functions that are called with gradients during a backward, and may replace them.
+#
+# A hook of a computed tensor belongs to the version of the tensor that it was registered on: its slot. Those of a leaf
+# belong to the leaf.
 
 Hook = Callable[..., Any]
 _numbers = itertools.count()

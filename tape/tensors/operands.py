@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays.specs import unsupported
-from kernels.instructions.exposed_memory import copied, expose
+from kernels.foundation.specs import unsupported
+from kernels.kinds.saved_values import copied, expose
 from kernels.native.call_structs import COPIED
 from tape.tensors import modes
 from tape.tensors.tensor import Array, Tensor, constant_tensor, scalar_or_array

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
-from kernels.arrays.specs import Spec, fills, spec_of
-from kernels.codegen.tasks import NodeRef
-from kernels.instructions.exposed_memory import root_of
+from kernels.foundation.specs import Spec, fills, spec_of
+from kernels.kinds.saved_values import root_of
 from kernels.native.memory import where
-from kernels.ops.registry import OPS
-from kernels.programs.recording.program import Node, ProgramError
+from kernels.operations.registry import OPS
+from kernels.programs.program import Node, ProgramError
+from kernels.rules.scalar_loops import NodeRef
 from tape.tensors.recorder import Recorder, caller
 from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array
 from tape.tensors.view_families import base_of, is_shown, is_view

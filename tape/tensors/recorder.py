@@ -10,17 +10,16 @@ from typing import Any
 from weakref import ref
 
 from kernels import PACKAGES
-from kernels.codegen.tasks import NodeRef
-from kernels.instructions.form import Form
-from kernels.kinds.select import Select
-from kernels.kinds.view import View
+from kernels.kinds.form import Form
+from kernels.kinds.reduction import Select
+from kernels.kinds.views import View
 from kernels.native.memory import where
-from kernels.programs.recording.notifying import APART, Tables, native_notify
-from kernels.programs.recording.program import Node, Recipe
-from kernels.programs.recording.program_words import Lines, StepWords
-from tape.foundation.call_sites import LineTable
+from kernels.programs.program import APART, Node, Recipe, Tables, native_notify
+from kernels.programs.structs import Lines, StepWords
+from kernels.rules.scalar_loops import NodeRef
 from tape.tensors import modes
-from tape.tensors.observers import Observer
+from tape.tensors.bytecode import LineTable
+from tape.tensors.modes import Observer
 from tape.tensors.tensor import AccumulateGrad, Tensor, as_array
 from tape.tensors.view_families import base_of, is_view
 

@@ -13,13 +13,13 @@ from types import TracebackType
 from typing import Any
 from weakref import WeakValueDictionary
 
-from kernels.arrays.sweep_interface import FreedError
-from kernels.instructions.entries import entries_of, locate
-from kernels.instructions.saved_value_protection import SavedValues
-from kernels.native.registry import MOST_TAPES
-from kernels.native.tape_structs import LARGEST_GROWTH
+from kernels.foundation.numpy_arrays import FreedError
+from kernels.kinds.reference_tape import entries_of, locate
+from kernels.kinds.saved_values import SavedValues
+from kernels.native.allocation import MOST_TAPES
+from kernels.native.structs import LARGEST_GROWTH
 from tape import errors
-from tape.foundation import garbage_cycles
+from tape.tensors import startup
 
 _numbers = itertools.count(1)
 _spare: list[tuple[int, int]] = []
@@ -182,7 +182,7 @@ class Tape:
         if self.patience:
             self.patience -= 1
         else:
-            self.patience = garbage_cycles.let_go(self._attached()) // 64
+            self.patience = startup.let_go(self._attached()) // 64
 
     def _forget_contexts(self) -> None:
         self.contexts = [reference for reference in self.contexts if reference() is not None]

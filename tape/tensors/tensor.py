@@ -9,11 +9,10 @@ from weakref import ReferenceType, ref
 
 import numpy as np
 
-from kernels.arrays.specs import Spec, spec_of
-from kernels.instructions.form import Descriptor
-from kernels.instructions.reference_tape import SlotHolder
-from kernels.native.tensor.leaf_type import extras_type, leaf_type, maker, taker
-from kernels.native.tensor.tensor_type import tensor_type
+from kernels.calls.object_types import extras_type, leaf_type, maker, taker, tensor_type
+from kernels.foundation.specs import Spec, spec_of
+from kernels.kinds.form import Descriptor
+from kernels.kinds.reference_tape import SlotHolder
 from tape.tensors.modes import ON_MADE, active, settle
 
 Array = np.ndarray[Any, Any]

@@ -1,21 +1,21 @@
 # Written by `python -m tape.tools.stubs`; change the records or the methods, not this file.
 import builtins
 from collections.abc import Iterator
-from tape.foundation import devices
+from tape.tensors import dtypes
 from tape.tensors.hooks import Hook, RemovableHandle
 from tape.random import Generator
 from tape.numpy_interface.methods import Count, Flat
-from tape.foundation.size import Size
+from tape.tensors.dtypes import Size
 from collections.abc import Callable
 from threading import get_ident
 from typing import Any, TypeAlias, TypeVar
 from weakref import ReferenceType, ref
 import numpy as np
-from kernels.arrays.specs import Spec, spec_of
-from kernels.instructions.form import Descriptor
-from kernels.instructions.reference_tape import SlotHolder
-from kernels.native.tensor.leaf_type import extras_type, leaf_type, maker, taker
-from kernels.native.tensor.tensor_type import tensor_type
+from kernels.foundation.specs import Spec, spec_of
+from kernels.kinds.form import Descriptor
+from kernels.kinds.reference_tape import SlotHolder
+from kernels.calls.object_types import extras_type, leaf_type, maker, taker
+from kernels.calls.object_types import tensor_type
 from tape.tensors.modes import ON_MADE, active, settle
 Array = np.ndarray[Any, Any]
 Installed = TypeVar('Installed', bound=Callable[..., Any] | property)
@@ -498,7 +498,7 @@ class Tensor(SlotHolder):
     def detach_(self) -> Tensor:
         """Cut this tensor off its history; return it. RuntimeError for a view: use ``detach()``."""
     @property
-    def device(self) -> devices.device:
+    def device(self) -> dtypes.device:
         """Always "cpu"."""
     def diag(self, diagonal: builtins.int = 0) -> Tensor:
         """Return a copy of a diagonal of a matrix, or the matrix with a vector on that diagonal and zeros elsewhere."""

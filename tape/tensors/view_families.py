@@ -12,14 +12,13 @@ from weakref import ReferenceType, ref
 
 import numpy as np
 
-from kernels.arrays.specs import Spec, spec_of
+from kernels.calls.object_types import same_layout
 from kernels.foundation.recent_table import Recent
-from kernels.instructions.exposed_memory import expose, exposed_roots
-from kernels.instructions.form import Descriptor, Form
-from kernels.native.pool.pool_structs import LARGE
-from kernels.native.tape_structs import TAPE_BITS
-from kernels.native.tensor.tensor_type import same_layout
-from kernels.ops.registry import OPS
+from kernels.foundation.specs import Spec, spec_of
+from kernels.kinds.form import Descriptor, Form
+from kernels.kinds.saved_values import expose, exposed_roots
+from kernels.native.structs import LARGE, TAPE_BITS
+from kernels.operations.registry import OPS
 from tape.tensors import grad_modes, modes
 from tape.tensors.tapes import Tape, every, living
 from tape.tensors.tensor import Array, Slot, Tensor, as_array, make_extras, read_extras

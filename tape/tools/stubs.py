@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import tape
 from tape import functions
-from tape.operations.operators import FUNCTIONS
-from tape.tensors import registration
+from tape.operations.elementwise import FUNCTIONS
+from tape.tensors import hooks
 from tape.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -29,11 +29,11 @@ HEAD = "# Written by `python -m tape.tools.stubs`; change the records or the met
 _IMPORTS = """\
 import builtins
 from collections.abc import Iterator
-from tape.foundation import devices
+from tape.tensors import dtypes
 from tape.tensors.hooks import Hook, RemovableHandle
 from tape.random import Generator
 from tape.numpy_interface.methods import Count, Flat
-from tape.foundation.size import Size
+from tape.tensors.dtypes import Size
 """
 _IGNORED = {"__eq__": "override", "__ne__": "override"}  # a tensor of bools, where object says bool
 _PYTHONS_OWN = {"__firstlineno__"}  # since 3.13
@@ -75,7 +75,7 @@ def functions_stub() -> str:
         "from tape.tensors.tensor import Tensor",
         f"__all__ = {functions.__all__}",
     ]
-    for name, function in {**FUNCTIONS, **registration.FUNCTIONS}.items():
+    for name, function in {**FUNCTIONS, **hooks.FUNCTIONS}.items():
         lines.append(_definition(name, str(_typed(inspect.signature(function))), function.__doc__))
     return HEAD + "\n".join(lines) + "\n"
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import tape
-from kernels.compiler import jit
+from kernels.language import jit
 from tape.examples import for_scipy, lynx_hare
-from tape.foundation.textplot import panel, style_of
+from tape.tensors.figures import panel, style_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

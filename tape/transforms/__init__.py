@@ -1,1 +1,1 @@
-"""From functions to functions: points, value_and_grad, blocks of Jacobians, signatures."""
+"""Functions of functions: value_and_grad, func, vmap."""

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from kernels.codegen.tasks import NodeRef
 from kernels.foundation.locks import cached_property
-from kernels.native.pool import reused_arrays
-from kernels.native.pool.pool_structs import LARGE
-from kernels.programs.recording.program import Recipe
-from tape.conversions.to_python import numbers_of, warn_of_detaching
+from kernels.native import pool
+from kernels.native.structs import LARGE
+from kernels.programs.program import Recipe
+from kernels.rules.scalar_loops import NodeRef
 from tape.engine import short_backward
 from tape.engine.double_backward import Derivatives
 from tape.engine.forward_mode import (
@@ -26,6 +25,7 @@ from tape.engine.forward_mode import (
     settle,
     zeros_for,
 )
+from tape.numpy_interface.to_python import numbers_of, warn_of_detaching
 from tape.recording import record, views
 from tape.recording.views import clone
 from tape.tensors import modes
@@ -278,7 +278,7 @@ def _usual_input(argument: Any) -> Tensor | None:
     if kind is np.ndarray:
         if argument.dtype not in _FLOATS or not argument.ndim:
             return None
-        return _new_input(reused_arrays.call(argument.copy) if argument.nbytes >= LARGE else argument.copy())
+        return _new_input(pool.call(argument.copy) if argument.nbytes >= LARGE else argument.copy())
     if kind is np.float64 or (kind is int and -LARGEST <= argument <= LARGEST):
         return _new_input(float(argument))
     return _new_input(argument) if kind is float else None

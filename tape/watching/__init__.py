@@ -1,1 +1,1 @@
-"""What a function reads from outside, and which loops it runs through: what Python code is watched for."""
+"""What a function reads while it is recorded: frames, loops, outside state."""

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernels.foundation.recent_table import Recent
-from tape.foundation.bytecode import FLIPPED, reads_locals
-from tape.watching.code_reads import MISSING, plain_attribute
+from tape.tensors.bytecode import FLIPPED, reads_locals
+from tape.watching.frame_events import MISSING, plain_attribute
 
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,

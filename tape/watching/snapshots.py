@@ -21,7 +21,8 @@ import numpy as np
 from kernels import PACKAGES
 from tape.tensors.pytrees import METHODS
 from tape.tensors.tensor import Array, Tensor
-from tape.watching.code_reads import (
+from tape.watching.frame_events import (
+    GENERATORS,
     MISSING,
     bases_of,
     dictionary_of,
@@ -32,7 +33,6 @@ from tape.watching.code_reads import (
     read,
     variables_of,
 )
-from tape.watching.random_states import GENERATORS
 
 SKIPPED = (*PACKAGES, "numpy", "scipy", "math", "builtins", "functools", "itertools", "operator", "typing")
 """Packages whose functions are not looked into."""

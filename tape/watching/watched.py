@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from tape.foundation.bytecode import steps_of
+from tape.tensors.bytecode import steps_of
 from tape.tensors.tensor import Tensor
-from tape.watching.code_reads import (
+from tape.watching.frame_events import (
+    GENERATORS,
     MISSING,
     dictionary_of,
     entry_of_class,
@@ -26,7 +27,6 @@ from tape.watching.code_reads import (
     variables_of,
     wrapped_by,
 )
-from tape.watching.random_states import GENERATORS
 from tape.watching.snapshots import (
     DEEPEST,
     MOST,

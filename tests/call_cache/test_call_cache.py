@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.arrays.specs import Spec
 from kernels.call_cache import entries as call_entries
+from kernels.foundation.specs import Spec
 from tape.repeated_calls.call_table import NATIVELY
 
 pytestmark = pytest.mark.skipif(not NATIVELY, reason="native code repeats nothing here")
@@ -156,7 +156,7 @@ def test_what_is_wrong_stays_wrong(call: Callable[[Any], Any], error: type[Excep
 
 def test_a_composed_function_may_change_what_it_is_given() -> None:
     """Python runs in the middle of such a call: what it changes is seen, the instruction is that of the operands."""
-    from kernels.ops.registry import OPS
+    from kernels.operations.registry import OPS
 
     x = tape.tensor([-1.0, 2.0], requires_grad=True)
     y = x * 1.0

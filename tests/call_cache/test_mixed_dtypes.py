@@ -13,8 +13,8 @@ import pytest
 
 import tape
 from kernels.kinds.elementwise import Elementwise
-from kernels.ops.registry import OPS
-from tape.operations.operators import RUN
+from kernels.operations.registry import OPS
+from tape.operations.elementwise import RUN
 
 RNG = np.random.default_rng(3)
 AGAIN = 4

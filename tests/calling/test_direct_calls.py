@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.arrays.specs import spec_of
 from kernels.foundation.data_classes import dataclass
+from kernels.foundation.specs import spec_of
 from kernels.programs.calling.compiled_machine import CompiledMachine, Form, GuardPlace
 from kernels.programs.calling.direct_call_structs import FLAT, GRAD, GRAD_AND_VALUE, SINGLE, VALUE_AND_GRAD
 from kernels.programs.compiler.compiled_code import CompiledCode
-from kernels.programs.interpreter.machine import GuardMissed
+from kernels.programs.machine import GuardMissed
 from tests.support.handwritten_programs import program, rosenbrock, tiny
 
 pytestmark = pytest.mark.quick

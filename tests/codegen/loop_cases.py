@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays.specs import spec_of
-from kernels.codegen import loop_printer, matmul, vectorized_forward
-from kernels.codegen.loop_printer import Loop, Operand, _Printer
-from kernels.ops.registry import OPS
+from kernels.foundation.specs import spec_of
+from kernels.operations.registry import OPS
+from kernels.rules import loop_printer, rows, scalar_loops
+from kernels.rules.loop_printer import Loop, Operand, _Printer
 
 PRINTED = Path(__file__).with_name("printed_loops.txt")
 COMMAND = "python -m tests.codegen.loop_cases"
@@ -43,15 +43,15 @@ def matrix(name: str, place: int, *strides: int, dtype: np.dtype[Any] = F8, offs
 
 _EXP = pullback("exp", 0, (9000,), *contiguous(9000, "target", "g", "y"))
 LOOPS: dict[str, Loop] = {
-    "unary, forward: square": vectorized_forward.forward(OPS["square"], array(6), (array(6),)),  # type: ignore[arg-type]
-    "binary, forward, a row and a column broadcast: multiply": vectorized_forward.forward(
+    "unary, forward: square": scalar_loops.forward(OPS["square"], array(6), (array(6),)),  # type: ignore[arg-type]
+    "binary, forward, a row and a column broadcast: multiply": scalar_loops.forward(
         OPS["multiply"], array(3, 4), (array(4), array(3, 1))  # type: ignore[arg-type]
     ),
-    "a cast from float32, forward: add": vectorized_forward.forward(
+    "a cast from float32, forward: add": scalar_loops.forward(
         OPS["add"], array(6), (array(6), array(6, dtype=F4))  # type: ignore[arg-type]
     ),
     "a copy of a matrix transposed": Loop(
-        vectorized_forward.same, (3, 4), (matrix("target", 0, 32, 8), matrix("x", 1, 8, 24)), pullback=False
+        scalar_loops.same, (3, 4), (matrix("target", 0, 32, 8), matrix("x", 1, 8, 24)), pullback=False
     ),
     "unary, pullback: exp": _EXP,
     "unary, pullback, float32: exp": pullback("exp", 0, (6,), *contiguous(6, "target", "g", "y", dtype=F4)),
@@ -76,7 +76,7 @@ LOOPS: dict[str, Loop] = {
         "mean", 0, (3, 4), matrix("target", 0, 32, 8), matrix("g", 1, 8, 0), matrix("n", 2, 0, 0)
     ),
     "ties of an extremum, counted": Loop(
-        vectorized_forward.tie,
+        scalar_loops.tie,
         (3, 4),
         (matrix("target", 0, 8, 0), matrix("x", 1, 32, 8), matrix("y", 2, 8, 0)),
         skips=False,
@@ -85,15 +85,15 @@ LOOPS: dict[str, Loop] = {
         lambda g: g, (3,), (matrix("target", 0, 32), matrix("g", 1, 8), Operand("i", I8, 2, (8,))), scatter=8
     ),
     "elements picked, forward": Loop(
-        vectorized_forward.same, (3,), (matrix("target", 0, 8), matrix("x", 1, 0), Operand("i", I8, 2, (8,))),
+        scalar_loops.same, (3,), (matrix("target", 0, 8), matrix("x", 1, 0), Operand("i", I8, 2, (8,))),
         pullback=False, gather=8,
     ),
     "elements added to places, forward": Loop(
-        vectorized_forward.same, (3,), (matrix("target", 0, 0), matrix("x", 1, 8), Operand("i", I8, 2, (8,))),
+        scalar_loops.same, (3,), (matrix("target", 0, 0), matrix("x", 1, 8), Operand("i", I8, 2, (8,))),
         pullback=False, scatter=8, adds=True,
     ),
-    "matmul, pullback of a column and a row": matmul.product(  # type: ignore[dict-item]
-        F8, (3, 4, 1), matmul.Factor(0, (32, 8)), matmul.Factor(1, (8, 8)), matmul.Factor(2, (8, 8))
+    "matmul, pullback of a column and a row": rows.product(  # type: ignore[dict-item]
+        F8, (3, 4, 1), rows.Factor(0, (32, 8)), rows.Factor(1, (8, 8)), rows.Factor(2, (8, 8))
     ),
     "a constant cotangent, read: exp": loop_printer.reading_constant(_EXP),
     "a constant cotangent, computed: sum": loop_printer.computing_constant(

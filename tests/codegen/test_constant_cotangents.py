@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.codegen import loop_printer
 from kernels.foundation import recent_table
-from kernels.instructions.form import Form
-from kernels.native.registry import REGISTRY
-from kernels.native.tape_structs import WANTED, FormBlock, InputBlock
+from kernels.kinds.form import Form
+from kernels.native.allocation import REGISTRY
+from kernels.native.structs import WANTED, FormBlock, InputBlock
+from kernels.rules import loop_printer
 from kernels.sweeps import backend
 
 SHAPE = (2, max(loop_printer.LEAST // 2, 30) + 3)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.compiler import jit
-from kernels.records import symbols
+from kernels.language import jit
+from kernels.rules import symbols
 from kernels.sweeps import backend
 from tape import Tensor
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.codegen.loop_printer import Loop, Operand
-from kernels.compiler.jit import callable_at
+from kernels.language.jit import callable_at
 from kernels.native.memory import where
+from kernels.rules.loop_printer import Loop, Operand
 from tests.codegen.loop_cases import COMMAND, F4, LOOPS, stored, text_of, texts
 
 SIZE = 4096

@@ -9,7 +9,7 @@ import pytest
 
 import tape
 from kernels.kinds.routine import Routine, RoutineCall, computed
-from kernels.ops.registry import OPS
+from kernels.operations.registry import OPS
 from tape.autograd import grad
 from tape.recording import routine_calls
 from tape.repeated_calls.call_table import NATIVELY

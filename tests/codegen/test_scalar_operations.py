@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.arrays.specs import SCALAR
-from kernels.codegen import scalar_operations
-from kernels.codegen.vectorized_forward import forward
-from kernels.compiler import jit
+from kernels.foundation.specs import SCALAR
 from kernels.kinds.elementwise import Elementwise
+from kernels.language import jit
 from kernels.native.memory import address_of
-from kernels.native.tape_structs import ROW, RUN_INLINE, ProgramRow
-from kernels.ops.registry import OPS
+from kernels.native.structs import ROW, RUN_INLINE, ProgramRow
+from kernels.operations.registry import OPS
+from kernels.rules import scalar_loops
+from kernels.rules.scalar_loops import forward
 
 VALUES = (0.0, -0.0, 1.0, -2.5, 1e-310, 1e308, math.inf, -math.inf, math.nan)
 
@@ -32,17 +32,17 @@ def texts_of_records() -> set[tuple[str, bool]]:
             if any(wanted):
                 form = op.form((SCALAR,) * count, SCALAR, wanted)
                 loops += [(pull, 2 + len(form.saved)) for pull in form.pulls if pull is not None]
-        kinds = {scalar_operations.kind_of(loop, places) for loop, places in loops}
-        found |= {key for key, kind in scalar_operations.KINDS.items() if kind in kinds}
+        kinds = {scalar_loops.kind_of(loop, places) for loop, places in loops}
+        found |= {key for key, kind in scalar_loops.KINDS.items() if kind in kinds}
     return found
 
 
 def test_each_text_is_that_of_a_record() -> None:
-    assert texts_of_records() == scalar_operations.KINDS.keys()
+    assert texts_of_records() == scalar_loops.KINDS.keys()
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize("key", scalar_operations.KINDS, ids=str)
+@pytest.mark.parametrize("key", scalar_loops.KINDS, ids=str)
 def test_entries_agree_with_their_text(key: tuple[str, bool]) -> None:
     text, pullback = key
     names = [name for name in ("x1", "x2", "x3") if name in text]
@@ -50,9 +50,7 @@ def test_entries_agree_with_their_text(key: tuple[str, bool]) -> None:
         given = dict.fromkeys(("x1", "x2", "x3"), 7.0) | dict(zip(names, values, strict=True))
         for accumulates in (False, True) if pullback else (False,):
             memory = np.array([0.75, *given.values()])
-            entry = np.array(
-                [scalar_operations.KINDS[key] + scalar_operations.ACCUMULATES * accumulates, 0, 1, 2, 3], np.int32
-            )
+            entry = np.array([scalar_loops.KINDS[key] + scalar_loops.ACCUMULATES * accumulates, 0, 1, 2, 3], np.int32)
             _run(entry, memory)
             with np.errstate(all="ignore"):
                 scope = {name: np.float64(x) for name, x in given.items()}
@@ -70,9 +68,9 @@ def _run(entries: Any, memory: Any) -> None:
     """Run a row of entries over a memory."""
     row = np.zeros(ROW, np.int64)
     row[ProgramRow.kind], row[ProgramRow.address] = RUN_INLINE, address_of(entries)
-    row[ProgramRow.layout] = scalar_operations.address()
-    row[ProgramRow.operands], row[ProgramRow.data] = len(entries) // scalar_operations.ENTRY, address_of(memory)
-    jit.load_module("programs.running.replay_native").run(address_of(row), 0, 1)
+    row[ProgramRow.layout] = scalar_loops.address()
+    row[ProgramRow.operands], row[ProgramRow.data] = len(entries) // scalar_loops.ENTRY, address_of(memory)
+    jit.load_module("programs.replay_native").run(address_of(row), 0, 1)
 
 
 def mixed(x: Any, y: Any, a: Any) -> Any:
@@ -114,7 +112,7 @@ def test_entries_in_another_machine() -> None:
 
 def test_rows_of_few_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = tape.record(lambda x, y, a: mixed(x, y, a * 1), *POINT).value_and_grad(*POINT)
-    monkeypatch.setattr(scalar_operations, "MOST", 3)
+    monkeypatch.setattr(scalar_loops, "MOST", 3)
     parts = tape.record(lambda x, y, a: mixed(x, y, a * 1), *POINT).value_and_grad(*POINT)
     assert whole[0] == parts[0]
     assert all(np.array_equal(a, b) for a, b in zip(whole[1], parts[1], strict=True))

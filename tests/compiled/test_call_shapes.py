@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.native.heap_types import NATIVE
+from kernels.native.c_api import NATIVE
 from tape.compiled.compiled_function import CompiledFunction
 from tape.tensors import pytrees
 

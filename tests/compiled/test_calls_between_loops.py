@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.compiler.numbers_ir import UntranslatedError
 from kernels.kinds import routine
+from kernels.language.expressions import UntranslatedError
 from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.compiler.compiling import Compilation
 

@@ -14,7 +14,7 @@ import scipy.linalg
 from numpy.linalg import LinAlgError
 
 import tape
-from kernels.programs.recording.program import ProgramError
+from kernels.programs.program import ProgramError
 from tests.support.representatives import in_turns
 
 EYE = np.eye(3)

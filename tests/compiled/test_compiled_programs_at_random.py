@@ -27,7 +27,7 @@ from kernels.programs.differentiating.first_gradients import Gather, gather_of
 from kernels.programs.differentiating.storage import Home, Storage
 from kernels.programs.expanding.expansion import Expansion
 from kernels.programs.printing import reverse_text
-from kernels.programs.rolling.rolled_program import Uncompiled
+from kernels.programs.rolled_program import Uncompiled
 from tests.support.quick_compiles import QuickCompilation, honour_marks
 from tests.support.random_programs import RandomProgram, program_of
 from tests.support.representatives import examples

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.programs.recording.program import ProgramError
+from kernels.programs.program import ProgramError
 
 pytestmark = pytest.mark.quick
 

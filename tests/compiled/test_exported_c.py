@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 import scipy.special
 
-from kernels.compiler.numbers_ir import UntranslatedError
+from kernels.language.expressions import UntranslatedError
 from kernels.programs.compiler.compiled_code import CompiledCode
 from kernels.programs.native_use.c_expressions import VECTORMATH
 from kernels.programs.native_use.numba_entry import flat_function
-from tape.compiled.native_use import write_c
+from tape.compiled.native_calls import write_c
 from tests.support.handwritten_programs import bell, guarded, program, rosenbrock, tiny
 
 Array = np.ndarray[Any, Any]

@@ -8,8 +8,8 @@ from collections import Counter
 
 import pytest
 
-from kernels.compiler import loops_apart, statements_ir
-from kernels.compiler.loops_apart import reads_in
+from kernels.language import lanes
+from kernels.language.lanes import reads_in
 from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.compiler import compiling
 from tests.compiled.test_compiled_programs_at_random import FOUND, IN_BLOCKS, Case, in_blocks, quiet, written
@@ -28,12 +28,12 @@ def check(case: Case, monkeypatch: pytest.MonkeyPatch) -> int:
     """Compare a program whose loops are all apart with dynamic mode; return how many loops that are."""
     found: list[ast.For] = []
 
-    def noted(tree: ast.FunctionDef) -> dict[ast.For, loops_apart.LoopUses]:
-        loops = loops_apart.loops_apart(tree)
+    def noted(tree: ast.FunctionDef) -> dict[ast.For, lanes.LoopUses]:
+        loops = lanes.loops_apart(tree)
         found.extend(loops)
         return loops
 
-    monkeypatch.setattr(loops_apart, "LONG", 0)
+    monkeypatch.setattr(lanes, "LONG", 0)
     monkeypatch.setattr(statements_ir, "loops_apart", noted)
     monkeypatch.setattr(compiling, "storage_within", in_blocks)
     for memory in (None, IN_BLOCKS):
@@ -46,7 +46,7 @@ def check(case: Case, monkeypatch: pytest.MonkeyPatch) -> int:
 
 @pytest.mark.parametrize("most", few([3, 40, 1000], 2))
 def test_results_are_those_of_dynamic_mode(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loops_apart, "MOST", most)
+    monkeypatch.setattr(lanes, "MOST", most)
     for seed in range(8):
         case = Case(program_of(random.Random(9000 + seed), 9000 + seed))  # noqa: S311 (no secret)
         if case.is_tame():
@@ -85,8 +85,8 @@ def f(a, n):
 """).body[0]
     assert isinstance(tree, ast.FunctionDef)
     (loop,) = [node for node in tree.body[:3] if isinstance(node, ast.For)]
-    uses = loops_apart._uses(loop, Counter(name.id for name in reads_in(tree)))
+    uses = lanes._uses(loop, Counter(name.id for name in reads_in(tree)))
     assert (uses.assigned, uses.read_elsewhere) == (["i", "last", "total", "unread"], {"i", "last", "total"})
     loops: list[ast.For] = []
-    loops_apart._collect(tree.body, loops)
+    lanes._collect(tree.body, loops)
     assert loops == [loop]  # the other one returns

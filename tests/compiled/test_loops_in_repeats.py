@@ -13,7 +13,7 @@ from kernels.programs.compiler import compiling
 from kernels.programs.differentiating import storage
 from kernels.programs.differentiating.storage import Storage
 from kernels.programs.expanding.expansion import Expansion
-from kernels.programs.rolling.several_ways import without_unchanged
+from kernels.programs.several_ways import without_unchanged
 from tests.support.agreeing_gradients import assert_agrees
 
 pytestmark = pytest.mark.exhaustive

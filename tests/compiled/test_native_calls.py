@@ -22,10 +22,10 @@ import tape
 from kernels.programs.calling.callable_type import DirectlyCalled
 from kernels.programs.calling.compiled_machine import GuardPlace
 from kernels.programs.compiler.compiled_code import CompiledCode
-from kernels.programs.running.exchange import native
-from tape.compiled.checking import native_checks
-from tape.compiled.checking.native_checks import Checks
+from kernels.programs.program import native
+from tape.compiled import native_checks
 from tape.compiled.compiled_function import CompiledFunction
+from tape.compiled.native_checks import Checks
 from tape.errors import CompileWarning
 from tape.tensors.pytrees import flattened
 from tape.watching.snapshots import contents_of

@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 import pytest
 
 import tape
-from kernels.programs.running.exchange import native
-from tape.compiled.checking import native_checks
-from tape.compiled.checking.native_checks import Draft
+from kernels.programs.program import native
+from tape.compiled import native_checks
 from tape.compiled.compiled_function import CompiledFunction
+from tape.compiled.native_checks import Draft
 from tests.support.handwritten_programs import program
 from tests.support.native_plans import installed, settled
 

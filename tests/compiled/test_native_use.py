@@ -18,7 +18,7 @@ from scipy.integrate import dblquad, quad
 
 from kernels.programs.compiler.compiled_code import CompiledCode
 from kernels.programs.native_use.native_entry import SMALL
-from tape.compiled.native_use import NativeUse
+from tape.compiled.native_calls import NativeUse
 from tests.support.handwritten_programs import bell, guarded, predators, program, rosenbrock, tiny
 
 pytestmark = pytest.mark.quick

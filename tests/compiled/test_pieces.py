@@ -15,7 +15,7 @@ from kernels.programs.compiler import compiling
 from kernels.programs.compiler.compiling import Compilation
 from kernels.programs.parts import loops_in_parts
 from kernels.programs.parts.loops_in_parts import Pieces
-from kernels.programs.rolling.rolled_program import Uncompiled
+from kernels.programs.rolled_program import Uncompiled
 from tests.compiled.test_compiled_programs_at_random import FOUND, IN_BLOCKS, Case, in_blocks, quiet, written
 from tests.support.quick_compiles import QuickCompilation, honour_marks
 from tests.support.random_programs import program_of

@@ -12,10 +12,10 @@ import pytest
 import tape
 from tape.autograd import Function
 from tape.batching.example_recorder import Example
-from tape.compiled.recording.call_recorder import CallRecorder
-from tape.compiled.recording.function_calls import Inside
+from tape.compiled.call_recorder import CallRecorder
+from tape.compiled.function_calls import Inside
 from tape.errors import CompileWarning
-from tape.tensors.observers import Observer
+from tape.tensors.modes import Observer
 from tape.tensors.program_recorder import ProgramRecorder
 from tape.tensors.pytrees import flattened
 from tests.support.rounding import assert_same

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.ops.registry import OPS
+from kernels.operations.registry import OPS
 from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.compiler.compiling import Compilation
-from kernels.programs.recording.program import Recipe
-from kernels.programs.rolling.rolled_program import Uncompiled
+from kernels.programs.program import Recipe
+from kernels.programs.rolled_program import Uncompiled
 from tests.support import record_cases
 from tests.support.record_cases import Case
 from tests.support.representatives import in_turns

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.programs.recording.program import ProgramError
+from kernels.programs.program import ProgramError
 from tape.errors import FileFormatError
 from tape.tensors.pytrees import leaves
 from tests.conftest import Fresh

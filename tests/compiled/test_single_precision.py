@@ -21,7 +21,7 @@ from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.compiler import compiling
 from kernels.programs.compiler.compiling import Compilation
 from kernels.programs.parts import loops_in_parts
-from kernels.programs.rolling.rolled_program import Uncompiled
+from kernels.programs.rolled_program import Uncompiled
 from tests.compiled.test_compiled_programs_at_random import Case, in_blocks
 from tests.compiled.test_exported_c import COMPILER, assert_alike
 from tests.support.quick_compiles import honour_marks

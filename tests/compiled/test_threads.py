@@ -16,14 +16,13 @@ import numpy as np
 import pytest
 
 import tape
+from kernels.native.structs import MOST_PARTS
+from kernels.native.threads import WORKERS, Workers
 from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.compiler.compiling import Compilation
 from kernels.programs.native_use.c_source import c_files
 from kernels.programs.parts import loops_in_parts
-from kernels.programs.rolling.rolled_program import Uncompiled
-from kernels.threads import workers
-from kernels.threads.thread_structs import MOST_PARTS
-from kernels.threads.workers import WORKERS, Workers
+from kernels.programs.rolled_program import Uncompiled
 from tests.compiled.test_compiled_programs_at_random import Case, quiet
 from tests.support.random_programs import program_of
 from tests.support.representatives import examples
@@ -284,7 +283,7 @@ FORKED = """
 import os
 import numpy as np
 import tape
-from kernels.threads.workers import WORKERS
+from kernels.native.threads import WORKERS
 
 def f(x):
     return (tape.exp(-x * x) * tape.sin(x)).sum()

@@ -12,9 +12,8 @@ import pytest
 from llvmlite import ir
 
 import tape
-from kernels.compiler import cache_files, native_units
-from kernels.compiler.lane_calls import CallingModule
-from kernels.compiler.loops_apart import loop_hints
+from kernels.language import cache_files, jit
+from kernels.language.lanes import CallingModule, loop_hints
 from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.compiler.compiling import Compilation
 from tests.support.quick_compiles import MarkedCompilation
@@ -93,15 +92,15 @@ class Called(MarkedCompilation):
 @pytest.fixture
 def optimized(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Have vector functions called, however few; what LLVM made of modules is put into the list."""
-    texts, optimize = list[str](), native_units._optimized
+    texts, optimize = list[str](), jit._optimized
 
     def noted(module: Any, *, few: bool) -> Any:
         made = optimize(module, few=few)
         texts.append(str(made))
         return made
 
-    monkeypatch.setattr(native_units, "MOST_COPIES", -1)
-    monkeypatch.setattr(native_units, "_optimized", noted)
+    monkeypatch.setattr(jit, "MOST_COPIES", -1)
+    monkeypatch.setattr(jit, "_optimized", noted)
     monkeypatch.setattr(cache_files, "read", lambda _: None)
     monkeypatch.setattr(cache_files, "write", lambda *_: None)
     return texts
@@ -131,7 +130,7 @@ def test_functions_that_are_called_give_what_copies_give(name: str, dtype: Any, 
             recipe = tape.record(applied, x)._recipe
             called = CompiledMachine(Called(recipe, reverse=True).code()).whole([x])
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(native_units, "MOST_COPIES", 1000)
+                patch.setattr(jit, "MOST_COPIES", 1000)
                 copied = CompiledMachine(Compilation(recipe, reverse=True).code()).whole([x])
         for one, other in zip(called, copied, strict=True):
             np.testing.assert_allclose(one, other, rtol=4 * info.eps)
@@ -140,7 +139,7 @@ def test_functions_that_are_called_give_what_copies_give(name: str, dtype: Any, 
 
 
 def test_a_program_of_many_functions_calls_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, classes = native_units._optimized, list[type]()
+    made, classes = jit._optimized, list[type]()
 
     def noted(module: Any, *, few: bool) -> Any:
         classes.append(type(module))
@@ -151,11 +150,11 @@ def test_a_program_of_many_functions_calls_them(monkeypatch: pytest.MonkeyPatch)
             x = tape.exp(-x) * (1.0 - 0.01 * k * k) + 0.1
         return x.sum()
 
-    monkeypatch.setattr(native_units, "_optimized", noted)
+    monkeypatch.setattr(jit, "_optimized", noted)
     monkeypatch.setattr(cache_files, "read", lambda _: None)
     monkeypatch.setattr(cache_files, "write", lambda *_: None)
     x = np.linspace(0.1, 0.9, 50)
-    for count in (native_units.MOST_COPIES, native_units.MOST_COPIES + 1):
+    for count in (jit.MOST_COPIES, jit.MOST_COPIES + 1):
         recorded = tape.record(lambda x, count=count: chained(x, count), x)
         compilation = Compilation(recorded._recipe, reverse=True, roll=False)
         assert compilation.source().count("vectormath.") == count

@@ -11,8 +11,8 @@ import pytest
 import tape
 from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.compiler.compiling import Compilation
-from kernels.programs.rolling.roll import rolled
-from kernels.programs.rolling.rolled_program import Box, remainder
+from kernels.programs.roll import rolled
+from kernels.programs.rolled_program import Box, remainder
 from tests.support.representatives import in_turns
 
 pytestmark = pytest.mark.exhaustive

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from kernels.compiler import cache_files, jit, module_texts
+from kernels.language import cache_files, jit, module_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +36,7 @@ LOAD = f"""
 import json, warnings
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    from kernels.compiler import jit
+    from kernels.language import jit
     compiled = []
     jit.on_compile.append(compiled.append)
     module = jit.load_source("tiny", {TINY!r})
@@ -240,7 +240,8 @@ def test_clearing_takes_our_own_files_only(folder: Path, fresh: Fresh) -> None:
 KEYS = """
 import json, sys
 from pathlib import Path
-from kernels.compiler import jit, module_texts
+from kernels.language import module_texts
+from kernels.language import jit
 
 folder = Path(module_texts.kernels.__file__).parent
 
@@ -256,7 +257,7 @@ def keys():
     for cached in (module_texts.content_of, module_texts._digest_of, module_texts._reached):
         cached.cache_clear()
     named = {name: jit.key_of(module_texts.content_of(f"kernels.{name}")) for name in natives}
-    printed = "from kernels import vectormath\\nfrom kernels.codegen import accumulators\\n"
+    printed = "from kernels.language import vectormath\\nfrom kernels.rules import accumulators\\n"
     return named | {"printed": jit.key_of(printed)}
 
 before, changed = keys(), {}
@@ -308,7 +309,7 @@ def test_each_key_covers_what_a_module_imports(fresh: Fresh, tmp_path: Path) -> 
     folder = ROOT / "kernels"
     natives = {".".join(p.relative_to(folder).with_suffix("").parts) for p in folder.rglob("*_native.py")}
     reach = {name: reached_from(name) for name in natives}
-    reach["printed"] = reached_from("vectormath", "codegen.accumulators")
+    reach["printed"] = reached_from("vectormath", "rules.accumulators")
     del changed["__init__"]  # which module_texts reads
     for file, names in changed.items():
         if file.endswith("__init__") and file != "vectormath.__init__":
@@ -411,13 +412,14 @@ def test_neither_source_nor_byte_code(fresh: Fresh, tmp_path: Path) -> None:
 
 SLOW = """
 import sys, time
-from kernels.compiler import jit, progress_line
+from kernels.language import cache_files
+from kernels.language import jit
 {before}
-progress_line.DELAY = 0.2
+cache_files.DELAY = 0.2
 for k in range({pieces}):
     with jit.compiling("piece"):
         time.sleep({seconds})
-        shown = progress_line._Burst.shown
+        shown = cache_files._Burst.shown
     time.sleep({pause})
 print(shown)
 """

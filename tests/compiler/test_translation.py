@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 import kernels
-from kernels.codegen import elements
-from kernels.compiler import jit, native_units
-from kernels.compiler.native_types import Array, Int32, Struct
-from kernels.compiler.numbers_ir import UntranslatedError
+from kernels.language import jit
+from kernels.language.expressions import UntranslatedError
+from kernels.language.native_types import Array, Int32, Struct
+from kernels.rules import elements
 from tests.support import native_texts
 
 WHOLE = """
@@ -172,7 +172,7 @@ def test_one_function_of_a_module_is_compiled_for_a_dtype() -> None:
     """Alone, under a name of its own, with what its source imports meant as asked."""
     found = {
         dtype.name: jit.load_function(
-            "codegen.rows.row_values_native", "norm2", dtype.name, {elements.__name__: elements.meaning(dtype)}
+            "rules.row_values_native", "norm2", dtype.name, {elements.__name__: elements.meaning(dtype)}
         )
         for dtype in (np.dtype(np.float64), np.dtype(np.float32))
     }
@@ -188,7 +188,7 @@ def test_one_function_of_a_module_is_compiled_for_a_dtype() -> None:
 
 def test_a_unit_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     _ = jit.load_source("whole", WHOLE).divided.address
-    monkeypatch.setattr(native_units.Unit, "compiled", None)
+    monkeypatch.setattr(jit.Unit, "compiled", None)
     _ = jit.load_source("whole", WHOLE).bits.address
 
 
@@ -254,14 +254,14 @@ def both(place: Word, count: Word) -> Word:
 
 def test_loops_over_elements_are_vectorised_in_control_code(monkeypatch: pytest.MonkeyPatch) -> None:
     texts: list[str] = []
-    optimized = native_units._optimized
+    optimized = jit._optimized
 
     def seen(*args: object, **kwargs: bool) -> object:
         found = optimized(*args, **kwargs)
         texts.append(str(found))
         return found
 
-    monkeypatch.setattr(native_units, "_optimized", seen)
+    monkeypatch.setattr(jit, "_optimized", seen)
     module = jit.load_source("runs", RUNS + f"# {os.urandom(8).hex()}\n")
     array = np.ones(1000)
     both = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(module.both.address)

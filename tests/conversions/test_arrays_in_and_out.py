@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.arrays.specs import spec_of
+from kernels.foundation.specs import spec_of
 
 VALUES = np.array([1.0, 2.0, 3.0, 4.0])
 

@@ -11,21 +11,21 @@ from pathlib import Path
 
 import pytest
 
-from kernels.native import heap_types
+from kernels.native import c_api
 
 ROOT = Path(__file__).resolve().parents[2]
 Fresh = Callable[..., subprocess.Popen[str]]
-pytestmark = pytest.mark.skipif(not heap_types.NATIVE, reason="there are no words in memory to check")
+pytestmark = pytest.mark.skipif(not c_api.NATIVE, reason="there are no words in memory to check")
 
-POOL = "from kernels.native.pool import reused_arrays as pool\n"
+POOL = "from kernels.native import pool\n"
 # A tape with arrays, doubles, views and writes, of which `at` and `put` read and change words.
 GRAPH = """
 import ctypes, numpy as np, tape, threading
-from kernels.native import registry
-from kernels.native.object_structs import ArrayObject
-from kernels.native.tape_structs import GONE, Chunk, FormBlock, SweepHeader, TapeHeader
-from kernels.native.pool.guards import DamagedError
-from kernels.native.tape.tape_type import header_of
+from kernels.native import allocation
+from kernels.native.c_api import ArrayObject
+from kernels.native.structs import GONE, Chunk, FormBlock, SweepHeader, TapeHeader
+from kernels.native.pool import DamagedError
+from kernels.calls.object_types import header_of
 from kernels.sweeps import backend
 x = tape.tensor(np.linspace(0.5, 1.5, 8), requires_grad=True)
 w = tape.tensor(1.5, requires_grad=True)
@@ -41,7 +41,7 @@ loss = y * w
 entries = tape.tensors.modes.own_tape().entries
 T = header_of(entries)
 def at(address, k=0): return ctypes.c_int64.from_address(address + 8 * k).value
-def put(address, k, value): registry.put(address, k, value)
+def put(address, k, value): allocation.put(address, k, value)
 words = at(T, TapeHeader.words)
 def found(name, after=0):  # the last instruction of a name: where it begins, and its last word
     stop = len(entries)
@@ -62,7 +62,7 @@ FAULTS = {
     "a negative number": ("put(words, sin_last, -3)", "its form, is -3, no living form's number"),
     "another form": ("put(words, sin_last, at(words, root_last))", "instruction MulBackward0 in words"),
     "the block of a form": (
-        "put(at(registry.REGISTRY.forms, at(words, sin_last)), FormBlock.entries, 7)",
+        "put(at(allocation.REGISTRY.forms, at(words, sin_last)), FormBlock.entries, 7)",
         "SinBackward0, whose block has been",
     ),
     "a slot of no tape": ("put(words, sin, 5)", r"SinBackward0 .*word \d+, its slot, is 5, not one of this tape"),

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.instructions.entries import instructions
+from kernels.kinds.reference_tape import instructions
 from kernels.sweeps import backend
 from tape.autograd import detect_anomaly, set_detect_anomaly
 from tape.checks.first_nonfinite import NonFinite, _graph
-from tape.engine.rules.graph_values import Values
+from tape.engine.saved_tensors import Values
 from tape.recording.record import recorded
 from tape.tensors import modes
 from tests.support.pytorch_outcomes import Outcomes

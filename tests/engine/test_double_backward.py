@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.instructions import entries
-from kernels.instructions.entries import instructions
-from kernels.native.tape_structs import TAPE_BITS
+from kernels.kinds import reference_tape
+from kernels.kinds.reference_tape import instructions
+from kernels.native.structs import TAPE_BITS
 from tape.tensors import modes
 from tests.engine.test_hooks import sweep  # noqa: F401 (a fixture)
 from tests.support.pytorch_outcomes import Outcomes
@@ -233,8 +233,8 @@ def test_what_lies_below_on_a_long_tape_is_not_read(length: int, monkeypatch: py
     for _ in range(length):
         chain.append(chain[-1] * 1.0)
     read = []
-    instruction_at = entries.instruction_at
-    monkeypatch.setattr(entries, "instruction_at", lambda *place: read.append(place) or instruction_at(*place))
+    instruction_at = reference_tape.instruction_at
+    monkeypatch.setattr(reference_tape, "instruction_at", lambda *place: read.append(place) or instruction_at(*place))
     a = tape.exp(tape.outer(x, x))
     z = tape.linalg.inv(a[0:2, 0:2] + tape.eye(2)).sum() + tape.cumprod(a[1:], 1).sum()
     (g,) = tape.autograd.grad(z, x, create_graph=True)
@@ -258,8 +258,10 @@ def test_writes_that_other_threads_keep_to_themselves_are_not_read(monkeypatch: 
         y = x * 1.0
         y[0] = 3.0
         read = []
-        instruction_at = entries.instruction_at
-        monkeypatch.setattr(entries, "instruction_at", lambda *place: read.append(place) or instruction_at(*place))
+        instruction_at = reference_tape.instruction_at
+        monkeypatch.setattr(
+            reference_tape, "instruction_at", lambda *place: read.append(place) or instruction_at(*place)
+        )
         z = tape.exp(y.reshape(2, 1)).sum() + tape.cumprod(y[1:], 0).sum()
         (g,) = tape.autograd.grad(z, x, create_graph=True)
         assert len(read) < 50

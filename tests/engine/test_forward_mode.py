@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 
 import tape
-from kernels.ops.registry import OPS
+from kernels.operations.registry import OPS
 from kernels.sweeps import backend
+from tape.engine import accumulate_grad
 from tape.engine.forward_mode import leaves_of, needs_graph, pushed, pushed_arrays
-from tape.engine.rules import accumulate_grad
 from tape.tensors.tensor import AccumulateGrad
 from tests.support import expressions, memories, record_cases
 from tests.support.expressions import Expression

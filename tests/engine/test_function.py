@@ -16,7 +16,7 @@ import scipy.linalg
 import scipy.special
 
 import tape
-from kernels.programs.recording.program import ProgramError
+from kernels.programs.program import ProgramError
 from kernels.sweeps import backend
 from tape.autograd import Function
 from tape.recording.record import recorded

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from kernels.foundation.intervals import Intervals
+from kernels.foundation.specs import Intervals
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tape.foundation import printing
-from tape.foundation.printing import format_tensor
+from tape.tensors import printing
+from tape.tensors.printing import format_tensor
 from tests.support.pytorch_outcomes import Outcomes, our_settings
 
 FLOAT64 = np.dtype(np.float64)

@@ -13,15 +13,14 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.arrays import specs
-from kernels.arrays.specs import intern_spec
-from kernels.foundation import recent_table
+from kernels.foundation import recent_table, specs
 from kernels.foundation.recent_table import Recent
-from kernels.instructions.entries import instructions
+from kernels.foundation.specs import intern_spec
 from kernels.kinds import custom
+from kernels.kinds.reference_tape import instructions
+from kernels.native.allocation import REGISTRY
+from kernels.native.c_api import NATIVE
 from kernels.native.call_structs import SETS, WAYS
-from kernels.native.heap_types import NATIVE
-from kernels.native.registry import REGISTRY
 from tape.tensors.modes import own_tape
 from tape.tensors.tensor import AccumulateGrad
 
@@ -32,10 +31,10 @@ GROWTH = """
 import gc, tracemalloc
 import numpy as np
 import tape
-from kernels.arrays import specs
+from kernels.foundation import specs
 from kernels.call_cache import entries
 from kernels.foundation import recent_table
-from kernels.native.registry import REGISTRY
+from kernels.native.allocation import REGISTRY
 
 recent_table.MOST = {most}
 

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.arrays.specs import spec_of
-from kernels.compiler import jit
-from kernels.kinds import write
+from kernels.foundation.specs import spec_of
+from kernels.kinds import views
+from kernels.language import jit
 from kernels.native import call_structs
-from kernels.native.heap_types import NATIVE
+from kernels.native.c_api import NATIVE
 from kernels.native.memory import where
 
 SEEDS = 100
@@ -200,7 +200,7 @@ def test_what_is_apart_has_no_element_in_common(seed: int) -> None:
     whole = np.zeros(shape, order="CF"[draw.integers(2)])
     key, other, turned = _keys(draw, shape)
     part, value = whole[(*key, ...)], (whole.T if turned else whole)[(*other, ...)]
-    how = write.computation(spec_of(value), spec_of(whole), part)
+    how = views.write_computation(spec_of(value), spec_of(whole), part)
     if how is not None and part.shape == value.shape:
         relation = jit.load_module("native.indexing.assigning_native").relation
         found = relation(where(how.layout), where(value), where(part), part.itemsize)

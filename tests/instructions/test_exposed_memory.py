@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.instructions import exposed_memory
+from kernels.kinds import saved_values
 from tape.tensors.tensor import as_array
 
 pytestmark = pytest.mark.quick
@@ -16,14 +16,14 @@ class Holder:
 
 def test_an_array_at_the_place_of_another_in_the_table_is_not_copied() -> None:
     x = tape.tensor([1.0, 2.0], requires_grad=True)
-    place, holder = exposed_memory._place(id(as_array(x))), Holder()
+    place, holder = saved_values._place(id(as_array(x))), Holder()
     others = [np.zeros(3) for _ in range(50_000)]
-    other = next(a for a in others if exposed_memory._place(id(a)) == place)
-    exposed_memory.expose(other, holder)
+    other = next(a for a in others if saved_values._place(id(a)) == place)
+    saved_values.expose(other, holder)
     for _ in range(4):
         assert (x * x).grad_fn._saved_self is x
-    second = next(a for a in others if exposed_memory._place(id(a)) == place and a is not other)
-    exposed_memory.expose(second, holder)  # several: perhaps it is one of them
+    second = next(a for a in others if saved_values._place(id(a)) == place and a is not other)
+    saved_values.expose(second, holder)  # several: perhaps it is one of them
     assert (x * x).grad_fn._saved_self.tolist() == [1.0, 2.0]
     del holder
     for _ in range(4):
@@ -32,7 +32,7 @@ def test_an_array_at_the_place_of_another_in_the_table_is_not_copied() -> None:
 
 def test_an_array_with_the_id_of_one_that_has_died() -> None:
     first, holder = np.zeros(3), Holder()
-    exposed_memory.expose(first, holder)
+    saved_values.expose(first, holder)
     gone = id(first)
     del first
     kept: list[object] = []
@@ -41,8 +41,8 @@ def test_an_array_with_the_id_of_one_that_has_died() -> None:
         kept.append(np.zeros(3))
     again = kept[-1]
     assert isinstance(again, np.ndarray)
-    assert not exposed_memory.is_exposed(again)
-    exposed_memory.expose(again, holder)
-    assert exposed_memory.is_exposed(again)
+    assert not saved_values.is_exposed(again)
+    saved_values.expose(again, holder)
+    assert saved_values.is_exposed(again)
     del holder
-    assert not exposed_memory.is_exposed(again)
+    assert not saved_values.is_exposed(again)

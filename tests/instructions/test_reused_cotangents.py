@@ -9,18 +9,17 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.instructions import reused_cotangents
-from kernels.native.pool import reused_arrays
-from kernels.native.pool.pool_structs import PoolWords
-from kernels.native.registry import REGISTRY
-from kernels.native.tape_structs import NO_KERNEL, FormBlock, InputBlock
+from kernels.kinds import form
+from kernels.native import pool
+from kernels.native.allocation import REGISTRY
+from kernels.native.structs import NO_KERNEL, FormBlock, InputBlock, PoolWords
 from kernels.sweeps import backend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 N = 20_000
-assert reused_cotangents.LEAST < N
+assert form.LEAST < N
 
 
 def squared(y: Any) -> Any:
@@ -181,7 +180,7 @@ def test_in_place_kernels_are_used() -> None:
         for _ in range(12):
             y = 1.5 * y
         loss = (y * w).sum()
-        words = reused_arrays._words(reused_arrays.linked())
+        words = pool._words(pool.linked())
         before = words[PoolWords.fresh] + words[PoolWords.reused]
         loss.backward()
         return words[PoolWords.fresh] + words[PoolWords.reused] - before

@@ -10,18 +10,16 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.foundation.intervals import Intervals
-from kernels.instructions import saved_value_protection
+from kernels.foundation.specs import Intervals
+from kernels.kinds import saved_values
 
 pytestmark = pytest.mark.usefixtures("own_tape", "filing")
 
 
-@pytest.fixture(
-    params=[0, 3, saved_value_protection._LOOKS_PER_FILING], ids=["filed at once", "filed soon", "looked through"]
-)
+@pytest.fixture(params=[0, 3, saved_values._LOOKS_PER_FILING], ids=["filed at once", "filed soon", "looked through"])
 def filing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have saved arrays filed sooner or later."""
-    monkeypatch.setattr(saved_value_protection, "_LOOKS_PER_FILING", request.param)
+    monkeypatch.setattr(saved_values, "_LOOKS_PER_FILING", request.param)
 
 
 def shared(values: list[float]) -> Any:
@@ -118,7 +116,7 @@ def test_an_interrupt_while_places_are_filed(monkeypatch: pytest.MonkeyPatch) ->
         add(self, *given)
 
     monkeypatch.setattr(Intervals, "add", interrupted)
-    monkeypatch.setattr(saved_value_protection, "_LOOKS_PER_FILING", 0)
+    monkeypatch.setattr(saved_values, "_LOOKS_PER_FILING", 0)
     with pytest.raises(KeyboardInterrupt):
         overwrite(m[:])
     monkeypatch.undo()
@@ -158,9 +156,9 @@ def test_a_long_graph_that_lives_is_filed_once(monkeypatch: pytest.MonkeyPatch) 
 def test_a_memory_that_only_its_tensor_has_is_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gradients that grow, above all: a long tape is not looked through for what nobody can read."""
     asked: list[Any] = []
-    protect_truly = saved_value_protection.SavedValues.protect
+    protect_truly = saved_values.SavedValues.protect
     monkeypatch.setattr(
-        saved_value_protection.SavedValues,
+        saved_values.SavedValues,
         "protect",
         lambda self, array: (asked.append(array), protect_truly(self, array))[1],
     )

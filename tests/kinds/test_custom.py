@@ -11,7 +11,6 @@ import pytest
 from numba.core.errors import TypingError
 
 import tape
-from kernels.compiler import progress_line
 from kernels.sweeps import backend
 from tape.recording.record import recorded
 from tests.native.test_native import native, python_calls

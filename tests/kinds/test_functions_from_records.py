@@ -10,9 +10,9 @@ import pytest
 import tape
 from kernels.kinds.reduction import Reduction
 from kernels.kinds.routine import Routine
-from kernels.kinds.view import View
-from kernels.ops.registry import OPS
-from tape.operations.whole import from_records
+from kernels.kinds.views import View
+from kernels.operations.registry import OPS
+from tape.operations import op_table
 
 Array = np.ndarray[Any, Any]
 
@@ -63,7 +63,7 @@ def declared() -> Iterator[Callable[..., Any]]:
 
     def function(op: Any) -> Any:
         names.append(op.name)
-        return from_records.function_of(op)
+        return op_table.function_of(op)
 
     yield function
     for name in names:
@@ -132,5 +132,5 @@ def test_a_view_without_a_rule_for_batches_is_refused_by_vmap(declared: Callable
 
 
 def test_what_is_written_by_hand_stays() -> None:
-    assert not {"sum", "amax", "logsumexp"} & from_records.MADE.keys()
-    assert all(OPS[name].function for name in from_records.MADE)
+    assert not {"sum", "amax", "logsumexp"} & op_table.MADE.keys()
+    assert all(OPS[name].function for name in op_table.MADE)

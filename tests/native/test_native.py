@@ -12,8 +12,7 @@ import pytest
 from numba import njit
 
 import tape
-from kernels.native import memory
-from kernels.native.pool import guards
+from kernels.native import memory, pool
 from kernels.sweeps import backend
 from tape.tensors import hooks
 
@@ -27,8 +26,8 @@ native = pytest.mark.skipif(not backend.NATIVE, reason="this interpreter's memor
 
 CHECKS = {
     "kernels.debug.checks",
-    "kernels.native.pool.guards",
-    "kernels.arrays.address_probe",
+    "kernels.native.pool",
+    "kernels.foundation.numpy_arrays",
 }
 
 
@@ -44,7 +43,7 @@ def python_calls(function: Callable[..., Any], *args: Any) -> list[str]:
     names: list[str] = []
 
     def note(frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and not (guards.DEBUG and checks(frame)):
+        if event == "call" and not (pool.DEBUG and checks(frame)):
             names.append(frame.f_code.co_name)
 
     before = sys.getprofile()

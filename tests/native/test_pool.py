@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy._core.multiarray import get_handler_name
 
 import tape
-from kernels.native.pool import reused_arrays
+from kernels.native import pool
 from kernels.sweeps import backend
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ native = pytest.mark.skipif(not backend.NATIVE, reason="without native code arra
 @pytest.fixture(autouse=True)
 def _emptied() -> None:
     gc.collect()
-    reused_arrays.give_back()
+    pool.give_back()
 
 
 def leaf(n: int = N) -> Any:
@@ -75,10 +75,10 @@ def test_memory_is_used_again_when_the_last_view_dies() -> None:
     others = [(x * 3.0).detach() for _ in range(3)]
     assert place not in [other.numpy().ctypes.data for other in others]
     np.testing.assert_array_equal(view, 2.0 * x.detach().numpy()[5:7])
-    before = reused_arrays.kept()
+    before = pool.kept()
     del view
     gc.collect()
-    assert reused_arrays.kept() > before
+    assert pool.kept() > before
     assert (x * 3.0).detach().numpy().ctypes.data == place
 
 
@@ -135,7 +135,7 @@ def test_values_are_what_they_were() -> None:
 def test_what_is_kept_is_bounded(fresh: Fresh) -> None:
     code = """
 import numpy as np, tape
-from kernels.native.pool import reused_arrays as pool
+from kernels.native import pool as pool
 x = tape.tensor(np.ones(40_000), requires_grad=True)
 for n in (1, 5, 20):
     results = [x * float(k) for k in range(n)]
@@ -160,7 +160,7 @@ assert pool.kept() == 0
 def test_bounds(fresh: Fresh, most: str) -> None:
     code = """
 import numpy as np, tape
-from kernels.native.pool import reused_arrays as pool
+from kernels.native import pool as pool
 for _ in range(3):
     x = tape.tensor(np.linspace(0, 1, 40_000), requires_grad=True)
     (x * x).sum().backward()
@@ -180,7 +180,7 @@ def test_freed_memory_is_written_over_in_debug_mode(fresh: Fresh) -> None:
     """Whoever read a block that was given back would read nan."""
     code = """
 import numpy as np, tape
-from kernels.native.pool import reused_arrays as pool
+from kernels.native import pool as pool
 values = np.linspace(0.1, 1.0, 90_000).reshape(300, 300)
 for _ in range(3):
     x = tape.tensor(values, requires_grad=True)
@@ -204,22 +204,22 @@ assert pool.kept() > 0
 def test_arrays_of_ones_own_are_numpys() -> None:
     x = leaf()
     with pytest.raises(ValueError, match="broadcast"):
-        reused_arrays.call(np.multiply, np.ones(N), np.ones(3))
+        pool.call(np.multiply, np.ones(N), np.ones(3))
     _ = x * 2.0
     assert get_handler_name(np.empty(N)) == "default_allocator"
-    assert get_handler_name(reused_arrays.call(np.empty, shape=N, dtype=np.float32)) == "tape_pool"
+    assert get_handler_name(pool.call(np.empty, shape=N, dtype=np.float32)) == "tape_pool"
     with pytest.raises(TypeError):
-        reused_arrays.call()  # type: ignore[call-arg]
+        pool.call()  # type: ignore[call-arg]
 
 
 @native
 def test_arrays_change_their_size() -> None:
     for sizes in ((10, N), (N, 10), (N, 9 * N), (9 * N, N), (N, N + 1)):
-        array = reused_arrays.call(np.ones, sizes[0])
+        array = pool.call(np.ones, sizes[0])
         array.resize(sizes[1], refcheck=False)
         assert array[: min(sizes)].all()
         assert not array[min(sizes) : sizes[1]].any()
-    assert not reused_arrays.call(np.zeros, N).any()
+    assert not pool.call(np.zeros, N).any()
 
 
 def test_threads() -> None:

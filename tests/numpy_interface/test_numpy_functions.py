@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tape
-from tape.tensors.registration import NUMPY
+from tape.tensors.hooks import NUMPY
 
 RNG = np.random.default_rng(5)
 ARRAYS: dict[str, Any] = {

@@ -11,8 +11,8 @@ import pytest
 
 import tape
 from kernels.kinds.routine import Routine
-from kernels.ops.registry import OPS
-from kernels.records.op import turned
+from kernels.operations.registry import OPS
+from kernels.rules.op import turned
 from tape.recording import routine_calls
 from tests.support import matrix_domains, record_cases
 from tests.support.pytorch_outcomes import Outcomes, Raised

@@ -11,7 +11,7 @@ import scipy.spatial
 import scipy.special
 
 import tape
-from tape.operations.reductions.norms import vector_norm
+from tape.operations.reductions import vector_norm
 from tests.support import agreement
 from tests.support.agreement import HOLED, MATRIX, equal
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.programs.recording.program import ProgramError
+from kernels.programs.program import ProgramError
 from tests.support import agreement
 from tests.support.agreement import HOLED, MATRIX, equal
 

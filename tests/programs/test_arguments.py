@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.programs.recording.program import ProgramError
+from kernels.programs.program import ProgramError
 
 Array = np.ndarray[Any, Any]
 

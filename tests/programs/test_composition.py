@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.ops.registry import OPS
-from kernels.records.op import Op
+from kernels.operations.registry import OPS
+from kernels.rules.op import Op
 from tape.autograd import grad, gradcheck, gradgradcheck
 from tape.func import grad_and_value, hessian, jacfwd, jacrev, jvp, vmap
 from tests.support.record_cases import bits, cases_of

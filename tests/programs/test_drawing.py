@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.programs.interpreter.machine import call_times
-from tape.foundation.dot import Text, quoted
+from kernels.programs.machine import call_times
 from tape.programs.drawing import _Drawing
+from tape.tensors.figures import Text, quoted
 from tests.support.dot_graphs import DOT, Parsed, drawn, named, parse
 from tests.support.replays import function_of, pure
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.instructions.entries import locate
+from kernels.kinds.reference_tape import locate
 from kernels.sweeps.leaves import PythonCallbacks
 from tape.tensors import modes
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.programs.recording.recipe_encoding import Decoder, Encoder, decoded, encoded
+from kernels.programs.recipe_encoding import Decoder, Encoder, decoded, encoded
 
 pytestmark = pytest.mark.quick
 

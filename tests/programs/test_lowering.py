@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.codegen.loop_printer import Loop
-from kernels.codegen.tasks import Fill, PythonCall, Tasks, UfuncCall
-from kernels.programs.interpreter.machine import plan
-from kernels.programs.lowering import lower_forward, task_blocks
-from kernels.programs.lowering.assembly import Plan
+from kernels.programs import lower_forward, task_blocks
+from kernels.programs.assembly import Plan
+from kernels.programs.machine import plan
+from kernels.rules.loop_printer import Loop
+from kernels.rules.scalar_loops import Fill, PythonCall, Tasks, UfuncCall
 
 Function = Callable[..., Any]
 X = np.linspace(0.25, 2.0, 4)

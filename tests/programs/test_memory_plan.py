@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.programs.lowering.assembly import SMALL, offsets
+from kernels.programs.assembly import SMALL, offsets
 
 WORD, LINE = 8, 64
 

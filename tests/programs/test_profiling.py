@@ -16,8 +16,8 @@ import pytest
 from numba import njit
 
 import tape
-from kernels.programs.interpreter.machine import call_times
-from tape.programs import profiling
+from kernels.programs.machine import call_times
+from tape.programs import drawing
 
 pytestmark = pytest.mark.quick
 
@@ -154,8 +154,8 @@ def test_tables_have_all(function: Callable[..., Any]) -> None:
 
 
 def test_a_long_table_is_cut() -> None:
-    entries = [profiling.Entry(f"n{k}", k, 1, 1.0, 2.0) for k in range(30)]
-    lines = profiling._table("by line", entries, 90.0).splitlines()
+    entries = [drawing.Entry(f"n{k}", k, 1, 1.0, 2.0) for k in range(30)]
+    lines = drawing._table("by line", entries, 90.0).splitlines()
     assert len(lines) == 22
     assert lines[-1].split()[:3] == ["10", "more", str(sum(range(20, 30)))]
 
@@ -239,7 +239,7 @@ def test_a_program_that_goes_wrong_call_by_call_is_found_out(monkeypatch: pytest
         return dataclasses.replace(times, gradients=[g * 1.0001 for g in times.gradients])
 
     program = tape.record(chain, DATA, 2.0)
-    monkeypatch.setattr(profiling, "call_times", wrong)
+    monkeypatch.setattr(drawing, "call_times", wrong)
     with pytest.raises(RuntimeError, match="another result"):
         program.profile(DATA, 2.0)
 

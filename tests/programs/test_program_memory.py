@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.programs.interpreter.machine import Machine
-from kernels.programs.lowering.assembly import Free
+from kernels.programs.assembly import Free
+from kernels.programs.machine import Machine
 
 N = 100
 FIELD = 8 * N * N

@@ -13,12 +13,12 @@ import pytest
 from numba import njit
 
 import tape
-from kernels.arrays.specs import spec_of
+from kernels.foundation.specs import spec_of
 from kernels.kinds.routine import RoutineCall
-from kernels.ops.linalg.sparse import pattern_of
-from kernels.ops.registry import OPS
-from kernels.programs.recording.program import Node, Recipe
-from kernels.programs.recording.recipe_encoding import Decoder, Encoder, decoded, encoded, name_of
+from kernels.operations.interpolation import pattern_of
+from kernels.operations.registry import OPS
+from kernels.programs.program import Node, Recipe
+from kernels.programs.recipe_encoding import Decoder, Encoder, decoded, encoded, name_of
 from tests.support.record_cases import Case, bits, cases_of, params, tensors
 
 CASES = [case for op in OPS.values() for case in cases_of(op) if case.replayed]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.programs.recording.flow import Repeat, repeats
+from kernels.programs.steps import Repeat, repeats
 
 pytestmark = pytest.mark.quick
 

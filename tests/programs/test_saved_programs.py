@@ -21,11 +21,11 @@ from numba import njit
 
 import tape
 from kernels.kinds.custom import Custom
-from kernels.ops.registry import OPS
-from kernels.records.op import Op
+from kernels.operations.registry import OPS
+from kernels.rules.op import Op
 from tape.errors import FileFormatError
-from tape.foundation import checked_files
-from tape.programs import reading, saving
+from tape.programs import program, saving
+from tape.tensors import checked_files
 from tests.support.record_cases import bits, cases_of, tensors
 
 
@@ -287,7 +287,7 @@ def test_several_programs_with_more_that_is_said() -> None:
     file = io.BytesIO()
     saving.write(file, "several", programs, SEVERAL)
     content = checked_files.read(file.getvalue(), "it")
-    found, said = reading.read(content, "it", ())
+    found, said = program.read(content, "it", ())
     assert (content.kind, content.version, said) == ("several", tape.__version__, SEVERAL)
     assert [p(np.ones(1000)) for p in found] == [p(np.ones(1000)) for p in programs]
     with pytest.raises(FileFormatError, match="holds a several, which this version of tape does not know"):

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.ops.registry import OPS
-from kernels.programs.interpreter.machine import call_times
+from kernels.operations.registry import OPS
+from kernels.programs.machine import call_times
 from tests.support.dot_graphs import parse
 from tests.support.record_cases import Case, cases_of, params
 

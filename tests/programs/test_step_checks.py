@@ -12,10 +12,10 @@ import pytest
 from numba import njit
 
 import tape
-from kernels.arrays.specs import spec_of
-from kernels.programs.recording.program import Recipe
-from kernels.programs.recording.program_words import StepKind, steps_from
-from kernels.programs.recording.recipe_encoding import Decoder, Encoder, decoded, encoded, name_of
+from kernels.foundation.specs import spec_of
+from kernels.programs.program import Recipe
+from kernels.programs.recipe_encoding import Decoder, Encoder, decoded, encoded, name_of
+from kernels.programs.structs import StepKind, steps_from
 
 
 @njit

@@ -12,15 +12,14 @@ import numpy as np
 import pytest
 
 import tape
-from tape.operations import operators
-from tape.operations.whole import from_records
-from tape.tensors import registration
+from tape.operations import elementwise, op_table
+from tape.tensors import hooks
 
 
 def written() -> Iterator[tuple[str, Callable[..., Any]]]:
     """Yield the functions that are no single record, under the name they are offered by."""
-    yield from ((name, f) for name, f in registration.FUNCTIONS.items() if f not in from_records.MADE.values())
-    records = set(operators.RUN.values())
+    yield from ((name, f) for name, f in hooks.FUNCTIONS.items() if f not in op_table.MADE.values())
+    records = set(elementwise.RUN.values())
     for module in (tape.linalg, tape.special):
         for name in module.__all__:
             function = getattr(module, name)
@@ -31,7 +30,7 @@ def written() -> Iterator[tuple[str, Callable[..., Any]]]:
 MODULES = sorted(
     {function.__module__ for _, function in written()}
     | {"tape.quadrature", "tape.sparse", "tape.optimize", "tape.transforms.value_and_grad", "tape.stats"}
-    | {"tape.engine.graph.drawing", "tape.programs.drawing"}
+    | {"tape.engine.drawing", "tape.programs.drawing"}
 )
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kernels.ops.registry import OPS
-from kernels.records.op import Op
+from kernels.operations.registry import OPS
+from kernels.rules.op import Op
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("kernels", "tape")
@@ -128,36 +128,36 @@ NAMES_KEPT = {"tape.utils": "PyTorch's name for the module that holds checkpoint
 
 # Files that may name records of some kinds, since what they do for them is written by hand.
 MAY_NAME = {
-    "kernels.compiler.numbers_ir": (
+    "kernels.language.expressions": (
         "Elementwise",
         "Select",
         "Reduction",
     ),  # what native source, LLVM and libm call functions
-    "kernels.compiler.expressions_ir": ("Elementwise",),  # likewise
-    "kernels.records.symbols": ("Elementwise",),  # how each ufunc that a rule may use is printed
+    "kernels.language.expressions": ("Elementwise",),  # likewise
+    "kernels.rules.symbols": ("Elementwise",),  # how each ufunc that a rule may use is printed
     "kernels.kinds.elementwise": ("Elementwise",),  # np.where within an expression
     "kernels.programs.fusing.statements": ("Elementwise",),  # what each ufunc that a rule may use costs
-    "kernels.programs.rolling.several_ways": ("Elementwise",),  # where, which ways of an iteration are selected by
+    "kernels.programs.several_ways": ("Elementwise",),  # where, which ways of an iteration are selected by
     "kernels.programs.native_use.c_expressions": (
         "Elementwise",
         "Select",
         "Reduction",
     ),  # what C calls functions
-    "tape.conversions.attributes": ("View",),  # detach is a view with another history
-    "tape.engine.rules.saved_tensors": (
+    "tape.numpy_interface.attributes": ("View",),  # detach is a view with another history
+    "tape.engine.saved_tensors": (
         "View",
         "Copy",
     ),  # a saved value as a tensor of its slot, or of a copy
-    "tape.kinds.rules_on_tensors": ("Elementwise",),  # where, which leaves elements without a contribution; squares
-    "tape.engine.rules.gradient_tensors": ("Write",),  # parts that are added to where they stand
-    "tape.engine.rules.accumulate_grad": ("Copy",),  # the copy that gives an expanded view a gradient of its own shape
+    "tape.engine.kind_rules": ("Elementwise",),  # where, which leaves elements without a contribution; squares
+    "tape.engine.accumulate_grad": ("Write",),  # parts that are added to where they stand
+    "tape.engine.accumulate_grad": ("Copy",),  # the copy that gives an expanded view a gradient of its own shape
     "tape.tensors.program_recorder": ("Copy",),  # the copy that begins memory which a program writes
     "tape.numpy_interface.protocols": (
         "Elementwise",
         "Join",
         "View",
     ),  # the records that NumPy's functions run
-    "tape.operations.numpy_ufuncs": (
+    "tape.numpy_interface.ufuncs": (
         "Elementwise",
         "Routine",
         "Reduction",
@@ -165,23 +165,23 @@ MAY_NAME = {
     ),  # likewise, for where=
     "tape.recording.record": ("Copy",),  # the casts of mixed dtypes
     "tape.programs.interpreting": ("View",),  # parts of which no step tells
-    "tape.kinds.kind": ("View",),  # dims of one behind the batch
+    "tape.engine.kind_rules": ("View",),  # dims of one behind the batch
     "tape.batching.run": ("View",),  # likewise
     "tape.tensors.view_families": ("View",),  # a view of its base's version now
-    "tape.operations.in_place.accumulating": ("Write",),  # likewise
-    "tape.operations.writes": (
+    "tape.recording.writes": ("Write",),  # likewise
+    "tape.recording.writes": (
         "Copy",
         "Write",
     ),  # every operation in place ends in one of these
-    "tape.operations.in_place.methods": (
+    "tape.recording.in_place": (
         "Elementwise",
         "Write",
     ),  # methods that are no variant of a record
-    "tape.operations.sums_and_extrema": (
+    "tape.operations.reductions": (
         "Reduction",
         "Select",
     ),  # dim, keepdim and the named pair
-    "tape.operations.indexing": (
+    "tape.recording.indexing": (
         "View",
         "Gather",
         "Write",
@@ -202,12 +202,12 @@ MAY_NAME = {
             "tape.stats",
             "tape.densities",
             "tape.distributions",
-            "tape.conversions.scipy_calls",
-            "tape.conversions.number_calls",
+            "tape.numpy_interface.foreign_calls",
+            "tape.numpy_interface.foreign_calls",
         ),
         ("Elementwise", "Routine", "Reduction", "View", "Contraction", "Select"),  # SciPy's names
     ),
-    "tape.operations.reductions.scans": (
+    "tape.operations.scans": (
         "Routine",
         "Reduction",
     ),  # PyTorch's names and arguments
@@ -215,11 +215,11 @@ MAY_NAME = {
         "Select",
         "Routine",
     ),  # the names that the tuples print
-    "tape.operations.reductions.norms": (
+    "tape.operations.reductions": (
         "Elementwise",
         "Routine",
     ),  # likewise; np.where
-    "tape.operations.numpy_arguments": (
+    "tape.operations.elementwise": (
         "Elementwise",
         "Reduction",
     ),  # np.where; NumPy's names
@@ -228,39 +228,39 @@ MAY_NAME = {
         "Contraction",
         "View",
     ),  # NumPy's names of methods
-    "tape.operations.reductions.numpy_reductions": (
+    "tape.operations.variance": (
         "Elementwise",
         "Routine",
         "Reduction",
         "Select",
     ),  # NumPy's names
-    "tape.operations.reductions.sorting": ("Routine",),  # likewise
-    "tape.operations.reductions.quantiles": (
+    "tape.operations.sorting": ("Routine",),  # likewise
+    "tape.operations.statistics": (
         "Elementwise",
         "Routine",
     ),  # likewise; np.where
-    "tape.operations.reductions.histograms": ("Routine",),  # likewise
-    "tape.operations.reductions.variance": (
+    "tape.operations.statistics": ("Routine",),  # likewise
+    "tape.operations.variance": (
         "Elementwise",
         "Routine",
     ),  # np.where, np.sqrt
-    "tape.operations.shapes.rearranging": (
+    "tape.operations.rearranging": (
         "Copy",
         "View",
     ),  # likewise
-    "tape.operations.shapes.splitting": ("View",),  # likewise
-    "tape.operations.shapes.diagonals": (
+    "tape.operations.splitting": ("View",),  # likewise
+    "tape.operations.diagonals": (
         "View",
         "Elementwise",
     ),  # likewise; np.where cuts what is outside of a triangle
-    "tape.operations.gather": ("Elementwise",),  # np.where, which chooses
-    "tape.operations.whole.composed": ("Elementwise",),  # likewise; what it composes
-    "tape.operations.gather_scatter.scatter": (
+    "tape.recording.gather": ("Elementwise",),  # np.where, which chooses
+    "tape.operations.predicates": ("Elementwise",),  # likewise; what it composes
+    "tape.recording.scatter": (
         "Reduction",
         "Routine",
         "Elementwise",
     ),  # what values for one place are reduced by
-    "tape.operations.shapes.padding": (
+    "tape.operations.joining": (
         "Reduction",
         "Routine",
         "Elementwise",
@@ -270,20 +270,20 @@ MAY_NAME = {
         "Join",
         "Copy",
     ),  # sizes with -1, dims, joins
-    "tape.operations.matmul": (
+    "tape.matrices.products": (
         "Contraction",
         "Routine",
     ),  # PyTorch's checks of mm, mv, dot
-    "tape.operations.matrices.decompositions": (
+    "tape.matrices.decompositions": (
         "Elementwise",
         "Routine",
     ),  # PyTorch's names and arguments
-    "tape.operations.matrices.solves": ("Routine",),  # likewise
-    "tape.operations.matrices.determinants": (
+    "tape.matrices.solves": ("Routine",),  # likewise
+    "tape.matrices.determinants": (
         "Elementwise",
         "Routine",
     ),  # likewise
-    "tape.operations.matrices.contractions": ("Routine",),  # likewise
+    "tape.matrices.contractions": ("Routine",),  # likewise
     "tape.linalg": ("Routine",),  # likewise
     "tape.numpy_interface.linalg": (
         "Contraction",
@@ -291,7 +291,7 @@ MAY_NAME = {
         "View",
     ),  # NumPy's names, for messages
     "tape.sparse": ("Routine",),  # likewise
-    "tape.operations.matrices.interpolation": (
+    "tape.operations.interpolation": (
         "Elementwise",
         "Routine",
     ),  # NumPy's and SciPy's names and arguments
@@ -302,28 +302,28 @@ NOT_THE_OP = {  # (module, string): what else it means there
     ("kernels.programs.compiler.compiled_code", "t"): "memory for what operations keep, by its first letter",
     ("kernels.programs.differentiating.storage", "t"): "likewise",
     ("kernels.programs.calling.tiers", "max"): "a mode: compiled at once",
-    ("tape.programs.tiered", "max"): "likewise",
+    ("tape.programs.tiers", "max"): "likewise",
     ("tape.compiled.compiled_function", "mode"): "the argument that says when programs are compiled",
-    ("kernels.programs.recording.recipe_encoding", "slice"): "the kind of values of an index",
+    ("kernels.programs.recipe_encoding", "slice"): "the kind of values of an index",
     ("tape.examples.lynx_hare", "gamma"): "a rate of the model",
     ("tape.examples.lynx_hare", "beta"): "likewise",
-    ("tape.foundation.dot", "dot"): "Graphviz's program",
-    ("tape.operations.whole.op_table", "index"): "what the table calls the place that a Select keeps",
-    ("tape.operations.whole.op_table", "all"): "of dtypes: all of them",
-    ("tape.engine.graph.hook_registration", "all"): "when a hook of several gradients runs",
-    ("tape.engine.graph.hook_registration", "any"): "likewise",
-    ("kernels.threads.atomics", "add"): "LLVM's operation on a word",
+    ("tape.tensors.figures", "dot"): "Graphviz's program",
+    ("tape.operations.op_table", "index"): "what the table calls the place that a Select keeps",
+    ("tape.operations.op_table", "all"): "of dtypes: all of them",
+    ("tape.engine.sweep_run", "all"): "when a hook of several gradients runs",
+    ("tape.engine.sweep_run", "any"): "likewise",
+    ("kernels.native.threads", "add"): "LLVM's operation on a word",
     ("kernels.programs.parts.loops_in_parts", "greater"): "a step of a reduction",
     **{
         ("kernels.programs.parts.printed_loops", name): "a function that printed programs call"
         for name in ("abs", "greater", "max", "min")
     },
     **{
-        ("tape.operations.whole.op_table", name): "the name of NumPy's function, for which Python has a word"
+        ("tape.operations.op_table", name): "the name of NumPy's function, for which Python has a word"
         for name in ("bitwise_and", "bitwise_or", "logical_and", "logical_not", "logical_or")
     },
     **{
-        ("tape.operations.operators", name): "the name of Python's operator: __add__"
+        ("tape.operations.elementwise", name): "the name of Python's operator: __add__"
         for name in ("abs", "add", "eq", "ge", "gt", "le", "lt", "mul", "ne", "pow", "sub")
     },
 }
@@ -359,7 +359,7 @@ def imported_names(tree: ast.AST, package: str) -> Iterator[tuple[str, str]]:
                 func=ast.Name(id="load_module") | ast.Attribute(attr="load_module"),
                 args=[ast.Constant(value=str(module))],
             ):
-                yield f"kernels.{module}", ""  # kernels.compiler.jit's door to a native module
+                yield f"kernels.{module}", ""  # kernels.language.jit's door to a native module
 
 
 def imports(source: str, module: str, modules: set[str], *, is_package: bool = False) -> set[str]:
@@ -604,18 +604,18 @@ def test_an_operation_is_named_in_its_record_alone() -> None:
     ],
 )
 def test_a_planted_upward_import_is_found(source: str) -> None:
-    found = imports(source, "tape.low", {"tape.low", "tape.high", "kernels.compiler.jit", "kernels.high"})
-    (high,) = found - {"kernels.compiler.jit"}
+    found = imports(source, "tape.low", {"tape.low", "tape.high", "kernels.language.jit", "kernels.high"})
+    (high,) = found - {"kernels.language.jit"}
     assert high.endswith(".high")
-    assert upward({"tape.low": found}, ["kernels.compiler.jit", "tape.low", high]) == [
+    assert upward({"tape.low": found}, ["kernels.language.jit", "tape.low", high]) == [
         f"tape.low imports {high}, which does not stand below it"
     ]
-    assert not upward({"tape.low": found}, ["kernels.compiler.jit", high, "tape.low"])
+    assert not upward({"tape.low": found}, ["kernels.language.jit", high, "tape.low"])
 
 
 def test_a_planted_unlisted_import_is_found() -> None:
-    graph = {"kernels.records.op": imports("from tape import tensor", "kernels.records.op", {"kernels.records.op"})}
-    assert upward(graph, ["kernels.records.op"]) == ["kernels.records.op imports tape, which does not stand below it"]
+    graph = {"kernels.rules.op": imports("from tape import tensor", "kernels.rules.op", {"kernels.rules.op"})}
+    assert upward(graph, ["kernels.rules.op"]) == ["kernels.rules.op imports tape, which does not stand below it"]
 
 
 def test_relative_imports_are_resolved() -> None:

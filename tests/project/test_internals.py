@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 import tape
-from kernels.native import heap_types, object_structs, tape_structs
-from kernels.native.registry import REGISTRY
-from kernels.native.tape.tape_type import header_of
-from kernels.native.tape_structs import (
+from kernels.calls.object_types import header_of
+from kernels.native import c_api, structs
+from kernels.native.allocation import REGISTRY
+from kernels.native.structs import (
     DOUBLE,
     GONE,
     HELD,
@@ -50,7 +50,7 @@ TEXT = PAGES[INTERNALS.name]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 THEIRS = {"program.py", "tests/ROOM/test_TOPIC.py", "_native.py", "kernels-1/LABEL_HASH.kernel"}
 """What is a path, and none of ours: a user's, or a pattern."""
-NATIVE = pytest.mark.skipif(not heap_types.NATIVE, reason="there are no words in memory to read")
+NATIVE = pytest.mark.skipif(not c_api.NATIVE, reason="there are no words in memory to read")
 
 pytestmark = pytest.mark.quick
 
@@ -169,7 +169,7 @@ def environment() -> set[str]:
 
 
 def is_capital(name: str) -> bool:
-    return hasattr(tape_structs, name) or hasattr(object_structs, name) or name in environment() or name == "CONTROL"
+    return hasattr(structs, name) or hasattr(c_api, name) or name in environment() or name == "CONTROL"
 
 
 @each(capitals)
@@ -318,7 +318,7 @@ def counts(header: int, first: int) -> str:
     """Return how many have each slot of a tape from one on, and which are marked as gone."""
     chunk, shown = at(at(header, TapeHeader.directory), 0) + Chunk.SIZE, []
     for slot in range(first, at(header, TapeHeader.next)):
-        count = ctypes.c_int32.from_address(chunk + 4 * (slot % tape_structs.CHUNK)).value
+        count = ctypes.c_int32.from_address(chunk + 4 * (slot % structs.CHUNK)).value
         parts = ["GONE"] * bool(count & GONE) + [str(count & HELD)] * bool(count & HELD)
         shown.append("+".join(parts) or "0")
     return " ".join(shown)
@@ -491,9 +491,9 @@ def test_each_life_passes_its_files_in_order(fresh: Fresh) -> None:
 
 def test_planted_faults_are_found() -> None:
     """What the checks above look at can fail."""
-    page = "`kernels/native/wrods.py` `kernels.native.tape_structs.T_SISE` `H_NOTHING` `tape.autograd.Function`"
+    page = "`kernels/native/wrods.py` `kernels.native.structs.T_SISE` `H_NOTHING` `tape.autograd.Function`"
     assert absent(paths(page)) == ["kernels/native/wrods.py"]
-    assert [name for name in dotted(page) if not is_so(name)] == ["kernels.native.tape_structs.T_SISE"]
+    assert [name for name in dotted(page) if not is_so(name)] == ["kernels.native.structs.T_SISE"]
     assert [name for name in capitals(page) if not is_capital(name)] == ["H_NOTHING"]
     wrong = ["python -m tape.tols", "python -m tape cash", "python -m pytest tests/test_none.py", "TAPE_BUG=1 .ci/run"]
     wrong += ["python -m pytest -m quack", ".ci/walk"]

@@ -21,9 +21,9 @@ LATE = (
     "tape.optimize",
     "tape.sparse",
     "tape.stats",
-    "kernels.programs.interpreter.machine",
-    "tape.engine.graph.drawing",
-    "tape.foundation.dot",
+    "kernels.programs.machine",
+    "tape.engine.drawing",
+    "tape.tensors.figures",
 )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kernels.ops.registry import OPS
+from kernels.operations.registry import OPS
 from tests.batching import test_vmap
 from tests.checks import test_gradcheck
 from tests.compiled import test_compiled_records, test_inner_gradients, test_records_as_machine_code

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tape
-from tape.tensors.registration import NUMPY
+from tape.tensors.hooks import NUMPY
 from tests.support.pytorch_outcomes import Outcomes
 
 ELEMENTWISE = """

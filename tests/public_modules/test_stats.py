@@ -24,7 +24,7 @@ import scipy.stats
 
 import tape
 from tape import stats
-from tape.conversions import number_calls, scipy_calls
+from tape.numpy_interface import foreign_calls
 
 X = np.array([-3.0, -0.4, 0.0, 0.3, 0.75, 1.0, 2.5, 40.0, np.nan, np.inf])
 K = np.array([-1.0, 0.0, 1.0, 2.5, 3.0, 5.0, 12.0, np.nan])
@@ -232,8 +232,8 @@ NUMBERS: list[tuple[str, Any]] = [
 def columns(request: Any, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether instructions have columns, as those of ``python -X no_debug_ranges`` have not."""
     if request.param == "no columns":
-        monkeypatch.setattr(number_calls, "_steps", lambda code: tuple(number_calls._steps_by_stack(code)))
-        monkeypatch.setattr(number_calls, "_paths", number_calls._paths.__wrapped__)
+        monkeypatch.setattr(foreign_calls, "_steps", lambda code: tuple(foreign_calls._steps_by_stack(code)))
+        monkeypatch.setattr(foreign_calls, "_paths", foreign_calls._paths.__wrapped__)
     return bool(request.param == "columns")
 
 
@@ -380,7 +380,7 @@ def test_arrays_of_tensors_name_what_keeps_the_gradient() -> None:
 
 
 def test_equivalents_are_there() -> None:
-    for theirs, ours in scipy_calls.EQUIVALENTS.items():
+    for theirs, ours in foreign_calls.EQUIVALENTS.items():
         owner, _, name = theirs.rpartition(".")
         __import__(owner if not owner.startswith("scipy.stats.") else "scipy.stats", fromlist=[name])
         found: Any = tape

@@ -10,8 +10,8 @@ import pytest
 
 import tape
 from kernels.kinds.routine import Routine
-from kernels.ops.registry import OPS
-from kernels.records.op import Op
+from kernels.operations.registry import OPS
+from kernels.rules.op import Op
 from tests.support.record_cases import Array, Case, cases_of
 
 RECORDS = [op for op in OPS.values() if op.differentiable]

@@ -10,10 +10,10 @@ import pytest
 
 from kernels.kinds.elementwise import Elementwise
 from kernels.kinds.reduction import Reduction
-from kernels.kinds.view import View
-from kernels.ops.registry import OPS
-from kernels.records.op import Op
-from kernels.records.symbols import DeclarationError
+from kernels.kinds.views import View
+from kernels.operations.registry import OPS
+from kernels.rules.op import Op
+from kernels.rules.symbols import DeclarationError
 from tests.support import record_cases
 from tests.support.record_cases import (
     LAYOUTS,

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import tape
+from kernels.kinds.custom import Guard, LoopMark
 from kernels.kinds.elementwise import Elementwise
-from kernels.kinds.loop import Guard, LoopMark
-from kernels.ops.registry import OPS
+from kernels.operations.registry import OPS
 from tape.recording import elementwise, promotion
 
 if TYPE_CHECKING:

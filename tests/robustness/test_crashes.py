@@ -17,8 +17,8 @@ import pytest
 
 import tape
 from kernels.kinds.elementwise import Elementwise
-from kernels.native.tape_structs import TAPE_BITS
-from kernels.ops.registry import OPS
+from kernels.native.structs import TAPE_BITS
+from kernels.operations.registry import OPS
 from kernels.sweeps import backend
 from tape.recording.record import locate
 from tape.tensors import modes
@@ -166,7 +166,7 @@ def test_bools_as_bounds_weights_and_factors(case: str, one: Any, ways: str) -> 
 STRANGE = """
 import numpy as np
 import tape
-from kernels.instructions.entries import saved_arrays
+from kernels.kinds.reference_tape import saved_arrays
 x, y = tape.tensor([1.0, 2.0], requires_grad=True), tape.tensor([3.0, 4.0])
 product, scaled = x * y, (x[0] * 1.0) * 2.0
 own = tape.tensors.modes.own_tape()

@@ -20,11 +20,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 import tape
-from kernels.kinds import write
 from kernels.sweeps import backend
-from tape.operations import indexing
-from tape.operations import writes as writing
-from tape.recording import pick_calls, record
+from tape.recording import indexing, pick_calls, record
+from tape.recording import writes as writing
 from tape.tensors import view_families
 from tests.support import memories
 from tests.support.memories import (

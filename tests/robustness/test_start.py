@@ -29,7 +29,7 @@ LOAD = f"""
 import json, warnings
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    from kernels.compiler.jit import load_source
+    from kernels.language.jit import load_source
     made = load_source("tiny", {TINY!r}).twice(21)
 print(json.dumps([made, [str(warning.message) for warning in caught]]))
 """
@@ -147,7 +147,7 @@ NO_FILES: dict[str, Callable[[Path], Any]] = {
 def test_what_is_no_file_in_the_cache(fresh: Fresh, tmp_path: Path, kind: str) -> None:
     """It is not read, nor waited for; what can be replaced is."""
     folder = tmp_path / "cache"
-    code = f"from kernels.compiler.jit import load_source\nprint(load_source('tiny', {TINY!r}).twice(21))"
+    code = f"from kernels.language.jit import load_source\nprint(load_source('tiny', {TINY!r}).twice(21))"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TAPE_CACHE_DIR": str(folder)}
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, env=environment)
     (kernel,) = folder.glob("*/tiny*")

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tape
-from kernels.programs.rolling import roll as rolling
-from kernels.programs.rolling.rolled_program import Index, Instruction, Ref
+from kernels.programs import roll as rolling
+from kernels.programs.rolled_program import Index, Instruction, Ref
 from tests.rolling.test_roll import STEP, agreed, of
 from tests.support.rolled_reference import Reference, differences
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.arrays.specs import spec_of
-from kernels.ops.loops import GUARD
-from kernels.programs.recording.program import Node
-from kernels.programs.recording.program_words import StepKind, Steps
-from kernels.programs.rolling.roll import rolled
-from kernels.programs.rolling.rolled_program import Index, Instruction, Ref, RolledProgram, Uncompiled
+from kernels.foundation.specs import spec_of
+from kernels.operations.views import GUARD
+from kernels.programs.program import Node
+from kernels.programs.roll import rolled
+from kernels.programs.rolled_program import Index, Instruction, Ref, RolledProgram, Uncompiled
+from kernels.programs.structs import StepKind, Steps
 from tests.support.rolled_reference import Reference, differences, instructions
 
 pytestmark = pytest.mark.quick

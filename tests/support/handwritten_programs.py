@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays.specs import SCALAR, Spec, spec_of
-from kernels.compiler import jit
+from kernels.foundation.specs import SCALAR, Spec, spec_of
+from kernels.language import jit
 from kernels.programs.compiler.compiled_code import CompiledCode
 
 Array = np.ndarray[Any, Any]
@@ -16,8 +16,8 @@ HEAD = '''"""Written by hand."""
 from __future__ import annotations
 import math
 import numpy as np
-from kernels import vectormath
-from kernels.codegen import accumulators
+from kernels.language import vectormath as vectormath
+from kernels.rules import accumulators
 from kernels.native.memory import apply1_f8, bits_of, double_of, load_i8
 from kernels.native.memory import pointer_b1, pointer_f4, pointer_f8, pointer_i4, pointer_i8
 

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tape.watching.frame_events import monitoring
-from tape.watching.head_visits import HeadVisit, HeadWatch
-from tape.watching.python_loops import PythonLoop, loops_of
+from tape.watching.python_loops import HeadVisit, HeadWatch, PythonLoop, loops_of
 
 
 def loops(function: Callable[..., Any]) -> list[PythonLoop]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import tape
-from kernels.records.op import turned
+from kernels.rules.op import turned
 
 Array = np.ndarray[Any, Any]
 

@@ -1,4 +1,4 @@
-"""Minimax polynomials by the Remez exchange, and what each set of coefficients in coefficients.py fits.
+"""Minimax polynomials by the Remez exchange, and what each set of coefficients in llvm_values.py fits.
 
 Of each set: the function that the polynomial stands for, the weight that makes its error one of the result, relative
 to the result, and the interval. ``python -m tests.support.minimax`` prints them all.
@@ -167,7 +167,7 @@ def fits() -> dict[str, Fit]:
 
 
 if __name__ == "__main__":
-    from kernels.vectormath.coefficients import FITS
+    from kernels.language.llvm_values import FITS
 
     with mp.workdps(DIGITS):
         for form, table in FITS.items():

@@ -15,8 +15,8 @@ import sys
 from pathlib import Path
 
 import kernels
-from kernels.compiler import jit, translation
-from kernels.compiler.native_units import Unit
+from kernels.language import jit, statements
+from kernels.language.jit import Unit
 
 Texts = dict[str, list[str]]
 _HASH = re.compile(r"_[0-9a-f]{24}\b")
@@ -24,7 +24,7 @@ _HASH = re.compile(r"_[0-9a-f]{24}\b")
 
 def texts_of(unit: Unit) -> list[str]:
     """Return the LLVM text of a unit before it is optimised: of its code, and of its loops that stand apart."""
-    module = translation.Module(unit.name, control=bool(unit.names.get("CONTROL")))
+    module = statements.Module(unit.name, control=bool(unit.names.get("CONTROL")))
     for native in unit.entries:
         module.export(native)
     return [_HASH.sub("", str(part)) for part in (module.ir, module.loops)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kernels.compiler import native_units
+from kernels.language import jit
 from kernels.programs.compiler.compiling import Compilation
 
 _MARK = "QUICK = True"
@@ -30,19 +30,19 @@ class QuickCompilation(MarkedCompilation):
 
 @functools.cache
 def _target() -> Any:
-    return native_units.made_target(opt=1)
+    return jit.made_target(opt=1)
 
 
 def honour_marks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have programs that ask for few passes compiled so."""
-    compiled, optimized = native_units.Unit.compiled, native_units._optimized
+    compiled, optimized = jit.Unit.compiled, jit._optimized
 
-    def compiled_as_asked(unit: native_units.Unit) -> bytes:
+    def compiled_as_asked(unit: jit.Unit) -> bytes:
         if _MARK not in unit.text:
             return compiled(unit)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(native_units, "_optimized", lambda module, **_: optimized(module, few=True))
-            patch.setattr(native_units, "_target", _target)
+            patch.setattr(jit, "_optimized", lambda module, **_: optimized(module, few=True))
+            patch.setattr(jit, "_target", _target)
             return compiled(unit)
 
-    monkeypatch.setattr(native_units.Unit, "compiled", compiled_as_asked)
+    monkeypatch.setattr(jit.Unit, "compiled", compiled_as_asked)

@@ -15,22 +15,16 @@ import numpy as np
 import pytest
 
 import tape.sparse  # operations of our own have functions for tensors once their module is there
-from kernels.kinds.contraction import Contraction
-from kernels.kinds.copy import Copy
+from kernels.kinds.custom import Guard, LoopAgain, LoopBegin, LoopEnd
 from kernels.kinds.elementwise import Elementwise
-from kernels.kinds.gather import Gather
-from kernels.kinds.join import Join
-from kernels.kinds.loop import Guard, LoopAgain, LoopBegin, LoopEnd
-from kernels.kinds.reduction import Reduction
+from kernels.kinds.reduction import Contraction, Reduction, Select
 from kernels.kinds.routine import Routine
-from kernels.kinds.select import Select
-from kernels.kinds.view import View
-from kernels.kinds.write import Write
-from kernels.ops.elementwise import arithmetic
-from kernels.ops.registry import OPS
-from kernels.records.op import Op
+from kernels.kinds.views import Copy, Gather, Join, View, Write
+from kernels.operations import arithmetic
+from kernels.operations.registry import OPS
+from kernels.rules.op import Op
 from kernels.sweeps import backend
-from tape.operations import matmul
+from tape.matrices import products
 from tape.recording import elementwise, promotion, record, routine_calls
 from tests.support import matrix_domains
 
@@ -274,7 +268,7 @@ def contraction_cases(op: Contraction) -> Iterator[Case]:
             continue
         yield Case(
             f"{op.name}-{name}",
-            matmul.matmul,
+            products.matmul,
             np.matmul,
             (a, b),
             ("real", "real"),

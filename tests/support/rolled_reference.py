@@ -7,14 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernels.kinds.contraction import Contraction
-from kernels.kinds.copy import Copy
+from kernels.kinds.custom import Guard
 from kernels.kinds.elementwise import Elementwise
-from kernels.kinds.join import Join
-from kernels.kinds.loop import Guard
-from kernels.kinds.reduction import Reduction, reduced
-from kernels.kinds.write import Write
-from kernels.programs.rolling.rolled_program import (
+from kernels.kinds.reduction import Contraction, Reduction, reduced
+from kernels.kinds.views import Copy, Join, Write
+from kernels.programs.rolled_program import (
     Index,
     Instruction,
     Loop,

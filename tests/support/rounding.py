@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.native.heap_types import NATIVE
+from kernels.native.c_api import NATIVE
 
 _ROUNDING = 1 << 16
 

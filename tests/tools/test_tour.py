@@ -16,11 +16,11 @@ import scipy.optimize
 from numpy.typing import NDArray
 
 import tape
-from kernels.compiler import jit
+from kernels.language import jit
 from tape import __main__ as cli
 from tape import examples
 from tape.examples import lynx_hare
-from tape.foundation.textplot import Style, panel, style_of
+from tape.tensors.figures import Style, panel, style_of
 from tape.tools import tour
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,12 +15,12 @@ import scipy.special
 from numba import njit
 
 import tape
-from kernels import vectormath
-from kernels.records import symbols
-from kernels.records.op import OPS
-from kernels.vectormath import llvm_values
-from kernels.vectormath.coefficients import FITS
-from kernels.vectormath.trigonometry import FURTHEST
+from kernels.language import llvm_values
+from kernels.language import vectormath as vectormath
+from kernels.language.elementary import FURTHEST
+from kernels.language.llvm_values import FITS
+from kernels.rules import symbols
+from kernels.rules.op import OPS
 from tests.support import minimax
 
 Array = np.ndarray[Any, Any]

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 import tape
-from kernels.compiler import jit
 from kernels.foundation.locks import Lock
+from kernels.language import jit
 from tape.watching.frame_events import REPORTS_INSTRUCTIONS
-from tape.watching.head_visits import HeadVisit, HeadWatch
+from tape.watching.python_loops import HeadVisit, HeadWatch
 from tests.support.loop_visits import equal_states, is_unwatched, loops, only, visits_of
 
 pytestmark = pytest.mark.quick

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 import tape
-from tape.watching.head_visits import HeadVisit
-from tape.watching.python_loops import Comparison, Counter, loops_of
+from tape.watching.python_loops import Comparison, Counter, HeadVisit, loops_of
 from tests.support.loop_visits import equal_states, loops, only, visits_of
 
 pytestmark = pytest.mark.quick

@@ -16,11 +16,10 @@ from typing import Any, NamedTuple
 import pytest
 
 import tape
-from tape.foundation.bytecode import Flow
-from tape.watching import while_tests
+from tape.tensors.bytecode import Flow
+from tape.watching import loop_states
 from tape.watching.frame_events import monitoring
-from tape.watching.head_visits import HeadVisit, HeadWatch
-from tape.watching.python_loops import PythonLoop, loops_of
+from tape.watching.python_loops import HeadVisit, HeadWatch, PythonLoop, loops_of
 from tests.support.representatives import examples
 
 NAMES = "abk"
@@ -303,10 +302,10 @@ def copies_of(loop: PythonLoop) -> dict[int, int | None]:
     None for jumps that stand in the second one alone.
     """
     flow = Flow(loop.code)
-    for head, test in while_tests.tests_of(flow).items():
+    for head, test in loop_states.tests_of(flow).items():
         if test is not None and flow.steps[test.again].offset == loop.head:
             end = max(flow.back(head)) + 1
-            again = [i for i in range(test.again, end) if not while_tests.is_taken(flow, i, head)]
+            again = [i for i in range(test.again, end) if not loop_states.is_taken(flow, i, head)]
             copies = range(test.first, head), again
             places = dict[int, int | None].fromkeys(range(test.again, end))
             places |= {i: place for copy in copies for place, i in enumerate(copy)}

@@ -1,6 +1,6 @@
 """NumPy's arrays and scalars among the operands of a call: wrapped in tensors for the call.
 
-A hash table maps dtype, shape and strides of arrays to specs (entries.py enters them). Of scalars and of arrays
+A hash table maps dtype, shape and strides of arrays to specs (reference_tape.py enters them). Of scalars and of arrays
 without dims, doubles are accepted, and integers too if another operand is a tensor of doubles.
 """
 
@@ -8,7 +8,24 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernels.compiler.native_types import Word
+from kernels.language.native_types import Word
+from kernels.native.c_api import (
+    A_ALIGNED,
+    A_DENSE,
+    A_WRITEABLE,
+    COUNTED,
+    ArrayObject,
+    Py_DecRef,
+    Py_IncRef,
+    PyBytes_FromStringAndSize,
+    PyErr_Occurred,
+    PyFloat_FromDouble,
+    TensorObject,
+    new_view,
+    set_base,
+    tape_registry,
+    three_words,
+)
 from kernels.native.call_structs import (
     CONDITION,
     COPIED,
@@ -25,20 +42,8 @@ from kernels.native.call_structs import (
 from kernels.native.calls.computing_native import copy_of
 from kernels.native.calls.notifying_native import tape_in_force
 from kernels.native.memory import HEADER, call_at, load_f8, load_i8, store_i8, word
-from kernels.native.numpy_api import new_view, set_base
-from kernels.native.object_structs import A_ALIGNED, A_DENSE, A_WRITEABLE, ArrayObject, TensorObject
 from kernels.native.objects_native import elements, kind_of, new_tensor, put
-from kernels.native.python_api import (
-    COUNTED,
-    Py_DecRef,
-    Py_IncRef,
-    PyBytes_FromStringAndSize,
-    PyErr_Occurred,
-    PyFloat_FromDouble,
-    tape_registry,
-    three_words,
-)
-from kernels.native.tape_structs import RegistryTable
+from kernels.native.structs import RegistryTable
 
 CONTROL = True
 

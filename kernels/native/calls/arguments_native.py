@@ -2,18 +2,7 @@
 
 from __future__ import annotations
 
-from kernels.native.call_structs import (
-    FLOAT_ITEM,
-    INT_ITEM,
-    MOST_ARGUMENT_WORDS,
-    MOST_OPERANDS,
-    OBJECT_ITEM,
-    SEQUENCE_ITEM,
-)
-from kernels.native.calls.keys_native import hash_of
-from kernels.native.memory import store_i8, word
-from kernels.native.objects_native import kind_of
-from kernels.native.python_api import (
+from kernels.native.c_api import (
     PyErr_Clear,
     PyErr_Occurred,
     PyFloat_AsDouble,
@@ -25,7 +14,18 @@ from kernels.native.python_api import (
     bits_of,
     tape_registry,
 )
-from kernels.native.tape_structs import RegistryTable
+from kernels.native.call_structs import (
+    FLOAT_ITEM,
+    INT_ITEM,
+    MOST_ARGUMENT_WORDS,
+    MOST_OPERANDS,
+    OBJECT_ITEM,
+    SEQUENCE_ITEM,
+)
+from kernels.native.calls.keys_native import hash_of
+from kernels.native.memory import store_i8, word
+from kernels.native.objects_native import kind_of
+from kernels.native.structs import RegistryTable
 
 CONTROL = True
 

@@ -7,7 +7,17 @@ collection, is made before that.
 
 from __future__ import annotations
 
-from kernels.compiler.native_types import Word
+from kernels.language.native_types import Word
+from kernels.native.c_api import (
+    COUNTED,
+    Py_DecRef,
+    Py_IncRef,
+    PyErr_Occurred,
+    TensorObject,
+    tape_registry,
+    thirty_words,
+    three_words,
+)
 from kernels.native.call_structs import (
     CALLED,
     DIVIDE,
@@ -27,19 +37,9 @@ from kernels.native.calls.computing_native import append, counted, values_of
 from kernels.native.calls.keys_native import hash_of
 from kernels.native.calls.notifying_native import are_alike, called, notify_recorder, paired, tape_in_force
 from kernels.native.memory import call_at, load_f8, load_i8, store_i8, word
-from kernels.native.object_structs import TensorObject
 from kernels.native.objects_native import narrow, new_tensor, read_all, wanted, whole
-from kernels.native.python_api import (
-    COUNTED,
-    Py_DecRef,
-    Py_IncRef,
-    PyErr_Occurred,
-    tape_registry,
-    thirty_words,
-    three_words,
-)
-from kernels.native.tape.tape_native import reserve
-from kernels.native.tape_structs import LARGEST_GROWTH, RegistryTable, TapeHeader
+from kernels.native.structs import LARGEST_GROWTH, RegistryTable, TapeHeader
+from kernels.native.tape_native import reserve
 
 CONTROL = True
 

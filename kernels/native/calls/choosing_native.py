@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernels.compiler.native_types import Void, Word
+from kernels.language.native_types import Void, Word
 from kernels.native.memory import load_f4, load_f8, load_i8, pointer_b1, store_f4, store_f8, store_i8, word
 
 

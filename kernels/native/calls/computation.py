@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays import numpy_loops
-from kernels.arrays.numpy_loops import InnerLoop
-from kernels.arrays.specs import Spec, Strides, broadcast, dense, spec_of
+from kernels.foundation import numpy_arrays
 from kernels.foundation.data_classes import dataclass
+from kernels.foundation.numpy_arrays import InnerLoop
+from kernels.foundation.specs import Spec, Strides, broadcast, dense, spec_of
 
 NO_LOOP = InnerLoop(0, 0)
 
@@ -53,7 +53,7 @@ def strides_along(source: Spec | None, spec: Spec) -> Strides:
 def loop_of(ufunc: Any, dtypes: tuple[np.dtype[Any], ...]) -> InnerLoop | None:
     """Return NumPy's inner loop; None where there is none for these dtypes."""
     try:
-        return numpy_loops.find(ufunc, dtypes) if isinstance(ufunc, np.ufunc) else None
+        return numpy_arrays.find(ufunc, dtypes) if isinstance(ufunc, np.ufunc) else None
     except (LookupError, ValueError):
         return None
 

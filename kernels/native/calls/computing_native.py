@@ -2,7 +2,24 @@
 
 from __future__ import annotations
 
-from kernels.compiler.native_types import Word
+from kernels.language.native_types import Word
+from kernels.native.c_api import (
+    A_DENSE,
+    A_SIMPLE,
+    DOUBLES,
+    KEPT_ORDER,
+    LONGS,
+    ArrayObject,
+    Py_DecRef,
+    Py_IncRef,
+    PyFloat_FromDouble,
+    TensorObject,
+    array_copy,
+    sixteen_words,
+    tape_registry,
+    thirty_words,
+    three_words,
+)
 from kernels.native.call_structs import (
     ADD,
     COPIES_AT,
@@ -24,22 +41,9 @@ from kernels.native.call_structs import (
     CallOperand,
 )
 from kernels.native.memory import HEADER, call_kernel, call_loop, double_of, load_f8, load_i8, store_f8, store_i8, word
-from kernels.native.nests_native import nest
-from kernels.native.numpy_api import KEPT_ORDER, array_copy
-from kernels.native.object_structs import A_DENSE, A_SIMPLE, DOUBLES, LONGS, ArrayObject, TensorObject
-from kernels.native.objects_native import array_of, elements, is_array, kind_of
-from kernels.native.pool.pool_structs import LARGE
-from kernels.native.python_api import (
-    Py_DecRef,
-    Py_IncRef,
-    PyFloat_FromDouble,
-    sixteen_words,
-    tape_registry,
-    thirty_words,
-    three_words,
-)
-from kernels.native.tape.tape_native import commit, hold
-from kernels.native.tape_structs import ARRAY, TAPE_BITS, FormBlock, InputBlock, RegistryTable, TapeHeader
+from kernels.native.objects_native import array_of, elements, is_array, kind_of, nest
+from kernels.native.structs import ARRAY, LARGE, TAPE_BITS, FormBlock, InputBlock, RegistryTable, TapeHeader
+from kernels.native.tape_native import commit, hold
 
 CONTROL = True
 
@@ -255,7 +259,7 @@ def copy_of(registry: RegistryTable, array: ArrayObject):
 
 
 def is_exposed(registry: RegistryTable, array: ArrayObject):
-    """Whether others may write the memory of an array unseen (kernels/instructions/exposed_memory.py), or perhaps."""
+    """Whether others may write the memory of an array unseen (kernels/kinds/saved_values.py), or perhaps."""
     base = ArrayObject(array.base)
     while base != 0 and is_array(registry, base):
         array, base = base, base.base

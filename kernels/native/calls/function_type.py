@@ -8,8 +8,9 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from kernels.compiler import jit
-from kernels.native.heap_types import (
+from kernels.language import jit
+from kernels.native.allocation import put
+from kernels.native.c_api import (
     CALL,
     CLEAR,
     COLLECTED,
@@ -22,12 +23,11 @@ from kernels.native.heap_types import (
     SIZE,
     TRAVERSE,
     VECTORCALL,
+    FunctionObject,
     instance,
     made,
     members,
 )
-from kernels.native.object_structs import FunctionObject
-from kernels.native.registry import put
 
 
 @functools.cache

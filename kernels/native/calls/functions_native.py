@@ -2,7 +2,25 @@
 
 from __future__ import annotations
 
-from kernels.compiler.native_types import Int32, Void, Word
+from kernels.language.native_types import Int32, Void, Word
+from kernels.native.c_api import (
+    ARGUMENTS,
+    FunctionObject,
+    Py_DecRef,
+    Py_IncRef,
+    PyErr_Occurred,
+    PyMethod_New,
+    PyObject_GC_Del,
+    PyObject_GC_UnTrack,
+    PyObject_Vectorcall,
+    PyTuple_GetItem,
+    PyTuple_Size,
+    TensorObject,
+    call_visit,
+    tape_registry,
+    thirty_words,
+    three_words,
+)
 from kernels.native.call_structs import (
     ARGUED,
     JOINS,
@@ -24,25 +42,8 @@ from kernels.native.call_structs import (
 )
 from kernels.native.calls.arguments_native import call_words, tensors_in
 from kernels.native.memory import call_at, store_i8
-from kernels.native.object_structs import FunctionObject, TensorObject
 from kernels.native.objects_native import drop_all, visit_all
-from kernels.native.python_api import (
-    ARGUMENTS,
-    Py_DecRef,
-    Py_IncRef,
-    PyErr_Occurred,
-    PyMethod_New,
-    PyObject_GC_Del,
-    PyObject_GC_UnTrack,
-    PyObject_Vectorcall,
-    PyTuple_GetItem,
-    PyTuple_Size,
-    call_visit,
-    tape_registry,
-    thirty_words,
-    three_words,
-)
-from kernels.native.tape_structs import RegistryTable
+from kernels.native.structs import RegistryTable
 
 CONTROL = True
 
@@ -66,7 +67,7 @@ def hit_in_place(op, args, count):
 
 
 def hit_shared(op, args):
-    """See kernels/native/tensor/lifetime_native.py: likewise."""
+    """See kernels/calls/tensor_native.py: likewise."""
     address = tape_registry().hit_shared
     return call_at(address, op, args, 1, 0) if address != 0 else 0
 

@@ -6,17 +6,12 @@ that is not possible, as for a leaf, the array is overwritten if nothing is reco
 
 from __future__ import annotations
 
-from kernels.compiler.native_types import Word
-from kernels.native.call_structs import AUGMENTED, NEST, NEST4, NEST_INT, NOT_NATIVE, NUMBERED, ONCE, CallEntry
-from kernels.native.calls.calls_native import can_do, entry_of
-from kernels.native.calls.computing_native import fill, scalar
-from kernels.native.calls.functions_native import hit
-from kernels.native.calls.notifying_native import given_arrays, tape_in_force
-from kernels.native.memory import load_i8, store_f8, store_i8
-from kernels.native.object_structs import A_WRITEABLE, STALE, ArrayObject, TensorExtras, TensorObject
-from kernels.native.objects_native import kind_of, put
-from kernels.native.python_api import (
+from kernels.language.native_types import Word
+from kernels.native.c_api import (
+    A_WRITEABLE,
     COUNTED,
+    STALE,
+    ArrayObject,
     Py_DecRef,
     Py_IncRef,
     PyErr_Occurred,
@@ -28,10 +23,19 @@ from kernels.native.python_api import (
     PyLong_AsLongLong,
     PyLong_FromLongLong,
     PyType_GenericAlloc,
+    TensorExtras,
+    TensorObject,
     tape_registry,
     thirty_words,
 )
-from kernels.native.tape_structs import RegistryTable
+from kernels.native.call_structs import AUGMENTED, NEST, NEST4, NEST_INT, NOT_NATIVE, NUMBERED, ONCE, CallEntry
+from kernels.native.calls.calls_native import can_do, entry_of
+from kernels.native.calls.computing_native import fill, scalar
+from kernels.native.calls.functions_native import hit
+from kernels.native.calls.notifying_native import given_arrays, tape_in_force
+from kernels.native.memory import load_i8, store_f8, store_i8
+from kernels.native.objects_native import kind_of, put
+from kernels.native.structs import RegistryTable
 
 CONTROL = True
 

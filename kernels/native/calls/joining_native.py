@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from kernels.compiler.native_types import Word
-from kernels.native.call_structs import BY_ARRAYS, FARTHEST, LARGEST_DIM, MOST_JOINED, CallEntry, CallOperand
-from kernels.native.calls.calls_native import can_do, dropped, find
-from kernels.native.calls.computing_native import array_for, keep
-from kernels.native.calls.keys_native import bound
-from kernels.native.calls.notifying_native import notify_recorder, tape_in_force
-from kernels.native.memory import load_i8, store_i8, word
-from kernels.native.nests_native import nest
-from kernels.native.object_structs import ArrayObject, TensorObject
-from kernels.native.objects_native import kind_of, new_tensor, read
-from kernels.native.python_api import (
+from kernels.language.native_types import Word
+from kernels.native.c_api import (
+    ArrayObject,
     Py_IncRef,
     PyList_GetItem,
     PyList_Size,
@@ -20,11 +12,19 @@ from kernels.native.python_api import (
     PyMem_RawMalloc,
     PyTuple_GetItem,
     PyTuple_Size,
+    TensorObject,
     sixteen_words,
     tape_registry,
 )
-from kernels.native.tape.tape_native import commit
-from kernels.native.tape_structs import RegistryTable, TapeHeader
+from kernels.native.call_structs import BY_ARRAYS, FARTHEST, LARGEST_DIM, MOST_JOINED, CallEntry, CallOperand
+from kernels.native.calls.calls_native import can_do, dropped, find
+from kernels.native.calls.computing_native import array_for, keep
+from kernels.native.calls.keys_native import bound
+from kernels.native.calls.notifying_native import notify_recorder, tape_in_force
+from kernels.native.memory import load_i8, store_i8, word
+from kernels.native.objects_native import kind_of, nest, new_tensor, read
+from kernels.native.structs import RegistryTable, TapeHeader
+from kernels.native.tape_native import commit
 
 CONTROL = True
 

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from kernels.native.c_api import (
+    PyErr_Clear,
+    PyErr_Occurred,
+    PyLong_AsLongLong,
+    PyTuple_GetItem,
+    PyTuple_Size,
+    tape_registry,
+)
 from kernels.native.call_structs import (
     ELLIPSIS_ITEM,
     FARTHEST,
@@ -14,15 +22,7 @@ from kernels.native.call_structs import (
 )
 from kernels.native.memory import HEADER, load_i8, store_i8, word
 from kernels.native.objects_native import kind_of
-from kernels.native.python_api import (
-    PyErr_Clear,
-    PyErr_Occurred,
-    PyLong_AsLongLong,
-    PyTuple_GetItem,
-    PyTuple_Size,
-    tape_registry,
-)
-from kernels.native.tape_structs import RegistryTable
+from kernels.native.structs import RegistryTable
 
 CONTROL = True
 

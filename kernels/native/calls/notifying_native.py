@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from kernels.native.call_structs import MOST_OPERANDS, CallEntry, CallOperand
-from kernels.native.memory import HEADER, load_f8, load_i8, store_i8, word
-from kernels.native.numpy_api import C_ORDER, array_copy
-from kernels.native.object_structs import A_SIMPLE, DOUBLES, LONGS, SINGLES, ArrayObject
-from kernels.native.objects_native import drop_all, kind_of
-from kernels.native.python_api import (
+from kernels.native.c_api import (
+    A_SIMPLE,
+    C_ORDER,
+    DOUBLES,
+    LONGS,
+    SINGLES,
+    ArrayObject,
     Py_DecRef,
     Py_IncRef,
     PyContextVar_Get,
@@ -22,10 +23,14 @@ from kernels.native.python_api import (
     PyTuple_New,
     PyTuple_SetItem,
     PyTuple_Size,
+    array_copy,
     sixteen_words,
     three_words,
 )
-from kernels.native.tape_structs import RegistryTable
+from kernels.native.call_structs import MOST_OPERANDS, CallEntry, CallOperand
+from kernels.native.memory import HEADER, load_f8, load_i8, store_i8, word
+from kernels.native.objects_native import drop_all, kind_of
+from kernels.native.structs import RegistryTable
 
 RECORDER_MODE, RECORDER_TAPE, RECORDER_THREAD, RECORDER_NOTIFY, RECORDER_ITEMS = range(5)
 

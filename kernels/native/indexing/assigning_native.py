@@ -6,7 +6,23 @@ may be the one view that there is, as in ``x[0] = x[1]``: where the two may shar
 
 from __future__ import annotations
 
-from kernels.compiler.native_types import Word
+from kernels.language.native_types import Word
+from kernels.native.c_api import (
+    A_WRITEABLE,
+    COUNTED,
+    UNHELD,
+    ArrayObject,
+    Py_DecRef,
+    Py_IncRef,
+    PyErr_Occurred,
+    PyList_SetSlice,
+    PyList_Size,
+    TensorObject,
+    sixteen_words,
+    tape_registry,
+    thirty_words,
+    three_words,
+)
 from kernels.native.call_structs import APART, NEST4, NOT_NATIVE, OP_ASSIGN, OVERLAPPING, SAME, CallEntry, CallOperand
 from kernels.native.calls.computing_native import keep, over_nest
 from kernels.native.calls.functions_native import hit
@@ -15,23 +31,10 @@ from kernels.native.calls.keys_native import key_words
 from kernels.native.calls.notifying_native import given_arrays, tape_in_force
 from kernels.native.indexing.parts_native import entry_of, start_of
 from kernels.native.memory import load_i8, store_i8, word
-from kernels.native.object_structs import A_WRITEABLE, UNHELD, ArrayObject, TensorObject
 from kernels.native.objects_native import kind_of, narrow, read_all
-from kernels.native.python_api import (
-    COUNTED,
-    Py_DecRef,
-    Py_IncRef,
-    PyErr_Occurred,
-    PyList_SetSlice,
-    PyList_Size,
-    sixteen_words,
-    tape_registry,
-    thirty_words,
-    three_words,
-)
-from kernels.native.tape.record_native import count_write, give_slot, outdate
-from kernels.native.tape.tape_native import commit, reserve
-from kernels.native.tape_structs import RegistryTable, TapeHeader
+from kernels.native.record_native import count_write, give_slot, outdate
+from kernels.native.structs import RegistryTable, TapeHeader
+from kernels.native.tape_native import commit, reserve
 
 # How a part that is written, and the value written there, stand to each other in one memory.
 

@@ -2,7 +2,26 @@
 
 from __future__ import annotations
 
-from kernels.compiler.native_types import Word
+from kernels.language.native_types import Word
+from kernels.native.c_api import (
+    A_SIMPLE,
+    LONGS,
+    ArrayObject,
+    PyErr_Clear,
+    PyErr_Occurred,
+    PyList_GetItem,
+    PyList_Size,
+    PyLong_AsLongLong,
+    PyMem_RawFree,
+    PyMem_RawMalloc,
+    PyTuple_GetItem,
+    PyTuple_Size,
+    TensorObject,
+    sixteen_words,
+    tape_registry,
+    thirty_words,
+    three_words,
+)
 from kernels.native.call_structs import (
     ARRAY_ITEM,
     BY_ARRAYS,
@@ -19,24 +38,8 @@ from kernels.native.calls.computing_native import array_for
 from kernels.native.calls.keys_native import hash_of, item
 from kernels.native.calls.notifying_native import tape_in_force
 from kernels.native.memory import load_i4, load_i8, pointer_b1, store_i4, store_i8, word
-from kernels.native.object_structs import A_SIMPLE, LONGS, ArrayObject, TensorObject
 from kernels.native.objects_native import array_of, elements, kind_of, new_tensor, read_all
-from kernels.native.python_api import (
-    PyErr_Clear,
-    PyErr_Occurred,
-    PyList_GetItem,
-    PyList_Size,
-    PyLong_AsLongLong,
-    PyMem_RawFree,
-    PyMem_RawMalloc,
-    PyTuple_GetItem,
-    PyTuple_Size,
-    sixteen_words,
-    tape_registry,
-    thirty_words,
-    three_words,
-)
-from kernels.native.tape_structs import RegistryTable
+from kernels.native.structs import RegistryTable
 
 CONTROL = True
 

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from kernels.compiler.native_types import Int32, Word
-from kernels.native.call_structs import AXIS, INT_ITEM, MOST_VIEWS, OP_ASSIGN, OP_PART, CallEntry
-from kernels.native.calls.calls_native import find
-from kernels.native.calls.computing_native import keep
-from kernels.native.calls.functions_native import hit_assign, hit_picked, missed
-from kernels.native.calls.in_place_native import is_listing
-from kernels.native.calls.keys_native import argument_words, hash_of, key_words
-from kernels.native.calls.notifying_native import notify_recorder, tape_in_force
-from kernels.native.memory import load_i8, store_i8, word
-from kernels.native.numpy_api import new_view, set_base
-from kernels.native.object_structs import UNHELD, ArrayObject, TensorObject
-from kernels.native.objects_native import kind_of, new_tensor, put
-from kernels.native.python_api import (
+from kernels.language.native_types import Int32, Word
+from kernels.native.c_api import (
+    UNHELD,
+    ArrayObject,
     Py_DecRef,
     Py_IncRef,
     PyErr_Clear,
@@ -23,12 +14,24 @@ from kernels.native.python_api import (
     PyList_Size,
     PyType_IsSubtype,
     PyWeakref_NewRef,
+    TensorObject,
+    new_view,
+    set_base,
     tape_registry,
     thirty_words,
     three_words,
 )
-from kernels.native.tape.tape_native import commit, reserve
-from kernels.native.tape_structs import RegistryTable, TapeHeader
+from kernels.native.call_structs import AXIS, INT_ITEM, MOST_VIEWS, OP_ASSIGN, OP_PART, CallEntry
+from kernels.native.calls.calls_native import find
+from kernels.native.calls.computing_native import keep
+from kernels.native.calls.functions_native import hit_assign, hit_picked, missed
+from kernels.native.calls.in_place_native import is_listing
+from kernels.native.calls.keys_native import argument_words, hash_of, key_words
+from kernels.native.calls.notifying_native import notify_recorder, tape_in_force
+from kernels.native.memory import load_i8, store_i8, word
+from kernels.native.objects_native import kind_of, new_tensor, put
+from kernels.native.structs import RegistryTable, TapeHeader
+from kernels.native.tape_native import commit, reserve
 
 CONTROL = True
 

@@ -6,7 +6,20 @@ memory; of several values for one element the last stays.
 
 from __future__ import annotations
 
-from kernels.compiler.native_types import Word
+from kernels.language.native_types import Word
+from kernels.native.c_api import (
+    LONGS,
+    UNHELD,
+    ArrayObject,
+    Py_IncRef,
+    PyMem_RawCalloc,
+    PyMem_RawFree,
+    TensorObject,
+    sixteen_words,
+    tape_registry,
+    thirty_words,
+    three_words,
+)
 from kernels.native.call_structs import ADDING, NEST, NEST4, NEST_INT, OP_ASSIGN, CallEntry, CallOperand
 from kernels.native.calls.calls_native import dropped
 from kernels.native.calls.computing_native import keep
@@ -33,19 +46,9 @@ from kernels.native.memory import (
     store_i8,
     word,
 )
-from kernels.native.object_structs import LONGS, UNHELD, ArrayObject, TensorObject
 from kernels.native.objects_native import array_of, elements, kind_of, narrow, read_all, whole
-from kernels.native.python_api import (
-    Py_IncRef,
-    PyMem_RawCalloc,
-    PyMem_RawFree,
-    sixteen_words,
-    tape_registry,
-    thirty_words,
-    three_words,
-)
-from kernels.native.tape.record_native import outdate
-from kernels.native.tape_structs import RegistryTable, TapeHeader
+from kernels.native.record_native import outdate
+from kernels.native.structs import RegistryTable, TapeHeader
 
 CONTROL = True
 

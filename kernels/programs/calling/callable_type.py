@@ -7,9 +7,10 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kernels.compiler import jit
-from kernels.native import registry
-from kernels.native.heap_types import (
+from kernels.language import jit
+from kernels.native import allocation
+from kernels.native.allocation import put
+from kernels.native.c_api import (
     BASETYPE,
     CALL,
     CLEAR,
@@ -24,9 +25,8 @@ from kernels.native.heap_types import (
     made,
     members,
 )
-from kernels.native.registry import put
 from kernels.programs.calling.direct_call_structs import CallableObject
-from kernels.programs.running.exchange import native
+from kernels.programs.program import native
 
 Class = TypeVar("Class", bound=type)
 
@@ -45,7 +45,7 @@ class _Plain:
 
 
 def _made() -> Any:
-    registry.announce()
+    allocation.announce()
     code = jit.load_module("programs.calling.planned_calls_native")
     rows = {
         "_slow": (OBJECT, CallableObject.slow, 0),

@@ -10,16 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays.specs import Spec, dense
-from kernels.compiler.jit import bound
 from kernels.foundation.data_classes import dataclass
 from kernels.foundation.locks import Lock, cached_property
-from kernels.native import numpy_api
+from kernels.foundation.specs import Spec, dense
+from kernels.language.jit import bound
+from kernels.native import c_api, pool
+from kernels.native.allocation import REGISTRY
 from kernels.native.memory import where
-from kernels.native.pool import reused_arrays
-from kernels.native.pool.pool_structs import LARGE
-from kernels.native.registry import REGISTRY
-from kernels.native.tape_structs import RegistryTable
+from kernels.native.structs import LARGE, RegistryTable
 from kernels.programs.calling.direct_call_structs import (
     BUSY,
     DK_ARRAY,
@@ -38,8 +36,8 @@ from kernels.programs.calling.direct_call_structs import (
 )
 from kernels.programs.compiler.compiled_code import CompiledCode
 from kernels.programs.fusing.statements import INTERRUPTS
-from kernels.programs.interpreter.machine import GuardMissed, Machine
-from kernels.programs.running.exchange import native
+from kernels.programs.machine import GuardMissed, Machine
+from kernels.programs.program import native
 
 # Memory of compiled programs: aligned, and with ``TAPE_DEBUG=1`` between canaries.
 
@@ -190,7 +188,7 @@ class CallTable:
         )
         head[DirectCall.array_type] = id(np.ndarray)
         head[DirectCall.int_type] = 0 if self.exactly else id(int)
-        head[DirectCall.new_array] = numpy_api.table()[numpy_api.NEW]
+        head[DirectCall.new_array] = c_api.table()[c_api.NEW]
         if any(size(spec) >= LARGE for spec in results):
             head[DirectCall.pooled] = _pooled()
             head[DirectCall.large] = head[DirectCall.pooled] != 0
@@ -200,7 +198,7 @@ class CallTable:
 @functools.cache
 def _pooled() -> int:
     """Return the address of what makes an array in memory that is used again; 0 if there is no such memory."""
-    reused_arrays.call(int)
+    pool.call(int)
     return ctypes.c_int64.from_address(REGISTRY.address + 8 * RegistryTable.pooled).value
 
 

@@ -11,22 +11,10 @@ import math
 
 import numpy as np
 
-from kernels.compiler.native_types import Word
-from kernels.native.memory import (
-    HEADER,
-    LIST_ITEMS,
-    call_at,
-    load_f4,
-    load_f8,
-    load_i8,
-    store_f4,
-    store_f8,
-    store_i8,
-    word,
-)
-from kernels.native.numpy_api import new_array
-from kernels.native.object_structs import A_ALIGNED, ArrayObject
-from kernels.native.python_api import (
+from kernels.language.native_types import Word
+from kernels.native.c_api import (
+    A_ALIGNED,
+    ArrayObject,
     Py_DecRef,
     Py_IncRef,
     PyDict_New,
@@ -46,8 +34,21 @@ from kernels.native.python_api import (
     PyTuple_New,
     PyTuple_SetItem,
     call_word,
+    new_array,
     thirty_words,
     three_words,
+)
+from kernels.native.memory import (
+    HEADER,
+    LIST_ITEMS,
+    call_at,
+    load_f4,
+    load_f8,
+    load_i8,
+    store_f4,
+    store_f8,
+    store_i8,
+    word,
 )
 from kernels.programs.calling.direct_call_structs import (
     BUSY,

@@ -6,11 +6,8 @@ where a guard misses: then a function of Python's answers the call.
 
 from __future__ import annotations
 
-from kernels.compiler.native_types import Int32, Void, Word
-from kernels.native.memory import HEADER, LIST_ITEMS, load_i1, load_i8, store_i8, word
-from kernels.native.object_structs import TensorObject
-from kernels.native.objects_native import drop_all, visit_all, wrong
-from kernels.native.python_api import (
+from kernels.language.native_types import Int32, Void, Word
+from kernels.native.c_api import (
     ARGUMENTS,
     Py_DecRef,
     Py_IncRef,
@@ -28,11 +25,14 @@ from kernels.native.python_api import (
     PyObject_Vectorcall,
     PyTuple_GetItem,
     PyTuple_Size,
+    TensorObject,
     call_visit,
     tape_registry,
     thirty_words,
     three_words,
 )
+from kernels.native.memory import HEADER, LIST_ITEMS, load_i1, load_i8, store_i8, word
+from kernels.native.objects_native import drop_all, visit_all, wrong
 from kernels.programs.calling.direct_call_structs import (
     CHECK_ATTRIBUTES,
     CHECK_DICT,

@@ -16,9 +16,9 @@ from kernels.programs.calling.compiled_machine import CompiledMachine, GuardPlac
 from kernels.programs.compiler.compiled_code import calls_of
 from kernels.programs.compiler.compiling import Compilation
 from kernels.programs.fusing.statements import INTERPRETER, PYTHON
-from kernels.programs.interpreter.machine import Machine, plan
-from kernels.programs.recording.program import Recipe
-from kernels.programs.rolling.rolled_program import Uncompiled
+from kernels.programs.machine import Machine, plan
+from kernels.programs.program import Recipe
+from kernels.programs.rolled_program import Uncompiled
 
 MODES = ("eager", "default", "max")
 """``eager``: never compiled; ``max``: compiled before the first replay; ``default``: when it has paid."""

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays.specs import Spec
 from kernels.foundation.data_classes import dataclass
+from kernels.foundation.specs import Spec
 from kernels.programs.differentiating.storage import Storage
 from kernels.programs.fusing.fusion import Block, Fusion, Nest, Placed, Steps
 from kernels.programs.fusing.statements import CallStatement
-from kernels.programs.rolling.rolled_program import Instruction, Loop, RolledProgram
+from kernels.programs.rolled_program import Instruction, Loop, RolledProgram
 
 # What became of a program that was compiled: its loops, its nests, what kept two of these apart, and its workspace.
 
@@ -101,7 +101,7 @@ class CompiledCode:
     address: int
     source: str
     """Native source that does the same without threads: a module in the part of Python that
-    kernels/compiler/translation.py translates, whose cfunc is called ``run``."""
+    kernels/language/statements.py translates, whose cfunc is called ``run``."""
     arguments: list[Spec]
     constants: list[Array]
     outputs: list[Spec]

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays.specs import is_dense
-from kernels.compiler import jit
-from kernels.compiler.native_units import MOST_COPIES
 from kernels.foundation.locks import cached_property
+from kernels.foundation.specs import is_dense
+from kernels.language import jit
+from kernels.language.jit import MOST_COPIES
 from kernels.programs.compiler.compiled_code import ROLES, CompiledCode, account_of
 from kernels.programs.differentiating.adjoint import Adjoint, KeptValues
 from kernels.programs.differentiating.storage import POINTERS, Blocks, InnerRows, Region, Storage, storage_within
@@ -33,9 +33,9 @@ from kernels.programs.parts.loops_in_parts import IMPORTS, LoopsInParts, Pieces,
 from kernels.programs.printing.forward_text import ForwardText
 from kernels.programs.printing.reverse_text import GatheringReverse
 from kernels.programs.printing.source_text import LEAST, SharedSizes, Text, begins_of, share_memory
-from kernels.programs.recording.program import Recipe, describe
-from kernels.programs.rolling.roll import MOST_ITERATIONS, rolled
-from kernels.programs.rolling.rolled_program import Ref, Uncompiled, make_versions
+from kernels.programs.program import Recipe, describe
+from kernels.programs.roll import MOST_ITERATIONS, rolled
+from kernels.programs.rolled_program import Ref, Uncompiled, make_versions
 
 # Lines of a program as the source of a native module: a function of pointers, read from a table of addresses.
 
@@ -47,8 +47,8 @@ import math
 
 import numpy as np
 
-from kernels import vectormath
-from kernels.codegen import accumulators
+from kernels.language import vectormath as vectormath
+from kernels.rules import accumulators
 from kernels.native.memory import begin_of, bits_of, call_kernel, load_i8, pointer_b1{imports}
 from kernels.native.memory import pointer_f4, pointer_f8, pointer_i8
 

@@ -27,7 +27,7 @@ from kernels.programs.expanding.scalar_program import (
 )
 from kernels.programs.fusing.statements import BOOL, FLOAT32, FLOAT64, INT64
 from kernels.programs.parts.loops_in_parts import Memory
-from kernels.programs.rolling.rolled_program import Loop, RolledProgram, Uncompiled
+from kernels.programs.rolled_program import Loop, RolledProgram, Uncompiled
 
 # Regions of memory that a program's pointers are, where values stand in them, and elements as text.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays.specs import Strides
+from kernels.foundation.specs import Strides
 from kernels.native.memory import where
 from kernels.programs.expanding.scalar_program import Address, Load, Operation, ScalarBlock, StepLoop, Terms
 from kernels.programs.fusing.fusion import Placed
@@ -22,8 +22,8 @@ from kernels.programs.fusing.statements import (
     Statement,
     constant_value,
 )
-from kernels.programs.rolling.rolled_program import Index, Numbers, RolledProgram
-from kernels.records.symbols import literal_of
+from kernels.programs.rolled_program import Index, Numbers, RolledProgram
+from kernels.rules.symbols import literal_of
 
 
 class Scope:

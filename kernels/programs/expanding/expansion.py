@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernels.arrays.specs import Spec
+from kernels.foundation.specs import Spec
 from kernels.programs.expanding.element_names import OperationNames, Scope, literal, numbers_of
 from kernels.programs.expanding.scalar_program import (
     GIVE_UP,
@@ -51,7 +51,7 @@ from kernels.programs.fusing.statements import (
     new_value,
     whole,
 )
-from kernels.programs.rolling.rolled_program import SMALL, Loop, Numbers, Phi, Ref, RolledProgram, Uncompiled
+from kernels.programs.rolled_program import SMALL, Loop, Numbers, Phi, Ref, RolledProgram, Uncompiled
 
 # Scalar operations that need not wait for the nests before them go in front: their gradients are then added last.
 #

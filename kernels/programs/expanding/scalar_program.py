@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from kernels.foundation.data_classes import dataclass
 from kernels.programs.fusing.statements import NativeCall, ScalarOperation
-from kernels.programs.rolling.rolled_program import Loop
+from kernels.programs.rolled_program import Loop
 
 if TYPE_CHECKING:
     import numpy as np

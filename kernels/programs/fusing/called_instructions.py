@@ -8,19 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays.specs import Spec, is_dense
-from kernels.codegen.matmul import Factor, Product, matrices
-from kernels.codegen.tasks import Comparison, Fill, NodeRef, PythonCall, Steering, UfuncCall
 from kernels.foundation.data_classes import dataclass
-from kernels.kinds.contraction import Contraction
-from kernels.kinds.copy import Copy
+from kernels.foundation.specs import Spec, is_dense
 from kernels.kinds.custom import Custom, CustomKernel
 from kernels.kinds.elementwise import Elementwise
-from kernels.kinds.gather import Gather
-from kernels.kinds.reduction import Reduction
+from kernels.kinds.reduction import Contraction, Reduction, Select
 from kernels.kinds.routine import Routine
-from kernels.kinds.select import Select
-from kernels.native.tape_structs import PULLS
+from kernels.kinds.views import Copy, Gather
+from kernels.native.structs import PULLS
+from kernels.programs.assembly import Plan
 from kernels.programs.fusing.statements import (
     BLAS,
     BOOL,
@@ -40,12 +36,13 @@ from kernels.programs.fusing.statements import (
     mapped,
     whole,
 )
-from kernels.programs.interpreter.machine import Machine, plan, pullback_plan
-from kernels.programs.lowering.assembly import Plan
-from kernels.programs.recording.program import Node, Recipe
-from kernels.programs.recording.program_words import StepKind
-from kernels.programs.rolling.rolled_program import Instruction, Numbers, Ref, RolledProgram, Uncompiled
-from kernels.records.op import Op
+from kernels.programs.machine import Machine, plan, pullback_plan
+from kernels.programs.program import Node, Recipe
+from kernels.programs.rolled_program import Instruction, Numbers, Ref, RolledProgram, Uncompiled
+from kernels.programs.structs import StepKind
+from kernels.rules.op import Op
+from kernels.rules.rows import Factor, Product, matrices
+from kernels.rules.scalar_loops import Comparison, Fill, NodeRef, PythonCall, Steering, UfuncCall
 
 # Instructions that are no statements, as calls of the interpreter: a program of one step, and its pullback.
 

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from kernels.arrays.specs import Strides, broadcast, part_of
+from kernels.foundation.specs import Strides, broadcast, part_of
 from kernels.kinds.elementwise import Elementwise
 from kernels.programs.fusing.statements import (
     BOOL,
@@ -24,9 +24,9 @@ from kernels.programs.fusing.statements import (
     mapped,
     rule_of,
 )
-from kernels.programs.rolling.rolled_program import Ref, RolledProgram, Uncompiled
-from kernels.records.op import OPS
-from kernels.records.symbols import cut
+from kernels.programs.rolled_program import Ref, RolledProgram, Uncompiled
+from kernels.rules.op import OPS
+from kernels.rules.symbols import cut
 
 
 class Trace:

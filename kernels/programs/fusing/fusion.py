@@ -8,9 +8,9 @@ from dataclasses import field, replace
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
-from kernels.arrays.specs import Strides
 from kernels.foundation.data_classes import dataclass
-from kernels.kinds.join import Join
+from kernels.foundation.specs import Strides
+from kernels.kinds.views import Join
 from kernels.programs.fusing.instruction_statements import statements
 from kernels.programs.fusing.statements import (
     COPY,
@@ -23,7 +23,7 @@ from kernels.programs.fusing.statements import (
     mapped,
     whole,
 )
-from kernels.programs.rolling.rolled_program import SMALL, Index, Instruction, Loop, Ref, RolledProgram, moves_alike
+from kernels.programs.rolled_program import SMALL, Index, Instruction, Loop, Ref, RolledProgram, moves_alike
 
 # Statements split where what they read was joined: each part reads one operand of the join, and the join is not made.
 #

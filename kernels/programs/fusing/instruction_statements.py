@@ -8,19 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arrays.specs import Strides, broadcast, is_dense, part_of
-from kernels.codegen.matmul import LARGEST_LOOP, matrices
-from kernels.codegen.vectorized_forward import spread
-from kernels.kinds.contraction import Contraction
-from kernels.kinds.copy import Copy
+from kernels.foundation.specs import Strides, broadcast, is_dense, part_of
+from kernels.kinds.custom import Guard
 from kernels.kinds.elementwise import Elementwise
-from kernels.kinds.gather import Gather
-from kernels.kinds.join import Join
-from kernels.kinds.loop import Guard
-from kernels.kinds.reduction import Reduction, counted
+from kernels.kinds.reduction import Contraction, Reduction, Select, counted
 from kernels.kinds.routine import Routine
-from kernels.kinds.select import Select
-from kernels.kinds.write import Write
+from kernels.kinds.views import Copy, Gather, Join, Write
 from kernels.programs.fusing.called_instructions import called, product, wanted_of
 from kernels.programs.fusing.composed_operations import composed, evenly, first
 from kernels.programs.fusing.statements import (
@@ -50,7 +43,9 @@ from kernels.programs.fusing.statements import (
     of_integers,
     whole,
 )
-from kernels.programs.rolling.rolled_program import Index, Instruction, Numbers, Ref, RolledProgram, Uncompiled
+from kernels.programs.rolled_program import Index, Instruction, Numbers, Ref, RolledProgram, Uncompiled
+from kernels.rules.rows import LARGEST_LOOP, matrices
+from kernels.rules.scalar_loops import spread
 
 _DTYPES = (*FLOATS, BOOL, INT64)
 

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from kernels.arrays.specs import Strides, broadcast, dense, intern_spec, spec_of
 from kernels.foundation.data_classes import dataclass
+from kernels.foundation.specs import Strides, broadcast, dense, intern_spec, spec_of
 from kernels.kinds.elementwise import Elementwise
-from kernels.programs.rolling.rolled_program import Index, Numbers, Ref, RolledProgram, Uncompiled, Value
-from kernels.records import symbols
-from kernels.records.op import OPS
-from kernels.records.symbols import Functions, Symbol, literal_of, parameters_of, source
+from kernels.programs.rolled_program import Index, Numbers, Ref, RolledProgram, Uncompiled, Value
+from kernels.rules import symbols
+from kernels.rules.op import OPS
+from kernels.rules.symbols import Functions, Symbol, literal_of, parameters_of, source
 
 # What an operation does to one element, as text: its rules, read from its record, with places for the operands.
 
@@ -274,7 +274,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class KernelCall:
-    """A call of a function of :data:`kernels.compiler.jit.SIGNATURE` on places.
+    """A call of a function of :data:`kernels.language.jit.SIGNATURE` on places.
 
     ``adds``: what it computes is added to the first place. ``fails``: it has a word behind its pointers, which is 0,
     and not 0 behind a call that gave up.

@@ -1,4 +1,4 @@
-"""Expressions of native source as text of C, typed as kernels/compiler/expressions_ir.py types them."""
+"""Expressions of native source as text of C, typed as kernels/language/expressions.py types them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from kernels import vectormath
-from kernels.codegen import accumulators
-from kernels.compiler.jit import types
-from kernels.compiler.numbers_ir import UntranslatedError, widest
 from kernels.foundation.data_classes import dataclass
+from kernels.language import vectormath as vectormath
+from kernels.language.expressions import UntranslatedError, widest
+from kernels.language.jit import types
 from kernels.native import memory
+from kernels.rules import accumulators
 
 # Numbers as text of C: their types, literals, conversions, and the functions that C has or is given.
 

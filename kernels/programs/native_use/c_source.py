@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from kernels.compiler import jit
-from kernels.compiler.jit import types
-from kernels.compiler.numbers_ir import UntranslatedError
-from kernels.compiler.translation import source_of
+from kernels.language import jit
+from kernels.language.expressions import UntranslatedError
+from kernels.language.jit import types
+from kernels.language.statements import source_of
 from kernels.programs.compiler.compiled_code import Array, CompiledCode
 from kernels.programs.native_use.c_expressions import (
     C_TYPES,

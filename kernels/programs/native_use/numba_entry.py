@@ -16,7 +16,7 @@ from numba.core.errors import TypingError
 from numba.core.registry import cpu_target
 from numba.extending import NativeValue, models, register_model, typeof_impl, unbox
 
-from kernels.compiler.jit import intrinsic, types
+from kernels.language.jit import intrinsic, types
 from kernels.programs.compiler.compiled_code import CompiledCode
 from kernels.programs.native_use.native_entry import I64, Parameter, emit_call, flat_address, parameters_of
 

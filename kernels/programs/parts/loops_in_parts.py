@@ -12,7 +12,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from kernels.compiler.loops_apart import statements_in
+from kernels.language.lanes import statements_in
+from kernels.native.structs import MOST_PARTS
+from kernels.native.threads import WORKERS
 from kernels.programs.parts.printed_loops import (
     HEAD,
     INDENT,
@@ -25,8 +27,6 @@ from kernels.programs.parts.printed_loops import (
     lines_of,
     outermost,
 )
-from kernels.threads.thread_structs import MOST_PARTS
-from kernels.threads.workers import WORKERS
 
 # A loop of a printed program as native functions that run a part of it, and the lines that call them.
 

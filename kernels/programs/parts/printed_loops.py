@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
-from kernels.compiler.loops_apart import names_written, nodes_in, reads_in
+from kernels.language.lanes import names_written, nodes_in, reads_in
 
 # The lines of a printed program: how deep they stand, and which of them are a statement outside of all others.
 

@@ -7,10 +7,9 @@ buffers.
 
 from __future__ import annotations
 
+from kernels.native.allocation import give
 from kernels.native.memory import call_kernel, load_f4, load_i8, store_f4, store_i8
-from kernels.native.pool.pool_calls import give
-from kernels.native.tape.tape_native import block_at, point_at
-from kernels.native.tape_structs import (
+from kernels.native.structs import (
     ALIAS,
     CLEARS,
     KEPT,
@@ -29,7 +28,8 @@ from kernels.native.tape_structs import (
     InputBlock,
     SweepHeader,
 )
-from kernels.sweeps.native.gradient_table_native import family, find, gradient_buffer
+from kernels.native.tape_native import block_at, point_at
+from kernels.programs.replay_back_native import family, find, gradient_buffer
 
 
 def pushes(table, mask, block):

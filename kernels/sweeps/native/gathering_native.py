@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from kernels.compiler.native_types import Word
-from kernels.native.memory import load_f8, load_i8, word
-from kernels.native.object_structs import (
+from kernels.language.native_types import Word
+from kernels.native.c_api import (
     A_SIMPLE,
     A_WRITEABLE,
     SMALL_GRADIENT,
     STALE,
     ArrayObject,
     LeafObject,
-    TensorObject,
-)
-from kernels.native.objects_native import elements, kind_of, new_tensor, put, wrong
-from kernels.native.python_api import (
     Py_DecRef,
     Py_IncRef,
     PyErr_NoMemory,
@@ -26,11 +21,13 @@ from kernels.native.python_api import (
     PyTuple_New,
     PyTuple_SetItem,
     PyTuple_Size,
+    TensorObject,
     call_word,
     tape_registry,
 )
-from kernels.native.tape.tape_native import block_at
-from kernels.native.tape_structs import (
+from kernels.native.memory import load_f8, load_i8, word
+from kernels.native.objects_native import elements, kind_of, new_tensor, put, wrong
+from kernels.native.structs import (
     TOUCHED,
     USED,
     Bucket,
@@ -40,7 +37,8 @@ from kernels.native.tape_structs import (
     RegistryTable,
     SweepHeader,
 )
-from kernels.sweeps.native.gradient_table_native import find, fold
+from kernels.native.tape_native import block_at
+from kernels.programs.replay_back_native import find, fold
 
 CONTROL = True
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from kernels.native.memory import pointer_f4, pointer_f8, pointer_i4, pointer_i8
-from kernels.native.tape.tape_native import block_at
-from kernels.native.tape_structs import TOUCHED, VIEW, Bucket, FormBlock, FoundLeaf, InputBlock, SweepHeader
+from kernels.native.structs import TOUCHED, VIEW, Bucket, FormBlock, FoundLeaf, InputBlock, SweepHeader
+from kernels.native.tape_native import block_at
 
 ZERO = np.float32(0.0)
 LEAST_I8, LEAST_I4 = -(1 << 63), np.int32(-(1 << 31))

@@ -9,8 +9,7 @@ from kernels.native.memory import (
     load_i8,
     word,
 )
-from kernels.native.tape.tape_native import seek
-from kernels.native.tape_structs import (
+from kernels.native.structs import (
     ADDS,
     ALIAS,
     CLEARS,
@@ -38,7 +37,8 @@ from kernels.native.tape_structs import (
     SeedRow,
     SweepHeader,
 )
-from kernels.sweeps.native.gradient_table_native import begin, bucket_of, open_bucket, probe
+from kernels.native.tape_native import seek
+from kernels.programs.replay_back_native import begin, bucket_of, open_bucket, probe
 
 CONTROL = True
 

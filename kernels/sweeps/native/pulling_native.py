@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from kernels.instructions.reused_cotangents import LEAST
+from kernels.kinds.form import LEAST
+from kernels.native.allocation import take
 from kernels.native.memory import call_kernel, load_i8, store_i8, word
-from kernels.native.pool.pool_calls import take
-from kernels.native.tape.tape_native import point_at
-from kernels.native.tape_structs import (
+from kernels.native.structs import (
     ALIAS,
     ALWAYS,
     CLEARS,
@@ -29,9 +28,10 @@ from kernels.native.tape_structs import (
     InputBlock,
     SweepHeader,
 )
-from kernels.sweeps.native.gradient_table_native import bucket_of, family, fill, find, gradient_buffer, write_out
+from kernels.native.tape_native import point_at
+from kernels.programs.replay_back_native import bucket_of, family, fill, find, gradient_buffer, write_out
 
-# Reuse of a cotangent's memory in a sweep; kernels/instructions/reused_cotangents.py says by which pullbacks.
+# Reuse of a cotangent's memory in a sweep; kernels/kinds/form.py says by which pullbacks.
 
 
 def is_fresh(target: Bucket):

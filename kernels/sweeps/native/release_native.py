@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from kernels.native.c_api import PyList_Size
 from kernels.native.memory import load_i8
-from kernels.native.python_api import PyList_Size
-from kernels.native.tape.tape_native import cut, take_out
-from kernels.native.tape_structs import DROPPED, Bucket, SweepHeader
-from kernels.sweeps.native.gradient_table_native import bucket_of
+from kernels.native.structs import DROPPED, Bucket, SweepHeader
+from kernels.native.tape_native import cut, take_out
+from kernels.programs.replay_back_native import bucket_of
 
 CONTROL = True
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernels.native.tape_structs import (
+from kernels.native.structs import (
     ALIAS,
     INTERRUPT_CHECK,
     KEPT,
@@ -12,6 +12,7 @@ from kernels.native.tape_structs import (
     PAUSE,
     PAUSED,
     PYTHON,
+    RESULT,
     SINGLE,
     TOUCHED,
     VIEW,
@@ -20,19 +21,20 @@ from kernels.native.tape_structs import (
     FormBlock,
     SweepHeader,
 )
-from kernels.programs.running.pullback_structs import RESULT
-from kernels.sweeps.native.gradient_table_native import (
+from kernels.programs.replay_back_native import (
     bucket_of,
     drop,
     family,
     find,
     gradient_buffer,
     own_copy,
+    role,
+    run_back,
     settle_view,
+    work_of,
 )
 from kernels.sweeps.native.leaves_native import settle
 from kernels.sweeps.native.pulling_native import dense, pull, pull_single
-from kernels.sweeps.native.replay_back_native import role, run_back, work_of
 
 CONTROL = True
 

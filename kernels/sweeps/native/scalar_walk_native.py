@@ -7,8 +7,7 @@ beginning.
 from __future__ import annotations
 
 from kernels.native.memory import call_kernel, store_i8, word
-from kernels.native.tape.tape_native import point_at, seek
-from kernels.native.tape_structs import (
+from kernels.native.structs import (
     ELSEWHERE,
     FEW,
     FOREIGN,
@@ -23,7 +22,8 @@ from kernels.native.tape_structs import (
     InputBlock,
     SweepHeader,
 )
-from kernels.sweeps.native.gradient_table_native import begin, fill, open_bucket
+from kernels.native.tape_native import point_at, seek
+from kernels.programs.replay_back_native import begin, fill, open_bucket
 from kernels.sweeps.native.leaves_native import settle
 from kernels.sweeps.native.mark_native import crowded, goes, is_marked, last_root, meet, preset
 

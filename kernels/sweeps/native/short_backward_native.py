@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
-from kernels.compiler.native_types import Word
+from kernels.language.native_types import Word
+from kernels.native.c_api import (
+    A_SIMPLE,
+    UNHELD,
+    ArrayObject,
+    LeafObject,
+    Py_DecRef,
+    PyErr_Occurred,
+    PyList_Append,
+    PyLong_FromLongLong,
+    PyTuple_GetItem,
+    PyTuple_Size,
+    TensorObject,
+    call_word,
+    tape_registry,
+)
 from kernels.native.memory import (
     HEADER,
     load_f8,
@@ -15,24 +30,12 @@ from kernels.native.memory import (
     store_i8,
     word,
 )
-from kernels.native.object_structs import A_SIMPLE, UNHELD, ArrayObject, LeafObject, TensorObject
 from kernels.native.objects_native import array_of, elements, kind_of, wrong
-from kernels.native.pool.pool_structs import LARGE
-from kernels.native.python_api import (
-    Py_DecRef,
-    PyErr_Occurred,
-    PyList_Append,
-    PyLong_FromLongLong,
-    PyTuple_GetItem,
-    PyTuple_Size,
-    call_word,
-    tape_registry,
-)
-from kernels.native.tape.tape_native import block_at, seek
-from kernels.native.tape_structs import (
+from kernels.native.structs import (
     BARE,
     ELSEWHERE,
     KEPT,
+    LARGE,
     MEMORY,
     OK,
     PULLS,
@@ -49,6 +52,7 @@ from kernels.native.tape_structs import (
     SweepHeader,
     TapeHeader,
 )
+from kernels.native.tape_native import block_at, seek
 from kernels.sweeps.native.gathering_native import bucket_of, input_of_leaf, is_number
 from kernels.sweeps.native.leaves_native import least
 

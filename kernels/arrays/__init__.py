@@ -1,1 +1,0 @@
-"""Arrays from outside: their specs, what stands at an address, NumPy's own loops, what sweeps take and give."""

@@ -1,0 +1,1 @@
+"""Calls in native code: repeated calls of operations, and the objects of tensors."""

@@ -1,0 +1,279 @@
+"""The heap types that tapes, leaves and tensors derive from."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from kernels.foundation.specs import SCALAR, spec_of
+from kernels.language import jit
+from kernels.native import allocation, c_api, pool
+from kernels.native.allocation import REGISTRY, put
+from kernels.native.c_api import (
+    BASETYPE,
+    CLEAR,
+    COLLECTED,
+    DEALLOC,
+    DESCR_GET,
+    DESCR_SET,
+    GETSET,
+    LENGTH,
+    MEMBERS,
+    METHODS,
+    MP_ASS_SUBSCRIPT,
+    MP_SUBSCRIPT,
+    NATIVE,
+    NB_ADD,
+    NB_MATRIX_MULTIPLY,
+    NB_MULTIPLY,
+    NB_NEGATIVE,
+    NB_POWER,
+    NB_SUBTRACT,
+    NB_TRUE_DIVIDE,
+    NOT_CALLED,
+    OBJECT,
+    READONLY,
+    SIZE,
+    TRAVERSE,
+    WORD,
+    LeafObject,
+    TensorExtras,
+    TensorObject,
+    instance,
+    made,
+    members,
+    methods,
+    properties,
+)
+from kernels.native.memory import HEADER
+from kernels.native.structs import CHUNK, CHUNK_BITS, RegistryTable, TapeHeader
+
+# The tape as an object of native code: a block of words that it owns, with methods to record, read and drop.
+
+_METHODS = "record", "at", "operand", "form", "find", "kept", "replace", "collect", "remove", "notify"
+_TAPE_MEMBERS = {
+    "count": TapeHeader.count,
+    "moves": TapeHeader.moves,
+    "writes": TapeHeader.writes,
+    "next": TapeHeader.next,
+}
+_SET = {"grown": TapeHeader.grown}
+
+
+def _type() -> Any:
+    native = jit.load_module("native.record_native")
+    rows = {name: (WORD, HEADER + 8 * at, READONLY) for name, at in _TAPE_MEMBERS.items()}
+    rows |= {name: (WORD, HEADER + 8 * at, 0) for name, at in _SET.items()}
+    slots = {
+        MEMBERS: members(rows),
+        METHODS: methods({name: getattr(native, name) for name in _METHODS}),
+        DEALLOC: native.dealloc,
+        LENGTH: native.length,
+    }
+    return made(f"{__name__}.Words", object, slots, HEADER + 8 * TapeHeader.SIZE, NOT_CALLED)
+
+
+_types: list[Any] = []
+
+
+def words_of_tape(number: int, count: int) -> Any:
+    """Return the words of a new tape of this number, whose first slot has this count.
+
+    - ``record(result, code, operands, saved)`` appends an instruction: a tensor gets its slot, and the form of this
+      number; operands are None, slots and leaves.
+    - ``at(last)`` is the instruction that ends at a place: start, stop, slot, operands, saved values, form;
+      ``operand(place, last)``, ``form(last)`` and ``kept(place, last)`` are parts of one.
+    - ``find(slot)`` is the end of the last instruction whose slot is at most this.
+    - ``replace(place, last, saved, copy, code)`` puts a copy in place of a saved array (record_native.py lists them).
+    - ``collect(readers)`` drops what nobody can reach, ``remove(readers, lasts)`` these instructions, unless others
+      read.
+    - ``notify(call)`` sets what is called when half of the tape is dead, or much memory is.
+    """
+    if not _types:
+        _types.append(_type())
+    entries = instance(_types[0])
+    header = header_of(entries)
+    allocation.put(header, TapeHeader.number, number)
+    count = -(-count // CHUNK) * CHUNK  # slots of the tape that had the number before are counted elsewhere
+    allocation.put(header, TapeHeader.next, count)
+    allocation.put(header, TapeHeader.first_chunk, count >> CHUNK_BITS)
+    allocation.put(header, TapeHeader.registry, allocation.REGISTRY.address)
+    allocation.put(allocation.REGISTRY.tapes, number, header)
+    return entries
+
+
+def header_of(entries: Any) -> int:
+    """Return the address of a tape's header."""
+    return id(entries) + HEADER
+
+
+# The slots of leaves, and the attribute ``.grad``, as native code knows them.
+
+Class = TypeVar("Class", bound=type)
+_SLOTS = {
+    "grad": LeafObject.grad,
+    "hooks": LeafObject.hooks,
+    "over": LeafObject.over,
+    "owner": LeafObject.owner,
+    "spec": LeafObject.spec,
+}
+_EXTRAS = {
+    "counter": TensorExtras.counter,
+    "grad": TensorExtras.grad,
+    "leaf": TensorExtras.leaf,
+    "retains": TensorExtras.retains,
+}
+_DOC = 40
+
+
+def _register(at: int, value: Any) -> None:
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
+    put(REGISTRY.address, at, id(value))
+
+
+def leaf_type(cls: Class) -> Class:
+    """Let native code make and read the slots of leaves, if this class lays out its attributes as expected."""
+    if NATIVE and place_of(cls, *_SLOTS) == [*_SLOTS.values()]:
+        _register(RegistryTable.leaf_type, cls)
+        _register(RegistryTable.spec_of, spec_of)
+        _register(RegistryTable.scalar_spec, SCALAR)
+        put(REGISTRY.address, RegistryTable.copy_array, c_api.table()[c_api.NEW_COPY])
+    return cls
+
+
+def extras_type(cls: Class) -> Class:
+    """Let native code make and read tensors' rare attributes, if this class lays them out as expected."""
+    if NATIVE and place_of(cls, *_EXTRAS) == [*_EXTRAS.values()]:
+        _register(RegistryTable.extras_type, cls)
+    return cls
+
+
+def place_of(cls: type, *names: str) -> list[int]:
+    """Return the offsets of a class's ``__slots__``, in bytes."""
+    probe = cls.__new__(cls)
+    held = [object() for _ in names]
+    for name, probe_value in zip(names, held, strict=True):
+        setattr(probe, name, probe_value)
+    row = (ctypes.c_size_t * (cls.__basicsize__ // 8)).from_address(id(probe))[:]
+    places = [8 * row.index(id(probe_value)) for probe_value in held]
+    for name in names:
+        delattr(probe, name)
+    return places
+
+
+@functools.cache
+def _property() -> Any:
+    native, find = jit.load_module("calls.tensor_native"), ctypes.pythonapi.PyType_GetSlot
+    find.restype, find.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_int]
+    put(REGISTRY.address, RegistryTable.getter, find(property, DESCR_GET))
+    put(REGISTRY.address, RegistryTable.setter, find(property, DESCR_SET))
+    rows = {"__doc__": (OBJECT, _DOC, 0)}
+    slots = {MEMBERS: members(rows), DESCR_GET: native.get_grad, DESCR_SET: native.set_grad}
+    return made(f"{__name__}.Grad", property, slots, 0, 0)
+
+
+def grad_property(get: Callable[..., Any], put_in: Callable[..., Any], forget: Callable[..., Any]) -> property:
+    """Return the property ``grad``: native for leaves, and these functions for other tensors."""
+    kind = _property() if NATIVE else property
+    attribute: property = kind(get, put_in, forget, get.__doc__)
+    return attribute
+
+
+def maker() -> Callable[[Any, bool], Any]:
+    """Return a function that makes a leaf of usual data, and returns None for other data."""
+    return jit.bound("calls.tensor_native", "made", None) if NATIVE else _nothing
+
+
+def taker() -> Callable[[Any], Any]:
+    """Return a function that makes a leaf of a transform's usual argument, and returns None for others."""
+    return jit.bound("calls.tensor_native", "taken", None) if NATIVE else lambda _: None
+
+
+def _nothing(data: Any, requires_grad: bool) -> None:
+    """Accept nothing: Python makes the leaf."""
+
+
+def beginner() -> Callable[[Any, Any], bool]:
+    """Return a function that gives a leaf its first gradient atomically; it returns False where there is one."""
+    return jit.bound("calls.tensor_native", "begun", None) if NATIVE else _begun
+
+
+def _begun(slot: Any, gradient: Any) -> bool:
+    if slot.grad is not None:
+        return False
+    slot.grad = gradient
+    return True
+
+
+# The native type of tensors: the methods of a class, on objects that native code lays out.
+
+_TENSOR_MEMBERS = {
+    "_value": (OBJECT, TensorObject.value, 0),
+    "_form": (OBJECT, TensorObject.form, 0),
+    "_base": (OBJECT, TensorObject.base, 0),
+    "_views": (OBJECT, TensorObject.views, 0),
+    "_shared": (OBJECT, TensorObject.shared, 0),
+    "_extras": (OBJECT, TensorObject.extras, 0),
+    "_offset": (SIZE, TensorObject.offset, 0),
+    "_bytes": (SIZE, TensorObject.bytes, 0),
+    "__weaklistoffset__": (SIZE, TensorObject.weak, READONLY),
+}
+_REPLACED = frozenset(
+    {"__dict__", "__weakref__", "__slots__", "__module__", "__del__", "_slot", "_unheld", *_TENSOR_MEMBERS}
+)
+"""Attributes of the class that the native type replaces, or lacks."""
+
+
+def tensor_type(cls: Class) -> Class:
+    """Return the native type with the methods of a class, for use as its decorator; the class, without native code."""
+    if not NATIVE:
+        return cls
+    allocation.announce()
+    if pool.DEBUG:
+        pool.install()
+    native = jit.load_module("calls.tensor_native")
+    calls, parts = jit.load_module("native.calls.functions_native"), jit.load_module("native.indexing.parts_native")
+    slots = {
+        MP_SUBSCRIPT: parts.mp_subscript,
+        MP_ASS_SUBSCRIPT: parts.mp_ass_subscript,
+        NB_ADD: calls.nb_add,
+        NB_SUBTRACT: calls.nb_subtract,
+        NB_MULTIPLY: calls.nb_multiply,
+        NB_TRUE_DIVIDE: calls.nb_true_divide,
+        NB_POWER: calls.nb_power,
+        NB_NEGATIVE: calls.nb_negative,
+        NB_MATRIX_MULTIPLY: calls.nb_matrix_multiply,
+        MEMBERS: members(_TENSOR_MEMBERS),
+        GETSET: properties({"_slot": (native.get_slot, native.set_slot)}),
+        METHODS: methods({"_unheld": native.unheld}, without=True),
+        **_memory(native),
+    }
+    native_class = _with_methods(made(_name(cls), object, slots, TensorObject.SIZE, BASETYPE | COLLECTED), cls)
+    allocation.put(allocation.REGISTRY.address, RegistryTable.tensor_type, id(native_class))
+    return native_class
+
+
+def same_layout(cls: Class) -> Class:
+    """Return the native type of a class that derives from one: their instances may change from one to the other."""
+    if not NATIVE:
+        return cls
+    slots = _memory(jit.load_module("calls.tensor_native"))
+    return _with_methods(made(_name(cls), cls.__base__, slots, 0, BASETYPE | COLLECTED), cls)
+
+
+def _name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _memory(native: Any) -> dict[int, Any]:
+    return {TRAVERSE: native.traverse, CLEAR: native.clear, DEALLOC: native.dealloc}
+
+
+def _with_methods(native: Any, cls: type) -> Any:
+    for name, value in vars(cls).items():
+        if name not in _REPLACED:
+            setattr(native, name, value)
+    native.__name__ = cls.__name__  # errors name a type by this
+    return native

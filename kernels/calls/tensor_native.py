@@ -1,0 +1,464 @@
+"""Tensors and leaves in native code: creation, slots, the end of an object."""
+
+from __future__ import annotations
+
+from kernels.language.native_types import Int32, Void, Word
+from kernels.native.allocation import module_words
+from kernels.native.c_api import (
+    A_SIMPLE,
+    C_ORDER,
+    DOUBLES,
+    MOST_SPARES,
+    STALE,
+    UNHELD,
+    ArrayObject,
+    LeafObject,
+    Py_DecRef,
+    Py_IncRef,
+    PyErr_Clear,
+    PyErr_Fetch,
+    PyErr_Occurred,
+    PyErr_Restore,
+    PyErr_SetNone,
+    PyErr_WriteUnraisable,
+    PyList_GetItem,
+    PyList_Size,
+    PyLong_AsLongLong,
+    PyLong_FromLongLong,
+    PyObject_CallNoArgs,
+    PyObject_ClearWeakRefs,
+    PyObject_GC_Del,
+    PyObject_GC_UnTrack,
+    PyObject_Vectorcall,
+    PyThread_get_thread_ident,
+    PyType_GenericAlloc,
+    PyWeakref_NewRef,
+    TensorObject,
+    array_copy,
+    call_get,
+    call_set,
+    call_visit,
+    new_array,
+    tape_registry,
+    three_words,
+)
+from kernels.native.call_structs import CallEntry
+from kernels.native.calls.calls_native import find
+from kernels.native.calls.in_place_native import counter_of, is_counted, is_listing, new_extras
+from kernels.native.calls.notifying_native import look_at, tape_in_force
+from kernels.native.memory import HEADER, load_f8, load_i8, store_f8, store_i8, word
+from kernels.native.objects_native import array_of, drop_all, elements, kind_of, new_tensor, none, put, visit_all, wrong
+from kernels.native.structs import LARGE, LARGEST_LOSS, RegistryTable
+from kernels.native.tape_native import hold, let_go, tape_of
+
+# Makes leaves natively: from a float, a list of floats, an array of doubles, or a tensor.
+
+CONTROL = True
+
+MOST_FLOATS, MOST_DIMS, SPECS, SPEC = 64, 3, 64, 5
+"""Limits: floats in a list; dims of shapes whose specs are cached; entries of the cache; words of an entry."""
+specs = module_words(SPECS * SPEC)
+
+
+def asked_spec(array):
+    """A new reference to the spec of an array, by Python."""
+    args = three_words()
+    store_i8(args, array)
+    return PyObject_Vectorcall(tape_registry().spec_of, args, 1, 0)
+
+
+def spec_of(array: ArrayObject):
+    """A new reference to the spec of a C-contiguous array of doubles, which its shape determines."""
+    count, shape = array.ndim, array.shape
+    if count > MOST_DIMS:
+        return asked_spec(array)
+    mixed = count
+    for k in range(count):
+        mixed = mixed * 31 + shape[k]
+    entry = specs() + 8 * SPEC * (mixed & (SPECS - 1))
+    spec = load_i8(entry)
+    same = spec != 0 and word(entry, 1) == count
+    for k in range(count):
+        same = same and word(entry, 2 + k) == shape[k]
+    if not same:
+        before, spec = spec, asked_spec(array)
+        if spec == 0:
+            return 0
+        Py_IncRef(spec)
+        before = load_i8(entry)
+        store_i8(entry, spec)
+        store_i8(entry + 8, count)
+        for k in range(count):
+            store_i8(entry + 16 + 8 * k, shape[k])
+        if before != 0:
+            Py_DecRef(before)
+        return spec
+    Py_IncRef(spec)
+    return spec
+
+
+def listed(registry: RegistryTable, data):
+    """A new array from a list of floats; 0 without an exception if it is none."""
+    count = PyList_Size(data)
+    if count == 0 or count > MOST_FLOATS:
+        return 0
+    for k in range(count):
+        if kind_of(PyList_GetItem(data, k)) != registry.float_type:
+            return 0
+    shape = three_words()
+    store_i8(shape, count)
+    array = ArrayObject(new_array(registry.new_array, registry.array_type, 1, shape, DOUBLES))
+    if array != 0:
+        for k in range(count):
+            store_f8(array.data + 8 * k, load_f8(PyList_GetItem(data, k) + HEADER))
+    return array
+
+
+def is_usual(registry: RegistryTable, data: ArrayObject):
+    """Whether an array is a small one of doubles with at least one dim."""
+    count = data.ndim
+    if count == 0 or data.dtype != registry.double:
+        return False
+    return 8 * elements(data.shape, count) < LARGE
+
+
+def value_of(registry: RegistryTable, data):
+    """A new reference to a tensor's value made of data; 0 where Python has to do it or has raised."""
+    kind = kind_of(data)
+    if kind == registry.float_type:
+        Py_IncRef(data)
+        return data
+    if kind == registry.array_type:
+        return array_copy(registry.copy_array, data, C_ORDER) if is_usual(registry, data) else 0
+    return listed(registry, data) if kind == registry.list_type else 0
+
+
+def is_in_order(array: ArrayObject):
+    """Whether an array of doubles is C-contiguous, so that its shape determines its spec."""
+    count, size = array.ndim, 8
+    for k in range(count - 1, -1, -1):
+        if array.strides[k] != size:
+            return False
+        size *= array.shape[k]
+    return size != 0
+
+
+def shared(registry: RegistryTable, x: TensorObject):
+    """A new reference to the value of a tensor without history; 0 where Python has to do it."""
+    value = ArrayObject(x.value if x.slot == 0 else 0)
+    if value == 0:
+        return 0
+    if kind_of(value) != registry.float_type:
+        if kind_of(value) != registry.array_type or value.dtype != registry.double:
+            return 0
+        if value.ndim == 0 or value.flags & A_SIMPLE != A_SIMPLE or not is_in_order(value):
+            return 0
+    Py_IncRef(value)
+    return value
+
+
+def is_own(registry: RegistryTable):
+    """Whether the current tape belongs to this thread: a copied context may have another thread's."""
+    tape = look_at(registry.active)
+    if tape == 0:
+        PyErr_Clear()
+        return False
+    same = kind_of(tape) != registry.tape_type
+    if not same:
+        thread = load_i8(tape + registry.thread)
+        same = thread != 0 and PyLong_AsLongLong(thread) == PyThread_get_thread_ident()
+    Py_DecRef(tape)
+    return same
+
+
+def slot_of(registry: RegistryTable, x, spec):
+    """A new slot of a leaf; 0 with an exception."""
+    leaf = LeafObject(PyType_GenericAlloc(registry.leaf_type, 0))
+    owner = PyWeakref_NewRef(x, 0) if leaf != 0 else 0
+    if owner == 0:
+        if leaf != 0:
+            Py_DecRef(leaf)
+        return 0
+    Py_IncRef(spec)
+    Py_IncRef(registry.none)
+    leaf.spec = spec
+    leaf.owner = owner
+    leaf.grad = registry.none
+    return leaf
+
+
+def leaf_of(registry: RegistryTable, value, wanted):
+    """A leaf with a value, whose reference it takes over; 0 with an exception."""
+    x, spec = TensorObject(new_tensor(registry)), registry.scalar_spec
+    if x == 0:
+        Py_DecRef(value)
+        return 0
+    x.value = value
+    if kind_of(value) == registry.float_type:
+        Py_IncRef(spec)
+    else:
+        spec = spec_of(value)
+    x.form = spec
+    slot = slot_of(registry, x, spec) if spec != 0 and wanted else 0
+    if spec == 0 or (wanted and slot == 0):
+        Py_DecRef(x)
+        return 0
+    x.slot = -slot
+    return x
+
+
+def made(self: Word, args: Word, count: Word) -> Word:
+    """``made(data, requires_grad)``: a new leaf that holds a copy; None for unusual data, which Python handles."""
+    registry = tape_registry()
+    if count != 2:
+        return wrong(registry)
+    wanted = word(args, 1) != registry.false
+    value = value_of(registry, load_i8(args)) if not wanted or is_own(registry) else 0
+    if value == 0:
+        return none(registry) if PyErr_Occurred() == 0 else 0
+    return leaf_of(registry, value, wanted)
+
+
+def taken(self: Word, args: Word, count: Word) -> Word:
+    """``taken(argument)``: a new leaf of a float or an array, or sharing a tensor's value; None for other arguments."""
+    registry, value = tape_registry(), 0
+    if count != 1:
+        return wrong(registry)
+    if is_own(registry):
+        kind = kind_of(load_i8(args))
+        if kind == registry.tensor_type:
+            value = shared(registry, load_i8(args))
+        elif kind != registry.list_type:
+            value = value_of(registry, load_i8(args))
+    if value == 0:
+        return none(registry) if PyErr_Occurred() == 0 else 0
+    return leaf_of(registry, value, True)
+
+
+# The tensor's slots for CPython's memory management: traverse, clear, deallocate; and its slot on the tape.
+
+
+def traverse(x: TensorObject, visit: Word, argument: Word) -> Int32:
+    leaf, status = -x.slot, visit_all(x + TensorObject.value, x + TensorObject.extras, visit, argument)
+    if status == 0 and leaf > 1:
+        status = call_visit(visit, leaf, argument)
+    return status if status != 0 else call_visit(visit, x.type, argument)
+
+
+def exchange(x: TensorObject, slot):
+    """Give a tensor another slot (already counted) or leaf (already owned); then release the old one."""
+    before = x.slot
+    x.slot = slot
+    if before > 0:
+        if before & UNHELD == 0:
+            let_go(tape_registry(), before)
+    elif before < STALE:
+        Py_DecRef(-before)
+
+
+def empty(x):
+    """Release what a tensor refers to."""
+    exchange(x, 0)
+    drop_all(x + TensorObject.value, x + TensorObject.extras)
+
+
+def clear(x: Word) -> Int32:
+    empty(x)
+    return 0
+
+
+def lose(slot, size):
+    """Count the bytes of a large tensor that has died; collect on its tape where they are many.
+
+    Pullbacks still need most of them, so the threshold grows with the tape.
+    """
+    t = tape_of(tape_registry(), slot & ~UNHELD)
+    if t == 0:
+        return
+    lost = t.lost + size
+    t.lost = lost
+    call = t.notify
+    if lost * 10_000 <= LARGEST_LOSS * t.size or call == 0:
+        return
+    t.lost = 0
+    error = three_words()
+    PyErr_Fetch(error, error + 8, error + 16)
+    Py_IncRef(call)
+    result = PyObject_CallNoArgs(call)
+    if result == 0:
+        PyErr_WriteUnraisable(call)
+    else:
+        Py_DecRef(result)
+    Py_DecRef(call)
+    PyErr_Restore(word(error, 0), word(error, 1), word(error, 2))
+
+
+def spare(x: TensorObject, kind):
+    """Keep a tensor's memory for a new tensor, or free it."""
+    registry = tape_registry()
+    count = registry.spares
+    if (kind == registry.tensor_type or kind == registry.stale_type) and count < MOST_SPARES:
+        x.offset = 0
+        x.bytes = 0
+        x.value = registry.spare
+        registry.spare = x
+        registry.spares = count + 1
+    else:
+        PyObject_GC_Del(x)
+
+
+def dealloc(x: TensorObject) -> Void:
+    kind = x.type
+    PyObject_GC_UnTrack(x)
+    if x.weak != 0:
+        PyObject_ClearWeakRefs(x)
+    slot, size = x.slot, x.bytes
+    empty(x)
+    spare(x, kind)
+    Py_DecRef(kind)
+    if size > 0 and slot > 0:
+        lose(slot, size)
+
+
+def get_slot(x: TensorObject, closure: Word) -> Word:
+    slot = x.slot
+    registry = tape_registry()
+    if slot > 0:
+        return PyLong_FromLongLong(slot & ~UNHELD)
+    if slot == STALE:
+        PyErr_SetNone(registry.attribute_error)
+        return 0
+    result = registry.none if slot == 0 else -slot
+    Py_IncRef(result)
+    return result
+
+
+def set_slot(x: Word, value: TensorObject, closure: Word) -> Int32:
+    registry = tape_registry()
+    slot = STALE
+    if value == registry.none:
+        slot = 0
+    elif value != 0 and value.type == registry.int_type:
+        slot = PyLong_AsLongLong(value)
+        if slot <= 0 or slot >= UNHELD:
+            if PyErr_Occurred() == 0:
+                PyErr_SetNone(registry.type_error)
+            return -1
+        hold(registry, slot)
+    elif value != 0:
+        Py_IncRef(value)
+        slot = -value
+    exchange(x, slot)
+    return 0
+
+
+def unheld(x: TensorObject, ignored: Word) -> Word:
+    """``x._unheld()``: let a computed tensor refer to its slot without counting as its owner."""
+    slot = x.slot
+    registry = tape_registry()
+    if slot > 0 and slot & UNHELD == 0:
+        x.slot = slot | UNHELD
+        let_go(registry, slot)
+    result = registry.none
+    Py_IncRef(result)
+    return result
+
+
+# ``.grad`` of leaves, read, set to None and first set natively.
+
+
+def leaf_at(registry: RegistryTable, x: TensorObject):
+    """The slot of a tensor that is a leaf; 0 for anything else."""
+    slot = x.slot if kind_of(x) == registry.tensor_type else 0
+    return -slot if slot < STALE and kind_of(-slot) == registry.leaf_type else 0
+
+
+def get_grad(self: Word, x: Word, kind: Word) -> Word:
+    registry = tape_registry()
+    leaf = LeafObject(leaf_at(registry, x) if x != 0 else 0)
+    if leaf == 0:
+        return call_get(registry.getter, self, x, kind)
+    gradient = leaf.grad
+    if gradient == 0:
+        return none(registry)
+    Py_IncRef(gradient)
+    return gradient
+
+
+def set_grad(self: Word, x: Word, value: Word) -> Int32:
+    registry = tape_registry()
+    leaf = LeafObject(leaf_at(registry, x) if value == registry.none else 0)
+    if leaf == 0:
+        return call_set(registry.setter, self, x, value)
+    before = leaf.grad
+    if before != value:
+        Py_IncRef(value)
+        leaf.grad = value
+        if before != 0:
+            Py_DecRef(before)
+    return 0
+
+
+def begun(self: Word, args: Word, count: Word) -> Word:
+    """``begun(slot, gradient)``: give the slot of a leaf its first gradient; False where it has one."""
+    registry = tape_registry()
+    if count != 2 or kind_of(load_i8(args)) != registry.leaf_type:
+        return wrong(registry)
+    leaf, result = LeafObject(load_i8(args)), registry.false
+    before = leaf.grad
+    if before == 0 or before == registry.none:
+        Py_IncRef(word(args, 1))
+        leaf.grad = word(args, 1)
+        if before != 0:
+            Py_DecRef(before)
+        result = registry.true
+    Py_IncRef(result)
+    return result
+
+
+# ``x.detach()`` as one native call, if it was called on a tensor of this form before.
+
+
+def array_in(registry: RegistryTable, x: TensorObject):
+    """The array of a tensor, borrowed; a tensor that holds a float is given an array first; 0 with an exception."""
+    value = x.value
+    if value == 0 or kind_of(value) != registry.float_type:
+        return value if value != 0 and kind_of(value) == registry.array_type else 0
+    array = ArrayObject(array_of(registry, 0, three_words(), DOUBLES, False))
+    if array != 0:
+        store_f8(array.data, load_f8(value + HEADER))
+        x.value = array
+        Py_DecRef(value)
+    return array
+
+
+def hit_shared(op: Word, args: Word, count: Word, ignored: Word) -> Word:
+    """Return a tensor that shares memory and version counter with another; 0 where Python has to or has raised."""
+    registry, x = tape_registry(), TensorObject(load_i8(args))
+    if kind_of(x) != registry.tensor_type or x.base != 0 or not is_counted(registry, x) or not is_listing(x):
+        return 0
+    counter = counter_of(registry, x)
+    Py_IncRef(counter)
+    extras = new_extras(registry, counter)
+    result = TensorObject(new_tensor(registry) if extras != 0 else 0)
+    if result == 0:
+        if extras != 0:
+            Py_DecRef(extras)
+        return 0
+    result.extras = extras
+    # Allocating may have run any Python code: read everything that matters now.
+    tagged_tape = tape_in_force(registry)
+    same = tagged_tape != -1 and tagged_tape & 1 == 0 and x.base == 0 and counter_of(registry, x) == counter
+    same = same and x.views != 0
+    entry = CallEntry(find(registry, op, x.form, 0, 0, 0, 0) if same else 0)
+    value = array_in(registry, x) if entry != 0 else 0
+    if value == 0:
+        Py_DecRef(result)
+        return 0
+    if x.shared == 0:
+        put(x + TensorObject.shared, registry.true)
+    put(result + TensorObject.shared, registry.true)
+    put(result + TensorObject.views, x.views)
+    put(result + TensorObject.value, value)
+    put(result + TensorObject.form, entry.form)
+    return result

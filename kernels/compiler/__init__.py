@@ -1,1 +1,0 @@
-"""The compiler: native source to LLVM, machine code and its cache, the one door ``jit``."""

@@ -1,0 +1,419 @@
+"""An operation's form for given specs: its kernels, what it saves, what its program and its pullbacks need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from kernels.foundation.specs import Spec, Strides, dense, intern_spec, spec_of
+from kernels.native.allocation import REGISTRY
+from kernels.native.memory import where
+from kernels.native.structs import (
+    ALWAYS,
+    ARRAY,
+    DOUBLE,
+    IF_INPUT_IS,
+    ITSELF,
+    NEVER,
+    NO_KERNEL,
+    NUMBER,
+    OBJECT,
+    PULLS,
+    PYTHON,
+    READY,
+    SINGLE,
+    UNWANTED,
+    VIEW,
+    WANTED,
+    FormBlock,
+    InputBlock,
+)
+from kernels.rules import loop_printer
+from kernels.rules.loop_printer import Loop, Operand
+from kernels.rules.op import Op
+from kernels.rules.rows import Product
+from kernels.rules.scalar_loops import Tasks
+from kernels.rules.symbols import parameters_of, passed
+
+# Reused cotangents: a pullback that reads a cotangent for the last time may leave its result in the same memory.
+#
+# One contribution of an elementwise operation then needs no memory of its own, which halves memory traffic; where the
+# contribution is the cotangent itself, nothing is written at all.
+
+LEAST = 1 << 13
+"""Elements from which on it is worth a kernel of its own."""
+
+
+def suits(pull: Loop, source: Spec, result: Spec, *, covers: bool) -> int:
+    """Whether a pullback can leave its result in the cotangent's memory: UNWANTED as yet, ITSELF, or NO_KERNEL."""
+    if not (covers and pull.pullback and pull.skips) or pull.scatter is not None or pull.gather is not None:
+        return NO_KERNEL
+    target, cotangent, *_ = pull.operands
+    alike = target.dtype == cotangent.dtype and target.strides == cotangent.strides
+    whole = (
+        source.buffer_size == result.buffer_size == pull.steps >= LEAST and target.offset is cotangent.offset is None
+    )
+    if not (alike and whole):
+        return NO_KERNEL
+    expression = pull.expression
+    return ITSELF if expression.head == cotangent.name and not expression.parts else UNWANTED
+
+
+def in_place(pull: Loop) -> Loop:
+    """Return the loop that writes where it reads the cotangent; both are one pointer, so that it vectorises."""
+    target, cotangent, *others = pull.operands
+    return replace(pull, operands=(replace(target, place=cotangent.place), cotangent, *others))
+
+
+def run_of(pull: Loop) -> int:
+    """Return how many adjacent elements a pullback writes, each once, so that a first contribution may be stored.
+
+    0 for other patterns. Only the elements before and behind them have to be initialised.
+    """
+    target = pull.operands[0]
+    alone = pull.pullback and pull.covers and target.offset is None
+    return pull.steps if alone and target.strides == dense(pull.shape, target.dtype.itemsize) else 0
+
+
+# A form is what an instruction's operation, operand patterns and wanted inputs decide once and for all.
+#
+# Its block of words is what native code reads; on the tape, its number in the registry stands for it.
+
+Pull = Loop | Product
+_CALL = 32
+_FLOAT64 = np.dtype(np.float64)
+_INT64 = np.dtype(np.int64)
+_NO_DOUBLE = spec_of(np.zeros((), _INT64))
+
+
+class Form:
+    """One row of the table of callables. ``saved`` names what the tape keeps, in order; ``pulls`` is by input.
+
+    ``code`` is its number, good as long as it lives: instructions on tapes keep it.
+    """
+
+    __slots__ = (
+        "__weakref__", "block", "code", "covers", "is_view", "kind", "name", "numbers", "op", "packed", "params",
+        "pulls", "pushes", "restrided", "saved", "spec", "specs", "tables", "tensor_pullbacks",
+        "wanted",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        op: Op,
+        specs: tuple[Spec | None, ...],
+        spec: Spec,
+        wanted: tuple[bool, ...],
+        saved: tuple[str, ...],
+        pulls: tuple[Pull | None, ...],
+        params: tuple[Any, ...] = (),
+        name: str = "",
+        *,
+        python: bool = False,
+    ) -> None:
+        self.op, self.specs, self.spec, self.wanted, self.params = op, specs, spec, wanted, params
+        self.saved, self.pulls, self.name = saved, pulls, name or op.grad_fn
+        self.kind = PYTHON if python else op.tape_kind
+        self.is_view = op.tape_kind == VIEW
+        self.covers = tuple(
+            pull is not None and source is not None and pull.covers and source.covers
+            for pull, source in zip(pulls, specs, strict=True)
+        )
+        self.tables: list[np.ndarray[Any, Any]] = []
+        self.numbers: dict[int, Strides] = {}
+        """Saved values of which the tape keeps only a number: their indices and shapes."""
+        self.packed: Form | None = None
+        self.pushes: Any = None
+        self.tensor_pullbacks: Any = None
+        self.restrided: dict[tuple[int, Strides], Form] = {}
+        self.block = self._block()
+        self.code = REGISTRY.enter(self, where(self.block))
+
+    def _block(self) -> np.ndarray[Any, Any]:
+        count, saved, spec = len(self.specs), self.saved, self.spec
+        words = [
+            2 + count + len(saved),
+            count,
+            len(saved),
+            spec.buffer_size,
+            spec.dtype.itemsize,
+            self.kind,
+            self._frees(),
+            self._work(),
+            id(self),
+            0,
+            spec.covers and spec.in_order,
+        ]
+        for source, pull, covers in zip(self.specs, self.pulls, self.covers, strict=True):
+            words += [0] * InputBlock.SIZE if source is None else self._input_block(source, pull, covers)
+        words += [self._kept(k, name) for k, name in enumerate(saved)]
+        return np.array(words, np.int64)
+
+    def _input_block(self, source: Spec, pull: Pull | None, covers: bool) -> list[int]:
+        constant_result, reads_constant, reused, run = NEVER, NO_KERNEL, NO_KERNEL, 0
+        if self.kind == PULLS and isinstance(pull, Loop):
+            constant_result = loop_printer.constant_result(pull, source.buffer_size, covers=covers)
+            reads_constant = UNWANTED if loop_printer.reads_constant(pull, self.spec.buffer_size) else NO_KERNEL
+            reused = suits(pull, source, self.spec, covers=covers)
+            run = run_of(pull) if not covers else 0
+        laid = where(source.laid()) if source.in_order and source.alike else 0
+        return [
+            0,
+            0,
+            source.buffer_size,
+            source.dtype.itemsize,
+            covers,
+            constant_result,
+            0,
+            0,
+            reads_constant,
+            0,
+            laid,
+            reused,
+            0,
+            run,
+        ]
+
+    def _kept(self, place: int, name: str) -> int:
+        """Return what kind of word a saved value is."""
+        if self.kind == PYTHON:
+            return OBJECT
+        if name == "offset":
+            return NUMBER
+        names = self.op.inputs
+        if name == "n" and not self.op.counts_ties:
+            return DOUBLE
+        spec = self.specs[names.index(name)] if name in names else self.spec if name in ("y", "n") else _NO_DOUBLE
+        if spec is None:
+            return DOUBLE
+        if spec.size != 1 or spec.dtype != _FLOAT64:
+            return ARRAY
+        self.numbers[place] = spec.shape
+        return DOUBLE
+
+    def _frees(self) -> bool:
+        """Whether a backward frees instructions of this form: those that saved arrays."""
+        return not {"offset", "n", "context"}.issuperset(self.saved)
+
+    def _work(self) -> int:
+        """Return how many steps of inner loops the pullbacks take, with what a call costs."""
+        return sum(_CALL + pull.steps for pull in self.pulls if pull is not None)
+
+    def shaped(self, saved: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return what is saved, with arrays for the numbers that stand for them."""
+        values, shapes = list(saved), self.numbers
+        for k in shapes:
+            if shapes[k]:
+                values[k] = np.full(shapes[k], saved[k])
+        return tuple(values)
+
+    def numbered(self, saved: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the same with numbers for arrays of one element, as a tape keeps them."""
+        return tuple(v.item() if k in self.numbers and type(v) is not float else v for k, v in enumerate(saved))
+
+    def constant_result(self, i: int) -> int:
+        """Return when a pullback's result is a constant cotangent: see kernels/rules/loop_printer.py."""
+        return int(self.block[FormBlock.SIZE + i * InputBlock.SIZE + InputBlock.constant])
+
+    def reads_constant(self, i: int) -> bool:
+        """Return whether a pullback has a kernel that reads a constant cotangent."""
+        return bool(self.block[FormBlock.SIZE + i * InputBlock.SIZE + InputBlock.spread] != NO_KERNEL)
+
+    def compile(self) -> None:
+        """Give the block the addresses of its kernels."""
+        for i, pull in enumerate(self.pulls):
+            if pull is not None and not self.is_view:
+                input_block = FormBlock.SIZE + i * InputBlock.SIZE
+                constant_result, wanted = self.constant_result(i), self.block[input_block + InputBlock.spread] == WANTED
+                if isinstance(pull, Loop) and (
+                    constant_result == ALWAYS or (constant_result == IF_INPUT_IS and wanted)
+                ):
+                    self._load(input_block + InputBlock.one, loop_printer.computing_constant(pull))
+                if isinstance(pull, Loop) and wanted:
+                    self._load(input_block + InputBlock.spread, loop_printer.reading_constant(pull))
+                if isinstance(pull, Loop) and self.block[input_block + InputBlock.reused] == WANTED:
+                    self._load(input_block + InputBlock.reused, in_place(pull))
+                self._load(input_block + InputBlock.kernel, pull)
+        if self.kind == PULLS:
+            pulled = [source for source, pull in zip(self.specs, self.pulls, strict=True) if pull is not None]
+            alone = all(source is not None and source.buffer_size == 1 for source in [*pulled, self.spec])
+            self.block[FormBlock.ready] = SINGLE if alone else READY
+
+    def _load(self, at: int, pull: Pull) -> None:
+        """Compile or find a kernel, unless it is there; the layout is stored before the address, for other threads."""
+        if self.block[at] > WANTED:
+            return
+        address, layout = pull.kernel()
+        self.tables.append(layout)
+        self.block[at + 1] = where(layout)
+        self.block[at] = address
+
+
+Descriptor: TypeAlias = Form | Spec
+"""What describes a tensor: the form of the instruction that computed it, or a bare spec. Both have a ``spec``."""
+
+
+def saved_names(op: Any, wanted: tuple[bool, ...], order: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what the wanted pullbacks of a record read, besides the cotangent and numbers, in the order given."""
+    reads = [names for names, want in zip(op.reads, wanted, strict=True) if want]
+    union = frozenset[str]().union(*reads)
+    return tuple(name for name in order if name in union)
+
+
+def rule_loop(
+    op: Any, i: int, shape: Strides, operands: tuple[Operand, ...], static: tuple[tuple[str, Any], ...] = ()
+) -> Loop:
+    """Return the loop of a record's rule, with the operands that it reads beside target and cotangent."""
+    rule = op.pullback[i]
+    used = tuple(operand for k, operand in enumerate(operands) if k <= 1 or operand.name in op.reads[i])
+    names = parameters_of(rule)
+    return Loop(rule, shape, used, static=tuple(pair for pair in static if pair[0] in names))
+
+
+def pulls_of(
+    specs: tuple[Spec | None, ...], wanted: tuple[bool, ...], pull: Callable[[int, Spec], Loop]
+) -> tuple[Pull | None, ...]:
+    """Return the pullback of each operand that has one; ``pull(i, spec)`` makes it."""
+    return tuple(
+        pull(i, source) if want and source is not None else None
+        for i, (source, want) in enumerate(zip(specs, wanted, strict=True))
+    )
+
+
+# The form of an instruction whose saved value was copied: other strides of the value, the same gradients.
+
+
+def restrided(form: Form, place: int, strides: Strides) -> Form:
+    """Return the form that reads the saved value at ``place`` with these strides."""
+    key = (place, strides)
+    other = form.restrided.get(key)
+    if other is None:
+        other = form.restrided.setdefault(key, _made(form, form.saved[place], strides))
+    return other
+
+
+def _made(form: Form, name: str, strides: Strides) -> Form:
+    specs, spec, inputs = list(form.specs), form.spec, form.op.inputs
+    if name == "y":
+        spec = _turned(spec, strides)
+    elif name in inputs:
+        at = inputs.index(name)
+        source = specs[at]
+        specs[at] = source and _turned(source, strides)  # None: a constant
+    else:
+        return form  # indices and counts are dense, as are their copies; Python functions get what they saved
+    made: Form = form.op.reformed(form, tuple(specs), spec)
+    return made
+
+
+def _turned(spec: Spec, strides: Strides) -> Spec:
+    return intern_spec(spec.shape, strides, spec.dtype, spec.gradient, spec.buffer_size)
+
+
+# The pullback of elements picked along an axis: each gradient goes to the place that it came from.
+
+
+def scattered(source: Spec, spec: Spec, axis: int, place: int) -> Loop:
+    """Return the pullback; the places, dense and int64, are the pointer of this number.
+
+    The result has the axis, of whatever length, or has it not.
+    """
+    target = list(source.gradient)
+    step = target[axis] if target else 0
+    if target:
+        target[axis] = 0
+        if len(spec.shape) < len(source.shape):
+            target.pop(axis)
+    operands = (
+        Operand("target", source.dtype, 0, tuple(target)),
+        Operand("g", spec.dtype, 1, spec.gradient),
+        Operand("i", _INT64, place, dense(spec.shape, _INT64.itemsize)),
+    )
+    return Loop(passed, spec.shape, operands, scatter=step)
+
+
+# What kinds of records know of a program that is being lowered: its steps, and who makes tasks of them.
+
+
+class Step(Protocol):
+    """One operation of a program: ``result = op(operands, params)``."""
+
+    @property
+    def op(self) -> Any:
+        """Its record."""
+
+    @property
+    def operands(self) -> tuple[Any, ...]:
+        """Nodes, or Python numbers."""
+
+    @property
+    def result(self) -> int:
+        """The node of the result; of a write, the part that it writes to."""
+
+    @property
+    def params(self) -> tuple[Any, ...]:
+        """Static parameters."""
+
+    @property
+    def form(self) -> Any:
+        """The instruction form, if the gradient was recorded."""
+
+    @property
+    def at(self) -> int:
+        """Its place among the steps."""
+
+
+class Lowering(Protocol):
+    """What makes the tasks of steps: it knows the nodes of the program and adds further ones."""
+
+    tasks: Tasks
+    extra: dict[int, int]
+    """Nodes that the pullbacks of steps read, by the places of the steps."""
+    extras: dict[int, tuple[int, ...]]
+    """The results without a gradient of routines, likewise."""
+    loops: Any
+    """The loops, told where they and their bodies begin and end."""
+
+    def spec(self, node: int) -> Spec:
+        """Return the spec of a node."""
+
+    def number(self, value: float, dtype: np.dtype[Any] = ...) -> int:
+        """Return the node of a constant number."""
+
+    def constant(self, array: np.ndarray[Any, Any]) -> int:
+        """Return a new node for a constant array."""
+
+    def temporary(self, shape: Strides, dtype: np.dtype[Any]) -> int:
+        """Return a new node for a dense intermediate."""
+
+    def operand(self, operand: Any, dtype: np.dtype[Any]) -> int:
+        """Return an operand as a node of this dtype, cast if it has another."""
+
+    def cast(self, node: int, dtype: np.dtype[Any]) -> int:
+        """Return the node of a dense copy in this dtype."""
+
+    def copy_between(
+        self, source: int, target: int, strides: Strides | None = None, offset: int | None = None, *, adds: bool = False
+    ) -> None:
+        """Copy a node into another, broadcast; or into a part of it that has these strides."""
+
+    def kernel(self, key: Any, make: Any) -> Any:
+        """Return the kernel of a key, made at its first use in this program."""
+
+    def ufunc(self, ufunc: Any, operands: tuple[Any, ...], result: int) -> None:
+        """Run a ufunc in the dtype that NumPy would choose."""
+
+    def wants_pullback(self, step: Step, name: str) -> bool:
+        """Whether the pullback of a step, which is part of the program, reads a value of this name."""
+
+    def places(self, step: Step) -> int:
+        """Return the node of a step's places in memory; its pullback reads those in the gradient."""
+
+    def keep_overwritten(self, step: Step) -> None:
+        """Copy what pullbacks still read of the memory that a step is about to write."""
+
+    def same_operands(self, step: Step) -> list[Any]:
+        """Return the later steps of the same operation on the same operands."""

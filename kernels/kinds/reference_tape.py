@@ -1,0 +1,353 @@
+"""The tape in Python: its rows and entries, and pullbacks that Python runs."""
+
+from __future__ import annotations
+
+import bisect
+import operator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+from weakref import WeakValueDictionary
+
+import numpy as np
+from numpy.lib.array_utils import byte_bounds
+
+from kernels.calls.object_types import words_of_tape
+from kernels.foundation.data_classes import dataclass
+from kernels.foundation.numpy_arrays import Array
+from kernels.foundation.specs import SCALAR, Spec
+from kernels.kinds.form import Form
+from kernels.language.jit import bound
+from kernels.native.allocation import REGISTRY
+from kernels.native.c_api import NATIVE
+from kernels.native.structs import ADDS, CLEARS, LARGEST_LOSS, TAPE_BITS
+from kernels.rules.op import Op
+
+# The tape without native code: a list of instructions, with the methods of the native one.
+
+living: WeakValueDictionary[int, PlainTape] = WeakValueDictionary()
+"""By number."""
+_SLOT = operator.itemgetter(0)
+Row = tuple[int, tuple[Any, ...], tuple[Any, ...], Form]
+
+
+class PlainTape:
+    """Rows of slot, operands, saved values and form, and counts of who has a slot; see object_types.py."""
+
+    def __init__(self, number: int, count: int) -> None:
+        self.number, self.next = number, count
+        self.rows: list[Row] = []
+        self.held: Counter[int] = Counter()
+        self.moves = self.grown = self.writes = self.dead = self.lost = 0
+        self.room = _LEAST
+        self.notified: Callable[[], Any] | None = None
+        living[number] = self
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def count(self) -> int:
+        """How many instructions there are."""
+        return len(self.rows)
+
+    def record(self, result: Any, code: int, operands: tuple[Any, ...], saved: tuple[Any, ...]) -> None:
+        """Append an instruction; a tensor gets its slot, which has the count ``next``, and its form."""
+        form = REGISTRY.form(code)
+        if len(operands) != len(form.specs) or len(saved) != len(form.saved):
+            raise TypeError(f"{form.name}: not {len(operands)} operands and {len(saved)} saved values")
+        if len(self.rows) >= self.room:
+            if self.notified is not None and 2 * self.dead > len(self.rows):
+                self.notified()
+            self.room = len(self.rows) * 3 // 2 + _LEAST
+        if form.kind in (CLEARS, ADDS):
+            self.writes |= 2 if self._foreign(operands[:1]) else 1
+        for operand in self._foreign(operands):
+            hold(operand)
+        if form.numbers:
+            saved = form.numbered(saved)
+        rows, held, base, slot = self.rows, self.held, self.number << TAPE_BITS, 0
+        try:
+            # This line calls no Python code before the row is there, so slots ascend whichever thread records.
+            # fmt: off
+            slot = base | self.next; self.next += 1; held[slot] = 1; rows.append((slot, operands, saved, form))  # noqa: E702
+            # fmt: on
+            result._slot, result._form = slot, form  # noqa: SLF001 (tensors know no more of tapes)
+        finally:
+            if slot:
+                let_go(slot)
+
+    def _foreign(self, operands: tuple[Any, ...]) -> list[int]:
+        return [o for o in operands if type(o) is int and o >> TAPE_BITS != self.number]
+
+    def at(self, last: int) -> tuple[int, int, int, tuple[Any, ...], tuple[Any, ...], Form]:
+        """Return the instruction at a place."""
+        return (last, last + 1, *self.rows[last])
+
+    def form(self, last: int) -> Form:
+        """Return the form of the instruction at a place."""
+        return self.rows[last][3]
+
+    def find(self, slot: int) -> int:
+        """Return the end of the last instruction whose slot is at most this."""
+        return bisect.bisect_right(self.rows, slot, key=_SLOT)
+
+    def arrays(self, after: int) -> list[Any]:
+        """Return the arrays saved by instructions behind a slot, each with slot and number."""
+        return [item for slot, j, value in self._saved(after) for item in (value, slot, j)]
+
+    def meeting(self, low: int, high: int, after: int) -> list[int]:
+        """Return slots and numbers of those of them that may stand in a range of memory."""
+        ranges = [(slot, j, byte_bounds(value)) for slot, j, value in self._saved(after) if value.size]
+        return [item for slot, j, (first, last) in ranges if first < high and low < last for item in (slot, j)]
+
+    def _saved(self, after: int) -> Iterator[tuple[int, int, Any]]:
+        for k in range(len(self.rows) - 1, self.find(after) - 1, -1):
+            slot, _, values, _ = self.rows[k]
+            yield from ((slot, j, value) for j, value in enumerate(values) if isinstance(value, np.ndarray))
+
+    def placed(self, slot: int, number: int) -> tuple[tuple[int, int], int] | None:
+        """Return where a saved value stands, and its instruction's end; None if that is gone."""
+        last = self.find(slot) - 1
+        return ((last, number), last) if last >= 0 and self.rows[last][0] == slot else None
+
+    def kept(self, place: tuple[int, int], last: int) -> Any:
+        """Return what an instruction saved there."""
+        return self.rows[last][2][place[1]]
+
+    def replace(self, place: tuple[int, int], last: int, saved: Any, copy: Any, code: int) -> Any:
+        """If a saved array is still there, put a copy and another form in its place."""
+        slot, operands, values, _ = self.rows[last]
+        if values[place[1]] is not saved:
+            return None
+        self.rows[last] = slot, operands, (*values[: place[1]], copy, *values[place[1] + 1 :]), REGISTRY.form(code)
+        return saved
+
+    def remove(self, readers: list[None], lasts: tuple[int, ...]) -> int:
+        """Drop the instructions at these places, unless the tape has other readers."""
+        gone = {self.rows[k][0] for k in lasts}
+        return self._take_out(lambda _: gone, readers, 1)
+
+    def collect(self, readers: list[None]) -> int:
+        """Drop the instructions whose results nobody can reach, unless the tape has readers."""
+        self.dead = self.lost = 0
+        return self._take_out(self._unreachable, readers, 0)
+
+    def _unreachable(self, rows: list[Row]) -> set[int]:
+        needed, gone = set[Any](), set[int]()
+        for slot, operands, _, _ in reversed(rows):
+            if self.held[slot] or slot in needed:
+                needed.update(operands)
+            else:
+                gone.add(slot)
+        return gone
+
+    def _take_out(self, find: Callable[[list[Row]], set[int]], readers: list[None], most: int) -> int:
+        """Drop instructions; finalizers that run meanwhile may record, and drop others.
+
+        ``most`` is 1 where the caller is a reader itself, and knows that what it drops may go.
+        """
+        while len(readers) <= most:
+            moves, before = self.moves, self.rows[:]
+            gone, n = find(before), len(before)
+            kept = [row for row in before if row[0] not in gone]
+            new = self.rows[n:]
+            if not most and any(not gone.isdisjoint(operands) for _, operands, _, _ in new):
+                continue  # instructions recorded meanwhile may need results that nobody else has
+            # This line calls no Python code, so no other thread can start reading or record meanwhile.
+            # fmt: off
+            if self.moves == moves and self.rows[n:] == new and not readers[most:]: self.rows[:n] = kept; self.moves += 1; break  # noqa: E701, E702, E501
+            # fmt: on
+        else:
+            return 0
+        self.room = min(self.room, 2 * len(self.rows) + _LEAST)
+        for row in before:
+            if row[0] in gone:
+                for operand in self._foreign(row[1]):
+                    let_go(operand)
+        return len(before) - len(kept)
+
+    def notify(self, call: Callable[[], Any]) -> None:
+        """Set what is called when half of the tape is dead."""
+        self.notified = call
+
+
+_LEAST = 256
+_WORDS = 5
+"""About how many words an instruction of the native tape has."""
+
+
+def hold(slot: int) -> None:
+    """Count one more owner of a slot."""
+    tape = living.get(slot >> TAPE_BITS)
+    if tape is not None:
+        tape.held[slot] += 1
+
+
+def let_go(slot: int, size: int = 0) -> None:
+    """Count one owner less, whose value has so many bytes."""
+    tape = living.get(slot >> TAPE_BITS) if living is not None else None
+    if tape is not None:
+        tape.held[slot] -= 1
+        if not tape.held[slot]:
+            del tape.held[slot]
+            tape.dead += 1
+        tape.lost += size
+        if tape.lost * 10_000 > LARGEST_LOSS * _WORDS * len(tape) and tape.notified is not None:
+            tape.lost = 0
+            tape.notified()
+
+
+class SlotHolder:
+    """The base of tensors without native code: they count as owners of their ``_slot`` as long as they live."""
+
+    __slots__ = ("_place",)
+    _place: Any
+
+    @property
+    def _slot(self) -> Any:
+        """None, a slot, or a leaf; AttributeError where it has been taken away."""
+        place = getattr(self, "_place", None)
+        if place is _TAKEN:
+            raise AttributeError("_slot")
+        return place[0] if type(place) is tuple else place
+
+    @_slot.setter
+    def _slot(self, slot: Any) -> None:
+        self._exchange(slot)
+
+    @_slot.deleter
+    def _slot(self) -> None:
+        self._exchange(_TAKEN)
+
+    def _exchange(self, place: Any) -> None:
+        if type(place) is int:
+            hold(place)
+        before, self._place = getattr(self, "_place", None), place
+        if type(before) is int:
+            let_go(before)
+
+    def _unheld(self) -> None:
+        """Refer to its slot without counting as its owner."""
+        if type(self._slot) is int:
+            self._exchange((self._slot,))
+
+    def __del__(self) -> None:
+        place = getattr(self, "_place", None)
+        if type(place) is int:
+            let_go(place, getattr(self, "_bytes", 0))
+
+
+_TAKEN = object()
+
+
+# A tape's entries taken apart into instructions: for listings, for the plain sweep, for tests.
+
+
+@dataclass(slots=True)
+class Instruction:
+    """One instruction taken apart. Where it stands is a place among words, or in the list of the plain tape."""
+
+    start: int
+    stop: int
+    slot: int
+    operands: tuple[Any, ...]
+    saved: tuple[Any, ...]
+    form: Form
+
+
+def entries_of(number: int, count: int) -> Any:
+    """Return what a new tape of this number writes to, whose first slot has this count."""
+    return words_of_tape(number, count) if NATIVE else PlainTape(number, count)
+
+
+class SavedArrays(NamedTuple):
+    """What finds the arrays that a tape's instructions saved: see kernels/native/record_native.py."""
+
+    arrays: Callable[[int], list[Any]]
+    meeting: Callable[[int, int, int], list[int]]
+    placed: Callable[[int, int], Any]
+
+
+def saved_arrays(entries: Any) -> SavedArrays:
+    """Return it for a tape; native code for it is there from the first write on."""
+    if isinstance(entries, PlainTape):
+        return SavedArrays(entries.arrays, entries.meeting, entries.placed)
+    return SavedArrays(*[bound("native.record_native", name, entries) for name in SavedArrays._fields])
+
+
+def instruction_at(entries: Any, last: int) -> Instruction:
+    """Return the instruction whose last word stands there."""
+    instruction = Instruction(*entries.at(last))
+    if instruction.form.numbers:
+        instruction.saved = instruction.form.shaped(instruction.saved)
+    return instruction
+
+
+def instructions(entries: Any, down_to: int = 0) -> Iterator[Instruction]:
+    """Yield a tape's instructions, last first, down to a slot: slots ascend along a tape.
+
+    Nothing may be dropped meanwhile: register as a reader of the tape.
+    """
+    stop = len(entries)
+    while stop > 0:
+        instruction = instruction_at(entries, stop - 1)
+        if instruction.slot < down_to:
+            return
+        yield instruction
+        stop = instruction.start
+
+
+def locate(entries: Any, slot: int) -> Instruction | None:
+    """Return the instruction with this result; None if it is gone."""
+    stop = entries.find(slot)
+    instruction = instruction_at(entries, stop - 1) if stop else None
+    return instruction if instruction is not None and instruction.slot == slot else None
+
+
+# Instructions whose pullback is user code in Python: a method of an object that the instruction saves.
+
+
+class Pullback(Protocol):
+    """What an instruction of this kind saves first."""
+
+    def pull(
+        self, instruction: Instruction, gradient: Array | None, stash: dict[Any, Any], *, batch: int
+    ) -> Sequence[Array | None]:
+        """Return what the instruction contributes to each operand; ``gradient`` is its result's, None if it has none.
+
+        ``stash`` is shared by the instructions of one sweep. With ``batch`` gradients have a leading
+        axis of that length.
+        """
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PythonPullback(Op):
+    """A call of user code; its name and pullback are those of the object that it saves. Not in the tables."""
+
+    def __post_init__(self) -> None:
+        """Register nothing."""
+
+
+FUNCTION = PythonPullback(name="function", doc="A Python function with a backward of its own.", pullback=(), grad_fn="")
+OUTPUT = PythonPullback(name="output", doc="One of several results of a function.", pullback=(), grad_fn="")
+
+
+def function(name: str, specs: tuple[Spec | None, ...], spec: Spec | None, count: int) -> Form:
+    """Return the form of a function with one result of this spec, or with several; ``count`` arrays are saved."""
+    saved = ("context", *(f"saved{k}" for k in range(count)))
+    wanted = tuple(source is not None for source in specs)
+    nothing = (None,) * len(specs)
+    return Form(FUNCTION, specs, spec or SCALAR, wanted, saved, nothing, (), name, python=True)
+
+
+def output(name: str, spec: Spec) -> Form:
+    """Return the form of one of several results."""
+    return Form(OUTPUT, (SCALAR,), spec, (True,), ("context",), (None,), (), name, python=True)
+
+
+def packed(form: Form) -> Form:
+    """Return the form of an instruction whose saved values have been packed away by the user."""
+    return Form(
+        form.op, form.specs, form.spec, form.wanted, ("packed",), form.pulls, form.params, form.name, python=True
+    )

@@ -1,0 +1,356 @@
+"""Kinds of records that move elements: views, copies, joins, gathers and writes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+from kernels.foundation import numpy_arrays
+from kernels.foundation.data_classes import dataclass
+from kernels.foundation.numpy_arrays import silently
+from kernels.foundation.specs import Spec, Strides, broadcast, dense, view_spec
+from kernels.kinds.form import Form, Lowering, Step, pulls_of
+from kernels.native.call_structs import CALLED, NEST, NEST4, ONCE
+from kernels.native.calls.computation import Computation, is_fresh, strides_along
+from kernels.native.memory import where
+from kernels.native.structs import ADDS, CLEARS, VIEW
+from kernels.rules.loop_printer import Loop, Operand
+from kernels.rules.op import Op
+from kernels.rules.scalar_loops import Call, Place, UfuncCall, nest_layout, node_of, same
+from kernels.rules.symbols import Rule, passed
+
+# Views, the same memory under another shape: the record, its instruction form, where it stands in a gradient.
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class View(Op):
+    """The same memory under another shape: ``apply(array, *params)`` is the view, of values and gradients.
+
+    ``batch(size, shape, *params)`` returns the parameters of the same view of a batch of so many arrays of a shape,
+    the batch in front; without it ``vmap`` refuses. ``indexes``: the parameter is a basic index. ``broadcasts``: the
+    array gets dims of one in front, as many as the result has. ``element``: a result without dims is what NumPy gives
+    as a scalar, a value. ``hides``: nobody has the array, so that the result is none's view to the caller.
+    ``samples`` are pairs of a shape and parameters, for the tests.
+    """
+
+    contribution: ClassVar[str] = "{} is a view of it"
+    inputs: ClassVar[tuple[str, ...]] = ("x",)
+    tape_kind: ClassVar[int] = VIEW
+
+    apply: Callable[..., Any]
+    batch: Callable[..., tuple[Any, ...]] | None = None
+    indexes: bool = False
+    broadcasts: bool = False
+    hides: bool = False
+    element: bool = False
+    samples: tuple[tuple[tuple[int, ...], tuple[Any, ...]], ...] = ()
+    pullback: tuple[Rule | None, ...] = (lambda g: g,)
+
+    def form(
+        self, specs: Any, spec: Spec, wanted: tuple[bool, ...] = (True,), params: tuple[Any, ...] = (), name: str = ""
+    ) -> Form:
+        """Return the form of a view: no kernel, its consumers write to the gradient of the base."""
+        return Form(self, specs, spec, wanted, ("offset",), (None,), params, name)
+
+    def lower(self, step: Any, lowering: Any) -> None:
+        """Add no task: the result stands in the memory of the base."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Part(View):
+    """One of several results of a routine, which stand end to end in one array. No record of the tables."""
+
+    def __post_init__(self) -> None:
+        """Register nothing."""
+
+
+def view_pattern(op: View, source: Spec, value: np.ndarray[Any, Any], params: tuple[Any, ...]) -> tuple[Spec, int]:
+    """Return the spec of a view, given its value, and its offset in the gradient of its source, in bytes.
+
+    The view is taken once more, of a stand-in with the strides of the source's gradient. Raises ValueError where
+    the gradient cannot be viewed so (a reshape of a tensor whose memory is ordered otherwise).
+    """
+    stand_in = np.lib.stride_tricks.as_strided(np.empty(1, source.dtype), source.shape, source.gradient)
+    gradient = op.apply(stand_in, *params)
+    offset = where(gradient) - where(stand_in) if gradient.size else 0
+    return view_spec(value.shape, value.strides, value.dtype, gradient.strides, source.buffer_size), offset
+
+
+def strided_batch(size: int, shape: Strides, to: Strides, strides: Strides, offset: int) -> tuple[Any, ...]:
+    """Return the parameters of :func:`strided` of a batch."""
+    return (size, *to), (math.prod(shape), *strides), offset
+
+
+def strided(x: Any, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Any:
+    """Return a view of the elements in order; shape, strides and offset count elements."""
+    ends = [(n - 1) * s for n, s in zip(shape, strides, strict=True)]
+    low, high = offset + sum(min(e, 0) for e in ends), offset + sum(max(e, 0) for e in ends)
+    if offset < 0 or (0 not in shape and not 0 <= low <= high < x.size):
+        raise ValueError(f"as_strided: shape {shape}, strides {strides}, offset {offset} leave {x.size} elements")
+    if type(x) is np.ndarray and x.flags.c_contiguous and x.size and 0 not in shape:
+        # Of the array's memory itself: whose it is tells writes what they need not look for.
+        return np.ndarray(shape, x.dtype, x, offset * x.itemsize, [s * x.itemsize for s in strides])
+    flat = x.reshape(-1, copy=False)[offset:]
+    return np.lib.stride_tricks.as_strided(flat, shape, [s * flat.strides[0] for s in strides])
+
+
+# Copies, perhaps to another dtype: the record, its instruction form, its tasks in a program, its repeated call.
+
+_FLOAT64, _FLOAT32 = np.dtype(np.float64), np.dtype(np.float32)
+_BOOL = np.dtype(np.bool_)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Copy(Op):
+    """The same values in new memory, of this or another dtype."""
+
+    inputs: ClassVar[tuple[str, ...]] = ("x",)
+    repeatable: ClassVar[bool] = True
+
+    pullback: tuple[Rule | None, ...] = (lambda g: g,)
+
+    def form(
+        self, specs: Any, spec: Spec, wanted: tuple[bool, ...] = (True,), params: tuple[Any, ...] = (), name: str = ""
+    ) -> Form:
+        """Return the form of a copy, to the result's dtype."""
+        (source,) = specs
+        target = Operand("target", source.dtype, 0, source.gradient)
+        loop = Loop(passed, spec.shape, (target, Operand("g", spec.dtype, 1, spec.gradient)))
+        return Form(self, specs, spec, wanted, (), (loop,), params, name)
+
+    def lower(self, step: Step, lowering: Lowering) -> None:
+        """Copy elements to another layout or dtype."""
+        lowering.copy_between(node_of(step.operands[0]), step.result)
+
+    def recomputed(self, form: Form, saved: tuple[Any, ...], *values: Any) -> Any:
+        """Return the value of a result."""
+        del saved
+        return values[0].astype(form.spec.dtype)
+
+
+def copy_computation(source: Spec, spec: Spec) -> Computation | None:
+    """Return how native code repeats the copy of a tensor; None where Python has to do it."""
+    if not is_fresh(spec):
+        return None
+    if source.dtype != spec.dtype or spec.dtype == _BOOL:
+        quiet = np.can_cast(source.dtype, spec.dtype) or (source.dtype.kind in "iub" and spec.dtype == _FLOAT32)
+        function = partial(np.array, dtype=spec.dtype, order="C") if quiet else partial(cast, spec.dtype)
+        return Computation(CALLED, function=function, count=2)
+    if spec.dtype.kind == "f" and spec.dtype not in (_FLOAT64, _FLOAT32):
+        return None
+    loop = numpy_arrays.find(np.positive, (spec.dtype, spec.dtype))
+    if not spec.shape and spec.dtype == _FLOAT64:
+        return Computation(ONCE, loop, count=2)
+    layout = nest_layout(UfuncCall(loop, spec.shape, (strides_along(source, spec), spec.strides), ()))
+    return Computation(NEST, loop, layout=layout, count=2)
+
+
+def cast(dtype: np.dtype[Any], value: Any) -> np.ndarray[Any, Any]:
+    """Return a copy of a dtype, in C order."""
+    return silently(np.array, value, dtype=dtype, order="C")  # type: ignore[no-any-return]
+
+
+# Operands side by side along an axis: the record, its instruction form, its tasks in a program.
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Join(Op):
+    """Operands copied side by side along an axis."""
+
+    contribution: ClassVar[str] = "its part of {}"
+    repeatable: ClassVar[bool] = True
+
+    join: Callable[..., Any]
+    pullback: tuple[Rule | None, ...] = (lambda g: g,)
+
+    def form(
+        self, specs: Any, spec: Spec, wanted: tuple[bool, ...], params: tuple[Any, ...] = (), name: str = ""
+    ) -> Form:
+        """Return the form of a join along (axis, new); with ``new`` the axis is one that the operands do not have."""
+        axis, new = params
+        starts = np.cumsum([0] + [1 if new else source.shape[axis] for source in specs[:-1]])
+        gradient = list(spec.gradient)
+        stride = gradient[axis]
+        if new:
+            gradient.pop(axis)
+
+        def pull(i: int, source: Spec) -> Loop:
+            target = Operand("target", source.dtype, 0, source.gradient)
+            cotangent = Operand("g", spec.dtype, 1, tuple(gradient), offset=int(starts[i]) * stride)
+            return Loop(passed, source.shape, (target, cotangent))
+
+        return Form(self, specs, spec, wanted, (), pulls_of(specs, wanted, pull), params, name)
+
+    def lower(self, step: Step, lowering: Lowering) -> None:
+        """Copy each operand to its part of the result."""
+        axis, new = step.params
+        strides = list(lowering.spec(step.result).strides)
+        stride = strides[axis]
+        if new:
+            strides.pop(axis)
+        start = 0
+        for operand in step.operands:
+            node = node_of(operand)
+            lowering.copy_between(node, step.result, tuple(strides), start * stride)
+            start += 1 if new else lowering.spec(node).shape[axis]
+
+    def recomputed(self, form: Form, saved: tuple[Any, ...], *values: Any) -> Any:
+        """Return the value of a result."""
+        del saved
+        return self.join(values, axis=form.params[0])
+
+
+# Elements picked by index arrays: the record, its instruction form, its tasks in a program.
+
+_INT64 = np.dtype(np.int64)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Gather(Op):
+    """Elements picked by index arrays, copied; the same element may be picked more than once."""
+
+    contribution: ClassVar[str] = "{}, added at the places picked"
+    inputs: ClassVar[tuple[str, ...]] = ("x",)
+
+    pullback: tuple[Rule | None, ...] = (lambda g: g,)
+
+    def form(
+        self, specs: Any, spec: Spec, wanted: tuple[bool, ...] = (True,), params: tuple[Any, ...] = (), name: str = ""
+    ) -> Form:
+        """Return the form of a read by positions ``i``, in elements of the source's gradient.
+
+        They are saved; a second operand, where there is one, is a tensor of them.
+        """
+        source = specs[0]
+        operands = (
+            Operand("target", source.dtype, 0, (0,) * len(spec.shape)),
+            Operand("g", spec.dtype, 1, spec.gradient),
+            Operand("i", _INT64, 2, dense(spec.shape, _INT64.itemsize)),
+        )
+        loop = Loop(passed, spec.shape, operands, scatter=source.dtype.itemsize)
+        return Form(self, specs, spec, wanted, ("i",), (loop, None)[: len(specs)], params, name)
+
+    def lower(self, step: Step, lowering: Lowering) -> None:
+        """Copy the elements that places pick, in elements of memory, and of the gradient: see Lowering.places."""
+        node = node_of(step.operands[0])
+        source, result = lowering.spec(node), lowering.spec(step.result)
+        places = lowering.places(step)
+        operands = (
+            Operand("target", result.dtype, 0, result.strides),
+            Operand("x", source.dtype, 1, (0,) * len(result.shape)),
+            Operand("i", _INT64, 2, lowering.spec(places).strides),
+        )
+        loop = Loop(same, result.shape, operands, pullback=False, gather=source.dtype.itemsize)
+        lowering.tasks.append(Call(loop, (Place(step.result), Place(node), Place(places))))
+
+    def recomputed(self, form: Form, saved: tuple[Any, ...], *values: Any) -> Any:
+        """Return the value of a result."""
+        source = form.specs[0]
+        assert source is not None
+        flat = np.zeros(source.buffer_size, source.dtype)
+        np.ndarray(source.shape, source.dtype, flat, 0, source.gradient)[...] = values[0]
+        return flat[saved[0]]
+
+
+# Values written into part of a tensor: the record, its instruction forms, its tasks, its repeated call.
+#
+# The memory of a family has one gradient, so a write needs none of its own: its result is the base tensor's next
+# version, which shares the gradient of the version before.
+
+_PARTS = 2
+"""Operands of a write: the part, and the value; a third is a tensor of places in the part."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Write(Op):
+    """Values written into part of a tensor's memory: the base tensor's next version.
+
+    The gradient of that part goes to the values and is cleared; with ``adds`` the values were added to the part, and
+    its gradient stays.
+    """
+
+    contribution: ClassVar[str] = "the part of {} that was written"
+    adds: bool = False
+    pullback: tuple[Rule | None, ...] = (lambda g: g, lambda g: g)
+
+    @property
+    def tape_kind(self) -> int:  # type: ignore[override]
+        """How a sweep treats its instructions."""
+        return ADDS if self.adds else CLEARS
+
+    def form(
+        self, specs: Any, spec: Spec, wanted: tuple[bool, ...], params: tuple[Any, ...] = (), name: str = ""
+    ) -> Form:
+        """Return the form of a write to (region, None), a pattern in the gradient of the base, or to (None, shape).
+
+        The latter are positions ``i`` of this shape, in elements of the base's gradient. ``spec`` is the base's; the
+        second of ``specs`` is the value's, None of a number or where its gradient is not wanted.
+        """
+        (_, source), (region, shape) = specs, params
+        saved, pulls = _to_region(spec, region, source) if shape is None else _to_places(spec, shape, source)
+        clear, pull = pulls
+        pulls = (clear if wanted[0] and not self.adds else None, pull if wanted[1] else None)
+        return Form(self, (spec if wanted[0] else None, source), spec, wanted, saved, pulls, params, name)
+
+    def lower(self, step: Step, lowering: Lowering) -> None:
+        """Copy a value into part of a base; what pullbacks need of that part is saved before."""
+        lowering.keep_overwritten(step)
+        part = lowering.spec(step.result)
+        value = lowering.operand(step.operands[1], part.dtype)
+        if len(step.operands) == _PARTS and not step.params:
+            lowering.copy_between(value, step.result, adds=self.adds)
+            return
+        places, source = lowering.places(step), lowering.spec(value)
+        shape = lowering.spec(places).shape
+        operands = (
+            Operand("target", part.dtype, 0, (0,) * len(shape)),
+            Operand("x", source.dtype, 1, broadcast(source.shape, source.strides, shape)),
+            Operand("i", _INT64, 2, lowering.spec(places).strides),
+        )
+        loop = Loop(same, shape, operands, pullback=False, scatter=part.dtype.itemsize, adds=self.adds)
+        lowering.tasks.append(Call(loop, (Place(step.result), Place(value), Place(places))))
+
+
+def _to_region(base: Spec, region: Spec, source: Spec | None) -> tuple[tuple[str, ...], tuple[Loop, Loop | None]]:
+    """Return what a write to a pattern saves, and what clears it and pulls its gradient to the value."""
+    place = Operand("g", base.dtype, 1, region.gradient)
+    target = Operand("target", base.dtype, 0, region.gradient)
+    pull = None if source is None else Loop(passed, region.shape, (_target(source, region.shape), place))
+    return ("offset",), (Loop(_nothing, region.shape, (target,), pullback=False), pull)
+
+
+def _to_places(base: Spec, shape: Strides, source: Spec | None) -> tuple[tuple[str, ...], tuple[Loop, Loop | None]]:
+    """Return the same of a write to places."""
+    item, apart = base.dtype.itemsize, (0,) * len(shape)
+    places = Operand("i", _INT64, 3, dense(shape, _INT64.itemsize))
+    place, target = Operand("g", base.dtype, 1, apart), Operand("target", base.dtype, 0, apart)
+    pull = None if source is None else Loop(passed, shape, (_target(source, shape), place, places), gather=item)
+    return ("offset", "i"), (Loop(_nothing, shape, (target, places), pullback=False, scatter=item), pull)
+
+
+def _target(source: Spec, shape: Strides) -> Operand:
+    return Operand("target", source.dtype, 0, broadcast(source.shape, source.gradient, shape))
+
+
+def _nothing() -> float:
+    return -0.0
+
+
+def write_computation(source: Spec | None, spec: Spec, shown: np.ndarray[Any, Any]) -> Computation | None:
+    """Return how native code repeats a write of a value (None: a number) to a part of an array of this spec.
+
+    None where Python has to do it.
+    """
+    dtype = spec.dtype
+    if dtype not in (_FLOAT64, _FLOAT32) or not shown.size or spec.overlaps or spec.strides != spec.gradient:
+        return None
+    if source is not None and (source.dtype != dtype or len(source.shape) > shown.ndim):
+        return None
+    along = (0,) * shown.ndim if source is None else broadcast(source.shape, source.strides, shown.shape)
+    loop = numpy_arrays.find(np.positive, (dtype, dtype))
+    layout = nest_layout(UfuncCall(loop, shown.shape, (along, shown.strides), ()))
+    return Computation(NEST4 if dtype == _FLOAT32 else NEST, loop, layout=layout, count=2)

@@ -1,0 +1,94 @@
+"""Elementary functions for printed kernels, of doubles and floats: loops that call them vectorise.
+
+Each is an intrinsic: Numba appends its instructions in place of the call, without a branch. Right to 2 units in the
+last place (``power`` 4) over the full range, at zeros, subnormals, infinities and nan;
+tests/vectormath/test_vectormath.py has the table. ``sin``, ``cos`` and ``tan`` hold for angles that are not ``beyond``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+
+from kernels.language import elementary as _erf
+from kernels.language import elementary as _exp
+from kernels.language import elementary as _log
+from kernels.language import elementary as _trig
+from kernels.language.jit import intrinsic, types
+from kernels.language.lanes import CallingModule
+from kernels.language.llvm_values import F4, F8, Format, Value
+
+_FORMS = {types.float64: F8, types.float32: F4}
+Function = Callable[..., Value]
+
+
+def _called(function: Function, form: Format, builder: Any, args: Any, result: Any) -> Any:
+    """Call a function of the module that holds the instructions, made at its first call there."""
+    name = f"tape.{function.__name__}.{form.name}"
+    module = builder.module
+    callee = module.globals.get(name)
+    if callee is None:
+        callee = _defined(function, form, module, name, len(args), result)
+        if isinstance(module, CallingModule) and result == form.real:
+            module.add_forms(callee, lambda width, full: _defined(function, form.wide(width), module, full, len(args)))
+        else:
+            callee.attributes.add("alwaysinline")
+    return builder.call(callee, args)
+
+
+def _defined(
+    function: Function, form: Format, module: ir.Module, name: str, count: int, result: ir.Type | None = None
+) -> ir.Function:
+    """Return a new function of a module, of so many operands."""
+    defined = ir.Function(module, ir.FunctionType(result or form.real, [form.real] * count), name)
+    defined.linkage = "internal"
+    inner = ir.IRBuilder(defined.append_basic_block("entry"))
+    inner.ret(function(*[Value(inner, form, a) for a in defined.args]).node)
+    return defined
+
+
+def _intrinsic(function: Function, result: Any = None) -> Any:
+    def emit(kind: Any, count: int) -> Any:
+        form = _FORMS[kind]
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+            returned = form.real if result is None else ir.IntType(1)
+            return _called(function, form, builder, args, returned)
+
+        return (result or kind)(*[kind] * count), codegen
+
+    if function.__code__.co_argcount == 1:
+
+        def typed(typingctx: Any, x: Any) -> Any:  # noqa: ARG001 (Numba fixes the names)
+            return emit(x if x in _FORMS else types.float64, 1)
+    else:
+
+        def typed(typingctx: Any, x: Any, y: Any) -> Any:  # type: ignore[misc]  # noqa: ARG001
+            return emit(x if x in _FORMS and x is y else types.float64, 2)
+
+    typed.__name__ = typed.__qualname__ = function.__name__
+    return intrinsic(typed)
+
+
+exp, exp2, expm1 = _intrinsic(_exp.exp), _intrinsic(_exp.exp2), _intrinsic(_exp.expm1)
+log, log1p = _intrinsic(_log.log), _intrinsic(_log.log1p)
+log2, log10 = _intrinsic(_log.log2), _intrinsic(_log.log10)
+sin, cos, tan = _intrinsic(_trig.sin), _intrinsic(_trig.cos), _intrinsic(_trig.tan)
+sinh, cosh, tanh = _intrinsic(_exp.sinh), _intrinsic(_exp.cosh), _intrinsic(_exp.tanh)
+erf, erfc = _intrinsic(_erf.erf), _intrinsic(_erf.erfc)
+logistic, arctan, power = _intrinsic(_exp.logistic), _intrinsic(_trig.arctan), _intrinsic(_log.power)
+whole, rooted = _intrinsic(_log.whole), _intrinsic(_log.rooted)
+beyond = _intrinsic(_trig.beyond, types.boolean)
+
+
+@intrinsic
+def farther(typingctx: Any, far: Any, x: Any) -> Any:  # noqa: ARG001 (Numba fixes the names)
+    """Return a word of an angle's width, negative if ``far`` is or the angle is ``beyond``."""
+    form = _FORMS[x]
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+        return _trig.farther(*[Value(builder, form, a) for a in args]).node
+
+    return far(far, x), codegen

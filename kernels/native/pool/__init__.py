@@ -1,1 +1,0 @@
-"""Blocks of memory used again, and guarded ones for the debug mode."""

@@ -1,0 +1,521 @@
+"""The methods of a tape's native object: instructions are recorded behind the last, read, replaced and dropped."""
+
+from __future__ import annotations
+
+from kernels.language.native_types import Void, Word
+from kernels.native.c_api import (
+    STALE,
+    UNHELD,
+    ArrayObject,
+    Py_DecRef,
+    Py_IncRef,
+    PyErr_NoMemory,
+    PyErr_Occurred,
+    PyFloat_AsDouble,
+    PyFloat_FromDouble,
+    PyList_Append,
+    PyList_New,
+    PyList_Size,
+    PyLong_AsLongLong,
+    PyLong_FromLongLong,
+    PyMem_RawFree,
+    PyObject_CallNoArgs,
+    PyObject_Free,
+    PyTuple_GetItem,
+    PyTuple_New,
+    PyTuple_SetItem,
+    PyTuple_Size,
+    PyType_IsSubtype,
+    TensorObject,
+    bits_of,
+)
+from kernels.native.memory import HEADER, double_of, load_i8, store_i8, word
+from kernels.native.objects_native import block_of, integer_of, is_array, is_double, kind_of, none, wrong
+from kernels.native.structs import (
+    ADDS,
+    ARRAY,
+    CLEARS,
+    DOUBLE,
+    NUMBER,
+    OBJECT,
+    TAPE_BITS,
+    FormBlock,
+    InputBlock,
+    RegistryTable,
+    TapeHeader,
+)
+from kernels.native.tape_native import block_at, commit, hold, let_go, reserve, seek, take_out
+from kernels.native.tape_native import collect as gather
+
+CONTROL = True
+
+
+def operand_word(registry: RegistryTable, x):
+    """The word of an operand, with a new reference if it is a leaf; -1 with an exception."""
+    if x == registry.none:
+        return 0
+    if kind_of(x) == registry.int_type:
+        slot = PyLong_AsLongLong(x)
+        if slot < 0 and PyErr_Occurred() == 0:
+            wrong(registry)
+        return max(slot, -1)
+    Py_IncRef(x)
+    return -x
+
+
+def fits(registry: RegistryTable, x, kind):
+    """Whether an object can be saved as this kind of word."""
+    if kind == NUMBER:
+        return kind_of(x) == registry.int_type and (PyLong_AsLongLong(x) != -1 or PyErr_Occurred() == 0)
+    if kind == DOUBLE:
+        return is_double(registry, x)
+    return kind == OBJECT or is_array(registry, x)
+
+
+def saved_word(registry, x: ArrayObject, kind):
+    """The word of a saved value, with a new reference to an array or object."""
+    if kind == NUMBER:
+        return PyLong_AsLongLong(x)
+    if kind == DOUBLE:
+        return load_i8(x.data) if is_array(registry, x) else bits_of(PyFloat_AsDouble(x))
+    Py_IncRef(x)
+    return x
+
+
+def saves(registry, block: FormBlock, saved):
+    """Whether these values fit the saved words of a form."""
+    kinds = block + 8 * (FormBlock.SIZE + InputBlock.SIZE * block.inputs)
+    misfits = 0
+    for j in range(block.saved):
+        if misfits == 0 and not fits(registry, PyTuple_GetItem(saved, j), word(kinds, j)):
+            misfits += 1
+    return misfits == 0
+
+
+def count_write(t: TapeHeader, before):
+    """Remember that there are writes, and whether any is to a version that another tape has made."""
+    elsewhere = before > 0 and before >> TAPE_BITS != t.number
+    t.writes |= 2 if elsewhere else 1
+
+
+def write(t: TapeHeader, block: FormBlock, code, operands, saved):
+    """Write the words of an instruction behind the last; 0 with an exception, owning nothing."""
+    registry, inputs = t.registry, block.inputs
+    at = t.words + 8 * t.size
+    for i in range(inputs):
+        operand = operand_word(registry, PyTuple_GetItem(operands, i))
+        if operand == -1 and PyErr_Occurred() != 0:
+            for k in range(i):
+                if load_i8(at + 8 * (1 + k)) < 0:
+                    Py_DecRef(-load_i8(at + 8 * (1 + k)))
+            return 0
+        store_i8(at + 8 * (1 + i), operand)
+    kinds = block + 8 * (FormBlock.SIZE + InputBlock.SIZE * inputs)
+    for j in range(block.saved):
+        store_i8(at + 8 * (1 + inputs + j), saved_word(registry, PyTuple_GetItem(saved, j), word(kinds, j)))
+    store_i8(at + 8 * (block.entries - 1), code)
+    for i in range(inputs):
+        operand = load_i8(at + 8 * (1 + i))
+        if operand > 0 and operand >> TAPE_BITS != t.number:
+            hold(registry, operand)
+    Py_IncRef(block.form)
+    if block.kind == CLEARS or block.kind == ADDS:
+        count_write(t, load_i8(at + 8))
+    return 1
+
+
+def give_slot(registry, x: TensorObject, slot, form):
+    """Give a tensor a slot that is already counted, and a borrowed form; what it had is released at the end."""
+    before, old = x.slot, x.form
+    Py_IncRef(form)
+    x.slot = slot
+    x.form = form
+    if before > 0 and before & UNHELD == 0:
+        let_go(registry, before)
+    if before < -1:
+        Py_DecRef(-before)
+    if old != 0:
+        Py_DecRef(old)
+
+
+def outdate(registry: RegistryTable, view: TensorObject):
+    """Make a view with a slot, whose gradient no tape retains, stale: its base has a new version."""
+    slot, kind = view.slot, kind_of(view)
+    view.slot = STALE
+    Py_IncRef(registry.stale_type)
+    view.type = registry.stale_type
+    if slot & UNHELD == 0:
+        let_go(registry, slot)
+    Py_DecRef(kind)
+
+
+def make_room(t: TapeHeader, count):
+    """Make room for ``count`` words; if half of the tape is dead, collect first; 0 with an exception."""
+    if t.size + count > t.room and 2 * t.dead >= t.count and t.count > 0:
+        call = t.notify
+        if call != 0:
+            Py_IncRef(call)
+            result = PyObject_CallNoArgs(call)
+            Py_DecRef(call)
+            if result == 0:
+                return 0
+            Py_DecRef(result)
+    if reserve(t, count) == 0:
+        PyErr_NoMemory()
+        return 0
+    return 1
+
+
+def record(self: Word, args: Word, count: Word) -> Word:
+    """``record(result, code, operands, saved)``: append an instruction; the tensor gets its slot and its form."""
+    t = TapeHeader(self + HEADER)
+    registry = t.registry
+    if count != 4 or PyType_IsSubtype(kind_of(word(args, 0)), registry.tensor_type) == 0:
+        return wrong(registry)
+    result, operands, saved = word(args, 0), word(args, 2), word(args, 3)
+    code = integer_of(registry, word(args, 1))
+    block = FormBlock(block_of(registry, code))
+    if block == 0 or PyTuple_Size(operands) != block.inputs or PyTuple_Size(saved) != block.saved:
+        return wrong(registry)
+    if not saves(registry, block, saved):
+        return wrong(registry)
+    if make_room(t, block.entries) == 0 or write(t, block, code, operands, saved) == 0:
+        return 0
+    give_slot(registry, result, commit(t, block.entries), block.form)
+    return none(registry)
+
+
+# Reading a tape, as methods of its native object: instructions taken apart into Python's objects.
+
+
+def operand_object(registry, operand):
+    if operand == 0:
+        return none(registry)
+    if operand > 0:
+        return PyLong_FromLongLong(operand)
+    Py_IncRef(-operand)
+    return -operand
+
+
+def saved_object(number, kind):
+    if kind == NUMBER:
+        return PyLong_FromLongLong(number)
+    if kind == DOUBLE:
+        return PyFloat_FromDouble(double_of(number))
+    Py_IncRef(number)
+    return number
+
+
+def operands_of(t: TapeHeader, start, block: FormBlock):
+    """The operands of an instruction as a tuple; 0 with an exception."""
+    operands = PyTuple_New(block.inputs)
+    for i in range(block.inputs):
+        if operands != 0:
+            PyTuple_SetItem(operands, i, operand_object(t.registry, t.words[start + 1 + i]))
+    return operands
+
+
+def saved_of(t: TapeHeader, start, block: FormBlock):
+    """The saved values of an instruction as a tuple; 0 with an exception."""
+    inputs, count = block.inputs, block.saved
+    kinds, saved = block + 8 * (FormBlock.SIZE + InputBlock.SIZE * inputs), PyTuple_New(count)
+    for j in range(count):
+        if saved != 0:
+            PyTuple_SetItem(saved, j, saved_object(t.words[start + 1 + inputs + j], word(kinds, j)))
+    return saved
+
+
+def last_of_argument(t: TapeHeader, x):
+    """The position of an instruction's last word, from an argument; -1 with an exception."""
+    last, registry = integer_of(t.registry, x), t.registry
+    if last >= 0 and last < t.size:
+        block = FormBlock(block_of(registry, t.words[last]))
+        if block != 0 and block.entries <= last + 1:
+            return last
+    wrong(registry)
+    return -1
+
+
+def last_of(t: TapeHeader, args, count, wanted):
+    """The same, of the last one of ``wanted`` arguments."""
+    return last_of_argument(t, word(args, count - 1)) if count == wanted else wrong(t.registry) - 1
+
+
+def at(self: Word, args: Word, count: Word) -> Word:
+    """``at(last)``: the instruction that ends there: start, stop, slot, operands, saved values, form."""
+    t = TapeHeader(self + HEADER)
+    last = last_of(t, args, count, 1)
+    if last < 0:
+        return 0
+    block = block_at(t, last)
+    start = last + 1 - block.entries
+    parts = PyTuple_New(6)
+    if parts != 0:
+        Py_IncRef(block.form)
+        PyTuple_SetItem(parts, 0, PyLong_FromLongLong(start))
+        PyTuple_SetItem(parts, 1, PyLong_FromLongLong(last + 1))
+        PyTuple_SetItem(parts, 2, PyLong_FromLongLong(t.words[start]))
+        PyTuple_SetItem(parts, 3, operands_of(t, start, block))
+        PyTuple_SetItem(parts, 4, saved_of(t, start, block))
+        PyTuple_SetItem(parts, 5, block.form)
+        if PyErr_Occurred() != 0:
+            Py_DecRef(parts)
+            return 0
+    return parts
+
+
+def operand(self: Word, args: Word, count: Word) -> Word:
+    """``operand(place, last)``: the operand at a place of the instruction that ends at another."""
+    t = TapeHeader(self + HEADER)
+    last = last_of(t, args, count, 2)
+    if last < 0:
+        return 0
+    block, place = block_at(t, last), integer_of(t.registry, word(args, 0))
+    first = last + 2 - block.entries
+    if place < first or place >= first + block.inputs:
+        return wrong(t.registry)
+    return operand_object(t.registry, t.words[place])
+
+
+def form(self: Word, args: Word, count: Word) -> Word:
+    """``form(last)``: the form of the instruction that ends there."""
+    t = self + HEADER
+    last = last_of(t, args, count, 1)
+    if last < 0:
+        return 0
+    form_object = block_at(t, last).form
+    Py_IncRef(form_object)
+    return form_object
+
+
+def find(self: Word, args: Word, count: Word) -> Word:
+    """``find(slot)``: the end of the last instruction whose slot is at most this."""
+    t = TapeHeader(self + HEADER)
+    slot = integer_of(t.registry, word(args, 0)) if count > 0 else -1
+    if slot < 0:
+        return wrong(t.registry)
+    return PyLong_FromLongLong(seek(t, slot))
+
+
+def kept(self: Word, args: Word, count: Word) -> Word:
+    """``kept(place, last)``: the array or object that an instruction saved there."""
+    t = TapeHeader(self + HEADER)
+    last = last_of(t, args, count, 2)
+    if last < 0:
+        return 0
+    block, place = block_at(t, last), integer_of(t.registry, word(args, 0))
+    at = place - (last - block.saved)
+    kinds = block + 8 * (FormBlock.SIZE + InputBlock.SIZE * block.inputs)
+    if at < 0 or at >= block.saved or word(kinds, at) < ARRAY:
+        return wrong(t.registry)
+    return saved_object(t.words[place], ARRAY)
+
+
+# Methods of the native tape that change it before its end: replacing saved arrays, dropping instructions.
+
+
+def replace(self: Word, args: Word, count: Word) -> Word:
+    """``replace(place, last, saved, copy, code)``: replace a saved array that is still there by a copy, and the form.
+
+    Returns the old array, which the caller releases; None if it is no longer there.
+    """
+    t = TapeHeader(self + HEADER)
+    registry = t.registry
+    if count != 5 or not is_array(registry, word(args, 3)):
+        return wrong(registry)
+    place, last = integer_of(registry, word(args, 0)), last_of_argument(t, word(args, 1))
+    block = FormBlock(block_of(registry, integer_of(registry, word(args, 4))))
+    if last < 0 or place >= last or place < last - block_at(t, last).saved:
+        return wrong(registry)
+    words, copy = t.words, word(args, 3)
+    before = words[place]
+    if before != word(args, 2) or block == 0 or block.entries != block_at(t, last).entries:
+        return none(registry)
+    old = block_at(t, last).form
+    Py_IncRef(copy)
+    Py_IncRef(block.form)
+    words[place] = copy
+    words[last] = PyLong_AsLongLong(word(args, 4))
+    Py_DecRef(old)
+    return before
+
+
+def gone(t, count):
+    if count < 0:
+        return PyErr_NoMemory()
+    return PyLong_FromLongLong(count)
+
+
+def is_read(args, most):
+    """Whether the tape has more readers than ``most``."""
+    return PyList_Size(word(args, 0)) > most
+
+
+def collect(self: Word, args: Word, count: Word) -> Word:
+    """``collect(readers)``: drop the instructions whose results nobody can reach, unless the tape has readers."""
+    t = TapeHeader(self + HEADER)
+    if count != 1 or PyList_Size(word(args, 0)) < 0:
+        return wrong(t.registry)
+    return PyLong_FromLongLong(0) if is_read(args, 0) else gone(t, gather(t))
+
+
+def remove(self: Word, args: Word, count: Word) -> Word:
+    """``remove(readers, lasts)``: drop the instructions that end there, ascending, unless there are other readers."""
+    t = TapeHeader(self + HEADER)
+    if count != 2 or PyList_Size(word(args, 0)) < 0 or PyTuple_Size(word(args, 1)) < 0:
+        return wrong(t.registry)
+    lasts, words, low = word(args, 1), t.words, -1
+    if is_read(args, 1):
+        return PyLong_FromLongLong(0)
+    for k in range(PyTuple_Size(lasts)):
+        if last_of_argument(t, PyTuple_GetItem(lasts, k)) < 0:
+            return 0
+    for k in range(PyTuple_Size(lasts)):
+        last = PyLong_AsLongLong(PyTuple_GetItem(lasts, k))
+        if low < 0:
+            low = last + 1 - block_at(t, last).entries
+        if words[last] >= 0:
+            words[last] = ~words[last]
+    return gone(t, take_out(t, low) if low >= 0 else 0)
+
+
+def notify(self: Word, args: Word, count: Word) -> Word:
+    """``notify(call)``: set what is called when half of the tape is dead, or large values have died."""
+    t = TapeHeader(self + HEADER)
+    if count != 1:
+        return wrong(t.registry)
+    before = t.notify
+    Py_IncRef(word(args, 0))
+    t.notify = word(args, 0)
+    if before != 0:
+        Py_DecRef(before)
+    return none(t.registry)
+
+
+def length(self: Word) -> Word:
+    return TapeHeader(self + HEADER).size
+
+
+def dealloc(self: Word) -> Void:
+    t, kind = TapeHeader(self + HEADER), kind_of(self)
+    registry = t.registry
+    if registry != 0:
+        position = t.size
+        while position > 0:
+            last = position - 1
+            t.words[last] = ~t.words[last]
+            position -= registry.forms[~t.words[last]].entries
+        if t.size > 0:
+            take_out(t, 0)
+        registry.tapes[t.number] = 0
+        for k in range(t.chunks):
+            PyMem_RawFree(t.directory[k])
+        PyMem_RawFree(t.directory)
+        PyMem_RawFree(t.words)
+        if t.notify != 0:
+            Py_DecRef(t.notify)
+    PyObject_Free(self)
+    Py_DecRef(kind)
+
+
+# The arrays that a tape's instructions saved, as methods of its native object: all, or those in a range of memory.
+#
+# An array is identified by the slot of its instruction and its index among the saved values: dropping others changes
+# neither.
+
+LONGEST_ITEM = 16
+"""Size in bytes of the largest element type."""
+
+
+def meets(array: ArrayObject, low, high):
+    """Whether an array's elements may stand in a range of memory: some of its bytes do, or some close by."""
+    first, last = array.data, array.data
+    for k in range(array.ndim):
+        extent, stride = array.shape[k], array.strides[k]
+        if extent == 0:
+            return False
+        if stride < 0:
+            first += (extent - 1) * stride
+        else:
+            last += (extent - 1) * stride
+    return first < high and low < last + LONGEST_ITEM
+
+
+def add_number(items, number):
+    """Append an integer to a list; 0 with an exception."""
+    x = PyLong_FromLongLong(number)
+    if x == 0:
+        return 0
+    failed = PyList_Append(items, x)
+    Py_DecRef(x)
+    return 0 if failed != 0 else 1
+
+
+def saved_array(registry, block: FormBlock, j, x):
+    """Whether a saved word is an array."""
+    kind = word(block + 8 * (FormBlock.SIZE + InputBlock.SIZE * block.inputs), j)
+    return kind == ARRAY or (kind == OBJECT and is_array(registry, x))
+
+
+def listed(t: TapeHeader, after, low, high, wants_all):
+    """Slots and indices of arrays saved behind a slot, as a list: of those in a range, or of all, with the arrays."""
+    registry, words, position = t.registry, t.words, t.size
+    items, done = PyList_New(0), 1
+    while items != 0 and position > 0:
+        block = block_at(t, position - 1)
+        start = position - block.entries
+        slot, first = words[start], start + 1 + block.inputs
+        if slot <= after:
+            break
+        position = start
+        for j in range(block.saved):
+            x = words[first + j]
+            if saved_array(registry, block, j, x) and (wants_all or meets(x, low, high)):
+                if wants_all and PyList_Append(items, x) != 0:
+                    done = 0
+                done = done and add_number(items, slot) and add_number(items, j)
+    if items != 0 and (done == 0 or PyErr_Occurred() != 0):
+        Py_DecRef(items)
+        return 0
+    return items
+
+
+def arrays(self: Word, args: Word, count: Word) -> Word:
+    """``arrays(after)``: the arrays saved by instructions behind a slot, each with slot and number."""
+    t = TapeHeader(self + HEADER)
+    after = integer_of(t.registry, word(args, 0)) if count == 1 else -1
+    return listed(t, after, 0, 0, True) if after >= 0 else wrong(t.registry)
+
+
+def meeting(self: Word, args: Word, count: Word) -> Word:
+    """``meeting(low, high, after)``: slots and numbers of those of them that may stand in a range of memory."""
+    t = TapeHeader(self + HEADER)
+    registry, after = t.registry, -1
+    if count == 3:
+        after = integer_of(registry, word(args, 2))
+    if after < 0:
+        return wrong(registry)
+    low, high = integer_of(registry, word(args, 0)), integer_of(registry, word(args, 1))
+    return listed(t, after, low, high, False)
+
+
+def placed(self: Word, args: Word, count: Word) -> Word:
+    """``placed(slot, number)``: where a saved value stands, and its instruction's end; None if that is gone."""
+    t = TapeHeader(self + HEADER)
+    registry = t.registry
+    slot = integer_of(registry, word(args, 0)) if count == 2 else -1
+    number = integer_of(registry, word(args, 1)) if count == 2 else -1
+    if slot < 0 or number < 0:
+        return wrong(registry)
+    last = seek(t, slot) - 1
+    block = FormBlock(block_at(t, last) if last >= 0 else 0)
+    if block == 0 or t.words[last + 1 - block.entries] != slot or number >= block.saved:
+        return none(registry)
+    place = PyTuple_New(2)
+    if place != 0:
+        PyTuple_SetItem(place, 0, PyLong_FromLongLong(last - block.saved + number))
+        PyTuple_SetItem(place, 1, PyLong_FromLongLong(last))
+        if PyErr_Occurred() != 0:
+            Py_DecRef(place)
+            return 0
+    return place

@@ -1,0 +1,500 @@
+"""Structs of native memory: the tape, the pool of arrays, threads, exchanged arrays, pullbacks."""
+
+from __future__ import annotations
+
+from kernels.language.native_types import Array, Struct
+
+# What a tape, its instructions and a sweep are in memory, for Python and for native code.
+
+TAPE_BITS = 44
+"""A slot is its tape's number shifted by this, plus a count: unique in the process, never used again."""
+FIRST_ROOM = 1 << 12
+"""Words that a tape begins with."""
+KEPT_ROOM = 1 << 20
+"""Words that a tape keeps though it needs fewer: memory that is fresh costs more than what is written there."""
+LARGEST_GROWTH = 1 << 25
+"""Bytes of new large values after which a tape of few words looks for those that are dead."""
+LARGEST_LOSS = 1 << 20
+"""Bytes of dead tensors after which a tape of 10,000 words looks for what they held."""
+
+
+class TapeHeader(Struct):
+    """The header of a tape, in the object itself."""
+
+    words: Array[int]  # the instructions, each behind the one before
+    size: int  # words that are used
+    room: int  # words that may be used before the dead are looked for
+    number: int  # of the tape
+    next: int  # the count of the next slot
+    directory: Array[Chunk]  # the chunks that count tensors, by number
+    first_chunk: int  # the number of the first chunk
+    chunks: int  # chunks that are used
+    directory_room: int  # chunks for which there is room
+    count: int  # instructions
+    dead: int  # instructions whose result died since the last look
+    lost: int  # bytes of tensors that died since the last look
+    moves: int  # how often words have moved
+    notify: int  # the function that is called when there is no room
+    registry: RegistryTable
+    writes: int  # whether anything was written in place
+    grown: int  # bytes of new large values since the last look
+    owned: int  # words that are allocated
+
+
+CHUNK_BITS = 10
+CHUNK = 1 << CHUNK_BITS
+"""Slots whose tensors a chunk counts."""
+NEEDED, GONE, HELD = 1 << 30, 1 << 29, (1 << 29) - 1
+"""A count: below two marks how many tensors have the slot. NEEDED: an instruction that goes on needs it. GONE: the
+instruction is gone."""
+
+
+class Chunk(Struct, step=8):
+    """The counts of the tensors that have each of some slots: integers of 32 bits, behind the fields."""
+
+    start: int  # where the first instruction of these slots stands
+    held: int  # the sum of the counts
+
+
+class RegistryTable(Struct):
+    """The words that all native code shares: tables by number, objects and types of Python, functions to call."""
+
+    tapes: Array[TapeHeader]  # by their numbers
+    forms: Array[FormBlock]  # by their numbers
+    form_count: int
+    none: int
+    int_type: int
+    float_type: int
+    array_type: int
+    tensor_type: int
+    type_error: int
+    attribute_error: int
+    double: int  # the dtype of doubles
+    false: int
+    active: int  # the context variable of the tape in force
+    tape_type: int
+    entries: int  # where a tape has its entries
+    calls: int  # the table of calls that have been seen
+    missed: Array[int]  # of each operation whom to ask for what is not in the table, and for what is always Python's
+    new_array: int  # NumPy's function that makes an array
+    not_implemented: int
+    spare: int  # a tensor that has died, whose memory is kept for a new one
+    spares: int  # how many of them there are
+    slice_type: int
+    tuple_type: int
+    ellipsis: int
+    new_view: int  # NumPy's function that makes an array of given memory
+    set_base: int  # NumPy's function that says whose memory it is
+    mode: int  # the context variable of the mode in force
+    recorder: int  # the context variable of the recorder that is notified of operations
+    true: int
+    pooled: int  # what makes an array in the pool
+    dim: int  # the names of arguments that native code knows
+    axis: int
+    leaf_type: int  # the type of leaves' slots
+    getter: int  # what gets a property otherwise
+    setter: int  # what sets one
+    spec_of: int  # Python's function for a spec
+    scalar_spec: int  # that of numbers
+    copy_array: int  # NumPy's function that copies an array
+    thread: int  # where a tape has its thread
+    list_type: int
+    hit: int  # what repeats calls
+    hit_view: int  # views
+    hit_in_place: int  # operations in place
+    assign: int  # writes to parts
+    hit_shared: int  # what shares memory
+    extras_type: int  # the type of what few tensors have
+    hit_picked: int  # what repeats picks
+    longs: int  # the dtype of int64
+    bools: int  # the dtype of bool
+    assign_at: int  # what repeats writes to places
+    hit_joined: int  # joins
+    hit_adopted: int  # calls of arrays
+    known_arrays: int  # what is known of arrays
+    numpy_double: int  # the type of NumPy's doubles
+    numpy_spec: int  # the spec of a tensor for one
+    numpy_int: int  # the type of NumPy's int64
+    single: int  # the dtype of singles
+    hit_put: int  # what repeats writes of elements
+    exposed: Array[int]  # counts of exposed memory
+    secure: int  # what copies exposed memory
+    zero: int  # the int 0
+    given_arrays: int  # where a tape says that a function runs that was given NumPy's arrays
+    stale_type: int  # the type of stale views
+    clone: int  # the number of the operation that copies a tensor
+
+
+# Form blocks.
+
+PULLS, VIEW, CLEARS, ADDS, PYTHON = range(5)
+"""Kinds of instructions: pullbacks to run; a view; a write that clears the gradient buffer, or keeps it; one run by
+Python."""
+READY, SINGLE = 1, 2
+"""A form pulls, and has all kernels that are wanted; all its gradient buffers have one element besides."""
+NUMBER, DOUBLE, ARRAY, OBJECT = range(4)
+"""A saved word: a number, the bits of a double, the address of an array, of any object; the tape holds the object."""
+
+
+class FormBlock(Struct):
+    """What native code knows of a form; behind the fields an :class:`InputBlock` each, and what each saved word is."""
+
+    entries: int  # words of an instruction
+    inputs: int
+    saved: int  # saved values
+    buffer: int  # elements of the gradient buffer
+    item: int  # bytes of one
+    kind: int  # PULLS to PYTHON
+    frees: int
+    work: int  # steps of its inner loops
+    form: int  # the form
+    ready: int  # 0, READY, READY | SINGLE: there is nothing to look at twice
+    order: int  # whether the gradient buffer is laid out as a C array
+
+
+NEVER, IF_INPUT_IS, ALWAYS = range(3)
+"""When a pullback's result is a constant cotangent: never, where its own cotangent is constant, always."""
+NO_KERNEL, UNWANTED, WANTED, ITSELF = range(4)
+"""In place of a kernel that is rarely wanted: there is none; not asked for; to be compiled; the cotangent as it is."""
+
+
+class InputBlock(Struct):
+    """What native code knows of an input of a form."""
+
+    kernel: int  # what pulls a cotangent back to it
+    layout: int
+    buffer: int  # elements of its gradient buffer
+    item: int  # bytes of one
+    covers: int  # whether the kernel writes all elements
+    constant: int  # NEVER, IF_INPUT_IS, ALWAYS
+    one: int  # the kernel that computes the number of a constant cotangent
+    one_layout: int
+    spread: int  # the kernel that reads a constant cotangent
+    spread_layout: int
+    laid: int  # where dims, dtype and shape of the operand stand; 0 where its gradient is not laid out as a C array
+    reused: int  # the kernel that leaves the result in the cotangent's memory
+    reused_layout: int
+    run: int  # elements of the one run that the kernel covers
+
+
+# Sweeps.
+
+OK, GROW, FREED, MISSING, MEMORY, PAUSE, INTERRUPT_CHECK, BARE, ELSEWHERE, UNLOADED = range(10)
+"""How native code ends. BARE: the root has no cotangent as yet. ELSEWHERE: a longer way does this. UNLOADED: what
+SweepHeader.walks names is."""
+FEW = 64
+"""Buckets that are found by their keys, when a run begins; it clears them, and takes more as it needs them."""
+DENSE = 8
+"""Where one of so many slots is reached, or more, buckets by distance take less than buckets by key."""
+FIRST_STAMP = 1 << 62
+"""Stamps of runs begin here: no key is as large."""
+WORK_BETWEEN_CHECKS = 1 << 22
+"""Steps of inner loops after which native code returns, so that Python can take an interrupt: some ten milliseconds."""
+
+
+class SweepHeader(Struct):
+    """The header of a sweep."""
+
+    tape: TapeHeader
+    buckets: Bucket  # the gradient table
+    mask: int  # of the buckets found by key, a power of two less 1
+    order: Array[int]  # where marked instructions end, last first
+    room: int  # of the table and of that order
+    leaves: FoundLeaf  # the leaves that were found
+    top: int  # the slot from which distances count
+    presets: SeedRow  # roots and observed slots
+    preset: int  # how many these are
+    restrict: int
+    count: int  # marked instructions
+    leaf: int  # leaves that were found
+    at: int
+    pointers: int  # what a kernel is called with
+    low: int  # where the sweep ends
+    position: int  # in that order, of the instruction that is run next
+    resume: int  # of which input of that instruction to go on with
+    batch: int  # cotangents that are swept at a time
+    readers: int
+    near: int  # buckets found by distance, a power of two
+    stamp: int  # of the run
+    keys: int  # keys in the table
+    extent: int
+    whole: int  # where the tape ended, if all from ``low`` on is marked and dropped by a backward that frees; else 0
+    marks: int  # the functions that a backward calls
+    restricts: int
+    sweeps: int
+    walks: int
+    drops: int
+    swept: int  # how many words of the tape it has looked at
+
+
+USED, TOUCHED, KEPT, ALIAS, RELEVANT, OWNED, FOREIGN, DROPPED, PAUSED = 1, 2, 4, 8, 16, 32, 64, 128, 256
+CONSTANT, CONSTANT_WANTED = 512, 1024
+"""CONSTANT: all elements of the gradient are one number, which the bucket holds. CONSTANT_WANTED: they would have been,
+had the kernels been compiled."""
+PARENT = 16
+"""An alias keeps the number of its parent's bucket above this many bits."""
+
+
+class Bucket(Struct):
+    """A bucket of the gradient table.
+
+    Those found by key come first, then by distance from ``SweepHeader.top`` down; these have, in place of the key, the
+    stamp of the last run that has used them.
+    """
+
+    key: int
+    pointer: int  # the gradient buffer
+    value: int  # the gradient buffer itself where 8 bytes hold it; a view's offset
+    flags: int
+
+
+class SeedRow(Struct):
+    """A root or an observed slot, before the sweep."""
+
+    slot: int
+    pointer: int  # its gradient buffer, or an array's address turned negative
+    value: int  # for a bucket that holds the gradient itself
+    flags: int
+
+
+class FoundLeaf(Struct):
+    """A leaf that a sweep has found."""
+
+    place: int  # where its operand stands
+    last: int  # where its instruction ends
+    bucket: int  # the number of its bucket
+
+
+# Rows of programs.
+
+RUN_KERNEL, RUN_NEST, RUN_FILL8, RUN_FILL4, RUN_INLINE, RUN_GUARD, RUN_PYTHON = range(7)
+RUN_LOOP, RUN_BODY, RUN_AGAIN, RUN_NEXT, RUN_BACK, RUN_CHOOSE, RUN_RESTORE, RUN_BEFORE = range(7, 15)
+"""What steers a loop: kernels/programs/task_blocks.py."""
+ROW = 8
+"""Words of a row."""
+
+
+class ProgramRow(Struct):
+    """A row of a program."""
+
+    kind: int  # RUN_KERNEL to RUN_BEFORE
+    address: int  # what to call or fill
+    layout: int
+    pointers: int
+    accumulate: int
+    data: int
+    operands: int
+
+
+class LoopWords(Struct):
+    """The words of a loop."""
+
+    count: int
+    left: int
+    top: int
+    limit: int
+
+
+class LoopStack(Struct):
+    """The words that the loops of a program share."""
+
+    stack: int
+    room: int
+    top: int
+    fuel: int
+    needed: int
+
+
+# The pool and its blocks in memory, for native code and Python.
+
+LARGE = 1 << 16
+"""Bytes from which on a block is kept for reuse."""
+HUGE = 1 << 22
+"""Bytes from which on the system is asked for huge pages, as NumPy does."""
+STEPS = 8
+"""Sizes of blocks to a power of two."""
+CLASSES = 8 * (48 - 16)
+"""Sizes of blocks there are."""
+
+
+class PoolWords(Struct):
+    """The pool; behind the fields the CLASSES lists of blocks by size."""
+
+    lock: int
+    kept: int  # bytes that are kept
+    bound: int  # how many may be
+    newest: int
+    oldest: int
+    poison: int  # whether blocks are filled with what nobody wrote
+    fresh: int  # how many blocks C gave
+    reused: int  # how many were used again
+    madvise: int  # the function of C, 0 where there is none
+    handler: int
+    default_handler: int
+    get_handler: int
+    set_handler: int
+    new_array: int
+
+
+WORDS = PoolWords.SIZE + CLASSES
+
+
+class PoolBlock(Struct, step=8):
+    """What stands before a block's data, in bytes."""
+
+    size: int = -8
+    raw: int = -16  # the address that C gave
+    previous: int = -24  # among those of its size
+    next: int = -32
+    older: int = -40  # among all
+    newer: int = -48
+
+
+class GuardedBlock(Struct, step=8):
+    """What stands around a guarded block, in bytes from where it begins (guards_native.py)."""
+
+    size: int
+    next: int  # among the living
+    previous: int
+    kind: int  # RAW_BLOCK, POOLED
+    canaries: int
+
+
+GUARD = 64
+"""Bytes before a guarded block's data."""
+BEHIND = 16
+CANARY, BEHIND_BYTE, FREED_BYTE = 0x5AFEC0DE5AFEC0DE, 0xFD, 0xDD
+RAW_BLOCK, POOLED = 1, 2
+"""Kinds of guarded blocks: of Python's raw memory, as a tape has them; of the pool."""
+WRITTEN_BEFORE, WRITTEN_BEHIND, GIVEN_TWICE, WRITTEN_AFTER = 1, 2, 3, 4
+"""What is wrong with one: written before its data, or behind it; given back twice; written after it was given back."""
+
+
+class GuardWords(Struct):
+    """The words of the guards."""
+
+    living: int  # the first of the living
+    lock: int
+    report: int  # what reports a fault
+    take: int  # the pool's functions
+    give: int
+    reused: int  # where the pool counts the blocks that are used again
+
+
+# What threads share: who works at what, and who sleeps.
+
+
+class ThreadPoolWords(Struct):
+    """What all threads share; behind it a :class:`WorkerWords` each. What several write has a cache line of its own."""
+
+    threads: int  # how many work
+    run: int  # the address of ``run``
+    function: int  # what is run: a function,
+    table: int  # its table,
+    parts: int  # how many parts,
+    active: int  # by how many threads
+    stop: int  # whether workers end
+    shared: int  # how many loops several threads have run
+    by_workers: int  # how many parts of them workers, not callers
+    busy: int = 16  # whether a loop is run
+    number: int = 24  # of the loop
+    done: int = 32  # how many parts are done
+    waits: int = 40  # whether the caller sleeps,
+    lock: int = 48  # and where
+
+
+class WorkerWords(Struct):
+    """What one thread has."""
+
+    claim: int  # which of its parts is next
+    sleeps: int = 8  # whether it sleeps,
+    lock: int = 9  # and where
+
+
+W_FIRST, W_EACH = 64, 16
+"""Where the words of threads begin, and how many each has."""
+PARTS_BITS, NUMBERS = 16, 1 << 31
+"""A claim is the number of the loop, where the parts of the thread end, and which is next, in so many bits each."""
+MOST_PARTS = 128
+"""Parts of a loop, at most, and with them threads."""
+SPINS = 2_000
+"""How often a thread looks for work, or for the end of it, before it sleeps: some fifty microseconds."""
+
+
+# How arguments and results of a program are exchanged with Python: program.py lays this out.
+
+
+class ExchangeHead(Struct):
+    """The head; behind it an :class:`ExchangedValue` for each argument, then for each result."""
+
+    arguments: int  # how many
+    results: int
+    float_type: int
+    double_type: int  # np.float64
+    single_type: int  # np.float32
+    int_type: int
+    array_type: int
+    new_copy: int  # NumPy's functions: what makes a copy
+    copy_into: int
+    new_array: int
+    rows: int  # where the rows stand that run between
+    row_count: int
+    releases: int  # whether other threads may run Python meanwhile
+
+
+class ExchangedValue(Struct):
+    """An argument or a result."""
+
+    kind: int  # XK_ARRAY to XK_INTEGER
+    place: int  # where it stands
+    view: int  # the array that shows it
+    dtype: int  # of a result: its number
+    ndim: int
+    shape: Array[int]
+    words: int  # of an array how many it has, -1 where NumPy is to copy it
+    gradient: int  # of a gradient its elements, 0 of others
+    item: int  # bytes of an element
+
+
+XK_ARRAY, XK_DOUBLE, XK_SINGLE, XK_INTEGER = range(4)
+"""Kinds: arrays alone; also a float or int for a double, a float or np.float32 for a single, an int for an int64."""
+
+
+# By what a sweep runs a program back: kernels/programs/machine.py lays this out.
+#
+# What saves them is an instruction that Python runs otherwise. Its last two saved values are the array of these words,
+# and the memory that the program had after its forward, with one word behind it: not 0 where Python has to act.
+
+
+class PullbackRun(Struct):
+    """The head; behind it a :class:`PulledResult` each that has a gradient, then a :class:`PulledOperand` each."""
+
+    memory: int  # of the machine that runs back
+    bytes: int  # of that
+    rows: int
+    row_count: int
+    work: int  # the elements that the rows compute
+    results: int  # how many have a gradient
+
+
+class PulledResult(Struct):
+    """A result that has a gradient."""
+
+    slot: int  # less that of the call
+    place: int  # where its cotangent goes
+    count: int  # elements
+    item: int  # bytes of one
+
+
+class PulledOperand(Struct):
+    """An operand."""
+
+    place: int  # where its gradient stands, 0 where it has none
+    count: int  # elements
+    reaches: int  # the results that depend on it, a bit each
+
+
+REPLAYED, RESULT = 1, 2
+"""In a form's block, in place of the first operand's kernel: a call of a program, one of its results."""
+MOST_RESULTS = 62
+"""Results that have a gradient, a bit each."""

@@ -1,1 +1,0 @@
-"""The native type of tensors, its leaves, ``.grad``, and deallocation."""

@@ -1,0 +1,1 @@
+"""The tables of operations, one record each, by topic."""

@@ -1,0 +1,473 @@
+"""The table of arithmetic and comparisons."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels.kinds.elementwise import Elementwise
+from kernels.rules import symbols
+from kernels.rules.symbols import cut
+
+# The table of elementwise operations: NumPy's name, PyTorch's names, forward, one pullback per input.
+#
+# Vocabulary of a rule: ``g`` the cotangent, ``y`` the result, ``x`` or ``a, b`` or ``c, a, b`` the inputs, ``p`` a
+# static number. Derivatives: Abramowitz and Stegun, chapters 3 and 4; choices at kinks and ties are PyTorch's.
+
+REAL, POSITIVE, NONZERO, BOOLEAN = "real", "positive", "nonzero", "boolean"
+ONE, TWO = (REAL,), (REAL, REAL)
+
+
+def flat(g: Any) -> float:  # noqa: ARG001 (a rule's name for it)
+    """The rule of an operation that is constant between its jumps."""
+    return 0.0
+
+
+def _no_inverse(a: Any, b: Any) -> Any:
+    """Return whether an exponent is 0 and the inverse of its base is not finite: their product, 0, would be nan."""
+    return (b == 0) & ~np.isfinite(1 / a)
+
+
+Elementwise(
+    name="add",
+    doc="Sum of two tensors.",
+    grad_fn="AddBackward0",
+    operator="+",
+    scaled=True,
+    exact=True,
+    forward=lambda a, b: a + b,
+    pullback=(lambda g: g, lambda g: g),
+    domain=TWO,
+)
+Elementwise(
+    name="subtract",
+    doc="Difference of two tensors.",
+    torch=("sub",),
+    grad_fn="SubBackward0",
+    reversed_grad_fn="RsubBackward1",
+    operator="-",
+    scaled=True,
+    exact=True,
+    forward=lambda a, b: a - b,
+    pullback=(lambda g: g, lambda g: -g),
+    domain=TWO,
+)
+Elementwise(
+    name="multiply",
+    doc="Product of two tensors.",
+    torch=("mul",),
+    grad_fn="MulBackward0",
+    operator="*",
+    exact=True,
+    forward=lambda a, b: a * b,
+    pullback=(lambda g, b: g * b, lambda g, a: g * a),
+    domain=TWO,
+)
+Elementwise(
+    name="divide",
+    doc="Quotient of two tensors.",
+    torch=("true_divide",),
+    function=False,
+    grad_fn="DivBackward0",
+    reversed_grad_fn="MulBackward0",
+    operator="/",
+    exact=True,
+    forward=lambda a, b: a / b,
+    pullback=(lambda g, b: g / b, lambda g, a, b: -g * ((a / b) / b)),
+    domain=(REAL, NONZERO),
+)
+Elementwise(
+    name="power",
+    doc="First tensor raised to the second.",
+    torch=("pow",),
+    arguments=("input", "exponent"),
+    grad_fn="PowBackward1",
+    reversed_grad_fn="PowBackward2",
+    operator="**",
+    scalar="power_scalar",
+    forward=lambda a, b: a**b,
+    pullback=(
+        lambda g, a, b: np.where(_no_inverse(a, b), 0.0, g * (b * a ** (b - 1))),
+        lambda g, y, a, b: np.where((a == 0) & (b >= 0), 0.0, g * (y * np.log(a))),
+    ),
+    domain=(POSITIVE, REAL),
+)
+Elementwise(
+    name="power_scalar",
+    doc="Tensor raised to a Python number.",
+    grad_fn="PowBackward0",
+    function=False,
+    ufunc=np.power,
+    variants=symbols.SMALL,
+    forward=lambda x, p: x**p,
+    pullback=(lambda g, x, p: g * (p * x ** (p - 1)) if p else 0.0,),
+    domain=(POSITIVE,),
+)
+Elementwise(
+    name="negative",
+    doc="Tensor with its sign turned.",
+    torch=("neg",),
+    grad_fn="NegBackward0",
+    operator="-",
+    exact=True,
+    forward=lambda x: -x,
+    pullback=(lambda g: -g,),
+    domain=ONE,
+)
+Elementwise(
+    name="positive",
+    doc="The tensor itself.",
+    grad_fn="AliasBackward0",
+    operator="+",
+    identity=True,
+    exact=True,
+    forward=lambda x: +x,
+    pullback=(lambda g: g,),
+    domain=ONE,
+)
+Elementwise(
+    name="square",
+    doc="Square.",
+    grad_fn="PowBackward0",
+    exact=True,
+    forward=lambda x: x * x,
+    pullback=(lambda g, x: g * (2 * x),),
+    domain=ONE,
+)
+Elementwise(
+    name="sqrt",
+    doc="Square root.",
+    grad_fn="SqrtBackward0",
+    exact=True,
+    forward=lambda x: np.sqrt(x),
+    pullback=(lambda g, y: g / (2 * y),),
+    domain=(POSITIVE,),
+)
+Elementwise(
+    name="reciprocal",
+    doc="One over the tensor.",
+    grad_fn="ReciprocalBackward0",
+    exact=True,
+    forward=lambda x: 1 / x,
+    vector=True,
+    pullback=(lambda g, y: -g * (y * y),),
+    domain=(NONZERO,),
+)
+Elementwise(
+    name="absolute",
+    doc="Absolute value; the gradient at 0 is 0.",
+    torch=("abs",),
+    grad_fn="AbsBackward0",
+    operator="abs",
+    exact=True,
+    forward=lambda x: np.absolute(x),
+    pullback=(lambda g, x: g * np.sign(x),),
+    domain=(NONZERO,),
+)
+Elementwise(
+    name="exp",
+    doc="Exponential.",
+    grad_fn="ExpBackward0",
+    forward=lambda x: np.exp(x),
+    pullback=(lambda g, y: g * y,),
+    domain=ONE,
+)
+Elementwise(
+    name="log",
+    doc="Natural logarithm.",
+    grad_fn="LogBackward0",
+    forward=lambda x: np.log(x),
+    pullback=(lambda g, x: g / x,),
+    domain=(POSITIVE,),
+)
+Elementwise(
+    name="sin",
+    doc="Sine of an angle in radians.",
+    grad_fn="SinBackward0",
+    forward=lambda x: np.sin(x),
+    vector=True,
+    pullback=(lambda g, x: g * np.cos(x),),
+    domain=ONE,
+)
+Elementwise(
+    name="cos",
+    doc="Cosine of an angle in radians.",
+    grad_fn="CosBackward0",
+    forward=lambda x: np.cos(x),
+    vector=True,
+    pullback=(lambda g, x: -g * np.sin(x),),
+    domain=ONE,
+)
+Elementwise(
+    name="tan",
+    doc="Tangent of an angle in radians.",
+    grad_fn="TanBackward0",
+    forward=lambda x: np.tan(x),
+    pullback=(lambda g, y: g * (1 + y * y),),
+    domain=ONE,
+)
+Elementwise(
+    name="tanh",
+    doc="Hyperbolic tangent.",
+    grad_fn="TanhBackward0",
+    forward=lambda x: np.tanh(x),
+    vector=True,
+    pullback=(lambda g, y: g * (1 - y * y),),
+    domain=ONE,
+)
+Elementwise(
+    name="maximum",
+    doc="Larger of two tensors, element by element; a tie gives each half of the gradient.",
+    grad_fn="MaximumBackward0",
+    forward=lambda a, b: np.maximum(a, b),
+    pullback=(
+        lambda g, a, b: cut(a < b, np.where(a == b, g / 2, g)),
+        lambda g, a, b: cut(b < a, np.where(a == b, g / 2, g)),
+    ),
+    domain=TWO,
+)
+Elementwise(
+    name="minimum",
+    doc="Smaller of two tensors, element by element; a tie gives each half of the gradient.",
+    grad_fn="MinimumBackward0",
+    forward=lambda a, b: np.minimum(a, b),
+    pullback=(
+        lambda g, a, b: cut(a > b, np.where(a == b, g / 2, g)),
+        lambda g, a, b: cut(b > a, np.where(a == b, g / 2, g)),
+    ),
+    domain=TWO,
+)
+Elementwise(
+    name="where",
+    doc="Second tensor where the first, a condition, holds, and the third elsewhere.",
+    grad_fn="WhereBackward0",
+    condition=True,
+    exact=True,
+    forward=lambda c, a, b: np.where(c, a, b),
+    pullback=(None, lambda g, c: cut(np.logical_not(c), g), lambda g, c: cut(c, g)),
+    domain=(BOOLEAN, REAL, REAL),
+)
+
+
+# The table of comparisons, of logic and of operations on integers: no gradient passes.
+
+INTEGER = "integer"
+"""A domain: small integers that are not negative."""
+
+Elementwise(
+    name="less",
+    doc="True where the first is less.",
+    torch=("lt",),
+    grad_fn="",
+    operator="<",
+    forward=lambda a, b: a < b,
+    pullback=(None, None),
+    domain=TWO,
+)
+Elementwise(
+    name="less_equal",
+    doc="True where the first is less or equal.",
+    torch=("le",),
+    grad_fn="",
+    operator="<=",
+    forward=lambda a, b: a <= b,
+    pullback=(None, None),
+    domain=TWO,
+)
+Elementwise(
+    name="greater",
+    doc="True where the first is greater.",
+    torch=("gt",),
+    grad_fn="",
+    operator=">",
+    forward=lambda a, b: a > b,
+    pullback=(None, None),
+    domain=TWO,
+)
+Elementwise(
+    name="greater_equal",
+    doc="True where the first is greater or equal.",
+    torch=("ge",),
+    grad_fn="",
+    operator=">=",
+    forward=lambda a, b: a >= b,
+    pullback=(None, None),
+    domain=TWO,
+)
+Elementwise(
+    name="equal",
+    doc="True where both are equal.",
+    torch=("eq",),
+    function=False,
+    grad_fn="",
+    operator="==",
+    forward=lambda a, b: a == b,
+    pullback=(None, None),
+    domain=TWO,
+)
+Elementwise(
+    name="not_equal",
+    doc="True where they differ.",
+    torch=("ne",),
+    grad_fn="",
+    operator="!=",
+    forward=lambda a, b: a != b,
+    pullback=(None, None),
+    domain=TWO,
+)
+Elementwise(
+    name="logical_not",
+    doc="True where the tensor is zero or False.",
+    grad_fn="",
+    forward=lambda x: np.logical_not(x),
+    pullback=(None,),
+    domain=ONE,
+)
+Elementwise(
+    name="logical_and",
+    doc="True where both are nonzero or True.",
+    grad_fn="",
+    forward=lambda a, b: np.logical_and(a, b),
+    pullback=(None, None),
+    domain=TWO,
+)
+Elementwise(
+    name="logical_or",
+    doc="True where one is nonzero or True.",
+    grad_fn="",
+    forward=lambda a, b: np.logical_or(a, b),
+    pullback=(None, None),
+    domain=TWO,
+)
+Elementwise(
+    name="bitwise_and",
+    doc="Bits, or truth, of both; integer and bool tensors only.",
+    grad_fn="",
+    operator="&",
+    forward=lambda a, b: a & b,
+    pullback=(None, None),
+    domain=(BOOLEAN, BOOLEAN),
+)
+Elementwise(
+    name="bitwise_or",
+    doc="Bits, or truth, of either; integer and bool tensors only.",
+    grad_fn="",
+    operator="|",
+    forward=lambda a, b: a | b,
+    pullback=(None, None),
+    domain=(BOOLEAN, BOOLEAN),
+)
+Elementwise(
+    name="logical_xor",
+    doc="True where one of the two, but not both, is nonzero or True.",
+    grad_fn="",
+    forward=lambda a, b: np.logical_xor(a, b),
+    pullback=(None, None),
+    domain=TWO,
+)
+Elementwise(
+    name="bitwise_xor",
+    doc="Bits, or truth, of one of the two but not both; integer and bool tensors only.",
+    grad_fn="",
+    operator="^",
+    forward=lambda a, b: a ^ b,
+    pullback=(None, None),
+    domain=(BOOLEAN, BOOLEAN),
+)
+Elementwise(
+    name="invert",
+    doc="Bits, or truth, turned; integer and bool tensors only.",
+    torch=("bitwise_not",),
+    grad_fn="",
+    operator="~",
+    forward=lambda x: np.invert(x),
+    pullback=(None,),
+    domain=(BOOLEAN,),
+)
+Elementwise(
+    name="left_shift",
+    doc="Bits of the first moved up by the second; integer tensors only.",
+    torch=("bitwise_left_shift",),
+    grad_fn="",
+    operator="<<",
+    forward=lambda a, b: np.left_shift(a, b),
+    pullback=(None, None),
+    domain=(INTEGER, INTEGER),
+)
+Elementwise(
+    name="right_shift",
+    doc="Bits of the first moved down by the second, its sign kept; integer tensors only.",
+    torch=("bitwise_right_shift",),
+    grad_fn="",
+    operator=">>",
+    forward=lambda a, b: np.right_shift(a, b),
+    pullback=(None, None),
+    domain=(INTEGER, INTEGER),
+)
+Elementwise(
+    name="isnan",
+    doc="True where the tensor is nan.",
+    grad_fn="",
+    forward=lambda x: np.isnan(x),
+    pullback=(None,),
+    domain=ONE,
+)
+Elementwise(
+    name="isinf",
+    doc="True where the tensor is inf or -inf.",
+    grad_fn="",
+    forward=lambda x: np.isinf(x),
+    pullback=(None,),
+    domain=ONE,
+)
+Elementwise(
+    name="isfinite",
+    doc="True where the tensor is neither inf nor nan.",
+    grad_fn="",
+    forward=lambda x: np.isfinite(x),
+    pullback=(None,),
+    domain=ONE,
+)
+Elementwise(
+    name="signbit",
+    doc="True where the sign is minus, that of -0.0 too.",
+    grad_fn="",
+    forward=lambda x: np.signbit(x),
+    pullback=(None,),
+    domain=ONE,
+)
+Elementwise(
+    name="isposinf",
+    doc="True where the tensor is inf.",
+    grad_fn="",
+    composed=True,
+    forward=lambda x: np.equal(x, np.inf),
+    pullback=(None,),
+    domain=ONE,
+)
+Elementwise(
+    name="isneginf",
+    doc="True where the tensor is -inf.",
+    grad_fn="",
+    composed=True,
+    forward=lambda x: np.equal(x, -np.inf),
+    pullback=(None,),
+    domain=ONE,
+)
+Elementwise(
+    name="gcd",
+    doc="Greatest common divisor, not negative; integer tensors only.",
+    grad_fn="",
+    forward=lambda a, b: np.gcd(a, b),
+    pullback=(None, None),
+    domain=(INTEGER, INTEGER),
+)
+Elementwise(
+    name="lcm",
+    doc="Least common multiple, not negative; integer tensors only.",
+    grad_fn="",
+    forward=lambda a, b: np.lcm(a, b),
+    pullback=(None, None),
+    domain=(INTEGER, INTEGER),
+)

@@ -1,0 +1,370 @@
+"""The table of reductions and scans."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+
+from kernels.foundation.specs import Spec, Strides
+from kernels.kinds.form import scattered
+from kernels.kinds.reduction import Reduction, Select
+from kernels.kinds.routine import Routine
+from kernels.rules.op import Array, narrow, picked, placed, wide
+from kernels.rules.rows import RowPull, RowValue, row_pull, row_value
+from kernels.rules.symbols import cut
+
+# The table of reductions: sums and extrema over any axes; products, variances and norms over dims.
+#
+# In the first ``n`` is the number of elements that met (or tied) in one result. In the second ``dims`` is a tuple of
+# axes, and ``wide`` puts a reduced value back beside what it came from.
+
+Reduction(
+    name="sum",
+    doc="Sum over dims.",
+    grad_fn="SumBackward0",
+    dims_grad_fn="SumBackward1",
+    ufunc=np.add,
+    pullback=(lambda g: g,),
+)
+Reduction(
+    name="mean",
+    doc="Mean over dims.",
+    grad_fn="MeanBackward0",
+    dims_grad_fn="MeanBackward1",
+    ufunc=np.add,
+    scale=True,
+    pullback=(lambda g, n: g / n,),
+)
+
+
+def evenly(name: str, grad_fn: str, ufunc: np.ufunc, doc: str) -> None:
+    """Declare an extremum whose ties, nan included, share the gradient evenly."""
+    Reduction(
+        name=name,
+        doc=doc,
+        grad_fn=grad_fn,
+        ufunc=ufunc,
+        function=name.startswith("a"),
+        selects=True,
+        pullback=(lambda g, y, x, n: cut(np.logical_not((x == y) | ((x != x) & (y != y))), g / n),),
+    )
+
+
+evenly("amax", "AmaxBackward0", np.maximum, "Largest element over dims; ties share the gradient evenly.")
+evenly("amin", "AminBackward0", np.minimum, "Smallest element over dims; ties share the gradient evenly.")
+evenly("max_all", "MaxBackward1", np.maximum, "Largest element of all; ties share the gradient evenly.")
+evenly("min_all", "MinBackward1", np.minimum, "Smallest element of all; ties share the gradient evenly.")
+Select(name="max", doc="Largest element and, along a dim, its index.", grad_fn="MaxBackward0", locate=np.argmax)
+Select(name="min", doc="Smallest element and, along a dim, its index.", grad_fn="MinBackward0", locate=np.argmin)
+
+
+Dims = tuple[int, ...]
+
+
+def _others(x: Any, dims: Dims) -> Any:
+    """Return for each element the product of all the others that it meets."""
+    kept = tuple(i for i in range(len(x.shape)) if i not in dims)
+    order = (*kept, *dims)
+    shape = tuple(x.shape[i] for i in order)
+    rows = np.reshape(np.transpose(x, order), (math.prod(shape[: len(kept)]), math.prod(shape[len(kept) :])))
+    ones = np.ones_like(rows[:, :1])
+    before = np.cumprod(np.concatenate([ones, rows[:, :-1]], 1), 1)
+    after = np.flip(np.cumprod(np.concatenate([ones, np.flip(rows[:, 1:], 1)], 1), 1), 1)
+    return np.transpose(np.reshape(before * after, shape), tuple(np.argsort(order).tolist()))
+
+
+def _prod_vjp(g: Any, y: Any, x: Any, dims: Dims) -> Any:
+    g = wide(g, x, dims)
+    return g * (wide(y, x, dims) / x) if (x != 0).all() else g * _others(x, dims)
+
+
+def _prod_native(source: Spec, spec: Spec, dims: Dims, keepdim: bool) -> RowPull | None:
+    def vjp(g: Array, x: Array, y: Array) -> Array:
+        return _prod_vjp(g, y, x, dims)  # type: ignore[no-any-return]
+
+    def jvp(t: Array, x: Array, y: Array) -> Array:
+        del y
+        return np.sum(_others(x, dims) * t, axis=dims, keepdims=keepdim)  # type: ignore[no-any-return]
+
+    return row_pull(source, spec, dims, "prod_vjp", vjp, "prod_jvp", jvp)
+
+
+for _name, _grad_fn, _sample in (
+    ("prod", "ProdBackward0", ((2, 3), (0, 1), False)),
+    ("prod_dim", "ProdBackward1", ((2, 3, 2), (1,), True)),
+):
+    Routine(
+        name=_name,
+        doc="Product over dims." if _name == "prod" else "Product along a dim.",
+        grad_fn=_grad_fn,
+        function=False,
+        forward=lambda x, *, dims, keepdim: np.multiply.reduce(x, dims, None, None, keepdim),
+        vjp=_prod_vjp,
+        jvp=lambda t, x, dims, keepdim: np.sum(_others(x, dims) * t, axis=dims, keepdims=keepdim),
+        native=_prod_native,
+        rows=lambda shape, dtype, dims, keepdim: row_value(shape, dtype, "prod", dims, keepdim=keepdim),
+        samples=(((_sample[0],), {"dims": _sample[1], "keepdim": _sample[2]}),),
+    )
+
+
+def _freedom(x: Any, dims: Dims, correction: float) -> float:
+    return max(math.prod(x.shape[i] for i in dims) - correction, 0.0)
+
+
+def _var(x: Array, *, dims: Dims, correction: float, keepdim: bool) -> Array:
+    apart = np.asarray(x - np.mean(x, axis=dims, keepdims=True))
+    total = np.sum(np.multiply(apart, apart, out=apart), axis=dims, keepdims=keepdim)
+    return np.asarray(total / x.dtype.type(_freedom(x, dims, correction)))
+
+
+def _var_parts(x: Any, dims: Dims, correction: float, keepdim: bool) -> Any:
+    freedom, count = _freedom(x, dims, correction), math.prod([x.shape[i] for i in dims])
+    if not freedom:
+        return NotImplemented
+    apart = x - np.add.reduce(x, axis=dims, keepdims=True) / count
+    y = np.add.reduce(apart * apart, axis=dims, keepdims=True) / freedom
+    return narrow(y, dims, keepdim=keepdim)
+
+
+def _std_parts(x: Any, dims: Dims, correction: float, keepdim: bool) -> Any:
+    y = _var_parts(x, dims, correction, keepdim)
+    return y if y is NotImplemented else np.where(y > 0.0, np.sqrt(np.where(y > 0.0, y, 1.0)), y)
+
+
+def _var_vjp(g: Any, x: Any, dims: Dims, correction: float) -> Any:
+    apart, freedom = x - np.mean(x, axis=dims, keepdims=True), _freedom(x, dims, correction)
+    if freedom == 0:  # PyTorch's choice: as if divided by what comes down to zero
+        return wide(g, x, dims) * np.where(apart == 0, np.nan, np.inf)
+    return (wide(g, x, dims) * (2.0 / freedom)) * apart
+
+
+def _var_jvp(t: Any, x: Any, dims: Dims, correction: float, keepdim: bool) -> Any:
+    apart, freedom = x - np.mean(x, axis=dims, keepdims=True), _freedom(x, dims, correction)
+    return np.sum(t * apart, axis=dims, keepdims=keepdim) * (2.0 / freedom if freedom else np.nan)
+
+
+def _std_vjp(g: Any, y: Any, x: Any, dims: Dims, correction: float) -> Any:
+    return _var_vjp(np.where(y == 0, 0.0, g / (2.0 * np.where(y == 0, 1.0, y))), x, dims, correction)
+
+
+def _std_jvp(t: Any, y: Any, x: Any, dims: Dims, correction: float, keepdim: bool) -> Any:
+    return np.where(y == 0, 0.0, _var_jvp(t, x, dims, correction, keepdim) / (2.0 * np.where(y == 0, 1.0, y)))
+
+
+def _spread_native(
+    source: Spec, spec: Spec, dims: Dims, correction: float, keepdim: bool, *, name: str
+) -> RowPull | None:
+    freedom = _freedom(source, dims, correction)
+    if not freedom:
+        return None
+    back, forth = (_var_vjp, _var_jvp) if name == "var" else (_std_vjp, _std_jvp)
+    static = {"dims": dims, "correction": correction}
+
+    def vjp(g: Array, x: Array, *y: Array) -> Array:
+        return back(g, *y, x, **static)  # type: ignore[no-any-return]
+
+    def jvp(t: Array, x: Array, *y: Array) -> Array:
+        return forth(t, *y, x, **static, keepdim=keepdim)  # type: ignore[no-any-return]
+
+    return row_pull(source, spec, dims, f"{name}_vjp", vjp, f"{name}_jvp", jvp, number=freedom)
+
+
+def _spread_rows(
+    shape: Dims, dtype: Any, dims: Dims, correction: float, keepdim: bool, *, name: str
+) -> RowValue | None:
+    freedom = max(math.prod([shape[i] for i in dims]) - correction, 0.0)
+    return row_value(shape, dtype, name, dims, freedom, keepdim=keepdim) if freedom else None
+
+
+_SPREADS = (
+    (((5,),), {"dims": (0,), "correction": 1.0, "keepdim": False}),
+    (((2, 3, 2),), {"dims": (0, 2), "correction": 0.5, "keepdim": True}),
+)
+
+Routine(
+    name="var",
+    doc="Variance over dims; the squares are divided by the number of elements less the correction.",
+    grad_fn="VarBackward0",
+    function=False,
+    forward=_var,
+    parts=_var_parts,
+    vjp=_var_vjp,
+    jvp=_var_jvp,
+    native=functools.partial(_spread_native, name="var"),
+    rows=functools.partial(_spread_rows, name="var"),
+    samples=_SPREADS,
+)
+Routine(
+    name="std",
+    doc="Standard deviation over dims; its gradient at 0 is 0.",
+    grad_fn="StdBackward0",
+    function=False,
+    forward=lambda x, *, dims, correction, keepdim: np.sqrt(_var(x, dims=dims, correction=correction, keepdim=keepdim)),
+    parts=_std_parts,
+    vjp=_std_vjp,
+    jvp=_std_jvp,
+    native=functools.partial(_spread_native, name="std"),
+    rows=functools.partial(_spread_rows, name="std"),
+    samples=_SPREADS,
+)
+
+
+# The table of scans: running sums, products and extrema along a dim.
+#
+# Running products are exact where there are zeros, in gradients of gradients too.
+
+
+def tail(g: Any, dim: int) -> Any:
+    """Return the sums from each element to the last."""
+    return np.flip(np.cumsum(np.flip(g, dim), dim), dim)
+
+
+def _cumsum_native(source: Spec, spec: Spec, dim: int) -> RowPull | None:
+    vjp, jvp = functools.partial(tail, dim=dim), functools.partial(np.cumsum, axis=dim)
+    return row_pull(source, spec, (dim,), "cumsum_vjp", vjp, "cumsum_jvp", jvp)
+
+
+Routine(
+    name="cumsum",
+    doc="Running sum along a dim.",
+    grad_fn="CumsumBackward0",
+    function=False,
+    forward=lambda x, *, dim: np.add.accumulate(x, dim),
+    vjp=tail,
+    jvp=lambda t, dim: np.cumsum(t, dim),
+    native=_cumsum_native,
+    rows=lambda shape, dtype, dim: row_value(shape, dtype, "cumsum", (dim,)),
+    samples=((((5,),), {"dim": 0}), (((2, 3),), {"dim": 1})),
+)
+
+
+def _without_first_zero(x: Any, dim: int) -> tuple[Any, Any, Any]:
+    """Return where the first zero of each row is, the products with a one in its place, and x with ones for zeros."""
+    zero = x == 0
+    first = zero & (np.cumsum(zero, dim) == 1)
+    return first, np.cumprod(np.where(first, 1.0, x), dim), np.where(zero, 1.0, x)
+
+
+def _cumprod_vjp(g: Any, y: Any, x: Any, dim: int) -> Any:
+    if (x != 0).all():
+        return tail(g * y, dim) / x
+    if not isinstance(g, np.ndarray):
+        return _cumprod_vjp_of_squares(g, x, dim)
+    first, others, nonzero = _without_first_zero(x, dim)
+    return np.where(first, tail(g * others, dim), tail(g * y, dim) / nonzero)
+
+
+def _cumprod_vjp_of_squares(g: Any, x: Any, dim: int) -> Any:
+    """Multiply, for each element, all others: memory for the square of the length, but derivatives of all orders."""
+    last = len(x.shape) - 1
+    order = (*(i for i in range(last + 1) if i != dim), dim)
+    n = x.shape[dim]
+    rows, g = np.reshape(np.transpose(x, order), (-1, 1, n)), np.reshape(np.transpose(g, order), (-1, 1, n))
+    others = np.cumprod(np.where(np.eye(n, dtype=bool), 1.0, np.broadcast_to(rows, (rows.shape[0], n, n))), 2)
+    gradient = np.sum(np.where(np.tri(n, dtype=bool).T, g * others, 0.0), 2)
+    shape = tuple(x.shape[i] for i in order)
+    return np.transpose(np.reshape(gradient, shape), tuple(np.argsort(order).tolist()))
+
+
+def _cumprod_jvp(t: Any, y: Any, x: Any, dim: int) -> Any:
+    first, others, nonzero = _without_first_zero(x, dim)
+    after = np.cumsum(first, dim) > 0
+    return np.where(after, np.cumsum(np.where(first, t, 0.0), dim) * others, y * np.cumsum(t / nonzero, dim))
+
+
+Routine(
+    name="cumprod",
+    doc="Running product along a dim.",
+    grad_fn="CumprodBackward0",
+    function=False,
+    forward=lambda x, *, dim: np.multiply.accumulate(x, dim),
+    vjp=_cumprod_vjp,
+    jvp=_cumprod_jvp,
+    rows=lambda shape, dtype, dim: row_value(shape, dtype, "cumprod", (dim,)),
+    samples=((((5,),), {"dim": 0}), (((2, 3),), {"dim": 0})),
+)
+
+
+def running(largest: bool) -> Any:
+    """Return the forward of a running extremum, with the place of the last of equals; nan stays."""
+    ufunc = np.maximum if largest else np.minimum
+
+    def forward(x: Array, *, dim: int) -> tuple[Array, Array]:
+        y = ufunc.accumulate(x, dim)
+        shape = [1] * x.ndim
+        shape[dim] = x.shape[dim]
+        here = (x == y) | np.isnan(x) if x.dtype.kind == "f" else x == y
+        at = np.where(here, np.arange(x.shape[dim]).reshape(shape), 0)
+        return y, np.maximum.accumulate(at, dim)
+
+    return forward
+
+
+def _running_rows(shape: Strides, dtype: Any, dim: int, *, largest: bool) -> RowValue | None:
+    return row_value(shape, dtype, "running", (dim,), largest, places=True)
+
+
+for _name, _grad_fn, _largest, _doc in (
+    ("cummax", "CummaxBackward0", True, "Running maximum along a dim, with the place of the last of equals."),
+    ("cummin", "CumminBackward0", False, "Running minimum along a dim, with the place of the last of equals."),
+):
+    Routine(
+        name=_name,
+        doc=_doc,
+        grad_fn=_grad_fn,
+        function=False,
+        forward=running(_largest),
+        vjp=lambda g, x, places, dim: placed(g, places, dim, x.shape[dim]),
+        jvp=lambda t, places, dim: picked(t, places, dim),
+        extras=("places",),
+        cuts=True,
+        native=lambda source, spec, dim: scattered(source, spec, dim, 3),
+        rows=functools.partial(_running_rows, largest=_largest),
+        samples=((((6,),), {"dim": 0}), (((3, 4),), {"dim": 1})),
+    )
+
+
+def _weighed(t: Any, inner: Any, outer: Any, dim: int) -> Any:
+    """Return ``sum_i t_i exp(inner_i - outer_k)`` over i up to each k, for arrays without overflow on the way."""
+    if not isinstance(t, np.ndarray):
+        return _weighed_squares(t, inner, outer, dim)
+    logs = np.log(np.abs(t))
+    parts = [
+        np.exp(np.logaddexp.accumulate(np.where(chosen, logs + inner, -np.inf), dim) - outer)
+        for chosen in (np.logical_not(t < 0), t < 0)
+    ]
+    return parts[0] - parts[1]
+
+
+def _weighed_squares(t: Any, inner: Any, outer: Any, dim: int) -> Any:
+    """Take all pairs: memory for the square of the length, but linear in t everywhere."""
+    n = t.shape[dim]
+    before, after = (*t.shape[: dim + 1], 1, *t.shape[dim + 1 :]), (*t.shape[:dim], 1, *t.shape[dim:])
+    below = np.reshape(np.tri(n, dtype=bool).T, (n, n, *(1,) * (len(t.shape) - dim - 1)))
+    apart = np.where(below, np.reshape(inner, before) - np.reshape(outer, after), -np.inf)
+    return np.sum(np.reshape(t, before) * np.exp(apart), dim)
+
+
+def _logcumsumexp(x: Array, *, dim: int) -> Array:
+    with np.errstate(all="ignore"):
+        return np.logaddexp.accumulate(x, dim)
+
+
+def _logcumsumexp_vjp(g: Any, y: Any, x: Any, dim: int) -> Any:
+    back, inner, outer = np.flip(g, dim), np.flip(-y, dim), np.flip(-x, dim)
+    return np.flip(_weighed(back, inner, outer, dim), dim)
+
+
+Routine(
+    name="logcumsumexp",
+    doc="Logarithm of the running sum of exponentials along a dim, without overflow on the way.",
+    grad_fn="LogcumsumexpBackward0",
+    function=False,
+    forward=_logcumsumexp,
+    vjp=_logcumsumexp_vjp,
+    jvp=lambda t, y, x, dim: _weighed(t, x, y, dim),
+    samples=((((5,),), {"dim": 0}), (((2, 3),), {"dim": 0})),
+)

@@ -1,1 +1,0 @@
-"""The tables of records, one declaration per operation; ``registry`` has them all."""

@@ -1,0 +1,431 @@
+"""Tasks to rows of words: where values, buffers and constants stand, and what the rows and their pointers say."""
+
+from __future__ import annotations
+
+import math
+import struct
+from bisect import bisect_left, insort
+from dataclasses import field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from kernels.foundation.data_classes import dataclass
+from kernels.foundation.recent_table import Recent
+from kernels.language import jit
+from kernels.native.memory import where
+from kernels.native.structs import (
+    ROW,
+    RUN_FILL4,
+    RUN_FILL8,
+    RUN_GUARD,
+    RUN_INLINE,
+    RUN_KERNEL,
+    RUN_NEST,
+    RUN_PYTHON,
+    WORK_BETWEEN_CHECKS,
+    ProgramRow,
+)
+from kernels.programs import task_blocks
+from kernels.programs.program import Node, Recipe
+from kernels.programs.task_blocks import Columns, LoopTasks
+from kernels.rules import scalar_loops
+from kernels.rules.scalar_loops import Comparison, Fill, PythonCall, Steering, Tasks, UfuncCall, nest_layout
+
+# Which values and gradient buffers of a program share memory: those that are not needed at the same time.
+
+Array = np.ndarray[Any, Any]
+
+SMALL = 64
+"""Up to so many bytes a value takes the place of one of its own size; there are many, so they are placed natively."""
+
+
+def offsets(used: Array, times: Array, rooms: Array, fixed: Array) -> tuple[Array, int]:
+    """Return each value's offset in one block of memory, -1 for values that are not in it, and the block's size.
+
+    ``used`` are the values that tasks use, ``times`` these tasks, in order; ``rooms`` the bytes of each value, 0 for
+    values that are elsewhere. The ``fixed`` ones have memory of their own; others have it from the first task that uses
+    them to the last. Values that no task uses have none.
+    """
+    first, last = np.full((2, len(rooms)), -1)
+    first[used[::-1]] = times[::-1]
+    last[used] = times
+    places_found = np.full(len(rooms), -1)
+    alone = np.flatnonzero(fixed & (rooms > 0))
+    ends = rooms[alone].cumsum()
+    places_found[alone] = ends - rooms[alone]
+    size = int(ends[-1]) if len(ends) else 0
+    shared = ~fixed & (rooms > 0) & (first >= 0)
+    small = np.flatnonzero(shared & (rooms <= SMALL))
+    places, more = _small(first[small], last[small], rooms[small])
+    places_found[small] = places + size
+    free = Free(size + more + -(size + more) % SMALL)
+    _place(free, np.flatnonzero(shared & (rooms > SMALL)), first, last, rooms, places_found)
+    return places_found, free.size
+
+
+def _small(first: Array, last: Array, rooms: Array) -> tuple[Array, int]:
+    """Return places for values of few bytes, and the size of them all."""
+    born, dying = (np.argsort(times, kind="stable") for times in (first, last))
+    starts, behind, heads = np.empty_like(first), np.empty_like(first), np.full(1 + SMALL // 8, -1)
+    tables = (born, dying, first, last, np.ascontiguousarray(rooms), starts, behind, heads)
+    return starts, jit.load_module("programs.replay_native").share(len(first), *map(where, tables))
+
+
+def _place(free: Free, values: Array, first: Array, last: Array, rooms: Array, offsets: Array) -> None:
+    """Place the larger values: at each task the largest first; then values that it was the last to use are free."""
+    born = values[np.lexsort((-rooms[values], first[values]))].tolist()
+    dying = values[np.argsort(last[values], kind="stable")].tolist()
+    gone, starts = 0, dict[int, int]()
+    for value, begin, room in zip(born, first[born].tolist(), rooms[born].tolist(), strict=True):
+        while last[dying[gone]] < begin:
+            free.give(starts[dying[gone]], int(rooms[dying[gone]]))
+            gone += 1
+        starts[value] = free.take(room)
+    offsets[born] = [starts[value] for value in born]
+
+
+class Free:
+    """The gaps in a block of memory that grows: what is asked for goes into the smallest gap that it fits."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._sizes: list[tuple[int, int]] = []
+        self._starts: dict[int, int] = {}
+        self._ends: dict[int, int] = {}
+
+    def take(self, room: int) -> int:
+        """Return where so many bytes are free."""
+        at = bisect_left(self._sizes, (room, 0))
+        if at == len(self._sizes):
+            return self._grow(room)
+        gap, start = self._sizes[at]
+        self._remove(start, gap)
+        if gap > room:
+            self._add(start + room, gap - room)
+        return start
+
+    def _grow(self, room: int) -> int:
+        """Enlarge the block by what is missing."""
+        start = self._ends.get(self.size, self.size)
+        if start < self.size:
+            self._remove(start, self.size - start)
+        self.size = start + room
+        return start
+
+    def give(self, start: int, room: int) -> None:
+        """Free bytes, merging them with free neighbours."""
+        before, behind = self._ends.get(start), self._starts.get(start + room)
+        if before is not None:
+            self._remove(before, start - before)
+            start, room = before, room + start - before
+        if behind is not None:
+            self._remove(start + room, behind)
+            room += behind
+        self._add(start, room)
+
+    def _add(self, start: int, size: int) -> None:
+        self._starts[start], self._ends[start + size] = size, start
+        insort(self._sizes, (size, start))
+
+    def _remove(self, start: int, size: int) -> None:
+        del self._starts[start], self._ends[start + size]
+        del self._sizes[bisect_left(self._sizes, (size, start))]
+
+
+_ALIGN = 64
+_DOUBLE = 8
+
+
+@dataclass(slots=True)
+class Plan:
+    """A recipe made ready: tasks, of which so many compute forward, and which nodes have a gradient buffer."""
+
+    recipe: Recipe
+    tasks: Tasks
+    forward: int
+    buffers: dict[int, int]
+    """Elements of the gradient buffer of each base node that has one."""
+    differentiates: bool
+    compiled: dict[int, tuple[int, Array]] = field(default_factory=dict)
+    """Kernels and layouts by the id of what the tasks call."""
+    loops: list[LoopTasks] = field(default_factory=list)
+    stack: int = -1
+    """The node by which loops know where to save; -1 without loops."""
+
+
+@dataclass(slots=True)
+class Rows:
+    """Rows of words, the table of all their pointers, in the order of use, and what Python does between them."""
+
+    words: Array
+    pointers: Array
+    stretches: list[tuple[int, int]]
+    """Rows of about equal work, between which Python can take an interrupt."""
+    calls: dict[int, partial[None]]
+    """What Python runs in the place of rows."""
+    work: int
+    """How many elements are computed."""
+    start: int = field(init=False)
+    """Where the words begin."""
+
+    def __post_init__(self) -> None:
+        self.start = where(self.words)
+
+
+def block(size: int) -> tuple[Array, int]:
+    """Return memory for so many bytes, and a word behind them, and the address of the first that is aligned."""
+    memory = np.zeros(size + _ALIGN + 8, np.uint8)
+    start = where(memory)
+    return memory, start + -start % _ALIGN
+
+
+class Layout:
+    """Where the nodes and buffers of a plan go in one block of memory; constants that are arrays stand in their own.
+
+    ``rooms`` are the bytes of each node's value, then of each one's gradient buffer; ``offsets`` where they begin, -1
+    where they are not in the block; ``size`` its bytes.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.recipe, self.tasks = plan.recipe, plan.tasks
+        nodes, tasks = self.recipe.nodes, plan.tasks
+        count = len(nodes)
+        self.columns = columns = Columns(nodes)
+        self.kinds = np.array(tasks.call_numbers, np.int64)
+        self.counts = np.array(tasks.counts, np.int64)[self.kinds] if len(tasks) else self.kinds
+        self.places = np.array(tasks.places, np.int64)
+        base = columns.base
+        used = np.where(self.places < 0, count + ~self.places, base[self.places])
+        rooms = np.zeros(2 * count, np.int64)
+        rooms[:count] = columns.of(_room_of)
+        for node, elements in plan.buffers.items():
+            rooms[count + node] = _room(elements * nodes[node].spec.dtype.itemsize)
+        times = np.repeat(np.arange(len(tasks)), self.counts)
+        self.rooms, self.fixed, self.loops = rooms, self._fixed(used, count), plan.loops
+        if plan.loops:
+            self.fixed[plan.stack] = True
+            used, times = task_blocks.outlived(used, times, plan.loops)
+        self.offsets, self.size = offsets(used, times, rooms, self.fixed)
+
+    def _fixed(self, used: Array, count: int) -> Array:
+        """Whether a value or a gradient buffer is an argument or a result, or is a number that tasks read."""
+        columns, outside = self.columns, [*self.recipe.arguments, *self.recipe.outputs]
+        fixed, named = np.zeros((2, 2 * count), np.bool_)
+        fixed[columns.base[outside]] = True
+        fixed[count + columns.family[outside]] = True
+        named[used] = True
+        fixed[:count] |= named[:count] & (columns.of(lambda node: node.constant is not None) != 0)
+        return fixed
+
+
+class Placing(Layout):
+    """Where the nodes and buffers of a plan stand: a layout with its memory."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        self.compiled, self.layouts = plan.compiled, list[Array]()
+        self.contexts: dict[int, list[Any]] = {}
+        """What Python keeps from its calls forward for those back, by step."""
+        nodes, columns, offsets, count = self.recipe.nodes, self.columns, self.offsets, len(self.recipe.nodes)
+        self.memory, self.start = block(self.size)
+        constants = np.flatnonzero(columns.of(lambda node: node.constant is not None)).tolist()
+        addresses = self.start + offsets[:count]
+        for i in constants:
+            constant = nodes[i].constant
+            assert constant is not None
+            if constant.ndim:
+                addresses[i] = where(constant)
+        self.values, self.buffers = addresses[columns.base] + columns.offset, self.start + offsets[count:]
+        for i in constants:
+            if offsets[i] >= 0:
+                self.view(i)[...] = nodes[i].constant
+
+    def view(self, i: int, *, gradient: bool = False) -> Array:
+        """Return a node's value, or its gradient, as an array of this memory."""
+        node = self.recipe.nodes[i]
+        address = int(self.buffers[self.recipe.family_of(i)] + node.buffer_offset if gradient else self.values[i])
+        strides = node.spec.gradient if gradient else node.spec.strides
+        if node.spec.size == 0:
+            return np.zeros(node.spec.shape, node.spec.dtype)
+        at = address - where(self.memory)
+        if 0 <= at < len(self.memory):
+            return np.ndarray(node.spec.shape, node.spec.dtype, self.memory, at, strides)
+        constant = self.recipe.nodes[self.recipe.base_of(i)].constant
+        assert constant is not None
+        return np.ndarray(node.spec.shape, node.spec.dtype, constant.ravel("K"), node.offset, strides)
+
+    def rows(self, forward: int) -> tuple[Rows, Rows]:
+        """Return the rows of the tasks, the first ``forward`` of them apart; all pointers stand in one table."""
+        addresses, begins = self._addresses(), self.counts.cumsum() - self.counts
+        inline = self._inline(addresses, begins)
+        heads = _heads(inline >= 0, forward)
+        row_words, work = np.zeros((len(heads), ROW), np.int64), np.diff(np.append(heads, len(inline)))
+        apart = np.flatnonzero(inline[heads] < 0)
+        tasks = heads[apart]
+        call_words, work[apart] = self._call_words(tasks)
+        counts, sizes = self.counts[tasks], call_words[:, 5]
+        starts = sizes.cumsum() - sizes
+        pointers, within = np.zeros(int(sizes.sum()), np.int64), np.arange(counts.sum())
+        nth = within - np.repeat(counts.cumsum() - counts, counts)
+        pointers[np.repeat(starts, counts) + nth] = addresses[np.repeat(begins[tasks], counts) + nth]
+        for k, column in enumerate(
+            (ProgramRow.kind, ProgramRow.address, ProgramRow.layout, ProgramRow.data, ProgramRow.operands)
+        ):
+            row_words[apart, column] = call_words[:, k]
+        row_words[apart, ProgramRow.accumulate] = np.array(self.tasks.adds, np.int64)[tasks]
+        row_words[apart, ProgramRow.pointers] = where(pointers) + 8 * starts
+        fills = np.flatnonzero((call_words[:, 0] == RUN_FILL8) | (call_words[:, 0] == RUN_FILL4))
+        row_words[apart[fills], ProgramRow.address] = pointers[starts[fills]]
+        self._put_inline(row_words, heads, inline, addresses, begins)
+        if self.loops:
+            self._put_loops(row_words, heads, pointers)
+        split = int(np.searchsorted(heads, forward))
+        middle = int(sizes[: np.searchsorted(tasks, forward)].sum())
+        return (
+            self._rows(row_words[:split], pointers[:middle], work[:split], heads[:split]),
+            self._rows(row_words[split:], pointers[middle:], work[split:], heads[split:]),
+        )
+
+    def _put_loops(self, row_words: Array, heads: Array, pointers: Array) -> None:
+        """Let the rows of loops find one another, and what they save."""
+        sizes = {}
+        for task in task_blocks.words_of([body for loop in self.loops for body in loop.bodies]):
+            saved, row = self.tasks.calls[self.kinds[task]].saved, row_words[np.searchsorted(heads, task)]
+            at = (int(row[ProgramRow.pointers]) - where(pointers)) // _DOUBLE + task_blocks.PLACES
+            pointers[at : at + len(saved)] = self.values[saved]
+            specs = [self.recipe.nodes[node].spec for node in saved]
+            sizes[task] = [-(-spec.size * spec.dtype.itemsize // _DOUBLE) for spec in specs]
+        self.layouts += task_blocks.steer(row_words, heads, self.loops, sizes)
+
+    def _rows(self, row_words: Array, pointers: Array, work: Array, tasks: Array) -> Rows:
+        called = np.flatnonzero(row_words[:, ProgramRow.kind] == RUN_PYTHON).tolist()
+        calls = {k: self._call(self.tasks.calls[self.kinds[tasks[k]]]) for k in called}
+        return Rows(row_words, pointers, _stretches(work), calls, int(work.sum()))
+
+    def _inline(self, addresses: Array, begins: Array) -> Array:
+        """Return the kind of each task that is computed without a call, -1 of others."""
+        kinds = [scalar_loops.kind_of(call, n) for call, n in zip(self.tasks.calls, self.tasks.counts, strict=True)]
+        entry_numbers = (
+            np.array([-1 if kind is None else kind for kind in kinds], np.int64)[self.kinds] if kinds else self.kinds
+        )
+        behind = addresses - self.start
+        reached = (behind >= 0) & (behind < min(self.size, scalar_loops.REACH)) & (behind % _DOUBLE == 0)
+        missed = np.concatenate([[0], np.cumsum(~reached)])
+        return np.where(missed[begins + self.counts] == missed[begins], entry_numbers, -1)
+
+    def _put_inline(self, row_words: Array, heads: Array, inline: Array, addresses: Array, begins: Array) -> None:
+        """Add the entries of what is computed without a call, and the rows that run them."""
+        tasks = np.flatnonzero(inline >= 0)
+        entries = np.zeros((len(tasks), scalar_loops.ENTRY), np.int32)
+        entries[:, 0] = inline[tasks] + scalar_loops.ACCUMULATES * np.array(self.tasks.adds, np.int64)[tasks]
+        for k in range(scalar_loops.ENTRY - 1):
+            has = self.counts[tasks] > k
+            entries[has, 1 + k] = (addresses[begins[tasks[has]] + k] - self.start) // _DOUBLE
+        self.layouts.append(entries)
+        rows = np.flatnonzero(inline[heads] >= 0)
+        row_words[rows, ProgramRow.kind] = RUN_INLINE
+        row_words[rows, ProgramRow.address] = where(entries) + entries.itemsize * scalar_loops.ENTRY * np.searchsorted(
+            tasks, heads[rows]
+        )
+        row_words[rows, ProgramRow.layout] = scalar_loops.address() if len(rows) else 0
+        row_words[rows, ProgramRow.data] = self.start
+        row_words[rows, ProgramRow.operands] = np.diff(np.append(heads, len(inline)))[rows]
+
+    def _call_words(self, tasks: Array) -> tuple[Array, Array]:
+        """Return kind, address, layout, data, operands and pointers of rows, and how long each takes."""
+        if not len(tasks):
+            return np.zeros((0, 6), np.int64), np.zeros(0, np.int64)
+        used, which = np.unique(self.kinds[tasks], return_inverse=True)
+        called = [self._called(self.tasks.calls[k], self.tasks.counts[k]) for k in used.tolist()]
+        return np.array([row for row, _ in called], np.int64)[which], np.array([w for _, w in called])[which]
+
+    def _addresses(self) -> Array:
+        """Return the address of each place."""
+        addresses = np.where(self.places < 0, self.buffers[~self.places], self.values[self.places])
+        for k, offset in self.tasks.offsets.items():
+            addresses[k] += offset
+        return addresses
+
+    def _called(self, call: Any, count: int) -> tuple[tuple[int, ...], int]:
+        """Return kind, address, layout, data, operands and pointers of what rows call, and how long it takes."""
+        if isinstance(call, Fill):
+            kind = RUN_FILL8 if call.dtype.itemsize == _DOUBLE else RUN_FILL4
+            return (kind, 0, 0, _bits(call.value, call.dtype), call.elements, count), call.elements
+        if isinstance(call, Comparison):
+            return (RUN_GUARD, 0, 0, 0, call.size, count), call.size
+        if isinstance(call, Steering):
+            return (call.kind, 0, 0, call.number, count, count + len(call.saved)), 1
+        if isinstance(call, PythonCall):
+            return (RUN_PYTHON, 0, 0, 0, 0, count), 1
+        if isinstance(call, UfuncCall):
+            layout = nest_layout(call)
+            self.layouts.append(layout)
+            room = 3 * count + 1  # the call's arguments use it, too
+            return (
+                (RUN_NEST, call.loop.address, where(layout), call.loop.data, count, room),
+                math.prod(call.shape),
+            )
+        address, layout = _compiled(call, self.compiled)
+        return (RUN_KERNEL, address, where(layout), 0, count, count), call.steps
+
+    def _call(self, task: PythonCall) -> partial[None]:
+        """Return what Python runs for a task."""
+        return partial(task.run, [self.view(node, gradient=gradient) for node, gradient in task.nodes], self.contexts)
+
+
+def _stretches(work: Array) -> list[tuple[int, int]]:
+    """Return stretches of rows of about equal work."""
+    done, stretches, begin = work.cumsum(), [], 0
+    while begin < len(work):
+        before = int(done[begin - 1]) if begin else 0
+        end = min(int(np.searchsorted(done, before + WORK_BETWEEN_CHECKS, "right")) + 1, len(work))
+        stretches.append((begin, end))
+        begin = end
+    return stretches
+
+
+def _heads(inline: Array, forward: int) -> Array:
+    """Return the tasks that rows begin with: each has its own, but of those computed without a call many have one."""
+    number = np.arange(len(inline))
+    begins = ~inline
+    begins[1:] |= ~inline[:-1]
+    begins[:1] = True
+    begins[forward : forward + 1] = True
+    since = number - np.maximum.accumulate(np.where(begins, number, 0)) if len(number) else number
+    return np.flatnonzero(begins | (since % scalar_loops.MOST == 0))
+
+
+_kernels: Recent[Any, tuple[int, Array]] = Recent()
+
+
+def _compiled(kernel: Any, known: dict[int, tuple[int, Array]]) -> tuple[int, Array]:
+    """Return a kernel's address and layout, made once for equal ones; known, and kept, by id within a plan."""
+    compiled = known.get(id(kernel))
+    if compiled is None:
+        compiled = _kernels.get(kernel)
+        if compiled is None:
+            compiled = _kernels.setdefault(kernel, kernel.kernel())
+        # setdefault: rows hold the address of a layout, so the one that another thread made first must stay.
+        compiled = known.setdefault(id(kernel), compiled)
+    return compiled
+
+
+def _room_of(node: Node) -> int:
+    """Return the bytes set aside for the value of a node; 0 where it stands elsewhere."""
+    if node.base is not None or (node.constant is not None and node.constant.ndim):
+        return 0
+    return _room(node.spec.size * node.spec.dtype.itemsize)
+
+
+def _room(size: int) -> int:
+    """Return the bytes set aside for a value: whole words, and of larger ones whole lines of the cache."""
+    unit = _ALIGN if size >= 8 * _ALIGN else 8
+    return max(-(-size // unit) * unit, unit)
+
+
+def _bits(value: float, dtype: np.dtype[Any]) -> int:
+    """Return the bits of a number in a dtype of 4 or 8 bytes as an int64."""
+    raw = np.array(value, dtype).tobytes()
+    return int(struct.unpack("q" if len(raw) == _DOUBLE else "i", raw)[0])

@@ -1,1 +1,0 @@
-"""From steps to rows: forward and reverse, copies before overwrites, the plan of memory."""

@@ -1,0 +1,483 @@
+"""Replay: a recipe lowered to rows of words, each machine with memory of its own; native from first row to last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+
+from kernels.foundation.specs import dense, intern_spec
+from kernels.kinds import custom
+from kernels.kinds.custom import Guard
+from kernels.language import jit
+from kernels.native.memory import where
+from kernels.native.structs import (
+    MOST_RESULTS,
+    ROW,
+    RUN_BACK,
+    RUN_GUARD,
+    RUN_INLINE,
+    RUN_LOOP,
+    WORK_BETWEEN_CHECKS,
+    LoopStack,
+    ProgramRow,
+)
+from kernels.programs.assembly import Placing, Plan, Rows, block
+from kernels.programs.lower_forward import Lowering
+from kernels.programs.lower_reverse import Reverse
+from kernels.programs.program import Exchange, Node, ProgramError, Recipe, native
+
+Array = np.ndarray[Any, Any]
+_WIDTH = 8 * ROW
+"""Bytes of a row."""
+_FIRST_STACK = 1 << 9
+"""Words that the iterations of loops may save at first."""
+_LARGEST_STACK = 1 << 16
+"""Words of the stack that a machine keeps when it has run."""
+_LONG = 10_000
+"""Elements that a program computes, from which on other threads may run Python meanwhile: some ten microseconds."""
+
+
+def plan(recipe: Recipe, *, reverse: bool) -> Plan:
+    """Lower a recipe; its reverse starts from the first output, if that is one floating element."""
+    return lowered(recipe, reverse=reverse)[0]
+
+
+def lowered(recipe: Recipe, *, reverse: bool) -> tuple[Plan, Lowering, Reverse]:
+    """Return the plan of a recipe, and what made it."""
+    copied = recipe.copy()
+    lowering = Lowering(copied, reverse=reverse)
+    tasks = lowering.run()
+    forward, back = len(tasks), Reverse(copied, lowering)
+    if reverse and copied.wants(copied.outputs[0]):
+        back.run(copied.outputs[0])
+    return _planned(lowering, back, forward, differentiates=reverse), lowering, back
+
+
+def _planned(lowering: Lowering, back: Reverse, forward: int, *, differentiates: bool) -> Plan:
+    loops = lowering.loops
+    loops.finish()
+    buffers = back.buffers
+    return Plan(lowering.recipe, lowering.tasks, forward, buffers, differentiates, loops=loops.all, stack=loops.stack)
+
+
+def pullback_plan(recipe: Recipe, *, results: bool = False) -> Plan:
+    """Lower a recipe and its reverse, from cotangents of its results, which are further arguments.
+
+    It has no results, unless they are asked for. Cotangents are those of the results that have a gradient, each dense.
+    """
+    copied = replace(recipe.copy(), arguments=[*recipe.arguments], outputs=[*recipe.outputs] if results else [])
+    pairs = []
+    for output in recipe.outputs:
+        if copied.wants(output):
+            spec = copied.nodes[output].spec
+            strides = dense(spec.shape, spec.dtype.itemsize)
+            copied.nodes.append(Node(intern_spec(spec.shape, strides, spec.dtype, strides, spec.size), argument=True))
+            copied.arguments.append(len(copied.nodes) - 1)
+            pairs.append((output, len(copied.nodes) - 1))
+    lowering = Lowering(copied)
+    tasks = lowering.run()
+    forward, back = len(tasks), Reverse(copied, lowering)
+    back.run_from(pairs)
+    return _planned(lowering, back, forward, differentiates=True)
+
+
+class GuardMissed(ProgramError):  # noqa: N818 (no error where there is another program, or the function)
+    """A guard found another value than the recorded one: its number among the program's guards, and the value's bytes.
+
+    The results of the program are not there, and nothing outside of its memory has changed.
+    """
+
+    def __init__(self, number: int, value: bytes, line: str) -> None:
+        super().__init__(f"at {line} another value leaves for Python than when the program was recorded")
+        self.number, self.value = number, value
+
+
+class Machine:
+    """A plan with memory and rows of its own: runs one call at a time. The plan is not kept.
+
+    ``exactly``: :meth:`whole` takes floats and C-contiguous arrays only, where others also ints and any layout.
+    ``marks``: it returns gradients alone, in which -0.0 marks what nothing reached.
+    """
+
+    def __init__(self, plan: Plan, *, exactly: bool = False, marks: bool = False) -> None:
+        self.exactly, self.marks = exactly, marks
+        self.native = jit.load_module("programs.replay_native").run.entry_point
+        placing = Placing(plan)
+        self.memory, self.start, self.size = placing.memory, placing.start, placing.size
+        self.contexts = placing.contexts
+        self.forward, self.reverse = placing.rows(plan.forward)
+        nodes = plan.recipe.nodes
+        self.inputs = [placing.view(i) for i in plan.recipe.arguments]
+        self.outputs = [placing.view(i) for i in plan.recipe.outputs]
+        self.gradients = [
+            placing.view(i, gradient=True) if i in plan.buffers else np.zeros_like(placing.view(i))
+            for i in plan.recipe.arguments
+            if nodes[i].differentiable and plan.differentiates
+        ]
+        self.shared = placing.view(plan.stack) if plan.loops else None
+        """What loops know of the stack."""
+        self._open()
+        steps = plan.recipe.steps
+        self.guards = [steps[at].params[0] for at in steps.of_kind(Guard)]
+        """The line of each guard."""
+        constants = [node.constant for node in nodes if node.constant is not None and node.constant.ndim]
+        self.kept = [plan.compiled, placing.layouts, constants]
+
+    def copy(self) -> Machine:
+        """Return another with memory of its own, for a call while this one runs: it needs no plan."""
+        clone: Machine = object.__new__(Machine)
+        clone.native, clone.kept, clone.size = self.native, self.kept, self.size
+        clone.guards, clone.contexts = self.guards, {}
+        clone.exactly, clone.marks = self.exactly, self.marks
+        clone.memory, clone.start = block(self.size)
+        first, start = self.start - where(self.memory), clone.start - where(clone.memory)
+        clone.memory[start : start + self.size] = self.memory[first : first + self.size]  # constants are in it
+        clone.inputs, clone.outputs, clone.gradients = (
+            [self._moved(x, clone) for x in group] for group in (self.inputs, self.outputs, self.gradients)
+        )
+        clone.shared = None if self.shared is None else self._moved(self.shared, clone)
+        clone.forward, clone.reverse = self._moved_rows(self.forward, clone), self._moved_rows(self.reverse, clone)
+        clone._open()
+        return clone
+
+    def _open(self) -> None:
+        """Set up the exchange of arguments and results; where there is little work, all rows run in one native call."""
+        rows = [self.forward, self.reverse]
+        joined = np.concatenate([row_set.words for row_set in rows])
+        begin = 0
+        for row_set in rows:
+            row_set.words = joined[begin : begin + len(row_set.words)]
+            row_set.start = where(row_set.words)
+            begin += len(row_set.words)
+        releases = sum(row_set.work for row_set in rows) >= _LONG
+        simple = all(len(row_set.stretches) <= 1 for row_set in rows) and not custom.RUNNING
+        whole = (where(joined), len(joined), releases) if simple else None
+        behind = {len(self.forward.words) + k: call for k, call in self.reverse.calls.items()}
+        self._joined = where(joined), len(joined), self.forward.calls | behind
+        if self.shared is not None:
+            self.stack = np.empty(_FIRST_STACK, np.int64)
+            self.shared[:] = where(self.stack), len(self.stack), 0, WORK_BETWEEN_CHECKS, 0
+        self.is_short = simple and not releases and self.shared is None and not self._joined[2] and native()
+        """Whether it runs natively throughout, in so little time that other threads can wait."""
+        results, gradients = (self.outputs, self.gradients) if not self.marks else (self.gradients, [])
+        self.exchange = Exchange(self.inputs, results, gradients, whole, exactly=self.exactly)
+
+    def _moved(self, array: Array, clone: Machine) -> Array:
+        """Return the array at the same place in a clone's memory; arrays outside this machine's memory as they are."""
+        if not array.size or not self.start <= where(array) < self.start + self.size:
+            return array
+        at = where(array) - self.start + clone.start - where(clone.memory)
+        return np.ndarray(array.shape, array.dtype, clone.memory, at, array.strides)
+
+    def _moved_rows(self, rows: Rows, clone: Machine) -> Rows:
+        moved, pointers = rows.words.copy(), rows.pointers.copy()
+        for addresses in (moved[:, ProgramRow.address], pointers):  # addresses of kernels are out of this range
+            addresses[(addresses >= self.start) & (addresses <= self.start + self.size)] += clone.start - self.start
+        moved[:, ProgramRow.pointers] += where(pointers) - where(rows.pointers)
+        moved[moved[:, ProgramRow.kind] == RUN_INLINE, ProgramRow.data] = clone.start
+        calls = {
+            k: partial(call.func, [self._moved(x, clone) for x in call.args[0]], clone.contexts)
+            for k, call in rows.calls.items()
+        }
+        return Rows(moved, pointers, rows.stretches, calls, rows.work)
+
+    def run(self, rows: Rows) -> None:
+        """Run rows of the native program; :class:`GuardMissed` where a guard stops it."""
+        if rows is self.forward:
+            self.contexts.clear()
+        for first, stop in rows.stretches:  # between them Python can take an interrupt
+            self.through(rows, first, stop)
+        if rows is self.reverse:
+            self._shrink()
+        if custom.RUNNING:
+            custom.check_failed()
+
+    def through(self, rows: Rows, first: int, stop: int) -> None:
+        """Run rows from one to another."""
+        self._resumed(self.native(rows.start, first, stop), rows.start, stop, rows.calls)
+
+    def _resumed(self, came_to: int, rows: int, stop: int, calls: dict[int, partial[None]]) -> None:
+        """Go on where native code has paused: Python runs what it has to, takes interrupts, and gives loops room."""
+        while came_to < -1:
+            at = -2 - came_to
+            if self.shared is not None and self.shared[LoopStack.needed]:
+                self._enlarge(int(self.shared[LoopStack.needed]))
+            elif at in calls:
+                calls[at]()
+                at += 1
+            came_to = self.native(rows, at, stop)
+        if came_to >= 0:
+            raise self.missed(came_to)
+
+    def _enlarge(self, size: int) -> None:
+        """Give the stack room for so many more words, at least."""
+        before = self.stack
+        self._put_stack(np.empty(2 * len(before) + size, np.int64))
+        self.stack[: len(before)] = before
+
+    def _shrink(self) -> None:
+        """Give back a large stack."""
+        if self.shared is not None and len(self.stack) > _LARGEST_STACK:
+            self._put_stack(np.empty(_FIRST_STACK, np.int64))
+
+    def _put_stack(self, stack: Array) -> None:
+        assert self.shared is not None
+        for place, value in ((LoopStack.stack, where(stack)), (LoopStack.room, len(stack)), (LoopStack.needed, 0)):
+            self.shared[place] = value
+        self.stack = stack
+
+    def missed(self, row: int) -> GuardMissed:
+        """Return which guard stopped the program, and the value that it found."""
+        rows = self.forward.words
+        number = int(np.count_nonzero(rows[:row, ProgramRow.kind] == RUN_GUARD))
+        if rows[row, ProgramRow.kind] != RUN_GUARD:
+            return GuardMissed(-1, b"", "the begin of a loop")
+        pointers = self.forward.pointers
+        value = int(pointers[(int(rows[row, ProgramRow.pointers]) - where(pointers)) // 8]) - where(self.memory)
+        bits = self.memory[value : value + int(rows[row, ProgramRow.operands])].tobytes()
+        return GuardMissed(number, bits, self.guards[number])
+
+    def whole(self, args: Sequence[Any]) -> tuple[Any, ...] | None:
+        """Run on floats and arrays as they were recorded; return results and gradients, None for other arguments."""
+        if self.exchange.whole is not None:
+            results = self.exchange.whole(*args)
+            if type(results) is not int:
+                return results  # type: ignore[no-any-return]
+            if results > 0:
+                raise self.missed(results - 1)
+            if results == 0:
+                return None
+            self.contexts.clear()
+            self._resumed(results, *self._joined)
+            self._shrink()
+            return self.exchange.leave()
+        if not self.exchange.enter(*args):
+            return None
+        self.run(self.forward)
+        self.run(self.reverse)
+        return self.exchange.leave()
+
+
+# Replays that keep the memory they ran in, so that a sweep runs the program back without running it forward again.
+
+_MOST_KEPT = 1 << 16
+"""Bytes that a replay keeps: where it needs more, its forward runs again on the way back."""
+
+
+class KeptReplay:
+    """Machines of a program that runs forward now and back in a later sweep, from a copy of their memory.
+
+    Only for what :func:`kept_replay` finds fit for it. ``graded`` are the numbers of the arguments that have a
+    gradient, ``with_gradient`` those of the results.
+    """
+
+    def __init__(self, machine: Machine, count: int, graded: Sequence[int], with_gradient: Sequence[int]) -> None:
+        self.graded, self.with_gradient = graded, with_gradient
+        self._count, self._back = count, machine
+        self._free: list[tuple[Machine, Exchange]] = []
+
+    def forward(self, values: Sequence[Any]) -> tuple[Any, ...] | None:
+        """Return the results of a replay on leaves, then the memory that it leaves, as words; None as :meth:`whole`.
+
+        The last word is 0.
+        """
+        try:
+            free = self._free.pop()
+        except IndexError:
+            free = self._another()
+        machine, exchange = free
+        try:
+            results = exchange.whole(*values)  # type: ignore[misc]
+            if type(results) is int:
+                if results:
+                    raise machine.missed(results - 1)
+                return None
+            return results  # type: ignore[no-any-return]
+        finally:
+            self._free.append(free)
+
+    def _another(self) -> tuple[Machine, Exchange]:
+        """Return a machine, and what exchanges its arguments for results and memory."""
+        machine = self._back.copy()
+        first = machine.start - where(machine.memory)
+        memory = machine.memory[first : first + machine.size + 8].view(np.int64)
+        rows = (machine.forward.start, len(machine.forward.words), False)
+        inputs, outputs = machine.inputs[: self._count], [*machine.outputs, memory]
+        return machine, Exchange(inputs, outputs, [], rows, exactly=True)
+
+    def table(self, tensors: Sequence[int], slots: Sequence[int], reached: Sequence[frozenset[int]]) -> Array:
+        """Return what a sweep runs the program back by: see kernels/native/structs.py.
+
+        ``tensors`` are the numbers of the arguments that are operands, ``slots`` how far the slot of each result with a
+        gradient is from that of the call, ``reached`` the arguments that each of these depends on.
+        """
+        back = self._back
+        rows = back.reverse
+        words = [back.start, back.size, rows.start, len(rows.words), rows.work, len(slots)]
+        for slot, cotangent in zip(slots, back.inputs[self._count :], strict=True):
+            words += [slot, where(cotangent), cotangent.size, cotangent.itemsize]
+        gradients = dict(zip(self.graded, back.gradients, strict=False))
+        for i in tensors:
+            reaches = sum(1 << k for k, arguments in enumerate(reached) if i in arguments)
+            gradient = gradients.get(i)
+            words += [0, 0, 0] if gradient is None else [where(gradient), gradient.size, reaches]
+        return np.array(words, np.int64)
+
+
+def kept_replay(recipe: Recipe, graded: Sequence[int]) -> KeptReplay | None:
+    """Return it for a program that is small, has results with a gradient, and runs natively throughout."""
+    with_gradient = [k for k, o in enumerate(recipe.outputs) if recipe.wants(o)]
+    least = sum(node.spec.bytes for node in recipe.nodes if node.base is None and not node.argument)
+    if not 0 < len(with_gradient) <= MOST_RESULTS or least > _MOST_KEPT:
+        return None
+    machine = Machine(pullback_plan(recipe, results=True), exactly=True, marks=True)
+    fits = machine.is_short and machine.size <= _MOST_KEPT and all(g.flags.c_contiguous for g in machine.gradients)
+    return KeptReplay(machine, len(recipe.arguments), graded, with_gradient) if fits else None
+
+
+# Times of a program's calls: its rows run one by one between two looks at the clock.
+
+_LEAST_TIMED, _MOST_TIMED = 3, 100
+"""Repetitions."""
+_ENOUGH = 500_000_000
+"""Nanoseconds after which no more are begun."""
+_LOOKS = 1000
+
+
+@dataclass(slots=True)
+class CallTimes:
+    """What each call of a program took. The results are those of the last repetition.
+
+    ``steps`` are the operations that calls belong to; ``nanoseconds`` their times, each the least of all repetitions,
+    without that of the clock; ``bytes`` those of the values and gradients that they name. The first ``forward`` compute
+    results, the others gradients. ``whole`` is the time of all, run as usual.
+    """
+
+    steps: Array
+    nanoseconds: Array
+    bytes: Array
+    forward: int
+    whole: int
+    repetitions: int
+    outputs: list[Array]
+    gradients: list[Array]
+
+
+def call_times(recipe: Recipe, values: Sequence[Any], *, reverse: bool) -> CallTimes:
+    """Run a program on these values, as the arguments of a machine, and return the times of its calls."""
+    plan, lowering, back = lowered(recipe, reverse=reverse)
+    machine = Machine(plan)
+    run = _Run(machine, values)
+    run.usual()  # for the first time, pages are touched
+    least, whole, repetitions, begin = run.apart(), run.usual(), 1, perf_counter_ns()
+    while repetitions < _MOST_TIMED and (repetitions < _LEAST_TIMED or perf_counter_ns() - begin < _ENOUGH):
+        whole = min(whole, run.usual())
+        least = np.minimum(least, run.apart())
+        repetitions += 1
+    rows = np.concatenate([machine.forward.words, machine.reverse.words])
+    inline = rows[:, ProgramRow.kind] == RUN_INLINE
+    tasks = np.where(inline, rows[:, ProgramRow.operands], 1)
+    times = np.repeat(np.maximum(least - run.clock(), 0) / tasks, tasks)
+    assert len(times) == len(plan.tasks), "the rows of a machine are those of its plan"
+    outputs, gradients = ([np.array(x, order="C") for x in group] for group in (machine.outputs, machine.gradients))
+    owners = _owners(plan, lowering, back)
+    return CallTimes(owners, times, _bytes(plan), plan.forward, whole, repetitions, outputs, gradients)
+
+
+class _Run:
+    """Runs a machine again and again, on the same values."""
+
+    def __init__(self, machine: Machine, values: Sequence[Any]) -> None:
+        self.machine, self.values = machine, values
+
+    def _enter(self) -> None:
+        for place, value in zip(self.machine.inputs, self.values, strict=True):
+            place[...] = value
+
+    def usual(self) -> int:
+        """Run all rows as a call does; return the nanoseconds."""
+        self._enter()
+        begin = perf_counter_ns()
+        self.machine.run(self.machine.forward)
+        self.machine.run(self.machine.reverse)
+        return perf_counter_ns() - begin
+
+    def apart(self) -> Array:
+        """Run each row by itself; return the nanoseconds of each."""
+        self._enter()
+        return np.array(self._timed(self.machine.forward) + self._timed(self.machine.reverse), np.float64)
+
+    def _timed(self, rows: Rows) -> list[int]:
+        native, now, times = self.machine.native, perf_counter_ns, []
+        ends = _loops(rows)
+        for k in range(len(rows.words)):
+            if k < len(times):
+                continue
+            if k in ends:  # a loop is one call
+                begin = now()
+                self.machine.through(rows, k, ends[k])
+                times += [now() - begin] + [0] * (ends[k] - k - 1)
+                continue
+            address, call = rows.start + 8 * ROW * k, rows.calls.get(k)
+            begin = now()
+            missed = native(address, 0, 1)
+            if call is not None:
+                call()
+            times.append(now() - begin)
+            if missed >= 0:
+                raise self.machine.missed(k)
+        if custom.RUNNING:
+            custom.check_failed()
+        return times
+
+    def clock(self) -> int:
+        """Return the nanoseconds that are measured where nothing runs."""
+        native, now, start, call, times = self.machine.native, perf_counter_ns, self.machine.forward.start, None, []
+        for _ in range(_LOOKS):
+            begin = now()
+            native(start, 0, 0)
+            if call is not None:
+                call()
+            times.append(now() - begin)
+        return sorted(times)[_LOOKS // 2]
+
+
+def _loops(rows: Rows) -> dict[int, int]:
+    """Return the rows with which loops, and the ways back through them, begin; and the rows behind these."""
+    kinds, ahead = rows.words[:, ProgramRow.kind], rows.words[:, ProgramRow.address]
+    begins, backs = (np.flatnonzero(kinds == kind) for kind in (RUN_LOOP, RUN_BACK))
+    ends = {int(k): int(k + ahead[k]) for k in begins}
+    return ends | {int(k): int(k + 1 + ahead[k + 1]) for k in backs}
+
+
+def _owners(plan: Plan, lowering: Lowering, back: Reverse) -> Array:
+    """Return the step that each task belongs to: where none asked for it, that of the next task."""
+    owners = np.full(len(plan.tasks) + 1, -1)
+    counts = np.array(plan.tasks.counts, np.int64)[np.array(plan.tasks.call_numbers, np.int64)]
+    begins = counts.cumsum() - counts
+    rows = np.concatenate([lowering.owners.table(), back.blocks.owners.table()])
+    for first, (calls, step) in zip(np.searchsorted(begins, rows[:, 2]).tolist(), rows[:, :2].tolist(), strict=True):
+        owners[first : first + calls] = step
+    for first, stop, step in (*lowering.apart, *back.apart):
+        owners[first:stop] = step
+    owners[-1] = max(len(lowering.recipe.steps) - 1, 0)
+    known = np.where(owners >= 0, np.arange(len(owners)), len(owners) - 1)
+    return owners[np.minimum.accumulate(known[::-1])[::-1]][:-1]
+
+
+def _bytes(plan: Plan) -> Array:
+    """Return the bytes of the values, and of the gradient buffers, that each task names."""
+    nodes, tasks = plan.recipe.nodes, plan.tasks
+    places = np.array(tasks.places, np.int64)
+    values = np.array([node.spec.size * node.spec.dtype.itemsize for node in nodes], np.int64)
+    buffers = np.array([plan.buffers.get(i, 0) * node.spec.dtype.itemsize for i, node in enumerate(nodes)], np.int64)
+    sizes = np.where(places < 0, buffers[~places], values[places]) if len(nodes) else places
+    counts = np.array(tasks.counts, np.int64)[np.array(tasks.call_numbers, np.int64)]
+    ends = np.concatenate([[0], sizes.cumsum()])
+    stops = counts.cumsum()
+    return np.asarray(ends[stops] - ends[stops - counts])

@@ -1,0 +1,416 @@
+"""A recorded program: nodes and steps, its arrays in and out, hooks that run in it, how it is pickled."""
+
+from __future__ import annotations
+
+import copyreg
+import functools
+import importlib
+import os
+import pickle
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kernels.foundation.recent_table import Recent, exact
+from kernels.foundation.specs import Spec, view_spec
+from kernels.kinds.custom import Custom
+from kernels.kinds.form import Form
+from kernels.kinds.reduction import Select
+from kernels.kinds.routine import Routine
+from kernels.kinds.views import Part, View, Write
+from kernels.language import jit
+from kernels.language.jit import bound
+from kernels.native import c_api
+from kernels.native.c_api import NATIVE
+from kernels.native.memory import readable, where
+from kernels.native.structs import XK_ARRAY, XK_DOUBLE, XK_INTEGER, XK_SINGLE, ExchangedValue, ExchangeHead
+from kernels.operations.registry import OPS
+from kernels.programs.structs import N_APARTS, Lines, StepKind, Steps
+from kernels.rules.op import Op
+from kernels.rules.scalar_loops import NodeRef
+
+# A recorded program as data: nodes for values, steps for operations; and its listing.
+
+Array = np.ndarray[Any, Any]
+
+
+class ProgramError(RuntimeError):
+    """The recorded program cannot be replayed on these arguments; the message says why."""
+
+
+@dataclass(slots=True)
+class Node:
+    """A value of the program.
+
+    An argument, a constant (with its array), a result, or a view of node ``base`` at ``offset`` bytes of its memory.
+    Results that are alike share one. A view's gradient stands at ``buffer_offset`` bytes of that of node ``family``, if
+    that has one (``differentiable``): the node of its base tensor, which for a view of a detached tensor is the
+    detached one.
+    """
+
+    spec: Spec
+    base: int | None = None
+    offset: int = 0
+    buffer_offset: int = 0
+    differentiable: bool = False
+    family: int | None = None
+    constant: Array | None = None
+    argument: bool = False
+
+
+@dataclass(slots=True)
+class Recipe:
+    """The whole program: nodes in the order they were made, steps, arguments and outputs by node.
+
+    ``written`` are the arguments that it writes to. ``lines`` are the user's lines, where they are kept.
+    """
+
+    nodes: list[Node] = field(default_factory=list)
+    steps: Steps = field(default_factory=Steps)
+    arguments: list[int] = field(default_factory=list)
+    outputs: list[int] = field(default_factory=list)
+    written: set[int] = field(default_factory=set)
+    lines: Lines | None = None
+
+    def copy(self) -> Recipe:
+        """Return another, of the same nodes and steps, for lowering to add nodes to."""
+        return Recipe([*self.nodes], self.steps, self.arguments, self.outputs, self.written, self.lines)
+
+    def base_of(self, node: int) -> int:
+        """Return the node whose memory a node shares: itself if it is no view."""
+        base = self.nodes[node].base
+        return node if base is None else base
+
+    def family_of(self, node: int) -> int:
+        """Return the node whose gradient a node's is part of: itself if it is no view."""
+        family = self.nodes[node].family
+        return node if family is None else family
+
+    def wants(self, node: int) -> bool:
+        """Return whether a node has a gradient: its own, or part of its family's."""
+        return self.nodes[node].differentiable or self.nodes[self.family_of(node)].differentiable
+
+
+def listing(recipe: Recipe) -> str:
+    """Return the program as text: one line an instruction, below the user's lines, where they are kept."""
+    heads = [f"{_name(i)}: {describe(recipe.nodes[i].spec)}" for i in recipe.arguments]
+    lines = [f"program({', '.join(heads)})"]
+    for i, node in enumerate(recipe.nodes):
+        if node.constant is not None:
+            lines.append(line(_name(i), "constant", [_short(node.constant)], "", node.spec))
+    numbers, before = (recipe.lines.of_steps(recipe.steps).tolist() if recipe.lines is not None else []), -1
+    for step in recipe.steps:
+        if recipe.lines is not None and numbers[step.at] != before:
+            before = numbers[step.at]
+            lines.append(f"  # {recipe.lines.text(before)}")
+        operands = [_name(o.node) if isinstance(o, NodeRef) else repr(o) for o in step.operands]
+        operands = operands[isinstance(step.op, Write) :]
+        lines.append(
+            line(_name(step.result), step.op.name, operands, parameters(step.params), recipe.nodes[step.result].spec)
+        )
+    return "\n".join([*lines, f"  return {', '.join(map(_name, recipe.outputs))}"])
+
+
+def line(result: str, name: str, operands: Iterable[str], params: str, spec: Spec) -> str:
+    """Return one instruction as text."""
+    left = f"  {result} = {name} {' '.join(operands)}{params}"
+    return f"{left:<44} {describe(spec)}".rstrip()
+
+
+def describe(spec: Spec) -> str:
+    """Return dtype and shape as text: ``float64[3, 2]``."""
+    return f"{spec.dtype.name}[{', '.join(map(str, spec.shape))}]"
+
+
+def parameters(params: tuple[Any, ...]) -> str:
+    """Return the static parameters of an instruction as text."""
+    return "".join(f" {_parameter(p)}" for p in params if p is not None)
+
+
+def _parameter(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"[{value.size} places]"
+    if isinstance(value, Spec):
+        return f"to {list(value.shape)}"
+    return _index(value) if isinstance(value, tuple) and _has_slice(value) else str(value)
+
+
+def _has_slice(params: tuple[Any, ...]) -> bool:
+    return any(isinstance(p, slice) or p is Ellipsis or p is None for p in params)
+
+
+def _index(key: tuple[Any, ...]) -> str:
+    """Print an index as it is written."""
+
+    def part(k: Any) -> str:
+        if not isinstance(k, slice):
+            return "..." if k is Ellipsis else str(k)
+        ends = ["" if e is None else str(e) for e in (k.start, k.stop, k.step)]
+        return ":".join(ends if ends[2] else ends[:2])
+
+    shown = key[:-1] if key and key[-1] is Ellipsis and len(key) > 1 else key
+    return f"[{', '.join(map(part, shown))}]"
+
+
+def _name(node: int) -> str:
+    return f"%{node}"
+
+
+def _short(value: Array) -> str:
+    return repr(value.item()) if value.size == 1 else "..."
+
+
+# Programs as data: records by their names, patterns and forms by what they were made from, jitted functions by name.
+#
+# Importing this teaches ``pickle`` and ``copy`` these kinds. No code is in a pickle.
+
+_forms: Recent[Any, Form] = Recent()
+_customs: dict[Any, Custom] = {}
+
+
+def op_named(name: str) -> Op:
+    """Return the record of this name; ProgramError if this version has none."""
+    if name not in OPS:
+        raise ProgramError(f"the program has the operation {name!r}, which this version of tape does not know")
+    return OPS[name]
+
+
+def part_of(name: str) -> View:
+    """Return the view of one result of a routine."""
+    op = op_named(name)
+    assert isinstance(op, Routine)
+    return op.part
+
+
+def spec_from(shape: Any, strides: Any, dtype: str, gradient: Any, buffer_size: int) -> Spec:
+    """Return the one spec of these values."""
+    return view_spec(shape, strides, np.dtype(dtype), gradient, buffer_size)
+
+
+def _of_spec(spec: Spec) -> Any:
+    return spec_from, (spec.shape, spec.strides, spec.dtype.str, spec.gradient, spec.buffer_size)
+
+
+def _of_op(op: Op) -> Any:
+    if OPS.get(op.name) is not op:
+        raise pickle.PicklingError(f"the operation {op.name!r} is in no table, and cannot be found again by its name")
+    return op_named, (op.name,)
+
+
+def _of_part(op: Part) -> Any:
+    return part_of, (op.name,)
+
+
+def _of_custom(op: Custom) -> Any:
+    return custom_from, (op.name, op.grad_fn, _path(op, op.forward), _path(op, op.vjp))
+
+
+def _path(op: Custom, function: Any) -> tuple[str, str]:
+    """Return where a jitted function of the user's is found again."""
+    path = function.py_func.__module__, function.py_func.__qualname__
+    try:
+        value = _imported(*path)
+    except (ImportError, AttributeError):
+        value = None
+    if value is not function:
+        raise pickle.PicklingError(
+            f"the custom operation {op.name!r} calls {'.'.join(path)}, which is not found by that name; define the "
+            "jitted function at the top of a module"
+        )
+    return path
+
+
+def _imported(module: str, name: str) -> Any:
+    value = importlib.import_module(module)
+    for part in name.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def custom_from(name: str, grad_fn: str, forward: tuple[str, str], vjp: tuple[str, str]) -> Custom:
+    """Return the operation of two jitted functions, which are imported."""
+    return custom_of(name, grad_fn, _imported(*forward), _imported(*vjp))
+
+
+def custom_of(name: str, grad_fn: str, forward: Any, vjp: Any) -> Custom:
+    """Return the operation of two jitted functions, one for the same two."""
+    key = name, grad_fn, forward, vjp
+    if key not in _customs:
+        if not hasattr(forward, "py_func") or not hasattr(vjp, "py_func"):
+            raise TypeError(f"the custom operation {name!r} needs jitted functions; decorate them with numba.njit")
+        _customs[key] = Custom(name=name, doc="", pullback=(None,), grad_fn=grad_fn, forward=forward, vjp=vjp)
+    return _customs[key]
+
+
+def _of_form(form: Form) -> Any:
+    params = () if form.is_view else form.params
+    return form_from, (form.op, form.specs, form.spec, form.wanted, params, form.name)
+
+
+def form_from(op: Op, specs: Any, spec: Spec, wanted: Any, params: Any, name: str) -> Form:
+    """Return the form of an instruction, made anew, once for equal ones."""
+    key = (op, specs, spec, wanted, name, pickle.dumps(params))
+    form = _forms.get(key)
+    return form if form is not None else _forms.setdefault(key, op.form(specs, spec, wanted, params, name))
+
+
+for _kind in Op.__subclasses__():
+    copyreg.pickle(_kind, _of_op)
+copyreg.pickle(Part, _of_part)
+copyreg.pickle(Custom, _of_custom)
+copyreg.pickle(Spec, _of_spec)
+copyreg.pickle(Form, _of_form)
+
+
+# Copies arguments into a program's memory and results out of it, natively for floats, ints and usual arrays.
+
+_KINDS = {np.dtype("f8"): XK_DOUBLE, np.dtype("f4"): XK_SINGLE, np.dtype("i8"): XK_INTEGER}
+_FEW = 64
+"""The most words that are copied one by one; for more, NumPy's copy is faster."""
+
+
+class Exchange:
+    """The places of a machine's arguments and results.
+
+    ``enter(*arguments)`` copies floats, ints and arrays of the recorded dtypes and shapes in; it returns 0, and has
+    perhaps written some, where others are given. ``leave()`` returns the results, then the gradients, as a tuple:
+    floats, and arrays of their own memory. ``whole`` does both, and runs ``rows`` between, if there are any: where they
+    stand, how many, and whether other threads may run Python meanwhile. ``exactly``: ints, and arrays in another order
+    than C's, are left to Python.
+    """
+
+    __slots__ = ("_kept", "enter", "leave", "whole")
+
+    def __init__(
+        self,
+        inputs: Sequence[Array],
+        outputs: Sequence[Array],
+        gradients: Sequence[Array],
+        rows: tuple[int, int, bool] | None,
+        *,
+        exactly: bool = False,
+    ) -> None:
+        self.enter: Callable[..., int] = _never
+        self.leave: Callable[[], tuple[Any, ...]] = tuple
+        self.whole: Callable[..., Any] | None = None
+        everything = [*inputs, *outputs, *gradients]
+        if not native() or any(g.dtype.itemsize not in (4, 8) or not g.flags.c_contiguous for g in gradients):
+            return
+        shapes = np.array([n for array in everything for n in array.shape] or [0], np.int64)
+        words, at = [len(inputs), len(outputs) + len(gradients), *_head()], where(shapes)
+        for k, array in enumerate(everything):
+            entry = ExchangedValue.row(
+                kind=_kind(array, is_argument=k < len(inputs)),
+                place=where(array),
+                view=id(array),
+                dtype=id(array.dtype) if k < len(inputs) else array.dtype.num,
+                ndim=array.ndim,
+                shape=at,
+                words=_words(array),
+                gradient=array.size if k >= len(inputs) + len(outputs) else 0,
+                item=0 if k < len(inputs) else array.itemsize,
+            )
+            words += entry
+            at += 8 * array.ndim
+        table = np.array(words, np.int64)
+        if exactly:
+            table[ExchangeHead.int_type] = 0
+        self._kept = (everything, shapes, table)
+        self.enter, self.leave = (bound("programs.replay_native", name, table) for name in ("enter", "leave"))
+        if rows is not None:
+            table[ExchangeHead.rows], table[ExchangeHead.row_count], table[ExchangeHead.releases] = rows
+            self.whole = bound("programs.replay_native", "pass_through", table)
+
+
+def _never(*_: Any) -> int:
+    """Leave everything to Python."""
+    return 0
+
+
+def _kind(array: Array, *, is_argument: bool) -> int:
+    kind = XK_ARRAY if array.ndim else _KINDS.get(array.dtype, XK_ARRAY)
+    return kind if is_argument or kind != XK_INTEGER else XK_ARRAY
+
+
+def _words(array: Array) -> int:
+    """Return how many words an array has, if they are few and contiguous; else -1."""
+    whole = array.flags.c_contiguous and array.nbytes % 8 == 0
+    return array.nbytes // 8 if whole and array.nbytes <= 8 * _FEW else -1
+
+
+@functools.cache
+def native() -> bool:
+    """Whether objects stand in memory as native code reads them, and NumPy's functions are where they are called."""
+    return readable() and not os.environ.get("TAPE_PLAIN") and jit.makes_native_code() and c_api.agrees()
+
+
+def _head() -> list[int]:
+    """Return the addresses of types and functions, in the order of the words, and room for the rows."""
+    table = c_api.table()
+    functions = [table[place] for place in (c_api.NEW_COPY, c_api.COPY_INTO, c_api.NEW)]
+    return [id(float), id(np.float64), id(np.float32), id(int), id(np.ndarray), *functions, 0, 0, 0]
+
+
+# Operations of a program recorded natively, where nothing about them is new to the recorder.
+
+APART = (View, Part, Select)
+"""Kinds of operations whose results Python looks at: where they stand, and whether they escaped to Python."""
+assert len(APART) == N_APARTS
+
+
+class Tables:
+    """A recorder's tables: the node of each tensor by its id, and the form of each node's tensor."""
+
+    __slots__ = ("_kinds", "alike", "forms", "held", "known", "nodes", "steps")
+
+    def __init__(self, nodes: list[Any], steps: Steps) -> None:
+        self.nodes, self.steps = nodes, steps
+        self.known: dict[int, int] = {}
+        self.forms: list[Any] = []
+        """For each node the form, or spec, of its tensor if it is differentiable; else None."""
+        self.alike: dict[Any, tuple[Any, int, tuple[Any, ...]]] = {}
+        """What is shared by all results of a form: the node, the kind of steps, the parameters."""
+        self.held: list[Any] = []
+        self._kinds: dict[Any, int] = {}
+
+    def kind(self, op: Op, form: Form | None, params: tuple[Any, ...], specs: tuple[Any, ...]) -> int:
+        """Return the number of a kind of steps, by the specs of its operands, or their types, and of its result.
+
+        A form is known by what it is of: a table may have dropped it, and made another one for the same.
+        """
+        kinds = self.steps.kinds
+        key = form and (form.specs, form.spec, form.wanted, form.saved, form.name)
+        try:
+            number = self._kinds.setdefault((op, key, exact(params), specs), len(kinds))
+        except TypeError:  # index arrays have no hash
+            number = len(kinds)
+        if number == len(kinds):
+            kinds.append(StepKind(op, form, params, len(specs) - 1))
+        return number
+
+    def nodes_added(self, form: Any = None) -> None:
+        """Keep up with nodes that have been added: the last one has this form."""
+        self.forms += [None] * (len(self.nodes) - len(self.forms))
+        if form is not None:
+            self.forms[-1] = form
+
+
+class _Kept(np.ndarray[Any, Any]):
+    """Words, with the objects whose addresses they are."""
+
+    objects: list[Any]
+
+
+def native_notify(tables: Tables, tensor: type, slowly: Callable[..., None]) -> Callable[..., None] | None:
+    """Return what records an operation, or calls ``slowly`` for it; None without native code."""
+    if not (NATIVE and native()):
+        return None
+    kinds = [float, tensor, Form, tuple, None]
+    steps = tables.steps
+    objects = [tables.known, tables.nodes, tables.forms, tables.alike, tables.held, steps.numbers, slowly]
+    words = [*(id(x) for x in (*kinds, *objects, *APART)), steps.head.buffer_info()[0]]
+    table_words = np.array(words, np.int64).view(_Kept)
+    table_words.objects = [*objects, steps]
+    return bound("programs.replay_native", "notify", table_words)

@@ -1,0 +1,513 @@
+"""A recipe as JSON and arrays, for files. What it says is checked as it is read, so that no place is outside."""
+
+from __future__ import annotations
+
+import math
+import struct
+from array import array
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from types import BuiltinFunctionType, FunctionType, MethodType
+from typing import Any
+
+import numpy as np
+
+from kernels.foundation.specs import Spec, Strides, view_spec
+from kernels.kinds.custom import Callback, Custom
+from kernels.kinds.routine import Routine, RoutineCall
+from kernels.kinds.views import Gather, Part, Write
+from kernels.operations.interpolation import Pattern, pattern_of
+from kernels.operations.registry import OPS
+from kernels.programs import steps
+from kernels.programs.program import Node, Recipe, custom_of, form_from
+from kernels.programs.structs import HEAD, Lines, StepKind, Steps, steps_from
+from kernels.rules.op import Op
+
+# Values as JSON and arrays, for files; recipe_encoding.py reads them.
+#
+# A JSON list is a tuple; an object of one key says by it what its value is. Arrays stand apart, by number, and so do
+# the patterns and forms that many values share.
+
+Array = np.ndarray[Any, Any]
+
+DTYPES = {np.dtype(name).name: np.dtype(name) for name in ("?", *"bhilqBHILQ", *"efdFD")}
+"""Of the arrays and numbers that a file may hold, by name."""
+_PLAIN = (type(None), bool, int, str)
+
+
+class Encoder:
+    """Writes values as JSON; ``arrays``, and the names of what a reader has to be given, gather here."""
+
+    def __init__(self) -> None:
+        self.arrays: list[Array] = []
+        self.names: list[str] = []
+        self.tables: dict[str, list[Any]] = {"specs": [], "forms": []}
+        self._numbers: dict[tuple[str, int], int] = {}
+        self._kept: list[Any] = []
+
+    def value(self, value: Any, place: str = "a parameter") -> Any:
+        """Return JSON for a value; TypeError, saying that it stands at ``place``, if a file holds no such thing."""
+        kind = type(value)
+        if kind in _PLAIN:
+            return value
+        if kind is tuple:
+            return [self.value(x, place) for x in value]
+        if kind in _ENCODERS:
+            name, encode = _ENCODERS[kind]
+            return {name: encode(self, value, place)}
+        return self._other(value, place)
+
+    def _other(self, value: Any, place: str) -> Any:
+        if isinstance(value, np.generic) and value.dtype.name in DTYPES:
+            return {"scalar": self.array(np.array(value))}
+        if isinstance(value, np.dtype) and value.name in DTYPES:
+            return {"dtype": value.name}
+        if isinstance(value, Enum):
+            return {"member": [self.named(type(value)), value.name]}
+        if isinstance(value, Spec):  # of inference mode, too
+            return {"spec": self.spec(value)}
+        if isinstance(value, RoutineCall):
+            return {"call": [value.op.name, self.value(value.params, place), self.value(value.shapes)]}
+        if is_named(value):
+            return {"named": self.named(value)}
+        raise TypeError(
+            f"{place} is a {type(value).__name__}, which a file does not hold: it has numbers, text, arrays, tuples, "
+            "lists, dicts and sets of them, and the names of classes and functions"
+        )
+
+    def values(self, values: Iterable[Any], place: str = "a parameter") -> list[Any]:
+        """Return JSON for several values."""
+        return [self.value(x, place) for x in values]
+
+    def array(self, array: Array) -> int:
+        """Return the number of an array; what stands in several places is written once."""
+        if array.dtype.name not in DTYPES:
+            raise TypeError(f"a file holds no array of {array.dtype}")
+        return self._numbered("array", array, self.arrays, lambda: array)
+
+    def spec(self, spec: Spec) -> int:
+        """Return the number of a spec."""
+        return self._numbered(
+            "spec",
+            spec,
+            self.tables["specs"],
+            lambda: [spec.shape, spec.strides, spec.dtype.name, spec.gradient, spec.buffer_size],
+        )
+
+    def form(self, form: Any) -> int:
+        """Return the number of a form; what it takes to make it again is in the table."""
+        params = () if form.is_view else form.params
+        specs = [None if spec is None else self.spec(spec) for spec in form.specs]
+        row = [self.op(form.op), specs, self.spec(form.spec), form.wanted, self.values(params), form.name]
+        return self._numbered("form", form, self.tables["forms"], lambda: row)
+
+    def op(self, op: Op) -> Any:
+        """Return JSON for a record: its name, or those of the functions that it calls."""
+        if isinstance(op, Custom):
+            return {"custom": [op.name, op.grad_fn, self.named(op.forward), self.named(op.vjp)]}
+        if isinstance(op, Part):
+            return {"part": op.name}
+        if OPS.get(op.name) is not op:
+            raise TypeError(f"the operation {op.name!r} is in no table, and cannot be found again by its name")
+        return op.name
+
+    def named(self, value: Any) -> str:
+        """Return the name of a class or function, for which a reader has to be given it."""
+        name = name_of(value)
+        if name not in self.names:
+            self.names.append(name)
+        return name
+
+    def _numbered(self, kind: str, value: Any, table: list[Any], row: Callable[[], Any]) -> int:
+        key = kind, id(value)
+        if key not in self._numbers:
+            self._numbers[key] = len(table)
+            self._kept.append(value)  # its id stays its own
+            table.append(row())
+        return self._numbers[key]
+
+
+def name_of(value: Any) -> str:
+    """Return module and name of a class or function; of a jitted one those of the function that was jitted."""
+    value = getattr(value, "py_func", value)
+    module = getattr(value, "__module__", None)
+    name: str = getattr(value, "__qualname__", None) or value.__name__
+    return f"{module}.{name}" if module else name
+
+
+def is_named(value: Any) -> bool:
+    """Whether something is a class or a function, which a file holds by its name."""
+    jitted = hasattr(value, "py_func") and not isinstance(value, MethodType)
+    return jitted or isinstance(value, (type, FunctionType, BuiltinFunctionType, np.ufunc))
+
+
+def _text(value: float) -> str:
+    """Return a double as text; of nan its bits."""
+    return NAN + struct.pack(">d", value).hex() if math.isnan(value) else value.hex()
+
+
+NAN = "nan:"
+"""What stands in front of the bits of nan."""
+
+
+def _unordered(encoder: Encoder, values: Any, place: str) -> list[Any]:
+    return sorted(encoder.values(values, place), key=repr)
+
+
+_ENCODERS: dict[Any, tuple[str, Callable[[Encoder, Any, str], Any]]] = {
+    float: ("float", lambda _, x, __: _text(x)),
+    complex: ("complex", lambda _, x, __: [_text(x.real), _text(x.imag)]),
+    bytes: ("bytes", lambda _, x, __: x.hex()),
+    type(Ellipsis): ("ellipsis", lambda *_: True),
+    list: ("list", lambda e, x, place: e.values(x, place)),
+    set: ("set", _unordered),
+    frozenset: ("frozenset", _unordered),
+    dict: ("dict", lambda e, x, place: [[e.value(k, place), e.value(v, place)] for k, v in x.items()]),
+    slice: ("slice", lambda e, x, place: e.values((x.start, x.stop, x.step), place)),
+    range: ("range", lambda _, x, __: [x.start, x.stop, x.step]),
+    np.ndarray: ("array", lambda e, x, _: e.array(x)),
+    Pattern: ("pattern", lambda e, x, _: [e.array(x.columns), e.array(x.indptr), x.shape]),
+}
+
+
+# Values from JSON and arrays, as recipe_encoding.py writes them: all that reading a file calls is written here.
+#
+# Nothing is imported by a name of the file: classes and functions are what the reader was given for their names.
+
+
+class Decoder:
+    """Reads what an Encoder wrote: with its tables, the arrays, and what its names stand for."""
+
+    def __init__(self, tables: Mapping[str, Any], arrays: list[Array], named: Mapping[str, Any]) -> None:
+        self.arrays, self.named = arrays, named
+        self.specs = [self._spec(*row) for row in tables["specs"]]
+        self.forms = [self._form(*row) for row in tables["forms"]]
+
+    def value(self, tree: Any) -> Any:
+        """Return the value of JSON; ValueError for what is none."""
+        if isinstance(tree, list):
+            return tuple(map(self.value, tree))
+        if not isinstance(tree, dict):
+            return tree
+        ((name, content),) = tree.items()
+        if name not in _DECODERS:
+            raise ValueError(f"there is no kind of values {name!r}")
+        return _DECODERS[name](self, content)
+
+    def array(self, number: int) -> Array:
+        """Return an array by its number."""
+        return self.arrays[_place(number, self.arrays)]
+
+    def spec(self, number: int) -> Spec:
+        """Return a spec by its number."""
+        return self.specs[_place(number, self.specs)]
+
+    def op(self, tree: Any) -> Op:
+        """Return a record; ValueError, naming it, if this version has none of its name."""
+        if isinstance(tree, str):
+            return _op_named(tree)
+        ((kind, content),) = tree.items()
+        if kind == "part":
+            return _routine_named(content).part
+        if kind != "custom":
+            raise ValueError(f"there are no operations of kind {kind!r}")
+        name, grad_fn, *functions = content
+        return custom_of(name, grad_fn, *(self.named[f] for f in functions))
+
+    def form(self, number: int | None) -> Any:
+        """Return a form by its number; None for None."""
+        return None if number is None else self.forms[_place(number, self.forms)]
+
+    def _form(self, op: Any, specs: Any, spec: int, wanted: Any, params: Any, name: str) -> Any:
+        if len(specs) != len(wanted) or not all(type(want) is bool for want in wanted):
+            raise ValueError(f"no form of {name}: {specs}, {wanted}")
+        patterns = tuple([None if i is None else self.spec(i) for i in specs])
+        return form_from(self.op(op), patterns, self.spec(spec), tuple(wanted), self.value(params), name)
+
+    def _spec(self, shape: Any, strides: Any, dtype: str, gradient: Any, buffer_size: int) -> Spec:
+        lengths = {len(shape), len(strides), len(gradient)}
+        numbers = [*shape, *strides, *gradient, buffer_size]
+        if len(lengths) != 1 or not all(type(n) is int and abs(n) < _MOST for n in numbers):
+            raise ValueError(f"no pattern: {shape}, {strides}, {gradient}, {buffer_size}")
+        if min((*shape, buffer_size)) < 0 or DTYPES[dtype].kind not in "fiub" or DTYPES[dtype].itemsize > _WIDEST:
+            raise ValueError(f"no pattern: {shape} of {dtype}")
+        return view_spec(tuple(shape), tuple(strides), DTYPES[dtype], tuple(gradient), buffer_size)
+
+
+_MOST = 1 << 60
+_WIDEST = 8
+
+
+def _place(number: Any, table: list[Any]) -> int:
+    if type(number) is not int or not 0 <= number < len(table):
+        raise ValueError(f"{number!r} is no place in a table of {len(table)}")
+    return number
+
+
+def _op_named(name: str) -> Op:
+    if name not in OPS:
+        raise ValueError(f"the program has the operation {name!r}, which this version of tape does not know")
+    return OPS[name]
+
+
+def _routine_named(name: str) -> Routine:
+    op = _op_named(name)
+    if not isinstance(op, Routine):
+        raise ValueError(f"{name!r} has one result")  # noqa: TRY004 (what a file says is a value)
+    return op
+
+
+def _double(text: str) -> float:
+    if not text.startswith(NAN):
+        return float.fromhex(text)
+    (value,) = struct.unpack(">d", bytes.fromhex(text.removeprefix(NAN)))
+    return float(value)
+
+
+def _call(decoder: Decoder, content: Any) -> RoutineCall:
+    name, params, shapes = content
+    return RoutineCall(_routine_named(name), decoder.value(params), decoder.value(shapes))
+
+
+def _pattern(decoder: Decoder, content: Any) -> Pattern:
+    columns, indptr, shape = content
+    columns, indptr = np.array(decoder.array(columns)), np.array(decoder.array(indptr))
+    rows, width = shape
+    sound = (
+        columns.dtype == indptr.dtype == np.int64
+        and indptr.shape == (rows + 1,)
+        and (indptr[0], indptr[-1]) == (0, columns.size)
+        and bool((np.diff(indptr) >= 0).all())
+        and bool(((columns >= 0) & (columns < width)).all())
+    )
+    if not sound:
+        raise ValueError("no pattern of a sparse matrix")
+    return pattern_of(columns, indptr, (rows, width))
+
+
+def _member(decoder: Decoder, content: Any) -> Any:
+    return decoder.named[content[0]].__members__[content[1]]
+
+
+_DECODERS: dict[str, Callable[[Decoder, Any], Any]] = {
+    "float": lambda _, x: _double(x),
+    "complex": lambda _, x: complex(*map(_double, x)),
+    "bytes": lambda _, x: bytes.fromhex(x),
+    "ellipsis": lambda *_: Ellipsis,
+    "list": lambda d, x: [*map(d.value, x)],
+    "set": lambda d, x: {*map(d.value, x)},
+    "frozenset": lambda d, x: frozenset(map(d.value, x)),
+    "dict": lambda d, x: {d.value(k): d.value(v) for k, v in x},
+    "slice": lambda d, x: slice(*map(d.value, x)),
+    "range": lambda _, x: range(*x),
+    "array": lambda d, x: d.array(x),
+    "pattern": _pattern,
+    "scalar": lambda d, x: d.array(x)[()],
+    "dtype": lambda _, x: DTYPES[x],
+    "member": _member,
+    "spec": lambda d, x: d.spec(x),
+    "call": _call,
+    "named": lambda d, x: d.named[x],
+}
+
+
+_INT64 = np.dtype(np.int64)
+_NONE = -1
+_COLUMNS = 8
+
+
+def encoded(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
+    """Return JSON for a recipe; its arrays and tables are the encoder's.
+
+    NotImplementedError where it calls Python, since files hold no code, and where computed places are in it: a file
+    could have any, and native code trusts them.
+    """
+    called = next((kind.op.name for kind in recipe.steps.kinds if isinstance(kind.op, Callback)), "")
+    if called:
+        raise NotImplementedError(f"save: Python runs an {called} in the program; files hold no code")
+    if any(isinstance(kind.op, (Gather, Write)) and _has_places(kind) for kind in recipe.steps.kinds):
+        raise NotImplementedError(
+            "save: the program picks elements, or adds to them, by indices that it computes or is given; files hold "
+            "those that are always the same"
+        )
+    places: dict[int, int] = {}
+    order = [places.setdefault(id(node), len(places)) for node in recipe.nodes]
+    distinct = {id(node): node for node in recipe.nodes}  # results that are alike share one
+    rows = [_row(node, encoder) for node in distinct.values()]
+    return {
+        "nodes": encoder.array(np.array(rows, _INT64).reshape(-1, _COLUMNS)),
+        "order": encoder.array(np.array(order, _INT64)),
+        "arguments": recipe.arguments,
+        "outputs": recipe.outputs,
+        "written": sorted(recipe.written),
+        "lines": None if recipe.lines is None else _encoded_lines(recipe.lines, encoder),
+        **_encoded_steps(recipe.steps, encoder),
+    }
+
+
+def _has_places(kind: StepKind) -> bool:
+    """Whether places are the last operand of a step that picks elements or writes."""
+    return not kind.params and kind.count > len(kind.op.pullback)
+
+
+def _row(node: Node, encoder: Encoder) -> list[int]:
+    return [
+        encoder.spec(node.spec),
+        _NONE if node.base is None else node.base,
+        node.offset,
+        node.buffer_offset,
+        node.differentiable,
+        _NONE if node.family is None else node.family,
+        _NONE if node.constant is None else encoder.array(_memory_of(node.constant)),
+        node.argument,
+    ]
+
+
+def _memory_of(constant: Array) -> Array:
+    """Return a constant as a C-contiguous array: if it is none, its memory, end to end."""
+    return constant if constant.flags.c_contiguous else constant.ravel("K")
+
+
+def _encoded_steps(steps: Steps, encoder: Encoder) -> dict[str, Any]:
+    numbers = [x if type(x) is float else 0.0 for x in steps.numbers]
+    others = [[i, encoder.value(x)] for i, x in enumerate(steps.numbers) if type(x) is not float]
+    kinds = [
+        [encoder.op(k.op), None if k.form is None else encoder.form(k.form), encoder.values(k.params), k.count]
+        for k in steps.kinds
+    ]
+    return {
+        "words": encoder.array(np.array(steps.words, _INT64)),
+        "numbers": encoder.array(np.array(numbers, np.float64)),
+        "others": others,
+        "kinds": kinds,
+    }
+
+
+def _encoded_lines(lines: Lines, encoder: Encoder) -> dict[str, Any]:
+    marks = np.array([lines.begins, lines.numbers], _INT64)
+    return {"table": [list(line) for line in lines.table], "marks": encoder.array(marks)}
+
+
+def decoded(tree: dict[str, Any], decoder: Decoder) -> Recipe:
+    """Return the recipe of what :func:`encoded` returned; ValueError if it contradicts itself."""
+    nodes = _nodes(tree, decoder)
+    count = len(nodes)
+    recipe = Recipe(
+        nodes,
+        _steps(tree, decoder, count),
+        [_within(i, count) for i in tree["arguments"]],
+        [_within(i, count) for i in tree["outputs"]],
+        {_within(i, count) for i in tree["written"]},
+        _lines(tree["lines"], decoder) if tree.get("lines") is not None else None,
+    )
+    _check_nodes(recipe)
+    steps.check(recipe)
+    return recipe
+
+
+def _lines(tree: dict[str, Any], decoder: Decoder) -> Lines:
+    table = [(str(path), int(line), str(source)) for path, line, source in tree["table"]]
+    marks = _integers(decoder, tree["marks"])
+    if marks.ndim != len(("row", "column")) or len(marks) != len(("begins", "numbers")):
+        raise ValueError("no table of lines")
+    begins, numbers = marks
+    if min(numbers, default=0) < -1 or max(numbers, default=-1) >= len(table) or (np.diff(begins) < 0).any():
+        raise ValueError("no table of lines")
+    return Lines(table, array("q", begins.tobytes()), array("q", numbers.tobytes()))
+
+
+def _within(place: Any, count: int) -> int:
+    if type(place) is not int or not 0 <= place < count:
+        raise ValueError(f"{place!r} is none of {count} nodes")
+    return place
+
+
+def _integers(decoder: Decoder, number: Any) -> Array:
+    values = decoder.array(number)
+    if values.dtype != _INT64:
+        raise ValueError(f"integers of dtype {values.dtype}")
+    return values
+
+
+def _nodes(tree: dict[str, Any], decoder: Decoder) -> list[Node]:
+    order, rows = _integers(decoder, tree["order"]), _integers(decoder, tree["nodes"])
+    if rows.ndim != len(("row", "column")) or order.ndim != 1 or order.min(initial=0) < 0:
+        raise ValueError("no table of nodes")
+    distinct = [_node(row, len(order), decoder) for row in rows.tolist()]
+    return [distinct[i] for i in order.tolist()]
+
+
+def _node(row: list[int], count: int, decoder: Decoder) -> Node:
+    number, base, offset, buffer_offset, differentiable, family, constant, argument = row
+    spec = decoder.spec(number)
+    return Node(
+        spec,
+        None if base == _NONE else _within(base, count),
+        offset,
+        buffer_offset,
+        bool(differentiable),
+        None if family == _NONE else _within(family, count),
+        None if constant == _NONE else _constant(decoder.array(constant), spec),
+        bool(argument),
+    )
+
+
+def _constant(memory: Array, spec: Spec) -> Array:
+    if (
+        memory.dtype != spec.dtype
+        or memory.size != spec.size
+        or not _fits(0, spec.shape, spec.strides, spec, spec.size)
+    ):
+        raise ValueError(f"a constant of {memory.size} elements where {spec} is")
+    return np.ndarray(spec.shape, spec.dtype, memory, 0, spec.strides)
+
+
+def _fits(offset: int, shape: Strides, strides: Strides, spec: Spec, size: int) -> bool:
+    """Whether a pattern of a spec's elements, from an offset in bytes on, is within memory of so many of them."""
+    if 0 in shape:
+        return True
+    ends = [(n - 1) * stride for n, stride in zip(shape, strides, strict=True)]
+    first, last = (offset + sum(pick(end, 0) for end in ends) for pick in (min, max))
+    return first >= 0 and last + spec.dtype.itemsize <= size * spec.dtype.itemsize
+
+
+def _steps(tree: dict[str, Any], decoder: Decoder, count: int) -> Steps:
+    numbers = decoder.array(tree["numbers"]).tolist()
+    for place, value in tree["others"]:
+        numbers[_within(place, len(numbers))] = decoder.value(value)
+    kinds = [
+        StepKind(decoder.op(op), decoder.form(form), decoder.value(params), operands)
+        for op, form, params, operands in tree["kinds"]
+    ]
+    words = _integers(decoder, tree["words"])
+    _check_words(words.tolist(), kinds, len(numbers), count)
+    return steps_from(kinds, numbers, array("q", words.tobytes()))
+
+
+def _check_words(words: list[int], kinds: list[StepKind], numbers: int, nodes: int) -> None:
+    """Check that steps are of kinds that are there, and use nodes and numbers that are there."""
+    if not all(type(kind.count) is int and kind.count >= 0 for kind in kinds):
+        raise ValueError("a kind of steps has no number of operands")
+    at, sizes = 0, [HEAD + kind.count for kind in kinds]
+    while at < len(words):
+        end = at + sizes[_within(words[at], len(kinds))]
+        _within(words[at + 1], nodes)
+        if end > len(words) or min(words[at + HEAD : end], default=0) < -numbers:
+            raise ValueError(f"the step at word {at} has operands that are not there")
+        if max(words[at + HEAD : end], default=0) >= nodes:
+            raise ValueError(f"the step at word {at} has an operand that is no node")
+        at = end
+
+
+def _check_nodes(recipe: Recipe) -> None:
+    """Check that each view stands within the memory of its base, and its gradient within the buffer of its family."""
+    for node in {id(node): node for node in recipe.nodes}.values():
+        spec = node.spec
+        base = node if node.base is None else recipe.nodes[node.base]
+        family = node if node.family is None else recipe.nodes[node.family]
+        room = base.spec.size * base.spec.dtype.itemsize // spec.dtype.itemsize
+        if base.base is not None or not _fits(node.offset, spec.shape, spec.strides, spec, room):
+            raise ValueError(f"{spec} at {node.offset} leaves the memory of {base.spec}")
+        size = family.spec.buffer_size * (family.spec.dtype == spec.dtype)
+        if family.family is not None or not _fits(node.buffer_offset, spec.shape, spec.gradient, spec, size):
+            raise ValueError(f"{spec} at {node.buffer_offset} leaves the gradient of {family.spec}")

@@ -1,0 +1,293 @@
+"""The gradient table in native code: buckets found by key, gradient buffers made at the first contribution."""
+
+from __future__ import annotations
+
+from kernels.native.allocation import copy_bytes, give, take
+from kernels.native.c_api import ArrayObject
+from kernels.native.memory import load_f4, load_f8, load_i8, store_f4, store_f8, store_i8, word
+from kernels.native.structs import (
+    ALIAS,
+    CONSTANT,
+    CONSTANT_WANTED,
+    KEPT,
+    MEMORY,
+    OK,
+    OWNED,
+    PARENT,
+    PAUSE,
+    RELEVANT,
+    REPLAYED,
+    TAPE_BITS,
+    TOUCHED,
+    USED,
+    Bucket,
+    FormBlock,
+    InputBlock,
+    PullbackRun,
+    PulledOperand,
+    PulledResult,
+    SweepHeader,
+)
+from kernels.programs.replay_native import run
+
+CONTROL = True
+MIX = -7046029254386353131
+"""Spreads keys over buckets: slots count up, and leaves stand side by side (Knuth, 2**64 over the golden ratio)."""
+
+
+def probe(buckets, mask, key):
+    """The bucket of a key among those found by key, or the empty one where it belongs."""
+    at = ((key * MIX) >> 32) & mask
+    while True:
+        bucket = Bucket(buckets + 8 * Bucket.SIZE * at)
+        held = bucket.key
+        if held == key or held == 0:
+            return bucket
+        at = (at + 1) & mask
+
+
+def bucket_of(buckets, mask, top, near, key):
+    """The bucket of a key, as :func:`find`, for loops that have the header's words at hand."""
+    behind = top - key
+    if behind & -near == 0:
+        return buckets + 8 * Bucket.SIZE * (mask + 1 + behind)
+    return probe(buckets, mask, key)
+
+
+def find(h: SweepHeader, key: int) -> int:
+    """The bucket of a key: of a slot near the root by its distance, of other slots and of leaves by the key."""
+    return bucket_of(h.buckets, h.mask, h.top, h.near, key)
+
+
+def open_bucket(h: SweepHeader, key):
+    """The bucket of a key, an empty one if this run has none of it as yet."""
+    bucket = Bucket(find(h, key))
+    near = (h.top - key) & -h.near == 0
+    known = h.stamp if near else key
+    if bucket.key != known:
+        bucket.key = known
+        bucket.pointer = 0
+        bucket.flags = 0
+        if not near:
+            h.keys += 1
+    return bucket
+
+
+def begin(h: SweepHeader, root, keys):
+    """Begin a run from a slot, with so many buckets to be found by key."""
+    buckets = h.buckets
+    h.mask = keys - 1
+    h.top = root if root >> TAPE_BITS == h.tape.number else -1
+    h.near = h.room // 2
+    h.stamp += 1
+    h.keys = 0
+    for i in range(keys):
+        store_i8(buckets + 8 * Bucket.SIZE * i, 0)
+
+
+def fill(pointer, elements, item, number):
+    if item == 8:
+        for i in range(elements):
+            store_f8(pointer + 8 * i, number)
+    else:
+        for i in range(elements):
+            store_f4(pointer + 4 * i, number)
+
+
+def write_out(bucket: Bucket, elements, item):
+    """Give a bucket with a constant gradient a buffer with all elements written out; 0 without memory."""
+    pointer = take(elements * item)
+    if pointer != 0:
+        fill(pointer, elements, item, load_f8(bucket + 16) if item == 8 else load_f4(bucket + 16))
+        bucket.pointer = pointer
+        bucket.flags = (bucket.flags | OWNED) & ~CONSTANT
+    return pointer
+
+
+def fold(target, source, elements, item):
+    """Add one whole gradient buffer to another."""
+    if item == 8:
+        for i in range(elements):
+            store_f8(target + 8 * i, load_f8(target + 8 * i) + load_f8(source + 8 * i))
+    else:
+        for i in range(elements):
+            store_f4(target + 4 * i, load_f4(target + 4 * i) + load_f4(source + 4 * i))
+
+
+def gradient_buffer(bucket: Bucket, buckets, elements, item, covers):
+    """Resolve a bucket to its gradient buffer, allocated at the first contribution; 0 without memory.
+
+    Sets TOUCHED; the caller reads the flag before. A first contribution that does not cover the gradient buffer
+    starts from -0.0, the identity of addition.
+    """
+    pointer = bucket.pointer
+    flags = bucket.flags
+    if flags & CONSTANT:
+        return write_out(bucket, elements, item)
+    if pointer < 0:
+        pointer = load_i8(-pointer + 16)  # an array that the caller owns: the address of its data
+        bucket.pointer = pointer
+    if pointer == 0:
+        pointer = bucket + 16
+        if elements * item > 8 or flags & ALIAS:  # in place of a value an alias has its offset
+            pointer = take(elements * item)
+            flags |= OWNED
+        bucket.pointer = pointer
+    if flags & TOUCHED == 0 and covers == 0 and pointer != 0:
+        fill(pointer, elements, item, -0.0)
+    bucket.flags = flags | TOUCHED
+    return pointer
+
+
+def family(bucket, buckets):
+    """The bucket whose gradient buffer a view writes to: its base's, or that of the nearest observed view above it."""
+    top = Bucket(bucket)
+    while top.flags & (ALIAS | KEPT) == ALIAS:
+        top = buckets + 8 * Bucket.SIZE * (top.flags >> PARENT)
+    at = Bucket(bucket)
+    while at != top:  # compress the path: loops of views of views stay linear
+        up = buckets + 8 * Bucket.SIZE * (at.flags >> PARENT)
+        flags = at.flags & ((1 << PARENT) - 1)
+        at.flags = flags | (((top - buckets) // (8 * Bucket.SIZE)) << PARENT)
+        at = up
+    return top
+
+
+def settle_view(h: SweepHeader, bucket: Bucket, block: FormBlock):
+    """Add an observed view's own gradient buffer to the one above it; 0 without memory."""
+    buckets = h.buckets
+    above = family(buckets + 8 * Bucket.SIZE * (bucket.flags >> PARENT), buckets)
+    elements, item = block.buffer * h.batch, block.item
+    target = gradient_buffer(above, buckets, elements, item, 0)
+    if target != 0:
+        fold(target, bucket.pointer, elements, item)
+    return target
+
+
+def own_copy(h: SweepHeader, bucket: Bucket, block: FormBlock):
+    """Let a bucket own a copy of its gradient buffer, which is the observer's; 0 without memory."""
+    size = block.buffer * block.item * h.batch
+    copy, source = take(size + 8), bucket.pointer
+    if copy != 0:
+        copy_bytes(copy, source, size)
+        bucket.pointer = copy
+        bucket.flags |= OWNED
+    return copy
+
+
+def drop(bucket: Bucket):
+    """Free a gradient buffer that nobody reads any more."""
+    give(bucket.pointer)
+    bucket.pointer = 0
+    bucket.flags &= ~OWNED
+
+
+# A program among instructions: from the memory of its forward and the cotangents of its results back to its operands.
+#
+# Nothing here runs Python or lets other threads run, so that one machine serves all calls of a program.
+
+
+def role(block: FormBlock):
+    """What a form that Python runs is besides: a call of a program, a result of one, or 0."""
+    return InputBlock(block + 8 * FormBlock.SIZE).kernel if block.inputs > 0 else 0
+
+
+def table_of(h: SweepHeader, last):
+    """The words of the program whose call ends here."""
+    return ArrayObject(h.tape.words[last - 2]).data
+
+
+def slot_of(h: SweepHeader, last, block: FormBlock):
+    """The slot of the instruction that ends here."""
+    return h.tape.words[last - block.entries + 1]
+
+
+def arrived(h: SweepHeader, slot: int) -> int:
+    """The bucket of a slot, if this sweep has brought it a gradient; else 0."""
+    top, near = h.top, h.near
+    bucket = Bucket(bucket_of(h.buckets, h.mask, top, near, slot))
+    known = h.stamp if (top - slot) & -near == 0 else slot
+    return bucket if bucket.key == known and bucket.flags & (USED | TOUCHED) == USED | TOUCHED else 0
+
+
+def enter(h, table: PullbackRun, slot):
+    """Put the cotangents of the results into the machine's memory; return which have one, a bit each."""
+    which, k = 0, 0
+    while k < table.results:
+        entry = PulledResult(table + 8 * (PullbackRun.SIZE + PulledResult.SIZE * k))
+        place, count, item = entry.place, entry.count, entry.item
+        bucket = Bucket(arrived(h, slot + entry.slot))
+        if bucket != 0:
+            copy_bytes(place, bucket.pointer, count * item)
+            which |= 1 << k
+        else:
+            fill(place, count, item, -0.0)
+        k += 1
+    return which
+
+
+def give_to(h: SweepHeader, input_block: InputBlock, key, entry: PulledOperand):
+    """Add the gradient of an operand to its buffer; MEMORY or OK."""
+    buckets, offset, item = h.buckets, 0, input_block.item
+    target = Bucket(bucket_of(buckets, h.mask, h.top, h.near, key))
+    flags = target.flags
+    if h.restrict != 0 and flags & RELEVANT == 0:
+        return OK
+    if flags & ALIAS:
+        offset = target.value
+        target = family(target, buckets)
+    covers = input_block.covers
+    first = target.flags & TOUCHED == 0
+    pointer = gradient_buffer(target, buckets, input_block.buffer, item, covers)
+    if pointer == 0:
+        return MEMORY
+    target.flags &= ~CONSTANT_WANTED
+    if first and covers != 0:
+        copy_bytes(pointer, entry.place, entry.count * item)
+    else:
+        fold(pointer + offset, entry.place, entry.count, item)
+    return OK
+
+
+def release(h: int, slot: int) -> None:
+    """Free the gradient that this sweep has brought a slot: a result's is kept until its call has run."""
+    bucket = Bucket(arrived(h, slot))
+    if bucket != 0 and bucket.flags & (OWNED | KEPT | ALIAS) == OWNED:
+        drop(bucket)
+
+
+def release_results(h, table: PullbackRun, slot):
+    """Free the gradients of the results of the call with this slot."""
+    k = 0
+    while k < table.results:
+        release(h, slot + PulledResult(table + 8 * (PullbackRun.SIZE + PulledResult.SIZE * k)).slot)
+        k += 1
+
+
+def work_of(h, last, block):
+    """How many elements a program computes on its way back; 0 of anything else."""
+    return PullbackRun(table_of(h, last)).work if role(block) == REPLAYED else 0
+
+
+def run_back(h: SweepHeader, last, block: FormBlock):
+    """Run a program back; MEMORY, OK, or PAUSE where Python has to do it."""
+    items, table = h.tape.words, PullbackRun(table_of(h, last))
+    kept, size, inputs = ArrayObject(items[last - 1]).data, table.bytes, block.inputs
+    if load_i8(kept + size) != 0:
+        return PAUSE
+    copy_bytes(table.memory, kept, size)
+    slot = slot_of(h, last, block)
+    which = enter(h, table, slot)
+    if which != 0:
+        run(table.rows, 0, table.row_count)
+        operands = items + 8 * (last + 2 - block.entries)
+        entry, i = PulledOperand(table + 8 * (PullbackRun.SIZE + PulledResult.SIZE * table.results)), 0
+        while i < inputs:
+            key = word(operands, i)
+            reached = key != 0 and entry.reaches & which != 0
+            if reached and give_to(h, block + 8 * (FormBlock.SIZE + InputBlock.SIZE * i), key, entry) != OK:
+                return MEMORY
+            entry += 8 * PulledOperand.SIZE
+            i += 1
+        release_results(h, table, slot)
+    return OK

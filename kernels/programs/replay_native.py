@@ -1,0 +1,590 @@
+"""A replay in native code: arrays in, rows run, results out."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from kernels.language.native_types import Word
+from kernels.native.c_api import (
+    A_SIMPLE,
+    C_ORDER,
+    ArrayObject,
+    Py_DecRef,
+    Py_IncRef,
+    PyDict_GetItemWithError,
+    PyDict_SetItem,
+    PyErr_Clear,
+    PyErr_Occurred,
+    PyEval_RestoreThread,
+    PyEval_SaveThread,
+    PyFloat_FromDouble,
+    PyList_Append,
+    PyList_GetItem,
+    PyList_Size,
+    PyLong_AsDouble,
+    PyLong_AsLongLong,
+    PyLong_FromLongLong,
+    PyObject_Vectorcall,
+    PyTuple_GetItem,
+    PyTuple_New,
+    PyTuple_SetItem,
+    PyTuple_Size,
+    TensorObject,
+    array_copy,
+    array_copy_into,
+    new_array,
+    sixteen_words,
+)
+from kernels.native.memory import (
+    HEADER,
+    call_kernel,
+    load_f4,
+    load_f8,
+    load_i1,
+    load_i8,
+    pointer_f4,
+    pointer_f8,
+    store_f4,
+    store_f8,
+    store_i4,
+    store_i8,
+    word,
+)
+from kernels.native.objects_native import kind_of, nest
+from kernels.native.structs import (
+    ROW,
+    RUN_AGAIN,
+    RUN_BACK,
+    RUN_BODY,
+    RUN_CHOOSE,
+    RUN_FILL4,
+    RUN_FILL8,
+    RUN_GUARD,
+    RUN_INLINE,
+    RUN_KERNEL,
+    RUN_LOOP,
+    RUN_NEXT,
+    RUN_PYTHON,
+    RUN_RESTORE,
+    WORK_BETWEEN_CHECKS,
+    XK_ARRAY,
+    XK_DOUBLE,
+    XK_INTEGER,
+    XK_SINGLE,
+    ExchangedValue,
+    ExchangeHead,
+    LoopStack,
+    LoopWords,
+    ProgramRow,
+)
+from kernels.programs.structs import ALIKE_KIND, ALIKE_NODE, ALIKE_PARAMS, HEAD, N_APARTS, RecorderTables
+
+# The interpreter of programs: one loop over rows of words, each a call by address.
+
+# What steers loops in a running program: rows that count, save on a stack, restore, and say which row is next.
+
+MOST_COUNT = 4.0e18
+
+
+def put(table, place, value):
+    """Store a word."""
+    store_i8(table + 8 * place, value)
+
+
+def begin(row: ProgramRow, k, pointers):
+    """Begin a loop: the row of its first body, or where it does not run at all the one behind it; -1 for no count."""
+    loop, stack, limit = word(pointers, 0), LoopStack(word(pointers, 1)), row.data
+    if row.accumulate != 0:
+        put(stack, LoopStack.top, 0)
+    if row.operands > 2:
+        count = load_f8(word(pointers, 2))
+        if not -MOST_COUNT < count < MOST_COUNT:
+            return -1
+        limit = max(int(count), 0)
+    put(loop, LoopWords.count, 0)
+    put(loop, LoopWords.limit, limit)
+    put(loop, LoopWords.top, stack.top)
+    return k + (row.address if limit == 0 else 1)
+
+
+def save(row: ProgramRow, k, pointers):
+    """Push what a body saves; the row to go on with, negative where the stack is full."""
+    if row.accumulate == 0:
+        return k + 1
+    stack, sizes = LoopStack(word(pointers, 1)), row.layout
+    top, size = stack.top, word(sizes, 0)
+    if top + size > stack.room:
+        put(stack, LoopStack.needed, size)
+        return -2 - k
+    target = stack.stack + 8 * top
+    for i in range(row.operands):
+        source = word(pointers, 2 + i)
+        for j in range(word(sizes, 1 + i)):
+            store_i8(target, load_i8(source + 8 * j))
+            target += 8
+    store_i8(target, row.data)
+    put(stack, LoopStack.top, top + size)
+    return k + 1
+
+
+def restore(row: ProgramRow, k, pointers):
+    """Pop what an iteration saved."""
+    stack, sizes = LoopStack(word(pointers, 1)), row.layout
+    top = stack.top - word(sizes, 0)
+    source = stack.stack + 8 * top
+    for i in range(row.operands):
+        target = word(pointers, 2 + i)
+        for j in range(word(sizes, 1 + i)):
+            store_i8(target + 8 * j, load_i8(source))
+            source += 8
+    put(stack, LoopStack.top, top)
+    return k + 1
+
+
+def onward(stack: LoopStack, work, k):
+    """The row to go on with; negative where Python looks for interrupts before."""
+    fuel = stack.fuel - work
+    put(stack, LoopStack.fuel, fuel)
+    if fuel >= 0:
+        return k
+    put(stack, LoopStack.fuel, WORK_BETWEEN_CHECKS)
+    return -2 - k
+
+
+def advance(row: ProgramRow, k, pointers):
+    """End an iteration: the row of the first body, or behind the loop where the most iterations are done."""
+    loop, stack = LoopWords(word(pointers, 0)), LoopStack(word(pointers, 1))
+    count = loop.count + 1
+    put(loop, LoopWords.count, count)
+    put(loop, LoopWords.top, stack.top)
+    ahead = row.layout if count == loop.limit else row.address
+    return onward(stack, row.data, k + ahead)
+
+
+def choose(row: ProgramRow, k, pointers):
+    """The row of the pullbacks of the last iteration that is left; behind them all if none is."""
+    loop, stack = LoopWords(word(pointers, 0)), LoopStack(word(pointers, 1))
+    left = loop.left
+    if left == 0:
+        return k + row.address
+    put(loop, LoopWords.left, left - 1)
+    body = load_i8(stack.stack + 8 * stack.top - 8)
+    return k + word(row.layout, body)
+
+
+def steered_back(row: ProgramRow, k, pointers):
+    """Run a row that steers the way back; return the next."""
+    kind = row.kind
+    if kind == RUN_BACK:  # above is what loops within an iteration saved that was not ended
+        loop = LoopWords(word(pointers, 0))
+        put(loop, LoopWords.left, loop.count)
+        put(word(pointers, 1), LoopStack.top, loop.top)
+        return k + 1
+    if kind == RUN_CHOOSE:
+        return choose(row, k, pointers)
+    if kind == RUN_RESTORE:
+        return restore(row, k, pointers)
+    return onward(word(pointers, 1), row.data, k + row.address)
+
+
+def steered(row: ProgramRow, k: int) -> int:
+    """Run a row that steers a loop; return the next, -1 to miss, ``-2 - next`` to look at Python's business before."""
+    kind, pointers = row.kind, row.pointers
+    if kind == RUN_NEXT:
+        return advance(row, k, pointers)
+    if kind == RUN_BODY:
+        put(word(pointers, 1), LoopStack.top, LoopWords(word(pointers, 0)).top)
+        return k + 1
+    if kind == RUN_AGAIN:
+        return save(row, k, pointers)
+    if kind == RUN_LOOP:
+        return begin(row, k, pointers)
+    return steered_back(row, k, pointers)
+
+
+def differ(a, b, size):
+    """Whether bytes of two places differ."""
+    count, different = size >> 3, 0
+    for i in range(count):
+        different |= load_i8(a + 8 * i) ^ load_i8(b + 8 * i)
+    for i in range(8 * count, size):
+        different |= np.int64(load_i1(a + i)) ^ np.int64(load_i1(b + i))
+    return different != 0
+
+
+def run(rows: int, first: int, stop: int) -> int:
+    """Execute rows from ``first`` on to ``stop``; return the number of the row whose guard missed, -1 if none did.
+
+    ``-2 - k`` where Python has to act before it goes on with row k: to give loops room, to look for interrupts, to run
+    what row k stands for.
+    """
+    k = first
+    while k < stop:
+        row = ProgramRow(rows + 8 * ROW * k)
+        kind = row.kind
+        if kind == RUN_INLINE:
+            call_kernel(row.layout, row.address, row.data, row.operands)
+        elif kind == RUN_KERNEL:
+            call_kernel(row.address, row.layout, row.pointers, row.accumulate)
+        elif kind == RUN_FILL8:
+            target = row.address
+            for i in range(row.operands):
+                store_i8(target + 8 * i, row.data)
+        elif kind == RUN_FILL4:
+            target = row.address
+            for i in range(row.operands):
+                store_i4(target + 4 * i, row.data)
+        elif kind == RUN_GUARD:
+            pointers = row.pointers
+            if differ(word(pointers, 0), word(pointers, 1), row.operands):
+                ahead = row.address
+                if ahead == 0:
+                    return k
+                k += ahead - 1
+        elif kind == RUN_PYTHON:
+            return -2 - k
+        elif kind >= RUN_LOOP:
+            following = steered(row, k)
+            if following < 0:
+                return following if following != -1 else k
+            k = following - 1
+        else:
+            pointers, operands = row.pointers, row.operands
+            nest(row.layout, pointers, operands, row.address, row.data)
+        k += 1
+    return -1
+
+
+# Arguments into a program's memory and results out of it: what Python calls, with its own objects.
+#
+# The last three have the signature of METH_FASTCALL; ``self`` is an array of the words that program.py lays out. An
+# argument of an unexpected type is left to Python, by returning 0.
+
+ZERO = np.float32(0.0)
+
+
+def add_zero(place, count, item):
+    """Turn elements that are -0.0, those without a contribution, to 0.0."""
+    if item == 8:
+        wide = pointer_f8(place)
+        for i in range(np.uint64(count)):
+            wide[i] += 0.0
+    else:
+        single = pointer_f4(place)
+        for i in range(np.uint64(count)):
+            single[i] += ZERO
+
+
+def copy(target, source, words):
+    """Copy words."""
+    for i in range(words):
+        store_i8(target + 8 * i, load_i8(source + 8 * i))
+
+
+def put_double(entry: ExchangedValue, value):
+    """Store a number; whether it fits."""
+    place = entry.place
+    if entry.kind == XK_DOUBLE:
+        store_f8(place, value)
+        return True
+    single = np.float32(value)
+    if math.fabs(np.float64(single)) == math.inf and math.fabs(value) != math.inf:
+        return False  # Python warns
+    store_f4(place, single)
+    return True
+
+
+def put_integer(table, entry: ExchangedValue, argument):
+    """Store a Python integer; whether it fits."""
+    if entry.kind == XK_INTEGER:
+        integer = PyLong_AsLongLong(argument)
+        fitted = integer != -1 or PyErr_Occurred() == 0
+        store_i8(entry.place, integer)
+    else:
+        value = PyLong_AsDouble(argument)
+        fitted = value != -1.0 or PyErr_Occurred() == 0
+        if fitted:
+            return put_double(entry, value)
+    if not fitted:
+        PyErr_Clear()
+    return fitted
+
+
+def put_number(table: ExchangeHead, entry: ExchangedValue, argument, kind):
+    """Store a Python number in a place of no dimensions; whether that was one, and fitted."""
+    wanted = entry.kind
+    if wanted == XK_ARRAY:
+        return False
+    if kind == table.int_type:
+        return put_integer(table, entry, argument)
+    if wanted != XK_INTEGER and (kind == table.float_type or kind == table.double_type):
+        return put_double(entry, load_f8(argument + HEADER))
+    if wanted == XK_SINGLE and kind == table.single_type:
+        return put_double(entry, np.float64(load_f4(argument + HEADER)))
+    return False
+
+
+def fits(entry: ExchangedValue, array: ArrayObject):
+    """Whether an array has the dtype and the shape that an argument has."""
+    if array.dtype != entry.dtype:
+        return False
+    count = entry.ndim
+    if np.int64(array.ndim) != count:
+        return False
+    extents, shape, same = array.shape, entry.shape, 0
+    for axis in range(count):
+        same += extents[axis] == shape[axis]
+    return same == count
+
+
+def entered(table: ExchangeHead, arguments, count):
+    """Copy arguments into their places; 1, or 0 where one is not as recorded, or of another type, -1 for an error."""
+    if count != table.arguments:
+        return 0
+    for k in range(count):
+        entry = ExchangedValue(table + 8 * (ExchangeHead.SIZE + ExchangedValue.SIZE * k))
+        argument = ArrayObject(word(arguments, k))
+        kind = load_i8(argument + 8)
+        if kind == table.array_type:
+            if not fits(entry, argument):
+                return 0
+            words, simple = entry.words, np.int64(argument.flags) & A_SIMPLE == A_SIMPLE
+            if not simple and table.int_type == 0:
+                return 0  # exactly as recorded
+            if words >= 0 and simple:
+                copy(entry.place, load_i8(argument + HEADER), words)
+            elif array_copy_into(table.copy_into, entry.view, argument) < 0:
+                return -1
+        elif not put_number(table, entry, argument, kind):
+            return 0
+    return 1
+
+
+def copied(table: ExchangeHead, entry: ExchangedValue):
+    """Return a new array of a result; 0 with Python's exception where there is no memory."""
+    words = entry.words
+    if words < 0:
+        return array_copy(table.new_copy, entry.view, C_ORDER)
+    kind, shape, number = table.array_type, entry.shape, entry.dtype
+    made = new_array(table.new_array, kind, entry.ndim, shape, number)
+    if made != 0:
+        copy(load_i8(made + HEADER), entry.place, words)
+    return made
+
+
+def result(table, entry: ExchangedValue):
+    """Return a new float or array; 0 with Python's exception where there is no memory."""
+    kind, place, gradient = entry.kind, entry.place, entry.gradient
+    if kind != XK_ARRAY:
+        value = load_f8(place) if kind == XK_DOUBLE else np.float64(load_f4(place))
+        if gradient > 0:
+            value += 0.0
+        return PyFloat_FromDouble(value)
+    made = copied(table, entry)
+    if made != 0 and gradient > 0:
+        add_zero(load_i8(made + HEADER), gradient, entry.item)
+    return made
+
+
+def results_of(table: ExchangeHead):
+    """Return a tuple of the results; 0 with Python's exception where there is no memory."""
+    size = table.results
+    results = PyTuple_New(size)
+    if results == 0:
+        return 0
+    for k in range(size):
+        value = result(table, table + 8 * (ExchangeHead.SIZE + ExchangedValue.SIZE * (table.arguments + k)))
+        if value == 0:
+            Py_DecRef(results)
+            return 0
+        PyTuple_SetItem(results, k, value)
+    return results
+
+
+def enter(bound: Word, arguments: Word, count: Word) -> Word:
+    """Copy arguments into their places; 1, or 0 where one is not as recorded, or of another type."""
+    table = load_i8(bound + HEADER)
+    done = entered(table, arguments, count)
+    if done < 0:
+        return 0
+    return PyLong_FromLongLong(done)
+
+
+def leave(bound: Word, arguments: Word, count: Word) -> Word:
+    """Return a tuple of the results: floats, and arrays of their own memory."""
+    return results_of(load_i8(bound + HEADER))
+
+
+def pass_through(bound: Word, arguments: Word, count: Word) -> Word:
+    """Enter, run all rows and leave; 0 where an argument is not as recorded, or of another type.
+
+    Where a guard missed, the number of its row, counted from 1; where loops pause, what :func:`run` returned.
+    """
+    table = ExchangeHead(load_i8(bound + HEADER))
+    done = entered(table, arguments, count)
+    if done < 0:
+        return 0
+    if done == 0:
+        return PyLong_FromLongLong(0)
+    if table.releases != 0:
+        thread = PyEval_SaveThread()
+        came_to = run(table.rows, 0, table.row_count)
+        PyEval_RestoreThread(thread)
+    else:
+        came_to = run(table.rows, 0, table.row_count)
+    if came_to == -1:
+        return results_of(table)
+    return PyLong_FromLongLong(came_to + 1 if came_to >= 0 else came_to)
+
+
+# Records the usual operation of a program natively: on floats and on results of the program, all differentiable.
+#
+# ``notify`` has the signature of METH_FASTCALL; ``self`` is an array of the words that program.py lays out.
+
+CONTROL = True
+
+MOST_RESULTS = 8
+"""The most operands of an operation."""
+
+
+def node_of(tables: RecorderTables, x: TensorObject):
+    """The node that a tensor is known by, if it has not changed since, and is differentiable; else -1."""
+    key = PyLong_FromLongLong(x)
+    if key == 0:
+        return -1
+    index = PyDict_GetItemWithError(tables.known, key)
+    Py_DecRef(key)
+    if index == 0:
+        return -1
+    at, forms = PyLong_AsLongLong(index), tables.forms
+    if at >= PyList_Size(forms) or PyList_GetItem(forms, at) != x.form:
+        return -1
+    return at
+
+
+def read(tables: RecorderTables, operands, out):
+    """Write the operands' nodes to ``out``, -1 for floats; return how many, 0 where Python has to record it."""
+    count, tensors = PyTuple_Size(operands), 0
+    if count > MOST_RESULTS:
+        return 0
+    for i in range(count):
+        x = PyTuple_GetItem(operands, i)
+        node = -1
+        if kind_of(x) != tables.float_type:
+            node = node_of(tables, x) if kind_of(x) == tables.tensor_type else -1
+            tensors += 1
+            if node < 0:
+                return 0
+        store_i8(out + 8 * i, node)
+    return count if tensors > 0 else 0
+
+
+def alike_of(tables: RecorderTables, op, result: TensorObject, params):
+    """What is shared by steps like this one; 0 where Python has to record it."""
+    for k in range(N_APARTS):
+        if kind_of(op) == word(tables, RecorderTables.apart + k):
+            return 0
+    if kind_of(result) != tables.tensor_type or result.slot <= 0:
+        return 0
+    form = result.form
+    if kind_of(form) != tables.form_type or PyList_Size(tables.nodes) != PyList_Size(tables.forms):
+        return 0
+    alike = PyDict_GetItemWithError(tables.alike, form)
+    if alike != 0 and PyTuple_GetItem(alike, ALIKE_PARAMS) != params:
+        return 0
+    return alike
+
+
+def known(tables: RecorderTables, result):
+    """Map the result to the next node, and keep it alive; return how much failed."""
+    index, key = PyLong_FromLongLong(PyList_Size(tables.nodes)), PyLong_FromLongLong(result)
+    failed = 1
+    if index != 0 and key != 0:
+        failed = 1 if PyDict_SetItem(tables.known, key, index) != 0 else 0
+        failed += 1 if PyList_Append(tables.held, result) != 0 else 0
+    if index != 0:
+        Py_DecRef(index)
+    if key != 0:
+        Py_DecRef(key)
+    return failed
+
+
+def numbered(tables: RecorderTables, operands, count, nodes):
+    """Give floats among operands their words; return how much failed."""
+    numbers, failed = tables.numbers, 0
+    for i in range(count):
+        if load_i8(nodes + 8 * i) < 0:
+            failed += 1 if PyList_Append(numbers, PyTuple_GetItem(operands, i)) != 0 else 0
+            store_i8(nodes + 8 * i, -PyList_Size(numbers))
+    return failed
+
+
+def add(tables: RecorderTables, arguments, count, nodes, alike):
+    """Append the step and its result; return how much failed."""
+    head, result = tables.steps, TensorObject(word(arguments, 2))
+    index = PyList_Size(tables.nodes)
+    failed = numbered(tables, word(arguments, 1), count, nodes) + known(tables, result)
+    failed += 1 if PyList_Append(tables.nodes, PyTuple_GetItem(alike, ALIKE_NODE)) != 0 else 0
+    failed += 1 if PyList_Append(tables.forms, result.form) != 0 else 0
+    if failed != 0:
+        return failed
+    at = head.address + 8 * head.used
+    store_i8(at, PyLong_AsLongLong(PyTuple_GetItem(alike, ALIKE_KIND)))
+    store_i8(at + 8, index)
+    for i in range(count):
+        store_i8(at + 8 * (HEAD + i), load_i8(nodes + 8 * i))
+    head.used = head.used + HEAD + count
+    return 0
+
+
+def notify(bound: Word, arguments: Word, count: Word) -> Word:
+    """Record an operation, given its record, operands, result and parameters; or let Python do it."""
+    tables = RecorderTables(load_i8(bound + HEADER))
+    if count == 4 and kind_of(word(arguments, 1)) == tables.tuple_type:
+        nodes = sixteen_words()
+        operands, head = read(tables, word(arguments, 1), nodes), tables.steps
+        alike = 0
+        if operands > 0 and head.used + HEAD + operands <= head.room:
+            alike = alike_of(tables, word(arguments, 0), word(arguments, 2), word(arguments, 3))
+        if alike != 0:
+            if add(tables, arguments, operands, nodes, alike) != 0:
+                return 0
+            none = tables.none
+            Py_IncRef(none)
+            return none
+    if PyErr_Occurred() != 0:
+        return 0
+    return PyObject_Vectorcall(tables.slowly, arguments, count, 0)
+
+
+# Where small values stand that share memory: each takes the place of one of its size that is needed no more.
+
+
+def share(
+    count: int, born: int, dying: int, first: int, last: int, rooms: int, starts: int, behind: int, heads: int
+) -> int:
+    """Give each of ``count`` values a place; return the size of all.
+
+    ``born`` and ``dying`` have the values in the order of their first and of their last task. What is free of one size
+    is a list: ``heads`` has its beginning, by words, and ``behind`` what comes after each; -1 ends it.
+    """
+    size, gone = 0, 0
+    for k in range(count):
+        value = word(born, k)
+        while gone < count and word(last, word(dying, gone)) < word(first, value):
+            free = word(dying, gone)
+            head = heads + word(rooms, free)
+            store_i8(behind + 8 * free, word(head, 0))
+            store_i8(head, free)
+            gone += 1
+        head = heads + word(rooms, value)
+        free = word(head, 0)
+        if free < 0:
+            store_i8(starts + 8 * value, size)
+            size += word(rooms, value)
+        else:
+            store_i8(starts + 8 * value, word(starts, free))
+            store_i8(head, word(behind, free))
+    return size

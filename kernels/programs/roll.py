@@ -1,0 +1,597 @@
+"""A recipe as a program of loops: what repeats in its rows, the longest parts first, and within these again."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from kernels.foundation.specs import Spec
+from kernels.kinds.custom import Guard
+from kernels.kinds.elementwise import Elementwise
+from kernels.kinds.views import Write
+from kernels.operations.views import CLONE
+from kernels.programs.loop_bodies import (
+    Initial,
+    Item,
+    Lagged,
+    RecordedLoop,
+    Regular,
+    RowLoop,
+    Span,
+    Straight,
+    body,
+    recorded_loops,
+    regular,
+)
+from kernels.programs.periods import (
+    FEWEST_STEPS,
+    WANTED,
+    Extraction,
+    Rows,
+    Run,
+    phase,
+    runs,
+    tokens,
+    with_distances,
+    with_offsets,
+)
+from kernels.programs.program import Recipe
+from kernels.programs.rolled_program import (
+    SMALL,
+    Ends,
+    Index,
+    Instruction,
+    Loop,
+    Numbers,
+    Operand,
+    Phi,
+    Ref,
+    RolledProgram,
+    Uncompiled,
+    Value,
+)
+from kernels.programs.several_ways import in_one_way
+
+# From rows and loops of rows to the compiler's program; what nobody needs is left out.
+
+Array = np.ndarray[Any, Any]
+_ZERO = Index(0)
+
+
+class Slots:
+    """The slots of rows as lists: what they are in the first steps of the loops, and which differ in others."""
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+        self.starts, self.value, self.spec = rows.starts.tolist(), rows.value.tolist(), rows.spec.tolist()
+        self.wanted = (rows.gradient == WANTED).tolist()
+        self.offset, self.moves = _steady(rows.offset)
+        self.place, self.changes = _steady(rows.place)
+        bits, self.differs = _steady(np.ascontiguousarray(rows.literal).view(np.int64))
+        self.literal = np.array(bits, np.int64).view(np.float64).tolist()
+        self.source = rows.source.tolist()
+
+
+def _steady(column: Array) -> tuple[list[int], list[bool]]:
+    """Return the entries of the loops' first steps, and whether others differ."""
+    if not column.shape[-1]:
+        return [], []
+    flat = column.reshape(-1, column.shape[-1])
+    return flat[0].tolist(), (flat != flat[:1]).any(axis=0).tolist()
+
+
+class Emission:
+    """One program on its way."""
+
+    def __init__(self, extraction: Extraction, items: list[Item], places: Array) -> None:
+        self.extraction, self.items, self.places = extraction, items, places
+        self.table, self.recipe = extraction.table, extraction.recipe
+        self.kinds, self.kind = self.recipe.steps.kinds, extraction.kind.tolist()
+        self.specs, self._spec = self.table.patterns.specs, self.table.spec.tolist()
+        self.kept = [isinstance(kind.op, Write | Guard) for kind in self.kinds]
+        self.values: list[Value] = []
+        self.numbers: dict[int, int] = {}
+        """Of values in the program, by those of the table."""
+        self.paths: dict[int, tuple[RowLoop, ...]] = {}
+        """The loops that values are made in."""
+        self.loops: list[Loop] = []
+        self.slots: dict[int, Slots] = {}
+
+    def program(self) -> RolledProgram:
+        """Return the whole program."""
+        self.needed = self._needed()
+        self.behind = self._read_behind() if self.extraction.is_mark.any() else set[int]()
+        arguments = []
+        for place, node in enumerate(self.recipe.arguments):
+            value = self._new(place, ())
+            self.values[value].argument = place
+            arguments.append(value)
+            del node
+        body = self._items(self.items, ())
+        guards, conditional = self.extraction.whole.guards, self.extraction.whole.conditional
+        return RolledProgram(self.values, body, self.loops, arguments, self._outputs(), guards, conditional)
+
+    # What is needed
+
+    def _needed(self) -> bytearray:
+        """Return, by value of the table, whether the program needs it: for an output, a write or a guard."""
+        needed = bytearray(len(self.table))
+        for value in self.extraction.outputs.value.tolist():
+            needed[value] = 1
+        while self._mark(self.items, needed) and any(isinstance(item, RowLoop) for item in self.items):
+            pass
+        return needed
+
+    def _mark(self, items: list[Item], needed: bytearray) -> bool:
+        """Mark what needed rows read, the last first; return whether what a loop carries turned out to be needed."""
+        again = False
+        for item in reversed(items):
+            if isinstance(item, Straight):
+                self._mark_rows(item, needed)
+                continue
+            again |= self._mark(item.items, needed)
+            if item.ends is not None and item.ends.has_count:
+                needed[item.rows.value[item.rows.starts[self._row_of(item, item.ends.begin) + 1] - 1]] = 1
+            for phi in reversed(item.phis):
+                if needed[phi.value]:
+                    again |= not needed[phi.source]
+                    needed[phi.source] = 1
+                    if phi.initial.value >= 0:
+                        again |= not needed[phi.initial.value]
+                        needed[phi.initial.value] = 1
+        return again
+
+    def _mark_rows(self, item: Straight, needed: bytearray) -> None:
+        slots, first = self._slots(item.rows), item.rows.first
+        starts, value, source, kind, kept = slots.starts, slots.value, slots.source, self.kind, self.kept
+        for row in range(item.high - 1, item.low - 1, -1):
+            if needed[first + row] or kept[kind[source[row]]]:
+                for operand in value[starts[row] : starts[row + 1]]:
+                    if operand >= 0:
+                        needed[operand] = 1
+
+    def _slots(self, rows: Rows) -> Slots:
+        known = self.slots.get(id(rows))
+        if known is None:
+            known = self.slots[id(rows)] = Slots(rows)
+        return known
+
+    # Values
+
+    def _new(self, value: int, path: tuple[RowLoop, ...]) -> int:
+        """Return the number of a value that is made in these loops."""
+        node = int(self.table.node[value])
+        differentiable = node >= 0 and bool(self.extraction.columns.wants[node])
+        loop = path[-1].number if path else -1
+        constant = self.table.constants.get(value)
+        made = Value(self.specs[self._spec[value]], -1, constant, loop, differentiable=differentiable)
+        self.values.append(made)
+        self.numbers[value] = len(self.values) - 1
+        self.paths[value] = path
+        return len(self.values) - 1
+
+    def _number(self, value: int) -> int:
+        number = self.numbers.get(value)
+        return self._new(value, ()) if number is None else number
+
+    # Items
+
+    def _items(self, items: list[Item], path: tuple[RowLoop, ...]) -> list[Instruction | Loop]:
+        made: list[Instruction | Loop] = []
+        for item in items:
+            if isinstance(item, Straight):
+                self._straight(item, path, made)
+            elif self._is_needed(item):
+                made.append(self._loop(item, path))
+                made += self._carried_out(item, path)
+        return made
+
+    def _carried_out(self, item: RowLoop, path: tuple[RowLoop, ...]) -> Iterator[Instruction]:
+        """Yield copies of what a recorded loop in another one carried in the end; what follows reads these.
+
+        Numbers are so handed on in registers; of more there is a copy if it is read behind the loop around: that one
+        keeps what its steps give, but not the rows of loops within it.
+        """
+        for value in item.ends.phis if item.ends is not None and path else ():
+            spec = self.specs[self._spec[value]]
+            if self.needed[value] and (spec.size <= SMALL or value in self.behind):
+                wanted = self.values[self.numbers[value]].differentiable
+                end = Ref(self.numbers[value], _ZERO, spec, wanted, self._at(value, np.int64(0), path))
+                form = CLONE.form((spec,), spec, (True,)) if wanted else None
+                line = int(item.rows.line[self._row_of(item, item.ends.begin)])
+                yield Instruction(CLONE, (), form, (end,), self._new(value, path), line=line)
+
+    def _read_behind(self) -> set[int]:
+        """Return what recorded loops carry that is read where a loop around these is not around."""
+        made: dict[int, tuple[RowLoop, ...]] = {}
+        read = [(value, ()) for value in self.extraction.outputs.value.tolist()]
+        self._find_reads(self.items, (), made, read)
+        return {value for value, path in read if value in made and path[: len(made[value])] != made[value]}
+
+    def _find_reads(
+        self,
+        items: list[Item],
+        path: tuple[RowLoop, ...],
+        made: dict[int, tuple[RowLoop, ...]],
+        read: list[tuple[int, tuple[RowLoop, ...]]],
+    ) -> None:
+        for item in items:
+            if isinstance(item, Straight):
+                slots = self._slots(item.rows)
+                read += [(value, path) for value in slots.value[slots.starts[item.low] : slots.starts[item.high]]]
+                continue
+            read += [(phi.initial.value, path) for phi in item.phis]
+            made |= {phi.value: path for phi in item.phis} if item.ends is not None else {}
+            self._find_reads(item.items, (*path, item), made, read)
+
+    def _is_needed(self, item: Item) -> bool:
+        """Whether something of it is left."""
+        if isinstance(item, RowLoop):
+            return any(self._is_needed(inner) for inner in item.items)
+        slots, first = self._slots(item.rows), item.rows.first
+        rows = range(item.low, item.high)
+        return any(self.needed[first + row] or self.kept[self.kind[slots.source[row]]] for row in rows)
+
+    def _row_of(self, item: RowLoop, row: int) -> int:
+        """Return which of the rows that a loop is made of is that one of all."""
+        return row + self.extraction.first - item.rows.first
+
+    def _loop(self, item: RowLoop, path: tuple[RowLoop, ...]) -> Loop:
+        item.number = len(self.loops)
+        loop = Loop(item.number, item.count, path[-1].number if path else -1)
+        self.loops.append(loop)
+        inner = (*path, item)
+        if item.ends is not None:
+            return self._recorded(item, item.ends, loop, inner)
+        loop.guards = self._guards_in(item.rows)
+        phis = [phi for phi in item.phis if self.needed[phi.value]]
+        initials = [self._initial(phi, path) for phi in phis]
+        for phi in phis:
+            self._new(phi.value, inner)
+        loop.body = self._items(item.items, inner)
+        for phi, initial in zip(phis, initials, strict=True):
+            spec = self.specs[self._spec[phi.source]]
+            update = self._ref(phi.source, _ZERO, spec, self._at(phi.source, np.int64(phi.place), inner), phi.wanted)
+            loop.phis.append(Phi(self.numbers[phi.value], initial, update))
+        return loop
+
+    def _guards_in(self, rows: Rows) -> int:
+        """Return how many recorded guards are between the first step of rows and the next."""
+        steps, guards, first = self.extraction.steps, self.extraction.whole.guards, rows.first - self.extraction.first
+        begin, end = (bisect_left(guards, steps[row]) for row in (first, first + len(rows)))
+        return end - begin
+
+    def _recorded(self, item: RowLoop, ends: RecordedLoop, loop: Loop, inner: tuple[RowLoop, ...]) -> Loop:
+        """Return a loop that was recorded."""
+        path, slots = inner[:-1], self._slots(item.rows)
+        begin = self._row_of(item, ends.begin)
+        first, last = slots.starts[begin], slots.starts[self._row_of(item, ends.again)]
+        chosen = [(k, value) for k, value in enumerate(ends.phis) if self.needed[value]]
+        initials = [self._operand(slots, first + k, path) for k, _ in chosen]
+        limit = self._operand(slots, slots.starts[begin + 1] - 1, path) if ends.has_count else ends.limit
+        loop.ends = Ends(limit, ends.counted)
+        for _, value in chosen:
+            self._new(value, inner)
+        loop.body = self._items(item.items, inner)
+        for (k, value), initial in zip(chosen, initials, strict=True):
+            update = self._operand(slots, last + k, inner)
+            if not isinstance(update, Ref):
+                raise Uncompiled("a loop carries a number", int(item.rows.line[begin]))
+            loop.phis.append(Phi(self.numbers[value], initial, update))
+        return loop
+
+    def _initial(self, phi: Lagged, path: tuple[RowLoop, ...]) -> Operand:
+        initial = phi.initial
+        if initial.value < 0:
+            return _literal(initial.literal, path)
+        offset, spec = _index(initial.offset, path), self.specs[initial.spec]
+        return self._ref(initial.value, offset, spec, self._at(initial.value, initial.place, path), initial.wanted)
+
+    def _straight(self, item: Straight, path: tuple[RowLoop, ...], made: list[Instruction | Loop]) -> None:
+        """Append the instructions of the rows that are needed."""
+        rows, slots = item.rows, self._slots(item.rows)
+        first, starts, source, lines = rows.first, slots.starts, slots.source, rows.line.tolist()
+        for row in range(item.low, item.high):
+            number = self.kind[source[row]]
+            if not self.needed[first + row] and not self.kept[number]:
+                continue
+            op, form, params, _ = self.kinds[number]
+            operands = tuple([self._operand(slots, slot, path) for slot in range(starts[row], starts[row + 1])])
+            result, target = -1, None
+            if isinstance(op, Write):
+                part, *rest = operands
+                assert isinstance(part, Ref)
+                target, operands = part, tuple(rest)
+                self.values[part.value].written = True
+            elif not isinstance(op, Guard):
+                result = self._result(first + row, source[row], path)
+            extras = self._extras(int(self.extraction.kept[source[row]])) if op.extras and not params[1:] else ()
+            made.append(Instruction(op, params, form, operands, result, target, lines[row], extras))
+
+    def _extras(self, at: int) -> tuple[tuple[tuple[Any, ...], Spec], ...]:
+        """Return the steps that give the further results of a step."""
+        steps, nodes = self.recipe.steps, self.recipe.nodes
+        after = steps[at + 1 : at + 1 + len(steps[at].op.extras)]
+        return tuple([(step.params, nodes[step.result].spec) for step in after])
+
+    def _result(self, value: int, source: int, path: tuple[RowLoop, ...]) -> int:
+        """Return the value of a row; whether it has a gradient says the row that stands for those of all steps."""
+        result = self._new(value, path)
+        node = int(self.extraction.result[source])
+        self.values[result].differentiable = bool(self.extraction.columns.wants[node])
+        return result
+
+    def _operand(self, slots: Slots, slot: int, path: tuple[RowLoop, ...]) -> Operand:
+        value = slots.value[slot]
+        if value < 0:
+            return _literal(slots.rows.literal[..., slot], path) if slots.differs[slot] else slots.literal[slot]
+        offset = slots.offset[slot]
+        index = _index(slots.rows.offset[..., slot], path) if slots.moves[slot] else Index(offset) if offset else _ZERO
+        at: tuple[Index, ...] = ()
+        number = self._number(value)
+        if self.paths[value] and self.paths[value] != path:
+            place = slots.rows.place[..., slot] if slots.changes[slot] else np.int64(slots.place[slot])
+            at = self._at(value, place, path)
+        return Ref(number, index, self.specs[slots.spec[slot]], slots.wanted[slot], at)
+
+    def _ref(self, value: int, offset: Index, spec: Any, at: tuple[Index, ...], wanted: bool) -> Ref:
+        return Ref(self._number(value), offset, spec, wanted, at)
+
+    def _at(self, value: int, place: Any, path: tuple[RowLoop, ...]) -> tuple[Index, ...]:
+        """Return the steps of the loops around a value that are not around its reader, of which ``place`` is one."""
+        loops = self.paths.get(value, ())
+        shared = sum(mine is other for mine, other in zip(loops, path, strict=False))
+        inner = loops[shared:]
+        steps = []
+        for k, loop in enumerate(inner):
+            if loop.ends is not None:
+                steps.append(Index(0, ((loop.number, 1),)))
+                continue
+            after = math.prod([behind.count for behind in inner[k + 1 :] if behind.ends is None])
+            steps.append(_index(np.asarray(place) // after % loop.count, path))
+        return tuple(steps)
+
+    def _outputs(self) -> list[Ref]:
+        """Return the outputs."""
+        outputs, refs = self.extraction.outputs, []
+        columns = outputs.value, outputs.spec, outputs.gradient, outputs.offset, self.places
+        for value, spec, gradient, offset, place in zip(*(column.tolist() for column in columns), strict=True):
+            number = self._number(value)
+            at = self._at(value, place, ())
+            refs.append(Ref(number, Index(offset), self.specs[spec], gradient == WANTED, at))
+        return refs
+
+
+def _with_axes(path: tuple[RowLoop, ...]) -> tuple[RowLoop, ...]:
+    """Return the loops that columns have an axis for: all but recorded ones."""
+    return tuple([loop for loop in path if loop.ends is None])
+
+
+def _index(entries: Array, path: tuple[RowLoop, ...]) -> Index:
+    """Return integers, which have an axis for each loop, as an index: multiples of steps as far as may be."""
+    entries = np.asarray(entries)
+    path = _with_axes(path)
+    if not entries.ndim or (entries == entries.flat[0]).all():
+        return Index(int(entries.flat[0]))
+    terms: list[tuple[int, int]] = []
+    loops: list[int] = []
+    for axis in range(entries.ndim - 1, -1, -1):
+        steps = np.diff(entries, axis=axis)
+        if (steps == steps.flat[0]).all():
+            if steps.flat[0]:
+                terms.insert(0, (path[axis].number, int(steps.flat[0])))
+            entries = entries.take(0, axis=axis)
+        else:
+            loops.insert(0, path[axis].number)
+    if not entries.ndim:
+        return Index(int(entries), tuple(terms))
+    return Index(0, tuple(terms), (tuple(loops), np.ascontiguousarray(entries)))
+
+
+def _literal(entries: Array, path: tuple[RowLoop, ...]) -> float | Numbers:
+    """Return numbers, which have an axis for each loop, as one, or as those that change with some of the loops."""
+    entries = np.ascontiguousarray(entries)
+    path = _with_axes(path)
+    bits: Array = entries.view(np.int64).reshape(entries.shape)
+    loops: list[int] = []
+    for axis in range(entries.ndim - 1, -1, -1):
+        if (bits == bits.take([0], axis=axis)).all():
+            bits = np.asarray(bits.take(0, axis=axis))
+        else:
+            loops.insert(0, path[axis].number)
+    numbers = np.ascontiguousarray(bits).view(np.float64).reshape(np.shape(bits))
+    return Numbers(tuple(loops), numbers) if loops else float(numbers)
+
+
+LEAST_ROWS = 12
+"""Rows that a loop stands for, at least."""
+LEAST_ROWS_WITHIN = 300
+"""The same of a loop in another one's body: shorter ones run faster step by step."""
+MOST_ITERATIONS = 1 << 20
+"""Iterations of a recorded loop that machine code goes through, at most, unless they need much memory."""
+_TRIES = 8
+"""Runs that are judged of those that tokens suggest."""
+_ENOUGH = 0.9
+"""Part of the rows that a loop stands for if none better is looked for."""
+_LOOKS = 60
+"""How often, on average, a row is looked at, at most: a program without loops is found to be so quickly."""
+
+
+def rolled(recipe: Recipe, *, roll: bool = True) -> RolledProgram:
+    """Return a recorded program without its views, what repeats in it as loops; Uncompiled where that cannot be.
+
+    Without ``roll`` there are no loops.
+    """
+    extraction = Extraction(in_one_way(recipe))
+    rolling = _Rolling(extraction, recorded_loops(extraction), roll=roll)
+    rows = extraction.rows
+    items, outputs = rolling.roll(rows, 0, len(rows), LEAST_ROWS), extraction.outputs
+    place = np.zeros(len(outputs.value), np.int64)
+    within = outputs.value >= rows.first
+    place[within] = rolling.place[outputs.value[within]]
+    outputs.value[within] = rolling.value[outputs.value[within]]
+    return Emission(extraction, items, place).program()
+
+
+class _Rolling:
+    """Rolls rows; knows for each row that went into a loop which value that is: ``value``, ``place`` of ``times``.
+
+    ``recorded`` are the loops that were recorded, in order.
+    """
+
+    def __init__(self, extraction: Extraction, recorded: Sequence[RecordedLoop], *, roll: bool) -> None:
+        self.extraction, self.table, self.rolls = extraction, extraction.table, roll
+        count, rows = len(self.table), len(extraction.rows)
+        self.value, self.place, self.times = np.arange(count), np.zeros(count, np.int64), np.ones(count, np.int64)
+        kinds = extraction.recipe.steps.kinds
+        is_elementwise = np.array([isinstance(kind.op, Elementwise) for kind in kinds], np.bool_)
+        self.elementwise = is_elementwise[extraction.kind]
+        self.looks = _LOOKS * rows
+        self.recorded = recorded
+        self.depth = np.zeros(rows + 1, np.int64)
+        """In how many recorded loops a row is, so that a step that began with it would split them."""
+        for loop in recorded:
+            self.depth[loop.first + 1 : loop.end + 1] += 1
+
+    def _pieces(self, rows: Rows, low: int, high: int) -> Iterator[Item]:
+        """Yield rows, and the recorded loops among them, as they are."""
+        shift = rows.first - self.extraction.first
+        while (loop := self._next(low + shift, high + shift)) is not None:
+            yield self._straight(rows, low, loop.begin + 1 - shift)
+            yield self._recorded(rows, loop, shift)
+            low = loop.end + 1 - shift
+        if high > low:
+            yield self._straight(rows, low, high)
+
+    def _next(self, low: int, high: int) -> RecordedLoop | None:
+        """Return the first recorded loop that begins with one of these rows."""
+        number = bisect_left(self.recorded, low, key=lambda loop: loop.first)
+        loop = self.recorded[number] if number < len(self.recorded) else None
+        return loop if loop is not None and loop.end < high else None
+
+    def _recorded(self, rows: Rows, loop: RecordedLoop, shift: int) -> RowLoop:
+        """Return a recorded loop, which is so many rows before these in all."""
+        begin, again = loop.begin - shift, loop.again - shift
+        made = RowLoop(MOST_ITERATIONS, rows, ends=loop)
+        made.items = self.roll(rows, begin + 1, again, LEAST_ROWS)
+        self._straight(rows, again, again + 1)
+        first, last = int(rows.starts[begin]), int(rows.starts[again])
+        for k, value in enumerate(loop.phis):
+            zero = np.zeros((), np.int64)
+            initial = Initial(int(rows.value[first + k]), -1, zero, zero, zero)
+            made.phis.append(Lagged(value, int(rows.value[last + k]), initial, wanted=True))
+        return made
+
+    def renamed(self, rows: Rows, low: int, high: int) -> tuple[Array, Array]:
+        """Return the values and places that rows read, where loops before them are known."""
+        slots = slice(int(rows.starts[low]), int(rows.starts[high]))
+        value, place = rows.value[slots], rows.place[..., slots]
+        within = (value >= rows.first) & (value < rows.first + len(rows))
+        number = np.where(within, value, 0)
+        return np.where(within, self.value[number], value), np.where(within, self.place[number], place)
+
+    def roll(self, rows: Rows, low: int, high: int, least: int) -> list[Item]:
+        """Return the rows from ``low`` to ``high`` as loops and what is between them."""
+        items: list[Item] = []
+        refused: set[int] = set()
+        while (judged := self._best(rows, low, high, least, refused)) is not None:
+            at, period, stop = judged.start, judged.period, judged.start + judged.period * judged.count
+            items += self.roll(rows, low, at, least) if at > low else []
+            low = at
+            strict = self._judged(rows, Span(at, period, judged.count, at))
+            while strict is not None and strict.start > low:
+                items += self.roll(rows, low, strict.start, least)
+                low = strict.start
+                strict = self._judged(rows, Span(low, period, (stop - low) // period, low))
+            loop = self._loop(strict) if strict is not None and strict.count * period >= least else None
+            if loop is None or strict is None:
+                refused.add(period)
+                continue
+            items.append(loop)
+            low += strict.count * period
+            refused.clear()
+        return [*items, *self._pieces(rows, low, high)]
+
+    def _straight(self, rows: Rows, low: int, high: int) -> Straight:
+        slots = slice(int(rows.starts[low]), int(rows.starts[high]))
+        rows.value[slots], rows.place[..., slots] = self.renamed(rows, low, high)
+        return Straight(rows, low, high)
+
+    def _judged(self, rows: Rows, span: Span, *, strict: bool = True) -> Regular | None:
+        return regular(rows, self.table, self.renamed, span, self._writes(rows), strict=strict)
+
+    def _writes(self, rows: Rows) -> Array:
+        """Return which slots are parts that are written."""
+        writes = np.zeros(len(rows.value), np.bool_)
+        writes[rows.starts[:-1][self.extraction.is_write[rows.source]]] = True
+        return writes
+
+    def _splits(self, rows: Rows, low: int) -> Array:
+        """Return with which rows from one on no step may begin: it would be part of a recorded loop."""
+        first = rows.first - self.extraction.first
+        depth = self.depth[first : first + len(rows) + 1]
+        splits: Array = depth > depth[low]
+        return splits
+
+    def _best(self, rows: Rows, low: int, high: int, least: int, refused: set[int]) -> Regular | None:
+        """Return the loop that stands for the most rows; what it reads of rows before is not looked at yet."""
+        self.looks -= high - low
+        if high - low < max(least, FEWEST_STEPS) or self.looks < 0 or not self.rolls:
+            return None
+        names, best = tokens(rows, self.table), None
+        for further in (None, with_distances, with_offsets):
+            names = names if further is None else further(names, rows)
+            likely = [run for run in runs(names[low:high]) if run.period not in refused]
+            best = self._best_of(rows, likely[:_TRIES], (low, high), least, best)
+            if best is not None and best.worth >= _ENOUGH * (high - low):
+                break
+        return best
+
+    def _best_of(
+        self, rows: Rows, likely: list[Run], span: tuple[int, int], least: int, best: Regular | None
+    ) -> Regular | None:
+        """Return the best of some runs, or what was better before."""
+        low, high = span
+        writes, splits = self._writes(rows), self._splits(rows, low)
+        for run in likely:
+            longest = run.rows + 2 * run.period
+            if longest < least or (best is not None and longest <= best.worth):
+                continue
+            start = phase(run._replace(start=low + run.start), rows, writes, splits, low)
+            apart = int(np.argmin(splits[start : start + run.period]))
+            if splits[start + apart]:  # it is within a recorded loop
+                continue
+            whole = Span(start + apart, run.period, run.times - (apart > 0), low)
+            judged = self._judged(rows, whole, strict=False)
+            if judged is None or judged.period * judged.count < least:
+                continue
+            if best is None or judged.worth > best.worth:
+                best = judged
+            if best.worth >= _ENOUGH * (high - low):
+                break
+        return best
+
+    def _loop(self, judged: Regular) -> RowLoop | None:
+        """Return a loop; its body is rolled, and its rows are known by the step they are of."""
+        made = body(judged, self.table, self.elementwise)
+        if made is None:
+            return None
+        body_rows, phis = made
+        loop = RowLoop(judged.count, body_rows, phis)
+        first, period = body_rows.first, judged.period
+        loop.items = self.roll(body_rows, 0, period, LEAST_ROWS_WITHIN)
+        for phi in loop.phis:
+            if first <= phi.source < first + period:
+                phi.place, phi.source = int(self.place[phi.source]), int(self.value[phi.source])
+        one = slice(first, first + period)
+        value, place, times = self.value[one].copy(), self.place[one].copy(), self.times[one].copy()
+        whole = slice(first, first + period * judged.count)
+        steps = np.arange(judged.count)[:, None]
+        self.value[whole] = np.tile(value, judged.count)
+        self.place[whole] = (steps * times + place).ravel()
+        self.times[whole] = np.tile(times * judged.count, judged.count)
+        return loop

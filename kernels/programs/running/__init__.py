@@ -1,1 +1,0 @@
-"""The native loop over a program's rows, and how arrays get in and out."""

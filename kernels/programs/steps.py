@@ -1,0 +1,481 @@
+"""What steps of a program do: the flow of values between them, and checks of what was recorded."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kernels.foundation.specs import Spec, Strides
+from kernels.kinds.custom import LOOP_STATE, Custom, Guard, LoopAgain, LoopBegin, LoopEnd, LoopMark
+from kernels.kinds.elementwise import Elementwise
+from kernels.kinds.form import Form
+from kernels.kinds.reduction import Contraction, Reduction, Select
+from kernels.kinds.routine import Routine, computed, packed
+from kernels.kinds.views import Copy, Gather, Join, View, Write
+from kernels.programs.program import Recipe
+from kernels.programs.structs import HEAD, Step
+from kernels.rules.scalar_loops import NodeRef
+
+# What flows where in a program: for each step what it does, as a number, and which steps its operands come from.
+
+# Which parts of a program repeat: a loop in Python, unrolled while it was recorded, is found again in its steps.
+
+Array = np.ndarray[Any, Any]
+
+_MOST_PERIODS = 48
+_MOST_RUNS = 512
+_TRIES = 16
+_TWO = 2
+"""Copies from which on something repeats."""
+_FEW = 3
+"""Copies by which a start is judged, before all are."""
+
+
+class Repeat(NamedTuple):
+    """Steps that are followed by as many like them, ``count`` copies end to end; ``inner`` repeat in the first copy."""
+
+    start: int
+    length: int
+    count: int
+    inner: tuple[Repeat, ...] = ()
+
+    @property
+    def stop(self) -> int:
+        """The step behind the last copy."""
+        return self.start + self.length * self.count
+
+
+def repeats(symbols: Array, sources: Array) -> list[Repeat]:
+    """Return the repeats of a program, in order, without overlaps; the longest first come to their right.
+
+    ``symbols`` says what each step does, as a number; ``sources``, a row a step, which step each operand is the result
+    of; it is negative for what no step made. Copies do the same steps in the same order. An operand of theirs comes
+    from before the first copy, or from always as many steps ago: from the same copy, or from an earlier one, where the
+    first copies take theirs from before.
+    """
+    return _within(symbols, sources, 0, len(symbols))
+
+
+def representatives(parts: Iterable[Repeat], low: int, high: int) -> Array:
+    """Return for each step from ``low`` to ``high`` the one that stands for it: in the first copy of what repeats."""
+    steps = np.arange(low, high)
+    for part in parts:
+        first = representatives(part.inner, part.start, part.start + part.length)
+        steps[part.start - low : part.stop - low] = np.tile(first, part.count)
+    return steps
+
+
+def _within(symbols: Array, sources: Array, low: int, high: int) -> list[Repeat]:
+    """Return the repeats of the steps from ``low`` to ``high``."""
+    taken = np.zeros(high - low, np.bool_)
+    chosen = []
+    for period, begin, end in _runs(symbols[low:high]):
+        free = np.flatnonzero(~taken[begin:end]) + begin
+        for part in np.split(free, np.flatnonzero(np.diff(free) > 1) + 1):
+            if len(part) >= _TWO * period:
+                for start, count in _regular(sources, low + int(part[0]), low + int(part[-1]) + 1, period):
+                    chosen.append((start, period, count))
+                    taken[start - low : start - low + period * count] = True
+    return [Repeat(*c, tuple(_within(symbols, sources, c[0], c[0] + c[1]))) for c in sorted(chosen)]
+
+
+def _runs(symbols: Array) -> list[tuple[int, int, int]]:
+    """Return periods with the parts that have them, from the longest part on: as far as copies are whole."""
+    runs = []
+    for period in _periods(symbols):
+        same = np.concatenate([[False], symbols[:-period] == symbols[period:], [False]])
+        begins, ends = np.flatnonzero(np.diff(same.astype(np.int8))).reshape(-1, 2).T
+        for k in np.flatnonzero(ends - begins >= max(period, 2)).tolist():  # so many steps are saved
+            begin, end = int(begins[k]), int(ends[k]) + period
+            runs.append((-((end - begin) // period * period), period, begin, end))
+    return [(period, begin, end) for _, period, begin, end in sorted(runs)[:_MOST_RUNS]]
+
+
+def _periods(symbols: Array) -> list[int]:
+    """Return the likely periods: distances between parts that are alike, of one step, of two, of four and so on."""
+    scores: dict[int, int] = {}
+    names, width = np.unique(symbols, return_inverse=True)[1], 1
+    while len(names) > width:
+        order = np.argsort(names, kind="stable")
+        alike = names[order[1:]] == names[order[:-1]]
+        distances, counts = np.unique(np.diff(order)[alike], return_counts=True)
+        for distance, count in zip(distances.tolist(), counts.tolist(), strict=True):
+            scores[distance] = scores.get(distance, 0) + count
+        if not len(distances):
+            break
+        names = np.unique(names[:-width] * (int(names.max()) + 1) + names[width:], return_inverse=True)[1]
+        width *= 2
+    likely = sorted(scores, key=lambda distance: (-scores[distance], distance))[:_MOST_PERIODS]
+    return [distance for distance in likely if _TWO * distance <= len(symbols)]
+
+
+def _regular(sources: Array, start: int, stop: int, period: int) -> list[tuple[int, int]]:
+    """Return where in a part, whose steps have this period, copies with regular operands begin, and how many."""
+    regular, least = [], _TWO + (period == 1)  # drawn once, one operation of two is more to read
+    for _ in range(_TRIES):
+        if (stop - start) // period < least:
+            break
+        few = sources[start : start + min((stop - start) // period, _FEW) * period]
+        copies = _copies(few, start, period)
+        if copies.min(initial=len(few)) >= least:
+            whole = sources[start : start + (stop - start) // period * period]
+            count = int(_copies(whole, start, period).min(initial=len(whole) // period))
+            regular.append((start, count))
+            start += count * period
+        else:
+            start = _next_start(few, copies < least, start)
+    return regular
+
+
+def _copies(sources: Array, start: int, period: int) -> Array:
+    """Return for each operand of the first copy how many copies have it in a regular way."""
+    blocks = sources.reshape(-1, period, sources.shape[1])
+    count, step = len(blocks), np.arange(period)[:, None]
+    nth = np.arange(count)[:, None, None]
+    ago = start + nth * period + step - blocks
+    usual = ago[min(2, count - 1)]  # by then two-step methods have come to their usual operands
+    lag = np.maximum(-((step - usual) // period), 0)
+    before = blocks < start
+    moving = np.where(nth < lag, before, ago == usual)
+    return np.maximum(*(np.cumprod(ways, axis=0).sum(axis=0) for ways in (before, moving)))
+
+
+def _next_start(sources: Array, irregular: Array, start: int) -> int:
+    """Return the first start behind what is irregular: the operand's source, or where that is before, the step."""
+    steps, columns = np.nonzero(irregular)
+    origins = sources[steps, columns]
+    return int(np.where(origins >= start, origins + 1, start + steps + 1).max())
+
+
+class Flow(NamedTuple):
+    """The steps of a program as numbers. ``repeats`` are the parts that repeat.
+
+    ``symbols`` are equal for steps of one operation on operands alike, with results alike, whatever the parameters.
+    ``sources``, a row a step, says which step an operand comes from: what computed it, or what wrote to its memory
+    last; it is negative for what no step made. ``outputs`` are those of the program's results.
+    """
+
+    symbols: Array
+    sources: Array
+    outputs: list[int]
+    repeats: list[Repeat]
+
+
+def flow_of(recipe: Recipe, lines: Array | None = None) -> Flow:
+    """Return the flow of a program; where ``lines`` are known, a number a step, steps of one line are alike only."""
+    symbols, (sources, outputs) = _symbols(recipe), _sources(recipe)
+    if lines is not None and len(lines):
+        symbols = symbols * (int(lines.max()) + 1) + lines
+    return Flow(symbols, sources, outputs, repeats(symbols, sources))
+
+
+def _symbols(recipe: Recipe) -> Array:
+    """Return what each step does, as a number."""
+    numbers: dict[Any, int] = {}
+    steps, symbols = recipe.steps, []
+    words = steps.words
+    for start in steps.starts:
+        kind = steps.kinds[words[start]]
+        spec = recipe.nodes[words[start + 1]].spec
+        are_numbers = tuple(word < 0 for word in words[start + HEAD : start + HEAD + kind.count])
+        key = kind.op.name, kind.form and kind.form.name, spec.shape, spec.dtype, are_numbers
+        symbols.append(numbers.setdefault(key, len(numbers)))
+    return np.array(symbols, np.int64)
+
+
+def _sources(recipe: Recipe) -> tuple[Array, list[int]]:
+    """Return the steps that operands, and results of the program, come from: negative where no step made them."""
+    steps, made, written = recipe.steps, dict[int, int](), dict[int, int]()
+    words, kinds = steps.words, steps.kinds
+    phis: list[array[int]] = []
+    """Those of the loops around a step."""
+    sources = np.full((len(steps), max((kind.count for kind in kinds), default=0)), -1, np.int64)
+
+    def source(node: int) -> int:
+        base = recipe.base_of(node)
+        return max(made.get(node, made.get(base, -2 - node)), written.get(base, -2 - node))
+
+    for at, start in enumerate(steps.starts):
+        kind, result = kinds[words[start]], words[start + 1]
+        operands = words[start + HEAD : start + HEAD + kind.count]
+        for k, node in enumerate(operands):
+            if node >= 0:
+                sources[at, k] = source(node)
+        if isinstance(kind.op, LoopBegin):
+            phis.append(operands)
+        elif isinstance(kind.op, LoopAgain):
+            written.update(dict.fromkeys(phis[-1][: len(operands)], at))
+        elif isinstance(kind.op, LoopEnd):
+            phis.pop()
+        elif isinstance(kind.op, Write):
+            written[recipe.base_of(result)] = at
+        elif result not in operands:  # a guard passes on what it looks at
+            made[result] = at
+    return sources, [source(node) for node in recipe.outputs]
+
+
+def gradient_sources(recipe: Recipe, flow: Flow) -> tuple[Array, list[int]]:
+    """Return for operands, and results, the steps whose pullbacks their gradients go to, where they have one.
+
+    Views and writes that were not recorded pass gradients by: those of the base, of what was there before.
+    """
+    steps, words = recipe.steps, recipe.steps.words
+    passed_on = np.arange(len(steps))
+    for at, start in enumerate(steps.starts):
+        kind, result = steps.kinds[words[start]], words[start + 1]
+        if kind.form is None and isinstance(kind.op, (View, Write)):
+            operand, source = words[start + HEAD], flow.sources[at, 0]
+            if recipe.family_of(result) == recipe.family_of(operand):
+                passed_on[at] = passed_on[source] if source >= 0 else source
+    made = flow.sources >= 0
+    sources = flow.sources.copy()
+    sources[made] = passed_on[sources[made]]
+    return sources, [int(passed_on[source]) if source >= 0 else source for source in flow.outputs]
+
+
+def differentiated(recipe: Recipe, sources: Array, outputs: list[int]) -> Array:
+    """Return which steps lead from floating arguments to the first output, if that is one floating element.
+
+    ``sources`` and ``outputs`` are those of gradients.
+    """
+    steps, words = recipe.steps, recipe.steps.words
+    reverse = np.zeros(len(steps), np.bool_)
+    spec = recipe.nodes[recipe.outputs[0]].spec if recipe.outputs else None
+    if spec is None or spec.size != 1 or spec.dtype.kind != "f" or not recipe.wants(recipe.outputs[0]):
+        return reverse
+    reached = {outputs[0]}
+    for at in range(len(steps) - 1, -1, -1):
+        start = steps.starts[at]
+        kind = steps.kinds[words[start]]
+        if at in reached and kind.form is not None:
+            reverse[at] = True
+            operands = words[start + HEAD : start + HEAD + kind.count]
+            triples = zip(kind.form.wanted, operands, sources[at].tolist(), strict=False)
+            reached.update(source for wanted, node, source in triples if wanted and node >= 0 and recipe.wants(node))
+    return reverse
+
+
+# What steps of a program are grouped by in tables: the operation, what repeats, the user's line.
+
+
+class Groups(NamedTuple):
+    """For each step its operation, the titles of the repeats that it is in, outermost first, and its line.
+
+    ``lines`` has nothing where none are kept.
+    """
+
+    operations: list[str]
+    blocks: list[tuple[str, ...]]
+    lines: list[str]
+
+    def named(self) -> dict[str, list[str]]:
+        """Return the names of each step's groups, by what they are groups of."""
+        blocks = [" / ".join(path) or "once" for path in self.blocks]
+        named = {"operation": self.operations, "block": blocks}
+        return named | ({"line": self.lines} if self.lines else {})
+
+
+def groups_of(recipe: Recipe) -> Groups:
+    """Return the groups of a program's steps."""
+    names = [kind.op.name for kind in recipe.steps.kinds]
+    operations = [names[recipe.steps.words[start]] for start in recipe.steps.starts]
+    numbers = None if recipe.lines is None else recipe.lines.of_steps(recipe.steps)
+    blocks: list[tuple[str, ...]] = [()] * len(operations)
+    _enter(flow_of(recipe, numbers).repeats, operations, (), blocks)
+    lines = [] if recipe.lines is None or numbers is None else [recipe.lines.text(n) for n in numbers.tolist()]
+    return Groups(operations, blocks, lines)
+
+
+def _enter(
+    repeats: Iterable[Repeat], operations: list[str], path: tuple[str, ...], blocks: list[tuple[str, ...]]
+) -> None:
+    """Write the titles of repeats, below those of ``path``, to their steps."""
+    for start, length, count, inner in repeats:
+        first, last = operations[start], operations[start + length - 1]
+        within = (*path, f"{count} times {first} .. {last} ({length}) from {start}")
+        blocks[start : start + length] = [within] * length
+        _enter(inner, operations, within, blocks)
+        blocks[start : start + length * count] = blocks[start : start + length] * count
+
+
+# Whether the steps of a program that was read agree with the patterns of its nodes.
+#
+# Native code takes extents from results, and trusts that operands reach as far: what was recorded does so, what
+# somebody wrote need not.
+
+Shapes = list[Strides]
+_LOOP_PARAMS = 4
+
+
+def check(recipe: Recipe) -> None:
+    """Raise ValueError for a step whose result, operands, parameters and form do not agree."""
+    nodes, steps, checked = recipe.nodes, recipe.steps, set()
+    specs = [id(node.spec) for node in nodes]
+    constant = [nodes[recipe.base_of(i)].constant is not None for i in range(len(nodes))]
+    placed = [any(isinstance(p, np.ndarray) for p in kind.params) for kind in steps.kinds]
+    words, loops = steps.words.tolist(), list[Step]()
+    for at, start in enumerate(steps.starts):
+        number, result = words[start : start + HEAD]
+        kind = steps.kinds[number]
+        first = start + HEAD
+        key = (number, specs[result], *[specs[o] if o >= 0 else 0 for o in words[first : first + kind.count]])
+        if constant[result] and not isinstance(kind.op, (Guard, View)):
+            raise ValueError(f"{kind.op.name} writes to a constant")
+        if placed[number]:
+            _check_places(recipe, steps[at])
+        if isinstance(kind.op, LoopMark):
+            loops = _check_loop(recipe, steps[at], loops)
+        if key not in checked or isinstance(kind.op, Write):
+            _check_specs(recipe, steps[at])
+            checked.add(key)
+    if loops:
+        raise ValueError("a loop does not end")
+
+
+def _check_loop(recipe: Recipe, step: Step, loops: list[Step]) -> list[Step]:
+    """Check a mark of a loop; return the loops that are open behind it."""
+    nodes, state = recipe.nodes, recipe.nodes[step.result]
+    operands = [nodes[o.node] if isinstance(o, NodeRef) else None for o in step.operands]
+    if None in operands or state.argument or state.base is not None or state.spec is not LOOP_STATE:
+        raise ValueError(f"{step.op.name} has no loop")
+    if isinstance(step.op, LoopBegin):
+        limit, has_count, counted, line = step.params
+        is_limit = limit is None or (type(limit) is int and limit >= 0)
+        phis = operands[: len(operands) - (has_count is True)]
+        fits = is_limit and type(has_count) is type(counted) is bool and type(line) is str and operands
+        if not fits or any(phi is None or phi.base is not None or phi.constant is not None for phi in phis):
+            raise ValueError("a loop has no phis")
+        return [*loops, step]
+    if not loops or loops[-1].result != step.result:
+        raise ValueError(f"{step.op.name} is outside of its loop")
+    is_begun = isinstance(step.op, LoopAgain) or isinstance(recipe.steps[step.at - 1].op, LoopAgain)
+    if not is_begun:
+        raise ValueError("a loop has no body")
+    if not isinstance(step.op, LoopAgain):
+        return loops[:-1]
+    begin = loops[-1]
+    phis = [nodes[o.node] for o in begin.operands[: len(begin.operands) - begin.params[1]] if isinstance(o, NodeRef)]
+    kinds = [[(node.spec.shape, node.spec.dtype) for node in group if node is not None] for group in (phis, operands)]
+    if kinds[0] != kinds[1] or step.at + 1 == len(recipe.steps):
+        raise ValueError("an iteration does not go on with what the next one starts from")
+    return loops
+
+
+def _check_specs(recipe: Recipe, step: Step) -> None:
+    specs = [recipe.nodes[o.node].spec if isinstance(o, NodeRef) else None for o in step.operands]
+    op, form, result = step.op, step.form, recipe.nodes[step.result].spec
+    shapes = [() if spec is None else spec.shape for spec in specs]
+    _check_shape(op, shapes, result.shape, step.params, specs)
+    if form is None:
+        return
+    base = recipe.nodes[recipe.family_of(step.result)].spec if isinstance(op, Write) else result
+    alike = form.op is op and form.spec is base and len(form.specs) == len(specs)
+    first = 1 if isinstance(op, Write) else 0  # whose form has the spec of the base
+    if not alike or any(s is not None and s is not x for s, x in zip(form.specs[first:], specs[first:], strict=True)):
+        raise ValueError(f"{op.name} has a form of other operands")
+    if isinstance(op, Write):
+        _check_written(step, form, result)
+    elif isinstance(op, (Reduction, Select, Join, Custom)):
+        _check_shape(op, shapes, result.shape, form.params, specs)
+
+
+def _check_written(step: Step, form: Form, part: Spec) -> None:
+    region, shape = form.params
+    places = step.params[1].shape if step.params else None
+    if shape != places or (shape is None and (region.shape, region.gradient) != (part.shape, part.gradient)):
+        raise ValueError(f"{step.op.name} has a form of another part")
+
+
+def _check_shape(op: Any, shapes: Shapes, result: Strides, params: tuple[Any, ...], specs: list[Any]) -> None:
+    for kind, rule in _RULES.items():
+        if isinstance(op, kind):
+            if rule(op, shapes, params, result, specs):
+                return
+            raise ValueError(f"{op.name} of shapes {shapes} with {params} does not have shape {result}")
+    raise ValueError(f"{op.name} is of a kind that is not checked")
+
+
+def _spreads(shapes: Shapes, onto: Strides) -> bool:
+    """Whether operands broadcast to a shape."""
+    return np.broadcast_shapes(*shapes, onto) == onto
+
+
+def _reduced(shape: Strides, axes: Any, keepdims: Any) -> Strides | None:
+    """Return a shape without axes; None if it does not have them."""
+    if len(set(axes)) != len(axes) or not all(type(axis) is int and 0 <= axis < len(shape) for axis in axes):
+        return None
+    kept = [1 if i in axes else n for i, n in enumerate(shape) if keepdims or i not in axes]
+    return tuple(kept)
+
+
+def _joined(shapes: Shapes, params: tuple[Any, ...]) -> Strides | None:
+    """Return the shape of operands side by side; None if they do not fit."""
+    axis, new = params
+    (first, *_), ranks = shapes, {len(shape) for shape in shapes}
+    if len(ranks) != 1 or type(axis) is not int or not 0 <= axis < len(first) + bool(new):
+        return None
+    around = {(*shape[:axis], *shape[axis + (not new) :]) for shape in shapes}
+    length = len(shapes) if new else sum(shape[axis] for shape in shapes)
+    return (*first[:axis], length, *first[axis + (not new) :]) if len(around) == 1 else None
+
+
+def _product(op: Contraction, shapes: Shapes) -> Strides | None:
+    a, b = shapes
+    return (*a[:-1], *b[1:]) if (len(a), len(b)) in op.ranks and a[-1] == b[0] else None
+
+
+def _select(_: Any, shapes: Shapes, params: tuple[Any, ...], result: Strides, __: Any) -> bool:
+    (shape,), (axis, keepdims, *_of_places) = shapes, params
+    return (not shape and not result) or _reduced(shape, (axis,), keepdims) == result
+
+
+def _routine(op: Routine, shapes: Shapes, params: tuple[Any, ...], result: Strides, specs: list[Any]) -> bool:
+    """Whether a routine that has kernels gives that many numbers; others run in Python, where NumPy looks."""
+    if (op.native is None and op.rows is None) or params[1:]:
+        return len(shapes) == len(op.inputs)
+    ones = [np.ones(shape, spec.dtype) for shape, spec in zip(shapes, specs, strict=True)]
+    value = computed(op, ones, dict(params[0]))
+    results = value[: len(op.results)] if isinstance(value, tuple) else (value,)
+    return packed(results).shape == result
+
+
+def _custom(_: Any, shapes: Shapes, params: tuple[Any, ...], __: Any, ___: Any) -> bool:
+    (shape,), (apart,) = shapes, params
+    return shape == (sum(map(math.prod, apart)),)
+
+
+_RULES: dict[type, Callable[[Any, Shapes, tuple[Any, ...], Strides, list[Any]], bool]] = {
+    Elementwise: lambda op, shapes, _, result, __: len(shapes) == len(op.inputs) and _spreads(shapes, result),
+    Copy: lambda _, shapes, __, result, ___: shapes == [result],
+    Reduction: lambda _, shapes, params, result, __: [_reduced(shape, *params) for shape in shapes] == [result],
+    Select: _select,
+    Contraction: lambda op, shapes, _, result, __: _product(op, shapes) == result,
+    Join: lambda _, shapes, params, result, __: _joined(shapes, params) == result,
+    Gather: lambda _, shapes, params, result, __: len(shapes) == 1 and all(p.shape == result for p in params),
+    Write: lambda _, shapes, params, result, __: _spreads(shapes[1:], params[0].shape if params else result),
+    Routine: _routine,
+    View: lambda _, shapes, __, ___, ____: len(shapes) == 1,
+    Custom: _custom,
+    LoopMark: lambda _, __, params, ___, ____: len(params) in (0, _LOOP_PARAMS),
+    Guard: lambda _, shapes, __, result, specs: shapes == [result] * 2 and specs[0].dtype == specs[1].dtype,
+}
+
+
+def _check_places(recipe: Recipe, step: Step) -> None:
+    """Check that places of a gather or write are within the memory, and within the gradient buffer."""
+    operand = step.operands[0]
+    at = step.result if isinstance(step.op, Write) or not isinstance(operand, NodeRef) else operand.node
+    node = recipe.nodes[at]
+    base, family = recipe.nodes[recipe.base_of(at)].spec, recipe.nodes[recipe.family_of(at)].spec
+    memory, gradient = step.params
+    rooms = ((memory, node.offset, base.size), (gradient, node.buffer_offset, family.buffer_size))
+    for places, offset, room in rooms:
+        if places.dtype != np.int64 or not places.flags.c_contiguous or offset % node.spec.dtype.itemsize:
+            raise ValueError(f"{step.op.name} has no places")
+        start = offset // node.spec.dtype.itemsize
+        if places.size and not (places.min() + start >= 0 and places.max() + start < room):
+            raise ValueError(f"{step.op.name} has places outside of {node.spec}")

@@ -1,0 +1,440 @@
+"""Tasks in blocks: those of most steps follow a pattern, so the places of many steps' tasks are computed as arrays."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from kernels.foundation.specs import Spec
+from kernels.kinds.custom import LoopEnd
+from kernels.kinds.form import Step
+from kernels.native.memory import where
+from kernels.native.structs import RUN_AGAIN, RUN_BODY, RUN_GUARD, RUN_LOOP, RUN_NEXT, LoopStack, ProgramRow
+from kernels.programs.program import Node, Recipe
+from kernels.programs.structs import HEAD
+from kernels.rules.scalar_loops import Place, Steering, Tasks, node_of
+
+# Attributes of all nodes of a recipe as arrays; nodes that results share are looked at once.
+
+Array = np.ndarray[Any, Any]
+
+
+class Columns:
+    """The nodes of a recipe; a number for each.
+
+    ``base`` and ``family`` are the nodes whose memory and whose gradient a node's are part of: itself where it is no
+    view; ``offset`` and ``buffer_offset`` its places there, in bytes. ``wants``: whether it has a gradient.
+    """
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        ids = np.fromiter(map(id, nodes), np.int64, len(nodes))
+        _, first, self._place = np.unique(ids, return_index=True, return_inverse=True)
+        self._distinct = [nodes[i] for i in first.tolist()]
+        everyone = np.arange(len(nodes))
+        self.base, self.family = (
+            np.where(column < 0, everyone, column)
+            for column in (
+                self.of(lambda node: -1 if node.base is None else node.base),
+                self.of(lambda node: -1 if node.family is None else node.family),
+            )
+        )
+        self.offset, self.buffer_offset = self.of(lambda node: node.offset), self.of(lambda node: node.buffer_offset)
+        differentiable = self.of(lambda node: node.differentiable)
+        self.wants = (differentiable | differentiable[self.family]) != 0
+
+    def of(self, attribute: Callable[[Node], int]) -> Array:
+        """Return an attribute of each node."""
+        return np.array([attribute(node) for node in self._distinct], np.int64)[self._place]
+
+
+_FLOAT64 = np.dtype(np.float64)
+
+OPERAND, RESULT, NODE, TEMPORARY, EXTRA, OPERAND_GRADIENT, RESULT_GRADIENT = range(7)
+"""What a place holds: an operand (by number), the result, a node that all steps share, a temporary (by number), a value
+that the forward pass made for the pullback, the gradient of an operand or of the result."""
+FEW = 32
+"""Up to so many steps are appended one by one: for few, arrays are slower."""
+Source = tuple[int, int]
+"""What a place holds, and its number or the node."""
+
+
+@dataclass(slots=True)
+class Pattern:
+    """The calls of a step, and what each of their places holds."""
+
+    calls: list[int]
+    adds: list[int]
+    places: list[Source]
+    offsets: list[tuple[int, int]] = field(default_factory=list)
+    """Offsets of places, by the places' numbers, where they are not 0."""
+    temporaries: list[Node] = field(default_factory=list)
+    extra: Source | None = None
+    """The node that the forward pass makes for the pullback."""
+    dtypes: dict[int, np.dtype[Any]] = field(default_factory=dict)
+    """The dtypes of operands that are Python numbers; float64 for other operands."""
+
+
+class Owners(NamedTuple):
+    """The tables that tell which step tasks belong to: of each step the pattern, of patterns where their calls end."""
+
+    rows: array[int]
+    call_ends: array[int]
+
+    def table(self) -> Array:
+        """Return, a row a step: the number of its tasks, the step, where the places of these begin."""
+        rows = np.array(self.rows, np.int64).reshape(-1, 3)
+        calls = np.diff(np.array(self.call_ends))
+        return np.column_stack([calls[rows[:, 0]], rows[:, 1:]]) if len(rows) else rows
+
+
+class Blocks:
+    """Tasks that follow patterns, in order, between other tasks.
+
+    ``order`` has their patterns, ``~pattern`` where the first place is stored to instead of added to; ``steps`` has the
+    steps. :meth:`flush` appends them to the tasks, before any other task is appended; :meth:`finish` writes their
+    places.
+    """
+
+    def __init__(self, recipe: Recipe, tasks: Tasks, number: Callable[..., int], extra: dict[int, int]) -> None:
+        self.recipe, self.tasks, self.number, self.extra = recipe, tasks, number, extra
+        self.patterns: list[Pattern] = []
+        self.order: list[int] = []
+        self.steps: list[int] = []
+        self._calls, self._adds, self._call_ends = array("q"), array("b"), array("q", [0])
+        self._sources, self._numbers, self._place_ends = array("q"), array("q"), array("q", [0])
+        self._words = self._starts = np.zeros(0, np.int64)
+        self._rows = array("q")
+        """For each step: the pattern, its position among the steps, and where its places begin."""
+        self.owners = Owners(self._rows, self._call_ends)
+
+    def add(self, pattern: Pattern) -> int:
+        """Return the number of a new pattern."""
+        self.patterns.append(pattern)
+        self._calls.extend(pattern.calls)
+        self._adds.extend(pattern.adds)
+        self._call_ends.append(len(self._calls))
+        self._sources.extend([source for source, _ in pattern.places])
+        self._numbers.extend([k for _, k in pattern.places])
+        self._place_ends.append(len(self._sources))
+        return len(self.patterns) - 1
+
+    def flush(self) -> None:
+        """Append the tasks that wait, with room for their places."""
+        if len(self.order) < FEW:
+            for signed, at in zip(self.order, self.steps, strict=True):
+                self._append(signed, at)
+        else:
+            self._append_all(np.array(self.order))
+        self.order.clear()
+        self.steps.clear()
+
+    def _append(self, signed: int, at: int) -> None:
+        k, tasks = signed if signed >= 0 else ~signed, self.tasks
+        self._rows.extend((k, at, len(tasks.places)))
+        calls, adds = self.patterns[k].calls, self.patterns[k].adds
+        tasks.call_numbers.extend(calls)
+        tasks.adds.extend(adds if signed >= 0 else [0] * len(calls))
+        tasks.places.extend([0] * len(self.patterns[k].places))
+
+    def _append_all(self, signed: Array) -> None:
+        tasks, order = self.tasks, np.where(signed < 0, ~signed, signed)
+        nth, sizes = _spread(self._call_ends, order)
+        rooms = np.diff(np.array(self._place_ends))[order]
+        begins = len(tasks.places) + rooms.cumsum() - rooms
+        self._rows.frombytes(np.stack([order, np.array(self.steps), begins], axis=1).tobytes())
+        tasks.call_numbers.frombytes(np.array(self._calls)[nth].tobytes())
+        tasks.adds.frombytes((np.array(self._adds)[nth] * np.repeat(signed >= 0, sizes)).tobytes())
+        tasks.places.frombytes(bytes(8 * int(rooms.sum())))
+
+    def finish(self, columns: Columns | None = None) -> None:
+        """Write the places; ``columns`` say where gradients are."""
+        self.flush()
+        if not self._rows:
+            return
+        order, at, begins = np.array(self._rows).reshape(-1, 3).T
+        self._words, self._starts = np.array(self.recipe.steps.words), np.array(self.recipe.steps.starts)
+        first, (nth, rooms) = self._temporaries(order), _spread(self._place_ends, order)
+        rows = np.repeat(np.arange(len(at)), rooms)
+        places = begins[rows] + nth - np.array(self._place_ends)[order[rows]]
+        sources = np.array(self._sources)[nth]
+        nodes = self._nodes_of(sources, np.array(self._numbers)[nth], at[rows], first[rows])
+        if columns is not None:
+            gradients = sources >= OPERAND_GRADIENT
+            offsets = columns.buffer_offset[nodes[gradients]]
+            moved = np.flatnonzero(offsets)
+            self.tasks.offsets.update(zip(places[gradients][moved].tolist(), offsets[moved].tolist(), strict=True))
+            nodes[gradients] = ~columns.family[nodes[gradients]]
+        for i in np.flatnonzero((sources == OPERAND) & (nodes < 0)).tolist():
+            dtype = self.patterns[order[rows[i]]].dtypes.get(self._numbers[nth[i]], _FLOAT64)
+            nodes[i] = self.number(self.recipe.steps.numbers[~nodes[i]], dtype)
+        np.frombuffer(self.tasks.places, np.int64)[places] = nodes
+        for i in _those(order, [bool(p.offsets) for p in self.patterns]):
+            self.tasks.offsets.update({int(begins[i]) + j: n for j, n in self.patterns[order[i]].offsets})
+        self._keep_extras(order, at, first)
+
+    def _temporaries(self, order: Array) -> Array:
+        """Make the temporaries; return the first node of each step's."""
+        made = np.array([len(p.temporaries) for p in self.patterns])[order]
+        first = len(self.recipe.nodes) + made.cumsum() - made
+        for k in order[made > 0].tolist():
+            self.recipe.nodes.extend(self.patterns[k].temporaries)
+        return first
+
+    def _nodes_of(self, sources: Array, numbers: Array, at: Array, first: Array) -> Array:
+        """Return the nodes at places of these steps; for Python numbers their words."""
+        words, starts, nodes = self._words, self._starts[at], numbers.copy()
+        of_operands = (sources == OPERAND) | (sources == OPERAND_GRADIENT)
+        nodes[of_operands] = words[starts[of_operands] + HEAD + numbers[of_operands]]
+        of_results = (sources == RESULT) | (sources == RESULT_GRADIENT)
+        nodes[of_results] = words[starts[of_results] + 1]
+        nodes[sources == TEMPORARY] += first[sources == TEMPORARY]
+        nodes[sources == EXTRA] = [self.extra[i] for i in at[sources == EXTRA].tolist()]
+        return nodes
+
+    def _keep_extras(self, order: Array, at: Array, first: Array) -> None:
+        rows = _those(order, [p.extra is not None for p in self.patterns])
+        sources = np.array([self.patterns[k].extra for k in order[rows].tolist()], np.int64).reshape(-1, 2)
+        nodes = self._nodes_of(sources[:, 0], sources[:, 1], at[rows], first[rows])
+        self.extra.update(zip(at[rows].tolist(), nodes.tolist(), strict=True))
+
+
+def _those(order: Array, wanted: list[bool]) -> list[int]:
+    """Return the positions in the order whose patterns are wanted."""
+    return np.flatnonzero(np.array(wanted)[order]).tolist()  # type: ignore[no-any-return]
+
+
+def _spread(ends: array[int], order: Array) -> tuple[Array, Array]:
+    """Return the indices of all items of these parts in a table of parts end to end, and the parts' sizes."""
+    bounds = np.array(ends)
+    begins, sizes = bounds[:-1][order], np.diff(bounds)[order]
+    return np.repeat(begins - (sizes.cumsum() - sizes), sizes) + np.arange(sizes.sum()), sizes
+
+
+# Loops of a program as tasks: what begins and ends them and their bodies, forward, and what is kept for the way back.
+#
+# An iteration tries the bodies in order. What it saves for its pullbacks is pushed on a stack; the reverse pops it,
+# and runs the pullbacks of the body that made it. What is phis stands in nodes of its own, and so do its gradients.
+
+
+@dataclass(slots=True)
+class Body:
+    """One body: the steps from ``first`` on, before ``last``, the values that it carries on, and where its tasks are.
+
+    ``begin`` is its first task, ``again`` the one that saves, ``next`` the last; ``restore`` and ``before`` are the
+    first and the last of its pullbacks.
+    """
+
+    first: int
+    last: int = 0
+    updates: list[int] = field(default_factory=list)
+    begin: int = 0
+    again: int = 0
+    next: int = 0
+    restore: int = -1
+    before: int = -1
+
+
+@dataclass(slots=True)
+class LoopTasks:
+    """One loop: its first step, its nodes, its bodies, and where its tasks are, forward and back: -1 if there are none.
+
+    ``start`` is the first, ``end`` the one behind the last; ``back``, ``choose`` and ``back_end`` likewise.
+    """
+
+    step: int
+    state: int
+    phis: list[int]
+    counted: bool
+    start: int
+    bodies: list[Body] = field(default_factory=list)
+    end: int = 0
+    back: int = -1
+    choose: int = -1
+    back_end: int = -1
+
+
+class _Lowering(Protocol):
+    def spec(self, node: int) -> Spec:
+        """Return the spec of a node."""
+
+    def temporary(self, shape: Any, dtype: Any) -> int:
+        """Return a new node."""
+
+    def operand(self, operand: Any, dtype: Any) -> int:
+        """Return an operand in a dtype."""
+
+    def copy_between(self, source: int, target: int) -> None:
+        """Copy a node."""
+
+
+class Loops:
+    """The loops of a program that is being lowered, in the order of their ends."""
+
+    def __init__(self, recipe: Recipe, tasks: Tasks) -> None:
+        self.recipe, self.tasks, self.all = recipe, tasks, list[LoopTasks]()
+        self.stack = -1
+        """The node of what all loops share: where values are kept for the way back."""
+        self._open: list[LoopTasks] = []
+
+    def begin(self, step: Step, lowering: _Lowering) -> None:
+        """Begin a loop, and its first body."""
+        limit, has_count, counted, _ = step.params
+        phis = [node_of(o) for o in step.operands[: len(step.operands) - has_count]]
+        if self.stack < 0:
+            self.stack = lowering.temporary((LoopStack.SIZE,), np.dtype(np.int64))
+        places = [Place(step.result), Place(self.stack)]
+        if has_count:
+            places.append(Place(lowering.operand(step.operands[-1], _FLOAT64)))
+        self._open.append(LoopTasks(step.at, step.result, phis, counted, len(self.tasks)))
+        self.tasks.append(Steering(RUN_LOOP, tuple(places), -1 if limit is None else limit))
+        self._begin_body(step.at + 1)
+
+    def _begin_body(self, first: int) -> None:
+        loop = self._open[-1]
+        loop.bodies.append(Body(first, begin=len(self.tasks)))
+        self.steer(loop, RUN_BODY)
+
+    def steer(self, loop: LoopTasks, kind: int, number: int = 0) -> None:
+        """Append a row that steers a loop."""
+        self.tasks.append(Steering(kind, (Place(loop.state), Place(self.stack)), number))
+
+    def again(self, step: Step, lowering: _Lowering) -> None:
+        """End a body: save, carry values on, and go back to the first body."""
+        loop = self._open[-1]
+        body = loop.bodies[-1]
+        body.last, body.updates = step.at, [node_of(o) for o in step.operands]
+        body.again = len(self.tasks)
+        self.steer(loop, RUN_AGAIN, len(loop.bodies) - 1)
+        pairs = [(o, c) for o, c in zip(body.updates, loop.phis, strict=True) if o != c]
+        if crosses(self.recipe, loop, body):
+            pairs = [(_copied(lowering, o), c) for o, c in pairs]
+        for o, c in pairs:
+            lowering.copy_between(o, c)
+        body.next = len(self.tasks)
+        self.steer(loop, RUN_NEXT, body.next - body.begin)
+        if not isinstance(self.recipe.steps[step.at + 1].op, LoopEnd):
+            self._begin_body(step.at + 1)
+
+    def end(self, step: Step) -> None:
+        """End a loop."""
+        del step
+        loop = self._open.pop()
+        loop.end = len(self.tasks)
+        self.all.append(loop)
+
+    def ending_with(self, at: int) -> LoopTasks:
+        """Return the loop whose last step this is."""
+        return next(loop for loop in self.all if loop.bodies[-1].last == at - 1)
+
+    def finish(self) -> None:
+        """Note which values each iteration saves: what its pullbacks read and the next iteration computes anew."""
+        tasks, recipe = self.tasks, self.recipe
+        if not self.all:
+            return
+        numbers = np.array(tasks.call_numbers, np.int64)
+        ends = np.concatenate([[0], np.array(tasks.counts, np.int64)[numbers].cumsum()])
+        places = np.array(tasks.places, np.int64)
+
+        def named(first: int, last: int) -> set[int]:
+            used = places[ends[first] : ends[last]]
+            return {recipe.base_of(node) for node in used[used >= 0].tolist()}
+
+        for loop in self.all:
+            if loop.back < 0:
+                continue
+            before = named(0, loop.start + 1) - set(loop.phis)
+            for body in loop.bodies:
+                made = named(body.begin + 1, body.next) - before
+                read = named(body.restore + 1, body.before) & made
+                saved = sorted(n for n in read if recipe.nodes[n].constant is None and not recipe.nodes[n].argument)
+                for task in (body.again, body.restore):
+                    tasks.calls[tasks.call_numbers[task]].saved[:] = saved
+
+
+def _copied(lowering: _Lowering, node: int) -> int:
+    spec = lowering.spec(node)
+    copied = lowering.temporary(spec.shape, spec.dtype)
+    lowering.copy_between(node, copied)
+    return copied
+
+
+def crosses(recipe: Recipe, loop: LoopTasks, body: Body) -> bool:
+    """Whether an update is a phi, or a part of one, but not its own."""
+    pairs = zip(body.updates, loop.phis, strict=True)
+    return any(o != c and recipe.base_of(o) in loop.phis for o, c in pairs)
+
+
+# How the rows of a loop find one another: distances between them, and what iterations save.
+
+PLACES = 2
+"""Of each row: those of the loop and of the stack come first."""
+
+
+def steer(rows: Array, heads: Array, loops: Sequence[LoopTasks], sizes: dict[int, list[int]]) -> list[Array]:
+    """Write the distances into the rows of loops, outer loops first; return the tables that rows refer to.
+
+    ``heads`` are the tasks that rows begin with; ``sizes`` the words that tasks save, or restore.
+    """
+    tables: list[Array] = []
+
+    def row(task: int) -> int:
+        return int(np.searchsorted(heads, task))
+
+    def table(at: int, numbers: Sequence[int]) -> None:
+        tables.append(np.array(numbers, np.int64))
+        rows[at, ProgramRow.layout] = where(tables[-1])
+
+    def save(task: int, loop: LoopTasks) -> None:
+        at = row(task)
+        table(at, [1 + sum(sizes[task]), *sizes[task]])
+        rows[at, ProgramRow.operands], rows[at, ProgramRow.accumulate] = len(sizes[task]), loop.back >= 0
+
+    for k, loop in enumerate(sorted(loops, key=lambda loop: loop.start)):
+        start, end = row(loop.start), row(loop.end)
+        rows[start, ProgramRow.address], rows[start, ProgramRow.accumulate] = end - start, k == 0
+        begins = [row(body.begin) for body in loop.bodies]
+        for body, following in zip(loop.bodies, [*begins[1:], None if loop.counted else end], strict=True):
+            if following is not None:
+                _steer_guards(rows[row(body.begin) : row(body.again)], following - row(body.begin))
+            last = row(body.next)
+            rows[last, ProgramRow.address], rows[last, ProgramRow.layout] = begins[0] - last, end - last
+            save(body.again, loop)
+        if loop.back >= 0:
+            choose = row(loop.choose)
+            rows[choose, ProgramRow.address] = row(loop.back_end) - choose
+            table(choose, [row(body.restore) - choose for body in loop.bodies])
+            for body in loop.bodies:
+                rows[row(body.before), ProgramRow.address] = choose - row(body.before)
+                save(body.restore, loop)
+    return tables
+
+
+def _steer_guards(rows: Array, distance: int) -> None:
+    """Let the guards of a body go on so many rows behind its first, where they miss; others end the program."""
+    guards = np.flatnonzero(rows[:, ProgramRow.kind] == RUN_GUARD)
+    rows[guards, ProgramRow.address] = distance - guards
+
+
+def outlived(used: Array, times: Array, loops: Sequence[LoopTasks]) -> tuple[Array, Array]:
+    """Add uses to a list of values and times: what a loop uses and did not make is needed until it ends."""
+    spans = [(loop.start, loop.end) for loop in loops]
+    spans += [(loop.back, loop.back_end) for loop in loops if loop.back >= 0]
+    values, at = np.unique(used, return_index=True)  # times are in order
+    first = dict(zip(values.tolist(), times[at].tolist(), strict=True))
+    more = []
+    for start, end in spans:
+        inside = used[(times >= start) & (times < end)]
+        more += [(value, end) for value in np.unique(inside).tolist() if first[value] <= start]
+    added = np.array(more, np.int64).reshape(-1, 2)
+    used, times = np.concatenate([used, added[:, 0]]), np.concatenate([times, added[:, 1]])
+    order = np.argsort(times, kind="stable")
+    return used[order], times[order]
+
+
+def words_of(bodies: Sequence[Body]) -> list[int]:
+    """Return the tasks of bodies that save or restore."""
+    return [task for body in bodies for task in (body.again, body.restore) if task >= 0]

@@ -1,1 +1,0 @@
-"""What a record is: its kinds, how a rule is read as an expression, ufuncs that dispatch."""

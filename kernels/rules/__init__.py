@@ -1,0 +1,1 @@
+"""Rules of records: names and symbols, printed loops, kernels of rows."""

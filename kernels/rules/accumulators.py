@@ -1,0 +1,36 @@
+"""Steps of reductions whose loops vectorise: the compiler chooses the order of the terms, the same at each run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kernels.language.jit import intrinsic
+
+
+def _step(emit: Callable[[Any, Any, Any], Any]) -> Any:
+    """Return an intrinsic of two floats of one type."""
+
+    def typed(typingctx: Any, total: Any, x: Any) -> Any:  # noqa: ARG001 (Numba fixes the names)
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+            return emit(builder, *args)
+
+        return total(total, total), codegen
+
+    typed.__name__ = typed.__qualname__ = emit.__name__.strip("_")
+    return intrinsic(typed)
+
+
+def _added(builder: Any, total: Any, x: Any) -> Any:
+    return builder.fadd(total, x, flags=("reassoc",))
+
+
+def _greater(builder: Any, top: Any, x: Any) -> Any:
+    flags = ("nnan", "nsz")
+    return builder.select(builder.fcmp_ordered(">", x, top, flags=flags), x, top, flags=flags)
+
+
+added = _step(_added)
+"""The sum so far plus one more term."""
+greater = _step(_greater)
+"""The larger of two numbers; of a nan and a number, either."""

@@ -1,0 +1,394 @@
+"""Records to loop source: one printed kernel for a rule, a dtype and a pattern of strides.
+
+Every kernel has jit.SIGNATURE. Its layout is ``[rows, n, outer axes, extents ..., strides of each operand ...]``
+(strides in bytes, innermost first); its pointers are those of the target and of the operands it reads.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from kernels.foundation import numpy_arrays
+from kernels.foundation.data_classes import dataclass
+from kernels.foundation.recent_table import Recent
+from kernels.foundation.specs import Strides, nest
+from kernels.language import jit
+from kernels.native.structs import ALWAYS, IF_INPUT_IS, NEVER
+from kernels.rules.op import resolved, special
+from kernels.rules.symbols import RAISED, Functions, Symbol, bits_of, literal_of, raised, source, trace_known
+
+# The operands of a loop, and its layout: words that kernels read, and the pattern that their source depends on.
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What a kernel reads: its name in the rule, its dtype, its place among the pointers, its strides.
+
+    ``offset``: where it begins behind its pointer, in bytes; None for an operand that always begins there.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    place: int
+    strides: Strides
+    offset: int | None = None
+
+
+def laid_out(shape: Strides, operands: tuple[Operand, ...], tail: list[int]) -> tuple[np.ndarray[Any, Any], str]:
+    """Return ``[rows, n, outer axes, extents ..., strides of each operand ..., tail ...]``, innermost first.
+
+    And the pattern of the inner strides: for each operand "1" for the next element, "0" for the same, "s" for another;
+    "+" behind them for outer axes. It is empty for a single element.
+    """
+    count = len(operands)
+    if 0 in shape:
+        return np.array([0] * (3 + count) + tail, np.int64), "s" * count
+    extents, nested = nest(shape, [operand.strides for operand in operands])
+    if not extents:
+        return np.array([1, 1] + [0] * (1 + count) + tail, np.int64), ""
+    *outer, inner = extents
+    words = [math.prod(outer), inner, len(outer), *reversed(outer)]
+    for operand_strides in nested:
+        words += reversed(operand_strides)
+    kinds = [
+        {0: "0", operand.dtype.itemsize: "1"}.get(operand_strides[-1], "s")
+        for operand, operand_strides in zip(operands, nested, strict=True)
+    ]
+    return np.array(words + tail, np.int64), "".join(kinds) + "+" * bool(outer)
+
+
+def printed(operands: Sequence[Operand]) -> tuple[Any, ...]:
+    """Return what a kernel's text has of its operands; their strides are in the layout and in the pattern."""
+    return tuple([(o.name, o.dtype.num, o.place, o.offset is None) for o in operands])
+
+
+BLOCK = 1024
+"""Elements of a row whose angles are looked at before their sines are taken."""
+_POINTERS = {"float64": "f8", "float32": "f4", "int64": "i8", "int32": "i4", "bool": "b1"}
+DTYPES = frozenset(_POINTERS)
+"""Names of the dtypes that kernels read and write."""
+_addresses: Recent[Any, int] = Recent()  # new shapes share the kernels of others: to print one takes a millisecond
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A rule over a space: ``target[...] (+)= expression``; the first operand is the target.
+
+    ``pullback``: contribute ``expression + 0.0`` and skip cotangents whose bits are -0.0. ``scatter``: the
+    target's place along one axis, of this stride, is given by the operand ``i``; ``gather``: the cotangent's is.
+    Without ``skips`` the first operand read is no cotangent. ``adds``: add, though it is no pullback. ``static``:
+    numbers of the rule, which the kernel reads behind the layout.
+    """
+
+    rule: Callable[..., Any]
+    shape: Strides
+    operands: tuple[Operand, ...]
+    pullback: bool = True
+    skips: bool = True
+    scatter: int | None = None
+    gather: int | None = None
+    adds: bool = False
+    static: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def expression(self) -> Symbol:
+        """The rule, traced."""
+        return trace_known(self.rule, bits_of(self.static))
+
+    @property
+    def steps(self) -> int:
+        """How often the innermost expression runs."""
+        return math.prod(self.shape)
+
+    @property
+    def covers(self) -> bool:
+        """Whether each element of the target pattern is met once: a first contribution may then be stored."""
+        if self.scatter is not None or 0 in self.shape:
+            return False
+        return all(s != 0 for s, n in zip(self.operands[0].strides, self.shape, strict=True) if n > 1)
+
+    def layout(self) -> tuple[np.ndarray[Any, Any], str]:
+        """Return the layout words and the pattern of inner strides (kernels/rules/loop_printer.py)."""
+        tail = [self.scatter or self.gather or 0, *[operand.offset or 0 for operand in self.operands]]
+        tail += [*self._specials(), *map(raised, self.expression.exponents), *dict(bits_of(self.static)).values()]
+        return laid_out(self.shape, self.operands, tail)
+
+    def _specials(self) -> list[int]:
+        """Return the addresses and data of the SciPy loops that the rule calls."""
+        specials = []
+        for name in sorted(self.expression.specials):
+            ufunc = resolved(getattr(special, name))
+            loop = numpy_arrays.find(ufunc, (self.operands[0].dtype,) * ufunc.nargs)
+            specials += [loop.address, loop.data]
+        return specials
+
+    def kernel(self) -> tuple[int, np.ndarray[Any, Any]]:
+        """Compile, or find, the kernel; return its address and layout."""
+        layout, pattern = self.layout()
+        traits = printed(self.operands), bits_of(self.static), self.scatter is None, self.gather is None
+        key = self.rule, pattern, *traits, self.pullback, self.skips, self.adds
+        address = _addresses.get(key)
+        if address is None:
+            kernel = jit.load_source("loop", _Printer(self, pattern).text()).kernel
+            address = _addresses.setdefault(key, int(kernel.address))
+        return address, layout
+
+
+_HEAD = '''"""Printed by tape-autograd: {title}."""
+
+from __future__ import annotations
+
+import math
+import numpy as np
+{imports}from kernels.native.memory import apply1_f4, apply1_f8, apply2_f4, apply2_f8, double_of
+from kernels.native.memory import pointer_b1, pointer_f4, pointer_f8, pointer_i4, pointer_i8
+
+MINUS_ZERO = -(1 << 63)
+
+
+{apart}def kernel(layout: Words, pointers: Words, accumulate: Word) -> Void:
+'''
+
+
+_IMPORTS = {
+    "accumulators": "from kernels.rules import accumulators\n",
+    "vectormath": "from kernels.language import vectormath\n",
+}
+"""What a loop's text may use, by the name that it has there."""
+
+
+class _Printer:
+    """Prints one loop; lines are collected with their depth."""
+
+    def __init__(self, loop: Loop, pattern: str) -> None:
+        self.loop = loop
+        self.outer = pattern.endswith("+")
+        self.pattern = pattern.removesuffix("+")
+        self.target, *self.reads = loop.operands
+        if unknown := {operand.dtype.name for operand in loop.operands} - DTYPES:
+            raise TypeError(f"programs hold no {min(unknown)}; convert arguments of that dtype before the call")
+        self.dtype = self.target.dtype
+        self.lines: list[str] = []
+        self.functions = Functions.VECTOR
+        self.apart: list[str] = []
+        self.raised = ""
+
+    def put(self, depth: int, *texts: str) -> None:
+        self.lines += ["    " * depth + text for text in texts]
+
+    def text(self) -> str:
+        self.put(1, *self._addresses())
+        body = self._rows if self.pattern else self._element
+        if not self.loop.expression.exponents:
+            body(1)
+        for k, name in enumerate(RAISED if self.loop.expression.exponents else ()):
+            self.raised = name
+            self.put(1, f"if raised == {k}:")
+            body(2)
+        title = f"{self._expression()}, {self.dtype}, {self.pattern or 'one element'}"
+        body, apart = "\n".join(self.lines) + "\n", "".join(self.apart)
+        imports = "".join(line for name, line in _IMPORTS.items() if f"{name}." in body + apart)
+        return _HEAD.format(title=title, imports=imports, apart=apart) + body
+
+    def _addresses(self) -> list[str]:
+        """Print the pointers; behind the strides stand the scatter's step and the offsets."""
+        count = len(self.loop.operands)
+        texts = ["axes = layout[2]" if self.outer else "axes = 0", f"tail = 3 + axes + {count} * (axes + 1)"]
+        for k, operand in enumerate(self.loop.operands):
+            offset = f" + layout[tail + {1 + k}]" if operand.offset is not None else ""
+            texts.append(f"p{k} = pointers[{operand.place}]{offset}")
+        for k, name in enumerate(sorted(self.loop.expression.specials)):
+            place = 1 + count + 2 * k
+            texts += [f"{name}_loop = layout[tail + {place}]", f"{name}_data = layout[tail + {place + 1}]"]
+        first = 1 + count + 2 * len(self.loop.expression.specials)
+        for k in range(len(self.loop.expression.exponents)):
+            texts.append(f"raised = layout[tail + {first + k}]")
+            first += 1
+        for k, (name, _) in enumerate(self.loop.static):
+            texts.append(f"{name} = np.{self.dtype.name}(double_of(layout[tail + {first + k}]))")
+        return texts + ([] if self._located is None else ["step = layout[tail]"])
+
+    @property
+    def _located(self) -> int | None:
+        """The operand whose place is given by ``i``: the target, the cotangent or none."""
+        return 0 if self.loop.scatter is not None else 1 if self.loop.gather is not None else None
+
+    def _rows(self, depth: int) -> None:
+        """Print the inner loop, and those over rows around it."""
+        self.put(depth, "size = np.uint64(layout[1])")
+        if self.outer:
+            count = len(self.loop.operands)
+            self.put(depth, "words = axes + 1", *[f"q{k} = p{k}" for k in range(count)], "for row in range(layout[0]):")
+            depth += 1
+            self.put(depth, "rest = row", *[f"p{k} = q{k}" for k in range(count)], "for axis in range(axes):")
+            self.put(depth + 1, "at = rest % layout[3 + axis]", "rest //= layout[3 + axis]")
+            self.put(depth + 1, *[f"p{k} += at * layout[4 + axes + {k} * words + axis]" for k in range(count)])
+        self._pointers(depth)
+        self._inner(depth)
+
+    def _pointers(self, depth: int) -> None:
+        for k, operand in enumerate(self.loop.operands):
+            width = operand.dtype.itemsize
+            self.put(depth, f"v{k} = pointer_{_POINTERS[operand.dtype.name]}(p{k})")
+            if self.pattern[k] == "s":
+                self.put(depth, f"j{k} = layout[3 + axes + {k} * (axes + 1)] // {width}")
+        if self.loop.pullback and self.loop.skips:
+            self.put(depth, "b1 = pointer_i8(p1)" if self._wide() else "b1 = pointer_i4(p1)")
+
+    def _wide(self) -> bool:
+        return self.loop.operands[1].dtype.itemsize == 8  # noqa: PLR2004 (bytes of a double)
+
+    def _index(self, k: int, at: str) -> str:
+        index = {"1": at, "0": "0", "s": f"np.int64({at}) * j{k}"}[self.pattern[k]]
+        return f"{index} + i * (step // {self.loop.operands[k].dtype.itemsize})" if k == self._located else index
+
+    def _load(self, k: int, at: str) -> str:
+        operand = self.loop.operands[k]
+        value = f"v{k}[{self._index(k, at)}]"
+        return self._cast(operand, value)
+
+    def _cast(self, operand: Operand, value: str) -> str:
+        if operand.dtype == np.bool_:
+            return f"({value} != 0)" if self.dtype != np.bool_ else value
+        if operand.name == "i" or operand.dtype == self.dtype:
+            return value
+        return f"np.{self.dtype.name}({value})"
+
+    def _expression(self) -> str:
+        return source(self.loop.expression, self.dtype, self.functions, self.raised)
+
+    def _value(self, depth: int, at: str) -> str:
+        """Print the loads at an index; return the expression contributed there."""
+        self._loads(depth, at)
+        bits = f"b1[{self._index(1, at)}]" if self.loop.pullback and self.loop.skips else ""
+        return self._contribution(bits)
+
+    def _loads(self, depth: int, at: str, *names: str) -> None:
+        numbered = [(k, o) for k, o in enumerate(self.reads, start=1) if not names or o.name in ("i", *names)]
+        for k, operand in sorted(numbered, key=lambda pair: pair[1].name != "i"):  # places first
+            self.put(depth, f"{operand.name} = {self._load(k, at)}")
+
+    def _contribution(self, bits: str) -> str:
+        expression = self._expression()
+        if not self.loop.pullback:
+            return expression
+        literal = literal_of(self.dtype)
+        if self.loop.expression.head != "cut":
+            expression = f"({expression} + {literal(0.0)})"
+        if not bits:
+            return expression
+        least = "MINUS_ZERO" if self._wide() else "-(1 << 31)"
+        return f"({literal(-0.0)} if {bits} == {least} else {expression})"
+
+    def _element(self, depth: int) -> None:
+        """One element: no loop, no strides."""
+        self.functions = Functions.LIBM
+        self.pattern = "0" * len(self.loop.operands)
+        self._pointers(depth)
+        self._store(depth, "0", self._value(depth, "0"))
+
+    def _store(self, depth: int, at: str, value: str) -> None:
+        place = f"v0[{self._index(0, at)}]"
+        if self.loop.pullback and self.loop.scatter is None:
+            self.put(depth, "if accumulate:", f"    {place} += {value}", "else:", f"    {place} = {value}")
+        else:
+            self.put(depth, f"{place} {self._sign} {value}")
+
+    def _inner(self, depth: int) -> None:
+        if self.pattern[0] == "0" and self.loop.pullback and self.loop.scatter is None:
+            self.functions = Functions.GUARDED
+            self._reduce(depth)
+        elif angles := self.loop.expression.angles:
+            self._blocks(depth, angles)
+        else:
+            apart = self.outer and "vectormath." in self._expression()
+            (self._apart if apart else self._run)(depth, "np.uint64(0), size")
+
+    def _blocks(self, depth: int, angles: list[Any]) -> None:
+        """Print the loop twice, for blocks of angles that are all near enough, and for others."""
+        self.put(depth, f"for start in range(np.uint64(0), size, np.uint64({BLOCK})):")
+        self.put(depth + 1, f"stop = min(start + np.uint64({BLOCK}), size)")
+        self.put(depth + 1, f"far = np.int{8 * self.dtype.itemsize}(0)", "for k in range(start, stop):")
+        self._loads(depth + 2, "k", *[name for angle in angles for name in angle.names])
+        for angle in angles:
+            self.put(depth + 2, f"far = vectormath.farther(far, {source(angle, self.dtype, self.functions)})")
+        self.put(depth + 1, "if far >= 0:")
+        self._apart(depth + 2, "start, stop")
+        self.put(depth + 1, "else:", "    for k in range(start, stop):")
+        self.functions = Functions.GUARDED
+        self.put(depth + 3, f"t0 = {self._value(depth + 3, 'k')}")
+        self._store(depth + 3, "k", "t0")
+
+    def _apart(self, depth: int, span: str) -> None:
+        """Print the loop over a span as a function: in a nest of loops its constants would not stay in registers."""
+        around, self.lines = self.lines, []
+        self._run(1, "start, stop")
+        text, self.lines = "\n".join(self.lines), around
+        names = ", ".join(sorted(set(re.findall(r"\b(?:[vj]\d+|b1|p|step|\w+_loop|\w+_data)\b", text))))
+        name = f"span{len(self.apart)}"
+        self.apart.append(f"def {name}(start, stop, accumulate, {names}):\n{text}\n\n\n")
+        self.put(depth, f"{name}({span}, accumulate, {names})")
+
+    def _run(self, depth: int, span: str) -> None:
+        """Print the loop over a span of a row."""
+        stores = self.loop.pullback and self.loop.scatter is None
+        forms = (("if accumulate:", "+="), ("else:", "=")) if stores else (("", self._sign),)
+        for test, sign in forms:
+            inner = depth + bool(test)
+            self.put(depth, *filter(None, (test,)))
+            self.put(inner, f"for k in range({span}):")
+            self.put(inner + 1, f"v0[{self._index(0, 'k')}] {sign} {self._value(inner + 1, 'k')}")
+
+    @property
+    def _sign(self) -> str:
+        return "+=" if self.loop.pullback or self.loop.adds else "="
+
+    def _reduce(self, depth: int) -> None:
+        """Sum a row into one element."""
+        self.put(depth, f"total = {literal_of(self.dtype)(-0.0)}", "for k in range(size):")
+        self.put(depth + 1, f"total = accumulators.added(total, {self._value(depth + 1, 'k')})")
+        self.put(depth, "v0[0] += total")
+
+
+# Constant cotangents: all elements are one number, as after a sum; kept as the number, not written out.
+#
+# A pullback may need two more kernels for them: one reads the number in place of elements, one computes a result that
+# is constant itself. They are compiled after a sweep has met the first such cotangent.
+
+LEAST = 1 << 13
+"""Elements from which on it is worth a kernel: a pass over fewer stays in the nearest cache."""
+
+
+def reads_constant(pull: Loop, elements: int) -> bool:
+    """Whether a pullback has a kernel that reads a constant cotangent of so many elements."""
+    return pull.skips and pull.scatter is None and pull.gather is None and elements >= LEAST
+
+
+def constant_result(pull: Loop, elements: int, *, covers: bool) -> int:
+    """When a pullback's contribution to so many elements is constant: ALWAYS, IF_INPUT_IS or NEVER."""
+    if not covers or elements < LEAST or pull.scatter is not None or pull.gather is not None:
+        return NEVER
+    _, cotangent, *others = pull.operands
+    if any(stride for operand in others for stride in operand.strides):
+        return NEVER
+    return IF_INPUT_IS if any(cotangent.strides) or cotangent.offset is not None else ALWAYS
+
+
+def reading_constant(pull: Loop) -> Loop:
+    """Return the loop that reads a constant cotangent."""
+    target, cotangent, *others = pull.operands
+    everywhere = replace(cotangent, strides=(0,) * len(pull.shape), offset=None)
+    return replace(pull, operands=(target, everywhere, *others))
+
+
+def computing_constant(pull: Loop) -> Loop:
+    """Return the loop that computes a constant result: a single element."""
+    target, *others = reading_constant(pull).operands
+    single = [replace(operand, strides=()) for operand in (replace(target, offset=None), *others)]
+    return replace(pull, shape=(), operands=tuple(single))

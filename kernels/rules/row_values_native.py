@@ -1,0 +1,247 @@
+"""Results of small rows of doubles, which may stand apart; for floats the same text.
+
+Layout: how many rows there are before each other, their length, how many stand side by side, the bits of a number, the
+length of a row of the result. Pointers: the result, its int64 places where there are some, the operand. What there is
+one of for each row, as a sum, stands in order. nan is larger than all numbers.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from kernels.language.native_types import Void, Word, Words
+from kernels.native.memory import double_of, load_i8, store_i8
+from kernels.rules.elements import ITEM, load, real, store
+
+ZERO, ONE = real(0.0), real(1.0)
+INFINITY = real(np.inf)
+LEAST = real(np.finfo(real).tiny / np.finfo(real).eps) ** real(0.5)
+
+
+def first(layout, row, n):
+    """Which element a row begins with, of rows of this length."""
+    return (row // layout[2]) * n * layout[2] + row % layout[2]
+
+
+def precedes(a, b, largest):
+    if largest:
+        return a > b or (a != a and b == b)
+    return a < b or (a == a and b != b)
+
+
+def top_of(x, n, step):
+    top = load(x)
+    for k in range(1, n):
+        value = load(x + k * step)
+        if value > top or value != value:
+            top = value
+    return top
+
+
+def spread(layout, x):
+    """The sum of the squares of what elements are apart from their mean, divided by a number."""
+    n, step, s, squares = layout[1], layout[2] * ITEM, ZERO, ZERO
+    for k in range(n):
+        s += load(x + k * step)
+    mean = s / real(n)
+    for k in range(n):
+        apart = load(x + k * step) - mean
+        squares += apart * apart
+    return squares / real(double_of(layout[3]))
+
+
+def length(x, n, step, scale):
+    s = ZERO
+    for k in range(n):
+        value = load(x + k * step) / scale
+        s += value * value
+    return math.sqrt(s) * scale
+
+
+def place_of(x, n, step, rank):
+    """Where the element of a rank is that a stable sort gives."""
+    for at in range(n):
+        before = 0
+        for k in range(n):
+            other, element = load(x + k * step), load(x + at * step)
+            less = precedes(other, element, False)
+            before += less or (k < at and not precedes(element, other, False))
+        if before == rank:
+            return at
+    return 0
+
+
+def first_nan(x, n, step):
+    for k in range(n):
+        if load(x + k * step) != load(x + k * step):
+            return k
+    return -1
+
+
+def store_pick(pointers, row, x, step, at):
+    store(pointers[0] + row * ITEM, load(x + at * step))
+    store_i8(pointers[1] + row * 8, at)
+
+
+def ordered(layout, pointers, largest, m):
+    """Write the m elements of each row that come first, in order, and their places; equal ones keep their order."""
+    n, inner = layout[1], layout[2]
+    for row in range(layout[0] * inner):
+        y, at, x = pointers[0] + first(layout, row, m) * ITEM, pointers[1] + first(layout, row, m) * 8, pointers[2]
+        x += first(layout, row, n) * ITEM
+        for k in range(n):
+            value, j = load(x + k * inner * ITEM), min(k, m)
+            while j > 0 and precedes(value, load(y + (j - 1) * inner * ITEM), largest):
+                if j < m:
+                    store(y + j * inner * ITEM, load(y + (j - 1) * inner * ITEM))
+                    store_i8(at + j * inner * 8, load_i8(at + (j - 1) * inner * 8))
+                j -= 1
+            if j < m:
+                store(y + j * inner * ITEM, value)
+                store_i8(at + j * inner * 8, k)
+
+
+def softmax(layout: Words, pointers: Words, accumulate: Word) -> Void:
+    n, step = layout[1], layout[2] * ITEM
+    for row in range(layout[0] * layout[2]):
+        at, s = first(layout, row, n) * ITEM, ZERO
+        y, x = pointers[0] + at, pointers[1] + at
+        top = top_of(x, n, step)
+        for k in range(n):
+            value = math.exp(load(x + k * step) - top)
+            store(y + k * step, value)
+            s += value
+        for k in range(n):
+            store(y + k * step, load(y + k * step) / s)
+
+
+def log_softmax(layout: Words, pointers: Words, accumulate: Word) -> Void:
+    n, step = layout[1], layout[2] * ITEM
+    for row in range(layout[0] * layout[2]):
+        at, s = first(layout, row, n) * ITEM, ZERO
+        y, x = pointers[0] + at, pointers[1] + at
+        top = top_of(x, n, step)
+        for k in range(n):
+            s += math.exp(load(x + k * step) - top)
+        s = math.log(s)
+        for k in range(n):
+            store(y + k * step, (load(x + k * step) - top) - s)
+
+
+def var(layout: Words, pointers: Words, accumulate: Word) -> Void:
+    for row in range(layout[0] * layout[2]):
+        store(pointers[0] + row * ITEM, spread(layout, pointers[1] + first(layout, row, layout[1]) * ITEM))
+
+
+def std(layout: Words, pointers: Words, accumulate: Word) -> Void:
+    for row in range(layout[0] * layout[2]):
+        variance = spread(layout, pointers[1] + first(layout, row, layout[1]) * ITEM)
+        store(pointers[0] + row * ITEM, math.sqrt(variance))
+
+
+def norm1(layout: Words, pointers: Words, accumulate: Word) -> Void:
+    n, step = layout[1], layout[2] * ITEM
+    for row in range(layout[0] * layout[2]):
+        x, s = pointers[1] + first(layout, row, n) * ITEM, ZERO
+        for k in range(n):
+            s += abs(load(x + k * step))
+        store(pointers[0] + row * ITEM, s)
+
+
+def norm2(layout: Words, pointers: Words, accumulate: Word) -> Void:
+    n, step = layout[1], layout[2] * ITEM
+    for row in range(layout[0] * layout[2]):
+        x, top = pointers[1] + first(layout, row, n) * ITEM, ZERO
+        norm = length(x, n, step, ONE)
+        if norm == INFINITY or norm < LEAST:  # squares leave the range: scale the elements
+            for k in range(n):
+                top = max(top, abs(load(x + k * step)))
+            if top > ZERO and top < INFINITY:
+                norm = length(x, n, step, top)
+        store(pointers[0] + row * ITEM, norm)
+
+
+def sort(layout: Words, pointers: Words, accumulate: Word) -> Void:
+    ordered(layout, pointers, double_of(layout[3]) != 0.0, layout[1])
+
+
+def topk(layout: Words, pointers: Words, accumulate: Word) -> Void:
+    ordered(layout, pointers, double_of(layout[3]) != 0.0, layout[4])
+
+
+def kthvalue(layout: Words, pointers: Words, accumulate: Word) -> Void:
+    n, step = layout[1], layout[2] * ITEM
+    for row in range(layout[0] * layout[2]):
+        x = pointers[2] + first(layout, row, n) * ITEM
+        store_pick(pointers, row, x, step, place_of(x, n, step, np.int64(double_of(layout[3]))))
+
+
+def median(layout: Words, pointers: Words, accumulate: Word) -> Void:
+    n, step = layout[1], layout[2] * ITEM
+    for row in range(layout[0] * layout[2]):
+        x = pointers[2] + first(layout, row, n) * ITEM
+        at = first_nan(x, n, step)
+        store_pick(pointers, row, x, step, at if at >= 0 else place_of(x, n, step, (n - 1) // 2))
+
+
+def running(layout: Words, pointers: Words, accumulate: Word) -> Void:
+    n, inner, largest = layout[1], layout[2], double_of(layout[3]) != 0.0
+    for row in range(layout[0] * inner):
+        start, at = first(layout, row, n), 0
+        best = load(pointers[2] + start * ITEM)
+        for k in range(n):
+            value = load(pointers[2] + (start + k * inner) * ITEM)
+            if value != value or (best == best and (value >= best if largest else value <= best)):
+                best, at = value, k
+            store(pointers[0] + (start + k * inner) * ITEM, best)
+            store_i8(pointers[1] + (start + k * inner) * 8, at)
+
+
+def cumsum(layout: Words, pointers: Words, accumulate: Word) -> Void:
+    n, step = layout[1], layout[2] * ITEM
+    for row in range(layout[0] * layout[2]):
+        at = first(layout, row, n) * ITEM
+        s = load(pointers[1] + at)
+        store(pointers[0] + at, s)
+        for k in range(1, n):
+            s += load(pointers[1] + at + k * step)
+            store(pointers[0] + at + k * step, s)
+
+
+def cumprod(layout: Words, pointers: Words, accumulate: Word) -> Void:
+    n, step = layout[1], layout[2] * ITEM
+    for row in range(layout[0] * layout[2]):
+        at, s = first(layout, row, n) * ITEM, ONE
+        for k in range(n):
+            s *= load(pointers[1] + at + k * step)
+            store(pointers[0] + at + k * step, s)
+
+
+def prod(layout: Words, pointers: Words, accumulate: Word) -> Void:
+    n, step = layout[1], layout[2] * ITEM
+    for row in range(layout[0] * layout[2]):
+        x, s = pointers[1] + first(layout, row, n) * ITEM, ONE
+        for k in range(n):
+            s *= load(x + k * step)
+        store(pointers[0] + row * ITEM, s)
+
+
+# The kernel of extrema.Pick, for float64 or float32.
+
+
+def pick(layout: Words, pointers: Words, accumulate: Word) -> Void:
+    for row in range(layout[0]):
+        rest, place = row, pointers[2]
+        for axis in range(layout[5]):
+            place += (rest % layout[6 + axis]) * layout[6 + layout[5] + axis]
+            rest //= layout[6 + axis]
+        best, at = load(place), 0
+        for k in range(1, layout[1]):
+            value = load(place + k * layout[2])
+            better = value > best if layout[3] else value < best
+            if best == best and (better or value != value):
+                best, at = value, k
+        store(pointers[0] + row * ITEM, best)
+        store_i8(pointers[1] + 8 * row, at)

@@ -1,0 +1,386 @@
+"""Elementwise loops of a record: on scalars, vectorised, and in tasks that threads share."""
+
+from __future__ import annotations
+
+import functools
+import math
+from array import array
+from collections.abc import Callable
+from dataclasses import field
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from kernels.foundation import numpy_arrays
+from kernels.foundation.data_classes import dataclass
+from kernels.foundation.recent_table import Recent
+from kernels.foundation.specs import Spec, Strides, broadcast, nest, spec_of
+from kernels.language import jit
+from kernels.language.jit import callable_at
+from kernels.native import pool
+from kernels.native.memory import where
+from kernels.native.structs import LARGE
+from kernels.rules.loop_printer import Loop, Operand
+from kernels.rules.symbols import Symbol, source
+
+# Operations on one double: computed without a call, from entries of five small words that stand side by side.
+#
+# An entry has its kind, with a bit above that to accumulate, then where its target and up to three operands stand, in
+# words behind the beginning of the machine's memory. ``x1`` is the first operand, of pullbacks the cotangent.
+
+_FLOAT64 = np.dtype(np.float64)
+
+ENTRY = 5
+"""Words of 32 bits."""
+ACCUMULATES = 256
+MOST = 1 << 20
+"""Entries of one row: a program checks for interrupts between rows."""
+REACH = 1 << 34
+"""Bytes of memory that an entry can address, by words."""
+
+FORWARD = (
+    "(x1 + x2)", "(x1 - x2)", "(x1 * x2)", "(x1 / x2)", "(-x1)", "(x1)", "(x1 * x1)", "math.sqrt(x1)", "(1.0 / x1)",
+)  # fmt: skip
+PULLBACK = (
+    "x1", "(-x1)", "(x1 * x2)", "(x1 * x3)", "(x1 / x2)", "(x1 / x3)", "((-x1) * ((x2 / x3) / x3))",
+    "(x1 * (2.0 * x2))", "(x1 / (2.0 * x2))", "((-x1) * (x2 * x2))",
+)  # fmt: skip
+KINDS = {key: k for k, key in enumerate([(t, False) for t in FORWARD] + [(t, True) for t in PULLBACK])}
+"""The kind of an entry, by the text of its expression and whether it is a pullback."""
+
+_HEAD = """from __future__ import annotations
+
+import math
+import numpy as np
+from kernels.native.memory import load_f8, load_i4, load_i8, store_f8
+
+MINUS_ZERO = -(1 << 63)
+
+
+def place(entry, k, base):
+    return base + 8 * np.int64(load_i4(entry + 4 * k))
+
+
+def give(target, accumulates, value):
+    if accumulates:
+        store_f8(target, load_f8(target) + value)
+    else:
+        store_f8(target, value)
+
+
+def run(entries: int, base: int, count: int) -> None:
+    for k in range(count):
+        entry = entries + {size} * k
+        head = np.int64(load_i4(entry))
+        kind, accumulates = head & 255, head & 256
+        target, first = place(entry, 1, base), place(entry, 2, base)
+        x1 = load_f8(first)
+"""
+_LOAD = "            {name} = load_f8(place(entry, {k}, base))\n"
+_STORE = "            store_f8(target, {text})\n"
+_GIVE = "            give(target, accumulates, (-0.0) if load_i8(first) == MINUS_ZERO else ({text} + 0.0))\n"
+
+
+@functools.cache
+def address() -> int:
+    """Return the address of the native function that runs entries, given their address, the memory's and a count."""
+    text = _HEAD.format(size=4 * ENTRY)
+    for (expression, pullback), kind in KINDS.items():
+        text += f"        {'elif' if kind else 'if'} kind == {kind}:\n"
+        for k, name in ((3, "x2"), (4, "x3")):
+            if name in expression:
+                text += _LOAD.format(name=name, k=k)
+        text += (_GIVE if pullback else _STORE).format(text=expression)
+    return int(jit.load_source("inlined", text).run.address)
+
+
+def kind_of(kernel: Any, count: int) -> int | None:
+    """Return the kind of entry for a kernel that takes so many places; None if it has to be called as a kernel."""
+    if not isinstance(kernel, Loop) or kernel.steps != 1:
+        return None
+    kind = _kinds.get((kernel, count), _NOT_LOOKED_UP)
+    return _kinds.setdefault((kernel, count), _kind_of(kernel, count)) if kind is _NOT_LOOKED_UP else kind
+
+
+_NOT_LOOKED_UP: Final = False
+_kinds: Recent[tuple[Loop, int], Any] = Recent()
+"""The kinds that were looked up, None among them."""
+
+
+def _kind_of(kernel: Loop, count: int) -> int | None:
+    if count >= ENTRY or kernel.static or kernel.adds:
+        return None
+    if kernel.scatter is not None or kernel.gather is not None or (kernel.pullback and not kernel.skips):
+        return None
+    if any(operand.dtype != _FLOAT64 or operand.offset is not None for operand in kernel.operands):
+        return None
+    names = {operand.name: f"x{operand.place}" for operand in kernel.operands}
+    expression = kernel.expression
+    if expression.specials or expression.exponents or not expression.names <= names.keys():
+        return None
+    return KINDS.get((source(_renamed(expression, names), _FLOAT64), kernel.pullback))
+
+
+def _renamed(expression: Any, names: dict[str, str]) -> Any:
+    """Return an expression with its operands called by their places."""
+    if not isinstance(expression, Symbol):
+        return expression
+    if not expression.parts:
+        return Symbol(names[expression.head])
+    return Symbol(expression.head, *[_renamed(part, names) for part in expression.parts])
+
+
+# Large results by our own kernels, where that is much faster than the ufunc: one pass, vectorised.
+#
+# Dynamic mode and replays choose alike, by operation, dtype and size, and so agree in every bit.
+
+# The loops that lowered operations run, and what they compute.
+
+
+class Expression(Protocol):
+    """An elementwise operation, as far as a loop needs it."""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """What the expression calls its operands."""
+
+    @property
+    def forward(self) -> Any:
+        """The expression."""
+
+    @property
+    def vector(self) -> bool:
+        """Whether large results are computed by our own kernel."""
+
+
+def forward(op: Expression, result: Spec, specs: tuple[Spec, ...]) -> Loop:
+    """Return the loop of an elementwise expression over its operands."""
+    reads = [
+        Operand(name, spec.dtype, k, broadcast(spec.shape, spec.strides, result.shape))
+        for k, (name, spec) in enumerate(zip(op.inputs, specs, strict=True), start=1)
+    ]
+    target = Operand("target", result.dtype, 0, result.strides)
+    return Loop(op.forward, result.shape, (target, *reads), pullback=False)
+
+
+def same(x: Any) -> Any:
+    """Return the operand: a copy."""
+    return x
+
+
+def tie(x: Any, y: Any) -> Any:
+    """Count an element that ties with the extremum ``y``; nan ties with nan."""
+    return np.where((x == y) | ((x != x) & (y != y)), 1.0, 0.0)
+
+
+def spread(strides: Strides, rank: int, axes: Strides, keepdims: bool) -> Strides:
+    """Return the strides of a reduction's result over the space of its input."""
+    remaining = iter(strides)
+    kept = [next(remaining) if keepdims or i not in axes else 0 for i in range(rank)]
+    return tuple(0 if i in axes else stride for i, stride in enumerate(kept))
+
+
+Array = np.ndarray[Any, Any]
+
+_kernels: Recent[tuple[Expression, Spec, tuple[Spec, ...]], tuple[Any, Array]] = Recent()
+
+
+def suits(op: Expression, spec: Spec, sources: tuple[Spec, ...]) -> bool:
+    """Whether the kernel computes this: operands of the result's floating dtype, large, and several laid out alike."""
+    if not op.vector or spec.dtype.kind != "f" or spec.bytes < LARGE or not numpy_arrays.readable():
+        return False
+    alike = len(sources) == 1 or all(s.shape == spec.shape and s.strides == spec.strides for s in sources)
+    return alike and all(s.dtype == spec.dtype for s in sources)
+
+
+def run(op: Expression, *operands: Any) -> Array | None:
+    """Return the result for operands; None where the ufunc is to compute it."""
+    if any(type(x) is not np.ndarray or x.nbytes < LARGE or x.dtype.kind != "f" for x in operands):
+        return None
+    result = pool.call(np.empty_like, operands[0])
+    key = (op, spec_of(result), tuple([spec_of(x) for x in operands]))
+    if not suits(*key):
+        return None
+    call, layout = _kernels.get(key) or _kernels.setdefault(key, _compiled(*key))
+    pointers = np.array([where(x) for x in (result, *operands)], np.int64)
+    call(where(layout), where(pointers), 0)
+    return result
+
+
+def _compiled(op: Expression, spec: Spec, sources: tuple[Spec, ...]) -> tuple[Any, Array]:
+    address, layout = forward(op, spec, sources).kernel()
+    return callable_at(address), layout
+
+
+# Tasks: the calls that a program is made of, on places in its memory.
+
+
+@dataclass(slots=True)
+class Place:
+    """Memory that a call uses: a node's value (or its gradient buffer), at an offset."""
+
+    node: int
+    gradient: bool = False
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRef:
+    """A node as an operand, told apart from a Python number."""
+
+    node: int
+
+
+def node_of(operand: Any) -> int:
+    """Return the node of an operand that is one."""
+    assert isinstance(operand, NodeRef)
+    return operand.node
+
+
+@dataclass(slots=True)
+class Call:
+    """A kernel on places, in the order of its pointers; ``accumulate`` adds to the first."""
+
+    kernel: Any
+    places: tuple[Place, ...]
+    accumulate: bool = False
+
+
+@dataclass(slots=True)
+class UfuncCall:
+    """An inner loop of NumPy's over a nest of strides."""
+
+    loop: numpy_arrays.InnerLoop
+    shape: Strides
+    strides: tuple[Strides, ...]
+    places: tuple[Place, ...]
+
+
+@dataclass(slots=True)
+class Fill:
+    """Set the elements of a place to one number."""
+
+    place: Place
+    elements: int
+    dtype: np.dtype[Any]
+    value: float
+
+
+@dataclass(slots=True)
+class Comparison:
+    """Stop the program where so many bytes of two places differ."""
+
+    size: int
+    places: tuple[Place, Place]
+
+
+@dataclass(slots=True)
+class Steering:
+    """A row that steers a loop: which, and its number or limit; ``saved`` are the nodes that it keeps or restores."""
+
+    kind: int
+    places: tuple[Place, ...]
+    number: int = 0
+    saved: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class PythonCall:
+    """Python in the middle of a program: ``run`` gets the values, or the gradients, of these nodes as arrays.
+
+    And what calls of this run of the program have kept, by step: :class:`kernels.kinds.custom.Callback` does.
+    """
+
+    run: Callable[[list[np.ndarray[Any, Any]], dict[int, list[Any]]], None]
+    nodes: tuple[tuple[int, bool], ...]
+    """The nodes, each with whether it is its gradient that is passed."""
+    places: tuple[Place, ...]
+    """Where they stand: of a gradient, the base."""
+
+
+Task = Call | UfuncCall | Fill | Comparison | Steering | PythonCall
+
+
+class Tasks:
+    """Tasks in order, as columns: what each calls, whether it adds to its first place, and its places.
+
+    ``calls`` has what is called, each once, with how many places it takes: kernels, and a task for each kind of the
+    others. A place is a node, or ``~node`` for the gradient buffer of a base; ``offsets`` has those that are not 0, by
+    place.
+    """
+
+    __slots__ = ("_numbers", "adds", "call_numbers", "calls", "counts", "offsets", "places")
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+        self.counts: list[int] = []
+        self.call_numbers, self.adds, self.places = array("q"), array("b"), array("q")
+        self.offsets: dict[int, int] = {}
+        self._numbers: dict[Any, int] = {}
+
+    def __len__(self) -> int:
+        return len(self.call_numbers)
+
+    def number(self, key: Any, call: Any, count: int) -> int:
+        """Return the number of a callee, identified by ``key``."""
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self.calls)
+            self.calls.append(call)
+            self.counts.append(count)
+        return number
+
+    def kernel(self, kernel: Any, count: int) -> int:
+        """Return the number of a kernel that takes so many places."""
+        return self.number(id(kernel), kernel, count)
+
+    def append(self, task: Task) -> None:
+        """Append a task."""
+        adds, key = False, None
+        if isinstance(task, Call):
+            places, adds = task.places, task.accumulate
+            number = self.kernel(task.kernel, len(places))
+        elif isinstance(task, Fill):
+            places, key = (task.place,), (task.elements, task.dtype.num, repr(task.value))
+            number = self.number(key, task, 1)
+        elif isinstance(task, Comparison):
+            places = task.places
+            number = self.number((Comparison, task.size), task, len(places))
+        else:
+            places = task.places
+            key = (task.loop, task.shape, task.strides) if isinstance(task, UfuncCall) else (id(task),)
+            number = self.number(key, task, len(places))
+        self.call_numbers.append(number)
+        self.adds.append(adds)
+        for place in places:
+            if place.offset:
+                self.offsets[len(self.places)] = place.offset
+            self.places.append(~place.node if place.gradient else place.node)
+
+
+_ZERO = float(np.add.reduce(np.array([-0.0])))
+"""What NumPy's sums of negative zeros give: -0.0 if they start from the first element, 0.0 if from 0."""
+
+
+def initial(ufunc: np.ufunc, spec: Spec, dtype: np.dtype[Any]) -> float:
+    """Return what a reduction starts from, as NumPy does."""
+    if ufunc is np.add:
+        return _ZERO if dtype.kind == "f" and spec.size else 0.0
+    if dtype.kind == "f":
+        return -math.inf if ufunc is np.maximum else math.inf
+    limits = np.iinfo(dtype)
+    return limits.min if ufunc is np.maximum else limits.max
+
+
+def nest_layout(call: UfuncCall) -> np.ndarray[Any, Any]:
+    """Return the layout words of a nest: rows, inner extent, outer axes, extents, strides innermost first."""
+    if 0 in call.shape:
+        return np.array([0, 0, 0] + [0] * len(call.strides), np.int64)
+    extents, strides = nest(call.shape, list(call.strides))
+    if not extents:
+        return np.array([1, 1, 0] + [0] * len(call.strides), np.int64)
+    *outer, inner = extents
+    words = [math.prod(outer), inner, len(outer), *reversed(outer)]
+    for operand_strides in strides:
+        words += reversed(operand_strides)
+    return np.array(words, np.int64)

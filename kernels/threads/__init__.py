@@ -1,1 +1,0 @@
-"""Threads that run parts of the loops of compiled programs."""

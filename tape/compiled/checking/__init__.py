@@ -1,1 +1,0 @@
-"""What native code checks before it replays a program: that what the function reads from outside is as it was."""

@@ -1,0 +1,437 @@
+"""Calls within a recording: functions, raised errors, numbers compared, sameness of objects."""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from kernels.foundation.numpy_arrays import Array
+from kernels.foundation.specs import Spec
+from kernels.kinds import reference_tape
+from kernels.kinds.custom import Callback
+from kernels.kinds.elementwise import Elementwise
+from kernels.kinds.reduction import Contraction, Reduction
+from kernels.kinds.reference_tape import Instruction
+from kernels.kinds.routine import Routine, computed
+from kernels.kinds.views import Copy, Gather, Join, Write
+from kernels.native.structs import ADDS, CLEARS, PULLS, VIEW
+from kernels.programs.machine import GuardMissed
+from kernels.programs.program import Recipe, Tables
+from kernels.programs.structs import Step, StepKind
+from kernels.rules.scalar_loops import NodeRef
+from tape.engine import custom_function
+from tape.engine.custom_calls import Call
+from tape.random import Draw
+from tape.recording.routine_calls import TensorCall
+from tape.tensors import modes
+from tape.tensors.bytecode import users_frame
+from tape.tensors.modes import Observer
+from tape.tensors.tensor import Tensor, as_array, constant_tensor, leaf, scalar_or_array
+from tape.tensors.view_families import base_of, is_view
+from tape.watching.compared_numbers import OPERATORS, Compared, compared_in
+
+# Whether two Python objects, or two kinds of steps, are the same to the last bit.
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+
+
+def same(x: Any, y: Any) -> bool:
+    """Whether two Python objects are the same one, or the same value to the last bit."""
+    if x is y:
+        return True
+    if type(x) is not type(y):
+        return False
+    if isinstance(x, (np.ndarray, np.generic)):
+        return bool(x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes())
+    return isinstance(x, _PLAIN) and repr(x) == repr(y)
+
+
+def same_kind(x: StepKind, y: StepKind) -> bool:
+    """Whether steps of two kinds do the same, if their operands are alike."""
+    if x.op is not y.op or not same_params(x.params, y.params):
+        return False
+    if x.form is y.form or x.form is None or y.form is None:
+        return x.form is y.form
+    return (x.form.specs, x.form.spec, x.form.wanted) == (y.form.specs, y.form.spec, y.form.wanted)
+
+
+def same_params(x: Any, y: Any) -> bool:
+    """Whether static parameters are the same."""
+    if isinstance(x, (tuple, list)) and type(x) is type(y):
+        return len(x) == len(y) and all(map(same_params, x, y))
+    if same(x, y):
+        return True
+    try:
+        return type(x) is type(y) and bool(x == y)
+    except ValueError:  # arrays
+        return False
+
+
+# What operations raise while a call is recorded that goes on, since the function catches it: guards of the program.
+
+RAISED = Callback(name="caught error", doc="Which error a routine raises.", pullback=(), grad_fn="")
+"""A step that runs a routine for its error alone."""
+
+
+class Attempt:
+    """A routine that is tried: 0 where it raises nothing, else a number for the class and the text of the error."""
+
+    graded = ()
+
+    def __init__(self, op: Routine, params: dict[str, Any]) -> None:
+        self.op, self.params = op, params
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Attempt)
+            and other.op is self.op
+            and same_params(sorted(self.params.items()), sorted(other.params.items()))
+        )
+
+    def __hash__(self) -> int:
+        return hash(self.op)
+
+    def __str__(self) -> str:
+        return self.op.name
+
+    def run(self, values: list[Array]) -> tuple[list[Array], None]:
+        """Run the routine; return which error it raises."""
+        try:
+            computed(self.op, values, self.params)
+        except Exception as error:  # noqa: BLE001 (whichever it is)
+            return [np.array(number_of(error))], None
+        return [np.array(0.0)], None
+
+    def gradients(self, g: Array, saved: dict[str, Any], specs: tuple[Any, ...]) -> list[Array | None]:
+        """Return none: errors have no gradient."""
+        del g, saved
+        return [None] * len(specs)
+
+    def on_tensors(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Run on the values of tensors."""
+        return [constant_tensor(float(x)) for x in self.run(list(map(as_array, tensors)))[0]]
+
+
+def number_of(error: Exception) -> float:
+    """Return a number for what the caller can see of an error: its class and its text."""
+    return 1.0 + zlib.crc32(f"{type(error).__qualname__}: {error}".encode())
+
+
+# Calls of an ``autograd.Function`` in compiled functions: Python between native stretches, forward and back.
+
+_TENSOR = object()
+"""Stands for a tensor among the arguments of a call."""
+_FIXED = (bool, int, float, complex, str, bytes, type(None), np.dtype, np.generic, type)
+
+
+class FunctionCall:
+    """A call as it was recorded: the Function, its arguments short of the values of tensors, the specs of its results.
+
+    Raises NotImplementedError for what a program cannot call again.
+    """
+
+    def __init__(
+        self, cls: Any, args: Sequence[Any], kwargs: dict[str, Any], positional: int, outputs: Sequence[Any]
+    ) -> None:
+        self.cls, self.kwargs, self.positional = cls, kwargs, positional
+        self.arrays = modes.given_arrays()
+        self.args = [_TENSOR if isinstance(x, Tensor) else x for x in args]
+        self.needs = [isinstance(x, Tensor) and x._slot is not None for x in args]
+        for x in (*self.args, *kwargs.values()):
+            if x is not _TENSOR and not _is_fixed(x):
+                raise NotImplementedError(f"{self.name} takes a {type(x).__name__}")
+        for x in outputs:
+            if not isinstance(x, Tensor):
+                raise NotImplementedError(f"{self.name} returns a {type(x).__name__}")
+            if is_view(x) or any(x is a for a in args):
+                raise NotImplementedError(f"{self.name} returns an argument, or a view")
+        self.specs = [x.spec for x in outputs]
+        self.graded = [x._slot is not None for x in outputs]
+        """Which results have a gradient."""
+        if len({spec.dtype for spec in self.specs}) > 1:
+            raise NotImplementedError(f"{self.name} returns several dtypes")
+
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        return f"the Function {self.cls.__name__}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FunctionCall) and same_params(self._identity(), other._identity())
+
+    def __hash__(self) -> int:
+        return hash((self.cls, len(self.args)))
+
+    def _identity(self) -> tuple[Any, ...]:
+        keywords = tuple(sorted(self.kwargs.items()))
+        needs = tuple(self.needs), tuple(self.specs), tuple(self.graded)
+        return self.cls, tuple(self.args), keywords, *needs, self.arrays
+
+    def __str__(self) -> str:
+        return str(self.cls.__name__)
+
+    def _filled(self, tensors: Sequence[Tensor]) -> tuple[Any, ...]:
+        """Return the arguments of a call with these tensors."""
+        remaining = iter(tensors)
+        return tuple([next(remaining) if x is _TENSOR else x for x in self.args])
+
+    def run(self, values: list[Array]) -> tuple[list[Array], Instruction | None]:
+        """Run forward; return the results, and what the tape would save if one has a gradient."""
+        needs = [need for need, x in zip(self.needs, self.args, strict=True) if x is _TENSOR]
+        tensors = [leaf(scalar_or_array(x), requires_grad=need) for x, need in zip(values, needs, strict=True)]
+        args = self._filled(tensors)
+        ctx, _, outputs = modes.call_given(self.arrays, custom_function.ran, self.cls, args, self.kwargs)
+        specs = [(x.spec.shape, x.spec.dtype) if isinstance(x, Tensor) else None for x in outputs]
+        if specs != [(spec.shape, spec.dtype) for spec in self.specs] or ctx._dirty:
+            raise GuardMissed(-1, b"", self.name)
+        results = [as_array(x) for x in outputs]
+        if not any(self.graded):
+            return results, None
+        graded = [k for k, has in enumerate(self.graded) if has]
+        call = Call(self.cls, ctx, args, outputs, graded, self.positional)
+        kept = call.values()
+        sources = tuple([x.spec if need else None for x, need in zip(tensors, needs, strict=True)])
+        form = reference_tape.function(f"{self.cls.__name__}Backward", sources, None, len(kept))
+        return results, Instruction(0, 0, 0, tuple([x._slot for x in tensors]), (call, *kept), form)
+
+    def gradients(self, g: Array, saved: dict[str, Any], specs: tuple[Spec | None, ...]) -> list[Array | None]:
+        """Run backward on the cotangents of the results that one has reached."""
+        del specs
+        instruction = saved["context"]
+        ends = np.cumsum([spec.size for spec in self.specs]).tolist()
+        flat = zip(self.specs, ends, strict=True)
+        parts = [g] if len(ends) == 1 else [g[end - spec.size : end].reshape(spec.shape) for spec, end in flat]
+        arrived = {k: part for k, part in enumerate(parts) if self.graded[k] and _is_reached(part)}
+        if not arrived:
+            return [None] * len(instruction.form.specs)
+        return instruction.saved[0].pull(instruction, None, {instruction.slot: arrived}, batch=0)  # type: ignore[no-any-return]
+
+    def on_tensors(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Call the Function as in dynamic mode."""
+        result = modes.call_given(self.arrays, self.cls.apply, *self._filled(tensors), **self.kwargs)
+        return list(result) if isinstance(result, (tuple, list)) else [result]
+
+
+class Inside(Observer):
+    """Watches forward while a call is recorded: it may use its arguments, and nothing else that the call made."""
+
+    def __init__(self, knows: Callable[[Tensor], bool], stop: Callable[[str], None], args: Sequence[Any]) -> None:
+        self._knows, self._stop = knows, stop
+        self._args = {id(x) for x in args if isinstance(x, Tensor)}
+
+    def _look(self, *tensors: Any) -> None:
+        for x in tensors:
+            mine = isinstance(x, Tensor) and (id(x) in self._args or id(base_of(x)) in self._args)
+            if isinstance(x, Tensor) and not mine and self._knows(x):
+                self._stop("a Function that uses more of the call than its arguments")
+
+    def _changes(self, x: Tensor) -> None:
+        if self._knows(x):
+            self._stop("a Function that changes its arguments")
+
+    def notify(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
+        """Look at the operands of an operation."""
+        del op, result, params
+        self._look(*operands)
+
+    def is_argument(self, x: Tensor) -> bool:
+        """Return False: nothing here is a program's."""
+        del x
+        return False
+
+    def overwrites(self, x: Tensor, value: Any) -> None:
+        """Look at a write."""
+        self._look(value)
+        self._changes(x)
+
+    def wrote(self, op: Any, x: Tensor, value: Any, params: tuple[Any, ...]) -> None:
+        """Look no further: it was looked at before."""
+
+    def taken(self, x: Tensor, value: Tensor) -> None:
+        """Look at a tensor that takes over another's value."""
+        self._look(value)
+        self._changes(x)
+
+    def released(self, x: Tensor, value: Tensor) -> None:
+        """Look no further: the write, before which an element gets memory of its own, is looked at."""
+
+    def replaces(self, x: Tensor, other: Tensor) -> None:
+        """Look at a tensor that gets another's memory."""
+        self._look(other)
+        self._changes(x)
+
+    def becomes_view(self, x: Tensor, name: str) -> None:
+        """Look at a tensor that changes its shape."""
+        del name
+        self._changes(x)
+
+    def note_unrecorded(self, tensor: Tensor | None, what: str) -> None:
+        """Look at what is used."""
+        del what
+        self._look(tensor)
+
+    def note_drawn(self, tensor: Tensor, draw: Draw) -> None:
+        """Refuse: replays draw before they run."""
+        del tensor, draw
+        self._stop("a Function that draws random numbers")
+
+    def note_escape(self, tensor: Tensor) -> None:
+        """Look at what becomes NumPy's, or Python's: each replay calls the Function, which asks anew."""
+        self._look(tensor)
+
+    note_number = note_escape
+
+
+def _is_fixed(x: Any) -> bool:
+    return all(map(_is_fixed, x)) if type(x) is tuple else isinstance(x, _FIXED) or callable(x)
+
+
+def _is_reached(cotangent: Array) -> bool:
+    """Whether anything but -0.0, the mark of nothing, stands in a cotangent."""
+    return bool(np.any((cotangent != 0.0) | ~np.signbit(cotangent)))
+
+
+# The tensors that a recorder knows, for backwards that it follows: what an instruction saved is one of them.
+
+_FOLLOWED = (Elementwise, Contraction, Reduction, Copy, Join, Routine)
+"""Kinds of operations whose pullbacks compute with tensors alone."""
+_PART_AND_VALUE = 2
+
+
+class KnownTensors:
+    """The tensors of a recorder by node and by slot, and the steps that made them."""
+
+    def __init__(self, tables: Tables, recipe: Recipe) -> None:
+        self._tables, self._recipe = tables, recipe
+        self._seen = self._steps = 0
+        self._by_node: dict[int, int] = {}
+        """Where they are among those that are held, so that nothing more holds them."""
+        self._by_slot: dict[int, int] = {}
+        self._made: dict[int, int] = {}
+        self._written: dict[int, int] = {}
+        """The last step that wrote to the memory of a node."""
+        self._places_vary = False
+        """Whether a write was to places that are an operand."""
+        self.earliest = 0
+        """The first step whose gradient was asked for, since it was set."""
+
+    def _catch_up(self) -> None:
+        tables = self._tables
+        held = tables.held
+        for at in range(self._seen, len(held)):
+            node = tables.known.get(id(held[at])) if isinstance(held[at], Tensor) else None
+            if node is not None:
+                self._by_node[node] = at
+                if type(held[at]._slot) is int:
+                    self._by_slot[held[at]._slot] = node
+        self._seen = len(held)
+        count = len(tables.steps)
+        for at in range(self._steps, count):
+            step = tables.steps[at]
+            if isinstance(step.op, Write):
+                self._written[self._recipe.base_of(step.result)] = at
+                self._places_vary |= len(step.operands) > _PART_AND_VALUE
+            else:
+                self._made[step.result] = at
+        self._steps = count
+
+    def saved_by(self, instruction: Instruction) -> tuple[Any, ...] | None:
+        """Return what an instruction saved, as tensors that are known; None where that is not possible."""
+        form = instruction.form
+        self._catch_up()
+        node = self._by_slot.get(instruction.slot, -1)
+        self.earliest = min(self.earliest, self._made.get(node, self._steps))
+        if form.kind in (CLEARS, ADDS) and type(instruction.operands[0]) is int:
+            self._by_slot.setdefault(instruction.operands[0], node)  # the version before, of the same node
+        if form.kind == VIEW or (form.kind in (CLEARS, ADDS) and not self._places_vary):
+            return instruction.saved  # where it is, which does not vary
+        if node not in self._made:
+            return None
+        step = self._tables.steps[self._made[node]]
+        runs_routine = isinstance(form.op, Routine) and type(next(iter(instruction.saved), None)) is TensorCall
+        if step.op is not form.op or not (form.kind == PULLS or runs_routine):
+            return None
+        if isinstance(form.op, Gather):
+            return instruction.saved if step.params else None
+        if not isinstance(form.op, _FOLLOWED):
+            return None
+        pairs = zip(form.saved, instruction.saved, strict=True)
+        saved = tuple([self._saved(name, value, instruction, step) for name, value in pairs])
+        return None if any(x is None for x in saved) else saved
+
+    def _saved(self, name: str, value: Any, instruction: Instruction, step: Step) -> Any:
+        """Return a saved value as a tensor, or number, that is known; None where it is not."""
+        op = instruction.form.op
+        if name == "y":
+            return self._wanted(step.result, instruction.slot, step.at)
+        if name not in op.inputs:  # how many elements a shape has, if that is all it is; a routine's parameters
+            return value if type(value) is TensorCall or (name == "n" and not getattr(op, "selects", False)) else None
+        i = op.inputs.index(name)
+        operand = step.operands[i]
+        if not isinstance(operand, NodeRef):
+            return value
+        if instruction.operands[i] is not None:
+            return self._wanted(operand.node, instruction.operands[i], step.at)
+        return self._constant(operand.node, value, step.at)
+
+    def _wanted(self, node: int, slot: Any, since: int) -> Tensor | None:
+        x = self._tables.held[self._by_node[node]] if node in self._by_node else None
+        return x if isinstance(x, Tensor) and x._slot == slot and not self._is_written(node, since) else None
+
+    def _constant(self, node: int, value: Any, since: int) -> Tensor | None:
+        """Return a new tensor that does not require grad for what a node holds."""
+        if self._is_written(node, since):
+            return None
+        constant = constant_tensor(scalar_or_array(value))
+        self._tables.held.append(constant)
+        self._tables.known[id(constant)] = node
+        return constant
+
+    def _is_written(self, node: int, since: int) -> bool:
+        return self._written.get(self._recipe.base_of(node), -1) > since
+
+
+# Numbers of tensors that the user's code just compares, as recorded comparisons.
+
+_LARGEST = 1 << 53
+"""Integers up to this are floats, too."""
+_CONVERSIONS = {
+    ("tape.numpy_interface.to_python", "item"): "item",
+    ("tape.numpy_interface.methods", "_item"): "item",
+    ("tape.numpy_interface.to_python", "to_float"): "float",
+}
+"""What users call the functions of this package that give numbers, by where these are."""
+
+
+def comparisons_of(x: Tensor) -> list[Tensor] | None:
+    """Return the comparisons for which alone a tensor of one element becomes a number: bools of no dimensions.
+
+    None if more becomes of the number. The comparisons are recorded, and have the values that Python's have.
+    """
+    frame, steps = users_frame(sys._getframe(1))
+    inner = sys._getframe(steps)
+    how = _CONVERSIONS.get((inner.f_globals.get("__name__", ""), inner.f_code.co_name))
+    compared = None if how is None or frame is None else compared_in(frame, how)
+    if compared is None or not all(_is_exact(x, each.other) for each in compared):
+        return None
+    return [_made(x.detach(), each) for each in compared]
+
+
+def _is_exact(x: Tensor, other: float) -> bool:
+    """Whether tensors are compared as Python's numbers are."""
+    if type(other) is int and abs(other) > _LARGEST:
+        return False
+    return x.spec.dtype.kind == "f" or (x.spec.dtype == np.int64 and type(other) is int)
+
+
+def _made(x: Tensor, compared: Compared) -> Tensor:
+    if x.spec.dtype.kind == "f" and x.spec.dtype != np.float64:
+        x = x.double()
+    if x.spec.shape:
+        x = x.reshape(())
+    result: Tensor = OPERATORS[compared.operator](abs(x) if compared.absolute else x, compared.other)
+    return result

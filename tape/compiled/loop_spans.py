@@ -1,0 +1,536 @@
+"""Spans of loops in a recording, and their bodies."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kernels.kinds.custom import Guard
+from kernels.kinds.views import Write
+from kernels.operations.views import CLONE
+from kernels.programs.program import Node, Recipe
+from kernels.programs.structs import HEAD, StepKind
+from tape.compiled.function_calls import same, same_kind
+from tape.watching.python_loops import HeadVisit
+
+# Bodies of a native loop: what its iterations did; those that did the same are one.
+
+MOST_BODIES = 16
+"""Ways through one iteration."""
+_DIFFERENT = "an iteration did something else than another, though no value that left for Python was another one"
+_FEW = 2
+"""Iterations that may all differ."""
+Ref = tuple[str, Any]
+"""A node as a body knows it: a phi, a local or a leaf by number, or one from before the loop; or a Python number.
+
+A body of a loop within another's knows the nodes of that one as those ``above``.
+"""
+BodyStep = tuple[StepKind, Ref, tuple[Ref, ...], int]
+"""A kind, the result, operands, and the number of the line."""
+
+
+class DoesNotFitError(Exception):
+    """What a loop did cannot be told as bodies of a native one; ``inner`` is where the loop is, if within another."""
+
+    def __init__(self, reason: str, inner: str = "") -> None:
+        super().__init__(reason)
+        self.inner = inner
+
+
+@dataclass(slots=True)
+class Body:
+    """One way through an iteration: its steps, the nodes that they make, constants, and what the next starts from."""
+
+    steps: list[BodyStep | NativeLoop] = field(default_factory=list)
+    nodes: list[tuple[Node, Ref | None, Ref | None]] = field(default_factory=list)
+    """Each with the node whose memory, and whose gradient, it is part of."""
+    leaves: list[tuple[Node, int]] = field(default_factory=list)
+    """Constants, with their nodes in the recording."""
+    updates: tuple[Ref, ...] = ()
+    choices: dict[tuple[int, int], frozenset[Ref]] = field(default_factory=dict)
+    """What operands may be, by step (-1 for ``updates``) and place, where several phis began with the same tensor."""
+    guards: list[Any] = field(default_factory=list)
+    recording: Any = None
+    seen: int = 1
+    """How often an iteration did this."""
+    calls: int = 1
+    """In how many calls."""
+
+    def merged(self, other: Body) -> Body:
+        """Return a body that knows of another that did the same, and of the loops within both."""
+        loops = iter(other.loops())
+        steps = [x.joined(next(loops).bodies) if isinstance(x, NativeLoop) else x for x in self.steps]
+        calls = self.calls + other.calls * (self.recording is not other.recording)
+        return replace(self, steps=steps, seen=self.seen + other.seen, calls=calls)._chosen(other)
+
+    def _chosen(self, other: Body) -> Body:
+        """Return this body with operands that are those of the other one, too, where there is a choice."""
+        choices = dict[tuple[int, int], frozenset[Ref]]()
+        steps, updates = list(self.steps), list(self.updates)
+        for step, place in self.choices.keys() | other.choices.keys():
+            both = self.may_be(step, place) & other.may_be(step, place)
+            if len(both) > 1:
+                choices[step, place] = both
+            one = min(both)
+            if step < 0:
+                updates[place] = one
+            else:
+                steps[step] = _with_operand(steps[step], place, one)
+        return replace(self, steps=steps, updates=tuple(updates), choices=choices)
+
+    def may_be(self, step: int, place: int) -> frozenset[Ref]:
+        """Return what an operand of a step, or an update for -1, may be: one, unless there is a choice."""
+        known = self.choices.get((step, place))
+        if known is not None:
+            return known
+        operands = self.updates if step < 0 else self.steps[step][2]  # type: ignore[index]
+        return frozenset((operands[place],))
+
+    def loops(self) -> list[NativeLoop]:
+        """Return the loops within it."""
+        return [step for step in self.steps if isinstance(step, NativeLoop)]
+
+    def is_known(self, least: int) -> bool:
+        """Whether it was seen so often, and it is known what it reads.
+
+        If it reads constants, in two calls, which found them the same.
+        """
+        often = self.seen >= least and not self.choices and (self.calls > 1 or not self._has_constants())
+        return often and all(usable(loop.bodies, least) for loop in self.loops() if loop.counted)
+
+    def _has_constants(self) -> bool:
+        """Whether a step reads a constant; guards apart."""
+        steps = [s for s in self.steps if not isinstance(s, NativeLoop) and not isinstance(s[0].op, Guard)]
+        return any(operand[0] == "leaf" for _, _, operands, _ in steps for operand in operands)
+
+
+@dataclass(slots=True)
+class NativeLoop:
+    """A loop, in a body or in none: its own node, its phis, which are nodes of their own, and its bodies."""
+
+    state: Ref
+    phis: tuple[Ref, ...]
+    count: Ref | None
+    limit: int | None
+    counted: bool
+    apart: bool
+    line: str
+    bodies: list[Body]
+    number: int
+    """That of its line."""
+
+    @property
+    def traits(self) -> tuple[Any, ...]:
+        """What is the same of loops that are one, whatever their iterations did."""
+        return self.state, self.phis, self.count, self.limit, self.counted, self.apart, self.line
+
+    def joined(self, bodies: Sequence[Body]) -> NativeLoop:
+        """Return this loop with what else was seen of it."""
+        try:
+            return replace(self, bodies=joined(self.bodies, bodies))
+        except DoesNotFitError as error:
+            raise DoesNotFitError(str(error), error.inner or self.line) from None
+
+
+def usable(bodies: Sequence[Body], least: int | None) -> list[Body]:
+    """Return the bodies that may be replayed, of those that were seen so often; none for None."""
+    return [body for body in bodies if least is not None and body.is_known(least)]
+
+
+def check_repeats(bodies: Sequence[Body], inner: str) -> None:
+    """Raise where no iteration did the same as another."""
+    if len(bodies) == sum(body.seen for body in bodies) > _FEW:
+        raise DoesNotFitError("no iteration did the same as another", inner)
+    for body in bodies:
+        for loop in body.loops():
+            check_repeats(loop.bodies, loop.line)
+
+
+def joined(known: Sequence[Body], bodies: Sequence[Body]) -> list[Body]:
+    """Return what is known of a loop's bodies with what else was seen; these come last.
+
+    Of two that did the same there is one. Where two did something else though no value that left for Python was another
+    one, something is not seen: DoesNotFitError.
+    """
+    all_bodies = list(known)
+    for body in bodies:
+        for k, other in enumerate(all_bodies):
+            if not _is_body_apart(other, body):
+                all_bodies[k] = other.merged(body)
+                break
+        else:
+            all_bodies.append(body)
+    if len(all_bodies) > MOST_BODIES:
+        raise DoesNotFitError(f"there are more than {MOST_BODIES} ways through an iteration")
+    return all_bodies
+
+
+def _is_body_apart(a: Body, b: Body) -> bool:
+    """Whether another value that left for Python has one iteration go another way than the other."""
+    for at, (x, y) in enumerate(zip(a.steps, b.steps, strict=False)):
+        if isinstance(x, NativeLoop) or isinstance(y, NativeLoop):
+            if not (isinstance(x, NativeLoop) and isinstance(y, NativeLoop) and x.traits == y.traits):
+                return True
+        elif not _is_same_step(a, x, b, y, at):
+            if _are_guards_of_one(a, x, b, y, at) or CLONE in (
+                x[0].op,
+                y[0].op,
+            ):  # a loop begins, of which one has none
+                return True
+            raise DoesNotFitError(_DIFFERENT)
+    traits = [(len(body.steps), len(body.updates), list(map(_traits, body.nodes))) for body in (a, b)]
+    if traits[0] != traits[1] or not all(a.may_be(-1, k) & b.may_be(-1, k) for k in range(len(a.updates))):
+        raise DoesNotFitError(_DIFFERENT)
+    return False
+
+
+def _traits(node: tuple[Node, Ref | None, Ref | None]) -> tuple[Any, ...]:
+    entry, base, family = node
+    return entry.spec, base, family, entry.offset, entry.buffer_offset, entry.differentiable
+
+
+def _is_same_step(a: Body, x: BodyStep, b: Body, y: BodyStep, at: int) -> bool:
+    (kind, result, operands, _), (other_kind, other_result, others, _) = x, y
+    if result != other_result or not same_kind(kind, other_kind):
+        return False
+    pairs = enumerate(zip(operands, others, strict=True))
+    return all(_is_same_operand(a, one, b, other) or _may_be_same(a, b, at, k) for k, (one, other) in pairs)
+
+
+def _may_be_same(a: Body, b: Body, at: int, place: int) -> bool:
+    """Whether there is a choice of what operands are, and they may be the same phi."""
+    is_choice = (at, place) in a.choices or (at, place) in b.choices
+    return is_choice and not a.may_be(at, place).isdisjoint(b.may_be(at, place))
+
+
+def _with_operand(step: BodyStep | NativeLoop, place: int, operand: Ref) -> BodyStep:
+    """Return a step with another operand."""
+    assert not isinstance(step, NativeLoop)
+    kind, result, operands, line = step
+    return kind, result, (*operands[:place], operand, *operands[place + 1 :]), line
+
+
+def _are_guards_of_one(a: Body, x: BodyStep, b: Body, y: BodyStep, at: int) -> bool:
+    """Whether two steps look at the same value."""
+    are_guards = isinstance(x[0].op, Guard) and isinstance(y[0].op, Guard)
+    return are_guards and (x[2][0] == y[2][0] or _may_be_same(a, b, at, 0))
+
+
+def _is_same_operand(a: Body, one: Ref, b: Body, other: Ref) -> bool:
+    if one[0] != other[0]:
+        return False
+    if one[0] == "leaf":
+        return _is_same_leaf(a, a.leaves[one[1]], b, b.leaves[other[1]])
+    return same(one[1], other[1]) if one[0] == "number" else bool(one[1] == other[1])
+
+
+def _is_same_leaf(a: Body, x: tuple[Node, int], b: Body, y: tuple[Node, int]) -> bool:
+    (one, i), (other, j) = x, y
+    assert one.constant is not None
+    assert other.constant is not None
+    if one.spec is not other.spec:
+        return False
+    source = a.recording.all_sources.get(i)  # what calls read from one place, it may hold another value each time
+    shared = a.recording is not b.recording and source is not None and source is b.recording.all_sources.get(j)
+    return shared or one.constant.tobytes() == other.constant.tobytes()
+
+
+# Python loops in recorded calls: the iterations that did the same as far as Python decides.
+#
+# At the visits of a loop's head the Python state is compared, tensors apart. Where it is equal, Python decides the
+# same until other values leave for it; so what an iteration did is known from where it began, and need not be recorded
+# again.
+
+_FEWEST = 2
+"""Visits of which the last one may be left out."""
+
+
+class Visit:
+    """A visit of a loop's head, in a recording: which words had been recorded, and the nodes of the state's tensors.
+
+    A node is there twice if two locals hold it. ``read`` and ``behind`` say of each whether the code of an iteration,
+    and that behind the loop, may read it by this name. ``serial``: how many visits, of any loop, came before.
+    ``counters`` count the writes to the tensors.
+    """
+
+    __slots__ = (
+        "apart", "at", "behind", "count", "counters", "entry", "exhausted", "identities", "line", "nodes", "number",
+        "read", "reason", "remaining", "serial", "template", "writes",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        visit: HeadVisit,
+        serial: int,
+        at: int,
+        nodes: list[int],
+        counters: list[list[int]],
+        count: int | None,
+    ) -> None:
+        self.serial, self.at, self.nodes, self.count = serial, at, nodes, count
+        self.counters, self.writes = counters, [counter[0] for counter in counters]
+        self.entry, self.number, self.remaining = visit.entry, visit.number, visit.remaining
+        self.template, self.apart = visit.state.template, visit.state.apart
+        self.reason, self.line = visit.reason, visit.loop.location
+        loop, self.identities, self.exhausted = visit.loop, visit.identities, visit.exhausted
+        locals_ = frozenset(loop.live)
+        self.read = [name in loop.read or name not in locals_ for name in visit.state.names]
+        self.behind = [name in loop.behind or name not in locals_ for name in visit.state.names]
+
+    @property
+    def is_written(self) -> bool:
+        """Whether a tensor has been written in place since, so that it matters who else holds it."""
+        return any(counter[0] != before for counter, before in zip(self.counters, self.writes, strict=True))
+
+
+@dataclass(slots=True)
+class Span:
+    """One loop of a recording: the steps of its iterations, what they start from and end with, how many there may be.
+
+    ``ends`` are where each iteration ends; ``count`` the node of the number of iterations, and ``drawn`` the step at
+    which Python got it, if it is one. ``apart``: which locals hold the same tensor changes from iteration to iteration.
+    """
+
+    start: int
+    ends: list[int]
+    visits: list[Visit]
+    limit: int | None
+    counted: bool
+    count: int | None = None
+    drawn: int = -1
+    apart: bool = False
+
+    @property
+    def stop(self) -> int:
+        """The step behind the last iteration."""
+        return self.ends[-1] if self.ends else self.start
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the loop was left where an iteration would have begun."""
+        return self.count is not None or self.visits[-1].exhausted
+
+    @property
+    def line(self) -> str:
+        """Where the loop is."""
+        return self.visits[0].line
+
+    def surrounds(self, other: Span) -> bool:
+        """Whether another loop was entered in one of its iterations."""
+        return self.visits[0].serial < other.visits[0].serial < self.visits[-1].serial
+
+
+class Trace:
+    """The steps of a recording, and what made its nodes."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe, self.words, self.starts = recipe, recipe.steps.words.tolist(), recipe.steps.starts
+        self.made: dict[int, int] = {}
+        self.guards: dict[int, int] = {}
+        """The steps that are guards, with their numbers."""
+        for at, start in enumerate(self.starts):
+            op = self.kind(at).op
+            if isinstance(op, Guard):
+                self.guards[at] = len(self.guards)
+            elif not isinstance(op, Write):
+                self.made.setdefault(self.words[start + 1], at)
+        self._of_guards = [*self.guards]
+        self._writes = recipe.steps.of_kind(Write)
+
+    def has_guard(self, first: int, stop: int) -> bool:
+        """Whether there is a guard among steps."""
+        number = bisect_left(self._of_guards, first)
+        return number < len(self._of_guards) and self._of_guards[number] < stop
+
+    def written(self, first: int, stop: int) -> set[int]:
+        """Return the nodes whose memory some steps write."""
+        writes = self._writes[bisect_left(self._writes, first) : bisect_left(self._writes, stop)]
+        return {self.recipe.base_of(self.result(at)) for at in writes}
+
+    def kind(self, at: int) -> StepKind:
+        """Return the kind of a step."""
+        return self.recipe.steps.kinds[self.words[self.starts[at]]]
+
+    def result(self, at: int) -> int:
+        """Return the node of a step's result."""
+        return self.words[self.starts[at] + 1]
+
+    def operands(self, at: int) -> list[int]:
+        """Return the operands of a step: nodes, or words of numbers."""
+        start = self.starts[at] + HEAD
+        return self.words[start : start + self.kind(at).count]
+
+    def check_known(self, node: int, at: int) -> None:
+        """DoesNotFitError for a view with a history of its own, as of ``detach``, which a step before this one made.
+
+        Such a view is made anew where a loop writes to its memory, and its history would be lost.
+        """
+        entry = self.recipe.nodes[node]
+        apart = entry.base is not None and entry.family is None and entry.differentiable
+        if apart and self.made.get(node, at) != at:
+            raise DoesNotFitError("it writes to memory that tensors share which were detached before, and require grad")
+
+    def origin(self, node: int) -> int:
+        """Return the step that made a node, or what it is a view of; -1 if none did."""
+        at = self.made.get(node)
+        base = self.recipe.nodes[node].base
+        return at if at is not None else (-1 if base is None else self.origin(base))
+
+
+class Heads:
+    """The visits of loops' heads in a recording. Left out are the entries ``without``, and ``flat`` loops in others."""
+
+    def __init__(self, trace: Trace, visits: Sequence[Visit]) -> None:
+        self.trace, self.visits = trace, visits
+        self.without: set[int] = set()
+        self.flat: set[str] = set()
+        self.apart = {those[0].line for those in _entries(visits) if _is_apart(trace, those)}
+        """The loops in some entry of which it changes which locals hold the same tensor, which nobody asks."""
+        self.apart -= {v.line for v in visits if v.line in self.apart and (v.identities or v.is_written)}
+
+    def spans(self) -> list[Span]:
+        """Return the loops that native ones may repeat, outer ones instead of those within."""
+        visits = [visit for visit in self.visits if visit.entry not in self.without]
+        return _outermost([self._span(those, len(self.trace.starts), least=1) for those in _entries(visits)])
+
+    def within(self, span: Span, number: int) -> list[Span]:
+        """Return the loops within an iteration of a loop, also those that had none: another may have some."""
+        first, after = span.visits[number], span.visits[number + 1]
+        visits = [v for v in self.visits[first.serial + 1 : after.serial] if v.line not in self.flat]
+        return _outermost([self._span(those, span.ends[number], least=0) for those in _entries(visits)])
+
+    def _span(self, visits: list[Visit], end: int, *, least: int) -> Span | None:
+        return _span(self.trace, visits, end, least=least, apart=visits[0].line in self.apart)
+
+
+def _entries(visits: Iterable[Visit]) -> Iterable[list[Visit]]:
+    """Return the visits of each entry, in the order in which loops were entered."""
+    entries: dict[int, list[Visit]] = {}
+    for visit in visits:
+        entries.setdefault(visit.entry, []).append(visit)
+    return entries.values()
+
+
+def _outermost(spans: Iterable[Span | None]) -> list[Span]:
+    """Return those that are not within another, in the order of their visits."""
+    apart: list[Span] = []
+    for span in sorted([span for span in spans if span is not None], key=lambda span: span.visits[0].serial):
+        if not (apart and apart[-1].surrounds(span)):
+            apart.append(span)
+    return apart
+
+
+def is_within(spans: Sequence[Span], at: int) -> bool:
+    """Whether a step is one of these loops', which are in order."""
+    before = bisect_right(spans, at, key=lambda span: span.start)
+    return before > 0 and at < spans[before - 1].stop
+
+
+def unrolled(trace: Trace, visits: Sequence[Visit], spans: Sequence[Span]) -> str:
+    """Return why a loop is in none of these, nor within one; empty if there is none such."""
+    entries = {visit.entry for span in spans for visit in span.visits}
+    for visit in visits:
+        at = bisect_left(trace.starts, visit.at)
+        within = visit.entry in entries or is_within(spans, at)
+        if (visit.reason or visit.number > 1) and not within:
+            return f"the loop at {visit.line}: {visit.reason or 'what its variables hold changes with each iteration'}"
+    return ""
+
+
+def _is_apart(trace: Trace, visits: list[Visit]) -> bool:
+    """Whether it changes from iteration to iteration which locals hold the same tensor; not at the first one alone."""
+    if all(visit.template == visits[-1].template for visit in visits):
+        return False
+    shared, apart = [len(_alike_at_end(trace, visits, apart=apart)) for apart in (False, True)]
+    return shared + 1 < apart
+
+
+def _alike_at_end(trace: Trace, visits: list[Visit], *, apart: bool) -> list[Visit]:
+    """Return the last visits of an entry that begin iterations which do the same.
+
+    Where the last visit alone is of another kind, as that after which a flag ends the loop, iterations end before it.
+    """
+    if len(visits) > _FEWEST and not visits[-1].reason and not _alike(trace, visits[-2], visits[-1], apart=apart):
+        visits = visits[:-1]
+    last, first = visits[-1], len(visits) - 1
+    while (
+        first > 0
+        and visits[first - 1].number == visits[first].number - 1
+        and _alike(trace, visits[first - 1], last, apart=apart)
+    ):
+        first -= 1
+    return visits[first:]
+
+
+def _span(trace: Trace, entry: list[Visit], end: int, *, least: int, apart: bool) -> Span | None:
+    """Return the iterations of one entry, which ends before a step, that a native loop may repeat, if so many."""
+    visits = _alike_at_end(trace, entry, apart=apart)
+    last = visits[-1]
+    if (
+        last.reason
+        or (len(visits) <= least and last.count is None)
+        or any(trace.recipe.nodes[n].base is not None for n in _changing(visits))
+    ):
+        return None
+    ends = [bisect_left(trace.starts, visit.at) for visit in visits]
+    span = Span(ends[0], ends[1:], visits, None, counted=False, apart=apart)
+    if last.count is not None:
+        return _counted_by_tensor(trace, span)
+    count, more = len(visits) - 1, entry[-1].number - last.number
+    remaining = None if visits[0].remaining is None else visits[0].remaining - more
+    if remaining is not None and remaining < count:
+        return None
+    if remaining is not None:  # where Python decides, the iteration that ends the loop is none of the others' kind
+        span.limit, span.counted = (count, True) if remaining == count else (remaining - 1, False)
+    stop = span.stop if span.counted else end  # a guard may leave it
+    return span if trace.has_guard(span.start, stop) else None
+
+
+def _counted_by_tensor(trace: Trace, span: Span) -> Span | None:
+    """Take in that a loop runs as often as a tensor says, which Python looked at right before."""
+    visit, iterations = span.visits[0], len(span.visits) - 1
+    before = bisect_left(trace.starts, visit.at) - 1
+    drawn = before in trace.guards and trace.operands(before)[0] == visit.count
+    if visit.number or not drawn or _is_written(trace, visit.count):
+        return None
+    value = trace.recipe.nodes[trace.operands(before)[1]].constant
+    if value is None or int(value) != iterations or visit.remaining is not None:  # it was left before
+        return None
+    span.count, span.drawn, span.counted = visit.count, before, True
+    return span
+
+
+def _is_written(trace: Trace, node: int | None) -> bool:
+    base = trace.recipe.base_of(node) if node is not None else -1
+    writes = (at for at in range(len(trace.starts)) if isinstance(trace.kind(at).op, Write))
+    return any(trace.recipe.base_of(trace.result(at)) == base for at in writes)
+
+
+def _alike(trace: Trace, a: Visit, b: Visit, *, apart: bool) -> bool:
+    """Whether visits begin iterations that do the same, as far as Python decides."""
+    is_other = a.apart != b.apart if apart else a.template != b.template
+    if a.reason or is_other or len(a.nodes) != len(b.nodes):
+        return False
+    recipe, nodes = trace.recipe, trace.recipe.nodes
+    return all(
+        x == y or (nodes[x].spec is nodes[y].spec and recipe.wants(x) == recipe.wants(y) and nodes[x].base is None)
+        for x, y in zip(a.nodes, b.nodes, strict=True)
+    )
+
+
+def _changing(visits: Sequence[Visit]) -> list[int]:
+    columns = zip(*[visit.nodes for visit in visits], strict=True)
+    return [node for column in columns if len(set(column)) > 1 for node in column]
+
+
+def phis_of(trace: Trace, span: Span) -> list[int]:
+    """Return the places in the state of the tensors that are phis: those with memory of their own."""
+    nodes, places = trace.recipe.nodes, list[int]()
+    seen: set[tuple[int, ...]] = set()
+    for k, column in enumerate(zip(*[visit.nodes for visit in span.visits], strict=True)):
+        if (span.apart or column not in seen) and nodes[column[0]].base is None:
+            places.append(k)
+            seen.add(column)
+    return places

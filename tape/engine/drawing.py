@@ -1,0 +1,209 @@
+"""The graph of a tensor as a picture, in notebooks, too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from kernels.kinds import reference_tape
+from kernels.programs.steps import repeats as repeats_of
+from kernels.programs.steps import representatives
+from tape.engine.custom_function import saved_value
+from tape.engine.nodes import FunctionNode, Node
+from tape.errors import GradError
+from tape.tensors.figures import Edges, Graph, Text
+from tape.tensors.printing import table
+from tape.tensors.startup import getattr_of
+from tape.tensors.tensor import AccumulateGrad, Tensor, method
+
+# The graph behind a tensor, drawn: leaves, and the backward function of each operation.
+
+_MOST_SHOWN = 4
+"""Elements up to which a saved value is shown."""
+
+
+def graph(
+    input: Tensor | Sequence[Tensor],
+    params: Mapping[str, Tensor] | None = None,
+    *,
+    saved: bool = False,
+    repeats: bool = True,
+) -> Graph:
+    r"""Return the graph that a tensor, or several, were computed by, as Graphviz's DOT: leaves, and backward functions.
+
+    ``params`` gives names to leaves and to other tensors. With ``saved`` the values that the graph keeps are drawn.
+    Operations that repeat, as those of a time loop, are drawn once, in a frame with their count, and a dashed edge
+    leads to the next time; with ``repeats=False`` each is drawn. Nothing is computed. GradError if a backward has freed
+    the graph; TypeError for what is no tensor.
+
+    >>> import tape
+    >>> w = tape.tensor([1.0, 2.0], requires_grad=True)
+    >>> print(tape.graph((w * w).sum(), params={"w": w}))
+    digraph {
+      node [fontname="monospace", shape="box"];
+      l0 [label="w\nfloat64[2]", shape="ellipse"];
+      s0 [label="MulBackward0\nfloat64[2]"];
+      s1 [label="SumBackward0\nfloat64[]"];
+      o0 [label="result\nfloat64[]", shape="ellipse"];
+      l0 -> s0;
+      s0 -> s1;
+      s1 -> o0;
+    }
+    """
+    roots: list[Any] = list(input) if isinstance(input, (tuple, list)) else [input]
+    names = dict(params or {})
+    for x in (*roots, *names.values()):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"graph: expected tensors, but got {type(x).__name__}")
+    return _Drawing(roots, names, saved=saved, repeats=repeats).graph()
+
+
+class _Drawing:
+    """Writes a graph in DOT; nodes are numbered in the order in which their operations ran."""
+
+    def __init__(self, roots: list[Tensor], params: dict[str, Tensor], *, saved: bool, repeats: bool) -> None:
+        self.text, self.edges, self.roots, self.saved = Text(), Edges(), roots, saved
+        self.nodes, self.leaves = _reached(map(_node_of, roots))
+        self.held = [_node_of(x) for x in params.values()]  # their ids stay their own
+        self.names = dict(zip(map(id, self.held), params, strict=True))
+        self.numbers = {id(node): k for k, node in enumerate(self.nodes)}
+        self.numbers |= {id(leaf): ~k for k, leaf in enumerate(self.leaves)}
+        self.repeats = repeats_of(*self._flow()) if repeats else []
+        self.standing = representatives(self.repeats, 0, len(self.nodes)).tolist()
+
+    def _flow(self) -> tuple[Any, Any]:
+        """Return what nodes do, as numbers, and which others their operands come from."""
+        kinds: dict[Any, int] = {}
+        symbols = [kinds.setdefault((node.name(), node._form.spec), len(kinds)) for node in self.nodes]
+        rows = [[self.numbers.get(id(after), -1) for after, _ in node.next_functions] for node in self.nodes]
+        sources = np.full((len(rows), max(map(len, rows), default=0)), -1, np.int64)
+        for k, row in enumerate(rows):
+            sources[k, : len(row)] = row
+        if (sources >= np.arange(len(rows))[:, None]).any():  # tapes of other threads: the order is not known
+            symbols = list(range(len(rows)))
+        return np.array(symbols, np.int64), sources
+
+    def graph(self) -> Graph:
+        """Draw everything."""
+        for k, leaf in enumerate(self.leaves):
+            name = self.names.get(id(leaf), "leaf")
+            self.text.node(f"l{k}", f"{name}\n{_described([leaf.spec])}", shape="ellipse")
+        self.text.parts(self.repeats, 0, len(self.nodes), self._draw)
+        for node in self.nodes:
+            self._read(node)
+        for k, x in enumerate(self.roots):
+            self.text.node(f"o{k}", f"result\n{_described([x.spec])}", shape="ellipse")
+            if (node := _node_of(x)) is not None:
+                self.edges.add(self._drawn(node), f"o{k}")
+        self.text.edges(self.edges)
+        return self.text.graph()
+
+    def _drawn(self, node: Any) -> str:
+        number = self.numbers[id(node)]
+        return f"s{self.standing[number]}" if number >= 0 else f"l{~number}"
+
+    def _draw(self, steps: Iterable[int]) -> None:
+        for k in steps:
+            node = self.nodes[k]
+            title = f"{self.names[id(node)]}\n" if id(node) in self.names else ""
+            shapes = ", ".join(_shown(m.dtype, m.shape) for m in node._input_metadata)
+            self.text.node(f"s{k}", f"{title}{node.name()}\n{shapes}")
+            for name, value in _saved_of(node) if self.saved else ():
+                self.text.node(f"s{k}_{name}", f"{name}\n{_value(value)}", shape="ellipse", style="dotted")
+                self.edges.add(f"s{k}_{name}", f"s{k}")
+
+    def _read(self, node: Node) -> None:
+        """Take in where the operands of a node come from."""
+        number = self.numbers[id(node)]
+        end = self.standing[number]
+        for after, _ in node.next_functions:
+            if after is not None:
+                source = self.numbers[id(after)]
+                again = source >= 0 and self.standing[source] >= end
+                self.edges.add(self._drawn(after), f"s{end}", source, counted=number == end, again=again)
+
+
+def _node_of(x: Tensor) -> Any:
+    """Return a tensor's node: of a leaf, what its gradient is delivered to; None if it does not require grad."""
+    node = x.grad_fn
+    return x._slot if node is None and type(x._slot) is AccumulateGrad else node
+
+
+def _reached(roots: Iterable[Any]) -> tuple[list[Node], list[AccumulateGrad]]:
+    """Return the nodes that lead to these, in the order in which their operations ran, and the leaves."""
+    pending, reached = [node for node in roots if node is not None], dict[int, Any]()
+    while pending:
+        node = pending.pop()
+        if id(node) not in reached:
+            reached[id(node)] = node
+            pending += [after for after, _ in reversed(node.next_functions) if after is not None]
+    leaves = [node for node in reached.values() if type(node) is AccumulateGrad]
+    nodes = [node for node in reached.values() if type(node) is not AccumulateGrad]
+    return sorted(nodes, key=lambda node: node._slot), leaves
+
+
+def _saved_of(node: Node) -> list[tuple[str, Any]]:
+    """Return the names and values of what a node keeps."""
+    if isinstance(node, FunctionNode):
+        return [(f"saved{k}", value) for k, value in enumerate(node.saved_tensors)]
+    form = node._form
+    if form.is_view or form.op is reference_tape.OUTPUT:
+        return []
+    return [(name, saved_value(form, node._instruction, name)) for name in form.saved]
+
+
+def _value(value: Any) -> str:
+    if not isinstance(value, Tensor):
+        return type(value).__name__
+    return str(value.tolist()) if value.spec.size <= _MOST_SHOWN else _described([value.spec])
+
+
+def _described(specs: Iterable[Any]) -> str:
+    return ", ".join(_shown(spec.dtype, spec.shape) for spec in specs)
+
+
+def _shown(dtype: Any, shape: Iterable[int]) -> str:
+    """Return dtype and shape as text: ``float64[3, 2]``."""
+    return f"{np.dtype(dtype).name}[{', '.join(map(str, shape))}]"
+
+
+# Tensors in notebooks: a table, and their graph as a drawing where Graphviz is installed.
+
+# For the drawing alone: what notebooks do not show is not imported.
+_late = getattr_of(__name__, {"graph": "tape.engine.drawing", "installed": "tape.tensors.figures"})
+_MOST = 200
+"""Nodes of a graph up to which it is drawn unasked."""
+
+
+@method()
+def _repr_html_(x: Tensor) -> str:
+    """Return what a notebook shows: shape, dtype, whether it requires grad or what computed it, and values."""
+    node = x.grad_fn
+    grad = ("grad_fn", node.name()) if node is not None else ("requires_grad", str(x.requires_grad))
+    shape = str(tuple(x.shape))
+    return table([("shape", shape), ("dtype", x.spec.dtype.name), grad], repr(x))
+
+
+@method()
+def _repr_svg_(x: Tensor) -> str | None:
+    """Return the graph behind the tensor as a drawing; None where there is none, or a large one, or no Graphviz."""
+    if x.grad_fn is None or not _late("installed")():
+        return None
+    try:
+        few = _is_small(x.grad_fn)
+        return _late("graph")(x)._repr_svg_() if few else None
+    except GradError:  # a backward has freed it
+        return None
+
+
+def _is_small(root: Any) -> bool:
+    """Whether a graph has few nodes."""
+    pending, reached = [root], dict[int, Any]()
+    while pending and len(reached) <= _MOST:
+        node = pending.pop()
+        if id(node) not in reached:
+            reached[id(node)] = node
+            pending += [after for after, _ in node.next_functions if after is not None]
+    return len(reached) <= _MOST

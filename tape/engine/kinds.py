@@ -1,0 +1,590 @@
+"""The kinds of operations on tensors, and their registry."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kernels.foundation.specs import Spec, dense
+from kernels.kinds.custom import Callback, Custom, Guard
+from kernels.kinds.elementwise import Elementwise
+from kernels.kinds.form import Form
+from kernels.kinds.reduction import Contraction, Reduction, Select
+from kernels.kinds.reference_tape import Instruction
+from kernels.kinds.routine import Routine
+from kernels.kinds.views import Copy, Gather, Join, Part, View, Write
+from kernels.operations.registry import OPS
+from kernels.programs.program import ProgramError
+from tape.engine.kind_rules import (
+    Contribution,
+    Kind,
+    Operand,
+    Planned,
+    Pullbacks,
+    RulePullbacks,
+    Values,
+    aligned,
+    apart,
+    batch_size,
+    full,
+    negative_zeros,
+    onto,
+)
+from tape.matrices import products
+from tape.operations import elementwise, reductions
+from tape.recording import elementwise as recorded
+from tape.recording import indexing, jitted_functions, pick_calls, record, routine_calls, views
+from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor
+from tape.tensors.view_families import is_view
+
+# Elements picked, by arrays of places or one along an axis, on tensors: gathers and selections.
+
+_FEW = 1 << 10
+"""The most places that are kept; those of larger tensors are computed again."""
+
+
+class GatherKind(Kind):
+    """Places count elements of the example's memory; in a batch they become indices."""
+
+    def pullbacks(self, form: Form) -> Picking:
+        """Return where instructions of a form picked: a sweep adds to these places of a gradient."""
+        return Picking(form)
+
+    def batched(self, step: Planned, operands: Sequence[Operand], spec: Spec) -> Tensor:
+        """Pick from each example."""
+        del spec
+        if not step.params:
+            return _by_places(*operands)
+        x, key = located(operands[0], step.params[0])
+        return _copied(indexing.index(x, key))
+
+
+class SelectKind(Kind):
+    """The axis is counted behind that of the batch."""
+
+    def pullbacks(self, form: Form) -> Picking:
+        """Return where instructions of a form picked: a sweep adds to these places of a gradient."""
+        return _Along(form)
+
+    def batched(self, step: Planned, operands: Sequence[Operand], spec: Spec) -> Tensor:
+        """Pick from each example, or return the places."""
+        (axis, keepdims, *of_places), (x,) = step.params, operands
+        if not x.shape:
+            return constant_tensor(np.zeros((*x.lead, *spec.shape), np.int64)) if of_places else views.clone(x.value)
+        return recorded.select(step.op, x.value, axis + len(x.lead), keepdims)[len(of_places)]
+
+
+class Picking(Pullbacks):
+    """Elements that were picked by arrays of places, which are saved."""
+
+    def places(self, instruction: Instruction) -> Array:
+        """Return the places in the gradient of the operand, in elements."""
+        places: Array = instruction.saved[0]
+        return places
+
+
+class _Along(Picking):
+    """Elements that were picked one along an axis."""
+
+    def __init__(self, form: Form) -> None:
+        super().__init__(form)
+        (spec, *_), self.axis = form.specs, form.params[0]
+        assert spec is not None
+        self.source = spec
+        self.starts = self._starts() if form.spec.size <= _FEW else None
+
+    def _starts(self) -> Array:
+        """Return the first places along the axis, in the gradient of the operand."""
+        spec = self.source
+        shape = [1 if k == self.axis else n for k, n in enumerate(spec.shape)]
+        starts = np.zeros(shape, np.int64)
+        for at, stride in zip(np.indices(shape), spec.gradient, strict=True):
+            starts += at * (stride // spec.dtype.itemsize)
+        return starts.reshape(self.form.spec.shape)
+
+    def places(self, instruction: Instruction) -> Array:
+        """Return the places in the gradient of the operand, in elements."""
+        spec = self.source
+        step = spec.gradient[self.axis] // spec.dtype.itemsize if spec.shape else 0
+        starts = self._starts() if self.starts is None else self.starts
+        return np.asarray(super().places(instruction) * step + starts, np.int64)
+
+
+def _by_places(x: Operand, places: Operand) -> Tensor:
+    """Pick by places that are an operand: numbers of the elements of an example, in C order."""
+    return _copied(indexing.index(views.reshape(x.value, (*x.lead, -1)), key_of(x, places)))
+
+
+def _copied(picked: Tensor) -> Tensor:
+    """Return what was picked by a single number, which is a view, as the copy that it is for each example."""
+    return views.clone(picked) if is_view(picked) else picked
+
+
+def key_of(x: Operand, places: Operand) -> tuple[Any, ...]:
+    """Return the index of places that are an operand in a tensor whose examples are vectors."""
+    if not (x.batched and places.batched):
+        return (*(slice(None) for _ in x.lead), places.value)
+    rows = np.arange(x.lead[0]).reshape(-1, *(1 for _ in places.shape))
+    return rows, places.value
+
+
+def located(x: Operand, numbers: Array) -> tuple[Tensor, tuple[Any, ...]]:
+    """Return a tensor, and the index of the elements at these places in the example's memory."""
+    lead = (slice(None),) * len(x.lead)
+    assert x.spec is not None
+    if not x.shape:
+        return views.view(x.value, (*x.lead, 1)), (*lead, np.zeros_like(numbers))
+    return x.value, (*lead, *np.unravel_index(_in_order(x.spec, numbers), x.shape))
+
+
+def _in_order(spec: Spec, numbers: Array) -> Array:
+    """Convert places in memory with these strides to numbers in C order."""
+    if spec.strides == dense(spec.shape, spec.dtype.itemsize):
+        return numbers
+    table = pick_calls.places(spec, spec.strides, (Ellipsis,)).reshape(-1)
+    order = np.argsort(table, kind="stable")
+    return order[np.searchsorted(table[order], numbers)]
+
+
+# Kinds on tensors that move elements: views, copies, joins and writes.
+
+# Views of tensors: of a batch, the same view of all examples.
+
+
+class ViewKind(Kind):
+    """The record says how its parameters change in a batch. A sweep needs no pullback of a view."""
+
+    def batched(self, step: Planned, operands: Sequence[Operand], spec: Spec) -> Tensor:
+        """Take the same view of all examples. ValueError where the memory does not allow it."""
+        (x,), op = operands, step.op
+        if op.indexes:
+            (key,) = step.params
+            items = key if isinstance(key, tuple) else (key,)
+            return indexing.index(x.value, (slice(None), *items) if x.batched else items)
+        if not x.batched:
+            return record.view(op, x.value, step.params)
+        if op.batch is None:
+            return super().batched(step, operands, spec)  # type: ignore[no-any-return]
+        value = aligned(x, max(len(step.params[0]), len(x.shape))) if op.broadcasts else x.value
+        return record.view(op, value, op.batch(*x.lead, x.shape, *step.params))
+
+
+# Copies of tensors.
+
+
+class CopyKind(Kind):
+    """A batch is copied whole."""
+
+    def pullbacks(self, form: Form) -> _RearrangementPullbacks:
+        """Return what runs the pullbacks of instructions of a form."""
+        return _RearrangementPullbacks(form)
+
+    def batched(self, step: Planned, operands: Sequence[Operand], spec: Spec) -> Tensor:
+        """Copy all examples."""
+        x: Tensor = operands[0].value
+        return views.clone(x) if x.spec.dtype == spec.dtype else record.to_dtype(x, spec.dtype, step.op)
+
+
+class _RearrangementPullbacks(Pullbacks):
+    """Copies, which hand their cotangent on."""
+
+    def run(
+        self, instruction: Instruction, wanted: Sequence[int], g: Tensor, clean: bool, saved: Any
+    ) -> list[Contribution]:
+        del instruction, saved
+        spec = self.form.specs[0]
+        assert spec is not None
+        same = g.spec.dtype == spec.dtype
+        g = full(g, self.form.spec.shape) if g.spec.shape else g
+        value = g if same else record.to_dtype(g, spec.dtype)
+        return [(i, value, clean) for i in wanted]
+
+
+# Joins of tensors.
+
+
+class JoinKind(Kind):
+    """The axis is counted behind that of the batch."""
+
+    def pullbacks(self, form: Form) -> Pullbacks:
+        """Return what runs the pullbacks of instructions of a form."""
+        return Pullbacks(form, _pull)
+
+    def batched(self, step: Planned, operands: Sequence[Operand], spec: Spec) -> Tensor:
+        """Join the operands of each example."""
+        del spec
+        (axis, new), size = step.params, batch_size(operands)
+        join = views.stack if new else views.cat
+        if size is None:
+            return join([x.value for x in operands], axis)
+        return join([x.value if x.batched else views.expand(x.value, (size, *x.shape)) for x in operands], axis + 1)
+
+
+def _pull(instruction: Instruction, i: int, g: Tensor, values: Values) -> Tensor:
+    del values
+    axis, new = instruction.form.params
+    if new:
+        return indexing.index(g, (slice(None),) * axis + (i,))
+    extents = [spec.shape[axis] for spec in instruction.form.specs if spec is not None]
+    start = sum(extents[:i])
+    return indexing.index(g, (slice(None),) * axis + (slice(start, start + extents[i]),))
+
+
+# Writes into parts of tensors.
+
+
+class WriteKind(Kind):
+    """The same part of each example is written. Sweeps handle writes themselves."""
+
+    def batched(self, step: Planned, operands: Sequence[Operand], spec: Spec) -> None:
+        """Write into all examples."""
+        part, value, *places = operands
+        if places:
+            new, key = aligned(value, len(places[0].shape)), key_of(part, places[0])
+            indexing.assign_at(part.value, key, new, step.op.name, adds=step.op.adds)
+            return
+        if not step.params:
+            x, new = part.value, aligned(value, len(spec.shape))
+            x.add_(new) if step.op.adds else x.copy_(new)
+            return
+        memory = step.params[0]
+        x, key = located(part, memory)
+        indexing.assign_at(x, key, aligned(value, memory.ndim), step.op.name, adds=step.op.adds)
+
+
+# Reductions on tensors.
+
+
+class ReductionKind(Kind):
+    """Axes stand behind that of the batch."""
+
+    def pullbacks(self, form: Form) -> _ReductionPullbacks:
+        """Return what runs the pullbacks of instructions of a form."""
+        return _ReductionPullbacks(form)
+
+    def batched(self, step: Planned, operands: Sequence[Operand], spec: Spec) -> Tensor:
+        """Reduce each example."""
+        del spec
+        (x,), (axes, keepdims) = operands, step.params
+        moved = tuple([axis + len(x.lead) for axis in axes])
+        if len(moved) == 1:
+            return reductions.along(step.op, x.value, moved[0], None, keepdims, None, None)
+        return recorded.reduction(step.op, x.value, moved, keepdims, step.op.dims_grad_fn)
+
+
+class _ReductionPullbacks(RulePullbacks):
+    """The rules of reductions, run before the cotangent is broadcast where they read nothing of the operand's shape."""
+
+    def __init__(self, form: Form) -> None:
+        super().__init__(form, {})
+        spec = form.specs[0]
+        assert spec is not None
+        self.axes, self.keepdims = form.params
+        self.shape = spec.shape
+        self.wide = tuple(1 if k in self.axes else n for k, n in enumerate(self.shape))
+        self.narrow = form.saved in ((), ("n",)) and not form.op.selects  # type: ignore[attr-defined]
+
+    def run(
+        self, instruction: Instruction, wanted: Sequence[int], g: Tensor, clean: bool, saved: Any
+    ) -> list[Contribution]:
+        if self.narrow:
+            g = g if not g._form.spec.shape else full(g, self.form.spec.shape)
+            value, clean = self.ruled(0, g, None if clean else negative_zeros(g), (*instruction.saved, g))
+            return [(0, self._spread(value), clean)] if wanted else []
+        if not wanted:
+            return []
+        form = self.form
+        g = self._widened(full(g, form.spec.shape))
+        values = [
+            self._value(name, value, instruction, saved)
+            for name, value in zip(form.saved, instruction.saved, strict=True)
+        ]
+        result, clean = self.ruled(0, g, None if clean else negative_zeros(g), (*values, g))
+        return [(0, result if result._form.spec.shape == self.shape else views.expand(result, self.shape), clean)]
+
+    def _value(self, name: str, value: Any, instruction: Instruction, saved: Any) -> Any:
+        """Return a saved value as a rule reads it, beside the operand."""
+        if name == "x":
+            return saved.read(instruction.operands[0], value, self.form.specs[0])
+        if name == "y":
+            return self._widened(saved.read(instruction.slot, value, self.form.spec))
+        return self._widened(constant_tensor(value)) if isinstance(value, np.ndarray) else value
+
+    def _widened(self, value: Tensor) -> Tensor:
+        """Return a value of the result's shape with dims of length one for those that were reduced."""
+        return value if self.keepdims or not value._form.spec.shape else views.reshape(value, self.wide)
+
+    def _spread(self, value: Tensor) -> Tensor:
+        """Return a value broadcast to the operand's shape; a 0-d one stays as it is."""
+        return views.expand(self._widened(value), self.shape) if value._form.spec.shape else value
+
+
+# Kinds on tensors whose instructions call something: Python, kernels of the user's, routines, guards.
+
+# Calls of Python in programs, on tensors.
+
+
+class CallbackKind(Kind):
+    """What a program calls is called for each example; several results stand end to end."""
+
+    def batched(self, step: Planned, operands: Sequence[Operand], spec: Spec) -> Tensor:
+        """Call it."""
+        del spec
+        (function,), size = step.params, batch_size(operands)
+
+        def called(e: int) -> Tensor:
+            results = function.on_tensors([x.value[e] if x.batched else x.value for x in operands])
+            return results[0] if len(results) == 1 else views.cat([views.reshape(x, -1) for x in results])
+
+        return called(0) if size is None else views.stack([called(e) for e in range(size)])
+
+
+# Jitted functions of the user's on tensors.
+
+
+class CustomKind(Kind):
+    """A jitted function is called for each example. Its vjp is compiled, and not differentiated again."""
+
+    def batched(self, step: Planned, operands: Sequence[Operand], spec: Spec) -> Tensor:
+        """Call the function."""
+        del spec
+        (shapes,), (x,) = step.params, operands
+        ends = np.cumsum([math.prod(shape) for shape in shapes]).tolist()
+
+        def called(flat: Tensor) -> Tensor:
+            starts = [0, *ends[:-1]]
+            parts = [views.reshape(flat[s:e], shape) for s, e, shape in zip(starts, ends, shapes, strict=True)]
+            return jitted_functions.call(step.op, tuple(parts))
+
+        return views.stack([called(x.value[e]) for e in range(x.lead[0])]) if x.batched else called(x.value)
+
+
+# Guards of programs.
+
+
+class GuardDiffersError(ProgramError):
+    """Another value left for Python than when the program was recorded."""
+
+
+class GuardKind(Kind):
+    """A program that is run operation by operation ends where a guard misses."""
+
+    def batched(self, step: Planned, operands: Sequence[Operand], spec: Spec) -> None:
+        """Compare with what was expected; ProgramError where it differs."""
+        del spec
+        value, expected = (as_array(o.value).tobytes() for o in operands)
+        if value != expected:
+            raise GuardDiffersError(
+                f"at {step.params[0]} another value left for Python than when the program was recorded"
+            )
+
+
+# Routines on tensors.
+
+
+class RoutineKind(Kind):
+    """A routine is called for each example; several results stand end to end."""
+
+    def pullbacks(self, form: Form) -> Pullbacks:
+        """Return what runs the pullbacks of instructions of a form."""
+        return Pullbacks(form, _call_pull)
+
+    def batched(self, step: Planned, operands: Sequence[Operand], spec: Spec) -> Tensor:
+        """Call the routine."""
+        del spec
+        (frozen, *extra), op, size = step.params, step.op, batch_size(operands)
+
+        def called(e: int) -> Tensor:
+            results = routine_calls.call(op, *[x.value[e] if x.batched else x.value for x in operands], **dict(frozen))
+            if not isinstance(results, tuple):
+                return results  # type: ignore[no-any-return]
+            if extra:
+                return results[len(op.results) + extra[0]]  # type: ignore[no-any-return]
+            parts = results[: len(op.results)]
+            return parts[0] if len(parts) == 1 else views.cat([views.reshape(x, -1) for x in parts])
+
+        return called(0) if size is None else views.stack([called(e) for e in range(size)])
+
+
+def _call_pull(instruction: Instruction, i: int, g: Tensor, values: Values) -> Tensor:
+    """Run the vjp of a routine whose pullback is a kernel."""
+    call = instruction.form.params[0]
+    gradient: Tensor = call.run(call.op.vjp, {**values, "g": g})[i]
+    return gradient
+
+
+# Elementwise operations on tensors.
+
+_STATIC = {op.scalar: op.name for op in OPS.values() if isinstance(op, Elementwise) and op.scalar}
+RUN = {**elementwise.RUN, **{number: elementwise.RUN[name] for number, name in _STATIC.items()}}
+"""The function of each elementwise record; one with a static number is a variant of another record."""
+
+
+class ElementwiseKind(Kind):
+    """Operands get as many dims behind the batch as the result has."""
+
+    def pullbacks(self, form: Form) -> _ElementwisePullbacks:
+        """Return what runs the pullbacks of instructions of a form."""
+        return _ElementwisePullbacks(form)
+
+    def batched(self, step: Planned, operands: Sequence[Operand], spec: Spec) -> Tensor:
+        """Run the operation on a batch."""
+        return run(step.op, [*[aligned(x, len(spec.shape)) for x in operands], *step.params])
+
+
+def run(op: Elementwise, values: Sequence[Any]) -> Tensor:
+    """Run an elementwise operation on operands that are aligned."""
+    table = RUN if any(type(x) is Tensor for x in values) else elementwise.RUN
+    return table[op.name](*values)  # type: ignore[no-any-return]
+
+
+class _ElementwisePullbacks(RulePullbacks):
+    """The rules on tensors of the saved values, which elementwise operations alone read."""
+
+    def __init__(self, form: Form) -> None:
+        super().__init__(form, {"p": form.params[0]} if form.params else {})
+        names, self.shape = form.op.inputs, form.spec.shape
+        self.alike = all(spec is None or spec.shape == self.shape for spec in form.specs)
+        self.sources = tuple(names.index(name) if name in names else -1 for name in form.saved)
+
+    def run(
+        self, instruction: Instruction, wanted: Sequence[int], g: Tensor, clean: bool, saved: Any
+    ) -> list[Contribution]:
+        form, operands = self.form, instruction.operands
+        have = g._form.spec.shape
+        if have != self.shape and (have or not self.alike):
+            g = full(g, self.shape)
+        cut = None if clean else negative_zeros(g)
+        values = []
+        for at, value in zip(self.sources, instruction.saved, strict=True):
+            slot, spec = (instruction.slot, form.spec) if at < 0 else (operands[at], form.specs[at])
+            values.append(value if spec is None else saved.read(slot, value, spec))
+        values.append(g)
+        contributions = []
+        for i in wanted:
+            rule, take, cuts = self.rules[i]  # type: ignore[misc]
+            if cut is None and not cuts and type(value := rule(*take(values))) is Tensor:
+                clean = True  # the usual case
+            else:
+                value, clean = self.ruled(i, g, cut, values)
+            contributions.append((i, value if self.alike else onto(value, form.specs[i].shape), clean))  # type: ignore[union-attr]
+        return contributions
+
+
+# Matrix products on tensors.
+
+_MATRIX = 2
+_MOST = 1 << 22
+"""Elements up to which a batch of matrix products is a product of elements, summed; above, a loop over the batch."""
+
+
+class ContractionKind(Kind):
+    """A batch is one product where all examples share an operand."""
+
+    def pullbacks(self, form: Form) -> _ContractionPullbacks:
+        """Return what runs the pullbacks of instructions of a form."""
+        return _ContractionPullbacks(form, _contraction_pull)
+
+    def batched(self, step: Planned, operands: Sequence[Operand], spec: Spec) -> Tensor:
+        """Multiply the matrices of each example."""
+        del step
+        a, b = operands
+        if not a.batched and not b.batched:
+            return products.matmul(a.value, b.value)
+        if not b.batched:
+            return _by_one_matrix(a, b.value, spec)
+        if not a.batched and len(b.shape) == 1:
+            return products.matmul(b.value, a.value if len(a.shape) == 1 else views.t(a.value))
+        (m, k), (size, *_) = (a.shape if len(a.shape) > 1 else (1, a.shape[0])), b.lead
+        n = b.shape[1] if len(b.shape) > 1 else 1
+        if not a.batched:
+            right = views.reshape(views.permute(b.value, (1, 0, 2)), (k, size * n))
+            result = views.reshape(products.matmul(views.reshape(a.value, (m, k)), right), (m, size, n))
+            result = views.permute(result, (1, 0, 2))
+        elif len(b.shape) == 1:
+            return reductions.sum(a.value * apart(b.value, len(a.shape) + 1), len(a.shape))
+        elif min(m, k, n) == 1 or size * m * k * n <= _MOST:
+            result = reductions.sum(views.reshape(a.value, (size, m, k, 1)) * apart(b.value, 4), 2)
+        else:
+            left, right = views.reshape(a.value, (size, m, k)), b.value
+            result = views.stack([products.matmul(left[e], right[e]) for e in range(size)])
+        return result if result.spec.shape == (size, *spec.shape) else views.reshape(result, (size, *spec.shape))
+
+
+def _by_one_matrix(a: Operand, b: Tensor, spec: Spec) -> Tensor:
+    """Multiply a batch of matrices by the matrix that all examples share, in one product."""
+    if len(a.shape) == 1:
+        return products.matmul(a.value, b)
+    size, (m, k) = a.lead[0], a.shape
+    return views.reshape(products.matmul(views.reshape(a.value, (size * m, k)), b), (size, *spec.shape))
+
+
+class _ContractionPullbacks(Pullbacks):
+    """Matrix products. A transposed factor is not copied: it is a pattern of its memory and of its gradient."""
+
+    def run(
+        self, instruction: Instruction, wanted: Sequence[int], g: Tensor, clean: bool, saved: Any
+    ) -> list[Contribution]:
+        form, (left, right) = self.form, instruction.operands
+        a, b = form.specs
+        if len(a.shape) != _MATRIX or len(b.shape) != _MATRIX:  # type: ignore[union-attr]
+            return super().run(instruction, wanted, g, clean, saved)
+        g, kept, contributions = full(g, form.spec.shape), dict(zip(form.saved, instruction.saved, strict=True)), []
+        for i in wanted:
+            if i == 0:
+                value = products.matmul(g, saved.read(right, kept["b"], b, turned=True))
+            else:
+                value = products.matmul(saved.read(left, kept["a"], a, turned=True), g)
+            contributions.append((i, value, True))
+        return contributions
+
+
+def _contraction_pull(instruction: Instruction, i: int, g: Tensor, values: Values) -> Tensor:
+    a, b = instruction.form.specs
+    assert a is not None
+    assert b is not None
+    m, k = a.shape if len(a.shape) > 1 else (1, a.shape[0])
+    n = b.shape[1] if len(b.shape) > 1 else 1
+    wide = views.reshape(g, (m, n))
+    if i == 0:
+        right = views.reshape(values["b"], (k, n))
+        return views.reshape(products.matmul(wide, views.t(right)), a.shape)
+    left = views.reshape(values["a"], (m, k))
+    return views.reshape(products.matmul(views.t(left), wide), b.shape)
+
+
+# The kinds by the classes of their records.
+
+KINDS: dict[type, Kind] = {
+    Callback: CallbackKind(),
+    Contraction: ContractionKind(),
+    Copy: CopyKind(),
+    Custom: CustomKind(),
+    Elementwise: ElementwiseKind(),
+    Gather: GatherKind(),
+    Guard: GuardKind(),
+    Join: JoinKind(),
+    Part: ViewKind(),
+    Reduction: ReductionKind(),
+    Routine: RoutineKind(),
+    Select: SelectKind(),
+    View: ViewKind(),
+    Write: WriteKind(),
+}
+_OTHER = Kind()
+
+
+def pullbacks_of(form: Form) -> Pullbacks:
+    """Return what runs the pullbacks of instructions of a form, made at its first use."""
+    pullbacks: Pullbacks | None = form.tensor_pullbacks
+    if pullbacks is None:
+        pullbacks = form.tensor_pullbacks = KINDS.get(type(form.op), _OTHER).pullbacks(form)
+    return pullbacks
+
+
+def run_batched(step: Planned, operands: Sequence[Operand], spec: Spec) -> Any:
+    """Run a step on these operands; ``spec`` is that of the result of one example. NotImplementedError by name."""
+    return KINDS.get(type(step.op), _OTHER).batched(step, operands, spec)

@@ -1,0 +1,433 @@
+"""Nodes of the graph as PyTorch shows them, and gradient edges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+from weakref import ref
+
+import numpy as np
+
+from kernels.kinds import reference_tape
+from kernels.kinds.form import Descriptor, Form
+from kernels.kinds.reference_tape import Instruction, instructions
+from kernels.native.structs import ADDS, CLEARS, TAPE_BITS, VIEW
+from tape import errors
+from tape.engine import kind_rules
+from tape.engine.accumulate_grad import accumulate, take_in
+from tape.engine.custom_calls import Call
+from tape.engine.custom_function import Function, saved_value
+from tape.engine.graph_observers import check_apart
+from tape.recording import record, views
+from tape.tensors import hooks, tapes
+from tape.tensors.dtypes import Size
+from tape.tensors.hooks import Hook, Hooks, RemovableHandle, of_slot
+from tape.tensors.tensor import AccumulateGrad, Slot, Tensor, holder, new
+
+# Nodes of the graph as PyTorch shows it: made on demand from the tape's instructions, one for each while it lives.
+
+Find = Callable[[int], Instruction | None]
+
+
+class InputMetadata(NamedTuple):
+    """Shape and dtype of a gradient that a node receives."""
+
+    shape: Size
+    dtype: Any
+
+
+class _NodeType(type):
+    """The type of classes of nodes: an AccumulateGrad, which is a leaf's slot and its node, counts as a Node."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return type.__instancecheck__(cls, instance) or (cls is Node and type(instance) is AccumulateGrad)
+
+
+class Node(metaclass=_NodeType):
+    """The backward side of one operation: of a class named as the operation, and the same object while it lives.
+
+    A node keeps its part of the graph. ``metadata`` is a dict for the user's notes, and lasts as long as the graph.
+    What an operation saved is read as ``_saved_self``, ``_saved_other``, ``_saved_result``; a Function's node has its
+    ctx's attributes.
+    """
+
+    __slots__ = ("__weakref__", "_call", "_edges", "_form", "_held", "_metadata")
+
+    def __init__(self, slot: int, form: Form) -> None:
+        self._held, self._form = holder(slot, form), form
+        self._edges: tuple[tuple[Any, int], ...] | None = None
+        self._metadata: dict[str, Any] | None = None
+        self._call: Call | None = None
+
+    @property
+    def _slot(self) -> int:
+        return self._held._slot  # type: ignore[no-any-return]
+
+    def name(self) -> str:
+        """Return the name of the backward function, such as MulBackward0."""
+        return self._form.name
+
+    @property
+    def next_functions(self) -> tuple[tuple[Any, int], ...]:
+        """The nodes of the operands, each with the number of its output; None where no gradient goes.
+
+        A node that was taken before a backward freed the graph still has them; for a later one GradError is raised.
+        """
+        if self._edges is None:
+            instruction = record.locate(self._slot)
+            if instruction is None:
+                raise errors.GradError(
+                    f"{self.name()}: this part of the graph has been freed by a backward, and its edges with it; take "
+                    "grad_fn before that backward, or give it retain_graph=True"
+                )
+            self._learn(instruction)
+        return self._edges or ()
+
+    def _learn(self, instruction: Instruction, find: Find = record.locate) -> None:
+        """Keep the instruction's edges, and the call of a Function."""
+        self._edges = tuple(edge_of(operand, find) for operand in instruction.operands)
+        if instruction.saved and type(instruction.saved[0]) is Call:
+            self._call = instruction.saved[0]
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """A dict for notes on this node; it lasts as long as the graph."""
+        if self._metadata is None:
+            tape = tapes.living.get(self._slot >> TAPE_BITS)
+            notes = {} if tape is None else tape.metadata
+            self._metadata = notes.setdefault(self._slot, {})
+        return self._metadata
+
+    @property
+    def requires_grad(self) -> bool:
+        """Always True: only operations that require grad have a node."""
+        return True
+
+    @property
+    def _input_metadata(self) -> tuple[InputMetadata, ...]:
+        """Shape and dtype of the gradients that the node is given."""
+        call = self._called()
+        specs = [self._form.spec] if call is None else call.specs
+        return tuple(InputMetadata(Size(spec.shape), spec.dtype) for spec in specs if spec is not None)
+
+    def _sequence_nr(self) -> int:
+        """Return a number that is larger the later the operation ran."""
+        return self._slot & ((1 << TAPE_BITS) - 1)
+
+    def __repr__(self) -> str:
+        return f"<{self._form.name} object at {id(self):#x}>"
+
+    def register_hook(self, hook: Hook) -> RemovableHandle:
+        """Call ``hook(grad_inputs, grad_outputs)`` after this node; a tuple it returns replaces grad_inputs."""
+        if self._form.kind in (CLEARS, ADDS):
+            raise NotImplementedError(
+                f"{self.name()}: a write in place passes its gradient on where it stands; hook the tensors around it"
+            )
+        return RemovableHandle(self._hooks().after, hook)
+
+    def register_prehook(self, hook: Hook) -> RemovableHandle:
+        """Call ``hook(grad_outputs)`` before this node; a tuple it returns replaces grad_outputs."""
+        return RemovableHandle(self._hooks().before, hook)
+
+    def _hooks(self) -> Hooks:
+        tape, instruction = tapes.living.get(self._slot >> TAPE_BITS), record.locate(self._slot)
+        if tape is None or instruction is None:
+            raise errors.GradError(f"{self.name()}: this part of the graph has been released; register hooks before")
+        if (call := self._called()) is not None and len(call.specs) > 1:
+            return call.own_hooks(instruction)
+        return of_slot(
+            tape, self._slot, instruction.form.spec, int(instruction.saved[0]) if instruction.form.kind == VIEW else 0
+        )
+
+    def _called(self) -> Call | None:
+        """Return the call of a Function; None for other operations."""
+        if self._call is None and self._form.op is reference_tape.FUNCTION:
+            instruction = record.locate(self._slot)
+            if instruction is not None:
+                self._learn(instruction)
+        return self._call
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_saved_"):
+            return saved_value(self._form, self._instruction, name.removeprefix("_saved_"))
+        raise AttributeError(f"{self._form.name} has no attribute {name!r}")
+
+    def _instruction(self) -> Instruction:
+        instruction = record.locate(self._slot)
+        if instruction is None:
+            raise errors.GradError(errors.SECOND_TIME)
+        return instruction
+
+
+class FunctionNode(Node):
+    """The node of a call of a Function: it has its ctx's attributes."""
+
+    __slots__ = ()
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        """What the call saved; RuntimeError when a backward has freed it."""
+        instruction = self._instruction()
+        call: Call = instruction.saved[0]
+        return call.saved(instruction)
+
+    @property
+    def _forward_cls(self) -> Any:
+        """The Function."""
+        call = self._called()
+        return None if call is None else call.cls
+
+    def __getattr__(self, name: str) -> Any:
+        call = None if name.startswith("__") else self._called()
+        if call is None:
+            raise AttributeError(f"{self._form.name} has no attribute {name!r} (or a backward has freed its ctx)")
+        return getattr(call.ctx, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in Node.__slots__:
+            super().__setattr__(name, value)
+        elif (call := self._called()) is not None:
+            setattr(call.ctx, name, value)
+
+
+class _BackwardClass:
+    """The class of a Function's nodes."""
+
+    def __get__(self, instance: Any, owner: Any) -> type[Node]:
+        return _class_of(f"{owner.__name__}Backward", FunctionNode)
+
+
+Function._backward_cls = _BackwardClass()  # type: ignore[attr-defined]
+
+
+_classes: dict[tuple[str, type[Node]], type[Node]] = {}
+
+
+def _class_of(name: str, kind: type[Node] = Node) -> type[Node]:
+    """Return the class of the nodes of this name."""
+    cls = _classes.get((name, kind))
+    if cls is None:
+        made: Any = _NodeType(name, (kind,), {"__slots__": (), "__module__": __name__})
+        cls = _classes.setdefault((name, kind), made)
+    return cls
+
+
+def _new_node(slot: int, form: Form) -> Node:
+    return _class_of(form.name, FunctionNode if form.op is reference_tape.FUNCTION else Node)(slot, form)
+
+
+def _node(slot: int, form: Form) -> Node:
+    """Return the node of an instruction: the one that somebody holds, or a new one."""
+    tape = tapes.living.get(slot >> TAPE_BITS)
+    if tape is None:
+        return _new_node(slot, form)
+    known = tape.nodes.get(slot)
+    node: Node | None = None if known is None else known()
+    if node is None:
+        node, nodes, key = _new_node(slot, form), tape.nodes, slot
+
+        def forget(reference: Any) -> None:
+            if nodes.get(key) is reference:
+                del nodes[key]
+
+        nodes[key] = ref(node, forget)
+    return node
+
+
+def edge_of(operand: Slot, find: Find = record.locate) -> tuple[Any, int]:
+    """Return the node of an operand, a slot or a leaf, and the number of its output; None where there is none."""
+    if type(operand) is not int:
+        return operand, 0
+    instruction, place = find(operand), 0
+    if instruction is not None and instruction.form.op is reference_tape.OUTPUT:
+        place = instruction.saved[0].place
+        instruction = find(instruction.operands[0])
+    return (None, 0) if instruction is None else (_node(instruction.slot, instruction.form), place)
+
+
+def of_tensor(x: Tensor) -> tuple[Any, int]:
+    """Return the node of a computed tensor, and the number of the output that the tensor is."""
+    form: Any = x._form
+    if form.op is reference_tape.OUTPUT and (edge := edge_of(x._slot))[0] is not None:
+        return edge
+    return _node(x._slot, form), 0
+
+
+def node_of(operand: Slot) -> Any:
+    """Return the node of an operand: an instruction's slot, a leaf, or None."""
+    return edge_of(operand)[0]
+
+
+def keep_edges(held: Iterable[tapes.Tape]) -> None:
+    """Let nodes that somebody holds keep their edges: a backward is about to free the instructions."""
+    todo = [tape for tape in held if tape.nodes]
+    while todo:
+        tape = todo.pop()
+        pending = _without_edges(tape)
+        if pending:
+            with tape.reading():
+                todo += _learn_edges(
+                    {instruction.slot: instruction for instruction in instructions(tape.entries)}, pending
+                )
+
+
+def _learn_edges(table: dict[int, Instruction], pending: list[Node]) -> list[tapes.Tape]:
+    """Let nodes, and those that their edges lead to, keep their edges; return the other tapes that edges lead to."""
+
+    def find(slot: int) -> Instruction | None:
+        return table.get(slot) or record.locate(slot)
+
+    other_tapes = []
+    while pending:
+        node = pending.pop()
+        if node._edges is None and node._slot in table:
+            node._learn(table[node._slot], find)
+            for after, _ in node.next_functions:
+                if type(after) is AccumulateGrad or after is None or after._edges is not None:
+                    continue
+                other_tape = tapes.living.get(after._slot >> TAPE_BITS)
+                if after._slot in table:
+                    pending.append(after)
+                elif other_tape is not None:
+                    other_tapes.append(other_tape)
+    return other_tapes
+
+
+def _without_edges(tape: tapes.Tape) -> list[Node]:
+    """Return the living nodes of a tape whose edges are not known yet."""
+    nodes = [reference() for reference in list(tape.nodes.values())]
+    return [node for node in nodes if node is not None and node._edges is None]
+
+
+# ``graph.GradientEdge``: a place in the graph, without its tensor, as a root of a backward or one of its inputs.
+
+
+class GradientEdge(NamedTuple):
+    """One output of a node: it keeps the graph, but not the tensor's value. See :func:`get_gradient_edge`."""
+
+    node: Any
+    output_nr: int
+    ownership_token: Any = None
+
+
+def get_gradient_edge(x: Tensor) -> GradientEdge:
+    """Return the edge of a tensor, which a backward takes as a root or in ``inputs=``.
+
+    RuntimeError if the tensor does not require grad.
+    """
+    if x._slot is None:
+        raise RuntimeError("It is not possible to get the gradient edge for a Tensor that does not require gradients")
+    if type(x._slot) is AccumulateGrad:
+        return GradientEdge(x._slot, 0)
+    return GradientEdge(*of_tensor(x))
+
+
+def tensors_of(places: Any) -> Any:
+    """Return the tensors of edges, of a single one or within a sequence; everything else as it is."""
+    kind = type(places)
+    if kind is Tensor:
+        return places
+    if kind is not list and isinstance(places, (GradientEdge, Node)):
+        return _tensor_of(places)
+    if isinstance(places, (list, tuple)):
+        for place in places:
+            if type(place) is not Tensor and isinstance(place, GradientEdge):
+                return tuple(_tensor_of(place) if isinstance(place, GradientEdge) else place for place in places)
+    return places
+
+
+def _tensor_of(edge: Any) -> Tensor:
+    """Return a tensor without a value that stands for an edge."""
+    node, place = (edge.node, edge.output_nr) if isinstance(edge, GradientEdge) else (edge, 0)
+    if type(node) is AccumulateGrad:
+        owner = node.owner()
+        return owner if owner is not None else _standing(node, node.spec)
+    slot = node._slot
+    if isinstance(node, FunctionNode) and (call := node._called()) is not None and len(call.specs) > 1:
+        slot = call.outputs[place]
+    instruction = None if slot is None else record.locate(slot)
+    if instruction is None:
+        raise errors.GradError(errors.SECOND_TIME)
+    result = _standing(instruction.slot, instruction.form)
+    if instruction.form.kind == VIEW:
+        result._offset = int(instruction.saved[0])
+    return result
+
+
+def _standing(slot: Slot, form: Descriptor) -> Tensor:
+    result = new(Tensor)
+    result._slot, result._form, result._value = slot, form, np.empty(0)
+    return result
+
+
+# The results of a recorded backward: gradients of leaves, of tensors that retain theirs, and of ``inputs=``.
+
+
+class Gathered:
+    """The gradients of a recorded backward, delivered in PyTorch's order."""
+
+    def __init__(self, *, restrict: bool, required: bool = False, accumulates: bool = False) -> None:
+        self.restrict, self.required, self.accumulates = restrict, required, accumulates
+        self.gradients: dict[Any, Tensor] = {}
+        self.asked: dict[Any, Tensor] = {}
+        self.leaves: dict[AccumulateGrad, Tensor] = {}
+        self.retained: dict[Any, list[Tensor]] = {}
+        self.served: set[Any] = set()  # leaves whose hooks have seen their gradient
+        self.stash: dict[Any, Any] = {}
+
+    def observe(self, tensors: Sequence[Tensor]) -> list[Any]:
+        """Ask for the gradients of leaves or computed tensors."""
+        for x in tensors:
+            check_apart(x)
+            self.asked[x._slot] = x
+        return [x._slot for x in tensors]
+
+    def leaf(self, leaf: Any, value: Tensor) -> None:
+        """Add to the gradient of a leaf; the value is free of -0.0."""
+        if leaf in self.asked:
+            self.keep(leaf, value)
+        elif not self.restrict:
+            self.leaves[leaf] = self.leaves[leaf] + value if leaf in self.leaves else value
+
+    def keep(self, key: Any, value: Tensor) -> None:
+        """Add to a gradient that was asked for; the value is free of -0.0."""
+        self.gradients[key] = self.gradients[key] + value if key in self.gradients else value
+
+    def check_used(self, keys: list[Any]) -> None:
+        """Raise for an input that no output depends on."""
+        for i, key in enumerate(keys):
+            if self.required and key not in self.gradients:
+                raise errors.GradError(errors.UNUSED.format(i))
+
+    def result(self, key: Any) -> Tensor | None:
+        """Return a gradient asked for, after the hooks of a leaf; None if nothing reached it, or it has been added."""
+        value, leaf_hooks = self.gradients.get(key), hooks.existing(key)
+        if key in self.served:
+            return None if self.accumulates else value
+        return leaf_hooks.on_tensor(value) if leaf_hooks and value is not None else value
+
+    def serve(self, leaf: AccumulateGrad, value: Tensor) -> None:
+        """Run the hooks of a leaf whose gradient is complete, and add it to ``.grad`` if this backward does."""
+        self.served.add(leaf)
+        gradient = (leaf_hooks := hooks.of_leaf(leaf)).on_tensor(
+            views.clone(kind_rules.added(value))
+        )  # of its own: what follows may be written in place
+        if leaf in self.asked:
+            self.gradients[leaf] = gradient
+        if self.accumulates:
+            take_in(leaf, leaf_hooks, gradient, create=True)
+
+    def arrived(self, key: Any) -> None:
+        """Give a gradient to the tensors that retain it."""
+        for tensor in self.retained.pop(key, ()) if key in self.gradients else ():
+            accumulate(tensor, self.gradients[key], create=True)
+
+    def deliver(self) -> None:
+        """Add the gradients found to ``.grad`` of leaves, and of tensors that retain theirs."""
+        for key in list(self.retained):
+            self.arrived(key)
+        for leaf, value in self.leaves.items():
+            if hooks.existing(leaf) is None:
+                accumulate(leaf, views.clone(value), create=True)
+            else:
+                self.serve(leaf, value)

@@ -1,0 +1,378 @@
+"""One run of a sweep over tapes, and hooks that wait for several gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
+from typing import Any, Self
+from weakref import ref
+
+import numpy as np
+
+from kernels.foundation.numpy_arrays import Array, CrossingError, Observer, Outcome, Seed, Task
+from kernels.foundation.specs import Spec
+from kernels.native.structs import PULLS, TAPE_BITS, VIEW
+from kernels.sweeps import backend
+from kernels.sweeps import forward as sweeps
+from kernels.sweeps import graph as graphs
+from kernels.sweeps.graph import key_of
+from kernels.sweeps.reference import sweep_graph
+from tape import errors
+from tape.engine import anomaly, graph_observers, nodes
+from tape.engine.accumulate_grad import deliver, separate_gradient, tape_of
+from tape.engine.graph_observers import Arrivals, family_offset
+from tape.recording import record
+from tape.tensors import hooks, modes
+from tape.tensors.hooks import Hook, RemovableHandle
+from tape.tensors.tapes import Tape
+from tape.tensors.tensor import AccumulateGrad, Tensor, method, scalar_or_array
+from tape.tensors.view_families import is_view
+
+# One backward: a native sweep of each tape that the graph touches, gradients out to leaves and observers.
+
+
+def sweep_tape(
+    tape: Tape,
+    seeds: list[Seed],
+    observers: Sequence[Observer] = (),
+    *,
+    restrict: bool = False,
+    free: bool = False,
+    cross_thread: bool = False,
+    required: bool = False,
+    batch: int = 0,
+    hooked: Collection[int] = (),
+    reached: Callable[[Any, Any], None] | None = None,
+) -> Outcome:
+    """Sweep a tape; of several sweeps at once, by hooks or by threads, only the last to end frees anything."""
+    with tape.reading():
+        readers = tape if free else None
+        return backend.run(
+            Task(
+                tape.entries,
+                tape.number,
+                seeds,
+                observers,
+                restrict,
+                readers,
+                cross_thread,
+                required,
+                batch,
+                hooked,
+                reached,
+            )
+        )
+
+
+ENDED: ContextVar[list[Callable[[], None]]] = ContextVar("tape_ended")
+"""Functions to call when the backward that runs in this context has finished its sweeps."""
+
+
+REACH: ContextVar[Callable[[], set[Any]] | None] = ContextVar("tape_reach", default=None)
+"""Returns the slots, and keys of leaves, that the running sweep will reach; None where that is not known before."""
+
+
+@contextmanager
+def reaching(find: Callable[[], set[Any]] | None) -> Iterator[None]:
+    """Let hooks ask which slots and leaves this sweep will reach."""
+    token = REACH.set(find)
+    try:
+        yield
+    finally:
+        REACH.reset(token)
+
+
+@contextmanager
+def ending(*, recorded: bool) -> Iterator[None]:
+    """Run a backward, with gradient mode on only if it is recorded; then call the functions in ENDED."""
+    before, kept = modes.current(), modes.keep()
+    token = ENDED.set([])
+    try:
+        if before.grad is recorded:
+            modes.settle()
+        else:
+            modes.set_mode(before._replace(grad=recorded))
+        yield
+        for function in ENDED.get():
+            function()
+    finally:
+        try:
+            modes.restore(before)
+        except BaseException:  # an interrupt
+            modes.restore(before)
+            raise
+        kept = modes.keep()
+        ENDED.reset(token)
+        del kept
+
+
+class Run:
+    """One backward: sweeps the tapes that the graph touches, then delivers the gradients."""
+
+    def __init__(
+        self, *, free: bool, restrict: bool, required: bool = False, batch: int = 0, accumulates: bool = False
+    ) -> None:
+        self.free = free
+        self.restrict = restrict
+        self.required = required
+        self.batch = batch
+        self.arrivals = Arrivals(restrict=restrict, batch=batch, accumulates=accumulates)
+        self.observe, self.result = self.arrivals.observe, self.arrivals.result
+        self.leaves: list[tuple[AccumulateGrad, Array | float]] = []
+
+    def sweep(self, seeds: list[Seed]) -> None:
+        """Sweep from the seeds."""
+        pending = [seed for seed in seeds if not self._reach_leaf(seed)]
+        if not pending:
+            return
+        tapes = {seed.slot >> TAPE_BITS for seed in pending}
+        if self.free:
+            nodes.keep_edges(tape_of(number << TAPE_BITS) for number in tapes)
+        try:
+            self._sweep(pending, single=len(tapes) == 1)
+        except BaseException:
+            self.arrivals.undo()
+            raise
+
+    def _sweep(self, pending: list[Seed], *, single: bool) -> None:
+        try:
+            if single:
+                self._sweep_one(tape_of(pending[0].slot), _merged(pending), crosses=False)
+                return
+        except CrossingError:
+            self.arrivals.again()
+        tapes = graph_observers.order(seed.slot for seed in pending)
+        if tapes is None:
+            self._sweep_all(_merged(pending))
+        else:
+            self._sweep_each(tapes, pending)
+
+    def _sweep_each(self, tapes: list[Tape], pending: list[Seed]) -> None:
+        """Sweep tapes one after the other: no tape leads to one that has been swept."""
+        for tape in tapes:
+            tape_seeds = [seed for seed in pending if seed.slot >> TAPE_BITS == tape.number]
+            if tape_seeds:
+                foreign = self._sweep_one(tape, _merged(tape_seeds), crosses=True)
+                pending += [Seed(slot, spec, value, family_offset_of(slot)) for slot, spec, value in foreign]
+
+    def _sweep_all(self, seeds: list[Seed]) -> None:
+        """Sweep tapes that lead to each other, instruction by instruction."""
+        with graph_observers.reading(seeds) as (graph, tapes):
+            observers = list(
+                {o.key: o for tape in tapes.values() for o in self.arrivals.observers(tape, seeds)}.values()
+            )
+            observers = anomaly.observed(graph, observers, restrict=self.restrict)
+            self.leaves += sweep_graph(graph, seeds, observers, restrict=self.restrict, batch=self.batch)[0]
+            if self.free and not (self.required and any(o.asked and o.gradient is None for o in observers)):
+                graph_observers.release(tapes.values(), graph)
+        self._forget(*tapes.values())
+
+    def _sweep_one(self, tape: Tape, seeds: list[Seed], *, crosses: bool) -> list[tuple[int, Spec, Array]]:
+        observers = self.arrivals.observers(tape, seeds)
+        if anomaly.current() is not None:
+            with tape.reading():
+                graph = graphs.mark(tape.entries, tape.number, seeds)
+            observers = anomaly.observed(graph, observers, restrict=self.restrict)
+        before = [o.gradient for o in observers]
+        with reaching(None if crosses else partial(self._reach, tape, seeds)):
+            leaves, foreign = sweep_tape(
+                tape,
+                seeds,
+                observers,
+                restrict=self.restrict,
+                free=self.free,
+                cross_thread=crosses,
+                required=self.required,
+                batch=self.batch,
+                hooked=() if crosses else self.arrivals.hooked([leaf for leaf, _ in self.leaves]),
+                reached=self.arrivals.reached,
+            )
+        for observer, old in zip(observers, before, strict=True):
+            observer.gradient = self.arrivals.arrived.get(observer.key, observer.gradient)
+            if old is not None:
+                observer.gradient = old if observer.gradient is None else observer.gradient + old
+        self.leaves += leaves
+        self._forget(tape)
+        return foreign
+
+    def _reach(self, tape: Tape, seeds: list[Seed]) -> set[Any]:
+        """Return the slots, and keys of leaves, that a sweep will reach."""
+        with tape.reading():
+            graph = graphs.mark(tape.entries, tape.number, seeds)
+        return reached(graph, self.arrivals.asked if self.restrict else None)
+
+    def _forget(self, *tapes: Tape) -> None:
+        """Drop the hooks, lines and notes of instructions that have been freed."""
+        for tape in tapes:
+            if self.free and (tape.hooks or tape.lines or tape.metadata) and not tape.readers:
+                tape.forget_hooks()
+
+    def _reach_leaf(self, seed: Seed) -> bool:
+        """Deliver a seed whose root is a leaf; return whether it is."""
+        slot = seed.slot
+        if type(slot) is int:
+            return False
+        lead = (self.batch,) if self.batch else ()
+        value = np.broadcast_to(np.asarray(seed.value, seed.spec.dtype), (*lead, *seed.spec.shape)).copy()
+        observer = self.arrivals.asked.get(slot)
+        if observer is not None:
+            observer.gradient = value if observer.gradient is None else observer.gradient + value
+        elif not self.restrict:
+            self.leaves.append((slot, scalar_or_array(value)))
+        return True
+
+    def check_used(self, observers: list[Observer]) -> None:
+        """Raise for an input that no output depends on."""
+        for i, observer in enumerate(observers):
+            if self.required and observer.gradient is None:
+                raise errors.GradError(errors.UNUSED.format(i))
+
+    def deliver(self) -> None:
+        """Add the gradients found to ``.grad`` of leaves and of tensors that retain theirs."""
+        deliver(_summed(self.leaves) if hooks.LEAVES else self.leaves)
+        self.arrivals.deliver()
+
+
+def reached(graph: graphs.Graph, asked: Iterable[Any] | None) -> set[Any]:
+    """Return the slots of a graph and the keys of its leaves; if only some are asked for, those that lead to them."""
+    keys = {instruction.slot for instruction in graph.marked} | set(graph.ends)
+    return keys if asked is None else keys & graphs.relevant(graph, {graphs.key_of(key) for key in asked})
+
+
+def _summed(leaves: list[tuple[AccumulateGrad, Any]]) -> list[tuple[AccumulateGrad, Any]]:
+    """Return one gradient a leaf: the hooks of a leaf see the sum of what several tapes give."""
+    total: dict[AccumulateGrad, Any] = {}
+    for leaf, value in leaves:
+        total[leaf] = total[leaf] + value if leaf in total else value
+    return list(total.items())
+
+
+def _merged(seeds: list[Seed]) -> list[Seed]:
+    """Return one seed a slot, the sum of those given for it."""
+    if len(seeds) == 1:
+        return seeds
+    merged: dict[int, Seed] = {}
+    for seed in seeds:
+        first = merged.setdefault(seed.slot, seed)
+        if first is not seed:
+            first.value = np.add(first.value, seed.value)
+    return list(merged.values())
+
+
+def family_offset_of(slot: int) -> int | None:
+    """Return where the gradient of a slot begins in its family's gradient buffer; None if it has its own buffer."""
+    instruction = record.locate(slot)
+    if instruction is None or instruction.form.kind == PULLS:
+        return None
+    return int(instruction.saved[0]) if instruction.form.kind == VIEW else 0
+
+
+def leaves_of(tensors: Sequence[Tensor]) -> set[AccumulateGrad]:
+    """Return the leaves that tensors were computed from, on whichever tapes."""
+    slots: set[Any] = {x._slot for x in tensors}
+    seen: set[int] = set()
+    pending = {slot for slot in slots if type(slot) is int}
+    while pending:
+        seen |= pending
+        tape = tape_of(next(iter(pending)))
+        tape_slots = {slot for slot in pending if slot >> TAPE_BITS == tape.number}
+        with tape.reading():
+            reached = {operand for operand, _ in sweeps.leaves(tape.entries, tape.number, list(tape_slots))}
+        slots |= reached
+        pending = (pending - tape_slots) | {slot for slot in reached - seen if type(slot) is int}
+    return {slot for slot in slots if type(slot) is AccumulateGrad}
+
+
+# Registering hooks on computed tensors: one at a time, or on several whose gradients belong together.
+
+
+@method()
+def register_hook(x: Tensor, hook: Hook) -> RemovableHandle:
+    """Call ``hook(gradient)`` when backward has this tensor's gradient; a tensor it returns takes its place.
+
+    The hook stays with the version it was registered on: after a write in place it sees the gradient of the value
+    before. Hooks run in the order of registration. RuntimeError if the tensor does not require grad.
+    """
+    if x._slot is None:
+        raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+    record.note_unrecorded(x, "a hook")
+    return RemovableHandle(hooks_of(x).tensor, hook)
+
+
+def hooks_of(x: Tensor) -> hooks.Hooks:
+    """Return the hooks of a tensor's version now, an empty set at first."""
+    if type(x._slot) is AccumulateGrad:
+        return hooks.of_leaf(x._slot)
+    separate_gradient(x, "register_hook")
+    hidden = is_view(x) and x._form.op.hides  # type: ignore[union-attr]
+    slot = x._base._slot if hidden else x._slot  # since writes to the tensor pass its view by
+    return hooks.of_slot(tape_of(slot), slot, x.spec, family_offset(x) or 0)
+
+
+class _Handles:
+    """The handle of a hook on several tensors."""
+
+    def __init__(self, handles: Sequence[RemovableHandle]) -> None:
+        self._handles = handles
+
+    def remove(self) -> None:
+        """Take the hook away from all."""
+        for handle in self._handles:
+            handle.remove()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.remove()
+
+
+def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable[..., Any], *, mode: str = "all") -> _Handles:
+    """Call ``fn`` once a backward: with all gradients, None where there was none, or with the first (``mode="any"``).
+
+    With "all" it runs when the backward has reached as many of the tensors as it will. Its result is not used.
+    """
+    if mode not in ("all", "any"):
+        raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
+    seen: dict[int, Tensor] = {}
+    keys = [_key(x) for x in tensors]  # not the tensors: they would hold their own graph
+    due, current = [0], list[Any]()
+
+    def ended() -> None:
+        gradients = [seen.get(k) for k in range(len(keys))]
+        if mode == "all" and seen:
+            seen.clear()
+            fn(gradients)
+
+    def make_hook(k: int) -> Hook:
+        def hook(gradient: Tensor) -> None:
+            if not current or current[0] is not ENDED.get():
+                current[:] = [ENDED.get()]
+                seen.clear()
+                ENDED.get().append(ended)
+                due[0] = _reaching(keys) if mode == "all" else 0
+                if mode == "any":
+                    fn(gradient)
+            seen[k] = gradient
+            if len(seen) == due[0]:
+                ended()
+
+        return hook
+
+    return _Handles([register_hook(x, make_hook(k)) for k, x in enumerate(tensors)])
+
+
+def _key(x: Tensor) -> Any:
+    """Return a slot as a number, or a weak reference to a leaf: neither keeps the tensor's graph."""
+    return ref(x._slot) if type(x._slot) is AccumulateGrad else None if x._slot is None else x._slot ^ 0
+
+
+def _reaching(keys: list[Any]) -> int:
+    """Return how many of these slots and leaves the running backward will reach; -1 if that is not known before."""
+    reach = REACH.get()
+    if reach is None:
+        return -1
+    reached = reach()
+    return sum(key in reached if type(key) is int else key_of(key()) in reached for key in keys)

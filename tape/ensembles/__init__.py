@@ -1,1 +1,0 @@
-"""``tape.ensemble``: a function of many parameter sets, in threads, in processes and on other machines."""

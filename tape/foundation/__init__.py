@@ -1,1 +1,0 @@
-"""What the package stands on: dtypes, devices, sizes, printing, the user's lines, names that load late."""

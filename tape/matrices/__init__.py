@@ -1,0 +1,1 @@
+"""Products, decompositions, solves and determinants of matrices."""

@@ -1,0 +1,387 @@
+"""Functions of matrices under PyTorch's names: determinants, norms, powers, the exponential, pseudoinverses, ranks."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import numpy as np
+
+from kernels.operations import determinants
+from kernels.operations.registry import OPS
+from tape.matrices.decompositions import identity, matrix_of, square_of, svdvals, together
+from tape.matrices.products import matmul
+from tape.matrices.solves import inverse, solve
+from tape.numpy_interface import creation
+from tape.operations.elementwise import FUNCTIONS
+from tape.operations.parameters import also
+from tape.operations.reductions import _norm_of, vector_norm
+from tape.operations.scans import cumprod
+from tape.recording import record, routine_calls, views
+from tape.recording.arguments import dim_of
+from tape.recording.in_place import copy_
+from tape.repeated_calls.calls_with_arguments import argued
+from tape.return_types import named
+from tape.tensors.hooks import implements, public
+from tape.tensors.operands import tensor_of
+from tape.tensors.tensor import Tensor, as_array, constant_tensor
+
+_OPS: dict[str, Any] = OPS
+_where = FUNCTIONS["where"]
+Slogdet = named("linalg_slogdet", "Sign and logarithm of a determinant.", "sign", "logabsdet")
+Lstsq = named(
+    "linalg_lstsq", "The solution of least squares, and what is known of it.",
+    "solution", "residuals", "rank", "singular_values",
+)  # fmt: skip
+
+_DRIVERS = {
+    "gels": (False, False, True), "gelsy": (True, False, False), "gelsd": (True, True, True),
+    "gelss": (True, True, True),
+}  # fmt: skip
+"""Which drivers of least squares tell of ranks, of singular values, of residuals."""
+
+
+@public()
+def det(input: Any) -> Tensor:
+    """Return the determinants (*) of (*, n, n) matrices; singular ones have gradients too.
+
+    >>> tape.det(tape.tensor([[1.0, 2.0], [3.0, 5.0]]))
+    tensor(-1.0000)
+    """
+    return routine_calls.call(_OPS["det"], square_of("linalg.det", input))  # type: ignore[no-any-return]
+
+
+@public()
+def slogdet(input: Any) -> Any:
+    """Return sign and logarithm of the absolute value of determinants: 0 and -inf where singular.
+
+    >>> tape.slogdet(-tape.eye(3)).sign
+    tensor(-1.)
+    """
+    return Slogdet(*routine_calls.call(_OPS["slogdet"], square_of("linalg.slogdet", input)))
+
+
+@public()
+def logdet(input: Any) -> Tensor:
+    """Return the logarithms (*) of determinants: nan where negative, -inf where 0.
+
+    >>> tape.logdet(tape.eye(3))
+    tensor(0.)
+    """
+    sign, logabsdet = routine_calls.call(_OPS["slogdet"], square_of("logdet", input))
+    return _where(sign == -1.0, float("nan"), logabsdet)  # type: ignore[no-any-return]
+
+
+@public()
+def matrix_exp(input: Any) -> Tensor:
+    """Return the exponentials of (*, n, n) matrices.
+
+    >>> tape.matrix_exp(tape.tensor([[0.0, 1.0], [0.0, 0.0]])).tolist()
+    [[1.0, 1.0], [0.0, 1.0]]
+    """
+    return routine_calls.call(_OPS["matrix_exp"], square_of("linalg.matrix_exp", input))  # type: ignore[no-any-return]
+
+
+implements(determinants.matrix_exp)(matrix_exp)
+
+
+@implements(determinants.cofactors)
+def _cofactors(a: Tensor, y: Tensor) -> Tensor:
+    del y
+    return routine_calls.call(_OPS["cofactors"], a)  # type: ignore[no-any-return]
+
+
+@public()
+def matrix_power(input: Any, n: int) -> Tensor:
+    """Return the n-th powers of square matrices; of their inverses if n is negative.
+
+    >>> tape.matrix_power(tape.eye(2) * 2, 3).tolist()
+    [[8.0, 0.0], [0.0, 8.0]]
+    """
+    a, n = square_of("linalg.matrix_power", input), operator.index(n)
+    if n < 0:
+        return matrix_power(inverse(a), -n)
+    if n == 0:
+        return copy_(views.clone(a), identity(a.spec.shape[-1], a))
+    power, square = None, a
+    while n:
+        if n & 1:
+            power = square if power is None else matmul(power, square)
+        n >>= 1
+        if n:
+            square = matmul(square, square)
+    return views.clone(a) if power is a else power  # type: ignore[return-value]
+
+
+@also(input="A")
+def pinv(A: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Tensor:  # noqa: N803 (PyTorch's name)
+    """Return the pseudoinverses (*, n, m) of (*, m, n) matrices; singular values up to rtol * the largest count as 0.
+
+    ``rtol`` (``rcond`` is its older name) is max(m, n) * eps of the dtype if not given. The gradient is that at
+    constant rank.
+
+    >>> tape.linalg.pinv(tape.tensor([[2.0], [0.0]])).tolist()
+    [[0.5, 0.0]]
+    """
+    del hermitian  # the pseudoinverse is the same
+    a = matrix_of("linalg.pinv", A)
+    rtol = _tolerance(a, rtol if rcond is None else rcond)
+    return routine_calls.call(_OPS["pinv"], a, rtol=rtol)  # type: ignore[no-any-return]
+
+
+@public()
+def pinverse(input: Any, rcond: float = 1e-15) -> Tensor:
+    """Return the pseudoinverses of matrices: see linalg.pinv.
+
+    >>> tape.pinverse(tape.tensor([[2.0], [0.0]])).tolist()
+    [[0.5, 0.0]]
+    """
+    return pinv(input, rtol=rcond)
+
+
+def _tolerance(a: Tensor, tolerance: Any) -> float:
+    return float(max(a.spec.shape[-2:]) * np.finfo(a.spec.dtype).eps) if tolerance is None else float(tolerance)
+
+
+@also(input="A", b="B")
+def lstsq(A: Any, B: Any, rcond: Any = None, *, driver: str | None = None) -> Any:  # noqa: N803
+    """Return solution, residuals, rank and singular values of least squares, the shortest solution if several.
+
+    A is (*, m, n); B (*, m, k), or (*, m) of A's batch. Solution and residuals have gradients, at constant rank. The
+    solution is one for every ``driver``, which says what else is told, and what is empty, as in PyTorch: "gelsy" (the
+    default) tells the ranks (*), "gels" the residuals (*, k), "gelsd" and "gelss" both, and the singular values
+    (*, min(m, n)). Residuals are empty unless m > n and all ranks are n.
+
+    >>> tape.linalg.lstsq(tape.ones(3, 1), tape.tensor([1.0, 2.0, 6.0])).solution
+    tensor([3.0000])
+    >>> tape.linalg.lstsq(tape.ones(3, 1), tape.tensor([1.0, 2.0, 6.0]), driver="gels").residuals.shape
+    tape.Size([1])
+    """
+    a, b = matrix_of("torch.linalg.lstsq", A), tensor_of(B)
+    if driver not in (None, *_DRIVERS):
+        raise RuntimeError(
+            f"linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss); got {driver}"
+        )
+    if not 0 <= len(a.spec.shape) - len(b.spec.shape) <= 1:
+        raise RuntimeError(
+            "linalg.lstsq: input.dim() must be greater or equal to other.dim() and (input.dim() - other.dim()) "
+            f"<= 1; the shapes are {list(a.spec.shape)} and {list(b.spec.shape)}"
+        )
+    vector = len(b.spec.shape) == len(a.spec.shape) - 1
+    b = views.unsqueeze(b, -1) if vector else b
+    m, n = a.spec.shape[-2:]
+    if b.spec.shape[-2] != m:
+        raise RuntimeError(f"linalg.lstsq: input.size(-2) should match other.size({-1 if vector else -2})")
+    a, b = together("linalg.lstsq", a, b)
+    solution, rank, s = routine_calls.call(_OPS["lstsq"], a, b, rcond=_tolerance(a, rcond))
+    ranks, values, residual = _DRIVERS[driver or "gelsy"]
+    nothing, none = views.reshape(solution, -1)[:0], creation.empty(0, dtype=np.int64)
+    residual = residual and m > n and (not ranks or bool((as_array(rank) == n).all()))
+    residuals = FUNCTIONS["square"](matmul(a, solution) - b).sum(-2) if residual else nothing
+    return Lstsq(
+        views.squeeze(solution, -1) if vector else solution,
+        residuals,
+        rank if ranks else none,
+        s if values else creation.empty(0, dtype=s.spec.dtype),
+    )
+
+
+@also(input="A")
+def matrix_rank(
+    A: Any, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None  # noqa: N803
+) -> Tensor:  # fmt: skip
+    """Return the ranks (*) of matrices, int64, without a gradient: how many singular values exceed the tolerance.
+
+    >>> tape.linalg.matrix_rank(tape.ones(3, 3))
+    tensor(1)
+    """
+    del hermitian
+    a = matrix_of("torch.linalg.matrix_rank", A)
+    atol = tol if atol is None else atol
+    relative = 0.0 if rtol is None and atol is not None else _tolerance(a, rtol)
+    return routine_calls.call(  # type: ignore[no-any-return]
+        _OPS["matrix_rank"], a, atol=float(atol or 0.0), rtol=relative
+    )
+
+
+@also(input="A", other="B")
+def tensorsolve(A: Any, B: Any, dims: Any = None) -> Tensor:  # noqa: N803
+    """Return X with ``tensordot(A, X, X.ndim) == B``; ``dims`` of A are moved to its end first.
+
+    >>> tape.linalg.tensorsolve(tape.eye(4).reshape(2, 2, 4), tape.ones(2, 2))
+    tensor([1., 1., 1., 1.])
+    """
+    a, b = tensor_of(A), tensor_of(B)
+    if dims is not None:
+        last = [dim_of(a, d) for d in dims]
+        a = views.permute(a, (*(k for k in range(len(a.spec.shape)) if k not in last), *last))
+    rest = a.spec.shape[len(b.spec.shape) :]
+    n = math.prod(rest)
+    if n != b.spec.size or a.spec.size != n * n:
+        raise RuntimeError(
+            f"linalg.tensorsolve: Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == "
+            f"prod(self.shape[:other.ndim]), but got {n} != {b.spec.size}"
+        )
+    solution = solve(views.reshape(a, (n, n)), views.reshape(b, (n,)))
+    return views.reshape(solution, rest)
+
+
+@also(input="A")
+def tensorinv(A: Any, ind: int = 2) -> Tensor:  # noqa: N803
+    """Return the inverse of A as a map from its last dims to the first ``ind``.
+
+    >>> tape.linalg.tensorinv(tape.eye(4).reshape(2, 2, 4)).shape
+    tape.Size([4, 2, 2])
+    """
+    a, ind = tensor_of(A), operator.index(ind)
+    if ind <= 0:
+        raise RuntimeError(f"Expected a strictly positive integer for 'ind', but got {ind}")
+    front, back = a.spec.shape[:ind], a.spec.shape[ind:]
+    if math.prod(front) != math.prod(back):
+        raise RuntimeError(
+            "Expected self to satisfy the requirement prod(self.shape[ind:]) == prod(self.shape[:ind]), but got "
+            f"{math.prod(back)} != {math.prod(front)}"
+        )
+    inverted = inverse(views.reshape(a, (math.prod(front), math.prod(back))))
+    return views.reshape(inverted, (*back, *front))
+
+
+def vander(x: Any, N: int | None = None) -> Any:  # noqa: N803
+    """Return the powers 0 to N - 1 of each element in a new last dim; N is the size of the last dim if not given.
+
+    >>> tape.linalg.vander(tape.tensor([2.0, 3.0]), N=3).tolist()
+    [[1.0, 2.0, 4.0], [1.0, 3.0, 9.0]]
+    """
+    x = tensor_of(x)
+    if x.spec.dtype.kind == "b":
+        raise RuntimeError("linalg.vander supports floating point, complex, and integer tensors, but got bool")
+    x = x if x.spec.shape else views.reshape(x, 1)
+    count = x.spec.shape[-1] if N is None else operator.index(N)
+    if count <= 1:
+        raise RuntimeError(f"linalg.vander: N must be greater than 1. It is {count}")
+    x = views.unsqueeze(x, -1)
+    powers = cumprod(views.expand(x, (*x.spec.shape[:-1], count - 1)), -1)
+    return views.cat([creation.ones(x.spec.shape, dtype=powers.spec.dtype), powers], -1)
+
+
+# Norms and condition numbers of matrices under PyTorch's names.
+
+_MATRIX = 2
+
+
+@also(input="A")
+def cond(A: Any, p: Any = None) -> Tensor:  # noqa: N803
+    """Return the condition numbers (*) of matrices in the norm p: None or 2, -2 of any; others of square matrices.
+
+    >>> tape.linalg.cond(tape.tensor([[4.0, 0.0], [0.0, 2.0]]))
+    tensor(2.)
+    """
+    a = matrix_of("linalg.cond", A)
+    if p is None or p in (2, -2):
+        s = svdvals(a)
+        return s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]  # noqa: PLR2004
+    square_of(f"linalg.cond(ord={p})", a)
+    try:
+        return matrix_norm(a, p) * matrix_norm(inverse(a), p)
+    except np.linalg.LinAlgError:
+        record.note_escape(a)  # which of them are singular is not recorded
+    singular = np.asarray(np.linalg.det(as_array(a)) == 0)
+    safe = _where(constant_tensor(singular[..., None, None]), identity(a.spec.shape[-1], a), a)
+    return _where(constant_tensor(singular), float("inf"), matrix_norm(a, p) * matrix_norm(inverse(safe), p))  # type: ignore[no-any-return]
+
+
+@also(input="A")
+def matrix_norm(
+    A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None  # noqa: A002, N803
+) -> Tensor:  # fmt: skip
+    """Return norms of matrices along two dims: "fro", "nuc", inf, -inf, 1, -1, 2, -2.
+
+    >>> tape.linalg.matrix_norm(tape.tensor([[3.0, 0.0], [0.0, 4.0]]))
+    tensor(5.)
+    """
+    a = matrix_of("linalg.matrix_norm", A)
+    a = a if dtype is None else a.to(dtype)
+    if isinstance(dim, int) or len(dim) != _MATRIX:
+        raise RuntimeError(f"linalg.matrix_norm: dim must be a 2-tuple. Got {dim}")
+    first, second = (dim_of(a, d) for d in dim)
+    if first == second:
+        raise RuntimeError(f"linalg.matrix_norm: dims must be different. Got {dim}")
+    if isinstance(ord, str) or abs(ord) == 2:  # noqa: PLR2004
+        norm = _spectral(a, ord, first, second)
+    elif abs(ord) in (1, float("inf")):
+        rows, over = (first, second) if abs(ord) == 1 else (second, first)
+        sums = FUNCTIONS["abs"](a).sum(rows, keepdim=True)
+        norm = (sums.amax if ord > 0 else sums.amin)(over, keepdim=True)
+        norm = views.squeeze(norm, (first, second))
+    else:
+        raise RuntimeError(f"linalg.matrix_norm: Order {ord} not supported.")
+    if not keepdim:
+        return norm  # type: ignore[no-any-return]
+    for axis in sorted((first, second)):
+        norm = views.unsqueeze(norm, axis)
+    return norm  # type: ignore[no-any-return]
+
+
+def _spectral(a: Tensor, ord: Any, first: int, second: int) -> Any:  # noqa: A002
+    """Return the norms that are functions of the singular values."""
+    if ord == "fro":
+        return vector_norm(a, 2, (first, second))
+    if ord not in ("nuc", 2, -2):
+        raise RuntimeError(f"linalg.matrix_norm: Order {ord} not supported.")
+    rest = [k for k in range(len(a.spec.shape)) if k not in (first, second)]
+    s = svdvals(views.permute(a, (*rest, first, second)))
+    return s.sum(-1) if ord == "nuc" else s.amax(-1) if ord > 0 else s.amin(-1)
+
+
+@also(input="A")
+def norm(
+    A: Any, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None  # noqa: A002, N803
+) -> Tensor:  # fmt: skip
+    """Return a norm: of vectors along one dim, of matrices along two, of all elements if neither is given.
+
+    Without ``dim`` an ``ord`` makes a vector's or a matrix's norm of x, which has one or two dims. See vector_norm and
+    matrix_norm.
+
+    >>> tape.linalg.norm(tape.tensor([3.0, 4.0]))
+    tensor(5.)
+    """
+    x = tensor_of(A)
+    dims = (dim,) if isinstance(dim, int) else tuple(range(len(x.spec.shape))) if dim is None else tuple(dim)
+    if ord is None:
+        return vector_norm(x, 2, dims if dim is not None else None, keepdim, dtype=dtype)
+    if len(dims) == 2:  # noqa: PLR2004
+        return matrix_norm(x, ord, dims, keepdim, dtype=dtype)
+    if len(dims) != 1:
+        raise RuntimeError(
+            f"linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got {len(x.spec.shape)}D."
+            if dim is None else f"linalg.norm: If dim is specified, it must be of length 1 or 2. Got {list(dims)}"
+        )  # fmt: skip
+    return vector_norm(x, ord, dims, keepdim, dtype=dtype)
+
+
+def _top_level_norm(
+    input: Any, p: Any = "fro", dim: Any = None, keepdim: Any = None, dtype: Any = None, *, axis: Any = None,
+    keepdims: Any = None,
+) -> Tensor:  # fmt: skip
+    """Return the norm of all elements, or of vectors over ``dim``: linalg.vector_norm under PyTorch's old name.
+
+    ``p`` is a number, "fro" (2), or "nuc": the sum of the singular values of the matrices along two dims, ``dim`` or
+    all that there are. RuntimeError for other names, and where "nuc" has no two dims.
+
+    >>> tape.norm(tape.tensor([[3.0, -4.0], [5.0, 12.0]]), dim=1).tolist()
+    [5.0, 13.0]
+    >>> tape.norm(tape.tensor([[3.0, 0.0], [0.0, 4.0]]), "nuc")
+    tensor(7.)
+    """
+    dims = axis if dim is None else dim
+    if not isinstance(p, str) or (p == "fro" and (dims is None or isinstance(dims, int) or len(dims) <= _MATRIX)):
+        order = 2 if p is None or p == "fro" else p
+        return _norm_of(input, order, dim, keepdim, dtype=dtype, axis=axis, keepdims=keepdims)
+    a = tensor_of(input)
+    axes = tuple(range(len(a.spec.shape))) if dims is None else dims
+    return matrix_norm(a, p, axes, bool(keepdims if keepdim is None else keepdim), dtype=dtype)
+
+
+_top_level_norm.__name__ = _top_level_norm.__qualname__ = "norm"
+public()(argued(_top_level_norm))

@@ -1,0 +1,418 @@
+"""Tensors made of numbers, sequences, shapes and arrays."""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from typing import Any
+
+import numpy as np
+
+from kernels.foundation.specs import Spec, unsupported
+from kernels.native import pool
+from kernels.native.structs import LARGE
+from tape.recording import promotion, record
+from tape.recording.views import clone, stack
+from tape.tensors.dtypes import (
+    DEFAULT,
+    check_device,
+    check_format,
+    check_gradient,
+    check_memory,
+    dtype_of,
+    get_default_dtype,
+)
+from tape.tensors.modes import ON_MADE
+from tape.tensors.operands import as_ndarray, native, usable
+from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor, leaf, made, method, scalar_or_array
+from tape.tensors.view_families import show
+
+# New tensors: from data, filled and ranges. Factories take ``dtype``, ``device`` and ``requires_grad``.
+
+_FLOAT64 = np.dtype(np.float64)
+
+
+def tensor(
+    data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False
+) -> Tensor:
+    """Return a new leaf holding a copy of data: a number, nested lists, an array.
+
+    Python floats become the default dtype, ints int64, bools bool; arrays keep their dtype. A list with tensors
+    that require grad in it is recorded as a stack.
+    """
+    if device is not None:
+        check_device(device)
+    if pin_memory:
+        check_memory("tensor", None, pin_memory)
+    if dtype is _FLOAT64 or (dtype is None and DEFAULT["dtype"] is _FLOAT64):
+        at_once: Tensor | None = None if ON_MADE else made(data, requires_grad)
+        if at_once is not None:
+            return at_once
+        if type(data) is float:
+            return leaf(data, requires_grad=requires_grad)
+        if type(data) is np.ndarray and data.dtype is _FLOAT64 and data.ndim:
+            return leaf(
+                pool.call(data.copy) if data.nbytes >= LARGE else data.copy(),
+                requires_grad=requires_grad,
+            )
+    if isinstance(data, Tensor):
+        warnings.warn(
+            "To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
+            "sourceTensor.detach().clone().requires_grad_(True), rather than tape.tensor(sourceTensor).",
+            UserWarning,
+            stacklevel=2,
+        )
+        record.note_escape(data)
+        data = as_array(data)
+    elif isinstance(data, (list, tuple)) and _holds_tensors(data):
+        return _stacked(data, dtype, requires_grad=requires_grad)
+    array = _array(data, dtype, copy=True)
+    if requires_grad:
+        check_gradient(array.dtype)
+    return leaf(array if array.ndim else scalar_or_array(array), requires_grad=requires_grad)
+
+
+def _array(data: Any, dtype: Any, *, copy: bool | None) -> Array:
+    """Return data as an array of the dtype asked for, or that PyTorch would take."""
+    wanted = None if dtype is None else dtype_of(dtype)
+    if isinstance(data, (np.ndarray, np.generic)):
+        return np.array(usable(data), dtype=wanted, copy=copy)
+    array = np.array(data, dtype=wanted)
+    kind = array.dtype.kind
+    if kind == "f":
+        return array if dtype is not None or get_default_dtype() is _FLOAT64 else array.astype(get_default_dtype())
+    if kind not in "iub":
+        if kind == "c":
+            raise TypeError(unsupported(array.dtype))
+        raise TypeError(f"tensor data of type {type(data).__name__} has no numeric dtype (got {array.dtype})")
+    return array
+
+
+def _holds_tensors(data: Any) -> bool:
+    kinds = set(map(type, data))
+    return Tensor in kinds or (
+        (list in kinds or tuple in kinds) and any(_holds_tensors(d) for d in data if isinstance(d, (list, tuple)))
+    )
+
+
+def _stacked(data: Any, dtype: Any, *, requires_grad: bool) -> Tensor:
+    parts = [_part(d) for d in data]
+    result = stack(parts)
+    if dtype is not None:
+        result = promotion.cast(result, dtype_of(dtype))
+    return result.requires_grad_() if requires_grad and result._slot is None else result
+
+
+def _part(data: Any) -> Tensor:
+    if isinstance(data, Tensor):
+        return data
+    return (
+        _stacked(data, None, requires_grad=False)
+        if isinstance(data, (list, tuple)) and _holds_tensors(data)
+        else tensor(data)
+    )
+
+
+def as_tensor(data: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
+    """Return data as a tensor, sharing memory where it can."""
+    check_device(device)
+    if isinstance(data, Tensor):
+        return data if dtype is None or dtype_of(dtype) == data.spec.dtype else promotion.cast(data, dtype_of(dtype))
+    if isinstance(data, (list, tuple)) and _holds_tensors(data):
+        return _stacked(data, dtype, requires_grad=False)
+    array = _array(data, dtype, copy=None)
+    result = leaf(array if isinstance(data, np.ndarray) else scalar_or_array(array), requires_grad=False)
+    return show(result) if isinstance(data, np.ndarray) else result
+
+
+def from_numpy(array: Array) -> Tensor:
+    """Return a tensor that shares an array's memory."""
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
+    return show(leaf(native(as_ndarray(array)), requires_grad=False))
+
+
+def legacy(cls: type[Tensor], *args: Any) -> Tensor:
+    """Make ``Tensor(2, 3)`` (zeros of that shape) or ``Tensor([1, 2])`` of the default dtype, as PyTorch does."""
+    del cls
+    if len(args) == 1 and not isinstance(args[0], int):
+        record.note_escape(args[0])
+        data = as_array(args[0]) if isinstance(args[0], Tensor) else args[0]
+        return constant_tensor(scalar_or_array(np.array(data, dtype=get_default_dtype())))
+    return constant_tensor(np.zeros(tuple(map(operator.index, args)) if args else (0,), get_default_dtype()))
+
+
+Tensor.__new__ = legacy  # type: ignore[method-assign]
+
+
+def shape_of(sizes: tuple[Any, ...]) -> tuple[int, ...]:
+    """Return the shape that a factory was given, as numbers or in one sequence."""
+    if len(sizes) == 1 and not isinstance(sizes[0], int):
+        sizes = tuple(sizes[0])
+    shape = tuple(map(operator.index, sizes))
+    if shape and min(shape) < 0:
+        raise RuntimeError(f"Trying to create tensor with negative dimension {min(shape)}: {list(shape)}")
+    return shape
+
+
+def finished(
+    name: str, array: Array, device: Any, requires_grad: bool, layout: Any = None, pin_memory: bool = False
+) -> Tensor:
+    """Return a new array as a leaf."""
+    if device is not None:
+        check_device(device)
+    if layout is not None or pin_memory:
+        check_memory(name, layout, pin_memory)
+    if requires_grad:
+        check_gradient(array.dtype)
+    return leaf(array if array.ndim else scalar_or_array(array), requires_grad=requires_grad)
+
+
+def sizes_of(name: str, shape: tuple[Any, ...], size: Any) -> tuple[int, ...]:
+    """Return the shape that a factory was given: ``zeros(2, 3)``, ``zeros((2, 3))`` or ``zeros(size=(2, 3))``."""
+    if size is None:
+        return shape_of(shape)
+    if shape:
+        raise TypeError(f"{name}() got multiple values for argument 'size'")
+    return shape_of((size,))
+
+
+def filled(shape: tuple[int, ...], dtype: np.dtype[Any], value: Any = 1) -> Array:
+    """Fill an array, as NumPy's ``full`` and ``ones`` do."""
+    array = np.empty(shape, dtype)
+    np.copyto(array, value, casting="unsafe")
+    return array
+
+
+def _wanted(dtype: Any) -> np.dtype[Any]:
+    return DEFAULT["dtype"] if dtype is None else dtype_of(dtype)
+
+
+def zeros(
+    *shape: Any, size: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
+    requires_grad: bool = False, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """Return a tensor of zeros: ``zeros(2, 3)`` or ``zeros((2, 3))``."""
+    array = np.zeros(shape_of(shape) if size is None else sizes_of("zeros", shape, size), _wanted(dtype))
+    return finished("zeros", array, device, requires_grad, layout, pin_memory)
+
+
+def ones(
+    *shape: Any, size: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
+    requires_grad: bool = False, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """Return a tensor of ones: ``ones(2, 3)`` or ``ones((2, 3))``."""
+    array = filled(shape_of(shape) if size is None else sizes_of("ones", shape, size), _wanted(dtype))
+    return finished("ones", array, device, requires_grad, layout, pin_memory)
+
+
+def empty(
+    *shape: Any, size: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
+    requires_grad: bool = False, pin_memory: bool = False, memory_format: Any = None,
+) -> Tensor:  # fmt: skip
+    """Return a tensor whose elements are not set: ``empty(2, 3)`` or ``empty((2, 3))``."""
+    if memory_format is not None:
+        check_format("empty", memory_format)
+    array = record.unset(shape_of(shape) if size is None else sizes_of("empty", shape, size), _wanted(dtype))
+    return finished("empty", array, device, requires_grad, layout, pin_memory)
+
+
+def full(
+    size: Any, fill_value: Any, *, dtype: Any = None, layout: Any = None, device: Any = None,
+    requires_grad: bool = False, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """Return a tensor filled with one number, whose type decides the dtype."""
+    _check_number("full", fill_value)
+    if dtype is None:
+        dtype = get_default_dtype() if isinstance(fill_value, float) else np.asarray(fill_value).dtype
+    array = filled(shape_of((size,)), dtype_of(dtype), fill_value)
+    return finished("full", array, device, requires_grad, layout, pin_memory)
+
+
+def _check_number(name: str, value: Any) -> None:
+    if not isinstance(value, (int, float, np.generic)):
+        raise TypeError(f"{name}(): fill_value is a number, not {type(value).__name__}")
+
+
+def arange(
+    start: Any = None, end: Any = None, step: Any = 1, *, dtype: Any = None, layout: Any = None, device: Any = None,
+    requires_grad: bool = False, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """Return numbers from start (0 if left out) up to, not including, end."""
+    if end is None:
+        start, end = 0, start
+    if end is None:
+        raise TypeError("arange() missing 1 required positional argument: 'end'")
+    start = 0 if start is None else start
+    if step == 0 or (end - start) * step < 0:
+        raise RuntimeError(f"arange: step {step} does not lead from {start} to {end}")
+    if dtype is None:
+        dtype = get_default_dtype() if any(isinstance(v, float) for v in (start, end, step)) else np.int64
+    array = np.arange(start, end, step, dtype=dtype_of(dtype))
+    return finished("arange", array, device, requires_grad, layout, pin_memory)
+
+
+def linspace(
+    start: Any, end: Any, steps: int, *, dtype: Any = None, layout: Any = None, device: Any = None,
+    requires_grad: bool = False, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """Return ``steps`` evenly spaced numbers from start to end, both included; 0-d tensors among the two are recorded.
+
+    PyTorch gives no gradient to these.
+    """
+    check_memory("linspace", layout, pin_memory)
+    return _spaced(np.linspace, "linspace", (start, end, steps), {}, (dtype, device, requires_grad))
+
+
+def logspace(
+    start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Any = None, layout: Any = None,
+    device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """Return ``steps`` numbers from base**start to base**end, both included, of evenly spaced logarithms."""
+    check_memory("logspace", layout, pin_memory)
+    return _spaced(np.logspace, "logspace", (start, end, steps), {"base": base}, (dtype, device, requires_grad))
+
+
+def _spaced(
+    function: Any, name: str, ends: tuple[Any, Any, int], more: dict[str, Any], options: tuple[Any, Any, bool]
+) -> Tensor:
+    dtype, device, requires_grad = options
+    wanted = _wanted(dtype)
+    if ends[-1] < 0:
+        raise RuntimeError(f"{name}: number of steps must be non-negative, got {ends[-1]}")
+    values = function(*ends, **more, dtype=wanted)
+    if not isinstance(values, Tensor):
+        return finished(name, values, device, requires_grad)
+    return values.requires_grad_() if requires_grad else values
+
+
+def eye(
+    n: int, m: int | None = None, *, dtype: Any = None, layout: Any = None, device: Any = None,
+    requires_grad: bool = False, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """Return a matrix with ones on the diagonal."""
+    return finished("eye", np.eye(n, m, dtype=_wanted(dtype)), device, requires_grad, layout, pin_memory)
+
+
+def scalar_tensor(
+    s: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """Return a 0-d tensor of a number, of the default dtype."""
+    _check_number("scalar_tensor", s)
+    array = filled((), _wanted(dtype), s)
+    return finished("scalar_tensor", array, device, requires_grad, layout, pin_memory)
+
+
+__all__ = [
+    "arange", "as_tensor", "clone", "empty", "eye", "from_numpy", "full", "linspace", "logspace", "ones",
+    "scalar_tensor", "tensor", "zeros",
+]  # fmt: skip
+
+
+# New tensors like another: of its shape and dtype (``zeros_like(x)``), or of its dtype (``x.new_zeros(2, 3)``).
+
+
+def spec_like(name: str, input: Any, memory_format: Any) -> Spec:
+    """Return the spec of the tensor that a factory was given, TypeError if it is none, and check the memory format."""
+    if memory_format is not None:
+        check_format(name, memory_format)
+    if not isinstance(input, Tensor):
+        raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+    return input._form.spec
+
+
+def zeros_like(
+    input: Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
+    pin_memory: bool = False, memory_format: Any = None,
+) -> Tensor:  # fmt: skip
+    """Return a tensor of zeros, of the shape and dtype of ``input``."""
+    spec = spec_like("zeros_like", input, memory_format)
+    array = np.zeros(spec.shape, spec.dtype if dtype is None else dtype_of(dtype))
+    return finished("zeros_like", array, device, requires_grad, layout, pin_memory)
+
+
+def ones_like(
+    input: Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
+    pin_memory: bool = False, memory_format: Any = None,
+) -> Tensor:  # fmt: skip
+    """Return a tensor of ones, of the shape and dtype of ``input``."""
+    spec = spec_like("ones_like", input, memory_format)
+    array = filled(spec.shape, spec.dtype if dtype is None else dtype_of(dtype))
+    return finished("ones_like", array, device, requires_grad, layout, pin_memory)
+
+
+def empty_like(
+    input: Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
+    pin_memory: bool = False, memory_format: Any = None,
+) -> Tensor:  # fmt: skip
+    """Return a tensor whose elements are not set, of the shape and dtype of ``input``."""
+    spec = spec_like("empty_like", input, memory_format)
+    array = record.unset(spec.shape, spec.dtype if dtype is None else dtype_of(dtype))
+    return finished("empty_like", array, device, requires_grad, layout, pin_memory)
+
+
+def full_like(
+    input: Tensor, fill_value: Any, *, dtype: Any = None, layout: Any = None, device: Any = None,
+    requires_grad: bool = False, pin_memory: bool = False, memory_format: Any = None,
+) -> Tensor:  # fmt: skip
+    """Return a tensor filled with one number, of the shape and dtype of ``input``."""
+    spec = spec_like("full_like", input, memory_format)
+    return full(
+        spec.shape, fill_value, dtype=spec.dtype if dtype is None else dtype, layout=layout, device=device,
+        requires_grad=requires_grad, pin_memory=pin_memory,
+    )  # fmt: skip
+
+
+@method()
+def new_zeros(
+    x: Tensor, *shape: Any, size: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
+    requires_grad: bool = False, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """Return a tensor of zeros, of the dtype of this one."""
+    array = np.zeros(sizes_of("new_zeros", shape, size), x.spec.dtype if dtype is None else dtype_of(dtype))
+    return finished("new_zeros", array, device, requires_grad, layout, pin_memory)
+
+
+@method()
+def new_ones(
+    x: Tensor, *shape: Any, size: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
+    requires_grad: bool = False, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """Return a tensor of ones, of the dtype of this one."""
+    array = filled(sizes_of("new_ones", shape, size), x.spec.dtype if dtype is None else dtype_of(dtype))
+    return finished("new_ones", array, device, requires_grad, layout, pin_memory)
+
+
+@method()
+def new_empty(
+    x: Tensor, *shape: Any, size: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
+    requires_grad: bool = False, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """Return a tensor whose elements are not set, of the dtype of this one."""
+    array = record.unset(sizes_of("new_empty", shape, size), x.spec.dtype if dtype is None else dtype_of(dtype))
+    return finished("new_empty", array, device, requires_grad, layout, pin_memory)
+
+
+@method()
+def new_full(
+    x: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, layout: Any = None, device: Any = None,
+    requires_grad: bool = False, pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """Return a tensor filled with one number, of the dtype of this one."""
+    return full(
+        shape_of((size,)), fill_value, dtype=x.spec.dtype if dtype is None else dtype, layout=layout, device=device,
+        requires_grad=requires_grad, pin_memory=pin_memory,
+    )  # fmt: skip
+
+
+@method()
+def new_tensor(
+    x: Tensor, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:  # fmt: skip
+    """Return a new leaf holding a copy of data, of the dtype of this one."""
+    return tensor(
+        data, dtype=x.spec.dtype if dtype is None else dtype, device=device, requires_grad=requires_grad,
+        pin_memory=pin_memory,
+    )  # fmt: skip

@@ -1,0 +1,416 @@
+"""Calls of NumPy, SciPy and math with tensors: what works, and the error that says what to write."""
+
+from __future__ import annotations
+
+import ast
+import dis
+import functools
+import gc
+import inspect
+import itertools
+import linecache
+import sys
+import types
+from collections.abc import Iterator
+from inspect import CO_VARARGS, CO_VARKEYWORDS
+from types import FrameType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tape import errors
+
+# What turns a tensor into a number: the user, or a function of Python's that computes with numbers.
+#
+# A conversion sees only the Python frame that is running. The instruction it is at calls the function itself
+# (``math.sin(t)``), or something that calls it in turn (``list(map(math.sin, ts))``, ``sorted(ts, key=math.exp)``), or
+# goes through what does (``for y in map(math.sin, ts)``): then the function is among those that the expression names
+# without calling them.
+
+MODULES = ("math", "cmath", "statistics")
+"""Python's modules of functions of numbers."""
+_WITHOUT_GRADIENT = ("ceil", "floor", "isclose", "isfinite", "isinf", "isnan", "trunc")
+"""Functions of numbers whose results have no gradient: what follows loses none."""
+_CONVERSIONS = (float, int)
+"""What the user calls to have a number."""
+_HOLDERS = (
+    map, filter, zip, itertools.starmap, itertools.accumulate, functools.partial,
+    type(functools.lru_cache(abs)), dict, list, tuple,
+)  # fmt: skip
+"""Objects in which functions are looked for."""
+_OPERATORS = ("BINARY", "COMPARE", "CONVERT", "FORMAT", "STORE")
+"""Instructions that make numbers of operands themselves: ``"%f" % t``."""
+_DROPPING = ("DELETE", "JUMP_IF", "POP", "RAISE", "RETURN_VALUE", "STORE")
+"""Instructions that take from the stack, and leave nothing there."""
+_READING = ("LOAD_ATTR", "LOAD_METHOD", "FOR_ITER", "UNPACK", "GET_")
+"""Instructions whose results are of what they take from the stack, though these are more."""
+_MOST = 64
+"""How many things in a holder are looked at."""
+_DEEPEST_RESULT = 3
+"""How many holders in one another are looked through."""
+
+
+class _Step(NamedTuple):
+    """An instruction: where it stands in the code; its operand; where its expression begins and ends.
+
+    That is in the source; in code without columns (``python -X no_debug_ranges``) among the instructions, as line -1.
+    """
+
+    offset: int
+    opname: str
+    operand: Any
+    begin: tuple[int, int]
+    end: tuple[int, int]
+
+
+class _Path(NamedTuple):
+    """A dotted name that an expression loads."""
+
+    names: tuple[str, ...]
+    begin: tuple[int, int]
+    end: tuple[int, int]
+
+
+def number_function(frame: types.FrameType, x: Any) -> tuple[str | None, str | None]:
+    """Return the name of the function of numbers that a frame gives a tensor to, and which argument that is, if known.
+
+    No name where the user asks for a number himself, or where the function's results have no gradient.
+    """
+    step = _step(frame)
+    if step is None or step.opname.startswith(_OPERATORS):
+        return None, None
+    paths, calls = _paths(frame.f_code), set()
+    if step.opname.startswith("CALL"):
+        names = [name for path in paths if path.begin == step.begin for name in _functions(_value(frame, path.names))]
+        if names:
+            return _with_gradient(names), _argument(frame, step, x)
+        calls = {other.begin for other in _steps(frame.f_code) if other.opname.startswith("CALL")}
+    within = [path for path in paths if step.begin <= path.begin and path.end <= step.end]
+    in_lines = [path for path in paths if step.begin[0] <= path.begin[0] <= step.end[0] and step.begin[0] >= 0]
+    for named in (within, in_lines):
+        names = [n for path in named if path.begin not in calls for n in _functions(_value(frame, path.names))]
+        if names:
+            return _with_gradient(names), None
+    return None, None
+
+
+def native_callee(frame: types.FrameType) -> Any:
+    """Return the builtin function, method or class that a frame calls by a name, None if it does not."""
+    step = _step(frame)
+    if step is None or not step.opname.startswith("CALL"):
+        return None
+    called = [_value(frame, path.names) for path in _paths(frame.f_code) if path.begin == step.begin]
+    return next(
+        (x for x in called if isinstance(x, (type, types.BuiltinFunctionType, types.MethodDescriptorType))), None
+    )
+
+
+def _argument(frame: types.FrameType, step: _Step, x: Any) -> str | None:
+    """Return which argument of a call a tensor is, by place and as it is written."""
+    call = _written_call(frame, step)
+    if call is None:
+        return None
+    for i, node in enumerate(call.args):
+        known = _value(frame, (node.id,)) is x if isinstance(node, ast.Name) else len(call.args) == 1
+        if known and not isinstance(node, ast.Starred):
+            return f"argument {i + 1} ({ast.unparse(node)})"
+    return None
+
+
+def _written_call(frame: types.FrameType, step: _Step) -> ast.Call | None:
+    """Return a call of a frame's, as its source has it."""
+    lines = linecache.getlines(frame.f_code.co_filename, frame.f_globals)[step.begin[0] - 1 : step.end[0]]
+    if not lines or step.begin[0] < 0:
+        return None
+    source = [line.encode() for line in lines]
+    source[-1] = source[-1][: step.end[1]]
+    source[0] = source[0][step.begin[1] :]
+    try:
+        node = ast.parse(b"".join(source), mode="eval").body
+    except SyntaxError:
+        return None
+    return node if isinstance(node, ast.Call) else None
+
+
+def _with_gradient(names: list[str]) -> str | None:
+    """Return the first of functions whose results have gradients; conversions are ""."""
+    return next((name for name in names if name and name.rpartition(".")[2] not in _WITHOUT_GRADIENT), None)
+
+
+def _functions(value: Any, deepest: int = _DEEPEST_RESULT) -> Iterator[str]:
+    """Yield the names of functions of numbers that a value is, or holds; "" for a conversion."""
+    if value is complex:
+        yield "complex"
+    elif any(value is conversion for conversion in _CONVERSIONS):
+        yield ""
+    elif isinstance(value, types.ModuleType):
+        if value.__name__ in MODULES:
+            yield value.__name__
+    elif isinstance(value, types.BuiltinFunctionType):
+        if value.__module__ in MODULES:
+            yield f"{value.__module__}.{value.__name__}"
+    elif isinstance(value, _HOLDERS) and deepest:
+        for held in itertools.islice(gc.get_referents(value), _MOST):
+            yield from _functions(held, deepest - 1)
+
+
+def _value(frame: types.FrameType, names: tuple[str, ...]) -> Any:
+    """Return what a dotted name is in a frame, as far as no code has to run for that; None where it is not known."""
+    spaces = (frame.f_locals, frame.f_globals, frame.f_builtins)
+    value = next((space[names[0]] for space in spaces if names[0] in space), None)
+    for name in names[1:]:
+        is_module = isinstance(value, types.ModuleType)
+        value = vars(value).get(name) if is_module else inspect.getattr_static(value, name, None)
+        if isinstance(value, (staticmethod, classmethod)):
+            value = value.__func__
+    return value
+
+
+@functools.lru_cache(256)
+def _steps(code: types.CodeType) -> tuple[_Step, ...]:
+    """Return the instructions of which the source is known; if it is of none, all of them."""
+    steps = []
+    for step in dis.get_instructions(code):
+        line, last, column, end = step.positions or (None,) * 4
+        if line is not None and last is not None and column is not None and end is not None:
+            steps.append(_Step(step.offset, step.opname, step.argval, (line, column), (last, end)))
+    return tuple(steps or _steps_by_stack(code))
+
+
+def _steps_by_stack(code: types.CodeType) -> Iterator[_Step]:
+    """Yield the instructions: each expression begins where the first of what it takes from the stack does."""
+    stack: list[int] = []
+    at_targets: dict[Any, list[int]] = {}
+    for step in dis.get_instructions(code):
+        name, number = step.opname, step.arg if step.opcode >= dis.HAVE_ARGUMENT else None
+        stack = at_targets.get(step.offset, stack)
+        if step.opcode in dis.hasjrel or step.opcode in dis.hasjabs:
+            effect = dis.stack_effect(step.opcode, number, jump=True)
+            at_targets[step.argval] = stack[: len(stack) + effect] if effect < 0 else stack
+        effect = dis.stack_effect(step.opcode, number, jump=False)
+        taken = max(-effect, 0) + (not name.startswith(_DROPPING) and (effect <= 0 or name.startswith(_READING)))
+        taken += name == "SEND"
+        begin = min(stack[-taken:], default=step.offset) if taken else step.offset
+        yield _Step(step.offset, name, step.argval, (-1, begin), (-1, step.offset))
+        made = sys.maxsize if name == "PUSH_NULL" else begin
+        stack = [*stack[: max(len(stack) - taken, 0)], *[made] * (taken + effect)]
+
+
+def _step(frame: types.FrameType) -> _Step | None:
+    """Return the instruction at which a frame is."""
+    return next((step for step in _steps(frame.f_code) if step.offset == frame.f_lasti), None)
+
+
+@functools.lru_cache(256)
+def _paths(code: types.CodeType) -> tuple[_Path, ...]:
+    """Return the dotted names that are loaded, each as far as it is one."""
+    paths: list[_Path] = []
+    is_open = False  # further attributes are those of the last one
+    for step in _steps(code):
+        if step.opname.startswith(("LOAD_NAME", "LOAD_GLOBAL", "LOAD_FAST", "LOAD_DEREF", "LOAD_CLASSDEREF")):
+            names = step.operand if isinstance(step.operand, tuple) else (step.operand,)
+            paths += [_Path((name,), step.begin, step.end) for name in names]
+            is_open = True
+        elif is_open and paths[-1].begin == step.begin:
+            is_open = step.opname in ("LOAD_ATTR", "LOAD_METHOD")
+            if is_open:
+                paths[-1] = _Path((*paths[-1].names, step.operand), step.begin, step.end)
+    return tuple(paths)
+
+
+# The errors for tensors given to functions that convert their arguments, of SciPy and of Python's own modules.
+#
+# They name the function, and what tape has instead.
+
+_DENSITIES = ("beta", "binom", "expon", "gamma", "lognorm", "multivariate_normal", "norm", "poisson", "t", "uniform")
+_LINALG = (
+    "cholesky", "det", "eigh", "eigvalsh", "inv", "lstsq", "lu", "lu_factor", "lu_solve", "norm", "pinv", "qr", "solve",
+    "solve_banded", "solve_toeplitz", "solve_triangular", "solveh_banded", "svd",
+)  # fmt: skip
+_MINIMIZERS = (
+    "basinhopping", "differential_evolution", "dual_annealing", "fmin", "fmin_bfgs", "fmin_cg", "fmin_cobyla",
+    "fmin_l_bfgs_b", "fmin_ncg", "fmin_powell", "fmin_slsqp", "fmin_tnc", "minimize", "shgo",
+)  # fmt: skip
+"""They take a TypeError of the function's for another mistake, and say so instead."""
+_SPECIAL = ("log_softmax", "logsumexp", "multigammaln", "polygamma", "sinc", "softmax", "zeta")
+EQUIVALENTS: dict[str, str] = {
+    **{f"scipy.special.{name}": f"tape.special.{name}" for name in _SPECIAL},
+    **{f"scipy.linalg.{name}": f"tape.linalg.{name}" for name in _LINALG},
+    **{f"scipy.optimize.{name}": "tape.value_and_grad" for name in _MINIMIZERS},
+    **{f"scipy.stats.{name}": f"tape.stats.{name}" for name in _DENSITIES},
+    "scipy.linalg.expm": "tape.linalg.matrix_exp",
+    "scipy.linalg.svdvals": "tape.linalg.svdvals",
+    "scipy.linalg.cho_solve": "tape.linalg.cholesky_solve",
+    "scipy.linalg.block_diag": "tape.block_diag",
+    "scipy.linalg.kron": "tape.kron",
+    "scipy.integrate.trapezoid": "tape.trapezoid",
+    "scipy.integrate.cumulative_trapezoid": "tape.cumulative_trapezoid",
+    "scipy.integrate.fixed_quad": "tape.quadrature.gauss_legendre",
+    "scipy.interpolate.interp1d": "tape.interp",
+    "scipy.interpolate.interpn": "tape.interpn",
+    "scipy.integrate.quad": "tape.quadrature.gauss_legendre",
+    "scipy.optimize.fsolve": "tape.optimize.root",
+    "scipy.optimize.root": "tape.optimize.root",
+    "scipy.sparse.linalg.spsolve": "tape.sparse.spsolve",
+    "scipy.spatial.distance.cdist": "tape.cdist",
+    "scipy.spatial.distance.pdist": "tape.pdist",
+    "math.degrees": "tape.rad2deg",
+    "math.fabs": "tape.abs",
+    "math.fsum": "tape.sum",
+    "math.radians": "tape.deg2rad",
+    "statistics.fmean": "tape.mean",
+}
+"""tape's functions by the names of SciPy's; for a distribution, the object with its methods."""
+
+_ALIEN = ("math.remainder",)
+"""Functions of numbers that mean something else than tape's of the same name."""
+_DEEPEST = 40
+"""Frames of SciPy's and NumPy's between a tensor and the call of the user."""
+
+
+def _public(frame: FrameType) -> str:
+    """Return the public name of the function that a frame runs; a method's name includes its class or object."""
+    module = frame.f_globals["__name__"].split(".")
+    package = ".".join(part for part in module if not part.startswith("_"))
+    name = frame.f_code.co_name
+    owner = frame.f_locals.get("self")
+    if owner is None:
+        return f"{package}.{name}"
+    owner = getattr(owner, "dist", owner)  # of a frozen distribution
+    kind = type(owner).__name__
+    if name in ("__init__", "__call__"):
+        return f"{package}.{kind}"
+    owner_name = getattr(owner, "name", None)
+    return f"{package}.{owner_name if isinstance(owner_name, str) else kind.removesuffix('_gen')}.{name}"
+
+
+def called(x: Any) -> tuple[str | None, str]:
+    """Return the name of the SciPy function that handed a tensor to NumPy, None if none did; and which argument."""
+    frame: FrameType | None = sys._getframe(1)
+    scipy_frame = wrapped = wrapper = None
+    for _ in range(_DEEPEST):
+        if frame is None:
+            break
+        module = frame.f_globals.get("__name__", "")
+        package = module.partition(".")[0]
+        if package == "scipy" and not module.startswith("scipy._lib"):
+            scipy_frame = frame
+        elif package == "scipy":
+            if wrapped is None:
+                wrapped, wrapper = _wrapped(frame), frame
+        elif scipy_frame is not None or wrapped is not None or package not in ("tape", "numpy"):
+            break
+        frame = frame.f_back
+    if scipy_frame is None and wrapped is None and frame is not None:
+        callee = native_callee(frame)
+        if getattr(callee, "__objclass__", None) is np.ndarray or callee in (np.array, np.asarray):
+            return f"ndarray.{callee.__name__}", "an argument"
+        if str(getattr(callee, "__module__", "")).startswith("scipy."):
+            return _name(callee), "an argument"
+    last = scipy_frame or wrapper
+    part = (last and _parameter(last, x)) or "what a function given to it returned, or computed of its arguments"
+    return (wrapped if scipy_frame is None else _public(scipy_frame)), part
+
+
+def _parameter(frame: FrameType, x: Any) -> str | None:
+    """Return which argument of the function that a frame runs is a tensor, or has it among others."""
+    code = frame.f_code
+    count = code.co_argcount + code.co_kwonlyargcount
+    named = {name: frame.f_locals.get(name) for name in code.co_varnames[:count]}
+    extra = list(
+        code.co_varnames[count : count + bool(code.co_flags & CO_VARARGS) + bool(code.co_flags & CO_VARKEYWORDS)]
+    )
+    if code.co_flags & CO_VARKEYWORDS:
+        named.update(frame.f_locals.get(extra.pop()) or {})
+    if code.co_flags & CO_VARARGS:
+        named.update({str(i + 1): value for i, value in enumerate(frame.f_locals.get(extra.pop()) or ())})
+    for name, value in named.items():
+        if value is x or (isinstance(value, (list, tuple)) and any(part is x for part in value)):
+            return f"its argument {name!r}"
+    return None
+
+
+def _numpy_function() -> str | None:
+    """Return the name of NumPy's Python function that converts a tensor; None where it is NumPy's array of it."""
+    frame: FrameType | None = sys._getframe(1)
+    name = None
+    while frame is not None and (package := frame.f_globals.get("__name__", "").partition(".")[0]) in ("tape", "numpy"):
+        owner = frame.f_locals.get("self")
+        called_name = frame.f_code.co_name if owner is None else type(owner).__name__
+        if package == "numpy" and callable(getattr(np, called_name, None)):
+            name = called_name
+        frame = frame.f_back
+    return name
+
+
+def _wrapped(frame: FrameType) -> str | None:
+    """Return the name of the function that one of SciPy's decorators is about to call."""
+    function = frame.f_locals.get("f") or frame.f_locals.get("func")
+    module = getattr(function, "__module__", None)
+    return _name(function) if isinstance(module, str) and module.startswith("scipy.") else None
+
+
+def _name(function: Any) -> str:
+    """Return the public name of a function or class."""
+    package = ".".join(part for part in function.__module__.split(".") if not part.startswith("_"))
+    return f"{package}.{getattr(function, '__name__', 'function')}"
+
+
+def refusal(x: Any) -> Exception:
+    """Return the error for a tensor that requires grad and is to become an array; it names a substitute for SciPy."""
+    name, part = called(x)
+    if name in ("ndarray.array", "ndarray.asarray"):
+        return RuntimeError(f"{errors.NUMPY_EXIT} Of tensors, tape.tensor([...]) and np.stack([...]) keep the gradient")
+    if name is not None and name.startswith("ndarray."):
+        method = name.removeprefix("ndarray.")
+        better = f"np.{method}(array, t)" if hasattr(np, method) else "a function of tape"
+        return RuntimeError(f"{name} makes an array of its argument: write {better}. {errors.NUMPY_EXIT}")
+    if name is None and (numpys := _numpy_function()) is not None:
+        return TypeError(f"np.{numpys} computes on arrays, without gradients. {errors.NUMPY_EXIT}")
+    if name is None:
+        return RuntimeError(errors.NUMPY_EXIT)
+    is_minimizer = name.rpartition(".")[2] in _MINIMIZERS and name.startswith("scipy.optimize.")
+    return (RuntimeError if is_minimizer else TypeError)(f"{_advice(name)}. {errors.NUMPY_EXIT} The tensor is {part}")
+
+
+def refusal_of_number(frame: FrameType, x: Any) -> Exception | None:
+    """Return the error for a tensor that requires grad and that the function called in a frame turns into a number.
+
+    None where the user does so himself, or where the function has no gradient.
+    """
+    module = frame.f_globals.get("__name__", "")
+    part: str | None = None
+    if module in MODULES:
+        while frame.f_back is not None and frame.f_back.f_globals.get("__name__") == module:
+            frame = frame.f_back
+        name: str | None = _public(frame)
+        part = _parameter(frame, x)
+    elif module.partition(".")[0] in ("scipy", "numpy"):
+        name, part = called(x)
+    else:
+        name, part = number_function(frame, x)
+    if name is None:
+        return None
+    return TypeError(
+        f"{_advice(name)}. A tensor of shape {x.spec.shape} that requires grad, {part or 'an argument'}, would become "
+        "a number and lose its gradient. Write .item() or .detach() where that is meant"
+    )
+
+
+def _advice(name: str) -> str:
+    """Return the name of a function and what to use instead."""
+    known = EQUIVALENTS.get(name)
+    module, _, function = name.rpartition(".")
+    if known is None and module in EQUIVALENTS:
+        known = f"{EQUIVALENTS[module]}.{function}"
+    if known is None and name.startswith("scipy.sparse."):
+        known = "tape.sparse.CSR, which has gradients"
+    if name == "complex":
+        return "complex(t): tape has no complex numbers; compute with two real tensors"
+    if name in MODULES:
+        return f"a function of {name}: write that of tape, or of tape.special"
+    if module.partition(".")[0] in MODULES:
+        owners = [owner for owner in ("tape", "tape.special") if hasattr(sys.modules[owner], function)]
+        known = known or (f"{owners[0]}.{function}" if owners and name not in _ALIEN else None)
+        return f"{name}(t): write {known}(t)" if known else f"{name}(t): it computes on numbers, without gradients"
+    return f"{name}: {f'use {known}' if known else 'it computes on arrays, without gradients'}"

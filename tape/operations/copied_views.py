@@ -1,0 +1,460 @@
+"""Copies of what views show, repeats and broadcasts: tile, repeat, expand, PyTorch's ``_copy`` functions."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import numpy as np
+
+from tape.operations import diagonals, reductions, splitting
+from tape.recording import indexing, pick_calls, views
+from tape.recording.arguments import dim_of, ints_of
+from tape.recording.gather import picked_along
+from tape.tensors.hooks import implements, public
+from tape.tensors.operands import check_broadcast, tensor_of
+from tape.tensors.tensor import Tensor, constant_tensor, method
+
+
+@public(methods=False)
+def alias_copy(input: Any) -> Tensor:
+    """Return a copy of a tensor.
+
+    >>> tape.alias_copy(tape.ones(2)).tolist()
+    [1.0, 1.0]
+    """
+    return views.clone(tensor_of(input))
+
+
+@public(methods=False)
+def detach_copy(input: Any) -> Tensor:
+    """Return a copy of a tensor. As in PyTorch it has a gradient, unlike what ``detach`` gives.
+
+    >>> tape.detach_copy(tape.ones(2)).tolist()
+    [1.0, 1.0]
+    """
+    return views.clone(tensor_of(input))
+
+
+@public(methods=False)
+def view_copy(input: Any, size: Any) -> Tensor:
+    """Return a copy of :meth:`Tensor.view`.
+
+    >>> tape.view_copy(tape.ones(2, 3), (3, 2)).shape
+    tape.Size([3, 2])
+    """
+    return views.clone(views.view(tensor_of(input), size))
+
+
+@public(methods=False)
+def expand_copy(input: Any, size: Any) -> Tensor:
+    """Return a copy of :meth:`Tensor.expand`.
+
+    >>> tape.expand_copy(tape.ones(3), (2, 3)).shape
+    tape.Size([2, 3])
+    """
+    return views.clone(views.expand(tensor_of(input), size))
+
+
+@public(methods=False)
+def permute_copy(input: Any, dims: Any) -> Tensor:
+    """Return a copy of :func:`permute`.
+
+    >>> tape.permute_copy(tape.ones(2, 3), (1, 0)).shape
+    tape.Size([3, 2])
+    """
+    return views.clone(views.permute(tensor_of(input), dims))
+
+
+@public(methods=False)
+def transpose_copy(input: Any, dim0: int, dim1: int) -> Tensor:
+    """Return a copy of :func:`transpose`.
+
+    >>> tape.transpose_copy(tape.ones(2, 3), 0, 1).shape
+    tape.Size([3, 2])
+    """
+    return views.clone(views.transpose(tensor_of(input), dim0, dim1))
+
+
+@public(methods=False)
+def t_copy(input: Any) -> Tensor:
+    """Return a copy of :func:`t`.
+
+    >>> tape.t_copy(tape.ones(2, 3)).shape
+    tape.Size([3, 2])
+    """
+    return views.clone(views.t(tensor_of(input)))
+
+
+@public(methods=False)
+def squeeze_copy(input: Any, dim: Any = None) -> Tensor:
+    """Return a copy of :func:`squeeze`.
+
+    >>> tape.squeeze_copy(tape.ones(1, 3)).shape
+    tape.Size([3])
+    """
+    return views.clone(views.squeeze(tensor_of(input), dim))
+
+
+@public(methods=False)
+def unsqueeze_copy(input: Any, dim: int) -> Tensor:
+    """Return a copy of :func:`unsqueeze`.
+
+    >>> tape.unsqueeze_copy(tape.ones(3), 0).shape
+    tape.Size([1, 3])
+    """
+    return views.clone(views.unsqueeze(tensor_of(input), dim))
+
+
+@public(methods=False)
+def diagonal_copy(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """Return a copy of :func:`diagonal`.
+
+    >>> tape.diagonal_copy(tape.eye(2)).tolist()
+    [1.0, 1.0]
+    """
+    return views.clone(diagonals.diagonal(input, offset, dim1, dim2))
+
+
+@public(methods=False)
+def select_copy(input: Any, dim: int, index: int) -> Tensor:
+    """Return a copy of :func:`select`.
+
+    >>> tape.select_copy(tape.eye(2), 0, 1).tolist()
+    [0.0, 1.0]
+    """
+    return views.clone(splitting.select(input, dim, index))
+
+
+@public()
+def narrow_copy(input: Any, dim: int, start: Any, length: int) -> Tensor:
+    """Return a copy of :func:`narrow`.
+
+    >>> tape.narrow_copy(tape.arange(4), 0, 1, 2).tolist()
+    [1, 2]
+    """
+    return views.clone(splitting.narrow(input, dim, start, length))
+
+
+@public(methods=False)
+def as_strided_copy(input: Any, size: Any, stride: Any, storage_offset: int = 0) -> Tensor:
+    """Return a copy of :func:`as_strided`.
+
+    >>> tape.as_strided_copy(tape.arange(4), (2,), (2,)).tolist()
+    [0, 2]
+    """
+    return views.clone(views.as_strided(tensor_of(input), size, stride, storage_offset))
+
+
+@public(methods=False)
+def unfold_copy(input: Any, dimension: int, size: int, step: int) -> Tensor:
+    """Return a copy of :meth:`Tensor.unfold`.
+
+    >>> tape.unfold_copy(tape.arange(3), 0, 2, 1).tolist()
+    [[0, 1], [1, 2]]
+    """
+    return views.clone(splitting.unfold(tensor_of(input), dimension, size, step))
+
+
+@public(methods=False)
+def slice_copy(input: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Tensor:
+    """Return a copy of a slice along ``dim``.
+
+    >>> tape.slice_copy(tape.arange(5), 0, 1, None, 2).tolist()
+    [1, 3]
+    """
+    x = tensor_of(input)
+    return views.clone(indexing.index(x, (slice(None),) * dim_of(x, dim) + (slice(start, end, step),)))
+
+
+@public(methods=False)
+def unbind_copy(input: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    """Return copies of what :func:`unbind` gives.
+
+    >>> [row.tolist() for row in tape.unbind_copy(tape.eye(2))]
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+    return tuple(map(views.clone, splitting.unbind(input, dim)))
+
+
+@public(methods=False)
+def split_copy(input: Any, split_size: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    """Return copies of what :func:`split` gives.
+
+    >>> [part.tolist() for part in tape.split_copy(tape.arange(3), 2)]
+    [[0, 1], [2]]
+    """
+    return tuple(map(views.clone, splitting.split(input, split_size, dim)))
+
+
+@public(methods=False)
+def split_with_sizes_copy(input: Any, split_sizes: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    """Return copies of what :func:`split_with_sizes` gives.
+
+    >>> [part.tolist() for part in tape.split_with_sizes_copy(tape.arange(3), [1, 2])]
+    [[0], [1, 2]]
+    """
+    return tuple(map(views.clone, splitting.split_with_sizes(input, split_sizes, dim)))
+
+
+# Tensors repeated: as a whole, and element by element; NumPy's functions too.
+
+
+@method()
+def repeat(x: Tensor, *counts: Any, repeats: Any = None) -> Tensor:
+    """Return the tensor so many times along each dim; there may be more dims than it has.
+
+    >>> tape.tensor([1.0, 2.0]).repeat(2, 2).tolist()
+    [[1.0, 2.0, 1.0, 2.0], [1.0, 2.0, 1.0, 2.0]]
+    """
+    counts, shape = ints_of(counts if repeats is None else (repeats,)), x.spec.shape
+    lead = len(counts) - len(shape)
+    if lead < 0:
+        raise RuntimeError(
+            f"repeat: Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor; "
+            f"got repeats {list(counts)} for shape {list(shape)}"
+        )
+    full = tuple([n * m for n, m in zip(counts, (1,) * lead + shape, strict=True)])
+    if min(counts, default=0) < 0:
+        raise RuntimeError(f"repeat: Trying to create tensor with negative dimension {min(full)}: {list(full)}")
+    apart = tuple([e for n in (1,) * lead + shape for e in (1, n)])
+    wide = tuple([e for n, m in zip(counts, (1,) * lead + shape, strict=True) for e in (n, m)])
+    return views.shaped(views.clone(views.expand(views.reshape(x, apart), wide)), full)
+
+
+@public()
+def tile(input: Any, *counts: Any, dims: Any = None) -> Tensor:
+    """Return the tensor so many times along each dim; the last dims where fewer are given than it has.
+
+    >>> tape.tile(tape.tensor([1.0, 2.0]), (2,))
+    tensor([1., 2., 1., 2.])
+    """
+    input, counts = tensor_of(input), ints_of(counts if dims is None else (dims,))
+    return repeat(input, (1,) * (len(input.spec.shape) - len(counts)) + counts)
+
+
+@public()
+def repeat_interleave(
+    input: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
+) -> Tensor:
+    """Return each place along ``dim``, or each element of the flat tensor, ``repeats`` times in a row.
+
+    ``repeats`` is an int, or an integer tensor with one count for each place. Of counts alone: the place that each of
+    the results comes from.
+
+    >>> tape.repeat_interleave(tape.tensor([1.0, 2.0]), tape.tensor([1, 2]))
+    tensor([1., 2., 2.])
+    """
+    if repeats is None:
+        counts = _counts(input, "repeat_interleave")
+        return constant_tensor(np.repeat(np.arange(len(counts)), counts))
+    input = tensor_of(input)
+    if dim is None:
+        input, dim = views.reshape(input, -1), 0
+    axis = dim_of(input, dim)
+    input = input if input.spec.shape else views.reshape(input, 1)
+    count = repeats if isinstance(repeats, int) else _counts(repeats, "repeat_interleave")
+    n = input.spec.shape[axis]
+    if not isinstance(count, int) and count.ndim and len(count) not in (1, n):
+        raise RuntimeError(
+            f"repeats must have the same size as input along dim, but got repeats.size(0) = {len(count)} and "
+            f"input.size({axis}) = {n}"
+        )
+    if np.min(count, initial=0) < 0:
+        raise RuntimeError("repeat_interleave: repeats can not be negative")
+    result = _repeated(input, axis, count)
+    if output_size is not None and output_size != result.spec.shape[axis]:
+        raise RuntimeError(
+            f"repeat_interleave: Invalid output_size, expected {result.spec.shape[axis]} but got {output_size}"
+        )
+    return result
+
+
+def _counts(repeats: Any, name: str) -> Any:
+    counts = pick_calls.integers(repeats, name)
+    if counts.ndim > 1:
+        raise RuntimeError(f"{name}: repeats must be 0-dim or 1-dim tensor, got shape {list(counts.shape)}")
+    return counts
+
+
+def _repeated(x: Tensor, axis: int, count: Any) -> Tensor:
+    """Repeat each place along an axis, by one count for all or by a count for each."""
+    shape = x.spec.shape
+    if np.size(count) == 1:
+        times = operator.index(np.reshape(count, ())[()])
+        apart = views.reshape(x, (*shape[: axis + 1], 1, *shape[axis + 1 :]))
+        wide = views.clone(views.expand(apart, (*shape[: axis + 1], times, *shape[axis + 1 :])))
+        return views.reshape(wide, (*shape[:axis], shape[axis] * times, *shape[axis + 1 :]))
+    return picked_along(x, axis, np.repeat(np.arange(shape[axis]), count))
+
+
+@implements(np.repeat)
+def _repeat(a: Any, repeats: Any, axis: int | None = None) -> Tensor:
+    x = tensor_of(a)
+    x, at = (x if x.spec.shape and axis is not None else views.reshape(x, -1)), 0 if axis is None else dim_of(x, axis)
+    counts = repeats if isinstance(repeats, int) else pick_calls.integers(repeats, "np.repeat", TypeError)
+    if np.min(counts, initial=0) < 0:
+        raise ValueError("repeats may not contain negative values.")
+    if np.ndim(counts) and np.size(counts) not in (1, x.spec.shape[at]):
+        raise ValueError(
+            f"operands could not be broadcast together with shape ({x.spec.shape[at]},) ({np.size(counts)},)"
+        )
+    return _repeated(x, at, counts)
+
+
+@implements(np.tile)
+def _tile(A: Any, reps: Any) -> Tensor:  # noqa: N803 (NumPy's name)
+    return tile(A, ints_of((list(reps) if isinstance(reps, np.ndarray) else reps,)))
+
+
+@implements(np.resize)
+def _resize(a: Any, new_shape: Any) -> Tensor:
+    """Fill a shape with the elements over and over."""
+    x, shape = tensor_of(a), ints_of((new_shape,))
+    if min(shape, default=0) < 0:
+        raise ValueError("all elements of `new_shape` must be non-negative")
+    flat, size = views.reshape(x, -1), int(np.prod(shape))
+    if not x.spec.size:
+        return constant_tensor(np.zeros(shape, x.spec.dtype))
+    return views.reshape(picked_along(flat, 0, np.arange(size) % x.spec.size), shape)
+
+
+# A tensor brought to a shape: broadcast, summed back, with dims added or split; NumPy's functions too.
+
+_MATRIX, _BOX = 2, 3
+
+
+@public()
+def broadcast_to(input: Any, size: Any) -> Tensor:
+    """Return a view of a larger shape, in which dims of length one are repeated.
+
+    >>> tape.broadcast_to(tape.tensor([1.0, 2.0]), (2, 2)).tolist()
+    [[1.0, 2.0], [1.0, 2.0]]
+    """
+    return views.expand(tensor_of(input), ints_of((size,)))
+
+
+@public(methods=False)
+def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
+    """Return views of the shape that the tensors have together. RuntimeError where their shapes do not fit.
+
+    >>> [x.shape for x in tape.broadcast_tensors(tape.ones(3, 1), tape.ones(4))]
+    [tape.Size([3, 4]), tape.Size([3, 4])]
+    """
+    operands = tuple(map(tensor_of, tensors[0] if len(tensors) == 1 and _several(tensors[0]) else tensors))
+    check_broadcast("broadcast_tensors", operands)
+    shape = np.broadcast_shapes(*(x.spec.shape for x in operands))
+    return tuple(x if x.spec.shape == shape else views.expand(x, shape) for x in operands)
+
+
+def _several(x: Any) -> bool:
+    return isinstance(x, (tuple, list))
+
+
+@method()
+def expand_as(x: Tensor, other: Tensor) -> Tensor:
+    """Return a view of the shape of another tensor, in which dims of length one are repeated.
+
+    >>> tape.ones(1, 2).expand_as(tape.zeros(3, 2)).shape
+    tape.Size([3, 2])
+    """
+    return views.expand(x, other.spec.shape)
+
+
+@method()
+def view_as(x: Tensor, other: Tensor) -> Tensor:
+    """Return a view of the shape of another tensor, which has as many elements.
+
+    >>> tape.arange(4).view_as(tape.ones(2, 2)).tolist()
+    [[0, 1], [2, 3]]
+    """
+    return views.view(x, other.spec.shape)
+
+
+@method()
+def reshape_as(x: Tensor, other: Tensor) -> Tensor:
+    """Return the tensor in the shape of another: a view where strides allow one, else a copy.
+
+    >>> tape.arange(4).reshape_as(tape.ones(2, 2)).tolist()
+    [[0, 1], [2, 3]]
+    """
+    return views.reshape(x, other.spec.shape)
+
+
+@method()
+def sum_to_size(x: Tensor, *size: Any) -> Tensor:
+    """Return the sum over the dims in which a tensor of this size would be broadcast to the shape of x.
+
+    >>> tape.ones(3, 2).sum_to_size(1, 2)
+    tensor([[3., 3.]])
+    """
+    shape, wanted = x.spec.shape, ints_of(size)
+    lead = len(shape) - len(wanted)
+    if lead < 0 or any(n not in (1, m) for n, m in zip(wanted, shape[lead:], strict=True)):
+        raise RuntimeError(f"sum_to_size: size {{{list(wanted)}}} is not expandable to size {{{list(shape)}}}.")
+    dims = tuple(range(lead)) + tuple(lead + k for k, n in enumerate(wanted) if n != shape[lead + k])
+    return views.reshape(reductions.sum(x, dims, keepdim=True), wanted) if dims else x
+
+
+@public()
+def unflatten(input: Any, dim: int, sizes: Any) -> Tensor:
+    """Return a view with one dim taken apart into dims of these sizes; one of them may be -1.
+
+    >>> tape.unflatten(tape.ones(6, 2), 0, (3, -1)).shape
+    tape.Size([3, 2, 2])
+    """
+    input = tensor_of(input)
+    at, parts = dim_of(input, dim), list(ints_of((sizes,)))
+    n = input.spec.shape[at] if input.spec.shape else 1
+    if not parts:
+        raise RuntimeError("unflatten: sizes must be non-empty")
+    if parts.count(-1) > 1:
+        raise RuntimeError(f"unflatten: only one dimension can be inferred, got sizes {parts}")
+    rest = math.prod(p for p in parts if p != -1)
+    if -1 in parts and rest > 0 and n % rest == 0:
+        parts[parts.index(-1)] = n // rest
+    if -1 in parts or math.prod(parts) != n:
+        raise RuntimeError(
+            f"unflatten: Provided sizes {list(ints_of((sizes,)))} don't multiply up to the size of dim {at} ({n}) in "
+            "the input tensor"
+        )
+    return views.reshape(input, *input.spec.shape[:at], *parts, *input.spec.shape[at + 1 :])
+
+
+def _at_least(rank: int) -> Any:
+    def atleast(*tensors: Any) -> Any:
+        listed = len(tensors) == 1 and _several(tensors[0])
+        results = tuple(of_rank(tensor_of(x), rank) for x in (tensors[0] if listed else tensors))
+        return results if listed or len(results) != 1 else results[0]
+
+    atleast.__name__ = atleast.__qualname__ = f"atleast_{rank}d"
+    atleast.__doc__ = f"""Return a tensor, or each of several, as a view with at least {rank} dims.
+
+    >>> tape.{atleast.__name__}(tape.tensor(5.0)).shape
+    tape.Size({[1] * rank})
+    """
+    implements(getattr(np, atleast.__name__))(atleast)
+    return public(methods=False)(atleast)
+
+
+def of_rank(x: Tensor, rank: int) -> Tensor:
+    """Return a tensor with at least 1, 2 or 3 dims: a vector becomes a row, and a matrix gets a last dim."""
+    shape = x.spec.shape
+    if len(shape) >= rank:
+        return x
+    if rank == _BOX and len(shape) == _MATRIX:
+        return views.reshape(x, (*shape, 1))
+    wide = {1: (1,), _MATRIX: (1, *shape), _BOX: (1, *shape, 1)}[rank]
+    return views.reshape(x, wide if shape else (1,) * rank)
+
+
+atleast_1d, atleast_2d, atleast_3d = map(_at_least, (1, _MATRIX, _BOX))
+
+
+@implements(np.broadcast_arrays)
+def _broadcast_arrays(*args: Any, subok: bool = False) -> tuple[Any, ...]:
+    """Broadcast arguments, the tensors among them as tensors, the others as NumPy arrays."""
+    del subok
+    shape = np.broadcast_shapes(*(x.spec.shape if isinstance(x, Tensor) else np.shape(x) for x in args))
+    return tuple([views.expand(x, shape) if isinstance(x, Tensor) else np.broadcast_to(x, shape) for x in args])

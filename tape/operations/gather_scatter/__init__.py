@@ -1,1 +1,0 @@
-"""Elements picked, replaced and added to by arrays of places."""

@@ -1,1 +1,0 @@
-"""Linear algebra: contractions, decompositions, solves, determinants, norms, interpolation."""

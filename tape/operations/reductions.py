@@ -1,0 +1,485 @@
+"""Sums, extrema and norms."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from kernels.kinds.reduction import Reduction
+from kernels.operations.registry import OPS
+from kernels.rules.op import Op
+from tape import return_types
+from tape.operations import elementwise
+from tape.operations.elementwise import FUNCTIONS, cast, not_nan
+from tape.operations.parameters import also
+from tape.recording import elementwise as recorded
+from tape.recording import promotion, routine_calls, views
+from tape.recording.arguments import dim_of, dims_of, either
+from tape.recording.indexing import index
+from tape.recording.promotion import alike
+from tape.repeated_calls.calls_with_arguments import argued
+from tape.tensors import modes
+from tape.tensors.dtypes import dtype_of
+from tape.tensors.hooks import implements, public
+from tape.tensors.operands import tensor_of
+from tape.tensors.tensor import Tensor, method
+
+# Sums, means and extrema over dims, under PyTorch's names and meaning; NumPy's keywords are accepted.
+
+_SUM: Any
+_MEAN: Any
+_SUM, _MEAN = OPS["sum"], OPS["mean"]
+_INTEGERS = "iub"
+_LARGEST = 8
+"""Bytes of uint64, whose sums int64 does not hold."""
+
+
+def accumulator(x: Tensor) -> np.dtype[Any]:
+    """Return the dtype that integers are summed and multiplied in: int64; of unsigned ones in NumPy uint64."""
+    dtype = x._form.spec.dtype
+    unsigned = dtype.kind == "u" and (dtype.itemsize == _LARGEST or modes.promotes_as_numpy())
+    return np.dtype(np.uint64 if unsigned else np.int64)
+
+
+def along(op: Op, x: Any, dim: Any, axis: Any, keepdim: Any, keepdims: Any, dtype: Any) -> Tensor:
+    """Reduce over dims as users give them."""
+    x = tensor_of(x)
+    dim = either("dim", dim, "axis", axis, None)
+    axes = dims_of(x, dim)
+    keep = bool(either("keepdim", keepdim, "keepdims", keepdims, default=False))
+    if dtype is not None and dtype_of(dtype) != x.spec.dtype:
+        x = promotion.cast(x, dtype_of(dtype))
+    assert isinstance(op, Reduction)
+    return recorded.reduction(op, x, axes, keep, "" if dim is None else op.dims_grad_fn)
+
+
+@method()
+@argued
+def sum(  # noqa: A001 (PyTorch's and NumPy's name)
+    input: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None
+) -> Tensor:
+    """Return the sum over ``dim`` (an int, a tuple, or None for all); ints and bools sum to int64."""
+    input = tensor_of(input)
+    if dtype is None and input._form.spec.dtype.kind == "u":
+        dtype = accumulator(input)
+    return along(_SUM, input, dim, axis, keepdim, keepdims, dtype)
+
+
+@method()
+@argued
+def mean(
+    input: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None
+) -> Tensor:
+    """Return the mean over ``dim`` (an int, a tuple, or None for all); floating tensors only."""
+    input = tensor_of(input)
+    if dtype is None and input.spec.dtype.kind in _INTEGERS:
+        raise RuntimeError(
+            f"mean(): could not infer output dtype. Input dtype must be floating point, got {input.spec.dtype.name}; "
+            "convert it first: x.double().mean()"
+        )
+    return along(_MEAN, input, dim, axis, keepdim, keepdims, dtype)
+
+
+def _extremum(name: str) -> Any:
+    pair = getattr(return_types, name)
+    over_all, by_rows, pairwise = OPS[f"{name}_all"], OPS[name], elementwise.FUNCTIONS[f"{name}imum"]
+
+    def extremum(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
+        input = tensor_of(input)
+        dim = either("dim", dim, "axis", axis, None)
+        if isinstance(dim, Tensor):
+            return pairwise(input, dim)
+        keep = bool(either("keepdim", keepdim, "keepdims", keepdims, default=False))
+        _not_empty(name, input, dim)
+        if dim is None:
+            return along(over_all, input, None, None, keepdim, keepdims, None)
+        return pair(*recorded.select(by_rows, input, dim_of(input, dim), keep))  # type: ignore[arg-type]
+
+    extremum.__name__ = extremum.__qualname__ = name
+    extremum.__doc__ = f"""Return the {name}imum of all elements, or of each row along ``dim`` with its place.
+
+    With a tensor as second argument: :func:`{name}imum` of both. Ties: ``x.{name}()`` shares the gradient evenly,
+    ``x.{name}(dim)`` gives it to the first of equals, as PyTorch does.
+    """
+    return method(name)(argued(extremum))
+
+
+def _not_empty(name: str, x: Tensor, dim: Any) -> None:
+    shape = x.spec.shape
+    if 0 in shape and (dim is None or shape[dim_of(x, dim)] == 0):
+        kind = RuntimeError if dim is None else IndexError
+        raise kind(f"{name}(): Expected reduction dim to be specified for a non-empty dim; shape {list(shape)}")
+
+
+def _over(name: str) -> Any:
+    op = OPS[name]
+
+    def over(input: Any, dim: Any = (), keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
+        input = tensor_of(input)
+        dim = either("dim", None if dim == () else dim, "axis", axis, None)
+        for dim_ in dims_of(input, dim):
+            _not_empty(name, input, dim_)
+        return along(op, input, dim, None, keepdim, keepdims, None)
+
+    over.__name__ = over.__qualname__ = name
+    over.__doc__ = f"{op.doc[:-1]}, as NumPy's {name}."
+    return method(name)(argued(over))
+
+
+max = _extremum("max")  # noqa: A001
+min = _extremum("min")  # noqa: A001
+amax = _over("amax")
+amin = _over("amin")
+
+
+# Norms of vectors, distances between points, products and counts, under PyTorch's names.
+
+# Products, counts, truths and places of extrema over dims; reductions without nan.
+
+_PROD: Any = OPS["prod"]
+_PROD_DIM: Any = OPS["prod_dim"]
+_ANY, _ALL, _COUNT = OPS["any"], OPS["all"], OPS["count_nonzero"]
+_ARGMAX, _ARGMIN = OPS["argmax"], OPS["argmin"]
+_where: Any = FUNCTIONS["where"]
+
+
+def where_and_how(x: Tensor, dim: Any, axis: Any, keepdim: Any, keepdims: Any) -> tuple[tuple[int, ...], bool]:
+    """Return the axes that a reduction goes over, and whether they stay with length one."""
+    axes = dims_of(x, either("dim", dim, "axis", axis, None))
+    return axes, bool(either("keepdim", keepdim, "keepdims", keepdims, default=False))
+
+
+def accumulated(x: Any, dtype: Any) -> Tensor:
+    """Return what a sum or product accumulates: ints and bools as int64, if no dtype is given."""
+    x = tensor_of(x)
+    return cast(x, accumulator(x) if dtype is None and x.spec.dtype.kind in "iub" else dtype)
+
+
+@public()
+@argued
+def prod(
+    input: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None
+) -> Tensor:
+    """Return the product over ``dim`` (an int, a tuple, or None for all); ints and bools multiply to int64.
+
+    The gradient is exact where elements are zero.
+
+    >>> x = tape.tensor([0.0, 2.0, 3.0], requires_grad=True)
+    >>> x.prod().backward()
+    >>> x.grad
+    tensor([6., 0., 0.])
+    """
+    input = accumulated(input, dtype)
+    op = _PROD if dim is None and axis is None else _PROD_DIM
+    dims, keep = where_and_how(input, dim, axis, keepdim, keepdims)
+    return routine_calls.call(op, input, dims=dims, keepdim=keep)  # type: ignore[no-any-return]
+
+
+def _truth(op: Any, x: Any, dim: Any, axis: Any, keepdim: Any, keepdims: Any) -> Tensor:
+    x = tensor_of(x)
+    dims, keep = where_and_how(x, dim, axis, keepdim, keepdims)
+    truth = routine_calls.call(op, x, dims=dims, keepdim=keep)
+    return cast(truth, np.uint8 if x.spec.dtype == np.uint8 else None)
+
+
+@public()
+@argued
+def any(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:  # noqa: A001
+    """Return whether an element over ``dim`` is nonzero or True: bool, but uint8 of uint8, as PyTorch has it.
+
+    >>> tape.any(tape.tensor([[0.0, 2.0], [0.0, 0.0]]), 1).tolist()
+    [True, False]
+    """
+    return _truth(_ANY, input, dim, axis, keepdim, keepdims)
+
+
+@public()
+@argued
+def all(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:  # noqa: A001
+    """Return whether all elements over ``dim`` are nonzero or True: bool, but uint8 of uint8, as PyTorch has it.
+
+    >>> tape.all(tape.tensor([[0.0, 2.0], [1.0, 3.0]]), 1).tolist()
+    [False, True]
+    """
+    return _truth(_ALL, input, dim, axis, keepdim, keepdims)
+
+
+@public()
+@argued
+def count_nonzero(input: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
+    """Return how many elements over ``dim`` are nonzero or True, as int64.
+
+    >>> tape.count_nonzero(tape.tensor([[0.0, 2.0], [1.0, 3.0]]), 1).tolist()
+    [1, 2]
+    """
+    input = tensor_of(input)
+    return counted(input, either("dim", dim, "axis", axis, None), keepdim=False)
+
+
+def counted(x: Tensor, dim: Any, *, keepdim: bool) -> Tensor:
+    """Return how many elements over dims are nonzero."""
+    return routine_calls.call(_COUNT, x, dims=dims_of(x, dim), keepdim=keepdim)  # type: ignore[no-any-return, arg-type]
+
+
+def extremum_place(op: Any, x: Tensor, dim: Any, keepdim: Any) -> Tensor:
+    """Return the place of an extremum, along a dim or of all elements in order."""
+    if x.spec.size == 0 and dim is None:
+        raise IndexError(f"{op.name}(): Expected reduction dim to be specified for input.numel() == 0.")
+    at = None if dim is None else dim_of(x, dim)
+    if at is not None and x.spec.shape and x.spec.shape[at] == 0:
+        raise IndexError(f"{op.name}(): Expected reduction dim {at} to have non-zero size.")
+    at = at if x.spec.shape else None
+    return routine_calls.call(op, x, dim=at, keepdim=bool(keepdim))  # type: ignore[no-any-return]
+
+
+def _places(op: Any, extremum: str, example: str) -> Any:
+    def places(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
+        input = tensor_of(input)
+        if input.spec.dtype == np.bool_:
+            raise RuntimeError(f"{op.name}(): does not support bool input; convert it first: x.long().{op.name}()")
+        keep = either("keepdim", keepdim, "keepdims", keepdims, default=False)
+        return extremum_place(op, input, either("dim", dim, "axis", axis, None), keep)
+
+    places.__name__ = places.__qualname__ = op.name
+    places.__doc__ = f"""Return the int64 place of the {extremum} element along ``dim``, or of all elements in order.
+
+    The first of equals; nan counts as {extremum}. IndexError where there is no element.
+
+    >>> tape.{op.name}(tape.tensor([[1.0, 5.0, 3.0], [4.0, 0.0, 2.0]]), 1).tolist()
+    {example}
+    """
+    return public()(argued(places))
+
+
+argmax = _places(_ARGMAX, "largest", "[1, 0]")
+argmin = _places(_ARGMIN, "smallest", "[0, 1]")
+
+
+@public()
+def aminmax(input: Any, *, dim: Any = None, keepdim: Any = None, axis: Any = None, keepdims: Any = None) -> Any:
+    """Return the smallest and the largest element, of all or along ``dim``; ties share the gradient evenly.
+
+    >>> tuple(e.tolist() for e in tape.aminmax(tape.tensor([[3.0, 1.0], [2.0, 5.0]]), dim=1))
+    ([1.0, 2.0], [3.0, 5.0])
+    """
+    input = tensor_of(input)
+    dims, keep = where_and_how(input, dim, axis, keepdim, keepdims)
+    if 0 in (input.spec.shape[i] for i in dims):
+        raise RuntimeError(
+            "aminmax(): cannot compute aminmax over an empty dimension as the operation has no identity; "
+            f"the shape is {list(input.spec.shape)}"
+        )
+    return return_types.aminmax(amin(input, dims, keep), amax(input, dims, keep))
+
+
+@public()
+def nansum(
+    input: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None
+) -> Tensor:
+    """Return the sum over ``dim`` of what is not nan; nan gets no gradient.
+
+    >>> tape.nansum(tape.tensor([1.0, float('nan'), 3.0]))
+    tensor(4.)
+    """
+    input = tensor_of(input)
+    input = _where(not_nan(input), input, 0.0) if input.spec.dtype.kind == "f" else input
+    return sum(input, dim, keepdim, dtype=dtype, axis=axis, keepdims=keepdims)
+
+
+@public()
+def nanmean(
+    input: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None
+) -> Tensor:
+    """Return the mean over ``dim`` of what is not nan; nan where nothing is left. Floating tensors only.
+
+    >>> tape.nanmean(tape.tensor([1.0, float('nan'), 3.0]))
+    tensor(2.)
+    """
+    input = tensor_of(input)
+    if input.spec.dtype.kind != "f":
+        raise RuntimeError(f"nanmean(): expected input to have floating point dtype but got {input.spec.dtype.name}")
+    dims, keep = where_and_how(input, dim, axis, keepdim, keepdims)
+    count = counted(not_nan(input), dims, keepdim=keep)
+    total = nansum(cast(input, dtype), dims, keep)
+    with np.errstate(invalid="ignore"):
+        return total / cast(count, total.spec.dtype)
+
+
+_NORM: Any = OPS["vector_norm"]
+_CDIST: Any = OPS["cdist"]
+_LINALG = "linalg.vector_norm"
+_clamp_min: Any = FUNCTIONS["clamp_min"]
+
+
+def _norm_of(
+    x: Any, ord: Any = 2, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None,  # noqa: A002
+    keepdims: Any = None,
+) -> Tensor:  # fmt: skip
+    x = tensor_of(x)
+    if isinstance(ord, str):
+        raise TypeError(f"{_LINALG}: argument 'ord' must be Number, not str")
+    if x.spec.dtype.kind != "f":
+        raise RuntimeError(
+            f"{_LINALG}: Expected a floating point tensor as input. Got {x.spec.dtype.name}; convert it: x.double()"
+        )
+    if dtype is not None and not np.can_cast(x.spec.dtype, dtype_of(dtype), "safe"):
+        raise RuntimeError(
+            f"{_LINALG}: the dtype of the input ({x.spec.dtype.name}) should be convertible without narrowing to the "
+            f"specified dtype ({dtype_of(dtype).name})"
+        )
+    x, order = cast(x, dtype), float(ord)
+    dims, keep = where_and_how(x, dim, axis, keepdim, keepdims)
+    if (order < 0 or math.isinf(order)) and 0 in [x.spec.shape[i] for i in dims]:
+        raise RuntimeError(
+            f"{_LINALG} cannot compute the {ord} norm on an empty tensor because the operation does not have an "
+            f"identity; the shape is {list(x.spec.shape)}"
+        )
+    if not x.spec.shape:
+        norm = routine_calls.call(_NORM, views.reshape(x, 1), order=order, dims=(0,), keepdim=True)
+        return views.reshape(norm, ())
+    return routine_calls.call(_NORM, x, order=order, dims=dims, keepdim=keep)  # type: ignore[no-any-return]
+
+
+@argued
+@also(input="x")
+def vector_norm(
+    x: Any, ord: Any = 2, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None,  # noqa: A002
+    keepdims: Any = None,
+) -> Tensor:  # fmt: skip
+    """Return the norm of vectors over ``dim`` (an int, a tuple, or None for all), of any order.
+
+    ``inf`` and ``-inf`` are the largest and the smallest absolute value, 0 counts what is not zero. The gradient at 0
+    is 0; the largest share theirs evenly. RuntimeError for integers, and where an empty tensor has no norm.
+
+    >>> tape.linalg.vector_norm(tape.tensor([3.0, -4.0]))
+    tensor(5.)
+    """
+    return _norm_of(x, ord, dim, keepdim, dtype=dtype, axis=axis, keepdims=keepdims)
+
+
+@implements(np.linalg.vector_norm, records="vector_norm")
+def _vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Tensor:  # noqa: A002
+    x = tensor_of(x)
+    return vector_norm(x if x.spec.dtype.kind == "f" else cast(x, np.float64), ord, axis, keepdims)
+
+
+@public()
+def dist(input: Any, other: Any, p: Any = 2) -> Tensor:
+    """Return the norm of the difference of two tensors, whose shapes broadcast.
+
+    >>> tape.dist(tape.tensor([1.0, 2.0]), tape.tensor([4.0, 6.0]))
+    tensor(5.)
+    """
+    return vector_norm(tensor_of(input) - tensor_of(other), p)
+
+
+@public(methods=False)
+@argued
+def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = "") -> Tensor:
+    """Return the distances between all rows of x1 (..., P, M) and of x2 (..., R, M): (..., P, R).
+
+    Leading dims broadcast. The gradient at distance 0 is 0. RuntimeError for shapes that do not fit,
+    integers, and p < 0.
+    ``compute_mode`` is PyTorch's and changes nothing.
+
+    >>> tape.cdist(tape.tensor([[0.0, 0.0]]), tape.tensor([[3.0, 4.0], [0.0, 1.0]])).tolist()
+    [[5.0, 1.0]]
+    """
+    del compute_mode
+    a, b = _points("X1", x1), _points("X2", x2)
+    if p < 0:
+        raise RuntimeError(f"cdist only supports non-negative p values, not {p}")
+    if a.spec.shape[-1] != b.spec.shape[-1]:
+        raise RuntimeError(
+            f"X1 and X2 must have the same number of columns. X1: {a.spec.shape[-1]} X2: {b.spec.shape[-1]}"
+        )
+    try:
+        lead = np.broadcast_shapes(a.spec.shape[:-2], b.spec.shape[:-2])
+    except ValueError:
+        raise RuntimeError(
+            f"cdist: leading dims of X1 {list(a.spec.shape)} and X2 {list(b.spec.shape)} do not broadcast"
+        ) from None
+    a, b = (views.expand(x, (*lead, *x.spec.shape[-2:])) for x in alike(a, b))
+    return routine_calls.call(_CDIST, a, b, order=float(p))  # type: ignore[no-any-return]
+
+
+def _points(name: str, x: Any) -> Tensor:
+    x = tensor_of(x)
+    if x.spec.dtype.kind != "f":
+        raise RuntimeError(f"cdist only supports floating-point dtypes, {name} got: {x.spec.dtype.name}")
+    if len(x.spec.shape) < 2:  # noqa: PLR2004
+        raise RuntimeError(f"cdist only supports at least 2D tensors, {name} got: {len(x.spec.shape)}D")
+    return x  # type: ignore[no-any-return]
+
+
+@public(methods=False)
+def pdist(input: Any, p: float = 2.0) -> Tensor:
+    """Return the distances between the rows of x (N, M), of each pair once: N (N - 1) / 2 of them.
+
+    >>> tape.pdist(tape.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 4.0]])).tolist()
+    [5.0, 4.0, 3.0]
+    """
+    input = tensor_of(input)
+    if len(input.spec.shape) != 2:  # noqa: PLR2004
+        raise RuntimeError(f"pdist only supports 2D tensors, got: {len(input.spec.shape)}D")
+    if p < 0:
+        raise RuntimeError(f"pdist only supports non-negative p values, not {p}")
+    first, second = np.triu_indices(input.spec.shape[0], 1)
+    return vector_norm(index(input, first) - index(input, second), p, 1)
+
+
+@public()
+def renorm(input: Any, p: Any, dim: int, maxnorm: Any) -> Tensor:
+    """Return x with the slices along ``dim`` whose norm of order p is above ``maxnorm`` made shorter, to this norm.
+
+    RuntimeError for less than two dims, ``p <= 0`` and ``maxnorm < 0``.
+
+    >>> tape.renorm(tape.tensor([[3.0, 4.0], [0.3, 0.4]]), 2, 0, 1.0)
+    tensor([[0.6000, 0.8000],
+            [0.3000, 0.4000]])
+    """
+    input = tensor_of(input)
+    rank = len(input.spec.shape)
+    if rank < 2:  # noqa: PLR2004
+        raise RuntimeError(f"renorm: input needs at least 2 dimensions, got {rank} dimensions")
+    if p <= 0 or maxnorm < 0:
+        raise RuntimeError(
+            f"renorm: non-positive-norm not supported, nor maxnorm below 0; got p={p}, maxnorm={maxnorm}"
+        )
+    at = dim_of(input, dim)
+    lengths = vector_norm(input, p, tuple(i for i in range(rank) if i != at), keepdim=True)
+    return input * _where(lengths > maxnorm, maxnorm / (lengths + 1e-7), 1.0)  # type: ignore[no-any-return]
+
+
+@public(methods=False)
+def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Tensor:
+    """Return the cosine of the angle between vectors along ``dim``, of shapes that broadcast; lengths count as ``eps``.
+
+    >>> tape.cosine_similarity(tape.tensor([1.0, 0.0]), tape.tensor([3.0, 4.0]), dim=0)
+    tensor(0.6000)
+    """
+    a, b = (x / _clamp_min(vector_norm(x, 2, dim, keepdim=True), eps) for x in _together(x1, x2))
+    return (a * b).sum(dim)  # type: ignore[no-any-return]
+
+
+@public(methods=False)
+def pairwise_distance(x1: Any, x2: Any, p: Any = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
+    """Return the norms along the last dim of the difference of two tensors, plus ``eps``; shapes broadcast.
+
+    >>> tape.pairwise_distance(tape.tensor([[1.0, 2.0]]), tape.tensor([[4.0, 6.0]]))
+    tensor([5.0000])
+    """
+    a, b = _together(x1, x2)
+    return vector_norm(a - b + eps, p, -1, keepdim=keepdim)
+
+
+def _together(x1: Any, x2: Any) -> list[Tensor]:
+    """Return two tensors of one shape and floating dtype."""
+    tensors = alike(x1, x2)
+    dtype = tensors[0].spec.dtype
+    if dtype.kind != "f":
+        raise RuntimeError(f"expected common dtype to be floating point, yet common dtype is {dtype.name}")
+    shape = np.broadcast_shapes(*(x.spec.shape for x in tensors))
+    return [views.expand(x, shape) for x in tensors]

@@ -1,1 +1,0 @@
-"""Reductions and what goes along a dim: sums, moments, scans, sorts, quantiles, softmax."""

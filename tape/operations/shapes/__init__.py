@@ -1,1 +1,0 @@
-"""Operations on shapes: joining, splitting, rearranging, padding, grids."""

@@ -1,0 +1,546 @@
+"""Histograms and quantiles."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+
+from kernels.operations.registry import OPS
+from tape import return_types
+from tape.operations.elementwise import FUNCTIONS, array_like, cast, reduces
+from tape.operations.sorting import along, constant_result, escaped_values, filled, sort
+from tape.recording import pick_calls, record, routine_calls, views
+from tape.recording.arguments import dim_of, dims_of, either
+from tape.recording.indexing import index
+from tape.repeated_calls.calls_with_arguments import argued
+from tape.tensors.hooks import implements, public
+from tape.tensors.operands import tensor_of
+from tape.tensors.tensor import Array, Tensor, as_array
+
+# Counts in bins, and bins of values: no gradient; under PyTorch's names and NumPy's.
+
+_SEARCHSORTED: Any = OPS["searchsorted"]
+
+
+def _floating(name: str, x: Any) -> Any:
+    x = tensor_of(x)
+    if x.spec.dtype.kind != "f":
+        raise NotImplementedError(f'"{name}" not implemented for {x.spec.dtype.name}; convert it first: x.double()')
+    return x
+
+
+def _weights(name: str, weight: Any) -> Any:
+    return None if weight is None else escaped_values(tensor_of(weight), name)
+
+
+@public()
+def histogram(input: Any, bins: Any, *, range: Any = None, weight: Any = None, density: bool = False) -> Any:  # noqa: A002
+    """Return how many elements lie in each bin, and the edges, in the dtype of x; no gradient.
+
+    ``bins`` is their number, over ``range`` or from the smallest element to the largest, or a tensor of edges.
+    NotImplementedError for integers, and for a tensor that requires grad.
+
+    >>> tape.histogram(tape.tensor([0.5, 1.5, 1.7]), 2, range=(0.0, 2.0)).hist.tolist()
+    [1.0, 2.0]
+    """
+    input = _floating("histogram", input)
+    edges = int(bins) if isinstance(bins, (int, np.integer)) else escaped_values(tensor_of(bins), "histogram")
+    if isinstance(edges, int) and edges <= 0:
+        raise RuntimeError(f"histogram(): bins must be > 0, but got {edges}")
+    heights, edges = np.histogram(
+        escaped_values(input, "histogram"), edges, range, density=density, weights=_weights("histogram", weight)
+    )
+    return return_types.histogram(*(cast(constant_result(part), input.spec.dtype) for part in (heights, edges)))
+
+
+@public()
+def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:  # noqa: A002
+    """Return how many elements lie in each of ``bins`` bins from ``min`` to ``max``, in the dtype of x; no gradient.
+
+    With both 0 the bins go from the smallest element to the largest. Elements outside do not count.
+
+    >>> tape.histc(tape.tensor([0.5, 1.5, 1.7]), 2, 0.0, 2.0).tolist()
+    [1.0, 2.0]
+    """
+    input = _floating("histc", input)
+    if bins <= 0:
+        raise RuntimeError(f"histc(): bins must be > 0, but got {bins}")
+    if max < min:
+        raise RuntimeError(f"histc(): max must be larger than min; got min {min}, max {max}")
+    array = escaped_values(input.detach(), "histc").reshape(-1)
+    low, high = float(min), float(max)
+    if low == high and array.size:
+        low, high = float(array.min()), float(array.max())
+    if not (np.isfinite(low) and np.isfinite(high)):
+        raise RuntimeError(f"histc(): range of [{low}, {high}] is not finite")
+    low, high = (low - 1, high + 1) if low == high else (low, high)
+    return cast(constant_result(np.histogram(array, bins, (low, high))[0]), input.spec.dtype)
+
+
+@public()
+def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Tensor:
+    """Return how often each integer from 0 comes (int64), or the sum of its weights; no gradient.
+
+    Of float32 weights the sums are float32, as PyTorch has it (``np.bincount``: float64), of all others float64.
+    RuntimeError for anything but one dim of integers that are not negative.
+
+    >>> tape.bincount(tape.tensor([0, 2, 2]), minlength=4).tolist()
+    [1, 0, 2, 0]
+    """
+    input = tensor_of(input)
+    if input.spec.dtype.kind not in "iu":
+        raise NotImplementedError(f'"bincount" not implemented for {input.spec.dtype.name}; convert it first: x.long()')
+    array = escaped_values(input, "bincount")
+    if array.ndim != 1 or (array < 0).any():
+        raise RuntimeError(f"bincount only supports 1-d non-negative integral inputs; the shape is {list(array.shape)}")
+    if minlength < 0:
+        raise RuntimeError("bincount: minlength should be >= 0")
+    weight_values = _weights("bincount", weights)
+    if weight_values is not None and weight_values.shape != array.shape:
+        raise RuntimeError(
+            f"bincount: input and weights should have the same length: {list(array.shape)}, {list(weight_values.shape)}"
+        )
+    if not array.size:
+        return constant_result(np.zeros(minlength, np.int64))
+    single = weight_values is not None and weight_values.dtype == np.float32
+    return cast(constant_result(np.bincount(array, weight_values, minlength)), np.float32 if single else None)
+
+
+@public()
+def searchsorted(
+    sorted_sequence: Any,
+    input: Any,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: Any = None,
+    sorter: Any = None,
+) -> Tensor:
+    """Return where each value would be inserted into rows that are in order, as int64; no gradient.
+
+    The rows have one dim, or the first dims of the values. ``right=True`` (``side="right"``) inserts behind equal ones;
+    ``sorter`` holds the places of the rows' elements in order.
+
+    >>> tape.searchsorted(tape.tensor([1.0, 3.0, 5.0]), tape.tensor([0.0, 3.0, 9.0])).tolist()
+    [0, 1, 3]
+    """
+    rows, x = tensor_of(sorted_sequence), tensor_of(input)
+    if side not in (None, "left", "right"):
+        raise RuntimeError(f"searchsorted(): side can only be 'left' or 'right' but got {side}")
+    if side == "left" and right:
+        raise RuntimeError(
+            "searchsorted(): side and right can't be set to opposites, got side of left while right was True"
+        )
+    if not rows.spec.shape or (len(rows.spec.shape) > 1 and rows.spec.shape[:-1] != x.spec.shape[:-1]):
+        raise RuntimeError(
+            "searchsorted(): boundaries tensor should be 1 dimension or the first N-1 dimensions of boundaries tensor "
+            f"and input value tensor must match, but we got boundaries tensor {list(rows.spec.shape)} and input value "
+            f"tensor {list(x.spec.shape)}"
+        )
+    if sorter is not None:
+        order = escaped_values(tensor_of(sorter), "searchsorted")
+        if order.shape != rows.spec.shape or order.dtype.kind not in "iu":
+            raise RuntimeError(
+                f"searchsorted(): sorter has shape {list(order.shape)}, boundaries {list(rows.spec.shape)}"
+            )
+        rows = constant_result(np.take_along_axis(escaped_values(rows.detach(), "searchsorted"), order, -1))
+    where = "right" if right or side == "right" else "left"
+    places = routine_calls.call(_SEARCHSORTED, rows, x, side=where)
+    return cast(places, np.int32 if out_int32 else None)
+
+
+@public(methods=False)
+def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Tensor:
+    """Return the number of the bucket of each value, between boundaries in order; see :func:`searchsorted`.
+
+    >>> tape.bucketize(tape.tensor([0.0, 3.0, 9.0]), tape.tensor([1.0, 3.0, 5.0]), right=True).tolist()
+    [0, 2, 3]
+    """
+    edges = tensor_of(boundaries)
+    if len(edges.spec.shape) != 1:
+        raise RuntimeError(f"boundaries tensor must be 1 dimension, but got dim({len(edges.spec.shape)})")
+    return searchsorted(edges, input, out_int32=out_int32, right=right)
+
+
+@implements(np.searchsorted, records="searchsorted")
+def _searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Tensor:
+    if side not in ("left", "right"):
+        raise ValueError(f"search side must be 'left' or 'right' (got {side!r})")
+    if len(tensor_of(a).spec.shape) != 1:
+        raise ValueError("np.searchsorted: the sequence has one dim")
+    v = v if isinstance(v, Tensor) else np.asarray(v)
+    return searchsorted(a, v, side=side, sorter=None if sorter is None else np.asarray(sorter))
+
+
+@implements(np.digitize)
+def _digitize(x: Any, bins: Any, right: bool = False) -> Tensor:
+    edges = tensor_of(bins if isinstance(bins, Tensor) else np.asarray(bins))
+    array = as_array(edges)
+    step = np.diff(array)
+    if array.ndim != 1 or not ((step >= 0).all() or (step <= 0).all()):
+        raise ValueError("bins must be monotonically increasing or decreasing")
+    if not array.size or array[0] <= array[-1]:
+        return searchsorted(edges, x, right=not right)
+    places = searchsorted(constant_result(array[::-1]), x, right=not right)
+    return len(array) - places
+
+
+def _value(x: Any, name: str) -> Any:
+    return escaped_values(x, name) if isinstance(x, Tensor) else x
+
+
+@implements(np.histogram)
+def _histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:  # noqa: A002
+    name = np.histogram.__name__
+    parts = np.histogram(_value(a, name), _value(bins, name), range, density, _value(weights, name))
+    return tuple(map(constant_result, parts))
+
+
+@implements(np.histogram_bin_edges)
+def _edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Tensor:  # noqa: A002
+    name = np.histogram.__name__
+    return constant_result(np.histogram_bin_edges(_value(a, name), _value(bins, name), range, _value(weights, name)))
+
+
+@implements(np.bincount)
+def _bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Tensor:
+    name = np.bincount.__name__
+    return constant_result(np.bincount(_value(x, name), _value(weights, name), minlength))
+
+
+# Which elements are there: in a set, one after the other, in which place. No gradient.
+
+
+@public(methods=False)
+def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
+    """Return which elements, of the first tensor's shape, are among those of the second; with ``invert`` are not.
+
+    >>> tape.isin(tape.tensor([1, 2, 3]), tape.tensor([3, 1])).tolist()
+    [True, False, True]
+    """
+    x, among = (escaped_values(array_like(e).detach(), "isin") for e in (elements, test_elements))
+    return constant_result(np.isin(x, among, assume_unique=assume_unique, invert=invert))
+
+
+@implements(np.isin)
+def _isin(
+    element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *, kind: Any = None
+) -> Tensor:
+    del kind
+    return isin(element, test_elements, assume_unique=assume_unique, invert=invert)
+
+
+@public()
+def unique_consecutive(input: Any, return_inverse: bool = False, return_counts: bool = False, dim: Any = None) -> Any:
+    """Return the elements, or slices along ``dim``, that differ from the one before; no gradient.
+
+    ``return_inverse`` adds where each element is among them, ``return_counts`` how often each one comes in a row, both
+    int64. NotImplementedError for a tensor that requires grad.
+
+    >>> [e.tolist() for e in tape.unique_consecutive(tape.tensor([1, 1, 2, 1]), return_counts=True)]
+    [[1, 2, 1], [2, 1, 1]]
+    """
+    input = tensor_of(input)
+    array = escaped_values(input, "unique_consecutive")
+    rows = array.reshape(-1) if dim is None else np.moveaxis(array, dim_of(input, dim), 0)
+    differs = (rows[1:] != rows[:-1]).any(tuple(range(1, rows.ndim)))
+    first = np.flatnonzero(np.concatenate([np.ones(min(len(rows), 1), np.bool_), differs]))
+    values = rows[first] if dim is None else np.moveaxis(rows[first], 0, dim_of(input, dim))
+    inverse = np.searchsorted(first, np.arange(len(rows)), side="right") - 1
+    inverse = inverse.reshape(input.spec.shape) if dim is None else inverse
+    counts = np.diff(first, append=len(rows))
+    parts = [values, *([inverse] if return_inverse else []), *([counts] if return_counts else [])]
+    return constant_result(values) if len(parts) == 1 else tuple(map(constant_result, parts))
+
+
+@public(methods=False)
+def unravel_index(indices: Any, shape: Any) -> tuple[Tensor, ...]:
+    """Return, for each dim of a shape, the places along it of elements numbered in C order.
+
+    ValueError for a number that is none of an element.
+
+    >>> [at.tolist() for at in tape.unravel_index(tape.tensor([3, 5]), (2, 3))]
+    [[1, 1], [0, 2]]
+    """
+    numbers = pick_calls.integers(indices, "unravel_index", ValueError)
+    extents = (shape,) if isinstance(shape, int) else tuple(map(int, shape))
+    return tuple(map(constant_result, np.unravel_index(numbers, extents)))
+
+
+@implements(np.unravel_index)
+def _unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Tensor, ...]:
+    if order != "C":
+        raise TypeError("np.unravel_index of a tensor takes order='C'")
+    return unravel_index(indices, shape)
+
+
+def _of_sets(function: Any) -> Any:
+    """Return one of NumPy's functions of sets for tensors: it runs on their values, without a gradient."""
+
+    def run(ar1: Any, ar2: Any, *args: Any, **kwargs: Any) -> Any:
+        parts = function(*(escaped_values(array_like(x), function.__name__) for x in (ar1, ar2)), *args, **kwargs)
+        return tuple(map(constant_result, parts)) if isinstance(parts, tuple) else constant_result(parts)
+
+    return run
+
+
+for _function in (np.intersect1d, np.union1d, np.setdiff1d, np.setxor1d):
+    implements(_function)(_of_sets(_function))
+
+
+# Medians, modes and quantiles, under PyTorch's names and meaning; NumPy's functions of these names too.
+
+_MODE: Any = OPS["mode"]
+_where: Any = FUNCTIONS["where"]
+
+
+def _middle(name: str, of_what: str, example: str) -> Any:
+    op, over_all, kind = OPS[name], OPS[f"{name}_all"], getattr(return_types, name)
+
+    def middle(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
+        input = tensor_of(input)
+        if input.spec.dtype == np.bool_:
+            raise NotImplementedError(f'"{name}" not implemented for bool; convert it first: x.long().{name}()')
+        dim = either("dim", dim, "axis", axis, None)
+        if dim is not None:
+            keep = bool(either("keepdim", keepdim, "keepdims", keepdims, default=False))
+            return kind(*along(op, input, filled(name, input, dim), keepdim=keep))
+        if input.spec.size == 0:
+            return tensor_of(
+                np.array(np.nan, input.spec.dtype) if input.spec.dtype.kind == "f" else np.zeros((), input.spec.dtype)
+            )
+        return routine_calls.call(over_all, input)  # type: ignore[arg-type]
+
+    middle.__name__ = middle.__qualname__ = name
+    middle.__doc__ = f"""Return the lower median of {of_what}, or of each row along ``dim`` with its int64 place.
+
+    Of an even number the lower of the two in the middle, as PyTorch has it; ``np.{name}`` takes their mean. Ties share
+    the gradient of the median of all evenly; along a dim it goes to the place.
+
+    >>> tape.{name}(tape.tensor([[4.0, 1.0, 3.0, 2.0], [1.0, 3.0, float('nan'), 2.0]]), 1).values.tolist()
+    {example}
+    """
+    return public()(argued(middle))
+
+
+median = _middle("median", "all elements, nan if one is nan", "[2.0, nan]")
+nanmedian = _middle("nanmedian", "all elements that are not nan", "[2.0, 2.0]")
+
+
+@public()
+@argued
+def mode(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
+    """Return the most frequent element along ``dim`` (the last), the smallest of several, and its last int64 place.
+
+    >>> tape.mode(tape.tensor([[1, 2, 2], [3, 3, 0]])).values.tolist()
+    [2, 3]
+    """
+    input = tensor_of(input)
+    keep = bool(either("keepdim", keepdim, "keepdims", keepdims, default=False))
+    at = filled("mode", input, either("dim", dim, "axis", axis, -1))
+    return return_types.mode(*along(_MODE, input, at, keepdim=keep))
+
+
+def _last(x: Tensor, dims: tuple[int, ...]) -> Tensor:
+    """Return x with dims run together as the last."""
+    shape = x.spec.shape
+    kept = tuple(i for i in range(len(shape)) if i not in dims)
+    turned = views.permute(x, (*kept, *dims)) if shape else x
+    return views.reshape(turned, (*(shape[i] for i in kept), math.prod(shape[i] for i in dims)))
+
+
+@functools.lru_cache(256)
+def _positions(count: int, q: tuple[float, ...], method: str) -> Array:
+    """Return where quantiles lie between the sorted elements: NumPy finds them in 0, 1, 2, ... itself."""
+    return np.quantile(np.arange(max(count, 1), dtype=np.float64), q, method=method)  # type: ignore[call-overload, no-any-return]
+
+
+def _in_rows(counts: Array, q: tuple[float, ...], method: str) -> Array:
+    """Return where each quantile lies in rows of so many elements, a column for each row."""
+    positions = np.zeros((len(q), len(counts)))
+    for count in np.unique(counts):
+        positions[:, counts == count] = _positions(int(count), q, method)[:, None]
+    return positions
+
+
+def quantiles(
+    x: Tensor,
+    q: Array,
+    dims: tuple[int, ...],
+    method: str,
+    *,
+    without_nan: bool = False,
+    keepdim: bool = False,
+    shift: Tensor | None = None,
+) -> Tensor:
+    """Return quantiles over dims, for each q along leading dims; nan where an element is nan, or all are.
+
+    ``shift`` is a tensor of zeros through which q gets its gradient; see :func:`_shift`.
+    """
+    rows = sort(_last(x, dims)).values
+    n, lead = rows.spec.shape[-1], rows.spec.shape[:-1]
+    if without_nan:
+        record.note_escape(x)  # how many are no nan decides what is picked
+        counts = (~np.isnan(as_array(rows))).sum(-1).reshape(-1)
+    else:
+        counts = np.full(math.prod(lead), n)
+    at = _in_rows(counts, tuple(q.reshape(-1).tolist()), method)
+    flat = views.reshape(rows, (math.prod(lead), n))
+    every = np.arange(math.prod(lead))
+    low, high = np.floor(at).astype(np.int64), np.ceil(at).astype(np.int64)
+    below: Any = index(flat, (every, low))
+    result = below
+    if shift is not None or not np.array_equal(low, high):
+        between: Any = (at - low).astype(x.spec.dtype)
+        if shift is not None:
+            between = between + views.reshape(cast(shift, x.spec.dtype), (-1, 1)) * np.maximum(counts - 1, 0).astype(
+                x.spec.dtype
+            )
+        above: Any = index(flat, (every, high))
+        apart = above - below
+        result = _where(between < 0.5, below + apart * between, above - apart * (1 - between))  # noqa: PLR2004 (as NumPy)
+        result = _where(low == high, below, result)
+    if not without_nan:
+        largest = index(flat, (every, np.full_like(low, n - 1)))
+        result = _where(largest == largest, result, largest)  # noqa: PLR0124 (nan)
+    shape = [1 if i in dims else m for i, m in enumerate(x.spec.shape)] if keepdim else lead
+    return views.reshape(result, (*q.shape, *shape))
+
+
+_INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
+
+
+def _checked(name: str, x: Any, q: Any, interpolation: str) -> tuple[Tensor, Array]:
+    x = tensor_of(x)
+    if x.spec.dtype.kind != "f":
+        raise RuntimeError(f"{name}() input tensor must be either float or double dtype, not {x.spec.dtype.name}")
+    if x.spec.size == 0:
+        raise RuntimeError(f"{name}() input tensor must be non-empty; the shape is {list(x.spec.shape)}")
+    if interpolation not in _INTERPOLATIONS:
+        raise RuntimeError(
+            f"{name}() interpolation must be one of {', '.join(_INTERPOLATIONS[:-1])} or nearest, "
+            f"but got {interpolation}"
+        )
+    if not isinstance(q, (Tensor, float, int)):
+        raise TypeError(f"{name}(): argument 'q' must be a number or a Tensor, not {type(q).__name__}")
+    at = _fractions(q)
+    if at.ndim > 1:
+        raise RuntimeError(f"{name}() q must be a scalar or 1D tensor, not of shape {list(at.shape)}")
+    if isinstance(q, Tensor) and q.spec.dtype != x.spec.dtype:
+        raise RuntimeError(f"{name}() q tensor must be same dtype as the input tensor: {q.spec.dtype}, {x.spec.dtype}")
+    if not ((at >= 0) & (at <= 1)).all():
+        raise RuntimeError(
+            f"{name}() q must be in the range [0, 1] but got {at.tolist()}; q values must be in the range [0, 1]"
+        )
+    return x, at
+
+
+def _fractions(q: Any) -> Array:
+    if isinstance(q, Tensor):
+        record.note_escape(q)
+        return np.asarray(as_array(q), np.float64)
+    return np.asarray(q, np.float64)
+
+
+def _shift(name: str, q: Any, method: str, scale: float = 1.0) -> Tensor | None:
+    """Return zeros with the gradient of q, where it has one: the others of PyTorch's methods make steps."""
+    if not isinstance(q, Tensor) or q._slot is None or method in _INTERPOLATIONS[1:]:
+        return None
+    if method != _INTERPOLATIONS[0]:
+        raise NotImplementedError(f"{name}() with method {method!r}: no gradient to q; give q.detach()")
+    return (q - q.detach()) / scale
+
+
+def _function(name: str, doc: str, example: str) -> Any:
+    without_nan = name.startswith("nan")
+
+    def function(
+        input: Any,
+        q: Any,
+        dim: Any = None,
+        keepdim: Any = None,
+        *,
+        interpolation: str = "linear",
+        axis: Any = None,
+        keepdims: Any = None,
+    ) -> Tensor:
+        input, at = _checked(name, input, q, interpolation)
+        dim = either("dim", dim, "axis", axis, None)
+        dims = dims_of(input, None) if dim is None else (dim_of(input, dim),) if input.spec.shape else ()
+        keep = bool(either("keepdim", keepdim, "keepdims", keepdims, default=False))
+        shift = _shift(name, q, interpolation)
+        return quantiles(input, at, dims, interpolation, without_nan=without_nan, keepdim=keep, shift=shift)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"""{doc}
+
+    ``q`` is a number, or a tensor of numbers that become the first dim of the result; ``interpolation`` is linear,
+    lower, higher, midpoint or nearest. q has a gradient where it is linear. RuntimeError for q outside of [0, 1],
+    integers and empty tensors.
+
+    >>> x = tape.tensor([[1.0, 2.0, 3.0, 5.0], [1.0, 2.0, float('nan'), 4.0]])
+    >>> tape.{name}(x, 0.5, 1).tolist()
+    {example}
+    """
+    return public()(function)
+
+
+quantile = _function(
+    "quantile", "Return quantiles of all elements or along ``dim``; nan where an element is nan.", "[2.5, nan]"
+)
+nanquantile = _function(
+    "nanquantile", "Return quantiles, of all or along ``dim``, of the elements that are not nan.", "[2.5, 2.0]"
+)
+
+
+def _numpy(name: str, scale: float) -> Any:
+    without_nan = name.startswith("nan")
+
+    def function(
+        x: Tensor,
+        q: Any,
+        axis: Any = None,
+        overwrite_input: bool = False,
+        method: str = "linear",
+        keepdims: bool = False,
+        weights: Any = None,
+    ) -> Tensor:
+        del overwrite_input
+        if weights is not None:
+            raise TypeError(f"np.{name} of a tensor takes no weights=")
+        x = x if x.spec.dtype.kind == "f" else cast(x, np.float64)
+        if not isinstance(q, (float, int)):  # as NumPy: an array is not weak
+            x = cast(x, np.result_type(x.spec.dtype, q.spec.dtype if isinstance(q, Tensor) else np.asarray(q).dtype))
+        at = _fractions(q) / scale
+        if not ((at >= 0) & (at <= 1)).all():
+            raise ValueError(f"{name}: q must be in the range [0, {scale:g}]")
+        if x.spec.size == 0:
+            raise IndexError(f"np.{name} of an empty tensor of shape {list(x.spec.shape)}")
+        shift = _shift(f"np.{name}", q, method, scale)
+        return quantiles(x, at, dims_of(x, axis), method, without_nan=without_nan, keepdim=keepdims, shift=shift)
+
+    return function
+
+
+for _name, _scale in (("quantile", 1.0), ("percentile", 100.0), ("nanquantile", 1.0), ("nanpercentile", 100.0)):
+    reduces(getattr(np, _name))(_numpy(_name, _scale))
+
+
+def _mean_of_middle(name: str) -> Any:
+    between = _numpy(name.replace("median", "quantile"), 1.0)
+
+    def function(x: Tensor, axis: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Tensor:
+        del overwrite_input
+        if x.spec.size == 0:
+            dtype = x.spec.dtype if x.spec.dtype.kind == "f" else np.float64
+            return tensor_of(np.full(np.sum(as_array(x), axis, keepdims=keepdims).shape, np.nan, dtype))
+        return between(x, 0.5, axis, method="midpoint", keepdims=keepdims)  # type: ignore[no-any-return]
+
+    return function
+
+
+reduces(np.median)(_mean_of_middle("median"))
+reduces(np.nanmedian)(_mean_of_middle("nanmedian"))

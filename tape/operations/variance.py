@@ -1,0 +1,502 @@
+"""Means, variances and NumPy's reductions."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+
+from kernels.operations.registry import OPS
+from tape.matrices.products import matmul
+from tape.numpy_interface import creation
+from tape.operations import reductions
+from tape.operations.elementwise import FUNCTIONS, also, array_like, cast, chosen, clamp, not_nan, reduces
+from tape.operations.reductions import where_and_how
+from tape.recording import routine_calls, views
+from tape.recording.arguments import dims_of
+from tape.recording.indexing import index
+from tape.repeated_calls.calls_with_arguments import argued
+from tape.tensors import bytecode
+from tape.tensors.dtypes import dtype_of
+from tape.tensors.hooks import implements, public
+from tape.tensors.operands import tensor_of
+from tape.tensors.tensor import Tensor, as_array
+
+# NumPy's sums, means, products, extrema, truths and counts of tensors: with its arguments, dtypes and defaults.
+
+_where: Any = FUNCTIONS["where"]
+
+
+def _begun(result: Tensor, combine: Any, initial: Any) -> Tensor:
+    """Return a result combined with ``initial=``, in the result's dtype."""
+    if initial is None:
+        return result
+    begin = initial if isinstance(initial, Tensor) else np.asarray(initial).astype(result.spec.dtype)
+    return combine(result, begin)  # type: ignore[no-any-return]
+
+
+@reduces(np.sum, records="sum")
+def _sum(
+    x: Tensor, axis: Any = None, dtype: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True
+) -> Tensor:
+    x = chosen(x, where, 0)
+    if dtype is not None and dtype_of(dtype) == np.bool_:
+        return _begun(reductions.any(cast(x, dtype), axis, keepdims), FUNCTIONS["logical_or"], initial)
+    total = reductions.sum(x, axis, keepdims) if dtype is None else reductions.sum(x, axis, keepdims, dtype=dtype)
+    return _begun(cast(total, dtype), FUNCTIONS["add"], initial)
+
+
+@reduces(np.prod, records="prod prod_dim")
+def _prod(
+    x: Tensor, axis: Any = None, dtype: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True
+) -> Tensor:
+    x = chosen(x, where, 1)
+    if dtype is not None and dtype_of(dtype) == np.bool_:
+        return _begun(reductions.all(cast(x, dtype), axis, keepdims), FUNCTIONS["logical_and"], initial)
+    return _begun(cast(reductions.prod(x, axis, keepdims, dtype=dtype), dtype), FUNCTIONS["multiply"], initial)
+
+
+@reduces(np.nansum)
+def _nansum(x: Tensor, where: Any = True, **arguments: Any) -> Tensor:
+    return _sum(x, where=also(where, not_nan(x)), **arguments)
+
+
+@reduces(np.nanprod)
+def _nanprod(x: Tensor, where: Any = True, **arguments: Any) -> Tensor:
+    return _prod(x, where=also(where, not_nan(x)), **arguments)
+
+
+@reduces(np.mean, records="mean")
+def _mean(x: Tensor, axis: Any = None, dtype: Any = None, keepdims: bool = False, where: Any = True) -> Tensor:
+    wide = np.float64 if dtype is None and x.spec.dtype.kind != "f" else dtype
+    if where is True and (wide is None or dtype_of(wide).kind == "f"):
+        return reductions.mean(x, axis, keepdims, dtype=wide)
+    return _averaged(x, where, axis, wide, keepdims)
+
+
+@reduces(np.nanmean)
+def _nanmean(x: Tensor, axis: Any = None, dtype: Any = None, keepdims: bool = False, where: Any = True) -> Tensor:
+    if x.spec.dtype.kind != "f":
+        return _mean(x, axis, dtype, keepdims, where)
+    if dtype is not None and dtype_of(dtype).kind != "f":
+        raise TypeError("If a is inexact, then dtype must be inexact")
+    return _averaged(x, also(where, not_nan(x)), axis, dtype, keepdims)
+
+
+def _averaged(x: Tensor, where: Any, axis: Any, dtype: Any, keepdims: bool) -> Tensor:
+    """Return a sum divided by how many were summed: nan where there were none."""
+    total = _sum(x, axis, dtype, keepdims, where=where)
+    count = counted(where, x, axis, keepdims)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return cast(total / cast(count, total.spec.dtype if total.spec.dtype.kind == "f" else np.float64), dtype)
+
+
+def counted(where: Any, x: Tensor, axis: Any, keepdims: bool) -> Tensor:
+    """Return how many elements of x a reduction with ``where=`` goes over."""
+    there = tensor_of(np.True_) if where is True else where
+    return reductions.sum(views.expand(there, x.spec.shape), axis, keepdims)
+
+
+def _extremum(name: str, worst: float) -> Any:
+    over_all, over = getattr(reductions, name), getattr(reductions, f"a{name}")
+    pairwise, nan = FUNCTIONS[f"{name}imum"], np.nan
+
+    def extremum(x: Tensor, axis: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True) -> Tensor:
+        if where is True and initial is None:
+            _not_empty(name, x, axis)
+            return over_all(x, keepdim=keepdims) if axis is None else over(x, axis, keepdims)  # type: ignore[no-any-return]
+        if initial is None:
+            raise ValueError(
+                f"reduction operation '{name}imum' does not have an identity, so to use a where mask one has to "
+                "specify 'initial'"
+            )
+        x = chosen(x, where, _lowest(x, worst))
+        if 0 in (x.spec.shape[i] for i in dims_of(x, axis)):
+            result = _sum(x, axis, None, keepdims)
+            return creation.full_like(result, initial, dtype=x.spec.dtype)
+        return _begun(over(x, axis, keepdims), pairwise, initial)
+
+    def without_nan(
+        x: Tensor, axis: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True
+    ) -> Tensor:
+        if x.spec.dtype.kind != "f" or x.spec.size == 0:
+            return extremum(x, axis, keepdims, initial, where)
+        there = not_nan(x)
+        result = extremum(_where(there, x, worst), axis, keepdims, initial, where)
+        if initial is not None and initial == initial:  # noqa: PLR0124 (nan)
+            return result
+        return _where(reductions.any(there, axis, keepdims), result, nan)  # type: ignore[no-any-return]
+
+    reduces(getattr(np, name), getattr(np, f"a{name}"), records=f"a{name} {name}_all")(extremum)
+    reduces(getattr(np, f"nan{name}"))(without_nan)
+    return extremum
+
+
+def _lowest(x: Tensor, worst: float) -> Any:
+    """Return the number that any other beats in an extremum: where ``where=`` excludes an element it stands in."""
+    kind = x.spec.dtype.kind
+    if kind == "f":
+        return worst
+    if kind == "b":
+        return worst > 0
+    limits = np.iinfo(x.spec.dtype)
+    return limits.max if worst > 0 else limits.min
+
+
+def _not_empty(name: str, x: Tensor, axis: Any) -> None:
+    if 0 in (x.spec.shape[i] for i in dims_of(x, axis)):
+        raise ValueError(f"zero-size array to reduction operation {name}imum which has no identity")
+
+
+_max, _min = _extremum("max", -math.inf), _extremum("min", math.inf)
+
+
+@reduces(np.ptp)
+def _ptp(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
+    return FUNCTIONS["subtract"](_max(x, axis, keepdims), _min(x, axis, keepdims))  # type: ignore[no-any-return]
+
+
+@reduces(np.any, records="any")
+def _any(x: Tensor, axis: Any = None, keepdims: bool = False, where: Any = True) -> Tensor:
+    return cast(reductions.any(chosen(x, where, 0), axis, keepdims), np.bool_)
+
+
+@reduces(np.all, records="all")
+def _all(x: Tensor, axis: Any = None, keepdims: bool = False, where: Any = True) -> Tensor:
+    return cast(reductions.all(chosen(x, where, 1), axis, keepdims), np.bool_)
+
+
+@reduces(np.count_nonzero, records="count_nonzero")
+def _count_nonzero(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
+    return reductions.counted(x, axis, keepdim=keepdims)
+
+
+def _place(name: str) -> Any:
+    op = OPS[name]
+
+    def place(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
+        if 0 in (x.spec.shape[i] for i in dims_of(x, axis)):
+            raise ValueError(f"attempt to get {name} of an empty sequence")
+        return reductions.extremum_place(op, x, axis, keepdims)
+
+    return reduces(getattr(np, name), records=name, one_axis=True)(place)
+
+
+_argmax, _argmin = _place("argmax"), _place("argmin")
+
+
+@reduces(np.average)
+def _average(x: Tensor, axis: Any = None, weights: Any = None, returned: bool = False, keepdims: bool = False) -> Any:
+    x = x if x.spec.dtype.kind == "f" else cast(x, np.float64)
+    if weights is None:
+        average = reductions.mean(x, axis, keepdims)
+        total = average * 0 + x.spec.size / max(average.spec.size, 1)
+    else:
+        w = array_like(weights)
+        if w.spec.shape != x.spec.shape:
+            dims = dims_of(x, axis)
+            if axis is None or w.spec.shape != tuple(x.spec.shape[i] for i in dims):
+                raise TypeError(f"np.average: weights of shape {w.spec.shape} do not fit {x.spec.shape} over {axis}")
+            w = views.reshape(w, [n if i in dims else 1 for i, n in enumerate(x.spec.shape)])
+            w = views.expand(w, x.spec.shape)
+        total = reductions.sum(w, axis, keepdims)
+        if not np.all(np.asarray(total.detach()._value)):
+            raise ZeroDivisionError("Weights sum to zero, can't be normalized")
+        average = reductions.sum(x * w, axis, keepdims) / total
+    return (average, total) if returned else average
+
+
+# Variances, standard deviations and covariances, under PyTorch's names and NumPy's.
+
+_VAR, _STD = OPS["var"], OPS["std"]
+_FREEDOM = "(): degrees of freedom is <= 0. Correction should be strictly less than "
+_FACTOR = "the reduction factor (input numel divided by output numel)."
+
+
+def _spread(op: Any, x: Any, dims: tuple[int, ...], keep: bool, correction: float) -> Tensor:
+    if math.prod(x.spec.shape[i] for i in dims) <= correction:
+        warnings.warn(f"{op.name}{_FREEDOM}{_FACTOR}", UserWarning, stacklevel=4)
+        bytecode.log_incomplete()  # it is to warn each time
+    return routine_calls.call(op, x, dims=dims, correction=float(correction), keepdim=keep)  # type: ignore[no-any-return]
+
+
+def _floating(x: Any) -> Tensor:
+    x = tensor_of(x)
+    if x.spec.dtype.kind != "f":
+        raise RuntimeError(
+            f"std and var only support floating point dtypes, not {x.spec.dtype.name}; convert first: x.double()"
+        )
+    return x  # type: ignore[no-any-return]
+
+
+def _function(op: Any, example: str) -> Any:
+    def spread(
+        input: Any,
+        dim: Any = None,
+        unbiased: Any = None,
+        keepdim: Any = None,
+        *,
+        correction: Any = None,
+        axis: Any = None,
+        keepdims: Any = None,
+        ddof: Any = None,
+    ) -> Tensor:
+        input = _floating(input)
+        if isinstance(dim, bool):
+            dim, unbiased = None, dim
+        if sum(option is not None for option in (unbiased, correction, ddof)) > 1:
+            raise TypeError(f"{op.name}(): give one of correction, unbiased and ddof, which mean the same")
+        dims, keep = where_and_how(input, dim, axis, keepdim, keepdims)
+        correction = ddof if correction is None else correction
+        less = correction if correction is not None else 1 if unbiased is None else int(unbiased)
+        return _spread(op, input, dims, keep, less)
+
+    spread.__name__ = spread.__qualname__ = op.name
+    spread.__doc__ = f"""Return the {op.doc.partition(" over")[0].lower()} over ``dim`` (an int, a tuple, None for all).
+
+    The squares are divided by the number of elements less ``correction`` (1; ``unbiased=False`` is 0; ``ddof`` is
+    NumPy's name). RuntimeError for integers; a UserWarning where nothing is left to divide by.
+
+    >>> tape.{op.name}(tape.tensor([[1.0, 5.0, 3.0], [2.0, 2.0, 2.0]]), 1).tolist()
+    {example}
+    """
+    return public()(argued(spread))
+
+
+var = _function(_VAR, "[4.0, 0.0]")
+std = _function(_STD, "[2.0, 0.0]")
+
+
+@public(methods=False)
+def var_mean(
+    input: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None,
+    axis: Any = None, keepdims: Any = None, ddof: Any = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Return variance and mean; arguments as :func:`var`.
+
+    >>> tape.var_mean(tape.tensor([1.0, 2.0, 3.0]))
+    (tensor(1.), tensor(2.))
+    """
+    variance = var(input, dim, unbiased, keepdim, correction=correction, axis=axis, keepdims=keepdims, ddof=ddof)
+    return variance, _mean_like(input, dim, keepdim, axis, keepdims)
+
+
+@public(methods=False)
+def std_mean(
+    input: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None,
+    axis: Any = None, keepdims: Any = None, ddof: Any = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Return standard deviation and mean; arguments as :func:`std`.
+
+    >>> tape.std_mean(tape.tensor([[1.0, 2.0, 3.0], [0.0, 2.0, 4.0]]), 1)
+    (tensor([1., 2.]), tensor([2., 2.]))
+    """
+    deviation = std(input, dim, unbiased, keepdim, correction=correction, axis=axis, keepdims=keepdims, ddof=ddof)
+    return deviation, _mean_like(input, dim, keepdim, axis, keepdims)
+
+
+def _mean_like(x: Any, dim: Any, keepdim: Any, axis: Any, keepdims: Any) -> Tensor:
+    dim = None if isinstance(dim, bool) else dim
+    return reductions.mean(x, dim, keepdim, axis=axis, keepdims=keepdims)
+
+
+def _variance(
+    x: Tensor,
+    axis: Any = None,
+    dtype: Any = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    where: Any = True,
+    mean: Any = None,
+    correction: Any = None,
+    *,
+    op: Any = _VAR,
+) -> Tensor:
+    """Return NumPy's var, or std: no correction unless one is asked for."""
+    if correction is not None and ddof:
+        raise ValueError("ddof and correction can't be provided simultaneously.")
+    less = ddof if correction is None else correction
+    x = _promoted(x, dtype)
+    if x.spec.dtype.kind != "f":
+        raise TypeError(f"np.{op.name} of a tensor computes in a floating dtype, not {x.spec.dtype}")
+    if where is True and mean is None:
+        return _spread(op, x, dims_of(x, axis), keepdims, less)
+    variance = _squares(x, axis, less, keepdims, where, mean)
+    return variance if op is _VAR else _root(variance)
+
+
+def _squares(x: Tensor, axis: Any, less: float, keepdims: bool, where: Any, mean: Any) -> Tensor:
+    """Return the mean square of the chosen elements less their mean; nan without degrees of freedom."""
+    count = cast(counted(where, x, axis, keepdims=True), x.spec.dtype)
+    with np.errstate(all="ignore"):
+        middle = reductions.sum(chosen(x, where, 0), axis, True) / count if mean is None else array_like(mean)
+        apart = chosen(x - middle, where, 0)
+        left = FUNCTIONS["maximum"](cast(counted(where, x, axis, keepdims), x.spec.dtype) - less, 0.0)
+        return reductions.sum(apart * apart, axis, keepdims) / left  # type: ignore[no-any-return]
+
+
+def _root(squared: Tensor) -> Tensor:
+    """Return the square root; its gradient at 0 is 0."""
+    zero = squared == 0
+    return FUNCTIONS["where"](zero, 0.0, FUNCTIONS["sqrt"](FUNCTIONS["where"](zero, 1.0, squared)))  # type: ignore[no-any-return]
+
+
+def _deviation(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    return _variance(x, *args, op=_STD, **kwargs)
+
+
+reduces(np.var, records="var")(_variance)
+reduces(np.std, records="std")(_deviation)
+
+
+@reduces(np.nanvar)
+def _nan_variance(
+    x: Tensor,
+    axis: Any = None,
+    dtype: Any = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    where: Any = True,
+    mean: Any = None,
+    correction: Any = None,
+) -> Tensor:
+    if x.spec.dtype.kind != "f":
+        return _variance(x, axis, dtype, ddof, keepdims, where, mean, correction)
+    if dtype is not None and dtype_of(dtype).kind != "f":
+        raise TypeError("If a is inexact, then dtype must be inexact")
+    if correction is not None and ddof:
+        raise ValueError("ddof and correction can't be provided simultaneously.")
+    x = _promoted(x, dtype)
+    less, there = ddof if correction is None else correction, also(where, not_nan(x))
+    variance = _squares(x, axis, less, keepdims, there, mean)
+    return FUNCTIONS["where"](counted(there, x, axis, keepdims) > less, variance, np.nan)  # type: ignore[no-any-return]
+
+
+@reduces(np.nanstd)
+def _nan_deviation(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    return _root(_nan_variance(x, *args, **kwargs))
+
+
+def _promoted(a: Any, dtype: Any) -> Tensor:
+    x = array_like(a)
+    return cast(x, dtype if dtype is not None or x.spec.dtype.kind == "f" else np.float64)
+
+
+# Covariances and correlations of variables, with weights, under PyTorch's names and NumPy's.
+
+
+@public()
+def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Tensor:
+    """Return the covariances (N, N) of the rows of x (N, M), which are variables; a 0-d tensor for one row.
+
+    ``fweights`` (integers) count how often each observation was made, ``aweights`` weigh them, and have gradients.
+    RuntimeError for more than two dims, bools, and weights that do not fit, are negative, or sum to zero.
+
+    >>> tape.cov(tape.tensor([[1.0, 2.0, 3.0], [6.0, 4.0, 2.0]])).tolist()
+    [[1.0, -2.0], [-2.0, 4.0]]
+    """
+    input = tensor_of(input)
+    if len(input.spec.shape) > 2:  # noqa: PLR2004
+        raise RuntimeError(
+            f"cov(): expected input to have two or fewer dimensions but got {len(input.spec.shape)} dimensions"
+        )
+    if input.spec.dtype.kind == "b":
+        raise RuntimeError("cov(): bool dtype is not supported for input; convert it first: x.double()")
+    rows = input if len(input.spec.shape) == 2 else views.reshape(input, 1, -1)  # noqa: PLR2004
+    rows = rows if rows.spec.dtype.kind == "f" else cast(rows, np.float64)
+    counts, weighed = _weights("fweights", fweights, rows), _weights("aweights", aweights, rows)
+    if counts is None and weighed is None:
+        left: Any = float(rows.spec.shape[1] - correction)
+        return _covariances(rows - reductions.mean(rows, 1, True), None, left)
+    weights: Any = weighed
+    if counts is not None:
+        counts = cast(counts, rows.spec.dtype if weighed is None else weighed.spec.dtype)
+        weights = counts if weighed is None else counts * weighed
+    total = reductions.sum(weights)
+    if (as_array(total) == 0).any():
+        raise RuntimeError("cov(): weights sum to zero, can't be normalized")
+    if weighed is None or not correction:
+        left = total - correction
+    else:
+        left = total - correction * (reductions.sum(weights * weighed) / total)
+    return _covariances(rows - reductions.sum(rows * weights, 1, True) / total, weights, left)
+
+
+def _covariances(apart: Tensor, weights: Tensor | None, degrees: Any) -> Tensor:
+    """Return the weighted products of rows, divided by the degrees of freedom, or by 0 if these are negative."""
+    if np.any((as_array(degrees) if isinstance(degrees, Tensor) else degrees) <= 0):
+        warnings.warn(f"cov{_FREEDOM}the number of observations.", UserWarning, stacklevel=3)
+    with np.errstate(all="ignore"):
+        degrees = FUNCTIONS["where"](degrees > 0, degrees, 0.0) if isinstance(degrees, Tensor) else max(degrees, 0.0)
+        products = matmul(apart, (apart if weights is None else apart * weights).T) / degrees
+    return views.reshape(products, ()) if products.spec.size == 1 else products
+
+
+def _weights(name: str, weights: Any, rows: Tensor) -> Tensor | None:
+    """Return weights of one kind, checked; None if there are none."""
+    if weights is None:
+        return None
+    w = tensor_of(weights)
+    kinds, kind = ("iu", "integral") if name == "fweights" else ("f", "floating point")
+    if len(w.spec.shape) > 1 or w.spec.size != rows.spec.shape[1]:
+        raise RuntimeError(
+            f"cov(): expected {name} to have one value for each of {rows.spec.shape[1]} observations, "
+            f"got shape {list(w.spec.shape)}"
+        )
+    if w.spec.dtype.kind not in kinds:
+        raise RuntimeError(f"cov(): expected {name} to have {kind} dtype but got {name} with {w.spec.dtype.name} dtype")
+    if (as_array(w) < 0).any():
+        raise RuntimeError(f"cov(): {name} cannot be negative")
+    return w
+
+
+@public()
+def corrcoef(input: Any) -> Tensor:
+    """Return the correlations (N, N) of the rows of x (N, M), which are variables; a 0-d tensor for one row.
+
+    >>> tape.corrcoef(tape.tensor([[1.0, 2.0, 3.0], [6.0, 4.0, 2.0]]))
+    tensor([[ 1., -1.],
+            [-1.,  1.]])
+    """
+    return _correlated(cov(input))
+
+
+def _correlated(c: Any) -> Tensor:
+    if not c.spec.shape:
+        return c / c  # type: ignore[no-any-return]
+    spread = FUNCTIONS["sqrt"](index(c, (np.arange(c.spec.shape[0]),) * 2))
+    return clamp(c / spread[:, None] / spread[None, :], -1.0, 1.0)
+
+
+@implements(np.cov)
+def _cov(
+    m: Any,
+    y: Any = None,
+    rowvar: bool = True,
+    bias: bool = False,
+    ddof: Any = None,
+    fweights: Any = None,
+    aweights: Any = None,
+    *,
+    dtype: Any = None,
+) -> Tensor:
+    correction = ddof if ddof is not None else int(not bias)
+    counts, weights = (None if w is None else array_like(w) for w in (fweights, aweights))
+    return cov(_variables(m, y, rowvar, dtype), correction=correction, fweights=counts, aweights=weights)
+
+
+@implements(np.corrcoef)
+def _corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> Tensor:
+    return corrcoef(_variables(x, y, rowvar, dtype))
+
+
+def _variables(m: Any, y: Any, rowvar: bool, dtype: Any) -> Tensor:
+    def rows(x: Any) -> Tensor:
+        x = _promoted(x, dtype)
+        return x if len(x.spec.shape) < 2 or rowvar else x.T  # type: ignore[no-any-return]  # noqa: PLR2004
+
+    if y is None:
+        return rows(m)
+    return views.cat([r if len(r.spec.shape) == 2 else views.reshape(r, 1, -1) for r in (rows(m), rows(y))])  # noqa: PLR2004

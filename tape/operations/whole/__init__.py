@@ -1,1 +1,0 @@
-"""Operations made of several others, questions about tensors, samples."""

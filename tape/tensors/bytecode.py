@@ -1,0 +1,331 @@
+"""Python's bytecode as the tracer reads it, and the place in the user's code that called."""
+
+from __future__ import annotations
+
+import dis
+import linecache
+import sys
+import traceback
+from collections.abc import Container, Iterable, Iterator
+from threading import local
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+from kernels import PACKAGES
+
+# The flow of a code object: its instructions, where each may go on, which locals are read later, its loops.
+#
+# What is not known about an instruction is taken at its worst: it may go on everywhere that it could, and reads all
+# locals.
+
+_JUMPS = ("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
+_ENDS = frozenset((*_JUMPS, "RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE"))
+"""Instructions after which the next one does not follow."""
+_PREFIXES = frozenset(("EXTENDED_ARG", "PRECALL", "CACHE", "NOT_TAKEN"))
+"""What belongs to the next instruction."""
+_SKIPPED = frozenset(("END_FOR", "POP_TOP", "POP_ITER"))
+"""What for loops end with: how much of that they jump over depends on the version and the iterator."""
+_LOADS = frozenset(("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "LOAD_FAST_AND_CLEAR", "DELETE_FAST"))
+_PAIRS = {
+    "LOAD_FAST_LOAD_FAST": ("LOAD_FAST", "LOAD_FAST"),
+    "LOAD_FAST_BORROW_LOAD_FAST_BORROW": ("LOAD_FAST", "LOAD_FAST"),
+    "STORE_FAST_LOAD_FAST": ("STORE_FAST", "LOAD_FAST"),
+    "STORE_FAST_STORE_FAST": ("STORE_FAST", "STORE_FAST"),
+}
+"""Two instructions in one."""
+FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "==": "==", "!=": "!="}
+"""Comparisons, and the same with the operands exchanged."""
+_READERS = frozenset(("locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe", "breakpoint"))
+"""Functions that read the locals of their caller."""
+
+
+class Step(NamedTuple):
+    """An instruction, or half of one of two: where it is, its name and value, its line, where it may jump."""
+
+    offset: int
+    name: str
+    value: Any
+    line: int | None
+    target: int | None
+
+
+def steps_of(code: CodeType) -> tuple[list[Step], dict[int, int]]:
+    """Return the instructions of a code object, and the number of each by its offset and those of its prefixes."""
+    steps: list[Step] = []
+    numbers: dict[int, int] = {}
+    start: int | None = None
+    for step in dis.get_instructions(code):
+        numbers[step.offset] = len(steps)
+        start = step.offset if start is None else start
+        if step.opname not in _PREFIXES:
+            jumps = step.opcode in dis.hasjrel or step.opcode in dis.hasjabs
+            line = step.positions.lineno if step.positions else None
+            steps += _single(step, start, line, step.argval if jumps else None)
+            start = None
+    return steps, numbers
+
+
+def _single(step: dis.Instruction, start: int, line: int | None, target: int | None) -> Iterator[Step]:
+    if step.opname in _PAIRS and isinstance(step.argval, tuple):
+        for name, value in zip(_PAIRS[step.opname], step.argval, strict=True):
+            yield Step(start, name, value, line, None)
+    else:
+        name = "LOAD_CONST" if step.opname == "LOAD_SMALL_INT" else step.opname
+        value = step.argrepr if step.opname == "BINARY_OP" else step.argval
+        value = step.arg if step.opname == "LOAD_SMALL_INT" else value
+        yield Step(start, "LOAD_FAST" if name == "LOAD_FAST_BORROW" else name, value, line, target)
+
+
+class Flow:
+    """The flow of a code object. Instructions are named by their numbers in ``steps``."""
+
+    def __init__(self, code: CodeType) -> None:
+        self.code = code
+        self.steps, self.number = steps_of(code)
+        self.handlers: list[tuple[int, ...]] = self._handlers()
+        """Where each instruction goes on if it raises."""
+        self.next: list[tuple[int, ...]] = [tuple(self._next(i)) for i in range(len(self.steps))]
+        """Where it goes on otherwise."""
+        self.targets = {self.number[step.target] for step in self.steps if step.target is not None}
+        self.always_live = frozenset((*code.co_cellvars, *code.co_freevars))
+        if reads_locals(code) or any(_reads(step) is None for step in self.steps):
+            self.always_live |= frozenset(code.co_varnames)
+        self._before = self._find_before()
+        self._past: dict[int, set[int]] = {}
+        self._live: list[frozenset[str]] | None = None
+
+    def _handlers(self) -> list[tuple[int, ...]]:
+        entries: Any = dis.Bytecode(self.code).exception_entries  # type: ignore[attr-defined]
+        return [
+            tuple([self.number[e.target] for e in entries if e.start <= step.offset < e.end]) for step in self.steps
+        ]
+
+    def _next(self, i: int) -> Iterator[int]:
+        step = self.steps[i]
+        if step.name not in _ENDS and i + 1 < len(self.steps):
+            yield i + 1
+        if step.target is not None:
+            target = self.number[step.target]
+            yield target
+            while self.steps[target].name in _SKIPPED and step.name == "FOR_ITER":
+                target += 1
+                yield target
+
+    def live(self, i: int) -> frozenset[str]:
+        """Return the names of the locals that may be read, from an instruction on, before they are stored."""
+        if self._live is None:
+            self._live = self._find_live()
+        return self._live[i]
+
+    def read_within(self, i: int, region: Container[int]) -> frozenset[str]:
+        """Return the names of the locals that are read, from an instruction on, before a region is left."""
+        return self._find_live(region)[i]
+
+    def _find_live(self, region: Container[int] | None = None) -> list[frozenset[str]]:
+        within = [i for i in range(len(self.steps) - 1, -1, -1) if region is None or i in region]
+        live, changed = [frozenset[str]()] * len(self.steps), True
+        for i in within:
+            live[i] = self.always_live
+        while changed:
+            changed = False
+            for i in within:
+                now = self._live_before(i, live)
+                if now != live[i]:
+                    live[i], changed = now, True
+        return live
+
+    def _live_before(self, i: int, live: list[frozenset[str]]) -> frozenset[str]:
+        step = self.steps[i]
+        after = self.always_live.union(*[live[j] for j in self.next[i]])
+        if step.name == "STORE_FAST":
+            after -= {step.value}
+        return after.union(self.always_live, _reads(step) or (), *[live[j] for j in self.handlers[i]])
+
+    def heads(self) -> list[int]:
+        """Return the instructions at which loops begin: some lead back to them."""
+        targets = {j for i, after in enumerate(self.next) for j in after if j <= i and j in self.targets}
+        return [head for head in sorted(targets) if self.back(head)]
+
+    def back(self, head: int) -> list[int]:
+        """Return the instructions that lead back to one.
+
+        A jump backward need not be one: handlers stand at the end of the code, and go on before it.
+        """
+        return self.through(head, self._before[head])
+
+    def through(self, head: int, steps: Iterable[int]) -> list[int]:
+        """Return those instructions that are reached through one alone."""
+        if head not in self._past:
+            self._past[head] = self._reached_past(head)
+        return [i for i in steps if i not in self._past[head]]
+
+    def _reached_past(self, head: int) -> set[int]:
+        reached, pending = set[int](), [0]
+        while pending:
+            i = pending.pop()
+            if i not in reached and i != head:
+                reached.add(i)
+                pending += [*self.next[i], *self.handlers[i]]
+        return reached
+
+    def body(self, head: int) -> frozenset[int]:
+        """Return the instructions from which a head is reached again without passing it, and the head."""
+        return self.leading_to(self.back(head), head)
+
+    def before(self, i: int) -> list[int]:
+        """Return the instructions that one may follow."""
+        return self._before[i]
+
+    def leading_to(self, pending: Iterable[int], last: int) -> frozenset[int]:
+        """Return the instructions from which some can be reached without passing the last, and that."""
+        leading, pending = {last}, list(pending)
+        while pending:
+            i = pending.pop()
+            if i not in leading:
+                leading.add(i)
+                pending += self._before[i]
+        return frozenset(leading)
+
+    def _find_before(self) -> list[list[int]]:
+        before: list[list[int]] = [[] for _ in self.steps]
+        for i in range(len(self.steps)):
+            for j in (*self.next[i], *self.handlers[i]):
+                before[j].append(i)
+        return before
+
+
+def reads_locals(code: CodeType) -> bool:
+    """Return whether code names a function that reads the locals of its caller."""
+    return not _READERS.isdisjoint(code.co_names)
+
+
+def _reads(step: Step) -> tuple[str, ...] | None:
+    """Return the locals that an instruction reads; None if that is not known."""
+    if step.name in _LOADS:
+        return (step.value,)
+    if step.name == "STORE_FAST" or not touches_locals(step):
+        return ()
+    return None
+
+
+def touches_locals(step: Step) -> bool:
+    """Return whether an instruction is one of those that read or write a local."""
+    return step.name in dis.opmap and dis.opmap[step.name] in dis.haslocal
+
+
+# The lines of the user's code from which this package was called.
+
+Frames = tuple[tuple[CodeType, int], ...]
+"""Code and line of each frame, outermost first."""
+
+
+def _ours(frame: FrameType) -> bool:
+    """Whether a frame runs this package's own code. The printed operators have no module."""
+    module = frame.f_globals.get("__name__")
+    if module is None:
+        return frame.f_code.co_filename.startswith("<tape: ")
+    return module.partition(".")[0] in PACKAGES and not module.startswith("tape.examples")
+
+
+def users_frame(frame: FrameType | None) -> tuple[FrameType | None, int]:
+    """Return the user's frame that stands above a frame of ours, and how far."""
+    steps = 0
+    while frame is not None and _ours(frame):
+        frame, steps = frame.f_back, steps + 1
+    return frame, steps
+
+
+def frames() -> Frames:
+    """Return the frames of the user's code, and of what called it."""
+    frame, _ = users_frame(sys._getframe(1))
+    stack = []
+    while frame is not None:
+        stack.append((frame.f_code, frame.f_lineno))
+        frame = frame.f_back
+    return tuple(reversed(stack))
+
+
+def stack_level() -> int:
+    """Return the ``stacklevel`` by which a warning of the function that calls this names the user's line."""
+    return users_frame(sys._getframe(1))[1] + 1
+
+
+def formatted(stack: Frames) -> str:
+    """Print frames as Python's tracebacks do."""
+    summary = [traceback.FrameSummary(code.co_filename, line, code.co_name) for code, line in stack]
+    return "".join(traceback.StackSummary.from_list(summary).format())
+
+
+def line_of(stack: Frames) -> str:
+    """Return the innermost line as ``file:number: text``."""
+    if not stack:
+        return "unknown"
+    code, line = stack[-1]
+    text = linecache.getline(code.co_filename, line).strip()
+    return f"{code.co_filename}:{line}" + (f": {text}" if text else "")
+
+
+class LineTable:
+    """Numbers the user's lines from which this package is called; ``lines`` has files, numbers in them, and sources."""
+
+    def __init__(self, lines: list[tuple[str, int, str]]) -> None:
+        self.lines = lines
+        self._codes: dict[int, tuple[CodeType, bool]] = {}
+        """Codes by their ids, and whether they are this package's own."""
+        self._numbers: dict[tuple[str, int], int] = {}
+        self.known: dict[tuple[int, int], int] = {}
+        """The numbers of lines, by the id of the user's code and the instruction: to work out the line takes longer."""
+
+    def number(self, frame: FrameType | None) -> int:
+        """Return the number of the user's line that stands above a frame, or in it; -1 where there is none."""
+        while frame is not None:
+            code = frame.f_code
+            known = self._codes.get(id(code))
+            if known is None:
+                known = self._codes[id(code)] = code, _ours(frame)
+            if not known[1]:
+                break
+            frame = frame.f_back
+        else:
+            return -1
+        key = id(code), frame.f_lasti
+        number = self.known.get(key)
+        if number is None:
+            line = code.co_filename, frame.f_lineno
+            number = self.known[key] = self._numbers.setdefault(line, len(self.lines))
+            if number == len(self.lines):
+                self.lines.append((*line, linecache.getline(*line).strip()))
+        return number
+
+
+# A log of the operations that run in a thread, kept while somebody asks: what a public function consists of.
+
+
+class Run(NamedTuple):
+    """An operation that ran: its operands, its parameters, and its results, one tensor or a pair."""
+
+    op: Any
+    operands: tuple[Any, ...]
+    params: Any
+    results: tuple[Any, ...]
+
+
+class _Runs(local):
+    """The operations that ran in this thread since somebody asked for them; None where nobody does."""
+
+    log: list[Run] | None = None
+
+
+runs = _Runs()
+
+
+def log_operation(op: Any, operands: tuple[Any, ...], params: Any, results: tuple[Any, ...]) -> None:
+    """Log an operation that ran, if somebody asks."""
+    if runs.log is not None:
+        runs.log.append(Run(op, operands, params, results))
+
+
+def log_incomplete() -> None:
+    """Log that the function did more than run operations, such as warn: the log does not describe all of it."""
+    if runs.log is not None:
+        runs.log.append(Run(None, (), None, ()))
