@@ -27,7 +27,6 @@ with _uncollected(lasting=True):
     from tape.recording import indexing as _views  # noqa: F401
 from tape.array_api import e, finfo, iinfo, inf, nan, newaxis, pi, result_type
 from tape.functions import *  # noqa: F403 (one for each record)
-from tape.matrices.products import dot, matmul, mm, mv
 from tape.numpy_interface.attributes import *  # noqa: F403 (one for each dtype)
 from tape.numpy_interface.creation import (
     arange,
@@ -48,6 +47,7 @@ from tape.numpy_interface.creation import (
     zeros_like,
 )
 from tape.numpy_interface.to_python import _rebuild_tensor, equal, save  # noqa: F401 (pickles name it)
+from tape.operations.matmul import dot, matmul, mm, mv
 from tape.operations.reductions import amax, amin, max, mean, min, sum  # noqa: A004
 from tape.operations.sampling import rand, rand_like, randint, randint_like, randn, randn_like, randperm
 from tape.random import Generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tape.matrices import contractions, decompositions, determinants, products
+from tape.matrices import contractions, decompositions, determinants, einsum
 from tape.numpy_interface import elementwise, linalg, methods, to_python
 from tape.numpy_interface import elementwise as numpy_elementary
 from tape.operations import (

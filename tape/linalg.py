@@ -37,7 +37,6 @@ from tape.matrices.determinants import (
     tensorsolve,
     vander,
 )
-from tape.matrices.products import matmul
 from tape.matrices.solves import (
     cholesky_inverse,
     cholesky_solve,
@@ -52,6 +51,7 @@ from tape.matrices.solves import (
 )
 from tape.matrices.solves import inverted as _inverted
 from tape.operations.diagonals import diagonal as _diagonal
+from tape.operations.matmul import matmul
 from tape.operations.parameters import also as _also
 from tape.operations.reductions import vector_norm
 from tape.repeated_calls.calls_with_arguments import argued

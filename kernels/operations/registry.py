@@ -1,4 +1,4 @@
-"""The registry with every table declared: import OPS from here, not from records/op.py, to find all records in it."""
+"""The registry with every table declared: import OPS from here, not from rules/op.py, to find all records in it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from kernels.operations import (
     decompositions,
     determinants,
     exponentials,
+    factorizations,
     interpolation,
     piecewise,
     reductions,
@@ -21,27 +22,16 @@ from kernels.rules.op import OPS
 __all__ = [
     "OPS",
     "arithmetic",
-    "banded",
-    "bessel",
-    "beta",
-    "cholesky",
-    "comparisons",
     "decompositions",
     "determinants",
-    "distances",
     "exponentials",
-    "indexing",
+    "factorizations",
     "interpolation",
-    "loops",
-    "lu",
-    "matmul",
     "piecewise",
     "reductions",
-    "scans",
     "softmax",
     "solves",
     "sorting",
-    "sparse",
     "special",
     "views",
 ]

@@ -67,8 +67,8 @@ SPECIAL = "special."
 class Functions(enum.Enum):
     """Whose elementary functions are printed.
 
-    ``LIBM``: C's, fastest for one number; ``VECTOR``: kernels/language/vectormath.py's, which vectorise, for angles that are
-    not ``beyond``; ``GUARDED``: the same, with C's for the angles that are.
+    ``LIBM``: C's, fastest for one number; ``VECTOR``: vectormath.py's, which vectorise, for angles that are not
+    ``beyond``; ``GUARDED``: the same, with C's for the angles that are.
     """
 
     LIBM = enum.auto()

@@ -14,7 +14,7 @@ import numpy as np
 from kernels.foundation.locks import Lock
 from kernels.programs.calling.callable_type import begin, called_at_once
 from kernels.programs.compiler.compiled_code import CompiledCode
-from kernels.programs.memory_use import MemoryUse
+from kernels.programs.compiler.memory_use import MemoryUse
 from kernels.programs.program import ProgramError
 from tape.compiled import native_calls
 from tape.compiled.call_key import Call, CallShape, call_of, either_way, inputs_of, is_separated, named, shared_input

@@ -305,11 +305,11 @@ class LoadedFunction:
         """Replay."""
         mismatch: Exception = TypeError(f"{self.__name__}: the file holds no program")
         path: tuple[bytes, ...] | None = None
-        for program, expected in zip(self.programs, self._paths, strict=True):
+        for one, expected in zip(self.programs, self._paths, strict=True):
             if None not in (path, expected) and expected[: len(path)] != path:  # type: ignore[index, arg-type]
                 continue
             try:
-                return self._called(program, args, kwargs)
+                return self._called(one, args, kwargs)
             except GuardMissed as missed:
                 mismatch = missed
                 path = path if expected is None else (*expected[: missed.number], missed.value)

@@ -33,8 +33,7 @@ from tape.engine.kind_rules import (
     negative_zeros,
     onto,
 )
-from tape.matrices import products
-from tape.operations import elementwise, reductions
+from tape.operations import elementwise, matmul, reductions
 from tape.recording import elementwise as recorded
 from tape.recording import indexing, jitted_functions, pick_calls, record, routine_calls, views
 from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor
@@ -493,16 +492,16 @@ class ContractionKind(Kind):
         del step
         a, b = operands
         if not a.batched and not b.batched:
-            return products.matmul(a.value, b.value)
+            return matmul.matmul(a.value, b.value)
         if not b.batched:
             return _by_one_matrix(a, b.value, spec)
         if not a.batched and len(b.shape) == 1:
-            return products.matmul(b.value, a.value if len(a.shape) == 1 else views.t(a.value))
+            return matmul.matmul(b.value, a.value if len(a.shape) == 1 else views.t(a.value))
         (m, k), (size, *_) = (a.shape if len(a.shape) > 1 else (1, a.shape[0])), b.lead
         n = b.shape[1] if len(b.shape) > 1 else 1
         if not a.batched:
             right = views.reshape(views.permute(b.value, (1, 0, 2)), (k, size * n))
-            result = views.reshape(products.matmul(views.reshape(a.value, (m, k)), right), (m, size, n))
+            result = views.reshape(matmul.matmul(views.reshape(a.value, (m, k)), right), (m, size, n))
             result = views.permute(result, (1, 0, 2))
         elif len(b.shape) == 1:
             return reductions.sum(a.value * apart(b.value, len(a.shape) + 1), len(a.shape))
@@ -510,16 +509,16 @@ class ContractionKind(Kind):
             result = reductions.sum(views.reshape(a.value, (size, m, k, 1)) * apart(b.value, 4), 2)
         else:
             left, right = views.reshape(a.value, (size, m, k)), b.value
-            result = views.stack([products.matmul(left[e], right[e]) for e in range(size)])
+            result = views.stack([matmul.matmul(left[e], right[e]) for e in range(size)])
         return result if result.spec.shape == (size, *spec.shape) else views.reshape(result, (size, *spec.shape))
 
 
 def _by_one_matrix(a: Operand, b: Tensor, spec: Spec) -> Tensor:
     """Multiply a batch of matrices by the matrix that all examples share, in one product."""
     if len(a.shape) == 1:
-        return products.matmul(a.value, b)
+        return matmul.matmul(a.value, b)
     size, (m, k) = a.lead[0], a.shape
-    return views.reshape(products.matmul(views.reshape(a.value, (size * m, k)), b), (size, *spec.shape))
+    return views.reshape(matmul.matmul(views.reshape(a.value, (size * m, k)), b), (size, *spec.shape))
 
 
 class _ContractionPullbacks(Pullbacks):
@@ -535,9 +534,9 @@ class _ContractionPullbacks(Pullbacks):
         g, kept, contributions = full(g, form.spec.shape), dict(zip(form.saved, instruction.saved, strict=True)), []
         for i in wanted:
             if i == 0:
-                value = products.matmul(g, saved.read(right, kept["b"], b, turned=True))
+                value = matmul.matmul(g, saved.read(right, kept["b"], b, turned=True))
             else:
-                value = products.matmul(saved.read(left, kept["a"], a, turned=True), g)
+                value = matmul.matmul(saved.read(left, kept["a"], a, turned=True), g)
             contributions.append((i, value, True))
         return contributions
 
@@ -551,9 +550,9 @@ def _contraction_pull(instruction: Instruction, i: int, g: Tensor, values: Value
     wide = views.reshape(g, (m, n))
     if i == 0:
         right = views.reshape(values["b"], (k, n))
-        return views.reshape(products.matmul(wide, views.t(right)), a.shape)
+        return views.reshape(matmul.matmul(wide, views.t(right)), a.shape)
     left = views.reshape(values["a"], (m, k))
-    return views.reshape(products.matmul(views.t(left), wide), b.shape)
+    return views.reshape(matmul.matmul(views.t(left), wide), b.shape)
 
 
 # The kinds by the classes of their records.

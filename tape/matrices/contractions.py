@@ -7,8 +7,9 @@ import operator
 from typing import Any
 
 from kernels.operations.registry import OPS
-from tape.matrices.products import bmm, contract, dot, mm, mv
+from tape.matrices.einsum import contract
 from tape.operations.diagonals import diagonal
+from tape.operations.matmul import bmm, dot, mm, mv
 from tape.operations.parameters import also
 from tape.recording import routine_calls, views
 from tape.recording.arguments import dim_of, either

@@ -11,10 +11,10 @@ import numpy as np
 from kernels.operations import determinants
 from kernels.operations.registry import OPS
 from tape.matrices.decompositions import identity, matrix_of, square_of, svdvals, together
-from tape.matrices.products import matmul
 from tape.matrices.solves import inverse, solve
 from tape.numpy_interface import creation
 from tape.operations.elementwise import FUNCTIONS
+from tape.operations.matmul import matmul
 from tape.operations.parameters import also
 from tape.operations.reductions import _norm_of, vector_norm
 from tape.operations.scans import cumprod

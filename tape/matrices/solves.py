@@ -10,7 +10,7 @@ import numpy as np
 from kernels.operations import determinants, factorizations, solves
 from kernels.operations.registry import OPS
 from tape.matrices.decompositions import MATRIX, batch_of, matrix_of, square_of, tensor_like, together, turned
-from tape.matrices.products import matmul
+from tape.operations.matmul import matmul
 from tape.operations.parameters import also
 from tape.recording import promotion, routine_calls, views
 from tape.repeated_calls.calls_with_arguments import argued

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from tape.matrices import contractions, decompositions, determinants, products, solves
+from tape.matrices import contractions, decompositions, determinants, einsum, solves
 from tape.matrices.decompositions import MATRIX, square_of, tensor_like
-from tape.matrices.products import matmul
 from tape.operations import diagonals, rearranging
+from tape.operations.matmul import matmul
 from tape.recording import record, views
 from tape.tensors.hooks import NUMPY, implements
 from tape.tensors.tensor import Tensor
@@ -111,7 +111,7 @@ def _einsum(*operands: Any, out: Any = None, optimize: Any = False, **kwargs: An
     if kwargs:
         raise TypeError(f"np.einsum of a tensor does not take {', '.join(kwargs)}")
     del optimize  # the order is always planned
-    return products.einsum(*operands)
+    return einsum.einsum(*operands)
 
 
 @implements(np.cross, records="cross")

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from kernels.operations.registry import OPS
-from tape.matrices.products import matmul
 from tape.numpy_interface import creation
 from tape.operations import reductions
 from tape.operations.elementwise import FUNCTIONS, also, array_like, cast, chosen, clamp, not_nan, reduces
+from tape.operations.matmul import matmul
 from tape.operations.reductions import where_and_how
 from tape.recording import routine_calls, views
 from tape.recording.arguments import dims_of

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from kernels.language import lanes
+from kernels.language import lanes, statements
 from kernels.language.lanes import reads_in
 from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.compiler import compiling
@@ -34,7 +34,7 @@ def check(case: Case, monkeypatch: pytest.MonkeyPatch) -> int:
         return loops
 
     monkeypatch.setattr(lanes, "LONG", 0)
-    monkeypatch.setattr(statements_ir, "loops_apart", noted)
+    monkeypatch.setattr(statements, "loops_apart", noted)
     monkeypatch.setattr(compiling, "storage_within", in_blocks)
     for memory in (None, IN_BLOCKS):
         with quiet():

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import tape
+from kernels.native import threads as threads_module
 from kernels.native.structs import MOST_PARTS
 from kernels.native.threads import WORKERS, Workers
 from kernels.programs.calling.compiled_machine import CompiledMachine
@@ -341,7 +342,7 @@ def test_the_number_is_as_it_was_set() -> None:
 def test_code_that_runs_parts_wrongly_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, programs are one piece, and any number of threads may be asked for."""
     wrong = Workers()
-    monkeypatch.setattr(workers, "called", lambda *_: 0)
+    monkeypatch.setattr(threads_module, "called", lambda *_: 0)
     assert wrong.native is None
     wrong.use(3)
     assert (wrong.wanted, wrong.words[0]) == (3, 1)

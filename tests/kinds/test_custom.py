@@ -11,6 +11,7 @@ import pytest
 from numba.core.errors import TypingError
 
 import tape
+from kernels.language import cache_files
 from kernels.sweeps import backend
 from tape.recording.record import recorded
 from tests.native.test_native import native, python_calls
@@ -501,7 +502,7 @@ def test_new_shapes_compile_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         return g * k, (g * a).sum()
 
     operation, begun = tape.custom(scaled, scaled_vjp), list[str]()
-    monkeypatch.setattr(progress_line, "on_compile", [begun.append])
+    monkeypatch.setattr(cache_files, "on_compile", [begun.append])
     for m in range(1, 6):
         for n in range(1, 5):
             values = np.arange(1.0, m * n + 1).reshape(m, n)

@@ -19,72 +19,46 @@ PACKAGES = ("kernels", "tape")
 HOUSE = [
     "kernels",
     "kernels.foundation",
-    "kernels.compiler",
-    "kernels.arrays",
-    "kernels.vectormath",
+    "kernels.language",
     "kernels.native",
-    "kernels.native.pool",
-    "kernels.native.tape",
     "kernels.native.calls",
     "kernels.native.indexing",
-    "kernels.native.tensor",
-    "kernels.threads",
-    "kernels.records",
-    "kernels.codegen",
-    "kernels.codegen.rows",
-    "kernels.instructions",
+    "kernels.calls",
+    "kernels.rules",
     "kernels.kinds",
-    "kernels.ops.elementwise",
-    "kernels.ops.linalg",
-    "kernels.ops",
-    "kernels.programs.running",
-    "kernels.programs.recording",
-    "kernels.debug",
-    "kernels.sweeps.native",
+    "kernels.operations",
     "kernels.call_cache",
-    "kernels.sweeps",
-    "kernels.programs.lowering",
-    "kernels.programs.interpreter",
-    "kernels.programs.rolling",
+    "kernels.programs",
     "kernels.programs.fusing",
     "kernels.programs.expanding",
     "kernels.programs.parts",
     "kernels.programs.differentiating",
     "kernels.programs.printing",
     "kernels.programs.compiler",
-    "kernels.programs",
     "kernels.programs.calling",
     "kernels.programs.native_use",
+    "kernels.debug",
+    "kernels.sweeps.native",
+    "kernels.sweeps",
     "tape.errors",
-    "tape.foundation",
     "tape.tensors",
     "tape.repeated_calls",
-    "tape.recording",
-    "tape.conversions",
     "tape.return_types",
+    "tape.recording",
+    "tape.matrices",
     "tape.operations",
-    "tape.operations.shapes",
-    "tape.operations.reductions",
-    "tape.operations.gather_scatter",
-    "tape.operations.in_place",
-    "tape.operations.matrices",
+    "tape.numpy_interface",
     "tape.kinds",
-    "tape.engine.rules",
-    "tape.engine.graph",
     "tape.engine",
     "tape.transforms",
     "tape.random",
     "tape.batching",
     "tape.linalg",
     "tape.special",
-    "tape.operations.whole",
-    "tape.numpy_interface",
     "tape.func",
     "tape.pickled_programs",
     "tape.programs",
     "tape.watching",
-    "tape.compiled.checking",
-    "tape.compiled.recording",
     "tape.compiled",
     "tape.loading",
     "tape.ensembles",
@@ -133,7 +107,6 @@ MAY_NAME = {
         "Select",
         "Reduction",
     ),  # what native source, LLVM and libm call functions
-    "kernels.language.expressions": ("Elementwise",),  # likewise
     "kernels.rules.symbols": ("Elementwise",),  # how each ufunc that a rule may use is printed
     "kernels.kinds.elementwise": ("Elementwise",),  # np.where within an expression
     "kernels.programs.fusing.statements": ("Elementwise",),  # what each ufunc that a rule may use costs
@@ -148,9 +121,8 @@ MAY_NAME = {
         "View",
         "Copy",
     ),  # a saved value as a tensor of its slot, or of a copy
-    "tape.engine.kind_rules": ("Elementwise",),  # where, which leaves elements without a contribution; squares
-    "tape.engine.accumulate_grad": ("Write",),  # parts that are added to where they stand
-    "tape.engine.accumulate_grad": ("Copy",),  # the copy that gives an expanded view a gradient of its own shape
+    "tape.engine.kind_rules": ("Elementwise", "View"),  # where, which leaves elements without a contribution; squares
+    "tape.engine.accumulate_grad": ("Write", "Copy"),  # parts that are added to where they stand
     "tape.tensors.program_recorder": ("Copy",),  # the copy that begins memory which a program writes
     "tape.numpy_interface.protocols": (
         "Elementwise",
@@ -165,28 +137,20 @@ MAY_NAME = {
     ),  # likewise, for where=
     "tape.recording.record": ("Copy",),  # the casts of mixed dtypes
     "tape.programs.interpreting": ("View",),  # parts of which no step tells
-    "tape.engine.kind_rules": ("View",),  # dims of one behind the batch
     "tape.batching.run": ("View",),  # likewise
     "tape.tensors.view_families": ("View",),  # a view of its base's version now
-    "tape.recording.writes": ("Write",),  # likewise
-    "tape.recording.writes": (
-        "Copy",
-        "Write",
-    ),  # every operation in place ends in one of these
+    "tape.recording.writes": ("Write", "Copy"),  # likewise
     "tape.recording.in_place": (
         "Elementwise",
         "Write",
     ),  # methods that are no variant of a record
-    "tape.operations.reductions": (
-        "Reduction",
-        "Select",
-    ),  # dim, keepdim and the named pair
+    "tape.operations.reductions": ("Reduction", "Select", "Elementwise", "Routine"),  # dim, keepdim and the named pair
     "tape.recording.indexing": (
         "View",
         "Gather",
         "Write",
     ),  # arrays pick elements; ints, slices and None are views of these names
-    "tape.operations.elementwise": ("Elementwise",),  # keywords, and what is made of several records
+    "tape.operations.elementwise": ("Elementwise", "Reduction"),  # keywords, and what is made of several records
     "tape.numpy_interface.elementwise": (
         "Elementwise",
         "Reduction",
@@ -215,35 +179,14 @@ MAY_NAME = {
         "Select",
         "Routine",
     ),  # the names that the tuples print
-    "tape.operations.reductions": (
-        "Elementwise",
-        "Routine",
-    ),  # likewise; np.where
-    "tape.operations.elementwise": (
-        "Elementwise",
-        "Reduction",
-    ),  # np.where; NumPy's names
     "tape.numpy_interface.methods": (
         "Routine",
         "Contraction",
         "View",
     ),  # NumPy's names of methods
-    "tape.operations.variance": (
-        "Elementwise",
-        "Routine",
-        "Reduction",
-        "Select",
-    ),  # NumPy's names
+    "tape.operations.variance": ("Elementwise", "Routine", "Reduction", "Select"),  # NumPy's names
     "tape.operations.sorting": ("Routine",),  # likewise
-    "tape.operations.statistics": (
-        "Elementwise",
-        "Routine",
-    ),  # likewise; np.where
-    "tape.operations.statistics": ("Routine",),  # likewise
-    "tape.operations.variance": (
-        "Elementwise",
-        "Routine",
-    ),  # np.where, np.sqrt
+    "tape.operations.statistics": ("Elementwise", "Routine"),  # likewise; np.where
     "tape.operations.rearranging": (
         "Copy",
         "View",
@@ -270,7 +213,7 @@ MAY_NAME = {
         "Join",
         "Copy",
     ),  # sizes with -1, dims, joins
-    "tape.matrices.products": (
+    "tape.operations.matmul": (
         "Contraction",
         "Routine",
     ),  # PyTorch's checks of mm, mv, dot

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 import tape
+from kernels.kinds import views
 from kernels.sweeps import backend
 from tape.recording import indexing, pick_calls, record
 from tape.recording import writes as writing
@@ -234,7 +235,7 @@ def nothing(*_: Any, **__: Any) -> None:
 FAULTS: dict[str, tuple[Any, str, Any]] = {
     "a slice is known by the tensor in it": (indexing, "_item", lambda key: key),
     "what pullbacks read is not saved": (writing, "protect", nothing),
-    "the gradient of what is overwritten is not cleared": (write, "_nothing", lambda: 1.0),
+    "the gradient of what is overwritten is not cleared": (views, "_nothing", lambda: 1.0),
     "views stay at the version before": (view_families, "outdate", nothing),
     "a write through a view is one to the view alone": (writing, "record", nothing),
     "an overlapping source is read while it is written": (writing, "meets", lambda *_: False),

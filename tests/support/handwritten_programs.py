@@ -16,7 +16,7 @@ HEAD = '''"""Written by hand."""
 from __future__ import annotations
 import math
 import numpy as np
-from kernels.language import vectormath as vectormath
+from kernels.language import vectormath
 from kernels.rules import accumulators
 from kernels.native.memory import apply1_f8, bits_of, double_of, load_i8
 from kernels.native.memory import pointer_b1, pointer_f4, pointer_f8, pointer_i4, pointer_i8

@@ -24,7 +24,7 @@ from kernels.operations import arithmetic
 from kernels.operations.registry import OPS
 from kernels.rules.op import Op
 from kernels.sweeps import backend
-from tape.matrices import products
+from tape.operations import matmul
 from tape.recording import elementwise, promotion, record, routine_calls
 from tests.support import matrix_domains
 
@@ -268,7 +268,7 @@ def contraction_cases(op: Contraction) -> Iterator[Case]:
             continue
         yield Case(
             f"{op.name}-{name}",
-            products.matmul,
+            matmul.matmul,
             np.matmul,
             (a, b),
             ("real", "real"),

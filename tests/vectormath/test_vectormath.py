@@ -15,8 +15,7 @@ import scipy.special
 from numba import njit
 
 import tape
-from kernels.language import llvm_values
-from kernels.language import vectormath as vectormath
+from kernels.language import llvm_values, vectormath
 from kernels.language.elementary import FURTHEST
 from kernels.language.llvm_values import FITS
 from kernels.rules import symbols

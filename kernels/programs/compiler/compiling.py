@@ -47,7 +47,7 @@ import math
 
 import numpy as np
 
-from kernels.language import vectormath as vectormath
+from kernels.language import vectormath
 from kernels.rules import accumulators
 from kernels.native.memory import begin_of, bits_of, call_kernel, load_i8, pointer_b1{imports}
 from kernels.native.memory import pointer_f4, pointer_f8, pointer_i8

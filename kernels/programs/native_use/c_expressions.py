@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from kernels.foundation.data_classes import dataclass
-from kernels.language import vectormath as vectormath
+from kernels.language import vectormath
 from kernels.language.expressions import UntranslatedError, widest
 from kernels.language.jit import types
 from kernels.native import memory
