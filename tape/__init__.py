@@ -18,17 +18,21 @@ from kernels.foundation.locks import uncollected as _uncollected
 with _uncollected(lasting=True):
     from tape import array_api, autograd, functions, linalg, random  # noqa: F401
     from tape.engine import drawing as _notebooks  # noqa: F401
-    from tape.numpy_interface import attributes as _tensor_types
     from tape.numpy_interface import protocols as _protocols  # noqa: F401
-    from tape.numpy_interface import to_python as _to_python  # noqa: F401 (it installs methods, as those below)
-    from tape.numpy_interface import ufuncs as _numpy_ufuncs  # noqa: F401
-    from tape.recording import in_place as _methods  # noqa: F401
-    from tape.recording import indexing as _indexing  # noqa: F401
-    from tape.recording import indexing as _views  # noqa: F401
+    from tape.operations import in_place as _methods  # noqa: F401
+    from tape.operations import indexing as _indexing  # noqa: F401
+    from tape.operations import indexing as _views  # noqa: F401
+    from tape.operations import ufuncs as _numpy_ufuncs  # noqa: F401
+    from tape.recording import attributes as _tensor_types
+    from tape.recording import to_python as _to_python  # noqa: F401 (it installs methods, as those below)
 from tape.array_api import e, finfo, iinfo, inf, nan, newaxis, pi, result_type
 from tape.functions import *  # noqa: F403 (one for each record)
-from tape.numpy_interface.attributes import *  # noqa: F403 (one for each dtype)
-from tape.numpy_interface.creation import (
+from tape.numpy_interface.sampling import rand, rand_like, randint, randint_like, randn, randn_like, randperm
+from tape.operations.matmul import dot, matmul, mm, mv
+from tape.operations.reductions import amax, amin, max, mean, min, sum  # noqa: A004
+from tape.random import Generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state
+from tape.recording.attributes import *  # noqa: F403 (one for each dtype)
+from tape.recording.creation import (
     arange,
     as_tensor,
     empty,
@@ -46,11 +50,7 @@ from tape.numpy_interface.creation import (
     zeros,
     zeros_like,
 )
-from tape.numpy_interface.to_python import _rebuild_tensor, equal, save  # noqa: F401 (pickles name it)
-from tape.operations.matmul import dot, matmul, mm, mv
-from tape.operations.reductions import amax, amin, max, mean, min, sum  # noqa: A004
-from tape.operations.sampling import rand, rand_like, randint, randint_like, randn, randn_like, randperm
-from tape.random import Generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state
+from tape.recording.to_python import _rebuild_tensor, equal, save  # noqa: F401 (pickles name it)
 from tape.recording.views import (
     as_strided,
     cat,
@@ -116,7 +116,7 @@ if _TYPE_CHECKING:
     from tape.engine.drawing import graph
     from tape.ensembles import ensemble
     from tape.loading import load
-    from tape.operations.op_table import op_table
+    from tape.numpy_interface.op_table import op_table
     from tape.programs.program import Program, record
     from tape.programs.tiers import get_num_threads, set_num_threads
     from tape.recording.jitted_functions import custom
@@ -137,7 +137,7 @@ __getattr__ = _found_in(
         "graph": "tape.engine.drawing",
         "listing": "tape.tensors.printing",
         "load": "tape.loading",
-        "op_table": "tape.operations.op_table",
+        "op_table": "tape.numpy_interface.op_table",
         "optimize": "tape.optimize",
         "quadrature": "tape.quadrature",
         "record": "tape.programs.program",

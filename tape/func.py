@@ -15,13 +15,13 @@ from typing import Any
 
 from tape.batching import custom_vmap  # noqa: F401 (it registers how vmap runs a Function)
 from tape.batching.vmap import vmap
-from tape.engine.forward_mode import needs_graph, pulled, pushed, settle, zeros_for
-from tape.numpy_interface.to_python import numbers_of
 from tape.recording import record
+from tape.recording.to_python import numbers_of
 from tape.tensors import modes
 from tape.tensors.pytrees import flattened
 from tape.tensors.tensor import Tensor
 from tape.transforms import points
+from tape.transforms.forward_mode import needs_graph, pulled, pushed, settle, zeros_for
 from tape.transforms.points import Point, as_tensor
 from tape.transforms.value_and_grad import (
     Differentiated,

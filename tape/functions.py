@@ -5,27 +5,33 @@ from __future__ import annotations
 import sys
 
 from tape.matrices import contractions, decompositions, determinants, einsum
-from tape.numpy_interface import elementwise, linalg, methods, to_python
+from tape.numpy_interface import (
+    elementwise,
+    interpolation,
+    linalg,
+    methods,
+    op_table,
+    predicates,
+    sampling,
+    statistics,
+    variance,
+)
 from tape.numpy_interface import elementwise as numpy_elementary
 from tape.operations import (
     copied_views,
     diagonals,
-    interpolation,
+    gather,
     joining,
-    op_table,
-    predicates,
     rearranging,
     reductions,
-    sampling,
     scans,
+    scatter,
     sorting,
     splitting,
-    statistics,
-    variance,
 )
 from tape.operations import elementwise as elementary
 from tape.operations.elementwise import FUNCTIONS
-from tape.recording import gather, scatter
+from tape.recording import to_python
 from tape.tensors import hooks
 
 globals().update(FUNCTIONS)

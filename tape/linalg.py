@@ -52,8 +52,8 @@ from tape.matrices.solves import (
 from tape.matrices.solves import inverted as _inverted
 from tape.operations.diagonals import diagonal as _diagonal
 from tape.operations.matmul import matmul
-from tape.operations.parameters import also as _also
 from tape.operations.reductions import vector_norm
+from tape.recording.parameters import also as _also
 from tape.repeated_calls.calls_with_arguments import argued
 from tape.tensors.tensor import Tensor
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from tape.compiled import native_calls
 from tape.errors import FileFormatError
-from tape.numpy_interface import to_python
 from tape.programs import program
 from tape.programs.program import Program
+from tape.recording import to_python
 from tape.tensors import checked_files
 from tape.tensors.checked_files import Content
 from tape.tensors.dtypes import check_device

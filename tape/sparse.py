@@ -17,8 +17,7 @@ import numpy as np
 from kernels.operations import interpolation
 from kernels.operations.interpolation import Pattern, pattern_of
 from kernels.operations.registry import OPS
-from tape.numpy_interface import creation
-from tape.recording import routine_calls
+from tape.recording import creation, routine_calls
 from tape.tensors.hooks import implements
 from tape.tensors.operands import tensor_of
 from tape.tensors.tensor import Tensor, as_array

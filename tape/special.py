@@ -14,13 +14,12 @@ import numpy as np
 
 from kernels.operations.registry import OPS
 from kernels.rules.op import LateUfunc
-from tape.numpy_interface import ufuncs
-from tape.operations import reductions
+from tape.operations import reductions, ufuncs
 from tape.operations import scans as softmaxes
 from tape.operations.elementwise import FUNCTIONS, RUN, array_like, cast, logit, mvlgamma, polygamma, round  # noqa: A004 (PyTorch's names)
-from tape.operations.parameters import function_of
 from tape.recording import views
 from tape.recording.arguments import dim_of, either
+from tape.recording.parameters import function_of
 from tape.tensors import dtypes
 from tape.tensors.operands import tensor_of
 from tape.tensors.tensor import Tensor

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from tape.autograd import graph
 from tape.autograd.function import Function, once_differentiable
 from tape.autograd.graph import Node, set_multithreading_enabled
-from tape.engine.anomaly import detect_anomaly, set_detect_anomaly
 from tape.engine.backward import backward_all as backward
 from tape.engine.backward import grad
+from tape.engine.graph_observers import detect_anomaly, set_detect_anomaly
 from tape.engine.sweep_run import register_hook  # noqa: F401 (installs the method)
 from tape.tensors import startup
 from tape.tensors.grad_modes import enable_grad, inference_mode, no_grad, set_grad_enabled

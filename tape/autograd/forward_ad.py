@@ -13,11 +13,11 @@ from dataclasses import field
 from typing import Any, NamedTuple
 
 from kernels.foundation.data_classes import dataclass
-from tape.engine.forward_mode import fresh_input, needs_graph, pushed, settle
-from tape.numpy_interface.attributes import detach
 from tape.recording import views
+from tape.recording.attributes import detach
 from tape.tensors import grad_modes
 from tape.tensors.tensor import Tensor
+from tape.transforms.forward_mode import fresh_input, needs_graph, pushed, settle
 
 __all__ = ["UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual"]
 

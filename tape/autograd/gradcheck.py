@@ -28,7 +28,7 @@ from tape.checks.finite_differences import (
     wants,
 )
 from tape.engine.backward import grad
-from tape.numpy_interface.creation import from_numpy
+from tape.recording.creation import from_numpy
 from tape.tensors.tensor import Tensor
 
 __all__ = ["GradcheckError", "gradcheck", "gradgradcheck"]

@@ -12,13 +12,14 @@ from tape.batching.example_recorder import Example
 from tape.batching.mapped_dims import Derivative, Operation, Step
 from tape.engine import kinds
 from tape.engine.double_backward import derived
-from tape.engine.forward_mode import needs_graph, settle
 from tape.engine.kind_rules import Operand, apart, whole
 from tape.engine.kinds import run_batched
-from tape.recording import indexing, record, views
+from tape.operations import indexing
+from tape.recording import record, views
 from tape.tensors import grad_modes, modes
 from tape.tensors.tensor import AccumulateGrad, Tensor, root
 from tape.tensors.view_families import alone, share
+from tape.transforms.forward_mode import needs_graph, settle
 
 _AS_STRIDED: Any = OPS["as_strided"]
 

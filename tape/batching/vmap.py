@@ -17,16 +17,16 @@ import numpy as np
 from tape.batching.example_recorder import Example
 from tape.batching.mapped_dims import check_out_dims, in_dims_of, size_of
 from tape.batching.run import Batch
-from tape.engine.forward_mode import reaches_out
-from tape.numpy_interface.to_python import numbers_of, warn_of_detaching
 from tape.random import default_generator
 from tape.recording import views
+from tape.recording.to_python import numbers_of, warn_of_detaching
 from tape.tensors import modes
 from tape.tensors.operands import native
 from tape.tensors.pytrees import Structure, flattened, shown, spread
 from tape.tensors.pytrees import mapped as mapped_leaves
 from tape.tensors.tensor import Tensor, as_array, constant_tensor, leaf, scalar_or_array
 from tape.tensors.view_families import share
+from tape.transforms.forward_mode import reaches_out
 
 
 class _Mapped:

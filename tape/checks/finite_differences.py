@@ -12,7 +12,7 @@ import numpy as np
 
 from tape.engine.backward import grad
 from tape.func import jvp
-from tape.numpy_interface.creation import tensor
+from tape.recording.creation import tensor
 from tape.tensors.tensor import Array, Tensor, as_array
 
 # Derivatives by differences, each with an estimate of its error, and the tolerance that follows from it.

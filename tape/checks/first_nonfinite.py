@@ -22,8 +22,7 @@ from kernels.rules.symbols import cut
 from kernels.sweeps.graph import key_of
 from tape import errors
 from tape.engine import graph_observers
-from tape.engine.anomaly import Anomaly, element, known_at, line_of, operand_name
-from tape.engine.graph_observers import Arrivals, family_offset
+from tape.engine.graph_observers import Anomaly, Arrivals, element, family_offset, known_at, line_of, operand_name
 from tape.engine.saved_tensors import Values, place_in
 from tape.engine.sweep_run import Run
 from tape.tensors import modes

@@ -23,7 +23,7 @@ from tape.checks.finite_differences import (
     random_like,
     wants,
 )
-from tape.numpy_interface.creation import tensor
+from tape.recording.creation import tensor
 from tape.tensors.tensor import Array, Tensor
 
 Pulled = tuple[list[Array], Gradients, list[Array]]

@@ -32,7 +32,7 @@ from tape.checks.finite_differences import (
 from tape.engine.backward import grad
 from tape.engine.custom_calls import CHANGED
 from tape.func import jvp, vmap
-from tape.numpy_interface.creation import from_numpy, tensor
+from tape.recording.creation import from_numpy, tensor
 from tape.tensors.tensor import Array, Tensor
 
 # Tests of adjoint modellers: orders of Taylor remainders, and the dot products of a Jacobian and its transpose.

@@ -28,14 +28,14 @@ from tape.compiled.function_calls import RAISED, Attempt, FunctionCall, Inside, 
 from tape.compiled.loop_spans import Visit
 from tape.engine import custom_function, kind_rules
 from tape.engine.double_backward import Derivation, Derivatives
-from tape.engine.forward_mode import needs_graph
-from tape.numpy_interface import attributes
 from tape.random import Draw
+from tape.recording import attributes
 from tape.tensors import modes
 from tape.tensors.program_recorder import CLONE, ProgramRecorder
 from tape.tensors.recorder import caller
 from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array, constant_tensor, scalar_or_array
 from tape.tensors.view_families import base_of, counter_of, is_view
+from tape.transforms.forward_mode import needs_graph
 from tape.watching.python_loops import HeadVisit
 from tape.watching.snapshots import Content
 

@@ -21,11 +21,11 @@ from tape.compiled.compiled_program import CompiledProgram, as_number, values_of
 from tape.compiled.recordings import Recording, record_call
 from tape.compiled.specialization import Specialization
 from tape.engine.backward import grad
-from tape.engine.forward_mode import reaches_out
 from tape.recording.views import clone
 from tape.tensors import modes
 from tape.tensors.pytrees import LEAF, Structure, flattened
 from tape.tensors.tensor import Tensor, constant_tensor, leaf, scalar_or_array
+from tape.transforms.forward_mode import reaches_out
 from tape.transforms.points import released
 from tape.transforms.value_and_grad import arranged, made_of
 

@@ -400,9 +400,9 @@ class KnownTensors:
 _LARGEST = 1 << 53
 """Integers up to this are floats, too."""
 _CONVERSIONS = {
-    ("tape.numpy_interface.to_python", "item"): "item",
+    ("tape.recording.to_python", "item"): "item",
     ("tape.numpy_interface.methods", "_item"): "item",
-    ("tape.numpy_interface.to_python", "to_float"): "float",
+    ("tape.recording.to_python", "to_float"): "float",
 }
 """What users call the functions of this package that give numbers, by where these are."""
 

@@ -20,9 +20,9 @@ from kernels.operations.registry import OPS
 from kernels.sweeps.leaves import adder
 from tape import errors
 from tape.engine.kind_rules import added, full, negative_zeros
-from tape.operations import reductions
-from tape.recording import indexing, record, views, writes
-from tape.recording.writes import add_again
+from tape.operations import indexing, reductions, writes
+from tape.operations.writes import add_again
+from tape.recording import record, views
 from tape.tensors import grad_modes, hooks, modes, tapes, view_families
 from tape.tensors.tapes import Tape
 from tape.tensors.tensor import (

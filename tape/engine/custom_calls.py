@@ -11,7 +11,7 @@ import numpy as np
 
 from kernels.foundation.numpy_arrays import Array
 from kernels.kinds.reference_tape import Instruction
-from tape.engine import anomaly, kind_rules
+from tape.engine import graph_observers, kind_rules
 from tape.engine.saved_tensors import SavedTensors
 from tape.recording import record, views
 from tape.recording.packed_values import PackedValue
@@ -245,10 +245,10 @@ class Call:
             )
         function = self.cls.backward if "backward" in defined else self.cls.vjp
         with _watched(grads):
-            gradients = anomaly.explained(function, instruction)(self.ctx, *grads)
+            gradients = graph_observers.explained(function, instruction)(self.ctx, *grads)
         self.ctx._saved = ()
         results = self._checked(gradients if isinstance(gradients, tuple) else (gradients,), instruction)
-        anomaly.look(instruction, results)
+        graph_observers.look(instruction, results)
         return self.hooks.after_node(results, tuple(shown)) if self.hooks else results
 
     def _materialized(self, k: int, gradient: Tensor | None) -> Tensor | None:

@@ -17,7 +17,8 @@ from kernels.kinds.saved_values import unexposed
 from tape import errors
 from tape.engine.custom_calls import Call, FunctionCtx, Output, owner_of
 from tape.engine.saved_tensors import SavedTensors
-from tape.recording import record, writes
+from tape.operations import writes
+from tape.recording import record
 from tape.recording.packed_values import Packed, PackedValue
 from tape.tensors import grad_modes, modes, tapes, view_families
 from tape.tensors.modes import Observer

@@ -13,14 +13,15 @@ from kernels.native.structs import ADDS, CLEARS, PULLS, PYTHON, VIEW
 from kernels.sweeps.graph import Graph, key_of, relevant
 from kernels.sweeps.leaves import by_slot
 from kernels.sweeps.reference import State
-from tape.engine import anomaly, kind_rules
+from tape.engine import graph_observers, kind_rules
 from tape.engine.accumulate_grad import GradientBuffer, cotangent, owned, part_of, together
 from tape.engine.graph_observers import family_offset
 from tape.engine.kind_rules import full
 from tape.engine.kinds import Picking, pullbacks_of
 from tape.engine.nodes import Gathered
 from tape.engine.saved_tensors import SavedTensors
-from tape.recording import indexing, views
+from tape.operations import indexing
+from tape.recording import views
 from tape.recording.packed_values import Packed
 from tape.tensors import hooks, modes, view_families
 from tape.tensors.tapes import Tape
@@ -33,7 +34,7 @@ class RecordedSweep:
     """The sweep of a graph."""
 
     def __init__(self, run: Gathered, graph: Graph, tapes: list[Tape], roots: set[int]) -> None:
-        self.run_, self.anomaly, self.graph, marked = run, anomaly.current(), graph, graph.marked
+        self.run_, self.anomaly, self.graph, marked = run, graph_observers.current(), graph, graph.marked
         self.hooks = {slot: registered for tape in tapes if tape.hooks for slot, registered in list(tape.hooks.items())}
         self.watched = dict(run.asked)
         for tape in tapes if run.accumulates else ():
@@ -51,7 +52,9 @@ class RecordedSweep:
 
     def run(self) -> list[tuple[AccumulateGrad, Tensor]]:
         """Sweep; return the gradients of leaves. Native sweeps do not warn of overflows and the like, either."""
-        step = self._quick if self.quiet else self._step if self.anomaly is None else anomaly.induced(self._step)
+        step = (
+            self._quick if self.quiet else self._step if self.anomaly is None else graph_observers.induced(self._step)
+        )
         wanted, stops = self.state.relevant, self._stops() if hooks.LEAVES else None
         known = getattr(modes.current().recorder, "with_tensors", None)
         self.err = np.geterr()

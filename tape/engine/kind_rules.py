@@ -16,9 +16,8 @@ from kernels.kinds.form import Form
 from kernels.kinds.reference_tape import Instruction
 from kernels.operations.registry import OPS
 from kernels.rules.symbols import parameters_of
-from tape.numpy_interface import creation, ufuncs
-from tape.operations import elementwise, reductions
-from tape.recording import record, views
+from tape.operations import elementwise, reductions, ufuncs
+from tape.recording import creation, record, views
 from tape.tensors import modes
 from tape.tensors.tensor import Tensor, constant_tensor
 

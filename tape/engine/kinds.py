@@ -33,9 +33,9 @@ from tape.engine.kind_rules import (
     negative_zeros,
     onto,
 )
-from tape.operations import elementwise, matmul, reductions
+from tape.operations import elementwise, indexing, matmul, reductions
 from tape.recording import elementwise as recorded
-from tape.recording import indexing, jitted_functions, pick_calls, record, routine_calls, views
+from tape.recording import jitted_functions, pick_calls, record, routine_calls, views
 from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor
 from tape.tensors.view_families import is_view
 

@@ -20,7 +20,7 @@ from kernels.sweeps import graph as graphs
 from kernels.sweeps.graph import key_of
 from kernels.sweeps.reference import sweep_graph
 from tape import errors
-from tape.engine import anomaly, graph_observers, nodes
+from tape.engine import graph_observers, nodes
 from tape.engine.accumulate_grad import deliver, separate_gradient, tape_of
 from tape.engine.graph_observers import Arrivals, family_offset
 from tape.recording import record
@@ -163,7 +163,7 @@ class Run:
             observers = list(
                 {o.key: o for tape in tapes.values() for o in self.arrivals.observers(tape, seeds)}.values()
             )
-            observers = anomaly.observed(graph, observers, restrict=self.restrict)
+            observers = graph_observers.observed(graph, observers, restrict=self.restrict)
             self.leaves += sweep_graph(graph, seeds, observers, restrict=self.restrict, batch=self.batch)[0]
             if self.free and not (self.required and any(o.asked and o.gradient is None for o in observers)):
                 graph_observers.release(tapes.values(), graph)
@@ -171,10 +171,10 @@ class Run:
 
     def _sweep_one(self, tape: Tape, seeds: list[Seed], *, crosses: bool) -> list[tuple[int, Spec, Array]]:
         observers = self.arrivals.observers(tape, seeds)
-        if anomaly.current() is not None:
+        if graph_observers.current() is not None:
             with tape.reading():
                 graph = graphs.mark(tape.entries, tape.number, seeds)
-            observers = anomaly.observed(graph, observers, restrict=self.restrict)
+            observers = graph_observers.observed(graph, observers, restrict=self.restrict)
         before = [o.gradient for o in observers]
         with reaching(None if crosses else partial(self._reach, tape, seeds)):
             leaves, foreign = sweep_tape(

@@ -10,9 +10,9 @@ from kernels.operations.registry import OPS
 from tape.matrices.einsum import contract
 from tape.operations.diagonals import diagonal
 from tape.operations.matmul import bmm, dot, mm, mv
-from tape.operations.parameters import also
 from tape.recording import routine_calls, views
 from tape.recording.arguments import dim_of, either
+from tape.recording.parameters import also
 from tape.recording.promotion import tensors_of
 from tape.repeated_calls.calls_with_arguments import argued
 from tape.tensors.hooks import public

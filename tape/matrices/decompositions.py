@@ -9,10 +9,9 @@ import numpy as np
 from kernels.operations import decompositions
 from kernels.operations.decompositions import _QR_COMPLETE
 from kernels.operations.registry import OPS
-from tape.numpy_interface import creation
 from tape.operations.elementwise import FUNCTIONS
-from tape.operations.parameters import also
-from tape.recording import routine_calls, views
+from tape.recording import creation, routine_calls, views
+from tape.recording.parameters import also
 from tape.recording.promotion import alike
 from tape.repeated_calls.calls_with_arguments import argued
 from tape.return_types import named

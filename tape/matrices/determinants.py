@@ -12,15 +12,14 @@ from kernels.operations import determinants
 from kernels.operations.registry import OPS
 from tape.matrices.decompositions import identity, matrix_of, square_of, svdvals, together
 from tape.matrices.solves import inverse, solve
-from tape.numpy_interface import creation
 from tape.operations.elementwise import FUNCTIONS
+from tape.operations.in_place import copy_
 from tape.operations.matmul import matmul
-from tape.operations.parameters import also
 from tape.operations.reductions import _norm_of, vector_norm
 from tape.operations.scans import cumprod
-from tape.recording import record, routine_calls, views
+from tape.recording import creation, record, routine_calls, views
 from tape.recording.arguments import dim_of
-from tape.recording.in_place import copy_
+from tape.recording.parameters import also
 from tape.repeated_calls.calls_with_arguments import argued
 from tape.return_types import named
 from tape.tensors.hooks import implements, public

@@ -11,8 +11,8 @@ from kernels.operations import determinants, factorizations, solves
 from kernels.operations.registry import OPS
 from tape.matrices.decompositions import MATRIX, batch_of, matrix_of, square_of, tensor_like, together, turned
 from tape.operations.matmul import matmul
-from tape.operations.parameters import also
 from tape.recording import promotion, routine_calls, views
+from tape.recording.parameters import also
 from tape.repeated_calls.calls_with_arguments import argued
 from tape.return_types import named
 from tape.tensors.hooks import implements, public

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from tape.matrices import contractions
-from tape.operations import elementwise, predicates
+from tape.numpy_interface import predicates
+from tape.operations import elementwise, indexing
 from tape.operations.elementwise import FUNCTIONS, RUN, array_like, cast, floating, not_nan, reduces
 from tape.operations.sorting import escaped_values
-from tape.recording import indexing, pick_calls, views
+from tape.recording import pick_calls, views
 from tape.recording.arguments import dim_of, dims_of, either
 from tape.tensors.dtypes import dtype_of
 from tape.tensors.hooks import NUMPY, implements

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from tape.numpy_interface import attributes, to_python
 from tape.operations import (
     diagonals,
     elementwise,  # noqa: F401 (their methods are renewed)
+    indexing,
     sorting,  # noqa: F401 (likewise)
 )
 from tape.operations.elementwise import written
-from tape.recording import indexing, record, views
+from tape.recording import attributes, record, to_python, views
 from tape.recording.arguments import ints_of
 from tape.tensors.hooks import NUMPY
 from tape.tensors.tensor import Tensor, as_array, attribute, method

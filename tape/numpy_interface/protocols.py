@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
-from tape.numpy_interface import creation, foreign_calls
 from tape.operations.elementwise import FUNCTIONS, into_array, written
-from tape.recording import record, views
+from tape.recording import creation, foreign_calls, record, views
 from tape.tensors import modes, pytrees, view_families
 from tape.tensors.dtypes import dtype_of
 from tape.tensors.hooks import NUMPY, implements

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from tape.operations import diagonals, reductions, splitting
-from tape.recording import indexing, pick_calls, views
+from tape.operations import diagonals, indexing, reductions, splitting
+from tape.operations.gather import picked_along
+from tape.recording import pick_calls, views
 from tape.recording.arguments import dim_of, ints_of
-from tape.recording.gather import picked_along
 from tape.tensors.hooks import implements, public
 from tape.tensors.operands import check_broadcast, tensor_of
 from tape.tensors.tensor import Tensor, constant_tensor, method

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from tape.numpy_interface import creation
+from tape.operations import gather
 from tape.operations.elementwise import FUNCTIONS
-from tape.recording import gather, promotion, record, views
+from tape.recording import creation, promotion, record, views
 from tape.recording.arguments import dim_of
 from tape.repeated_calls.call_table import viewing
 from tape.tensors import pytrees

@@ -17,9 +17,9 @@ from numpy.lib.array_utils import normalize_axis_tuple
 from kernels.kinds.elementwise import Elementwise
 from kernels.operations.registry import OPS
 from kernels.rules.op import special
-from tape.numpy_interface import creation
-from tape.operations.parameters import as_method, function_of, method_of, names_of, parameters_like, printed
-from tape.recording import promotion, views, writes
+from tape.operations import writes
+from tape.recording import creation, promotion, views
+from tape.recording.parameters import as_method, function_of, method_of, names_of, parameters_like, printed
 from tape.recording.promotion import by_rows, of_one_dtype
 from tape.repeated_calls.call_table import enter, install, operator_number, repeated
 from tape.tensors import grad_modes, modes, pytrees

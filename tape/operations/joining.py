@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from tape.numpy_interface import creation
-from tape.operations import reductions
+from tape.operations import gather, indexing, reductions
 from tape.operations.copied_views import of_rank
 from tape.operations.elementwise import array_like
 from tape.operations.rearranging import part
-from tape.recording import gather, indexing, pick_calls, record, views
+from tape.recording import creation, pick_calls, record, views
 from tape.recording.arguments import dim_of, ints_of
 from tape.recording.promotion import alike, tensors_of
 from tape.tensors.dtypes import dtype_of

@@ -13,11 +13,11 @@ from kernels.rules.op import Op
 from tape import return_types
 from tape.operations import elementwise
 from tape.operations.elementwise import FUNCTIONS, cast, not_nan
-from tape.operations.parameters import also
+from tape.operations.indexing import index
 from tape.recording import elementwise as recorded
 from tape.recording import promotion, routine_calls, views
 from tape.recording.arguments import dim_of, dims_of, either
-from tape.recording.indexing import index
+from tape.recording.parameters import also
 from tape.recording.promotion import alike
 from tape.repeated_calls.calls_with_arguments import argued
 from tape.tensors import modes

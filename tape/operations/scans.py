@@ -8,14 +8,13 @@ import numpy as np
 
 from kernels.operations.registry import OPS
 from tape import return_types
-from tape.numpy_interface import creation
 from tape.operations import reductions
 from tape.operations.elementwise import array_like, cast, chosen, not_nan, written
+from tape.operations.indexing import index
 from tape.operations.rearranging import part
 from tape.operations.reductions import accumulated
-from tape.recording import routine_calls, views
+from tape.recording import creation, routine_calls, views
 from tape.recording.arguments import dim_of, dims_of, either
-from tape.recording.indexing import index
 from tape.repeated_calls.calls_with_arguments import argued
 from tape.tensors import dtypes
 from tape.tensors.dtypes import dtype_of

@@ -12,10 +12,9 @@ import numpy as np
 from kernels.operations.registry import OPS
 from kernels.rules import op
 from tape import return_types
-from tape.numpy_interface import creation
-from tape.recording import record, routine_calls, views
+from tape.operations.indexing import index
+from tape.recording import creation, record, routine_calls, views
 from tape.recording.arguments import dim_of, either
-from tape.recording.indexing import index
 from tape.repeated_calls.calls_with_arguments import argued
 from tape.tensors.hooks import implements, public
 from tape.tensors.operands import tensor_of

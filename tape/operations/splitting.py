@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from tape.operations.parameters import also
 from tape.operations.rearranging import part
 from tape.recording import pick_calls, record
 from tape.recording.arguments import dim_of, either, ints_of
+from tape.recording.parameters import also
 from tape.recording.views import VIEWS
 from tape.repeated_calls.call_table import viewing
 from tape.tensors.hooks import implements, public

@@ -16,7 +16,8 @@ from kernels.programs.structs import Step, bodies_of
 from kernels.rules.scalar_loops import NodeRef, node_of
 from tape.engine.kind_rules import Operand
 from tape.engine.kinds import GuardDiffersError, run_batched
-from tape.recording import record, views, writes
+from tape.operations import writes
+from tape.recording import record, views
 from tape.tensors import modes
 from tape.tensors.tensor import Tensor, as_array, constant_tensor, scalar_or_array
 

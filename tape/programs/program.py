@@ -16,6 +16,7 @@ from kernels.programs import recipe_encoding
 from kernels.programs.program import ProgramError
 from kernels.programs.recipe_encoding import Decoder
 from tape.errors import FileFormatError
+from tape.operations.in_place import copy_
 from tape.programs import saving
 from tape.programs.drawing import Seen
 from tape.programs.interpreting import interpreted
@@ -23,7 +24,6 @@ from tape.programs.pulling import CallForm, Pulling
 from tape.programs.replaying import ReplayGradient, recorded, value_and_gradients
 from tape.programs.saving import MisfitError, outcome, way_of
 from tape.programs.tiers import AnyMachine, Tiered
-from tape.recording.in_place import copy_
 from tape.tensors import grad_modes, modes
 from tape.tensors.checked_files import Content
 from tape.tensors.operands import native

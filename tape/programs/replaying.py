@@ -20,7 +20,6 @@ from kernels.programs.program import Recipe
 from tape.engine.backward import grad
 from tape.engine.custom_calls import Call, FunctionCtx
 from tape.engine.custom_function import Function
-from tape.engine.forward_mode import filled_with, fresh_input, needs_graph, pulled, settle, zeros_for
 from tape.func import jvp
 from tape.programs.interpreting import interpreted
 from tape.programs.pulling import SAVED, CallForm, Pulling
@@ -29,6 +28,7 @@ from tape.recording.views import clone
 from tape.tensors import grad_modes, modes
 from tape.tensors.hooks import Hooks
 from tape.tensors.tensor import Tensor, constant_tensor, new, scalar_or_array
+from tape.transforms.forward_mode import filled_with, fresh_input, needs_graph, pulled, settle, zeros_for
 
 
 class Replay(Function):

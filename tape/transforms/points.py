@@ -15,7 +15,15 @@ from kernels.programs.program import Recipe
 from kernels.rules.scalar_loops import NodeRef
 from tape.engine import short_backward
 from tape.engine.double_backward import Derivatives
-from tape.engine.forward_mode import (
+from tape.recording import record, views
+from tape.recording.to_python import numbers_of, warn_of_detaching
+from tape.recording.views import clone
+from tape.tensors import modes
+from tape.tensors.grad_modes import inference_mode
+from tape.tensors.operands import LARGEST, operand
+from tape.tensors.pytrees import Structure, flattened
+from tape.tensors.tensor import Tensor, as_array, constant_tensor, is_tensor, leaf, scalar_or_array, taken
+from tape.transforms.forward_mode import (
     filled_with,
     fresh_input,
     needs_graph,
@@ -25,14 +33,6 @@ from tape.engine.forward_mode import (
     settle,
     zeros_for,
 )
-from tape.numpy_interface.to_python import numbers_of, warn_of_detaching
-from tape.recording import record, views
-from tape.recording.views import clone
-from tape.tensors import modes
-from tape.tensors.grad_modes import inference_mode
-from tape.tensors.operands import LARGEST, operand
-from tape.tensors.pytrees import Structure, flattened
-from tape.tensors.tensor import Tensor, as_array, constant_tensor, is_tensor, leaf, scalar_or_array, taken
 
 _NOTHING = type(None)
 _USUAL = {Tensor, np.ndarray, np.float64, float, int}

@@ -17,11 +17,11 @@ from kernels.foundation.specs import Spec
 from kernels.programs import program as recipes
 from kernels.programs.program import ProgramError
 from tape.engine import short_backward
-from tape.engine.forward_mode import settle
 from tape.tensors import modes
 from tape.tensors.operands import operand
 from tape.tensors.pytrees import LEAF, Structure, flattened
 from tape.tensors.tensor import Array, Tensor, constant_tensor, taken
+from tape.transforms.forward_mode import settle
 from tape.transforms.points import Point, released, usual_inputs, value_of
 
 # The arguments of a program, checked against those it was recorded with, before anything runs.

@@ -14,8 +14,8 @@ import tape
 from kernels.operations.registry import OPS
 from kernels.sweeps import backend
 from tape.engine import accumulate_grad
-from tape.engine.forward_mode import leaves_of, needs_graph, pushed, pushed_arrays
 from tape.tensors.tensor import AccumulateGrad
+from tape.transforms.forward_mode import leaves_of, needs_graph, pushed, pushed_arrays
 from tests.support import expressions, memories, record_cases
 from tests.support.expressions import Expression
 from tests.support.record_cases import Case, tensors

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tape
-from tape.recording import writes
+from tape.operations import writes
 from tape.repeated_calls.call_table import NATIVELY
 
 SHAPE = (4, 5)

@@ -12,7 +12,7 @@ from kernels.kinds.reduction import Reduction
 from kernels.kinds.routine import Routine
 from kernels.kinds.views import View
 from kernels.operations.registry import OPS
-from tape.operations import op_table
+from tape.numpy_interface import op_table
 
 Array = np.ndarray[Any, Any]
 

@@ -18,7 +18,7 @@ import tape
 from kernels.kinds.elementwise import Elementwise
 from kernels.operations.registry import OPS
 from kernels.sweeps import backend
-from tape.operations.parameters import names_of
+from tape.recording.parameters import names_of
 from tape.recording.record import recorded
 from tape.tensors import modes
 from tests.support.record_cases import cases_of, tensors

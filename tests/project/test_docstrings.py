@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import tape
-from tape.operations import elementwise, op_table
+from tape.numpy_interface import op_table
+from tape.operations import elementwise
 from tape.tensors import hooks
 
 

@@ -116,7 +116,7 @@ MAY_NAME = {
         "Select",
         "Reduction",
     ),  # what C calls functions
-    "tape.numpy_interface.attributes": ("View",),  # detach is a view with another history
+    "tape.recording.attributes": ("View",),  # detach is a view with another history
     "tape.engine.saved_tensors": (
         "View",
         "Copy",
@@ -129,7 +129,7 @@ MAY_NAME = {
         "Join",
         "View",
     ),  # the records that NumPy's functions run
-    "tape.numpy_interface.ufuncs": (
+    "tape.operations.ufuncs": (
         "Elementwise",
         "Routine",
         "Reduction",
@@ -139,13 +139,13 @@ MAY_NAME = {
     "tape.programs.interpreting": ("View",),  # parts of which no step tells
     "tape.batching.run": ("View",),  # likewise
     "tape.tensors.view_families": ("View",),  # a view of its base's version now
-    "tape.recording.writes": ("Write", "Copy"),  # likewise
-    "tape.recording.in_place": (
+    "tape.operations.writes": ("Write", "Copy"),  # likewise
+    "tape.operations.in_place": (
         "Elementwise",
         "Write",
     ),  # methods that are no variant of a record
     "tape.operations.reductions": ("Reduction", "Select", "Elementwise", "Routine"),  # dim, keepdim and the named pair
-    "tape.recording.indexing": (
+    "tape.operations.indexing": (
         "View",
         "Gather",
         "Write",
@@ -166,8 +166,8 @@ MAY_NAME = {
             "tape.stats",
             "tape.densities",
             "tape.distributions",
-            "tape.numpy_interface.foreign_calls",
-            "tape.numpy_interface.foreign_calls",
+            "tape.recording.foreign_calls",
+            "tape.recording.foreign_calls",
         ),
         ("Elementwise", "Routine", "Reduction", "View", "Contraction", "Select"),  # SciPy's names
     ),
@@ -184,9 +184,9 @@ MAY_NAME = {
         "Contraction",
         "View",
     ),  # NumPy's names of methods
-    "tape.operations.variance": ("Elementwise", "Routine", "Reduction", "Select"),  # NumPy's names
+    "tape.numpy_interface.variance": ("Elementwise", "Routine", "Reduction", "Select"),  # NumPy's names
     "tape.operations.sorting": ("Routine",),  # likewise
-    "tape.operations.statistics": ("Elementwise", "Routine"),  # likewise; np.where
+    "tape.numpy_interface.statistics": ("Elementwise", "Routine"),  # likewise; np.where
     "tape.operations.rearranging": (
         "Copy",
         "View",
@@ -196,9 +196,9 @@ MAY_NAME = {
         "View",
         "Elementwise",
     ),  # likewise; np.where cuts what is outside of a triangle
-    "tape.recording.gather": ("Elementwise",),  # np.where, which chooses
-    "tape.operations.predicates": ("Elementwise",),  # likewise; what it composes
-    "tape.recording.scatter": (
+    "tape.operations.gather": ("Elementwise",),  # np.where, which chooses
+    "tape.numpy_interface.predicates": ("Elementwise",),  # likewise; what it composes
+    "tape.operations.scatter": (
         "Reduction",
         "Routine",
         "Elementwise",
@@ -234,7 +234,7 @@ MAY_NAME = {
         "View",
     ),  # NumPy's names, for messages
     "tape.sparse": ("Routine",),  # likewise
-    "tape.operations.interpolation": (
+    "tape.numpy_interface.interpolation": (
         "Elementwise",
         "Routine",
     ),  # NumPy's and SciPy's names and arguments
@@ -251,8 +251,8 @@ NOT_THE_OP = {  # (module, string): what else it means there
     ("tape.examples.lynx_hare", "gamma"): "a rate of the model",
     ("tape.examples.lynx_hare", "beta"): "likewise",
     ("tape.tensors.figures", "dot"): "Graphviz's program",
-    ("tape.operations.op_table", "index"): "what the table calls the place that a Select keeps",
-    ("tape.operations.op_table", "all"): "of dtypes: all of them",
+    ("tape.numpy_interface.op_table", "index"): "what the table calls the place that a Select keeps",
+    ("tape.numpy_interface.op_table", "all"): "of dtypes: all of them",
     ("tape.engine.sweep_run", "all"): "when a hook of several gradients runs",
     ("tape.engine.sweep_run", "any"): "likewise",
     ("kernels.native.threads", "add"): "LLVM's operation on a word",
@@ -262,7 +262,7 @@ NOT_THE_OP = {  # (module, string): what else it means there
         for name in ("abs", "greater", "max", "min")
     },
     **{
-        ("tape.operations.op_table", name): "the name of NumPy's function, for which Python has a word"
+        ("tape.numpy_interface.op_table", name): "the name of NumPy's function, for which Python has a word"
         for name in ("bitwise_and", "bitwise_or", "logical_and", "logical_not", "logical_or")
     },
     **{

@@ -24,7 +24,7 @@ import scipy.stats
 
 import tape
 from tape import stats
-from tape.numpy_interface import foreign_calls
+from tape.recording import foreign_calls
 
 X = np.array([-3.0, -0.4, 0.0, 0.3, 0.75, 1.0, 2.5, 40.0, np.nan, np.inf])
 K = np.array([-1.0, 0.0, 1.0, 2.5, 3.0, 5.0, 12.0, np.nan])

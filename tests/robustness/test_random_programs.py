@@ -22,8 +22,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 import tape
 from kernels.kinds import views
 from kernels.sweeps import backend
-from tape.recording import indexing, pick_calls, record
-from tape.recording import writes as writing
+from tape.operations import indexing
+from tape.operations import writes as writing
+from tape.recording import pick_calls, record
 from tape.tensors import view_families
 from tests.support import memories
 from tests.support.memories import (

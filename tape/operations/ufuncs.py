@@ -16,11 +16,10 @@ import numpy as np
 from kernels.kinds.elementwise import Elementwise
 from kernels.operations.registry import OPS
 from kernels.rules.op import LateUfunc
-from tape.numpy_interface import foreign_calls
 from tape.operations.elementwise import FUNCTIONS, cast, into_array, written
 from tape.operations.matmul import matmul
-from tape.operations.parameters import names_of
-from tape.recording import record, views
+from tape.recording import foreign_calls, record, views
+from tape.recording.parameters import names_of
 from tape.recording.pick_calls import array_key
 from tape.repeated_calls.call_table import repeated_as
 from tape.tensors import modes

@@ -12,13 +12,12 @@ from kernels.foundation.specs import dense, spec_of
 from kernels.kinds.views import View
 from kernels.native.call_structs import OP_PART
 from kernels.operations.registry import OPS
-from tape.numpy_interface import attributes
-from tape.numpy_interface.creation import sizes_of
-from tape.operations import rearranging
-from tape.operations.parameters import as_method, parameters_like, printed
-from tape.recording import computed_places, pick_calls, record, views, writes
+from tape.operations import rearranging, writes
+from tape.recording import attributes, computed_places, pick_calls, record, views
 from tape.recording import views as shaping
 from tape.recording.arguments import either
+from tape.recording.creation import sizes_of
+from tape.recording.parameters import as_method, parameters_like, printed
 from tape.recording.pick_calls import by_index, enter_picked
 from tape.recording.views import VIEWS, clone
 from tape.repeated_calls.call_table import NATIVELY, install_part

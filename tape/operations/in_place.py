@@ -11,9 +11,10 @@ import numpy as np
 from kernels.kinds.elementwise import Elementwise
 from kernels.native.call_structs import AUGMENTED
 from kernels.operations.registry import OPS
+from tape.operations import indexing, writes
 from tape.operations.elementwise import FUNCTIONS, RUN
-from tape.operations.parameters import in_place_of, names_of
-from tape.recording import computed_places, indexing, promotion, writes
+from tape.recording import computed_places, promotion
+from tape.recording.parameters import in_place_of, names_of
 from tape.recording.pick_calls import by_items
 from tape.recording.write_calls import install_assign, putting, repeated_in_place
 from tape.repeated_calls.call_table import NATIVELY

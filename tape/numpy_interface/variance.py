@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 
 from kernels.operations.registry import OPS
-from tape.numpy_interface import creation
 from tape.operations import reductions
 from tape.operations.elementwise import FUNCTIONS, also, array_like, cast, chosen, clamp, not_nan, reduces
+from tape.operations.indexing import index
 from tape.operations.matmul import matmul
 from tape.operations.reductions import where_and_how
-from tape.recording import routine_calls, views
+from tape.recording import creation, routine_calls, views
 from tape.recording.arguments import dims_of
-from tape.recording.indexing import index
 from tape.repeated_calls.calls_with_arguments import argued
 from tape.tensors import bytecode
 from tape.tensors.dtypes import dtype_of

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from kernels.foundation.specs import Spec
-from tape.numpy_interface.creation import finished, shape_of, sizes_of, spec_like
-from tape.operations.parameters import also
+from tape.operations import writes
 from tape.random import Draw, Generator
-from tape.recording import record, writes
+from tape.recording import record
+from tape.recording.creation import finished, shape_of, sizes_of, spec_like
+from tape.recording.parameters import also
 from tape.tensors.dtypes import dtype_of, get_default_dtype
 from tape.tensors.hooks import public
 from tape.tensors.operands import operand

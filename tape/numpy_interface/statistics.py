@@ -11,10 +11,10 @@ import numpy as np
 from kernels.operations.registry import OPS
 from tape import return_types
 from tape.operations.elementwise import FUNCTIONS, array_like, cast, reduces
+from tape.operations.indexing import index
 from tape.operations.sorting import along, constant_result, escaped_values, filled, sort
 from tape.recording import pick_calls, record, routine_calls, views
 from tape.recording.arguments import dim_of, dims_of, either
-from tape.recording.indexing import index
 from tape.repeated_calls.calls_with_arguments import argued
 from tape.tensors.hooks import implements, public
 from tape.tensors.operands import tensor_of

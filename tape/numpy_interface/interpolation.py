@@ -12,10 +12,9 @@ import numpy as np
 from kernels.operations import interpolation
 from kernels.operations.registry import OPS
 from tape.matrices.solves import solve_banded
-from tape.numpy_interface import creation
 from tape.operations.elementwise import FUNCTIONS
 from tape.operations.rearranging import flip
-from tape.recording import record, routine_calls, views
+from tape.recording import creation, record, routine_calls, views
 from tape.recording.promotion import alike
 from tape.tensors.hooks import implements, public
 from tape.tensors.operands import tensor_of

@@ -9,11 +9,10 @@ import numpy as np
 
 from tape import return_types, special
 from tape.matrices import determinants
-from tape.numpy_interface import to_python
-from tape.numpy_interface.attributes import to
 from tape.operations import elementwise, joining
 from tape.operations.elementwise import FUNCTIONS, cast
-from tape.recording import promotion, record, views
+from tape.recording import promotion, record, to_python, views
+from tape.recording.attributes import to
 from tape.tensors.dtypes import Size, dtype_of
 from tape.tensors.hooks import implements, public
 from tape.tensors.operands import tensor_of

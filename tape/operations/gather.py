@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from tape.operations import indexing, writes
 from tape.operations.elementwise import FUNCTIONS, array_like
 from tape.operations.sorting import escaped_values
-from tape.recording import computed_places, indexing, pick_calls, record, views, writes
+from tape.recording import computed_places, pick_calls, record, views
 from tape.recording.arguments import dim_of
 from tape.recording.pick_calls import across_dim, along_dim, along_wide, at_places, picking, where_held
 from tape.tensors.hooks import implements, public

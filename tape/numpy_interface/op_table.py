@@ -20,9 +20,9 @@ from tape import return_types
 from tape.matrices import contractions
 from tape.operations import reductions, scans
 from tape.operations.elementwise import FUNCTIONS, install_in_place
-from tape.operations.parameters import names_of, parameters_like, printed
 from tape.operations.reductions import along
 from tape.recording import record, routine_calls
+from tape.recording.parameters import names_of, parameters_like, printed
 from tape.repeated_calls.calls_with_arguments import argued
 from tape.tensors import hooks
 from tape.tensors.hooks import RECORDS

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from tape.operations import reductions
-from tape.recording import computed_places, gather, indexing, pick_calls, views, writes
+from tape.operations import gather, indexing, reductions, writes
+from tape.operations.gather import along_key, check_index, check_vector, picked_along, true_places
+from tape.recording import computed_places, pick_calls, views
 from tape.recording.arguments import dim_of
-from tape.recording.gather import along_key, check_index, check_vector, picked_along, true_places
 from tape.recording.pick_calls import across_dim, along_dim
 from tape.recording.write_calls import putting
 from tape.tensors.hooks import public

@@ -18,10 +18,9 @@ import numpy as np
 
 from tape import errors
 from tape.errors import FileFormatError
-from tape.numpy_interface import foreign_calls
-from tape.numpy_interface.attributes import detach
-from tape.numpy_interface.creation import from_numpy
-from tape.recording import record
+from tape.recording import foreign_calls, record
+from tape.recording.attributes import detach
+from tape.recording.creation import from_numpy
 from tape.recording.views import clone, view
 from tape.tensors import modes, view_families
 from tape.tensors.bytecode import stack_level

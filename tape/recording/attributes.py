@@ -10,8 +10,8 @@ import numpy as np
 from kernels.foundation.specs import spec_of
 from kernels.kinds.form import Form
 from kernels.operations.registry import OPS
-from tape.numpy_interface.creation import shape_of
 from tape.recording import promotion, record
+from tape.recording.creation import shape_of
 from tape.recording.views import clone
 from tape.recording.write_calls import sharing
 from tape.tensors import dtypes, grad_modes, hooks, modes, view_families
