@@ -2,7 +2,7 @@
 
 Each is an intrinsic: Numba appends its instructions in place of the call, without a branch. Right to 2 units in the
 last place (``power`` 4) over the full range, at zeros, subnormals, infinities and nan;
-tests/vectormath/test_vectormath.py has the table. ``sin``, ``cos`` and ``tan`` hold for angles that are not ``beyond``.
+tests/language/test_vectormath.py has the table. ``sin``, ``cos`` and ``tan`` hold for angles that are not ``beyond``.
 """
 
 from __future__ import annotations

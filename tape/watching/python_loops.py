@@ -28,11 +28,8 @@ from tape.watching.frame_events import (
 from tape.watching.loop_states import State, Test, state_of, tests_of
 from tape.watching.snapshots import SKIPPED
 
-# The loops of a code object, and what of its local variables decides how often they run.
-#
-# A program may repeat an iteration only if the next one starts from the same Python state. What that state is, is read
-# from the bytecode: the locals that are live where the loop begins anew. Two kinds of state may change and are yet
-# understood: the iterator of ``for _ in range(n)``, and counters, which are only counted up and compared.
+# A program may repeat an iteration only if the next one starts from the same Python state: the locals that are live
+# where the loop begins anew. Two kinds of state may change and are understood: the iterator of ``range``, and counters.
 
 _SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 _SIGNS = {"+": 1, "+=": 1, "-": -1, "-=": -1}

@@ -16,7 +16,7 @@ from tests.compiled.test_inner_gradients import KINDS, LOSSES, TRANSFORMS
 from tests.compiled.test_records_as_machine_code import WAYS
 from tests.engine import test_forward_mode
 from tests.programs import test_recipe_encoding, test_seen_records
-from tests.records import test_records
+from tests.rules import test_records
 from tests.support.record_cases import cases_of
 
 ALL, REPLAYED, DIFFERENTIABLE = (

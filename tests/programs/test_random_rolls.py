@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import tape
 from kernels.programs import roll as rolling
 from kernels.programs.rolled_program import Index, Instruction, Ref
-from tests.rolling.test_roll import STEP, agreed, of
+from tests.programs.test_roll import STEP, agreed, of
 from tests.support.rolled_reference import Reference, differences
 
 pytestmark = pytest.mark.quick

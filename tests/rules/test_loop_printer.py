@@ -1,6 +1,6 @@
 """The printer of kernels: its text for a loop of each kind, as it was reviewed, and what the text computes.
 
-tests/codegen/printed_loops.txt has the texts; the values are those of the rules, run on numbers one by one.
+tests/rules/printed_loops.txt has the texts; the values are those of the rules, run on numbers one by one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 from kernels.language.jit import callable_at
 from kernels.native.memory import where
 from kernels.rules.loop_printer import Loop, Operand
-from tests.codegen.loop_cases import COMMAND, F4, LOOPS, stored, text_of, texts
+from tests.rules.loop_cases import COMMAND, F4, LOOPS, stored, text_of, texts
 
 SIZE = 4096
 """Bytes of each operand's memory, more than any case reaches but the constant ones."""

@@ -1,4 +1,4 @@
-"""Loops whose printed source tests/codegen/printed_loops.txt has: ``python -m tests.codegen.loop_cases`` renews it.
+"""Loops whose printed source tests/rules/printed_loops.txt has: ``python -m tests.rules.loop_cases`` renews it.
 
 What has changed in the file is to be read before it is committed: it is what the compiler is given. Lines that all
 sources begin with stand in the first alone; "..." stands for them in the others.
@@ -18,7 +18,7 @@ from kernels.rules import loop_printer, rows, scalar_loops
 from kernels.rules.loop_printer import Loop, Operand, _Printer
 
 PRINTED = Path(__file__).with_name("printed_loops.txt")
-COMMAND = "python -m tests.codegen.loop_cases"
+COMMAND = "python -m tests.rules.loop_cases"
 RULER = "=" * 100
 F8, F4, I8, B1 = (np.dtype(code) for code in ("f8", "f4", "i8", "?"))
 

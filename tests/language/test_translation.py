@@ -294,7 +294,7 @@ class Head(Struct, start=4, step=4):
 
 STRUCTS = """
 from __future__ import annotations
-from tests.compiler.test_translation import Head, Point
+from tests.language.test_translation import Head, Point
 
 def moved(p: Point, by):
     p.x += by

@@ -247,7 +247,7 @@ def test_without_fused_products(monkeypatch: pytest.MonkeyPatch) -> None:
 
 SMALL_MACHINE = """
 import numpy as np
-from tests.vectormath import test_vectormath as t
+from tests.language import test_vectormath as t
 for name in t.TABLE:
     x = t.points(name, t.DTYPES[0])[::4].copy()
     with t.mp.workdps(t.DIGITS):

@@ -1,1 +1,0 @@
-"""Tests of kernels.compiler: translation of native source, and the cache of machine code."""

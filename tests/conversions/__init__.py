@@ -1,1 +1,0 @@
-"""Tests of tape.conversions: NumPy, files, pickles and DLPack."""

@@ -1,1 +1,0 @@
-"""Tests of tape.ensembles: a function of many parameter sets."""

@@ -1,1 +1,0 @@
-"""Tests of kernels.instructions: saved values before writes, cotangents that are used again."""

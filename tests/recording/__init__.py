@@ -1,0 +1,1 @@
+"""Tests of tape.recording: NumPy, files, pickles and DLPack."""

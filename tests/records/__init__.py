@@ -1,1 +1,0 @@
-"""Tests of kernels.records and kernels.ops: every record, by cases made from it."""

@@ -1,1 +1,0 @@
-"""Tests of kernels.programs.rolling: what repeats in a program as loops."""

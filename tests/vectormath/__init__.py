@@ -1,1 +1,0 @@
-"""Tests of kernels.vectormath: elementary functions that vectorise."""
