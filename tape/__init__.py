@@ -17,7 +17,7 @@ from kernels.foundation.locks import uncollected as _uncollected
 
 with _uncollected(lasting=True):
     from tape import array_api, autograd, functions, linalg, random  # noqa: F401
-    from tape.engine import drawing as _notebooks  # noqa: F401
+    from tape.engine import nodes as _nodes  # noqa: F401
     from tape.numpy_interface import protocols as _protocols  # noqa: F401
     from tape.operations import in_place as _methods  # noqa: F401
     from tape.operations import indexing as _indexing  # noqa: F401

@@ -191,7 +191,6 @@ PyType_GenericAlloc = _api("PyType_GenericAlloc", _OBJECT, _OBJECT, _WORD)
 PyThread_acquire_lock = _api("PyThread_acquire_lock", types.int32, _WORD, _WORD)
 PyThread_release_lock = _api("PyThread_release_lock", types.void, _WORD)
 PyType_IsSubtype = _api("PyType_IsSubtype", types.int32, _OBJECT, _OBJECT)
-PyThread_get_thread_ident = _api("PyThread_get_thread_ident", _WORD)
 
 
 @intrinsic

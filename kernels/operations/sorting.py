@@ -215,7 +215,7 @@ def _middle(x: Array, *, skips: bool) -> Array:
     return np.asarray(np.partition(x, (len(x) - 1) // 2)[(len(x) - 1) // 2])
 
 
-for _name, _grad_fn, _place, _doc in (
+for _name, _grad_fn, _lower, _doc in (
     ("median", "MedianBackward", _median_place, "The lower median"),
     ("nanmedian", "NanmedianBackward", _nanmedian_place, "The lower median of what is not nan"),
 ):
@@ -224,7 +224,7 @@ for _name, _grad_fn, _place, _doc in (
         doc=f"{_doc} along a dim, and its place.",
         grad_fn=f"{_grad_fn}1",
         function=False,
-        forward=_along(_place),
+        forward=_along(_lower),
         vjp=_back_to_one,
         jvp=_one,
         extras=("place",),

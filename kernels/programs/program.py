@@ -256,8 +256,8 @@ def form_from(op: Op, specs: Any, spec: Spec, wanted: Any, params: Any, name: st
     return form if form is not None else _forms.setdefault(key, op.form(specs, spec, wanted, params, name))
 
 
-for _kind in Op.__subclasses__():
-    copyreg.pickle(_kind, _of_op)
+for _record in Op.__subclasses__():
+    copyreg.pickle(_record, _of_op)
 copyreg.pickle(Part, _of_part)
 copyreg.pickle(Custom, _of_custom)
 copyreg.pickle(Spec, _of_spec)

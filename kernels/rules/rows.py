@@ -167,11 +167,6 @@ def _called(how: RowValue) -> tuple[Any, Array]:
     return callable_at(address), layout
 
 
-@functools.lru_cache(256)
-def _layout(words: tuple[int, ...]) -> Array:
-    return np.array(words, np.int64)
-
-
 @functools.lru_cache(1024)
 def row_value(
     shape: Strides,

@@ -1,4 +1,4 @@
-"""The graph of a tensor as a picture, in notebooks, too."""
+"""The graph of a tensor as a picture."""
 
 from __future__ import annotations
 
@@ -12,11 +12,8 @@ from kernels.programs.steps import repeats as repeats_of
 from kernels.programs.steps import representatives
 from tape.engine.custom_function import saved_value
 from tape.engine.nodes import FunctionNode, Node
-from tape.errors import GradError
 from tape.tensors.figures import Edges, Graph, Text
-from tape.tensors.printing import table
-from tape.tensors.startup import getattr_of
-from tape.tensors.tensor import AccumulateGrad, Tensor, method
+from tape.tensors.tensor import AccumulateGrad, Tensor
 
 # The graph behind a tensor, drawn: leaves, and the backward function of each operation.
 
@@ -167,43 +164,3 @@ def _described(specs: Iterable[Any]) -> str:
 def _shown(dtype: Any, shape: Iterable[int]) -> str:
     """Return dtype and shape as text: ``float64[3, 2]``."""
     return f"{np.dtype(dtype).name}[{', '.join(map(str, shape))}]"
-
-
-# Tensors in notebooks: a table, and their graph as a drawing where Graphviz is installed.
-
-# For the drawing alone: what notebooks do not show is not imported.
-_late = getattr_of(__name__, {"graph": "tape.engine.drawing", "installed": "tape.tensors.figures"})
-_MOST = 200
-"""Nodes of a graph up to which it is drawn unasked."""
-
-
-@method()
-def _repr_html_(x: Tensor) -> str:
-    """Return what a notebook shows: shape, dtype, whether it requires grad or what computed it, and values."""
-    node = x.grad_fn
-    grad = ("grad_fn", node.name()) if node is not None else ("requires_grad", str(x.requires_grad))
-    shape = str(tuple(x.shape))
-    return table([("shape", shape), ("dtype", x.spec.dtype.name), grad], repr(x))
-
-
-@method()
-def _repr_svg_(x: Tensor) -> str | None:
-    """Return the graph behind the tensor as a drawing; None where there is none, or a large one, or no Graphviz."""
-    if x.grad_fn is None or not _late("installed")():
-        return None
-    try:
-        few = _is_small(x.grad_fn)
-        return _late("graph")(x)._repr_svg_() if few else None
-    except GradError:  # a backward has freed it
-        return None
-
-
-def _is_small(root: Any) -> bool:
-    """Whether a graph has few nodes."""
-    pending, reached = [root], dict[int, Any]()
-    while pending and len(reached) <= _MOST:
-        node = pending.pop()
-        if id(node) not in reached:
-            reached[id(node)] = node
-            pending += [after for after, _ in node.next_functions if after is not None]
-    return len(reached) <= _MOST

@@ -1,4 +1,4 @@
-"""Nodes of the graph as PyTorch shows them, and gradient edges."""
+"""Nodes of the graph as PyTorch shows them, gradient edges, and what notebooks show of a tensor."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ from tape.engine.accumulate_grad import accumulate, take_in
 from tape.engine.custom_calls import Call
 from tape.engine.custom_function import Function, saved_value
 from tape.engine.graph_observers import check_apart
+from tape.errors import GradError
 from tape.recording import record, views
 from tape.tensors import hooks, tapes
 from tape.tensors.dtypes import Size
 from tape.tensors.hooks import Hook, Hooks, RemovableHandle, of_slot
-from tape.tensors.tensor import AccumulateGrad, Slot, Tensor, holder, new
+from tape.tensors.printing import table
+from tape.tensors.startup import getattr_of
+from tape.tensors.tensor import AccumulateGrad, Slot, Tensor, holder, method, new
 
 # Nodes of the graph as PyTorch shows it: made on demand from the tape's instructions, one for each while it lives.
 
@@ -431,3 +434,43 @@ class Gathered:
                 accumulate(leaf, views.clone(value), create=True)
             else:
                 self.serve(leaf, value)
+
+
+# Tensors in notebooks: a table, and their graph as a drawing where Graphviz is installed.
+
+# For the drawing alone: what notebooks do not show is not imported.
+_late = getattr_of(__name__, {"graph": "tape.engine.drawing", "installed": "tape.tensors.figures"})
+_MOST_DRAWN = 200
+"""Nodes of a graph up to which it is drawn unasked."""
+
+
+@method()
+def _repr_html_(x: Tensor) -> str:
+    """Return what a notebook shows: shape, dtype, whether it requires grad or what computed it, and values."""
+    node = x.grad_fn
+    grad = ("grad_fn", node.name()) if node is not None else ("requires_grad", str(x.requires_grad))
+    shape = str(tuple(x.shape))
+    return table([("shape", shape), ("dtype", x.spec.dtype.name), grad], repr(x))
+
+
+@method()
+def _repr_svg_(x: Tensor) -> str | None:
+    """Return the graph behind the tensor as a drawing; None where there is none, or a large one, or no Graphviz."""
+    if x.grad_fn is None or not _late("installed")():
+        return None
+    try:
+        few = _is_small(x.grad_fn)
+        return _late("graph")(x)._repr_svg_() if few else None
+    except GradError:  # a backward has freed it
+        return None
+
+
+def _is_small(root: Any) -> bool:
+    """Whether a graph has few nodes."""
+    pending, reached = [root], dict[int, Any]()
+    while pending and len(reached) <= _MOST_DRAWN:
+        node = pending.pop()
+        if id(node) not in reached:
+            reached[id(node)] = node
+            pending += [after for after, _ in node.next_functions if after is not None]
+    return len(reached) <= _MOST_DRAWN

@@ -126,9 +126,9 @@ def _left() -> Iterator[Op]:
 
 for _op in _left():
     MADE[_op.name] = hooks.public(*_op.torch)(function_of(_op))
-    _numpys = getattr(np, _op.name, None)
-    if isinstance(_op, Reduction) and _numpys is not None and _numpys not in hooks.NUMPY:
-        _to_numpy(MADE[_op.name], _numpys)
+    _of_numpy = getattr(np, _op.name, None)
+    if isinstance(_op, Reduction) and _of_numpy is not None and _of_numpy not in hooks.NUMPY:
+        _to_numpy(MADE[_op.name], _of_numpy)
 
 
 # In-place variants of functions of whole tensors: running sums, products added to a tensor.

@@ -287,8 +287,8 @@ def _of_sets(function: Any) -> Any:
     return run
 
 
-for _function in (np.intersect1d, np.union1d, np.setdiff1d, np.setxor1d):
-    implements(_function)(_of_sets(_function))
+for _of_numpy in (np.intersect1d, np.union1d, np.setdiff1d, np.setxor1d):
+    implements(_of_numpy)(_of_sets(_of_numpy))
 
 
 # Medians, modes and quantiles, under PyTorch's names and meaning; NumPy's functions of these names too.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 from types import SimpleNamespace
 from typing import Any, NoReturn, Self
@@ -73,7 +74,7 @@ def get_default_dtype() -> np.dtype[Any]:
 
 # Devices, of which there is one: PyTorch's ``device``, and what programs ask before they choose one.
 
-_KINDS = ("cpu", "cuda", "mps", "xpu", "hpu", "meta")
+_DEVICE_TYPES = ("cpu", "cuda", "mps", "xpu", "hpu", "meta")
 
 
 class device(str):  # noqa: N801 (PyTorch's name)
@@ -82,11 +83,12 @@ class device(str):  # noqa: N801 (PyTorch's name)
     __slots__ = ()
     __module__ = "tape"  # what pickles name
 
-    def __new__(cls, kind: Any = "cpu", index: int | None = None) -> Self:
+    def __new__(cls, kind: Any = "cpu", index: builtins.int | None = None) -> Self:
         """Name a device by its kind and number, or as "cpu:0"."""
         name, _, number = str(kind).partition(":")
-        if name not in _KINDS:
-            raise RuntimeError(f"Expected one of {', '.join(_KINDS)} device type at start of device string: {kind}")
+        if name not in _DEVICE_TYPES:
+            known = ", ".join(_DEVICE_TYPES)
+            raise RuntimeError(f"Expected one of {known} device type at start of device string: {kind}")
         if number and not number.isdecimal():
             raise RuntimeError(f"Invalid device string: '{kind}'")
         if number and index is not None:
@@ -100,10 +102,10 @@ class device(str):  # noqa: N801 (PyTorch's name)
         return str(self).partition(":")[0]
 
     @property
-    def index(self) -> int | None:  # type: ignore[override]
+    def index(self) -> builtins.int | None:  # type: ignore[override]
         """Its number, None where none was given."""
         number = str(self).partition(":")[2]
-        return int(number) if number else None
+        return builtins.int(number) if number else None
 
     def __repr__(self) -> str:
         return (
@@ -195,7 +197,7 @@ def check_format(name: str, memory_format: Any) -> None:
 # The shape of a tensor: a tuple that prints and counts as PyTorch's ``Size`` does.
 
 
-class Size(tuple[int, ...]):
+class Size(tuple[builtins.int, ...]):
     """The extents of a tensor's dims."""
 
     __slots__ = ()
@@ -205,7 +207,7 @@ class Size(tuple[int, ...]):
         extents = tuple.__getitem__(self, key)
         return Size(extents) if isinstance(key, slice) else extents
 
-    def numel(self) -> int:
+    def numel(self) -> builtins.int:
         """Return the number of elements of a tensor of this shape."""
         return math.prod(self)
 
