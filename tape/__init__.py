@@ -21,10 +21,9 @@ with _uncollected(lasting=True):
     from tape.numpy_interface import protocols as _protocols  # noqa: F401
     from tape.operations import in_place as _methods  # noqa: F401
     from tape.operations import indexing as _indexing  # noqa: F401
-    from tape.operations import indexing as _views  # noqa: F401
     from tape.operations import ufuncs as _numpy_ufuncs  # noqa: F401
     from tape.recording import attributes as _tensor_types
-    from tape.recording import to_python as _to_python  # noqa: F401 (it installs methods, as those below)
+    from tape.recording import to_python as _to_python  # noqa: F401 (it installs methods, as those above)
 from tape.array_api import e, finfo, iinfo, inf, nan, newaxis, pi, result_type
 from tape.functions import *  # noqa: F403 (one for each record)
 from tape.numpy_interface.sampling import rand, rand_like, randint, randint_like, randn, randn_like, randperm

@@ -12,12 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tape.operations import (
-    diagonals,
-    elementwise,  # noqa: F401 (their methods are renewed)
-    indexing,
-    sorting,  # noqa: F401 (likewise)
-)
+from tape.operations import diagonals, elementwise, gather, indexing, matmul, scans, sorting  # noqa: F401 (renewed here)
 from tape.operations.elementwise import written
 from tape.recording import attributes, record, to_python, views
 from tape.recording.arguments import ints_of

@@ -15,6 +15,7 @@ from kernels.programs import program as recipes
 from kernels.programs import recipe_encoding
 from kernels.programs.program import ProgramError
 from kernels.programs.recipe_encoding import Decoder
+from tape import pickled_programs  # noqa: F401 (teaches pickle)
 from tape.errors import FileFormatError
 from tape.operations.in_place import copy_
 from tape.programs import saving
