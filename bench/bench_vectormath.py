@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bench.bars import PAIRS, VECTOR_MATH
-from kernels.rules.loop_printer import Loop, Operand
+from kernels.rules.loop_printer import KernelOperand, PrintedLoop
 from kernels.rules.op import resolved, special
 from tape.testing import ratio
 
@@ -41,8 +41,8 @@ def _kernel(name: str, arrays: list[Any], out: Any) -> Callable[[], None]:
     ufunc, stride = _ufunc(name), (out.itemsize,)
     rule = (lambda x: ufunc(x)) if len(arrays) == 1 else (lambda a, b: ufunc(a, b))  # noqa: PLW0108 (named operands)
     names = "x" if len(arrays) == 1 else "ab"
-    reads = [Operand(n, out.dtype, k, stride) for k, n in enumerate(names, start=1)]
-    loop = Loop(rule, (SIZE,), (Operand("target", out.dtype, 0, stride), *reads), pullback=False)
+    reads = [KernelOperand(n, out.dtype, k, stride) for k, n in enumerate(names, start=1)]
+    loop = PrintedLoop(rule, (SIZE,), (KernelOperand("target", out.dtype, 0, stride), *reads), pullback=False)
     address, layout = loop.kernel()
     pointers = np.array([array.__array_interface__["data"][0] for array in (out, *arrays)], np.int64)
     call, places = _CALL(address), [a.__array_interface__["data"][0] for a in (layout, pointers)]

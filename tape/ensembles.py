@@ -145,7 +145,7 @@ def _as_made(executor: ProcessPoolExecutor) -> dict[str, Any]:
 
 
 @dataclass
-class Rows:
+class ParameterRows:
     """Parameter sets that are the rows of arrays, in a structure of a tuple of arguments."""
 
     structure: Structure
@@ -154,9 +154,9 @@ class Rows:
     def __len__(self) -> int:
         return len(self.arrays[0])
 
-    def part(self, start: int, stop: int) -> Rows:
+    def part(self, start: int, stop: int) -> ParameterRows:
         """Return some of the rows."""
-        return Rows(self.structure, [x[start:stop] for x in self.arrays])
+        return ParameterRows(self.structure, [x[start:stop] for x in self.arrays])
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         for i in range(len(self)):
@@ -171,7 +171,7 @@ class Items(list[tuple[Any, ...]]):
         return Items(self[start:stop])
 
 
-Sets = Rows | Items
+Sets = ParameterRows | Items
 
 
 def sets_of(batch: Any) -> Sets:
@@ -194,7 +194,7 @@ def _is_array(x: Any) -> bool:
     return isinstance(x, (Tensor, np.ndarray))
 
 
-def _rows(args: tuple[Any, ...], name: str) -> Rows:
+def _rows(args: tuple[Any, ...], name: str) -> ParameterRows:
     """Return the rows of arguments; ``name`` is what a batch of one argument, or each of several, is called."""
     leaves, structure = flattened(args)
     if not leaves:
@@ -211,7 +211,7 @@ def _rows(args: tuple[Any, ...], name: str) -> Rows:
     if len(set(lengths)) > 1:
         shown = ", ".join(f"{path} has {n}" for path, n in zip(paths, lengths, strict=True))
         raise ValueError(f"ensemble: arrays of different lengths: {shown}")
-    return Rows(structure, leaves)
+    return ParameterRows(structure, leaves)
 
 
 _AHEAD = 2
@@ -231,7 +231,7 @@ class _Chunk:
     by: Any = None
 
 
-class Run:
+class ChunkRun:
     """Chunks that wait, that run, and that were lost: each of these runs alone, to tell whose fault it is."""
 
     def __init__(self, f: Any, sets: Sets, pool: Pool, size: int, retries: int, bar: Any) -> None:
@@ -370,7 +370,7 @@ def ensemble(
     sets = sets_of(batch)
     pool = Pool(executor, to_end=errors == "return")
     size = chunk or max(1, math.ceil(len(sets) / (_CHUNKS * pool.workers)))
-    run = Run(f, sets, pool, size, retries, _bar(len(sets)) if progress else None)
+    run = ChunkRun(f, sets, pool, size, retries, _bar(len(sets)) if progress else None)
     run.submit()
     return _results(run, ordered=ordered, raises=errors == "raise")
 
@@ -383,7 +383,7 @@ def _bar(count: int) -> Any:
         return None
 
 
-def _results(run: Run, *, ordered: bool, raises: bool) -> Iterator[Any]:
+def _results(run: ChunkRun, *, ordered: bool, raises: bool) -> Iterator[Any]:
     """Yield the results one by one."""
     ready: dict[int, list[Outcome]] = {}
     at = 0

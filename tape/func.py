@@ -25,7 +25,7 @@ from tape.transforms.forward_mode import needs_graph, pulled, pushed, settle, ze
 from tape.transforms.points import Point, as_tensor
 from tape.transforms.value_and_grad import (
     Differentiated,
-    Pulling,
+    VjpEvaluation,
     arranged,
     chosen_by,
     compiled_gradient,
@@ -92,7 +92,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     With ``has_aux`` a third result is what ``func`` returned second.
     """
     pulling = pulled_back(func, primals, has_aux=has_aux)
-    if isinstance(pulling, Pulling):
+    if isinstance(pulling, VjpEvaluation):
 
         def pull(cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None) -> Any:
             gradients = pulling.pull(cotangents, free=not retain_graph) if create_graph is None else None

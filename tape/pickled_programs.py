@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from kernels.kinds.routine import RoutineCall
-from kernels.programs.program import Node, Recipe, custom_from, form_from, op_named, part_of, spec_from
+from kernels.programs.program import ProgramNode as Node
+from kernels.programs.program import Recipe, custom_from, form_from, op_named, part_of, spec_from
 from kernels.programs.structs import StepKind, steps_from
 from tape.tensors.pytrees import LEAF, NONE, Structure, dataclass_of, dict_of, mapping_of
 from tape.transforms.value_and_grad import Signature
@@ -30,6 +31,7 @@ __all__ = [
     "steps_from",
 ]
 
-_things: list[Any] = [globals()[name] for name in __all__ if name not in ("LEAF", "NONE")]  # these are Structures
-for _thing in _things:
-    _thing.__module__ = __name__
+for _name in __all__:
+    if _name not in ("LEAF", "NONE"):  # these are Structures
+        _thing: Any = globals()[_name]
+        _thing.__module__, _thing.__qualname__ = __name__, _name

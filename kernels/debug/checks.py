@@ -218,7 +218,7 @@ _TRIES = 3
 """Pictures of a tape that others may be changing: what is wrong with it is wrong in all of them."""
 
 
-def marking(mark: Callable[[int], int], rows: pool.Rows) -> Callable[[int], int]:
+def marking(mark: Callable[[int], int], rows: pool.GuardedArrays) -> Callable[[int], int]:
     """Return what marks a tape for a sweep when all has been checked: blocks of memory, the sweep's, the tape."""
 
     def checked(address: int) -> int:
@@ -228,7 +228,7 @@ def marking(mark: Callable[[int], int], rows: pool.Rows) -> Callable[[int], int]
     return checked
 
 
-def beginning(begin: Callable[..., int], rows: pool.Rows) -> Callable[..., int]:
+def beginning(begin: Callable[..., int], rows: pool.GuardedArrays) -> Callable[..., int]:
     """Return what begins the backward of some entries, likewise."""
 
     def checked(entries: Any, *args: Any) -> int:
@@ -238,7 +238,7 @@ def beginning(begin: Callable[..., int], rows: pool.Rows) -> Callable[..., int]:
     return checked
 
 
-def _check_all(rows: pool.Rows, header: int) -> None:
+def _check_all(rows: pool.GuardedArrays, header: int) -> None:
     pool.check_blocks()
     rows.check()
     check(header)

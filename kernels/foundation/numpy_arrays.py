@@ -201,7 +201,7 @@ class Seed:
 
 
 @dataclass(slots=True)
-class Observer:
+class GradientObserver:
     """A slot or leaf whose gradient is looked at: after the sweep ``gradient`` has it, None if nothing reached it.
 
     ``key`` is a slot number or a leaf, an object with a ``spec``. ``hook`` is called with the gradient when the
@@ -238,7 +238,7 @@ class Task:
     entries: Any
     number: int
     seeds: list[Seed]
-    observers: Sequence[Observer] = ()
+    observers: Sequence[GradientObserver] = ()
     restrict: bool = False
     free: Readers | None = None
     cross_tape: bool = False

@@ -15,13 +15,13 @@ import numpy as np
 from kernels.foundation.data_classes import dataclass
 from kernels.foundation.numpy_arrays import Array
 from kernels.foundation.specs import Spec, Strides, dense, spec_of
-from kernels.kinds.form import Form, Lowering, Step
+from kernels.kinds.form import Form, Lowering, ProgramStep
 from kernels.kinds.routine import packed
 from kernels.language.jit import SIGNATURE, NumbaError, carray, compiling
 from kernels.native.memory import load_i8, pointer_f4, pointer_f8, store_i8, where
 from kernels.native.structs import LoopWords
 from kernels.rules.op import Op
-from kernels.rules.scalar_loops import Call, Comparison, Place, PythonCall, node_of
+from kernels.rules.scalar_loops import ByteComparison, KernelCall, OperandPlace, PythonCall, node_of
 from kernels.rules.symbols import Rule
 
 # Operations of the user's own: a pair of jitted functions, compiled to kernels of sweeps and replays; calls of Python.
@@ -56,11 +56,11 @@ class Custom(Op):
         pull: Any = CustomKernel(self, params[0], spec.shape, spec.dtype, pulls=True)
         return Form(self, specs, spec, wanted, ("x",), (pull,), params, name)
 
-    def lower(self, step: Step, lowering: Lowering) -> None:
+    def lower(self, step: ProgramStep, lowering: Lowering) -> None:
         """Call the user's own function."""
         result = lowering.spec(step.result)
         kernel = CustomKernel(self, step.params[0], result.shape, result.dtype, pulls=False)
-        lowering.tasks.append(Call(kernel, (Place(step.result), Place(node_of(step.operands[0])))))
+        lowering.tasks.append(KernelCall(kernel, (OperandPlace(step.result), OperandPlace(node_of(step.operands[0])))))
 
     def recomputed(self, form: Form, saved: tuple[Any, ...], *values: Any) -> Any:
         """Return the value of a result."""
@@ -285,7 +285,7 @@ class Callback(Op):
         """Return the form of a call, the one parameter."""
         return Form(self, specs, spec, wanted, ("context",), (None,) * len(specs), params, name, python=True)
 
-    def lower(self, step: Step, lowering: Lowering) -> None:
+    def lower(self, step: ProgramStep, lowering: Lowering) -> None:
         """Call it; what its gradients need is kept, last call last."""
         (called,), at, keeps = step.params, step.at, lowering.wants_pullback(step, "context")
 
@@ -296,7 +296,7 @@ class Callback(Op):
                 kept.setdefault(at, []).append(context)
 
         nodes = (step.result, *map(node_of, step.operands))
-        lowering.tasks.append(PythonCall(run, tuple((n, False) for n in nodes), tuple(map(Place, nodes))))
+        lowering.tasks.append(PythonCall(run, tuple((n, False) for n in nodes), tuple(map(OperandPlace, nodes))))
 
 
 FUNCTION = Callback(name="autograd.Function", doc="A call of a custom function.", pullback=(), grad_fn="")
@@ -330,7 +330,7 @@ class LoopBegin(LoopMark):
 
     inputs: ClassVar[tuple[str, ...]] = ("phis",)
 
-    def lower(self, step: Step, lowering: Lowering) -> None:
+    def lower(self, step: ProgramStep, lowering: Lowering) -> None:
         """Begin a loop."""
         lowering.loops.begin(step, lowering)
 
@@ -339,7 +339,7 @@ class LoopBegin(LoopMark):
 class LoopAgain(LoopMark):
     """The end of a body."""
 
-    def lower(self, step: Step, lowering: Lowering) -> None:
+    def lower(self, step: ProgramStep, lowering: Lowering) -> None:
         """Carry on."""
         lowering.loops.again(step, lowering)
 
@@ -348,7 +348,7 @@ class LoopAgain(LoopMark):
 class LoopEnd(LoopMark):
     """The end of a loop."""
 
-    def lower(self, step: Step, lowering: Lowering) -> None:
+    def lower(self, step: ProgramStep, lowering: Lowering) -> None:
         """End the loop."""
         lowering.loops.end(step)
 
@@ -369,10 +369,12 @@ class Guard(Op):
     pullback: tuple[Rule | None, ...] = (None, None)
     function: bool = False
 
-    def lower(self, step: Step, lowering: Lowering) -> None:
+    def lower(self, step: ProgramStep, lowering: Lowering) -> None:
         """Compare the bytes of the value, in C order, with those expected."""
         x, expected = map(node_of, step.operands)
         spec = lowering.spec(x)
         if spec.strides != dense(spec.shape, spec.dtype.itemsize):
             x = lowering.cast(x, spec.dtype)
-        lowering.tasks.append(Comparison(spec.size * spec.dtype.itemsize, (Place(x), Place(expected))))
+        lowering.tasks.append(
+            ByteComparison(spec.size * spec.dtype.itemsize, (OperandPlace(x), OperandPlace(expected)))
+        )

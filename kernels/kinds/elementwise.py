@@ -13,7 +13,7 @@ import numpy as np
 from kernels.foundation.data_classes import dataclass
 from kernels.foundation.numpy_arrays import dividing, silently
 from kernels.foundation.specs import Spec, Strides, broadcast
-from kernels.kinds.form import Form, Lowering, Step, pulls_of, rule_loop, saved_names
+from kernels.kinds.form import Form, Lowering, ProgramStep, pulls_of, rule_loop, saved_names
 from kernels.language import jit
 from kernels.native import pool
 from kernels.native.call_structs import (
@@ -32,9 +32,9 @@ from kernels.native.call_structs import (
 from kernels.native.calls.computation import Computation, InnerLoop, is_fresh, loop_of, strides_along
 from kernels.native.structs import LARGE
 from kernels.rules import scalar_loops
-from kernels.rules.loop_printer import Loop, Operand
+from kernels.rules.loop_printer import KernelOperand, PrintedLoop
 from kernels.rules.op import OPS, Op, resolved, ufunc_of
-from kernels.rules.scalar_loops import Call, NodeRef, Place, PythonCall, UfuncCall, forward, nest_layout
+from kernels.rules.scalar_loops import KernelCall, NodeRef, OperandPlace, PythonCall, UfuncCall, forward, nest_layout
 from kernels.rules.symbols import DeclarationError, Rule, Symbol, Unprinted, names_read, parameters_of, traced
 
 Specs = tuple[Spec | None, ...]
@@ -103,18 +103,18 @@ class Elementwise(Op):
         saved = saved_names(self, wanted, (*self.inputs, "y"))
         patterns = {name: _pattern(source, spec.shape) for name, source in zip(self.inputs, specs, strict=True)}
         patterns["y"] = (spec.dtype, spec.strides)
-        reads = [Operand(name, patterns[name][0], 2 + k, patterns[name][1]) for k, name in enumerate(saved)]
-        cotangent = Operand("g", spec.dtype, 1, spec.gradient)
+        reads = [KernelOperand(name, patterns[name][0], 2 + k, patterns[name][1]) for k, name in enumerate(saved)]
+        cotangent = KernelOperand("g", spec.dtype, 1, spec.gradient)
         static = (("p", params[0]),) if params else ()
 
-        def pull(i: int, source: Spec) -> Loop:
-            target = Operand("target", source.dtype, 0, broadcast(source.shape, source.gradient, spec.shape))
+        def pull(i: int, source: Spec) -> PrintedLoop:
+            target = KernelOperand("target", source.dtype, 0, broadcast(source.shape, source.gradient, spec.shape))
             return rule_loop(self, i, spec.shape, (target, cotangent, *reads), static)
 
         name = self.reversed_grad_fn if specs[0] is None else self.number_grad_fn if specs[-1] is None else ""
         return Form(self, specs, spec, wanted, saved, pulls_of(specs, wanted, pull), params, name)
 
-    def lower(self, step: Step, lowering: Lowering) -> None:
+    def lower(self, step: ProgramStep, lowering: Lowering) -> None:
         """Print the expression where that rounds as NumPy does; else run the ufunc."""
         dtype = lowering.spec(step.result).dtype
         if self.condition:
@@ -124,7 +124,7 @@ class Elementwise(Op):
         else:
             self._by_ufuncs(step, lowering)
 
-    def _is_printed(self, step: Step, lowering: Lowering) -> bool:
+    def _is_printed(self, step: ProgramStep, lowering: Lowering) -> bool:
         """Whether a kernel gives what dynamic mode gives: an exact operation, or one that our own kernel computes."""
         result = lowering.spec(step.result)
         specs = tuple([lowering.spec(o.node) for o in step.operands if isinstance(o, NodeRef)])
@@ -132,7 +132,7 @@ class Elementwise(Op):
             return True
         return self.exact and result.dtype.kind == "f" and all(spec.dtype == result.dtype for spec in specs)
 
-    def _by_ufuncs(self, step: Step, lowering: Lowering) -> None:
+    def _by_ufuncs(self, step: ProgramStep, lowering: Lowering) -> None:
         """Run the ufunc, or the expression of ufuncs, that dynamic mode runs."""
         ufunc = self.variants.get(step.params[0], self.ufunc) if step.params else self.ufunc
         if self.composed or isinstance(ufunc, FunctionType):
@@ -157,7 +157,7 @@ class Elementwise(Op):
             args = [next(values) if isinstance(o, NodeRef) else int(o) for o in operands]
             arrays[0][...] = dividing(self.name, self.ufunc, *args)
 
-        lowering.tasks.append(PythonCall(run, tuple((n, False) for n in nodes), tuple(map(Place, nodes))))
+        lowering.tasks.append(PythonCall(run, tuple((n, False) for n in nodes), tuple(map(OperandPlace, nodes))))
 
     def recomputed(self, form: Form, _: tuple[Any, ...], *values: Any) -> Any:
         """Return the value of a result."""
@@ -223,7 +223,7 @@ def _printed(op: Any, operands: tuple[Any, ...], dtypes: list[np.dtype[Any]], in
     nodes = [lowering.operand(o, dtype) for o, dtype in zip(operands, dtypes, strict=True)]
     key = op, result, tuple([lowering.spec(node) for node in nodes])
     loop = lowering.kernel(key, lambda: forward(*key))
-    lowering.tasks.append(Call(loop, (Place(into), *map(Place, nodes))))
+    lowering.tasks.append(KernelCall(loop, (OperandPlace(into), *map(OperandPlace, nodes))))
 
 
 def _composed(expression: Any, names: dict[str, Any], lowering: Lowering, result: int | None = None) -> Any:

@@ -32,7 +32,7 @@ from kernels.native.structs import (
     InputBlock,
 )
 from kernels.rules import loop_printer
-from kernels.rules.loop_printer import Loop, Operand
+from kernels.rules.loop_printer import KernelOperand, PrintedLoop
 from kernels.rules.op import Op
 from kernels.rules.rows import Product
 from kernels.rules.scalar_loops import Tasks
@@ -47,7 +47,7 @@ LEAST = 1 << 13
 """Elements from which on it is worth a kernel of its own."""
 
 
-def suits(pull: Loop, source: Spec, result: Spec, *, covers: bool) -> int:
+def suits(pull: PrintedLoop, source: Spec, result: Spec, *, covers: bool) -> int:
     """Whether a pullback can leave its result in the cotangent's memory: UNWANTED as yet, ITSELF, or NO_KERNEL."""
     if not (covers and pull.pullback and pull.skips) or pull.scatter is not None or pull.gather is not None:
         return NO_KERNEL
@@ -62,13 +62,13 @@ def suits(pull: Loop, source: Spec, result: Spec, *, covers: bool) -> int:
     return ITSELF if expression.head == cotangent.name and not expression.parts else UNWANTED
 
 
-def in_place(pull: Loop) -> Loop:
+def in_place(pull: PrintedLoop) -> PrintedLoop:
     """Return the loop that writes where it reads the cotangent; both are one pointer, so that it vectorises."""
     target, cotangent, *others = pull.operands
     return replace(pull, operands=(replace(target, place=cotangent.place), cotangent, *others))
 
 
-def run_of(pull: Loop) -> int:
+def run_of(pull: PrintedLoop) -> int:
     """Return how many adjacent elements a pullback writes, each once, so that a first contribution may be stored.
 
     0 for other patterns. Only the elements before and behind them have to be initialised.
@@ -82,7 +82,7 @@ def run_of(pull: Loop) -> int:
 #
 # Its block of words is what native code reads; on the tape, its number in the registry stands for it.
 
-Pull = Loop | Product
+Pull = PrintedLoop | Product
 _CALL = 32
 _FLOAT64 = np.dtype(np.float64)
 _INT64 = np.dtype(np.int64)
@@ -154,7 +154,7 @@ class Form:
 
     def _input_block(self, source: Spec, pull: Pull | None, covers: bool) -> list[int]:
         constant_result, reads_constant, reused, run = NEVER, NO_KERNEL, NO_KERNEL, 0
-        if self.kind == PULLS and isinstance(pull, Loop):
+        if self.kind == PULLS and isinstance(pull, PrintedLoop):
             constant_result = loop_printer.constant_result(pull, source.buffer_size, covers=covers)
             reads_constant = UNWANTED if loop_printer.reads_constant(pull, self.spec.buffer_size) else NO_KERNEL
             reused = suits(pull, source, self.spec, covers=covers)
@@ -228,13 +228,13 @@ class Form:
             if pull is not None and not self.is_view:
                 input_block = FormBlock.SIZE + i * InputBlock.SIZE
                 constant_result, wanted = self.constant_result(i), self.block[input_block + InputBlock.spread] == WANTED
-                if isinstance(pull, Loop) and (
+                if isinstance(pull, PrintedLoop) and (
                     constant_result == ALWAYS or (constant_result == IF_INPUT_IS and wanted)
                 ):
                     self._load(input_block + InputBlock.one, loop_printer.computing_constant(pull))
-                if isinstance(pull, Loop) and wanted:
+                if isinstance(pull, PrintedLoop) and wanted:
                     self._load(input_block + InputBlock.spread, loop_printer.reading_constant(pull))
-                if isinstance(pull, Loop) and self.block[input_block + InputBlock.reused] == WANTED:
+                if isinstance(pull, PrintedLoop) and self.block[input_block + InputBlock.reused] == WANTED:
                     self._load(input_block + InputBlock.reused, in_place(pull))
                 self._load(input_block + InputBlock.kernel, pull)
         if self.kind == PULLS:
@@ -264,17 +264,17 @@ def saved_names(op: Any, wanted: tuple[bool, ...], order: tuple[str, ...]) -> tu
 
 
 def rule_loop(
-    op: Any, i: int, shape: Strides, operands: tuple[Operand, ...], static: tuple[tuple[str, Any], ...] = ()
-) -> Loop:
+    op: Any, i: int, shape: Strides, operands: tuple[KernelOperand, ...], static: tuple[tuple[str, Any], ...] = ()
+) -> PrintedLoop:
     """Return the loop of a record's rule, with the operands that it reads beside target and cotangent."""
     rule = op.pullback[i]
     used = tuple(operand for k, operand in enumerate(operands) if k <= 1 or operand.name in op.reads[i])
     names = parameters_of(rule)
-    return Loop(rule, shape, used, static=tuple(pair for pair in static if pair[0] in names))
+    return PrintedLoop(rule, shape, used, static=tuple(pair for pair in static if pair[0] in names))
 
 
 def pulls_of(
-    specs: tuple[Spec | None, ...], wanted: tuple[bool, ...], pull: Callable[[int, Spec], Loop]
+    specs: tuple[Spec | None, ...], wanted: tuple[bool, ...], pull: Callable[[int, Spec], PrintedLoop]
 ) -> tuple[Pull | None, ...]:
     """Return the pullback of each operand that has one; ``pull(i, spec)`` makes it."""
     return tuple(
@@ -316,7 +316,7 @@ def _turned(spec: Spec, strides: Strides) -> Spec:
 # The pullback of elements picked along an axis: each gradient goes to the place that it came from.
 
 
-def scattered(source: Spec, spec: Spec, axis: int, place: int) -> Loop:
+def scattered(source: Spec, spec: Spec, axis: int, place: int) -> PrintedLoop:
     """Return the pullback; the places, dense and int64, are the pointer of this number.
 
     The result has the axis, of whatever length, or has it not.
@@ -328,17 +328,17 @@ def scattered(source: Spec, spec: Spec, axis: int, place: int) -> Loop:
         if len(spec.shape) < len(source.shape):
             target.pop(axis)
     operands = (
-        Operand("target", source.dtype, 0, tuple(target)),
-        Operand("g", spec.dtype, 1, spec.gradient),
-        Operand("i", _INT64, place, dense(spec.shape, _INT64.itemsize)),
+        KernelOperand("target", source.dtype, 0, tuple(target)),
+        KernelOperand("g", spec.dtype, 1, spec.gradient),
+        KernelOperand("i", _INT64, place, dense(spec.shape, _INT64.itemsize)),
     )
-    return Loop(passed, spec.shape, operands, scatter=step)
+    return PrintedLoop(passed, spec.shape, operands, scatter=step)
 
 
 # What kinds of records know of a program that is being lowered: its steps, and who makes tasks of them.
 
 
-class Step(Protocol):
+class ProgramStep(Protocol):
     """One operation of a program: ``result = op(operands, params)``."""
 
     @property
@@ -406,14 +406,14 @@ class Lowering(Protocol):
     def ufunc(self, ufunc: Any, operands: tuple[Any, ...], result: int) -> None:
         """Run a ufunc in the dtype that NumPy would choose."""
 
-    def wants_pullback(self, step: Step, name: str) -> bool:
+    def wants_pullback(self, step: ProgramStep, name: str) -> bool:
         """Whether the pullback of a step, which is part of the program, reads a value of this name."""
 
-    def places(self, step: Step) -> int:
+    def places(self, step: ProgramStep) -> int:
         """Return the node of a step's places in memory; its pullback reads those in the gradient."""
 
-    def keep_overwritten(self, step: Step) -> None:
+    def keep_overwritten(self, step: ProgramStep) -> None:
         """Copy what pullbacks still read of the memory that a step is about to write."""
 
-    def same_operands(self, step: Step) -> list[Any]:
+    def same_operands(self, step: ProgramStep) -> list[Any]:
         """Return the later steps of the same operation on the same operands."""

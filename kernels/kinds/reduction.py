@@ -13,17 +13,17 @@ import numpy as np
 from kernels.foundation import numpy_arrays
 from kernels.foundation.data_classes import dataclass
 from kernels.foundation.specs import Spec, Strides, dense
-from kernels.kinds.form import Form, Lowering, Pull, Step, rule_loop, saved_names, scattered
+from kernels.kinds.form import Form, Lowering, ProgramStep, Pull, rule_loop, saved_names, scattered
 from kernels.native.call_structs import CALLED, KERNEL, PICK_EXTRA, PICK_RESULT, PICK_SCALE, PRODUCT, REDUCE
 from kernels.native.calls.computation import Computation, InnerLoop, is_fresh, loop_of, of_arrays, to_array
-from kernels.rules.loop_printer import Loop, Operand
+from kernels.rules.loop_printer import KernelOperand, PrintedLoop
 from kernels.rules.op import Op
 from kernels.rules.rows import Factor, Pick, Product, matrices, pick, product
 from kernels.rules.scalar_loops import (
-    Call,
-    Fill,
+    ConstantFill,
+    KernelCall,
     NodeRef,
-    Place,
+    OperandPlace,
     PythonCall,
     UfuncCall,
     initial,
@@ -83,13 +83,13 @@ class Reduction(Op):
             "y": onto,
             "n": onto if self.selects else (_FLOAT64, (0,) * rank),
         }
-        reads = [Operand(name, patterns[name][0], 2 + k, patterns[name][1]) for k, name in enumerate(saved)]
-        target = Operand("target", source.dtype, 0, source.gradient)
-        cotangent = Operand("g", spec.dtype, 1, spread(spec.gradient, rank, axes, keepdims))
+        reads = [KernelOperand(name, patterns[name][0], 2 + k, patterns[name][1]) for k, name in enumerate(saved)]
+        target = KernelOperand("target", source.dtype, 0, source.gradient)
+        cotangent = KernelOperand("g", spec.dtype, 1, spread(spec.gradient, rank, axes, keepdims))
         loop = rule_loop(self, 0, source.shape, (target, cotangent, *reads))
         return Form(self, specs, spec, wanted, saved, (loop,), params, name)
 
-    def lower(self, step: Step, lowering: Lowering) -> None:
+    def lower(self, step: ProgramStep, lowering: Lowering) -> None:
         """Fill with what NumPy starts from, then run its loop; count ties where the pullback needs them."""
         if not isinstance(self.ufunc, np.ufunc):
             self._reduce_in_python(step, lowering)
@@ -99,9 +99,9 @@ class Reduction(Op):
         spec = lowering.spec(source)
         onto = spread(result.strides, len(spec.shape), axes, keepdims)
         start = initial(self.ufunc, spec, result.dtype)
-        lowering.tasks.append(Fill(Place(step.result), result.size, result.dtype, start))
+        lowering.tasks.append(ConstantFill(OperandPlace(step.result), result.size, result.dtype, start))
         loop = numpy_arrays.find(self.ufunc, (result.dtype,) * 3)
-        places = (Place(step.result), Place(source), Place(step.result))
+        places = (OperandPlace(step.result), OperandPlace(source), OperandPlace(step.result))
         lowering.tasks.append(UfuncCall(loop, spec.shape, (onto, spec.strides, onto), places))
         if self.scale:
             count = float(counted(spec.shape, axes))
@@ -110,7 +110,7 @@ class Reduction(Op):
             count_of = _count_ties(step, source, onto, lowering) if self.selects else None
             lowering.extra[step.at] = lowering.number(counted(spec.shape, axes)) if count_of is None else count_of
 
-    def _reduce_in_python(self, step: Step, lowering: Lowering) -> None:
+    def _reduce_in_python(self, step: ProgramStep, lowering: Lowering) -> None:
         """Reduce by what is no ufunc."""
         (axes, keepdims), reduce = step.params, self.ufunc.reduce
 
@@ -118,7 +118,7 @@ class Reduction(Op):
             arrays[0][...] = reduce(np.ascontiguousarray(arrays[1]), axis=axes, keepdims=keepdims)
 
         nodes = (step.result, node_of(step.operands[0]))
-        lowering.tasks.append(PythonCall(run, tuple((n, False) for n in nodes), tuple(map(Place, nodes))))
+        lowering.tasks.append(PythonCall(run, tuple((n, False) for n in nodes), tuple(map(OperandPlace, nodes))))
 
     def recomputed(self, form: Form, _: tuple[Any, ...], *values: Any) -> Any:
         """Return the value of a result."""
@@ -203,18 +203,20 @@ def _dense(node: int, dtype: np.dtype[Any], lowering: Lowering) -> int:
     return lowering.cast(node, dtype)
 
 
-def _count_ties(step: Step, source: int, onto: Strides, lowering: Lowering) -> int:
+def _count_ties(step: ProgramStep, source: int, onto: Strides, lowering: Lowering) -> int:
     """Count, for each result of an extremum, the elements that tie."""
     result, spec = lowering.spec(step.result), lowering.spec(source)
     count = lowering.temporary(result.shape, result.dtype)
-    lowering.tasks.append(Fill(Place(count), result.size, result.dtype, -0.0))
+    lowering.tasks.append(ConstantFill(OperandPlace(count), result.size, result.dtype, -0.0))
     operands = (
-        Operand("target", result.dtype, 0, onto),
-        Operand("x", spec.dtype, 1, spec.strides),
-        Operand("y", result.dtype, 2, onto),
+        KernelOperand("target", result.dtype, 0, onto),
+        KernelOperand("x", spec.dtype, 1, spec.strides),
+        KernelOperand("y", result.dtype, 2, onto),
     )
-    loop = Loop(tie, spec.shape, operands, skips=False)
-    lowering.tasks.append(Call(loop, (Place(count), Place(source), Place(step.result)), accumulate=True))
+    loop = PrintedLoop(tie, spec.shape, operands, skips=False)
+    lowering.tasks.append(
+        KernelCall(loop, (OperandPlace(count), OperandPlace(source), OperandPlace(step.result)), accumulate=True)
+    )
     return count
 
 
@@ -249,14 +251,14 @@ class Contraction(Op):
             pulls[1] = product(spec.dtype, (k, n, m), Factor(0, d_right), factor.turned, g)
         return Form(self, specs, spec, wanted, saved, tuple(pulls), params, name)
 
-    def lower(self, step: Step, lowering: Lowering) -> None:
+    def lower(self, step: ProgramStep, lowering: Lowering) -> None:
         """Multiply matrices or vectors by BLAS, as NumPy does."""
         nodes = [node_of(o) for o in step.operands]
         a, b = map(lowering.spec, nodes)
         result = lowering.spec(step.result)
         (m, k, n), left, right, target = matrices(a.shape, a.strides, b.shape, b.strides, result.strides)
         kernel = Product(result.dtype, (m, n, k), Factor(0, target), Factor(1, left), Factor(2, right))
-        lowering.tasks.append(Call(kernel, (Place(step.result), *map(Place, nodes))))
+        lowering.tasks.append(KernelCall(kernel, (OperandPlace(step.result), *map(OperandPlace, nodes))))
 
     def recomputed(self, form: Form, saved: tuple[Any, ...], *values: Any) -> Any:
         """Return the value of a result."""
@@ -299,7 +301,7 @@ class Select(Op):
         """Return the form of an element picked along (axis, keepdims); its place ``i`` is saved, dense, as int64."""
         return Form(self, specs, spec, wanted, ("i",), (scattered(specs[0], spec, params[0], 2),), params, name)
 
-    def lower(self, step: Step, lowering: Lowering) -> None:
+    def lower(self, step: ProgramStep, lowering: Lowering) -> None:
         """Pick the extremum along an axis and its place; that is a step of its own if the program has a use for it."""
         axis, _, *of_places = step.params
         if of_places:
@@ -310,7 +312,9 @@ class Select(Op):
         places = pairs[0].result if pairs else lowering.temporary(result.shape, _INT64)
         lowering.extra[step.at] = places
         kernel = Pick(spec, axis, largest=self.locate is np.argmax)
-        lowering.tasks.append(Call(kernel, (Place(step.result), Place(places), Place(source))))
+        lowering.tasks.append(
+            KernelCall(kernel, (OperandPlace(step.result), OperandPlace(places), OperandPlace(source)))
+        )
 
     def recomputed(self, form: Form, saved: tuple[Any, ...], *values: Any) -> Any:
         """Return the value of a result."""

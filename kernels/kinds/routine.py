@@ -18,15 +18,15 @@ import numpy as np
 from kernels.foundation.data_classes import dataclass
 from kernels.foundation.numpy_arrays import Array, tried
 from kernels.foundation.specs import Spec, Strides, dense
-from kernels.kinds.form import Form, Lowering, Step
+from kernels.kinds.form import Form, Lowering, ProgramStep
 from kernels.kinds.reference_tape import Instruction
-from kernels.kinds.views import Part, View, strided, strided_batch
+from kernels.kinds.views import ResultPart, View, strided, strided_batch
 from kernels.native.call_structs import CALLED, KERNEL, PICK_CONTEXT, PICK_EXTRA, PICK_RESULT
 from kernels.native.calls.computation import Computation, InnerLoop, of_arrays, to_array
 from kernels.native.structs import PYTHON
 from kernels.rules.op import Op
 from kernels.rules.rows import RowValue
-from kernels.rules.scalar_loops import Call, Place, PythonCall, node_of
+from kernels.rules.scalar_loops import KernelCall, OperandPlace, PythonCall, node_of
 from kernels.rules.symbols import DeclarationError, Rule, asked
 
 _FLOAT64 = np.dtype(np.float64)
@@ -78,7 +78,7 @@ class Routine(Op):
         inputs = tuple(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY)
         object.__setattr__(self, "inputs", inputs)
         object.__setattr__(self, "params", tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY))
-        part = Part(
+        part = ResultPart(
             name=self.name, doc=self.doc, grad_fn=self.grad_fn, apply=strided, batch=strided_batch, function=False
         )
         object.__setattr__(self, "part", part)
@@ -137,7 +137,7 @@ class Routine(Op):
         """Return the form of the same instruction with other specs; Python runs its rules if it did."""
         return self.form(specs, spec, form.wanted, form.params, form.name, python=form.kind == PYTHON)
 
-    def lower(self, step: Step, lowering: Lowering) -> None:
+    def lower(self, step: ProgramStep, lowering: Lowering) -> None:
         """Call NumPy or SciPy; the extras, steps of their own, are computed with the results if these are there."""
         frozen, *of_extra = step.params
         if of_extra and any(step.result in extras for extras in lowering.extras.values()):
@@ -145,7 +145,7 @@ class Routine(Op):
         outputs, params, count = (step.result, *lowering.extras.get(step.at, ())), dict(frozen), len(self.results)
         rows = self._kernel_of(step, outputs, params, lowering) if not of_extra else None
         if rows is not None:
-            lowering.tasks.append(Call(rows, tuple(map(Place, (*outputs, node_of(step.operands[0]))))))
+            lowering.tasks.append(KernelCall(rows, tuple(map(OperandPlace, (*outputs, node_of(step.operands[0]))))))
             return
 
         def run(arrays: list[Array], _: dict[int, list[Any]]) -> None:
@@ -156,10 +156,10 @@ class Routine(Op):
                 place[...] = value
 
         nodes = (*outputs, *map(node_of, step.operands))
-        lowering.tasks.append(PythonCall(run, tuple((n, False) for n in nodes), tuple(map(Place, nodes))))
+        lowering.tasks.append(PythonCall(run, tuple((n, False) for n in nodes), tuple(map(OperandPlace, nodes))))
 
     def _kernel_of(
-        self, step: Step, outputs: tuple[int, ...], params: dict[str, Any], lowering: Lowering
+        self, step: ProgramStep, outputs: tuple[int, ...], params: dict[str, Any], lowering: Lowering
     ) -> RowValue | None:
         """Return the kernel that computes all outputs from one dense operand; None where NumPy does."""
         if self.rows is None or len(step.operands) != 1:

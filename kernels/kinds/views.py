@@ -13,14 +13,14 @@ from kernels.foundation import numpy_arrays
 from kernels.foundation.data_classes import dataclass
 from kernels.foundation.numpy_arrays import silently
 from kernels.foundation.specs import Spec, Strides, broadcast, dense, view_spec
-from kernels.kinds.form import Form, Lowering, Step, pulls_of
+from kernels.kinds.form import Form, Lowering, ProgramStep, pulls_of
 from kernels.native.call_structs import CALLED, NEST, NEST4, ONCE
 from kernels.native.calls.computation import Computation, is_fresh, strides_along
 from kernels.native.memory import where
 from kernels.native.structs import ADDS, CLEARS, VIEW
-from kernels.rules.loop_printer import Loop, Operand
+from kernels.rules.loop_printer import KernelOperand, PrintedLoop
 from kernels.rules.op import Op
-from kernels.rules.scalar_loops import Call, Place, UfuncCall, nest_layout, node_of, same
+from kernels.rules.scalar_loops import KernelCall, OperandPlace, UfuncCall, nest_layout, node_of, same
 from kernels.rules.symbols import Rule, passed
 
 # Views, the same memory under another shape: the record, its instruction form, where it stands in a gradient.
@@ -61,7 +61,7 @@ class View(Op):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Part(View):
+class ResultPart(View):
     """One of several results of a routine, which stand end to end in one array. No record of the tables."""
 
     def __post_init__(self) -> None:
@@ -118,11 +118,11 @@ class Copy(Op):
     ) -> Form:
         """Return the form of a copy, to the result's dtype."""
         (source,) = specs
-        target = Operand("target", source.dtype, 0, source.gradient)
-        loop = Loop(passed, spec.shape, (target, Operand("g", spec.dtype, 1, spec.gradient)))
+        target = KernelOperand("target", source.dtype, 0, source.gradient)
+        loop = PrintedLoop(passed, spec.shape, (target, KernelOperand("g", spec.dtype, 1, spec.gradient)))
         return Form(self, specs, spec, wanted, (), (loop,), params, name)
 
-    def lower(self, step: Step, lowering: Lowering) -> None:
+    def lower(self, step: ProgramStep, lowering: Lowering) -> None:
         """Copy elements to another layout or dtype."""
         lowering.copy_between(node_of(step.operands[0]), step.result)
 
@@ -178,14 +178,14 @@ class Join(Op):
         if new:
             gradient.pop(axis)
 
-        def pull(i: int, source: Spec) -> Loop:
-            target = Operand("target", source.dtype, 0, source.gradient)
-            cotangent = Operand("g", spec.dtype, 1, tuple(gradient), offset=int(starts[i]) * stride)
-            return Loop(passed, source.shape, (target, cotangent))
+        def pull(i: int, source: Spec) -> PrintedLoop:
+            target = KernelOperand("target", source.dtype, 0, source.gradient)
+            cotangent = KernelOperand("g", spec.dtype, 1, tuple(gradient), offset=int(starts[i]) * stride)
+            return PrintedLoop(passed, source.shape, (target, cotangent))
 
         return Form(self, specs, spec, wanted, (), pulls_of(specs, wanted, pull), params, name)
 
-    def lower(self, step: Step, lowering: Lowering) -> None:
+    def lower(self, step: ProgramStep, lowering: Lowering) -> None:
         """Copy each operand to its part of the result."""
         axis, new = step.params
         strides = list(lowering.spec(step.result).strides)
@@ -227,25 +227,25 @@ class Gather(Op):
         """
         source = specs[0]
         operands = (
-            Operand("target", source.dtype, 0, (0,) * len(spec.shape)),
-            Operand("g", spec.dtype, 1, spec.gradient),
-            Operand("i", _INT64, 2, dense(spec.shape, _INT64.itemsize)),
+            KernelOperand("target", source.dtype, 0, (0,) * len(spec.shape)),
+            KernelOperand("g", spec.dtype, 1, spec.gradient),
+            KernelOperand("i", _INT64, 2, dense(spec.shape, _INT64.itemsize)),
         )
-        loop = Loop(passed, spec.shape, operands, scatter=source.dtype.itemsize)
+        loop = PrintedLoop(passed, spec.shape, operands, scatter=source.dtype.itemsize)
         return Form(self, specs, spec, wanted, ("i",), (loop, None)[: len(specs)], params, name)
 
-    def lower(self, step: Step, lowering: Lowering) -> None:
+    def lower(self, step: ProgramStep, lowering: Lowering) -> None:
         """Copy the elements that places pick, in elements of memory, and of the gradient: see Lowering.places."""
         node = node_of(step.operands[0])
         source, result = lowering.spec(node), lowering.spec(step.result)
         places = lowering.places(step)
         operands = (
-            Operand("target", result.dtype, 0, result.strides),
-            Operand("x", source.dtype, 1, (0,) * len(result.shape)),
-            Operand("i", _INT64, 2, lowering.spec(places).strides),
+            KernelOperand("target", result.dtype, 0, result.strides),
+            KernelOperand("x", source.dtype, 1, (0,) * len(result.shape)),
+            KernelOperand("i", _INT64, 2, lowering.spec(places).strides),
         )
-        loop = Loop(same, result.shape, operands, pullback=False, gather=source.dtype.itemsize)
-        lowering.tasks.append(Call(loop, (Place(step.result), Place(node), Place(places))))
+        loop = PrintedLoop(same, result.shape, operands, pullback=False, gather=source.dtype.itemsize)
+        lowering.tasks.append(KernelCall(loop, (OperandPlace(step.result), OperandPlace(node), OperandPlace(places))))
 
     def recomputed(self, form: Form, saved: tuple[Any, ...], *values: Any) -> Any:
         """Return the value of a result."""
@@ -296,7 +296,7 @@ class Write(Op):
         pulls = (clear if wanted[0] and not self.adds else None, pull if wanted[1] else None)
         return Form(self, (spec if wanted[0] else None, source), spec, wanted, saved, pulls, params, name)
 
-    def lower(self, step: Step, lowering: Lowering) -> None:
+    def lower(self, step: ProgramStep, lowering: Lowering) -> None:
         """Copy a value into part of a base; what pullbacks need of that part is saved before."""
         lowering.keep_overwritten(step)
         part = lowering.spec(step.result)
@@ -307,33 +307,37 @@ class Write(Op):
         places, source = lowering.places(step), lowering.spec(value)
         shape = lowering.spec(places).shape
         operands = (
-            Operand("target", part.dtype, 0, (0,) * len(shape)),
-            Operand("x", source.dtype, 1, broadcast(source.shape, source.strides, shape)),
-            Operand("i", _INT64, 2, lowering.spec(places).strides),
+            KernelOperand("target", part.dtype, 0, (0,) * len(shape)),
+            KernelOperand("x", source.dtype, 1, broadcast(source.shape, source.strides, shape)),
+            KernelOperand("i", _INT64, 2, lowering.spec(places).strides),
         )
-        loop = Loop(same, shape, operands, pullback=False, scatter=part.dtype.itemsize, adds=self.adds)
-        lowering.tasks.append(Call(loop, (Place(step.result), Place(value), Place(places))))
+        loop = PrintedLoop(same, shape, operands, pullback=False, scatter=part.dtype.itemsize, adds=self.adds)
+        lowering.tasks.append(KernelCall(loop, (OperandPlace(step.result), OperandPlace(value), OperandPlace(places))))
 
 
-def _to_region(base: Spec, region: Spec, source: Spec | None) -> tuple[tuple[str, ...], tuple[Loop, Loop | None]]:
+def _to_region(
+    base: Spec, region: Spec, source: Spec | None
+) -> tuple[tuple[str, ...], tuple[PrintedLoop, PrintedLoop | None]]:
     """Return what a write to a pattern saves, and what clears it and pulls its gradient to the value."""
-    place = Operand("g", base.dtype, 1, region.gradient)
-    target = Operand("target", base.dtype, 0, region.gradient)
-    pull = None if source is None else Loop(passed, region.shape, (_target(source, region.shape), place))
-    return ("offset",), (Loop(_nothing, region.shape, (target,), pullback=False), pull)
+    place = KernelOperand("g", base.dtype, 1, region.gradient)
+    target = KernelOperand("target", base.dtype, 0, region.gradient)
+    pull = None if source is None else PrintedLoop(passed, region.shape, (_target(source, region.shape), place))
+    return ("offset",), (PrintedLoop(_nothing, region.shape, (target,), pullback=False), pull)
 
 
-def _to_places(base: Spec, shape: Strides, source: Spec | None) -> tuple[tuple[str, ...], tuple[Loop, Loop | None]]:
+def _to_places(
+    base: Spec, shape: Strides, source: Spec | None
+) -> tuple[tuple[str, ...], tuple[PrintedLoop, PrintedLoop | None]]:
     """Return the same of a write to places."""
     item, apart = base.dtype.itemsize, (0,) * len(shape)
-    places = Operand("i", _INT64, 3, dense(shape, _INT64.itemsize))
-    place, target = Operand("g", base.dtype, 1, apart), Operand("target", base.dtype, 0, apart)
-    pull = None if source is None else Loop(passed, shape, (_target(source, shape), place, places), gather=item)
-    return ("offset", "i"), (Loop(_nothing, shape, (target, places), pullback=False, scatter=item), pull)
+    places = KernelOperand("i", _INT64, 3, dense(shape, _INT64.itemsize))
+    place, target = KernelOperand("g", base.dtype, 1, apart), KernelOperand("target", base.dtype, 0, apart)
+    pull = None if source is None else PrintedLoop(passed, shape, (_target(source, shape), place, places), gather=item)
+    return ("offset", "i"), (PrintedLoop(_nothing, shape, (target, places), pullback=False, scatter=item), pull)
 
 
-def _target(source: Spec, shape: Strides) -> Operand:
-    return Operand("target", source.dtype, 0, broadcast(source.shape, source.gradient, shape))
+def _target(source: Spec, shape: Strides) -> KernelOperand:
+    return KernelOperand("target", source.dtype, 0, broadcast(source.shape, source.gradient, shape))
 
 
 def _nothing() -> float:

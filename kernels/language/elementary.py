@@ -17,7 +17,7 @@ from kernels.language.llvm_values import (
     LOG2E,
     LOG10_2,
     TWO_THIRDS,
-    Value,
+    LaneValue,
     fast_two_sum,
     less_product,
     two_product,
@@ -35,7 +35,7 @@ _HALFWAY = 0.55
 _HIGHEST = {"double": 710.7, "single": 89.6}
 
 
-def reduced(x: Value) -> tuple[Value, Value, Value]:
+def reduced(x: LaneValue) -> tuple[LaneValue, LaneValue, LaneValue]:
     """Return n (in the low bits of a word), r, and what rounding took from r."""
     high, low = LN2[x.form.name]
     n, word = x.nearest(LOG2E)
@@ -44,18 +44,18 @@ def reduced(x: Value) -> tuple[Value, Value, Value]:
     return word, r, start.minus(r).minus(rest)
 
 
-def less_one(r: Value) -> Value:
+def less_one(r: LaneValue) -> LaneValue:
     """Return exp(r) - 1 of a reduced number."""
     return r + r * r * r.polynomial(FITS[r.form.name]["EXP"])
 
 
-def exp(x: Value) -> Value:
+def exp(x: LaneValue) -> LaneValue:
     """Return e**x."""
     word, r, _ = reduced(x.at_most(_LARGEST[x.form.name]).at_least(_LEAST[x.form.name]))
     return (1.0 + less_one(r)).scaled(word)
 
 
-def exp2(x: Value) -> Value:
+def exp2(x: LaneValue) -> LaneValue:
     """Return 2**x."""
     double = x.form.is_double
     x = x.at_most(1025.0 if double else 129.0).at_least(-1076.0 if double else -151.0)
@@ -64,7 +64,7 @@ def exp2(x: Value) -> Value:
     return (1.0 + r * r.polynomial(FITS[x.form.name]["EXP2"])).scaled(word)
 
 
-def expm1(x: Value) -> Value:
+def expm1(x: LaneValue) -> LaneValue:
     """Return e**x - 1."""
     name = x.form.name
     word, r, rest = reduced(x.at_most(_LARGEST[name]).at_least(-40.0))
@@ -73,7 +73,7 @@ def expm1(x: Value) -> Value:
     return (abs(x) < _TINY[name] * _TINY[name]).select(x, 2.0 * (half * y + half.minus(0.5)))
 
 
-def logistic(x: Value) -> Value:
+def logistic(x: LaneValue) -> LaneValue:
     """Return 1 / (1 + e**-x)."""
     word, r, rest = reduced((-abs(x)).at_least(_LEAST[x.form.name]))
     start, lost = fast_two_sum(r.constant(1.0), less_one(r))
@@ -85,7 +85,7 @@ def logistic(x: Value) -> Value:
     return y + y * (left.select(lost, 0.0) - (more + e * lost) * left.select(1.0 - y, y))
 
 
-def sinh(x: Value) -> Value:
+def sinh(x: LaneValue) -> LaneValue:
     """Return (e**x - e**-x) / 2: a sum of sinh and cosh of n ln 2, which are powers of two, and of those of r."""
     fits, a = FITS[x.form.name], abs(x)
     bounded = a.at_most(_HIGHEST[x.form.name])
@@ -100,14 +100,14 @@ def sinh(x: Value) -> Value:
     return (a < _TINY[x.form.name]).select(x, (2.0 * y).signed(x.sign))
 
 
-def cosh(x: Value) -> Value:
+def cosh(x: LaneValue) -> LaneValue:
     """Return (e**x + e**-x) / 2."""
     word, r, rest = reduced(abs(x).at_most(_HIGHEST[x.form.name]))
     e = (1.0 + (less_one(r) + rest)) * word.power_of_two(at=0.25)  # a quarter: the whole would overflow
     return 2.0 * (e + 0.0625 / e)
 
 
-def tanh(x: Value) -> Value:
+def tanh(x: LaneValue) -> LaneValue:
     """Return sinh(x) / cosh(x): a series, or what it lacks to 1."""
     a = abs(x)
     square = a * a
@@ -126,12 +126,12 @@ _FAR = {"double": 28.0, "single": 10.5}
 _POLE = 2.0
 
 
-def _near(x: Value) -> Value:
+def _near(x: LaneValue) -> LaneValue:
     """Return erf(x) up to 1/2."""
     return x + x * (x * x).polynomial(FITS[x.form.name]["ERF"])
 
 
-def _complement(a: Value) -> Value:
+def _complement(a: LaneValue) -> LaneValue:
     """Return erfc(a) from 1/2 on: of each factor's rounding the first order is kept."""
     name = a.form.name
     a = a.at_most(_FAR[name]).at_least(_HALF)
@@ -156,13 +156,13 @@ def _complement(a: Value) -> Value:
     return (quotient + rest * inverse).scaled(word)
 
 
-def erf(x: Value) -> Value:
+def erf(x: LaneValue) -> LaneValue:
     """Return the error function."""
     a = abs(x)
     return (a < _HALF).select(_near(a), 1.0 - _complement(a)).signed(x.sign)
 
 
-def erfc(x: Value) -> Value:
+def erfc(x: LaneValue) -> LaneValue:
     """Return 1 - erf(x)."""
     far = _complement(abs(x))
     return (abs(x) < _HALF).select(1.0 - _near(x), (x < 0.0).select(2.0 - far, far))
@@ -175,7 +175,7 @@ _EXACT = {"double": 2.0**53, "single": 2.0**24}
 """Up to here 1 + x, less 1, is exact."""
 
 
-def _split(x: Value) -> tuple[Value, Value, Value]:
+def _split(x: LaneValue) -> tuple[LaneValue, LaneValue, LaneValue]:
     """Return the k of a positive normal number, as a float and as an exponent in its place, and m."""
     form = x.form
     moved = x.word - form.pattern(_ROOT)
@@ -183,7 +183,7 @@ def _split(x: Value) -> tuple[Value, Value, Value]:
     return moved.shifted_down(form.fraction).number, moved & ~low, ((moved & low) + form.pattern(_ROOT)).real
 
 
-def _any(x: Value) -> tuple[Value, Value]:
+def _any(x: LaneValue) -> tuple[LaneValue, LaneValue]:
     """Return k and m of a positive number, subnormal ones too; for others but 0, k is what the logarithm is."""
     form = x.form
     least, places = 1 << form.fraction, form.fraction + 2
@@ -192,13 +192,13 @@ def _any(x: Value) -> tuple[Value, Value]:
     return odd.select(k.plus(_end(x).minus(float(places))), k), m
 
 
-def _end(x: Value) -> Value:
+def _end(x: LaneValue) -> LaneValue:
     """Return nan of negative numbers, and others as they are."""
     nan = x.form.pattern(math.nan)
     return (x.word < nan).select(x.word, nan).real
 
 
-def _series(f: Value, scale: float = 1.0) -> Value:
+def _series(f: LaneValue, scale: float = 1.0) -> LaneValue:
     """Return ``scale`` times log(1 + f): s times the rest is what f has too much."""
     s = f / (2.0 + f)
     z = s * s
@@ -208,30 +208,30 @@ def _series(f: Value, scale: float = 1.0) -> Value:
     return -less_product(s * scale * rest, f, f.constant(scale))  # more than one rounding would be seen
 
 
-def _logarithm(x: Value, of_two: float, scale: float = 1.0, more: float = 0.0) -> Value:
+def _logarithm(x: LaneValue, of_two: float, scale: float = 1.0, more: float = 0.0) -> LaneValue:
     """Return ``scale`` times the natural logarithm; ``of_two``, and ``more`` of it if need be, is that of 2."""
     k, m = _any(x)
     y = _series(m.minus(1.0), scale)
     return x.equals(0.0).select(-math.inf, k * of_two + (k * more + y if more else y))
 
 
-def log(x: Value) -> Value:
+def log(x: LaneValue) -> LaneValue:
     """Return the natural logarithm."""
     return _logarithm(x, math.log(2.0))
 
 
-def log2(x: Value) -> Value:
+def log2(x: LaneValue) -> LaneValue:
     """Return the logarithm to base 2."""
     return _logarithm(x, 1.0, LOG2E)
 
 
-def log10(x: Value) -> Value:
+def log10(x: LaneValue) -> LaneValue:
     """Return the logarithm to base 10."""
     of_two, more = LOG10_2[x.form.name]
     return _logarithm(x, of_two, math.log10(math.e), more)
 
 
-def log1p(x: Value) -> Value:
+def log1p(x: LaneValue) -> LaneValue:
     """Return log(1 + x): what rounding took from 1 + x comes back in f, which is x where k is 0."""
     form = x.form
     u = x.plus(1.0)
@@ -244,7 +244,7 @@ def log1p(x: Value) -> Value:
     return u.equals(0.0).select(-math.inf, y).call("llvm.copysign", x)
 
 
-def _long_log(x: Value) -> tuple[Value, Value]:
+def _long_log(x: LaneValue) -> tuple[LaneValue, LaneValue]:
     """Return log of a positive double as a sum of two, to 2**-64 of it."""
     k, m = _any(x)
     f, d = m.minus(1.0), m.plus(1.0)
@@ -262,7 +262,7 @@ def _long_log(x: Value) -> tuple[Value, Value]:
     return fast_two_sum(high, low.plus(k * LN2_LONG[1] + (2.0 * s_low + e_low + a_low)))
 
 
-def _double_power(x: Value, y: Value) -> Value:
+def _double_power(x: LaneValue, y: LaneValue) -> LaneValue:
     high, low = _long_log(x)
     p, p_low = two_product(y, high)
     p_low = p_low + y * low
@@ -273,7 +273,7 @@ def _double_power(x: Value, y: Value) -> Value:
     return (1.0 + less_one(r)).scaled(word)
 
 
-def _single_power(x: Value, y: Value) -> Value:
+def _single_power(x: LaneValue, y: LaneValue) -> LaneValue:
     """Return a power of floats, as doubles: these need no corrections."""
     x, y = x.to(F8), y.to(F8)
     k, _, m = _split(x)
@@ -287,7 +287,7 @@ def _single_power(x: Value, y: Value) -> Value:
     return (e * word.power_of_two()).to(F4)
 
 
-def power(x: Value, y: Value) -> Value:
+def power(x: LaneValue, y: LaneValue) -> LaneValue:
     """Return x**y; at the ends what C's pow returns."""
     a = abs(x)
     result = (_double_power if x.form.is_double else _single_power)(a, y.within(2.0**65))
@@ -302,7 +302,7 @@ def power(x: Value, y: Value) -> Value:
     return (y.equals(0.0) | x.equals(1.0)).select(1.0, result)
 
 
-def whole(x: Value, n: Value) -> Value:
+def whole(x: LaneValue, n: LaneValue) -> LaneValue:
     """Return x**n for a whole n up to 4, the same for all elements: products, as in kernels/rules/symbols.py."""
     square = x.times(x)
     odd = (n.equals(1.0) | n.equals(3.0)).select(x, 1.0)
@@ -310,7 +310,7 @@ def whole(x: Value, n: Value) -> Value:
     return n.equals(4.0).select(square.times(square), odd.times(even))
 
 
-def rooted(x: Value, p: Value) -> Value:
+def rooted(x: LaneValue, p: LaneValue) -> LaneValue:
     """Return x**p for a p up to 4 that is a multiple of a half: a product, a root, or an inverse of these."""
     size = abs(p)
     n = size.call("llvm.trunc")
@@ -325,19 +325,19 @@ FURTHEST = {"double": 1.5e6, "single": 1e5}
 _PER_HALF_PI = 0.6366197723675814
 
 
-def beyond(x: Value) -> Value:
+def beyond(x: LaneValue) -> LaneValue:
     """Whether an angle needs another method."""
     least = x.form.pattern(FURTHEST[x.form.name]) + 1
     return abs(x).word - least < x.form.pattern(math.inf) - least  # compared without a sign
 
 
-def farther(far: Value, x: Value) -> Value:
+def farther(far: LaneValue, x: LaneValue) -> LaneValue:
     """Return a word whose sign is set if that of ``far`` is or the angle is ``beyond``."""
     word, least = abs(x).word, x.form.pattern(FURTHEST[x.form.name]) + 1
     return far | (~(word - least) & (word - x.form.pattern(math.inf)))
 
 
-def _quarters(a: Value, *, steep: bool = False) -> tuple[Value, Value | None, Value]:
+def _quarters(a: LaneValue, *, steep: bool = False) -> tuple[LaneValue, LaneValue | None, LaneValue]:
     """Return what is left of an angle by its quarter turns, and their number in a word.
 
     With it stands what rounding took from it, where that counts: in doubles, and in a ``steep`` function.
@@ -353,7 +353,7 @@ def _quarters(a: Value, *, steep: bool = False) -> tuple[Value, Value | None, Va
     return r, left.minus(r.to(F8)).to(a.form) if steep else None, word.to(a.form)
 
 
-def _fused(a: Value, *, steep: bool) -> tuple[Value, Value | None, Value]:
+def _fused(a: LaneValue, *, steep: bool) -> tuple[LaneValue, LaneValue | None, LaneValue]:
     """Return the same by fused products: of their sums the first is exact, and the second known to its last bit."""
     n, word = a.nearest(_PER_HALF_PI)
     first, second, third = (n.constant(-part) for part in HALF_PI_FUSED[a.form.name])
@@ -366,7 +366,7 @@ def _fused(a: Value, *, steep: bool) -> tuple[Value, Value | None, Value]:
     return r, n.call("llvm.fma", second, back).plus(n.call("llvm.fma", third, rounded)), word
 
 
-def _exact(a: Value) -> tuple[Value, Value, Value]:
+def _exact(a: LaneValue) -> tuple[LaneValue, LaneValue, LaneValue]:
     """Return the same of a double: a difference may be smaller than the error of a single product with pi / 2."""
     n, word = a.nearest(_PER_HALF_PI)
     start = a.minus(n.times(HALF_PI[0]))
@@ -379,7 +379,7 @@ def _exact(a: Value) -> tuple[Value, Value, Value]:
     return r, second.minus(r).plus(lost), word
 
 
-def _turned(a: Value, quarters: int) -> Value:
+def _turned(a: LaneValue, quarters: int) -> LaneValue:
     """Return the sine of a positive angle plus so many quarters of a turn."""
     r, rest, word = _quarters(a)
     word = word + quarters
@@ -396,17 +396,17 @@ def _turned(a: Value, quarters: int) -> Value:
     return chosen.signed((word >> 1) << (a.form.bits - 1))
 
 
-def sin(x: Value) -> Value:
+def sin(x: LaneValue) -> LaneValue:
     """Return the sine of an angle up to FURTHEST."""
     return _turned(abs(x), 0).signed(x.sign)
 
 
-def cos(x: Value) -> Value:
+def cos(x: LaneValue) -> LaneValue:
     """Return the cosine of an angle up to FURTHEST."""
     return _turned(abs(x), 1)
 
 
-def tan(x: Value) -> Value:
+def tan(x: LaneValue) -> LaneValue:
     """Return the tangent of an angle up to FURTHEST."""
     r, rest, word = _quarters(abs(x), steep=True)
     square = r * r
@@ -415,7 +415,7 @@ def tan(x: Value) -> Value:
     return (word & 1).equals(1).select(-1.0 / t, t).signed(x.sign)
 
 
-def arctan(x: Value) -> Value:
+def arctan(x: LaneValue) -> LaneValue:
     """Return the angle, within pi / 2, of a tangent."""
     a = abs(x)
     far = a > 1.0

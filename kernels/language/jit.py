@@ -37,7 +37,7 @@ from kernels.language.cache_files import (
 )
 from kernels.language.lanes import keep_forms
 from kernels.language.module_texts import PACKAGE, digest, text_of
-from kernels.language.native_types import SIGNATURE, Signature, signature_of
+from kernels.language.native_types import SIGNATURE, NativeSignature, signature_of
 
 # Machine code of native modules: a module's source is translated, optimised and kept as one object file.
 
@@ -78,7 +78,7 @@ _methods: dict[int, Method] = {}
 class Native:
     """A function of native source that is called from outside."""
 
-    def __init__(self, function: Callable[..., Any], unit: Unit, signature: Signature) -> None:
+    def __init__(self, function: Callable[..., Any], unit: Unit, signature: NativeSignature) -> None:
         self.function, self.unit, self.signature = function, unit, signature
         self.symbol = f"{unit.name}.{function.__name__}"
         self._entry: Callable[..., Any] | None = None
@@ -259,7 +259,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Part:
+class FunctionPart:
     """One function of a module, for which some of the modules that this imports are others."""
 
     function: str
@@ -293,7 +293,7 @@ def load_function(name: str, function: str, label: str, instead: Mapping[str, An
     """
     module = f"{PACKAGE}.{name}"
     text, label = text_of(module), f"{function}_{label}_{name.rpartition('.')[2]}"
-    exported = _loaded_as(label, text, module, lambda full: _executed(full, text, Part(function, instead)))
+    exported = _loaded_as(label, text, module, lambda full: _executed(full, text, FunctionPart(function, instead)))
     return getattr(exported, function)  # type: ignore[no-any-return]
 
 
@@ -358,7 +358,7 @@ def _loaded_as(label: str, text: str, module: str, made: Callable[[str], Unit]) 
     return exported
 
 
-def _executed(name: str, text: str, part: Part | None = None) -> Unit:
+def _executed(name: str, text: str, part: FunctionPart | None = None) -> Unit:
     """Return the unit of a text, whose names are its own."""
     names: dict[str, Any] = {"__name__": name}
     if part is not None:

@@ -86,10 +86,10 @@ def _constant(kind: ir.Type, number: float) -> ir.Constant:
     return ir.Constant(kind, [number] * kind.count if isinstance(kind, ir.VectorType) else number)
 
 
-Operand = Union["Value", float, int]
+Operand = Union["LaneValue", float, int]
 
 
-class Value:
+class LaneValue:
     """A float, the bits of one as an integer, or a truth value, of each element."""
 
     __slots__ = ("builder", "form", "node")
@@ -99,13 +99,13 @@ class Value:
         self.form = form
         self.node = node
 
-    def _new(self, node: Any) -> Value:
-        return Value(self.builder, self.form, node)
+    def _new(self, node: Any) -> LaneValue:
+        return LaneValue(self.builder, self.form, node)
 
     def _of(self, other: Operand) -> Any:
-        return other.node if isinstance(other, Value) else _constant(self.node.type, other)
+        return other.node if isinstance(other, LaneValue) else _constant(self.node.type, other)
 
-    def constant(self, number: float) -> Value:
+    def constant(self, number: float) -> LaneValue:
         """Return a float of this format."""
         return self._new(_constant(self.form.real, number))
 
@@ -118,116 +118,116 @@ class Value:
     def _whole(self) -> bool:
         return bool(self.node.type == self.form.word)
 
-    def _run(self, whole: Callable[..., Any], real: Callable[..., Any], left: Any, right: Any) -> Value:
+    def _run(self, whole: Callable[..., Any], real: Callable[..., Any], left: Any, right: Any) -> LaneValue:
         if self._whole:
             return self._new(whole(self.builder, left, right))
         return self._new(real(self.builder, left, right, flags=_FUSED))
 
-    def __add__(self, other: Operand) -> Value:
+    def __add__(self, other: Operand) -> LaneValue:
         return self._run(_BUILDER.add, _BUILDER.fadd, self.node, self._of(other))
 
     __radd__ = __add__
 
-    def __sub__(self, other: Operand) -> Value:
+    def __sub__(self, other: Operand) -> LaneValue:
         return self._run(_BUILDER.sub, _BUILDER.fsub, self.node, self._of(other))
 
-    def __rsub__(self, other: Operand) -> Value:
+    def __rsub__(self, other: Operand) -> LaneValue:
         return self._run(_BUILDER.sub, _BUILDER.fsub, self._of(other), self.node)
 
-    def __mul__(self, other: Operand) -> Value:
+    def __mul__(self, other: Operand) -> LaneValue:
         return self._run(_BUILDER.mul, _BUILDER.fmul, self.node, self._of(other))
 
     __rmul__ = __mul__
 
-    def __truediv__(self, other: Operand) -> Value:
+    def __truediv__(self, other: Operand) -> LaneValue:
         return self._new(self.builder.fdiv(self.node, self._of(other)))
 
-    def __rtruediv__(self, other: Operand) -> Value:
+    def __rtruediv__(self, other: Operand) -> LaneValue:
         return self._new(self.builder.fdiv(self._of(other), self.node))
 
-    def __neg__(self) -> Value:
+    def __neg__(self) -> LaneValue:
         return self._new(self.builder.fneg(self.node))
 
-    def plus(self, other: Operand) -> Value:
+    def plus(self, other: Operand) -> LaneValue:
         """Add, rounding here."""
         return self._new(self.builder.fadd(self.node, self._of(other)))
 
-    def minus(self, other: Operand) -> Value:
+    def minus(self, other: Operand) -> LaneValue:
         """Subtract, rounding here."""
         return self._new(self.builder.fsub(self.node, self._of(other)))
 
-    def times(self, other: Operand) -> Value:
+    def times(self, other: Operand) -> LaneValue:
         """Multiply, rounding here."""
         return self._new(self.builder.fmul(self.node, self._of(other)))
 
-    def _compared(self, sign: str, other: Operand) -> Value:
+    def _compared(self, sign: str, other: Operand) -> LaneValue:
         compare = self.builder.icmp_unsigned if self._whole else self.builder.fcmp_ordered
         return self._new(compare(sign, self.node, self._of(other)))
 
-    def __lt__(self, other: Operand) -> Value:
+    def __lt__(self, other: Operand) -> LaneValue:
         return self._compared("<", other)
 
-    def __le__(self, other: Operand) -> Value:
+    def __le__(self, other: Operand) -> LaneValue:
         return self._compared("<=", other)
 
-    def __gt__(self, other: Operand) -> Value:
+    def __gt__(self, other: Operand) -> LaneValue:
         return self._compared(">", other)
 
-    def __ge__(self, other: Operand) -> Value:
+    def __ge__(self, other: Operand) -> LaneValue:
         return self._compared(">=", other)
 
-    def equals(self, other: Operand) -> Value:
+    def equals(self, other: Operand) -> LaneValue:
         """Whether two values are the same number."""
         return self._compared("==", other)
 
-    def __and__(self, other: Operand) -> Value:
+    def __and__(self, other: Operand) -> LaneValue:
         return self._new(self.builder.and_(self.node, self._of(other)))
 
-    def __or__(self, other: Operand) -> Value:
+    def __or__(self, other: Operand) -> LaneValue:
         return self._new(self.builder.or_(self.node, self._of(other)))
 
-    def __xor__(self, other: Operand) -> Value:
+    def __xor__(self, other: Operand) -> LaneValue:
         return self._new(self.builder.xor(self.node, self._of(other)))
 
-    def __lshift__(self, places: int) -> Value:
+    def __lshift__(self, places: int) -> LaneValue:
         return self._new(self.builder.shl(self.node, self._of(places)))
 
-    def __rshift__(self, places: int) -> Value:
+    def __rshift__(self, places: int) -> LaneValue:
         return self._new(self.builder.lshr(self.node, self._of(places)))
 
-    def shifted_down(self, places: int) -> Value:
+    def shifted_down(self, places: int) -> LaneValue:
         """Shift to the right; the sign stays."""
         return self._new(self.builder.ashr(self.node, self._of(places)))
 
     @property
-    def number(self) -> Value:
+    def number(self) -> LaneValue:
         """The float of a signed integer of moderate size."""
         form = self.form
         if form.bits == F4.bits:
             return self._new(self.builder.sitofp(self.node, form.real))
         return (self + form.pattern(form.magic)).real.minus(form.magic)  # few machines convert words of 64 bits
 
-    def __invert__(self) -> Value:
+    def __invert__(self) -> LaneValue:
         return self._new(self.builder.not_(self.node))
 
     @property
-    def word(self) -> Value:
+    def word(self) -> LaneValue:
         """The bits of a float."""
         return self._new(self.builder.bitcast(self.node, self.form.word))
 
     @property
-    def real(self) -> Value:
+    def real(self) -> LaneValue:
         """The float that has these bits."""
         return self._new(self.builder.bitcast(self.node, self.form.real))
 
-    def select(self, chosen: Operand, other: Operand) -> Value:
+    def select(self, chosen: Operand, other: Operand) -> LaneValue:
         """Return the first where this is true, elsewhere the second."""
-        typed = chosen if isinstance(chosen, Value) else other
-        kind = typed.node.type if isinstance(typed, Value) else self.form.real
-        nodes = [v.node if isinstance(v, Value) else _constant(kind, v) for v in (chosen, other)]
+        typed = chosen if isinstance(chosen, LaneValue) else other
+        kind = typed.node.type if isinstance(typed, LaneValue) else self.form.real
+        nodes = [v.node if isinstance(v, LaneValue) else _constant(kind, v) for v in (chosen, other)]
         return self._new(self.builder.select(self.node, *nodes))
 
-    def call(self, name: str, *others: Value) -> Value:
+    def call(self, name: str, *others: LaneValue) -> LaneValue:
         """Call an intrinsic of LLVM that rounds, or takes the size of, a float."""
         nodes = [self.node, *(other.node for other in others)]
         real, module = self.form.real, self.builder.module
@@ -236,41 +236,41 @@ class Value:
         function = module.globals.get(full) or ir.Function(module, ir.FunctionType(real, [real] * len(nodes)), full)
         return self._new(self.builder.call(function, nodes))
 
-    def __abs__(self) -> Value:
+    def __abs__(self) -> LaneValue:
         return self.call("llvm.fabs")
 
-    def at_most(self, bound: float) -> Value:
+    def at_most(self, bound: float) -> LaneValue:
         """Return the smaller of this and a number; nan stays."""
         return (self > bound).select(bound, self)
 
-    def at_least(self, bound: float) -> Value:
+    def at_least(self, bound: float) -> LaneValue:
         """Return the larger of this and a number; nan stays."""
         return (self < bound).select(bound, self)
 
-    def within(self, bound: float) -> Value:
+    def within(self, bound: float) -> LaneValue:
         """Return the number of this sign that is no larger than a bound; nan becomes the bound."""
         word, limit = abs(self).word, self.form.pattern(bound)
         return (word < limit).select(word, limit).real.call("llvm.copysign", self)
 
-    def unordered(self, other: Value) -> Value:
+    def unordered(self, other: LaneValue) -> LaneValue:
         """Whether this or another number is nan."""
         return self._new(self.builder.fcmp_unordered("uno", self.node, other.node))
 
     @property
-    def sign(self) -> Value:
+    def sign(self) -> LaneValue:
         """The bit of the sign, in its place."""
         return self.word & (1 << (self.form.bits - 1))
 
-    def signed(self, sign: Value) -> Value:
+    def signed(self, sign: LaneValue) -> LaneValue:
         """Turn the sign of a float where a bit of a sign is set."""
         return (self.word ^ sign).real
 
-    def nearest(self, scale: float) -> tuple[Value, Value]:
+    def nearest(self, scale: float) -> tuple[LaneValue, LaneValue]:
         """Return the integer nearest to this times a number: as a float, and in the low bits of a word."""
         moved = self * scale + self.form.magic
         return moved.minus(self.form.magic), moved.word
 
-    def power_of_two(self, *, at: float = 1.0, turned: bool = False) -> Value:
+    def power_of_two(self, *, at: float = 1.0, turned: bool = False) -> LaneValue:
         """Return ``at * 2**n`` for the n in the low bits of a word; if turned ``at * 2**-n``, 0 where too small."""
         shifted = self << self.form.fraction
         start = self.form.pattern(at)
@@ -280,12 +280,12 @@ class Value:
         positive = self._new(self.builder.icmp_signed(">", word.node, word._of(0)))  # noqa: SLF001
         return positive.select(word, 0).real
 
-    def scaled(self, word: Value) -> Value:
+    def scaled(self, word: LaneValue) -> LaneValue:
         """Return this times 2**n, in two steps: results may be subnormal, or overflow."""
         half = word >> 1
         return self * half.power_of_two() * (word - half).power_of_two()
 
-    def polynomial(self, coefficients: Sequence[float]) -> Value:
+    def polynomial(self, coefficients: Sequence[float]) -> LaneValue:
         """Return the value of a polynomial, lowest coefficient first, by Horner's scheme; long ones in pairs.
 
         Loops hide how long a chain of sums takes, up to some length.
@@ -296,12 +296,12 @@ class Value:
             pairs = [terms[k] + self * terms[k + 1] for k in range(0, len(terms) - 1, 2)]
             terms, step = [*pairs, *terms[len(pairs) * 2 :]], self * self
         last = terms.pop()
-        total = last if isinstance(last, Value) else self.constant(last)
+        total = last if isinstance(last, LaneValue) else self.constant(last)
         while terms:
             total = total * step + terms.pop()
         return total
 
-    def to(self, form: Format) -> Value:
+    def to(self, form: Format) -> LaneValue:
         """Convert a float, or cut or widen a word, to another format; vectors to vectors as wide."""
         if isinstance(self.form.real, ir.VectorType) and not isinstance(form.real, ir.VectorType):
             form = form.wide(self.form.real.count)
@@ -312,26 +312,26 @@ class Value:
             node = (self.builder.zext if wider else self.builder.trunc)(self.node, form.word)
         else:
             node = (self.builder.fpext if wider else self.builder.fptrunc)(self.node, form.real)
-        return Value(self.builder, form, node)
+        return LaneValue(self.builder, form, node)
 
 
 # Sums and products of values with what rounding took from them: numbers of twice the length, as pairs.
 
 
-def two_sum(a: Value, b: Value) -> tuple[Value, Value]:
+def two_sum(a: LaneValue, b: LaneValue) -> tuple[LaneValue, LaneValue]:
     """Return the sum and what rounding took from it (Knuth)."""
     total = a.plus(b)
     part = total.minus(a)
     return total, a.minus(total.minus(part)).plus(b.minus(part))
 
 
-def fast_two_sum(a: Value, b: Value) -> tuple[Value, Value]:
+def fast_two_sum(a: LaneValue, b: LaneValue) -> tuple[LaneValue, LaneValue]:
     """Return the same where a is the larger (Dekker)."""
     total = a.plus(b)
     return total, b.minus(total.minus(a))
 
 
-def two_product(a: Value, b: Value) -> tuple[Value, Value]:
+def two_product(a: LaneValue, b: LaneValue) -> tuple[LaneValue, LaneValue]:
     """Return the product and what rounding took from it."""
     product = a.times(b)
     if a.fused:
@@ -340,7 +340,7 @@ def two_product(a: Value, b: Value) -> tuple[Value, Value]:
     return product, p.times(r).minus(product).plus(p.times(s)).plus(q.times(r)).plus(q.times(s))
 
 
-def less_product(c: Value, a: Value, b: Value) -> Value:
+def less_product(c: LaneValue, a: LaneValue, b: LaneValue) -> LaneValue:
     """Return c less a product, nothing of which is lost before the difference."""
     if c.fused:
         return (-a).call("llvm.fma", b, c)
@@ -348,12 +348,12 @@ def less_product(c: Value, a: Value, b: Value) -> Value:
     return c.minus(product).minus(low)
 
 
-def _halves(a: Value) -> tuple[Value, Value]:
+def _halves(a: LaneValue) -> tuple[LaneValue, LaneValue]:
     high = head(a, (a.form.fraction + 2) // 2)
     return high, a.minus(high)
 
 
-def head(a: Value, places: int) -> Value:
+def head(a: LaneValue, places: int) -> LaneValue:
     """Return a number without its last bits."""
     return (a.word & ((1 << a.form.bits) - (1 << places))).real
 

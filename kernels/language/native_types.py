@@ -109,7 +109,7 @@ SIGNATURE = types.void(types.CPointer(types.int64), types.CPointer(types.int64),
 
 
 @dataclass(frozen=True)
-class Signature:
+class NativeSignature:
     """Types of arguments and result, and whether Python calls the function."""
 
     arguments: tuple[Any, ...]
@@ -117,7 +117,7 @@ class Signature:
     from_python: bool
 
 
-def signature_of(function: Callable[..., Any]) -> Signature | None:
+def signature_of(function: Callable[..., Any]) -> NativeSignature | None:
     """Return the signature of a function that is called from outside, None for any other."""
     annotations, code = function.__annotations__, function.__code__
     if "return" not in annotations:
@@ -127,4 +127,4 @@ def signature_of(function: Callable[..., Any]) -> Signature | None:
     except KeyError as error:
         raise TypeError(f"{function.__name__} is called from outside: annotate its parameter {error}") from None
     result = annotations["return"]
-    return Signature(tuple(kinds), _KINDS[result], result in ("int", "None"))
+    return NativeSignature(tuple(kinds), _KINDS[result], result in ("int", "None"))

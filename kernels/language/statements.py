@@ -19,7 +19,7 @@ from kernels.language.native_types import is_address, kind_named
 # Statements of native source as LLVM instructions; see kernels/language/statements.py.
 
 
-class Body(Expressions):
+class FunctionBody(Expressions):
     """Translates the body of one function."""
 
     def __init__(self, module: Any, function: ir.Function, names: dict[str, Any]) -> None:
@@ -188,7 +188,7 @@ class Body(Expressions):
             for argument in function.args:
                 if argument.type.is_pointer:
                     argument.add_attribute("noalias")
-        body = Body(self.module, function, self.names)
+        body = FunctionBody(self.module, function, self.names)
         body.begin(passed, [self.places[name][1] for name in passed])
         body.loop(node)
         for k, name in enumerate(stored):
@@ -326,12 +326,12 @@ class Module:
         loops = any(isinstance(node, ast.For) for node in statements_in(tree.body))
         if loops:
             function.attributes.add("noinline")  # in the loops of a caller its constants would not stay in registers
-        result = Body(self, function, source.names).run(tree, kinds)
+        result = FunctionBody(self, function, source.names).run(tree, kinds)
         kind = ir.FunctionType(type_of(result), parameter_types)
         if loops and self.control and _is_of_elements(function):
             del self.ir.globals[name]
             apart = ir.Function(self.loops, kind, f"{self.ir.name}.{name}")
-            Body(self, apart, source.names).run(tree, kinds)
+            FunctionBody(self, apart, source.names).run(tree, kinds)
             return ir.Function(self.ir, kind, apart.name), result
         function.ftype, function.type = kind, kind.as_pointer()
         function.return_value = ir.values.ReturnValue(function, kind.return_type)

@@ -18,10 +18,10 @@ from kernels.language import elementary as _log
 from kernels.language import elementary as _trig
 from kernels.language.jit import intrinsic, types
 from kernels.language.lanes import CallingModule
-from kernels.language.llvm_values import F4, F8, Format, Value
+from kernels.language.llvm_values import F4, F8, Format, LaneValue
 
 _FORMS = {types.float64: F8, types.float32: F4}
-Function = Callable[..., Value]
+Function = Callable[..., LaneValue]
 
 
 def _called(function: Function, form: Format, builder: Any, args: Any, result: Any) -> Any:
@@ -45,7 +45,7 @@ def _defined(
     defined = ir.Function(module, ir.FunctionType(result or form.real, [form.real] * count), name)
     defined.linkage = "internal"
     inner = ir.IRBuilder(defined.append_basic_block("entry"))
-    inner.ret(function(*[Value(inner, form, a) for a in defined.args]).node)
+    inner.ret(function(*[LaneValue(inner, form, a) for a in defined.args]).node)
     return defined
 
 
@@ -89,6 +89,6 @@ def farther(typingctx: Any, far: Any, x: Any) -> Any:  # noqa: ARG001 (Numba fix
     form = _FORMS[x]
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
-        return _trig.farther(*[Value(builder, form, a) for a in args]).node
+        return _trig.farther(*[LaneValue(builder, form, a) for a in args]).node
 
     return far(far, x), codegen

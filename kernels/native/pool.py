@@ -109,7 +109,7 @@ def check_blocks() -> None:
         raise DamagedError(_sentence(block, _guards().wrong_with(block)))
 
 
-class Rows:
+class GuardedArrays:
     """Makes arrays that native code writes to by address, each with canaries around it."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from kernels.language.jit import callable_at
 from kernels.native import pool
 from kernels.native.memory import where
 from kernels.native.structs import LARGE
-from kernels.rules.loop_printer import Loop, Operand
+from kernels.rules.loop_printer import KernelOperand, PrintedLoop
 from kernels.rules.op import Array, wide
 from kernels.rules.rows import RowPull, RowValue, address, have_text, row_pull, row_value
 
@@ -242,7 +242,9 @@ def _vector_norm_vjp(g: Any, y: Any, x: Any, order: float, dims: tuple[int, ...]
     return np.where(np.abs(x) == y, g * slope, -0.0) if math.isinf(order) else g * slope
 
 
-def _vector_norm_native(source: Spec, spec: Spec, order: float, dims: tuple[int, ...], keepdim: bool) -> Loop | None:
+def _vector_norm_native(
+    source: Spec, spec: Spec, order: float, dims: tuple[int, ...], keepdim: bool
+) -> PrintedLoop | None:
     """Return the pullback of lengths, and of sums of absolute values, which are read element by element."""
     if order not in _RULES:
         return None
@@ -250,12 +252,12 @@ def _vector_norm_native(source: Spec, spec: Spec, order: float, dims: tuple[int,
     pairs = [next(remaining) if keepdim or i not in dims else (0, 0) for i in range(len(source.shape))]
     strides, gradient = (tuple([0 if i in dims else p[k] for i, p in enumerate(pairs)]) for k in range(2))
     operands = [
-        Operand("target", source.dtype, 0, source.gradient),
-        Operand("g", spec.dtype, 1, gradient),
-        Operand("x", source.dtype, 2, source.strides),
-        Operand("y", spec.dtype, 3, strides),
+        KernelOperand("target", source.dtype, 0, source.gradient),
+        KernelOperand("g", spec.dtype, 1, gradient),
+        KernelOperand("x", source.dtype, 2, source.strides),
+        KernelOperand("y", spec.dtype, 3, strides),
     ]
-    return Loop(_RULES[order], source.shape, tuple(operands if order != 1 else operands[:3]))
+    return PrintedLoop(_RULES[order], source.shape, tuple(operands if order != 1 else operands[:3]))
 
 
 def _vector_norm_rows(shape: Strides, dtype: Any, order: float, dims: Strides, keepdim: bool) -> RowValue | None:

@@ -13,7 +13,7 @@ import numpy as np
 from kernels.foundation.specs import Spec, Strides
 from kernels.kinds.form import scattered
 from kernels.kinds.routine import Routine
-from kernels.rules.loop_printer import Loop
+from kernels.rules.loop_printer import PrintedLoop
 from kernels.rules.op import Array, narrow, picked, put, wide
 from kernels.rules.rows import SHORT, RowValue, row_value
 
@@ -116,7 +116,7 @@ def _one(t: Any, place: Array, dim: int) -> Any:
     return np.reshape(picked(t, place.reshape(shape), dim), place.shape)
 
 
-def _to_places(source: Spec, spec: Spec, dim: int, **_: Any) -> Loop:
+def _to_places(source: Spec, spec: Spec, dim: int, **_: Any) -> PrintedLoop:
     return scattered(source, spec, dim, 3)
 
 

@@ -28,10 +28,10 @@ from kernels.native.structs import (
     ProgramRow,
 )
 from kernels.programs import task_blocks
-from kernels.programs.program import Node, Recipe
+from kernels.programs.program import ProgramNode, Recipe
 from kernels.programs.task_blocks import Columns, LoopTasks
 from kernels.rules import scalar_loops
-from kernels.rules.scalar_loops import Comparison, Fill, PythonCall, Steering, Tasks, UfuncCall, nest_layout
+from kernels.rules.scalar_loops import ByteComparison, ConstantFill, PythonCall, Steering, Tasks, UfuncCall, nest_layout
 
 # Which values and gradient buffers of a program share memory: those that are not needed at the same time.
 
@@ -139,7 +139,7 @@ _DOUBLE = 8
 
 
 @dataclass(slots=True)
-class Plan:
+class ProgramPlan:
     """A recipe made ready: tasks, of which so many compute forward, and which nodes have a gradient buffer."""
 
     recipe: Recipe
@@ -156,7 +156,7 @@ class Plan:
 
 
 @dataclass(slots=True)
-class Rows:
+class KernelRows:
     """Rows of words, the table of all their pointers, in the order of use, and what Python does between them."""
 
     words: Array
@@ -181,14 +181,14 @@ def block(size: int) -> tuple[Array, int]:
     return memory, start + -start % _ALIGN
 
 
-class Layout:
+class MemoryLayout:
     """Where the nodes and buffers of a plan go in one block of memory; constants that are arrays stand in their own.
 
     ``rooms`` are the bytes of each node's value, then of each one's gradient buffer; ``offsets`` where they begin, -1
     where they are not in the block; ``size`` its bytes.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ProgramPlan) -> None:
         self.recipe, self.tasks = plan.recipe, plan.tasks
         nodes, tasks = self.recipe.nodes, plan.tasks
         count = len(nodes)
@@ -220,10 +220,10 @@ class Layout:
         return fixed
 
 
-class Placing(Layout):
+class Placing(MemoryLayout):
     """Where the nodes and buffers of a plan stand: a layout with its memory."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ProgramPlan) -> None:
         super().__init__(plan)
         self.compiled, self.layouts = plan.compiled, list[Array]()
         self.contexts: dict[int, list[Any]] = {}
@@ -256,7 +256,7 @@ class Placing(Layout):
         assert constant is not None
         return np.ndarray(node.spec.shape, node.spec.dtype, constant.ravel("K"), node.offset, strides)
 
-    def rows(self, forward: int) -> tuple[Rows, Rows]:
+    def rows(self, forward: int) -> tuple[KernelRows, KernelRows]:
         """Return the rows of the tasks, the first ``forward`` of them apart; all pointers stand in one table."""
         addresses, begins = self._addresses(), self.counts.cumsum() - self.counts
         inline = self._inline(addresses, begins)
@@ -299,10 +299,10 @@ class Placing(Layout):
             sizes[task] = [-(-spec.size * spec.dtype.itemsize // _DOUBLE) for spec in specs]
         self.layouts += task_blocks.steer(row_words, heads, self.loops, sizes)
 
-    def _rows(self, row_words: Array, pointers: Array, work: Array, tasks: Array) -> Rows:
+    def _rows(self, row_words: Array, pointers: Array, work: Array, tasks: Array) -> KernelRows:
         called = np.flatnonzero(row_words[:, ProgramRow.kind] == RUN_PYTHON).tolist()
         calls = {k: self._call(self.tasks.calls[self.kinds[tasks[k]]]) for k in called}
-        return Rows(row_words, pointers, _stretches(work), calls, int(work.sum()))
+        return KernelRows(row_words, pointers, _stretches(work), calls, int(work.sum()))
 
     def _inline(self, addresses: Array, begins: Array) -> Array:
         """Return the kind of each task that is computed without a call, -1 of others."""
@@ -350,10 +350,10 @@ class Placing(Layout):
 
     def _called(self, call: Any, count: int) -> tuple[tuple[int, ...], int]:
         """Return kind, address, layout, data, operands and pointers of what rows call, and how long it takes."""
-        if isinstance(call, Fill):
+        if isinstance(call, ConstantFill):
             kind = RUN_FILL8 if call.dtype.itemsize == _DOUBLE else RUN_FILL4
             return (kind, 0, 0, _bits(call.value, call.dtype), call.elements, count), call.elements
-        if isinstance(call, Comparison):
+        if isinstance(call, ByteComparison):
             return (RUN_GUARD, 0, 0, 0, call.size, count), call.size
         if isinstance(call, Steering):
             return (call.kind, 0, 0, call.number, count, count + len(call.saved)), 1
@@ -412,7 +412,7 @@ def _compiled(kernel: Any, known: dict[int, tuple[int, Array]]) -> tuple[int, Ar
     return compiled
 
 
-def _room_of(node: Node) -> int:
+def _room_of(node: ProgramNode) -> int:
     """Return the bytes set aside for the value of a node; 0 where it stands elsewhere."""
     if node.base is not None or (node.constant is not None and node.constant.ndim):
         return 0

@@ -12,12 +12,12 @@ from kernels.foundation.data_classes import dataclass
 from kernels.foundation.locks import cached_property
 from kernels.foundation.specs import spec_of
 from kernels.kinds.custom import LoopAgain, LoopBegin
-from kernels.programs.periods import FEWEST_STEPS, NOWHERE, UNWANTED, WANTED, Extraction, Rows, Table
+from kernels.programs.periods import FEWEST_STEPS, NOWHERE, UNWANTED, WANTED, Extraction, StepTable, ValueTable
 
 # Whether rows that look alike are the steps of a loop: what each operand is, from one step to the next.
 
 Array = np.ndarray[Any, Any]
-Renaming = Callable[[Rows, int, int], tuple[Array, Array]]
+Renaming = Callable[[StepTable, int, int], tuple[Array, Array]]
 """Returns values and places of what the rows from one to another read, loops before them being known."""
 
 NUMBER, FIXED, LOCAL, LAGGED, STACKED, BEFORE = range(6)
@@ -45,7 +45,7 @@ class Regular:
     lag: Array
     source: Array
     moving: Array
-    steps: Steps
+    steps: StepColumns
     first: int
     """The first step, counted among ``steps``."""
     reference: int
@@ -60,10 +60,12 @@ class Regular:
         return self.period * self.count * self.period / (self.period + int(longest.sum()))
 
 
-class Steps:
+class StepColumns:
     """Rows in steps of ``period``: columns of slots with an axis of steps; ``base`` are the values of first rows."""
 
-    def __init__(self, rows: Rows, table: Table, renamed: Renaming, start: int, period: int, count: int) -> None:
+    def __init__(
+        self, rows: StepTable, table: ValueTable, renamed: Renaming, start: int, period: int, count: int
+    ) -> None:
         self.rows, self.table, self.start, self.period, self.count = rows, table, start, period, count
         stop = start + period * count
         low, high = int(rows.starts[start]), int(rows.starts[stop])
@@ -93,7 +95,7 @@ class Steps:
         return np.stack([self.rows.op[span], pattern], -1).reshape(self.count, -1)
 
 
-class Span(NamedTuple):
+class RowSpan(NamedTuple):
     """Rows that may be a loop: ``times`` steps of ``period`` rows from ``start`` on, perhaps more back to ``low``."""
 
     start: int
@@ -103,7 +105,7 @@ class Span(NamedTuple):
 
 
 def regular(
-    rows: Rows, table: Table, renamed: Renaming, span: Span, writes: Array, *, strict: bool = True
+    rows: StepTable, table: ValueTable, renamed: Renaming, span: RowSpan, writes: Array, *, strict: bool = True
 ) -> Regular | None:
     """Return the most steps of a span that are those of a loop; None if they are fewer than a loop has.
 
@@ -115,7 +117,7 @@ def regular(
     if (counts != counts[0]).any():  # tokens are hashes
         return None
     extra = _earlier(rows, start, period, low)
-    steps = Steps(rows, table, renamed, start - extra * period, period, count + extra)
+    steps = StepColumns(rows, table, renamed, start - extra * period, period, count + extra)
     best: Regular | None = None
     for reference in sorted({extra + 1, extra + 2, steps.count // 2}):
         if reference + 1 < steps.count and (best is None or best.count < count):
@@ -125,7 +127,7 @@ def regular(
     return best
 
 
-def _earlier(rows: Rows, start: int, period: int, low: int) -> int:
+def _earlier(rows: StepTable, start: int, period: int, low: int) -> int:
     """Return how many steps in front of a row do the same operations on as many operands."""
     counts = np.diff(rows.starts)
     for extra in range(1, _EARLIER + 1):
@@ -139,7 +141,7 @@ def _earlier(rows: Rows, start: int, period: int, low: int) -> int:
 class _Judgement:
     """What slots are by a step and the one behind it, and which other steps agree."""
 
-    def __init__(self, steps: Steps, reference: int, writes: Array, *, strict: bool) -> None:
+    def __init__(self, steps: StepColumns, reference: int, writes: Array, *, strict: bool) -> None:
         self.steps, self.reference, self.writes, self.strict = steps, reference, writes, strict
         self.patterns = steps.table.patterns
         value, base = steps.value, steps.base
@@ -258,7 +260,7 @@ class _Judgement:
         return begins_within(self.steps, k, self.stop - 1, self.source)
 
 
-def begins_within(steps: Steps, k: int, steady: int, source: Array) -> Array:
+def begins_within(steps: StepColumns, k: int, steady: int, source: Array) -> Array:
     """Return whether all that a later step knows as a whole lies in the memory of what a slot of a step reads."""
     table, patterns = steps.table, steps.table.patterns
     moved = steps.offset[..., k, :] - steps.offset[..., steady, :]
@@ -344,7 +346,7 @@ class RowLoop:
     """
 
     count: int
-    rows: Rows
+    rows: StepTable
     phis: list[Lagged] = field(default_factory=list)
     items: list[Straight | RowLoop] = field(default_factory=list)
     number: int = -1
@@ -355,7 +357,7 @@ class RowLoop:
 class Straight:
     """Rows from ``low`` to ``high``, one after the other."""
 
-    rows: Rows
+    rows: StepTable
     low: int
     high: int
 
@@ -363,7 +365,7 @@ class Straight:
 Item = Straight | RowLoop
 
 
-def body(regular: Regular, table: Table, elementwise: Array) -> tuple[Rows, list[Lagged]] | None:
+def body(regular: Regular, table: ValueTable, elementwise: Array) -> tuple[StepTable, list[Lagged]] | None:
     """Return the rows of a loop's step, and what it carries; None where gradients are wanted in some steps only.
 
     ``elementwise`` says which rows of all take numbers for operands.
@@ -374,7 +376,7 @@ def body(regular: Regular, table: Table, elementwise: Array) -> tuple[Rows, list
 class _Body:
     """One loop's body on its way."""
 
-    def __init__(self, regular: Regular, table: Table, elementwise: Array) -> None:
+    def __init__(self, regular: Regular, table: ValueTable, elementwise: Array) -> None:
         self.regular, self.table, self.elementwise = regular, table, elementwise
         steps = self.steps = regular.steps
         self.span = slice(regular.first, regular.first + regular.count)
@@ -387,7 +389,7 @@ class _Body:
         self.phis: list[Lagged] = []
         self._known: dict[Any, list[Lagged]] = {}
 
-    def made(self) -> tuple[Rows, list[Lagged]] | None:
+    def made(self) -> tuple[StepTable, list[Lagged]] | None:
         steps, regular = self.steps, self.regular
         merged = self._merged()
         chosen = self._sources(merged) if merged is not None else None
@@ -398,7 +400,7 @@ class _Body:
         self._stack(value, spec, chosen)
         self._carry(value, merged)
         at = regular.start
-        rows = Rows(
+        rows = StepTable(
             self.first,
             steps.rows.op[at : at + regular.period],
             steps.rows.line[at : at + regular.period],

@@ -15,14 +15,14 @@ import numpy as np
 
 from kernels.foundation import numpy_arrays
 from kernels.foundation.specs import Intervals, Spec, Strides, broadcast, dense, intern_spec, spec_of
-from kernels.kinds.form import Step as LoweredStep
+from kernels.kinds.form import ProgramStep as LoweredStep
 from kernels.kinds.views import Write
 from kernels.native.structs import VIEW
-from kernels.programs.program import Node, ProgramError, Recipe
+from kernels.programs.program import ProgramError, ProgramNode, Recipe
 from kernels.programs.structs import HEAD, Step
-from kernels.programs.task_blocks import NODE, OPERAND, RESULT, TEMPORARY, Blocks, Loops, Pattern, Source
-from kernels.rules.loop_printer import Loop, Operand
-from kernels.rules.scalar_loops import Call, NodeRef, Place, PythonCall, Tasks, UfuncCall, node_of, same
+from kernels.programs.task_blocks import NODE, OPERAND, RESULT, TEMPORARY, Blocks, Loops, Source, StepCalls
+from kernels.rules.loop_printer import KernelOperand, PrintedLoop
+from kernels.rules.scalar_loops import KernelCall, NodeRef, OperandPlace, PythonCall, Tasks, UfuncCall, node_of, same
 
 # Which saved values of a program a later write replaces, and so must be copied before.
 
@@ -123,19 +123,19 @@ class Intermediates:
         key = (struct.pack("d", value), dtype)  # by bits: -0.0 and nan are keys of their own
         if key not in self._numbers:
             spec = intern_spec((), (), dtype, (), 1)
-            self.recipe.nodes.append(Node(spec, constant=np.array(value, dtype)))
+            self.recipe.nodes.append(ProgramNode(spec, constant=np.array(value, dtype)))
             self._numbers[key] = len(self.recipe.nodes) - 1
         return self._numbers[key]
 
     def constant(self, array: np.ndarray[Any, Any]) -> int:
         """Return a new node for a constant array."""
-        self.recipe.nodes.append(Node(spec_of(array), constant=array))
+        self.recipe.nodes.append(ProgramNode(spec_of(array), constant=array))
         return len(self.recipe.nodes) - 1
 
     def temporary(self, shape: Strides, dtype: np.dtype[Any]) -> int:
         """Return a new node for a dense intermediate."""
         strides = dense(shape, dtype.itemsize)
-        self.recipe.nodes.append(Node(intern_spec(shape, strides, dtype, strides, math.prod(shape))))
+        self.recipe.nodes.append(ProgramNode(intern_spec(shape, strides, dtype, strides, math.prod(shape))))
         return len(self.recipe.nodes) - 1
 
     def operand(self, operand: Any, dtype: np.dtype[Any]) -> int:
@@ -156,16 +156,16 @@ class Intermediates:
         """Copy a node into another, broadcast; or into a part of it that has these strides."""
         a, b = self.spec(source), self.spec(target)
 
-        def loop() -> Loop:
+        def loop() -> PrintedLoop:
             shape = b.shape if strides is None else a.shape
             operands = (
-                Operand("target", b.dtype, 0, b.strides if strides is None else strides, offset),
-                Operand("x", a.dtype, 1, broadcast(a.shape, a.strides, shape)),
+                KernelOperand("target", b.dtype, 0, b.strides if strides is None else strides, offset),
+                KernelOperand("x", a.dtype, 1, broadcast(a.shape, a.strides, shape)),
             )
-            return Loop(same, shape, operands, pullback=False, adds=adds)
+            return PrintedLoop(same, shape, operands, pullback=False, adds=adds)
 
         kernel = self.kernel((a, b, strides, offset, adds), loop)
-        self.tasks.append(Call(kernel, (Place(target), Place(source))))
+        self.tasks.append(KernelCall(kernel, (OperandPlace(target), OperandPlace(source))))
 
     def ufunc(self, ufunc: Any, operands: tuple[Any, ...], result: int) -> None:
         """Run a ufunc in the dtype that NumPy would choose."""
@@ -185,7 +185,7 @@ class Intermediates:
             raise ProgramError(f"{ufunc.__name__} cannot be replayed: {error}") from None
         specs = [self.spec(node) for node in nodes]
         strides = tuple(broadcast(s.shape, s.strides, shape) for s in specs)
-        self.tasks.append(UfuncCall(loop, shape, strides, tuple(map(Place, nodes))))
+        self.tasks.append(UfuncCall(loop, shape, strides, tuple(map(OperandPlace, nodes))))
 
 
 # Patterns of the tasks that steps of a kind are lowered to, learnt from the first of them.
@@ -233,7 +233,7 @@ class Repeating:
         names = self._in_order(asked, operands, result) if single else None
         names = names or self._by_nodes(asked, operands, result, temporaries)
         if names is not None:
-            pattern = Pattern(
+            pattern = StepCalls(
                 tasks.call_numbers[before:].tolist(),
                 tasks.adds[before:].tolist(),
                 names[: len(places)],
@@ -284,7 +284,7 @@ class Repeating:
         return constant is not None and not constant.ndim
 
 
-class Lowering(Intermediates):
+class ForwardLowering(Intermediates):
     """Turns the steps of a recipe into forward tasks."""
 
     def __init__(self, recipe: Recipe, *, reverse: bool = True) -> None:

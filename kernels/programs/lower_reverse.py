@@ -23,7 +23,7 @@ from kernels.native.structs import (
     RUN_CHOOSE,
     RUN_RESTORE,
 )
-from kernels.programs.lower_forward import Lowering, operand_named
+from kernels.programs.lower_forward import ForwardLowering, operand_named
 from kernels.programs.program import Recipe
 from kernels.programs.structs import HEAD, Step
 from kernels.programs.task_blocks import (
@@ -33,16 +33,16 @@ from kernels.programs.task_blocks import (
     RESULT,
     RESULT_GRADIENT,
     Blocks,
-    Body,
     Columns,
     LoopTasks,
-    Pattern,
     Source,
+    StepCalls,
+    TaskBody,
     crosses,
 )
 from kernels.rules import loop_printer
-from kernels.rules.loop_printer import Loop, Operand
-from kernels.rules.scalar_loops import Call, Fill, NodeRef, Place, PythonCall, node_of, same
+from kernels.rules.loop_printer import KernelOperand, PrintedLoop
+from kernels.rules.scalar_loops import ConstantFill, KernelCall, NodeRef, OperandPlace, PythonCall, node_of, same
 from kernels.rules.symbols import passed
 
 Array = np.ndarray[Any, Any]
@@ -56,7 +56,7 @@ Way = list[tuple[int, int, bool]]
 class Reverse:
     """The pullbacks of a program, last step first; what is stored and what accumulated is known here."""
 
-    def __init__(self, recipe: Recipe, lowering: Lowering) -> None:
+    def __init__(self, recipe: Recipe, lowering: ForwardLowering) -> None:
         self.recipe = recipe
         self.lowering = lowering
         self.tasks = lowering.tasks
@@ -72,13 +72,15 @@ class Reverse:
         node = self.recipe.nodes[output]
         base = self._buffer_of(output)
         self._fill(base, node.spec.dtype, -0.0)
-        self.tasks.append(Fill(Place(base, gradient=True, offset=node.buffer_offset), 1, node.spec.dtype, 1.0))
+        self.tasks.append(
+            ConstantFill(OperandPlace(base, gradient=True, offset=node.buffer_offset), 1, node.spec.dtype, 1.0)
+        )
         self._all_steps()
 
     def run_from(self, pairs: list[tuple[int, int]]) -> None:
         """Start from results, each with the node of its cotangent, which is dense."""
         for output, cotangent in pairs:
-            self._give(Place(cotangent), self.recipe.nodes[cotangent].spec.strides, output)
+            self._give(OperandPlace(cotangent), self.recipe.nodes[cotangent].spec.strides, output)
         self._all_steps()
 
     def _all_steps(self) -> None:
@@ -165,7 +167,7 @@ class Reverse:
                 read += [n for n in words[start + HEAD : start + HEAD + kind.count] if n >= 0 and self._wanted[n]]
         return [node for node in read if self._family[node] not in made]
 
-    def _carry_back(self, loop: LoopTasks, body: Body) -> None:
+    def _carry_back(self, loop: LoopTasks, body: TaskBody) -> None:
         """Move the gradients of phis to those of a body's updates."""
         nodes = self.recipe.nodes
         pairs = zip(loop.phis, body.updates, strict=True)
@@ -174,33 +176,35 @@ class Reverse:
         kept = [self._kept_gradient(c) for c, _ in pairs] if apart else []
         if not apart:
             for c, o in pairs:
-                self._give(Place(self._family[c], gradient=True), nodes[c].spec.gradient, o)
+                self._give(OperandPlace(self._family[c], gradient=True), nodes[c].spec.gradient, o)
         for c, _ in pairs:
             self._fill(self._family[c], nodes[c].spec.dtype, -0.0)
         for (_, o), node in zip(pairs, kept, strict=bool(apart)):
-            self._give(Place(node), nodes[node].spec.strides, o)
+            self._give(OperandPlace(node), nodes[node].spec.strides, o)
 
     def _kept_gradient(self, node: int) -> int:
         """Return a node with a copy of a gradient."""
         spec = self.recipe.nodes[node].spec
         kept = self.lowering.temporary(spec.shape, spec.dtype)
         strides = self.recipe.nodes[kept].spec.strides
-        target = Operand("target", spec.dtype, 0, strides)
-        loop = Loop(same, spec.shape, (target, Operand("x", spec.dtype, 1, spec.gradient)), pullback=False)
-        self.tasks.append(Call(loop, (Place(kept), Place(self._family[node], gradient=True))))
+        target = KernelOperand("target", spec.dtype, 0, strides)
+        loop = PrintedLoop(same, spec.shape, (target, KernelOperand("x", spec.dtype, 1, spec.gradient)), pullback=False)
+        self.tasks.append(KernelCall(loop, (OperandPlace(kept), OperandPlace(self._family[node], gradient=True))))
         return kept
 
-    def _give(self, source: Place, strides: Strides, node: int) -> None:
+    def _give(self, source: OperandPlace, strides: Strides, node: int) -> None:
         """Add what stands in a place to the gradient of a node."""
         if not self.recipe.wants(node):
             return
         spec = self.recipe.nodes[node].spec
         self._ready(node, spec, covers=False)
-        loop = Loop(
-            passed, spec.shape, (Operand("target", spec.dtype, 0, spec.gradient), Operand("g", spec.dtype, 1, strides))
+        loop = PrintedLoop(
+            passed,
+            spec.shape,
+            (KernelOperand("target", spec.dtype, 0, spec.gradient), KernelOperand("g", spec.dtype, 1, strides)),
         )
-        place = Place(self.recipe.family_of(node), gradient=True, offset=self.recipe.nodes[node].buffer_offset)
-        self.tasks.append(Call(loop, (place, source), accumulate=True))
+        place = OperandPlace(self.recipe.family_of(node), gradient=True, offset=self.recipe.nodes[node].buffer_offset)
+        self.tasks.append(KernelCall(loop, (place, source), accumulate=True))
 
     def _way(self, form: Form) -> Way | None:
         """Return how pullbacks of a form are called that only add to gradients; None if more is to be done."""
@@ -213,7 +217,7 @@ class Reverse:
         ways = []
         for i, pull in pulls:
             places = [(OPERAND_GRADIENT, i), (RESULT_GRADIENT, 0), *saved]
-            called = Pattern([self.tasks.kernel(pull, len(places))], [True], places)
+            called = StepCalls([self.tasks.kernel(pull, len(places))], [True], places)
             ways.append((i, self.blocks.add(called), form.covers[i]))
         return ways
 
@@ -239,13 +243,13 @@ class Reverse:
         return base
 
     def _fill(self, base: int, dtype: np.dtype[Any], value: float) -> None:
-        self.tasks.append(Fill(Place(base, gradient=True), self.buffers[base], dtype, value))
+        self.tasks.append(ConstantFill(OperandPlace(base, gradient=True), self.buffers[base], dtype, value))
         self.touched.add(base)
 
     def _pull(self, step: Step, form: Form) -> None:
         """Add the pullbacks of one step, for the operands whose gradient is wanted; a write then clears its part."""
         base = self.recipe.family_of(step.result)
-        cotangent = Place(base, gradient=True, offset=self.recipe.nodes[step.result].buffer_offset)
+        cotangent = OperandPlace(base, gradient=True, offset=self.recipe.nodes[step.result].buffer_offset)
         saved = tuple([self._saved(step, form, name) for name in form.saved])
         if base in self.constant_buffers and not all(
             form.reads_constant(i) for i, pull in enumerate(form.pulls) if pull is not None
@@ -256,7 +260,7 @@ class Reverse:
             if pull is not None and isinstance(operand, NodeRef) and not (i == 0 and form.kind == CLEARS):
                 self._contribute(step, form, i, (cotangent, *saved))
         if form.kind == CLEARS and form.pulls[0] is not None:
-            self.tasks.append(Call(form.pulls[0], (cotangent, cotangent, *saved)))
+            self.tasks.append(KernelCall(form.pulls[0], (cotangent, cotangent, *saved)))
 
     def _python(self, step: Step, form: Form) -> None:
         """Let Python run the vjp of a routine, or of a call, and add what it returns."""
@@ -292,7 +296,8 @@ class Reverse:
 
         nodes = ((step.result, True), *((n, False) for n in kept), *((n, True) for n in targets))
         places = tuple(
-            Place(self.recipe.family_of(n), gradient=True) if gradient else Place(n) for n, gradient in nodes
+            OperandPlace(self.recipe.family_of(n), gradient=True) if gradient else OperandPlace(n)
+            for n, gradient in nodes
         )
         self.tasks.append(PythonCall(run, nodes, places))
 
@@ -307,7 +312,7 @@ class Reverse:
         self.touched.add(base)
         return first and bool(covers)
 
-    def _contribute(self, step: Step, form: Form, i: int, reads: tuple[Place, ...]) -> None:
+    def _contribute(self, step: Step, form: Form, i: int, reads: tuple[OperandPlace, ...]) -> None:
         """Add one pullback, stored where it is the first to reach all of its target: whole, or one number."""
         operand, spec, pull = step.operands[i], form.specs[i], form.pulls[i]
         assert isinstance(operand, NodeRef)
@@ -324,8 +329,8 @@ class Reverse:
             self.constant_buffers.add(base)
         elif is_constant:
             pull = loop_printer.reading_constant(pull)
-        target = Place(base, gradient=True, offset=self.recipe.nodes[operand.node].buffer_offset)
-        self.tasks.append(Call(pull, (target, *reads), not stored))
+        target = OperandPlace(base, gradient=True, offset=self.recipe.nodes[operand.node].buffer_offset)
+        self.tasks.append(KernelCall(pull, (target, *reads), not stored))
 
     def _is_asked(self, base: int) -> bool:
         """Whether a gradient is a result of the program, not only an intermediate."""
@@ -334,22 +339,24 @@ class Reverse:
 
     def _write_out(self, base: int) -> None:
         """Write out a constant gradient: give every element the number that the first one holds."""
-        dtype, place = self.recipe.nodes[base].spec.dtype, Place(base, gradient=True)
-        operands = (Operand("target", dtype, 0, (dtype.itemsize,)), Operand("x", dtype, 1, (0,)))
-        self.tasks.append(Call(Loop(same, (self.buffers[base],), operands, pullback=False), (place, place)))
+        dtype, place = self.recipe.nodes[base].spec.dtype, OperandPlace(base, gradient=True)
+        operands = (KernelOperand("target", dtype, 0, (dtype.itemsize,)), KernelOperand("x", dtype, 1, (0,)))
+        self.tasks.append(
+            KernelCall(PrintedLoop(same, (self.buffers[base],), operands, pullback=False), (place, place))
+        )
         self.constant_buffers.discard(base)
 
-    def _saved(self, step: Step, form: Form, name: str) -> Place:
+    def _saved(self, step: Step, form: Form, name: str) -> OperandPlace:
         copies = self.lowering.copies.get(step.at, _NONE)
         if name in copies:
-            return Place(copies[name])
+            return OperandPlace(copies[name])
         if name in ("n", "i"):
-            return Place(self.lowering.extra[step.at])
+            return OperandPlace(self.lowering.extra[step.at])
         if name in form.op.extras:
-            return Place(self.lowering.extras[step.at][form.op.extras.index(name)])
+            return OperandPlace(self.lowering.extras[step.at][form.op.extras.index(name)])
         node = operand_named(step, name)
         if node is None:  # a Python number; an offset's place is never read
             operand = 0.0 if name == "offset" else step.operands[form.op.inputs.index(name)]
             assert isinstance(operand, (int, float))
             node = self.lowering.number(operand)
-        return Place(node)
+        return OperandPlace(node)

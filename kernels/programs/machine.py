@@ -26,10 +26,10 @@ from kernels.native.structs import (
     LoopStack,
     ProgramRow,
 )
-from kernels.programs.assembly import Placing, Plan, Rows, block
-from kernels.programs.lower_forward import Lowering
+from kernels.programs.assembly import KernelRows, Placing, ProgramPlan, block
+from kernels.programs.lower_forward import ForwardLowering
 from kernels.programs.lower_reverse import Reverse
-from kernels.programs.program import Exchange, Node, ProgramError, Recipe, native
+from kernels.programs.program import Exchange, ProgramError, ProgramNode, Recipe, native
 
 Array = np.ndarray[Any, Any]
 _WIDTH = 8 * ROW
@@ -42,15 +42,15 @@ _LONG = 10_000
 """Elements that a program computes, from which on other threads may run Python meanwhile: some ten microseconds."""
 
 
-def plan(recipe: Recipe, *, reverse: bool) -> Plan:
+def plan(recipe: Recipe, *, reverse: bool) -> ProgramPlan:
     """Lower a recipe; its reverse starts from the first output, if that is one floating element."""
     return lowered(recipe, reverse=reverse)[0]
 
 
-def lowered(recipe: Recipe, *, reverse: bool) -> tuple[Plan, Lowering, Reverse]:
+def lowered(recipe: Recipe, *, reverse: bool) -> tuple[ProgramPlan, ForwardLowering, Reverse]:
     """Return the plan of a recipe, and what made it."""
     copied = recipe.copy()
-    lowering = Lowering(copied, reverse=reverse)
+    lowering = ForwardLowering(copied, reverse=reverse)
     tasks = lowering.run()
     forward, back = len(tasks), Reverse(copied, lowering)
     if reverse and copied.wants(copied.outputs[0]):
@@ -58,14 +58,16 @@ def lowered(recipe: Recipe, *, reverse: bool) -> tuple[Plan, Lowering, Reverse]:
     return _planned(lowering, back, forward, differentiates=reverse), lowering, back
 
 
-def _planned(lowering: Lowering, back: Reverse, forward: int, *, differentiates: bool) -> Plan:
+def _planned(lowering: ForwardLowering, back: Reverse, forward: int, *, differentiates: bool) -> ProgramPlan:
     loops = lowering.loops
     loops.finish()
     buffers = back.buffers
-    return Plan(lowering.recipe, lowering.tasks, forward, buffers, differentiates, loops=loops.all, stack=loops.stack)
+    return ProgramPlan(
+        lowering.recipe, lowering.tasks, forward, buffers, differentiates, loops=loops.all, stack=loops.stack
+    )
 
 
-def pullback_plan(recipe: Recipe, *, results: bool = False) -> Plan:
+def pullback_plan(recipe: Recipe, *, results: bool = False) -> ProgramPlan:
     """Lower a recipe and its reverse, from cotangents of its results, which are further arguments.
 
     It has no results, unless they are asked for. Cotangents are those of the results that have a gradient, each dense.
@@ -76,10 +78,12 @@ def pullback_plan(recipe: Recipe, *, results: bool = False) -> Plan:
         if copied.wants(output):
             spec = copied.nodes[output].spec
             strides = dense(spec.shape, spec.dtype.itemsize)
-            copied.nodes.append(Node(intern_spec(spec.shape, strides, spec.dtype, strides, spec.size), argument=True))
+            copied.nodes.append(
+                ProgramNode(intern_spec(spec.shape, strides, spec.dtype, strides, spec.size), argument=True)
+            )
             copied.arguments.append(len(copied.nodes) - 1)
             pairs.append((output, len(copied.nodes) - 1))
-    lowering = Lowering(copied)
+    lowering = ForwardLowering(copied)
     tasks = lowering.run()
     forward, back = len(tasks), Reverse(copied, lowering)
     back.run_from(pairs)
@@ -104,7 +108,7 @@ class Machine:
     ``marks``: it returns gradients alone, in which -0.0 marks what nothing reached.
     """
 
-    def __init__(self, plan: Plan, *, exactly: bool = False, marks: bool = False) -> None:
+    def __init__(self, plan: ProgramPlan, *, exactly: bool = False, marks: bool = False) -> None:
         self.exactly, self.marks = exactly, marks
         self.native = jit.load_module("programs.replay_native").run.entry_point
         placing = Placing(plan)
@@ -174,7 +178,7 @@ class Machine:
         at = where(array) - self.start + clone.start - where(clone.memory)
         return np.ndarray(array.shape, array.dtype, clone.memory, at, array.strides)
 
-    def _moved_rows(self, rows: Rows, clone: Machine) -> Rows:
+    def _moved_rows(self, rows: KernelRows, clone: Machine) -> KernelRows:
         moved, pointers = rows.words.copy(), rows.pointers.copy()
         for addresses in (moved[:, ProgramRow.address], pointers):  # addresses of kernels are out of this range
             addresses[(addresses >= self.start) & (addresses <= self.start + self.size)] += clone.start - self.start
@@ -184,9 +188,9 @@ class Machine:
             k: partial(call.func, [self._moved(x, clone) for x in call.args[0]], clone.contexts)
             for k, call in rows.calls.items()
         }
-        return Rows(moved, pointers, rows.stretches, calls, rows.work)
+        return KernelRows(moved, pointers, rows.stretches, calls, rows.work)
 
-    def run(self, rows: Rows) -> None:
+    def run(self, rows: KernelRows) -> None:
         """Run rows of the native program; :class:`GuardMissed` where a guard stops it."""
         if rows is self.forward:
             self.contexts.clear()
@@ -197,7 +201,7 @@ class Machine:
         if custom.RUNNING:
             custom.check_failed()
 
-    def through(self, rows: Rows, first: int, stop: int) -> None:
+    def through(self, rows: KernelRows, first: int, stop: int) -> None:
         """Run rows from one to another."""
         self._resumed(self.native(rows.start, first, stop), rows.start, stop, rows.calls)
 
@@ -372,7 +376,7 @@ def call_times(recipe: Recipe, values: Sequence[Any], *, reverse: bool) -> CallT
     """Run a program on these values, as the arguments of a machine, and return the times of its calls."""
     plan, lowering, back = lowered(recipe, reverse=reverse)
     machine = Machine(plan)
-    run = _Run(machine, values)
+    run = _TimedRun(machine, values)
     run.usual()  # for the first time, pages are touched
     least, whole, repetitions, begin = run.apart(), run.usual(), 1, perf_counter_ns()
     while repetitions < _MOST_TIMED and (repetitions < _LEAST_TIMED or perf_counter_ns() - begin < _ENOUGH):
@@ -389,7 +393,7 @@ def call_times(recipe: Recipe, values: Sequence[Any], *, reverse: bool) -> CallT
     return CallTimes(owners, times, _bytes(plan), plan.forward, whole, repetitions, outputs, gradients)
 
 
-class _Run:
+class _TimedRun:
     """Runs a machine again and again, on the same values."""
 
     def __init__(self, machine: Machine, values: Sequence[Any]) -> None:
@@ -412,7 +416,7 @@ class _Run:
         self._enter()
         return np.array(self._timed(self.machine.forward) + self._timed(self.machine.reverse), np.float64)
 
-    def _timed(self, rows: Rows) -> list[int]:
+    def _timed(self, rows: KernelRows) -> list[int]:
         native, now, times = self.machine.native, perf_counter_ns, []
         ends = _loops(rows)
         for k in range(len(rows.words)):
@@ -447,7 +451,7 @@ class _Run:
         return sorted(times)[_LOOKS // 2]
 
 
-def _loops(rows: Rows) -> dict[int, int]:
+def _loops(rows: KernelRows) -> dict[int, int]:
     """Return the rows with which loops, and the ways back through them, begin; and the rows behind these."""
     kinds, ahead = rows.words[:, ProgramRow.kind], rows.words[:, ProgramRow.address]
     begins, backs = (np.flatnonzero(kinds == kind) for kind in (RUN_LOOP, RUN_BACK))
@@ -455,7 +459,7 @@ def _loops(rows: Rows) -> dict[int, int]:
     return ends | {int(k): int(k + 1 + ahead[k + 1]) for k in backs}
 
 
-def _owners(plan: Plan, lowering: Lowering, back: Reverse) -> Array:
+def _owners(plan: ProgramPlan, lowering: ForwardLowering, back: Reverse) -> Array:
     """Return the step that each task belongs to: where none asked for it, that of the next task."""
     owners = np.full(len(plan.tasks) + 1, -1)
     counts = np.array(plan.tasks.counts, np.int64)[np.array(plan.tasks.call_numbers, np.int64)]
@@ -470,7 +474,7 @@ def _owners(plan: Plan, lowering: Lowering, back: Reverse) -> Array:
     return owners[np.minimum.accumulate(known[::-1])[::-1]][:-1]
 
 
-def _bytes(plan: Plan) -> Array:
+def _bytes(plan: ProgramPlan) -> Array:
     """Return the bytes of the values, and of the gradient buffers, that each task names."""
     nodes, tasks = plan.recipe.nodes, plan.tasks
     places = np.array(tasks.places, np.int64)

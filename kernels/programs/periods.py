@@ -96,7 +96,7 @@ _PARTS = 2
 
 
 @dataclass(slots=True, eq=False)
-class Rows:
+class StepTable:
     """Steps that are no views, in order; what they read are slots, end to end.
 
     The value of row ``i`` is ``first + i``. Columns of rows: ``op`` is one number for an operation with its parameters;
@@ -121,7 +121,7 @@ class Rows:
         return len(self.op)
 
 
-class Table:
+class ValueTable:
     """What is known of values, by number: ``spec`` in the patterns, ``node`` (-1 of none), ``constants``.
 
     Arguments come first, then constants, then the results of ``rows``; what loops carry, and constants end to end, are
@@ -222,7 +222,7 @@ class Extraction:
             return kind.count > _PARTS and not kind.op.adds  # places that are looked up may be one several times
         return isinstance(kind.op, Callback)
 
-    def _values(self) -> tuple[Table, Array]:
+    def _values(self) -> tuple[ValueTable, Array]:
         """Return the table of values, and the value of each node that is none's view; -1 for others."""
         nodes, recipe, base = self.recipe.nodes, self.recipe, self.columns.base
         used = self.columns.base[np.concatenate([self.words[self.words >= 0], np.array(recipe.outputs, np.int64)])]
@@ -245,7 +245,7 @@ class Extraction:
         values[made] = len(outer) + np.flatnonzero(makes)
         node = np.concatenate([outer, np.where(makes, self.result, -1)]).astype(np.int64)
         spec = np.where(node >= 0, self.specs[node], -1)
-        return Table(self.patterns, spec, node, constants), values
+        return ValueTable(self.patterns, spec, node, constants), values
 
     def _active(self) -> Array:
         """Return which values a gradient leads on from: arguments, and results of which an operand's is wanted."""
@@ -297,7 +297,7 @@ class Extraction:
         is_one: Array = (first == last) & ~wants
         return (family != base) & ~is_one[base]
 
-    def _rows(self) -> Rows:
+    def _rows(self) -> StepTable:
         operands = self._operands(self.words, self._is_wanted(), self.row)
         written = operands.value[self.starts[:-1][self.is_write]]
         if (written < self.first).any():
@@ -309,7 +309,7 @@ class Extraction:
         ops = _operations(self.recipe.steps.kinds)[self.kind]
         everyone = np.arange(len(self.kind))
         place = np.zeros(len(self.words), np.int64)
-        return Rows(self.first, ops, self.steps, everyone, self.starts, *operands, place, literal)
+        return StepTable(self.first, ops, self.steps, everyone, self.starts, *operands, place, literal)
 
 
 def _of_kinds(kinds: list[StepKind], cls: type) -> Array:
@@ -364,7 +364,7 @@ FEWEST_STEPS = 3
 """Steps of which a loop is made."""
 
 
-class Run(NamedTuple):
+class RepeatedRows(NamedTuple):
     """Rows from ``start`` on that come again after ``period`` rows, ``times`` times in all; ``rest`` more follow."""
 
     start: int
@@ -378,7 +378,7 @@ class Run(NamedTuple):
         return self.period * self.times
 
 
-def tokens(rows: Rows, table: Table) -> Array:
+def tokens(rows: StepTable, table: ValueTable) -> Array:
     """Return a number for each row: equal for one operation on operands alike, wherever these come from."""
     patterns = np.append(table.patterns.pattern, -1)[rows.spec]
     slot = _mixed(patterns.astype(np.uint64) + _ODD * _nth(rows) + _SALTS[0])
@@ -388,7 +388,7 @@ def tokens(rows: Rows, table: Table) -> Array:
     return row + _summed(slot, rows.starts)
 
 
-def with_distances(names: Array, rows: Rows) -> Array:
+def with_distances(names: Array, rows: StepTable) -> Array:
     """Return tokens that tell apart, too, how many rows ago operands were computed, and where gradients stop."""
     numbers = rows.first + np.arange(len(rows)).repeat(np.diff(rows.starts))
     within = (rows.value >= rows.first) & (rows.value < rows.first + len(rows))
@@ -398,7 +398,7 @@ def with_distances(names: Array, rows: Rows) -> Array:
     return names + _summed(slots, rows.starts)
 
 
-def with_offsets(names: Array, rows: Rows) -> Array:
+def with_offsets(names: Array, rows: StepTable) -> Array:
     """Return tokens that tell apart, too, which parts of values are read."""
     offsets = rows.offset.reshape(-1, len(rows.value))[0] if len(rows.value) else rows.value
     return names + _summed(_mixed(offsets.astype(np.uint64) + _ODD * _nth(rows) + _SALTS[3]), rows.starts)
@@ -419,7 +419,7 @@ def _mixed(numbers: Array) -> Array:
     return mixed
 
 
-def _nth(rows: Rows) -> Array:
+def _nth(rows: StepTable) -> Array:
     """Return the place of each slot among those of its row."""
     places: Array = np.arange(1, len(rows.value) + 1) - np.repeat(rows.starts[:-1], np.diff(rows.starts))
     return places.astype(np.uint64)
@@ -432,7 +432,7 @@ def _summed(slots: Array, starts: Array) -> Array:
     return of_rows
 
 
-def runs(names: Array) -> list[Run]:
+def runs(names: Array) -> list[RepeatedRows]:
     """Return the longest run of each likely period, those that cover most first, then the shortest periods."""
     longest = (_longest(names, period) for period in _periods(names))
     return sorted((run for run in longest if run.times >= FEWEST_STEPS), key=lambda run: (-run.rows, run.period))
@@ -463,7 +463,7 @@ def _windows(names: Array) -> Iterator[Array]:
             width *= 2
 
 
-def _longest(names: Array, period: int) -> Run:
+def _longest(names: Array, period: int) -> RepeatedRows:
     """Return the longest run of a period."""
     differ = np.flatnonzero(names[period:] != names[:-period])
     edges = np.concatenate([[-1], differ, [len(names) - period]])
@@ -471,10 +471,10 @@ def _longest(names: Array, period: int) -> Run:
     best = int(np.argmax(lengths))
     length = int(lengths[best])
     count = (length + period) // period if length else 0
-    return Run(int(edges[best]) + 1, period, count, length + period - count * period)
+    return RepeatedRows(int(edges[best]) + 1, period, count, length + period - count * period)
 
 
-def phase(run: Run, rows: Rows, writes: Array, splits: Array, low: int) -> int:
+def phase(run: RepeatedRows, rows: StepTable, writes: Array, splits: Array, low: int) -> int:
     """Return where the first step of a run best begins: where the fewest values are passed on to the next.
 
     Of several such rows, the first that has a step in front which does the same, from row ``low`` on. No step begins
@@ -493,7 +493,7 @@ def phase(run: Run, rows: Rows, writes: Array, splits: Array, low: int) -> int:
     return int(begins[0] if len(begins) else fewest[0])
 
 
-def _passed(run: Run, rows: Rows, writes: Array) -> Array:
+def _passed(run: RepeatedRows, rows: StepTable, writes: Array) -> Array:
     """Return how many values of a run are used from each row on that were computed before it."""
     stop = run.start + run.rows + run.rest
     slots = slice(int(rows.starts[run.start]), int(rows.starts[stop]))

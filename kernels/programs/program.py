@@ -19,7 +19,7 @@ from kernels.kinds.custom import Custom
 from kernels.kinds.form import Form
 from kernels.kinds.reduction import Select
 from kernels.kinds.routine import Routine
-from kernels.kinds.views import Part, View, Write
+from kernels.kinds.views import ResultPart, View, Write
 from kernels.language import jit
 from kernels.language.jit import bound
 from kernels.native import c_api
@@ -41,7 +41,7 @@ class ProgramError(RuntimeError):
 
 
 @dataclass(slots=True)
-class Node:
+class ProgramNode:
     """A value of the program.
 
     An argument, a constant (with its array), a result, or a view of node ``base`` at ``offset`` bytes of its memory.
@@ -67,7 +67,7 @@ class Recipe:
     ``written`` are the arguments that it writes to. ``lines`` are the user's lines, where they are kept.
     """
 
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[ProgramNode] = field(default_factory=list)
     steps: Steps = field(default_factory=Steps)
     arguments: list[int] = field(default_factory=list)
     outputs: list[int] = field(default_factory=list)
@@ -199,7 +199,7 @@ def _of_op(op: Op) -> Any:
     return op_named, (op.name,)
 
 
-def _of_part(op: Part) -> Any:
+def _of_part(op: ResultPart) -> Any:
     return part_of, (op.name,)
 
 
@@ -258,7 +258,7 @@ def form_from(op: Op, specs: Any, spec: Spec, wanted: Any, params: Any, name: st
 
 for _record in Op.__subclasses__():
     copyreg.pickle(_record, _of_op)
-copyreg.pickle(Part, _of_part)
+copyreg.pickle(ResultPart, _of_part)
 copyreg.pickle(Custom, _of_custom)
 copyreg.pickle(Spec, _of_spec)
 copyreg.pickle(Form, _of_form)
@@ -355,7 +355,7 @@ def _head() -> list[int]:
 
 # Operations of a program recorded natively, where nothing about them is new to the recorder.
 
-APART = (View, Part, Select)
+APART = (View, ResultPart, Select)
 """Kinds of operations whose results Python looks at: where they stand, and whether they escaped to Python."""
 assert len(APART) == N_APARTS
 

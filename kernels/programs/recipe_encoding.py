@@ -15,11 +15,11 @@ import numpy as np
 from kernels.foundation.specs import Spec, Strides, view_spec
 from kernels.kinds.custom import Callback, Custom
 from kernels.kinds.routine import Routine, RoutineCall
-from kernels.kinds.views import Gather, Part, Write
+from kernels.kinds.views import Gather, ResultPart, Write
 from kernels.operations.interpolation import Pattern, pattern_of
 from kernels.operations.registry import OPS
 from kernels.programs import steps
-from kernels.programs.program import Node, Recipe, custom_of, form_from
+from kernels.programs.program import ProgramNode, Recipe, custom_of, form_from
 from kernels.programs.structs import HEAD, Lines, StepKind, Steps, steps_from
 from kernels.rules.op import Op
 
@@ -105,7 +105,7 @@ class Encoder:
         """Return JSON for a record: its name, or those of the functions that it calls."""
         if isinstance(op, Custom):
             return {"custom": [op.name, op.grad_fn, self.named(op.forward), self.named(op.vjp)]}
-        if isinstance(op, Part):
+        if isinstance(op, ResultPart):
             return {"part": op.name}
         if OPS.get(op.name) is not op:
             raise TypeError(f"the operation {op.name!r} is in no table, and cannot be found again by its name")
@@ -350,7 +350,7 @@ def _has_places(kind: StepKind) -> bool:
     return not kind.params and kind.count > len(kind.op.pullback)
 
 
-def _row(node: Node, encoder: Encoder) -> list[int]:
+def _row(node: ProgramNode, encoder: Encoder) -> list[int]:
     return [
         encoder.spec(node.spec),
         _NONE if node.base is None else node.base,
@@ -429,7 +429,7 @@ def _integers(decoder: Decoder, number: Any) -> Array:
     return values
 
 
-def _nodes(tree: dict[str, Any], decoder: Decoder) -> list[Node]:
+def _nodes(tree: dict[str, Any], decoder: Decoder) -> list[ProgramNode]:
     order, rows = _integers(decoder, tree["order"]), _integers(decoder, tree["nodes"])
     if rows.ndim != len(("row", "column")) or order.ndim != 1 or order.min(initial=0) < 0:
         raise ValueError("no table of nodes")
@@ -437,10 +437,10 @@ def _nodes(tree: dict[str, Any], decoder: Decoder) -> list[Node]:
     return [distinct[i] for i in order.tolist()]
 
 
-def _node(row: list[int], count: int, decoder: Decoder) -> Node:
+def _node(row: list[int], count: int, decoder: Decoder) -> ProgramNode:
     number, base, offset, buffer_offset, differentiable, family, constant, argument = row
     spec = decoder.spec(number)
-    return Node(
+    return ProgramNode(
         spec,
         None if base == _NONE else _within(base, count),
         offset,

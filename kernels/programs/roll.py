@@ -21,7 +21,7 @@ from kernels.programs.loop_bodies import (
     RecordedLoop,
     Regular,
     RowLoop,
-    Span,
+    RowSpan,
     Straight,
     body,
     recorded_loops,
@@ -31,8 +31,8 @@ from kernels.programs.periods import (
     FEWEST_STEPS,
     WANTED,
     Extraction,
-    Rows,
-    Run,
+    RepeatedRows,
+    StepTable,
     phase,
     runs,
     tokens,
@@ -44,12 +44,12 @@ from kernels.programs.rolled_program import (
     SMALL,
     Ends,
     Index,
-    Instruction,
     Loop,
     Numbers,
     Operand,
     Phi,
     Ref,
+    RolledInstruction,
     RolledProgram,
     Uncompiled,
     Value,
@@ -65,7 +65,7 @@ _ZERO = Index(0)
 class Slots:
     """The slots of rows as lists: what they are in the first steps of the loops, and which differ in others."""
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: StepTable) -> None:
         self.rows = rows
         self.starts, self.value, self.spec = rows.starts.tolist(), rows.value.tolist(), rows.spec.tolist()
         self.wanted = (rows.gradient == WANTED).tolist()
@@ -154,7 +154,7 @@ class Emission:
                     if operand >= 0:
                         needed[operand] = 1
 
-    def _slots(self, rows: Rows) -> Slots:
+    def _slots(self, rows: StepTable) -> Slots:
         known = self.slots.get(id(rows))
         if known is None:
             known = self.slots[id(rows)] = Slots(rows)
@@ -180,8 +180,8 @@ class Emission:
 
     # Items
 
-    def _items(self, items: list[Item], path: tuple[RowLoop, ...]) -> list[Instruction | Loop]:
-        made: list[Instruction | Loop] = []
+    def _items(self, items: list[Item], path: tuple[RowLoop, ...]) -> list[RolledInstruction | Loop]:
+        made: list[RolledInstruction | Loop] = []
         for item in items:
             if isinstance(item, Straight):
                 self._straight(item, path, made)
@@ -190,7 +190,7 @@ class Emission:
                 made += self._carried_out(item, path)
         return made
 
-    def _carried_out(self, item: RowLoop, path: tuple[RowLoop, ...]) -> Iterator[Instruction]:
+    def _carried_out(self, item: RowLoop, path: tuple[RowLoop, ...]) -> Iterator[RolledInstruction]:
         """Yield copies of what a recorded loop in another one carried in the end; what follows reads these.
 
         Numbers are so handed on in registers; of more there is a copy if it is read behind the loop around: that one
@@ -203,7 +203,7 @@ class Emission:
                 end = Ref(self.numbers[value], _ZERO, spec, wanted, self._at(value, np.int64(0), path))
                 form = CLONE.form((spec,), spec, (True,)) if wanted else None
                 line = int(item.rows.line[self._row_of(item, item.ends.begin)])
-                yield Instruction(CLONE, (), form, (end,), self._new(value, path), line=line)
+                yield RolledInstruction(CLONE, (), form, (end,), self._new(value, path), line=line)
 
     def _read_behind(self) -> set[int]:
         """Return what recorded loops carry that is read where a loop around these is not around."""
@@ -259,7 +259,7 @@ class Emission:
             loop.phis.append(Phi(self.numbers[phi.value], initial, update))
         return loop
 
-    def _guards_in(self, rows: Rows) -> int:
+    def _guards_in(self, rows: StepTable) -> int:
         """Return how many recorded guards are between the first step of rows and the next."""
         steps, guards, first = self.extraction.steps, self.extraction.whole.guards, rows.first - self.extraction.first
         begin, end = (bisect_left(guards, steps[row]) for row in (first, first + len(rows)))
@@ -291,7 +291,7 @@ class Emission:
         offset, spec = _index(initial.offset, path), self.specs[initial.spec]
         return self._ref(initial.value, offset, spec, self._at(initial.value, initial.place, path), initial.wanted)
 
-    def _straight(self, item: Straight, path: tuple[RowLoop, ...], made: list[Instruction | Loop]) -> None:
+    def _straight(self, item: Straight, path: tuple[RowLoop, ...], made: list[RolledInstruction | Loop]) -> None:
         """Append the instructions of the rows that are needed."""
         rows, slots = item.rows, self._slots(item.rows)
         first, starts, source, lines = rows.first, slots.starts, slots.source, rows.line.tolist()
@@ -310,7 +310,7 @@ class Emission:
             elif not isinstance(op, Guard):
                 result = self._result(first + row, source[row], path)
             extras = self._extras(int(self.extraction.kept[source[row]])) if op.extras and not params[1:] else ()
-            made.append(Instruction(op, params, form, operands, result, target, lines[row], extras))
+            made.append(RolledInstruction(op, params, form, operands, result, target, lines[row], extras))
 
     def _extras(self, at: int) -> tuple[tuple[tuple[Any, ...], Spec], ...]:
         """Return the steps that give the further results of a step."""
@@ -457,7 +457,7 @@ class _Rolling:
         for loop in recorded:
             self.depth[loop.first + 1 : loop.end + 1] += 1
 
-    def _pieces(self, rows: Rows, low: int, high: int) -> Iterator[Item]:
+    def _pieces(self, rows: StepTable, low: int, high: int) -> Iterator[Item]:
         """Yield rows, and the recorded loops among them, as they are."""
         shift = rows.first - self.extraction.first
         while (loop := self._next(low + shift, high + shift)) is not None:
@@ -473,7 +473,7 @@ class _Rolling:
         loop = self.recorded[number] if number < len(self.recorded) else None
         return loop if loop is not None and loop.end < high else None
 
-    def _recorded(self, rows: Rows, loop: RecordedLoop, shift: int) -> RowLoop:
+    def _recorded(self, rows: StepTable, loop: RecordedLoop, shift: int) -> RowLoop:
         """Return a recorded loop, which is so many rows before these in all."""
         begin, again = loop.begin - shift, loop.again - shift
         made = RowLoop(MOST_ITERATIONS, rows, ends=loop)
@@ -486,7 +486,7 @@ class _Rolling:
             made.phis.append(Lagged(value, int(rows.value[last + k]), initial, wanted=True))
         return made
 
-    def renamed(self, rows: Rows, low: int, high: int) -> tuple[Array, Array]:
+    def renamed(self, rows: StepTable, low: int, high: int) -> tuple[Array, Array]:
         """Return the values and places that rows read, where loops before them are known."""
         slots = slice(int(rows.starts[low]), int(rows.starts[high]))
         value, place = rows.value[slots], rows.place[..., slots]
@@ -494,7 +494,7 @@ class _Rolling:
         number = np.where(within, value, 0)
         return np.where(within, self.value[number], value), np.where(within, self.place[number], place)
 
-    def roll(self, rows: Rows, low: int, high: int, least: int) -> list[Item]:
+    def roll(self, rows: StepTable, low: int, high: int, least: int) -> list[Item]:
         """Return the rows from ``low`` to ``high`` as loops and what is between them."""
         items: list[Item] = []
         refused: set[int] = set()
@@ -502,11 +502,11 @@ class _Rolling:
             at, period, stop = judged.start, judged.period, judged.start + judged.period * judged.count
             items += self.roll(rows, low, at, least) if at > low else []
             low = at
-            strict = self._judged(rows, Span(at, period, judged.count, at))
+            strict = self._judged(rows, RowSpan(at, period, judged.count, at))
             while strict is not None and strict.start > low:
                 items += self.roll(rows, low, strict.start, least)
                 low = strict.start
-                strict = self._judged(rows, Span(low, period, (stop - low) // period, low))
+                strict = self._judged(rows, RowSpan(low, period, (stop - low) // period, low))
             loop = self._loop(strict) if strict is not None and strict.count * period >= least else None
             if loop is None or strict is None:
                 refused.add(period)
@@ -516,28 +516,28 @@ class _Rolling:
             refused.clear()
         return [*items, *self._pieces(rows, low, high)]
 
-    def _straight(self, rows: Rows, low: int, high: int) -> Straight:
+    def _straight(self, rows: StepTable, low: int, high: int) -> Straight:
         slots = slice(int(rows.starts[low]), int(rows.starts[high]))
         rows.value[slots], rows.place[..., slots] = self.renamed(rows, low, high)
         return Straight(rows, low, high)
 
-    def _judged(self, rows: Rows, span: Span, *, strict: bool = True) -> Regular | None:
+    def _judged(self, rows: StepTable, span: RowSpan, *, strict: bool = True) -> Regular | None:
         return regular(rows, self.table, self.renamed, span, self._writes(rows), strict=strict)
 
-    def _writes(self, rows: Rows) -> Array:
+    def _writes(self, rows: StepTable) -> Array:
         """Return which slots are parts that are written."""
         writes = np.zeros(len(rows.value), np.bool_)
         writes[rows.starts[:-1][self.extraction.is_write[rows.source]]] = True
         return writes
 
-    def _splits(self, rows: Rows, low: int) -> Array:
+    def _splits(self, rows: StepTable, low: int) -> Array:
         """Return with which rows from one on no step may begin: it would be part of a recorded loop."""
         first = rows.first - self.extraction.first
         depth = self.depth[first : first + len(rows) + 1]
         splits: Array = depth > depth[low]
         return splits
 
-    def _best(self, rows: Rows, low: int, high: int, least: int, refused: set[int]) -> Regular | None:
+    def _best(self, rows: StepTable, low: int, high: int, least: int, refused: set[int]) -> Regular | None:
         """Return the loop that stands for the most rows; what it reads of rows before is not looked at yet."""
         self.looks -= high - low
         if high - low < max(least, FEWEST_STEPS) or self.looks < 0 or not self.rolls:
@@ -552,7 +552,7 @@ class _Rolling:
         return best
 
     def _best_of(
-        self, rows: Rows, likely: list[Run], span: tuple[int, int], least: int, best: Regular | None
+        self, rows: StepTable, likely: list[RepeatedRows], span: tuple[int, int], least: int, best: Regular | None
     ) -> Regular | None:
         """Return the best of some runs, or what was better before."""
         low, high = span
@@ -565,7 +565,7 @@ class _Rolling:
             apart = int(np.argmin(splits[start : start + run.period]))
             if splits[start + apart]:  # it is within a recorded loop
                 continue
-            whole = Span(start + apart, run.period, run.times - (apart > 0), low)
+            whole = RowSpan(start + apart, run.period, run.times - (apart > 0), low)
             judged = self._judged(rows, whole, strict=False)
             if judged is None or judged.period * judged.count < least:
                 continue

@@ -83,7 +83,7 @@ class Value:
 
 
 @dataclass(slots=True, eq=False)
-class Instruction:
+class RolledInstruction:
     """One operation; ``form`` is None where no gradient was recorded.
 
     Of a write, ``target`` is the part that is written, and the operands are the values alone; there is no result.
@@ -132,7 +132,7 @@ class Loop:
     parent: int
     """The number of the loop around it; -1 for none."""
     phis: list[Phi] = field(default_factory=list)
-    body: list[Instruction | Loop] = field(default_factory=list)
+    body: list[RolledInstruction | Loop] = field(default_factory=list)
     ends: Ends | None = None
     guards: int = 0
     """How many guards of the recorded program one of its steps stands for; of a recorded loop they have no numbers."""
@@ -143,7 +143,7 @@ class RolledProgram:
     """The whole program: ``values`` by number; ``loops`` by number."""
 
     values: list[Value]
-    body: list[Instruction | Loop]
+    body: list[RolledInstruction | Loop]
     loops: list[Loop]
     arguments: list[int]
     outputs: list[Ref]
@@ -191,7 +191,7 @@ _MOST = 16
 class Group:
     """Writes that follow each other: together they make one version. ``parts`` are apart from each other."""
 
-    writes: list[Instruction] = field(default_factory=list)
+    writes: list[RolledInstruction] = field(default_factory=list)
     parts: list[Box] = field(default_factory=list)
 
 
@@ -237,7 +237,7 @@ class _Groups:
             for group in self.groups[value]
         )
 
-    def _body(self, body: list[Instruction | Loop], path: tuple[int, ...]) -> None:
+    def _body(self, body: list[RolledInstruction | Loop], path: tuple[int, ...]) -> None:
         for item in body:
             if isinstance(item, Loop):
                 self._open.clear()
@@ -259,7 +259,7 @@ class _Groups:
             if box is None or not (any(_within(box, part) for part in parts) or _is_apart(box, parts)):
                 del self._open[operand.value]
 
-    def _write(self, item: Instruction, target: Ref, path: tuple[int, ...]) -> None:
+    def _write(self, item: RolledInstruction, target: Ref, path: tuple[int, ...]) -> None:
         box = box_of(target, self.program)
         if box is None or item.params or len(item.operands) > 1 or target.spec.size == 0:
             self.chosen.discard(target.value)
@@ -315,8 +315,8 @@ class _Versions:
     def _operand(self, operand: Operand) -> Operand:
         return self._renamed(operand) if isinstance(operand, Ref) else operand
 
-    def _body(self, body: list[Instruction | Loop], loop: int) -> list[Instruction | Loop]:
-        made: list[Instruction | Loop] = []
+    def _body(self, body: list[RolledInstruction | Loop], loop: int) -> list[RolledInstruction | Loop]:
+        made: list[RolledInstruction | Loop] = []
         for item in body:
             if isinstance(item, Loop):
                 self._loop(item)
@@ -328,7 +328,7 @@ class _Versions:
                 made += self._write(item, item.target, loop)
         return made
 
-    def _write(self, item: Instruction, target: Ref, loop: int) -> list[Instruction]:
+    def _write(self, item: RolledInstruction, target: Ref, loop: int) -> list[RolledInstruction]:
         """Let a write be one of a part of a version; return, behind the last part, copies of the rest."""
         group, value = self.groups.of[id(item)], target.value
         if item is group.writes[0]:
@@ -341,7 +341,7 @@ class _Versions:
         if item is not group.writes[-1]:
             return []
         rest = remainder(new.spec.shape, parts)
-        copies = [Instruction(item.op, (), None, (_part(old, b),), -1, _part(new, b), item.line) for b in rest]
+        copies = [RolledInstruction(item.op, (), None, (_part(old, b),), -1, _part(new, b), item.line) for b in rest]
         self.current[value] = new
         del self._open[value]
         return copies

@@ -20,7 +20,7 @@ from kernels.kinds.custom import Guard, LoopBegin
 from kernels.kinds.views import Write
 from kernels.operations.registry import OPS
 from kernels.operations.views import CLONE, GUARD
-from kernels.programs.program import Node, Recipe, describe, parameters
+from kernels.programs.program import ProgramNode, Recipe, describe, parameters
 from kernels.programs.rolled_program import Uncompiled
 from kernels.programs.structs import HEAD, Lines, StepKind, Steps, StepWords, bodies_of
 from kernels.rules.scalar_loops import NodeRef
@@ -28,7 +28,7 @@ from kernels.rules.scalar_loops import NodeRef
 # A recipe that is made of a recorded one: of its steps, and new ones.
 
 
-class Step(NamedTuple):
+class PathStep(NamedTuple):
     """A step by the number of its kind; ``origin`` is the recorded one."""
 
     kind: int
@@ -50,18 +50,18 @@ class Remade:
         self._constants: dict[Any, int] = {}
         self._kinds: dict[Any, int] = {}
 
-    def step(self, at: int) -> Step:
+    def step(self, at: int) -> PathStep:
         """Return a recorded step."""
         start = self._starts[at]
         number, result = self._words[start : start + HEAD]
         operands = self._words[start + HEAD : start + HEAD + self.steps.kinds[number].count]
-        return Step(number, result, tuple(operands), at)
+        return PathStep(number, result, tuple(operands), at)
 
-    def op(self, step: Step) -> Any:
+    def op(self, step: PathStep) -> Any:
         """Return what a step does."""
         return self.steps.kinds[step.kind].op
 
-    def put(self, step: Step) -> None:
+    def put(self, step: PathStep) -> None:
         """Append a step."""
         self.steps.add(step.kind, step.result, step.operands)
         self.origins.append(step.origin)
@@ -95,10 +95,10 @@ class Remade:
         )
         specs = tuple([entry.spec for entry in entries])
         form = op.form(specs, spec, wanted) if any(wanted) else None
-        self.nodes.append(Node(spec, differentiable=any(wanted)))
+        self.nodes.append(ProgramNode(spec, differentiable=any(wanted)))
         result = len(self.nodes) - 1
         kind = StepKind(op, form, (), len(operands))
-        self.put(Step(self.number(kind, (*specs, wanted)), result, operands, origin))
+        self.put(PathStep(self.number(kind, (*specs, wanted)), result, operands, origin))
         return result
 
 
@@ -157,7 +157,7 @@ class _Iteration:
 
     def __init__(self, made: Remade, bodies: Sequence[tuple[int, int]]) -> None:
         self.made, self.bodies, self.first = made, bodies, bodies[0][0]
-        self.steps: list[Step] = []
+        self.steps: list[PathStep] = []
         self.users: list[int] = []
         """How many ways each of these is part of."""
         self.places: dict[Any, int] = {}
@@ -257,10 +257,10 @@ class _Iteration:
         for other in conditions[1:]:
             one = self._computed("logical_or", one, other)
         made, true = self.made, np.ones((), _BOOL)
-        made.nodes.append(Node(spec_of(true), constant=true))
+        made.nodes.append(ProgramNode(spec_of(true), constant=true))
         expected = made.constant(len(made.nodes) - 1)
         line = next(made.steps.kinds[step.kind].params for step in self.steps if isinstance(made.op(step), Guard))
-        made.put(Step(made.number(StepKind(GUARD, None, line, 2)), one, (one, expected), self.first))
+        made.put(PathStep(made.number(StepKind(GUARD, None, line, 2)), one, (one, expected), self.first))
 
     def _selected(self, conditions: Sequence[int], nodes: Sequence[int]) -> int:
         """Return that of the nodes, one a way, whose condition is the first to hold."""
@@ -325,7 +325,7 @@ class _Unchanged:
                 self.nodes[phis[k]] = source
                 self.copies.add(at)
 
-    def _source(self, copy: Step) -> int | None:
+    def _source(self, copy: PathStep) -> int | None:
         """Return the node that a phi is a copy of at first, if that is all of its memory, and nobody writes to them."""
         node, nodes = self.node(copy.operands[0]), self.recipe.nodes
         base, form = self.node(self.recipe.base_of(node)), self.made.steps.kinds[copy.kind].form
@@ -355,7 +355,7 @@ class _Unchanged:
             operands = tuple([self.node(o) for k, o in enumerate(step.operands) if k not in places])
             kind = made.steps.kinds[step.kind]
             number = made.number(StepKind(kind.op, None, kind.params, len(operands))) if places else step.kind
-            made.put(Step(number, self.node(step.result), operands, at))
+            made.put(PathStep(number, self.node(step.result), operands, at))
         for k, entry in enumerate(made.nodes):
             base, family = (None if n is None else self.node(n) for n in (entry.base, entry.family))
             if (base, family) != (entry.base, entry.family):

@@ -151,7 +151,7 @@ def _next_start(sources: Array, irregular: Array, start: int) -> int:
     return int(np.where(origins >= start, origins + 1, start + steps + 1).max())
 
 
-class Flow(NamedTuple):
+class StepFlow(NamedTuple):
     """The steps of a program as numbers. ``repeats`` are the parts that repeat.
 
     ``symbols`` are equal for steps of one operation on operands alike, with results alike, whatever the parameters.
@@ -165,12 +165,12 @@ class Flow(NamedTuple):
     repeats: list[Repeat]
 
 
-def flow_of(recipe: Recipe, lines: Array | None = None) -> Flow:
+def flow_of(recipe: Recipe, lines: Array | None = None) -> StepFlow:
     """Return the flow of a program; where ``lines`` are known, a number a step, steps of one line are alike only."""
     symbols, (sources, outputs) = _symbols(recipe), _sources(recipe)
     if lines is not None and len(lines):
         symbols = symbols * (int(lines.max()) + 1) + lines
-    return Flow(symbols, sources, outputs, repeats(symbols, sources))
+    return StepFlow(symbols, sources, outputs, repeats(symbols, sources))
 
 
 def _symbols(recipe: Recipe) -> Array:
@@ -218,7 +218,7 @@ def _sources(recipe: Recipe) -> tuple[Array, list[int]]:
     return sources, [source(node) for node in recipe.outputs]
 
 
-def gradient_sources(recipe: Recipe, flow: Flow) -> tuple[Array, list[int]]:
+def gradient_sources(recipe: Recipe, flow: StepFlow) -> tuple[Array, list[int]]:
     """Return for operands, and results, the steps whose pullbacks their gradients go to, where they have one.
 
     Views and writes that were not recorded pass gradients by: those of the base, of what was there before.

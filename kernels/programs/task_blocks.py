@@ -11,12 +11,12 @@ import numpy as np
 
 from kernels.foundation.specs import Spec
 from kernels.kinds.custom import LoopEnd
-from kernels.kinds.form import Step
+from kernels.kinds.form import ProgramStep
 from kernels.native.memory import where
 from kernels.native.structs import RUN_AGAIN, RUN_BODY, RUN_GUARD, RUN_LOOP, RUN_NEXT, LoopStack, ProgramRow
-from kernels.programs.program import Node, Recipe
+from kernels.programs.program import ProgramNode, Recipe
 from kernels.programs.structs import HEAD
-from kernels.rules.scalar_loops import Place, Steering, Tasks, node_of
+from kernels.rules.scalar_loops import OperandPlace, Steering, Tasks, node_of
 
 # Attributes of all nodes of a recipe as arrays; nodes that results share are looked at once.
 
@@ -30,7 +30,7 @@ class Columns:
     view; ``offset`` and ``buffer_offset`` its places there, in bytes. ``wants``: whether it has a gradient.
     """
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
+    def __init__(self, nodes: Sequence[ProgramNode]) -> None:
         ids = np.fromiter(map(id, nodes), np.int64, len(nodes))
         _, first, self._place = np.unique(ids, return_index=True, return_inverse=True)
         self._distinct = [nodes[i] for i in first.tolist()]
@@ -46,7 +46,7 @@ class Columns:
         differentiable = self.of(lambda node: node.differentiable)
         self.wants = (differentiable | differentiable[self.family]) != 0
 
-    def of(self, attribute: Callable[[Node], int]) -> Array:
+    def of(self, attribute: Callable[[ProgramNode], int]) -> Array:
         """Return an attribute of each node."""
         return np.array([attribute(node) for node in self._distinct], np.int64)[self._place]
 
@@ -63,7 +63,7 @@ Source = tuple[int, int]
 
 
 @dataclass(slots=True)
-class Pattern:
+class StepCalls:
     """The calls of a step, and what each of their places holds."""
 
     calls: list[int]
@@ -71,7 +71,7 @@ class Pattern:
     places: list[Source]
     offsets: list[tuple[int, int]] = field(default_factory=list)
     """Offsets of places, by the places' numbers, where they are not 0."""
-    temporaries: list[Node] = field(default_factory=list)
+    temporaries: list[ProgramNode] = field(default_factory=list)
     extra: Source | None = None
     """The node that the forward pass makes for the pullback."""
     dtypes: dict[int, np.dtype[Any]] = field(default_factory=dict)
@@ -101,7 +101,7 @@ class Blocks:
 
     def __init__(self, recipe: Recipe, tasks: Tasks, number: Callable[..., int], extra: dict[int, int]) -> None:
         self.recipe, self.tasks, self.number, self.extra = recipe, tasks, number, extra
-        self.patterns: list[Pattern] = []
+        self.patterns: list[StepCalls] = []
         self.order: list[int] = []
         self.steps: list[int] = []
         self._calls, self._adds, self._call_ends = array("q"), array("b"), array("q", [0])
@@ -111,7 +111,7 @@ class Blocks:
         """For each step: the pattern, its position among the steps, and where its places begin."""
         self.owners = Owners(self._rows, self._call_ends)
 
-    def add(self, pattern: Pattern) -> int:
+    def add(self, pattern: StepCalls) -> int:
         """Return the number of a new pattern."""
         self.patterns.append(pattern)
         self._calls.extend(pattern.calls)
@@ -221,7 +221,7 @@ def _spread(ends: array[int], order: Array) -> tuple[Array, Array]:
 
 
 @dataclass(slots=True)
-class Body:
+class TaskBody:
     """One body: the steps from ``first`` on, before ``last``, the values that it carries on, and where its tasks are.
 
     ``begin`` is its first task, ``again`` the one that saves, ``next`` the last; ``restore`` and ``before`` are the
@@ -250,7 +250,7 @@ class LoopTasks:
     phis: list[int]
     counted: bool
     start: int
-    bodies: list[Body] = field(default_factory=list)
+    bodies: list[TaskBody] = field(default_factory=list)
     end: int = 0
     back: int = -1
     choose: int = -1
@@ -280,29 +280,29 @@ class Loops:
         """The node of what all loops share: where values are kept for the way back."""
         self._open: list[LoopTasks] = []
 
-    def begin(self, step: Step, lowering: _Lowering) -> None:
+    def begin(self, step: ProgramStep, lowering: _Lowering) -> None:
         """Begin a loop, and its first body."""
         limit, has_count, counted, _ = step.params
         phis = [node_of(o) for o in step.operands[: len(step.operands) - has_count]]
         if self.stack < 0:
             self.stack = lowering.temporary((LoopStack.SIZE,), np.dtype(np.int64))
-        places = [Place(step.result), Place(self.stack)]
+        places = [OperandPlace(step.result), OperandPlace(self.stack)]
         if has_count:
-            places.append(Place(lowering.operand(step.operands[-1], _FLOAT64)))
+            places.append(OperandPlace(lowering.operand(step.operands[-1], _FLOAT64)))
         self._open.append(LoopTasks(step.at, step.result, phis, counted, len(self.tasks)))
         self.tasks.append(Steering(RUN_LOOP, tuple(places), -1 if limit is None else limit))
         self._begin_body(step.at + 1)
 
     def _begin_body(self, first: int) -> None:
         loop = self._open[-1]
-        loop.bodies.append(Body(first, begin=len(self.tasks)))
+        loop.bodies.append(TaskBody(first, begin=len(self.tasks)))
         self.steer(loop, RUN_BODY)
 
     def steer(self, loop: LoopTasks, kind: int, number: int = 0) -> None:
         """Append a row that steers a loop."""
-        self.tasks.append(Steering(kind, (Place(loop.state), Place(self.stack)), number))
+        self.tasks.append(Steering(kind, (OperandPlace(loop.state), OperandPlace(self.stack)), number))
 
-    def again(self, step: Step, lowering: _Lowering) -> None:
+    def again(self, step: ProgramStep, lowering: _Lowering) -> None:
         """End a body: save, carry values on, and go back to the first body."""
         loop = self._open[-1]
         body = loop.bodies[-1]
@@ -319,7 +319,7 @@ class Loops:
         if not isinstance(self.recipe.steps[step.at + 1].op, LoopEnd):
             self._begin_body(step.at + 1)
 
-    def end(self, step: Step) -> None:
+    def end(self, step: ProgramStep) -> None:
         """End a loop."""
         del step
         loop = self._open.pop()
@@ -362,7 +362,7 @@ def _copied(lowering: _Lowering, node: int) -> int:
     return copied
 
 
-def crosses(recipe: Recipe, loop: LoopTasks, body: Body) -> bool:
+def crosses(recipe: Recipe, loop: LoopTasks, body: TaskBody) -> bool:
     """Whether an update is a phi, or a part of one, but not its own."""
     pairs = zip(body.updates, loop.phis, strict=True)
     return any(o != c and recipe.base_of(o) in loop.phis for o, c in pairs)
@@ -435,6 +435,6 @@ def outlived(used: Array, times: Array, loops: Sequence[LoopTasks]) -> tuple[Arr
     return used[order], times[order]
 
 
-def words_of(bodies: Sequence[Body]) -> list[int]:
+def words_of(bodies: Sequence[TaskBody]) -> list[int]:
     """Return the tasks of bodies that save or restore."""
     return [task for body in bodies for task in (body.again, body.restore) if task >= 0]

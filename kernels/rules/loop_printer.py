@@ -27,7 +27,7 @@ from kernels.rules.symbols import RAISED, Functions, Symbol, bits_of, literal_of
 
 
 @dataclass(frozen=True)
-class Operand:
+class KernelOperand:
     """What a kernel reads: its name in the rule, its dtype, its place among the pointers, its strides.
 
     ``offset``: where it begins behind its pointer, in bytes; None for an operand that always begins there.
@@ -40,7 +40,7 @@ class Operand:
     offset: int | None = None
 
 
-def laid_out(shape: Strides, operands: tuple[Operand, ...], tail: list[int]) -> tuple[np.ndarray[Any, Any], str]:
+def laid_out(shape: Strides, operands: tuple[KernelOperand, ...], tail: list[int]) -> tuple[np.ndarray[Any, Any], str]:
     """Return ``[rows, n, outer axes, extents ..., strides of each operand ..., tail ...]``, innermost first.
 
     And the pattern of the inner strides: for each operand "1" for the next element, "0" for the same, "s" for another;
@@ -63,7 +63,7 @@ def laid_out(shape: Strides, operands: tuple[Operand, ...], tail: list[int]) -> 
     return np.array(words + tail, np.int64), "".join(kinds) + "+" * bool(outer)
 
 
-def printed(operands: Sequence[Operand]) -> tuple[Any, ...]:
+def printed(operands: Sequence[KernelOperand]) -> tuple[Any, ...]:
     """Return what a kernel's text has of its operands; their strides are in the layout and in the pattern."""
     return tuple([(o.name, o.dtype.num, o.place, o.offset is None) for o in operands])
 
@@ -77,7 +77,7 @@ _addresses: Recent[Any, int] = Recent()  # new shapes share the kernels of other
 
 
 @dataclass(frozen=True)
-class Loop:
+class PrintedLoop:
     """A rule over a space: ``target[...] (+)= expression``; the first operand is the target.
 
     ``pullback``: contribute ``expression + 0.0`` and skip cotangents whose bits are -0.0. ``scatter``: the
@@ -88,7 +88,7 @@ class Loop:
 
     rule: Callable[..., Any]
     shape: Strides
-    operands: tuple[Operand, ...]
+    operands: tuple[KernelOperand, ...]
     pullback: bool = True
     skips: bool = True
     scatter: int | None = None
@@ -166,7 +166,7 @@ _IMPORTS = {
 class _Printer:
     """Prints one loop; lines are collected with their depth."""
 
-    def __init__(self, loop: Loop, pattern: str) -> None:
+    def __init__(self, loop: PrintedLoop, pattern: str) -> None:
         self.loop = loop
         self.outer = pattern.endswith("+")
         self.pattern = pattern.removesuffix("+")
@@ -253,7 +253,7 @@ class _Printer:
         value = f"v{k}[{self._index(k, at)}]"
         return self._cast(operand, value)
 
-    def _cast(self, operand: Operand, value: str) -> str:
+    def _cast(self, operand: KernelOperand, value: str) -> str:
         if operand.dtype == np.bool_:
             return f"({value} != 0)" if self.dtype != np.bool_ else value
         if operand.name == "i" or operand.dtype == self.dtype:
@@ -365,12 +365,12 @@ LEAST = 1 << 13
 """Elements from which on it is worth a kernel: a pass over fewer stays in the nearest cache."""
 
 
-def reads_constant(pull: Loop, elements: int) -> bool:
+def reads_constant(pull: PrintedLoop, elements: int) -> bool:
     """Whether a pullback has a kernel that reads a constant cotangent of so many elements."""
     return pull.skips and pull.scatter is None and pull.gather is None and elements >= LEAST
 
 
-def constant_result(pull: Loop, elements: int, *, covers: bool) -> int:
+def constant_result(pull: PrintedLoop, elements: int, *, covers: bool) -> int:
     """When a pullback's contribution to so many elements is constant: ALWAYS, IF_INPUT_IS or NEVER."""
     if not covers or elements < LEAST or pull.scatter is not None or pull.gather is not None:
         return NEVER
@@ -380,14 +380,14 @@ def constant_result(pull: Loop, elements: int, *, covers: bool) -> int:
     return IF_INPUT_IS if any(cotangent.strides) or cotangent.offset is not None else ALWAYS
 
 
-def reading_constant(pull: Loop) -> Loop:
+def reading_constant(pull: PrintedLoop) -> PrintedLoop:
     """Return the loop that reads a constant cotangent."""
     target, cotangent, *others = pull.operands
     everywhere = replace(cotangent, strides=(0,) * len(pull.shape), offset=None)
     return replace(pull, operands=(target, everywhere, *others))
 
 
-def computing_constant(pull: Loop) -> Loop:
+def computing_constant(pull: PrintedLoop) -> PrintedLoop:
     """Return the loop that computes a constant result: a single element."""
     target, *others = reading_constant(pull).operands
     single = [replace(operand, strides=()) for operand in (replace(target, offset=None), *others)]

@@ -20,7 +20,7 @@ from kernels.native.c_api import NATIVE
 from kernels.native.memory import where
 from kernels.native.structs import LARGE
 from kernels.rules import elements
-from kernels.rules.loop_printer import Loop, Operand
+from kernels.rules.loop_printer import KernelOperand, PrintedLoop
 
 # Pullbacks of whole rows in native code: a handwritten kernel in the place of a printed one.
 
@@ -285,15 +285,19 @@ class Product:
 
 def product(
     dtype: np.dtype[Any], extents: tuple[int, int, int], target: Factor, left: Factor, right: Factor
-) -> Loop | Product:
+) -> PrintedLoop | Product:
     """Return the pullback that is a matrix product; of a column and a row, a loop takes one pass."""
     m, n, inner = extents
     if inner != 1:
         return Product(dtype, extents, target, left, right)
     factors = (left.place, (left.strides[0], 0)), (right.place, (0, right.strides[1]))
     (g, of_g), (x, of_x) = sorted(factors)  # the cotangent's place is 1
-    operands = (Operand("target", dtype, 0, target.strides), Operand("g", dtype, g, of_g), Operand("x", dtype, x, of_x))
-    return Loop(lambda g, x: g * x, (m, n), operands)
+    operands = (
+        KernelOperand("target", dtype, 0, target.strides),
+        KernelOperand("g", dtype, g, of_g),
+        KernelOperand("x", dtype, x, of_x),
+    )
+    return PrintedLoop(lambda g, x: g * x, (m, n), operands)
 
 
 def matrices(

@@ -20,7 +20,7 @@ from kernels.language.jit import callable_at
 from kernels.native import pool
 from kernels.native.memory import where
 from kernels.native.structs import LARGE
-from kernels.rules.loop_printer import Loop, Operand
+from kernels.rules.loop_printer import KernelOperand, PrintedLoop
 from kernels.rules.symbols import Symbol, source
 
 # Operations on one double: computed without a call, from entries of five small words that stand side by side.
@@ -96,18 +96,18 @@ def address() -> int:
 
 def kind_of(kernel: Any, count: int) -> int | None:
     """Return the kind of entry for a kernel that takes so many places; None if it has to be called as a kernel."""
-    if not isinstance(kernel, Loop) or kernel.steps != 1:
+    if not isinstance(kernel, PrintedLoop) or kernel.steps != 1:
         return None
     kind = _kinds.get((kernel, count), _NOT_LOOKED_UP)
     return _kinds.setdefault((kernel, count), _kind_of(kernel, count)) if kind is _NOT_LOOKED_UP else kind
 
 
 _NOT_LOOKED_UP: Final = False
-_kinds: Recent[tuple[Loop, int], Any] = Recent()
+_kinds: Recent[tuple[PrintedLoop, int], Any] = Recent()
 """The kinds that were looked up, None among them."""
 
 
-def _kind_of(kernel: Loop, count: int) -> int | None:
+def _kind_of(kernel: PrintedLoop, count: int) -> int | None:
     if count >= ENTRY or kernel.static or kernel.adds:
         return None
     if kernel.scatter is not None or kernel.gather is not None or (kernel.pullback and not kernel.skips):
@@ -153,14 +153,14 @@ class Expression(Protocol):
         """Whether large results are computed by our own kernel."""
 
 
-def forward(op: Expression, result: Spec, specs: tuple[Spec, ...]) -> Loop:
+def forward(op: Expression, result: Spec, specs: tuple[Spec, ...]) -> PrintedLoop:
     """Return the loop of an elementwise expression over its operands."""
     reads = [
-        Operand(name, spec.dtype, k, broadcast(spec.shape, spec.strides, result.shape))
+        KernelOperand(name, spec.dtype, k, broadcast(spec.shape, spec.strides, result.shape))
         for k, (name, spec) in enumerate(zip(op.inputs, specs, strict=True), start=1)
     ]
-    target = Operand("target", result.dtype, 0, result.strides)
-    return Loop(op.forward, result.shape, (target, *reads), pullback=False)
+    target = KernelOperand("target", result.dtype, 0, result.strides)
+    return PrintedLoop(op.forward, result.shape, (target, *reads), pullback=False)
 
 
 def same(x: Any) -> Any:
@@ -216,7 +216,7 @@ def _compiled(op: Expression, spec: Spec, sources: tuple[Spec, ...]) -> tuple[An
 
 
 @dataclass(slots=True)
-class Place:
+class OperandPlace:
     """Memory that a call uses: a node's value (or its gradient buffer), at an offset."""
 
     node: int
@@ -238,11 +238,11 @@ def node_of(operand: Any) -> int:
 
 
 @dataclass(slots=True)
-class Call:
+class KernelCall:
     """A kernel on places, in the order of its pointers; ``accumulate`` adds to the first."""
 
     kernel: Any
-    places: tuple[Place, ...]
+    places: tuple[OperandPlace, ...]
     accumulate: bool = False
 
 
@@ -253,25 +253,25 @@ class UfuncCall:
     loop: numpy_arrays.InnerLoop
     shape: Strides
     strides: tuple[Strides, ...]
-    places: tuple[Place, ...]
+    places: tuple[OperandPlace, ...]
 
 
 @dataclass(slots=True)
-class Fill:
+class ConstantFill:
     """Set the elements of a place to one number."""
 
-    place: Place
+    place: OperandPlace
     elements: int
     dtype: np.dtype[Any]
     value: float
 
 
 @dataclass(slots=True)
-class Comparison:
+class ByteComparison:
     """Stop the program where so many bytes of two places differ."""
 
     size: int
-    places: tuple[Place, Place]
+    places: tuple[OperandPlace, OperandPlace]
 
 
 @dataclass(slots=True)
@@ -279,7 +279,7 @@ class Steering:
     """A row that steers a loop: which, and its number or limit; ``saved`` are the nodes that it keeps or restores."""
 
     kind: int
-    places: tuple[Place, ...]
+    places: tuple[OperandPlace, ...]
     number: int = 0
     saved: list[int] = field(default_factory=list)
 
@@ -294,11 +294,11 @@ class PythonCall:
     run: Callable[[list[np.ndarray[Any, Any]], dict[int, list[Any]]], None]
     nodes: tuple[tuple[int, bool], ...]
     """The nodes, each with whether it is its gradient that is passed."""
-    places: tuple[Place, ...]
+    places: tuple[OperandPlace, ...]
     """Where they stand: of a gradient, the base."""
 
 
-Task = Call | UfuncCall | Fill | Comparison | Steering | PythonCall
+Task = KernelCall | UfuncCall | ConstantFill | ByteComparison | Steering | PythonCall
 
 
 class Tasks:
@@ -337,15 +337,15 @@ class Tasks:
     def append(self, task: Task) -> None:
         """Append a task."""
         adds, key = False, None
-        if isinstance(task, Call):
+        if isinstance(task, KernelCall):
             places, adds = task.places, task.accumulate
             number = self.kernel(task.kernel, len(places))
-        elif isinstance(task, Fill):
+        elif isinstance(task, ConstantFill):
             places, key = (task.place,), (task.elements, task.dtype.num, repr(task.value))
             number = self.number(key, task, 1)
-        elif isinstance(task, Comparison):
+        elif isinstance(task, ByteComparison):
             places = task.places
-            number = self.number((Comparison, task.size), task, len(places))
+            number = self.number((ByteComparison, task.size), task, len(places))
         else:
             places = task.places
             key = (task.loop, task.shape, task.strides) if isinstance(task, UfuncCall) else (id(task),)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from kernels.calls.object_types import header_of
-from kernels.foundation.numpy_arrays import Array, Observer, Seed, pattern, plant
+from kernels.foundation.numpy_arrays import Array, GradientObserver, Seed, pattern, plant
 from kernels.foundation.specs import Spec
 from kernels.kinds.reference_tape import Instruction, instruction_at
 from kernels.language import jit
@@ -34,7 +34,7 @@ from kernels.native.structs import (
 from kernels.sweeps import backend, reference
 from kernels.sweeps import graph as graphs
 from kernels.sweeps.leaves import operand_spec
-from kernels.sweeps.pushforwards import Table, clear, push, table
+from kernels.sweeps.pushforwards import PushforwardTable, clear, push, table
 from kernels.sweeps.reverse import check
 from kernels.sweeps.seeds import empty, key_of, mark, observe, seed_buffer
 from kernels.sweeps.workspace import Workspace
@@ -51,7 +51,7 @@ def forward(
     entries: Any,
     number: int,
     sources: list[Seed],
-    targets: list[Observer],
+    targets: list[GradientObserver],
     batch: int = 0,
     fixed: Sequence[int] = (),
 ) -> Leaves:
@@ -64,7 +64,7 @@ def forward(
     """
     if backend.NATIVE:
         return _forward(backend.workspace(), entries, sources, targets, batch, fixed)
-    sweep = _Plain(entries, number, sources, targets, batch)
+    sweep = _PlainForward(entries, number, sources, targets, batch)
     return _foreign(sweep.leaf_rows, sources, fixed) or sweep.run()
 
 
@@ -112,7 +112,7 @@ def _forward(
     space: Workspace,
     entries: Any,
     sources: list[Seed],
-    targets: list[Observer],
+    targets: list[GradientObserver],
     batch: int,
     fixed: Sequence[int],
 ) -> Leaves:
@@ -141,7 +141,7 @@ def _forward(
     return []
 
 
-def _compiled(space: Workspace, entries: Any) -> Table:
+def _compiled(space: Workspace, entries: Any) -> PushforwardTable:
     """Make the pushforwards that are missing, and count the uses of each tangent."""
     native = _native()
     known = table()
@@ -150,7 +150,7 @@ def _compiled(space: Workspace, entries: Any) -> Table:
     return known
 
 
-def _run(space: Workspace, entries: Any, batch: int, known: Table) -> None:
+def _run(space: Workspace, entries: Any, batch: int, known: PushforwardTable) -> None:
     """Sweep, and let Python act where the native sweep pauses."""
     header, native = space.words, _native()
     header[SweepHeader.position] = header[SweepHeader.count] - 1
@@ -202,10 +202,12 @@ def _array(address: int, spec: Spec, batch: int) -> Array:
     return np.ndarray(shape, spec.dtype, memory, -first, strides)
 
 
-class _Plain:
+class _PlainForward:
     """The sweep in plain Python: what the native one is tested against."""
 
-    def __init__(self, entries: Any, number: int, sources: list[Seed], targets: list[Observer], batch: int) -> None:
+    def __init__(
+        self, entries: Any, number: int, sources: list[Seed], targets: list[GradientObserver], batch: int
+    ) -> None:
         self.targets, self.batch = targets, batch
         roots = [Seed(o.key, o.spec, 0.0, o.offset) for o in targets]
         graph = graphs.mark(entries, number, roots)

@@ -11,8 +11,8 @@ import numpy as np
 from kernels.foundation.numpy_arrays import (
     Array,
     CrossingError,
+    GradientObserver,
     HookedError,
-    Observer,
     Outcome,
     Task,
     Wanted,
@@ -55,7 +55,7 @@ gradient, None for a single double, which stands in the bucket."""
 def place_leaves(
     space: Workspace,
     entries: Any,
-    observers: Sequence[Observer],
+    observers: Sequence[GradientObserver],
     batch: int,
     *,
     cross_tape: bool,
@@ -255,7 +255,7 @@ class Stops:
 
     def _hand_over(self, key: int) -> None:
         row, space = self.rows[key], self.space
-        if isinstance(row[0], Observer):
+        if isinstance(row[0], GradientObserver):
             leaf, bucket = row[0].key, space.bucket(-key)
             value: Any = pattern(row[1], row[0].spec, row[0].offset)
         else:
@@ -277,7 +277,9 @@ _ACTED, _RAN = 1, 2
 class PythonCallbacks:
     """Acts on the buffers of a paused native sweep; its instructions share the dictionary ``stash``."""
 
-    def __init__(self, space: Workspace, entries: Any, watched: dict[int, tuple[Observer, Array]], batch: int) -> None:
+    def __init__(
+        self, space: Workspace, entries: Any, watched: dict[int, tuple[GradientObserver, Array]], batch: int
+    ) -> None:
         self.space, self.entries, self.watched, self.batch = space, entries, watched, batch
         self.stash: dict[Any, Any] = {}
         self.hooked = -1

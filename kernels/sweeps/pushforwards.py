@@ -18,23 +18,23 @@ from kernels.foundation.specs import Spec
 from kernels.kinds.form import Form
 from kernels.native.memory import where
 from kernels.native.structs import ADDS, CLEARS, InputBlock
-from kernels.rules.loop_printer import Loop, Operand
+from kernels.rules.loop_printer import KernelOperand, PrintedLoop
 from kernels.rules.rows import Factor, Product, RowPull
 
 Array = np.ndarray[Any, Any]
 
 
-def turned(pull: Any) -> Loop | Product | None:
+def turned(pull: Any) -> PrintedLoop | Product | None:
     """Return the pushforward of a pullback; None for one that cannot be turned."""
     if isinstance(pull, Product):
         return _turned_product(pull)
     if isinstance(pull, RowPull):
         return pull.turned or pull  # type: ignore[return-value]
-    if not isinstance(pull, Loop):
+    if not isinstance(pull, PrintedLoop):
         return None
     target, cotangent, *reads = pull.operands
-    result = Operand("target", cotangent.dtype, 0, cotangent.strides, cotangent.offset)
-    tangent = Operand("g", target.dtype, 1, target.strides, target.offset)
+    result = KernelOperand("target", cotangent.dtype, 0, cotangent.strides, cotangent.offset)
+    tangent = KernelOperand("g", target.dtype, 1, target.strides, target.offset)
     return replace(pull, operands=(result, tangent, *reads), scatter=pull.gather, gather=pull.scatter)
 
 
@@ -75,7 +75,7 @@ class Pushes:
             self.block[at + InputBlock.covers] = self.covers[i]
 
 
-def _covers(push: Loop | Product, spec: Spec) -> bool:
+def _covers(push: PrintedLoop | Product, spec: Spec) -> bool:
     """Whether a push meets each element of its result once: a first contribution may then be stored."""
     return spec.covers and push.covers and (isinstance(push, Product) or math.prod(push.shape) == spec.size)
 
@@ -88,7 +88,7 @@ def pushes_of(form: Form) -> Pushes:
     return pushforwards
 
 
-class Table:
+class PushforwardTable:
     """The blocks of pushforwards by the address of their form's block, as native code looks them up."""
 
     def __init__(self) -> None:
@@ -121,13 +121,13 @@ class Table:
             self.words[at] = block, where(known.pushes.block)
 
 
-_tables = [Table()]
+_tables = [PushforwardTable()]
 
 
-def table() -> Table:
+def table() -> PushforwardTable:
     """Return the table for a run that begins: another one when the last has grown large."""
     if len(_tables[0].known) > MOST:
-        _tables[0] = Table()
+        _tables[0] = PushforwardTable()
     return _tables[0]
 
 
@@ -161,7 +161,7 @@ def push(form: Form, i: int, memory: Array, tangent: Array, saved: tuple[Any, ..
     np.add.at(memory, at.reshape(-1), contribution.reshape(-1))
 
 
-def _contribution(loop: Loop, g: Array, reads: dict[str, Array]) -> Array:
+def _contribution(loop: PrintedLoop, g: Array, reads: dict[str, Array]) -> Array:
     with np.errstate(all="ignore"):
         contribution = loop.rule(g=g, **reads, **dict(loop.static))
         if loop.expression.head != "cut":
@@ -170,7 +170,7 @@ def _contribution(loop: Loop, g: Array, reads: dict[str, Array]) -> Array:
     return np.broadcast_to(contribution, loop.shape)
 
 
-def _elements(loop: Loop, operand: Operand, places: Array | None, step: int | None) -> Array:
+def _elements(loop: PrintedLoop, operand: KernelOperand, places: Array | None, step: int | None) -> Array:
     """Return which element of flat memory each place of a loop's space meets."""
     item = operand.dtype.itemsize
     flat = np.full(loop.shape, (operand.offset or 0) // item)
@@ -194,7 +194,7 @@ def _product(loop: Product, tangent: Array, values: tuple[Any, ...]) -> Array:
 def clear(form: Form, memory: Array, saved: tuple[Any, ...], start: int) -> None:
     """Take away the tangents that a write overwrites, in NumPy."""
     loop = form.pulls[0]
-    assert isinstance(loop, Loop)
+    assert isinstance(loop, PrintedLoop)
     target = loop.operands[0]
     at = _elements(loop, target, saved[1] if loop.scatter is not None else None, loop.scatter)
     memory[at.reshape(-1) + start // target.dtype.itemsize] = -0.0

@@ -13,7 +13,7 @@ import numpy as np
 from kernels.foundation.numpy_arrays import (
     Array,
     CrossingError,
-    Observer,
+    GradientObserver,
     Outcome,
     Seed,
     Task,
@@ -27,7 +27,7 @@ from kernels.foundation.specs import Spec
 from kernels.kinds.form import Pull
 from kernels.kinds.reference_tape import Instruction
 from kernels.native.structs import ADDS, CLEARS, PULLS, PYTHON, VIEW
-from kernels.rules.loop_printer import Loop
+from kernels.rules.loop_printer import PrintedLoop
 from kernels.sweeps.graph import Graph, drop, key_of, mark, relevant
 from kernels.sweeps.leaves import by_slot, refuse
 from kernels.sweeps.reference_pullbacks import contribute, elements_of, run
@@ -50,7 +50,7 @@ def sweep(task: Task) -> Outcome:
 def sweep_graph(
     graph: Graph,
     seeds: list[Seed],
-    observers: Sequence[Observer],
+    observers: Sequence[GradientObserver],
     *,
     restrict: bool,
     batch: int = 0,
@@ -123,7 +123,7 @@ class Stops:
     def __init__(
         self,
         graph: Graph,
-        keyed: dict[Any, Observer],
+        keyed: dict[Any, GradientObserver],
         state: State,
         hooks: tuple[Collection[int], Callable[[Any, Any], None]],
         *,
@@ -147,7 +147,7 @@ class Stops:
 _ALIASES = (VIEW, CLEARS, ADDS)
 
 
-def _hook(observer: Observer, buffer: Array) -> None:
+def _hook(observer: GradientObserver, buffer: Array) -> None:
     assert observer.hook is not None
     place = pattern(buffer, observer.spec, observer.offset)
     replacement = observer.hook(place + place.dtype.type(0.0))
@@ -155,7 +155,7 @@ def _hook(observer: Observer, buffer: Array) -> None:
         place[...] = changed(place, replacement)
 
 
-def _give_observers(keyed: dict[Any, Observer], buffers: dict[Any, Array]) -> None:
+def _give_observers(keyed: dict[Any, GradientObserver], buffers: dict[Any, Array]) -> None:
     """Give each observer its gradient, None if nothing has been contributed to it."""
     for key, observer in keyed.items():
         observer.gradient, buffer = None, buffers.get(key)
@@ -163,7 +163,7 @@ def _give_observers(keyed: dict[Any, Observer], buffers: dict[Any, Array]) -> No
             observer.gradient = pattern(buffer, observer.spec, observer.offset) + observer.spec.dtype.type(0.0)
 
 
-def _step(instruction: Instruction, state: State, observer: Observer | None) -> None:
+def _step(instruction: Instruction, state: State, observer: GradientObserver | None) -> None:
     """Run the pullbacks of one instruction; an observed view, or version, folds into the gradient buffer above it."""
     form, slot = instruction.form, instruction.slot
     if form.kind == PYTHON or (observer is not None and observer.after is not None and slot in state.buffers):
@@ -209,12 +209,12 @@ def _pull(instruction: Instruction, i: int, operand: Any, cotangent: Array, stat
 
 
 def _clear(pull: Pull, buffer: Array, saved: tuple[Any, ...]) -> None:
-    assert isinstance(pull, Loop)
+    assert isinstance(pull, PrintedLoop)
     places = saved[1] if pull.scatter is not None else None
     buffer[elements_of(pull, places, buffer.itemsize).reshape(-1) + saved[0] // buffer.itemsize] = -0.0
 
 
-def _python(instruction: Instruction, state: State, observer: Observer | None) -> None:
+def _python(instruction: Instruction, state: State, observer: GradientObserver | None) -> None:
     """Let Python compute what the instruction contributes to its operands, and add that."""
     start = state.home(key_of(instruction.operands[0]))[1] if instruction.form.kind == VIEW else 0
     buffer = state.buffers.get(instruction.slot)
@@ -229,7 +229,9 @@ def _python(instruction: Instruction, state: State, observer: Observer | None) -
             )
 
 
-def _outcome(ends: dict[Any, Any], buffers: dict[Any, Array], keyed: dict[Any, Observer], restrict: bool) -> Outcome:
+def _outcome(
+    ends: dict[Any, Any], buffers: dict[Any, Array], keyed: dict[Any, GradientObserver], restrict: bool
+) -> Outcome:
     leaves: list[Any] = []
     foreign: list[Any] = []
     for key, (operand, spec) in ends.items():

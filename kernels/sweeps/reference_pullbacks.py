@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.numpy_arrays import Array, Observer, add_to, changed, pattern, silently
+from kernels.foundation.numpy_arrays import Array, GradientObserver, add_to, changed, pattern, silently
 from kernels.foundation.specs import Spec, meets_itself
 from kernels.kinds.custom import CustomKernel
 from kernels.kinds.form import Form
 from kernels.kinds.reference_tape import Instruction
 from kernels.kinds.routine import RoutineCall
 from kernels.native.structs import PYTHON, VIEW
-from kernels.rules.loop_printer import Loop, Operand
+from kernels.rules.loop_printer import KernelOperand, PrintedLoop
 from kernels.rules.rows import Factor, Product, RowPull
 from kernels.rules.symbols import Exponent
 
@@ -21,7 +21,7 @@ from kernels.rules.symbols import Exponent
 def run(
     instruction: Instruction,
     cotangent: Array | None,
-    observer: Observer | None,
+    observer: GradientObserver | None,
     stash: dict[Any, Any],
     *,
     batch: int,
@@ -102,7 +102,7 @@ def contribute(
     if isinstance(pull, (CustomKernel, RowPull)):
         pull.contribute(buffer, offset, cotangent, saved)
         return
-    assert isinstance(pull, Loop)
+    assert isinstance(pull, PrintedLoop)
     reads = {operand.name: _read(operand, values, pull.shape, start) for operand in pull.operands[1:]}
     if pull.gather is not None:
         item = spec.dtype.itemsize
@@ -112,7 +112,7 @@ def contribute(
         _add(pull, buffer, offset, result, reads.get("i"))
 
 
-def _contribution(pull: Loop, reads: dict[str, Array]) -> Any:
+def _contribution(pull: PrintedLoop, reads: dict[str, Array]) -> Any:
     arguments = {name: value for name, value in reads.items() if name != "i"}
     result = pull.rule(**arguments, **{name: Exponent(value) for name, value in pull.static})
     if pull.expression.head != "cut":
@@ -121,7 +121,7 @@ def _contribution(pull: Loop, reads: dict[str, Array]) -> Any:
     return np.where(cut, -0.0, result)
 
 
-def _read(operand: Operand, values: tuple[Any, ...], shape: tuple[int, ...], start: int) -> Array:
+def _read(operand: KernelOperand, values: tuple[Any, ...], shape: tuple[int, ...], start: int) -> Array:
     value = np.asarray(values[operand.place])
     if operand.place == 1:  # the cotangent: a flat gradient buffer
         value = value.reshape(-1).view(np.uint8)
@@ -131,13 +131,13 @@ def _read(operand: Operand, values: tuple[Any, ...], shape: tuple[int, ...], sta
     return np.lib.stride_tricks.as_strided(value, shape, operand.strides, writeable=False)
 
 
-def _add(pull: Loop, buffer: Array, offset: int, result: Array, places: Array | None) -> None:
+def _add(pull: PrintedLoop, buffer: Array, offset: int, result: Array, places: Array | None) -> None:
     """Scatter a contribution: elements may meet, where an axis was broadcast."""
     elements = elements_of(pull, places if pull.scatter is not None else None, buffer.itemsize)
     np.add.at(buffer, elements.reshape(-1) + offset // buffer.itemsize, result.reshape(-1))
 
 
-def elements_of(pull: Loop, places: Array | None, item: int) -> Array:
+def elements_of(pull: PrintedLoop, places: Array | None, item: int) -> Array:
     """Return which element of its gradient buffer each place of a loop writes to."""
     flat = np.zeros(pull.shape, np.int64)
     for axis, stride in enumerate(pull.operands[0].strides):

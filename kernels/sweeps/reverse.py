@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 from kernels.calls.object_types import header_of
-from kernels.foundation.numpy_arrays import Array, Observer, Outcome, Readers, Task, Wanted
+from kernels.foundation.numpy_arrays import Array, GradientObserver, Outcome, Readers, Task, Wanted
 from kernels.foundation.specs import Spec
 from kernels.kinds.custom import RUNNING, check_failed
 from kernels.native.structs import BARE, ELSEWHERE, INTERRUPT_CHECK, MEMORY, OK, PAUSE, SweepHeader
@@ -166,7 +166,7 @@ def _go_on(
     space: Workspace,
     entries: Any,
     status: int,
-    observers: Sequence[Observer],
+    observers: Sequence[GradientObserver],
     buffers: list[Array],
     batch: int,
     advance: Callable[[int], int],

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.numpy_arrays import Array, FreedError, Observer, Seed, Task, pattern, plant
+from kernels.foundation.numpy_arrays import Array, FreedError, GradientObserver, Seed, Task, pattern, plant
 from kernels.foundation.specs import Spec
 from kernels.native.structs import GROW, KEPT, MISSING, OK, PAUSED, RELEVANT, TOUCHED, UNLOADED, USED, SweepHeader
 from kernels.sweeps.workspace import Workspace
@@ -95,12 +95,12 @@ def key_of(key: Any) -> int:
     return key if type(key) is int else -id(key)
 
 
-def _observer_row(observer: Observer, buffer: Array) -> tuple[int, int, int, int]:
+def _observer_row(observer: GradientObserver, buffer: Array) -> tuple[int, int, int, int]:
     flags = KEPT | (RELEVANT if observer.asked else 0)
     return key_of(observer.key), -id(buffer), 0, flags | (PAUSED if observer.hook or observer.after else 0)
 
 
-def observe(space: Workspace, observer: Observer, buffer: Array) -> None:
+def observe(space: Workspace, observer: GradientObserver, buffer: Array) -> None:
     """Give an observer what has come into its gradient buffer."""
     observer.gradient, spec = None, observer.spec
     if space.flat[space.bucket(key_of(observer.key)) + 3] & TOUCHED:

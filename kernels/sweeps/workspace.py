@@ -30,7 +30,7 @@ class Workspace:
     def __init__(self) -> None:
         pool.linked()
         marks, sweeps = jit.load_module("sweeps.native.mark_native"), jit.load_module("sweeps.native.reverse_native")
-        self.rows: Any = pool.Rows() if pool.DEBUG else _Rows
+        self.rows: Any = pool.GuardedArrays() if pool.DEBUG else _Rows
         self.mark, self.relevant = marks.mark.entry_point, marks.relevant.entry_point
         self.sweep, self.abandon, self.place = (
             native.entry_point for native in (sweeps.sweep, sweeps.abandon, sweeps.place)

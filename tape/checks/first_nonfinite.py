@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from kernels.foundation.numpy_arrays import Array, Observer, Seed
+from kernels.foundation.numpy_arrays import Array, GradientObserver, Seed
 from kernels.kinds.form import Form
 from kernels.kinds.reference_tape import Instruction
 from kernels.native.structs import ADDS, CLEARS, PULLS, PYTHON, TAPE_BITS, VIEW
@@ -24,7 +24,7 @@ from tape import errors
 from tape.engine import graph_observers
 from tape.engine.graph_observers import Anomaly, Arrivals, element, family_offset, known_at, line_of, operand_name
 from tape.engine.saved_tensors import Values, place_in
-from tape.engine.sweep_run import Run
+from tape.engine.sweep_run import BackwardRun
 from tape.tensors import modes
 from tape.tensors.tapes import Tape
 from tape.tensors.tensor import AccumulateGrad, Tensor
@@ -272,23 +272,23 @@ class _Search(Anomaly):
         return self.names.get(id(where), f"of shape {list(where.spec.shape)}")
 
 
-class _ObservedRun(Run):
+class _ObservedRun(BackwardRun):
     """A backward that observes these instructions; no hooks run, and no ``.grad`` changes."""
 
     def __init__(self, watched: list[Instruction]) -> None:
         super().__init__(free=False, restrict=False)
-        self.observers = {i.slot: Observer(i.slot, i.form.spec, asked=False) for i in watched}
+        self.observers = {i.slot: GradientObserver(i.slot, i.form.spec, asked=False) for i in watched}
         self.arrivals = _FixedObservers(self.observers)
 
 
 class _FixedObservers(Arrivals):
     """Observers of given instructions; hooks and retained gradients are left out."""
 
-    def __init__(self, known: dict[int, Observer]) -> None:
+    def __init__(self, known: dict[int, GradientObserver]) -> None:
         super().__init__(restrict=False, batch=0, accumulates=False)
         self.known = known
 
-    def observers(self, tape: Tape, seeds: list[Seed]) -> list[Observer]:
+    def observers(self, tape: Tape, seeds: list[Seed]) -> list[GradientObserver]:
         """Return the observers of a tape."""
         del seeds
         return [o for slot, o in self.known.items() if slot >> TAPE_BITS == tape.number]

@@ -34,7 +34,7 @@ Close = Callable[..., bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class LayoutCase:
     """``view(tensor(store(x)))`` has the values ``values(x)``; ``fold`` takes its gradient to what was stored."""
 
     name: str
@@ -55,15 +55,15 @@ def _spread(x: Array, gap: float) -> Array:
     return wide
 
 
-PLAIN = Layout("contiguous", _same, _same, _same, _same)
-STRIDED = Layout(
+PLAIN = LayoutCase("contiguous", _same, _same, _same, _same)
+STRIDED = LayoutCase(
     "every second element of a larger tensor",
     lambda x: _spread(x, np.nan),
     lambda t: t[..., 1::2],
     lambda g: _spread(g, 0.0),
     _same,
 )
-TURNED = Layout(
+TURNED = LayoutCase(
     "a transposed tensor",
     lambda x: x.T.copy(),
     lambda t: t.permute(*reversed(range(t.ndim))),
@@ -72,13 +72,13 @@ TURNED = Layout(
 )
 
 
-def expanded(shape: tuple[int, ...], axis: int) -> Layout:
+def expanded(shape: tuple[int, ...], axis: int) -> LayoutCase:
     """Return the layout in which the first slice of an axis is repeated."""
 
     def first(x: Array) -> Array:
         return x.take([0], axis)
 
-    return Layout(
+    return LayoutCase(
         f"a tensor expanded along dim {axis}",
         first,
         lambda t: t.expand(*shape),
@@ -87,7 +87,7 @@ def expanded(shape: tuple[int, ...], axis: int) -> Layout:
     )
 
 
-def layouts_of(shape: tuple[int, ...]) -> Iterator[Layout]:
+def layouts_of(shape: tuple[int, ...]) -> Iterator[LayoutCase]:
     """Yield the other layouts that a tensor of a shape may have; none for one element or less."""
     long = [axis for axis, extent in enumerate(shape) if extent > 1]
     if not long or 0 in shape:
@@ -99,7 +99,7 @@ def layouts_of(shape: tuple[int, ...]) -> Iterator[Layout]:
         yield expanded(shape, axis)
 
 
-def _pulled(case: Case, by_input: dict[int, Layout], values: dict[int, Array]) -> Pulled | None:
+def _pulled(case: Case, by_input: dict[int, LayoutCase], values: dict[int, Array]) -> Pulled | None:
     """Run the function and one backward at inputs in these layouts; None if the function refuses them."""
     stored = {
         i: tensor(by_input.get(i, PLAIN).store(v), requires_grad=case.inputs[i].requires_grad)
@@ -162,7 +162,7 @@ def _jittered(x: Array, rng: np.random.Generator) -> Array:
     return np.asarray(x + noise * (size + size.max()), x.dtype)
 
 
-def _combinations(values: dict[int, Array]) -> Iterator[dict[int, Layout]]:
+def _combinations(values: dict[int, Array]) -> Iterator[dict[int, LayoutCase]]:
     """Yield layouts by input: each layout of each input, then those that several inputs can have at once."""
     of = {i: list(layouts_of(v.shape)) for i, v in values.items()}
     yield from ({i: layout} for i, layouts in of.items() for layout in layouts)
@@ -181,7 +181,7 @@ def _from_elsewhere(case: Case, gradients: Gradients) -> bool:
 
 def _compared(
     case: Case,
-    by_input: dict[int, Layout],
+    by_input: dict[int, LayoutCase],
     expected: Pulled,
     pulled: Pulled,
     close: Close,

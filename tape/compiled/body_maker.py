@@ -13,17 +13,17 @@ from kernels.foundation.specs import Spec, spec_of
 from kernels.kinds.custom import LOOP_STATE, Guard
 from kernels.kinds.views import Write
 from kernels.operations.views import CLONE, LOOP_AGAIN, LOOP_BEGIN, LOOP_END
-from kernels.programs.program import Node, Recipe
+from kernels.programs.program import ProgramNode, Recipe
 from kernels.programs.structs import Lines, StepKind, Steps, StepWords
 from tape.compiled.function_calls import same_kind
 from tape.compiled.loop_spans import (
-    Body,
     DoesNotFitError,
     Heads,
+    IterationBody,
+    LoopSpan,
     NativeLoop,
+    RecordedTrace,
     Ref,
-    Span,
-    Trace,
     Visit,
     check_repeats,
     is_within,
@@ -55,7 +55,7 @@ class Recorded(NamedTuple):
 class _BodyMaker:
     """Tells one iteration as a body. ``before`` says what it calls a node from before the loop, if it knows it."""
 
-    def __init__(self, recorded: Recorded, span: Span, phis: list[int], before: Before, number: int) -> None:
+    def __init__(self, recorded: Recorded, span: LoopSpan, phis: list[int], before: Before, number: int) -> None:
         self.recorded, self.trace, self.span, self.before = recorded, recorded.heads.trace, span, before
         self.first = span.start if number == 0 else span.ends[number - 1]
         self.last = span.ends[number]
@@ -63,7 +63,7 @@ class _BodyMaker:
         self.refs: dict[int, Ref] = {}
         self.after = [end[place] for place in phis]
         self.inner = recorded.heads.within(span, number)
-        self.body = Body(recording=recorded.recording)
+        self.body = IterationBody(recording=recorded.recording)
         self.at = self.first
         """The step that is told."""
         self._leaves: dict[Any, Ref] = {}
@@ -82,7 +82,7 @@ class _BodyMaker:
             if len(holders) > 1:
                 self.shared[node] = tuple([("phi", k) for k in holders])
 
-    def made(self) -> Body:
+    def made(self) -> IterationBody:
         """Return the body."""
         at = self.first
         for loop in self.inner:
@@ -152,7 +152,7 @@ class _BodyMaker:
         self.body.steps.append((kind, copy, (ref,), line))
         return copy
 
-    def _loop(self, loop: Span) -> None:
+    def _loop(self, loop: LoopSpan) -> None:
         """Take a loop, whose phis are copies of what its first iteration starts from; what follows reads these."""
         first, line = loop.visits[0], self.recorded.line(loop.start)
         places = phis_of(self.trace, loop)
@@ -165,7 +165,7 @@ class _BodyMaker:
         def above(node: int) -> Ref | None:
             return None if is_view_of(self.trace, node, written) else self._above(node)
 
-        state = self._local(Node(LOOP_STATE))
+        state = self._local(ProgramNode(LOOP_STATE))
         try:
             bodies = _bodies(self.recorded, loop, places, above)
         except DoesNotFitError as error:
@@ -216,11 +216,11 @@ class _BodyMaker:
         family = None if entry.family is None else self.ref(entry.family)
         return self._local(entry, base, family)
 
-    def _local(self, entry: Node, base: Ref | None = None, family: Ref | None = None) -> Ref:
+    def _local(self, entry: ProgramNode, base: Ref | None = None, family: Ref | None = None) -> Ref:
         self.body.nodes.append((entry, base, family))
         return "local", len(self.body.nodes) - 1
 
-    def _leaf(self, node: int, entry: Node) -> Ref:
+    def _leaf(self, node: int, entry: ProgramNode) -> Ref:
         assert entry.constant is not None
         key = entry.spec, entry.constant.tobytes(), id(self.recorded.recording.all_sources.get(node))
         if key not in self._leaves:
@@ -229,7 +229,7 @@ class _BodyMaker:
         return self._leaves[key]
 
 
-def results_of(loop: Span, places: Sequence[int]) -> dict[int, int]:
+def results_of(loop: LoopSpan, places: Sequence[int]) -> dict[int, int]:
     """Return the nodes that are known behind a loop, with the numbers of their phis.
 
     Of locals that hold the same tensor, not always the same ones, one may be read behind it. Where the loop is left
@@ -246,21 +246,21 @@ def results_of(loop: Span, places: Sequence[int]) -> dict[int, int]:
     return results
 
 
-def forget_views(known: dict[int, Any], trace: Trace, written: set[int]) -> None:
+def forget_views(known: dict[int, Any], trace: RecordedTrace, written: set[int]) -> None:
     """Know no views any more of memory that is written in a loop or behind it: from the loop on, it is another."""
     for node in [node for node in known if is_view_of(trace, node, written)]:
         del known[node]
 
 
-def is_view_of(trace: Trace, node: int, written: set[int]) -> bool:
+def is_view_of(trace: RecordedTrace, node: int, written: set[int]) -> bool:
     """Whether a node is a view of one of the nodes that are written."""
     return node not in written and trace.recipe.base_of(node) in written
 
 
-def copy_of(entry: Node, *, wanted: bool) -> tuple[StepKind, Node]:
+def copy_of(entry: ProgramNode, *, wanted: bool) -> tuple[StepKind, ProgramNode]:
     """Return the kind of the step that copies a node, and the copy: in C order, if it is one of a view."""
     spec = entry.spec if entry.base is None else spec_of(np.empty(entry.spec.shape, entry.spec.dtype))
-    return _copying(entry.spec, spec, wanted), Node(spec, differentiable=wanted)
+    return _copying(entry.spec, spec, wanted), ProgramNode(spec, differentiable=wanted)
 
 
 @functools.lru_cache(maxsize=_MOST_KINDS)
@@ -269,7 +269,7 @@ def _copying(source: Spec, target: Spec, wanted: bool) -> StepKind:
     return StepKind(CLONE, form, (), 1)
 
 
-def bodies_of(recorded: Recorded, span: Span, phis: list[int], outer: Mapping[int, int]) -> list[Body]:
+def bodies_of(recorded: Recorded, span: LoopSpan, phis: list[int], outer: Mapping[int, int]) -> list[IterationBody]:
     """Return the different bodies of a loop, in the order they came.
 
     ``outer`` has the numbers of nodes from before the loop.
@@ -283,8 +283,8 @@ def bodies_of(recorded: Recorded, span: Span, phis: list[int], outer: Mapping[in
     return bodies
 
 
-def _bodies(recorded: Recorded, span: Span, phis: list[int], before: Before) -> list[Body]:
-    bodies: list[Body] = []
+def _bodies(recorded: Recorded, span: LoopSpan, phis: list[int], before: Before) -> list[IterationBody]:
+    bodies: list[IterationBody] = []
     for number in range(len(span.ends)):
         bodies = joined(bodies, [_BodyMaker(recorded, span, phis, before, number).made()])
     return bodies
@@ -301,10 +301,10 @@ Above = Callable[[Any], int]
 class Rolled:
     """A recording whose loops are told by their bodies; everything else is as it was recorded."""
 
-    def __init__(self, recording: Any, heads: Heads, spans: Sequence[Span]) -> None:
+    def __init__(self, recording: Any, heads: Heads, spans: Sequence[LoopSpan]) -> None:
         self.recording, self.trace, self.spans = recording, heads.trace, spans
         trace, old = self.trace, self.trace.recipe
-        self.nodes: list[Node] = []
+        self.nodes: list[ProgramNode] = []
         self.places: dict[int, int] = {}
         """The nodes by those of the recording."""
         self.at = -1
@@ -377,7 +377,7 @@ class Rolled:
         self.nodes.append(copy)
         return kind, len(self.nodes) - 1, [place], line
 
-    def _loop(self, span: Span) -> None:
+    def _loop(self, span: LoopSpan) -> None:
         """Begin with copies of what the first iteration starts from; what follows reads these."""
         line, phis = self.recorded.line(span.start), phis_of(self.trace, span)
         copies = [self._copied(self._place(span.visits[0].nodes[place]), line) for place in phis]
@@ -385,7 +385,7 @@ class Rolled:
         self.pieces[-1].extend(copies)  # type: ignore[union-attr]
         count: Ref | None = None if span.count is None else ("outer", self._place(span.count))
         forget_views(self.places, self.trace, self.trace.written(span.start, span.stop))
-        self.nodes.append(Node(LOOP_STATE))
+        self.nodes.append(ProgramNode(LOOP_STATE))
         state, bodies = len(self.nodes) - 1, bodies_of(self.recorded, span, phis, self.places)
         outer, where = tuple([("outer", number) for number in numbers]), span.visits[0].line
         loop = NativeLoop(("outer", state), outer, count, span.limit, span.counted, span.apart, where, bodies, line)
@@ -422,7 +422,7 @@ class Rolled:
             return str(error)
         return ""
 
-    def _joined(self, other: Rolled) -> list[list[Body]]:
+    def _joined(self, other: Rolled) -> list[list[IterationBody]]:
         return [joined(known.bodies, loop.bodies) for loop, known in zip(self.loops, other.loops, strict=True)]
 
     def lacks_bodies(self, least: int) -> bool:
@@ -485,7 +485,7 @@ class _Assembly:
             self.lines.mark(steps.head[StepWords.used], line)
         steps.add(number, result, [o if type(o) is int else steps.number(o[0]) for o in operands])
 
-    def _line_of(self, body: Body, number: int) -> int:
+    def _line_of(self, body: IterationBody, number: int) -> int:
         """Return the number of a line here that has one in the table of the recording that a body is of."""
         known = body.recording.recipe.lines
         if self.lines is None or known is None or number < 0 or body.recording is self.rolled.recording:
@@ -507,7 +507,7 @@ class _Assembly:
             self._body(state, phis, body, place)
         self._step(StepKind(LOOP_END, None, (), 0), state, [], line)
 
-    def _body(self, state: int, phis: Sequence[int], body: Body, above: Above) -> None:
+    def _body(self, state: int, phis: Sequence[int], body: IterationBody, above: Above) -> None:
         places: dict[Ref, int] = {("phi", k): node for k, node in enumerate(phis)}
         for k, (node, old) in enumerate(body.leaves):
             mine = self.rolled.places.get(old) if body.recording is self.rolled.recording else None
@@ -544,7 +544,7 @@ def _outer(ref: Ref) -> int:
     return int(ref[1])
 
 
-def rolled(recording: Any, heads: Heads) -> tuple[Rolled | None, list[Span], str]:
+def rolled(recording: Any, heads: Heads) -> tuple[Rolled | None, list[LoopSpan], str]:
     """Return a recording with those of its loops that fit, None if none does; these, and why another does not.
 
     Where an outer loop does not fit, those within it may.
@@ -567,7 +567,7 @@ def rolled(recording: Any, heads: Heads) -> tuple[Rolled | None, list[Span], str
     return None, [], reason
 
 
-def _tried(recording: Any, heads: Heads, spans: Sequence[Span]) -> Rolled | str:
+def _tried(recording: Any, heads: Heads, spans: Sequence[LoopSpan]) -> Rolled | str:
     """Return a recording with these loops, or why they do not fit; loops within them that do not are their steps.
 
     Before that, variables of these that hold the same tensor at some iterations are one phi, where they always do.

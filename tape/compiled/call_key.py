@@ -44,7 +44,7 @@ class Unknown(Exception):  # noqa: N818 (no error: Python does it)
     """A structure that native code does not open."""
 
 
-class Steps:
+class StructureSteps:
     """Steps through structures, with what they refer to; ``fixed``: what leaves have to be that are no values.
 
     :class:`Unknown` for other structures than tuples, lists and dictionaries by names, and where these are many.
@@ -60,7 +60,7 @@ class Steps:
             raise Unknown
 
     @classmethod
-    def of_arguments(cls, structure: Structure, fixed: dict[int, Any]) -> Steps:
+    def of_arguments(cls, structure: Structure, fixed: dict[int, Any]) -> StructureSteps:
         """Return the steps through arguments by position."""
         positional, named = structure.parts
         if named.parts:
@@ -73,7 +73,7 @@ class Steps:
         return self
 
     @classmethod
-    def of_gradient(cls, structure: Structure) -> Steps:
+    def of_gradient(cls, structure: Structure) -> StructureSteps:
         """Return the steps through a structure that is to be made."""
         self = cls({})
         self._one(structure, 0, 0)
@@ -125,7 +125,7 @@ _KINDS = "biuf"
 _PLAIN = (bool, int, str, bytes, complex, float, type(None))
 
 
-class Call(NamedTuple):
+class CallArguments(NamedTuple):
     """A call taken apart: its key, the leaves that are values, whether a tensor is among them, and all leaves.
 
     An array or tensor that is given twice is one value; ``again`` has the further places, with its number.
@@ -183,7 +183,7 @@ def call_of(
     static: Collection[Any],
     traced: Collection[Any],
     alone: Collection[Any] = (),
-) -> Call:
+) -> CallArguments:
     """Take a call apart; ``static`` and ``traced`` are positions and names of arguments that override the rule.
 
     Each place of what is ``alone`` is a value of its own.
@@ -208,7 +208,7 @@ def call_of(
             tensors = tensors or isinstance(x, Tensor)
     mode, as_values = modes.current(), modes.given_arrays() or (bool(places) and not tensors)
     key = (structure, _order(structure), tuple(kinds), mode.grad, get_default_dtype(), as_values)
-    return Call(key, [leaves[i] for i in places], tensors, leaves, places, structure, again=tuple(again))
+    return CallArguments(key, [leaves[i] for i in places], tensors, leaves, places, structure, again=tuple(again))
 
 
 def either_way(function: Callable[..., Any], arguments: Collection[Any]) -> tuple[Any, ...]:
@@ -336,22 +336,22 @@ class CallShape:
 
     __slots__ = ("_again", "_fixed", "_places", "_structure")
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: CallArguments) -> None:
         self._structure, self._places = call.structure, call.places
         self._again = [(i, call.places[number]) for i, number in call.again]
         self._fixed = call.fixed
 
     @staticmethod
-    def suits(call: Call) -> bool:
+    def suits(call: CallArguments) -> bool:
         """Whether a call has values, in structures that are opened in one way."""
         return bool(call.places) and _is_plain(call.structure)
 
-    def steps(self) -> Steps | None:
+    def steps(self) -> StructureSteps | None:
         """Return how native code finds the values; None where it does not."""
         if self._again:
             return None
         try:
-            return Steps.of_arguments(self._structure, dict(self._fixed))
+            return StructureSteps.of_arguments(self._structure, dict(self._fixed))
         except Unknown:
             return None
 

@@ -21,7 +21,7 @@ from kernels.kinds.routine import Routine
 from kernels.kinds.saved_values import root_of
 from kernels.native.memory import where
 from kernels.operations.views import GUARD
-from kernels.programs.program import Node, ProgramError
+from kernels.programs.program import ProgramError, ProgramNode
 from kernels.programs.structs import StepWords
 from kernels.rules.scalar_loops import NodeRef
 from tape.compiled.function_calls import RAISED, Attempt, FunctionCall, Inside, KnownTensors, comparisons_of, number_of
@@ -37,7 +37,7 @@ from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array, constan
 from tape.tensors.view_families import base_of, counter_of, is_view
 from tape.transforms.forward_mode import needs_graph
 from tape.watching.python_loops import HeadVisit
-from tape.watching.snapshots import Content
+from tape.watching.snapshots import ArrayContent
 
 _REFUSED = (ProgramError, NotImplementedError)
 _MOST_STEPS = 1 << 17
@@ -77,7 +77,7 @@ class CallRecorder(ProgramRecorder):
         """What was read from outside, by its constant's node: an array, or a tensor that holds a number."""
         self.readers: dict[int, Tensor] = {}
         """The tensor through which it was read, which may be given another array later."""
-        self.begun: list[Content] = []
+        self.begun: list[ArrayContent] = []
         """What arrays from outside held when the call began."""
         self.refilled: list[Array] = []
         """Arrays that were read after the call itself had NumPy write to them: constants, not read from outside."""
@@ -313,10 +313,10 @@ class CallRecorder(ProgramRecorder):
         wanted = any(wants) and any(graded)
         if len(outputs) == 1:
             spec = outputs[0].spec
-            result = self._add(outputs[0], Node(spec, differentiable=wanted))
+            result = self._add(outputs[0], ProgramNode(spec, differentiable=wanted))
         else:
             spec = spec_of(np.empty(sum(x.spec.size for x in outputs), outputs[0].spec.dtype))
-            nodes.append(Node(spec, differentiable=wanted))
+            nodes.append(ProgramNode(spec, differentiable=wanted))
             result = len(nodes) - 1
         form = FUNCTION.form(specs, spec, tuple(wants), (call,)) if wanted else None
         self._step(op, refs, result, (call,), form)
@@ -331,9 +331,9 @@ class CallRecorder(ProgramRecorder):
             spec, graded = x.spec, x._slot is not None and nodes[packed].differentiable
             strides = dense(spec.shape, spec.dtype.itemsize)
             part = intern_spec(spec.shape, strides, spec.dtype, strides, nodes[packed].spec.size)
-            nodes.append(Node(part, packed, offset, offset, family=packed if graded else None))
+            nodes.append(ProgramNode(part, packed, offset, offset, family=packed if graded else None))
             source = NodeRef(len(nodes) - 1)
-            result = self._add(x, Node(spec, differentiable=graded))
+            result = self._add(x, ProgramNode(spec, differentiable=graded))
             self._step(CLONE, (source,), result, (), CLONE.form((part,), spec) if graded else None)
             self.tables.nodes_added(x._form if graded else None)
             offset += spec.bytes
@@ -354,7 +354,7 @@ class CallRecorder(ProgramRecorder):
             self.stop(str(error))
             return
         expected, line, nodes = np.array(tensor._value, order="C"), caller(), self.recipe.nodes
-        nodes.append(Node(spec_of(expected), constant=expected))
+        nodes.append(ProgramNode(spec_of(expected), constant=expected))
         number = len(nodes) - 1
         kind = self.tables.kind(GUARD, None, (line,), (nodes[at].spec, spec_of(expected), nodes[at].spec))
         self.recipe.steps.add(kind, at, [at, number])
@@ -427,13 +427,13 @@ class CallRecorder(ProgramRecorder):
             if not fills(root):
                 raise NotImplementedError("an array with gaps, of memory with gaps")
             above = self._of_array(root, spec_of(root))
-            self.recipe.nodes.append(Node(spec, base=above, offset=where(array) - where(root)))
+            self.recipe.nodes.append(ProgramNode(spec, base=above, offset=where(array) - where(root)))
             node = len(self.recipe.nodes) - 1
         self.copies[key] = node
         return node
 
     def _new(self, spec: Spec, value: Array, source: Any) -> int:
-        self.recipe.nodes.append(Node(spec, constant=value))
+        self.recipe.nodes.append(ProgramNode(spec, constant=value))
         node = len(self.recipe.nodes) - 1
         if isinstance(source, np.ndarray) and any(
             np.may_share_memory(source, content.array) and content.changed() for content in self.begun

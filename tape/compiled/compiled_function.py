@@ -17,7 +17,16 @@ from kernels.programs.compiler.compiled_code import CompiledCode
 from kernels.programs.compiler.memory_use import MemoryUse
 from kernels.programs.program import ProgramError
 from tape.compiled import native_calls
-from tape.compiled.call_key import Call, CallShape, call_of, either_way, inputs_of, is_separated, named, shared_input
+from tape.compiled.call_key import (
+    CallArguments,
+    CallShape,
+    call_of,
+    either_way,
+    inputs_of,
+    is_separated,
+    named,
+    shared_input,
+)
 from tape.compiled.compiled_program import CompiledProgram
 from tape.compiled.explanation import as_given, explained, same_results
 from tape.compiled.native_calls import NativelyCalled, NativeUse
@@ -104,7 +113,7 @@ class CompiledFunction(NativeUse, NativelyCalled):
         current = None if self._dynamic or observed else self._current(call)
         return self._run(call) if current is None or current.dynamic else self._replayed(current, call)
 
-    def _current(self, call: Call) -> Specialization | None:
+    def _current(self, call: CallArguments) -> Specialization | None:
         """Return the specialization for a call and what is outside now; None where it has no key, or too many are."""
         try:
             known = self._keys.get(call.key, ())
@@ -112,7 +121,7 @@ class CompiledFunction(NativeUse, NativelyCalled):
             return None
         return next((s for s in known if s.is_current()), None) or self._started(call)
 
-    def _taken(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
+    def _taken(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallArguments | None:
         """Take a call apart; None for one that another function makes."""
         return call_of(args, kwargs, self._fixed, self._values)
 
@@ -121,7 +130,7 @@ class CompiledFunction(NativeUse, NativelyCalled):
         self.calls["dynamic"] += 1
         return self.__wrapped__(*args, **kwargs)
 
-    def _finished(self, program: CompiledProgram, call: Call) -> CompiledProgram:
+    def _finished(self, program: CompiledProgram, call: CallArguments) -> CompiledProgram:
         """Return a new program, made ready for calls like this one."""
         del call
         return program
@@ -136,7 +145,7 @@ class CompiledFunction(NativeUse, NativelyCalled):
         self.mode, self.budget = other.mode, other.budget
         return self
 
-    def _started(self, call: Call) -> Specialization | None:
+    def _started(self, call: CallArguments) -> Specialization | None:
         """Return a specialization for a key and what is outside now; None if there are too many."""
         with self._lock:
             if self._states >= MOST_KEYS:
@@ -156,7 +165,7 @@ class CompiledFunction(NativeUse, NativelyCalled):
             self._keys.setdefault(call.key, []).append(started)
             return started
 
-    def _replayed(self, current: Specialization, call: Call) -> Any:
+    def _replayed(self, current: Specialization, call: CallArguments) -> Any:
         if current.outside and current.meets(call):
             return self._run(call)
         program = current.programs[0] if current.programs else None
@@ -207,7 +216,7 @@ class CompiledFunction(NativeUse, NativelyCalled):
         program.due = 2 * program.due + _FIRST
         return True
 
-    def _expected(self, current: Specialization, call: Call) -> Any:
+    def _expected(self, current: Specialization, call: CallArguments) -> Any:
         """Return the result of dynamic mode; random numbers are drawn again for the replay."""
         generators = {id(generator): generator for program in current.programs for generator in program.generators}
         before = [generator.snapshot() for generator in generators.values()]
@@ -217,7 +226,7 @@ class CompiledFunction(NativeUse, NativelyCalled):
             generator.undo(snapshot)
         return expected
 
-    def _recorded(self, current: Specialization, call: Call) -> Any:
+    def _recorded(self, current: Specialization, call: CallArguments) -> Any:
         """Record a call."""
         self._forget()
         known = [state for states in list(self._keys.values()) for state in list(states)]
@@ -237,7 +246,7 @@ class CompiledFunction(NativeUse, NativelyCalled):
                 self._take_in(current, call.key, recording)
         return result
 
-    def _record(self, call: Call, current: Specialization) -> tuple[Any, Recording]:
+    def _record(self, call: CallArguments, current: Specialization) -> tuple[Any, Recording]:
         """Call the function, recorded; return its result as the caller gets it."""
         apart = is_separated(call.values)
         inputs = inputs_of(call.values, apart=apart)
@@ -270,11 +279,11 @@ class CompiledFunction(NativeUse, NativelyCalled):
             self._forget()
             self._warn(current.dynamic)
 
-    def _is_apart(self, current: Specialization, call: Call) -> bool:
+    def _is_apart(self, current: Specialization, call: CallArguments) -> bool:
         """Whether a call may be recorded on tensors that do not share memory although its arguments do."""
         return current.reads_alone or not is_separated(call.values)
 
-    def _watched(self, current: Specialization, call: Call) -> Any:
+    def _watched(self, current: Specialization, call: CallArguments) -> Any:
         """Make a call whose arguments share memory; the next one is recorded if this one writes to none of them."""
         inputs = [x if isinstance(x, Tensor) else shared_input(x) for x in call.values]
         before = [counter_of(x)[0] for x in inputs]
@@ -282,7 +291,7 @@ class CompiledFunction(NativeUse, NativelyCalled):
         current.reads_alone = all(counter_of(x)[0] == count for x, count in zip(inputs, before, strict=True))
         return result
 
-    def _run(self, call: Call, inputs: Sequence[Tensor] | None = None) -> Any:
+    def _run(self, call: CallArguments, inputs: Sequence[Tensor] | None = None) -> Any:
         """Call the function as it is."""
         self.calls["dynamic"] += 1
         if inputs is None:

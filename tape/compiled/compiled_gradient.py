@@ -11,11 +11,11 @@ import numpy as np
 
 from kernels.foundation.specs import SCALAR, Spec
 from kernels.programs.calling.callable_type import called_at_once
-from kernels.programs.calling.compiled_machine import Form
+from kernels.programs.calling.compiled_machine import ReturnForm
 from kernels.programs.calling.direct_call_structs import GRAD, GRAD_AND_VALUE, VALUE_AND_GRAD
 from kernels.programs.calling.tiers import MODES
 from tape.compiled import native_calls
-from tape.compiled.call_key import Call, Steps, Unknown, call_of, input_of, is_separated, shared_input
+from tape.compiled.call_key import CallArguments, StructureSteps, Unknown, call_of, input_of, is_separated, shared_input
 from tape.compiled.compiled_function import CompiledFunction, named_as
 from tape.compiled.compiled_program import CompiledProgram, as_number, values_of
 from tape.compiled.recordings import Recording, record_call
@@ -98,7 +98,7 @@ class CompiledGradient(CompiledFunction):
         self._reaches_out = False
         """Whether the function reads tensors that require grad: of tensors, the gradient does then too."""
 
-    def _taken(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
+    def _taken(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallArguments | None:
         """Take a call apart; None for one that is refused, or whose results can be differentiated further."""
         numbers = self._by.argnums if isinstance(self._by.argnums, tuple) else (self._by.argnums,)
         if len(set(numbers)) != len(numbers) or not all(type(i) is int and 0 <= i < len(args) for i in numbers):
@@ -134,26 +134,26 @@ class CompiledGradient(CompiledFunction):
     def _called_as(self) -> Callable[..., Any]:
         return self._by.function
 
-    def _direct_form(self, program: CompiledProgram) -> Form | None:
+    def _direct_form(self, program: CompiledProgram) -> ReturnForm | None:
         assert isinstance(program, GradientProgram)
         structure, kind = program.structure, _FORMS.get(program.form)
         if kind is None or not program._single or program.specs or program.on_tensors:
             return None
         chosen = tuple([1 + k for k in program.places])
         if structure is LEAF or (structure.kind is tuple and structure.flat == len(chosen)):
-            return Form(kind, chosen, structure is LEAF)
+            return ReturnForm(kind, chosen, structure is LEAF)
         try:
-            steps = Steps.of_gradient(structure)
+            steps = StructureSteps.of_gradient(structure)
         except Unknown:
             return None
-        return Form(kind, chosen, steps=tuple(steps.words), filled=structure.filled)
+        return ReturnForm(kind, chosen, steps=tuple(steps.words), filled=structure.filled)
 
-    def _is_apart(self, current: Specialization, call: Call) -> bool:
+    def _is_apart(self, current: Specialization, call: CallArguments) -> bool:
         """Whether a call may be recorded: it is made again where it writes to what another argument sees."""
         del current, call
         return True
 
-    def _run(self, call: Call, inputs: Sequence[Tensor] | None = None) -> Any:
+    def _run(self, call: CallArguments, inputs: Sequence[Tensor] | None = None) -> Any:
         del inputs
         assert call.chosen is not None
         return self._passed(call, call.chosen[0])
@@ -165,14 +165,14 @@ class CompiledGradient(CompiledFunction):
         call = call_of(args, kwargs, self._fixed, self._values, leaves)
         return self._passed(call, _values_of(call, by))
 
-    def _passed(self, call: Call, by: Collection[int]) -> Any:
+    def _passed(self, call: CallArguments, by: Collection[int]) -> Any:
         """Make a call in dynamic mode: values that it does not differentiate by are tensors, as in a recorded one."""
         self.calls["dynamic"] += 1
         others = [x if i in by or isinstance(x, Tensor) else shared_input(x) for i, x in enumerate(call.values)]
         args, kwargs = call.filled(others)
         return self.__wrapped__(*args, **kwargs)
 
-    def _record(self, call: Call, current: Specialization) -> tuple[Any, Recording]:
+    def _record(self, call: CallArguments, current: Specialization) -> tuple[Any, Recording]:
         assert call.chosen is not None
         chosen, structure = call.chosen
         apart = is_separated(call.values)
@@ -220,7 +220,7 @@ class CompiledGradient(CompiledFunction):
     def _numbered_value(y: Any) -> Any:
         return y.reshape(()) if isinstance(y, Tensor) and y.ndim and y.numel() == 1 else y
 
-    def _finished(self, program: CompiledProgram, call: Call) -> CompiledProgram:
+    def _finished(self, program: CompiledProgram, call: CallArguments) -> CompiledProgram:
         assert call.chosen is not None
         chosen, structure = call.chosen
         program.__class__ = GradientProgram
@@ -242,7 +242,7 @@ class CompiledGradient(CompiledFunction):
         return program
 
 
-def _values_of(call: Call, numbers: Collection[int]) -> list[int]:
+def _values_of(call: CallArguments, numbers: Collection[int]) -> list[int]:
     """Return which values of a call are of the positional arguments of these numbers."""
     starts = np.cumsum([0, *map(len, call.structure.parts[0].parts)]).tolist()
     return [k for i in numbers for k, place in enumerate(call.places) if starts[i] <= place < starts[i + 1]]
@@ -258,7 +258,7 @@ def _requires_grad(x: Any) -> bool:
     return isinstance(x, Tensor) and x._slot is not None
 
 
-def _are_tensors(call: Call) -> bool:
+def _are_tensors(call: CallArguments) -> bool:
     """Whether results are tensors: where there is one among what the gradient is by."""
     assert call.chosen is not None
     return any(isinstance(call.values[i], Tensor) for i in call.chosen[0])

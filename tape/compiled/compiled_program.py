@@ -21,7 +21,7 @@ from kernels.programs.compiler.compiled_code import CompiledCode
 from kernels.programs.machine import GuardMissed
 from kernels.programs.program import ProgramError, Recipe
 from kernels.programs.several_ways import without_unchanged
-from tape.compiled.call_key import Call
+from tape.compiled.call_key import CallArguments
 from tape.compiled.explanation import DOUBLE, SINGLE, one_rounding_apart, sizes, within_runs
 from tape.compiled.recordings import Recording, kept, live_sources
 from tape.programs.interpreting import interpreted
@@ -34,7 +34,7 @@ from tape.tensors.dtypes import DEFAULT
 from tape.tensors.pytrees import flattened
 from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor, scalar_or_array
 from tape.transforms.value_and_grad import Signature, check_written
-from tape.watching.snapshots import Content
+from tape.watching.snapshots import ArrayContent
 
 __all__ = ["CompiledProgram", "GuardMissed"]
 
@@ -132,7 +132,7 @@ class CompiledProgram(Program):
 
     def pinned(self) -> Callable[[], Program]:
         """Return what gives this program, or, once an array from outside holds something else, one of constants."""
-        contents = [Content(array) for array in self.live]
+        contents = [ArrayContent(array) for array in self.live]
 
         def then() -> Program:
             if not any(content.changed() for content in contents):
@@ -255,7 +255,7 @@ class CompiledProgram(Program):
         place = self.on_path[missed.number]
         return None if place < 0 else (*self.path[:place], missed.value)
 
-    def expect(self, call: Call, outside: Iterable[Any]) -> None:
+    def expect(self, call: CallArguments, outside: Iterable[Any]) -> None:
         """Keep what the leaves of a call are, for calls on tensors to be compared with at once."""
         self.tensors, self._leaves = call.tensors, [_leaf(x) for x in call.values]
         self._requires_grad = any(slot for _, _, slot in self._leaves)

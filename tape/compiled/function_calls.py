@@ -24,7 +24,7 @@ from kernels.programs.program import Recipe, Tables
 from kernels.programs.structs import Step, StepKind
 from kernels.rules.scalar_loops import NodeRef
 from tape.engine import custom_function
-from tape.engine.custom_calls import Call
+from tape.engine.custom_calls import CustomCall
 from tape.random import Draw
 from tape.recording.routine_calls import TensorCall
 from tape.tensors import modes
@@ -192,7 +192,7 @@ class FunctionCall:
         if not any(self.graded):
             return results, None
         graded = [k for k, has in enumerate(self.graded) if has]
-        call = Call(self.cls, ctx, args, outputs, graded, self.positional)
+        call = CustomCall(self.cls, ctx, args, outputs, graded, self.positional)
         kept = call.values()
         sources = tuple([x.spec if need else None for x, need in zip(tensors, needs, strict=True)])
         form = reference_tape.function(f"{self.cls.__name__}Backward", sources, None, len(kept))

@@ -10,7 +10,7 @@ from typing import Any
 from kernels.kinds.custom import Guard
 from kernels.kinds.views import Write
 from kernels.operations.views import CLONE
-from kernels.programs.program import Node, Recipe
+from kernels.programs.program import ProgramNode, Recipe
 from kernels.programs.structs import HEAD, StepKind
 from tape.compiled.function_calls import same, same_kind
 from tape.watching.python_loops import HeadVisit
@@ -40,13 +40,13 @@ class DoesNotFitError(Exception):
 
 
 @dataclass(slots=True)
-class Body:
+class IterationBody:
     """One way through an iteration: its steps, the nodes that they make, constants, and what the next starts from."""
 
     steps: list[BodyStep | NativeLoop] = field(default_factory=list)
-    nodes: list[tuple[Node, Ref | None, Ref | None]] = field(default_factory=list)
+    nodes: list[tuple[ProgramNode, Ref | None, Ref | None]] = field(default_factory=list)
     """Each with the node whose memory, and whose gradient, it is part of."""
-    leaves: list[tuple[Node, int]] = field(default_factory=list)
+    leaves: list[tuple[ProgramNode, int]] = field(default_factory=list)
     """Constants, with their nodes in the recording."""
     updates: tuple[Ref, ...] = ()
     choices: dict[tuple[int, int], frozenset[Ref]] = field(default_factory=dict)
@@ -58,14 +58,14 @@ class Body:
     calls: int = 1
     """In how many calls."""
 
-    def merged(self, other: Body) -> Body:
+    def merged(self, other: IterationBody) -> IterationBody:
         """Return a body that knows of another that did the same, and of the loops within both."""
         loops = iter(other.loops())
         steps = [x.joined(next(loops).bodies) if isinstance(x, NativeLoop) else x for x in self.steps]
         calls = self.calls + other.calls * (self.recording is not other.recording)
         return replace(self, steps=steps, seen=self.seen + other.seen, calls=calls)._chosen(other)
 
-    def _chosen(self, other: Body) -> Body:
+    def _chosen(self, other: IterationBody) -> IterationBody:
         """Return this body with operands that are those of the other one, too, where there is a choice."""
         choices = dict[tuple[int, int], frozenset[Ref]]()
         steps, updates = list(self.steps), list(self.updates)
@@ -117,7 +117,7 @@ class NativeLoop:
     counted: bool
     apart: bool
     line: str
-    bodies: list[Body]
+    bodies: list[IterationBody]
     number: int
     """That of its line."""
 
@@ -126,7 +126,7 @@ class NativeLoop:
         """What is the same of loops that are one, whatever their iterations did."""
         return self.state, self.phis, self.count, self.limit, self.counted, self.apart, self.line
 
-    def joined(self, bodies: Sequence[Body]) -> NativeLoop:
+    def joined(self, bodies: Sequence[IterationBody]) -> NativeLoop:
         """Return this loop with what else was seen of it."""
         try:
             return replace(self, bodies=joined(self.bodies, bodies))
@@ -134,12 +134,12 @@ class NativeLoop:
             raise DoesNotFitError(str(error), error.inner or self.line) from None
 
 
-def usable(bodies: Sequence[Body], least: int | None) -> list[Body]:
+def usable(bodies: Sequence[IterationBody], least: int | None) -> list[IterationBody]:
     """Return the bodies that may be replayed, of those that were seen so often; none for None."""
     return [body for body in bodies if least is not None and body.is_known(least)]
 
 
-def check_repeats(bodies: Sequence[Body], inner: str) -> None:
+def check_repeats(bodies: Sequence[IterationBody], inner: str) -> None:
     """Raise where no iteration did the same as another."""
     if len(bodies) == sum(body.seen for body in bodies) > _FEW:
         raise DoesNotFitError("no iteration did the same as another", inner)
@@ -148,7 +148,7 @@ def check_repeats(bodies: Sequence[Body], inner: str) -> None:
             check_repeats(loop.bodies, loop.line)
 
 
-def joined(known: Sequence[Body], bodies: Sequence[Body]) -> list[Body]:
+def joined(known: Sequence[IterationBody], bodies: Sequence[IterationBody]) -> list[IterationBody]:
     """Return what is known of a loop's bodies with what else was seen; these come last.
 
     Of two that did the same there is one. Where two did something else though no value that left for Python was another
@@ -167,7 +167,7 @@ def joined(known: Sequence[Body], bodies: Sequence[Body]) -> list[Body]:
     return all_bodies
 
 
-def _is_body_apart(a: Body, b: Body) -> bool:
+def _is_body_apart(a: IterationBody, b: IterationBody) -> bool:
     """Whether another value that left for Python has one iteration go another way than the other."""
     for at, (x, y) in enumerate(zip(a.steps, b.steps, strict=False)):
         if isinstance(x, NativeLoop) or isinstance(y, NativeLoop):
@@ -186,12 +186,12 @@ def _is_body_apart(a: Body, b: Body) -> bool:
     return False
 
 
-def _traits(node: tuple[Node, Ref | None, Ref | None]) -> tuple[Any, ...]:
+def _traits(node: tuple[ProgramNode, Ref | None, Ref | None]) -> tuple[Any, ...]:
     entry, base, family = node
     return entry.spec, base, family, entry.offset, entry.buffer_offset, entry.differentiable
 
 
-def _is_same_step(a: Body, x: BodyStep, b: Body, y: BodyStep, at: int) -> bool:
+def _is_same_step(a: IterationBody, x: BodyStep, b: IterationBody, y: BodyStep, at: int) -> bool:
     (kind, result, operands, _), (other_kind, other_result, others, _) = x, y
     if result != other_result or not same_kind(kind, other_kind):
         return False
@@ -199,7 +199,7 @@ def _is_same_step(a: Body, x: BodyStep, b: Body, y: BodyStep, at: int) -> bool:
     return all(_is_same_operand(a, one, b, other) or _may_be_same(a, b, at, k) for k, (one, other) in pairs)
 
 
-def _may_be_same(a: Body, b: Body, at: int, place: int) -> bool:
+def _may_be_same(a: IterationBody, b: IterationBody, at: int, place: int) -> bool:
     """Whether there is a choice of what operands are, and they may be the same phi."""
     is_choice = (at, place) in a.choices or (at, place) in b.choices
     return is_choice and not a.may_be(at, place).isdisjoint(b.may_be(at, place))
@@ -212,13 +212,13 @@ def _with_operand(step: BodyStep | NativeLoop, place: int, operand: Ref) -> Body
     return kind, result, (*operands[:place], operand, *operands[place + 1 :]), line
 
 
-def _are_guards_of_one(a: Body, x: BodyStep, b: Body, y: BodyStep, at: int) -> bool:
+def _are_guards_of_one(a: IterationBody, x: BodyStep, b: IterationBody, y: BodyStep, at: int) -> bool:
     """Whether two steps look at the same value."""
     are_guards = isinstance(x[0].op, Guard) and isinstance(y[0].op, Guard)
     return are_guards and (x[2][0] == y[2][0] or _may_be_same(a, b, at, 0))
 
 
-def _is_same_operand(a: Body, one: Ref, b: Body, other: Ref) -> bool:
+def _is_same_operand(a: IterationBody, one: Ref, b: IterationBody, other: Ref) -> bool:
     if one[0] != other[0]:
         return False
     if one[0] == "leaf":
@@ -226,7 +226,7 @@ def _is_same_operand(a: Body, one: Ref, b: Body, other: Ref) -> bool:
     return same(one[1], other[1]) if one[0] == "number" else bool(one[1] == other[1])
 
 
-def _is_same_leaf(a: Body, x: tuple[Node, int], b: Body, y: tuple[Node, int]) -> bool:
+def _is_same_leaf(a: IterationBody, x: tuple[ProgramNode, int], b: IterationBody, y: tuple[ProgramNode, int]) -> bool:
     (one, i), (other, j) = x, y
     assert one.constant is not None
     assert other.constant is not None
@@ -286,7 +286,7 @@ class Visit:
 
 
 @dataclass(slots=True)
-class Span:
+class LoopSpan:
     """One loop of a recording: the steps of its iterations, what they start from and end with, how many there may be.
 
     ``ends`` are where each iteration ends; ``count`` the node of the number of iterations, and ``drawn`` the step at
@@ -317,12 +317,12 @@ class Span:
         """Where the loop is."""
         return self.visits[0].line
 
-    def surrounds(self, other: Span) -> bool:
+    def surrounds(self, other: LoopSpan) -> bool:
         """Whether another loop was entered in one of its iterations."""
         return self.visits[0].serial < other.visits[0].serial < self.visits[-1].serial
 
 
-class Trace:
+class RecordedTrace:
     """The steps of a recording, and what made its nodes."""
 
     def __init__(self, recipe: Recipe) -> None:
@@ -382,7 +382,7 @@ class Trace:
 class Heads:
     """The visits of loops' heads in a recording. Left out are the entries ``without``, and ``flat`` loops in others."""
 
-    def __init__(self, trace: Trace, visits: Sequence[Visit]) -> None:
+    def __init__(self, trace: RecordedTrace, visits: Sequence[Visit]) -> None:
         self.trace, self.visits = trace, visits
         self.without: set[int] = set()
         self.flat: set[str] = set()
@@ -390,18 +390,18 @@ class Heads:
         """The loops in some entry of which it changes which locals hold the same tensor, which nobody asks."""
         self.apart -= {v.line for v in visits if v.line in self.apart and (v.identities or v.is_written)}
 
-    def spans(self) -> list[Span]:
+    def spans(self) -> list[LoopSpan]:
         """Return the loops that native ones may repeat, outer ones instead of those within."""
         visits = [visit for visit in self.visits if visit.entry not in self.without]
         return _outermost([self._span(those, len(self.trace.starts), least=1) for those in _entries(visits)])
 
-    def within(self, span: Span, number: int) -> list[Span]:
+    def within(self, span: LoopSpan, number: int) -> list[LoopSpan]:
         """Return the loops within an iteration of a loop, also those that had none: another may have some."""
         first, after = span.visits[number], span.visits[number + 1]
         visits = [v for v in self.visits[first.serial + 1 : after.serial] if v.line not in self.flat]
         return _outermost([self._span(those, span.ends[number], least=0) for those in _entries(visits)])
 
-    def _span(self, visits: list[Visit], end: int, *, least: int) -> Span | None:
+    def _span(self, visits: list[Visit], end: int, *, least: int) -> LoopSpan | None:
         return _span(self.trace, visits, end, least=least, apart=visits[0].line in self.apart)
 
 
@@ -413,22 +413,22 @@ def _entries(visits: Iterable[Visit]) -> Iterable[list[Visit]]:
     return entries.values()
 
 
-def _outermost(spans: Iterable[Span | None]) -> list[Span]:
+def _outermost(spans: Iterable[LoopSpan | None]) -> list[LoopSpan]:
     """Return those that are not within another, in the order of their visits."""
-    apart: list[Span] = []
+    apart: list[LoopSpan] = []
     for span in sorted([span for span in spans if span is not None], key=lambda span: span.visits[0].serial):
         if not (apart and apart[-1].surrounds(span)):
             apart.append(span)
     return apart
 
 
-def is_within(spans: Sequence[Span], at: int) -> bool:
+def is_within(spans: Sequence[LoopSpan], at: int) -> bool:
     """Whether a step is one of these loops', which are in order."""
     before = bisect_right(spans, at, key=lambda span: span.start)
     return before > 0 and at < spans[before - 1].stop
 
 
-def unrolled(trace: Trace, visits: Sequence[Visit], spans: Sequence[Span]) -> str:
+def unrolled(trace: RecordedTrace, visits: Sequence[Visit], spans: Sequence[LoopSpan]) -> str:
     """Return why a loop is in none of these, nor within one; empty if there is none such."""
     entries = {visit.entry for span in spans for visit in span.visits}
     for visit in visits:
@@ -439,7 +439,7 @@ def unrolled(trace: Trace, visits: Sequence[Visit], spans: Sequence[Span]) -> st
     return ""
 
 
-def _is_apart(trace: Trace, visits: list[Visit]) -> bool:
+def _is_apart(trace: RecordedTrace, visits: list[Visit]) -> bool:
     """Whether it changes from iteration to iteration which locals hold the same tensor; not at the first one alone."""
     if all(visit.template == visits[-1].template for visit in visits):
         return False
@@ -447,7 +447,7 @@ def _is_apart(trace: Trace, visits: list[Visit]) -> bool:
     return shared + 1 < apart
 
 
-def _alike_at_end(trace: Trace, visits: list[Visit], *, apart: bool) -> list[Visit]:
+def _alike_at_end(trace: RecordedTrace, visits: list[Visit], *, apart: bool) -> list[Visit]:
     """Return the last visits of an entry that begin iterations which do the same.
 
     Where the last visit alone is of another kind, as that after which a flag ends the loop, iterations end before it.
@@ -464,7 +464,7 @@ def _alike_at_end(trace: Trace, visits: list[Visit], *, apart: bool) -> list[Vis
     return visits[first:]
 
 
-def _span(trace: Trace, entry: list[Visit], end: int, *, least: int, apart: bool) -> Span | None:
+def _span(trace: RecordedTrace, entry: list[Visit], end: int, *, least: int, apart: bool) -> LoopSpan | None:
     """Return the iterations of one entry, which ends before a step, that a native loop may repeat, if so many."""
     visits = _alike_at_end(trace, entry, apart=apart)
     last = visits[-1]
@@ -475,7 +475,7 @@ def _span(trace: Trace, entry: list[Visit], end: int, *, least: int, apart: bool
     ):
         return None
     ends = [bisect_left(trace.starts, visit.at) for visit in visits]
-    span = Span(ends[0], ends[1:], visits, None, counted=False, apart=apart)
+    span = LoopSpan(ends[0], ends[1:], visits, None, counted=False, apart=apart)
     if last.count is not None:
         return _counted_by_tensor(trace, span)
     count, more = len(visits) - 1, entry[-1].number - last.number
@@ -488,7 +488,7 @@ def _span(trace: Trace, entry: list[Visit], end: int, *, least: int, apart: bool
     return span if trace.has_guard(span.start, stop) else None
 
 
-def _counted_by_tensor(trace: Trace, span: Span) -> Span | None:
+def _counted_by_tensor(trace: RecordedTrace, span: LoopSpan) -> LoopSpan | None:
     """Take in that a loop runs as often as a tensor says, which Python looked at right before."""
     visit, iterations = span.visits[0], len(span.visits) - 1
     before = bisect_left(trace.starts, visit.at) - 1
@@ -502,13 +502,13 @@ def _counted_by_tensor(trace: Trace, span: Span) -> Span | None:
     return span
 
 
-def _is_written(trace: Trace, node: int | None) -> bool:
+def _is_written(trace: RecordedTrace, node: int | None) -> bool:
     base = trace.recipe.base_of(node) if node is not None else -1
     writes = (at for at in range(len(trace.starts)) if isinstance(trace.kind(at).op, Write))
     return any(trace.recipe.base_of(trace.result(at)) == base for at in writes)
 
 
-def _alike(trace: Trace, a: Visit, b: Visit, *, apart: bool) -> bool:
+def _alike(trace: RecordedTrace, a: Visit, b: Visit, *, apart: bool) -> bool:
     """Whether visits begin iterations that do the same, as far as Python decides."""
     is_other = a.apart != b.apart if apart else a.template != b.template
     if a.reason or is_other or len(a.nodes) != len(b.nodes):
@@ -525,7 +525,7 @@ def _changing(visits: Sequence[Visit]) -> list[int]:
     return [node for column in columns if len(set(column)) > 1 for node in column]
 
 
-def phis_of(trace: Trace, span: Span) -> list[int]:
+def phis_of(trace: RecordedTrace, span: LoopSpan) -> list[int]:
     """Return the places in the state of the tensors that are phis: those with memory of their own."""
     nodes, places = trace.recipe.nodes, list[int]()
     seen: set[tuple[int, ...]] = set()

@@ -16,13 +16,13 @@ from kernels.foundation.locks import Lock
 from kernels.kinds.custom import Guard, LoopMark
 from kernels.native.memory import where
 from kernels.programs.calling.callable_type import DirectlyCalled
-from kernels.programs.calling.compiled_machine import CompiledMachine, Form
+from kernels.programs.calling.compiled_machine import CompiledMachine, ReturnForm
 from kernels.programs.calling.direct_call_structs import FLAT, SINGLE, CallPlan
 from kernels.programs.compiler.compiled_code import CompiledCode
 from kernels.programs.machine import GuardMissed
 from kernels.programs.program import ProgramError, Recipe
 from kernels.rules.scalar_loops import node_of
-from tape.compiled.call_key import CallShape, Steps
+from tape.compiled.call_key import CallShape, StructureSteps
 from tape.compiled.compiled_program import CompiledProgram
 from tape.compiled.native_checks import Checks
 from tape.compiled.specialization import Specialization
@@ -47,10 +47,12 @@ _MOST_TIMES = 8
 _NAME = next(name for name in DEFAULT if name == "dtype")
 
 
-class Plan:
+class NativePlan:
     """The plan of a program, with all that its words refer to."""
 
-    def __init__(self, program: CompiledProgram, machine: CompiledMachine, checks: Checks, steps: Steps | None) -> None:
+    def __init__(
+        self, program: CompiledProgram, machine: CompiledMachine, checks: Checks, steps: StructureSteps | None
+    ) -> None:
         self.program, self.machine, self.checks = program, machine, checks
         self.misses, self.rest = np.zeros(len(program.lines) + 1, np.int64), checks.rest
         self.mode, self.dtype = program.mode, program.dtype
@@ -112,12 +114,12 @@ class NativelyCalled(DirectlyCalled):
         """Why no call is replayed; empty while some may be."""
         self._fast: tuple[CompiledProgram, Specialization, CallShape | None] | None = None
         """The program of the last call, if it can be tried at once, where it belongs, and how its values are found."""
-        self._direct: list[Plan] = []
+        self._direct: list[NativePlan] = []
         """The plans that native code tries."""
 
-    def _direct_form(self, program: CompiledProgram) -> Form | None:
+    def _direct_form(self, program: CompiledProgram) -> ReturnForm | None:
         """Return how calls of a program return results; None where that takes Python."""
-        return Form(FLAT) if program._tuple else Form(SINGLE) if program._single else None
+        return ReturnForm(FLAT) if program._tuple else ReturnForm(SINGLE) if program._single else None
 
     def _settle(self) -> None:
         """Count what has been called natively."""
@@ -157,7 +159,7 @@ class NativelyCalled(DirectlyCalled):
 
     def _new_plan(
         self, program: CompiledProgram, state: Specialization, machine: CompiledMachine, shape: CallShape | None
-    ) -> Plan | None:
+    ) -> NativePlan | None:
         state.plans.pop(program, None)
         steps = None if shape is None else shape.steps()
         fits = shape is None or steps is not None
@@ -169,7 +171,7 @@ class NativelyCalled(DirectlyCalled):
         checks.add_references(program._readers)
         if not checks.holds:
             return None
-        plan = state.plans[program] = Plan(program, machine.formed(form), checks, steps)
+        plan = state.plans[program] = NativePlan(program, machine.formed(form), checks, steps)
         return plan
 
 

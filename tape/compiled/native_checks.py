@@ -29,7 +29,7 @@ from kernels.programs.calling.direct_call_structs import (
 )
 from tape.tensors.tensor import Tensor
 from tape.watching.frame_events import MISSING, NAMED_FIELD, dictionary_of, entry_of_class, member_of, variables_of
-from tape.watching.snapshots import Content, opened, slots_of, unchanged
+from tape.watching.snapshots import ArrayContent, opened, slots_of, unchanged
 from tape.watching.watched import ClassWatch, CodeWatch, Unseen, Watch, step
 
 # Where objects have what native checks look at: seen on known objects, 0 where this interpreter has it elsewhere.
@@ -355,11 +355,11 @@ _MOST_BYTES = 1 << 16
 class Checks:
     """The checks of a program's watches, what they refer to, and the watches of which there are none."""
 
-    def __init__(self, watches: Iterable[Watch], contents: Iterable[Content]) -> None:
+    def __init__(self, watches: Iterable[Watch], contents: Iterable[ArrayContent]) -> None:
         self.checks: list[Check] = []
         self.kept: list[Any] = []
         """What stays alive as long as the checks are used."""
-        self._rest: list[Watch | Content] = []
+        self._rest: list[Watch | ArrayContent] = []
         self.holds = True
         """Whether all was as it was when the checks were made."""
         for watch in watches:
@@ -369,7 +369,7 @@ class Checks:
             if not content.trusted:
                 self._add(content, _checks_of_content(content))
 
-    def _add(self, watch: Watch | Content, draft: Draft | None) -> None:
+    def _add(self, watch: Watch | ArrayContent, draft: Draft | None) -> None:
         """Take in the checks of a watch; one without, or with one that does not hold, remains Python's."""
         self.holds = self.holds and not watch.changed()
         if draft is None:
@@ -394,7 +394,7 @@ class Checks:
         return functools.partial(_are_current, tuple(self._rest)) if self._rest else None
 
 
-def _are_current(watches: Sequence[Watch | Content]) -> bool:
+def _are_current(watches: Sequence[Watch | ArrayContent]) -> bool:
     return not any(watch.changed() for watch in watches)
 
 
@@ -490,7 +490,7 @@ def _item(draft: Draft, value: Any, key: Any) -> bool:
     return True
 
 
-def _checks_of_content(content: Content) -> Draft | None:
+def _checks_of_content(content: ArrayContent) -> Draft | None:
     """Return the checks of what an array holds."""
     array, held = content.array, content.held
     alike = array.flags.c_contiguous and held.flags.c_contiguous and array.nbytes == held.nbytes

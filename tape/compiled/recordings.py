@@ -14,12 +14,12 @@ import numpy as np
 from kernels.kinds.saved_values import root_of
 from kernels.native.c_api import NATIVE
 from kernels.native.memory import where
-from kernels.programs.program import Node, ProgramError, Recipe, describe
+from kernels.programs.program import ProgramError, ProgramNode, Recipe, describe
 from kernels.rules.loop_printer import DTYPES
 from tape.compiled.body_maker import Rolled, rolled
 from tape.compiled.call_recorder import CallRecorder
 from tape.compiled.function_calls import same, same_kind, same_params
-from tape.compiled.loop_spans import Heads, Trace, Visit, unrolled
+from tape.compiled.loop_spans import Heads, RecordedTrace, Visit, unrolled
 from tape.random import Draw
 from tape.recording.views import clone
 from tape.tensors import modes
@@ -29,7 +29,7 @@ from tape.tensors.view_families import is_view
 from tape.transforms import value_and_grad
 from tape.watching import frame_events
 from tape.watching.python_loops import HeadWatch
-from tape.watching.snapshots import Content
+from tape.watching.snapshots import ArrayContent
 from tape.watching.watched import CodeKey, Finder
 
 _HELD_BY_LOOP = 2
@@ -117,7 +117,7 @@ def record_call(
     *,
     again: Again,
     codes: Mapping[CodeKey, Any],
-    contents: Iterable[Content] = (),
+    contents: Iterable[ArrayContent] = (),
     graded: bool = False,
 ) -> tuple[Any, Recording]:
     """Call a function on its arguments' tensors, recorded; return its result, whose tensors own their memory.
@@ -128,7 +128,7 @@ def record_call(
     """
     before, recorder = modes.current(), CallRecorder(lines=again is not Again.FIRST)
     mode, watch, finder = before._replace(recorder=recorder, grad=graded or before.grad), None, Finder(codes)
-    recorder.begun = [Content(content.array) for content in contents]
+    recorder.begun = [ArrayContent(content.array) for content in contents]
     if again is not Again.FIRST:
         watch = HeadWatch(recorder.visited if again is Again.GUARDED else None, finder.note)
     under = mode, _called, recorder, function, inputs, watch
@@ -150,7 +150,7 @@ def record_call(
 
 def _roll(recording: Recording, visits: Sequence[Visit]) -> None:
     """Find the loops of a recording; its recipe has then marks in their place."""
-    trace = Trace(recording.recipe)
+    trace = RecordedTrace(recording.recipe)
     recording.rolled, spans, recording.unrolled = rolled(recording, Heads(trace, visits))
     recording.unrolled = recording.unrolled or unrolled(trace, visits, spans)
     if recording.rolled is not None:
@@ -314,7 +314,7 @@ def _live(a: Recording, b: Recording, node: int) -> bool:
     return one.size > 0 and where(one) == where(other)
 
 
-def _alike(x: Node, y: Node) -> bool:
+def _alike(x: ProgramNode, y: ProgramNode) -> bool:
     same = (x.spec, x.base, x.offset, x.buffer_offset, x.differentiable, x.family, x.argument) == (
         y.spec,
         y.base,

@@ -13,12 +13,12 @@ import numpy as np
 
 from kernels.native.memory import where
 from kernels.programs.program import ProgramError
-from tape.compiled.call_key import Call
+from tape.compiled.call_key import CallArguments
 from tape.compiled.compiled_program import CompiledProgram, GuardMissed, program_of
 from tape.compiled.recordings import Again, Recording, difference, shared_memory
 from tape.tensors.tensor import Array, Tensor
 from tape.watching.frame_events import GENERATORS, RandomStates
-from tape.watching.snapshots import Content, contents_of, found_in
+from tape.watching.snapshots import ArrayContent, contents_of, found_in
 from tape.watching.watched import CodeKey, Finder, Unseen, Watch, changed_of
 
 MOST_PROGRAMS = 32
@@ -35,14 +35,16 @@ _RAISED = (MemoryError, ProgramError)
 class Specialization:
     """Programs for one key, as long as what the function reads from outside is as it was."""
 
-    def __init__(self, call: Call, reads: Finder, finish: Callable[[CompiledProgram], CompiledProgram]) -> None:
+    def __init__(
+        self, call: CallArguments, reads: Finder, finish: Callable[[CompiledProgram], CompiledProgram]
+    ) -> None:
         self.signature = call.signature()
         self.is_saved = not call.again
         """Whether files can hold its calls: those give no object twice."""
         self._finish = finish
         self.watches: list[Watch] = []
         self._watched: set[Any] = set()
-        self.contents: list[Content] = []
+        self.contents: list[ArrayContent] = []
         self.outside: dict[int, Any] = {}
         """The arrays and tensors that the function reads from outside, by id."""
         self.codes: dict[CodeKey, Any] = {}
@@ -109,7 +111,7 @@ class Specialization:
                 content.verify(live=where(content.array) in live)
         return True
 
-    def replay(self, call: Call) -> tuple[CompiledProgram, Any] | None:
+    def replay(self, call: CallArguments) -> tuple[CompiledProgram, Any] | None:
         """Replay the program of the way that the call goes; None if that is not known."""
         self.goes_back = False
         program, tried = self.programs[0] if self.programs else None, list[CompiledProgram]()
@@ -195,7 +197,7 @@ class Specialization:
         """Whether arguments are, or share memory with, what the function reads from outside."""
         return any(_meet(x, y) for x in values for y in self.outside.values())
 
-    def meets(self, call: Call) -> bool:
+    def meets(self, call: CallArguments) -> bool:
         """Whether an argument is what the function reads from outside, or is written and shares memory with that."""
         if any(id(x) in self.outside for x in call.values):
             return True

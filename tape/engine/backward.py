@@ -17,7 +17,7 @@ from tape.engine.double_backward import Derivation, RecordedRun, derived, gradie
 from tape.engine.equal_values import settled
 from tape.engine.nodes import tensors_of
 from tape.engine.roots import batch_of, seeds_of, starts_of, weights_of
-from tape.engine.sweep_run import Run, ending
+from tape.engine.sweep_run import BackwardRun, ending
 from tape.recording import record
 from tape.recording.views import stack
 from tape.tensors import modes
@@ -103,8 +103,8 @@ def _run(
         _note(roots, asked=not accumulates)
         return run, keys
 
-    def swept() -> tuple[Run, list[Any]]:
-        run = Run(free=not retain, restrict=restrict, required=required, batch=batch, accumulates=accumulates)
+    def swept() -> tuple[BackwardRun, list[Any]]:
+        run = BackwardRun(free=not retain, restrict=restrict, required=required, batch=batch, accumulates=accumulates)
         keys = run.observe(targets or ())
         run.sweep(seeds_of(roots, weights, batch))
         return run, keys

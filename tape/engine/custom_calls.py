@@ -87,7 +87,7 @@ CHANGED: ContextVar[list[int] | None] = ContextVar("tape_changed_cotangents", de
 """While a check runs, the numbers of cotangents that a backward has written to; they are copies."""
 
 
-class Call:
+class CustomCall:
     """One call: the class, its context, and where each saved tensor comes from.
 
     ``differentiable`` are the numbers of outputs with gradients, ``positional`` the count of positional arguments.

@@ -15,7 +15,7 @@ from kernels.kinds.form import Form
 from kernels.kinds.reference_tape import Instruction
 from kernels.kinds.saved_values import unexposed
 from tape import errors
-from tape.engine.custom_calls import Call, FunctionCtx, Output, owner_of
+from tape.engine.custom_calls import CustomCall, FunctionCtx, Output, owner_of
 from tape.engine.saved_tensors import SavedTensors
 from tape.operations import writes
 from tape.recording import record
@@ -237,7 +237,7 @@ def _recorded(
     if not differentiable:
         return outputs
     finished = [_separate(x, args) if k in differentiable else x for k, x in enumerate(outputs)]
-    call = Call(cls, ctx, args, outputs, differentiable, positional)
+    call = CustomCall(cls, ctx, args, outputs, differentiable, positional)
     tape = modes.own_tape()
     tensors = [x for x in args if isinstance(x, Tensor)]
     specs = tuple(x.spec if x._slot is not None else None for x in tensors)

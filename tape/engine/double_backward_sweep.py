@@ -17,7 +17,7 @@ from tape.engine import graph_observers, kind_rules
 from tape.engine.accumulate_grad import GradientBuffer, cotangent, owned, part_of, together
 from tape.engine.graph_observers import family_offset
 from tape.engine.kind_rules import full
-from tape.engine.kinds import Picking, pullbacks_of
+from tape.engine.kinds import PickingPullbacks, pullbacks_of
 from tape.engine.nodes import Gathered
 from tape.engine.saved_tensors import SavedTensors
 from tape.operations import indexing
@@ -142,7 +142,7 @@ class RecordedSweep:
         else:
             g, clean = cotangent(buffer, form.spec)
         pullbacks, operands = form.tensor_pullbacks or pullbacks_of(form), instruction.operands
-        if isinstance(pullbacks, Picking):
+        if isinstance(pullbacks, PickingPullbacks):
             self._scatter(instruction, pullbacks, g, clean)
             return
         wanted = pullbacks.pulled if relevant is None else [i for i in pullbacks.pulled if operands[i] in relevant]
@@ -225,7 +225,7 @@ class RecordedSweep:
     def _pulls(self, instruction: Instruction, g: Tensor, clean: bool = False) -> None:
         form, operands, relevant = instruction.form, instruction.operands, self.state.relevant
         pullbacks = form.tensor_pullbacks or pullbacks_of(form)
-        if isinstance(pullbacks, Picking):
+        if isinstance(pullbacks, PickingPullbacks):
             self._scatter(instruction, pullbacks, g, clean)
             return
         wanted = pullbacks.pulled
@@ -241,7 +241,7 @@ class RecordedSweep:
             gradients[i] = full(kind_rules.added(value) if free else value, form.specs[i].shape)  # type: ignore[union-attr]
         self._give(instruction, gradients, full(g, form.spec.shape))
 
-    def _scatter(self, instruction: Instruction, pullbacks: Picking, g: Tensor, clean: bool) -> None:
+    def _scatter(self, instruction: Instruction, pullbacks: PickingPullbacks, g: Tensor, clean: bool) -> None:
         """Add a cotangent to the places that were picked, each an element of the gradient buffer."""
         operand, spec = instruction.operands[0], instruction.form.specs[0]
         assert spec is not None

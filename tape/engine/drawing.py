@@ -12,7 +12,7 @@ from kernels.programs.steps import repeats as repeats_of
 from kernels.programs.steps import representatives
 from tape.engine.custom_function import saved_value
 from tape.engine.nodes import FunctionNode, Node
-from tape.tensors.figures import Edges, Graph, Text
+from tape.tensors.figures import DotText, Edges, Graph
 from tape.tensors.tensor import AccumulateGrad, Tensor
 
 # The graph behind a tensor, drawn: leaves, and the backward function of each operation.
@@ -54,14 +54,14 @@ def graph(
     for x in (*roots, *names.values()):
         if not isinstance(x, Tensor):
             raise TypeError(f"graph: expected tensors, but got {type(x).__name__}")
-    return _Drawing(roots, names, saved=saved, repeats=repeats).graph()
+    return _GraphDrawing(roots, names, saved=saved, repeats=repeats).graph()
 
 
-class _Drawing:
+class _GraphDrawing:
     """Writes a graph in DOT; nodes are numbered in the order in which their operations ran."""
 
     def __init__(self, roots: list[Tensor], params: dict[str, Tensor], *, saved: bool, repeats: bool) -> None:
-        self.text, self.edges, self.roots, self.saved = Text(), Edges(), roots, saved
+        self.text, self.edges, self.roots, self.saved = DotText(), Edges(), roots, saved
         self.nodes, self.leaves = _reached(map(_node_of, roots))
         self.held = [_node_of(x) for x in params.values()]  # their ids stay their own
         self.names = dict(zip(map(id, self.held), params, strict=True))

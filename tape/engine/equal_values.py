@@ -23,7 +23,7 @@ from kernels.rules.op import turned
 from tape.engine.double_backward import RecordedRun
 from tape.engine.roots import seeds_of, starts_of
 from tape.engine.saved_tensors import SavedTensors
-from tape.engine.sweep_run import Run, leaves_of
+from tape.engine.sweep_run import BackwardRun, leaves_of
 from tape.recording import record
 from tape.recording.routine_calls import SETTLED, hooked
 from tape.tensors import modes
@@ -98,7 +98,7 @@ def _stopped_at(y: Tensor, roots: Any, weights: Any, *, create: bool, asked: Seq
     """Sweep, but not on through the instruction of y; free nothing."""
 
     def swept() -> tuple[Any, list[Any]]:
-        run: Any = (RecordedRun if create else partial(Run, free=False))(restrict=bool(asked))
+        run: Any = (RecordedRun if create else partial(BackwardRun, free=False))(restrict=bool(asked))
         keys = run.observe(asked)
         run.sweep((starts_of if create else seeds_of)(roots, weights))
         return run, keys

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from kernels.foundation.numpy_arrays import Array, Observer, Seed
+from kernels.foundation.numpy_arrays import Array, GradientObserver, Seed
 from kernels.foundation.specs import SCALAR, Spec
 from kernels.kinds.elementwise import Elementwise
 from kernels.kinds.form import Form
@@ -70,22 +70,22 @@ class Arrivals:
 
     def __init__(self, *, restrict: bool, batch: int, accumulates: bool) -> None:
         self.restrict, self.batch, self.accumulates = restrict, batch, accumulates
-        self.asked: dict[Any, Observer] = {}
+        self.asked: dict[Any, GradientObserver] = {}
         self.arrived: dict[Any, Array] = {}
         """Gradients asked for, kept apart where a hook before the node replaces what the node receives."""
         self.done: set[AccumulateGrad] = set()
         """Leaves with hooks that have been served."""
-        self.retained: list[tuple[Tensor, Observer]] = []
+        self.retained: list[tuple[Tensor, GradientObserver]] = []
         self.retained_at_once: dict[int, list[Tensor]] = {}
         self.newly_retained: list[Tensor] = []
         """Tensors that had no gradient before this backward gave them one."""
 
-    def observe(self, tensors: Sequence[Tensor]) -> list[Observer]:
+    def observe(self, tensors: Sequence[Tensor]) -> list[GradientObserver]:
         """Ask for the gradients of leaves or computed tensors; one observer for each slot."""
         observers = []
         for x in tensors:
             check_apart(x)
-            observers.append(self.asked.setdefault(x._slot, Observer(x._slot, x.spec, family_offset(x) or 0)))
+            observers.append(self.asked.setdefault(x._slot, GradientObserver(x._slot, x.spec, family_offset(x) or 0)))
         return observers
 
     def undo(self) -> None:
@@ -98,13 +98,13 @@ class Arrivals:
         self.retained.clear()
         self.retained_at_once.clear()
 
-    def observers(self, tape: Tape, seeds: list[Seed]) -> list[Observer]:
+    def observers(self, tape: Tape, seeds: list[Seed]) -> list[GradientObserver]:
         """Return one observer for each slot that is asked for, has hooks, or whose tensor retains its gradient."""
         observers = {key: o for key, o in self.asked.items() if type(key) is not int or key >> TAPE_BITS == tape.number}
         tape_hooks = dict(tape.hooks)
         self._retain(tape, observers, noticed=bool(tape_hooks or hooks.LEAVES))
         for slot, hooked in tape_hooks.items():
-            observer = observers.setdefault(slot, Observer(slot, hooked.spec, hooked.offset, asked=False))
+            observer = observers.setdefault(slot, GradientObserver(slot, hooked.spec, hooked.offset, asked=False))
         idle = self._idle(tape, seeds, tape_hooks)
         for slot, observer in observers.items():
             seen, tensors = tape_hooks.get(slot, _NO_HOOKS), self.retained_at_once.get(slot, ())
@@ -114,12 +114,12 @@ class Arrivals:
             observer.after = seen.after_arrays if seen.after and slot not in idle else None
         return list(observers.values())
 
-    def _retain(self, tape: Tape, observers: dict[Any, Observer], *, noticed: bool) -> None:
+    def _retain(self, tape: Tape, observers: dict[Any, GradientObserver], *, noticed: bool) -> None:
         """Observe tensors that retain their gradient, but not for ``grad``; set it at once where hooks could notice."""
         for reference in list(tape.retained.values()) if tape.retained and self.accumulates else ():
             tensor = reference()
             if tensor is not None:
-                new = Observer(tensor._slot, tensor.spec, family_offset(tensor) or 0, asked=False)
+                new = GradientObserver(tensor._slot, tensor.spec, family_offset(tensor) or 0, asked=False)
                 observer = observers.setdefault(tensor._slot, new)
                 if noticed:
                     self.retained_at_once.setdefault(tensor._slot, []).append(tensor)
@@ -184,7 +184,7 @@ class Arrivals:
             return np.stack([as_array(leaf_hooks.on_tensor(row)) for row in rows])
         return as_array(leaf_hooks.on_tensor(constant_tensor(scalar_or_array(value))))
 
-    def result(self, observer: Observer) -> Tensor | None:
+    def result(self, observer: GradientObserver) -> Tensor | None:
         """Return an observer's gradient as a tensor of its own, after a leaf's hooks; None if it has been added."""
         if observer.gradient is None:
             return None
@@ -403,7 +403,7 @@ def current() -> Anomaly | None:
     return anomaly
 
 
-def observed(graph: Graph, observers: list[Observer], *, restrict: bool) -> list[Observer]:
+def observed(graph: Graph, observers: list[GradientObserver], *, restrict: bool) -> list[GradientObserver]:
     """Return the observers of a sweep; in anomaly mode also one for each instruction with a pullback."""
     anomaly = current()
     if anomaly is None or not anomaly.checks:
@@ -412,7 +412,7 @@ def observed(graph: Graph, observers: list[Observer], *, restrict: bool) -> list
     by_key = {o.key: o for o in observers}
     for instruction in graph.marked:
         if instruction.form.kind in (PULLS, PYTHON) and anomaly.concerns(instruction):
-            fresh = Observer(instruction.slot, instruction.form.spec, asked=False)
+            fresh = GradientObserver(instruction.slot, instruction.form.spec, asked=False)
             observer = by_key.setdefault(instruction.slot, fresh)
             observer.after = _looking(anomaly, instruction, observer.after, leading)
     return list(by_key.values())

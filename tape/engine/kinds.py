@@ -15,7 +15,7 @@ from kernels.kinds.form import Form
 from kernels.kinds.reduction import Contraction, Reduction, Select
 from kernels.kinds.reference_tape import Instruction
 from kernels.kinds.routine import Routine
-from kernels.kinds.views import Copy, Gather, Join, Part, View, Write
+from kernels.kinds.views import Copy, Gather, Join, ResultPart, View, Write
 from kernels.operations.registry import OPS
 from kernels.programs.program import ProgramError
 from tape.engine.kind_rules import (
@@ -48,9 +48,9 @@ _FEW = 1 << 10
 class GatherKind(Kind):
     """Places count elements of the example's memory; in a batch they become indices."""
 
-    def pullbacks(self, form: Form) -> Picking:
+    def pullbacks(self, form: Form) -> PickingPullbacks:
         """Return where instructions of a form picked: a sweep adds to these places of a gradient."""
-        return Picking(form)
+        return PickingPullbacks(form)
 
     def batched(self, step: Planned, operands: Sequence[Operand], spec: Spec) -> Tensor:
         """Pick from each example."""
@@ -64,7 +64,7 @@ class GatherKind(Kind):
 class SelectKind(Kind):
     """The axis is counted behind that of the batch."""
 
-    def pullbacks(self, form: Form) -> Picking:
+    def pullbacks(self, form: Form) -> PickingPullbacks:
         """Return where instructions of a form picked: a sweep adds to these places of a gradient."""
         return _Along(form)
 
@@ -76,7 +76,7 @@ class SelectKind(Kind):
         return recorded.select(step.op, x.value, axis + len(x.lead), keepdims)[len(of_places)]
 
 
-class Picking(Pullbacks):
+class PickingPullbacks(Pullbacks):
     """Elements that were picked by arrays of places, which are saved."""
 
     def places(self, instruction: Instruction) -> Array:
@@ -85,7 +85,7 @@ class Picking(Pullbacks):
         return places
 
 
-class _Along(Picking):
+class _Along(PickingPullbacks):
     """Elements that were picked one along an axis."""
 
     def __init__(self, form: Form) -> None:
@@ -566,7 +566,7 @@ KINDS: dict[type, Kind] = {
     Gather: GatherKind(),
     Guard: GuardKind(),
     Join: JoinKind(),
-    Part: ViewKind(),
+    ResultPart: ViewKind(),
     Reduction: ReductionKind(),
     Routine: RoutineKind(),
     Select: SelectKind(),

@@ -15,7 +15,7 @@ from kernels.native.structs import ADDS, CLEARS, TAPE_BITS, VIEW
 from tape import errors
 from tape.engine import kind_rules
 from tape.engine.accumulate_grad import accumulate, take_in
-from tape.engine.custom_calls import Call
+from tape.engine.custom_calls import CustomCall
 from tape.engine.custom_function import Function, saved_value
 from tape.engine.graph_observers import check_apart
 from tape.errors import GradError
@@ -60,7 +60,7 @@ class Node(metaclass=_NodeType):
         self._held, self._form = holder(slot, form), form
         self._edges: tuple[tuple[Any, int], ...] | None = None
         self._metadata: dict[str, Any] | None = None
-        self._call: Call | None = None
+        self._call: CustomCall | None = None
 
     @property
     def _slot(self) -> int:
@@ -89,7 +89,7 @@ class Node(metaclass=_NodeType):
     def _learn(self, instruction: Instruction, find: Find = record.locate) -> None:
         """Keep the instruction's edges, and the call of a Function."""
         self._edges = tuple(edge_of(operand, find) for operand in instruction.operands)
-        if instruction.saved and type(instruction.saved[0]) is Call:
+        if instruction.saved and type(instruction.saved[0]) is CustomCall:
             self._call = instruction.saved[0]
 
     @property
@@ -142,7 +142,7 @@ class Node(metaclass=_NodeType):
             tape, self._slot, instruction.form.spec, int(instruction.saved[0]) if instruction.form.kind == VIEW else 0
         )
 
-    def _called(self) -> Call | None:
+    def _called(self) -> CustomCall | None:
         """Return the call of a Function; None for other operations."""
         if self._call is None and self._form.op is reference_tape.FUNCTION:
             instruction = record.locate(self._slot)
@@ -171,7 +171,7 @@ class FunctionNode(Node):
     def saved_tensors(self) -> tuple[Any, ...]:
         """What the call saved; RuntimeError when a backward has freed it."""
         instruction = self._instruction()
-        call: Call = instruction.saved[0]
+        call: CustomCall = instruction.saved[0]
         return call.saved(instruction)
 
     @property

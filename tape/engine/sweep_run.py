@@ -11,7 +11,7 @@ from weakref import ref
 
 import numpy as np
 
-from kernels.foundation.numpy_arrays import Array, CrossingError, Observer, Outcome, Seed, Task
+from kernels.foundation.numpy_arrays import Array, CrossingError, GradientObserver, Outcome, Seed, Task
 from kernels.foundation.specs import Spec
 from kernels.native.structs import PULLS, TAPE_BITS, VIEW
 from kernels.sweeps import backend
@@ -36,7 +36,7 @@ from tape.tensors.view_families import is_view
 def sweep_tape(
     tape: Tape,
     seeds: list[Seed],
-    observers: Sequence[Observer] = (),
+    observers: Sequence[GradientObserver] = (),
     *,
     restrict: bool = False,
     free: bool = False,
@@ -108,7 +108,7 @@ def ending(*, recorded: bool) -> Iterator[None]:
         del kept
 
 
-class Run:
+class BackwardRun:
     """One backward: sweeps the tapes that the graph touches, then delivers the gradients."""
 
     def __init__(
@@ -223,7 +223,7 @@ class Run:
             self.leaves.append((slot, scalar_or_array(value)))
         return True
 
-    def check_used(self, observers: list[Observer]) -> None:
+    def check_used(self, observers: list[GradientObserver]) -> None:
         """Raise for an input that no output depends on."""
         for i, observer in enumerate(observers):
             if self.required and observer.gradient is None:

@@ -21,7 +21,7 @@ from kernels.programs.machine import CallTimes, GuardMissed, call_times
 from kernels.programs.program import ProgramError, Recipe, describe, listing, parameters
 from kernels.programs.steps import Groups, groups_of, representatives
 from kernels.programs.structs import HEAD, StepKind
-from tape.tensors.figures import Edges, Graph, Text, installed
+from tape.tensors.figures import DotText, Edges, Graph, installed
 from tape.tensors.printing import table
 from tape.tensors.pytrees import Structure
 from tape.tensors.tensor import Tensor
@@ -34,7 +34,7 @@ _SHOWN = 20
 
 
 @dataclass(slots=True)
-class Entry:
+class CallGroup:
     """What the calls of one group are: how many, the bytes of what they name, nanoseconds forward and back."""
 
     name: str
@@ -58,7 +58,7 @@ class Profile:
     calls are the least of some repetitions, and those of a few nanoseconds are below what a clock can tell.
     """
 
-    groups: dict[str, list[Entry]]
+    groups: dict[str, list[CallGroup]]
     whole: int
     repetitions: int
     _stacks: list[tuple[tuple[int, ...], float]] = field(repr=False)
@@ -95,7 +95,7 @@ def _time(nanoseconds: float) -> str:
     return f"{nanoseconds / 1000:,.1f} us"
 
 
-def _table(title: str, entries: list[Entry], total: float) -> str:
+def _table(title: str, entries: list[CallGroup], total: float) -> str:
     shown = entries[:_SHOWN]
     if rest := entries[_SHOWN:]:
         shown = [*shown, _sum(f"{len(rest)} more", rest)]
@@ -108,8 +108,8 @@ def _table(title: str, entries: list[Entry], total: float) -> str:
     return "\n".join(lines)
 
 
-def _sum(name: str, entries: Iterable[Entry]) -> Entry:
-    total = Entry(name)
+def _sum(name: str, entries: Iterable[CallGroup]) -> CallGroup:
+    total = CallGroup(name)
     for e in entries:
         total.calls, total.bytes = total.calls + e.calls, total.bytes + e.bytes
         total.forward, total.reverse = total.forward + e.forward, total.reverse + e.reverse
@@ -139,16 +139,16 @@ def _names(recipe: Recipe, groups: Groups) -> list[str]:
     return [kinds[recipe.steps.words[start]] for start in recipe.steps.starts] if groups.operations else []
 
 
-def _entries(recipe: Recipe, groups: Groups, times: CallTimes) -> dict[str, list[Entry]]:
-    tables: dict[str, list[Entry]] = {}
+def _entries(recipe: Recipe, groups: Groups, times: CallTimes) -> dict[str, list[CallGroup]]:
+    tables: dict[str, list[CallGroup]] = {}
     pullbacks = _names(recipe, groups)
     for by, names in groups.named().items():
-        entries: dict[str, Entry] = {}
+        entries: dict[str, CallGroup] = {}
         triples = zip(times.steps.tolist(), times.nanoseconds.tolist(), times.bytes.tolist(), strict=True)
         for k, (step, nanoseconds, size) in enumerate(triples):
             forward = k < times.forward
             name = pullbacks[step] if by == "operation" and not forward else names[step]
-            entry = entries.setdefault(name, Entry(name))
+            entry = entries.setdefault(name, CallGroup(name))
             entry.calls += 1
             entry.bytes += size
             if forward:
@@ -203,10 +203,10 @@ def shown(recipe: Recipe) -> str:
 
 def drawn(recipe: Recipe, *, reverse: bool) -> Graph:
     """Return the graph of a program; with ``reverse`` also its pullbacks, if its result is one floating number."""
-    return _Drawing(recipe, reverse=reverse).graph()
+    return _ProgramDrawing(recipe, reverse=reverse).graph()
 
 
-class _Drawing:
+class _ProgramDrawing:
     """Writes a program in DOT.
 
     An operation that repeats is drawn for all its copies: ``standing`` is the one drawn for each. A dashed edge leads
@@ -214,7 +214,7 @@ class _Drawing:
     """
 
     def __init__(self, recipe: Recipe, *, reverse: bool) -> None:
-        self.recipe, self.text = recipe, Text()
+        self.recipe, self.text = recipe, DotText()
         self.lines = None if recipe.lines is None else recipe.lines.of_steps(recipe.steps)
         self.flow = flows.flow_of(recipe, self.lines)
         self.standing = representatives(self.flow.repeats, 0, len(recipe.steps)).tolist()

@@ -11,7 +11,7 @@ from kernels.foundation.specs import dense
 from kernels.kinds.custom import LoopBegin
 from kernels.kinds.views import View
 from kernels.operations.registry import OPS
-from kernels.programs.program import Node, Recipe
+from kernels.programs.program import ProgramNode, Recipe
 from kernels.programs.structs import Step, bodies_of
 from kernels.rules.scalar_loops import NodeRef, node_of
 from tape.engine.kind_rules import Operand
@@ -53,7 +53,7 @@ class _Run:
         ordered = x.spec.strides == dense(spec.shape, spec.dtype.itemsize)
         return views.clone(x) if node in self.recipe.written or not ordered else x
 
-    def _constant(self, node: Node) -> Tensor:
+    def _constant(self, node: ProgramNode) -> Tensor:
         """Return a constant, or a part of one, as a tensor of its own."""
         base = node if node.base is None else self.recipe.nodes[node.base]
         assert base.constant is not None
@@ -134,7 +134,7 @@ class _Run:
                 self.values[node] = self._part(entry)
         return self.values[node]
 
-    def _part(self, entry: Node) -> Tensor:
+    def _part(self, entry: ProgramNode) -> Tensor:
         """Return a view that no step made, as a part of its family or of constant memory, by its pattern."""
         above = entry.family if entry.family is not None else entry.base
         assert above is not None

@@ -18,7 +18,7 @@ from kernels.kinds.saved_values import kept_arguments, unexposed
 from kernels.native.structs import LARGE
 from kernels.programs.program import Recipe
 from tape.engine.backward import grad
-from tape.engine.custom_calls import Call, FunctionCtx
+from tape.engine.custom_calls import CustomCall, FunctionCtx
 from tape.engine.custom_function import Function
 from tape.func import jvp
 from tape.programs.interpreting import interpreted
@@ -167,7 +167,7 @@ def _pushed(run: Any, arguments: list[Any], tangents: Sequence[Any]) -> Any:
 # A replay among recorded operations: one instruction, whose pullback is a native replay forward and back.
 
 
-class ReplayCall(Call):
+class ReplayCall(CustomCall):
     """What the tape saves of a replay: the program and its arguments; results are computed anew."""
 
     cls = Replay

@@ -39,7 +39,7 @@ _READERS = frozenset(("locals", "vars", "dir", "eval", "exec", "_getframe", "cur
 """Functions that read the locals of their caller."""
 
 
-class Step(NamedTuple):
+class CodeStep(NamedTuple):
     """An instruction, or half of one of two: where it is, its name and value, its line, where it may jump."""
 
     offset: int
@@ -49,9 +49,9 @@ class Step(NamedTuple):
     target: int | None
 
 
-def steps_of(code: CodeType) -> tuple[list[Step], dict[int, int]]:
+def steps_of(code: CodeType) -> tuple[list[CodeStep], dict[int, int]]:
     """Return the instructions of a code object, and the number of each by its offset and those of its prefixes."""
-    steps: list[Step] = []
+    steps: list[CodeStep] = []
     numbers: dict[int, int] = {}
     start: int | None = None
     for step in dis.get_instructions(code):
@@ -65,18 +65,18 @@ def steps_of(code: CodeType) -> tuple[list[Step], dict[int, int]]:
     return steps, numbers
 
 
-def _single(step: dis.Instruction, start: int, line: int | None, target: int | None) -> Iterator[Step]:
+def _single(step: dis.Instruction, start: int, line: int | None, target: int | None) -> Iterator[CodeStep]:
     if step.opname in _PAIRS and isinstance(step.argval, tuple):
         for name, value in zip(_PAIRS[step.opname], step.argval, strict=True):
-            yield Step(start, name, value, line, None)
+            yield CodeStep(start, name, value, line, None)
     else:
         name = "LOAD_CONST" if step.opname == "LOAD_SMALL_INT" else step.opname
         value = step.argrepr if step.opname == "BINARY_OP" else step.argval
         value = step.arg if step.opname == "LOAD_SMALL_INT" else value
-        yield Step(start, "LOAD_FAST" if name == "LOAD_FAST_BORROW" else name, value, line, target)
+        yield CodeStep(start, "LOAD_FAST" if name == "LOAD_FAST_BORROW" else name, value, line, target)
 
 
-class Flow:
+class ControlFlow:
     """The flow of a code object. Instructions are named by their numbers in ``steps``."""
 
     def __init__(self, code: CodeType) -> None:
@@ -199,7 +199,7 @@ def reads_locals(code: CodeType) -> bool:
     return not _READERS.isdisjoint(code.co_names)
 
 
-def _reads(step: Step) -> tuple[str, ...] | None:
+def _reads(step: CodeStep) -> tuple[str, ...] | None:
     """Return the locals that an instruction reads; None if that is not known."""
     if step.name in _LOADS:
         return (step.value,)
@@ -208,7 +208,7 @@ def _reads(step: Step) -> tuple[str, ...] | None:
     return None
 
 
-def touches_locals(step: Step) -> bool:
+def touches_locals(step: CodeStep) -> bool:
     """Return whether an instruction is one of those that read or write a local."""
     return step.name in dis.opmap and dis.opmap[step.name] in dis.haslocal
 

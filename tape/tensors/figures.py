@@ -89,7 +89,7 @@ class Edges:
         self.between[start, end] = sources, before and again
 
 
-class Text:
+class DotText:
     """Writes a graph in DOT: nodes, edges, and clusters, which are drawn as frames with a title."""
 
     def __init__(self) -> None:

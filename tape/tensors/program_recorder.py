@@ -18,7 +18,7 @@ from kernels.foundation.specs import Spec, fills, spec_of
 from kernels.kinds.saved_values import root_of
 from kernels.native.memory import where
 from kernels.operations.registry import OPS
-from kernels.programs.program import Node, ProgramError
+from kernels.programs.program import ProgramError, ProgramNode
 from kernels.rules.scalar_loops import NodeRef
 from tape.tensors.recorder import Recorder, caller
 from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array
@@ -87,7 +87,7 @@ class ProgramRecorder(Recorder):
             return operand
         node = self.nodes.get(id(operand))
         if node is None and self._is_part(operand):
-            view_node = Node(operand.spec)
+            view_node = ProgramNode(operand.spec)
             self._place_view(view_node, operand._base, operand)
             node = self._add(operand, view_node)
         elif node is None:
@@ -123,7 +123,7 @@ class ProgramRecorder(Recorder):
                     )
                 above = self.recipe.nodes[node]
                 offset = above.offset + where(value) - first
-                return self._add(x, Node(x.spec, base=self.recipe.base_of(node), offset=offset))
+                return self._add(x, ProgramNode(x.spec, base=self.recipe.base_of(node), offset=offset))
         return None
 
     def _constant(self, x: Tensor) -> int:
@@ -153,7 +153,7 @@ class ProgramRecorder(Recorder):
         digest = hashlib.blake2b(array.ravel("K").view(np.uint8).data).digest()
         node = self.copies.get((digest, spec))
         if node is None:
-            self.recipe.nodes.append(Node(spec, constant=array.copy(order="K")))
+            self.recipe.nodes.append(ProgramNode(spec, constant=array.copy(order="K")))
             node = self.copies[digest, spec] = len(self.recipe.nodes) - 1
         return node
 
@@ -165,7 +165,7 @@ class ProgramRecorder(Recorder):
             base, start = self._kept(root, spec_of(root)), byte_bounds(root)[0]
         else:
             base, start = self._kept(_extent(array), spec_of(_extent(array))), low
-        self.recipe.nodes.append(Node(spec, base=base, offset=where(array) - start))
+        self.recipe.nodes.append(ProgramNode(spec, base=base, offset=where(array) - start))
         return len(self.recipe.nodes) - 1
 
     def _copied(self, node: int) -> Array:
@@ -197,7 +197,7 @@ class ProgramRecorder(Recorder):
     def _is_of_constant(self, node: int | None) -> bool:
         return node is not None and self.recipe.nodes[self.recipe.base_of(node)].constant is not None
 
-    def _add(self, x: Tensor, node: Node) -> int:
+    def _add(self, x: Tensor, node: ProgramNode) -> int:
         at = super()._add(x, node)
         if node.base is not None:
             self._keep_view(x, x)
@@ -245,7 +245,7 @@ class ProgramRecorder(Recorder):
         self.held.append(root)
         self.owned.append((low, high, node))
         if not root.size:
-            self._add(x, Node(x.spec, base=node))
+            self._add(x, ProgramNode(x.spec, base=node))
         self.reference(x)
 
     def _begun(self, kept: Array, x: Tensor) -> int:
@@ -253,7 +253,9 @@ class ProgramRecorder(Recorder):
         del x
         nodes, first = self.recipe.nodes, kept.ravel("K")[:1].reshape(())
         if kept.size and kept.flags.c_contiguous and _equal(np.broadcast_to(first, kept.shape), kept):  # as zeros are
-            nodes.append(Node(spec_of(np.broadcast_to(first, kept.shape)), base=self._kept(first, spec_of(first))))
+            nodes.append(
+                ProgramNode(spec_of(np.broadcast_to(first, kept.shape)), base=self._kept(first, spec_of(first)))
+            )
             start = len(nodes) - 1
         else:
             start = self._kept(kept, spec_of(kept))
@@ -261,7 +263,7 @@ class ProgramRecorder(Recorder):
 
     def _cloned(self, source: NodeRef, spec: Spec) -> int:
         """Return a node of memory that a step copies another node to."""
-        self.recipe.nodes.append(Node(spec))
+        self.recipe.nodes.append(ProgramNode(spec))
         node = len(self.recipe.nodes) - 1
         self.mark_line()
         self._step(CLONE, (source,), node, (), None)
@@ -293,7 +295,7 @@ class ProgramRecorder(Recorder):
             return
         at = self.reference(other).node
         source = self.recipe.nodes[at]
-        self._add(x, Node(spec_of(as_array(other)), base=self.recipe.base_of(at), offset=source.offset))
+        self._add(x, ProgramNode(spec_of(as_array(other)), base=self.recipe.base_of(at), offset=source.offset))
 
     def note_escape(self, tensor: Tensor) -> None:
         """Keep the line at which a value that depends on the arguments becomes a Python number or array."""

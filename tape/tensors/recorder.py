@@ -14,7 +14,7 @@ from kernels.kinds.form import Form
 from kernels.kinds.reduction import Select
 from kernels.kinds.views import View
 from kernels.native.memory import where
-from kernels.programs.program import APART, Node, Recipe, Tables, native_notify
+from kernels.programs.program import APART, ProgramNode, Recipe, Tables, native_notify
 from kernels.programs.structs import Lines, StepWords
 from kernels.rules.scalar_loops import NodeRef
 from tape.tensors import modes
@@ -33,7 +33,7 @@ class Recorder(Observer):
         self.recipe = Recipe(lines=Lines() if lines else None)
         self.tables = tables = Tables(self.recipe.nodes, self.recipe.steps)
         self.nodes, self.held = tables.known, tables.held
-        self._alike: dict[Any, Node] = {}
+        self._alike: dict[Any, ProgramNode] = {}
         me = ref(self)
         self._slowly = lambda *args: me()._notify(*args)  # type: ignore[union-attr]
         native = native_notify(tables, Tensor, self._slowly)
@@ -48,11 +48,11 @@ class Recorder(Observer):
     def argument(self, x: Tensor) -> int:
         """Make a tensor an argument; return its node."""
         self.recipe.arguments.append(len(self.recipe.nodes))
-        at = self._add(x, Node(x.spec, argument=True, differentiable=x._slot is not None))
+        at = self._add(x, ProgramNode(x.spec, argument=True, differentiable=x._slot is not None))
         self.tables.nodes_added(x._form if x._slot is not None else None)
         return at
 
-    def _add(self, x: Tensor, node: Node) -> int:
+    def _add(self, x: Tensor, node: ProgramNode) -> int:
         self.recipe.nodes.append(node)
         self.held.append(x)  # its id stays its own
         self.nodes[id(x)] = len(self.recipe.nodes) - 1
@@ -77,7 +77,7 @@ class Recorder(Observer):
                 key = form.spec if graded is None else graded
                 node = self._alike.get(key)
                 if node is None:
-                    node = self._alike[key] = Node(form.spec, differentiable=graded is not None)
+                    node = self._alike[key] = ProgramNode(form.spec, differentiable=graded is not None)
                 kind = self._step(op, refs, self._add(result, node), params, graded)
                 if graded is not None and all(type(r) in (NodeRef, float) for r in refs):  # as native code looks at
                     self.tables.alike[graded] = node, kind, params
@@ -95,7 +95,7 @@ class Recorder(Observer):
             return
         refs = tuple(self.reference(o) for o in operands)
         wanted = self._is_wanted(result, refs)
-        node = Node(result.spec, differentiable=wanted)
+        node = ProgramNode(result.spec, differentiable=wanted)
         if isinstance(op, View):
             self._place_view(node, result._base if is_view(result) else operands[0], result)
         if isinstance(op, Select) and operands[0].spec.dtype.kind != "f":
@@ -139,14 +139,14 @@ class Recorder(Observer):
             return operand
         node = self.nodes.get(id(operand))
         if node is None and is_view(operand):
-            view_node = Node(operand.spec)
+            view_node = ProgramNode(operand.spec)
             self._place_view(view_node, operand._base, operand)
             node = self._add(operand, view_node)
         elif node is None:
-            node = self._add(operand, Node(operand.spec, constant=as_array(operand)))
+            node = self._add(operand, ProgramNode(operand.spec, constant=as_array(operand)))
         return NodeRef(node)
 
-    def _place_view(self, node: Node, source: Tensor, result: Tensor) -> None:
+    def _place_view(self, node: ProgramNode, source: Tensor, result: Tensor) -> None:
         above = self.reference(source).node
         parent = self.recipe.nodes[above]
         node.base = above if parent.base is None else parent.base

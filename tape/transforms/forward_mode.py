@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.numpy_arrays import Array, Observer, Seed
+from kernels.foundation.numpy_arrays import Array, GradientObserver, Seed
 from kernels.native.structs import TAPE_BITS
 from kernels.sweeps import forward as sweeps
 from tape.engine import short_backward
@@ -88,11 +88,11 @@ def pushed_arrays(
     With ``batch`` tangents have a leading axis of that length.
     """
     sources = {x._slot: Seed(x._slot, x.spec, t) for x, t in zip(inputs, tangents, strict=True)}
-    targets: dict[Any, Observer] = {}
+    targets: dict[Any, GradientObserver] = {}
     for y in outputs:
         record.note_unrecorded(y, "a derivative")
         if type(y._slot) is int:
-            targets[y._slot] = Observer(y._slot, y.spec, family_offset(y) or 0)
+            targets[y._slot] = GradientObserver(y._slot, y.spec, family_offset(y) or 0)
     _push(list(targets.values()), sources, batch)
     arrays: list[Array | None] = []
     for y in outputs:
@@ -103,9 +103,9 @@ def pushed_arrays(
     return arrays
 
 
-def _push(targets: list[Observer], sources: dict[Any, Seed], batch: int) -> None:
+def _push(targets: list[GradientObserver], sources: dict[Any, Seed], batch: int) -> None:
     """Sweep each tape that the graph touches, those first that others go on from."""
-    groups: dict[int, list[Observer]] = {}
+    groups: dict[int, list[GradientObserver]] = {}
     for observer in targets:
         groups.setdefault(observer.key >> TAPE_BITS, []).append(observer)
     for group in groups.values():
@@ -113,7 +113,9 @@ def _push(targets: list[Observer], sources: dict[Any, Seed], batch: int) -> None
         with tape.reading():
             reached = sweeps.forward(tape.entries, tape.number, list(sources.values()), group, batch)
         if reached:
-            foreign = [Observer(slot, spec, family_offset_of(slot) or 0) for slot, spec in reached if spec is not None]
+            foreign = [
+                GradientObserver(slot, spec, family_offset_of(slot) or 0) for slot, spec in reached if spec is not None
+            ]
             _push(foreign, sources, batch)
             foreign_seeds = [Seed(o.key, o.spec, o.gradient, 0) for o in foreign if o.gradient is not None]
             fixed = [o.key for o in foreign if o.gradient is None]

@@ -430,7 +430,7 @@ def split(result: Any, inputs: tuple[Tensor, ...], *, tensors: bool) -> tuple[An
     return y, (structure.filled([released(x, tensors=tensors) for x in values]),)
 
 
-class Pulling:
+class VjpEvaluation:
     """A function of usual arguments, evaluated for ``vjp``: it returned one tensor, which leads to the inputs alone.
 
     ``evaluated`` is as :class:`Point` takes it; ``results`` are the value and, with ``has_aux``, aux.
@@ -470,7 +470,7 @@ class Pulling:
 
 def pulled_back(
     func: Callable[..., Any], primals: tuple[Any, ...], *, has_aux: bool
-) -> Pulling | tuple[list[Tensor], Any] | None:
+) -> VjpEvaluation | tuple[list[Tensor], Any] | None:
     """Evaluate a function for ``vjp``; return a :class:`Pulling`, or what :class:`Point` takes as ``evaluated``.
 
     The latter where more than one tensor comes out, or it depends on others that require grad; None where the function
@@ -486,5 +486,5 @@ def pulled_back(
     if aux is not None:
         outputs, returned = ([y], LEAF) if type(y) is Tensor else flattened(y, none=True)
         if len(outputs) == 1 and short_backward.leads(outputs[0], inputs):
-            return Pulling(evaluated, outputs[0], returned, aux)
+            return VjpEvaluation(evaluated, outputs[0], returned, aux)
     return _known(evaluated)

@@ -119,7 +119,7 @@ def reads_within(code: CodeType, offsets: Container[int]) -> CodeReads:
     return CodeReads(tuple(sorted(variables)), frozenset(names), reasons[0] if reasons else "", identities)
 
 
-class Scope:
+class LoopScope:
     """The code that an entry of a loop may run, and the names that it reads; both only grow."""
 
     __slots__ = ("_seen", "codes", "identities", "names", "reason")

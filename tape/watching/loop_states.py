@@ -15,10 +15,10 @@ import numpy as np
 import kernels
 from kernels import PACKAGES
 from tape.tensors import dtypes, modes
-from tape.tensors.bytecode import Flow, Step
+from tape.tensors.bytecode import CodeStep, ControlFlow
 from tape.tensors.pytrees import METHODS
 from tape.tensors.tensor import Tensor
-from tape.watching.frame_events import REPORTS_INSTRUCTIONS, Scope, is_clock, is_decided, module_of
+from tape.watching.frame_events import REPORTS_INSTRUCTIONS, LoopScope, is_clock, is_decided, module_of
 
 # Snapshots of the Python state at the head of a loop, tensors apart, that can be compared later.
 #
@@ -45,7 +45,7 @@ _COMPILED = frozenset(
 """Compiled functions, and those that remember nothing but results: by package and class."""
 
 
-class State:
+class LoopState:
     """The Python state at a visit of a head.
 
     ``template`` is everything but the values of tensors: states with equal templates have their tensors at the same
@@ -70,13 +70,15 @@ class State:
         return not self.reason
 
 
-def state_of(variables: dict[str, Any], counters: dict[str, Any], location: str, scope: Scope | None = None) -> State:
+def state_of(
+    variables: dict[str, Any], counters: dict[str, Any], location: str, scope: LoopScope | None = None
+) -> LoopState:
     """Return a snapshot of variables; of ``counters`` these values are taken in place of their own.
 
     ``scope`` is the code that runs in the loop: what it reads from outside is compared, too. Code that is reached for
     the first time is added to it.
     """
-    scope = scope or Scope()
+    scope = scope or LoopScope()
     try:
         while True:
             look, size = _Look(scope), scope.size
@@ -84,10 +86,10 @@ def state_of(variables: dict[str, Any], counters: dict[str, Any], location: str,
             if scope.reason or scope.size == size:
                 break
     except _NotComparableError as error:
-        return State(f"{error} in the loop at {location}")
+        return LoopState(f"{error} in the loop at {location}")
     if scope.reason:
-        return State(f"{scope.reason} in the loop at {location}")
-    return State("", (_surroundings(), template), look.tensors, look.names)
+        return LoopState(f"{scope.reason} in the loop at {location}")
+    return LoopState("", (_surroundings(), template), look.tensors, look.names)
 
 
 def _surroundings() -> tuple[Any, ...]:
@@ -120,7 +122,7 @@ class _Look:
 
     __slots__ = ("kept", "memories", "names", "parts", "scope", "seen", "size", "tensors")
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: LoopScope) -> None:
         self.scope = scope
         self.tensors: list[Tensor] = []
         self.names: list[str] = []
@@ -355,7 +357,7 @@ class Test(NamedTuple):
     body: frozenset[int]
 
 
-def tests_of(flow: Flow) -> dict[int, Test | None]:
+def tests_of(flow: ControlFlow) -> dict[int, Test | None]:
     """Return the heads of loops, to which backward jumps lead, each with the test of a while loop if it has one.
 
     What ``continue`` alone leads back to is the test of another head.
@@ -367,13 +369,13 @@ def tests_of(flow: Flow) -> dict[int, Test | None]:
     return {head: apart.get(head) for head in heads if head in tests or head in others}
 
 
-def _is_continued(flow: Flow, head: int, tests: dict[int, Test]) -> bool:
+def _is_continued(flow: ControlFlow, head: int, tests: dict[int, Test]) -> bool:
     """Whether what leads back to an instruction are ``continue`` statements of loops whose test it is."""
     continues = [i for test in tests.values() if test.first == head for i in test.continues]
     return set(continues) == set(flow.back(head))
 
 
-def _test(flow: Flow, head: int) -> Test | None:
+def _test(flow: ControlFlow, head: int) -> Test | None:
     """Return the test of the loop whose body begins here; None if there is none, or lines do not show when it runs."""
     before, back = flow.before(head), flow.back(head)
     end = max(back) + 1
@@ -394,13 +396,13 @@ def _test(flow: Flow, head: int) -> Test | None:
     return Test(*starts, continues, body.union(copies[0]) if continues else body)
 
 
-def is_taken(flow: Flow, i: int, head: int) -> bool:
+def is_taken(flow: ControlFlow, i: int, head: int) -> bool:
     """Whether an instruction only takes a conditional jump's way back to a head, which cannot do that by itself."""
     step, before = flow.steps[i], flow.steps[i - 1]
     return step.name == "JUMP_BACKWARD" and before.target is not None and flow.next[i] == (head,)
 
 
-def _same(one: Step, other: Step) -> bool:
+def _same(one: CodeStep, other: CodeStep) -> bool:
     """Whether two instructions of a line do the same; jumps may lead elsewhere."""
     if one.line != other.line or (one.target is None) != (other.target is None):
         return False
@@ -408,12 +410,12 @@ def _same(one: Step, other: Step) -> bool:
     return one.target is not None or does[0] == does[1]
 
 
-def _begins_instruction(flow: Flow, at: int) -> bool:
+def _begins_instruction(flow: ControlFlow, at: int) -> bool:
     """Whether this is no second half of an instruction of two."""
     return at == 0 or flow.steps[at].offset != flow.steps[at - 1].offset
 
 
-def _is_visible(flow: Flow, at: int) -> bool:
+def _is_visible(flow: ControlFlow, at: int) -> bool:
     """Whether each way to an instruction is reported: in Python 3.11 if it has another line, or is a jump back."""
     if REPORTS_INSTRUCTIONS:
         return True

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from kernels.foundation.recent_table import Recent
-from tape.tensors.bytecode import FLIPPED, Flow, Step, touches_locals
+from tape.tensors.bytecode import FLIPPED, CodeStep, ControlFlow, touches_locals
 from tape.tensors.tensor import Tensor
 from tape.watching import frame_events
 from tape.watching.compared_numbers import outcomes_in
@@ -19,13 +19,13 @@ from tape.watching.frame_events import (
     MISSING,
     REPORTS_INSTRUCTIONS,
     CodeReads,
-    Scope,
+    LoopScope,
     is_decided,
     module_of,
     plain_attribute,
     reads_within,
 )
-from tape.watching.loop_states import State, Test, state_of, tests_of
+from tape.watching.loop_states import LoopState, Test, state_of, tests_of
 from tape.watching.snapshots import SKIPPED
 
 # A program may repeat an iteration only if the next one starts from the same Python state: the locals that are live
@@ -39,7 +39,7 @@ _SOURCES = {"LOAD_FAST": "local", "LOAD_FAST_CHECK": "local", "LOAD_DEREF": "loc
 _ONLY_RANGE = "only loops `for _ in range(n)` whose variable nobody reads, and while loops, can be repeated natively"
 
 
-class Comparison(NamedTuple):
+class CounterTest(NamedTuple):
     """A comparison of a counter: how far it has been counted there, the operator, a number or the name of a local."""
 
     counted: int
@@ -52,7 +52,7 @@ class Counter(NamedTuple):
 
     name: str
     step: int
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[CounterTest, ...]
 
 
 class Extent(NamedTuple):
@@ -79,7 +79,7 @@ class PythonLoop:
         "setup",
     )  # fmt: skip
 
-    def __init__(self, flow: Flow, head: int, test: Test | None) -> None:
+    def __init__(self, flow: ControlFlow, head: int, test: Test | None) -> None:
         body, heads = (flow.body(head), (head,)) if test is None else (test.body, (test.first, test.again))
         self.code, self.heads = flow.code, tuple([flow.steps[i].offset for i in heads])
         self.line = flow.steps[heads[-1]].line or flow.code.co_firstlineno
@@ -101,7 +101,7 @@ class PythonLoop:
             self.read = self.read.union(*[flow.read_within(i, whole) for i in heads])
             self.behind = self.behind.union(*[flow.live(i) for i in _exits(flow, whole)])
 
-    def _take_extent(self, flow: Flow, head: int, body: frozenset[int]) -> None:
+    def _take_extent(self, flow: ControlFlow, head: int, body: frozenset[int]) -> None:
         start = _setup_start(flow, head)
         if start is None or not _is_unread(flow, head, body):
             self.reason = self._located(_ONLY_RANGE)
@@ -140,17 +140,17 @@ def loops_of(code: CodeType) -> dict[int, PythonLoop]:
 
 
 def _find(code: CodeType) -> dict[int, PythonLoop]:
-    flow = Flow(code)
+    flow = ControlFlow(code)
     loops = (PythonLoop(flow, head, test) for head, test in tests_of(flow).items())
     return {loop.head: loop for loop in loops}
 
 
-def _offsets(flow: Flow, body: frozenset[int]) -> frozenset[int]:
+def _offsets(flow: ControlFlow, body: frozenset[int]) -> frozenset[int]:
     starts = {flow.steps[i].offset for i in body}
     return frozenset(at for at, i in flow.number.items() if i in body or flow.steps[i].offset in starts)
 
 
-def _reason(flow: Flow, head: int, body: frozenset[int], *, is_visible: bool) -> str:
+def _reason(flow: ControlFlow, head: int, body: frozenset[int], *, is_visible: bool) -> str:
     """Return why a loop of any kind is not supported, or nothing."""
     if flow.code.co_flags & _SUSPENDED or not flow.code.co_flags & inspect.CO_OPTIMIZED:
         return "a loop of a generator, a coroutine or a class body stays Python"
@@ -164,7 +164,7 @@ def _reason(flow: Flow, head: int, body: frozenset[int], *, is_visible: bool) ->
     return ""
 
 
-def _fills(flow: Flow, head: int) -> bool:
+def _fills(flow: ControlFlow, head: int) -> bool:
     """Whether a loop adds to a container that is on the stack while it runs.
 
     Other values on the stack below the loop, such as iterators of outer loops, are the same from iteration to
@@ -179,7 +179,7 @@ def _fills(flow: Flow, head: int) -> bool:
     return False
 
 
-def _is_visible(flow: Flow, head: int, body: frozenset[int]) -> bool:
+def _is_visible(flow: ControlFlow, head: int, body: frozenset[int]) -> bool:
     """Whether each return to the head, and each way from the loop's end to its next beginning, is reported.
 
     A trace function is called at backward jumps. Where a loop's code follows its head, the way out and back to the
@@ -193,7 +193,7 @@ def _is_visible(flow: Flow, head: int, body: frozenset[int]) -> bool:
     return min(body) >= head and all(flow.steps[j].line is not None for j in targets)
 
 
-def _is_unread(flow: Flow, head: int, body: frozenset[int]) -> bool:
+def _is_unread(flow: ControlFlow, head: int, body: frozenset[int]) -> bool:
     """Whether the variable of a for loop is a local that is read nowhere; loops within may have the same one."""
     store = flow.steps[head + 1]
     if store.name != "STORE_FAST" or store.value in flow.always_live:
@@ -203,13 +203,13 @@ def _is_unread(flow: Flow, head: int, body: frozenset[int]) -> bool:
     return is_stored and all(store.value not in flow.live(i) for i in (head, *_exits(flow, body)))
 
 
-def _exits(flow: Flow, body: frozenset[int]) -> Iterator[int]:
+def _exits(flow: ControlFlow, body: frozenset[int]) -> Iterator[int]:
     """Yield the instructions outside of a loop that follow one inside of it."""
     for i in body:
         yield from (j for j in (*flow.next[i], *flow.handlers[i]) if j not in body)
 
 
-def _setup_start(flow: Flow, head: int) -> int | None:
+def _setup_start(flow: ControlFlow, head: int) -> int | None:
     """Return the instruction that loads ``range``, of a for loop over its value with one argument."""
     before = flow.steps[:head]
     if [step.name for step in before[-2:]] != ["CALL", "GET_ITER"] or not _is_call(before[-2]):
@@ -218,11 +218,11 @@ def _setup_start(flow: Flow, head: int) -> int | None:
     return None if not starts or flow.targets & set(range(starts[-1] + 1, head)) else starts[-1]
 
 
-def _is_call(step: Step) -> bool:
+def _is_call(step: CodeStep) -> bool:
     return step.name == "CALL" and step.value == 1
 
 
-def _extent(steps: list[Step]) -> Extent | None:
+def _extent(steps: list[CodeStep]) -> Extent | None:
     """Return what the instructions between ``range`` and its call say."""
     is_int = bool(steps) and (steps[0].name, steps[0].value) == ("LOAD_GLOBAL", "int") and _is_call(steps[-1])
     steps = steps[1:-1] if is_int else steps
@@ -236,7 +236,7 @@ def _extent(steps: list[Step]) -> Extent | None:
     return None if source is None else Extent(source, first.value, attributes, is_int)
 
 
-def _counters(flow: Flow, heads: tuple[int, ...], body: frozenset[int]) -> Iterator[Counter]:
+def _counters(flow: ControlFlow, heads: tuple[int, ...], body: frozenset[int]) -> Iterator[Counter]:
     stored = {flow.steps[i].value for i in body if flow.steps[i].name == "STORE_FAST"}
     for name in sorted((stored & flow.live(heads[-1])) - flow.always_live):
         counter = _counter(flow, heads, body, name)
@@ -244,7 +244,7 @@ def _counters(flow: Flow, heads: tuple[int, ...], body: frozenset[int]) -> Itera
             yield counter
 
 
-def _counter(flow: Flow, heads: tuple[int, ...], body: frozenset[int], name: str) -> Counter | None:
+def _counter(flow: ControlFlow, heads: tuple[int, ...], body: frozenset[int], name: str) -> Counter | None:
     """Return the counter of this name; None if anything else is done with it than to count and compare."""
     uses = {i for i in body if flow.steps[i].value == name and touches_locals(flow.steps[i])}
     updates = {i + 3: step for i in uses if (step := _update(flow, i, name)) is not None}
@@ -256,11 +256,11 @@ def _counter(flow: Flow, heads: tuple[int, ...], body: frozenset[int], name: str
     for i, comparison in compared.items():
         if comparison is None or i not in counted[0] or _is_changed(flow, body, comparison[1]):
             return None
-        comparisons.append(Comparison(counted[0][i], *comparison))
+        comparisons.append(CounterTest(counted[0][i], *comparison))
     return Counter(name, counted[1], tuple(sorted(set(comparisons), key=str)))
 
 
-def _update(flow: Flow, i: int, name: str) -> int | None:
+def _update(flow: ControlFlow, i: int, name: str) -> int | None:
     """Return what is added to a local, if ``name += number`` begins at an instruction."""
     names = [step.name for step in flow.steps[i : i + 4]]
     if names[1:] != ["LOAD_CONST", "BINARY_OP", "STORE_FAST"] or names[0] not in _LOADED:
@@ -273,7 +273,7 @@ def _update(flow: Flow, i: int, name: str) -> int | None:
 
 
 def _counted(
-    flow: Flow, heads: tuple[int, ...], body: frozenset[int], updates: dict[int, int]
+    flow: ControlFlow, heads: tuple[int, ...], body: frozenset[int], updates: dict[int, int]
 ) -> tuple[dict[int, int], int] | None:
     """Return how far a counter is at each instruction, and at the end; None if that depends on the way there."""
     pending = [head for head in heads if head in body]
@@ -292,7 +292,7 @@ def _counted(
     return (at, ends.pop()) if len(ends) == 1 else None
 
 
-def _comparison(flow: Flow, i: int) -> tuple[str, int | str] | None:
+def _comparison(flow: ControlFlow, i: int) -> tuple[str, int | str] | None:
     """Return operator and threshold of a comparison, with the counter, loaded here, on the left."""
     for first, other in ((i, i + 1), (i - 1, i - 1)):
         if first + 2 >= len(flow.steps) or flow.targets & {first + 1, first + 2}:
@@ -304,7 +304,7 @@ def _comparison(flow: Flow, i: int) -> tuple[str, int | str] | None:
     return None
 
 
-def _is_changed(flow: Flow, body: frozenset[int], threshold: int | str) -> bool:
+def _is_changed(flow: ControlFlow, body: frozenset[int], threshold: int | str) -> bool:
     """Whether a local is stored, deleted or rebound within a loop."""
     if isinstance(threshold, int):
         return False
@@ -337,7 +337,7 @@ class HeadVisit:
 
     __slots__ = ("count", "entry", "exhausted", "identities", "loop", "number", "remaining", "state")
 
-    def __init__(self, entry: _Entry, state: State, remaining: int | None) -> None:
+    def __init__(self, entry: _Entry, state: LoopState, remaining: int | None) -> None:
         self.loop, self.entry, self.number, self.count = entry.loop, entry.serial, entry.number, entry.count
         self.state, self.remaining, self.identities = state, remaining, entry.scope.identities
         self.exhausted = entry.number == entry.total
@@ -391,7 +391,7 @@ class HeadWatch:
         _, plan, is_followed = _known_visits(frame)
         return plan is not None or is_followed
 
-    def add_executed(self, scope: Scope, since: int) -> None:
+    def add_executed(self, scope: LoopScope, since: int) -> None:
         """Add to a scope the code that was called since then."""
         for serial, *called in tuple(self._executed.values()):
             if serial > since:
@@ -445,7 +445,7 @@ class _Entry:
     serials = itertools.count()
 
     def __init__(self, loop: PythonLoop, since: int) -> None:
-        self.scope, self.since = Scope(), since
+        self.scope, self.since = LoopScope(), since
         self.loop, self.serial, self.number, self.stopped = loop, next(self.serials), 0, False
         self.template: Any = None
         """The latest one; equal ones are one object."""
@@ -524,7 +524,7 @@ def _visit_of(entry: _Entry, frame: FrameType) -> HeadVisit:
     """Return the visit of a head at which a frame is."""
     loop, variables = entry.loop, frame.f_locals
     if entry.reason:
-        return HeadVisit(entry, State(entry.reason), None)
+        return HeadVisit(entry, LoopState(entry.reason), None)
     counters = [counter for counter in loop.counters if _is_counting(counter, variables)]
     bases = outcomes_in(frame, variables)
     bases |= {c.name: (c.step, variables[c.name] - c.step * entry.number) for c in counters}
@@ -555,7 +555,7 @@ def _bounds(counter: Counter, variables: dict[str, Any]) -> Iterator[int]:
             yield bound
 
 
-def iterations_alike(comparison: Comparison, step: int, value: int, limit: int) -> int | None:
+def iterations_alike(comparison: CounterTest, step: int, value: int, limit: int) -> int | None:
     """Return after how many steps of a counter, one or more, a comparison with a limit comes out otherwise."""
     distance = limit - value - comparison.counted
     if step == 0:

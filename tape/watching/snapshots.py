@@ -59,7 +59,7 @@ _REBUILT = frozenset(map(id, (list, tuple, dict, set, frozenset)))
 """Containers that are as they were if another one holds the same."""
 
 
-class Content:
+class ArrayContent:
     """What an array from outside held: NumPy may have read it, where no recorder sees that.
 
     ``trusted`` once operations of tape read it by reference, and each of its elements has changed without another
@@ -94,12 +94,12 @@ def _same_memory(a: Array, b: Array) -> bool:
     )  # by parts that stay in the cache
 
 
-def contents_of(snapshots: Iterable[Any]) -> list[Content]:
+def contents_of(snapshots: Iterable[Any]) -> list[ArrayContent]:
     """Return the contents of all arrays in snapshots, those in containers and objects, too."""
     arrays: dict[int, Array] = {}
     for expected in snapshots:
         _collect(expected, arrays)
-    return [Content(array) for array in arrays.values()]
+    return [ArrayContent(array) for array in arrays.values()]
 
 
 def _collect(expected: Any, arrays: dict[int, Array]) -> None:

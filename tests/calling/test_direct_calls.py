@@ -13,7 +13,7 @@ import pytest
 
 from kernels.foundation.data_classes import dataclass
 from kernels.foundation.specs import spec_of
-from kernels.programs.calling.compiled_machine import CompiledMachine, Form, GuardPlace
+from kernels.programs.calling.compiled_machine import CompiledMachine, GuardPlace, ReturnForm
 from kernels.programs.calling.direct_call_structs import FLAT, GRAD, GRAD_AND_VALUE, SINGLE, VALUE_AND_GRAD
 from kernels.programs.compiler.compiled_code import CompiledCode
 from kernels.programs.machine import GuardMissed
@@ -145,25 +145,26 @@ def test_large_results_are_reused_when_nobody_holds_them() -> None:
 @pytest.mark.parametrize(
     ("form", "expected"),
     [
-        (Form(FLAT), (7.5625, 11.0, 5.5, 1.375, -1.03125)), (Form(SINGLE), 7.5625),
-        (Form(VALUE_AND_GRAD, (1, 2, 3, 4)), (7.5625, (11.0, 5.5, 1.375, -1.03125))),
-        (Form(VALUE_AND_GRAD, (2,), True), (7.5625, 5.5)), (Form(VALUE_AND_GRAD, (4, 1)), (7.5625, (-1.03125, 11.0))),
-        (Form(GRAD, (1, 3)), (11.0, 1.375)), (Form(GRAD, (1,), True), 11.0), (Form(GRAD, ()), ()),
-        (Form(GRAD_AND_VALUE, (3,), True), (1.375, 7.5625)),
+        (ReturnForm(FLAT), (7.5625, 11.0, 5.5, 1.375, -1.03125)), (ReturnForm(SINGLE), 7.5625),
+        (ReturnForm(VALUE_AND_GRAD, (1, 2, 3, 4)), (7.5625, (11.0, 5.5, 1.375, -1.03125))),
+        (ReturnForm(VALUE_AND_GRAD, (2,), True), (7.5625, 5.5)),
+        (ReturnForm(VALUE_AND_GRAD, (4, 1)), (7.5625, (-1.03125, 11.0))),
+        (ReturnForm(GRAD, (1, 3)), (11.0, 1.375)), (ReturnForm(GRAD, (1,), True), 11.0), (ReturnForm(GRAD, ()), ()),
+        (ReturnForm(GRAD_AND_VALUE, (3,), True), (1.375, 7.5625)),
     ],
 )  # fmt: skip
-def test_forms(form: Form, expected: Any) -> None:
+def test_forms(form: ReturnForm, expected: Any) -> None:
     assert CompiledMachine(tiny(), form=form).whole((1.0, 2.0, 3.0, 4.0)) == expected
 
 
 def test_no_reference_is_lost() -> None:
     x, y = np.arange(6.0), np.ones(6)
     for form in (
-        Form(FLAT),
-        Form(SINGLE),
-        Form(VALUE_AND_GRAD, (1,)),
-        Form(GRAD, (1,), True),
-        Form(GRAD_AND_VALUE, ()),
+        ReturnForm(FLAT),
+        ReturnForm(SINGLE),
+        ReturnForm(VALUE_AND_GRAD, (1,)),
+        ReturnForm(GRAD, (1,), True),
+        ReturnForm(GRAD_AND_VALUE, ()),
     ):
         code = program(ADD.format(n=6).replace("return", "r1[0] = 5.0\n    return"), [x, y], [x, y])
         machine = CompiledMachine(code, form=form)
@@ -185,7 +186,7 @@ def _changes(machine: CompiledMachine, x: Any, y: Any) -> list[int]:
 
 def test_memory_does_not_grow() -> None:
     x = np.zeros(1000)
-    machine = CompiledMachine(add(1000, x, x), form=Form(SINGLE))
+    machine = CompiledMachine(add(1000, x, x), form=ReturnForm(SINGLE))
     gc.collect()
     machine.whole((x, x))
     tracemalloc.start()
@@ -239,7 +240,7 @@ def test_memory_of_its_own_as_other_machines_have() -> None:
 def test_copies_run_at_the_same_time() -> None:
     n = 30_000  # other threads run meanwhile
     code = rosenbrock(n)
-    machine = CompiledMachine(code, form=Form(VALUE_AND_GRAD, (1,), True))
+    machine = CompiledMachine(code, form=ReturnForm(VALUE_AND_GRAD, (1,), True))
     points = [np.linspace(-1.0, 1.0 + k, n) for k in range(4)]
     expected = [CompiledMachine(code).whole((x,)) for x in points]
     wrong: list[int] = []
@@ -262,7 +263,7 @@ def test_a_large_workspace_is_shared_by_forms() -> None:
     small, large = rosenbrock(5), rosenbrock(200_000)
     for code, shared in ((small, False), (large, True)):
         machine = CompiledMachine(code)
-        other = machine.formed(Form(SINGLE))
+        other = machine.formed(ReturnForm(SINGLE))
         assert (other._work is machine._work) is shared
         x = np.zeros(code.arguments[0].shape)
         assert other.whole((x,)) == machine.whole((x,))[0] == x.size - 1

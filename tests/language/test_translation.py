@@ -165,7 +165,7 @@ def test_every_native_module_is_translated(path: Path) -> None:
     text = path.read_text()
     for dtype in ("float64", "float32") if elements.__name__ in text else ("float64",):
         meaning = {elements.__name__: elements.meaning(np.dtype(dtype))}
-        assert len(jit._executed(f"all_{dtype}", text, jit.Part("", meaning)).compiled()) > 0
+        assert len(jit._executed(f"all_{dtype}", text, jit.FunctionPart("", meaning)).compiled()) > 0
 
 
 def test_one_function_of_a_module_is_compiled_for_a_dtype() -> None:

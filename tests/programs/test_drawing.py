@@ -10,8 +10,8 @@ import pytest
 
 import tape
 from kernels.programs.machine import call_times
-from tape.programs.drawing import _Drawing
-from tape.tensors.figures import Text, quoted
+from tape.programs.drawing import _ProgramDrawing
+from tape.tensors.figures import DotText, quoted
 from tests.support.dot_graphs import DOT, Parsed, drawn, named, parse
 from tests.support.replays import function_of, pure
 
@@ -167,7 +167,7 @@ def test_what_is_drawn_of_random_writes_is_what_runs(first: int) -> None:
         back = {name for name in parsed.labels if name[0] in "rg"}
         assert back <= reached(parsed, "o0")
         recipe = recorded._recipe
-        drawing = _Drawing(recipe, reverse=True)
+        drawing = _ProgramDrawing(recipe, reverse=True)
         pulled = {at for at, is_reversed in enumerate(drawing.reversed) if is_reversed}
         with np.errstate(all="ignore"):
             times = call_times(recipe, values, reverse=True)
@@ -213,7 +213,7 @@ def test_an_unfinished_program_says_so() -> None:
 
 
 def test_text_is_quoted() -> None:
-    text = Text()
+    text = DotText()
     with text.cluster('a "title" \\n'):
         text.node("a", 'x = "\\n"')
     assert quoted('"\\\n') == '"\\"\\\\\\n"'

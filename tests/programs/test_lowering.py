@@ -14,10 +14,10 @@ import pytest
 
 import tape
 from kernels.programs import lower_forward, task_blocks
-from kernels.programs.assembly import Plan
+from kernels.programs.assembly import ProgramPlan
 from kernels.programs.machine import plan
-from kernels.rules.loop_printer import Loop
-from kernels.rules.scalar_loops import Fill, PythonCall, Tasks, UfuncCall
+from kernels.rules.loop_printer import PrintedLoop
+from kernels.rules.scalar_loops import ConstantFill, PythonCall, Tasks, UfuncCall
 
 Function = Callable[..., Any]
 X = np.linspace(0.25, 2.0, 4)
@@ -34,7 +34,7 @@ class Row:
 
     @property
     def fills(self) -> bool:
-        return isinstance(self.call, Fill)
+        return isinstance(self.call, ConstantFill)
 
 
 def rows_of(tasks: Tasks) -> list[Row]:
@@ -57,14 +57,14 @@ def written_and_read(call: Any, places: list[tuple[int, bool]]) -> tuple[tuple[A
     return (places[0],), tuple(places[1:])
 
 
-def lowered(f: Function, *given: Any, reverse: bool = True) -> tuple[Plan, list[Row], list[Row]]:
+def lowered(f: Function, *given: Any, reverse: bool = True) -> tuple[ProgramPlan, list[Row], list[Row]]:
     """Record a function and lower it; return the plan, the forward tasks and the reverse ones."""
     made = plan(tape.record(f, *given)._recipe, reverse=reverse)
     rows = rows_of(made.tasks)
     return made, rows[: made.forward], rows[made.forward :]
 
 
-def columns(made: Plan) -> tuple[Any, ...]:
+def columns(made: ProgramPlan) -> tuple[Any, ...]:
     """Return all that rows are made of."""
     tasks = made.tasks
     return tasks.call_numbers.tolist(), tasks.adds.tolist(), tasks.places.tolist(), tasks.offsets, tasks.counts
@@ -109,13 +109,13 @@ def test_a_step_that_is_repeated_is_lowered_as_one_by_one(reverse: bool, monkeyp
     same_memory(repeated, apart)
 
 
-def same_memory(one: Plan, other: Plan) -> None:
+def same_memory(one: ProgramPlan, other: ProgramPlan) -> None:
     """Compare places by what stands there: nodes of numbers and temporaries are numbered as they are made."""
     told = [[place_told(p, made) for p in made.tasks.places] for made in (one, other)]
     assert told[0] == told[1]
 
 
-def place_told(place: int, made: Plan) -> Any:
+def place_told(place: int, made: ProgramPlan) -> Any:
     node = made.recipe.nodes[~place if place < 0 else place]
     constant = None if node.constant is None else node.constant.tolist()
     return (place < 0, constant) if constant is not None else place
@@ -148,7 +148,7 @@ def overwritten(x: Any) -> Any:
 
 def copies(rows: list[Row]) -> list[int]:
     """Return which tasks copy one node to another."""
-    return [k for k, row in enumerate(rows) if isinstance(row.call, Loop) and row.call.rule.__name__ == "same"]
+    return [k for k, row in enumerate(rows) if isinstance(row.call, PrintedLoop) and row.call.rule.__name__ == "same"]
 
 
 def test_what_a_pullback_reads_is_copied_before_it_is_overwritten() -> None:
@@ -190,12 +190,12 @@ def test_a_value_is_copied_once_for_all_that_wait_for_it() -> None:
 # The order of reverse tasks
 
 
-def gradients(made: Plan, memory: tuple[tuple[int, bool], ...]) -> set[int]:
+def gradients(made: ProgramPlan, memory: tuple[tuple[int, bool], ...]) -> set[int]:
     """Return the families of values whose gradients stand there."""
     return {made.recipe.family_of(node) for node, gradient in memory if gradient}
 
 
-def early(made: Plan, rows: list[Row]) -> list[int]:
+def early(made: ProgramPlan, rows: list[Row]) -> list[int]:
     """Return which tasks read a gradient that a later one still changes, or that none has begun."""
     last = {family: k for k, row in enumerate(rows) for family in gradients(made, row.writes)}
     begun: set[int] = set()
@@ -207,7 +207,7 @@ def early(made: Plan, rows: list[Row]) -> list[int]:
     return found
 
 
-def begun_twice(made: Plan, rows: list[Row]) -> list[int]:
+def begun_twice(made: ProgramPlan, rows: list[Row]) -> list[int]:
     """Return which tasks store a gradient that has been begun, or add to one that has not."""
     begun: set[int] = set()
     found = []

@@ -154,7 +154,7 @@ def test_tables_have_all(function: Callable[..., Any]) -> None:
 
 
 def test_a_long_table_is_cut() -> None:
-    entries = [drawing.Entry(f"n{k}", k, 1, 1.0, 2.0) for k in range(30)]
+    entries = [drawing.CallGroup(f"n{k}", k, 1, 1.0, 2.0) for k in range(30)]
     lines = drawing._table("by line", entries, 90.0).splitlines()
     assert len(lines) == 22
     assert lines[-1].split()[:3] == ["10", "more", str(sum(range(20, 30)))]

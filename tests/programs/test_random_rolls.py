@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import tape
 from kernels.programs import roll as rolling
-from kernels.programs.rolled_program import Index, Instruction, Ref
+from kernels.programs.rolled_program import Index, Ref, RolledInstruction
 from tests.programs.test_roll import STEP, agreed, of
 from tests.support.rolled_reference import Reference, differences
 
@@ -138,11 +138,13 @@ def test_an_offset_that_is_wrong_by_one_is_seen() -> None:
     program, straight = of(_columns, data, x), of(_columns, data, x, roll=False)
     expected = Reference(program).outputs(data, x)
     (loop,) = program.loops
-    at, product = next((k, i) for k, i in enumerate(loop.body) if isinstance(i, Instruction) and len(i.operands) > 1)
+    at, product = next(
+        (k, i) for k, i in enumerate(loop.body) if isinstance(i, RolledInstruction) and len(i.operands) > 1
+    )
     part = product.operands[1]
     assert isinstance(part, Ref)
     moved = part._replace(offset=part.offset._replace(constant=part.offset.constant + 8))
-    loop.body[at] = Instruction(
+    loop.body[at] = RolledInstruction(
         product.op, product.params, product.form, (product.operands[0], moved), product.result, None, product.line
     )
     assert (Reference(program).outputs(data, x)[0] != expected[0]).all()
@@ -154,7 +156,7 @@ def test_a_part_that_leaves_its_memory_is_seen() -> None:
     program = of(_columns, data, x)
     (loop,) = program.loops
     product = loop.body[0]
-    assert isinstance(product, Instruction)
+    assert isinstance(product, RolledInstruction)
     part = product.operands[1]
     assert isinstance(part, Ref)
     moved = part._replace(offset=Index(8, part.offset.terms))
@@ -167,7 +169,7 @@ def test_a_gradient_that_is_lost_is_seen() -> None:
     data, x = np.linspace(0.5, 1.5, 36).reshape(3, 12), np.ones(3)
     program, straight = of(_columns, data, x), of(_columns, data, x, roll=False)
     product = program.loops[0].body[0]
-    assert isinstance(product, Instruction)
+    assert isinstance(product, RolledInstruction)
     assert isinstance(product.operands[0], Ref)
     product.operands = (product.operands[0]._replace(wanted=False), product.operands[1])
     assert differences(program, straight)

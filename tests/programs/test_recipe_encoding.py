@@ -17,7 +17,7 @@ from kernels.foundation.specs import spec_of
 from kernels.kinds.routine import RoutineCall
 from kernels.operations.interpolation import pattern_of
 from kernels.operations.registry import OPS
-from kernels.programs.program import Node, Recipe
+from kernels.programs.program import ProgramNode, Recipe
 from kernels.programs.recipe_encoding import Decoder, Encoder, decoded, encoded, name_of
 from tests.support.record_cases import Case, bits, cases_of, params, tensors
 
@@ -178,8 +178,8 @@ def test_what_contradicts_itself_is_refused(path: list[Any], value: Any) -> None
 def changed(recipe: Recipe, at: int, **entries: Any) -> Recipe:
     other = recipe.copy()
     node = other.nodes[at]
-    values = {name: getattr(node, name) for name in Node.__slots__}
-    other.nodes[at] = Node(**{**values, **entries})
+    values = {name: getattr(node, name) for name in ProgramNode.__slots__}
+    other.nodes[at] = ProgramNode(**{**values, **entries})
     return other
 
 

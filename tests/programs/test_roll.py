@@ -11,9 +11,9 @@ import pytest
 import tape
 from kernels.foundation.specs import spec_of
 from kernels.operations.views import GUARD
-from kernels.programs.program import Node
+from kernels.programs.program import ProgramNode
 from kernels.programs.roll import rolled
-from kernels.programs.rolled_program import Index, Instruction, Ref, RolledProgram, Uncompiled
+from kernels.programs.rolled_program import Index, Ref, RolledInstruction, RolledProgram, Uncompiled
 from kernels.programs.structs import StepKind, Steps
 from tests.support.rolled_reference import Reference, differences, instructions
 
@@ -76,7 +76,7 @@ def test_a_loop_in_a_loop_reads_moving_parts() -> None:
     program = agreed(fun, np.linspace(0.1, 1.0, 900).reshape(10, 90), 0.7)
     assert sizes(program) == (5, [10, 90], 2)
     inner = program.loops[1]
-    operands = [operand for item in inner.body if isinstance(item, Instruction) for operand in item.operands]
+    operands = [operand for item in inner.body if isinstance(item, RolledInstruction) for operand in item.operands]
     (part,) = [operand for operand in operands if isinstance(operand, Ref) and operand.offset.terms]
     assert part.offset == Index(0, ((0, 720), (1, 8)))
 
@@ -122,7 +122,7 @@ def test_all_steps_in_a_list() -> None:
 
     program = agreed(fun, 0.7)
     assert sizes(program) == (6, [30], 1)
-    stack = next(i for i in program.body if isinstance(i, Instruction) and i.op.name == "stack")
+    stack = next(i for i in program.body if isinstance(i, RolledInstruction) and i.op.name == "stack")
     assert [o.at for o in stack.operands if isinstance(o, Ref)] == [(Index(k),) for k in range(30)]
 
 
@@ -138,7 +138,7 @@ def test_a_loop_over_the_steps_of_an_earlier_one() -> None:
 
     program = agreed(fun, 0.7)
     assert sizes(program) == (5, [30, 30], 2)
-    product = next(i for i in program.loops[1].body if isinstance(i, Instruction) and i.op.name == "multiply")
+    product = next(i for i in program.loops[1].body if isinstance(i, RolledInstruction) and i.op.name == "multiply")
     assert isinstance(product.operands[0], Ref)
     assert product.operands[0].at == (Index(29, ((1, -1),)),)
 
@@ -363,7 +363,7 @@ def test_guards_are_instructions() -> None:
         steps.add(words[begin], step.result, words[begin + 2 : begin + 2 + len(step.operands)])
         if step.op.name == "greater":
             expected = np.array(next(answers))
-            guarded.nodes.append(Node(spec_of(expected), constant=expected))
+            guarded.nodes.append(ProgramNode(spec_of(expected), constant=expected))
             steps.add(len(steps.kinds) - 1, step.result, (step.result, len(guarded.nodes) - 1))
     guarded.steps = steps
     program = rolled(guarded)

@@ -15,7 +15,7 @@ import numpy as np
 from kernels.foundation.specs import spec_of
 from kernels.operations.registry import OPS
 from kernels.rules import loop_printer, rows, scalar_loops
-from kernels.rules.loop_printer import Loop, Operand, _Printer
+from kernels.rules.loop_printer import KernelOperand, PrintedLoop, _Printer
 
 PRINTED = Path(__file__).with_name("printed_loops.txt")
 COMMAND = "python -m tests.rules.loop_cases"
@@ -23,26 +23,26 @@ RULER = "=" * 100
 F8, F4, I8, B1 = (np.dtype(code) for code in ("f8", "f4", "i8", "?"))
 
 
-def pullback(name: str, operand: int, shape: tuple[int, ...], *operands: Operand, **more: Any) -> Loop:
+def pullback(name: str, operand: int, shape: tuple[int, ...], *operands: KernelOperand, **more: Any) -> PrintedLoop:
     """Return the loop of a record's pullback for one of its operands."""
-    return Loop(OPS[name].pullback[operand], shape, operands, **more)
+    return PrintedLoop(OPS[name].pullback[operand], shape, operands, **more)
 
 
-def contiguous(count: int, *names: str, dtype: np.dtype[Any] = F8) -> list[Operand]:
+def contiguous(count: int, *names: str, dtype: np.dtype[Any] = F8) -> list[KernelOperand]:
     """Return operands of so many elements side by side."""
-    return [Operand(name, dtype, k, (dtype.itemsize,)) for k, name in enumerate(names) if count]
+    return [KernelOperand(name, dtype, k, (dtype.itemsize,)) for k, name in enumerate(names) if count]
 
 
 def array(*shape: int, dtype: Any = F8) -> Any:
     return spec_of(np.zeros(shape, dtype))
 
 
-def matrix(name: str, place: int, *strides: int, dtype: np.dtype[Any] = F8, offset: int | None = None) -> Operand:
-    return Operand(name, dtype, place, strides, offset)
+def matrix(name: str, place: int, *strides: int, dtype: np.dtype[Any] = F8, offset: int | None = None) -> KernelOperand:
+    return KernelOperand(name, dtype, place, strides, offset)
 
 
 _EXP = pullback("exp", 0, (9000,), *contiguous(9000, "target", "g", "y"))
-LOOPS: dict[str, Loop] = {
+LOOPS: dict[str, PrintedLoop] = {
     "unary, forward: square": scalar_loops.forward(OPS["square"], array(6), (array(6),)),  # type: ignore[arg-type]
     "binary, forward, a row and a column broadcast: multiply": scalar_loops.forward(
         OPS["multiply"], array(3, 4), (array(4), array(3, 1))  # type: ignore[arg-type]
@@ -50,7 +50,7 @@ LOOPS: dict[str, Loop] = {
     "a cast from float32, forward: add": scalar_loops.forward(
         OPS["add"], array(6), (array(6), array(6, dtype=F4))  # type: ignore[arg-type]
     ),
-    "a copy of a matrix transposed": Loop(
+    "a copy of a matrix transposed": PrintedLoop(
         scalar_loops.same, (3, 4), (matrix("target", 0, 32, 8), matrix("x", 1, 8, 24)), pullback=False
     ),
     "unary, pullback: exp": _EXP,
@@ -64,32 +64,32 @@ LOOPS: dict[str, Loop] = {
         "divide", 1, (3, 2), matrix("target", 0, 32, 16, offset=8), matrix("g", 1, 16, 8), matrix("a", 2, 16, 8),
         matrix("b", 3, 32, 16),
     ),
-    "a number as parameter, pullback: power": Loop(
+    "a number as parameter, pullback: power": PrintedLoop(
         OPS["power_scalar"].pullback[0], (6,), tuple(contiguous(6, "target", "g", "x")), static=(("p", 2.5),)
     ),
     "where, pullback": pullback(
-        "where", 1, (6,), *contiguous(6, "target", "g"), Operand("c", B1, 2, (1,))
+        "where", 1, (6,), *contiguous(6, "target", "g"), KernelOperand("c", B1, 2, (1,))
     ),
     "SciPy's loop, pullback: lgamma": pullback("lgamma", 0, (6,), *contiguous(6, "target", "g", "x")),
     "reduction, pullback of rows: sum": pullback("sum", 0, (3, 4), matrix("target", 0, 32, 8), matrix("g", 1, 8, 0)),
     "reduction, pullback with a count: mean": pullback(
         "mean", 0, (3, 4), matrix("target", 0, 32, 8), matrix("g", 1, 8, 0), matrix("n", 2, 0, 0)
     ),
-    "ties of an extremum, counted": Loop(
+    "ties of an extremum, counted": PrintedLoop(
         scalar_loops.tie,
         (3, 4),
         (matrix("target", 0, 8, 0), matrix("x", 1, 32, 8), matrix("y", 2, 8, 0)),
         skips=False,
     ),
-    "an extremum, pullback to its place": Loop(
-        lambda g: g, (3,), (matrix("target", 0, 32), matrix("g", 1, 8), Operand("i", I8, 2, (8,))), scatter=8
+    "an extremum, pullback to its place": PrintedLoop(
+        lambda g: g, (3,), (matrix("target", 0, 32), matrix("g", 1, 8), KernelOperand("i", I8, 2, (8,))), scatter=8
     ),
-    "elements picked, forward": Loop(
-        scalar_loops.same, (3,), (matrix("target", 0, 8), matrix("x", 1, 0), Operand("i", I8, 2, (8,))),
+    "elements picked, forward": PrintedLoop(
+        scalar_loops.same, (3,), (matrix("target", 0, 8), matrix("x", 1, 0), KernelOperand("i", I8, 2, (8,))),
         pullback=False, gather=8,
     ),
-    "elements added to places, forward": Loop(
-        scalar_loops.same, (3,), (matrix("target", 0, 0), matrix("x", 1, 8), Operand("i", I8, 2, (8,))),
+    "elements added to places, forward": PrintedLoop(
+        scalar_loops.same, (3,), (matrix("target", 0, 0), matrix("x", 1, 8), KernelOperand("i", I8, 2, (8,))),
         pullback=False, scatter=8, adds=True,
     ),
     "matmul, pullback of a column and a row": rows.product(  # type: ignore[dict-item]
@@ -102,7 +102,7 @@ LOOPS: dict[str, Loop] = {
 }  # fmt: skip
 
 
-def text_of(loop: Loop) -> str:
+def text_of(loop: PrintedLoop) -> str:
     """Return the source of a loop."""
     return _Printer(loop, loop.layout()[1]).text()
 

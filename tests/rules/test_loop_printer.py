@@ -15,7 +15,7 @@ import pytest
 
 from kernels.language.jit import callable_at
 from kernels.native.memory import where
-from kernels.rules.loop_printer import Loop, Operand
+from kernels.rules.loop_printer import KernelOperand, PrintedLoop
 from tests.rules.loop_cases import COMMAND, F4, LOOPS, stored, text_of, texts
 
 SIZE = 4096
@@ -61,7 +61,7 @@ def test_text_tells_nothing_of_extents() -> None:
     assert text_of(replace(table, shape=(30, 20), operands=tuple(wider))) == text_of(table)
 
 
-def memory(loop: Loop, seed: int) -> list[Any]:
+def memory(loop: PrintedLoop, seed: int) -> list[Any]:
     """Return bytes for each operand, filled with numbers; places lead to the first few elements."""
     rng = np.random.default_rng(seed)
     found = []
@@ -80,13 +80,13 @@ def memory(loop: Loop, seed: int) -> list[Any]:
     return found
 
 
-def place(operand: Operand, index: tuple[int, ...], more: int = 0) -> int:
+def place(operand: KernelOperand, index: tuple[int, ...], more: int = 0) -> int:
     """Return which element of its memory an operand's is."""
     start = (operand.offset or 0) + more
     return (start + sum(i * s for i, s in zip(index, operand.strides, strict=True))) // operand.dtype.itemsize
 
 
-def contribution(loop: Loop, given: dict[str, Any]) -> Any:
+def contribution(loop: PrintedLoop, given: dict[str, Any]) -> Any:
     """Return what the rule makes of numbers: as a pullback nothing, -0.0, of a cotangent that is nothing."""
     dtype = loop.operands[0].dtype
     numbers = {name: given[name] for name in inspect.signature(loop.rule).parameters}
@@ -96,7 +96,7 @@ def contribution(loop: Loop, given: dict[str, Any]) -> Any:
     return value + dtype.type(0.0) if loop.pullback and loop.expression.head != "cut" else value
 
 
-def expected(loop: Loop, values: list[Any], *, accumulate: bool) -> Any:
+def expected(loop: PrintedLoop, values: list[Any], *, accumulate: bool) -> Any:
     """Run the rule for one element after the other."""
     result, located = values[0].copy(), 0 if loop.scatter is not None else 1
     adds = accumulate if loop.pullback and loop.covers else loop.pullback or loop.adds
@@ -112,7 +112,7 @@ def expected(loop: Loop, values: list[Any], *, accumulate: bool) -> Any:
     return result
 
 
-def run(loop: Loop, values: list[Any], *, accumulate: bool) -> None:
+def run(loop: PrintedLoop, values: list[Any], *, accumulate: bool) -> None:
     """Run the kernel on these memories."""
     address, layout = loop.kernel()
     pointers = np.zeros(len(values), np.int64)
@@ -121,7 +121,7 @@ def run(loop: Loop, values: list[Any], *, accumulate: bool) -> None:
     callable_at(address)(where(layout), where(pointers), int(accumulate))
 
 
-def check_values(loop: Loop, rule: Any, *, accumulate: bool) -> None:
+def check_values(loop: PrintedLoop, rule: Any, *, accumulate: bool) -> None:
     """Compare what the kernel of a loop computes with a rule, signs of zeros too."""
     loop = replace(loop, shape=(6,)) if loop.shape == (9000,) else loop
     values = memory(loop, 5)

@@ -13,11 +13,11 @@ from kernels.kinds.reduction import Contraction, Reduction, reduced
 from kernels.kinds.views import Copy, Join, Write
 from kernels.programs.rolled_program import (
     Index,
-    Instruction,
     Loop,
     Numbers,
     Operand,
     Ref,
+    RolledInstruction,
     RolledProgram,
 )
 
@@ -28,9 +28,9 @@ Instance = tuple[int, tuple[int, ...]]
 """A value, and the steps of the loops around it that it was made in."""
 
 
-def instructions(body: list[Instruction | Loop]) -> int:
+def instructions(body: list[RolledInstruction | Loop]) -> int:
     """Return how many instructions there are, in loops too."""
-    return sum(1 if isinstance(item, Instruction) else instructions(item.body) for item in body)
+    return sum(1 if isinstance(item, RolledInstruction) else instructions(item.body) for item in body)
 
 
 def resolved_index(index: Index, steps: Steps) -> int:
@@ -118,7 +118,7 @@ class Reference:
         assert content.dtype == spec.dtype
         target[...] = content
 
-    def _run(self, body: list[Instruction | Loop], steps: Steps, loop: int) -> None:
+    def _run(self, body: list[RolledInstruction | Loop], steps: Steps, loop: int) -> None:
         path = tuple([steps[number] for number in self.path(loop)])
         for item in body:
             if isinstance(item, Loop):
@@ -157,7 +157,7 @@ class Reference:
         return self.read(operand, steps, loop) if isinstance(operand, Ref) else number_of(operand, steps)
 
 
-def computed(item: Instruction, operands: list[Any], dtype: np.dtype[Any]) -> Any:
+def computed(item: RolledInstruction, operands: list[Any], dtype: np.dtype[Any]) -> Any:
     """Return the result of an instruction, by NumPy."""
     op, params = item.op, item.params
     with np.errstate(all="ignore"):
@@ -191,7 +191,7 @@ class Read(NamedTuple):
 class Row(NamedTuple):
     """An instruction in one of the steps of its loops."""
 
-    item: Instruction
+    item: RolledInstruction
     operands: tuple[Read | float, ...]
     target: Read | None
 
@@ -211,7 +211,7 @@ class Unrolled:
                 self.made[instance] = row
         self.outputs = [self._read(ref, {}, -1) for ref in program.outputs]
 
-    def _rows(self, body: list[Instruction | Loop], steps: Steps, loop: int) -> Iterator[tuple[Instance, Row]]:
+    def _rows(self, body: list[RolledInstruction | Loop], steps: Steps, loop: int) -> Iterator[tuple[Instance, Row]]:
         for item in body:
             if isinstance(item, Loop):
                 for k in range(item.count):

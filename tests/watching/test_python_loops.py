@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import tape
-from tape.watching.python_loops import Comparison, Counter, HeadVisit, loops_of
+from tape.watching.python_loops import Counter, CounterTest, HeadVisit, loops_of
 from tests.support.loop_visits import equal_states, loops, only, visits_of
 
 pytestmark = pytest.mark.quick
@@ -41,7 +41,7 @@ def halve(err: Any, tol: Any) -> Any:
 
 def test_a_while_loop_with_a_counter_has_equal_states_and_an_exact_bound() -> None:
     visits = visits_of(halve, tape.tensor(1.0), 1e-3)
-    assert only(halve).counters == (Counter("k", 1, (Comparison(0, "<", 50),)),)
+    assert only(halve).counters == (Counter("k", 1, (CounterTest(0, "<", 50),)),)
     assert only(halve).live == ("err", "k", "tol")
     assert [v.number for v in visits] == list(range(11))
     assert [v.remaining for v in visits] == list(range(50, 39, -1))

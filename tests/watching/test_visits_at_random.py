@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import tape
-from tape.tensors.bytecode import Flow
+from tape.tensors.bytecode import ControlFlow
 from tape.watching import loop_states
 from tape.watching.frame_events import monitoring
 from tape.watching.python_loops import HeadVisit, HeadWatch, PythonLoop, loops_of
@@ -301,7 +301,7 @@ def copies_of(loop: PythonLoop) -> dict[int, int | None]:
 
     None for jumps that stand in the second one alone.
     """
-    flow = Flow(loop.code)
+    flow = ControlFlow(loop.code)
     for head, test in loop_states.tests_of(flow).items():
         if test is not None and flow.steps[test.again].offset == loop.head:
             end = max(flow.back(head)) + 1

@@ -34,7 +34,7 @@ _FLAGS = 168
 """Where a type has its flags, in bytes."""
 
 
-class _Plain:
+class _PlainCallable:
     """What stands for the type where objects cannot be read natively."""
 
     _slow: Callable[..., Any]
@@ -64,9 +64,9 @@ def _made() -> Any:
 
 
 if TYPE_CHECKING:
-    DirectlyCalled = _Plain
+    DirectlyCalled = _PlainCallable
 else:
-    DirectlyCalled = _made() if native() else _Plain
+    DirectlyCalled = _made() if native() else _PlainCallable
 
 
 def called_at_once(kind: Class) -> Class:
@@ -83,6 +83,6 @@ def called_at_once(kind: Class) -> Class:
 def begin(thing: DirectlyCalled, slow: Callable[..., Any]) -> None:
     """Set an object up: ``slow(thing, ...)`` makes the calls that no plan takes."""
     thing._slow, thing._plans = slow, ()  # noqa: SLF001 (this is its constructor)
-    if DirectlyCalled is not _Plain:
+    if DirectlyCalled is not _PlainCallable:
         entry = jit.load_module("programs.calling.planned_calls_native").vectorcall.address
         put(id(thing), CallableObject.call // 8, entry)

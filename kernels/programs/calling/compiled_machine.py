@@ -48,7 +48,7 @@ DEBUG = bool(os.environ.get("TAPE_DEBUG"))
 """Whether calls go through guarded memory, and what a program writes beside its results is an error."""
 
 
-class Block:
+class GuardedBlock:
     """Memory for so many bytes, aligned, between canaries."""
 
     def __init__(self, size: int) -> None:
@@ -91,7 +91,7 @@ def size(spec: Spec) -> int:
 
 
 @dataclass(frozen=True)
-class Form:
+class ReturnForm:
     """How a call returns results: FLAT, SINGLE, ... of direct_call_structs.py.
 
     ``chosen`` are the numbers, among all results, of those in the gradient; ``alone``: it is one of them, no tuple.
@@ -136,7 +136,7 @@ class CallTable:
     """
 
     code: CompiledCode
-    form: Form
+    form: ReturnForm
     exactly: bool
     places: Array
     scratch: Array
@@ -205,7 +205,7 @@ def _pooled() -> int:
 _LARGE = 1 << 20
 """Bytes of a workspace from which on it is worth sharing."""
 _NATIVE = "programs.calling.direct_calls_native"
-_FLAT = Form()
+_FLAT = ReturnForm()
 _MOST_SINGLE = float(np.finfo(np.float32).max)
 
 
@@ -235,7 +235,7 @@ class CompiledMachine:
         *,
         exactly: bool = False,
         guards: Sequence[GuardPlace] = (),
-        form: Form = _FLAT,
+        form: ReturnForm = _FLAT,
         interpreter: Callable[[], Machine] | None = None,
     ) -> None:
         self.code, self.exactly, self.form, self._places = code, exactly, form, list(guards)
@@ -247,7 +247,7 @@ class CompiledMachine:
         self.is_short = code.elements < LONG and native()
         """Whether it runs natively throughout, in so little time that other threads can wait."""
         self._results = [*code.outputs, *code.gradients]
-        self._work, self._busy = Block(code.work), np.zeros(1, np.int64)
+        self._work, self._busy = GuardedBlock(code.work), np.zeros(1, np.int64)
         self._scratch = np.zeros(len(code.arguments) + len(self._results), np.float64)
         self._lock = Lock()
         """Held by calls that go through Python."""
@@ -268,12 +268,12 @@ class CompiledMachine:
         """Return another with a workspace of its own, for a call while this one runs."""
         return self._alike(self.form)
 
-    def _alike(self, form: Form) -> CompiledMachine:
+    def _alike(self, form: ReturnForm) -> CompiledMachine:
         return CompiledMachine(
             self.code, exactly=self.exactly, guards=self._places, form=form, interpreter=self._interpreter
         )
 
-    def formed(self, form: Form) -> CompiledMachine:
+    def formed(self, form: ReturnForm) -> CompiledMachine:
         """Return another that returns its results in a form; both have one workspace if that is large."""
         other: CompiledMachine = self._alike(form)
         if self.code.work > _LARGE:
@@ -288,10 +288,12 @@ class CompiledMachine:
         return self._work.size + self._scratch.nbytes + (sum(block.size for block in exchange) if exchange else 0)
 
     @cached_property
-    def _exchange(self) -> tuple[Block, Block]:
+    def _exchange(self) -> tuple[GuardedBlock, GuardedBlock]:
         """Memory for arguments and for results, of calls that go through Python."""
         specs = self.code.arguments
-        return Block(_places([extent(s) for s in specs])[1]), Block(_places([size(s) for s in self._results])[1])
+        return GuardedBlock(_places([extent(s) for s in specs])[1]), GuardedBlock(
+            _places([size(s) for s in self._results])[1]
+        )
 
     @cached_property
     def inputs(self) -> list[Array]:
@@ -325,7 +327,7 @@ class CompiledMachine:
 
     def _run(self, arguments: Sequence[Array]) -> None:
         claimed = self._claim is None or bool(self._claim())
-        work = self._work if claimed else Block(self.code.work)  # a call of another thread runs in this one
+        work = self._work if claimed else GuardedBlock(self.code.work)  # a call of another thread runs in this one
         places = self._new_places(work)
         places[: len(arguments)] = [where(x) for x in arguments]
         first = len(arguments) + len(self.code.constants)
@@ -360,7 +362,7 @@ class CompiledMachine:
         for gradient in self.gradients:
             gradient[...] = gradient + gradient.dtype.type(0.0)  # what nothing reached is -0.0
 
-    def _new_places(self, work: Block) -> Array:
+    def _new_places(self, work: GuardedBlock) -> Array:
         """Return a program's table, in which addresses of arguments and of arrays for results are missing."""
         code, scratch = self.code, where(self._scratch) + 8 * len(self.code.arguments)
         results = [scratch + 8 * k for k in range(len(self._results))]
@@ -368,7 +370,7 @@ class CompiledMachine:
         last = [work.start] if code.parts is None else [work.start, where(code.parts)]
         return np.array([0] * len(code.arguments) + constants + results + last, np.int64)
 
-    def _missed(self, number: int, work: Block) -> GuardMissed:
+    def _missed(self, number: int, work: GuardedBlock) -> GuardMissed:
         if number >= len(self._places):
             return GuardMissed(-1, b"", "a guard")
         guard = self._places[number]
@@ -414,7 +416,7 @@ class CompiledMachine:
     def _laid(x: Any, spec: Spec) -> Any:
         if type(x) is not np.ndarray or x.dtype != spec.dtype or x.shape != spec.shape:
             return x
-        laid = Block(extent(spec)).array(spec, 0, spec.strides)
+        laid = GuardedBlock(extent(spec)).array(spec, 0, spec.strides)
         laid[...] = x
         return laid
 

@@ -14,7 +14,7 @@ from kernels.foundation.specs import Spec
 from kernels.programs.differentiating.storage import Storage
 from kernels.programs.fusing.fusion import Block, Fusion, Nest, Placed, Steps
 from kernels.programs.fusing.statements import CallStatement
-from kernels.programs.rolled_program import Instruction, Loop, RolledProgram
+from kernels.programs.rolled_program import Loop, RolledInstruction, RolledProgram
 
 # What became of a program that was compiled: its loops, its nests, what kept two of these apart, and its workspace.
 
@@ -138,8 +138,8 @@ def account_of(program: RolledProgram, fusion: Fusion, storage: Storage, lines: 
     return Account(lines, tuple(loops), tuple(nests), calls, straight, memory)
 
 
-def _steps(body: list[Instruction | Loop]) -> tuple[int, ...]:
-    return tuple([item.line for item in body if isinstance(item, Instruction)])
+def _steps(body: list[RolledInstruction | Loop]) -> tuple[int, ...]:
+    return tuple([item.line for item in body if isinstance(item, RolledInstruction)])
 
 
 def calls_of(program: RolledProgram, fusion: Fusion) -> Iterator[CallAccount]:
@@ -151,7 +151,7 @@ def calls_of(program: RolledProgram, fusion: Fusion) -> Iterator[CallAccount]:
             yield CallAccount(statement.call.name, statement.call.by, statement.line, times)
 
 
-def _loops(body: list[Instruction | Loop], loops: list[LoopAccount], rows: Mapping[int, int], depth: int) -> None:
+def _loops(body: list[RolledInstruction | Loop], loops: list[LoopAccount], rows: Mapping[int, int], depth: int) -> None:
     for item in body:
         if isinstance(item, Loop):
             most = rows.get(item.number, item.count)

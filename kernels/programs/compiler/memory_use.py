@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kernels.kinds.views import Write
-from kernels.programs.assembly import Layout
+from kernels.programs.assembly import MemoryLayout
 from kernels.programs.compiler.compiled_code import CompiledCode
 from kernels.programs.machine import plan
 from kernels.programs.program import Recipe
@@ -75,7 +75,7 @@ def _table(title: str, rows: list[tuple[str, str, str]]) -> str:
 
 def memory_use(recipe: Recipe, *, reverse: bool) -> MemoryUse:
     """Return the memory that a program needs; with ``reverse`` for its value and gradient. Nothing is allocated."""
-    layout = Layout(plan(recipe, reverse=reverse))
+    layout = MemoryLayout(plan(recipe, reverse=reverse))
     nodes, count = layout.recipe.nodes, len(layout.recipe.nodes)
     bytes_of = np.where(layout.offsets >= 0, layout.rooms, 0).tolist()
     kinds = {kind: Share(kind) for kind in KINDS}

@@ -16,7 +16,7 @@ from kernels.kinds.reduction import Contraction, Reduction, Select
 from kernels.kinds.routine import Routine
 from kernels.kinds.views import Copy, Gather
 from kernels.native.structs import PULLS
-from kernels.programs.assembly import Plan
+from kernels.programs.assembly import ProgramPlan
 from kernels.programs.fusing.statements import (
     BLAS,
     BOOL,
@@ -37,24 +37,24 @@ from kernels.programs.fusing.statements import (
     whole,
 )
 from kernels.programs.machine import Machine, plan, pullback_plan
-from kernels.programs.program import Node, Recipe
-from kernels.programs.rolled_program import Instruction, Numbers, Ref, RolledProgram, Uncompiled
+from kernels.programs.program import ProgramNode, Recipe
+from kernels.programs.rolled_program import Numbers, Ref, RolledInstruction, RolledProgram, Uncompiled
 from kernels.programs.structs import StepKind
 from kernels.rules.op import Op
 from kernels.rules.rows import Factor, Product, matrices
-from kernels.rules.scalar_loops import Comparison, Fill, NodeRef, PythonCall, Steering, UfuncCall
+from kernels.rules.scalar_loops import ByteComparison, ConstantFill, NodeRef, PythonCall, Steering, UfuncCall
 
 # Instructions that are no statements, as calls of the interpreter: a program of one step, and its pullback.
 
 Array = np.ndarray[Any, Any]
 _SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 """Of a kernel: layout, pointers, whether it adds. Whoever calls it need not hold the interpreter's lock."""
-_NO_KERNELS = Comparison, Fill, PythonCall, Steering, UfuncCall
+_NO_KERNELS = ByteComparison, ConstantFill, PythonCall, Steering, UfuncCall
 """Tasks that are called otherwise than kernels."""
 _NO_LAYOUT = np.zeros(1, np.int64)
 
 
-def interpreted_call(instruction: Instruction, spec: Spec, wanted: tuple[bool, ...]) -> NativeCall:
+def interpreted_call(instruction: RolledInstruction, spec: Spec, wanted: tuple[bool, ...]) -> NativeCall:
     """Return a call that does what an instruction does on dense operands, with a result of this spec."""
     name, recipe = instruction.op.name, _recipe_of(instruction, spec)
     forward = plan(recipe, reverse=False)
@@ -72,7 +72,7 @@ def interpreted_call(instruction: Instruction, spec: Spec, wanted: tuple[bool, .
     return NativeCall(name, by, _Interpreted(forward, adds=False).call((Place(RESULT), *places)), pullbacks)
 
 
-def _kernel_of(forward: Plan, operands: int) -> KernelCall | None:
+def _kernel_of(forward: ProgramPlan, operands: int) -> KernelCall | None:
     """Return the one kernel that a plan is, called on operands and result alone; None if it is more."""
     tasks = forward.tasks
     if len(tasks) != 1 or isinstance(tasks.calls[0], _NO_KERNELS) or tasks.offsets or max(tasks.places) > operands:
@@ -109,18 +109,18 @@ def _number(operand: Any) -> Any:
     return operand.node if isinstance(operand, NodeRef) else None
 
 
-def _recipe_of(instruction: Instruction, spec: Spec) -> Recipe:
+def _recipe_of(instruction: RolledInstruction, spec: Spec) -> Recipe:
     """Return a recipe of this instruction alone."""
     nodes, words, numbers = [], [], []
     for operand in instruction.operands:
         if isinstance(operand, Ref):
             words.append(len(nodes))
-            nodes.append(Node(operand.spec, differentiable=operand.wanted, argument=True))
+            nodes.append(ProgramNode(operand.spec, differentiable=operand.wanted, argument=True))
         else:
             numbers.append(operand)
             words.append(-len(numbers))
     result, arguments, form = len(nodes), [*range(len(nodes))], instruction.form
-    nodes.append(Node(spec, differentiable=form is not None))
+    nodes.append(ProgramNode(spec, differentiable=form is not None))
     recipe = Recipe(nodes, arguments=arguments, outputs=[result])
     if form is not None:
         pairs = zip(form.specs, instruction.operands, strict=True)
@@ -130,7 +130,7 @@ def _recipe_of(instruction: Instruction, spec: Spec) -> Recipe:
     recipe.steps.numbers.extend(numbers)
     recipe.steps.add(0, result, words)
     for params, of_extra in instruction.extras:
-        nodes.append(Node(of_extra))
+        nodes.append(ProgramNode(of_extra))
         recipe.steps.kinds.append(StepKind(instruction.op, None, params, len(words)))
         recipe.steps.add(len(recipe.steps.kinds) - 1, len(nodes) - 1, words)
     return recipe
@@ -139,7 +139,7 @@ def _recipe_of(instruction: Instruction, spec: Spec) -> Recipe:
 class _Interpreted:
     """A plan that is called as a kernel: results first, then arguments. It keeps nothing between calls."""
 
-    def __init__(self, plan: Plan, *, adds: bool) -> None:
+    def __init__(self, plan: ProgramPlan, *, adds: bool) -> None:
         self.machine = Machine(plan, marks=adds)
         self.adds, self.idle = adds, [self.machine]
         self.function = _SIGNATURE(self._run)
@@ -239,7 +239,7 @@ _CALLED = Elementwise, Copy, Reduction, Routine, Contraction, Gather, Select, Cu
 _COPIED = *FLOATS, BOOL
 
 
-def called(instruction: Instruction, program: RolledProgram) -> list[AnyStatement]:
+def called(instruction: RolledInstruction, program: RolledProgram) -> list[AnyStatement]:
     """Return an instruction as a call of a kernel or the interpreter; Uncompiled where that cannot be."""
     op = instruction.op
     if instruction.result < 0 or not isinstance(op, _CALLED):
@@ -257,13 +257,13 @@ def called(instruction: Instruction, program: RolledProgram) -> list[AnyStatemen
     return placed.statements(call)
 
 
-def product(instruction: Instruction, program: RolledProgram) -> list[AnyStatement]:
+def product(instruction: RolledInstruction, program: RolledProgram) -> list[AnyStatement]:
     """Return a matrix product as a call of BLAS."""
     placed = _Placed(instruction, program, in_order=False)
     return placed.statements(product_call(*placed.operands, placed.result, wanted_of(instruction)))
 
 
-def wanted_of(instruction: Instruction) -> tuple[bool, ...]:
+def wanted_of(instruction: RolledInstruction) -> tuple[bool, ...]:
     """Return which operands' gradients are wanted."""
     return tuple([isinstance(operand, Ref) and operand.wanted for operand in instruction.operands])
 
@@ -286,7 +286,7 @@ def _check(operand: Any, op: Op) -> None:
 class _Placed:
     """Memory for a call: copies of what may be written afterwards, and with ``in_order`` of what is not in C order."""
 
-    def __init__(self, instruction: Instruction, program: RolledProgram, *, in_order: bool) -> None:
+    def __init__(self, instruction: RolledInstruction, program: RolledProgram, *, in_order: bool) -> None:
         self.instruction, self.program, self.in_order = instruction, program, in_order
         self.copies: list[AnyStatement] = []
         value = program.values[instruction.result]

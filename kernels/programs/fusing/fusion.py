@@ -23,7 +23,7 @@ from kernels.programs.fusing.statements import (
     mapped,
     whole,
 )
-from kernels.programs.rolled_program import SMALL, Index, Instruction, Loop, Ref, RolledProgram, moves_alike
+from kernels.programs.rolled_program import SMALL, Index, Loop, Ref, RolledInstruction, RolledProgram, moves_alike
 
 # Statements split where what they read was joined: each part reads one operand of the join, and the join is not made.
 #
@@ -51,7 +51,7 @@ class Splitting:
         self.program = program
         self.joined: dict[int, list[Piece]] = {}
 
-    def note(self, instruction: Instruction) -> None:
+    def note(self, instruction: RolledInstruction) -> None:
         """Take note of a join of vectors."""
         if not isinstance(instruction.op, Join) or instruction.params != (0, False):
             return
@@ -262,7 +262,7 @@ class Fusion:
         self.splitting = Splitting(program)
         self._body(self.root, program.body)
 
-    def _body(self, block: Block, body: list[Instruction | Loop]) -> None:
+    def _body(self, block: Block, body: list[RolledInstruction | Loop]) -> None:
         run: list[AnyStatement] = []
         for item in body:
             if isinstance(item, Loop):

@@ -43,14 +43,14 @@ from kernels.programs.fusing.statements import (
     of_integers,
     whole,
 )
-from kernels.programs.rolled_program import Index, Instruction, Numbers, Ref, RolledProgram, Uncompiled
+from kernels.programs.rolled_program import Index, Numbers, Ref, RolledInstruction, RolledProgram, Uncompiled
 from kernels.rules.rows import LARGEST_LOOP, matrices
 from kernels.rules.scalar_loops import spread
 
 _DTYPES = (*FLOATS, BOOL, INT64)
 
 
-def statements(instruction: Instruction, program: RolledProgram) -> list[AnyStatement]:
+def statements(instruction: RolledInstruction, program: RolledProgram) -> list[AnyStatement]:
     """Return an instruction as statements; raise Uncompiled for what is none."""
     count = len(program.values)
     try:
@@ -67,7 +67,7 @@ def statements(instruction: Instruction, program: RolledProgram) -> list[AnyStat
     return made
 
 
-def _fused(instruction: Instruction, program: RolledProgram) -> list[AnyStatement]:
+def _fused(instruction: RolledInstruction, program: RolledProgram) -> list[AnyStatement]:
     """Return an instruction as statements that fuse with others."""
     op = instruction.op
     results = () if instruction.result < 0 else (whole(program, instruction.result, wanted=False),)
@@ -80,7 +80,7 @@ def _fused(instruction: Instruction, program: RolledProgram) -> list[AnyStatemen
     return maker(instruction, program)  # type: ignore[no-any-return]
 
 
-def _elementwise(instruction: Instruction, program: RolledProgram) -> list[AnyStatement]:
+def _elementwise(instruction: RolledInstruction, program: RolledProgram) -> list[AnyStatement]:
     op = instruction.op
     assert isinstance(op, Elementwise)
     target = whole(program, instruction.result, wanted=instruction.form is not None)
@@ -129,7 +129,7 @@ def _integer(operand: Any, program: RolledProgram) -> Any:
     return operand if isinstance(operand, Numbers) else constant_value(program, np.array(int(operand)))
 
 
-def _copy(instruction: Instruction, program: RolledProgram) -> list[AnyStatement]:
+def _copy(instruction: RolledInstruction, program: RolledProgram) -> list[AnyStatement]:
     target = whole(program, instruction.result, wanted=instruction.form is not None)
     (operand,), operation = instruction.operands, COPY
     if isinstance(operand, Ref) and (operand.spec.dtype != target.spec.dtype or operand.spec.dtype == INT64):
@@ -140,7 +140,7 @@ def _copy(instruction: Instruction, program: RolledProgram) -> list[AnyStatement
     return [mapped(operation, target.spec.shape, (operand,), target, target.spec.strides, wanted_of(instruction))]
 
 
-def _write(instruction: Instruction, program: RolledProgram) -> list[AnyStatement]:
+def _write(instruction: RolledInstruction, program: RolledProgram) -> list[AnyStatement]:
     op, target = instruction.op, instruction.target
     assert isinstance(op, Write)
     assert target is not None
@@ -179,7 +179,7 @@ def _places_of(params: tuple[Any, ...], *, adds: bool) -> np.ndarray[Any, Any]:
     return places
 
 
-def _join(instruction: Instruction, program: RolledProgram) -> list[AnyStatement]:
+def _join(instruction: RolledInstruction, program: RolledProgram) -> list[AnyStatement]:
     axis, new = instruction.params
     result = whole(program, instruction.result, wanted=instruction.form is not None)
     strides, start, made = list(result.spec.strides), 0, []
@@ -220,7 +220,7 @@ def _follows(first: Ref, other: Ref, count: int) -> bool:
     return other == first._replace(at=(*first.at[:-1], later))
 
 
-def _reduction(instruction: Instruction, program: RolledProgram) -> list[AnyStatement]:
+def _reduction(instruction: RolledInstruction, program: RolledProgram) -> list[AnyStatement]:
     op, (axes, keepdims) = instruction.op, instruction.params
     (operand,) = instruction.operands
     assert isinstance(op, Reduction)
@@ -251,7 +251,7 @@ def _reduction(instruction: Instruction, program: RolledProgram) -> list[AnyStat
     return made
 
 
-def _integers_reduced(instruction: Instruction, operand: Ref, program: RolledProgram) -> list[AnyStatement]:
+def _integers_reduced(instruction: RolledInstruction, operand: Ref, program: RolledProgram) -> list[AnyStatement]:
     """Return a number of flags, or an extremum of integers, as statements."""
     op, (axes, keepdims) = instruction.op, instruction.params
     target = whole(program, instruction.result, wanted=False)
@@ -277,7 +277,7 @@ def _integers_reduced(instruction: Instruction, operand: Ref, program: RolledPro
     ]
 
 
-def _select(instruction: Instruction, program: RolledProgram) -> list[AnyStatement]:
+def _select(instruction: RolledInstruction, program: RolledProgram) -> list[AnyStatement]:
     op, (axis, keepdims, *of_places) = instruction.op, instruction.params
     (operand,) = instruction.operands
     assert isinstance(op, Select)
@@ -295,7 +295,7 @@ def _with_dims(strides: Strides, rank: int, axes: Strides, *, keepdims: bool) ->
     return tuple([next(remaining) if keepdims or axis not in axes else 0 for axis in range(rank)])
 
 
-def _routine(instruction: Instruction, program: RolledProgram) -> list[AnyStatement]:
+def _routine(instruction: RolledInstruction, program: RolledProgram) -> list[AnyStatement]:
     op, refs = instruction.op, instruction.operands
     assert isinstance(op, Routine)
     into = whole(program, instruction.result, wanted=any(wanted_of(instruction)))
@@ -316,7 +316,7 @@ _SCALED = ScalarOperation(
 )
 
 
-def _contraction(instruction: Instruction, program: RolledProgram) -> list[AnyStatement]:
+def _contraction(instruction: RolledInstruction, program: RolledProgram) -> list[AnyStatement]:
     a, b = instruction.operands
     if not isinstance(a, Ref) or not isinstance(b, Ref) or a.spec.dtype not in FLOATS or b.spec.dtype != a.spec.dtype:
         raise Uncompiled("a product that is no matrix product of floats")
@@ -331,7 +331,7 @@ def _contraction(instruction: Instruction, program: RolledProgram) -> list[AnySt
     return [mapped(PRODUCT, (m, n, k), operands, target, strides, wanted_of(instruction), reduces=np.add)]
 
 
-def _gather(instruction: Instruction, program: RolledProgram) -> list[AnyStatement]:
+def _gather(instruction: RolledInstruction, program: RolledProgram) -> list[AnyStatement]:
     target = whole(program, instruction.result, wanted=instruction.form is not None)
     source, *more = instruction.operands
     assert isinstance(source, Ref)
@@ -351,7 +351,7 @@ def _gather(instruction: Instruction, program: RolledProgram) -> list[AnyStateme
     return [mapped(COPY, shape, (access,), target, target.spec.strides, (source.wanted,))]
 
 
-def _guard(instruction: Instruction, program: RolledProgram) -> list[GuardStatement]:
+def _guard(instruction: RolledInstruction, program: RolledProgram) -> list[GuardStatement]:
     del program
     x, expected = instruction.operands
     if not isinstance(x, Ref) or not isinstance(expected, Ref) or x.spec.size != 1:
