@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from kernels.foundation.data_classes import dataclass
-from kernels.foundation.specs import Spec, meets_itself
+from kernels.foundation.specs import Array, Spec, meets_itself
 
 # Finds out what is at an address, without trusting that it is valid.
 
@@ -160,8 +160,6 @@ def tried(function: Callable[..., Any], *args: Any) -> Any:
 
 
 # What goes into a sweep and what comes out: seeds, observers, outcome. Shared by the native and the plain one.
-
-Array = np.ndarray[Any, Any]
 
 
 class FreedError(Exception):

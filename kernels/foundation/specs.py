@@ -13,6 +13,8 @@ import numpy as np
 from kernels.foundation.locks import Lock
 from kernels.foundation.recent_table import Recent
 
+Array = np.ndarray[Any, Any]
+
 # An index of memory ranges: finds those that overlap with a given range.
 
 _LEAST = 6

@@ -13,8 +13,7 @@ import numba
 import numpy as np
 
 from kernels.foundation.data_classes import dataclass
-from kernels.foundation.numpy_arrays import Array
-from kernels.foundation.specs import Spec, Strides, dense, spec_of
+from kernels.foundation.specs import Array, Spec, Strides, dense, spec_of
 from kernels.kinds.form import Form, Lowering, ProgramStep
 from kernels.kinds.routine import packed
 from kernels.language.jit import SIGNATURE, NumbaError, carray, compiling

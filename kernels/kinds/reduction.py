@@ -12,7 +12,7 @@ import numpy as np
 
 from kernels.foundation import numpy_arrays
 from kernels.foundation.data_classes import dataclass
-from kernels.foundation.specs import Spec, Strides, dense
+from kernels.foundation.specs import Array, Spec, Strides, dense
 from kernels.kinds.form import Form, Lowering, ProgramStep, Pull, rule_loop, saved_names, scattered
 from kernels.native.call_structs import CALLED, KERNEL, PICK_EXTRA, PICK_RESULT, PICK_SCALE, PRODUCT, REDUCE
 from kernels.native.calls.computation import Computation, InnerLoop, is_fresh, loop_of, of_arrays, to_array
@@ -36,7 +36,6 @@ from kernels.rules.symbols import Rule, names_read
 
 # Reductions over axes: the record, its instruction form, its tasks in a program, its repeated call.
 
-Array = np.ndarray[Any, Any]
 _FLOAT64 = np.dtype(np.float64)
 
 

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
 from kernels.foundation.locks import cached_property
-from kernels.foundation.numpy_arrays import Array
-from kernels.foundation.specs import Intervals
+from kernels.foundation.specs import Array, Intervals
 from kernels.kinds.form import Form, restrided
 from kernels.kinds.reference_tape import SavedArrays, instruction_at, saved_arrays
 from kernels.native import allocation, pool

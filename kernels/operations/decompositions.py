@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from kernels.foundation.specs import Array
 from kernels.kinds.routine import Routine
 from kernels.operations.solves import LinAlgError, lapack, solve_triangular, which
 from kernels.rules.op import dispatched, turned
 
-Array = np.ndarray[Any, Any]
 _QR_COMPLETE = "The QR decomposition is not differentiable when mode='complete' and nrows > ncols."
 _SVD_FULL = (
     "linalg.svd: the further singular vectors of full_matrices=True are not unique, and have no gradient; "

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from kernels.foundation.specs import Array
 from kernels.kinds.routine import Routine
 from kernels.operations.solves import LinAlgError, determinant_parts, guarded, inverse_parts, solve_ex
 from kernels.rules.op import dispatched, turned
@@ -14,7 +15,6 @@ from kernels.rules.op import dispatched, turned
 #
 # The rules are those of Giles (2008), for the exponential of Mathias, "A chain rule for matrix functions" (1996).
 
-Array = np.ndarray[Any, Any]
 _INV = "linalg.inv: The inversion could not be completed because the input matrix is singular."
 _INV_EX = (
     "linalg.inv_ex: The diagonal element {} is zero, the inversion could not be completed because the input matrix is "

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from kernels.foundation.specs import Array
 from kernels.kinds.routine import Routine
 from kernels.operations.decompositions import cholesky_jvp, cholesky_vjp, indefinite, lower, upper
-from kernels.operations.solves import Array, LinAlgError, each, lapack, outer, plus, solve_triangular, which
+from kernels.operations.solves import LinAlgError, each, lapack, outer, plus, solve_triangular, which
 from kernels.rules.op import dispatched, turned
 
 # The table of what Cholesky factors are for: solving, and the inverse of the matrix that they are the factors of.

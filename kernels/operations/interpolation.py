@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary, ref
 
 import numpy as np
 
+from kernels.foundation.specs import Array
 from kernels.kinds.routine import Routine
 from kernels.native.memory import where
 from kernels.operations.solves import LinAlgError, plus
@@ -19,8 +20,6 @@ from kernels.rules.op import dispatched
 # The table of interpolations: linear, by cubic pieces, on regular grids; gradients to points, knots and values.
 #
 # Within an interval t goes from 0 to 1; a point at a knot belongs to the interval on its right.
-
-Array = np.ndarray[Any, Any]
 
 
 def checked(name: str, xp: Array) -> None:

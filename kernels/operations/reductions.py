@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.specs import Spec, Strides
+from kernels.foundation.specs import Array, Spec, Strides
 from kernels.kinds.form import scattered
 from kernels.kinds.reduction import Reduction, Select
 from kernels.kinds.routine import Routine
-from kernels.rules.op import Array, narrow, picked, placed, wide
+from kernels.rules.op import narrow, picked, placed, wide
 from kernels.rules.rows import RowPull, RowValue, row_pull, row_value
 from kernels.rules.symbols import cut
 

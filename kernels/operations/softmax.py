@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.specs import Spec, Strides, dense
+from kernels.foundation.specs import Array, Spec, Strides, dense
 from kernels.kinds.reduction import Reduction
 from kernels.kinds.routine import Routine
 from kernels.language.jit import callable_at
@@ -16,7 +16,7 @@ from kernels.native import pool
 from kernels.native.memory import where
 from kernels.native.structs import LARGE
 from kernels.rules.loop_printer import KernelOperand, PrintedLoop
-from kernels.rules.op import Array, wide
+from kernels.rules.op import wide
 from kernels.rules.rows import RowPull, RowValue, address, have_text, row_pull, row_value
 
 # The table of sums of exponentials: logsumexp, softmax, log_softmax.

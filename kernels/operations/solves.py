@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from kernels.foundation.specs import Array
 from kernels.kinds.reduction import Contraction
 from kernels.kinds.routine import Routine
 from kernels.rules.op import dispatched, turned
@@ -184,7 +185,6 @@ def _eliminated(a: Rows, b: Rows) -> Rows:
 # The rules are those of Giles, "Collected matrix derivative results for forward and reverse mode algorithmic
 # differentiation" (2008). Matrices stand in the last two axes; operands of a record have the same extents in front.
 
-Array = np.ndarray[Any, Any]
 _MATRIX = 2
 
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.specs import Spec, Strides
+from kernels.foundation.specs import Array, Spec, Strides
 from kernels.kinds.form import scattered
 from kernels.kinds.routine import Routine
 from kernels.rules.loop_printer import PrintedLoop
-from kernels.rules.op import Array, narrow, picked, put, wide
+from kernels.rules.op import narrow, picked, put, wide
 from kernels.rules.rows import SHORT, RowValue, row_value
 
 FEW = 1 << 12

@@ -13,6 +13,7 @@ import numpy as np
 
 from kernels.foundation.data_classes import dataclass
 from kernels.foundation.recent_table import Recent
+from kernels.foundation.specs import Array
 from kernels.language import jit
 from kernels.native.memory import where
 from kernels.native.structs import (
@@ -35,7 +36,6 @@ from kernels.rules.scalar_loops import ByteComparison, ConstantFill, PythonCall,
 
 # Which values and gradient buffers of a program share memory: those that are not needed at the same time.
 
-Array = np.ndarray[Any, Any]
 
 SMALL = 64
 """Up to so many bytes a value takes the place of one of its own size; there are many, so they are placed natively."""

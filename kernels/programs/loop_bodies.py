@@ -10,13 +10,12 @@ import numpy as np
 
 from kernels.foundation.data_classes import dataclass
 from kernels.foundation.locks import cached_property
-from kernels.foundation.specs import spec_of
+from kernels.foundation.specs import Array, spec_of
 from kernels.kinds.custom import LoopAgain, LoopBegin
 from kernels.programs.periods import FEWEST_STEPS, NOWHERE, UNWANTED, WANTED, Extraction, StepTable, ValueTable
 
 # Whether rows that look alike are the steps of a loop: what each operand is, from one step to the next.
 
-Array = np.ndarray[Any, Any]
 Renaming = Callable[[StepTable, int, int], tuple[Array, Array]]
 """Returns values and places of what the rows from one to another read, loops before them being known."""
 

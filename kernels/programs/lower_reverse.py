@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from kernels.foundation.numpy_arrays import add_to
-from kernels.foundation.specs import Strides
+from kernels.foundation.specs import Array, Strides
 from kernels.kinds.custom import LoopEnd
 from kernels.kinds.form import Form, restrided
 from kernels.kinds.routine import RoutineCall
@@ -45,7 +45,6 @@ from kernels.rules.loop_printer import KernelOperand, PrintedLoop
 from kernels.rules.scalar_loops import ConstantFill, KernelCall, NodeRef, OperandPlace, PythonCall, node_of, same
 from kernels.rules.symbols import passed
 
-Array = np.ndarray[Any, Any]
 _NONE: dict[str, int] = {}
 
 

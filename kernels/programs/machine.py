@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.specs import dense, intern_spec
+from kernels.foundation.specs import Array, dense, intern_spec
 from kernels.kinds import custom
 from kernels.kinds.custom import Guard
 from kernels.language import jit
@@ -31,7 +31,6 @@ from kernels.programs.lower_forward import ForwardLowering
 from kernels.programs.lower_reverse import Reverse
 from kernels.programs.program import Exchange, ProgramError, ProgramNode, Recipe, native
 
-Array = np.ndarray[Any, Any]
 _WIDTH = 8 * ROW
 """Bytes of a row."""
 _FIRST_STACK = 1 << 9

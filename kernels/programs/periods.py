@@ -9,7 +9,7 @@ import numpy as np
 
 from kernels.foundation.data_classes import dataclass
 from kernels.foundation.locks import cached_property
-from kernels.foundation.specs import Spec
+from kernels.foundation.specs import Array, Spec
 from kernels.kinds.custom import Callback, Guard, LoopMark
 from kernels.kinds.views import View, Write
 from kernels.programs.rolled_program import Uncompiled
@@ -18,8 +18,6 @@ from kernels.programs.structs import HEAD, StepKind
 from kernels.programs.task_blocks import Columns
 
 # Specs by number: which are the same pattern in memory, which the same shape, how far each reaches.
-
-Array = np.ndarray[Any, Any]
 
 
 class Patterns:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from kernels.foundation.recent_table import Recent, exact
-from kernels.foundation.specs import Spec, view_spec
+from kernels.foundation.specs import Array, Spec, view_spec
 from kernels.kinds.custom import Custom
 from kernels.kinds.form import Form
 from kernels.kinds.reduction import Select
@@ -32,8 +32,6 @@ from kernels.rules.op import Op
 from kernels.rules.scalar_loops import NodeRef
 
 # A recorded program as data: nodes for values, steps for operations; and its listing.
-
-Array = np.ndarray[Any, Any]
 
 
 class ProgramError(RuntimeError):

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.specs import Spec, Strides, view_spec
+from kernels.foundation.specs import Array, Spec, Strides, view_spec
 from kernels.kinds.custom import Callback, Custom
 from kernels.kinds.routine import Routine, RoutineCall
 from kernels.kinds.views import Gather, ResultPart, Write
@@ -28,7 +28,6 @@ from kernels.rules.op import Op
 # A JSON list is a tuple; an object of one key says by it what its value is. Arrays stand apart, by number, and so do
 # the patterns and forms that many values share.
 
-Array = np.ndarray[Any, Any]
 
 DTYPES = {np.dtype(name).name: np.dtype(name) for name in ("?", *"bhilqBHILQ", *"efdFD")}
 """Of the arrays and numbers that a file may hold, by name."""

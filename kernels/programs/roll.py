@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.specs import Spec
+from kernels.foundation.specs import Array, Spec
 from kernels.kinds.custom import Guard
 from kernels.kinds.elementwise import Elementwise
 from kernels.kinds.views import Write
@@ -58,7 +58,6 @@ from kernels.programs.several_ways import in_one_way
 
 # From rows and loops of rows to the compiler's program; what nobody needs is left out.
 
-Array = np.ndarray[Any, Any]
 _ZERO = Index(0)
 
 

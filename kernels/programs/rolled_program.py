@@ -10,11 +10,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from kernels.foundation.data_classes import dataclass
-from kernels.foundation.specs import Spec, is_dense, part_of
+from kernels.foundation.specs import Array, Spec, is_dense, part_of
 from kernels.kinds.form import Form
 from kernels.rules.op import Op
-
-Array = np.ndarray[Any, Any]
 
 SMALL = 8
 """Elements of an array up to which each is a number of its own, in a register, where the others stand in memory."""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernels.foundation.specs import spec_of
+from kernels.foundation.specs import Array, spec_of
 from kernels.kinds.custom import Guard, LoopBegin
 from kernels.kinds.views import Write
 from kernels.operations.registry import OPS
@@ -102,7 +102,6 @@ class Remade:
         return result
 
 
-Array = np.ndarray[Any, Any]
 _MOST_WORK = 4
 """Times the work of the longest way that all may be together."""
 _STEP = 16

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernels.foundation.specs import Spec, Strides
+from kernels.foundation.specs import Array, Spec, Strides
 from kernels.kinds.custom import LOOP_STATE, Custom, Guard, LoopAgain, LoopBegin, LoopEnd, LoopMark
 from kernels.kinds.elementwise import Elementwise
 from kernels.kinds.form import Form
@@ -24,7 +24,6 @@ from kernels.rules.scalar_loops import NodeRef
 
 # Which parts of a program repeat: a loop in Python, unrolled while it was recorded, is found again in its steps.
 
-Array = np.ndarray[Any, Any]
 
 _MOST_PERIODS = 48
 _MOST_RUNS = 512

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kernels.foundation.specs import Array
 from kernels.kinds.custom import LoopAgain, LoopBegin, LoopEnd
 from kernels.kinds.form import Form
 from kernels.language.native_types import Struct
@@ -185,8 +186,6 @@ def steps_from(kinds: list[StepKind], numbers: list[Any], words: array[int]) -> 
 
 
 # The user's lines of a program's steps: a table of them, and where in the words the steps of another line begin.
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from kernels.foundation.specs import Spec
+from kernels.foundation.specs import Array, Spec
 from kernels.kinds.custom import LoopEnd
 from kernels.kinds.form import ProgramStep
 from kernels.native.memory import where
@@ -19,8 +19,6 @@ from kernels.programs.structs import HEAD
 from kernels.rules.scalar_loops import OperandPlace, Steering, Tasks, node_of
 
 # Attributes of all nodes of a recipe as arrays; nodes that results share are looked at once.
-
-Array = np.ndarray[Any, Any]
 
 
 class Columns:

@@ -10,6 +10,7 @@ import numpy as np
 
 from kernels.foundation.data_classes import dataclass
 from kernels.foundation.locks import cached_property
+from kernels.foundation.specs import Array
 from kernels.native.structs import PULLS
 from kernels.rules.symbols import SPECIAL, DeclarationError, Rule, Symbol, Unprinted, traced
 
@@ -181,8 +182,6 @@ def ufunc_of(head: str) -> np.ufunc:
 # Elements picked along a dim by an array of places, and put back: what the rules of sorts and selections are made of.
 #
 # Tensors run both their own way, so that gradients of gradients are recorded.
-
-Array = np.ndarray[Any, Any]
 
 
 @dispatched

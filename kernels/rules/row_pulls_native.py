@@ -13,7 +13,8 @@ from kernels.language.native_types import Void, Word, Words
 from kernels.native.memory import double_of
 from kernels.rules.elements import ITEM, load, real, store
 
-ZERO, ONE, TWO = real(0.0), real(1.0), real(2.0)
+ZERO, ONE = real(0.0), real(1.0)
+TWO = real(2.0)
 
 
 def first(layout, row):

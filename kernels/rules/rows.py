@@ -11,8 +11,7 @@ import numpy as np
 
 from kernels.foundation import numpy_arrays
 from kernels.foundation.data_classes import dataclass
-from kernels.foundation.numpy_arrays import Array
-from kernels.foundation.specs import Spec, Strides, dense
+from kernels.foundation.specs import Array, Spec, Strides, dense
 from kernels.language import jit
 from kernels.language.jit import callable_at
 from kernels.language.module_texts import PACKAGE, content_of

@@ -14,7 +14,7 @@ import numpy as np
 from kernels.foundation import numpy_arrays
 from kernels.foundation.data_classes import dataclass
 from kernels.foundation.recent_table import Recent
-from kernels.foundation.specs import Spec, Strides, broadcast, nest, spec_of
+from kernels.foundation.specs import Array, Spec, Strides, broadcast, nest, spec_of
 from kernels.language import jit
 from kernels.language.jit import callable_at
 from kernels.native import pool
@@ -179,8 +179,6 @@ def spread(strides: Strides, rank: int, axes: Strides, keepdims: bool) -> Stride
     kept = [next(remaining) if keepdims or i not in axes else 0 for i in range(rank)]
     return tuple(0 if i in axes else stride for i, stride in enumerate(kept))
 
-
-Array = np.ndarray[Any, Any]
 
 _kernels: Recent[tuple[Expression, Spec, tuple[Spec, ...]], tuple[Any, Array]] = Recent()
 

@@ -14,7 +14,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from kernels.foundation.numpy_arrays import Array, GradientObserver, Seed
+from kernels.foundation.numpy_arrays import GradientObserver, Seed
+from kernels.foundation.specs import Array
 from kernels.kinds.form import Form
 from kernels.kinds.reference_tape import Instruction
 from kernels.native.structs import ADDS, CLEARS, PULLS, PYTHON, TAPE_BITS, VIEW

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.numpy_arrays import Array
-from kernels.foundation.specs import Spec
+from kernels.foundation.specs import Array, Spec
 from kernels.kinds import reference_tape
 from kernels.kinds.custom import Callback
 from kernels.kinds.elementwise import Elementwise

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.numpy_arrays import Array
+from kernels.foundation.specs import Array
 from kernels.kinds.reference_tape import Instruction
 from tape.engine import graph_observers, kind_rules
 from tape.engine.saved_tensors import SavedTensors

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from kernels.foundation.numpy_arrays import Array, GradientObserver, Seed
-from kernels.foundation.specs import SCALAR, Spec
+from kernels.foundation.numpy_arrays import GradientObserver, Seed
+from kernels.foundation.specs import SCALAR, Array, Spec
 from kernels.kinds.elementwise import Elementwise
 from kernels.kinds.form import Form
 from kernels.kinds.reference_tape import Instruction

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.numpy_arrays import Array, Seed
-from kernels.foundation.specs import SCALAR
+from kernels.foundation.numpy_arrays import Seed
+from kernels.foundation.specs import SCALAR, Array
 from tape import errors
 from tape.engine.graph_observers import family_offset
 from tape.recording import record as recording

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kernels.foundation.numpy_arrays import Array, CrossingError, FreedError, Wanted
-from kernels.foundation.specs import Spec
+from kernels.foundation.numpy_arrays import CrossingError, FreedError, Wanted
+from kernels.foundation.specs import Array, Spec
 from kernels.kinds.routine import Unsettled
 from kernels.native.structs import PULLS, TAPE_BITS, VIEW
 from kernels.sweeps import backend

@@ -11,8 +11,8 @@ from weakref import ref
 
 import numpy as np
 
-from kernels.foundation.numpy_arrays import Array, CrossingError, GradientObserver, Outcome, Seed, Task
-from kernels.foundation.specs import Spec
+from kernels.foundation.numpy_arrays import CrossingError, GradientObserver, Outcome, Seed, Task
+from kernels.foundation.specs import Array, Spec
 from kernels.native.structs import PULLS, TAPE_BITS, VIEW
 from kernels.sweeps import backend
 from kernels.sweeps import forward as sweeps

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.numpy_arrays import Array
-from kernels.foundation.specs import SCALAR, Spec
+from kernels.foundation.specs import SCALAR, Array, Spec
 from kernels.kinds.reference_tape import Instruction
 from kernels.kinds.saved_values import kept_arguments, unexposed
 from kernels.native.structs import LARGE

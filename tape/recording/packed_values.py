@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.numpy_arrays import Array, pattern
+from kernels.foundation.numpy_arrays import pattern
+from kernels.foundation.specs import Array
 from kernels.kinds import reference_tape
 from kernels.kinds.form import Form
 from kernels.kinds.reference_tape import Instruction

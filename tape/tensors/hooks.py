@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any, Self, TypeVar
 from weakref import ref
 
-from kernels.foundation.numpy_arrays import Array
-from kernels.foundation.specs import Spec
+from kernels.foundation.specs import Array, Spec
 from tape.tensors import modes, tapes
 from tape.tensors.tensor import AccumulateGrad, Tensor, as_array, constant_tensor, method, scalar_or_array
 

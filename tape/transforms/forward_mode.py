@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.numpy_arrays import Array, GradientObserver, Seed
+from kernels.foundation.numpy_arrays import GradientObserver, Seed
+from kernels.foundation.specs import Array
 from kernels.native.structs import TAPE_BITS
 from kernels.sweeps import forward as sweeps
 from tape.engine import short_backward

@@ -12,7 +12,7 @@ import numpy as np
 
 from kernels.foundation.data_classes import dataclass
 from kernels.foundation.locks import Lock, cached_property
-from kernels.foundation.specs import Spec, dense
+from kernels.foundation.specs import Array, Spec, dense
 from kernels.language.jit import bound
 from kernels.native import c_api, pool
 from kernels.native.allocation import REGISTRY
@@ -41,7 +41,6 @@ from kernels.programs.program import native
 
 # Memory of compiled programs: aligned, and with ``TAPE_DEBUG=1`` between canaries.
 
-Array = np.ndarray[Any, Any]
 ALIGN = 64
 _CANARY = 0xA7
 DEBUG = bool(os.environ.get("TAPE_DEBUG"))
