@@ -21,7 +21,7 @@ with _uncollected(lasting=True):
     from tape.numpy_interface import protocols as _protocols  # noqa: F401
     from tape.operations import in_place as _methods  # noqa: F401
     from tape.operations import indexing as _indexing  # noqa: F401
-    from tape.operations import ufuncs as _numpy_ufuncs  # noqa: F401
+    from tape.operations import matmul as _numpy_ufuncs  # noqa: F401
     from tape.recording import attributes as _tensor_types
     from tape.recording import to_python as _to_python  # noqa: F401 (it installs methods, as those above)
 from tape.array_api import e, finfo, iinfo, inf, nan, newaxis, pi, result_type
@@ -92,7 +92,7 @@ from tape.tensors.dtypes import (
     strided,
     uint8,
 )
-from tape.tensors.grad_modes import (
+from tape.tensors.hooks import (
     enable_grad,
     inference_mode,
     is_inference,
@@ -101,8 +101,8 @@ from tape.tensors.grad_modes import (
     set_grad_enabled,
 )
 from tape.tensors.modes import is_grad_enabled
-from tape.tensors.startup import __version__, set_quiet
-from tape.tensors.startup import getattr_of as _found_in
+from tape.tensors.tapes import __version__, set_quiet
+from tape.tensors.tapes import getattr_of as _found_in
 from tape.tensors.tensor import Tensor, is_tensor
 from tape.transforms.value_and_grad import value_and_grad
 

@@ -4,31 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from tape.matrices import contractions, decompositions, determinants, einsum
-from tape.numpy_interface import (
-    elementwise,
-    interpolation,
-    linalg,
-    methods,
-    op_table,
-    predicates,
-    sampling,
-    statistics,
-    variance,
-)
+from tape.matrices import contractions, decompositions, determinants
+from tape.numpy_interface import elementwise, linalg, op_table, predicates, protocols, sampling, statistics, variance
 from tape.numpy_interface import elementwise as numpy_elementary
-from tape.operations import (
-    copied_views,
-    diagonals,
-    gather,
-    joining,
-    rearranging,
-    reductions,
-    scans,
-    scatter,
-    sorting,
-    splitting,
-)
+from tape.operations import copied_views, diagonals, gather, joining, rearranging, reductions, scans, scatter, sorting
 from tape.operations import elementwise as elementary
 from tape.operations.elementwise import FUNCTIONS
 from tape.recording import to_python

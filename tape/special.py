@@ -14,7 +14,7 @@ import numpy as np
 
 from kernels.operations.registry import OPS
 from kernels.rules.op import LateUfunc
-from tape.operations import reductions, ufuncs
+from tape.operations import matmul, reductions
 from tape.operations import scans as softmaxes
 from tape.operations.elementwise import FUNCTIONS, RUN, array_like, cast, logit, mvlgamma, polygamma, round  # noqa: A004 (PyTorch's names)
 from tape.recording import views
@@ -184,9 +184,9 @@ for _function in (
     gammainccinv, stdtr, stdtrit, jv, yv, iv, ive, kv, kve, beta, betaln, rgamma, gammasgn,
 ):  # fmt: skip
     _op: Any = OPS[_function.__name__]
-    ufuncs.serve(_op.name, _op.ufunc, _function)
+    matmul.serve(_op.name, _op.ufunc, _function)
 for _name, _ufunc, _function in (
     ("_zeta", OPS["zeta"].ufunc, zeta), ("logit", OPS["logit"].ufunc, logit),  # type: ignore[attr-defined]
     ("yn", LateUfunc("yn"), yn), ("kn", LateUfunc("kn"), kn),
 ):  # fmt: skip
-    ufuncs.serve(_name, _ufunc, _function)
+    matmul.serve(_name, _ufunc, _function)

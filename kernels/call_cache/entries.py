@@ -13,9 +13,9 @@ from weakref import ref
 import numpy as np
 
 from kernels.foundation import numpy_arrays
-from kernels.foundation.data_classes import dataclass
 from kernels.foundation.locks import Lock
 from kernels.foundation.specs import Spec, spec_of
+from kernels.foundation.tables import dataclass
 from kernels.kinds.form import Descriptor, Form
 from kernels.language import jit
 from kernels.native import allocation

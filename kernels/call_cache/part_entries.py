@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from kernels.call_cache.entries import Entry, Key, Notification
-from kernels.foundation.data_classes import dataclass
 from kernels.foundation.specs import Spec
+from kernels.foundation.tables import dataclass
 from kernels.kinds.form import Descriptor, Form
 from kernels.language import jit
 from kernels.native.c_api import A_WRITEABLE

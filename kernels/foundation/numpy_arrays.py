@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from kernels.foundation.data_classes import dataclass
 from kernels.foundation.specs import Array, Spec, meets_itself
+from kernels.foundation.tables import dataclass
 
 # Finds out what is at an address, without trusting that it is valid.
 

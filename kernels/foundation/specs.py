@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from kernels.foundation.locks import Lock
-from kernels.foundation.recent_table import Recent
+from kernels.foundation.tables import Recent
 
 Array = np.ndarray[Any, Any]
 

@@ -12,8 +12,8 @@ from weakref import WeakSet
 import numba
 import numpy as np
 
-from kernels.foundation.data_classes import dataclass
 from kernels.foundation.specs import Array, Spec, Strides, dense, spec_of
+from kernels.foundation.tables import dataclass
 from kernels.kinds.form import Form, Lowering, ProgramStep
 from kernels.kinds.routine import packed
 from kernels.language.jit import SIGNATURE, NumbaError, carray, compiling

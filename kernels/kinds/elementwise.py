@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kernels.foundation.data_classes import dataclass
 from kernels.foundation.numpy_arrays import dividing, silently
 from kernels.foundation.specs import Spec, Strides, broadcast
+from kernels.foundation.tables import dataclass
 from kernels.kinds.form import Form, Lowering, ProgramStep, pulls_of, rule_loop, saved_names
 from kernels.language import jit
 from kernels.native import pool

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kernels.foundation import numpy_arrays
-from kernels.foundation.data_classes import dataclass
 from kernels.foundation.specs import Array, Spec, Strides, dense
+from kernels.foundation.tables import dataclass
 from kernels.kinds.form import Form, Lowering, ProgramStep, Pull, rule_loop, saved_names, scattered
 from kernels.native.call_structs import CALLED, KERNEL, PICK_EXTRA, PICK_RESULT, PICK_SCALE, PRODUCT, REDUCE
 from kernels.native.calls.computation import Computation, InnerLoop, is_fresh, loop_of, of_arrays, to_array

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
 from kernels.calls.object_types import words_of_tape
-from kernels.foundation.data_classes import dataclass
 from kernels.foundation.specs import SCALAR, Array, Spec
+from kernels.foundation.tables import dataclass
 from kernels.kinds.form import Form
 from kernels.language.jit import bound
 from kernels.native.allocation import REGISTRY

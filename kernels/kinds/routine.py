@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.data_classes import dataclass
 from kernels.foundation.numpy_arrays import tried
 from kernels.foundation.specs import Array, Spec, Strides, dense
+from kernels.foundation.tables import dataclass
 from kernels.kinds.form import Form, Lowering, ProgramStep
 from kernels.kinds.reference_tape import Instruction
 from kernels.kinds.views import ResultPart, View, strided, strided_batch

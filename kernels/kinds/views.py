@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kernels.foundation import numpy_arrays
-from kernels.foundation.data_classes import dataclass
 from kernels.foundation.numpy_arrays import silently
 from kernels.foundation.specs import Spec, Strides, broadcast, dense, view_spec
+from kernels.foundation.tables import dataclass
 from kernels.kinds.form import Form, Lowering, ProgramStep, pulls_of
 from kernels.native.call_structs import CALLED, NEST, NEST4, ONCE
 from kernels.native.calls.computation import Computation, is_fresh, strides_along

@@ -12,7 +12,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from kernels.foundation.data_classes import dataclass
+from kernels.foundation.tables import dataclass
 from kernels.language import lanes
 from kernels.language.lanes import nodes_in
 from kernels.language.native_types import ArrayKind, StructType, is_address

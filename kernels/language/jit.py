@@ -23,20 +23,22 @@ from numba import carray, types
 from numba.core.errors import NumbaError
 from numba.extending import intrinsic
 
-from kernels.foundation.data_classes import dataclass
 from kernels.foundation.locks import Lock, uncollected
+from kernels.foundation.tables import dataclass
 from kernels.language import cache_files, statements
 from kernels.language.cache_files import (
+    PACKAGE,
     cache_folder,
     cached_kernels,
     clear_cache,
+    digest,
     held,
     on_compile,
     set_quiet,
+    text_of,
     untraced,
 )
 from kernels.language.lanes import keep_forms
-from kernels.language.module_texts import PACKAGE, digest, text_of
 from kernels.language.native_types import SIGNATURE, NativeSignature, signature_of
 
 # Machine code of native modules: a module's source is translated, optimised and kept as one object file.

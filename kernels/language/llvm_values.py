@@ -11,7 +11,7 @@ from typing import Any, Union
 from llvmlite import binding, ir
 from numba.core import config
 
-from kernels.foundation.data_classes import dataclass
+from kernels.foundation.tables import dataclass
 
 # Values of a kernel under construction: operators append LLVM instructions, which the loop around them vectorises.
 #

@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 
 from numba import types
 
-from kernels.foundation.data_classes import dataclass
+from kernels.foundation.tables import dataclass
 
 T = TypeVar("T")
 Word = int

@@ -11,9 +11,9 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
+from kernels.language.cache_files import text_of
 from kernels.language.expressions import I64, Arithmetic, Expressions, Number, UntranslatedError, type_of
 from kernels.language.lanes import CallingModule, Hint, LoopUses, loop_hints, loops_apart, statements_in
-from kernels.language.module_texts import text_of
 from kernels.language.native_types import is_address, kind_named
 
 # Statements of native source as LLVM instructions; see kernels/language/statements.py.

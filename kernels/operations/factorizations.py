@@ -1,4 +1,4 @@
-"""The table of factorisations that are kept for solves: Cholesky's and LU's."""
+"""The table of factorisations, determinants and banded systems."""
 
 from __future__ import annotations
 
@@ -10,8 +10,22 @@ import numpy as np
 from kernels.foundation.specs import Array
 from kernels.kinds.routine import Routine
 from kernels.operations.decompositions import cholesky_jvp, cholesky_vjp, indefinite, lower, upper
-from kernels.operations.solves import LinAlgError, each, lapack, outer, plus, solve_triangular, which
+from kernels.operations.solves import (
+    LinAlgError,
+    determinant_parts,
+    each,
+    guarded,
+    inverse_parts,
+    lapack,
+    outer,
+    plus,
+    solve_ex,
+    solve_triangular,
+    which,
+)
 from kernels.rules.op import dispatched, turned
+
+# The table of factorisations that are kept for solves: Cholesky's and LU's.
 
 # The table of what Cholesky factors are for: solving, and the inverse of the matrix that they are the factors of.
 #
@@ -259,4 +273,330 @@ Routine(
     extras=("pivots", "info"),
     samples=((((3, 3),), {"check": ""}),),
     domain=("spd",),
+)
+
+
+# The table of determinants and of banded systems.
+
+# The table of inverses, determinants and the exponential of square matrices.
+#
+# The rules are those of Giles (2008), for the exponential of Mathias, "A chain rule for matrix functions" (1996).
+
+_INV = "linalg.inv: The inversion could not be completed because the input matrix is singular."
+_INV_EX = (
+    "linalg.inv_ex: The diagonal element {} is zero, the inversion could not be completed because the input matrix is "
+    "singular."
+)
+
+
+@dispatched
+def inverse(a: Any) -> Any:
+    """Return the inverses of matrices; LinAlgError if one is singular."""
+    return guarded(np.linalg.inv, a, message=_INV)
+
+
+def _inverse_ex(a: Any, *, check_errors: bool) -> Any:
+    eye = np.broadcast_to(np.eye(a.shape[-1], dtype=a.dtype), a.shape)
+    return solve_ex(a, eye, check=_INV_EX if check_errors else "")
+
+
+for _name, _forward, _params in (("inv", inverse, {}), ("inv_ex", _inverse_ex, {"check_errors": False})):
+    Routine(
+        name=_name,
+        doc="The inverse of a matrix." if _name == "inv" else "The inverse of a matrix, and which pivot is zero, or 0.",
+        grad_fn="LinalgInvExBackward0",
+        function=False,
+        forward=_forward,
+        parts=None if _params else inverse_parts,
+        vjp=lambda g, y: -np.matmul(np.matmul(turned(y), g), turned(y)),
+        jvp=lambda t, y: -np.matmul(np.matmul(y, t), y),
+        extras=("info",) if _params else (),
+        samples=((((3, 3),), _params), (((2, 2, 2),), _params)),
+        domain=("wellconditioned",),
+    )
+
+
+_WELL_CONDITIONED = 1e4
+
+
+@dispatched
+def cofactors(a: Any, y: Any) -> Any:
+    """Return the derivative of a determinant y; of singular matrices too, which the inverse does not reach."""
+    inverted = _inverse_if_well_conditioned(a)
+    if inverted is not None:
+        return np.reshape(y, (*a.shape[:-2], 1, 1)) * turned(inverted)
+    if not np.all(np.isfinite(y)):
+        return np.full_like(a, np.nan) * np.reshape(y, (*a.shape[:-2], 1, 1))
+    u, s, vh, sign = _signed_svd(a)
+    return np.matmul(u * (sign[..., None] * _others(s))[..., None, :], vh)
+
+
+def _inverse_if_well_conditioned(a: Array) -> Array | None:
+    try:
+        inverted = np.linalg.inv(a)
+    except np.linalg.LinAlgError:
+        return None
+    norms = [np.abs(x).sum(-1).max(-1, initial=0.0) for x in (a, inverted)]
+    return inverted if np.all(norms[0] * norms[1] < _WELL_CONDITIONED) else None
+
+
+def _signed_svd(a: Any) -> tuple[Any, Any, Any, Any]:
+    """Return the singular value decomposition, and the determinant of both its rotations."""
+    u, s, vh = np.linalg.svd(a, full_matrices=True)
+    return u, s, vh, np.round(np.linalg.det(u) * np.linalg.det(vh))
+
+
+def _others(s: Any) -> Any:
+    """Return for each number the product of the others."""
+    return np.prod(np.where(np.eye(s.shape[-1], dtype=bool), 1.0, s[..., None, :]), axis=-1)
+
+
+def _cofactors_along(t: Any, a: Any) -> Any:
+    """Return how the cofactors move as a moves along t: by the products of all singular values but two.
+
+    It is its own transpose, as every Hessian: that of the determinant.
+    """
+    u, s, vh, sign = _signed_svd(a)
+    eye = np.eye(s.shape[-1], dtype=bool)
+    inner = np.matmul(np.matmul(turned(u), t), turned(vh))
+    pairs = np.where(eye, 0.0, _others(np.where(eye, 1.0, s[..., None, :])))
+    on_diagonal = np.sum(pairs * np.sum(np.where(eye, inner, 0.0), axis=-2)[..., None, :], axis=-1)
+    core = np.where(eye, on_diagonal[..., None, :], -pairs * turned(inner))
+    return np.matmul(np.matmul(u, core * sign[..., None, None]), vh)
+
+
+Routine(
+    name="cofactors",
+    doc="The derivative of the determinant of a matrix.",
+    grad_fn="LinalgDetBackward0",
+    function=False,
+    forward=lambda a: cofactors(a, np.linalg.det(a)),
+    vjp=lambda g, a: _cofactors_along(g, a),
+    jvp=lambda t, a: _cofactors_along(t, a),
+    samples=((((3, 3),), {}), (((2, 2, 2),), {})),
+    domain=("wellconditioned",),
+)
+Routine(
+    name="det",
+    doc="The determinant of a matrix.",
+    grad_fn="LinalgDetBackward0",
+    function=False,
+    forward=lambda a: np.asarray(np.linalg.det(a)),
+    parts=determinant_parts,
+    vjp=lambda g, y, a: g[..., None, None] * cofactors(a, y),
+    jvp=lambda t, y, a: np.sum(cofactors(a, y) * t, axis=(-2, -1)),
+    samples=((((3, 3),), {}), (((2, 2, 2),), {})),
+    domain=("wellconditioned",),
+)
+Routine(
+    name="slogdet",
+    doc="The sign, and the logarithm of the absolute value, of a determinant.",
+    grad_fn="LinalgSlogdetBackward0",
+    function=False,
+    forward=lambda a: tuple(np.asarray(x) for x in np.linalg.slogdet(a)),
+    vjp=lambda g_logabsdet, a: g_logabsdet[..., None, None] * turned(inverse(a)),
+    jvp=lambda t, sign, a: (sign * 0.0, np.sum(turned(inverse(a)) * t, axis=(-2, -1))),
+    results=("sign", "logabsdet"),
+    samples=((((3, 3),), {}),),
+    domain=("wellconditioned",),
+)
+
+
+@dispatched
+def matrix_exp(a: Any) -> Any:
+    """Return the exponential of square matrices."""
+    from scipy.linalg import expm
+
+    return expm(a) if a.size else np.zeros(a.shape, a.dtype)
+
+
+def _exponential_along(a: Any, t: Any) -> Any:
+    """Return the derivative of the exponential at a in the direction t: a block of another exponential."""
+    n = a.shape[-1]
+    upper, lower = np.concatenate([a, t], -1), np.concatenate([a * 0.0, a], -1)
+    return matrix_exp(np.concatenate([upper, lower], -2))[..., :n, n:]
+
+
+Routine(
+    name="matrix_exp",
+    doc="The exponential of a square matrix.",
+    grad_fn="LinalgMatrixExpBackward0",
+    function=False,
+    forward=matrix_exp,
+    vjp=lambda g, a: _exponential_along(turned(a), g),
+    jvp=lambda t, a: _exponential_along(a, t),
+    samples=((((3, 3),), {}), (((2, 2, 2),), {})),
+)
+
+
+# The table of solves with banded and Toeplitz matrices, stored as SciPy stores them; forward calls SciPy.
+#
+# The gradient reaches what SciPy reads: bands, first column and first row; the unused corners of bands receive 0.
+
+
+def _called(name: str, *operands: Any, **params: Any) -> Any:
+    """Call a solver of scipy.linalg; what it raises for a singular matrix is our error too."""
+    import scipy.linalg
+
+    try:
+        result = getattr(scipy.linalg, name)(*operands, check_finite=False, **params)
+    except np.linalg.LinAlgError as error:
+        raise LinAlgError(f"linalg.{name}: The solver failed because the input matrix is singular: {error}") from None
+    return result.astype(operands[-1].dtype, copy=False)
+
+
+@dispatched
+def solve_banded(ab: Any, b: Any, *, l_and_u: tuple[int, int]) -> Any:
+    """Solve with the matrix whose diagonals are the rows of ab, the highest first."""
+    return _called("solve_banded", l_and_u, ab, b)
+
+
+def shifted(x: Any, k: int) -> Any:
+    """Return x moved by k places along the first axis, zeros behind it."""
+    if k == 0:
+        return x
+    nothing = x[: abs(k)] * 0.0
+    if abs(k) >= x.shape[0]:
+        return x * 0.0
+    return np.concatenate([nothing, x[:-k]]) if k > 0 else np.concatenate([x[-k:], nothing])
+
+
+def _bands_turned(ab: Any, lower: int, upper: int) -> Any:
+    """Return the bands of the matrix transposed."""
+    rows = range(lower + upper + 1)
+    return np.stack([shifted(ab[lower + upper - r], lower - r) if _fits(ab, r - lower) else ab[0] * 0.0 for r in rows])
+
+
+def _fits(ab: Any, k: int) -> bool:
+    return abs(k) < ab.shape[1]
+
+
+def _along(x: Any, y: Any) -> Any:
+    """Return the products of elements, summed over right-hand sides."""
+    return x * y if x.ndim == 1 else np.sum(x * y, axis=-1)
+
+
+def _banded_vjp(g: Any, y: Any, ab: Any, l_and_u: tuple[int, int], needs: Any) -> Any:
+    lower, upper = l_and_u
+    g_b = solve_banded(_bands_turned(ab, lower, upper), g, l_and_u=(upper, lower))
+    if not needs[0]:
+        return None, g_b
+    # row r of the bands holds the elements (j + r - upper, j)
+    rows = [-_along(shifted(g_b, upper - r), y) for r in range(lower + upper + 1)]
+    return np.stack(rows), g_b
+
+
+def _times_bands(ab: Any, x: Any, lower: int, upper: int) -> Any:
+    """Return the product of a banded matrix and what x holds."""
+    total = None
+    for r in range(lower + upper + 1):
+        column = ab[r] if x.ndim == 1 else ab[r][:, None]
+        part = shifted(column * x, r - upper)
+        total = part if total is None else total + part
+    return total
+
+
+def _banded_jvp(t_ab: Any, t_b: Any, y: Any, ab: Any, l_and_u: tuple[int, int]) -> Any:
+    right = 0.0 if t_b is None else t_b
+    if t_ab is not None:
+        right = right - _times_bands(t_ab, y, *l_and_u)
+    return solve_banded(ab, right, l_and_u=l_and_u)
+
+
+Routine(
+    name="solve_banded",
+    doc="The solution of equations with a banded matrix.",
+    grad_fn="SolveBandedBackward0",
+    function=False,
+    forward=lambda ab, b, *, l_and_u: solve_banded(ab, b, l_and_u=l_and_u),
+    vjp=_banded_vjp,
+    jvp=_banded_jvp,
+    samples=((((3, 5), (5,)), {"l_and_u": (1, 1)}), (((4, 4), (4, 2)), {"l_and_u": (2, 1)})),
+    domain=("bands", "real"),
+)
+
+
+@dispatched
+def solveh_banded(ab: Any, b: Any, *, lower: bool) -> Any:
+    """Solve with a symmetric positive-definite matrix of which one triangle's diagonals are given."""
+    return _called("solveh_banded", ab, b, lower=lower)
+
+
+def _solveh_vjp(g: Any, y: Any, ab: Any, lower: bool) -> Any:
+    g_b = solveh_banded(ab, g, lower=lower)
+    u = ab.shape[0] - 1
+    rows = []
+    for r in range(u + 1):
+        k = -r if lower else u - r  # the elements (j - k, j) and their mirror images
+        row = -_along(shifted(g_b, k), y)
+        rows.append(row if k == 0 else row - _along(g_b, shifted(y, k)))
+    return np.stack(rows), g_b
+
+
+def _solveh_jvp(t_ab: Any, t_b: Any, y: Any, ab: Any, lower: bool) -> Any:
+    right, u = 0.0 if t_b is None else t_b, ab.shape[0] - 1
+    for r in range(u + 1) if t_ab is not None else ():
+        k = -r if lower else u - r
+        column = t_ab[r] if y.ndim == 1 else t_ab[r][:, None]
+        right = right - shifted(column * y, -k)
+        right = right if k == 0 else right - column * shifted(y, k)
+    return solveh_banded(ab, right, lower=lower)
+
+
+Routine(
+    name="solveh_banded",
+    doc="The solution of equations with a banded positive-definite matrix.",
+    grad_fn="SolvehBandedBackward0",
+    function=False,
+    forward=lambda ab, b, *, lower: solveh_banded(ab, b, lower=lower),
+    vjp=_solveh_vjp,
+    jvp=_solveh_jvp,
+    samples=((((2, 5), (5,)), {"lower": True}), (((3, 4), (4, 2)), {"lower": True})),
+    domain=("bands_below", "real"),
+)
+
+
+@dispatched
+def solve_toeplitz(c: Any, r: Any, b: Any) -> Any:
+    """Solve with the Toeplitz matrix of this first column and first row; r[0] is not read."""
+    return _called("solve_toeplitz", (c, r), b).astype(b.dtype, copy=False) if b.size else b.copy()
+
+
+def _diagonal_sums(x: Any, y: Any) -> Any:
+    """Return the sums along the diagonals of x times y transposed, the lowest last."""
+    if x.ndim == 1:
+        return np.convolve(x, np.flip(y))
+    total = np.convolve(x[:, 0], np.flip(y[:, 0]))
+    for k in range(1, x.shape[1]):
+        total = total + np.convolve(x[:, k], np.flip(y[:, k]))
+    return total
+
+
+def _toeplitz_vjp(g: Any, y: Any, c: Any, r: Any) -> Any:
+    n = c.shape[0]
+    g_b = solve_toeplitz(np.concatenate([c[:1], r[1:]]), c, g)
+    sums = -_diagonal_sums(g_b, y)
+    return sums[n - 1 :], np.concatenate([sums[:1] * 0.0, np.flip(sums[: n - 1])]), g_b
+
+
+def _toeplitz_jvp(t_c: Any, t_r: Any, t_b: Any, y: Any, c: Any, r: Any) -> Any:
+    n = c.shape[0]
+    t_c, t_r = c * 0.0 if t_c is None else t_c, r * 0.0 if t_r is None else t_r
+    diagonals = np.concatenate([np.flip(t_r[1:]), t_c])
+    columns = [y] if y.ndim == 1 else [y[:, k] for k in range(y.shape[1])]
+    moved = [np.convolve(diagonals, column)[n - 1 : 2 * n - 1] for column in columns]
+    product = moved[0] if y.ndim == 1 else np.stack(moved, -1)
+    return solve_toeplitz(c, r, (0.0 if t_b is None else t_b) - product)
+
+
+Routine(
+    name="solve_toeplitz",
+    doc="The solution of equations with a Toeplitz matrix.",
+    grad_fn="SolveToeplitzBackward0",
+    function=False,
+    forward=solve_toeplitz,
+    vjp=_toeplitz_vjp,
+    jvp=_toeplitz_jvp,
+    samples=((((4,), (4,), (4,)), {}), (((3,), (3,), (3, 2)), {})),
+    domain=("leading", "fraction", "real"),
 )

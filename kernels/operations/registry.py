@@ -5,11 +5,8 @@ from __future__ import annotations
 from kernels.operations import (
     arithmetic,
     decompositions,
-    determinants,
-    exponentials,
     factorizations,
     interpolation,
-    piecewise,
     reductions,
     softmax,
     solves,

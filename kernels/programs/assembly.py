@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.data_classes import dataclass
-from kernels.foundation.recent_table import Recent
 from kernels.foundation.specs import Array
+from kernels.foundation.tables import Recent, dataclass
 from kernels.language import jit
 from kernels.native.memory import where
 from kernels.native.structs import (

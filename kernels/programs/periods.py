@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernels.foundation.data_classes import dataclass
 from kernels.foundation.locks import cached_property
 from kernels.foundation.specs import Array, Spec
+from kernels.foundation.tables import dataclass
 from kernels.kinds.custom import Callback, Guard, LoopMark
 from kernels.kinds.views import View, Write
 from kernels.programs.rolled_program import Uncompiled

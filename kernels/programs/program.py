@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.recent_table import Recent, exact
 from kernels.foundation.specs import Array, Spec, view_spec
+from kernels.foundation.tables import Recent, exact
 from kernels.kinds.custom import Custom
 from kernels.kinds.form import Form
 from kernels.kinds.reduction import Select

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from kernels.foundation.data_classes import dataclass
 from kernels.foundation.specs import Array, Spec, is_dense, part_of
+from kernels.foundation.tables import dataclass
 from kernels.kinds.form import Form
 from kernels.rules.op import Op
 

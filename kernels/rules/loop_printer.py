@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from kernels.foundation import numpy_arrays
-from kernels.foundation.data_classes import dataclass
-from kernels.foundation.recent_table import Recent
 from kernels.foundation.specs import Strides, nest
+from kernels.foundation.tables import Recent, dataclass
 from kernels.language import jit
 from kernels.native.structs import ALWAYS, IF_INPUT_IS, NEVER
 from kernels.rules.op import resolved, special

@@ -8,9 +8,9 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from kernels.foundation.data_classes import dataclass
 from kernels.foundation.locks import cached_property
 from kernels.foundation.specs import Array
+from kernels.foundation.tables import dataclass
 from kernels.native.structs import PULLS
 from kernels.rules.symbols import SPECIAL, DeclarationError, Rule, Symbol, Unprinted, traced
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from kernels.foundation import numpy_arrays
-from kernels.foundation.data_classes import dataclass
 from kernels.foundation.specs import Array, Spec, Strides, dense
+from kernels.foundation.tables import dataclass
 from kernels.language import jit
+from kernels.language.cache_files import PACKAGE, content_of
 from kernels.language.jit import callable_at
-from kernels.language.module_texts import PACKAGE, content_of
 from kernels.native.c_api import NATIVE
 from kernels.native.memory import where
 from kernels.native.structs import LARGE
@@ -112,10 +112,10 @@ def row_pull(
     in_order = in_order and spec.strides == spec.gradient == dense(spec.shape, item)
     if rows is None or not in_order or not 0 < source.bytes < LARGE or source.dtype not in (np.float64, np.float32):
         return None
-    if not have_text("rules.row_pulls_native"):
+    if not have_text("rules.rows_native"):
         return None
     words = (*rows, int(np.float64(number).view(np.int64)))
-    back, forth = (functools.partial(address, "rules.row_pulls_native", kernel) for kernel in (name, turned or name))
+    back, forth = (functools.partial(address, "rules.rows_native", kernel) for kernel in (name, turned or name))
     push = None if jvp is None else RowPull(spec.shape, source.shape, source.dtype, words, forth, jvp)
     return RowPull(source.shape, spec.shape, source.dtype, words, back, rule, push)
 
@@ -124,7 +124,7 @@ def row_pull(
 #
 # Dynamic mode and replays choose alike, by operation, dtype and shape, and so agree in every bit.
 
-_FILE = "rules.row_values_native"
+_FILE = "rules.rows_native"
 SHORT = 64
 """Elements of a row up to which counting, or moving elements one by one, is the fastest way to order them."""
 
@@ -224,7 +224,7 @@ class Pick:
         rows = int(np.prod(shape, dtype=np.int64))
         head = [rows, length, step, self.largest, self.spec.dtype.itemsize, len(shape)]
         layout = np.array([*head, *reversed(shape), *reversed(strides)], np.int64)
-        return address("rules.row_values_native", "pick", self.spec.dtype), layout
+        return address("rules.rows_native", "pick", self.spec.dtype), layout
 
 
 def pick(locate: Any, array: Array, *, axis: int, keepdims: bool) -> tuple[Array, Array]:

@@ -12,9 +12,8 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from kernels.foundation import numpy_arrays
-from kernels.foundation.data_classes import dataclass
-from kernels.foundation.recent_table import Recent
 from kernels.foundation.specs import Array, Spec, Strides, broadcast, nest, spec_of
+from kernels.foundation.tables import Recent, dataclass
 from kernels.language import jit
 from kernels.language.jit import callable_at
 from kernels.native import pool

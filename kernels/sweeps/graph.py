@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernels.foundation.data_classes import dataclass
 from kernels.foundation.numpy_arrays import FreedError, Readers, Seed
 from kernels.foundation.specs import Spec
+from kernels.foundation.tables import dataclass
 from kernels.kinds.reference_tape import Instruction, instruction_at
 from kernels.native.structs import ADDS, CLEARS, TAPE_BITS, FormBlock
 

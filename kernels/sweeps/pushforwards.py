@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from kernels.foundation.numpy_arrays import pattern
-from kernels.foundation.recent_table import MOST
 from kernels.foundation.specs import Spec
+from kernels.foundation.tables import MOST
 from kernels.kinds.form import Form
 from kernels.native.memory import where
 from kernels.native.structs import ADDS, CLEARS, InputBlock

@@ -16,7 +16,7 @@ from tape.engine.kind_rules import Operand, apart, whole
 from tape.engine.kinds import run_batched
 from tape.operations import indexing
 from tape.recording import record, views
-from tape.tensors import grad_modes, modes
+from tape.tensors import hooks, modes
 from tape.tensors.tensor import AccumulateGrad, Tensor, root
 from tape.tensors.view_families import alone, share
 from tape.transforms.forward_mode import needs_graph, settle
@@ -76,7 +76,7 @@ class Batch:
 
     def _do(self, step: Step, enabled: bool) -> None:
         if enabled and not step.graded:
-            with grad_modes.no_grad():
+            with hooks.no_grad():
                 self._steps([step], enabled=False)
         elif isinstance(step, Operation):
             if step.detached:

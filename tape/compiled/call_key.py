@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernels.foundation.recent_table import exact
 from kernels.foundation.specs import fills
+from kernels.foundation.tables import exact
 from kernels.kinds.saved_values import expose
 from kernels.native.memory import HEADER
 from kernels.programs.calling.direct_call_structs import (

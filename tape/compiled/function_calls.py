@@ -31,7 +31,7 @@ from tape.tensors.bytecode import users_frame
 from tape.tensors.modes import Observer
 from tape.tensors.tensor import Tensor, as_array, constant_tensor, leaf, scalar_or_array
 from tape.tensors.view_families import base_of, is_view
-from tape.watching.compared_numbers import OPERATORS, Compared, compared_in
+from tape.watching.snapshots import OPERATORS, Compared, compared_in
 
 # Whether two Python objects, or two kinds of steps, are the same to the last bit.
 
@@ -400,7 +400,7 @@ _LARGEST = 1 << 53
 """Integers up to this are floats, too."""
 _CONVERSIONS = {
     ("tape.recording.to_python", "item"): "item",
-    ("tape.numpy_interface.methods", "_item"): "item",
+    ("tape.numpy_interface.protocols", "_item"): "item",
     ("tape.recording.to_python", "to_float"): "float",
 }
 """What users call the functions of this package that give numbers, by where these are."""

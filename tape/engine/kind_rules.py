@@ -10,13 +10,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from kernels.foundation.data_classes import dataclass
 from kernels.foundation.specs import Spec
+from kernels.foundation.tables import dataclass
 from kernels.kinds.form import Form
 from kernels.kinds.reference_tape import Instruction
 from kernels.operations.registry import OPS
 from kernels.rules.symbols import parameters_of
-from tape.operations import elementwise, reductions, ufuncs
+from tape.operations import elementwise, matmul, reductions
 from tape.recording import creation, record, views
 from tape.tensors import modes
 from tape.tensors.tensor import Tensor, constant_tensor
@@ -96,7 +96,7 @@ class _Numpy:
 
     def __getattr__(self, name: str) -> Any:
         function = getattr(np, name)
-        if isinstance(function, np.ufunc) and function.nin == 1 and (serves := ufuncs.served(function)) is not None:
+        if isinstance(function, np.ufunc) and function.nin == 1 and (serves := matmul.served(function)) is not None:
             function = _of_tensors(function, serves)
         setattr(self, name, function)
         return function

@@ -24,7 +24,7 @@ from tape.tensors import hooks, tapes
 from tape.tensors.dtypes import Size
 from tape.tensors.hooks import Hook, Hooks, RemovableHandle, of_slot
 from tape.tensors.printing import table
-from tape.tensors.startup import getattr_of
+from tape.tensors.tapes import getattr_of
 from tape.tensors.tensor import AccumulateGrad, Slot, Tensor, holder, method, new
 
 # Nodes of the graph as PyTorch shows it: made on demand from the tape's instructions, one for each while it lives.

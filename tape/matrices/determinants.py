@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.operations import determinants
+from kernels.operations import factorizations
 from kernels.operations.registry import OPS
 from tape.matrices.decompositions import identity, matrix_of, square_of, svdvals, together
 from tape.matrices.solves import inverse, solve
@@ -82,10 +82,10 @@ def matrix_exp(input: Any) -> Tensor:
     return routine_calls.call(_OPS["matrix_exp"], square_of("linalg.matrix_exp", input))  # type: ignore[no-any-return]
 
 
-implements(determinants.matrix_exp)(matrix_exp)
+implements(factorizations.matrix_exp)(matrix_exp)
 
 
-@implements(determinants.cofactors)
+@implements(factorizations.cofactors)
 def _cofactors(a: Tensor, y: Tensor) -> Tensor:
     del y
     return routine_calls.call(_OPS["cofactors"], a)  # type: ignore[no-any-return]

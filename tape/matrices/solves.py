@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.operations import determinants, factorizations, solves
+from kernels.operations import factorizations, solves
 from kernels.operations.registry import OPS
 from tape.matrices.decompositions import MATRIX, batch_of, matrix_of, square_of, tensor_like, together, turned
 from tape.operations.matmul import matmul
@@ -103,7 +103,7 @@ def inverted(x: Any) -> Tensor:
     return routine_calls.call(_OPS["inv"], square_of("linalg.inv", x))  # type: ignore[no-any-return]
 
 
-implements(determinants.inverse)(inverse)
+implements(factorizations.inverse)(inverse)
 
 
 def inv_ex(A: Any, *, check_errors: bool = False) -> Any:  # noqa: N803
@@ -280,7 +280,7 @@ def solve_banded(l_and_u: Any, ab: Any, b: Any) -> Tensor:
     return routine_calls.call(_OPS["solve_banded"], bands, right, l_and_u=(lower, upper))  # type: ignore[no-any-return]
 
 
-@implements(determinants.solve_banded)
+@implements(factorizations.solve_banded)
 def _solve_banded(ab: Any, b: Any, *, l_and_u: Any) -> Tensor:
     return solve_banded(l_and_u, ab, b)
 
@@ -301,7 +301,7 @@ def solveh_banded(ab: Any, b: Any, *, lower: bool = False) -> Tensor:
     return routine_calls.call(_OPS["solveh_banded"], bands, right, lower=bool(lower))  # type: ignore[no-any-return]
 
 
-implements(determinants.solveh_banded)(solveh_banded)
+implements(factorizations.solveh_banded)(solveh_banded)
 
 
 def solve_toeplitz(c_or_cr: Any, b: Any) -> Tensor:
@@ -324,6 +324,6 @@ def solve_toeplitz(c_or_cr: Any, b: Any) -> Tensor:
     return routine_calls.call(_OPS["solve_toeplitz"], column, row, right)  # type: ignore[no-any-return]
 
 
-@implements(determinants.solve_toeplitz)
+@implements(factorizations.solve_toeplitz)
 def _solve_toeplitz(c: Any, r: Any, b: Any) -> Tensor:
     return solve_toeplitz((c, r), b)

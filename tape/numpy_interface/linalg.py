@@ -1,4 +1,4 @@
-"""NumPy's linear algebra on tensors: np.linalg.* and the products, with NumPy's arguments, defaults and results."""
+"""The linear algebra extension of the array API standard: NumPy's functions, which follow it and find the records."""
 
 from __future__ import annotations
 
@@ -7,13 +7,24 @@ from typing import Any
 
 import numpy as np
 
-from tape.matrices import contractions, decompositions, determinants, einsum, solves
+from tape.matrices import contractions, decompositions, determinants, solves
 from tape.matrices.decompositions import MATRIX, square_of, tensor_like
 from tape.operations import diagonals, rearranging
 from tape.operations.matmul import matmul
 from tape.recording import record, views
 from tape.tensors.hooks import NUMPY, implements
 from tape.tensors.tensor import Tensor
+
+NAMES = """
+cholesky cross det diagonal eigh eigvalsh inv matmul matrix_norm matrix_power matrix_rank matrix_transpose outer pinv qr
+slogdet solve svd svdvals tensordot trace vecdot vector_norm
+""".split()  # noqa: SIM905 (a list of words)
+globals().update({name: getattr(np.linalg, name) for name in NAMES})
+
+__all__ = NAMES  # noqa: PLE0605 (they are names)
+
+
+# NumPy's linear algebra on tensors: np.linalg.* and the products, with NumPy's arguments, defaults and results.
 
 
 @functools.lru_cache(8)
@@ -111,7 +122,7 @@ def _einsum(*operands: Any, out: Any = None, optimize: Any = False, **kwargs: An
     if kwargs:
         raise TypeError(f"np.einsum of a tensor does not take {', '.join(kwargs)}")
     del optimize  # the order is always planned
-    return einsum.einsum(*operands)
+    return contractions.einsum(*operands)
 
 
 @implements(np.cross, records="cross")

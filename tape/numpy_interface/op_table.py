@@ -1,4 +1,4 @@
-"""Functions made from records alone, and the table of all operations."""
+"""Functions made from records alone, the table of all operations, interpolation."""
 
 from __future__ import annotations
 
@@ -8,30 +8,36 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kernels.foundation.recent_table import exact
+from kernels.foundation.tables import exact
 from kernels.kinds.elementwise import Elementwise
 from kernels.kinds.reduction import Reduction, Select
 from kernels.kinds.routine import Routine
 from kernels.kinds.views import View
+from kernels.operations import interpolation
 from kernels.operations.registry import OPS
 from kernels.rules.op import LateUfunc, Op
 from kernels.rules.symbols import Symbol, Unprinted, traced
 from tape import return_types
 from tape.matrices import contractions
+from tape.matrices.solves import solve_banded
 from tape.operations import reductions, scans
 from tape.operations.elementwise import FUNCTIONS, install_in_place
+from tape.operations.rearranging import flip
 from tape.operations.reductions import along
-from tape.recording import record, routine_calls
+from tape.recording import creation, record, routine_calls, views
 from tape.recording.parameters import names_of, parameters_like, printed
+from tape.recording.promotion import alike
 from tape.repeated_calls.calls_with_arguments import argued
 from tape.tensors import hooks
-from tape.tensors.hooks import RECORDS
+from tape.tensors.hooks import RECORDS, implements, public
 from tape.tensors.operands import tensor_of
-from tape.tensors.tensor import Tensor
+from tape.tensors.tensor import Tensor, as_array, constant_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+
+# Functions made from records alone, and the table of all operations.
 
 # Public functions that follow from records alone: of reductions, routines and views that have none written by hand.
 #
@@ -321,3 +327,195 @@ def _held(expression: Any, binding: int) -> str:
     """Print an operand, in parentheses if it would come apart."""
     text, precedence = _print(expression)
     return text if precedence >= binding else f"({text})"
+
+
+# Interpolation between knots and on regular grids, with gradients to points, knots and values.
+#
+# Values are NumPy's and SciPy's: np.interp, CubicSpline, PchipInterpolator, RegularGridInterpolator.
+
+_OPS: dict[str, Any] = OPS
+_where, sign = FUNCTIONS["where"], FUNCTIONS["sign"]
+_BOUNDARIES = ("not-a-knot", "natural", "clamped")
+
+
+@public(methods=False)
+def interp(
+    input: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None,
+    *, kind: str = "linear", bc_type: str = "not-a-knot",
+) -> Any:  # fmt: skip
+    """Return the interpolant through (xp, fp) at the points x, of the shape of x.
+
+    xp is (n,) and increasing, fp is (n,). ``kind`` is "linear" (np.interp: level beyond the ends, or ``left`` and
+    ``right``; ``period`` turns x around; knots may be equal, where it jumps, or one alone), "cubic" (a spline with
+    ``bc_type`` "not-a-knot", "natural" or "clamped") or "monotone", also "pchip". Cubic pieces go on beyond the ends,
+    as SciPy's do.
+
+    >>> tape.interp(tape.tensor([0.5, 3.0]), [0.0, 1.0, 2.0], [0.0, 2.0, 8.0])
+    tensor([1., 8.])
+    """
+    input, xp, fp = _floats(input, xp, fp)
+    _check_knots(xp, fp, least=1 if kind == "linear" else 2)
+    if kind == "linear":
+        return _level(input, xp, fp, left, right, period)
+    if (left, right, period) != (None, None, None):
+        raise ValueError(f"interp: left, right and period are for kind='linear', not {kind!r}")
+    if kind == "cubic":
+        slopes = _spline_slopes(xp, fp, bc_type)
+    elif kind in ("monotone", "pchip"):
+        slopes = _monotone_slopes(xp, fp)
+    else:
+        raise ValueError(f"interp: kind is 'linear', 'cubic', 'monotone' or 'pchip', not {kind!r}")
+    return routine_calls.call(_OPS["hermite"], input, xp, fp, slopes)
+
+
+def _floats(*values: Any) -> list[Tensor]:
+    tensors = alike(*values)
+    double = np.dtype(np.float64)
+    return tensors if tensors[0].spec.dtype.kind == "f" else [record.to_dtype(x, double) for x in tensors]
+
+
+def _check_knots(xp: Tensor, fp: Tensor, least: int) -> None:
+    if len(xp.spec.shape) != 1 or fp.spec.shape != xp.spec.shape:
+        raise ValueError(
+            f"interp: fp and xp are vectors of the same length; their shapes are {list(fp.spec.shape)} and "
+            f"{list(xp.spec.shape)}"
+        )
+    if xp.spec.size < least:
+        raise ValueError(f"interp: {least} or more knots are needed, {xp.spec.size} given")
+
+
+def _level(x: Tensor, xp: Tensor, fp: Tensor, left: Any, right: Any, period: Any) -> Any:
+    """Interpolate linearly, as np.interp does."""
+    if period is not None:
+        x, xp, fp = _around(x, xp, fp, abs(float(period)))
+        left = right = None
+    if xp.spec.size == 1:
+        xp, fp = views.cat([xp, xp]), views.cat([fp, fp])
+    level = routine_calls.call(_OPS["interp"], x, xp, fp)
+    if left is not None:
+        level = _where(x < xp[0], left, level)
+    return level if right is None else _where(x > xp[-1], right, level)
+
+
+def _around(x: Tensor, xp: Tensor, fp: Tensor, period: float) -> tuple[Any, ...]:
+    if period == 0:
+        raise ValueError("period must be a non-zero value")
+    remainder = FUNCTIONS["remainder"]
+    x, xp = remainder(x, period), remainder(xp, period)
+    record.note_escape(xp)  # the order of the knots is not recorded
+    order = np.argsort(as_array(xp))
+    xp, fp = xp[order], fp[order]
+    return x, views.cat([xp[-1:] - period, xp, xp[:1] + period]), views.cat([fp[-1:], fp, fp[:1]])
+
+
+def _spline_slopes(xp: Any, fp: Any, bc_type: str) -> Any:
+    """Return the slopes at the knots of the spline, by SciPy's banded equations."""
+    if bc_type not in _BOUNDARIES:
+        raise ValueError(f"interp: bc_type is one of {', '.join(_BOUNDARIES)}, not {bc_type!r}")
+    n = xp.spec.size
+    h = xp[1:] - xp[:-1]
+    rise = (fp[1:] - fp[:-1]) / h
+    if n == 2 and bc_type == "not-a-knot":  # noqa: PLR2004
+        return views.cat([rise, rise])
+    if n == 3 and bc_type == "not-a-knot":  # noqa: PLR2004 (one parabola)
+        turn = (rise[1:] - rise[:1]) / (xp[2:] - xp[:1])
+        return views.cat([rise[:1] - turn * h[:1], rise[:1] + turn * h[:1], rise[1:] + turn * h[1:]])
+    first, last = _end(h, rise, xp, bc_type), _end(_back(h), _back(rise), -_back(xp), bc_type)
+    inner = 3.0 * (h[1:] * rise[:-1] + h[:-1] * rise[1:])
+    nothing = creation.zeros(1, dtype=xp.spec.dtype)
+    rows = (
+        views.cat([nothing, first[1], h[:-1]]),
+        views.cat([first[0], 2.0 * (h[:-1] + h[1:]), last[0]]),
+        views.cat([h[1:], last[1], nothing]),
+    )
+    return solve_banded((1, 1), views.stack(rows), views.cat([first[2], inner, last[2]]))
+
+
+def _back(x: Any) -> Any:
+    return flip(x, 0)
+
+
+def _end(h: Any, rise: Any, xp: Any, bc_type: str) -> tuple[Any, ...]:
+    """Return the first equation: the coefficients of its two slopes, and its right-hand side."""
+    one = creation.ones(1, dtype=h.spec.dtype)
+    if bc_type == "clamped":
+        return one, one * 0.0, one * 0.0
+    if bc_type == "natural":
+        return 2.0 * h[:1], h[:1], 3.0 * h[:1] * rise[:1]
+    d = xp[2:3] - xp[:1]
+    right = ((h[:1] + 2.0 * d) * h[1:2] * rise[:1] + h[:1] * h[:1] * rise[1:2]) / d
+    return h[1:2], d, right
+
+
+def _monotone_slopes(xp: Any, fp: Any) -> Any:
+    """Return the slopes of Fritsch and Butland (1984), with SciPy's three-point ends."""
+    h = xp[1:] - xp[:-1]
+    rise = (fp[1:] - fp[:-1]) / h
+    if xp.spec.size == 2:  # noqa: PLR2004
+        return views.cat([rise, rise])
+    left, right = rise[:-1], rise[1:]
+    w1, w2 = 2.0 * h[1:] + h[:-1], h[1:] + 2.0 * h[:-1]
+    flat = sign(left) * sign(right) <= 0.0
+    safe_left, safe_right = _where(flat, 1.0, left), _where(flat, 1.0, right)
+    inner = _where(flat, 0.0, (w1 + w2) / (w1 / safe_left + w2 / safe_right))
+    return views.cat([_three_points(h, rise), inner, _three_points(_back(h), _back(rise))])
+
+
+def _three_points(h: Any, rise: Any) -> Any:
+    """Return the slope at the end, kept from overshooting."""
+    h0, h1, m0, m1 = h[:1], h[1:2], rise[:1], rise[1:2]
+    d = ((2.0 * h0 + h1) * m0 - h0 * m1) / (h0 + h1)
+    turns = sign(m0) * sign(m1) <= 0.0
+    steep = FUNCTIONS["abs"](d) > 3.0 * FUNCTIONS["abs"](m0)
+    bounded = _where(turns, _where(steep, 3.0 * m0, d), d)
+    return _where(sign(d) * sign(m0) <= 0.0, 0.0, bounded)
+
+
+@public(methods=False)
+def interpn(
+    points: Any, values: Any, xi: Any, method: str = "linear", bounds_error: bool = True, fill_value: Any = float("nan")
+) -> Any:
+    """Return values on a regular grid, interpolated linearly along each axis.
+
+    ``points`` is a sequence of d vectors, strictly increasing; ``values`` has their lengths as shape; ``xi`` is
+    (..., d). A point outside raises ValueError, or with ``bounds_error=False`` gives ``fill_value``, None to go on.
+
+    >>> tape.interpn(([0.0, 1.0], [0.0, 1.0]), [[0.0, 1.0], [2.0, 3.0]], [0.5, 0.5])
+    tensor([1.5000])
+    """
+    if method != "linear":
+        raise ValueError(f"interpn: method is 'linear', not {method!r}")
+    x, v, *grids = _floats(xi, values, *points)
+    sizes = tuple(grid.spec.size for grid in grids)
+    if v.spec.shape != sizes or any(len(grid.spec.shape) != 1 for grid in grids):
+        raise ValueError(f"interpn: points are vectors of lengths {list(v.spec.shape)}, not {list(sizes)}")
+    if not x.spec.shape or x.spec.shape[-1] != len(sizes):
+        raise ValueError(
+            f"interpn: xi has shape {list(x.spec.shape)}; its last dim has one entry per axis, {len(sizes)}"
+        )
+    if min(sizes) < 2:  # noqa: PLR2004
+        raise ValueError("interpn: each axis has two or more knots")
+    result = routine_calls.call(_OPS["interpn"], x, views.cat(grids), v, sizes=sizes, bounds_error=bool(bounds_error))
+    if bounds_error or fill_value is None:
+        return result
+    for k, grid in enumerate(grids):
+        at: Any = x[..., k]
+        result = _where(at < grid[0], fill_value, _where(at > grid[-1], fill_value, result))
+    return result
+
+
+@implements(interpolation.interval)
+def _interval(x: Any, xp: Any) -> Tensor:
+    return routine_calls.call(_OPS["interval"], x, xp)  # type: ignore[no-any-return]
+
+
+@implements(interpolation.added_at)
+def _added_at(values: Any, at: Any, *, n: int) -> Any:
+    values, at = tensor_of(values), tensor_of(at) if isinstance(at, Tensor) else constant_tensor(at)
+    sums: Any = creation.zeros(n, dtype=values.spec.dtype)
+    return sums.index_put_((views.reshape(at, -1),), views.reshape(values, -1), accumulate=True)
+
+
+@implements(np.interp, records="interp")
+def _np_interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
+    return interp(x, xp, fp, left, right, period)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tape.operations import diagonals, indexing, reductions, splitting
+from tape.operations import diagonals, indexing, rearranging, reductions
 from tape.operations.gather import picked_along
 from tape.recording import pick_calls, views
 from tape.recording.arguments import dim_of, ints_of
@@ -124,7 +124,7 @@ def select_copy(input: Any, dim: int, index: int) -> Tensor:
     >>> tape.select_copy(tape.eye(2), 0, 1).tolist()
     [0.0, 1.0]
     """
-    return views.clone(splitting.select(input, dim, index))
+    return views.clone(rearranging.select(input, dim, index))
 
 
 @public()
@@ -134,7 +134,7 @@ def narrow_copy(input: Any, dim: int, start: Any, length: int) -> Tensor:
     >>> tape.narrow_copy(tape.arange(4), 0, 1, 2).tolist()
     [1, 2]
     """
-    return views.clone(splitting.narrow(input, dim, start, length))
+    return views.clone(rearranging.narrow(input, dim, start, length))
 
 
 @public(methods=False)
@@ -154,7 +154,7 @@ def unfold_copy(input: Any, dimension: int, size: int, step: int) -> Tensor:
     >>> tape.unfold_copy(tape.arange(3), 0, 2, 1).tolist()
     [[0, 1], [1, 2]]
     """
-    return views.clone(splitting.unfold(tensor_of(input), dimension, size, step))
+    return views.clone(rearranging.unfold(tensor_of(input), dimension, size, step))
 
 
 @public(methods=False)
@@ -175,7 +175,7 @@ def unbind_copy(input: Any, dim: int = 0) -> tuple[Tensor, ...]:
     >>> [row.tolist() for row in tape.unbind_copy(tape.eye(2))]
     [[1.0, 0.0], [0.0, 1.0]]
     """
-    return tuple(map(views.clone, splitting.unbind(input, dim)))
+    return tuple(map(views.clone, rearranging.unbind(input, dim)))
 
 
 @public(methods=False)
@@ -185,7 +185,7 @@ def split_copy(input: Any, split_size: Any, dim: int = 0) -> tuple[Tensor, ...]:
     >>> [part.tolist() for part in tape.split_copy(tape.arange(3), 2)]
     [[0, 1], [2]]
     """
-    return tuple(map(views.clone, splitting.split(input, split_size, dim)))
+    return tuple(map(views.clone, rearranging.split(input, split_size, dim)))
 
 
 @public(methods=False)
@@ -195,7 +195,7 @@ def split_with_sizes_copy(input: Any, split_sizes: Any, dim: int = 0) -> tuple[T
     >>> [part.tolist() for part in tape.split_with_sizes_copy(tape.arange(3), [1, 2])]
     [[0], [1, 2]]
     """
-    return tuple(map(views.clone, splitting.split_with_sizes(input, split_sizes, dim)))
+    return tuple(map(views.clone, rearranging.split_with_sizes(input, split_sizes, dim)))
 
 
 # Tensors repeated: as a whole, and element by element; NumPy's functions too.

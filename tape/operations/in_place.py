@@ -18,7 +18,7 @@ from tape.recording.parameters import in_place_of, names_of
 from tape.recording.pick_calls import by_items
 from tape.recording.write_calls import install_assign, putting, repeated_in_place
 from tape.repeated_calls.call_table import NATIVELY
-from tape.tensors import grad_modes, modes, view_families
+from tape.tensors import hooks, modes, view_families
 from tape.tensors.operands import Number, beside, check_broadcast, is_mask, operand
 from tape.tensors.tensor import Tensor, as_array, attribute, method, read_extras
 
@@ -238,5 +238,5 @@ else:
 @attribute
 def _version(x: Tensor) -> int:
     """How often the memory has been written in place."""
-    grad_modes.check_counted(x)
+    hooks.check_counted(x)
     return sum(read_extras(view_families.base_of(x)).counter or ())

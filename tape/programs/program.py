@@ -25,7 +25,7 @@ from tape.programs.pulling import CallForm, Pulling
 from tape.programs.replaying import ReplayGradient, recorded, value_and_gradients
 from tape.programs.saving import MisfitError, outcome, way_of
 from tape.programs.tiers import AnyMachine, Tiered
-from tape.tensors import grad_modes, modes
+from tape.tensors import hooks, modes
 from tape.tensors.checked_files import Content
 from tape.tensors.operands import native
 from tape.tensors.program_recorder import ProgramRecorder
@@ -215,7 +215,7 @@ class Program(Tiered, Seen):
             return
         for node, x, value in zip(self._recipe.arguments, arguments, machine.inputs, strict=True):
             if node in self._recipe.written and isinstance(x, Tensor):
-                with grad_modes.no_grad():
+                with hooks.no_grad():
                     copy_(x, constant_tensor(value.copy()))
             elif node in self._recipe.written and isinstance(x, np.ndarray):
                 x[...] = value

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernels.foundation.locks import Lock, cached_property
-from kernels.foundation.recent_table import Recent
 from kernels.foundation.specs import SCALAR, Array
+from kernels.foundation.tables import Recent
 from kernels.kinds import reference_tape
 from kernels.kinds.custom import LoopAgain, LoopBegin, LoopEnd
 from kernels.kinds.form import Form

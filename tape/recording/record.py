@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.recent_table import Recent
 from kernels.foundation.specs import Spec, intern_spec, spec_of
+from kernels.foundation.tables import Recent
 from kernels.kinds import reference_tape, views
 from kernels.kinds.form import Form
 from kernels.kinds.reference_tape import Instruction
@@ -17,7 +17,7 @@ from kernels.kinds.views import Copy, View, view_pattern
 from kernels.native.structs import LARGE, PYTHON, TAPE_BITS
 from kernels.operations.registry import OPS
 from tape.recording.packed_values import packed
-from tape.tensors import grad_modes, modes, tapes
+from tape.tensors import hooks, modes, tapes
 from tape.tensors.dtypes import Size
 from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array, new, scalar_or_array
 from tape.tensors.view_families import is_scalar, join
@@ -50,7 +50,7 @@ def cached_form(key: tuple[Any, ...], make: Callable[[], Form]) -> Form:
     """Return the form of a key, made at its first use."""
     form = _forms.get(key)
     if form is None:
-        form = _forms.setdefault(key, grad_modes.checked(make()))
+        form = _forms.setdefault(key, hooks.checked(make()))
     return form
 
 
@@ -89,7 +89,7 @@ def finish(
             result._form = form
         watch(tape, result, operands)
     if tape is None or modes.active() is None:
-        grad_modes.made(result)
+        hooks.made(result)
         notify_observers(op, operands, result, params or key)
     return result
 
@@ -232,7 +232,7 @@ def _view_form(
     op: View, source: Spec, value: Array, params: tuple[Any, ...], key: tuple[Any, ...] | None
 ) -> tuple[Form, int]:
     spec, offset = view_pattern(op, source, value, params)
-    spec, name = grad_modes.alike(spec, source), params if key is None else key
+    spec, name = hooks.alike(spec, source), params if key is None else key
     forms_of_pattern = _patterns.setdefault((op, source, spec), {})
     named = name in forms_of_pattern or len(forms_of_pattern) < _NAMED
     form = forms_of_pattern.get(name if named else None)

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from kernels.foundation.recent_table import Recent, exact
 from kernels.foundation.specs import spec_of
+from kernels.foundation.tables import Recent, exact
 from kernels.kinds.reference_tape import Instruction
 from kernels.kinds.routine import Routine, RoutineCall, Unsettled, computed, kept_values, packed, part_params
 from kernels.native.structs import PYTHON

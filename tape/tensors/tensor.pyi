@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from tape.tensors import dtypes
 from tape.tensors.hooks import Hook, RemovableHandle
 from tape.random import Generator
-from tape.numpy_interface.methods import Count, Flat
+from tape.numpy_interface.protocols import Count, Flat
 from tape.tensors.dtypes import Size
 from collections.abc import Callable
 from threading import get_ident

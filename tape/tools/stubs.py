@@ -32,7 +32,7 @@ from collections.abc import Iterator
 from tape.tensors import dtypes
 from tape.tensors.hooks import Hook, RemovableHandle
 from tape.random import Generator
-from tape.numpy_interface.methods import Count, Flat
+from tape.numpy_interface.protocols import Count, Flat
 from tape.tensors.dtypes import Size
 """
 _IGNORED = {"__eq__": "override", "__ne__": "override"}  # a tensor of bools, where object says bool

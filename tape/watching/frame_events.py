@@ -20,7 +20,7 @@ import numpy as np
 
 from kernels import PACKAGES
 from kernels.foundation.locks import Lock
-from kernels.foundation.recent_table import Recent
+from kernels.foundation.tables import Recent
 from kernels.language.cache_files import is_untraced
 from tape.tensors.tensor import Tensor
 

@@ -10,11 +10,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from kernels.foundation.recent_table import Recent
+from kernels.foundation.tables import Recent
 from tape.tensors.bytecode import FLIPPED, CodeStep, ControlFlow, touches_locals
 from tape.tensors.tensor import Tensor
 from tape.watching import frame_events
-from tape.watching.compared_numbers import outcomes_in
 from tape.watching.frame_events import (
     MISSING,
     REPORTS_INSTRUCTIONS,
@@ -26,7 +25,7 @@ from tape.watching.frame_events import (
     reads_within,
 )
 from tape.watching.loop_states import LoopState, Test, state_of, tests_of
-from tape.watching.snapshots import SKIPPED
+from tape.watching.snapshots import SKIPPED, outcomes_in
 
 # A program may repeat an iteration only if the next one starts from the same Python state: the locals that are live
 # where the loop begins anew. Two kinds of state may change and are understood: the iterator of ``range``, and counters.
@@ -426,7 +425,7 @@ def _known_visits(frame: FrameType) -> _Known:
     if known is not None:
         return known
     module = str(frame.f_globals.get("__name__"))
-    if frame.f_globals.get("_set") is object.__setattr__:  # written by kernels.foundation.data_classes
+    if frame.f_globals.get("_set") is object.__setattr__:  # written by kernels.foundation.tables
         module = "tape"
     plan = None
     if module.partition(".")[0] not in SKIPPED:

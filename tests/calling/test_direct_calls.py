@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.foundation.data_classes import dataclass
 from kernels.foundation.specs import spec_of
+from kernels.foundation.tables import dataclass
 from kernels.programs.calling.compiled_machine import CompiledMachine, GuardPlace, ReturnForm
 from kernels.programs.calling.direct_call_structs import FLAT, GRAD, GRAD_AND_VALUE, SINGLE, VALUE_AND_GRAD
 from kernels.programs.compiler.compiled_code import CompiledCode

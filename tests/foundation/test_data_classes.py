@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kernels.foundation import data_classes
+from kernels.foundation import tables
 
 
 def declared(dataclass: Any, **options: Any) -> Any:
@@ -65,20 +65,20 @@ def outcome(run: Any) -> Any:
     ids=lambda item: item[0],
 )
 def test_as_dataclasses_do(options: dict[str, Any], run: tuple[str, Any]) -> None:
-    ours, theirs = declared(data_classes.dataclass, **options), declared(dataclasses.dataclass, **options)
+    ours, theirs = declared(tables.dataclass, **options), declared(dataclasses.dataclass, **options)
     for _ in range(2):  # the first object compiles what makes the next
         assert outcome(lambda: run[1](ours)) == outcome(lambda: run[1](theirs))
 
 
 def test_inherited_fields() -> None:
-    @data_classes.dataclass(frozen=True)
+    @tables.dataclass(frozen=True)
     class Base:
         """One."""
 
         a: int
         b: int = 2
 
-    @data_classes.dataclass(frozen=True)
+    @tables.dataclass(frozen=True)
     class Derived(Base):
         """And another."""
 
@@ -93,7 +93,7 @@ def test_inherited_fields() -> None:
     assert len({Derived(1), Derived(1), Derived(2)}) == 2
 
 
-@data_classes.dataclass(slots=True)
+@tables.dataclass(slots=True)
 class Kept:
     """What pickle finds by its name."""
 

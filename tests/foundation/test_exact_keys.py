@@ -24,7 +24,7 @@ import pytest
 
 import tape
 from kernels.call_cache.entries import arguments
-from kernels.foundation.recent_table import exact
+from kernels.foundation.tables import exact
 from tape.repeated_calls.call_table import NATIVELY
 
 # --- joins of views whose base was written ----------------------------------------------------------------------

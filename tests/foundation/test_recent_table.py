@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.foundation import recent_table, specs
-from kernels.foundation.recent_table import Recent
+from kernels.foundation import specs, tables
 from kernels.foundation.specs import intern_spec
+from kernels.foundation.tables import Recent
 from kernels.kinds import custom
 from kernels.kinds.reference_tape import instructions
 from kernels.native.allocation import REGISTRY
@@ -33,10 +33,10 @@ import numpy as np
 import tape
 from kernels.foundation import specs
 from kernels.call_cache import entries
-from kernels.foundation import recent_table
+from kernels.foundation import tables
 from kernels.native.allocation import REGISTRY
 
-recent_table.MOST = {most}
+tables.MOST = {most}
 
 def five(n):
     x = tape.tensor(np.linspace(0.1, 1.0, n), requires_grad=True)
@@ -91,9 +91,9 @@ def test_new_lengths_are_forgotten(fresh: Fresh, run: str) -> None:
 @pytest.mark.slow
 @pytest.mark.exhaustive
 def test_four_thousand_lengths(fresh: Fresh) -> None:
-    memory, living, *_ = growth(fresh, run="five", most=recent_table.MOST, warm=3500, count=4000)
+    memory, living, *_ = growth(fresh, run="five", most=tables.MOST, warm=3500, count=4000)
     assert memory < 5_000_000
-    assert living < recent_table.MOST
+    assert living < tables.MOST
 
 
 def _python_calls(lengths: int) -> int:
@@ -122,14 +122,14 @@ def test_two_thousand_lengths_are_remembered() -> None:
 
 @pytest.mark.skipif(not NATIVE, reason="nothing is native")
 def test_some_of_too_many_lengths_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent_table, "MOST", 600)
+    monkeypatch.setattr(tables, "MOST", 600)
     assert _python_calls(300) < 280
 
 
 def test_tables_share_their_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Recent, "_all", {})
     monkeypatch.setattr(Recent, "_counted", Recent._counted)
-    monkeypatch.setattr(recent_table, "MOST", 10)
+    monkeypatch.setattr(tables, "MOST", 10)
     Recent._counted = type(Recent._counted)()
     one: Recent[int, int] = Recent()
     two: Recent[int, int] = Recent()
@@ -144,7 +144,7 @@ def test_tables_share_their_room(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_a_tape_refers_to_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     """All tables are emptied between the forward and the backward sweep, with memory written over."""
-    monkeypatch.setattr(recent_table, "MOST", recent_table.MOST)
+    monkeypatch.setattr(tables, "MOST", tables.MOST)
     values = np.linspace(0.1, 1.0, 7)
     x = tape.tensor(values, requires_grad=True)
     y = (tape.sin(x) * x[::1]).sum() + tape.exp(x[1:]).sum() + tape.cat([x, x]).sum()
@@ -242,7 +242,7 @@ def test_tables_of_what_is_gone_count_no_more(monkeypatch: pytest.MonkeyPatch) -
     """A table of one entry a program, of more programs than there is room for, does not empty the others for good."""
     monkeypatch.setattr(Recent, "_all", {})
     monkeypatch.setattr(Recent, "_counted", type(Recent._counted)())
-    monkeypatch.setattr(recent_table, "MOST", 100)
+    monkeypatch.setattr(tables, "MOST", 100)
     kept: Recent[int, int] = Recent()
     living = [Recent[int, int]() for _ in range(300)]
     for k, table in enumerate(living):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from kernels.language import cache_files, jit, module_texts
+from kernels.language import cache_files, jit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -240,10 +240,10 @@ def test_clearing_takes_our_own_files_only(folder: Path, fresh: Fresh) -> None:
 KEYS = """
 import json, sys
 from pathlib import Path
-from kernels.language import module_texts
+from kernels.language import cache_files
 from kernels.language import jit
 
-folder = Path(module_texts.kernels.__file__).parent
+folder = Path(cache_files.kernels.__file__).parent
 
 
 def name_of(path):
@@ -254,9 +254,9 @@ natives = sorted(map(name_of, folder.rglob("*_native.py")))
 assert natives
 
 def keys():
-    for cached in (module_texts.content_of, module_texts._digest_of, module_texts._reached):
+    for cached in (cache_files.content_of, cache_files._digest_of, cache_files._reached):
         cached.cache_clear()
-    named = {name: jit.key_of(module_texts.content_of(f"kernels.{name}")) for name in natives}
+    named = {name: jit.key_of(cache_files.content_of(f"kernels.{name}")) for name in natives}
     printed = "from kernels.language import vectormath\\nfrom kernels.rules import accumulators\\n"
     return named | {"printed": jit.key_of(printed)}
 
@@ -344,7 +344,7 @@ def test_a_key_holds_versions_and_processor() -> None:
     ],
 )
 def test_imports_are_found_however_they_are_written(text: str) -> None:
-    assert "kernels.native.memory" in set(module_texts.imported(text))
+    assert "kernels.native.memory" in set(cache_files.imported(text))
 
 
 # Without files.

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 PROGRAM = """
-from kernels.language.module_texts import digest
+from kernels.language.cache_files import digest
 print(digest(compile("def f(x): return x in {'one', 'two', 'three', 'four'}", "m", "exec")))
 """
 

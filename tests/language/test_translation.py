@@ -172,7 +172,7 @@ def test_one_function_of_a_module_is_compiled_for_a_dtype() -> None:
     """Alone, under a name of its own, with what its source imports meant as asked."""
     found = {
         dtype.name: jit.load_function(
-            "rules.row_values_native", "norm2", dtype.name, {elements.__name__: elements.meaning(dtype)}
+            "rules.rows_native", "norm2", dtype.name, {elements.__name__: elements.meaning(dtype)}
         )
         for dtype in (np.dtype(np.float64), np.dtype(np.float32))
     }

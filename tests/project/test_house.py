@@ -128,7 +128,7 @@ MAY_NAME = {
         "Join",
         "View",
     ),  # the records that NumPy's functions run
-    "tape.operations.ufuncs": (
+    "tape.operations.matmul": (
         "Elementwise",
         "Routine",
         "Reduction",
@@ -178,7 +178,7 @@ MAY_NAME = {
         "Select",
         "Routine",
     ),  # the names that the tuples print
-    "tape.numpy_interface.methods": (
+    "tape.numpy_interface.protocols": (
         "Routine",
         "Contraction",
         "View",
@@ -190,7 +190,7 @@ MAY_NAME = {
         "Copy",
         "View",
     ),  # likewise
-    "tape.operations.splitting": ("View",),  # likewise
+    "tape.operations.rearranging": ("View",),  # likewise
     "tape.operations.diagonals": (
         "View",
         "Elementwise",
@@ -233,7 +233,7 @@ MAY_NAME = {
         "View",
     ),  # NumPy's names, for messages
     "tape.sparse": ("Routine",),  # likewise
-    "tape.numpy_interface.interpolation": (
+    "tape.numpy_interface.op_table": (
         "Elementwise",
         "Routine",
     ),  # NumPy's and SciPy's names and arguments

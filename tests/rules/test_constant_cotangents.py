@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.foundation import recent_table
+from kernels.foundation import tables
 from kernels.kinds.form import Form
 from kernels.native.allocation import REGISTRY
 from kernels.native.structs import WANTED, FormBlock, InputBlock
@@ -203,7 +203,7 @@ def _forms() -> dict[int, Form]:
 @pytest.mark.skipif(not backend.NATIVE, reason="this interpreter's memory cannot be read")
 def test_kernels_are_asked_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first sweep that meets such a cotangent asks for the kernels of all that it would reach."""
-    monkeypatch.setattr(recent_table, "MOST", 2 * recent_table.MOST)  # no table is to forget them meanwhile
+    monkeypatch.setattr(tables, "MOST", 2 * tables.MOST)  # no table is to forget them meanwhile
     before = _forms()  # kept: no new form takes the number of an old one
     shape = (loop_printer.LEAST + 11,)
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from kernels.foundation import numpy_arrays
-from kernels.foundation.data_classes import dataclass
 from kernels.foundation.numpy_arrays import InnerLoop
 from kernels.foundation.specs import Spec, Strides, broadcast, dense, spec_of
+from kernels.foundation.tables import dataclass
 
 NO_LOOP = InnerLoop(0, 0)
 

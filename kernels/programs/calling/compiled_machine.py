@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.data_classes import dataclass
 from kernels.foundation.locks import Lock, cached_property
 from kernels.foundation.specs import Array, Spec, dense
+from kernels.foundation.tables import dataclass
 from kernels.language.jit import bound
 from kernels.native import c_api, pool
 from kernels.native.allocation import REGISTRY

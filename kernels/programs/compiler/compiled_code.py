@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.data_classes import dataclass
 from kernels.foundation.specs import Spec
+from kernels.foundation.tables import dataclass
 from kernels.programs.differentiating.storage import Storage
 from kernels.programs.fusing.fusion import Block, Fusion, Nest, Placed, Steps
 from kernels.programs.fusing.statements import CallStatement

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernels.foundation.data_classes import dataclass
+from kernels.foundation.tables import dataclass
 from kernels.programs.differentiating.adjoint import Adjoint, KeptValues
 from kernels.programs.expanding.expansion import Expansion
 from kernels.programs.expanding.scalar_program import (

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import field
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from kernels.foundation.data_classes import dataclass
+from kernels.foundation.tables import dataclass
 from kernels.programs.fusing.statements import NativeCall, ScalarOperation
 from kernels.programs.rolled_program import Loop
 

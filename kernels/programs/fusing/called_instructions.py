@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.data_classes import dataclass
 from kernels.foundation.specs import Spec, is_dense
+from kernels.foundation.tables import dataclass
 from kernels.kinds.custom import Custom, CustomKernel
 from kernels.kinds.elementwise import Elementwise
 from kernels.kinds.reduction import Contraction, Reduction, Select

@@ -8,8 +8,8 @@ from dataclasses import field, replace
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
-from kernels.foundation.data_classes import dataclass
 from kernels.foundation.specs import Strides
+from kernels.foundation.tables import dataclass
 from kernels.kinds.views import Join
 from kernels.programs.fusing.instruction_statements import statements
 from kernels.programs.fusing.statements import (

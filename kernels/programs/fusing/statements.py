@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from kernels.foundation.data_classes import dataclass
 from kernels.foundation.specs import Strides, broadcast, dense, intern_spec, spec_of
+from kernels.foundation.tables import dataclass
 from kernels.kinds.elementwise import Elementwise
 from kernels.programs.rolled_program import Index, Numbers, Ref, RolledProgram, Uncompiled, Value
 from kernels.rules import symbols

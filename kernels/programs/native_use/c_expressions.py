@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.data_classes import dataclass
+from kernels.foundation.tables import dataclass
 from kernels.language import vectormath
 from kernels.language.expressions import UntranslatedError, widest
 from kernels.language.jit import types

@@ -17,8 +17,8 @@ import numpy as np
 from llvmlite import binding, ir
 from numba.core import cgutils
 
-from kernels.foundation.data_classes import dataclass
 from kernels.foundation.specs import Spec, Strides, dense
+from kernels.foundation.tables import dataclass
 from kernels.native.memory import external
 from kernels.programs.compiler.compiled_code import CompiledCode
 

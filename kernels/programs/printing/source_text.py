@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import field
 
-from kernels.foundation.data_classes import dataclass
+from kernels.foundation.tables import dataclass
 from kernels.programs.differentiating.storage import Region
 from kernels.programs.parts.printed_loops import HEAD, INDENT, outermost
 
