@@ -3,7 +3,7 @@ from math import nan
 from typing import Any
 from tape.random import Generator
 from tape.tensors.tensor import Tensor
-__all__ = ['add', 'subtract', 'sub', 'multiply', 'mul', 'true_divide', 'power', 'pow', 'negative', 'neg', 'positive', 'square', 'sqrt', 'reciprocal', 'absolute', 'abs', 'exp', 'log', 'sin', 'cos', 'tan', 'tanh', 'maximum', 'minimum', 'where', 'erf', 'erfc', 'erfinv', 'erfcx', 'lgamma', 'digamma', 'i0', 'i0e', 'i1', 'i1e', 'ndtr', 'ndtri', 'log_ndtr', 'entr', 'xlogy', 'xlog1py', 'less', 'lt', 'less_equal', 'le', 'greater', 'gt', 'greater_equal', 'ge', 'eq', 'not_equal', 'ne', 'logical_not', 'logical_and', 'logical_or', 'bitwise_and', 'bitwise_or', 'logical_xor', 'bitwise_xor', 'invert', 'bitwise_not', 'left_shift', 'bitwise_left_shift', 'right_shift', 'bitwise_right_shift', 'isnan', 'isinf', 'isfinite', 'signbit', 'isposinf', 'isneginf', 'gcd', 'lcm', 'exp2', 'expm1', 'log2', 'log10', 'log1p', 'logaddexp', 'logaddexp2', 'sigmoid', 'rsqrt', 'cbrt', 'arcsin', 'asin', 'arccos', 'acos', 'arctan', 'atan', 'arctan2', 'atan2', 'sinh', 'cosh', 'arcsinh', 'asinh', 'arccosh', 'acosh', 'arctanh', 'atanh', 'hypot', 'deg2rad', 'rad2deg', 'sinc', 'relu', 'clamp_min', 'clamp_max', 'fmax', 'fmin', 'sign', 'sgn', 'copysign', 'heaviside', 'floor', 'ceil', 'rint', 'trunc', 'fix', 'frac', 'floor_divide', 'remainder', 'fmod', 'nextafter', 'from_dlpack', 'bmm', 'div', 'divide', 'clamp', 'clip', 'round', 'softplus', 'lerp', 'addcmul', 'addcdiv', 'float_power', 'ldexp', 'nan_to_num', 'logit', 'polygamma', 'mvlgamma', 'isclose', 'allclose', 'sort', 'argsort', 'msort', 'topk', 'kthvalue', 'unique', 'diagonal', 'diag', 'diag_embed', 'diagflat', 'tril', 'triu', 'tril_indices', 'triu_indices', 'einsum', 'outer', 'ger', 'vdot', 'inner', 'tensordot', 'kron', 'trace', 'cross', 'chain_matmul', 'addmm', 'addmv', 'addr', 'baddbmm', 'addbmm', 'cholesky', 'qr', 'svd', 'lu', 'lu_unpack', 'inverse', 'cholesky_solve', 'cholesky_inverse', 'lu_solve', 'prod', 'any', 'all', 'count_nonzero', 'argmax', 'argmin', 'aminmax', 'nansum', 'nanmean', 'dist', 'cdist', 'pdist', 'renorm', 'cosine_similarity', 'pairwise_distance', 'cumsum', 'cumprod', 'cummax', 'cummin', 'logcumsumexp', 'logsumexp', 'softmax', 'log_softmax', 'softmin', 'det', 'slogdet', 'logdet', 'matrix_exp', 'matrix_power', 'pinverse', 'norm', 'flip', 'fliplr', 'flipud', 'roll', 'rot90', 'movedim', 'moveaxis', 'swapaxes', 'swapdims', 'adjoint', 'take', 'gather', 'take_along_dim', 'index_select', 'masked_select', 'nonzero', 'argwhere', 'meshgrid', 'cartesian_prod', 'combinations', 'ravel', 'pad', 'rsub', 'threshold', 'fill', 'frexp', 'vander', 'igamma', 'igammac', 'angle', 'constant_pad_nd', 'index_put', 'put', 'masked_fill', 'slice_scatter', 'select_scatter', 'diagonal_scatter', 'scatter', 'scatter_add', 'scatter_reduce', 'index_add', 'index_copy', 'index_reduce', 'index_fill', 'masked_scatter', 'interp', 'interpn', 'diff', 'gradient', 'trapezoid', 'trapz', 'cumulative_trapezoid', 'histogram', 'histc', 'bincount', 'searchsorted', 'bucketize', 'isin', 'unique_consecutive', 'unravel_index', 'median', 'nanmedian', 'mode', 'quantile', 'nanquantile', 'var', 'std', 'var_mean', 'std_mean', 'cov', 'corrcoef', 'narrow', 'select', 'unbind', 'split', 'split_with_sizes', 'chunk', 'tensor_split', 'hsplit', 'vsplit', 'dsplit', 'alias_copy', 'detach_copy', 'view_copy', 'expand_copy', 'permute_copy', 'transpose_copy', 't_copy', 'squeeze_copy', 'unsqueeze_copy', 'diagonal_copy', 'select_copy', 'narrow_copy', 'as_strided_copy', 'unfold_copy', 'slice_copy', 'unbind_copy', 'split_copy', 'split_with_sizes_copy', 'tile', 'repeat_interleave', 'broadcast_to', 'broadcast_tensors', 'unflatten', 'atleast_1d', 'atleast_2d', 'atleast_3d', 'hstack', 'vstack', 'row_stack', 'dstack', 'column_stack', 'block_diag', 'numel', 'is_floating_point', 'is_complex', 'is_signed', 'is_nonzero', 'is_same_size', 'isreal', 'real', 'conj', 'conjugate', 'detach', 'broadcast_shapes', 'promote_types', 'can_cast', 'normal', 'bernoulli']
+__all__ = ['add', 'subtract', 'sub', 'multiply', 'mul', 'true_divide', 'power', 'pow', 'negative', 'neg', 'positive', 'square', 'sqrt', 'reciprocal', 'absolute', 'abs', 'exp', 'log', 'sin', 'cos', 'tan', 'tanh', 'maximum', 'minimum', 'where', 'less', 'lt', 'less_equal', 'le', 'greater', 'gt', 'greater_equal', 'ge', 'eq', 'not_equal', 'ne', 'logical_not', 'logical_and', 'logical_or', 'bitwise_and', 'bitwise_or', 'logical_xor', 'bitwise_xor', 'invert', 'bitwise_not', 'left_shift', 'bitwise_left_shift', 'right_shift', 'bitwise_right_shift', 'isnan', 'isinf', 'isfinite', 'signbit', 'isposinf', 'isneginf', 'gcd', 'lcm', 'exp2', 'expm1', 'log2', 'log10', 'log1p', 'logaddexp', 'logaddexp2', 'sigmoid', 'rsqrt', 'cbrt', 'arcsin', 'asin', 'arccos', 'acos', 'arctan', 'atan', 'arctan2', 'atan2', 'sinh', 'cosh', 'arcsinh', 'asinh', 'arccosh', 'acosh', 'arctanh', 'atanh', 'hypot', 'deg2rad', 'rad2deg', 'sinc', 'relu', 'clamp_min', 'clamp_max', 'fmax', 'fmin', 'sign', 'sgn', 'copysign', 'heaviside', 'floor', 'ceil', 'rint', 'trunc', 'fix', 'frac', 'floor_divide', 'remainder', 'fmod', 'nextafter', 'erf', 'erfc', 'erfinv', 'erfcx', 'lgamma', 'digamma', 'i0', 'i0e', 'i1', 'i1e', 'ndtr', 'ndtri', 'log_ndtr', 'entr', 'xlogy', 'xlog1py', 'div', 'divide', 'clamp', 'clip', 'round', 'softplus', 'lerp', 'addcmul', 'addcdiv', 'float_power', 'ldexp', 'nan_to_num', 'logit', 'polygamma', 'mvlgamma', 'isclose', 'allclose', 'flip', 'fliplr', 'flipud', 'roll', 'rot90', 'movedim', 'moveaxis', 'swapaxes', 'swapdims', 'adjoint', 'narrow', 'select', 'unbind', 'split', 'split_with_sizes', 'chunk', 'tensor_split', 'hsplit', 'vsplit', 'dsplit', 'sort', 'argsort', 'msort', 'topk', 'kthvalue', 'unique', 'take', 'gather', 'take_along_dim', 'index_select', 'masked_select', 'nonzero', 'argwhere', 'index_put', 'put', 'masked_fill', 'slice_scatter', 'select_scatter', 'diagonal_scatter', 'diagonal', 'diag', 'diag_embed', 'diagflat', 'tril', 'triu', 'tril_indices', 'triu_indices', 'meshgrid', 'cartesian_prod', 'combinations', 'ravel', 'bmm', 'einsum', 'outer', 'ger', 'vdot', 'inner', 'tensordot', 'kron', 'trace', 'cross', 'chain_matmul', 'addmm', 'addmv', 'addr', 'baddbmm', 'addbmm', 'cholesky', 'qr', 'svd', 'lu', 'lu_unpack', 'inverse', 'cholesky_solve', 'cholesky_inverse', 'lu_solve', 'prod', 'any', 'all', 'count_nonzero', 'argmax', 'argmin', 'aminmax', 'nansum', 'nanmean', 'dist', 'cdist', 'pdist', 'renorm', 'cosine_similarity', 'pairwise_distance', 'cumsum', 'cumprod', 'cummax', 'cummin', 'logcumsumexp', 'logsumexp', 'softmax', 'log_softmax', 'softmin', 'diff', 'gradient', 'trapezoid', 'trapz', 'cumulative_trapezoid', 'det', 'slogdet', 'logdet', 'matrix_exp', 'matrix_power', 'pinverse', 'norm', 'from_dlpack', 'alias_copy', 'detach_copy', 'view_copy', 'expand_copy', 'permute_copy', 'transpose_copy', 't_copy', 'squeeze_copy', 'unsqueeze_copy', 'diagonal_copy', 'select_copy', 'narrow_copy', 'as_strided_copy', 'unfold_copy', 'slice_copy', 'unbind_copy', 'split_copy', 'split_with_sizes_copy', 'tile', 'repeat_interleave', 'broadcast_to', 'broadcast_tensors', 'unflatten', 'atleast_1d', 'atleast_2d', 'atleast_3d', 'hstack', 'vstack', 'row_stack', 'dstack', 'column_stack', 'block_diag', 'pad', 'rsub', 'threshold', 'fill', 'frexp', 'vander', 'igamma', 'igammac', 'angle', 'constant_pad_nd', 'numel', 'is_floating_point', 'is_complex', 'is_signed', 'is_nonzero', 'is_same_size', 'isreal', 'real', 'conj', 'conjugate', 'detach', 'broadcast_shapes', 'promote_types', 'can_cast', 'interp', 'interpn', 'normal', 'bernoulli', 'histogram', 'histc', 'bincount', 'searchsorted', 'bucketize', 'isin', 'unique_consecutive', 'unravel_index', 'median', 'nanmedian', 'mode', 'quantile', 'nanquantile', 'var', 'std', 'var_mean', 'std_mean', 'cov', 'corrcoef', 'scatter', 'scatter_add', 'scatter_reduce', 'index_add', 'index_copy', 'index_reduce', 'index_fill', 'masked_scatter']
 def add(input: Any, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
     """Sum of two tensors. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def subtract(input: Any, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
@@ -54,38 +54,6 @@ def minimum(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
     """Smaller of two tensors, element by element; a tie gives each half of the gradient. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def where(condition: Any, input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
     """Second tensor where the first, a condition, holds, and the third elsewhere. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
-def erf(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Error function. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
-def erfc(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """One less the error function. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
-def erfinv(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Number whose error function this is. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
-def erfcx(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Complementary error function times exp(x x). Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
-def lgamma(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Logarithm of the absolute value of the gamma function. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
-def digamma(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Derivative of the logarithm of the gamma function. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
-def i0(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Modified Bessel function of the first kind of order 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
-def i0e(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Modified Bessel function of order 0 times exp(-|x|). Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
-def i1(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Modified Bessel function of the first kind of order 1. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
-def i1e(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Modified Bessel function of order 1 times exp(-|x|). Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
-def ndtr(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Area under the normal density up to x. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
-def ndtri(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Number up to which the area under the normal density is x. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
-def log_ndtr(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Logarithm of the area under the normal density up to x. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
-def entr(input: Any, *, out: Tensor | None = None) -> Tensor:
-    """Entropy, -x log x; 0 at 0 and -inf below. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
-def xlogy(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """First tensor times the logarithm of the second; 0 where the first is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
-def xlog1py(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
-    """First tensor times the logarithm of one plus the second; 0 where the first is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def less(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
     """True where the first is less. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def lt(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
@@ -248,10 +216,38 @@ def fmod(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
     """What truncated division leaves, with the sign of the dividend. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def nextafter(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
     """Next number of the dtype, from the first towards the second; where they are equal, no gradient. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
-def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
-    """Return a tensor of the memory that an object with ``__dlpack__`` exports; what either writes, both see."""
-def bmm(input: Any, mat2: Any) -> Tensor:
-    """Return the products of a batch of matrices, (b, m, k) and (b, k, n): (b, m, n)."""
+def erf(input: Any, *, out: Tensor | None = None) -> Tensor:
+    """Error function. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
+def erfc(input: Any, *, out: Tensor | None = None) -> Tensor:
+    """One less the error function. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
+def erfinv(input: Any, *, out: Tensor | None = None) -> Tensor:
+    """Number whose error function this is. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
+def erfcx(input: Any, *, out: Tensor | None = None) -> Tensor:
+    """Complementary error function times exp(x x). Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
+def lgamma(input: Any, *, out: Tensor | None = None) -> Tensor:
+    """Logarithm of the absolute value of the gamma function. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
+def digamma(input: Any, *, out: Tensor | None = None) -> Tensor:
+    """Derivative of the logarithm of the gamma function. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
+def i0(input: Any, *, out: Tensor | None = None) -> Tensor:
+    """Modified Bessel function of the first kind of order 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
+def i0e(input: Any, *, out: Tensor | None = None) -> Tensor:
+    """Modified Bessel function of order 0 times exp(-|x|). Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
+def i1(input: Any, *, out: Tensor | None = None) -> Tensor:
+    """Modified Bessel function of the first kind of order 1. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
+def i1e(input: Any, *, out: Tensor | None = None) -> Tensor:
+    """Modified Bessel function of order 1 times exp(-|x|). Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
+def ndtr(input: Any, *, out: Tensor | None = None) -> Tensor:
+    """Area under the normal density up to x. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
+def ndtri(input: Any, *, out: Tensor | None = None) -> Tensor:
+    """Number up to which the area under the normal density is x. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
+def log_ndtr(input: Any, *, out: Tensor | None = None) -> Tensor:
+    """Logarithm of the area under the normal density up to x. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
+def entr(input: Any, *, out: Tensor | None = None) -> Tensor:
+    """Entropy, -x log x; 0 at 0 and -inf below. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
+def xlogy(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
+    """First tensor times the logarithm of the second; 0 where the first is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
+def xlog1py(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
+    """First tensor times the logarithm of one plus the second; 0 where the first is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Tensor | None = None) -> Tensor:
     """Return the quotient; with ``rounding_mode`` "trunc" rounded towards zero, "floor" down, which has no slope."""
 def divide(input: Any, other: Any, *, rounding_mode: str | None = None, out: Tensor | None = None) -> Tensor:
@@ -286,6 +282,46 @@ def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, eq
     """Return True where ``|input - other| <= atol + rtol |other|``, or both are equal; with ``equal_nan``, both nan."""
 def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
     """Return whether :func:`isclose` holds everywhere."""
+def flip(input: Any, *at: Any, dims: Any = None) -> Tensor:
+    """Return a copy with the order of elements reversed along ``dims``: ``input.flip(0, 1)`` or ``input.flip((0, 1))``."""
+def fliplr(input: Any) -> Tensor:
+    """Return a copy with the columns in reversed order."""
+def flipud(input: Any) -> Tensor:
+    """Return a copy with the rows in reversed order."""
+def roll(input: Any, shifts: Any, dims: Any = None) -> Tensor:
+    """Return a copy with the elements shifted along ``dims``; what leaves at the end comes in at the front."""
+def rot90(input: Any, k: int = 1, dims: Any = (0, 1)) -> Tensor:
+    """Return a copy turned by ``k`` quarters in the plane of two dims, from the first towards the second."""
+def movedim(input: Any, source: Any, destination: Any) -> Tensor:
+    """Return a view with dims ``source`` at the places ``destination``; the others keep their order."""
+def moveaxis(input: Any, source: Any, destination: Any) -> Tensor:
+    """Return a view with dims ``source`` at the places ``destination``; the others keep their order."""
+def swapaxes(input: Any, axis0: int, axis1: int) -> Tensor:
+    """Return a view with two dims exchanged."""
+def swapdims(input: Any, dim0: int, dim1: int) -> Tensor:
+    """Return a view with two dims exchanged."""
+def adjoint(input: Any) -> Tensor:
+    """Return a view with the last two dims exchanged."""
+def narrow(input: Any, dim: int, start: Any, length: int) -> Tensor:
+    """Return a view of ``length`` places along ``dim``, from ``start`` on, which may be a 0-d integer tensor."""
+def select(input: Any, dim: int, index: Any) -> Tensor:
+    """Return a view of the place ``index`` along ``dim``, which goes."""
+def unbind(input: Any, dim: Any = None, *, axis: Any = None) -> tuple[Tensor, ...]:
+    """Return views of all places along ``dim``, the first by default, which goes."""
+def split(input: Any, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    """Return views of ranges along ``dim``: of one length, the last of which may be shorter, or of lengths given."""
+def split_with_sizes(input: Any, split_sizes: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    """Return views of ranges of these lengths along ``dim``; they add up to its length."""
+def chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+    """Return at most ``chunks`` views of ranges of one length along ``dim``; the last may be shorter."""
+def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    """Return views of ranges along ``dim``: so many, of nearly one length, or cut at these places."""
+def hsplit(input: Any, indices_or_sections: Any) -> tuple[Tensor, ...]:
+    """Return views of equal ranges along the columns, or along a vector, or of ranges cut at these places."""
+def vsplit(input: Any, indices_or_sections: Any) -> tuple[Tensor, ...]:
+    """Return views of equal ranges along the rows, or of ranges cut at these places."""
+def dsplit(input: Any, indices_or_sections: Any) -> tuple[Tensor, ...]:
+    """Return views of equal ranges along the third dim, or of ranges cut at these places."""
 def sort(input: Any, dim: Any = None, descending: bool = False, stable: bool = False, *, axis: Any = None) -> Any:
     """Return the elements in order along ``dim`` (the last) and their int64 places; equal ones keep their order always."""
 def argsort(input: Any, dim: Any = None, descending: bool = False, stable: bool = False, *, axis: Any = None) -> Tensor:
@@ -298,6 +334,32 @@ def kthvalue(input: Any, k: int, dim: Any = None, keepdim: Any = None, *, axis: 
     """Return the ``k``-th smallest element along ``dim``, counted from 1, and its int64 place."""
 def unique(input: Any, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: Any = None) -> Any:
     """Return the different elements, or slices along ``dim``, in order; no gradient."""
+def take(input: Any, index: Any) -> Tensor:
+    """Return the elements at these places of the flat tensor, in the shape of the index; negative from the end."""
+def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Tensor:
+    """Return ``input[i][index[i][j]]`` for dim 1 and so on: along ``dim`` the index says which place to take."""
+def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Tensor:
+    """Return the elements that an index picks along ``dim``; x and index broadcast in the other dims."""
+def index_select(input: Any, dim: int, index: Any) -> Tensor:
+    """Return copies of the places along ``dim`` that an integer vector gives."""
+def masked_select(input: Any, mask: Any) -> Tensor:
+    """Return the elements where a bool mask holds, in one dim; x and mask broadcast."""
+def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
+    """Return the int64 places of all elements that are not zero: a row each, or with ``as_tuple`` a vector a dim."""
+def argwhere(input: Any) -> Tensor:
+    """Return the int64 places of all elements that are not zero, a row each."""
+def index_put(input: Any, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
+    """Write values to the elements picked by a tuple of index tensors, in a copy; with ``accumulate`` add them."""
+def put(input: Any, index: Any, source: Any, accumulate: bool = False) -> Tensor:
+    """Return a copy with values at the elements of these numbers, in C order; with ``accumulate`` they are added."""
+def masked_fill(input: Any, mask: Any, value: Any) -> Tensor:
+    """Return a copy filled where a bool mask, broadcast together, holds with one number, or with a 0-d tensor."""
+def slice_scatter(input: Any, src: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Tensor:
+    """Return a copy with ``src``, of the shape of the slice, in a slice along ``dim``."""
+def select_scatter(input: Any, src: Any, dim: int, index: int) -> Tensor:
+    """Return a copy with ``src``, which has no such dim, at one place along ``dim``."""
+def diagonal_scatter(input: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """Return a copy with ``src`` on the diagonal of two dims; it has the shape of :func:`diagonal`."""
 def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """Return a view of the diagonal of two dims, as the last dim; ``offset`` counts from it towards ``dim2``."""
 def diag(input: Any, diagonal: int = 0) -> Tensor:
@@ -314,6 +376,16 @@ def tril_indices(row: int, col: int, offset: int = 0, *, dtype: Any = None) -> T
     """Return the rows and columns of the lower triangle of a matrix, as a tensor of two rows; int64 by default."""
 def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = None) -> Tensor:
     """Return the rows and columns of the upper triangle of a matrix, as a tensor of two rows; int64 by default."""
+def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
+    """Return a view of each vector along a dim of its own, all of one shape."""
+def cartesian_prod(*tensors: Any) -> Tensor:
+    """Return all tuples with an element of each vector, a row each; of one vector, itself."""
+def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Tensor:
+    """Return all choices of ``r`` elements of a vector, in order, a row each."""
+def ravel(input: Any) -> Any:
+    """Return a tensor's elements in one dim, a view where strides allow one; of a structure a vector and its inverse."""
+def bmm(input: Any, mat2: Any) -> Tensor:
+    """Return the products of a batch of matrices, (b, m, k) and (b, k, n): (b, m, n)."""
 def einsum(equation: Any, *operands: Any) -> Tensor:
     """Return the sum of products that an equation such as "bij,bjk->bik" names."""
 def outer(input: Any, vec2: Any) -> Any:
@@ -410,6 +482,16 @@ def log_softmax(input: Any, dim: Any = None, dtype: Any = None, *, axis: Any = N
     """Return the logarithm of :func:`softmax`, exact where it is small; arguments as there."""
 def softmin(input: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
     """Return :func:`softmax` of -x; arguments as there."""
+def diff(input: Any, n: int = 1, dim: Any = None, prepend: Any = None, append: Any = None, *, axis: Any = None) -> Tensor:
+    """Return the n-th differences of neighbours along ``dim``, the last by default."""
+def gradient(input: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1, axis: Any = None) -> tuple[Tensor, ...]:
+    """Return the gradient of values on a grid, a tensor for each dim: second-order differences, one-sided at the ends."""
+def trapezoid(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
+    """Return the integral of samples along ``dim`` by the trapezoid rule, at coordinates ``x`` or ``dx`` (1) apart."""
+def trapz(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
+    """Return the integral of samples along ``dim`` by the trapezoid rule, at coordinates ``x`` or ``dx`` (1) apart."""
+def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
+    """Return the running integral of samples along ``dim``, one less than there are samples; see :func:`trapezoid`."""
 def det(input: Any) -> Tensor:
     """Return the determinants (*) of (*, n, n) matrices; singular ones have gradients too."""
 def slogdet(input: Any) -> Any:
@@ -424,168 +506,8 @@ def pinverse(input: Any, rcond: float = 1e-15) -> Tensor:
     """Return the pseudoinverses of matrices: see linalg.pinv."""
 def norm(input: Any, p: Any = 'fro', dim: Any = None, keepdim: Any = None, dtype: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
     """Return the norm of all elements, or of vectors over ``dim``: linalg.vector_norm under PyTorch's old name."""
-def flip(input: Any, *at: Any, dims: Any = None) -> Tensor:
-    """Return a copy with the order of elements reversed along ``dims``: ``input.flip(0, 1)`` or ``input.flip((0, 1))``."""
-def fliplr(input: Any) -> Tensor:
-    """Return a copy with the columns in reversed order."""
-def flipud(input: Any) -> Tensor:
-    """Return a copy with the rows in reversed order."""
-def roll(input: Any, shifts: Any, dims: Any = None) -> Tensor:
-    """Return a copy with the elements shifted along ``dims``; what leaves at the end comes in at the front."""
-def rot90(input: Any, k: int = 1, dims: Any = (0, 1)) -> Tensor:
-    """Return a copy turned by ``k`` quarters in the plane of two dims, from the first towards the second."""
-def movedim(input: Any, source: Any, destination: Any) -> Tensor:
-    """Return a view with dims ``source`` at the places ``destination``; the others keep their order."""
-def moveaxis(input: Any, source: Any, destination: Any) -> Tensor:
-    """Return a view with dims ``source`` at the places ``destination``; the others keep their order."""
-def swapaxes(input: Any, axis0: int, axis1: int) -> Tensor:
-    """Return a view with two dims exchanged."""
-def swapdims(input: Any, dim0: int, dim1: int) -> Tensor:
-    """Return a view with two dims exchanged."""
-def adjoint(input: Any) -> Tensor:
-    """Return a view with the last two dims exchanged."""
-def take(input: Any, index: Any) -> Tensor:
-    """Return the elements at these places of the flat tensor, in the shape of the index; negative from the end."""
-def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Tensor:
-    """Return ``input[i][index[i][j]]`` for dim 1 and so on: along ``dim`` the index says which place to take."""
-def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Tensor:
-    """Return the elements that an index picks along ``dim``; x and index broadcast in the other dims."""
-def index_select(input: Any, dim: int, index: Any) -> Tensor:
-    """Return copies of the places along ``dim`` that an integer vector gives."""
-def masked_select(input: Any, mask: Any) -> Tensor:
-    """Return the elements where a bool mask holds, in one dim; x and mask broadcast."""
-def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
-    """Return the int64 places of all elements that are not zero: a row each, or with ``as_tuple`` a vector a dim."""
-def argwhere(input: Any) -> Tensor:
-    """Return the int64 places of all elements that are not zero, a row each."""
-def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
-    """Return a view of each vector along a dim of its own, all of one shape."""
-def cartesian_prod(*tensors: Any) -> Tensor:
-    """Return all tuples with an element of each vector, a row each; of one vector, itself."""
-def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Tensor:
-    """Return all choices of ``r`` elements of a vector, in order, a row each."""
-def ravel(input: Any) -> Any:
-    """Return a tensor's elements in one dim, a view where strides allow one; of a structure a vector and its inverse."""
-def pad(input: Any, pad: Any, mode: str = 'constant', value: Any = None) -> Tensor:
-    """Return the tensor with places put before and behind, as ``torch.nn.functional.pad`` does."""
-def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
-    """Return ``other - alpha * input``."""
-def threshold(input: Any, threshold: Any, value: Any) -> Tensor:
-    """Return x where it is above a number, elsewhere another number, which has no gradient; nan stays."""
-def fill(input: Any, value: Any) -> Tensor:
-    """Return a tensor of the shape and dtype of x filled with one number, or with a 0-d tensor, which has the gradient."""
-def frexp(input: Any) -> Any:
-    """Return the mantissas, of absolute value in [0.5, 1), and the int32 exponents of two; x is their ``ldexp``."""
-def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tensor:
-    """Return the powers of the elements of a vector, a row each, from N - 1 down to 0; N is its length unless given."""
-def igamma(input: Any, other: Any) -> Tensor:
-    """Return the regularised lower incomplete gamma function of order x; the gradient goes to ``other`` alone."""
-def igammac(input: Any, other: Any) -> Tensor:
-    """Return the regularised upper incomplete gamma function of order x, one less :func:`igamma`."""
-def angle(input: Any) -> Tensor:
-    """Return the angle of numbers in the plane: pi where they are negative, else 0; nan stays. The gradient is 0."""
-def constant_pad_nd(input: Any, pad: Any, value: Any = 0) -> Tensor:
-    """Return the tensor with places of one value put before and behind: :func:`pad` with its default mode."""
-def index_put(input: Any, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
-    """Write values to the elements picked by a tuple of index tensors, in a copy; with ``accumulate`` add them."""
-def put(input: Any, index: Any, source: Any, accumulate: bool = False) -> Tensor:
-    """Return a copy with values at the elements of these numbers, in C order; with ``accumulate`` they are added."""
-def masked_fill(input: Any, mask: Any, value: Any) -> Tensor:
-    """Return a copy filled where a bool mask, broadcast together, holds with one number, or with a 0-d tensor."""
-def slice_scatter(input: Any, src: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Tensor:
-    """Return a copy with ``src``, of the shape of the slice, in a slice along ``dim``."""
-def select_scatter(input: Any, src: Any, dim: int, index: int) -> Tensor:
-    """Return a copy with ``src``, which has no such dim, at one place along ``dim``."""
-def diagonal_scatter(input: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """Return a copy with ``src`` on the diagonal of two dims; it has the shape of :func:`diagonal`."""
-def scatter(input: Tensor, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: str | None = None) -> Tensor:
-    """Write ``src``, or one value, to the places ``input[index[i][j]][j]`` for dim 0 and so on, in a copy."""
-def scatter_add(input: Tensor, dim: int, index: Any, src: Any) -> Tensor:
-    """Add ``src`` to the places ``input[index[i][j]][j]`` for dim 0 and so on, in a copy; all values for a place add up."""
-def scatter_reduce(input: Tensor, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> Tensor:
-    """Reduce all values of ``src`` for a place, chosen as by :func:`scatter_`, to one, in a copy."""
-def index_add(input: Tensor, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Tensor:
-    """Add ``alpha`` times the places of ``source`` along ``dim`` to those that a vector names, in a copy."""
-def index_copy(input: Tensor, dim: int, index: Any, source: Any) -> Tensor:
-    """Write the places of ``source`` along ``dim`` to those that a vector names, in a copy; the last one stays."""
-def index_reduce(input: Tensor, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True) -> Tensor:
-    """Reduce the places of ``source`` along ``dim`` onto those that a vector names, in a copy."""
-def index_fill(input: Tensor, dim: int, index: Any, value: Any) -> Tensor:
-    """Write one number, or a 0-d tensor, to the places along ``dim`` that a vector names, in a copy."""
-def masked_scatter(input: Tensor, mask: Any, source: Any) -> Tensor:
-    """Write the first elements of ``source`` where a bool mask, broadcast to this shape, holds, in a copy."""
-def interp(input: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None, *, kind: str = 'linear', bc_type: str = 'not-a-knot') -> Any:
-    """Return the interpolant through (xp, fp) at the points x, of the shape of x."""
-def interpn(points: Any, values: Any, xi: Any, method: str = 'linear', bounds_error: bool = True, fill_value: Any = nan) -> Any:
-    """Return values on a regular grid, interpolated linearly along each axis."""
-def diff(input: Any, n: int = 1, dim: Any = None, prepend: Any = None, append: Any = None, *, axis: Any = None) -> Tensor:
-    """Return the n-th differences of neighbours along ``dim``, the last by default."""
-def gradient(input: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1, axis: Any = None) -> tuple[Tensor, ...]:
-    """Return the gradient of values on a grid, a tensor for each dim: second-order differences, one-sided at the ends."""
-def trapezoid(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
-    """Return the integral of samples along ``dim`` by the trapezoid rule, at coordinates ``x`` or ``dx`` (1) apart."""
-def trapz(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
-    """Return the integral of samples along ``dim`` by the trapezoid rule, at coordinates ``x`` or ``dx`` (1) apart."""
-def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor:
-    """Return the running integral of samples along ``dim``, one less than there are samples; see :func:`trapezoid`."""
-def histogram(input: Any, bins: Any, *, range: Any = None, weight: Any = None, density: bool = False) -> Any:
-    """Return how many elements lie in each bin, and the edges, in the dtype of x; no gradient."""
-def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
-    """Return how many elements lie in each of ``bins`` bins from ``min`` to ``max``, in the dtype of x; no gradient."""
-def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Tensor:
-    """Return how often each integer from 0 comes (int64), or the sum of its weights; no gradient."""
-def searchsorted(sorted_sequence: Any, input: Any, *, out_int32: bool = False, right: bool = False, side: Any = None, sorter: Any = None) -> Tensor:
-    """Return where each value would be inserted into rows that are in order, as int64; no gradient."""
-def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Tensor:
-    """Return the number of the bucket of each value, between boundaries in order; see :func:`searchsorted`."""
-def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
-    """Return which elements, of the first tensor's shape, are among those of the second; with ``invert`` are not."""
-def unique_consecutive(input: Any, return_inverse: bool = False, return_counts: bool = False, dim: Any = None) -> Any:
-    """Return the elements, or slices along ``dim``, that differ from the one before; no gradient."""
-def unravel_index(indices: Any, shape: Any) -> tuple[Tensor, ...]:
-    """Return, for each dim of a shape, the places along it of elements numbered in C order."""
-def median(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
-    """Return the lower median of all elements, nan if one is nan, or of each row along ``dim`` with its int64 place."""
-def nanmedian(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
-    """Return the lower median of all elements that are not nan, or of each row along ``dim`` with its int64 place."""
-def mode(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
-    """Return the most frequent element along ``dim`` (the last), the smallest of several, and its last int64 place."""
-def quantile(input: Any, q: Any, dim: Any = None, keepdim: Any = None, *, interpolation: str = 'linear', axis: Any = None, keepdims: Any = None) -> Tensor:
-    """Return quantiles of all elements or along ``dim``; nan where an element is nan."""
-def nanquantile(input: Any, q: Any, dim: Any = None, keepdim: Any = None, *, interpolation: str = 'linear', axis: Any = None, keepdims: Any = None) -> Tensor:
-    """Return quantiles, of all or along ``dim``, of the elements that are not nan."""
-def var(input: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None, axis: Any = None, keepdims: Any = None, ddof: Any = None) -> Tensor:
-    """Return the variance over ``dim`` (an int, a tuple, None for all)."""
-def std(input: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None, axis: Any = None, keepdims: Any = None, ddof: Any = None) -> Tensor:
-    """Return the standard deviation over ``dim`` (an int, a tuple, None for all)."""
-def var_mean(input: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None, axis: Any = None, keepdims: Any = None, ddof: Any = None) -> tuple[Tensor, Tensor]:
-    """Return variance and mean; arguments as :func:`var`."""
-def std_mean(input: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None, axis: Any = None, keepdims: Any = None, ddof: Any = None) -> tuple[Tensor, Tensor]:
-    """Return standard deviation and mean; arguments as :func:`std`."""
-def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Tensor:
-    """Return the covariances (N, N) of the rows of x (N, M), which are variables; a 0-d tensor for one row."""
-def corrcoef(input: Any) -> Tensor:
-    """Return the correlations (N, N) of the rows of x (N, M), which are variables; a 0-d tensor for one row."""
-def narrow(input: Any, dim: int, start: Any, length: int) -> Tensor:
-    """Return a view of ``length`` places along ``dim``, from ``start`` on, which may be a 0-d integer tensor."""
-def select(input: Any, dim: int, index: Any) -> Tensor:
-    """Return a view of the place ``index`` along ``dim``, which goes."""
-def unbind(input: Any, dim: Any = None, *, axis: Any = None) -> tuple[Tensor, ...]:
-    """Return views of all places along ``dim``, the first by default, which goes."""
-def split(input: Any, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
-    """Return views of ranges along ``dim``: of one length, the last of which may be shorter, or of lengths given."""
-def split_with_sizes(input: Any, split_sizes: Any, dim: int = 0) -> tuple[Tensor, ...]:
-    """Return views of ranges of these lengths along ``dim``; they add up to its length."""
-def chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-    """Return at most ``chunks`` views of ranges of one length along ``dim``; the last may be shorter."""
-def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
-    """Return views of ranges along ``dim``: so many, of nearly one length, or cut at these places."""
-def hsplit(input: Any, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """Return views of equal ranges along the columns, or along a vector, or of ranges cut at these places."""
-def vsplit(input: Any, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """Return views of equal ranges along the rows, or of ranges cut at these places."""
-def dsplit(input: Any, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """Return views of equal ranges along the third dim, or of ranges cut at these places."""
+def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
+    """Return a tensor of the memory that an object with ``__dlpack__`` exports; what either writes, both see."""
 def alias_copy(input: Any) -> Tensor:
     """Return a copy of a tensor."""
 def detach_copy(input: Any) -> Tensor:
@@ -650,6 +572,26 @@ def column_stack(tensors: Any) -> Tensor:
     """Join tensors along the columns; a vector or a number is one column."""
 def block_diag(*tensors: Any) -> Tensor:
     """Return a matrix with matrices along its diagonal, and zeros elsewhere; a vector is one row."""
+def pad(input: Any, pad: Any, mode: str = 'constant', value: Any = None) -> Tensor:
+    """Return the tensor with places put before and behind, as ``torch.nn.functional.pad`` does."""
+def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
+    """Return ``other - alpha * input``."""
+def threshold(input: Any, threshold: Any, value: Any) -> Tensor:
+    """Return x where it is above a number, elsewhere another number, which has no gradient; nan stays."""
+def fill(input: Any, value: Any) -> Tensor:
+    """Return a tensor of the shape and dtype of x filled with one number, or with a 0-d tensor, which has the gradient."""
+def frexp(input: Any) -> Any:
+    """Return the mantissas, of absolute value in [0.5, 1), and the int32 exponents of two; x is their ``ldexp``."""
+def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tensor:
+    """Return the powers of the elements of a vector, a row each, from N - 1 down to 0; N is its length unless given."""
+def igamma(input: Any, other: Any) -> Tensor:
+    """Return the regularised lower incomplete gamma function of order x; the gradient goes to ``other`` alone."""
+def igammac(input: Any, other: Any) -> Tensor:
+    """Return the regularised upper incomplete gamma function of order x, one less :func:`igamma`."""
+def angle(input: Any) -> Tensor:
+    """Return the angle of numbers in the plane: pi where they are negative, else 0; nan stays. The gradient is 0."""
+def constant_pad_nd(input: Any, pad: Any, value: Any = 0) -> Tensor:
+    """Return the tensor with places of one value put before and behind: :func:`pad` with its default mode."""
 def numel(input: Any) -> int:
     """Return the number of elements."""
 def is_floating_point(input: Any) -> bool:
@@ -678,7 +620,65 @@ def promote_types(type1: Any, type2: Any) -> Any:
     """Return the dtype that tensors of two dtypes are computed in, if both have dims: floats come before integers."""
 def can_cast(from_: Any, to: Any) -> bool:
     """Return whether PyTorch casts one dtype to another by itself: not floats to integers, nor numbers to bools."""
+def interp(input: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None, *, kind: str = 'linear', bc_type: str = 'not-a-knot') -> Any:
+    """Return the interpolant through (xp, fp) at the points x, of the shape of x."""
+def interpn(points: Any, values: Any, xi: Any, method: str = 'linear', bounds_error: bool = True, fill_value: Any = nan) -> Any:
+    """Return values on a regular grid, interpolated linearly along each axis."""
 def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, generator: Generator | None = None, out: Tensor | None = None, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
     """Return normal numbers of this mean and standard deviation: of ``size``, or of the shape of the two, broadcast."""
 def bernoulli(input: Tensor, p: Any = None, *, generator: Generator | None = None) -> Tensor:
     """Return 1 with the probabilities that ``input`` holds (or ``p`` everywhere), else 0, in the dtype of ``input``."""
+def histogram(input: Any, bins: Any, *, range: Any = None, weight: Any = None, density: bool = False) -> Any:
+    """Return how many elements lie in each bin, and the edges, in the dtype of x; no gradient."""
+def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+    """Return how many elements lie in each of ``bins`` bins from ``min`` to ``max``, in the dtype of x; no gradient."""
+def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Tensor:
+    """Return how often each integer from 0 comes (int64), or the sum of its weights; no gradient."""
+def searchsorted(sorted_sequence: Any, input: Any, *, out_int32: bool = False, right: bool = False, side: Any = None, sorter: Any = None) -> Tensor:
+    """Return where each value would be inserted into rows that are in order, as int64; no gradient."""
+def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Tensor:
+    """Return the number of the bucket of each value, between boundaries in order; see :func:`searchsorted`."""
+def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
+    """Return which elements, of the first tensor's shape, are among those of the second; with ``invert`` are not."""
+def unique_consecutive(input: Any, return_inverse: bool = False, return_counts: bool = False, dim: Any = None) -> Any:
+    """Return the elements, or slices along ``dim``, that differ from the one before; no gradient."""
+def unravel_index(indices: Any, shape: Any) -> tuple[Tensor, ...]:
+    """Return, for each dim of a shape, the places along it of elements numbered in C order."""
+def median(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
+    """Return the lower median of all elements, nan if one is nan, or of each row along ``dim`` with its int64 place."""
+def nanmedian(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
+    """Return the lower median of all elements that are not nan, or of each row along ``dim`` with its int64 place."""
+def mode(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
+    """Return the most frequent element along ``dim`` (the last), the smallest of several, and its last int64 place."""
+def quantile(input: Any, q: Any, dim: Any = None, keepdim: Any = None, *, interpolation: str = 'linear', axis: Any = None, keepdims: Any = None) -> Tensor:
+    """Return quantiles of all elements or along ``dim``; nan where an element is nan."""
+def nanquantile(input: Any, q: Any, dim: Any = None, keepdim: Any = None, *, interpolation: str = 'linear', axis: Any = None, keepdims: Any = None) -> Tensor:
+    """Return quantiles, of all or along ``dim``, of the elements that are not nan."""
+def var(input: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None, axis: Any = None, keepdims: Any = None, ddof: Any = None) -> Tensor:
+    """Return the variance over ``dim`` (an int, a tuple, None for all)."""
+def std(input: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None, axis: Any = None, keepdims: Any = None, ddof: Any = None) -> Tensor:
+    """Return the standard deviation over ``dim`` (an int, a tuple, None for all)."""
+def var_mean(input: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None, axis: Any = None, keepdims: Any = None, ddof: Any = None) -> tuple[Tensor, Tensor]:
+    """Return variance and mean; arguments as :func:`var`."""
+def std_mean(input: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None, axis: Any = None, keepdims: Any = None, ddof: Any = None) -> tuple[Tensor, Tensor]:
+    """Return standard deviation and mean; arguments as :func:`std`."""
+def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Tensor:
+    """Return the covariances (N, N) of the rows of x (N, M), which are variables; a 0-d tensor for one row."""
+def corrcoef(input: Any) -> Tensor:
+    """Return the correlations (N, N) of the rows of x (N, M), which are variables; a 0-d tensor for one row."""
+def scatter(input: Tensor, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: str | None = None) -> Tensor:
+    """Write ``src``, or one value, to the places ``input[index[i][j]][j]`` for dim 0 and so on, in a copy."""
+def scatter_add(input: Tensor, dim: int, index: Any, src: Any) -> Tensor:
+    """Add ``src`` to the places ``input[index[i][j]][j]`` for dim 0 and so on, in a copy; all values for a place add up."""
+def scatter_reduce(input: Tensor, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> Tensor:
+    """Reduce all values of ``src`` for a place, chosen as by :func:`scatter_`, to one, in a copy."""
+def index_add(input: Tensor, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Tensor:
+    """Add ``alpha`` times the places of ``source`` along ``dim`` to those that a vector names, in a copy."""
+def index_copy(input: Tensor, dim: int, index: Any, source: Any) -> Tensor:
+    """Write the places of ``source`` along ``dim`` to those that a vector names, in a copy; the last one stays."""
+def index_reduce(input: Tensor, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True) -> Tensor:
+    """Reduce the places of ``source`` along ``dim`` onto those that a vector names, in a copy."""
+def index_fill(input: Tensor, dim: int, index: Any, value: Any) -> Tensor:
+    """Write one number, or a 0-d tensor, to the places along ``dim`` that a vector names, in a copy."""
+def masked_scatter(input: Tensor, mask: Any, source: Any) -> Tensor:
+    """Write the first elements of ``source`` where a bool mask, broadcast to this shape, holds, in a copy."""

@@ -11,11 +11,10 @@ from threading import get_ident
 from typing import Any, TypeAlias, TypeVar
 from weakref import ReferenceType, ref
 import numpy as np
+from kernels.calls.object_types import extras_type, leaf_type, maker, taker, tensor_type
 from kernels.foundation.specs import Spec, spec_of
 from kernels.kinds.form import Descriptor
 from kernels.kinds.reference_tape import SlotHolder
-from kernels.calls.object_types import extras_type, leaf_type, maker, taker
-from kernels.calls.object_types import tensor_type
 from tape.tensors.modes import ON_MADE, active, settle
 Array = np.ndarray[Any, Any]
 Installed = TypeVar('Installed', bound=Callable[..., Any] | property)

@@ -127,13 +127,10 @@ MAY_NAME = {
         "Elementwise",
         "Join",
         "View",
-    ),  # the records that NumPy's functions run
-    "tape.operations.matmul": (
-        "Elementwise",
         "Routine",
-        "Reduction",
         "Contraction",
-    ),  # likewise, for where=
+    ),  # the records that NumPy's functions run
+    "tape.operations.matmul": ("Elementwise", "Routine", "Reduction", "Contraction"),  # likewise, for where=
     "tape.recording.record": ("Copy",),  # the casts of mixed dtypes
     "tape.programs.interpreting": ("View",),  # parts of which no step tells
     "tape.batching.run": ("View",),  # likewise
@@ -178,19 +175,10 @@ MAY_NAME = {
         "Select",
         "Routine",
     ),  # the names that the tuples print
-    "tape.numpy_interface.protocols": (
-        "Routine",
-        "Contraction",
-        "View",
-    ),  # NumPy's names of methods
     "tape.numpy_interface.variance": ("Elementwise", "Routine", "Reduction", "Select"),  # NumPy's names
     "tape.operations.sorting": ("Routine",),  # likewise
     "tape.numpy_interface.statistics": ("Elementwise", "Routine"),  # likewise; np.where
-    "tape.operations.rearranging": (
-        "Copy",
-        "View",
-    ),  # likewise
-    "tape.operations.rearranging": ("View",),  # likewise
+    "tape.operations.rearranging": ("Copy", "View"),  # likewise
     "tape.operations.diagonals": (
         "View",
         "Elementwise",
@@ -212,10 +200,6 @@ MAY_NAME = {
         "Join",
         "Copy",
     ),  # sizes with -1, dims, joins
-    "tape.operations.matmul": (
-        "Contraction",
-        "Routine",
-    ),  # PyTorch's checks of mm, mv, dot
     "tape.matrices.decompositions": (
         "Elementwise",
         "Routine",
