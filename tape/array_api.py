@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tape.numpy_interface import linalg
+from tape.numpy_interface import array_api_linalg as linalg
 from tape.recording import creation, to_python
 from tape.recording.promotion import common_dtype
 from tape.recording.record import to_dtype

@@ -3,7 +3,7 @@ from math import nan
 from typing import Any
 from tape.random import Generator
 from tape.tensors.tensor import Tensor
-__all__ = ['add', 'subtract', 'sub', 'multiply', 'mul', 'true_divide', 'power', 'pow', 'negative', 'neg', 'positive', 'square', 'sqrt', 'reciprocal', 'absolute', 'abs', 'exp', 'log', 'sin', 'cos', 'tan', 'tanh', 'maximum', 'minimum', 'where', 'less', 'lt', 'less_equal', 'le', 'greater', 'gt', 'greater_equal', 'ge', 'eq', 'not_equal', 'ne', 'logical_not', 'logical_and', 'logical_or', 'bitwise_and', 'bitwise_or', 'logical_xor', 'bitwise_xor', 'invert', 'bitwise_not', 'left_shift', 'bitwise_left_shift', 'right_shift', 'bitwise_right_shift', 'isnan', 'isinf', 'isfinite', 'signbit', 'isposinf', 'isneginf', 'gcd', 'lcm', 'exp2', 'expm1', 'log2', 'log10', 'log1p', 'logaddexp', 'logaddexp2', 'sigmoid', 'rsqrt', 'cbrt', 'arcsin', 'asin', 'arccos', 'acos', 'arctan', 'atan', 'arctan2', 'atan2', 'sinh', 'cosh', 'arcsinh', 'asinh', 'arccosh', 'acosh', 'arctanh', 'atanh', 'hypot', 'deg2rad', 'rad2deg', 'sinc', 'relu', 'clamp_min', 'clamp_max', 'fmax', 'fmin', 'sign', 'sgn', 'copysign', 'heaviside', 'floor', 'ceil', 'rint', 'trunc', 'fix', 'frac', 'floor_divide', 'remainder', 'fmod', 'nextafter', 'erf', 'erfc', 'erfinv', 'erfcx', 'lgamma', 'digamma', 'i0', 'i0e', 'i1', 'i1e', 'ndtr', 'ndtri', 'log_ndtr', 'entr', 'xlogy', 'xlog1py', 'div', 'divide', 'clamp', 'clip', 'round', 'softplus', 'lerp', 'addcmul', 'addcdiv', 'float_power', 'ldexp', 'nan_to_num', 'logit', 'polygamma', 'mvlgamma', 'isclose', 'allclose', 'flip', 'fliplr', 'flipud', 'roll', 'rot90', 'movedim', 'moveaxis', 'swapaxes', 'swapdims', 'adjoint', 'narrow', 'select', 'unbind', 'split', 'split_with_sizes', 'chunk', 'tensor_split', 'hsplit', 'vsplit', 'dsplit', 'sort', 'argsort', 'msort', 'topk', 'kthvalue', 'unique', 'take', 'gather', 'take_along_dim', 'index_select', 'masked_select', 'nonzero', 'argwhere', 'index_put', 'put', 'masked_fill', 'slice_scatter', 'select_scatter', 'diagonal_scatter', 'diagonal', 'diag', 'diag_embed', 'diagflat', 'tril', 'triu', 'tril_indices', 'triu_indices', 'meshgrid', 'cartesian_prod', 'combinations', 'ravel', 'bmm', 'einsum', 'outer', 'ger', 'vdot', 'inner', 'tensordot', 'kron', 'trace', 'cross', 'chain_matmul', 'addmm', 'addmv', 'addr', 'baddbmm', 'addbmm', 'cholesky', 'qr', 'svd', 'lu', 'lu_unpack', 'inverse', 'cholesky_solve', 'cholesky_inverse', 'lu_solve', 'prod', 'any', 'all', 'count_nonzero', 'argmax', 'argmin', 'aminmax', 'nansum', 'nanmean', 'dist', 'cdist', 'pdist', 'renorm', 'cosine_similarity', 'pairwise_distance', 'cumsum', 'cumprod', 'cummax', 'cummin', 'logcumsumexp', 'logsumexp', 'softmax', 'log_softmax', 'softmin', 'diff', 'gradient', 'trapezoid', 'trapz', 'cumulative_trapezoid', 'det', 'slogdet', 'logdet', 'matrix_exp', 'matrix_power', 'pinverse', 'norm', 'from_dlpack', 'alias_copy', 'detach_copy', 'view_copy', 'expand_copy', 'permute_copy', 'transpose_copy', 't_copy', 'squeeze_copy', 'unsqueeze_copy', 'diagonal_copy', 'select_copy', 'narrow_copy', 'as_strided_copy', 'unfold_copy', 'slice_copy', 'unbind_copy', 'split_copy', 'split_with_sizes_copy', 'tile', 'repeat_interleave', 'broadcast_to', 'broadcast_tensors', 'unflatten', 'atleast_1d', 'atleast_2d', 'atleast_3d', 'hstack', 'vstack', 'row_stack', 'dstack', 'column_stack', 'block_diag', 'pad', 'rsub', 'threshold', 'fill', 'frexp', 'vander', 'igamma', 'igammac', 'angle', 'constant_pad_nd', 'numel', 'is_floating_point', 'is_complex', 'is_signed', 'is_nonzero', 'is_same_size', 'isreal', 'real', 'conj', 'conjugate', 'detach', 'broadcast_shapes', 'promote_types', 'can_cast', 'interp', 'interpn', 'normal', 'bernoulli', 'histogram', 'histc', 'bincount', 'searchsorted', 'bucketize', 'isin', 'unique_consecutive', 'unravel_index', 'median', 'nanmedian', 'mode', 'quantile', 'nanquantile', 'var', 'std', 'var_mean', 'std_mean', 'cov', 'corrcoef', 'scatter', 'scatter_add', 'scatter_reduce', 'index_add', 'index_copy', 'index_reduce', 'index_fill', 'masked_scatter']
+__all__ = ['add', 'subtract', 'sub', 'multiply', 'mul', 'true_divide', 'power', 'pow', 'negative', 'neg', 'positive', 'square', 'sqrt', 'reciprocal', 'absolute', 'abs', 'exp', 'log', 'sin', 'cos', 'tan', 'tanh', 'maximum', 'minimum', 'where', 'less', 'lt', 'less_equal', 'le', 'greater', 'gt', 'greater_equal', 'ge', 'eq', 'not_equal', 'ne', 'logical_not', 'logical_and', 'logical_or', 'bitwise_and', 'bitwise_or', 'logical_xor', 'bitwise_xor', 'invert', 'bitwise_not', 'left_shift', 'bitwise_left_shift', 'right_shift', 'bitwise_right_shift', 'isnan', 'isinf', 'isfinite', 'signbit', 'isposinf', 'isneginf', 'gcd', 'lcm', 'exp2', 'expm1', 'log2', 'log10', 'log1p', 'logaddexp', 'logaddexp2', 'sigmoid', 'rsqrt', 'cbrt', 'arcsin', 'asin', 'arccos', 'acos', 'arctan', 'atan', 'arctan2', 'atan2', 'sinh', 'cosh', 'arcsinh', 'asinh', 'arccosh', 'acosh', 'arctanh', 'atanh', 'hypot', 'deg2rad', 'rad2deg', 'sinc', 'relu', 'clamp_min', 'clamp_max', 'fmax', 'fmin', 'sign', 'sgn', 'copysign', 'heaviside', 'floor', 'ceil', 'rint', 'trunc', 'fix', 'frac', 'floor_divide', 'remainder', 'fmod', 'nextafter', 'erf', 'erfc', 'erfinv', 'erfcx', 'lgamma', 'digamma', 'i0', 'i0e', 'i1', 'i1e', 'ndtr', 'ndtri', 'log_ndtr', 'entr', 'xlogy', 'xlog1py', 'from_dlpack', 'div', 'divide', 'clamp', 'clip', 'round', 'softplus', 'lerp', 'addcmul', 'addcdiv', 'float_power', 'ldexp', 'nan_to_num', 'logit', 'polygamma', 'mvlgamma', 'isclose', 'allclose', 'bmm', 'flip', 'fliplr', 'flipud', 'roll', 'rot90', 'movedim', 'moveaxis', 'swapaxes', 'swapdims', 'adjoint', 'narrow', 'select', 'unbind', 'split', 'split_with_sizes', 'chunk', 'tensor_split', 'hsplit', 'vsplit', 'dsplit', 'prod', 'any', 'all', 'count_nonzero', 'argmax', 'argmin', 'aminmax', 'nansum', 'nanmean', 'dist', 'cdist', 'pdist', 'renorm', 'cosine_similarity', 'pairwise_distance', 'sort', 'argsort', 'msort', 'topk', 'kthvalue', 'unique', 'take', 'gather', 'take_along_dim', 'index_select', 'masked_select', 'nonzero', 'argwhere', 'index_put', 'put', 'masked_fill', 'slice_scatter', 'select_scatter', 'diagonal_scatter', 'diagonal', 'diag', 'diag_embed', 'diagflat', 'tril', 'triu', 'tril_indices', 'triu_indices', 'meshgrid', 'cartesian_prod', 'combinations', 'ravel', 'einsum', 'outer', 'ger', 'vdot', 'inner', 'tensordot', 'kron', 'trace', 'cross', 'chain_matmul', 'addmm', 'addmv', 'addr', 'baddbmm', 'addbmm', 'cholesky', 'qr', 'svd', 'lu', 'lu_unpack', 'inverse', 'cholesky_solve', 'cholesky_inverse', 'lu_solve', 'cumsum', 'cumprod', 'cummax', 'cummin', 'logcumsumexp', 'logsumexp', 'softmax', 'log_softmax', 'softmin', 'diff', 'gradient', 'trapezoid', 'trapz', 'cumulative_trapezoid', 'det', 'slogdet', 'logdet', 'matrix_exp', 'matrix_power', 'pinverse', 'norm', 'alias_copy', 'detach_copy', 'view_copy', 'expand_copy', 'permute_copy', 'transpose_copy', 't_copy', 'squeeze_copy', 'unsqueeze_copy', 'diagonal_copy', 'select_copy', 'narrow_copy', 'as_strided_copy', 'unfold_copy', 'slice_copy', 'unbind_copy', 'split_copy', 'split_with_sizes_copy', 'tile', 'repeat_interleave', 'broadcast_to', 'broadcast_tensors', 'unflatten', 'atleast_1d', 'atleast_2d', 'atleast_3d', 'hstack', 'vstack', 'row_stack', 'dstack', 'column_stack', 'block_diag', 'pad', 'rsub', 'threshold', 'fill', 'frexp', 'vander', 'igamma', 'igammac', 'angle', 'constant_pad_nd', 'numel', 'is_floating_point', 'is_complex', 'is_signed', 'is_nonzero', 'is_same_size', 'isreal', 'real', 'conj', 'conjugate', 'detach', 'broadcast_shapes', 'promote_types', 'can_cast', 'interp', 'interpn', 'normal', 'bernoulli', 'histogram', 'histc', 'bincount', 'searchsorted', 'bucketize', 'isin', 'unique_consecutive', 'unravel_index', 'median', 'nanmedian', 'mode', 'quantile', 'nanquantile', 'var', 'std', 'var_mean', 'std_mean', 'cov', 'corrcoef', 'scatter', 'scatter_add', 'scatter_reduce', 'index_add', 'index_copy', 'index_reduce', 'index_fill', 'masked_scatter']
 def add(input: Any, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
     """Sum of two tensors. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def subtract(input: Any, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
@@ -248,6 +248,8 @@ def xlogy(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
     """First tensor times the logarithm of the second; 0 where the first is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
 def xlog1py(input: Any, other: Any, *, out: Tensor | None = None) -> Tensor:
     """First tensor times the logarithm of one plus the second; 0 where the first is 0. Shapes broadcast; dtypes promote as PyTorch's do, beside arrays as NumPy's."""
+def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
+    """Return a tensor of the memory that an object with ``__dlpack__`` exports; what either writes, both see."""
 def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Tensor | None = None) -> Tensor:
     """Return the quotient; with ``rounding_mode`` "trunc" rounded towards zero, "floor" down, which has no slope."""
 def divide(input: Any, other: Any, *, rounding_mode: str | None = None, out: Tensor | None = None) -> Tensor:
@@ -282,6 +284,8 @@ def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, eq
     """Return True where ``|input - other| <= atol + rtol |other|``, or both are equal; with ``equal_nan``, both nan."""
 def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
     """Return whether :func:`isclose` holds everywhere."""
+def bmm(input: Any, mat2: Any) -> Tensor:
+    """Return the products of a batch of matrices, (b, m, k) and (b, k, n): (b, m, n)."""
 def flip(input: Any, *at: Any, dims: Any = None) -> Tensor:
     """Return a copy with the order of elements reversed along ``dims``: ``input.flip(0, 1)`` or ``input.flip((0, 1))``."""
 def fliplr(input: Any) -> Tensor:
@@ -322,6 +326,36 @@ def vsplit(input: Any, indices_or_sections: Any) -> tuple[Tensor, ...]:
     """Return views of equal ranges along the rows, or of ranges cut at these places."""
 def dsplit(input: Any, indices_or_sections: Any) -> tuple[Tensor, ...]:
     """Return views of equal ranges along the third dim, or of ranges cut at these places."""
+def prod(input: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None) -> Tensor:
+    """Return the product over ``dim`` (an int, a tuple, or None for all); ints and bools multiply to int64."""
+def any(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
+    """Return whether an element over ``dim`` is nonzero or True: bool, but uint8 of uint8, as PyTorch has it."""
+def all(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
+    """Return whether all elements over ``dim`` are nonzero or True: bool, but uint8 of uint8, as PyTorch has it."""
+def count_nonzero(input: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
+    """Return how many elements over ``dim`` are nonzero or True, as int64."""
+def argmax(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
+    """Return the int64 place of the largest element along ``dim``, or of all elements in order."""
+def argmin(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
+    """Return the int64 place of the smallest element along ``dim``, or of all elements in order."""
+def aminmax(input: Any, *, dim: Any = None, keepdim: Any = None, axis: Any = None, keepdims: Any = None) -> Any:
+    """Return the smallest and the largest element, of all or along ``dim``; ties share the gradient evenly."""
+def nansum(input: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None) -> Tensor:
+    """Return the sum over ``dim`` of what is not nan; nan gets no gradient."""
+def nanmean(input: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None) -> Tensor:
+    """Return the mean over ``dim`` of what is not nan; nan where nothing is left. Floating tensors only."""
+def dist(input: Any, other: Any, p: Any = 2) -> Tensor:
+    """Return the norm of the difference of two tensors, whose shapes broadcast."""
+def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = '') -> Tensor:
+    """Return the distances between all rows of x1 (..., P, M) and of x2 (..., R, M): (..., P, R)."""
+def pdist(input: Any, p: float = 2.0) -> Tensor:
+    """Return the distances between the rows of x (N, M), of each pair once: N (N - 1) / 2 of them."""
+def renorm(input: Any, p: Any, dim: int, maxnorm: Any) -> Tensor:
+    """Return x with the slices along ``dim`` whose norm of order p is above ``maxnorm`` made shorter, to this norm."""
+def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-08) -> Tensor:
+    """Return the cosine of the angle between vectors along ``dim``, of shapes that broadcast; lengths count as ``eps``."""
+def pairwise_distance(x1: Any, x2: Any, p: Any = 2.0, eps: float = 1e-06, keepdim: bool = False) -> Tensor:
+    """Return the norms along the last dim of the difference of two tensors, plus ``eps``; shapes broadcast."""
 def sort(input: Any, dim: Any = None, descending: bool = False, stable: bool = False, *, axis: Any = None) -> Any:
     """Return the elements in order along ``dim`` (the last) and their int64 places; equal ones keep their order always."""
 def argsort(input: Any, dim: Any = None, descending: bool = False, stable: bool = False, *, axis: Any = None) -> Tensor:
@@ -384,8 +418,6 @@ def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Tens
     """Return all choices of ``r`` elements of a vector, in order, a row each."""
 def ravel(input: Any) -> Any:
     """Return a tensor's elements in one dim, a view where strides allow one; of a structure a vector and its inverse."""
-def bmm(input: Any, mat2: Any) -> Tensor:
-    """Return the products of a batch of matrices, (b, m, k) and (b, k, n): (b, m, n)."""
 def einsum(equation: Any, *operands: Any) -> Tensor:
     """Return the sum of products that an equation such as "bij,bjk->bik" names."""
 def outer(input: Any, vec2: Any) -> Any:
@@ -434,36 +466,6 @@ def cholesky_inverse(input: Any, upper: bool = False) -> Tensor:
     """Return the inverse of A, given by its Cholesky factor, or U with ``upper=True``."""
 def lu_solve(input: Any, LU_data: Any, LU_pivots: Any) -> Tensor:
     """Return X with A X = ``input``, A given by ``linalg.lu_factor``."""
-def prod(input: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None) -> Tensor:
-    """Return the product over ``dim`` (an int, a tuple, or None for all); ints and bools multiply to int64."""
-def any(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
-    """Return whether an element over ``dim`` is nonzero or True: bool, but uint8 of uint8, as PyTorch has it."""
-def all(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
-    """Return whether all elements over ``dim`` are nonzero or True: bool, but uint8 of uint8, as PyTorch has it."""
-def count_nonzero(input: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
-    """Return how many elements over ``dim`` are nonzero or True, as int64."""
-def argmax(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
-    """Return the int64 place of the largest element along ``dim``, or of all elements in order."""
-def argmin(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
-    """Return the int64 place of the smallest element along ``dim``, or of all elements in order."""
-def aminmax(input: Any, *, dim: Any = None, keepdim: Any = None, axis: Any = None, keepdims: Any = None) -> Any:
-    """Return the smallest and the largest element, of all or along ``dim``; ties share the gradient evenly."""
-def nansum(input: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None) -> Tensor:
-    """Return the sum over ``dim`` of what is not nan; nan gets no gradient."""
-def nanmean(input: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None) -> Tensor:
-    """Return the mean over ``dim`` of what is not nan; nan where nothing is left. Floating tensors only."""
-def dist(input: Any, other: Any, p: Any = 2) -> Tensor:
-    """Return the norm of the difference of two tensors, whose shapes broadcast."""
-def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = '') -> Tensor:
-    """Return the distances between all rows of x1 (..., P, M) and of x2 (..., R, M): (..., P, R)."""
-def pdist(input: Any, p: float = 2.0) -> Tensor:
-    """Return the distances between the rows of x (N, M), of each pair once: N (N - 1) / 2 of them."""
-def renorm(input: Any, p: Any, dim: int, maxnorm: Any) -> Tensor:
-    """Return x with the slices along ``dim`` whose norm of order p is above ``maxnorm`` made shorter, to this norm."""
-def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-08) -> Tensor:
-    """Return the cosine of the angle between vectors along ``dim``, of shapes that broadcast; lengths count as ``eps``."""
-def pairwise_distance(x1: Any, x2: Any, p: Any = 2.0, eps: float = 1e-06, keepdim: bool = False) -> Tensor:
-    """Return the norms along the last dim of the difference of two tensors, plus ``eps``; shapes broadcast."""
 def cumsum(input: Any, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
     """Return the running sum along ``dim``, of the shape of x; ints and bools sum to int64."""
 def cumprod(input: Any, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
@@ -506,8 +508,6 @@ def pinverse(input: Any, rcond: float = 1e-15) -> Tensor:
     """Return the pseudoinverses of matrices: see linalg.pinv."""
 def norm(input: Any, p: Any = 'fro', dim: Any = None, keepdim: Any = None, dtype: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
     """Return the norm of all elements, or of vectors over ``dim``: linalg.vector_norm under PyTorch's old name."""
-def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
-    """Return a tensor of the memory that an object with ``__dlpack__`` exports; what either writes, both see."""
 def alias_copy(input: Any) -> Tensor:
     """Return a copy of a tensor."""
 def detach_copy(input: Any) -> Tensor:

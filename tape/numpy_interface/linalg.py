@@ -1,4 +1,4 @@
-"""The linear algebra extension of the array API standard: NumPy's functions, which follow it and find the records."""
+"""NumPy's linear algebra on tensors: np.linalg.* and the products, with NumPy's arguments, defaults and results."""
 
 from __future__ import annotations
 
@@ -14,17 +14,6 @@ from tape.operations.matmul import matmul
 from tape.recording import record, views
 from tape.tensors.hooks import NUMPY, implements
 from tape.tensors.tensor import Tensor
-
-NAMES = """
-cholesky cross det diagonal eigh eigvalsh inv matmul matrix_norm matrix_power matrix_rank matrix_transpose outer pinv qr
-slogdet solve svd svdvals tensordot trace vecdot vector_norm
-""".split()  # noqa: SIM905 (a list of words)
-globals().update({name: getattr(np.linalg, name) for name in NAMES})
-
-__all__ = NAMES  # noqa: PLE0605 (they are names)
-
-
-# NumPy's linear algebra on tensors: np.linalg.* and the products, with NumPy's arguments, defaults and results.
 
 
 @functools.lru_cache(8)
