@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -28,6 +31,13 @@ def write_package(root: Path, package: Path) -> None:
                 copy.write_bytes(content)
 
 
+def write_stubs(root: Path) -> None:
+    """Write the stubs into the repository's folder ``tape``; without native code, which they do not depend on."""
+    command = [sys.executable, "-m", "tape.tools.stubs"]
+    environment = {**os.environ, "PYTHONPATH": str(root), "TAPE_PLAIN": "1"}
+    subprocess.run(command, cwd=root, env=environment, check=True)  # noqa: S603 (our own module)
+
+
 def _renamed(source: str) -> str:
     for name, instead in _IMPORTS:
         source = name.sub(instead, source)
@@ -39,10 +49,11 @@ def get_build_hook() -> type[Any]:
     from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
     class Hook(BuildHookInterface):  # type: ignore[misc]
-        """Hands the files of the package to the wheel; an editable installation takes the repository as it is."""
+        """Writes the stubs, and hands files to a wheel; an editable installation takes the repository as it is."""
 
         def initialize(self, version: str, build_data: dict[str, Any]) -> None:
             """Write the package to a temporary folder."""
+            write_stubs(Path(self.root))
             if version != "editable":
                 self.folder = TemporaryDirectory()
                 write_package(Path(self.root), Path(self.folder.name))

@@ -1,7 +1,7 @@
-"""Stubs of what is installed at run time: ``python -m tape.tools.stubs`` rewrites tensor.pyi and functions.pyi.
+"""Stubs of what is installed at run time: ``python -m tape.tools.stubs`` writes tensor.pyi and functions.pyi.
 
-They are what an editor completes from and a type checker reads. The methods of Tensor are taken from the class as
-it stands after ``import tape``, the rest of tensor.py from its source.
+Editors and type checkers read them. Every installation writes them (.ci/wheel.py); none is committed. The methods of
+Tensor are those of the class after ``import tape``, the rest of tensor.py is read from its source.
 """
 
 from __future__ import annotations
@@ -109,12 +109,14 @@ def _tensor_class(node: ast.ClassDef) -> str:
     texts = [f'"""{(Tensor.__doc__ or "").splitlines()[0]}"""']
     texts += [ast.unparse(part) for part in node.body if isinstance(part, ast.Assign | ast.AnnAssign)]
     for name, member in sorted(vars(Tensor).items()):
-        if isinstance(member, property):
+        if name in _NATIVE:
+            texts.append(_definition(name, _NATIVE[name], None))
+        elif isinstance(member, property):
             texts.append(_property(name, member))
         elif inspect.isfunction(function := inspect.unwrap(member) if callable(member) else member):
             texts.append(_method(name, function))
         elif isinstance(member, WrapperDescriptorType) and name not in _UNTYPED:  # an operator of native code
-            texts.append(_definition(name, _NATIVE.get(name, "(self, other: Any, /) -> Tensor"), None))
+            texts.append(_definition(name, "(self, other: Any, /) -> Tensor", None))
         elif isinstance(member, int) and name not in _PYTHONS_OWN:
             texts.append(f"{name}: builtins.int")
     bases = ", ".join(map(ast.unparse, node.bases))
@@ -164,7 +166,7 @@ def _indented(texts: Iterable[str]) -> str:
 
 
 def main() -> int:
-    """Rewrite the stubs; return 0."""
+    """Write the stubs; return 0."""
     for path, text in stubs().items():
         path.write_text(text, encoding="utf-8")
     return 0

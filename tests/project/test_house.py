@@ -92,6 +92,8 @@ MOST_LINES = 600
 MOST_ENTRIES = 16
 MOST_IN_ALL = {"kernels": (44_000, 254), "tape": (46_900, 256)}
 """Lines and files of a package, stubs too. A ceiling falls, or rises in a commit that says what was bought with it."""
+WRITTEN = {"tape/functions.pyi", "tape/tensors/tensor.pyi"}
+"""What an installation writes; neither is committed."""
 MOST_LINES_OF_A_FUNCTION = 40
 LARGER: dict[str, str] = {  # "room" or "room:function" -> why it may pass its ceiling
 }
@@ -418,6 +420,7 @@ def test_every_file_has_its_place() -> None:
 @pytest.mark.parametrize("package", PACKAGES)
 def test_a_package_keeps_to_its_size(package: str) -> None:
     paths = [path for suffix in ("*.py", "*.pyi") for path in (ROOT / package).rglob(suffix)]
+    paths = [path for path in paths if path.relative_to(ROOT).as_posix() not in WRITTEN]
     lines = sum(path.read_bytes().count(b"\n") for path in paths)
     print(f"{package}: {lines} lines in {len(paths)} files")  # noqa: T201 (read with -s)
     assert lines <= MOST_IN_ALL[package][0]
