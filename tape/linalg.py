@@ -53,8 +53,8 @@ from tape.matrices.solves import inverted as _inverted
 from tape.operations.diagonals import diagonal as _diagonal
 from tape.operations.matmul import matmul
 from tape.operations.reductions import vector_norm
+from tape.recording.cached_calls import cached_call
 from tape.recording.parameters import also as _also
-from tape.repeated_calls.calls_with_arguments import argued
 from tape.tensors.tensor import Tensor
 
 __all__ = [
@@ -105,7 +105,7 @@ __all__ = [
 ]
 
 
-@argued
+@cached_call()
 @_also(input="A")
 def cholesky(A: Any, upper: bool = False) -> Tensor:  # noqa: N803 (PyTorch's names)
     """Return the lower triangular factor L of positive-definite (*, n, n) matrices A = L L^T, or U of A = U^T U.
@@ -118,7 +118,7 @@ def cholesky(A: Any, upper: bool = False) -> Tensor:  # noqa: N803 (PyTorch's na
     return _cholesky_factor(A, upper)
 
 
-@argued
+@cached_call()
 def inv(A: Any) -> Tensor:  # noqa: N803
     """Return the inverse of (*, n, n) matrices. LinAlgError if one is singular.
 
@@ -166,7 +166,7 @@ def matrix_power(A: Any, n: int) -> Tensor:  # noqa: N803
     return _determinants.matrix_power(A, n)
 
 
-@argued
+@cached_call()
 def cross(input: Any, other: Any, *, dim: int = -1) -> Tensor:
     """Return the vector product along a dim of size 3.
 

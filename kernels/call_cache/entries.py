@@ -1,4 +1,7 @@
-"""The table of calls that have been seen, which native code computes and records again (calls_native.py)."""
+"""The table of calls that have been seen, which native code computes and records again (calls_native.py).
+
+An entry has the key of a call, how its result is computed, where that goes, and what a recorder is notified of.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import ctypes
 import functools
 import itertools
 import struct
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from weakref import ref
@@ -14,19 +18,25 @@ import numpy as np
 
 from kernels.foundation import numpy_arrays
 from kernels.foundation.locks import Lock
-from kernels.foundation.specs import Spec, spec_of
+from kernels.foundation.specs import Spec, Strides, broadcast, spec_of
 from kernels.foundation.tables import dataclass
 from kernels.kinds.form import Descriptor, Form
 from kernels.language import jit
 from kernels.native import allocation
 from kernels.native.allocation import REGISTRY
+from kernels.native.c_api import A_WRITEABLE
 from kernels.native.call_structs import (
-    BY_ARRAYS,
+    ADDED_TO_PLACES,
+    INDEXED,
     JOINED,
     KEY,
     KNOWN_ARRAYS,
-    MOST_ARGUMENT_WORDS,
     MOST_OPERANDS,
+    MOST_WORDS,
+    NEST,
+    NEST4,
+    NEST_INT,
+    NEW,
     NUMBER_FORM,
     OP_ADD,
     OP_DIVIDE,
@@ -36,7 +46,11 @@ from kernels.native.call_structs import (
     OP_POWER,
     OP_SUBTRACT,
     PICK,
+    PICK_RESULT,
+    PICKED,
     SETS,
+    SHOWN,
+    TO_PLACES,
     WAYS,
     CallEntry,
     KnownArray,
@@ -46,33 +60,52 @@ from kernels.native.memory import where
 from kernels.native.structs import LARGE, RegistryTable
 from kernels.rules.scalar_loops import UfuncCall, nest_layout
 
-# The arguments behind the tensors of a call, as part of its key in native code's table.
+Array = np.ndarray[Any, Any]
+
+# The arguments of a call, as part of its key in native code's table.
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """The arguments behind the tensors of a call: as words, with their hash, and the objects that these refer to."""
+    """Arguments of a call: as words, with their hash, how many are arrays, and the objects that the words refer to."""
 
-    words: np.ndarray[Any, Any]
+    words: Array
     hashed: int
+    arrays: int
     objects: tuple[Any, ...]
 
 
-_CONSTANT = frozenset((bool, str, type, type(None)))
+_CONSTANT = frozenset((int, float, bool, str, type, type(None)))
 
 
-def arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
-    """Return arguments as part of a key; None if they are mutable, or too many."""
-    everything = (*args, *kwargs.values())
-    for x in everything:
-        if type(x) not in (int, float, tuple, list) and type(x) not in _CONSTANT and not isinstance(x, np.dtype):
-            return None  # native code compares sequences by their items
-    names = tuple(kwargs)
-    argument_words = np.zeros(MOST_ARGUMENT_WORDS, np.int64)
-    addresses = np.array([*map(id, everything), 0], np.int64)
-    native = jit.load_module("native.calls.arguments_native")
-    hashed = native.words_of(where(addresses), len(args), id(names), where(argument_words)) if everything else 0
-    return Arguments(argument_words, hashed, (names, everything)) if hashed >= 0 else None
+def _constant(x: Any) -> Any:
+    """Return an argument that is immutable, a list as a tuple; NotImplemented of any other."""
+    if type(x) in (tuple, list):
+        return tuple(x) if all(type(item) in _CONSTANT for item in x) else NotImplemented
+    return x if type(x) in _CONSTANT or isinstance(x, np.dtype) else NotImplemented
+
+
+def arguments(
+    args: tuple[Any, ...], kwargs: dict[str, Any], forms: tuple[int, ...] = (), *, indexed: bool = False
+) -> Arguments | None:
+    """Return arguments as part of a key; None if they are mutable, or too many.
+
+    If ``indexed``, arrays and lists are indices, of which the key has the shapes. ``forms``: of tensors in a list.
+    """
+    everything, names = (*args, *kwargs.values()), tuple(kwargs)
+    objects = () if indexed else tuple(map(_constant, everything))
+    if any(x is NotImplemented for x in objects):
+        return None
+    words, addresses = np.zeros(MOST_WORDS + len(forms), np.int64), np.array([*map(id, everything), 0], np.int64)
+    native = jit.load_module("native.calls.keys_native")
+    marks = INDEXED if indexed else 0
+    arrays = native.words_of(where(addresses), len(args), id(names) if names else 0, marks, where(words))
+    if arrays < 0:
+        return None
+    if forms:
+        used = int(words[0]) or 1
+        words[0], words[used : used + len(forms)] = used + len(forms), forms
+    return Arguments(words[: max(1, words[0])].copy(), native.hash_words(where(words)), arrays, (names, objects))
 
 
 OPERATORS = {
@@ -144,28 +177,23 @@ class Entry:
         assert isinstance(form, Form)
         self[CallEntry.block], self[CallEntry.code] = where(form.block), form.code
 
-    def sizes(self, largest: int, result: int) -> None:
-        """Enter the bytes of the largest value and of the result, if they are large."""
-        self[CallEntry.large], self[CallEntry.bytes] = [size if size >= LARGE else 0 for size in (largest, result)]
-
-    def shapes(self, spec: Spec) -> None:
-        """Set dtype and shape of the result."""
-        self[CallEntry.dtype], self[CallEntry.ndim] = spec.dtype.num, len(spec.shape)
-        self.words_of(CallEntry.shape, spec.shape)
-
-    def begins(self, hashed: int, start: int, offset: int) -> None:
-        """Set where a view begins in memory and in the gradient buffer, and the hash of its index."""
-        self[CallEntry.second], self[CallEntry.start], self[CallEntry.offset] = hashed, start, offset
-
     def notifies(self, notification: Notification) -> None:
         """Notify recorders of the call."""
         self[CallEntry.operands] = notification.count
         self.keep(CallEntry.operation, notification.op, id(notification.op))
         self.keep(CallEntry.params, notification.params, id(notification.params))
 
-    def computes(self, how: Computation) -> None:
-        """Set how the result is computed."""
-        self[CallEntry.kind], self[CallEntry.count] = how.kind, how.count
+    def computes(self, how: Computation, spec: Spec) -> None:
+        """Set how a result of this spec is computed, and where it goes."""
+        self[CallEntry.kind], self[CallEntry.count], self[CallEntry.target] = how.kind, how.count, how.target
+        self[CallEntry.start], self[CallEntry.offset], self[CallEntry.extent] = how.start, how.offset, how.extent
+        self[CallEntry.flags] = A_WRITEABLE if how.writeable else 0
+        shape = spec.shape if how.shape is None else how.shape
+        self[CallEntry.dtype], self[CallEntry.ndim] = spec.dtype.num, len(shape)
+        self.words_of(CallEntry.shape, shape)
+        if how.strides:
+            self.words_of(CallEntry.strides, how.strides)
+        self.kept += how.kept
         self[CallEntry.loop], self[CallEntry.data] = how.loop.address, how.loop.data
         self[CallEntry.saved] = sum(pick << PICK * k for k, pick in enumerate(how.picks))
         self[CallEntry.initial], self[CallEntry.scale] = bits(how.initial), bits(how.scale)
@@ -178,6 +206,8 @@ class Entry:
             self.keep(CallEntry.loop, how.function, id(how.function))
         if how.layout is not None:
             self.keep(CallEntry.layout, how.layout, where(how.layout))
+        if how.offsets is not None:
+            self.keep(CallEntry.data, how.offsets, where(how.offsets))
         for at, referent in (
             (CallEntry.context, how.context),
             (CallEntry.extra, how.extra),
@@ -185,10 +215,6 @@ class Entry:
         ):
             if referent is not None:
                 self.keep(at, referent, id(referent))
-
-    def is_known(self) -> bool:
-        """Whether the call is in the table."""
-        return _is_known(self.row[:KEY])
 
     def write(self) -> None:
         """Write the entry into the table, and keep what it refers to; it is removed with the forms that it names.
@@ -220,42 +246,53 @@ def _end(at: int, _: Any) -> None:
     _table[at + CallEntry.op] = _REMOVED
 
 
-def enter(
+def cache_call(
     key: Key,
     form: Descriptor,
     how: Computation | None,
-    notification: Notification,
-    largest: int,
+    *,
+    notification: Notification | None = None,
+    largest: int = 0,
     asked: Arguments | None = None,
+    axes: tuple[tuple[int, ...], ...] = (),
+    others: tuple[Descriptor, ...] = (),
 ) -> None:
     """Let native code repeat a call; without a computation let it leave all such calls to Python.
 
-    ``largest``: bytes of the largest operand or result; ``asked``: the arguments behind the tensors. If there
-    is a second result, Python notifies recorders of the call.
+    ``notification``: of recorders, None where Python notifies them. ``largest``: bytes of the largest operand or
+    result. ``asked``: the arguments that are part of the key; in place of ints in an index the ``axes`` that they
+    index, extent and strides in memory and in the gradient, so that the entry stands for any ints. ``others``: forms
+    that the key names too.
     """
-    entry = Entry(key, form)
-    if asked is not None:
+    number = len(axes) or (key.number if asked is None else asked.hashed)
+    entry = Entry(replace(key, number=number), form)
+    entry.forms += others
+    if axes:
+        entry.words_of(CallEntry.key, itertools.chain(*axes))
+    elif asked is not None:
         entry.keep(CallEntry.key, asked, where(asked.words))
     if how is not None:
-        spec = form.spec
-        if any(key.wanted) and isinstance(form, Form):
+        spec, recorded = form.spec, any(key.wanted) and isinstance(form, Form)
+        if recorded:
             entry.records(form)
-        entry.computes(how)
-        entry.shapes(spec)
-        if how.extra is None:
+        entry.computes(how if not axes else replace(how, start=0, offset=0, extent=len(axes)), spec)
+        if notification is not None:
             entry.notifies(notification)
-        entry.sizes(largest, spec.bytes)
-        entry[CallEntry.takes] = key.forms[0] is not None and key.forms[0].spec is spec and not spec.overlaps
+        entry[CallEntry.large] = largest if largest >= LARGE else 0
+        if how.target == NEW:
+            entry[CallEntry.bytes] = spec.bytes if spec.bytes >= LARGE else 0
+            entry[CallEntry.takes] = key.forms[0] is not None and key.forms[0].spec is spec and not spec.overlaps
     entry.write()
 
 
-def is_known(key: Key) -> bool:
-    """Whether a call is in the table: native code may still leave it to Python at times."""
-    return _is_known(key.words())
+def kind_of(key: Key) -> int | None:
+    """Return what computes a call that is in the table, None for one that is not.
 
-
-def _is_known(row: list[int]) -> bool:
-    return any(_words_at(place) == row for place in _places(row))
+    Native code may still leave it to Python at times, and does each time if the kind is SLOWLY.
+    """
+    row = key.words()
+    place = next((place for place in _places(row) if _words_at(place) == row), None)
+    return None if place is None else ctypes.c_int64.from_address(place + 8 * CallEntry.kind).value
 
 
 @functools.cache
@@ -293,66 +330,130 @@ def _place(row: list[int]) -> int:
 
 # Arrays and NumPy's doubles among operands of calls: native code wraps them in tensors once their spec is known.
 
-Array = np.ndarray[Any, Any]
 
-
-class Adopted:
+class WrappedArray:
     """Specs of arrays by dtype, shape and strides: a hash table that native code reads, one entry a row."""
 
     def __init__(self) -> None:
         self._rows = np.zeros((KNOWN_ARRAYS, KnownArray.SIZE), np.int64)
         self._specs: list[Spec | None] = [None] * KNOWN_ARRAYS
         self._double = spec_of(0.0)
-        native = jit.load_module("native.calls.adopting_native")
-        self._enter, hit = native.enter.entry_point, native.hit_adopted.address
+        self._add_layout = jit.load_module("native.calls.wrapping_native").add_layout.entry_point
         for at, word in {
             RegistryTable.known_arrays: where(self._rows),
             RegistryTable.numpy_double: id(np.float64),
             RegistryTable.numpy_spec: id(self._double),
-            RegistryTable.hit_adopted: hit,
         }.items():
             allocation.put(allocation.REGISTRY.address, at, word)
 
-    def enter(self, array: Array, spec: Spec) -> None:
-        """Enter the spec of a tensor of an array's memory."""
-        row = self._enter(id(array), id(spec))
+    def add_layout(self, array: Array, spec: Spec) -> None:
+        """Add the spec of a tensor of an array's memory."""
+        row = self._add_layout(id(array), id(spec))
         if row >= 0:
             self._specs[row] = spec
 
 
-# Calls in the table that join tensors (kernels/native/calls/joining_native.py).
+# How native code shows, joins, picks and writes elements.
+
+LARGEST = 1 << 11
+"""The most elements that are picked: their description takes as many words, or more."""
+_MOST = np.iinfo(np.int64).max
+
+
+def axes_of(spec: Spec, index: Any) -> tuple[tuple[int, ...], ...]:
+    """Return the axes that an index of ints takes, as :func:`cache_call` wants them; of any other index none."""
+    ints = index if type(index) is tuple else (index,)
+    if not all(type(i) in (int, np.int64) for i in ints):
+        return ()
+    return tuple([axis for *axis, _ in zip(spec.shape, spec.strides, spec.gradient, ints)])  # noqa: B905 (the first)
+
+
+def view_computation(above: Descriptor, shown: Array, start: int, offset: int) -> Computation:
+    """Return how native code makes a view of a tensor that begins so many bytes behind it, in its gradient too."""
+    of_view = isinstance(above, Form) and above.is_view
+    return Computation(
+        NEST, target=SHOWN, count=of_view, picks=(1,), shape=shown.shape, strides=shown.strides, start=start,
+        offset=offset, writeable=shown.flags.writeable,
+    )  # fmt: skip
+
+
+def join_computation(spec: Spec, joined: list[tuple[Spec, int, Strides]]) -> Computation:
+    """Return how native code joins tensors: their specs, where each begins in the result, and its strides there."""
+    loop = numpy_arrays.find(np.positive, (spec.dtype, spec.dtype))
+    nests = [nest_layout(UfuncCall(loop, s.shape, (s.strides, strides), ())) for s, _, strides in joined]
+    layout = [word for nest, (_, start, _) in zip(nests, joined, strict=True) for word in (where(nest), start)]
+    return Computation(JOINED, loop, layout=np.array(layout, np.int64), kept=(nests,))
 
 
 @dataclass(frozen=True)
-class Joined:
-    """A tensor that is joined: its form, whether it is wanted, where it begins in the result, and its strides there."""
+class IndexAxis:
+    """How one index array picks: which of its elements belongs to each of the result's, and the stride of its axis."""
 
-    form: Descriptor
-    wanted: bool
-    start: int
-    strides: tuple[int, ...]
+    which: Array
+    step: int
+    extent: int
+    least: int
 
 
-def enter_join(op: int, dim: int, joined: list[Joined], form: Descriptor, notification: Notification) -> None:
-    """Let native code repeat a join of tensors along a dim."""
-    spec, forms, wanted = form.spec, [tensor.form for tensor in joined], [tensor.wanted for tensor in joined]
-    index = np.array([len(forms), dim, *[id(f) + want for f, want in zip(forms, wanted, strict=True)]], np.int64)
-    hashed = jit.load_module("native.calls.joining_native").hash_words(where(index))
-    entry = Entry(Key(op, (forms[0],), (any(wanted),), hashed), form)
-    entry.forms += forms[1:]
-    entry[CallEntry.second] = BY_ARRAYS
-    loop = numpy_arrays.find(np.positive, (spec.dtype, spec.dtype))
-    layout = []
-    for tensor in joined:
-        source = tensor.form.spec
-        nest = nest_layout(UfuncCall(loop, source.shape, (source.strides, tensor.strides), ()))
-        entry.kept.append(nest)
-        layout += [where(nest), tensor.start]
-    entry.computes(Computation(JOINED, loop, layout=np.array(layout, np.int64)))
-    entry.shapes(spec)
-    entry.notifies(notification)
-    entry.sizes(max(spec.bytes, *[f.spec.bytes for f in forms]), spec.bytes)
-    entry.keep(CallEntry.key, index, where(index))
-    if any(wanted) and isinstance(form, Form):
-        entry.records(form)
-    entry.write()
+@dataclass(frozen=True)
+class GatherPlan:
+    """How elements are picked: a base offset for each element, and what index arrays add to it.
+
+    For a mask: the numbers of all elements that it could pick, in order, and how many go with each of its own.
+    """
+
+    base: Array
+    axes: tuple[IndexAxis, ...] = ()
+    inner: int = 0
+
+    def places(self, arrays: list[Array]) -> Array:
+        """Return the numbers of the elements that these arrays, or one mask, pick."""
+        if self.inner:
+            return self.base[arrays[0].reshape(-1)]
+        places = self.base.copy()
+        for axis, array in zip(self.axes, arrays, strict=True):
+            indices = np.asarray(array, np.int64).reshape(-1)[axis.which.reshape(places.shape)]
+            places += np.where(indices < 0, indices + axis.extent, indices) * axis.step
+        return places
+
+    def layout(self) -> tuple[Array, tuple[Any, ...]]:
+        """Return the description as words, and the arrays that they refer to."""
+        base, *whiches = (_flat(array) for array in (self.base, *[axis.which for axis in self.axes]))
+        layout = [len(base) // max(self.inner, 1), len(self.axes), self.inner, where(base)]
+        for axis, which in zip(self.axes, whiches, strict=True):
+            layout += [axis.step, axis.extent, axis.least, where(which)]
+        return np.array(layout, np.int64), (base, whiches)
+
+
+def _flat(array: Array) -> Array:
+    return np.array(array, np.int64).reshape(-1)
+
+
+def gather_computation(plan: GatherPlan, spec: Spec) -> Computation | None:
+    """Return how native code picks elements; None if these are too many."""
+    if not spec.shape or max(plan.base.size, spec.size) > LARGEST:
+        return None
+    layout, kept = plan.layout()
+    return Computation(PICKED, layout=layout, kept=kept, count=spec.dtype.itemsize, picks=(1,))
+
+
+def scatter_computation(
+    plan: GatherPlan, spec: Spec, source: Spec | None, shape: Strides, *, adds: bool, once: bool
+) -> Computation | None:
+    """Return how native code writes a value, or adds it, to places of this shape; None if these are too many.
+
+    ``source`` is the value's spec, None of a number; ``once``: no place may be written twice.
+    """
+    strides = (0,) * len(shape) if source is None else broadcast(source.shape, source.strides, shape)
+    offsets, dtype = np.zeros(shape, np.int64), spec.dtype
+    for axis, stride in enumerate(strides):
+        offsets += (np.arange(shape[axis]) * stride).reshape([-1 if k == axis else 1 for k in range(len(shape))])
+    if not shape or max(plan.base.size, offsets.size) > LARGEST:
+        return None
+    kind = {"f8": NEST, "f4": NEST4}.get(dtype.str[1:], NEST_INT)
+    bounds = (int(np.iinfo(dtype).min), min(int(np.iinfo(dtype).max), _MOST)) if dtype.kind in "iu" else None
+    layout, kept = plan.layout()
+    return Computation(
+        kind, layout=layout, kept=kept, count=dtype.itemsize, picks=(2, PICK_RESULT), bounds=bounds, shape=shape,
+        target=ADDED_TO_PLACES if adds else TO_PLACES, offsets=_flat(offsets), extent=spec.size if once else 0,
+    )  # fmt: skip

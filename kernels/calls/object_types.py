@@ -234,10 +234,10 @@ def tensor_type(cls: Class) -> Class:
     if pool.DEBUG:
         pool.install()
     native = jit.load_module("calls.tensor_native")
-    calls, parts = jit.load_module("native.calls.functions_native"), jit.load_module("native.indexing.parts_native")
+    calls = jit.load_module("native.calls.functions_native")
     slots = {
-        MP_SUBSCRIPT: parts.mp_subscript,
-        MP_ASS_SUBSCRIPT: parts.mp_ass_subscript,
+        MP_SUBSCRIPT: calls.mp_subscript,
+        MP_ASS_SUBSCRIPT: calls.mp_ass_subscript,
         NB_ADD: calls.nb_add,
         NB_SUBTRACT: calls.nb_subtract,
         NB_MULTIPLY: calls.nb_multiply,

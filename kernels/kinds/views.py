@@ -131,22 +131,23 @@ class Copy(Op):
         del saved
         return values[0].astype(form.spec.dtype)
 
-
-def copy_computation(source: Spec, spec: Spec) -> Computation | None:
-    """Return how native code repeats the copy of a tensor; None where Python has to do it."""
-    if not is_fresh(spec):
-        return None
-    if source.dtype != spec.dtype or spec.dtype == _BOOL:
-        quiet = np.can_cast(source.dtype, spec.dtype) or (source.dtype.kind in "iub" and spec.dtype == _FLOAT32)
-        function = partial(np.array, dtype=spec.dtype, order="C") if quiet else partial(cast, spec.dtype)
-        return Computation(CALLED, function=function, count=2)
-    if spec.dtype.kind == "f" and spec.dtype not in (_FLOAT64, _FLOAT32):
-        return None
-    loop = numpy_arrays.find(np.positive, (spec.dtype, spec.dtype))
-    if not spec.shape and spec.dtype == _FLOAT64:
-        return Computation(ONCE, loop, count=2)
-    layout = nest_layout(UfuncCall(loop, spec.shape, (strides_along(source, spec), spec.strides), ()))
-    return Computation(NEST, loop, layout=layout, count=2)
+    def copy_computation(self, sources: tuple[Spec, ...], form: Any, params: Any) -> Computation | None:
+        """Return how native code repeats it on these operands; None where Python has to do it."""
+        source, spec = sources[0], form.spec
+        del params
+        if not is_fresh(spec):
+            return None
+        if source.dtype != spec.dtype or spec.dtype == _BOOL:
+            quiet = np.can_cast(source.dtype, spec.dtype) or (source.dtype.kind in "iub" and spec.dtype == _FLOAT32)
+            function = partial(np.array, dtype=spec.dtype, order="C") if quiet else partial(cast, spec.dtype)
+            return Computation(CALLED, function=function, count=2)
+        if spec.dtype.kind == "f" and spec.dtype not in (_FLOAT64, _FLOAT32):
+            return None
+        loop = numpy_arrays.find(np.positive, (spec.dtype, spec.dtype))
+        if not spec.shape and spec.dtype == _FLOAT64:
+            return Computation(ONCE, loop, count=2)
+        layout = nest_layout(UfuncCall(loop, spec.shape, (strides_along(source, spec), spec.strides), ()))
+        return Computation(NEST, loop, layout=layout, count=2)
 
 
 def cast(dtype: np.dtype[Any], value: Any) -> np.ndarray[Any, Any]:

@@ -21,6 +21,7 @@ from numba import types
 from kernels.foundation.tables import dataclass
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 Word = int
 """An integer of 64 bits, or an address."""
 Void = None
@@ -106,6 +107,12 @@ _KINDS = {
 }  # fmt: skip
 SIGNATURE = types.void(types.CPointer(types.int64), types.CPointer(types.int64), types.int64)
 """Every kernel: layout, pointers (target, cotangent, saved ...), and 1 to accumulate or 0 to store."""
+
+
+def kept_apart(function: F) -> F:
+    """Keep a function out of its only caller: rare work would take that caller's registers."""
+    function.kept_apart = True  # type: ignore[attr-defined]
+    return function
 
 
 @dataclass(frozen=True)

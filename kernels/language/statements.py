@@ -324,7 +324,7 @@ class Module:
                     argument.add_attribute("noalias")
         tree = source.tree(native.__name__)
         loops = any(isinstance(node, ast.For) for node in statements_in(tree.body))
-        if loops:
+        if loops or hasattr(native, "kept_apart"):
             function.attributes.add("noinline")  # in the loops of a caller its constants would not stay in registers
         result = FunctionBody(self, function, source.names).run(tree, kinds)
         kind = ir.FunctionType(type_of(result), parameter_types)

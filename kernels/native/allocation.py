@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import sys
 from functools import partial
 from typing import Any
 from weakref import ref
@@ -136,8 +135,6 @@ def call_two(typingctx: Any, address: Any, first: Any, second: Any) -> Any:  # n
 MOST_TAPES = 1 << 18
 """Slots have 62 bits: so many tapes can live at a time."""
 _lock = Lock(waited_for=True)
-_NAMES = "dim", "axis"
-"""Names of arguments that native code recognizes by identity."""
 
 
 def zeros(count: int) -> int:
@@ -174,6 +171,8 @@ class Registry:
             (RegistryTable.attribute_error, AttributeError),
             (RegistryTable.double, np.dtype(np.float64)),
             (RegistryTable.single, np.dtype(np.float32)),
+            (RegistryTable.longs, np.dtype(np.int64)),
+            (RegistryTable.bools, np.dtype(np.bool_)),
             (RegistryTable.false, False),
             (RegistryTable.not_implemented, NotImplemented),
             (RegistryTable.slice_type, slice),
@@ -182,7 +181,6 @@ class Registry:
             (RegistryTable.true, True),
             (RegistryTable.list_type, list),
             (RegistryTable.zero, 0),
-            *((at, sys.intern(name)) for at, name in enumerate(_NAMES, RegistryTable.dim)),
         ):
             put(self.address, at, id(value))
             self.objects.append(value)

@@ -258,7 +258,9 @@ def bits_of(typingctx: Any, number: Any) -> Any:  # noqa: ARG001
     return types.int64(types.float64), codegen
 
 
-def _on_stack(count: int) -> Any:
+def on_stack(count: int) -> Any:
+    """Return the intrinsic that gives a function so many words on its stack."""
+
     def words(typingctx: Any) -> Any:  # noqa: ARG001
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
             return builder.ptrtoint(cgutils.alloca_once(builder, _I64, size=count), _I64)
@@ -269,7 +271,7 @@ def _on_stack(count: int) -> Any:
     return intrinsic(words)
 
 
-three_words, sixteen_words, thirty_words = _on_stack(3), _on_stack(16), _on_stack(30)
+three_words, sixteen_words, thirty_words = on_stack(3), on_stack(16), on_stack(30)
 """The address of words on the stack of the function."""
 
 

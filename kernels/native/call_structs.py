@@ -5,31 +5,28 @@ from __future__ import annotations
 from kernels.language.native_types import Array, Struct
 from kernels.native.structs import FormBlock
 
-# Marks added to the number of an operation.
-ARGUED = 1 << 32
-"""All that is given behind the tensors is part of the call."""
-LARGEST_DIM = 1 << 10
-ADDING = 1 << 29
-"""The operation adds to places of its first operand."""
+# Marks added to the number of an operation: how the arguments of a call are read. Those below NUMBERED are part of the
+# operation.
 CONDITION = 1 << 30
 """The first operand chooses among the others."""
 NUMBERED = 1 << 31
-"""A second operand that is a number is part of the form."""
-SHOWS = 1 << 33
-"""Of a view: all that is given beside the tensor is ints, and part of the form."""
-WRITES = 1 << 34
+"""A second operand that is a number is part of the key."""
+ARGUED = 1 << 32
+"""The leading tensors are operands; what is given behind them is part of the key."""
+INDEXED = 1 << 33
+"""Of an ARGUED operation: the first argument is the operand; of arrays and lists behind it the key has the shapes."""
+PUTS = 1 << 34
+"""Of an INDEXED operation: the last argument is an operand too, the value that is written to the first."""
+JOINS = 1 << 35
+"""Of an ARGUED operation: the first argument is a list, whose tensors are the operands."""
+WRITES = 1 << 36
 """The first operand is given the result."""
-AUGMENTED = 1 << 33
+AUGMENTED = 1 << 37
 """Of ``x += y``: a NumPy scalar is not written, the result is another value."""
-SHARES = 1 << 35
-"""The operation gives a tensor of the same memory."""
-PICKS = 1 << 36
-"""The operation picks elements: what is given beside the tensor is arrays and ints."""
-JOINS = 1 << 37
-"""The operation joins the tensors of a list, along a dim."""
 MOST_JOINED = 1 << 10
-PUTS = 1 << 38
-"""The operation writes to places: behind the tensor arrays and ints, then the value."""
+GATHERS = ARGUED | INDEXED
+SCATTERS = GATHERS | PUTS
+"""Marks of an operation that picks elements by arrays, and of one that writes to such."""
 
 WAYS, SETS = 4, 1 << 12
 """A call is in one of so many places of its set."""
@@ -41,6 +38,9 @@ NEST_INT, PICKED, JOINED = 12, 13, 14
 """What computes: Python, always; the number itself with +, -, *, /, or NumPy's loop; NumPy's loop over a nest, of
 doubles or singles; one over the operand's nest, which leads to fewer results; one for products of matrices; a kernel of
 ours; a function of Python's; NumPy's loop over a nest of integers; elements that arrays pick; a join."""
+NEW, SHOWN, ALIAS, TO_PART, TO_PLACES, ADDED_TO_PLACES = range(6)
+"""Where a result goes: new memory; a view of the first operand; a tensor of the same memory; a part of the first
+operand, given by ints and slices; places in it, given by arrays, where it is written or added."""
 
 
 class CallEntry(Struct):
@@ -51,10 +51,11 @@ class CallEntry(Struct):
     second: int
     third: int
     wants: int  # whether each of them is wanted
-    constant: int  # the bits of a number that is part of the form
+    constant: int  # the bits of a number, or a hash of the words of its arguments; of any ints how many there are
     block: FormBlock  # of the form, 0 where nothing is recorded
     form: int  # of the result, or its spec
     kind: int  # what computes: SLOWLY to JOINED
+    target: int  # where the result goes: NEW to ADDED_TO_PLACES
     loop: int  # its function
     data: int  # its data, as NumPy has them
     layout: int  # of the nest
@@ -67,7 +68,7 @@ class CallEntry(Struct):
     strides: Array[int]  # of a view
     start: int  # where it begins in memory
     offset: int  # where it begins in the gradient
-    key: int  # the words of its index, or of other arguments
+    key: int  # the words of its arguments
     initial: int  # of a reduction what it starts from, a double; of a nest of integers the least number
     scale: int  # what it is divided by, a double (0: by nothing); of a nest of integers the largest number
     large: int  # bytes of the largest of all values, if large
@@ -105,6 +106,41 @@ COPIES_AT = MOST_OPERANDS * CallOperand.SIZE
 """Behind the operands: for each a copy of its value for the tape, or 0."""
 EXTRA_AT = 2 * CallOperand.SIZE + CallOperand.object
 """Where the object of a second result stands behind two operands, and that of the counted ties."""
+INT_ITEM, FLOAT_ITEM, SLICE_ITEM, SEQUENCE_ITEM, NAMES_ITEM, ARRAY_ITEM, OBJECT_ITEM = range(1, 8)
+"""The words of arguments: how many words there are, then for each argument its tag, one of these, and what it is. Of an
+int its value, of a float its bits, of a slice its bounds, of a sequence, or of the names of keyword arguments, how many
+items follow, of an array how many elements a mask has (plus one, 0 of ints) and its shape, of any other object its
+address."""
+MOST_WORDS = 48
+NO_BOUND = -(1 << 62) - 1
+"""What stands for None in a slice."""
+OPERAND_BYTES = COPIES_AT + 8 * MOST_OPERANDS
+MOST_ARRAYS = 6
+
+
+class CallRequest(Struct, step=8):
+    """A call that native code is asked to make, and how it has been read, in bytes."""
+
+    marks: int  # the operation, with marks that say how the arguments are read
+    args: int  # the arguments; of a join its tensors
+    count: int  # how many arguments are given by place
+    names: int  # the names of those given by name, which follow; 0 if there are none
+    tape: int  # the tape in force, one more where a recorder is notified
+    number: int  # that is part of the key: the bits of an operand, or a hash of the words
+    value: int  # that a PUTS operation writes; of a join, whether any tensor is wanted
+    joined: int  # of a join the list,
+    rest: int  # the arguments behind it,
+    most: int  # and for how many tensors there is room
+    operands: int  # an address: of the operands here, or elsewhere
+    words: int  # an address: of the words here, or elsewhere
+    used: int  # how many words the arguments take, once they have been written; 0 again where arrays may change
+    held: int  # an object to be released at the end
+    arrays: int  # how many arrays there are; behind it of each its memory, and whether that is a copy
+    room: int = 14 * 8 + 8 * (1 + 2 * MOST_ARRAYS)  # the operands
+    here: int = 14 * 8 + 8 * (1 + 2 * MOST_ARRAYS) + OPERAND_BYTES  # the words
+
+
+CALL_WORDS = CallRequest.here // 8 + MOST_WORDS + MOST_OPERANDS
 
 OP_ADD, OP_SUBTRACT, OP_MULTIPLY, OP_DIVIDE, OP_POWER, OP_NEGATIVE, OP_MATMUL, OP_PART, OP_ASSIGN = range(9)
 """The operations that have slots in the type of tensors."""
@@ -118,7 +154,7 @@ NOT_NATIVE = -2
 
 
 class KnownArray(Struct):
-    """What is known of arrays that are no tensors, of at most MOST_ADOPTED_DIMS dims."""
+    """What is known of arrays that are no tensors, of at most MOST_KNOWN_DIMS dims."""
 
     dtype: int
     ndim: int
@@ -127,15 +163,15 @@ class KnownArray(Struct):
     spec: int = 10  # of a tensor of the memory
 
 
-MOST_ADOPTED_DIMS, KNOWN_ARRAYS = 4, 1 << 8
+MOST_KNOWN_DIMS, KNOWN_ARRAYS = 4, 1 << 8
 COPIED = 1 << 9
 """Elements up to which an array among the operands is copied at once; of larger ones only what a pullback keeps is."""
 EXPOSED = 1 << 14
 """Places in the table of exposed memory, which counts arrays by their addresses; behind them, how many there are."""
 
 
-class GatherPlan(Struct):
-    """How elements are picked; behind the fields an :class:`IndexAxis` for each array."""
+class GatherLayout(Struct):
+    """How elements are picked; behind the fields an :class:`AxisLayout` for each array."""
 
     count: int  # elements, or of a mask how many it has
     takes: int  # arrays that pick, 0 of a mask
@@ -143,7 +179,7 @@ class GatherPlan(Struct):
     base: int  # the address of what each element begins with
 
 
-class IndexAxis(Struct):
+class AxisLayout(Struct):
     """An array that picks."""
 
     step: int  # how far a place goes
@@ -152,21 +188,10 @@ class IndexAxis(Struct):
     where: int  # which of the array's elements counts: their places, by address
 
 
-INT_ITEM, SLICE_ITEM, NEW_ITEM, ELLIPSIS_ITEM, ARRAY_ITEM = range(1, 6)
-"""The words of an index: how many there are, then of each item its tag, one of these, and what it is."""
-BY_ARRAYS = 1
-"""What stands for a second operand in the key of an entry about arrays or lists."""
-FLOAT_ITEM, SEQUENCE_ITEM, OBJECT_ITEM = range(6, 9)
-"""The words of other arguments likewise: of ints as above, of floats their bits, of tuples and lists of ints how many
-and these, of all others where the object stands."""
-MOST_ARGUMENT_WORDS = 28
-NO_BOUND, FARTHEST = -(1 << 62) - 1, 1 << 62
-"""What stands for None in a slice; ints that native code takes are below this, whatever their sign."""
 AXIS = 3
 """Words of an entry for any ints, whose key has their number, about each axis: extent, strides in memory and in the
 gradient."""
-MOST_ITEMS, MOST_WORDS, MOST_VIEWS = 4, 24, 32
-"""Items of an index that native code takes; words that may stand before one of them, which has four at most; views of a
-base before the dead among them are to be forgotten."""
+MOST_VIEWS = 32
+"""Views of a base before the dead among them are to be forgotten."""
 APART, SAME, OVERLAPPING = range(3)
 """How the elements of a part that is written, and those of the value, stand to each other in one memory."""

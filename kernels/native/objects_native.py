@@ -177,8 +177,8 @@ def read(registry: RegistryTable, x: TensorObject, out: CallOperand):
 
 
 def read_all(registry, args, count, operands):
-    """Read ``count`` operands; 0 where Python has to do it."""
-    for i in range(MOST_OPERANDS):
+    """Read ``count`` operands, of which there are as many as MOST_OPERANDS at least; 0 where Python has to do it."""
+    for i in range(max(count, MOST_OPERANDS)):
         out = CallOperand(operands + CallOperand.SIZE * i)
         if i < count:
             if read(registry, word(args, i), out) == 0:
@@ -198,7 +198,7 @@ def wanted(operands: CallOperand):
     return bits + (4 if CallOperand(operands + 2 * CallOperand.SIZE).slot != 0 else 0)
 
 
-def narrow(operands):
+def numbers_to_float32(operands):
     """Write numbers among the operands as float32 too; 0 if one overflows."""
     for i in range(MOST_OPERANDS):
         at = CallOperand(operands + CallOperand.SIZE * i)
@@ -211,7 +211,7 @@ def narrow(operands):
     return 1
 
 
-def whole(entry: CallEntry, operands):
+def numbers_to_int(entry: CallEntry, operands):
     """Write ints among the operands as integers too; 0 for a float, and for an int out of the dtype's range."""
     for i in range(MOST_OPERANDS):
         at = CallOperand(operands + CallOperand.SIZE * i)

@@ -89,8 +89,6 @@ class RegistryTable(Struct):
     recorder: int  # the context variable of the recorder that is notified of operations
     true: int
     pooled: int  # what makes an array in the pool
-    dim: int  # the names of arguments that native code knows
-    axis: int
     leaf_type: int  # the type of leaves' slots
     getter: int  # what gets a property otherwise
     setter: int  # what sets one
@@ -99,30 +97,20 @@ class RegistryTable(Struct):
     copy_array: int  # NumPy's function that copies an array
     thread: int  # where a tape has its thread
     list_type: int
-    hit: int  # what repeats calls
-    hit_view: int  # views
-    hit_in_place: int  # operations in place
-    assign: int  # writes to parts
-    hit_shared: int  # what shares memory
     extras_type: int  # the type of what few tensors have
-    hit_picked: int  # what repeats picks
     longs: int  # the dtype of int64
     bools: int  # the dtype of bool
-    assign_at: int  # what repeats writes to places
-    hit_joined: int  # joins
-    hit_adopted: int  # calls of arrays
     known_arrays: int  # what is known of arrays
     numpy_double: int  # the type of NumPy's doubles
     numpy_spec: int  # the spec of a tensor for one
     numpy_int: int  # the type of NumPy's int64
     single: int  # the dtype of singles
-    hit_put: int  # what repeats writes of elements
     exposed: Array[int]  # counts of exposed memory
-    secure: int  # what copies exposed memory
     zero: int  # the int 0
     given_arrays: int  # where a tape says that a function runs that was given NumPy's arrays
     stale_type: int  # the type of stale views
     clone: int  # the number of the operation that copies a tensor
+    hit: int  # what makes calls that are in the table
 
 
 # Form blocks.

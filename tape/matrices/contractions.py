@@ -16,9 +16,9 @@ from tape.operations.diagonals import diagonal
 from tape.operations.matmul import bmm, dot, matmul, mm, mv, product_of_batches
 from tape.recording import routine_calls, views
 from tape.recording.arguments import dim_of, either
+from tape.recording.cached_calls import cached_call
 from tape.recording.parameters import also
 from tape.recording.promotion import tensors_of
-from tape.repeated_calls.calls_with_arguments import argued
 from tape.tensors.hooks import public
 from tape.tensors.operands import _merge, tensor_of
 from tape.tensors.tensor import Tensor
@@ -348,7 +348,7 @@ def trace(input: Any) -> Any:
 
 
 @public()
-@argued
+@cached_call()
 def cross(input: Any, other: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
     """Return the vector product along a dim of size 3: the first of that size if not given.
 

@@ -11,9 +11,9 @@ from kernels.operations.decompositions import _QR_COMPLETE
 from kernels.operations.registry import OPS
 from tape.operations.elementwise import FUNCTIONS
 from tape.recording import creation, routine_calls, views
+from tape.recording.cached_calls import cached_call
 from tape.recording.parameters import also
 from tape.recording.promotion import alike
-from tape.repeated_calls.calls_with_arguments import argued
 from tape.return_types import named
 from tape.tensors import modes
 from tape.tensors.hooks import implements, public
@@ -99,7 +99,7 @@ CholeskyEx = named("linalg_cholesky_ex", "The factor, and which leading minor is
 
 
 @public()
-@argued
+@cached_call()
 def cholesky(input: Any, upper: bool = False) -> Tensor:
     """Return the lower triangular factor L of positive-definite (*, n, n) matrices A = L L^T, or U of A = U^T U.
 

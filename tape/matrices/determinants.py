@@ -19,8 +19,8 @@ from tape.operations.reductions import _norm_of, vector_norm
 from tape.operations.scans import cumprod
 from tape.recording import creation, record, routine_calls, views
 from tape.recording.arguments import dim_of
+from tape.recording.cached_calls import cached_call
 from tape.recording.parameters import also
-from tape.repeated_calls.calls_with_arguments import argued
 from tape.return_types import named
 from tape.tensors.hooks import implements, public
 from tape.tensors.operands import tensor_of
@@ -383,4 +383,4 @@ def _top_level_norm(
 
 
 _top_level_norm.__name__ = _top_level_norm.__qualname__ = "norm"
-public()(argued(_top_level_norm))
+public()(cached_call()(_top_level_norm))

@@ -12,8 +12,8 @@ from kernels.operations.registry import OPS
 from tape.matrices.decompositions import MATRIX, batch_of, matrix_of, square_of, tensor_like, together, turned
 from tape.operations.matmul import matmul
 from tape.recording import promotion, routine_calls, views
+from tape.recording.cached_calls import cached_call
 from tape.recording.parameters import also
-from tape.repeated_calls.calls_with_arguments import argued
 from tape.return_types import named
 from tape.tensors.hooks import implements, public
 from tape.tensors.operands import tensor_of
@@ -88,7 +88,7 @@ def _check_rows(name: str, a: Tensor, b: Tensor) -> None:
 
 
 @public()
-@argued
+@cached_call()
 def inverse(input: Any) -> Tensor:
     """Return the inverse of (*, n, n) matrices. LinAlgError if one is singular.
 

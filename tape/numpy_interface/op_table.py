@@ -25,9 +25,9 @@ from tape.operations.elementwise import FUNCTIONS, install_in_place
 from tape.operations.rearranging import flip
 from tape.operations.reductions import along
 from tape.recording import creation, record, routine_calls, views
+from tape.recording.cached_calls import cached_call
 from tape.recording.parameters import names_of, parameters_like, printed
 from tape.recording.promotion import alike
-from tape.repeated_calls.calls_with_arguments import argued
 from tape.tensors import hooks
 from tape.tensors.hooks import RECORDS, implements, public
 from tape.tensors.operands import tensor_of
@@ -54,7 +54,7 @@ def function_of(op: Op) -> Callable[..., Any]:
     function = _MAKERS[type(op)](op)
     function.__name__ = function.__qualname__ = op.name
     function.__doc__ = op.doc
-    return argued(function)
+    return cached_call()(function)
 
 
 def _reduction(op: Any) -> Callable[..., Any]:

@@ -15,7 +15,7 @@ from tape.operations.indexing import index
 from tape.operations.sorting import along, constant_result, escaped_values, filled, sort
 from tape.recording import pick_calls, record, routine_calls, views
 from tape.recording.arguments import dim_of, dims_of, either
-from tape.repeated_calls.calls_with_arguments import argued
+from tape.recording.cached_calls import cached_call
 from tape.tensors.hooks import implements, public
 from tape.tensors.operands import tensor_of
 from tape.tensors.tensor import Array, Tensor, as_array
@@ -323,7 +323,7 @@ def _middle(name: str, of_what: str, example: str) -> Any:
     >>> tape.{name}(tape.tensor([[4.0, 1.0, 3.0, 2.0], [1.0, 3.0, float('nan'), 2.0]]), 1).values.tolist()
     {example}
     """
-    return public()(argued(middle))
+    return public()(cached_call()(middle))
 
 
 median = _middle("median", "all elements, nan if one is nan", "[2.0, nan]")
@@ -331,7 +331,7 @@ nanmedian = _middle("nanmedian", "all elements that are not nan", "[2.0, 2.0]")
 
 
 @public()
-@argued
+@cached_call()
 def mode(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
     """Return the most frequent element along ``dim`` (the last), the smallest of several, and its last int64 place.
 

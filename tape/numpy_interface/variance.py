@@ -16,7 +16,7 @@ from tape.operations.matmul import matmul
 from tape.operations.reductions import where_and_how
 from tape.recording import creation, routine_calls, views
 from tape.recording.arguments import dims_of
-from tape.repeated_calls.calls_with_arguments import argued
+from tape.recording.cached_calls import cached_call
 from tape.tensors import bytecode
 from tape.tensors.dtypes import dtype_of
 from tape.tensors.hooks import implements, public
@@ -261,7 +261,7 @@ def _function(op: Any, example: str) -> Any:
     >>> tape.{op.name}(tape.tensor([[1.0, 5.0, 3.0], [2.0, 2.0, 2.0]]), 1).tolist()
     {example}
     """
-    return public()(argued(spread))
+    return public()(cached_call()(spread))
 
 
 var = _function(_VAR, "[4.0, 0.0]")

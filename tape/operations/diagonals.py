@@ -12,7 +12,7 @@ from tape.operations import gather
 from tape.operations.elementwise import FUNCTIONS
 from tape.recording import creation, promotion, record, views
 from tape.recording.arguments import dim_of
-from tape.repeated_calls.call_table import viewing
+from tape.recording.cached_calls import cached_call
 from tape.tensors import pytrees
 from tape.tensors.hooks import implements, public
 from tape.tensors.operands import operand, tensor_of
@@ -24,7 +24,7 @@ _MATRIX = 2
 
 
 @public()
-@viewing("diagonal")
+@cached_call()
 def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """Return a view of the diagonal of two dims, as the last dim; ``offset`` counts from it towards ``dim2``.
 

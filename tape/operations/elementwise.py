@@ -7,7 +7,6 @@ import inspect
 import math
 import operator
 from collections.abc import Callable
-from functools import partial
 from inspect import Parameter, Signature
 from typing import Any
 
@@ -15,13 +14,14 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from kernels.kinds.elementwise import Elementwise
+from kernels.native.call_structs import MOST_OPERANDS
 from kernels.operations.registry import OPS
 from kernels.rules.op import special
 from tape.operations import writes
 from tape.recording import creation, promotion, views
+from tape.recording.cached_calls import by_operands, cached_call, number_of_op, operator_number
 from tape.recording.parameters import as_method, function_of, method_of, names_of, parameters_like, printed
-from tape.recording.promotion import by_rows, of_one_dtype
-from tape.repeated_calls.call_table import enter, install, operator_number, repeated
+from tape.recording.promotion import of_one_dtype, run_with_promotion
 from tape.tensors import hooks, modes, pytrees
 from tape.tensors.dtypes import dtype_of
 from tape.tensors.hooks import Function, implements, public
@@ -48,10 +48,10 @@ _EQUALITY = ("==", "!=")
 def _install(op: Elementwise) -> None:
     def always(*operands: Any) -> Any:
         alike = of_one_dtype(op, operands)
-        return by_rows(op, *operands) if alike is None else RUN[op.name](*alike)
+        return run_with_promotion(op, *operands) if alike is None else RUN[op.name](*alike)
 
     function = function_of(op, operand if op.identity else always)
-    RUN[op.name] = run = function if op.identity else repeated(op, function)
+    RUN[op.name] = run = function if op.identity else _cached(op, function)
     FUNCTIONS.update(dict.fromkeys(names_of(op), run))
     if names_of(op) and (len(op.inputs) <= 2 or op.condition):  # noqa: PLR2004
         member = _masked(run) if op.condition else _method(op, operand if op.identity else always)
@@ -61,10 +61,17 @@ def _install(op: Elementwise) -> None:
         _operators(op)
 
 
+def _cached(op: Elementwise, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function of an operation, whose operands may be numbers, as one that native code repeats."""
+    if len(op.inputs) > MOST_OPERANDS:
+        return function
+    return cached_call(by_operands(op), marks=0, number=number_of_op(op))(function)
+
+
 def _method(op: Elementwise, run: Callable[..., Any]) -> Any:
     """Return the function as a method, which native code repeats with the calls of the function."""
     function = method_of(op, run)
-    return function if op.identity else repeated(op, function)
+    return function if op.identity else _cached(op, function)
 
 
 def _named(op: Elementwise, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -93,12 +100,12 @@ def _operators(op: Elementwise) -> None:
 
     number = operator_number(op)
     if number is not None:
-        install(number, operator, partial(enter, op))
+        cached_call(by_operands(op), number=number, slot=True)(operator)
     elif len(op.inputs) == 1:
         setattr(Tensor, _UNARY[op.operator], _positive if op.identity else RUN[op.name])
     else:
         special = _SPECIAL[op.operator]
-        setattr(Tensor, f"__{special}__", repeated(op, _named(op, operator)))
+        setattr(Tensor, f"__{special}__", _cached(op, _named(op, operator)))
         if hasattr(int, f"__r{special}__"):  # Python turns comparisons by itself
             setattr(Tensor, f"__r{special}__", lambda b, a: by_operator(op, a, b))
 
@@ -115,7 +122,7 @@ def by_operator(op: Elementwise, *operands: Any) -> Any:
         if alike is not None:
             return RUN[op.name](*alike)
         known = all(type(x) in _KNOWN_TYPES for x in operands)
-        return NotImplemented if not known and any(map(is_foreign, operands)) else by_rows(op, *operands)
+        return NotImplemented if not known and any(map(is_foreign, operands)) else run_with_promotion(op, *operands)
     except TypeError:
         if op.operator not in _EQUALITY or all(isinstance(x, Tensor) for x in operands):
             raise

@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from kernels.native.call_structs import GATHERS
 from tape.operations import indexing, writes
 from tape.operations.elementwise import FUNCTIONS, array_like
 from tape.operations.sorting import escaped_values
 from tape.recording import computed_places, pick_calls, record, views
 from tape.recording.arguments import dim_of
-from tape.recording.pick_calls import across_dim, along_dim, along_wide, at_places, picking, where_held
+from tape.recording.cached_calls import cached_call
+from tape.recording.pick_calls import across_dim, along_dim, along_wide, at_places, gather_call, where_held
 from tape.tensors.hooks import implements, public
 from tape.tensors.operands import check_broadcast, operand, tensor_of
 from tape.tensors.tensor import Array, Tensor, as_array, leaf, method
@@ -31,7 +33,7 @@ def picked_flat(x: Tensor, index: Array) -> Tensor:
 
 
 @public()
-@picking("take", at_places)
+@cached_call(gather_call(at_places), marks=GATHERS)
 def take(input: Any, index: Any) -> Tensor:
     """Return the elements at these places of the flat tensor, in the shape of the index; negative from the end.
 
@@ -51,7 +53,7 @@ def take(input: Any, index: Any) -> Tensor:
 
 
 @public()
-@picking("gather", along_dim)
+@cached_call(gather_call(along_dim), marks=GATHERS)
 def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Tensor:
     """Return ``input[i][index[i][j]]`` for dim 1 and so on: along ``dim`` the index says which place to take.
 
@@ -116,7 +118,7 @@ def check_index(name: str, x: Tensor, axis: int, index: Array, whose: str = "sel
 
 
 @public()
-@picking("take_along_dim", along_wide)
+@cached_call(gather_call(along_wide), marks=GATHERS)
 def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Tensor:
     """Return the elements that an index picks along ``dim``; x and index broadcast in the other dims.
 
@@ -156,7 +158,7 @@ def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Tensor:
 
 
 @public()
-@picking("index_select", across_dim)
+@cached_call(gather_call(across_dim), marks=GATHERS)
 def index_select(input: Any, dim: int, index: Any) -> Tensor:
     """Return copies of the places along ``dim`` that an integer vector gives.
 
@@ -188,7 +190,7 @@ def check_vector(name: str, index: Array) -> None:
 
 
 @public()
-@picking("masked_select", where_held)
+@cached_call(gather_call(where_held), marks=GATHERS)
 def masked_select(input: Any, mask: Any) -> Tensor:
     """Return the elements where a bool mask holds, in one dim; x and mask broadcast.
 

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from kernels.kinds.elementwise import Elementwise
-from kernels.native.call_structs import AUGMENTED
+from kernels.native.call_structs import AUGMENTED, MOST_OPERANDS, OP_ASSIGN, SCATTERS, WRITES
 from kernels.operations.registry import OPS
 from tape.operations import indexing, writes
 from tape.operations.elementwise import FUNCTIONS, RUN
 from tape.recording import computed_places, promotion
+from tape.recording.cached_calls import NATIVELY, cached_call, number_of_op, set_miss_handlers
 from tape.recording.parameters import in_place_of, names_of
 from tape.recording.pick_calls import by_items
-from tape.recording.write_calls import install_assign, putting, repeated_in_place
-from tape.repeated_calls.call_table import NATIVELY
+from tape.recording.write_calls import assign_call, scatter_call
 from tape.tensors import hooks, modes, view_families
 from tape.tensors.operands import Number, beside, check_broadcast, is_mask, operand
 from tape.tensors.tensor import Tensor, as_array, attribute, method, read_extras
@@ -100,14 +100,21 @@ def _augmented(op: Elementwise) -> Callable[..., Any]:
     return augmented
 
 
+def _cached(op: Elementwise, in_place: Callable[..., Any], augmented: int = 0) -> Callable[..., Any]:
+    """Return a method that does an operation in place, which native code repeats with the calls of that operation."""
+    if op.identity or len(op.inputs) > MOST_OPERANDS:
+        return in_place
+    return cached_call(None, marks=WRITES | augmented, number=number_of_op(op))(in_place)
+
+
 def _install(op: Elementwise) -> None:
     if len(op.inputs) > 2:  # noqa: PLR2004
         return
     for name in names_of(op):
         in_place = _scaled_in_place(op, f"{name}_") if op.scaled else _in_place(op, f"{name}_")
-        method(f"{name}_")(repeated_in_place(op, in_place))
+        method(f"{name}_")(_cached(op, in_place))
     if op.operator in _INPLACE and len(op.inputs) == 2:  # noqa: PLR2004
-        method(f"__{_INPLACE[op.operator]}__")(repeated_in_place(op, _augmented(op), AUGMENTED))
+        method(f"__{_INPLACE[op.operator]}__")(_cached(op, _augmented(op), AUGMENTED))
 
 
 for _op in list(OPS.values()):
@@ -193,13 +200,13 @@ def index_put_(x: Tensor, indices: Any, values: Any, accumulate: bool = False) -
     return _added_at(x, *indices, values) if accumulate else _put_at(x, *indices, values)
 
 
-@putting("index_put", by_items)
+@cached_call(scatter_call(by_items), marks=SCATTERS)
 def _put_at(x: Tensor, *items: Any) -> Tensor:
     indexing.assign_at(x, items[:-1], items[-1], "index_put_", item=False)
     return x
 
 
-@putting("index_put with accumulate", by_items, adds=True)
+@cached_call(scatter_call(by_items, adds=True), marks=SCATTERS)
 def _added_at(x: Tensor, *items: Any) -> Tensor:
     indexing.assign_at(x, items[:-1], items[-1], "index_put_", adds=True, item=False)
     return x
@@ -230,7 +237,7 @@ def _written(x: Tensor) -> None:
 
 
 if NATIVELY:
-    install_assign(assign, _written, writes.release_elements)
+    set_miss_handlers(OP_ASSIGN, assign_call(assign, writes.release_elements), _written)
 else:
     method("__setitem__")(assign)
 

@@ -16,11 +16,11 @@ from tape.operations import rearranging, writes
 from tape.recording import attributes, computed_places, pick_calls, record, views
 from tape.recording import views as shaping
 from tape.recording.arguments import either
+from tape.recording.cached_calls import NATIVELY, cached_call, enter_view
 from tape.recording.creation import sizes_of
 from tape.recording.parameters import as_method, parameters_like, printed
-from tape.recording.pick_calls import by_index, enter_picked
+from tape.recording.pick_calls import by_index, cache_gather
 from tape.recording.views import VIEWS, clone
-from tape.repeated_calls.call_table import NATIVELY, install_part
 from tape.tensors import modes, view_families
 from tape.tensors.dtypes import Size, check_format
 from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array, constant_tensor, make_extras, method, new
@@ -47,12 +47,18 @@ def items_of(key: Any) -> tuple[Any, ...]:
     return key if isinstance(key, tuple) else (key,)
 
 
+def _by_part(function: Callable[..., Any], number: int, args: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
+    """Return ``x[key]``, and enter it: a view, or elements that are picked."""
+    result: Tensor = function(*args, **named)
+    if not enter_view(
+        number, result, args, named, lambda x, key: _checked_view(x, several(key) if type(key) is list else key)[1]
+    ):
+        cache_gather(number, result, args, by_index)
+    return result
+
+
 if NATIVELY:
-    install_part(
-        index,
-        lambda x, key: _checked_view(x, several(key) if type(key) is list else key)[1],
-        lambda result, x, key: enter_picked(OP_PART, result, (x, key), by_index),
-    )
+    cached_call(_by_part, number=OP_PART, slot=True)(index)
 else:
     method("__getitem__")(index)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -19,16 +20,15 @@ from kernels.kinds.elementwise import Elementwise
 from kernels.kinds.form import Form
 from kernels.kinds.reduction import Contraction
 from kernels.native import pool
-from kernels.native.call_structs import OP_MATMUL
+from kernels.native.call_structs import MOST_OPERANDS, OP_MATMUL
 from kernels.operations.registry import OPS
 from kernels.rules.op import LateUfunc
 from tape.operations.elementwise import FUNCTIONS, cast, into_array, written
 from tape.recording import foreign_calls, record, routine_calls, views
+from tape.recording.cached_calls import NATIVELY, cached_call, enter_call, key_of, number_of, number_of_op
 from tape.recording.parameters import names_of
 from tape.recording.pick_calls import array_key
 from tape.recording.promotion import alike, with_tensor
-from tape.repeated_calls.call_table import NATIVELY, enter_call, install, key_of, number_of, repeated_as, repeating
-from tape.repeated_calls.calls_with_arguments import argued
 from tape.tensors import modes
 from tape.tensors.dtypes import dtype_of
 from tape.tensors.hooks import FUNCTIONS as PUBLIC
@@ -41,33 +41,25 @@ from tape.tensors.tensor import Tensor, as_array, method, scalar_or_array
 _PRODUCTS = {op.ranks[0]: op for op in OPS.values() if isinstance(op, Contraction)}
 """The records of products by the ranks of both operands."""
 _BMM: Any = OPS["bmm"]
-Method = TypeVar("Method", bound=Callable[..., Any])
+MATMUL = number_of("matmul")
 _MATRIX = 2
 _BATCH = 3
 
 
-def _multiplying(name: str) -> Callable[[Method], Method]:
-    """Let native code repeat a product of two tensors, or of one and an array."""
-    number = number_of(name)
-    return repeating(number, partial(_enter, number))
+def _by_product(function: Callable[..., Any], number: int, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """Make a product of two tensors, or of one and an array, and enter it if it is one of matrices and vectors."""
+    result = function(*args, **named)
+    if not named and type(result) is Tensor and any(type(x) is Tensor for x in args):
+        operands = tuple([with_tensor(x) if type(x) is np.ndarray else x for x in args])
+        op = _PRODUCTS.get(tuple([len(x.spec.shape) if type(x) is Tensor else -1 for x in operands]))  # type: ignore[arg-type]
+        if op is not None:
+            specs, forms = tuple([x.spec for x in operands]), tuple([x._form for x in operands])
 
+            def how(saved: tuple[str, ...]) -> Any:
+                return reduction.computation(specs[0], specs[1], result.spec, saved)
 
-def _enter(number: int, result: Any, *args: Any, **named: Any) -> None:
-    """Enter a product of matrices and vectors that has been made."""
-    if named or type(result) is not Tensor or not any(type(x) is Tensor for x in args):
-        return
-    operands = tuple([with_tensor(x) if type(x) is np.ndarray else x for x in args])
-    if any(type(x) is not Tensor for x in operands):
-        return
-    a, b = operands
-    op = _PRODUCTS.get((len(a.spec.shape), len(b.spec.shape)))
-    if op is not None:
-        key = key_of(number, operands, (a._form, b._form), 0)
-
-        def how(saved: tuple[str, ...]) -> Any:
-            return reduction.computation(a.spec, b.spec, result.spec, saved)
-
-        enter_call(key, operands, result, Notification(op, 2), how)
+            enter_call(key_of(number, operands, forms, 0), operands, result, Notification(op, 2), how)
+    return result
 
 
 def _product(op: Contraction, a: Tensor, b: Tensor) -> Tensor:
@@ -149,14 +141,14 @@ def _multiplied(a: Tensor, b: Tensor) -> Tensor:
     return routine_calls.call(_BMM, a, b)  # type: ignore[no-any-return]
 
 
-@argued
+@cached_call()
 def product_of_batches(a: Tensor, b: Tensor) -> Tensor:
     """Multiply matrices of the same extents in front."""
     return _multiplied(a, b)
 
 
 @public()
-@argued
+@cached_call()
 def bmm(input: Any, mat2: Any) -> Tensor:
     """Return the products of a batch of matrices, (b, m, k) and (b, k, n): (b, m, n).
 
@@ -177,7 +169,7 @@ def bmm(input: Any, mat2: Any) -> Tensor:
 
 
 @method()
-@_multiplying("mm")
+@cached_call(_by_product, marks=0)
 def mm(input: Any, mat2: Any) -> Tensor:
     """Return the product of an (m, k) and a (k, n) matrix.
 
@@ -188,7 +180,7 @@ def mm(input: Any, mat2: Any) -> Tensor:
 
 
 @method()
-@_multiplying("mv")
+@cached_call(_by_product, marks=0)
 def mv(input: Any, vec: Any) -> Tensor:
     """Return the product of an (m, k) matrix and a (k,) vector.
 
@@ -199,7 +191,7 @@ def mv(input: Any, vec: Any) -> Tensor:
 
 
 @method()
-@_multiplying("dot")
+@cached_call(_by_product, marks=0)
 def dot(input: Any, tensor: Any) -> Tensor:
     """Return the inner product of two vectors, 0-d.
 
@@ -210,7 +202,7 @@ def dot(input: Any, tensor: Any) -> Tensor:
 
 
 @method()
-@_multiplying("matmul")
+@cached_call(_by_product, marks=0, number=MATMUL)
 def matmul(input: Any, other: Any) -> Tensor:
     """Return the product of vectors, matrices and batches of them, as ``@`` does; batches are broadcast.
 
@@ -234,7 +226,7 @@ def _product_operator(a: Any, b: Any) -> Any:
 
 
 if NATIVELY:
-    install(OP_MATMUL, _product_operator, partial(_enter, OP_MATMUL))
+    cached_call(_by_product, number=OP_MATMUL, slot=True)(_product_operator)
 else:
     method("__matmul__")(_operator)
     method("__rmatmul__")(_reversed)
@@ -249,23 +241,24 @@ _UFUNCS: dict[Any, Callable[..., Any]] = {}
 _LATE: dict[str, tuple[LateUfunc, Callable[..., Any]]] = {}
 
 
-def _in_numpy(op: Elementwise | str, function: Callable[..., Any]) -> Callable[..., Any]:
+def _in_numpy(function: Callable[..., Any], number: int) -> Callable[..., Any]:
     """Return a function of several operands as NumPy's: operands of several dtypes, which are not in the table."""
-    return repeated_as(op, function, partial(modes.call_in_numpy, function))
+    in_numpy = functools.update_wrapper(partial(modes.call_in_numpy, function), function)
+    return cached_call(None, marks=0, number=number)(in_numpy)
 
 
 for _op in OPS.values():
     if isinstance(_op, Elementwise) and names_of(_op):
         _serves = FUNCTIONS[names_of(_op)[0]]
-        if len(_op.inputs) > 1:
-            _serves = _in_numpy(_op, _serves)
+        if 1 < len(_op.inputs) <= MOST_OPERANDS:
+            _serves = _in_numpy(_serves, number_of_op(_op))
         if isinstance(_op.ufunc, LateUfunc):
             _LATE[_op.ufunc.__name__] = _op.ufunc, _serves
         elif isinstance(_op.ufunc, np.ufunc):
             _UFUNCS[_op.ufunc] = _serves
 
 RECORDS[np.matmul] = ("dot", "mv", "vm", "mm", "bmm")
-_UFUNCS[np.matmul] = _in_numpy("matmul", matmul)
+_UFUNCS[np.matmul] = _in_numpy(matmul, MATMUL)
 _UFUNCS[np.positive] = lambda x: views.clone(tensor_of(x))  # +x is x itself, as in PyTorch
 
 

@@ -13,9 +13,9 @@ from kernels.operations.registry import OPS
 from tape.operations.elementwise import array_like
 from tape.recording import pick_calls, promotion, record, views
 from tape.recording.arguments import dim_of, dims_of, either, ints_of
+from tape.recording.cached_calls import cached_call
 from tape.recording.parameters import also
 from tape.recording.views import VIEWS
-from tape.repeated_calls.call_table import viewing
 from tape.tensors.hooks import implements, public
 from tape.tensors.operands import tensor_of
 from tape.tensors.tensor import Tensor, method
@@ -31,7 +31,7 @@ def flipped(x: Tensor, dims: tuple[int, ...]) -> Tensor:
     return promotion.cast(_reversed(x, dims), x.spec.dtype, _FLIP) if dims else views.clone(x)
 
 
-@viewing("reversed")
+@cached_call()
 def _reversed(x: Tensor, dims: tuple[int, ...]) -> Tensor:
     """Return a view with the order reversed along these axes, as NumPy's functions do."""
     rank = len(x.spec.shape)
@@ -105,7 +105,7 @@ def _rolled(x: Tensor, steps: tuple[int, ...], axes: tuple[int, ...]) -> Tensor:
     return views.clone(x) if result is x else result
 
 
-@viewing("part")
+@cached_call()
 def part(x: Tensor, axis: int, start: int, stop: int) -> Tensor:
     """Return a view of a range along an axis, which lies within the tensor."""
     key = (*(slice(None),) * axis, slice(start, stop), Ellipsis)
@@ -140,7 +140,7 @@ def _quarters(x: Tensor, k: int, plane: tuple[int, ...], flip: Callable[..., Ten
 
 
 @public("moveaxis")
-@viewing("movedim")
+@cached_call()
 def movedim(input: Any, source: Any, destination: Any) -> Tensor:
     """Return a view with dims ``source`` at the places ``destination``; the others keep their order.
 
@@ -165,7 +165,7 @@ def movedim(input: Any, source: Any, destination: Any) -> Tensor:
 
 
 @public()
-@viewing("swapaxes")
+@cached_call()
 def swapaxes(input: Any, axis0: int, axis1: int) -> Tensor:
     """Return a view with two dims exchanged.
 
@@ -176,7 +176,7 @@ def swapaxes(input: Any, axis0: int, axis1: int) -> Tensor:
 
 
 @public()
-@viewing("swapdims")
+@cached_call()
 def swapdims(input: Any, dim0: int, dim1: int) -> Tensor:
     """Return a view with two dims exchanged.
 
@@ -311,7 +311,7 @@ _PLACES = also(indices="indices_or_sections", sections="indices_or_sections")
 
 
 @public()
-@viewing("narrow")
+@cached_call()
 def narrow(input: Any, dim: int, start: Any, length: int) -> Tensor:
     """Return a view of ``length`` places along ``dim``, from ``start`` on, which may be a 0-d integer tensor.
 
@@ -334,7 +334,7 @@ def narrow(input: Any, dim: int, start: Any, length: int) -> Tensor:
 
 
 @public()
-@viewing("select")
+@cached_call()
 def select(input: Any, dim: int, index: Any) -> Tensor:
     """Return a view of the place ``index`` along ``dim``, which goes.
 
@@ -353,7 +353,7 @@ def select(input: Any, dim: int, index: Any) -> Tensor:
     return _place(input, axis, at % n, "select")
 
 
-@viewing("unbind")
+@cached_call()
 def _unbound(x: Tensor, axis: int, at: int) -> Tensor:
     return _place(x, axis, at, "unbind")
 

@@ -17,9 +17,9 @@ from tape.operations.indexing import index
 from tape.recording import elementwise as recorded
 from tape.recording import promotion, routine_calls, views
 from tape.recording.arguments import dim_of, dims_of, either
+from tape.recording.cached_calls import cached_call
 from tape.recording.parameters import also
 from tape.recording.promotion import alike
-from tape.repeated_calls.calls_with_arguments import argued
 from tape.tensors import modes
 from tape.tensors.dtypes import dtype_of
 from tape.tensors.hooks import implements, public
@@ -56,7 +56,7 @@ def along(op: Op, x: Any, dim: Any, axis: Any, keepdim: Any, keepdims: Any, dtyp
 
 
 @method()
-@argued
+@cached_call()
 def sum(  # noqa: A001 (PyTorch's and NumPy's name)
     input: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None
 ) -> Tensor:
@@ -68,7 +68,7 @@ def sum(  # noqa: A001 (PyTorch's and NumPy's name)
 
 
 @method()
-@argued
+@cached_call()
 def mean(
     input: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None
 ) -> Tensor:
@@ -103,7 +103,7 @@ def _extremum(name: str) -> Any:
     With a tensor as second argument: :func:`{name}imum` of both. Ties: ``x.{name}()`` shares the gradient evenly,
     ``x.{name}(dim)`` gives it to the first of equals, as PyTorch does.
     """
-    return method(name)(argued(extremum))
+    return method(name)(cached_call()(extremum))
 
 
 def _not_empty(name: str, x: Tensor, dim: Any) -> None:
@@ -125,7 +125,7 @@ def _over(name: str) -> Any:
 
     over.__name__ = over.__qualname__ = name
     over.__doc__ = f"{op.doc[:-1]}, as NumPy's {name}."
-    return method(name)(argued(over))
+    return method(name)(cached_call()(over))
 
 
 max = _extremum("max")  # noqa: A001
@@ -158,7 +158,7 @@ def accumulated(x: Any, dtype: Any) -> Tensor:
 
 
 @public()
-@argued
+@cached_call()
 def prod(
     input: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None
 ) -> Tensor:
@@ -185,7 +185,7 @@ def _truth(op: Any, x: Any, dim: Any, axis: Any, keepdim: Any, keepdims: Any) ->
 
 
 @public()
-@argued
+@cached_call()
 def any(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:  # noqa: A001
     """Return whether an element over ``dim`` is nonzero or True: bool, but uint8 of uint8, as PyTorch has it.
 
@@ -196,7 +196,7 @@ def any(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, k
 
 
 @public()
-@argued
+@cached_call()
 def all(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:  # noqa: A001
     """Return whether all elements over ``dim`` are nonzero or True: bool, but uint8 of uint8, as PyTorch has it.
 
@@ -207,7 +207,7 @@ def all(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, k
 
 
 @public()
-@argued
+@cached_call()
 def count_nonzero(input: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
     """Return how many elements over ``dim`` are nonzero or True, as int64.
 
@@ -250,7 +250,7 @@ def _places(op: Any, extremum: str, example: str) -> Any:
     >>> tape.{op.name}(tape.tensor([[1.0, 5.0, 3.0], [4.0, 0.0, 2.0]]), 1).tolist()
     {example}
     """
-    return public()(argued(places))
+    return public()(cached_call()(places))
 
 
 argmax = _places(_ARGMAX, "largest", "[1, 0]")
@@ -342,7 +342,7 @@ def _norm_of(
     return routine_calls.call(_NORM, x, order=order, dims=dims, keepdim=keep)  # type: ignore[no-any-return]
 
 
-@argued
+@cached_call()
 @also(input="x")
 def vector_norm(
     x: Any, ord: Any = 2, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None,  # noqa: A002
@@ -376,7 +376,7 @@ def dist(input: Any, other: Any, p: Any = 2) -> Tensor:
 
 
 @public(methods=False)
-@argued
+@cached_call()
 def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = "") -> Tensor:
     """Return the distances between all rows of x1 (..., P, M) and of x2 (..., R, M): (..., P, R).
 

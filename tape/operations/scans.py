@@ -15,7 +15,7 @@ from tape.operations.rearranging import part
 from tape.operations.reductions import accumulated
 from tape.recording import creation, routine_calls, views
 from tape.recording.arguments import dim_of, dims_of, either
-from tape.repeated_calls.calls_with_arguments import argued
+from tape.recording.cached_calls import cached_call
 from tape.tensors import dtypes
 from tape.tensors.dtypes import dtype_of
 from tape.tensors.hooks import implements, public
@@ -43,7 +43,7 @@ def _scan(op: Any, x: Tensor, dim: Any, axis: Any) -> Any:
 
 
 @public()
-@argued
+@cached_call()
 def cumsum(input: Any, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
     """Return the running sum along ``dim``, of the shape of x; ints and bools sum to int64.
 
@@ -54,7 +54,7 @@ def cumsum(input: Any, dim: Any = None, *, dtype: Any = None, axis: Any = None) 
 
 
 @public()
-@argued
+@cached_call()
 def cumprod(input: Any, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
     """Return the running product along ``dim``, of the shape of x; ints and bools multiply to int64.
 
@@ -67,7 +67,7 @@ def cumprod(input: Any, dim: Any = None, *, dtype: Any = None, axis: Any = None)
 
 
 @public()
-@argued
+@cached_call()
 def cummax(input: Any, dim: Any = None, *, axis: Any = None) -> Any:
     """Return the running maximum along ``dim`` and its int64 places: the last of equals, to which the gradient goes.
 
@@ -78,7 +78,7 @@ def cummax(input: Any, dim: Any = None, *, axis: Any = None) -> Any:
 
 
 @public()
-@argued
+@cached_call()
 def cummin(input: Any, dim: Any = None, *, axis: Any = None) -> Any:
     """Return the running minimum along ``dim`` and its int64 places: the last of equals, to which the gradient goes.
 
@@ -89,7 +89,7 @@ def cummin(input: Any, dim: Any = None, *, axis: Any = None) -> Any:
 
 
 @public()
-@argued
+@cached_call()
 def logcumsumexp(input: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
     """Return ``log(cumsum(exp(input)))`` along ``dim`` without overflow on the way; floating tensors only.
 
@@ -157,7 +157,7 @@ _LOG_SOFTMAX: Any = OPS["log_softmax"]
 
 
 @public()
-@argued
+@cached_call()
 def logsumexp(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
     """Return ``log(sum(exp(input)))`` over ``dim`` (an int or a tuple), without overflow on the way.
 
@@ -189,7 +189,7 @@ def _along(op: Any, x: Any, dim: Any, dtype: Any, axis: Any) -> Tensor:
 
 
 @public()
-@argued
+@cached_call()
 def softmax(input: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
     """Return the exponentials divided by their sum along ``dim``, of the shape of x.
 
@@ -203,7 +203,7 @@ def softmax(input: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None)
 
 
 @public()
-@argued
+@cached_call()
 def log_softmax(input: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
     """Return the logarithm of :func:`softmax`, exact where it is small; arguments as there.
 

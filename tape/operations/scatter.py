@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from kernels.native.call_structs import SCATTERS
 from tape.operations import gather, indexing, reductions, writes
 from tape.operations.gather import along_key, check_index, check_vector, picked_along, true_places
 from tape.recording import computed_places, pick_calls, views
 from tape.recording.arguments import dim_of
+from tape.recording.cached_calls import cached_call
 from tape.recording.pick_calls import across_dim, along_dim
-from tape.recording.write_calls import putting
+from tape.recording.write_calls import scatter_call
 from tape.tensors.hooks import public
 from tape.tensors.operands import _merge, check_broadcast, operand, tensor_of
 from tape.tensors.tensor import Array, Tensor, method
@@ -116,7 +118,7 @@ def _both(in_place: Callable[..., Tensor], *, whole: Callable[..., Tensor] | Non
 
 
 @_both
-@putting("scatter", along_dim)
+@cached_call(scatter_call(along_dim), marks=SCATTERS)
 def scatter_(
     input: Tensor, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: str | None = None
 ) -> Tensor:
@@ -147,7 +149,7 @@ def scatter_(
 
 
 @_both
-@putting("scatter_add", along_dim, adds=True)
+@cached_call(scatter_call(along_dim, adds=True), marks=SCATTERS)
 def scatter_add_(input: Tensor, dim: int, index: Any, src: Any) -> Tensor:
     """Add ``src`` to the places ``input[index[i][j]][j]`` for dim 0 and so on, in place; all values for a place add up.
 
@@ -251,7 +253,7 @@ def _source(x: Tensor, at: Array, src: Tensor, name: str) -> Tensor:
 
 
 @_both
-@putting("index_add", across_dim, adds=True)
+@cached_call(scatter_call(across_dim, adds=True), marks=SCATTERS)
 def index_add_(input: Tensor, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Tensor:
     """Add ``alpha`` times the places of ``source`` along ``dim`` to those that a vector names, in place.
 
@@ -281,7 +283,7 @@ def _fits_rows(x: Tensor, axis: int, index: Any, source: Any, *, adds: bool = Tr
 
 
 @_both
-@putting("index_copy", across_dim)
+@cached_call(scatter_call(across_dim), marks=SCATTERS)
 def index_copy_(input: Tensor, dim: int, index: Any, source: Any) -> Tensor:
     """Write the places of ``source`` along ``dim`` to those that a vector names, in place; the last one stays.
 

@@ -15,7 +15,7 @@ from tape import return_types
 from tape.operations.indexing import index
 from tape.recording import creation, record, routine_calls, views
 from tape.recording.arguments import dim_of, either
-from tape.repeated_calls.calls_with_arguments import argued
+from tape.recording.cached_calls import cached_call
 from tape.tensors.hooks import implements, public
 from tape.tensors.operands import tensor_of
 from tape.tensors.tensor import Array, Tensor, as_array, leaf, scalar_or_array
@@ -56,7 +56,7 @@ def filled(name: str, x: Tensor, dim: Any) -> int:
 
 
 @public()
-@argued
+@cached_call()
 def sort(
     input: Any, dim: Any = None, descending: bool = False, stable: bool = False, *, axis: Any = None
 ) -> Any:  # fmt: skip
@@ -72,7 +72,7 @@ def sort(
 
 
 @public()
-@argued
+@cached_call()
 def argsort(
     input: Any, dim: Any = None, descending: bool = False, stable: bool = False, *, axis: Any = None
 ) -> Tensor:  # fmt: skip
@@ -103,7 +103,7 @@ def msort(input: Any) -> Tensor:
 
 
 @public()
-@argued
+@cached_call()
 def topk(
     input: Any, k: int, dim: Any = None, largest: bool = True, sorted: bool = True, *, axis: Any = None  # noqa: A002
 ) -> Any:  # fmt: skip
@@ -124,7 +124,7 @@ def topk(
 
 
 @public()
-@argued
+@cached_call()
 def kthvalue(
     input: Any, k: int, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None
 ) -> Any:

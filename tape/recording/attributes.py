@@ -11,9 +11,9 @@ from kernels.foundation.specs import spec_of
 from kernels.kinds.form import Form
 from kernels.operations.registry import OPS
 from tape.recording import promotion, record
+from tape.recording.cached_calls import by_alias, cached_call
 from tape.recording.creation import shape_of
 from tape.recording.views import clone
-from tape.recording.write_calls import sharing
 from tape.tensors import dtypes, hooks, modes, view_families
 from tape.tensors.dtypes import Size, check_device, check_format, check_gradient, dtype_of, get_default_dtype
 from tape.tensors.printing import format_tensor
@@ -170,7 +170,7 @@ def requires_grad_(x: Tensor, requires_grad: bool = True) -> Tensor:
 
 
 @method()
-@sharing("detach")
+@cached_call(by_alias)
 def detach(x: Tensor) -> Tensor:
     """Return a tensor of the same memory, without history; what is a value, as NumPy's scalars, is copied."""
     if modes.given_arrays() and view_families.is_element(x):

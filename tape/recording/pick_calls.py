@@ -5,20 +5,16 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
-from kernels.call_cache import part_entries
-from kernels.call_cache.part_entries import LARGEST, Picking, Taking
+from kernels.call_cache.entries import LARGEST, GatherPlan, IndexAxis, Key, arguments, cache_call, gather_computation
 from kernels.foundation.specs import Spec, Strides, dense
 from kernels.kinds.form import Form
 from kernels.kinds.views import Gather
-from kernels.native import allocation
-from kernels.native.call_structs import PICKS
-from kernels.native.structs import RegistryTable
 from tape.recording import record
-from tape.repeated_calls.call_table import number_of, provide, repeating
+from tape.recording.cached_calls import Miss
 from tape.tensors import modes
 from tape.tensors.bytecode import stack_level
 from tape.tensors.operands import as_ndarray
@@ -219,12 +215,26 @@ _SPARSE = 64
 """From this ratio of possible to actual numbers on they are sorted, rather than entered in a table of all."""
 
 
-Method = TypeVar("Method", bound=Callable[..., Any])
-Plan = Callable[..., Picking | None]
+Plan = Callable[..., GatherPlan | None]
 
 
-def enter_picked(op: int, result: Any, args: tuple[Any, ...], plan: Plan) -> None:
-    """Enter a call that has picked elements of a tensor, the first that was given, as ``plan(spec, *given)`` says."""
+def gather_call(plan: Plan) -> Miss:
+    """Return what makes and enters calls that pick elements, of tensors whose elements stand in C order."""
+
+    def in_order(spec: Spec, *args: Any) -> GatherPlan | None:
+        return plan(spec, *args) if spec.strides == dense(spec.shape, spec.dtype.itemsize) else None
+
+    def miss(function: Callable[..., Any], number: int, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        result = function(*args, **named)
+        if args and not named:
+            cache_gather(number, result, args, in_order)
+        return result
+
+    return miss
+
+
+def cache_gather(number: int, result: Any, args: tuple[Any, ...], plan: Plan) -> None:
+    """Enter a call that has picked elements of a tensor, the first argument, as ``plan(spec, *others)`` says."""
     x = args[0]
     if type(x) is not Tensor or type(result) is not Tensor or not 0 < result.spec.size <= LARGEST:
         return
@@ -234,34 +244,14 @@ def enter_picked(op: int, result: Any, args: tuple[Any, ...], plan: Plan) -> Non
     recorded = type(form) is Form and isinstance(form.op, Gather) and type(result._slot) is int
     if recorded is not wanted or result.spec.strides != dense(result.spec.shape, result.spec.dtype.itemsize):
         return
-    ready()
-    how = plan(x.spec, *args[1:]) if part_entries.takes(op, args) else None
+    asked = arguments(args[1:], {}, indexed=True)
+    picks = plan(x.spec, *args[1:]) if asked is not None and asked.arrays else None
+    how = None if picks is None else gather_computation(picks, form.spec)
     if how is not None:
-        part_entries.enter(op, x._form, args, form, wanted, how)
+        cache_call(Key(number, (x._form,), (wanted,)), form, how, asked=asked)
 
 
-def ready() -> None:
-    """Load the machine code and the dtypes that picking needs."""
-    for at, dtype in ((RegistryTable.longs, np.dtype(np.int64)), (RegistryTable.bools, np.dtype(np.bool_))):
-        allocation.put(allocation.REGISTRY.address, at, id(dtype))
-    provide(RegistryTable.hit_picked, "native.indexing.index_arrays_native", "hit_picked")
-
-
-def picking(name: str, plan: Plan) -> Callable[[Method], Method]:
-    """Let native code repeat a function that picks elements, of tensors whose elements stand in C order."""
-    number = number_of(name)
-
-    def in_order(spec: Spec, *args: Any) -> Picking | None:
-        return plan(spec, *args) if spec.strides == dense(spec.shape, spec.dtype.itemsize) else None
-
-    def enter(result: Any, *args: Any, **named: Any) -> None:
-        if args and not named:
-            enter_picked(number, result, args, in_order)
-
-    return repeating(number | PICKS, enter)
-
-
-def by_index(spec: Spec, key: Any) -> Picking | None:
+def by_index(spec: Spec, key: Any) -> GatherPlan | None:
     """Plan ``x[key]``: the places with all arrays zero, and what each array adds to them."""
     keys = array_key(key)
     arrays = [k for k, item in enumerate(keys) if isinstance(item, np.ndarray)]
@@ -274,18 +264,18 @@ def by_index(spec: Spec, key: Any) -> Picking | None:
         base = places(spec, spec.strides, (np.ones_like(mask), *keys[1:]))
         if len(base) != mask.size or not np.array_equal(base[mask.reshape(-1)], picked):
             return None
-        return Picking(base, inner=base.size // mask.size)
+        return GatherPlan(base, inner=base.size // mask.size)
     return _by_arrays(spec, keys, arrays, picked)
 
 
-def by_items(spec: Spec, *items: Any) -> Picking | None:
+def by_items(spec: Spec, *items: Any) -> GatherPlan | None:
     """Plan ``x[items]``."""
     return by_index(spec, items)
 
 
-def _by_arrays(spec: Spec, keys: tuple[Any, ...], arrays: list[int], picked: Array) -> Picking | None:
+def _by_arrays(spec: Spec, keys: tuple[Any, ...], arrays: list[int], picked: Array) -> GatherPlan | None:
     none = tuple([np.zeros_like(item) if k in arrays else item for k, item in enumerate(keys)])
-    base, takings = places(spec, spec.strides, none), []
+    base, axes = places(spec, spec.strides, none), []
     for k in arrays:
         axis = _axis(keys, k, len(spec.shape))
         numbers = np.arange(keys[k].size).reshape(keys[k].shape)
@@ -295,8 +285,8 @@ def _by_arrays(spec: Spec, keys: tuple[Any, ...], arrays: list[int], picked: Arr
         )
         which = apart[(*none[:k], numbers, *none[k + 1 :])]
         step, extent = spec.strides[axis] // spec.dtype.itemsize, spec.shape[axis]
-        takings.append(Taking(which.reshape(-1), step, extent, -extent))
-    picking = Picking(base, tuple(takings))
+        axes.append(IndexAxis(which.reshape(-1), step, extent, -extent))
+    picking = GatherPlan(base, tuple(axes))
     return picking if np.array_equal(picking.places([keys[k] for k in arrays]), picked) else None
 
 
@@ -309,28 +299,28 @@ def _axis(keys: tuple[Any, ...], at: int, rank: int) -> int:
     return axis
 
 
-def at_places(spec: Spec, index: Any) -> Picking | None:
+def at_places(spec: Spec, index: Any) -> GatherPlan | None:
     """Plan ``take(x, index)``."""
     count = np.size(index_of(index))
-    return Picking(np.zeros(count), (Taking(np.arange(count), 1, spec.size, -spec.size),))
+    return GatherPlan(np.zeros(count), (IndexAxis(np.arange(count), 1, spec.size, -spec.size),))
 
 
-def along_dim(spec: Spec, dim: Any, index: Any) -> Picking | None:
+def along_dim(spec: Spec, dim: Any, index: Any) -> GatherPlan | None:
     """Plan ``gather(x, dim, index)``."""
     at, axis = index_of(index), dim % len(spec.shape)
     base = along(spec.shape, axis, np.zeros_like(at))
-    return Picking(base, (Taking(np.arange(at.size), _step(spec, axis), spec.shape[axis], 0),))
+    return GatherPlan(base, (IndexAxis(np.arange(at.size), _step(spec, axis), spec.shape[axis], 0),))
 
 
-def across_dim(spec: Spec, dim: Any, index: Any) -> Picking | None:
+def across_dim(spec: Spec, dim: Any, index: Any) -> GatherPlan | None:
     """Plan ``index_select(x, dim, index)``."""
     count, axis = np.size(index_of(index)), dim % len(spec.shape)
     base = across(spec.shape, axis, np.zeros(count, np.int64))
     which = np.arange(count).reshape([-1 if k == axis else 1 for k in range(len(spec.shape))])
-    return Picking(base, (Taking(np.broadcast_to(which, base.shape), _step(spec, axis), spec.shape[axis], 0),))
+    return GatherPlan(base, (IndexAxis(np.broadcast_to(which, base.shape), _step(spec, axis), spec.shape[axis], 0),))
 
 
-def along_wide(spec: Spec, indices: Any, dim: Any = None) -> Picking | None:
+def along_wide(spec: Spec, indices: Any, dim: Any = None) -> GatherPlan | None:
     """Plan ``take_along_dim(x, indices, dim)`` of a tensor that is not broadcast."""
     at = index_of(indices)
     if dim is None or at.ndim != len(spec.shape):
@@ -341,13 +331,13 @@ def along_wide(spec: Spec, indices: Any, dim: Any = None) -> Picking | None:
         return None
     base = along(spec.shape, axis, np.zeros(shape, np.int64))
     which = np.broadcast_to(np.arange(at.size).reshape(at.shape), shape)
-    return Picking(base, (Taking(which, _step(spec, axis), spec.shape[axis], -spec.shape[axis]),))
+    return GatherPlan(base, (IndexAxis(which, _step(spec, axis), spec.shape[axis], -spec.shape[axis]),))
 
 
-def where_held(spec: Spec, mask: Any) -> Picking | None:
+def where_held(spec: Spec, mask: Any) -> GatherPlan | None:
     """Plan ``masked_select(x, mask)`` with a mask of the same shape."""
     same = index_of(mask).shape == spec.shape
-    return Picking(np.arange(spec.size), inner=1) if same else None
+    return GatherPlan(np.arange(spec.size), inner=1) if same else None
 
 
 def index_of(index: Any) -> Array:

@@ -13,12 +13,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from kernels.call_cache.entries import Adopted
+from kernels.call_cache.entries import WrappedArray
 from kernels.foundation.numpy_arrays import dividing
 from kernels.kinds.elementwise import Elementwise
 from kernels.rules.op import calls_scipy
 from tape.recording import elementwise, record
-from tape.repeated_calls.call_table import NATIVELY, copying
+from tape.recording.cached_calls import NATIVELY, cached_call
 from tape.tensors import dtypes, modes
 from tape.tensors.operands import Number, operand, refused, tensor_of
 from tape.tensors.tensor import Tensor, as_array, constant_tensor
@@ -36,7 +36,7 @@ def _to(op: Any, dtype: Any) -> Callable[[Tensor], Tensor]:
     def copied(x: Tensor) -> Tensor:
         return record.to_dtype(x, dtype, op)
 
-    return copying(op, dtype)(copied)
+    return cached_call()(copied)
 
 
 Kind: TypeAlias = tuple[np.dtype[Any], bool] | type
@@ -126,7 +126,7 @@ def tensors_of(*operands: Any) -> list[Tensor]:
 # and 0 for an integer divided by zero; PyTorch's dtype and exception stand here.
 
 
-def by_rows(op: Elementwise, *args: Any) -> Tensor:
+def run_with_promotion(op: Elementwise, *args: Any) -> Tensor:
     """Run an elementwise operation on tensors, arrays and Python numbers."""
     if not any(isinstance(o, Tensor) for o in args):
         _check_alone(args)
@@ -184,16 +184,16 @@ def with_tensor(value: Any) -> Tensor:
     """Return an array or a scalar as a tensor; native code converts the next one with its layout."""
     tensor: Tensor = operand(value)
     if NATIVELY:
-        if not _adopted:
-            _adopted.append(Adopted())
+        if not _layouts:
+            _layouts.append(WrappedArray())
         if type(value) is np.ndarray and value.dtype is tensor.spec.dtype and value.flags.aligned:
             dense = value.flags.c_contiguous or value.flags.f_contiguous
             if dense or not np.may_share_memory(value, as_array(tensor)):
-                _adopted[0].enter(value, tensor.spec)
+                _layouts[0].add_layout(value, tensor.spec)
     return tensor
 
 
-_adopted: list[Adopted] = []
+_layouts: list[WrappedArray] = []
 """The native table of layouts: empty until its first use, then of one element."""
 
 

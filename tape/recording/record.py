@@ -18,6 +18,7 @@ from kernels.native.structs import LARGE, PYTHON, TAPE_BITS
 from kernels.operations.registry import OPS
 from tape.recording.packed_values import packed
 from tape.tensors import hooks, modes, tapes
+from tape.tensors.bytecode import log_operation
 from tape.tensors.dtypes import Size
 from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array, new, scalar_or_array
 from tape.tensors.view_families import is_scalar, join
@@ -180,7 +181,9 @@ def to_dtype(x: Tensor, dtype: np.dtype[Any], op: Any = TO_COPY) -> Tensor:
             "convert x.detach()"
         )
     value = views.cast(dtype, x._value)
-    return finish(op, (x,), value, lambda: op.form((x.spec,), spec_of(scalar_or_array(value))), lambda _form: (), ())
+    y = finish(op, (x,), value, lambda: op.form((x.spec,), spec_of(scalar_or_array(value))), lambda _form: (), ())
+    log_operation(op, (x,), (), (y,))
+    return y
 
 
 def view(op: View, x: Tensor, params: tuple[Any, ...], key: tuple[Any, ...] | None = None) -> Tensor:

@@ -9,12 +9,14 @@ import numpy as np
 
 from kernels.foundation.specs import spec_of
 from kernels.kinds.views import Join, View
+from kernels.native.call_structs import ARGUED, JOINS
 from kernels.operations.registry import OPS
 from tape.recording import record
 from tape.recording.arguments import dim_of, either, ints_of
+from tape.recording.cached_calls import by_join, cached_call, number_of
 from tape.recording.promotion import alike
-from tape.repeated_calls.call_table import copying, joining, viewing
 from tape.tensors import modes, view_families
+from tape.tensors.bytecode import log_operation
 from tape.tensors.dtypes import check_format
 from tape.tensors.operands import operand
 from tape.tensors.tensor import Tensor, method, scalar_or_array
@@ -37,7 +39,7 @@ def _completed(x: Tensor, shape: tuple[int, ...], name: str) -> tuple[int, ...]:
 
 
 @method()
-@viewing("view")
+@cached_call()
 def view(x: Tensor, *sizes: Any, size: Any = None) -> Tensor:
     """Return a view of another shape; RuntimeError where strides do not allow one."""
     wanted = _completed(x, ints_of(sizes if size is None else (size,)), "view")
@@ -51,7 +53,7 @@ def view(x: Tensor, *sizes: Any, size: Any = None) -> Tensor:
 
 
 @method()
-@viewing("reshape")
+@cached_call()
 def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
     """Return a view of another shape where strides allow one, else a copy."""
     wanted = _completed(input, ints_of(sizes if shape is None else (shape,)), "reshape")
@@ -63,7 +65,7 @@ def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
         return copy
 
 
-@viewing("unsafe_view")
+@cached_call()
 def shaped(copy: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Return a copy that nobody else has in another shape: to the caller a tensor of its own, and no view."""
     return record.view(VIEWS["unsafe_view"], contiguous(copy), (shape,))
@@ -87,7 +89,7 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 
 
 @method()
-@viewing("transpose")
+@cached_call()
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """Return a view with two dims exchanged."""
     order = list(range(len(input.spec.shape)))
@@ -98,7 +100,7 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
 
 
 @method()
-@viewing("permute")
+@cached_call()
 def permute(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
     """Return a view with the dims in the order given."""
     order = tuple(dim_of(input, d) for d in ints_of(order if dims is None else (dims,)))
@@ -112,7 +114,7 @@ def permute(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
 
 
 @method()
-@viewing("t")
+@cached_call()
 def t(input: Tensor) -> Tensor:
     """Return a matrix transposed; tensors of less than two dims as they are."""
     rank = len(input.spec.shape)
@@ -126,11 +128,11 @@ def _turned(x: Tensor) -> Tensor:
     return record.view(VIEWS["permute"], x, (tuple(range(len(x.spec.shape)))[::-1],))
 
 
-method("T")(property(viewing("T")(_turned)))
+method("T")(property(cached_call()(_turned)))
 
 
 @method()
-@viewing("squeeze")
+@cached_call()
 def squeeze(input: Tensor, dim: Any = None, *, axis: Any = None) -> Tensor:
     """Return a view without dims of length one, or without ``dim`` where its length is one."""
     shape, dim = input.spec.shape, either("dim", dim, "axis", axis, None)
@@ -142,7 +144,7 @@ def squeeze(input: Tensor, dim: Any = None, *, axis: Any = None) -> Tensor:
 
 
 @method()
-@viewing("unsqueeze")
+@cached_call()
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """Return a view with a dim of length one inserted."""
     at = dim_of(input, dim, extra=1)
@@ -151,7 +153,7 @@ def unsqueeze(input: Tensor, dim: int) -> Tensor:
 
 
 @method()
-@viewing("expand")
+@cached_call()
 def expand(x: Tensor, *sizes: Any, size: Any = None) -> Tensor:
     """Return a view with dims of length one repeated; -1 keeps a dim."""
     wanted, shape = ints_of(sizes if size is None else (size,)), x.spec.shape
@@ -190,15 +192,15 @@ def strided(x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...], offset:
 
 
 @method()
-@copying(CLONE)
+@cached_call(number=number_of(CLONE.name))
 def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
     """Return a copy in memory of its own, recorded."""
     if memory_format is not None:
         check_format("clone", memory_format)
     value = scalar_or_array(np.array(input._value, copy=True, order="C"))
-    return record.finish(
-        CLONE, (input,), value, lambda: CLONE.form((input.spec,), spec_of(value)), lambda _form: (), ()
-    )
+    y = record.finish(CLONE, (input,), value, lambda: CLONE.form((input.spec,), spec_of(value)), lambda _form: (), ())
+    log_operation(CLONE, (input,), (), (y,))
+    return y
 
 
 @method()
@@ -210,13 +212,13 @@ def contiguous(x: Tensor, memory_format: Any = None) -> Tensor:
     return x if type(value) is float or value.flags.c_contiguous else clone(x)  # type: ignore[union-attr]
 
 
-@joining(OPS["concatenate"], new=False)
+@cached_call(by_join, marks=ARGUED | JOINS)
 def cat(tensors: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
     """Join tensors end to end along ``dim``; the other dims agree."""
     return _join("concatenate", tensors, either("dim", dim, "axis", axis, 0), new=False)
 
 
-@joining(OPS["stack"], new=True)
+@cached_call(by_join, marks=ARGUED | JOINS)
 def stack(tensors: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
     """Join tensors of one shape side by side along a new ``dim``."""
     return _join("stack", tensors, either("dim", dim, "axis", axis, 0), new=True)
@@ -228,14 +230,12 @@ def _join(name: str, tensors: Any, dim: Any, *, new: bool) -> Tensor:
     checked, axis = _checked(name, tuple(tensors), dim, new=new)
     specs, wants = tuple([o.spec for o in checked]), tuple([o._slot is not None for o in checked])
     value = _together(op, [o._value for o in checked], axis, new=new)
-    return record.finish(
-        op,
-        checked,
-        value,
-        lambda: op.form(specs, spec_of(value), wants, (axis, new)),
-        lambda _form: (),
-        (axis, new),
+    params = axis, new
+    y = record.finish(
+        op, checked, value, lambda: op.form(specs, spec_of(value), wants, params), lambda _form: (), params
     )
+    log_operation(op, checked, params, (y,))
+    return y
 
 
 def _together(op: Join, values: list[Any], axis: int, *, new: bool) -> Any:

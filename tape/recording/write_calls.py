@@ -1,60 +1,42 @@
-"""Writes, and tensors that share memory, which native code repeats; see call_table.py."""
+"""Writes that native code repeats, to a part of a tensor or to places in it; see cached_calls.py."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from kernels.call_cache import entries as calls
-from kernels.call_cache import part_entries
-from kernels.call_cache.entries import Key, Notification
-from kernels.foundation.specs import broadcast, dense
+from kernels.call_cache.entries import Key, arguments, cache_call
+from kernels.foundation.specs import dense
 from kernels.kinds import views
-from kernels.kinds.elementwise import Elementwise
 from kernels.kinds.form import Form
 from kernels.kinds.views import Write
 from kernels.language import jit
 from kernels.native import allocation, call_structs
-from kernels.native.calls.function_type import operation
 from kernels.native.memory import where
 from kernels.native.structs import RegistryTable
 from tape.recording import pick_calls
-from tape.recording.pick_calls import Plan, by_index, ready
+from tape.recording.cached_calls import NATIVE_OPERANDS, NATIVELY, Miss, number_of
+from tape.recording.pick_calls import Plan, by_index
 from tape.recording.promotion import with_tensor
 from tape.recording.views import CLONE, clone
-from tape.repeated_calls.call_table import NATIVE_OPERANDS, NATIVELY, ask, number_of, number_of_op, provide, repeating
 from tape.tensors import modes
 from tape.tensors.tensor import Tensor, as_array
 from tape.tensors.view_families import Stale, base_of, has_views, is_view
 
-Method = TypeVar("Method", bound=Callable[..., Any])
 _ITEMS = (int, np.int64, slice, type(None), type(...))
+if NATIVELY:
+    allocation.put(allocation.REGISTRY.address, RegistryTable.clone, number_of(CLONE.name))
+    allocation.put(allocation.REGISTRY.address, RegistryTable.stale_type, id(Stale))
 
 
-def repeated_in_place(op: Elementwise, in_place: Method, augmented: int = 0) -> Method:
-    """Return a method that does an operation in place, which native code repeats with the calls of that operation.
-
-    ``augmented``: ``call_structs.AUGMENTED`` for ``x += y``.
-    """
-    if op.identity or len(op.inputs) > call_structs.MOST_OPERANDS or not NATIVELY:
-        return in_place
-    number = number_of_op(op) | call_structs.WRITES | augmented | (call_structs.NUMBERED if op.scalar else 0)
-    return repeating(number, _write_in_place)(in_place)
-
-
-def _write_in_place(*_: Any, **__: Any) -> None:
-    provide(RegistryTable.hit_in_place, "native.calls.in_place_native", "hit_in_place")
-
-
-def install_assign(
-    assign: Callable[[Tensor, Any, Any], None],
-    written: Callable[[Tensor], None],
-    release: Callable[[Tensor, Tensor], bool],
-) -> None:
-    """Install the Python side of ``x[key] = value``; native code calls ``written`` after a write that it did itself.
+def assign_call(
+    assign: Callable[[Tensor, Any, Any], None], release: Callable[[Tensor, Tensor], bool]
+) -> Callable[..., None]:
+    """Return what makes and enters ``x[key] = value``.
 
     ``release(x, x)`` gives elements of x memory of their own, and returns whether there were any.
     """
@@ -72,7 +54,6 @@ def install_assign(
         if not is_base or type(value[0]) not in NATIVE_OPERANDS or modes.unobserved_tape() is None:
             assign(x, key, *value)
             return
-        provide(RegistryTable.assign, "native.indexing.assigning_native", "assign")
         relation = _relation(x, key, value[0])
         source = clone(value[0]) if relation == call_structs.OVERLAPPING else value[0]
         seen = _key(call_structs.OP_ASSIGN, x, source, value[0])
@@ -80,10 +61,7 @@ def install_assign(
         if seen is not None and _is_native(seen, x) and not (relation == call_structs.SAME and any(seen.wanted)):
             _enter_write(seen, x, key, source)
 
-    ask(call_structs.OP_ASSIGN, once, written)
-    if NATIVELY:
-        allocation.put(allocation.REGISTRY.address, RegistryTable.clone, number_of(CLONE.name))
-        allocation.put(allocation.REGISTRY.address, RegistryTable.stale_type, id(Stale))
+    return once
 
 
 def _shown(x: Tensor, key: Any) -> Any:
@@ -107,7 +85,7 @@ def _relation(x: Tensor, key: Any, value: Any) -> int:
     how = views.write_computation(value.spec, x.spec, part) if _fits(value.spec.shape, part.shape) else None
     if how is None or how.layout is None:
         return call_structs.APART  # not written by native code
-    relation: Callable[..., int] = jit.load_module("native.indexing.assigning_native").relation
+    relation: Callable[..., int] = jit.load_module("native.calls.writes_native").relation
     return relation(where(how.layout), where(value._value), where(part), part.itemsize)
 
 
@@ -117,16 +95,16 @@ def _is_view_of(x: Tensor, value: Any) -> bool:
 
 def _enter_write(seen: Key, x: Tensor, key: Any, value: Any) -> None:
     """Enter a finished ``x[key] = value``."""
-    shown, array = _shown(x, key), as_array(x)
+    shown, spec = _shown(x, key), x.spec
     if shown is None:
-        provide(RegistryTable.assign_at, "native.indexing.putting_native", "assign_at")
-        _enter_write_at(seen, (x, key), value, by_index)
+        cache_scatter(seen, (x, key), value, by_index)
         return
-    source = None if seen.forms[2] is None else seen.forms[2].spec
-    how = views.write_computation(source, x.spec, shown)
-    if how is not None:
-        start = where(shown) - where(array)
-        part_entries.enter_write(seen, key, x._form, how, part_entries.Part(shown, start, start, any(seen.wanted)))
+    source = None if seen.forms[1] is None else seen.forms[1].spec
+    how, asked = views.write_computation(source, spec, shown), arguments((key,), {}, indexed=True)
+    if how is not None and asked is not None:
+        start = where(shown) - where(as_array(x))
+        how = replace(how, target=call_structs.TO_PART, picks=(2,), start=start, offset=start)
+        cache_call(seen, x._form, how, largest=spec.bytes, asked=asked, axes=calls.axes_of(spec, key))
 
 
 def _key(op: int, x: Tensor, value: Any, operand: Any) -> Key | None:
@@ -138,58 +116,46 @@ def _key(op: int, x: Tensor, value: Any, operand: Any) -> Key | None:
         return None
     source = value if type(value) is Tensor else None
     wants = x._slot is not None, source is not None and source._slot is not None
-    forms = x._form, None, None if source is None else source._form
+    forms = x._form, None if source is None else source._form
     return Key(op, forms, wants if modes.active() else (False, False))
 
 
 def _is_native(seen: Key, x: Tensor) -> bool:
     """Whether native code can repeat a write that has happened."""
-    form, (before, _, source) = x._form, seen.forms
+    form, (before, source) = x._form, seen.forms
     recorded = type(form) is Form and isinstance(form.op, Write) and type(x._slot) is int
     if type(x._value) is not np.ndarray or not (recorded if any(seen.wanted) else form is before):
         return False
     return not seen.wanted[1] or form.specs[1] is source.spec  # type: ignore[union-attr]  # else a part of it was written
 
 
-def putting(name: str, plan: Plan, *, adds: bool = False) -> Callable[[Method], Method]:
-    """Let native code repeat a method that writes its last argument to places, or adds it to them.
+def scatter_call(plan: Plan, *, adds: bool = False) -> Miss:
+    """Return what makes and enters calls that write their last argument to places, or add it to them.
 
     The places are of arguments before that: ``plan(spec, *arguments)`` says which.
     """
-    number = number_of(name) | (call_structs.ADDING if adds else 0)
 
-    def enter(seen: Key, x: Tensor, args: tuple[Any, ...]) -> None:
-        *arguments, value = args
-        spec = x.spec
-        if not _is_native(seen, x) or (adds and spec.dtype not in _ADDED):
-            return
-        if spec.strides == dense(spec.shape, spec.dtype.itemsize):
-            provide(RegistryTable.hit_put, "native.indexing.putting_native", "hit_put")
-            _enter_write_at(seen, (x, *arguments), value, plan, adds=adds)
+    def miss(method: Callable[..., Any], number: int, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        x: Any = args[0] if args else None
+        is_base = type(x) is Tensor and base_of(x) is x
+        if not is_base or len(args) == 1 or named or type(args[-1]) not in NATIVE_OPERANDS:
+            return method(*args, **named)
+        if modes.unobserved_tape() is None:
+            return method(*args)
+        operand = args[-1]
+        if _is_view_of(x, operand):
+            args = *args[:-1], clone(operand)
+        seen, spec = _key(number, x, args[-1], operand), x.spec
+        result = method(*args)
+        in_order = spec.strides == dense(spec.shape, spec.dtype.itemsize)
+        if seen is not None and in_order and _is_native(seen, x) and not (adds and spec.dtype not in _ADDED):
+            cache_scatter(seen, args[:-1], args[-1], plan, adds=adds)
+        return result
 
-    def decorated(method: Method) -> Method:
-        @functools.wraps(method)
-        def once(x: Any, *args: Any, **named: Any) -> Any:
-            is_base = type(x) is Tensor and base_of(x) is x
-            if not is_base or not args or named or type(args[-1]) not in NATIVE_OPERANDS:
-                return method(x, *args, **named)
-            if modes.unobserved_tape() is None:
-                return method(x, *args)
-            operand = args[-1]
-            if _is_view_of(x, operand):
-                args = *args[:-1], clone(operand)
-            seen = _key(number, x, args[-1], operand)
-            result = method(x, *args)
-            if seen is not None:
-                enter(seen, x, args)
-            return result
-
-        return operation(number | call_structs.PUTS, once, method, method) if NATIVELY else method
-
-    return decorated
+    return miss
 
 
-def _enter_write_at(seen: Key, args: tuple[Any, ...], value: Any, plan: Plan, *, adds: bool = False) -> None:
+def cache_scatter(seen: Key, args: tuple[Any, ...], value: Any, plan: Plan, *, adds: bool = False) -> None:
     """Enter a write to places that the arrays among the arguments name."""
     x, spec = args[0], seen.forms[0].spec  # type: ignore[union-attr]
     source = value.spec if type(value) is Tensor else None
@@ -197,26 +163,22 @@ def _enter_write_at(seen: Key, args: tuple[Any, ...], value: Any, plan: Plan, *,
         return
     if source is None and (spec.dtype.kind == "b" or spec.dtype == np.float16):
         return
-    ready()
-    how = plan(spec, *args[1:]) if part_entries.takes(seen.op, args) else None
-    if how is None:
+    asked = arguments(args[1:], {}, indexed=True)
+    picks = plan(spec, *args[1:]) if asked is not None and asked.arrays else None
+    if picks is None:
         return
     items = args[1] if seen.op == call_structs.OP_ASSIGN else args[1:]
-    places = how.places([item for item in pick_calls.array_key(items) if isinstance(item, np.ndarray)])
-    shape = places.shape
+    places = picks.places([item for item in pick_calls.array_key(items) if isinstance(item, np.ndarray)])
     if not places.size:
         return
     if any(seen.wanted) and not adds and pick_calls.last_ones(places, spec.size) is not None:
         return  # what was recorded is fewer places
-    if source is not None and (source.dtype != spec.dtype or not _fits(source.shape, shape)):
+    if source is not None and (source.dtype != spec.dtype or not _fits(source.shape, places.shape)):
         return
-    strides = (0,) * len(shape) if source is None else broadcast(source.shape, source.strides, shape)
-    offsets = np.zeros(shape, np.int64)
-    for axis, stride in enumerate(strides):
-        offsets += (np.arange(shape[axis]) * stride).reshape([-1 if k == axis else 1 for k in range(len(shape))])
-    once = spec.size if source is not None and any(seen.wanted) and not how.inner and not adds else 0
-    putting_plan = part_entries.Putting(how, shape, offsets, spec.bytes, once)
-    part_entries.enter_picked_write(seen, args, x._form, putting_plan)
+    once = source is not None and any(seen.wanted) and not picks.inner and not adds
+    how = calls.scatter_computation(picks, spec, source, places.shape, adds=adds, once=once)
+    if how is not None:
+        cache_call(seen, x._form, how, largest=spec.bytes, asked=asked)
 
 
 def _fits(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
@@ -229,16 +191,3 @@ _ADDED = (np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.int64))
 """Dtypes in which native code adds."""
 _LARGEST = 1 << 16
 """Elements of the largest tensor that is written to at places."""
-
-
-def sharing(name: str) -> Callable[[Method], Method]:
-    """Let native code repeat a method that returns a tensor without history that shares memory and version counter."""
-    number = number_of(name)
-
-    def enter(result: Tensor, x: Any, *args: Any, **named: Any) -> None:
-        is_base = type(x) is Tensor and base_of(x) is x and type(x._value) is np.ndarray
-        if is_base and result._value is x._value and not args and not named and modes.unobserved_tape() is not None:
-            provide(RegistryTable.hit_shared, "calls.tensor_native", "hit_shared")
-            calls.enter(Key(number, (x._form,)), result._form, None, Notification(None, 1), 0)
-
-    return repeating(number | call_structs.SHARES, enter)

@@ -17,7 +17,7 @@ import pytest
 import tape
 from kernels.call_cache import entries as call_entries
 from kernels.foundation.specs import Spec
-from tape.repeated_calls.call_table import NATIVELY
+from tape.recording.cached_calls import NATIVELY
 
 pytestmark = pytest.mark.skipif(not NATIVELY, reason="native code repeats nothing here")
 

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 import tape
+from kernels.operations.registry import OPS
+from tape.recording import elementwise
+from tape.recording.cached_calls import NATIVELY, cached_call
 from tape.recording.record import recorded
-from tape.repeated_calls.call_table import NATIVELY
-from tape.repeated_calls.calls_with_arguments import argued
 
 RNG = np.random.default_rng(7)
 CALLS: dict[str, tuple[Any, Any]] = {
@@ -201,7 +202,7 @@ def test_errors_come_each_time() -> None:
 def test_python_does_not_run_again() -> None:
     x, ran = tape.tensor(RNG.uniform(size=(3, 3)), requires_grad=True), []
 
-    @argued
+    @cached_call()
     def total(x: Any, dim: Any = None) -> Any:
         ran.append(dim)
         return tape.prod.__wrapped__(x, dim)
@@ -215,10 +216,67 @@ def test_python_does_not_run_again() -> None:
 
 
 @pytest.mark.skipif(not NATIVELY, reason="native code repeats nothing here")
+@pytest.mark.parametrize(
+    "call", [lambda x: x.unsqueeze(dim=1), lambda x: x.permute(dims=(1, 0)), lambda x: x.squeeze()]
+)
+def test_python_does_not_run_again_for_views(call: Any) -> None:
+    x = tape.tensor(RNG.uniform(size=(2, 3)), requires_grad=True)
+    first, *_ = [call(x) for _ in range(3)]
+    events: list[str] = []
+    sys.setprofile(lambda frame, event, _: events.append(f"{event} {frame.f_code.co_name}"))
+    try:
+        later = call(x)
+    finally:
+        sys.setprofile(None)
+    assert [event for event in events if event.startswith("call ") and "<lambda>" not in event] == []
+    np.testing.assert_array_equal(later.detach(), first.detach())
+
+
+def summed(x: tape.Tensor, axis: int) -> tape.Tensor:
+    return elementwise.reduction(OPS["sum"], x, (axis,), False)  # type: ignore[arg-type]
+
+
+@cached_call()
+def by_place(x: tape.Tensor, first: Any = None, second: Any = None) -> tape.Tensor:
+    del first
+    return summed(x, 0 if second is None else 1)
+
+
+@cached_call()
+def by_type(x: tape.Tensor, items: Any) -> tape.Tensor:
+    return summed(x, {bool: 0, int: 1, float: 2, type(None): 0}[type(items[-1])])
+
+
+def test_names_and_types_are_told_apart() -> None:
+    """What a key has for them is not what it has for other arguments: of equal items, of a tuple of names."""
+    given = RNG.uniform(size=(2, 3, 4))
+    x = tape.tensor(given)
+    for _ in range(3):
+        np.testing.assert_array_equal(by_place(x, ("first",), 0), given.sum(1))
+        np.testing.assert_array_equal(by_place(x, first=0), given.sum(0))
+        np.testing.assert_array_equal(by_place(x, ("second",), None), given.sum(0))
+        np.testing.assert_array_equal(by_place(x, second=()), given.sum(1))
+        for axis, items in enumerate(((True,), (1,), (1.0,))):
+            np.testing.assert_array_equal(by_type(x, items), given.sum(axis))
+            np.testing.assert_array_equal(by_type(x, list(items)), given.sum(axis))
+        np.testing.assert_array_equal(by_type(x, [1, None]), given.sum(0))
+
+
+def test_a_list_that_has_changed_is_another_argument() -> None:
+    given = RNG.uniform(size=(2, 3, 4))
+    x, items = tape.tensor(given), ["what nobody else refers to"[:3], 1]
+    for k in (1, True, 1.0, 1, 1.0):
+        items[-1] = k
+        axis = {bool: 0, int: 1, float: 2}[type(k)]
+        for _ in range(2):
+            np.testing.assert_array_equal(by_type(x, items), given.sum(axis))
+
+
+@pytest.mark.skipif(not NATIVELY, reason="native code repeats nothing here")
 def test_a_function_of_several_operations_is_run() -> None:
     ran = []
 
-    @argued
+    @cached_call()
     def twice(x: Any, dim: Any) -> Any:
         ran.append(dim)
         return tape.prod.__wrapped__(x, dim) + tape.prod.__wrapped__(x, dim)

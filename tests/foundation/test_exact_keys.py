@@ -25,7 +25,7 @@ import pytest
 import tape
 from kernels.call_cache.entries import arguments
 from kernels.foundation.tables import exact
-from tape.repeated_calls.call_table import NATIVELY
+from tape.recording.cached_calls import NATIVELY
 
 # --- joins of views whose base was written ----------------------------------------------------------------------
 

@@ -202,7 +202,7 @@ def test_what_is_apart_has_no_element_in_common(seed: int) -> None:
     part, value = whole[(*key, ...)], (whole.T if turned else whole)[(*other, ...)]
     how = views.write_computation(spec_of(value), spec_of(whole), part)
     if how is not None and part.shape == value.shape:
-        relation = jit.load_module("native.indexing.assigning_native").relation
+        relation = jit.load_module("native.calls.writes_native").relation
         found = relation(where(how.layout), where(value), where(part), part.itemsize)
         if found == call_structs.APART:
             assert not np.shares_memory(part, value)

@@ -10,7 +10,7 @@ import pytest
 
 import tape
 from tape.operations import writes
-from tape.repeated_calls.call_table import NATIVELY
+from tape.recording.cached_calls import NATIVELY
 
 SHAPE = (4, 5)
 RNG = np.random.default_rng(7)

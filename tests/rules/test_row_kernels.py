@@ -12,7 +12,7 @@ from kernels.kinds.routine import Routine, RoutineCall, computed
 from kernels.operations.registry import OPS
 from tape.autograd import grad
 from tape.recording import routine_calls
-from tape.repeated_calls.call_table import NATIVELY
+from tape.recording.cached_calls import NATIVELY
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(3, 4, 5))

@@ -181,7 +181,7 @@ def elementwise_cases(op: Elementwise) -> Iterator[Case]:
             shapes, views = zip(*layout[:count], strict=True)
             yield Case(
                 f"{op.name}-{name}",
-                lambda *xs: promotion.by_rows(op, *completed(op, xs)),
+                lambda *xs: promotion.run_with_promotion(op, *completed(op, xs)),
                 lambda *xs: forward(*completed(op, xs)),
                 shapes,
                 domains,

@@ -24,7 +24,7 @@ def test_dir_shows_public_names_only() -> None:
     assert dir(tape) == sorted(tape.__all__)
     for name in ("Tensor", "autograd", "func", "linalg", "special", "sin", "vmap", "set_quiet", "__version__"):
         assert name in dir(tape)
-    for name in ("adding", "attributes", "annotations", "broadcasting", "tapes", "call_table"):
+    for name in ("adding", "attributes", "annotations", "broadcasting", "tapes", "cached_calls"):
         assert name not in dir(tape)
     assert all(hasattr(tape, name) for name in dir(tape))
 

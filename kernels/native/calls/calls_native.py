@@ -1,47 +1,216 @@
-"""An operation on tensors as one native call: a hit in the table of calls is computed, recorded and returned.
+"""A call that is in the table: read, found, computed and recorded, without Python.
 
-Python does what is not in the table, or needs more than this, and then enters the call (call_table.py). No Python code
-runs between the final look-up and the last word written: the result tensor, whose allocation may start a garbage
+Python makes what is not in the table, or needs more than this, and then enters the call (kernels/call_cache). No Python
+code runs between the final look-up and the last word written: the result tensor, whose allocation may start a garbage
 collection, is made before that.
 """
 
 from __future__ import annotations
 
-from kernels.language.native_types import Word
+from kernels.language.native_types import kept_apart
 from kernels.native.c_api import (
     COUNTED,
+    UNHELD,
     Py_DecRef,
     Py_IncRef,
     PyErr_Occurred,
+    PyList_GetItem,
+    PyList_SetSlice,
+    PyList_Size,
+    PyMem_RawMalloc,
+    PyTuple_GetItem,
+    PyTuple_Size,
     TensorObject,
+    on_stack,
     tape_registry,
     thirty_words,
     three_words,
 )
 from kernels.native.call_structs import (
+    ARGUED,
+    AXIS,
+    CALL_WORDS,
     CALLED,
     DIVIDE,
     EXPOSED,
     EXTRA_AT,
+    INDEXED,
+    INT_ITEM,
+    JOINS,
+    MOST_JOINED,
+    MOST_OPERANDS,
+    MOST_WORDS,
     NEST4,
     NEST_INT,
+    NEW,
     NOT_NATIVE,
     NUMBERED,
+    PICKED,
+    PUTS,
     SETS,
     SLOWLY,
+    TO_PART,
     WAYS,
     CallEntry,
     CallOperand,
+    CallRequest,
 )
-from kernels.native.calls.computing_native import append, counted, values_of
-from kernels.native.calls.keys_native import hash_of
+from kernels.native.calls.computing_native import append, count_ties, release_copies, secure, values_of
+from kernels.native.calls.keys_native import LARGEST_HASH, forget, hash_of, ints_in, mixed, put_call, put_int
 from kernels.native.calls.notifying_native import are_alike, called, notify_recorder, paired, tape_in_force
 from kernels.native.memory import call_at, load_f8, load_i8, store_i8, word
-from kernels.native.objects_native import narrow, new_tensor, read_all, wanted, whole
+from kernels.native.objects_native import (
+    kind_of,
+    new_tensor,
+    numbers_to_float32,
+    numbers_to_int,
+    read_all,
+    wanted,
+)
+from kernels.native.record_native import count_write, give_slot
 from kernels.native.structs import LARGEST_GROWTH, RegistryTable, TapeHeader
 from kernels.native.tape_native import reserve
 
 CONTROL = True
+
+call_words = on_stack(CALL_WORDS)
+"""The address of a call on the stack of the function."""
+
+# What a call is.
+
+
+def begin(call: CallRequest, called_as, args, count, names):
+    """Begin a call: an operation with its marks, and its arguments as Python passes them."""
+    call.marks = called_as
+    call.args = args
+    call.count = count
+    call.operands = call + CallRequest.room
+    if called_as & ARGUED != 0:
+        call.names = names
+        call.words = call + CallRequest.here
+        call.used = 0
+        call.held = 0
+        call.arrays = 0
+
+
+def end(call: CallRequest):
+    """Release what was made to read the arguments of a call."""
+    if call.arrays != 0:
+        forget(call + CallRequest.arrays)
+        call.used = 0
+    if call.held != 0:
+        Py_DecRef(call.held)
+        call.held = 0
+
+
+def hit(called_as, args, count):
+    """Make another call that is in the table; see functions_native.py: called by address, since that leads here."""
+    return call_at(tape_registry().hit, called_as, args, count, 0)
+
+
+def tensors_in(registry: RegistryTable, args, count):
+    """How many leading arguments are tensors, at most as many as an operation has operands."""
+    tensors = 0
+    while tensors < min(count, MOST_OPERANDS) and kind_of(word(args, tensors)) == registry.tensor_type:
+        tensors += 1
+    return tensors
+
+
+def read_indexed(registry: RegistryTable, call: CallRequest):
+    """Read the first tensor, and a value that is written to it, and as words the arguments between; 0 for Python."""
+    args, count, arrays, values = call.args, call.count, call + CallRequest.arrays, three_words()
+    end(call)
+    store_i8(values, load_i8(args))
+    store_i8(values + 8, call.value)
+    puts = (call.marks & PUTS) // PUTS
+    if read_all(registry, values, 1 + puts, call.operands) == 0:
+        return 0
+    if call.used == 0 and count == 2 + puts and kind_of(word(args, 1)) == registry.int_type:  # as in most loops
+        store_i8(call.words, 3)
+        store_i8(call.words + 8, INT_ITEM)
+        call.used = put_int(word(args, 1), call.words, 2)
+    if call.used == 0:
+        call.used = put_call(registry, args + 8, count - 1 - puts, call.names, call.words, arrays)
+    return call.used
+
+
+def read_argued(registry: RegistryTable, call: CallRequest):
+    """Read the leading tensors, and as words what is behind them; 0 where Python has to make the call."""
+    args, count = call.args, call.count
+    first = tensors_in(registry, args, count)
+    if first == 0 or read_all(registry, args, first, call.operands) == 0:
+        return 0
+    if first == count and call.names == 0:
+        store_i8(call.words, 0)
+        call.number = 0
+        return 1
+    if call.used == 0:
+        call.used = put_call(registry, args + 8 * first, count - first, call.names, call.words, 0)
+        call.number = hash_of(call.words)
+    return call.used
+
+
+def size_of(registry: RegistryTable, joined):
+    """How many tensors are joined; 0 where Python has to do it."""
+    kind, count = kind_of(joined), 0
+    if kind == registry.list_type:
+        count = PyList_Size(joined)
+    elif kind == registry.tuple_type:
+        count = PyTuple_Size(joined)
+    return count if count <= MOST_JOINED else 0
+
+
+@kept_apart
+def begin_join(registry: RegistryTable, call: CallRequest):
+    """Let a call have as many operands as its list has tensors, in memory of its own if many; 0 where Python joins."""
+    joined, args = load_i8(call.args), call.args
+    most = size_of(registry, joined)
+    call.joined = joined
+    call.rest = args + 8
+    call.most = most
+    if most <= MOST_OPERANDS:
+        call.args = call + CallRequest.arrays
+        return most
+    held = PyMem_RawMalloc(most * (8 + CallOperand.SIZE) + 8 * (MOST_WORDS + most))
+    call.args = held
+    call.operands = held + 8 * most
+    call.words = held + most * (8 + CallOperand.SIZE)
+    return held
+
+
+def read_joined(registry: RegistryTable, call: CallRequest):
+    """Read the tensors of a list, and as words the arguments behind it, then the forms, odd where wanted."""
+    joined, operands, words, t, wants = call.joined, call.operands, call.words, call.tape & ~1, 0
+    count, is_list = size_of(registry, joined), kind_of(joined) == registry.list_type
+    if call.count == 1 and call.names == 0:
+        call.used = 1
+    if call.used == 0:
+        call.used = put_call(registry, call.rest, call.count - 1, call.names, words, 0)
+    used = call.used
+    if used == 0 or count > call.most:
+        return 0
+    for i in range(count):
+        x = PyList_GetItem(joined, i) if is_list else PyTuple_GetItem(joined, i)
+        store_i8(call.args + 8 * i, x)
+        if kind_of(x) != registry.tensor_type:
+            return 0
+    if read_all(registry, call.args, count, operands) == 0:
+        return 0
+    store_i8(words, used + count)
+    hashed = 0
+    for i in range(used + count):
+        if i >= used:
+            operand = CallOperand(operands + CallOperand.SIZE * (i - used))
+            want = 1 if t != 0 and operand.slot != 0 else 0
+            store_i8(words + 8 * i, operand.form + want)
+            wants = max(wants, want)
+        hashed = mixed(hashed, word(words, i))
+    call.value = wants
+    call.number = hashed & LARGEST_HASH
+    return 1
+
+
+# The table of calls.
 
 
 def place_of(registry: RegistryTable, op, a, b, c, wants, number):
@@ -67,21 +236,95 @@ def find(registry, op, a, b, c, wants, number):
     return 0
 
 
-def look_up(registry, op, operands, t, number):
-    """The entry of a call on operands that have been read; 0 if there is none."""
-    a, b, c = (
-        CallOperand(operands),
-        CallOperand(operands + CallOperand.SIZE),
-        CallOperand(operands + 2 * CallOperand.SIZE),
-    )
-    wants = wanted(operands) if t != 0 else 0
-    return find(registry, op, a.form, b.form, c.form, wants, number)
+def has_words(entry: CallEntry, words):
+    """Whether an entry has these words for its arguments."""
+    same = True
+    for k in range(load_i8(words)):
+        same = same and word(entry.key, k) == word(words, k)
+    return same
 
 
-def number_in(operands):
-    """The bits of the second operand if it is a number, else 0: for operations whose key includes that number."""
-    b = CallOperand(operands + CallOperand.SIZE)
-    return load_i8(b.place) if b.object == 0 else 0
+def entry_at(registry, op, a, b, wants, words):
+    """The entry of an index on tensors of a form, and of a value to write: for any ints, or for this index; or 0."""
+    ints = ints_in(words)
+    entry = CallEntry(find(registry, op, a, b, 0, wants, ints) if ints > 0 else 0)
+    if entry != 0:
+        first = load_i8(words) - 2 * ints + 1
+        for axis in range(ints):
+            number, extent = word(words, first + 2 * axis), word(entry.key, AXIS * axis)
+            if number < -extent or number >= extent:
+                return 0
+        return entry
+    entry = find(registry, op, a, b, 0, wants, hash_of(words))
+    return entry if entry != 0 and has_words(entry, words) else 0
+
+
+def part_of(entry: CallEntry, words, at):
+    """Where a part begins, in bytes: in memory (``at`` is CallEntry.start) or in the gradient (CallEntry.offset)."""
+    return word(entry, at) if entry.extent == 0 else part_by_ints(entry, words, 1 if at == CallEntry.start else 2)
+
+
+def part_by_ints(entry: CallEntry, words, stride):
+    total, axes, first = 0, entry.key, load_i8(words) - 2 * entry.extent + 1
+    for axis in range(entry.extent):
+        number = word(words, first + 2 * axis)
+        number += word(axes, AXIS * axis) if number < 0 else 0
+        total += number * word(axes, AXIS * axis + stride)
+    return total
+
+
+@kept_apart
+def argued_entry(registry, call: CallRequest, t):
+    """Read a call with arguments behind its tensors, and find its entry; 0 where Python is to make it."""
+    marks, op, a = call.marks, call.marks & (NUMBERED - 1), CallOperand(call.operands)
+    b, c = CallOperand(a + CallOperand.SIZE), CallOperand(a + 2 * CallOperand.SIZE)
+    if marks & INDEXED != 0:
+        known = read_indexed(registry, call) != 0
+        return entry_at(registry, op, a.form, b.form, wanted(a) if t != 0 else 0, call.words) if known else 0
+    entry = CallEntry(0)
+    if marks & JOINS != 0:
+        if read_joined(registry, call) != 0:
+            entry = find(registry, op, a.form, 0, 0, call.value, call.number)
+    elif read_argued(registry, call) != 0:
+        entry = find(registry, op, a.form, b.form, c.form, wanted(a) if t != 0 else 0, call.number)
+    return entry if entry != 0 and (load_i8(call.words) == 0 or has_words(entry, call.words)) else 0
+
+
+def plain_entry(registry, call: CallRequest, t):
+    """The same for a call of tensors and numbers; a NUMBERED operation has a second operand that is one in its key."""
+    a, marks, number = CallOperand(call.operands), call.marks, 0
+    if read_all(registry, call.args, call.count, a) == 0:
+        return 0
+    b, c = CallOperand(a + CallOperand.SIZE), CallOperand(a + 2 * CallOperand.SIZE)
+    if marks & NUMBERED != 0 and b.object == 0:
+        number = load_i8(b.place)
+    return find(registry, marks & (NUMBERED - 1), a.form, b.form, c.form, wanted(a) if t != 0 else 0, number)
+
+
+def entry_of(registry, call: CallRequest):
+    """Read a call and find its entry; 0 where Python is to make it, as where only Python can notify recorders of it."""
+    t = tape_in_force(registry)
+    call.tape = t
+    if t == -1:
+        return 0
+    plain = call.marks & ARGUED == 0
+    entry = CallEntry(plain_entry(registry, call, t & ~1) if plain else argued_entry(registry, call, t & ~1))
+    if entry == 0:
+        return 0
+    return entry if t & 1 == 0 or entry.operation != 0 or entry.kind == SLOWLY else 0
+
+
+def is_same(registry, call: CallRequest, entry: CallEntry):
+    """Whether a call on one tensor, without arrays, is what it was when its entry was found: Python may have run."""
+    x, operand = TensorObject(load_i8(call.args)), CallOperand(call.operands)
+    same = entry.op == call.marks & (NUMBERED - 1) and entry.first == operand.form and x.form == operand.form
+    same = same and is_alive(entry.form)
+    same = same and entry.wants == (1 if operand.slot != 0 and call.tape & ~1 != 0 else 0)
+    same = same and x.value == operand.object and x.slot & ~UNHELD == operand.slot & ~UNHELD
+    return same and tape_in_force(registry) == call.tape
+
+
+# A call that gives new tensors.
 
 
 def can_do(t: TapeHeader, entry: CallEntry, operands):
@@ -93,7 +336,9 @@ def can_do(t: TapeHeader, entry: CallEntry, operands):
     kind, block, large = entry.kind, entry.block, entry.large
     if kind == SLOWLY or (kind == DIVIDE and load_f8(CallOperand(operands + CallOperand.SIZE).place) == 0.0):
         return 0
-    if (kind == NEST4 and narrow(operands) == 0) or (kind == NEST_INT and whole(entry, operands) == 0):
+    if kind == NEST4 and numbers_to_float32(operands) == 0:
+        return 0
+    if kind == NEST_INT and numbers_to_int(entry, operands) == 0:
         return 0
     if block == 0:
         return 1
@@ -103,42 +348,6 @@ def can_do(t: TapeHeader, entry: CallEntry, operands):
     return 0 if t.size + count > t.room else reserve(t, count)
 
 
-def recorded(t: TapeHeader, entry: CallEntry, operands, value, result: TensorObject):
-    """Record a call: give its result a slot, and count the bytes of large values."""
-    result.slot = append(t, entry, operands, value)
-    large = entry.large
-    if large != 0:
-        result.bytes = large
-        t.grown += large
-
-
-def number_of(operands, by_number, asked):
-    """The number in a call's key: the bits of the second operand, or the hash of the arguments behind the tensors."""
-    if by_number != 0:
-        return number_in(operands)
-    return hash_of(asked) if asked != 0 else 0
-
-
-def is_asked(entry: CallEntry, asked):
-    """Whether the arguments behind the tensors are those of the entry."""
-    if asked != 0:
-        for k in range(load_i8(asked)):
-            if word(entry.key, k) != word(asked, k):
-                return 0
-    return 1
-
-
-def entry_of(registry, op, args, count, operands, t, by_number, asked):
-    """Read the operands of a call and find its entry; 0 where Python is to do it."""
-    if t == -1 or read_all(registry, args, count, operands) == 0:
-        return 0
-    entry = CallEntry(look_up(registry, op, operands, t & ~1, number_of(operands, by_number, asked)))
-    if entry == 0 or is_asked(entry, asked) == 0:
-        return 0
-    notifiable = t & 1 == 0 or entry.operation != 0 or entry.kind == SLOWLY
-    return entry if notifiable else 0  # Python notifies recorders of it
-
-
 def dropped(value):
     """Release a value, if there is one; return 0."""
     if value != 0:
@@ -146,18 +355,13 @@ def dropped(value):
     return 0
 
 
-def is_risky(registry: RegistryTable):
-    """Whether there is any memory that others may write unseen."""
+def is_risky(registry: RegistryTable, entry: CallEntry):
+    """Whether what the tape saves may be memory that others write unseen; of what is picked or joined it saves none."""
     counts = registry.exposed
-    return counts != 0 and counts[EXPOSED] != 0
+    return counts != 0 and counts[EXPOSED] != 0 and entry.kind < PICKED
 
 
-def secure(registry: RegistryTable, entry, args, operands):
-    """See computing_native.py: called by address, since it is rarely needed."""
-    return call_at(registry.secure, entry, args, operands, 0)
-
-
-def filled(entry, at, tensor: TensorObject, value):
+def set_value(entry, at, tensor: TensorObject, value):
     """Give a tensor a value, taking over the reference, and the form of the entry."""
     tensor.value = value
     form = word(entry, at)
@@ -165,22 +369,43 @@ def filled(entry, at, tensor: TensorObject, value):
     tensor.form = form
 
 
-def finished(registry, tagged_tape, entry: CallEntry, args, operands, results, value):
+def give_version(registry, call: CallRequest, entry: CallEntry, x: TensorObject, slot):
+    """Give a tensor that has been written the slot of its new version, without views. What it had goes at the end."""
+    views = x.views
+    count_write(call.tape, CallOperand(call.operands).slot)
+    if entry.large != 0:
+        x.bytes = entry.large
+    if views != 0:
+        PyList_SetSlice(views, 0, PyList_Size(views), 0)
+    give_slot(registry, x, slot, entry.block.form)
+
+
+def record_and_notify(registry, call: CallRequest, entry: CallEntry, results, value):
     """Give tensors the values of a call, record the call and notify a recorder; without a value release them: 0.
 
-    A second value is the object of the third operand. The results are a new tensor, and a second or 0.
+    ``results``: one or two new tensors (second may be 0), or one that has been written. A second value, if any, was
+    left in operand 3's object.
     """
-    result, second, extra = load_i8(results), load_i8(results + 8), load_i8(operands + EXTRA_AT)
+    result, second, operands = TensorObject(load_i8(results)), load_i8(results + 8), call.operands
     if value == 0:
         dropped(second)
         return dropped(result)
-    filled(entry, CallEntry.form, result, value)
+    writes = entry.target >= TO_PART
+    if not writes:
+        set_value(entry, CallEntry.form, result, value)
     if second != 0:
-        filled(entry, CallEntry.extra, second, extra)
-    t = tagged_tape & ~1
+        set_value(entry, CallEntry.extra, second, load_i8(operands + EXTRA_AT))
+    t = TapeHeader(call.tape & ~1)
     if entry.block != 0:
-        recorded(t, entry, operands, value, result)
-    if tagged_tape != t and notify_recorder(registry, entry, args, operands, result) == 0:
+        large, slot = entry.large, append(t, entry, operands, value)
+        if writes:
+            give_version(registry, call, entry, result, slot)
+        else:
+            result.slot = slot
+            if large != 0:
+                result.bytes = large
+                t.grown += large if entry.target == NEW else 0
+    if call.tape != t and notify_recorder(registry, entry, call.args, operands, result) == 0:
         dropped(second)
         return dropped(result)
     return paired(entry, result, second) if second != 0 else result
@@ -198,64 +423,58 @@ def gives_two(entry: CallEntry):
     return entry.extra != 0
 
 
-def hit_called(registry, op, args, count, by_number, asked, operands, entry: CallEntry):
-    """The same as hit for a call whose values a Python function computes; afterwards everything is read again."""
-    again, results, function, values = thirty_words(), three_words(), entry.loop, three_words()
-    if called(registry, entry, operands, values) == 0:
+def new_by_python(registry, call: CallRequest, entry: CallEntry):
+    """The same as new_value for a call whose values a Python function computes; afterwards everything is read again."""
+    before, results, function, values = thirty_words(), three_words(), entry.loop, three_words()
+    for k in range(MOST_OPERANDS * CallOperand.SIZE // 8):
+        store_i8(before + 8 * k, word(call.operands, k))
+    if called(registry, entry, before, values) == 0:
         return 0 if PyErr_Occurred() != 0 else NOT_NATIVE
     value, extra = load_i8(values), load_i8(values + 8)
     if new_results(registry, extra != 0, results) == 0:
         dropped(extra)
         return dropped(value)
-    tagged_tape = tape_in_force(registry)
-    entry = entry_of(registry, op, args, count, again, tagged_tape, by_number, asked)
+    entry = entry_of(registry, call)
     same = entry != 0 and entry.kind == CALLED and entry.loop == function
-    same = same and gives_two(entry) == (extra != 0) and are_alike(again, operands) != 0
-    same = same and can_do(tagged_tape & ~1, entry, again) != 0
+    same = same and gives_two(entry) == (extra != 0) and are_alike(call.operands, before) != 0
+    same = same and can_do(call.tape & ~1, entry, call.operands) != 0
     if not same:
         dropped(extra)
-        return finished(registry, tagged_tape, entry, args, again, results, dropped(value))
-    risky = is_risky(registry)
-    if risky and secure(registry, entry, args, again) == 0:
+        return record_and_notify(registry, call, entry, results, dropped(value))
+    risky = is_risky(registry, entry)
+    if risky and secure(registry, entry, call.args, call.operands) == 0:
         extra, value = dropped(extra), dropped(value)
     if extra != 0:
-        store_i8(again + EXTRA_AT, extra)
-    result = finished(registry, tagged_tape, entry, args, again, results, value)
+        store_i8(call.operands + EXTRA_AT, extra)
+    result = record_and_notify(registry, call, entry, results, value)
     if risky:
-        secure(registry, 0, 0, again)
+        release_copies(call.operands)
     return result
 
 
-def hit(called_as: Word, args: Word, count: Word, asked: Word) -> Word:
-    """Return the result of a call that is in the table; NOT_NATIVE, or 0 without an exception, where Python does it.
-
-    ``asked``: the words of the arguments behind the tensors, 0 for operations that take none. For a NUMBERED operation
-    a second operand that is a number is part of the key.
-    """
-    op, by_number = called_as & (NUMBERED - 1), called_as & NUMBERED
-    registry, operands, results = tape_registry(), thirty_words(), three_words()
-    tagged_tape = tape_in_force(registry)
-    entry = CallEntry(entry_of(registry, op, args, count, operands, tagged_tape, by_number, asked))
-    if entry == 0 or entry.kind == SLOWLY:
-        return 0 if entry == 0 else NOT_NATIVE
+def new_value(registry: RegistryTable, call: CallRequest, entry: CallEntry):
+    """Return the new tensors of a call whose entry has been found; NOT_NATIVE, or 0, where Python makes it."""
+    if entry.kind == SLOWLY:
+        return NOT_NATIVE
     if entry.kind == CALLED:
-        return hit_called(registry, op, args, count, by_number, asked, operands, entry)
-    two, spares = gives_two(entry), registry.spares
+        return new_by_python(registry, call, entry)
+    two, spares, results = gives_two(entry), registry.spares, three_words()
     if new_results(registry, two, results) == 0:
         return 0
     if spares <= two:  # allocating may have run any Python code: read everything again
-        tagged_tape = tape_in_force(registry)
-        entry = entry_of(registry, op, args, count, operands, tagged_tape, by_number, asked)
-        if entry != 0 and (entry.kind == CALLED or gives_two(entry) != two):
+        entry = entry_of(registry, call)
+        if entry != 0 and (entry.target != NEW or entry.kind == CALLED or gives_two(entry) != two):
             entry = 0
-    if entry == 0 or can_do(tagged_tape & ~1, entry, operands) == 0:
-        return finished(registry, tagged_tape, entry, args, operands, results, 0)
-    value, risky = 0, is_risky(registry)
-    if not risky or secure(registry, entry, args, operands) != 0:
-        value = counted(registry, entry, operands, values_of(registry, entry, operands))
-    result = finished(registry, tagged_tape, entry, args, operands, results, value)
+    if entry == 0 or can_do(call.tape & ~1, entry, call.operands) == 0:
+        return record_and_notify(registry, call, entry, results, 0)
+    value, risky = 0, is_risky(registry, entry)
+    if not risky or secure(registry, entry, call.args, call.operands) != 0:
+        value = values_of(registry, call, entry)
+        if entry.ties != 0:
+            value = count_ties(registry, entry, call.operands, value)
+    result = record_and_notify(registry, call, entry, results, value)
     if risky:
-        secure(registry, 0, 0, operands)
+        release_copies(call.operands)
     return result
 
 

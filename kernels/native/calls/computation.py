@@ -10,13 +10,14 @@ from kernels.foundation import numpy_arrays
 from kernels.foundation.numpy_arrays import InnerLoop
 from kernels.foundation.specs import Spec, Strides, broadcast, dense, spec_of
 from kernels.foundation.tables import dataclass
+from kernels.native.call_structs import NEW
 
 NO_LOOP = InnerLoop(0, 0)
 
 
 @dataclass(frozen=True)
 class Computation:
-    """How native code computes a result: its kind, of kernels/native/call_structs.py, and what that needs."""
+    """How native code computes a result, and where it goes: kind and target of call_structs.py, and what these need."""
 
     kind: int
     loop: InnerLoop = NO_LOOP
@@ -38,6 +39,22 @@ class Computation:
     extra: Spec | None = None
     """The spec of a second result, int64 and of the same shape; ``pair`` makes the returned object of both."""
     pair: Any = None
+    target: int = NEW
+    shape: Strides | None = None
+    """Of the array that is made, where it is not the result's: of a view, or of the places that are written."""
+    strides: Strides = ()
+    """Of a view."""
+    start: int = 0
+    """Where a view or a part begins in memory, in bytes; ``offset``: where in the gradient buffer."""
+    offset: int = 0
+    writeable: bool = False
+    """Whether a view can be written."""
+    offsets: np.ndarray[Any, Any] | None = None
+    """Of the elements of a value that is written to places, in bytes."""
+    extent: int = 0
+    """How many places there are, if none may be written twice."""
+    kept: tuple[Any, ...] = ()
+    """What ``layout`` refers to."""
 
 
 def is_fresh(spec: Spec) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from kernels.language.native_types import Word
 from kernels.native.c_api import (
     A_DENSE,
     A_SIMPLE,
@@ -16,7 +15,6 @@ from kernels.native.c_api import (
     TensorObject,
     array_copy,
     sixteen_words,
-    tape_registry,
     thirty_words,
     three_words,
 )
@@ -25,6 +23,7 @@ from kernels.native.call_structs import (
     COPIES_AT,
     EXPOSED,
     EXTRA_AT,
+    JOINED,
     KERNEL,
     MOST_OPERANDS,
     MULTIPLY,
@@ -34,13 +33,30 @@ from kernels.native.call_structs import (
     PICK_EXTRA,
     PICK_RESULT,
     PICK_SCALE,
+    PICKED,
     PRODUCT,
     REDUCE,
     SUBTRACT,
+    AxisLayout,
     CallEntry,
     CallOperand,
+    CallRequest,
+    GatherLayout,
 )
-from kernels.native.memory import HEADER, call_kernel, call_loop, double_of, load_f8, load_i8, store_f8, store_i8, word
+from kernels.native.memory import (
+    HEADER,
+    call_kernel,
+    call_loop,
+    double_of,
+    load_f8,
+    load_i4,
+    load_i8,
+    pointer_b1,
+    store_f8,
+    store_i4,
+    store_i8,
+    word,
+)
 from kernels.native.objects_native import array_of, elements, is_array, kind_of, nest
 from kernels.native.structs import ARRAY, LARGE, TAPE_BITS, FormBlock, InputBlock, RegistryTable, TapeHeader
 from kernels.native.tape_native import commit, hold
@@ -141,38 +157,46 @@ def compute(entry: CallEntry, operands: CallOperand, out):
         fill(entry, operands, out)
 
 
-def value_of(registry, entry: CallEntry, operands):
-    """A new value: a float, or an array; 0 with an exception."""
-    kind = entry.kind
+def value_of(registry, call: CallRequest, entry: CallEntry):
+    """A new value: a float, or an array; 0 with an exception, or where Python has to compute it."""
+    kind, operands = entry.kind, call.operands
     if kind <= ONCE:
         return PyFloat_FromDouble(scalar(entry, operands))
     if entry.ndim == 0 and entry.dtype == DOUBLES:
         out = three_words()
         compute(entry, operands, out)
         return PyFloat_FromDouble(load_f8(out))
+    if kind == PICKED and pick(registry, call, entry) == 0:
+        return 0
     made = ArrayObject(array_for(registry, entry))
-    if made != 0:
+    if made == 0:
+        return 0
+    if kind == PICKED:
+        copy_elements(entry, operands, made.data)
+    elif kind == JOINED:
+        join(entry, operands, made.data)
+    else:
         compute(entry, operands, made.data)
     return made
 
 
-def values_of(registry, entry: CallEntry, operands):
+def values_of(registry, call: CallRequest, entry: CallEntry):
     """The same, writing a second value behind the operands."""
     if entry.extra == 0:
-        return value_of(registry, entry, operands)
+        return value_of(registry, call, entry)
     extra = array_of(registry, entry.ndim, entry.shape, LONGS, False)
     if extra == 0:
         return 0
-    store_i8(operands + EXTRA_AT, extra)
-    value = value_of(registry, entry, operands)
+    store_i8(call.operands + EXTRA_AT, extra)
+    value = value_of(registry, call, entry)
     if value == 0:
         Py_DecRef(extra)
     return value
 
 
-def counted(registry, entry: CallEntry, operands: CallOperand, value: ArrayObject):
+def count_ties(registry, entry: CallEntry, operands: CallOperand, value: ArrayObject):
     """Store the number of ties of a recorded extremum behind the operands; return the value, 0 with an exception."""
-    if value == 0 or entry.ties == 0 or entry.block == 0:
+    if value == 0 or entry.block == 0:
         return value
     row, at, count = sixteen_words(), CallOperand(operands + 2 * CallOperand.SIZE), elements_of(entry)
     out = at + CallOperand.double
@@ -190,6 +214,91 @@ def counted(registry, entry: CallEntry, operands: CallOperand, value: ArrayObjec
     store_i8(row + 16, out)
     nest(entry.ties, row, 3, entry.counts, 0)
     return value
+
+
+# Tensors that are joined: each is copied to its place in the result.
+
+
+def join(entry: CallEntry, operands, out):
+    """Copy each operand to its place in the result."""
+    row, layout = sixteen_words(), entry.layout
+    for i in range(entry.operands):
+        store_i8(row, CallOperand(operands + CallOperand.SIZE * i).place)
+        store_i8(row + 8, out + word(layout, 2 * i + 1))
+        nest(word(layout, 2 * i), row, 2, entry.loop, entry.data)
+
+
+# Elements picked by arrays: the entry's layout says which element of each array belongs to an element of the result.
+
+
+def place(layout: GatherLayout, arrays, k):
+    """The number of the element that is picked; -1 if an index is out of range."""
+    at = word(layout.base, k)
+    for j in range(layout.takes):
+        array = AxisLayout(layout + 8 * (GatherLayout.SIZE + AxisLayout.SIZE * j))
+        index, extent = word(word(arrays, 1 + 2 * j), word(array.where, k)), array.extent
+        if index >= extent or index < array.least:
+            return -1
+        at += (index if index >= 0 else index + extent) * array.step
+    return at
+
+
+def places_held(layout: GatherLayout, arrays, out):
+    """Write the numbers of the elements where a mask is true."""
+    written, inner, base, mask = 0, layout.inner, layout.base, word(arrays, 1)
+    for k in range(layout.count):
+        if pointer_b1(mask + k)[0] != 0:
+            for r in range(inner):
+                store_i8(out + 8 * (written + r), word(base, k * inner + r))
+            written += inner
+
+
+def places(layout: GatherLayout, arrays, out):
+    """Write the numbers of all picked elements; 0 if an index is out of range."""
+    if layout.inner != 0:
+        places_held(layout, arrays, out)
+        return 1
+    for k in range(layout.count):
+        at = place(layout, arrays, k)
+        if at < 0:
+            return 0
+        store_i8(out + 8 * k, at)
+    return 1
+
+
+def pick(registry: RegistryTable, call: CallRequest, entry: CallEntry):
+    """Have a new array of the numbers of the picked elements as the second operand; 0 with an exception or for Python.
+
+    The call holds it.
+    """
+    x, second = CallOperand(call.operands), CallOperand(call.operands + CallOperand.SIZE)
+    if x.object == 0 or kind_of(x.object) != registry.array_type:
+        return 0
+    numbers = ArrayObject(array_of(registry, entry.ndim, entry.shape, LONGS, False))
+    call.held = numbers
+    if numbers == 0 or places(entry.layout, call + CallRequest.arrays, numbers.data) == 0:
+        return 0
+    second.object = numbers
+    second.place = numbers.data
+    return numbers
+
+
+def copy_elements(entry: CallEntry, operands: CallOperand, out):
+    """Copy the picked elements."""
+    source, picked = operands.place, CallOperand(operands + CallOperand.SIZE).place
+    count, item = elements_of(entry), entry.count
+    if item == 8:
+        for k in range(count):
+            store_i8(out + 8 * k, load_i8(source + 8 * word(picked, k)))
+    elif item == 4:
+        for k in range(count):
+            store_i4(out + 4 * k, load_i4(source + 4 * word(picked, k)))
+    else:
+        for k in range(count * item):
+            pointer_b1(out + k)[0] = pointer_b1(source + item * word(picked, k // item) + k % item)[0]
+
+
+# The instruction of a call.
 
 
 def keep(t: TapeHeader, at, slot):
@@ -226,10 +335,10 @@ def saved_word(entry: CallEntry, pick, kind, operands, value):
 
 def append(t: TapeHeader, entry: CallEntry, operands, value):
     """Record the call; return its slot."""
-    block, wants = entry.block, entry.wants
+    block = entry.block
     at, inputs = t.words + 8 * (t.size + 1), block.inputs
     for i in range(inputs):
-        keep(t, at + 8 * i, CallOperand(operands + CallOperand.SIZE * i).slot if wants & (1 << i) else 0)
+        keep(t, at + 8 * i, CallOperand(operands + CallOperand.SIZE * i).slot)
     kinds, picks = block + 8 * (FormBlock.SIZE + InputBlock.SIZE * inputs), entry.saved
     at += 8 * inputs
     for j in range(block.saved):
@@ -288,7 +397,7 @@ def is_others(registry: RegistryTable, x: TensorObject, operands, pick):
     return x.shared == registry.none or is_exposed(registry, array)
 
 
-def secured(registry, entry: CallEntry, args, operands):
+def secure(registry, entry: CallEntry, args, operands):
     """Copy what the tape is to save of memory that others may write; 0 where Python has to do it, or has raised."""
     block, picks = entry.block, entry.saved
     for k in range(MOST_OPERANDS):
@@ -305,11 +414,8 @@ def secured(registry, entry: CallEntry, args, operands):
     return 1
 
 
-def secure(entry: Word, args: Word, operands: Word, ignored: Word) -> Word:
-    """The same before a call is computed; without an entry, afterwards, release the copies: the tape has its own."""
-    if entry != 0:
-        return secured(tape_registry(), entry, args, operands)
+def release_copies(operands):
+    """Release the copies after the call: the tape has its own."""
     for k in range(MOST_OPERANDS):
         if word(operands + COPIES_AT, k) != 0:
             Py_DecRef(word(operands + COPIES_AT, k))
-    return 1

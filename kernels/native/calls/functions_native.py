@@ -5,175 +5,118 @@ from __future__ import annotations
 from kernels.language.native_types import Int32, Void, Word
 from kernels.native.c_api import (
     ARGUMENTS,
+    ArrayObject,
     FunctionObject,
     Py_DecRef,
     Py_IncRef,
     PyErr_Occurred,
+    PyMem_RawFree,
     PyMethod_New,
     PyObject_GC_Del,
     PyObject_GC_UnTrack,
     PyObject_Vectorcall,
-    PyTuple_GetItem,
-    PyTuple_Size,
+    PyType_IsSubtype,
     TensorObject,
     call_visit,
     tape_registry,
-    thirty_words,
     three_words,
 )
 from kernels.native.call_structs import (
+    ALIAS,
     ARGUED,
+    GATHERS,
+    INDEXED,
     JOINS,
     MOST_OPERANDS,
+    NEW,
     NOT_NATIVE,
     NUMBERED,
     OP_ADD,
+    OP_ASSIGN,
     OP_DIVIDE,
     OP_MATMUL,
     OP_MULTIPLY,
     OP_NEGATIVE,
+    OP_PART,
     OP_POWER,
     OP_SUBTRACT,
-    PICKS,
     PUTS,
-    SHARES,
-    SHOWS,
+    SCATTERS,
+    SHOWN,
     WRITES,
+    CallEntry,
+    CallRequest,
 )
-from kernels.native.calls.arguments_native import call_words, tensors_in
-from kernels.native.memory import call_at, store_i8
-from kernels.native.objects_native import drop_all, visit_all
+from kernels.native.calls.calls_native import (
+    begin,
+    begin_join,
+    call_words,
+    end,
+    entry_at,
+    entry_of,
+    new_value,
+    part_of,
+)
+from kernels.native.calls.in_place_native import update
+from kernels.native.calls.keys_native import forget, put_call
+from kernels.native.calls.views_native import base_of, new_alias, new_view_of
+from kernels.native.calls.wrapping_native import hit_wrapped
+from kernels.native.calls.writes_native import write_again
+from kernels.native.memory import store_i8
+from kernels.native.objects_native import drop_all, kind_of, visit_all
 from kernels.native.structs import RegistryTable
 
 CONTROL = True
 
-# How operators and functions of tensors reach the table of calls, by addresses in the registry, and else Python.
+# The entry for calls that are in the table.
 
 
-def hit(op, args, count, number):
-    """See kernels/native/calls/calls_native.py: called by address, so that it is compiled once."""
-    return call_at(tape_registry().hit, op, args, count, number)
+def made(registry, call: CallRequest, entry: CallEntry):
+    """Make a call whose entry has been found, by where its result goes."""
+    target = entry.target
+    if target == NEW:
+        return new_value(registry, call, entry)
+    if target == SHOWN:
+        return new_view_of(registry, call, entry)
+    return new_alias(registry, call) if target == ALIAS else 0
 
 
-def hit_view(op, args, count):
-    """See kernels/native/indexing/parts_native.py."""
-    return call_at(tape_registry().hit_view, op, args, count, 0)
+def hit(called_as: Word, args: Word, count: Word, names: Word) -> Word:
+    """Make a call that is in the table: its result, a new reference.
 
-
-def hit_in_place(op, args, count):
-    """See kernels/native/calls/in_place_native.py: loaded at the first such call."""
-    address = tape_registry().hit_in_place
-    return call_at(address, op, args, count, 0) if address != 0 else 0
-
-
-def hit_shared(op, args):
-    """See kernels/calls/tensor_native.py: likewise."""
-    address = tape_registry().hit_shared
-    return call_at(address, op, args, 1, 0) if address != 0 else 0
-
-
-def hit_picked(op, args, count):
-    """See kernels/native/indexing/index_arrays_native.py: likewise."""
-    address = tape_registry().hit_picked
-    return call_at(address, op, args, count, 0) if address != 0 else 0
-
-
-def hit_put(op, args, count):
-    """See kernels/native/indexing/putting_native.py: likewise."""
-    address = tape_registry().hit_put
-    return call_at(address, op, args, count, 0) if address != 0 else 0
-
-
-def hit_joined(op, args, count):
-    """See kernels/native/calls/joining_native.py: likewise."""
-    address = tape_registry().hit_joined
-    return call_at(address, op, args, count, 0) if address != 0 else 0
-
-
-def hit_adopted(op, args, count, asked):
-    """See adopting_native.py: likewise; wraps arrays and tries the function at ``asked`` in the registry again."""
-    address = tape_registry().hit_adopted
-    return call_at(address, op, args, count, asked) if address != 0 and PyErr_Occurred() == 0 else 0
-
-
-def hit_assign(x, key, value):
-    """See kernels/native/indexing/assigning_native.py and putting_native.py: likewise."""
-    registry, result = tape_registry(), 0
-    if registry.assign != 0:
-        result = call_at(registry.assign, x, key, value, 0)
-    if result == 0 and registry.assign_at != 0 and PyErr_Occurred() == 0:
-        result = call_at(registry.assign_at, x, key, value, 0)
+    NOT_NATIVE, or 0 without an exception, where Python has to make it.
+    """
+    registry, call = tape_registry(), CallRequest(call_words())
+    begin(call, called_as, args, count, names)
+    if called_as & (WRITES | PUTS) == 0:
+        ready = called_as & JOINS == 0 or begin_join(registry, call) != 0
+        entry = CallEntry(entry_of(registry, call) if ready else 0)
+        result = made(registry, call, entry) if entry != 0 else 0
+    elif called_as & PUTS != 0:
+        result = write_again(registry, call)
+    else:
+        result = update(registry, call)
+    if called_as & ARGUED == 0:
+        return hit_wrapped(registry, called_as, args, count) if result == 0 and PyErr_Occurred() == 0 else result
+    if called_as & INDEXED != 0:
+        end(call)
+    elif called_as & JOINS != 0 and call.most > MOST_OPERANDS:
+        PyMem_RawFree(call.args)
     return result
+
+
+# Functions and methods.
 
 
 def missed(op, args, count, always):
-    """Let Python do it."""
-    asked = tape_registry().missed[2 * op + always]
-    return PyObject_Vectorcall(asked, args, count, 0)
-
-
-def operate(op, a, b):
-    args, count = three_words(), 2 if b != 0 else 1
-    store_i8(args, a)
-    store_i8(args + 8, b)
-    result = hit(op, args, count, 0)
-    if result == 0:
-        result = hit_adopted(op, args, count, RegistryTable.hit)
-    if result == NOT_NATIVE:
-        return missed(op & (NUMBERED - 1), args, count, 1)
-    if result == 0 and PyErr_Occurred() == 0:
-        return missed(op & (NUMBERED - 1), args, count, 0)
-    return result
-
-
-def hit_argued(op, args, count, names):
-    """The result of a call with arguments behind its tensors, if it is in the table."""
-    registry, asked = tape_registry(), thirty_words()
-    tensors = tensors_in(registry, args, count)
-    if tensors == count and tensors != 0 and names == 0:
-        return hit(op, args, tensors, 0)
-    if tensors == 0 or call_words(registry, args, tensors, count, names, asked) == 0:
-        return 0
-    return hit(op, args, tensors, asked)
-
-
-def names_dim(registry: RegistryTable, arguments, names):
-    """Whether there is one argument and at most a dim behind it, by place or by name."""
-    if names == 0:
-        return 1 if arguments <= 2 else 0
-    name = PyTuple_GetItem(names, 0) if arguments == 1 and PyTuple_Size(names) == 1 else 0
-    return 1 if name != 0 and (name == registry.dim or name == registry.axis) else 0
+    """Let Python make a call of an operator."""
+    return PyObject_Vectorcall(tape_registry().missed[2 * op + always], args, count, 0)
 
 
 def vectorcall(self: FunctionObject, args: Word, count: Word, names: Word) -> Word:
-    number, arguments = self.number, count & ARGUMENTS
-    result = 0
-    if number >= PUTS:
-        if names == 0 and arguments > 2:
-            result = hit_put(number & (NUMBERED - 1), args, arguments)
-    elif number >= JOINS:
-        if arguments >= 1 and names_dim(tape_registry(), arguments, names) != 0:
-            result = hit_joined(number & (NUMBERED - 1), args, 1 if names == 0 and arguments == 1 else 2)
-    elif number >= PICKS:
-        if names == 0 and arguments > 1:
-            result = hit_picked(number & (NUMBERED - 1), args, arguments)
-    elif number >= SHARES:
-        if names == 0 and arguments == 1:
-            result = hit_shared(number & (NUMBERED - 1), args)
-    elif number >= WRITES:
-        if names == 0 and 1 <= arguments <= MOST_OPERANDS:
-            result = hit_in_place(number & (WRITES - 1), args, arguments)
-            if result == 0:
-                result = hit_adopted(number & (WRITES - 1), args, arguments, RegistryTable.hit_in_place)
-    elif number >= SHOWS:
-        if names == 0 and arguments >= 1:
-            result = hit_view(number & (NUMBERED - 1), args, arguments)
-    elif number >= ARGUED:
-        result = hit_argued(number & (NUMBERED - 1), args, arguments, names)
-    elif names == 0 and 1 <= arguments <= MOST_OPERANDS:
-        result = hit(number, args, arguments, 0)
-        if result == 0:
-            result = hit_adopted(number, args, arguments, RegistryTable.hit)
+    called_as, arguments, result = self.number, count & ARGUMENTS, 0
+    if arguments >= 1 and (called_as & ARGUED != 0 or (names == 0 and arguments <= MOST_OPERANDS)):
+        result = hit(called_as, args, arguments, names)
     if result == NOT_NATIVE:
         return PyObject_Vectorcall(self.always, args, count, names)
     if result != 0 or PyErr_Occurred() != 0:
@@ -206,7 +149,19 @@ def dealloc(self: TensorObject) -> Void:
     Py_DecRef(kind)
 
 
-# The slots of the type of tensors for operators.
+# The slots of the type of tensors for operators and indices.
+
+
+def operate(called_as, a, b):
+    args, count = three_words(), 2 if b != 0 else 1
+    store_i8(args, a)
+    store_i8(args + 8, b)
+    result = hit(called_as, args, count, 0)
+    if result == NOT_NATIVE:
+        return missed(called_as & (NUMBERED - 1), args, count, 1)
+    if result == 0 and PyErr_Occurred() == 0:
+        return missed(called_as & (NUMBERED - 1), args, count, 0)
+    return result
 
 
 def nb_add(a: Word, b: Word) -> Word:
@@ -240,3 +195,52 @@ def nb_negative(a: Word) -> Word:
 
 def nb_matrix_multiply(a: Word, b: Word) -> Word:
     return operate(OP_MATMUL, a, b)
+
+
+def mp_subscript(x: Word, key: Word) -> Word:
+    return operate(OP_PART | GATHERS, x, key)
+
+
+def is_written(registry: RegistryTable, args, x: Word, value: TensorObject):
+    """Whether a value is the view ``x[key]`` itself, as at the end of ``x[key] += v``."""
+    part = ArrayObject(0)
+    if PyType_IsSubtype(kind_of(value), registry.tensor_type) != 0 and value.base != 0:
+        part = value.value
+    if part == 0 or kind_of(part) != registry.array_type or TensorObject(value.base).slot <= 0:
+        return False
+    call = CallRequest(call_words())
+    words, arrays = call + CallRequest.here, call + CallRequest.arrays
+    store_i8(arrays, 0)
+    known = put_call(registry, args + 8, 1, 0, words, arrays) != 0
+    forget(arrays)
+    entry = CallEntry(entry_at(registry, OP_PART, TensorObject(x).form, 0, 1, words) if known else 0)
+    return entry != 0 and entry.target == SHOWN and is_part(registry, entry, words, x, value)
+
+
+def is_part(registry: RegistryTable, entry: CallEntry, words, x: TensorObject, value: TensorObject):
+    """Whether a view is the part of a tensor that an entry shows."""
+    part, array, same = ArrayObject(value.value), ArrayObject(x.value), True
+    if kind_of(array) != registry.array_type or base_of(x, entry) != value.base or part.ndim != entry.ndim:
+        return False
+    for k in range(entry.ndim):
+        same = same and part.shape[k] == entry.shape[k] and part.strides[k] == entry.strides[k]
+    return same and part.data == array.data + part_of(entry, words, CallEntry.start)
+
+
+def mp_ass_subscript(x: Word, key: Word, value: Word) -> Int32:
+    registry, args, count, result = tape_registry(), three_words(), 2 if value == 0 else 3, 0
+    store_i8(args, x)
+    store_i8(args + 8, key)
+    store_i8(args + 16, value)
+    if value != 0 and kind_of(x) == registry.tensor_type:
+        if kind_of(value) != registry.float_type and is_written(registry, args, x, value):
+            result = missed(OP_ASSIGN, args, 1, 1)
+            count = 0
+        else:
+            result = hit(OP_ASSIGN | SCATTERS, args, 3, 0)
+    if result == 0 and count != 0 and PyErr_Occurred() == 0:
+        result = missed(OP_ASSIGN, args, count, 0)
+    if result == 0:
+        return -1
+    Py_DecRef(result)
+    return 0

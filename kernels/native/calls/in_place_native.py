@@ -6,7 +6,7 @@ that is not possible, as for a leaf, the array is overwritten if nothing is reco
 
 from __future__ import annotations
 
-from kernels.language.native_types import Word
+from kernels.language.native_types import kept_apart
 from kernels.native.c_api import (
     A_WRITEABLE,
     COUNTED,
@@ -16,24 +16,29 @@ from kernels.native.c_api import (
     Py_IncRef,
     PyErr_Occurred,
     PyList_Append,
-    PyList_GetItem,
     PyList_New,
     PyList_SetItem,
-    PyList_Size,
     PyLong_AsLongLong,
     PyLong_FromLongLong,
     PyType_GenericAlloc,
     TensorExtras,
     TensorObject,
-    tape_registry,
-    thirty_words,
 )
-from kernels.native.call_structs import AUGMENTED, NEST, NEST4, NEST_INT, NOT_NATIVE, NUMBERED, ONCE, CallEntry
-from kernels.native.calls.calls_native import can_do, entry_of
+from kernels.native.call_structs import (
+    AUGMENTED,
+    NEST,
+    NEST4,
+    NEST_INT,
+    NOT_NATIVE,
+    ONCE,
+    WRITES,
+    CallEntry,
+    CallRequest,
+)
+from kernels.native.calls.calls_native import can_do, entry_of, hit
 from kernels.native.calls.computing_native import fill, scalar
-from kernels.native.calls.functions_native import hit
-from kernels.native.calls.notifying_native import given_arrays, tape_in_force
-from kernels.native.memory import load_i8, store_f8, store_i8
+from kernels.native.calls.notifying_native import given_arrays
+from kernels.native.memory import HEADER, LIST_ITEMS, load_i8, store_f8, store_i8
 from kernels.native.objects_native import kind_of, put
 from kernels.native.structs import RegistryTable
 
@@ -70,8 +75,9 @@ def counter_of(registry: RegistryTable, x: TensorObject):
     """A tensor's version counter (a list of one int), borrowed; 0 if it has none."""
     extras = x.extras
     counter = extras.counter if extras != 0 and kind_of(extras) == registry.extras_type else 0
-    is_list = counter != 0 and kind_of(counter) == registry.list_type and PyList_Size(counter) == 1
-    return counter if is_list and kind_of(PyList_GetItem(counter, 0)) == registry.int_type else 0
+    if counter == 0 or kind_of(counter) != registry.list_type or load_i8(counter + HEADER) != 1:
+        return 0
+    return counter if kind_of(load_i8(load_i8(counter + LIST_ITEMS))) == registry.int_type else 0
 
 
 def is_counted(registry: RegistryTable, x: TensorObject):
@@ -100,7 +106,7 @@ def count(registry, x):
     """Count a write; return the tensor as a new reference, 0 with an exception."""
     counter = counter_of(registry, x)
     if counter != 0:
-        number = PyLong_FromLongLong(PyLong_AsLongLong(PyList_GetItem(counter, 0)) + 1)
+        number = PyLong_FromLongLong(PyLong_AsLongLong(load_i8(load_i8(counter + LIST_ITEMS))) + 1)
         if number == 0 or PyList_SetItem(counter, 0, number) != 0:
             return 0
     Py_IncRef(x)
@@ -155,49 +161,41 @@ def exchange(x, y, at):
     store_i8(y + at, held)
 
 
-def take(registry, x: TensorObject, result: TensorObject):
+def take(registry, call: CallRequest, x: TensorObject):
     """Swap value and, if recorded, history of a tensor with those of a new one, which is then released."""
-    if x.slot == 0 or result.slot != 0:
-        exchange(x, result, TensorObject.form)
-        exchange(x, result, TensorObject.slot)
-        exchange(x, result, TensorObject.bytes)
-    exchange(x, result, TensorObject.value)
-    counted = count(registry, x)
+    form, result = x.form, TensorObject(hit(call.marks & ~WRITES, call.args, call.count))
+    if result == 0 or result == NOT_NATIVE:
+        return 0
+    # Making the result may have run any Python code.
+    counted = 0
+    if can_take(registry, call.tape, x) and x.form == form:
+        if x.slot == 0 or result.slot != 0:
+            exchange(x, result, TensorObject.form)
+            exchange(x, result, TensorObject.slot)
+            exchange(x, result, TensorObject.bytes)
+        exchange(x, result, TensorObject.value)
+        counted = count(registry, x)
     Py_DecRef(result)
     return counted
 
 
-def written_again(registry, called_as, args, counts, x: TensorObject):
-    """Repeat an in-place operation; return the tensor, or 0 where Python has to do it or has raised."""
-    operands = thirty_words()
-    if not is_counted(registry, x):
-        return 0
-    tagged_tape = tape_in_force(registry)
-    entry = CallEntry(
-        entry_of(registry, called_as & (NUMBERED - 1), args, counts, operands, tagged_tape, called_as & NUMBERED, 0)
-    )
-    if entry == 0 or tagged_tape & 1 != 0 or entry.takes == 0:
-        return 0
-    if not can_take(registry, tagged_tape, x):
-        written = entry.block == 0 and is_written(registry, entry, operands, x)
-        return count(registry, x) if written else 0
-    form, result = x.form, hit(called_as, args, counts, 0)
-    if result == 0 or result == NOT_NATIVE:
-        return 0
-    # Making the result may have run any Python code.
-    if not can_take(registry, tagged_tape, x) or x.form != form:
-        Py_DecRef(result)
-        return 0
-    return take(registry, x, result)
+@kept_apart
+def update(registry: RegistryTable, call: CallRequest):
+    """Repeat an in-place operation, named as the one that is not in place: NumPy's scalars are given its result.
 
-
-def hit_in_place(called_as: Word, args: Word, counts: Word, ignored: Word) -> Word:
-    """The same for any operand. The operation is named as the one that is not in place: of NumPy's scalars that is."""
-    registry, x, as_value = tape_registry(), TensorObject(load_i8(args)), 0
+    Return the tensor, or 0 where Python has to do it or has raised.
+    """
+    x, as_value = TensorObject(load_i8(call.args)), 0
     if kind_of(x) != registry.tensor_type or x.base != 0:
         return 0
-    if called_as & AUGMENTED != 0 and is_scalar(registry, x.value):
+    if call.marks & AUGMENTED != 0 and is_scalar(registry, x.value):
         as_value = given_arrays(registry)
     if as_value != 0:  # Python knows which leaves are written
-        return hit(called_as, args, counts, 0) if as_value > 0 and x.slot >= 0 else 0
-    return written_again(registry, called_as, args, counts, x)
+        return hit(call.marks & ~WRITES, call.args, call.count) if as_value > 0 and x.slot >= 0 else 0
+    entry = CallEntry(entry_of(registry, call) if is_counted(registry, x) else 0)
+    if entry == 0 or call.tape & 1 != 0 or entry.takes == 0:
+        return 0
+    if can_take(registry, call.tape, x):
+        return take(registry, call, x)
+    written = entry.block == 0 and is_written(registry, entry, call.operands, x)
+    return count(registry, x) if written else 0

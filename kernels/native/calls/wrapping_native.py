@@ -1,14 +1,14 @@
 """NumPy's arrays and scalars among the operands of a call: wrapped in tensors for the call.
 
-A hash table maps dtype, shape and strides of arrays to specs (reference_tape.py enters them). Of scalars and of arrays
-without dims, doubles are accepted, and integers too if another operand is a tensor of doubles.
+A hash table maps dtype, shape and strides of arrays to specs (kernels/call_cache/entries.py adds them). Of scalars
+and of arrays without dims, doubles are accepted, and integers too if another operand is a tensor of doubles.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from kernels.language.native_types import Word
+from kernels.language.native_types import kept_apart
 from kernels.native.c_api import (
     A_ALIGNED,
     A_DENSE,
@@ -31,17 +31,19 @@ from kernels.native.call_structs import (
     COPIED,
     EXPOSED,
     KNOWN_ARRAYS,
-    MOST_ADOPTED_DIMS,
+    MOST_KNOWN_DIMS,
     MOST_OPERANDS,
     NOT_NATIVE,
     NUMBERED,
     OP_ADD,
     OP_SUBTRACT,
+    WRITES,
     KnownArray,
 )
+from kernels.native.calls.calls_native import hit
 from kernels.native.calls.computing_native import copy_of
 from kernels.native.calls.notifying_native import tape_in_force
-from kernels.native.memory import HEADER, call_at, load_f8, load_i8, store_i8, word
+from kernels.native.memory import HEADER, load_f8, load_i8, store_i8, word
 from kernels.native.objects_native import elements, kind_of, new_tensor, put
 from kernels.native.structs import RegistryTable
 
@@ -56,7 +58,7 @@ MIX = -7046029254386353131
 def row_of(registry: RegistryTable, array: ArrayObject):
     """The row of the table for an array's spec; 0 for an array that the table cannot hold."""
     ndim = array.ndim
-    if ndim < 1 or ndim > MOST_ADOPTED_DIMS or array.flags & A_ALIGNED == 0:
+    if ndim < 1 or ndim > MOST_KNOWN_DIMS or array.flags & A_ALIGNED == 0:
         return 0
     shape, strides, hashed = array.shape, array.strides, array.dtype
     for k in range(ndim):
@@ -77,7 +79,7 @@ def is_entered(row: KnownArray, array: ArrayObject):
     return alike
 
 
-def enter(array: ArrayObject, spec: int) -> int:
+def add_layout(array: ArrayObject, spec: int) -> int:
     """Enter an array's spec, owning a reference to it; return the number of the row, -1 if that cannot be done."""
     registry = tape_registry()
     row = KnownArray(row_of(registry, array))
@@ -182,7 +184,7 @@ def is_lent(registry: RegistryTable, value: ArrayObject, x: ArrayObject):
     return same and value.data == x.data
 
 
-def adopt(registry: RegistryTable, op, x, keeps):
+def wrap(registry: RegistryTable, op, x, keeps):
     """A new tensor that wraps an operand; 0 without an exception if the operand cannot be wrapped.
 
     ``keeps``: a pullback may keep the value. What it keeps of memory that the caller lends is copied: the tensor has
@@ -230,11 +232,11 @@ def give_own(registry: RegistryTable, x: TensorObject):
     return copy
 
 
-def let_go(registry: RegistryTable, adopted):
+def let_go(registry: RegistryTable, wrapped):
     """Release the tensors that have been made; 0 with an exception."""
     done = 1
     for k in range(MOST_OPERANDS):
-        x = TensorObject(word(adopted, k))
+        x = TensorObject(word(wrapped, k))
         if x != 0:
             if load_i8(x) & COUNTED != 1 and x.shared == registry.none and give_own(registry, x) == 0:
                 done = 0
@@ -242,44 +244,36 @@ def let_go(registry: RegistryTable, adopted):
     return done
 
 
-def hit_adopted(op: Word, args: Word, count: Word, asked: Word) -> Word:
-    """Make a call by the function at ``asked`` in the registry, with arrays wrapped, if an operand is a tensor.
-
-    0 where Python has to make the call; with an exception if one was raised.
-    """
-    registry, operands, adopted, tensors, made = tape_registry(), three_words(), three_words(), 0, 0
-    keeps, risk = False, 0
-    adds = op & (NUMBERED - 1) in (OP_ADD, OP_SUBTRACT)
+@kept_apart
+def hit_wrapped(registry: RegistryTable, called_as, args, count):
+    """Make a call with arrays wrapped, if an operand is a tensor; 0 where Python has to or has raised."""
+    operands, wrapped, tensors, made = three_words(), three_words(), 0, 0
+    keeps, risk, op = False, 0, called_as & (NUMBERED - 1)
     for k in range(MOST_OPERANDS):
-        store_i8(adopted + 8 * k, 0)
+        store_i8(wrapped + 8 * k, 0)
         if k < count:
             store_i8(operands + 8 * k, word(args, k))
             if kind_of(word(args, k)) == registry.tensor_type:
                 tensors += 1
-                keeps = keeps or (TensorObject(word(args, k)).slot != 0 and not adds)
-    writes = asked == RegistryTable.hit_in_place
-    if (
-        word(registry, asked) == 0
-        or tensors == 0
-        or tensors == count
-        or (writes and kind_of(word(args, 0)) != registry.tensor_type)
-    ):
+                keeps = keeps or (TensorObject(word(args, k)).slot != 0 and op not in (OP_ADD, OP_SUBTRACT))
+    no_tensor_to_write = called_as & WRITES != 0 and kind_of(word(args, 0)) != registry.tensor_type
+    if registry.known_arrays == 0 or tensors == 0 or tensors == count or no_tensor_to_write:
         return 0
     for k in range(count):
         x = word(args, k)
         if kind_of(x) != registry.tensor_type and suits(registry, args, count, x):
-            tensor = TensorObject(adopt(registry, op & (NUMBERED - 1), x, keeps))
+            tensor = TensorObject(wrap(registry, op, x, keeps))
             if tensor != 0:
                 made += 1
                 risk = 1 if keeps and tensor.shared != 0 else risk
                 store_i8(operands + 8 * k, tensor)
-                store_i8(adopted + 8 * k, tensor)
+                store_i8(wrapped + 8 * k, tensor)
     result, counts = 0, registry.exposed
     if made != 0 and PyErr_Occurred() == 0 and counts != 0:
         counts[EXPOSED] += risk  # is_risky
-        result = call_at(word(registry, asked), op, operands, count, 0)
+        result = hit(called_as, operands, count)
         counts[EXPOSED] -= risk
-    if let_go(registry, adopted) == 0 and result != 0 and result != NOT_NATIVE:
+    if let_go(registry, wrapped) == 0 and result != 0 and result != NOT_NATIVE:
         Py_DecRef(result)
         return 0
     return result

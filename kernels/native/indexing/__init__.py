@@ -1,1 +1,0 @@
-"""``x[key]`` and ``x[key] = value`` in native code: basic indexing, advanced indexing, writes."""

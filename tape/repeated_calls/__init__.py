@@ -1,1 +1,0 @@
-"""What Python enters into the table of calls, which native code repeats: operators, functions, joins."""
