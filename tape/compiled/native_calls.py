@@ -210,7 +210,7 @@ class NativeUse:
         Get it before, as ``native = f.native``: ``@njit`` code does not know the compiled function itself. It may be
         called from threads, without the interpreter lock.
         """
-        from kernels.programs.native_use.numba_entry import native_function
+        from kernels.programs.native_use.native_entry import native_function
 
         code, names = self._native_code()
         return native_function(code, tuple(names))
@@ -234,7 +234,7 @@ class NativeUse:
         that were recorded, an address, or what ``ctypes.byref`` returns. ArgumentError for other arrays. It returns the
         status as an int.
         """
-        from kernels.programs.native_use.numba_entry import flat_function
+        from kernels.programs.native_use.native_entry import flat_function
 
         code, names = self._native_code()
         return flat_function(code, tuple(names))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import tape
-from kernels.programs.parts import loops_in_parts
+from kernels.programs.printing import parallel_loops
 
 
 @pytest.fixture
@@ -21,4 +21,4 @@ def one_thread() -> Iterator[None]:
 def short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut loops of a few steps."""
     for name, value in {"LARGE": 8, "GRAIN": 4, "_FEW": 2, "_VECTORS": 1}.items():
-        monkeypatch.setattr(loops_in_parts, name, value)
+        monkeypatch.setattr(parallel_loops, name, value)

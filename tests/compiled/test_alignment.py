@@ -10,7 +10,8 @@ import pytest
 
 import tape
 from kernels.programs.compiler.compiling import Compilation
-from kernels.programs.printing.source_text import begins_of
+from kernels.programs.differentiating.storage import Element, Region
+from kernels.programs.printing.source_text import ProgramText, begins_of
 
 
 def diffused(u: Any) -> Any:
@@ -32,22 +33,36 @@ def test_inner_points_of_rows_begin_with_a_line() -> None:
     assert all(begin + length <= after for (begin, length), (after, _) in pairwise(ends))
 
 
+def element(name: str, constant: int, **steps: int) -> Element:
+    """Return an element of eight bytes, by its number and multiples of indices."""
+    terms = tuple([(index, 8 * step) for index, step in steps.items()])
+    return Element(REGIONS.setdefault(name, Region(name, "work", 0, np.dtype(np.float64))), 8 * constant, terms)
+
+
+REGIONS: dict[str, Region] = {}
+
+
 @pytest.mark.quick
 def test_what_counts() -> None:
     """Stores count more than loads, loops in loops of the program more than others; other strides do not."""
-    lines = [
-        "    for i1 in range(100):",
-        "        w1[i1 + 3] = a0[i1]",
-        "        w5[2 * i1 + 1] = a0[i1]",
-        "    for k0 in range(count0):",
-        "        for i2 in range(100):",
-        "            v1 = w1[i2 + 104 * k0 + 2]",
-        "            v2 = w2[i2 + 12 * k0 + 2]",
-        "            w3[i2 + 104 * k0 + 1] = v1 + w3[i2 + 104 * k0]",
-        "        for i3j in range(2, 98):",
-        "            i3 = i3j - 1",
-        "            d4[104 * k0 + i3] = d4[i3j + 104 * k0]",
-        "    for i4 in range(8):",
-        "        w6[i4 + 1] = 0.0",
-    ]
-    assert begins_of(lines) == {"w1": 48, "w3": 56, "d4": 56}
+    text = ProgramText()
+
+    def store(target: Element, value: Element) -> None:
+        text.store(target, "=", f"{value}", value)
+
+    text.loop("i1", 100)
+    store(element("w1", 3, i1=1), element("a0", 0, i1=1))
+    store(element("w5", 1, i1=2), element("a0", 0, i1=1))
+    text.depth = 1
+    text.opened("for k0 in range(count0):")
+    text.loop("i2", 100)
+    text.let("v1", "...", element("w1", 2, i2=1, k0=104), element("w2", 2, i2=1, k0=12))
+    store(element("w3", 1, i2=1, k0=104), element("w3", 0, i2=1, k0=104))
+    text.depth -= 1
+    text.loop("i3j", 98, 2)
+    text.moved("i3", "i3j", 1)
+    store(element("d4", 0, k0=104, i3=1), element("d4", 0, i3j=1, k0=104))
+    text.depth = 1
+    text.loop("i4", 8)
+    text.store(element("w6", 1, i4=1), "=", "0.0")
+    assert begins_of(text.body) == {"w1": 48, "w3": 56, "d4": 56}

@@ -23,10 +23,12 @@ from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.compiler import compiling
 from kernels.programs.compiler.compiling import Compilation
 from kernels.programs.differentiating import storage
-from kernels.programs.differentiating.first_gradients import Gather, gather_of
-from kernels.programs.differentiating.storage import Home, Storage
+from kernels.programs.differentiating.first_gradients import StencilGather, gather_of
+from kernels.programs.differentiating.storage import Placement, Storage
 from kernels.programs.expanding.expansion import Expansion
+from kernels.programs.expanding.scalar_program import StepLoop
 from kernels.programs.printing import reverse_text
+from kernels.programs.printing.reverse_text import ReverseText
 from kernels.programs.rolled_program import Uncompiled
 from tests.support.quick_compiles import QuickCompilation, honour_marks
 from tests.support.random_programs import RandomProgram, program_of
@@ -204,7 +206,7 @@ def quiet() -> Iterator[None]:
 def in_blocks(budget: int, expansion: Expansion, place: Callable[[dict[int, int]], Storage]) -> Storage:
     """Return a storage with all loops that can in blocks of a third of their steps."""
     assert budget == IN_BLOCKS
-    return place({loop.loop.number: -(-loop.loop.count // 3) for loop in storage._loops(expansion)})
+    return place({loop.loop.number: -(-loop.loop.count // 3) for loop in storage._restartable(expansion)})
 
 
 def run_seed(seed: int, counts: Counter[str]) -> None:
@@ -424,14 +426,14 @@ SMALL = """
 
 def _gathers_too_few(monkeypatch: pytest.MonkeyPatch) -> None:
     """A gather ends one step too early at both ends of an axis."""
-    most = Gather.most.fget  # type: ignore[attr-defined]
-    monkeypatch.setattr(Gather, "most", property(lambda self: tuple(n - 1 for n in most(self))))
+    most = StencilGather.most.fget  # type: ignore[attr-defined]
+    monkeypatch.setattr(StencilGather, "most", property(lambda self: tuple(n - 1 for n in most(self))))
 
 
 def _gathers_beside(monkeypatch: pytest.MonkeyPatch) -> None:
     """A gather goes to the elements beside those that were read."""
 
-    def beside(*given: Any) -> Gather | None:
+    def beside(*given: Any) -> StencilGather | None:
         gather = gather_of(*given)
         if gather is None:
             return None
@@ -456,23 +458,29 @@ def _saves_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _saves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a step read is taken for what it has become: rows of histories are one."""
-    home_of = Storage._home
+    placed = Storage._placed
 
-    def one_row(self: Storage, *args: Any, **kwargs: Any) -> Home:
-        home = home_of(self, *args, **kwargs)
+    def one_row(self: Storage, *args: Any, **kwargs: Any) -> Placement:
+        home = placed(self, *args, **kwargs)
         home.rows = [(loop, 0) for loop, _ in home.rows]
         return home
 
-    monkeypatch.setattr(Storage, "_home", one_row)
+    monkeypatch.setattr(Storage, "_placed", one_row)
 
 
 def _swaps_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """The reverse takes the rows of a step that alternate for each other."""
-    monkeypatch.setattr(
-        reverse_text,
-        "parities",
-        lambda item: [f"o{item.loop.number} = {item.index} & 1", f"e{item.loop.number} = 1 - o{item.loop.number}"],
-    )
+    step = ReverseText._step
+
+    def swapped(self: ReverseText, item: StepLoop, *more: Any) -> None:
+        def indices(item: StepLoop) -> None:
+            self.text.double_buffer(f"o{item.loop.number}", item.index, f"e{item.loop.number}")
+
+        vars(self.forward.loops)["put_double_buffer_indices"] = indices
+        step(self, item, *more)
+        vars(self.forward.loops).pop("put_double_buffer_indices", None)
+
+    monkeypatch.setattr(ReverseText, "_step", swapped)
 
 
 PLANTED: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], int, str]] = {

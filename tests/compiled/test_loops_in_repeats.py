@@ -121,7 +121,7 @@ FUNCTIONS = [
 
 def in_blocks(_: int, expansion: Expansion, place: Callable[[dict[int, int]], Storage]) -> Storage:
     """Return a storage with all loops that can in blocks of a third of their steps."""
-    return place({loop.loop.number: -(-loop.loop.count // 3) for loop in storage._loops(expansion)})
+    return place({loop.loop.number: -(-loop.loop.count // 3) for loop in storage._restartable(expansion)})
 
 
 @pytest.mark.parametrize("memory", [None, "1GB"])

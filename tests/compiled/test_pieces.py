@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from typing import Any
 
 import numba
@@ -13,70 +14,75 @@ import tape
 from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.compiler import compiling
 from kernels.programs.compiler.compiling import Compilation
-from kernels.programs.parts import loops_in_parts
-from kernels.programs.parts.loops_in_parts import Pieces
+from kernels.programs.printing import function_splitting, parallel_loops
+from kernels.programs.printing.function_splitting import SplitProgram
+from kernels.programs.printing.source_text import ProgramText
 from kernels.programs.rolled_program import Uncompiled
 from tests.compiled.test_compiled_programs_at_random import FOUND, IN_BLOCKS, Case, in_blocks, quiet, written
 from tests.support.quick_compiles import QuickCompilation, honour_marks
 from tests.support.random_programs import program_of
 
-LINES = """
-    v1 = a0[0]
-    n2 = c1[3]
-    v3 = v1 < 0.5
-    v4 = v1 * 2.0
-    for i in range(3):
-        w6[i] = v4 + a0[n2 + i]
-    if v3:
-        v4 = v4 + 1.0
-    else:
-        v5 = 0.0
-    v4 += w6[0] if v3 else 1.0
-    v5, v6 = v4 + 1.0, v4
-    v5 = v5 * 2.0 + v6
-    r7[0] = v5
-"""
 HANDED = [
     ["v1 = a0[0]", "f[0] = v1"],
     ["n2 = c1[3]", "q[0] = n2"],
     ["v1 = f[0]", "v3 = v1 < 0.5", "q[1] = v3"],
     ["v1 = f[0]", "v4 = v1 * 2.0", "f[1] = v4"],
     ["n2 = q[0]", "v4 = f[1]", "for i in range(3):", "    w6[i] = v4 + a0[n2 + i]"],
-    ["v3 = (q[1] != 0)", "v4 = f[1]", "if v3:", "    v4 = v4 + 1.0", "else:", "    v5 = 0.0", "f[1] = v4"],
+    ["v3 = (q[1] != 0)", "v4 = f[1]", "if v3:", "    v4 = v4 + 1.0", "f[1] = v4"],
     ["v3 = (q[1] != 0)", "v4 = f[1]", "v4 += w6[0] if v3 else 1.0", "f[1] = v4"],
-    ["v4 = f[1]", "v5, v6 = v4 + 1.0, v4", "f[2] = v5", "f[3] = v6"],
-    ["v5 = f[2]", "v6 = f[3]", "v5 = v5 * 2.0 + v6", "f[2] = v5"],
+    ["v4 = f[1]", "v5 = v4 + 1.0", "f[2] = v5"],
+    ["v5 = f[2]", "v5 = v5 * 2.0 + 1.0", "f[2] = v5"],
     ["v5 = f[2]", "r7[0] = v5"],
 ]
+"""What pieces of one statement each are."""
+TAKEN = re.compile(r"\w+ = \(?[fq]\[|[fq]\[")
+"""A line that takes a variable over, or hands it on."""
+
+
+def printed_lines() -> ProgramText:
+    """Return the program that these pieces are of."""
+    text = ProgramText()
+    for body in HANDED:
+        for line in [line for line in body if not TAKEN.match(line)]:
+            if line.endswith(":"):
+                text.opened(line)
+            else:
+                text.put(line.strip())
+                text.depth = 1
+    return text
+
+
+def dtype_of(name: str) -> Any:
+    return np.dtype({"v3": np.bool_, "n2": np.int64}.get(name, np.float64))
 
 
 def test_what_a_piece_takes_over_and_hands_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loops_in_parts, "LONG", 0)
-    monkeypatch.setattr(loops_in_parts, "PIECE", 1)
+    monkeypatch.setattr(function_splitting, "LONG", 0)
+    monkeypatch.setattr(function_splitting, "PIECE", 1)
     counts = {}
 
     def add(kind: str, count: int) -> str:
         counts[kind] = count
         return {"f8": "f", "i8": "q"}[kind]
 
-    cut = Pieces(LINES.strip("\n").splitlines(), lambda name: "b1" if name == "v3" else "f8", add)
-    bodies = [[line.removeprefix("    ") for line in body] for body in cut.bodies]
+    split = SplitProgram(printed_lines().body, dtype_of, add)
+    bodies = [[line.removeprefix("    ") for line in body] for body in split.bodies]
     assert bodies == HANDED
-    assert counts == {"f8": 4, "i8": 2}
-    assert cut.longest == 4
-    assert {"a0", "w6", "f", "q"} == cut.names[4] & {"a0", "c1", "w6", "r7", "f", "q"}
+    assert counts == {"f8": 3, "i8": 2}
+    assert split.longest == 2
+    assert {"a0", "w6", "f", "q"} == split.names[4] & {"a0", "c1", "w6", "r7", "f", "q"}
 
 
 def test_a_short_program_is_one_function() -> None:
-    cut = Pieces(LINES.strip("\n").splitlines(), lambda _: "f8", lambda *_: pytest.fail("memory"))
-    assert (cut.bodies, cut.longest) == ([], 0)
+    split = SplitProgram(printed_lines().body, dtype_of, lambda *_: pytest.fail("memory"))
+    assert (split.bodies, split.longest) == ([], 0)
 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have all programs cut, into pieces of few lines."""
-    monkeypatch.setattr(loops_in_parts, "LONG", 0)
-    monkeypatch.setattr(loops_in_parts, "PIECE", 9)
+    monkeypatch.setattr(function_splitting, "LONG", 0)
+    monkeypatch.setattr(function_splitting, "PIECE", 9)
     monkeypatch.setattr(compiling, "storage_within", in_blocks)
     honour_marks(monkeypatch)
 
@@ -109,9 +115,9 @@ def test_results_are_those_of_dynamic_mode() -> None:
 
 @pytest.mark.usefixtures("small")
 def test_loops_for_threads_stand_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loops_in_parts, "LARGE", 1 << 12)
-    monkeypatch.setattr(loops_in_parts, "GRAIN", 1 << 11)
-    monkeypatch.setattr(loops_in_parts, "_FEW", 1 << 8)
+    monkeypatch.setattr(parallel_loops, "LARGE", 1 << 12)
+    monkeypatch.setattr(parallel_loops, "GRAIN", 1 << 11)
+    monkeypatch.setattr(parallel_loops, "_FEW", 1 << 8)
 
     def f(x: Any) -> Any:
         y = x
@@ -195,7 +201,7 @@ def test_a_program_without_repeats_is_compiled_however_long(monkeypatch: pytest.
 
     recorded = tape.record(f, 0.3, 0.4)
     compilation = QuickCompilation(recorded._recipe, reverse=True)
-    assert len(compilation.source().splitlines()) > loops_in_parts.LONG
+    assert len(compilation.source().splitlines()) > function_splitting.LONG
     code = compilation.code()
     assert code.parts is not None
     assert len(code.parts) > 2
@@ -211,7 +217,7 @@ def test_what_is_too_long_is_interpreted(monkeypatch: pytest.MonkeyPatch) -> Non
         return x.sum()
 
     recipe = tape.record(f, np.ones(3))._recipe
-    monkeypatch.setattr(loops_in_parts, "LONG", 0)
+    monkeypatch.setattr(function_splitting, "LONG", 0)
     monkeypatch.setattr(compiling, "_LONGEST_STATEMENT", 3)
     with pytest.raises(Uncompiled, match=r"a loop of the program is .* lines long"):
         Compilation(recipe, reverse=True).code()

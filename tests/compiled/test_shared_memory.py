@@ -11,7 +11,7 @@ import tape
 from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.compiler.compiling import Compilation
 from kernels.programs.differentiating.storage import Region
-from kernels.programs.printing.source_text import share_memory
+from kernels.programs.printing.source_text import ProgramText, share_memory
 
 FLOAT, INTEGER = np.dtype(np.float64), np.dtype(np.int64)
 
@@ -50,23 +50,23 @@ def region(name: str, size: int, dtype: Any = FLOAT) -> Region:
 @pytest.mark.quick
 def test_what_is_in_use_is_not_shared() -> None:
     """Memory is in use throughout a loop that names it, and only memory of one dtype is the same."""
-    lines = [
-        "    for i1 in range(9):",
-        "        w1[i1] = 1.0",
-        "    for k0 in range(9):",
-        "        for i2 in range(9):",
-        "            w2[i2] = w1[i2]",
-        "        for i3 in range(9):",
-        "            w3[i3] = w2[i3]",
-        "    w4[0] = 2.0",
-        "    q5[0] = 3",
-        "    w16[0] = w4[0]",
-    ]
+    text = ProgramText()
+    text.opened("for i1 in range(9):")
+    text.put("w1[i1] = 1.0")
+    text.depth = 1
+    text.opened("for k0 in range(9):")
+    for index, line in (("i2", "w2[i2] = w1[i2]"), ("i3", "w3[i3] = w2[i3]")):
+        text.opened(f"for {index} in range(9):")
+        text.put(line)
+        text.depth -= 1
+    text.depth = 1
+    text.put("w4[0] = 2.0", "q5[0] = 3", "w16[0] = w4[0]")
     many = 1 << 20
     regions = [*(region(f"w{k}", many + k) for k in (1, 2, 3, 4)), region("q5", many, INTEGER), region("w16", 8)]
-    gone = share_memory(lines, regions)
-    assert [each.name for each in gone] == ["w4"]
-    assert lines[-3:] == ["    w3[0] = 2.0", "    q5[0] = 3", "    w16[0] = w3[0]"]
+    gone = share_memory(text.body, regions)
+    assert gone == [regions[3]]
+    assert regions[3].name == "w3"  # where its elements are now
+    assert [line.text for line in text.body[-3:]] == ["w3[0] = 2.0", "q5[0] = 3", "w16[0] = w3[0]"]
     assert regions[2].size == many + 4
     assert regions[2].names == ["w4"]
 
@@ -74,7 +74,8 @@ def test_what_is_in_use_is_not_shared() -> None:
 @pytest.mark.quick
 def test_the_smallest_that_fits_grows() -> None:
     many = 1 << 20
-    lines = ["    w1[0] = 1.0", "    w2[0] = 1.0", "    w3[0] = w1[0] + w2[0]", "    w4[0] = 1.0"]
+    text = ProgramText()
+    text.put("w1[0] = 1.0", "w2[0] = 1.0", "w3[0] = w1[0] + w2[0]", "w4[0] = 1.0")
     regions = [region("w1", 9 * many), region("w2", many), region("w3", many), region("w4", 2 * many)]
-    assert [each.name for each in share_memory(lines, regions)] == ["w4"]
+    assert share_memory(text.body, regions) == [regions[3]]
     assert [each.size for each in regions[:3]] == [9 * many, 2 * many, many]

@@ -20,7 +20,7 @@ import tape
 from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.compiler import compiling
 from kernels.programs.compiler.compiling import Compilation
-from kernels.programs.parts import loops_in_parts
+from kernels.programs.printing import function_splitting
 from kernels.programs.rolled_program import Uncompiled
 from tests.compiled.test_compiled_programs_at_random import Case, in_blocks
 from tests.compiled.test_exported_c import COMPILER, assert_alike
@@ -167,8 +167,8 @@ def test_threads(name: str) -> None:
 
 
 def test_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loops_in_parts, "LONG", 60)
-    monkeypatch.setattr(loops_in_parts, "PIECE", 20)
+    monkeypatch.setattr(function_splitting, "LONG", 60)
+    monkeypatch.setattr(function_splitting, "PIECE", 20)
     function, args = FUNCTIONS["choices"]
     compilation = Compilation(tape.record(lambda x, a: function(x, a) + counted(x, a), *args)._recipe, reverse=True)
     code = compilation.code()

@@ -22,7 +22,8 @@ from kernels.native.threads import WORKERS, Workers
 from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.compiler.compiling import Compilation
 from kernels.programs.native_use.c_source import c_files
-from kernels.programs.parts import loops_in_parts
+from kernels.programs.printing import parallel_loops
+from kernels.programs.printing.source_text import printed
 from kernels.programs.rolled_program import Uncompiled
 from tests.compiled.test_compiled_programs_at_random import Case, quiet
 from tests.support.random_programs import program_of
@@ -162,7 +163,7 @@ def test_parts_are_run_by_workers() -> None:
 @pytest.mark.parametrize("size", [1, 2, 7, 8, 63, 64, 65, 127, 128, 129, 1000])
 def test_sizes_around_the_ends_of_parts(size: int) -> None:
     """With parts of whole vectors, and of any length."""
-    loops_in_parts._VECTORS = 1 if size % 2 else 64  # undone by the fixture
+    parallel_loops._VECTORS = 1 if size % 2 else 64  # undone by the fixture
     for function in (elementwise, stencil) if size > 2 else (elementwise,):
         runs = Runs(function, (normal(size), normal(size)))
         expected = runs.results(1)
@@ -176,7 +177,9 @@ def test_sizes_around_the_ends_of_parts(size: int) -> None:
 def test_loops_in_loops_of_many_steps_are_cut(function: Callable[..., Any]) -> None:
     """There and back, not only in front of the steps and behind them."""
     runs = Runs(function, LARGE["many steps" if function is many_steps else "many steps on a grid"][1])
-    inside = [line for line in runs.compilation._parts.lines if line.startswith("        ") and "call_at(" in line]
+    inside = [
+        line for line in printed(runs.compilation._parts.body) if line.startswith("        ") and "call_at(" in line
+    ]
     assert len(inside) >= 2
 
 
@@ -211,7 +214,7 @@ def test_random_programs(count: int) -> None:
 def test_what_is_left_on_one_thread() -> None:
     """Steps that write what others read, and sums that are read, are no parts; loops in them are."""
     runs = Runs(lambda x: (x / x.sum()).sum() + x.prod(), (normal(50),))
-    lines = runs.compilation._parts.lines
+    lines = runs.compilation._parts.body
     assert runs.results(2) == runs.results(1)
     small = Runs(elementwise, (normal(3), normal(3)))
     assert small.loops or lines
@@ -346,5 +349,5 @@ def test_code_that_runs_parts_wrongly_is_not_used(monkeypatch: pytest.MonkeyPatc
     assert wrong.native is None
     wrong.use(3)
     assert (wrong.wanted, wrong.words[0]) == (3, 1)
-    monkeypatch.setattr(loops_in_parts, "WORKERS", wrong)
+    monkeypatch.setattr(parallel_loops, "WORKERS", wrong)
     assert not Runs(*LARGE["elementwise"]).loops

@@ -30,7 +30,6 @@ HOUSE = [
     "kernels.programs",
     "kernels.programs.fusing",
     "kernels.programs.expanding",
-    "kernels.programs.parts",
     "kernels.programs.differentiating",
     "kernels.programs.printing",
     "kernels.programs.compiler",
@@ -110,7 +109,7 @@ MAY_NAME = {
     "kernels.kinds.elementwise": ("Elementwise",),  # np.where within an expression
     "kernels.programs.fusing.statements": ("Elementwise",),  # what each ufunc that a rule may use costs
     "kernels.programs.several_ways": ("Elementwise",),  # where, which ways of an iteration are selected by
-    "kernels.programs.native_use.c_expressions": (
+    "kernels.programs.native_use.c_source": (
         "Elementwise",
         "Select",
         "Reduction",
@@ -224,7 +223,6 @@ MAY_NAME = {
 }
 NOT_THE_OP = {  # (module, string): what else it means there
     ("kernels.native.memory", "i1"): "a type of one byte",
-    ("kernels.programs.native_use.c_expressions", "i1"): "likewise",
     ("kernels.programs.compiler.compiled_code", "t"): "memory for what operations keep, by its first letter",
     ("kernels.programs.differentiating.storage", "t"): "likewise",
     ("kernels.programs.calling.tiers", "max"): "a mode: compiled at once",
@@ -239,11 +237,8 @@ NOT_THE_OP = {  # (module, string): what else it means there
     ("tape.engine.sweep_run", "all"): "when a hook of several gradients runs",
     ("tape.engine.sweep_run", "any"): "likewise",
     ("kernels.native.threads", "add"): "LLVM's operation on a word",
-    ("kernels.programs.parts.loops_in_parts", "greater"): "a step of a reduction",
-    **{
-        ("kernels.programs.parts.printed_loops", name): "a function that printed programs call"
-        for name in ("abs", "greater", "max", "min")
-    },
+    ("kernels.programs.printing.forward_text", "greater"): "a step of a reduction",
+    ("kernels.programs.printing.parallel_loops", "greater"): "likewise",
     **{
         ("tape.numpy_interface.op_table", name): "the name of NumPy's function, for which Python has a word"
         for name in ("bitwise_and", "bitwise_or", "logical_and", "logical_not", "logical_or")

@@ -22,6 +22,7 @@ from kernels.native.memory import apply1_f8, bits_of, double_of, load_i8
 from kernels.native.memory import pointer_b1, pointer_f4, pointer_f8, pointer_i4, pointer_i8
 
 NOALIAS = True
+MINUS_ZERO = -(1 << 63)
 
 
 '''

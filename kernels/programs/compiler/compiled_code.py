@@ -12,7 +12,7 @@ import numpy as np
 from kernels.foundation.specs import Spec
 from kernels.foundation.tables import dataclass
 from kernels.programs.differentiating.storage import Storage
-from kernels.programs.fusing.fusion import Block, Fusion, Nest, Placed, Steps
+from kernels.programs.fusing.fusion import FusedBlock, FusedLoop, Fusion, Nest, Placed
 from kernels.programs.fusing.statements import CallStatement
 from kernels.programs.rolled_program import Loop, RolledInstruction, RolledProgram
 
@@ -125,7 +125,7 @@ def account_of(program: RolledProgram, fusion: Fusion, storage: Storage, lines: 
     """Return the account of a program whose source, of so many lines, has been printed."""
     loops: list[LoopAccount] = []
     straight = _steps(program.body)
-    _loops(program.body, loops, storage.within, 0)
+    _loops(program.body, loops, storage.nested_history, 0)
     nests: list[NestAccount] = []
     _nests(fusion.root, nests, fusion.apart)
     memory: dict[str, tuple[int, int]] = {}
@@ -159,9 +159,9 @@ def _loops(body: list[RolledInstruction | Loop], loops: list[LoopAccount], rows:
             _loops(item.body, loops, rows, depth + 1)
 
 
-def _nests(block: Block, nests: list[NestAccount], apart: dict[str, tuple[int, int]]) -> None:
+def _nests(block: FusedBlock, nests: list[NestAccount], apart: dict[str, tuple[int, int]]) -> None:
     for item in block.items:
-        if isinstance(item, Steps):
+        if isinstance(item, FusedLoop):
             _nests(item.body, nests, apart)
         elif isinstance(item, Nest):
             placed = _placed(item.body)
@@ -170,7 +170,7 @@ def _nests(block: Block, nests: list[NestAccount], apart: dict[str, tuple[int, i
             nests.append(NestAccount(len(placed), elements, steps, apart.get(item.name)))
 
 
-def _placed(block: Block) -> list[Placed]:
+def _placed(block: FusedBlock) -> list[Placed]:
     """Return the statements of a block and of the nests in it."""
     statements: list[Placed] = []
     for item in block.items:

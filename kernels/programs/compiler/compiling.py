@@ -14,25 +14,18 @@ from kernels.language import jit
 from kernels.language.jit import MOST_COPIES
 from kernels.programs.compiler.compiled_code import ROLES, CompiledCode, account_of
 from kernels.programs.differentiating.adjoint import Adjoint, KeptValues
-from kernels.programs.differentiating.storage import POINTERS, Blocks, InnerRows, Region, Storage, storage_within
+from kernels.programs.differentiating.storage import Blocks, HistoryRows, Region, Storage, storage_within
+from kernels.programs.expanding import scalar_program as scalar
 from kernels.programs.expanding.expansion import Expansion
-from kernels.programs.expanding.scalar_program import Check, NestLoop, walk
+from kernels.programs.expanding.scalar_program import walk
+from kernels.programs.fusing import statements as fused
 from kernels.programs.fusing.fusion import Fusion
-from kernels.programs.fusing.statements import (
-    BOOL,
-    COPY,
-    FLOAT64,
-    FLOATS,
-    INT64,
-    AnyStatement,
-    GuardStatement,
-    dense_value,
-    mapped,
-)
-from kernels.programs.parts.loops_in_parts import IMPORTS, LoopsInParts, Pieces, call_pieces
+from kernels.programs.fusing.statements import BOOL, FLOATS, INT64, AnyStatement, GuardStatement
 from kernels.programs.printing.forward_text import ForwardText
-from kernels.programs.printing.reverse_text import GatheringReverse
-from kernels.programs.printing.source_text import LEAST, SharedSizes, Text, begins_of, share_memory
+from kernels.programs.printing.function_splitting import SplitProgram, call_pieces
+from kernels.programs.printing.parallel_loops import IMPORTS, ParallelLoops
+from kernels.programs.printing.reverse_text import ReverseText
+from kernels.programs.printing.source_text import LEAST, ProgramText, SharedSizes, arrange_memory, printed
 from kernels.programs.program import Recipe, describe
 from kernels.programs.roll import MOST_ITERATIONS, rolled
 from kernels.programs.rolled_program import Ref, Uncompiled, make_versions
@@ -69,59 +62,13 @@ def run({signature}) -> Word:
 '''
 _UNUSED = "unused", "unused_too", "unused_as_well"
 
-
-def module_source(title: str, lines: Iterable[str], pointers: Mapping[str, str], *, contract: bool) -> str:
-    """Return the source of a whole program; ``pointers`` are names, and how they are read from ``table``.
-
-    ``contract``: whether products may be added to before they are rounded.
-    """
-    return _filled(title, lines, pointers, contract=contract)
-
-
-def calling_source(
-    title: str, lines: Iterable[str], pointers: Mapping[str, str], functions: Iterable[str], *, contract: bool
-) -> str:
-    """Return the source of a program that calls functions by their addresses; ``functions`` are such."""
-    return _filled(title, lines, pointers, contract=contract, functions=functions, imports=IMPORTS)
-
-
-def piece_source(lines: Iterable[str], pointers: Mapping[str, str], *, contract: bool) -> str:
-    """Return the source of a piece of a program, which is called by its address."""
-    return _filled("a piece of a program", lines, pointers, contract=contract, imports=IMPORTS, unused=_UNUSED)
-
-
-def _filled(
-    title: str,
-    lines: Iterable[str],
-    pointers: Mapping[str, str],
-    *,
-    contract: bool,
-    functions: Iterable[str] = (),
-    imports: str = "",
-    unused: tuple[str, ...] = (),
-) -> str:
-    parameters = "table", *unused
-    return _MODULE.format(
-        title=title,
-        contract=contract,
-        imports=imports,
-        functions="".join(functions),
-        pointers=", ".join(pointers),
-        body="\n".join(lines) or "    pass",
-        signature=", ".join(f"{name}: Word" for name in parameters),
-        addresses=", ".join(pointers.values()),
-    )
-
-
 _BLOCK = math.isqrt(MOST_ITERATIONS)
 """Steps of a block of a loop that was recorded, and blocks, if these do not need much memory."""
 _ROWS, _ROWS_OF_STEP = 1 << 16, 16
-"""Steps of recorded loops within one block of a loop around them, at least, if these do not need much memory.
-
-And for each step of loops around them that are no recorded ones.
-"""
+"""Minimum history rows for nested dynamic-trip loops: per checkpoint block of the enclosing loop, and per iteration of
+an enclosing fixed-trip loop. Fewer where these need much memory."""
 _LEAST_BLOCK = 2
-"""Steps of a block, at least: what the loop ends with has another row than what a step that stops has tried."""
+"""Minimum iterations per block: the loop's final state must not share a row with the aborted last iteration."""
 _MOST_MEMORY = 1 << 30
 """Bytes of a workspace that such loops may have, unless another limit is given."""
 _LONGEST = 500_000
@@ -159,7 +106,8 @@ class Compilation:
         self.fusion = Fusion(self.program)
         self.outputs = [self._output(ref) for ref in self.program.outputs]
         self.expansion = Expansion(self.program, self.fusion)
-        seed = self.outputs[0] if reverse and self._has_gradient() else None
+        first = self.program.outputs[0].spec
+        seed = self.outputs[0] if reverse and first.size == 1 and first.dtype in FLOATS else None
         self.adjoint = Adjoint(self.expansion, seed)
         self.kept = KeptValues(self.expansion, self.adjoint)
         place = self._within(memory or _MOST_MEMORY)
@@ -176,7 +124,7 @@ class Compilation:
         Those that are in no other have blocks themselves.
         """
         recorded = [loop for loop in self.program.loops if loop.ends is not None and self.adjoint.reached]
-        outer, block, rows = [loop for loop in recorded if loop.parent < 0], _BLOCK, InnerRows(_ROWS, _ROWS_OF_STEP)
+        outer, block, rows = [loop for loop in recorded if loop.parent < 0], _BLOCK, HistoryRows(_ROWS, _ROWS_OF_STEP)
 
         def place(blocks: Blocks) -> Storage:
             every = {loop.number: block for loop in outer} | blocks
@@ -184,7 +132,7 @@ class Compilation:
 
         while recorded and block > _LEAST_BLOCK and place({}).work()[1] > memory:
             block = max(block // 2, _LEAST_BLOCK)
-            rows = InnerRows(rows.least // 2, max(rows.of_step // 2, _LEAST_BLOCK))
+            rows = HistoryRows(rows.least // 2, max(rows.of_step // 2, _LEAST_BLOCK))
             for loop in outer:
                 loop.count = block * block
         return place
@@ -196,25 +144,48 @@ class Compilation:
             if not known or not is_dense(spec):
                 raise Uncompiled(f"an argument of {spec.dtype} with strides {spec.strides}")
 
-    def _has_gradient(self) -> bool:
-        ref = self.program.outputs[0]
-        return ref.spec.size == 1 and ref.spec.dtype in FLOATS
-
     def _output(self, ref: Ref) -> int:
         """Copy an output to a value of its own, in C order; return that."""
         shape, dtype = ref.spec.shape, ref.spec.dtype
         if dtype not in (*FLOATS, BOOL, INT64):
             raise Uncompiled(f"a result of {dtype}")
-        target = dense_value(self.program, shape, dtype)._replace(wanted=ref.wanted)
-        self.fusion.place(mapped(COPY, shape, (ref,), target, target.spec.strides, (ref.wanted,)), self.fusion.root)
+        target = fused.dense_value(self.program, shape, dtype)._replace(wanted=ref.wanted)
+        self.fusion.place(
+            fused.mapped(fused.COPY, shape, (ref,), target, target.spec.strides, (ref.wanted,)), self.fusion.root
+        )
         return target.value
 
     def source(self) -> str:
         """Return the program as native source for one thread; Uncompiled where that is too long."""
-        lines = self._text.lines
+        lines = self._lines
         if len(lines) > _LONGEST:
             raise Uncompiled(f"the program is {len(lines)} lines long")
-        return module_source(self._title, lines, self._addresses(self._regions()), contract=self._contracts)
+        return self._module(lines, self._addresses(self._regions()))
+
+    def _module(
+        self,
+        lines: Iterable[str],
+        pointers: Mapping[str, str],
+        *,
+        functions: Iterable[str] = (),
+        calls: bool = False,
+        is_piece: bool = False,
+    ) -> str:
+        """Return the source of a program; ``pointers`` are names, and how they are read from ``table``.
+
+        ``calls``: it calls functions by their addresses, of which ``functions`` are some. ``is_piece``: others call it.
+        """
+        parameters = ("table", *_UNUSED) if is_piece else ("table",)
+        return _MODULE.format(
+            title=f"a {'piece of a ' if is_piece else ''}program{' and its gradient' if self.reverse else ''}",
+            contract=self._contracts,
+            imports=IMPORTS if calls else "",
+            functions="".join(functions),
+            pointers=", ".join(pointers),
+            body="\n".join(lines) or "    pass",
+            signature=", ".join(f"{name}: Word" for name in parameters),
+            addresses=", ".join(pointers.values()),
+        )
 
     @property
     def _contracts(self) -> bool:
@@ -224,63 +195,49 @@ class Compilation:
         """
         return all(loop.ends is None for loop in self.program.loops)
 
-    @property
-    def _title(self) -> str:
-        return "a program and its gradient" if self.reverse else "a program"
-
     def seconds(self) -> float:
         """Return how long making machine code of the printed program takes, about."""
-        lines = self._text.lines
+        lines = self._lines
         loops = sum(line.lstrip().startswith(("for ", "while ")) for line in lines)
         functions = sum(line.count("vectormath.") for line in lines)
         of_functions = _OF_COPY * functions if functions <= MOST_COPIES else _OF_CALL * functions
         return _SECONDS + _OF_LINE * len(lines) + _OF_LOOP * loops + of_functions
 
     @cached_property
-    def _parts(self) -> LoopsInParts:
+    def _parts(self) -> ParallelLoops:
         """The printed program, its large loops cut into parts that threads may run."""
-        lines = self._text.lines  # printing adds to the storage
-        memory = self.storage.memory(self._regions())
-        return LoopsInParts(lines, memory, self._kind_of, self._add, self._sizes.name if self._sizes else "")
-
-    def _kind_of(self, variable: str) -> str:
-        """Return what a variable of the printed program is; ``g_v1``, and the like, is as ``v1``."""
-        dtypes = self.expansion.dtypes
-        dtype = dtypes.get(variable, dtypes.get(variable[2:], FLOAT64))
-        return POINTERS[dtype].removeprefix("pointer_")
+        text = self._text  # printing adds to the storage
+        return ParallelLoops(text, self.storage.dtype, self._add, self._sizes.name if self._sizes else "")
 
     def _add(self, kind: str, count: int) -> str:
         """Add to the workspace; return the name of the pointer."""
-        self._added.append(self.storage.partial(count) if kind == "f8" else self.storage.table(count))
+        self._added.append(self.storage.scratch(kind, count))
         return self._added[-1].name
 
     def listing(self) -> str:
         """Return the program alone, below what its memory is: for people to read."""
-        text = self._text
+        lines = self._lines
         regions = [region for region in self._regions() if self.storage.counted or region is not self._sizes]
         memory = [f"# {region.name}: {self._meaning(region)}" for region in regions]
         pointers = ", ".join([region.name for region in regions])
-        return "\n".join([*memory, f"def program({pointers}):", *text.lines, "    return -1"])
+        return "\n".join([*memory, f"def program({pointers}):", *lines, "    return -1"])
 
     @cached_property
-    def _text(self) -> Text:
+    def _text(self) -> ProgramText:
         """The printed program. Printing adds to the storage, so that it is done once."""
-        text = Text()
+        text = ProgramText()
         self._begin_counts(text)
         self._passes(text)
         if self._sizes is None and self._extents:
             self._sizes = self.storage.constant(np.zeros(0, np.int64))
-        self._arrange(text.lines)
+        kept = [*self.storage.checked.values()]  # what is read behind the program
+        work = [region for region in self.storage.regions if region.role == "work" and region not in kept]
+        self.storage.drop(arrange_memory(text.body, work))
         return text
 
-    def _arrange(self, lines: list[str]) -> None:
-        """Let workspace be used again, and begin where it suits the loops; but not what is read behind the program."""
-        kept = [*self.storage.checked.values()]
-        work = [region for region in self.storage.regions if region.role == "work" and region not in kept]
-        self.storage.drop(share_memory(lines, work))
-        begins = begins_of(lines)
-        for region in work:
-            region.begin = begins.get(region.name, 0)
+    @cached_property
+    def _lines(self) -> list[str]:
+        return printed(self._text.body)
 
     def _regions(self) -> list[Region]:
         """Return the memory of the printed program."""
@@ -306,7 +263,7 @@ class Compilation:
             return f"gradient by argument {self.program.arguments.index(values[region.place])}, {spec}"
         return f"{'argument' if region.role == 'argument' else 'result'} {region.place}, {spec}"
 
-    def _passes(self, text: Text) -> None:
+    def _passes(self, text: ProgramText) -> None:
         """Print the forward pass, then the reverse; the last nest runs both ways at once, if it can."""
         forward, root = ForwardText(text, self.storage, self.kept), self.expansion.root
         if not self.reverse:
@@ -315,7 +272,7 @@ class Compilation:
         last = self.kept.last if self.kept.last >= 0 else len(root.items)
         for item in root.items[:last]:
             forward.item(item)
-        back = GatheringReverse(text, self.storage, self.kept, self.adjoint, -1 if self.seed is None else self.seed)
+        back = ReverseText(text, self.storage, self.kept, self.adjoint, -1 if self.seed is None else self.seed)
         back.start()
         for item in reversed(root.items[last:]):
             back.item(item)
@@ -325,18 +282,19 @@ class Compilation:
             back.item(item)
         back.finish()
 
-    def _begin_counts(self, text: Text) -> None:
+    def _begin_counts(self, text: ProgramText) -> None:
         """Print what numbers of steps are, which stand in a constant with the begins of the workspace's regions."""
         if self.storage.counted:
             self._sizes = self.storage.constant(np.zeros(0, np.int64))
         for k, loop in enumerate(self.storage.counted):
             n = loop.number
-            text.put(f"count{n} = {self._sizes.name}[{k}]", f"y{n} = count{n} & 1", f"yo{n} = 1 - y{n}")
+            text.put(f"count{n} = {self._sizes.name}[{k}]")
+            text.double_buffer(f"y{n}", f"count{n}", f"yo{n}")
 
     @cached_property
     def _extents(self) -> set[int]:
         """The extents of nests that are arguments."""
-        nests = [item for _, item in walk(self.expansion.root) if isinstance(item, NestLoop)]
+        nests = [item for _, item in walk(self.expansion.root) if isinstance(item, scalar.NestLoop)]
         return {nest.extent for nest in nests if nest.extent >= LEAST}
 
     def _first(self) -> dict[str, int]:
@@ -364,7 +322,7 @@ class Compilation:
                 address = f"load_i8(table + {8 * first['work']}) + {begins[region.name]}"
             else:
                 address = f"load_i8(table + {8 * (first[region.role] + region.place)})"
-            texts[region.name] = f"{POINTERS.get(region.dtype, 'pointer_b1')}({address})"
+            texts[region.name] = f"pointer_{region.kind}({address})"
         return texts
 
     def guard_places(self) -> list[tuple[int, int]]:
@@ -372,7 +330,7 @@ class Compilation:
         begins, _ = self.storage.work()
         places = [(-1, 0)] * len(self.program.guards)
         for _, item in walk(self.expansion.root):
-            if isinstance(item, Check) and item.number in self.storage.checked:
+            if isinstance(item, scalar.GuardCheck) and item.number in self.storage.checked:
                 region = self.storage.checked[item.number]
                 counts = [self.program.loops[int(name[1:])].count for name, _ in item.terms]
                 for steps in np.ndindex(*counts):
@@ -397,13 +355,13 @@ class Compilation:
             self.elements,
             self.storage.owners,
             words,
-            account_of(self.program, self.fusion, self.storage, len(self._text.lines)),
+            account_of(self.program, self.fusion, self.storage, len(self._lines)),
         )
 
     def _run(self, source: str) -> tuple[Any, np.ndarray[Any, Any] | None]:
         """Return the native function that runs the program, and the words by which it calls others."""
         parts = self._parts
-        pieces = Pieces(parts.lines, self._kind_of, self._add)
+        pieces = SplitProgram(parts.body, self.storage.dtype, self._add)
         if pieces.longest > _LONGEST_STATEMENT:
             raise Uncompiled(f"a loop of the program is {pieces.longest} lines long")
         if not parts.functions and not pieces.bodies:
@@ -411,13 +369,13 @@ class Compilation:
         pointers = self._addresses(self._regions() + self._added)
         pointers["parts"] = f"pointer_i8(load_i8(table + {8 * self._first()['work'] + 8}))"
         named = zip(pieces.bodies, pieces.names, strict=True)
-        sources = [piece_source(body, self._used(names, pointers), contract=self._contracts) for body, names in named]
+        sources = [self._module(body, self._used(names, pointers), calls=True, is_piece=True) for body, names in named]
         addresses = [self._loaded(text).run.address for text in sources]
-        lines = parts.lines
+        body = parts.body
         if addresses:
-            lines = call_pieces("parts", parts.words, len(addresses))
+            body = call_pieces("parts", parts.words, len(addresses))
             pointers = self._used((), pointers) | {"table": "table"}
-        source = calling_source(self._title, lines, pointers, parts.functions, contract=self._contracts)
+        source = self._module(printed(body), pointers, functions=parts.functions, calls=True)
         module = self._loaded(source)
         return module.run, np.array([*parts.addresses(module), *addresses], np.int64)
 

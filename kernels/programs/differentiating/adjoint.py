@@ -10,19 +10,9 @@ from typing import Any
 import numpy as np
 
 from kernels.foundation.locks import cached_property
+from kernels.programs.expanding import scalar_program as scalar
 from kernels.programs.expanding.expansion import Expansion
-from kernels.programs.expanding.scalar_program import (
-    Address,
-    Call,
-    Load,
-    NestLoop,
-    Operation,
-    ScalarBlock,
-    StepLoop,
-    Store,
-    Term,
-    walk,
-)
+from kernels.programs.expanding.scalar_program import walk
 
 
 class Adjoint:
@@ -52,7 +42,7 @@ class Adjoint:
             value = self._homes[value]
         return value
 
-    def _reach(self, root: ScalarBlock) -> None:
+    def _reach(self, root: scalar.ScalarBlock) -> None:
         items = [*walk(root)]
         before = -1
         while before != len(self.reached) + len(self.buffered):
@@ -60,27 +50,26 @@ class Adjoint:
             for block, item in reversed(items):
                 self._item(block, item)
 
-    def _item(self, block: ScalarBlock, item: object) -> None:
-        if isinstance(item, Operation) and item.name in self.reached:
-            pairs = zip(item.operands, item.wanted, item.operation.pullbacks, strict=True)
-            self._names(block, [operand for operand, wanted, rule in pairs if wanted and rule is not None])
-        elif (isinstance(item, Store) and item.wanted and self.home(item.address.value) in self.buffered) or (
-            isinstance(item, Term) and item.wanted and item.total in self.reached
+    def _item(self, block: scalar.ScalarBlock, item: object) -> None:
+        if isinstance(item, scalar.Compute) and item.name in self.reached:
+            self._names(block, [operand for operand, _ in item.pullbacks()])
+        elif (isinstance(item, scalar.Store) and item.wanted and self.home(item.address.value) in self.buffered) or (
+            isinstance(item, scalar.Accumulate) and item.wanted and item.total in self.reached
         ):
             self._names(block, [item.operand])
-        elif isinstance(item, Load) and item.name in self.reached:
+        elif isinstance(item, scalar.Load) and item.name in self.reached:
             self.buffered.add(self.home(item.address.value))
-        elif isinstance(item, Call) and self.home(item.target.value) in self.buffered:
+        elif isinstance(item, scalar.CallKernel) and self.home(item.target.value) in self.buffered:
             pairs = zip(item.operands, item.wanted, strict=True)
             self.buffered |= {self.home(address.value) for address, wanted in pairs if wanted}
-        elif isinstance(item, StepLoop):
+        elif isinstance(item, scalar.StepLoop):
             for number in item.numbers:
                 if number.name in self.reached:
                     self._names(block, [number.initial])
                     self._names(item.body, [number.update])
             self._names(item.body, [inner for after, inner in (*item.exits, *item.ends) if after in self.reached])
 
-    def _names(self, block: ScalarBlock, names: list[str]) -> None:
+    def _names(self, block: scalar.ScalarBlock, names: list[str]) -> None:
         for name in names:
             known = self.expansion.defined.get(name)
             if known is not None:
@@ -93,14 +82,13 @@ def contribution_counts(adjoint: Adjoint) -> Counter[str]:
     """Return how many contributions the gradient of each name gets."""
     counts: Counter[str] = Counter()
     for _, item in walk(adjoint.expansion.root):
-        if isinstance(item, Operation) and item.name in adjoint.reached:
-            triples = zip(item.operands, item.wanted, item.operation.pullbacks, strict=True)
-            counts.update(operand for operand, wanted, rule in triples if wanted and rule is not None)
-        elif isinstance(item, Term) or (
-            isinstance(item, Store) and adjoint.home(item.address.value) in adjoint.buffered
+        if isinstance(item, scalar.Compute) and item.name in adjoint.reached:
+            counts.update(operand for operand, _ in item.pullbacks())
+        elif isinstance(item, scalar.Accumulate) or (
+            isinstance(item, scalar.Store) and adjoint.home(item.address.value) in adjoint.buffered
         ):
             counts[item.operand] += 1
-        elif isinstance(item, StepLoop):
+        elif isinstance(item, scalar.StepLoop):
             counts.update([n.update for n in item.numbers] + [n.initial for n in item.numbers])
             counts.update(inner for _, inner in item.exits)
     return counts
@@ -123,71 +111,68 @@ class KeptValues:
     def __init__(self, expansion: Expansion, adjoint: Adjoint) -> None:
         self.expansion, self.adjoint = expansion, adjoint
         self.saved: dict[str, None] = {}
-        self.reloaded: dict[str, Address] = {}
+        self.reloaded: dict[str, scalar.Address] = {}
         """Names that stand in the memory of values, too."""
         self.provided: dict[int, list[str]] = {}
         self.histories: set[int] = set()
-        self.names_read: set[str] = set()
         self.last = self._last_nest()
         """Where the joint nest stands among the items of the program; -1 if there is none."""
-        bodies = [] if self.last < 0 else self._bodies(expansion.root.items[self.last])
+        nest: Any = expansion.root.items[self.last] if self.last >= 0 else None
+        bodies = [] if nest is None else _chain(nest) or [nest.body]
         self.joint = {id(body): body for body in bodies}
         self.chained = len(bodies) > 1
         self._known: set[str] = set()
         self._order = self._positions()
         self._stored = self._stores()
-        for name in sorted(self._read_by_pullbacks(), key=lambda name: self._order[name]):
+        reached = [item for _, item in walk(expansion.root) if getattr(item, "name", "") in adjoint.reached]
+        read = {name for item in reached if isinstance(item, scalar.Compute) for name in names_read(item)}
+        for name in sorted(read & expansion.defined.keys(), key=self._order.__getitem__):
             self._need(name)
         for _, item in walk(expansion.root):
-            reached = isinstance(item, Load) and item.name in adjoint.reached
-            if reached or (isinstance(item, Store) and adjoint.home(item.address.value) in adjoint.buffered):
+            if (isinstance(item, scalar.Load) and item.name in adjoint.reached) or (
+                isinstance(item, scalar.Store) and adjoint.home(item.address.value) in adjoint.buffered
+            ):
                 for name in item.address.names():  # where the gradient stands
                     self._need(name)
-            if isinstance(item, StepLoop) and item.loop.parent >= 0 and adjoint.reached:  # its steps are counted down
-                for name in item.behind:
+            if isinstance(item, scalar.StepLoop) and item.loop.parent >= 0 and adjoint.reached:
+                for name in item.behind:  # its steps are counted down
                     self._need(name)
-            if isinstance(item, Call) and adjoint.home(item.target.value) in adjoint.buffered:
+            if isinstance(item, scalar.CallKernel) and adjoint.home(item.target.value) in adjoint.buffered:
                 for operand in item.call.read_back():
                     self._lasts(item.addresses[operand])
         for names in self.provided.values():
-            names.sort(key=lambda name: self._order[name])
+            names.sort(key=self._order.__getitem__)
 
     def _positions(self) -> dict[str, int]:
         order: dict[str, int] = {}
         for _, item in walk(self.expansion.root):
-            if isinstance(item, Operation | Load):
+            if isinstance(item, scalar.Compute | scalar.Load):
                 order[item.name] = len(order)
-            elif isinstance(item, NestLoop):
+            elif isinstance(item, scalar.NestLoop):
                 order.update({total: len(order) + k for k, total in enumerate(item.totals)})
-            elif isinstance(item, StepLoop):
+            elif isinstance(item, scalar.StepLoop):
                 for number in item.numbers:
                     order[number.name] = len(order)
                 for after in (*[after for after, _ in (*item.exits, *item.ends)], *item.behind):
                     order[after] = len(order)
         return order
 
-    def _stores(self) -> dict[str, Address]:
+    def _stores(self) -> dict[str, scalar.Address]:
         """Return where names are stored in values that stand in memory, in the block that gives the name."""
         items = [*walk(self.expansion.root)]
-        read = {item.address.value for _, item in items if isinstance(item, Load)}
-        read |= {address.value for _, item in items if isinstance(item, Call) for address in item.addresses}
+        read = {item.address.value for _, item in items if isinstance(item, scalar.Load)}
+        read |= {
+            address.value for _, item in items if isinstance(item, scalar.CallKernel) for address in item.addresses
+        }
         return {
             item.operand: item.address
             for block, item in items
-            if isinstance(item, Store)
+            if isinstance(item, scalar.Store)
             and not (item.reduces is not None or item.overwrites)
             and item.address.value in read
             and item.operand in self.expansion.defined
             and self.expansion.defined[item.operand][0] is block
         }
-
-    def _read_by_pullbacks(self) -> set[str]:
-        names: set[str] = set()
-        for _, item in walk(self.expansion.root):
-            if isinstance(item, Operation) and item.name in self.adjoint.reached:
-                names |= names_read(item)
-        self.names_read = {name for name in names if name in self.expansion.defined}
-        return self.names_read
 
     def _need(self, name: str) -> None:
         """Decide how a name is provided to the reverse of the block that gives it."""
@@ -197,10 +182,12 @@ class KeptValues:
         block, item = self.expansion.defined[name]
         if block is self.expansion.root or id(block) in self.joint:
             return
-        if isinstance(item, Load) and self._lasts(item.address):
+        if isinstance(item, scalar.Load) and self._lasts(item.address):
             for inner in item.address.names():
                 self._need(inner)
-        elif isinstance(item, Operation) and self._price(name) <= self._limit(block):
+        elif isinstance(item, scalar.Compute) and self._price(name) <= (
+            IN_MEMORY if isinstance(block.loop, scalar.NestLoop) else IN_REGISTERS
+        ):
             for operand in item.operands:
                 self._need(operand)
         elif name in self._stored and self._lasts(self._stored[name]):
@@ -214,44 +201,26 @@ class KeptValues:
         items, read = self.expansion.root.items, set[str]()
         for at in range(len(items) - 1, -1, -1):
             item = items[at]
-            if isinstance(item, StepLoop | Call):
+            if isinstance(item, scalar.StepLoop | scalar.CallKernel):
                 return -1
-            if isinstance(item, NestLoop):
+            if isinstance(item, scalar.NestLoop):
                 later = {
                     name
                     for name, (_, definition) in self.expansion.defined.items()
                     if any(definition is part for part in items[at:])
                 }
                 return at if not read & later and self.adjoint.reached else -1
-            if isinstance(item, Operation) and item.name in self.adjoint.reached:
+            if isinstance(item, scalar.Compute) and item.name in self.adjoint.reached:
                 read |= names_read(item)
         return -1
 
-    def _bodies(self, item: Any) -> list[ScalarBlock]:
-        """Return the body of a nest, and if its last item is its only inner nest, that one's, and so on."""
-        body = item.body
-        nests = [part for part in body.items if isinstance(part, NestLoop)]
-        if not nests:
-            return [body]
-        inner = self._bodies(nests[0]) if nests == body.items[-1:] else []
-        return [body, *inner] if inner and self._is_chain(nests[0]) else [body]
-
-    def _is_chain(self, item: Any) -> bool:
-        """Whether a nest has no inner nest but as its last item, and so on."""
-        nests = [part for part in item.body.items if isinstance(part, NestLoop)]
-        return not nests or (nests == item.body.items[-1:] and self._is_chain(nests[0]))
-
-    def joint_loop(self) -> NestLoop | None:
+    def joint_loop(self) -> scalar.NestLoop | None:
         """Return the joint nest, if each of its steps runs forward through inner nests, then backward through them."""
         item = self.expansion.root.items[self.last] if self.last >= 0 else None
-        inner = isinstance(item, NestLoop) and any(isinstance(part, NestLoop) for part in item.body.items)
-        return item if inner and not self.chained and isinstance(item, NestLoop) else None
+        inner = isinstance(item, scalar.NestLoop) and any(isinstance(part, scalar.NestLoop) for part in item.body.items)
+        return item if inner and not self.chained and isinstance(item, scalar.NestLoop) else None
 
-    @staticmethod
-    def _limit(block: ScalarBlock) -> int:
-        return IN_MEMORY if isinstance(block.loop, NestLoop) else IN_REGISTERS
-
-    def _lasts(self, address: Address) -> bool:
+    def _lasts(self, address: scalar.Address) -> bool:
         """Whether an element of memory is still there in the reverse; that of a loop gets a row for each step."""
         value = self.expansion.program.values[address.value]
         if value.written:
@@ -266,9 +235,9 @@ class KeptValues:
         if known is None or known[0] is self.expansion.root or name in self.saved or name in self.reloaded:
             return 0
         item: Any = known[1]
-        if isinstance(item, Load):
+        if isinstance(item, scalar.Load):
             return 0 if not self.expansion.program.values[item.address.value].written else _NEVER
-        if not isinstance(item, Operation):
+        if not isinstance(item, scalar.Compute):
             return _NEVER
         price = item.operation.forward.price
         for operand in set(item.operands):
@@ -278,15 +247,19 @@ class KeptValues:
         return price
 
 
-def names_read(item: Operation) -> set[str]:
+def _chain(nest: scalar.NestLoop) -> list[scalar.ScalarBlock]:
+    """Return the bodies of nests each of which is the last item of the one around it; none where others are within."""
+    inner = [part for part in nest.body.items if isinstance(part, scalar.NestLoop)]
+    if not inner:
+        return [nest.body]
+    bodies = _chain(inner[0]) if inner == nest.body.items[-1:] else []
+    return [nest.body, *bodies] if bodies else []
+
+
+def names_read(item: scalar.Compute) -> set[str]:
     """Return what the pullbacks of an operation read, but for the cotangent."""
-    names: set[str] = set()
-    operation = item.operation
-    known = dict(zip(operation.inputs, item.operands, strict=True)) | {"y": item.name}
-    for wanted, rule in zip(item.wanted, operation.pullbacks, strict=True):
-        if wanted and rule is not None:
-            names |= {known[read] for read in rule.reads if read != "g"}
-    return names
+    known = dict(zip(item.operation.inputs, item.operands, strict=True)) | {"y": item.name}
+    return {known[read] for _, rule in item.pullbacks() for read in rule.reads if read != "g"}
 
 
 # Which gradients surely have a contribution, so that pullbacks need not ask whether their cotangent is nothing.
@@ -314,7 +287,7 @@ class CertainGradients:
         self.names, self.homes = set(adjoint.reached), set(adjoint.buffered)
         self._seed = seed
         self._tests: dict[str, list[_Test]] = defaultdict(list)
-        self._loads: dict[int, list[tuple[ScalarBlock, Load]]] = defaultdict(list)
+        self._loads: dict[int, list[tuple[scalar.ScalarBlock, scalar.Load]]] = defaultdict(list)
         self._covered: dict[int, list[int]] = defaultdict(list)
         self._around: dict[int, set[int]] = {}
         for block, item in walk(adjoint.expansion.root):
@@ -329,43 +302,45 @@ class CertainGradients:
             self.names = {name for name in self.names if any(test() for test in self._tests[name])}
             self.homes = {home for home in self.homes if home == self._seed or self._is_covered(home)}
 
-    def _item(self, block: ScalarBlock, item: object) -> None:
-        if isinstance(item, Call) and item.call.covers:
+    def _item(self, block: scalar.ScalarBlock, item: object) -> None:
+        if isinstance(item, scalar.CallKernel) and item.call.covers:
             self._operands(block, item)
-        if isinstance(item, Operation):
-            for operand, wanted, rule in zip(item.operands, item.wanted, item.operation.pullbacks, strict=True):
-                if wanted and rule is not None and not rule.cuts and self._is_reached(operand, block):
-                    self._tests[operand].append(functools.partial(self._has, item.name))
-        elif isinstance(item, Store):
+        if isinstance(item, scalar.Compute):
+            for operand, rule in item.pullbacks():
+                if not rule.cuts and self._is_reached(operand, block):
+                    self._tests[operand].append(self._all(item.name))
+        elif isinstance(item, scalar.Store):
             home = self.adjoint.home(item.address.value)
             if item.wanted and self._is_reached(item.operand, block):
                 self._tests[item.operand].append(lambda: home in self.homes)
-        elif isinstance(item, Term) and item.wanted and self._is_reached(item.operand, block):
-            self._tests[item.operand].append(functools.partial(self._has, item.total))
-        elif isinstance(item, Load) and self._is_read(item.address, block):
+        elif isinstance(item, scalar.Accumulate) and item.wanted and self._is_reached(item.operand, block):
+            self._tests[item.operand].append(self._all(item.total))
+        elif isinstance(item, scalar.Load) and self._is_read(item.address, block):
             self._loads[item.address.value].append((block, item))
-        elif isinstance(item, StepLoop):
+        elif isinstance(item, scalar.StepLoop):
             self._carried_numbers(item)
 
-    def _operands(self, block: ScalarBlock, item: Call) -> None:
+    def _operands(self, block: scalar.ScalarBlock, item: scalar.CallKernel) -> None:
         """Note that the gradients of operands have contributions throughout where that of the result has."""
         for address, wanted, size in zip(item.operands, item.wanted, item.sizes, strict=True):
-            is_whole = address == Address(address.value, 0) and self.program.values[address.value].spec.size == size
+            is_whole = (
+                address == scalar.Address(address.value, 0) and self.program.values[address.value].spec.size == size
+            )
             if wanted and is_whole and self._is_read(address, block):
                 self._covered[address.value].append(self.adjoint.home(item.target.value))
 
-    def _is_reached(self, name: str, block: ScalarBlock) -> bool:
+    def _is_reached(self, name: str, block: scalar.ScalarBlock) -> bool:
         """Whether a block that reads a name runs if the one does that gives it: a recorded loop may have no step."""
         known = self.adjoint.expansion.defined.get(name)
         return known is not None and self._recorded(block) == self._recorded(known[0])
 
-    def _is_read(self, address: Address, block: ScalarBlock) -> bool:
+    def _is_read(self, address: scalar.Address, block: scalar.ScalarBlock) -> bool:
         """Whether a block that reads memory runs where that is made, or, behind loops, where these have ended."""
         loops = self.program.loops_around(address.value)
         around = {loop for loop in loops[: len(loops) - len(address.at)] if self.program.loops[loop].ends is not None}
         return self._recorded(block) == around
 
-    def _recorded(self, block: ScalarBlock) -> set[int]:
+    def _recorded(self, block: scalar.ScalarBlock) -> set[int]:
         """Return the recorded loops around what is in a block, by number."""
         known = self._around.get(id(block))
         if known is None:
@@ -373,10 +348,10 @@ class CertainGradients:
             known = self._around[id(block)] = {step.loop.number for step in steps if step.loop.ends is not None}
         return known
 
-    def _has(self, name: str) -> bool:
-        return name in self.names
+    def _all(self, *names: str) -> _Test:
+        return lambda: self.names.issuperset(names)
 
-    def _carried_numbers(self, item: StepLoop) -> None:
+    def _carried_numbers(self, item: scalar.StepLoop) -> None:
         if item.loop.ends is not None:
             self._carried_to_the_end(item)
             return
@@ -385,17 +360,17 @@ class CertainGradients:
         for number in item.numbers:
             if steady is not None:
                 self._tests[number.update].append(lambda p=number.name, names=steady.names: p in names)
-            self._tests[number.initial].append(functools.partial(self._has, number.name))
+            self._tests[number.initial].append(self._all(number.name))
             last = after.get(number.update)
             if last is not None:
-                self._tests[number.update].append(lambda p=number.name, x=last: self._has(p) and self._has(x))
+                self._tests[number.update].append(self._all(number.name, last))
 
-    def _carried_to_the_end(self, item: StepLoop) -> None:
+    def _carried_to_the_end(self, item: scalar.StepLoop) -> None:
         """Note that any step of a recorded loop may be the last, and that there may be none."""
         ends = {name: after for after, name in item.ends}
         last = self.ends.names if self.ends is not None and item.loop.parent >= 0 else None
         for number in item.numbers:
-            both = functools.partial(self._have, number.name, ends.get(number.name, ""))
+            both = self._all(number.name, ends.get(number.name, ""))
             self._tests[number.initial].append(both)
             self._tests[number.update].append(
                 both if last is None else functools.partial(last.__contains__, number.name)
@@ -405,9 +380,6 @@ class CertainGradients:
     def before_ends(self) -> CertainGradients:
         """What is certain besides in all but the last steps of recorded loops in others."""
         return CertainGradients(self.adjoint, self._seed, self.last, self)
-
-    def _have(self, one: str, other: str) -> bool:
-        return one in self.names and other in self.names
 
     def _is_covered(self, home: int) -> bool:
         value = self.program.values[home]
@@ -441,7 +413,7 @@ class CertainGradients:
                 _enter(mask, block, load.address, item)
         return bool(mask.all())
 
-    def _is_seen(self, loop: int, load: Load) -> bool:
+    def _is_seen(self, loop: int, load: scalar.Load) -> bool:
         """Whether a load reads what a step of a loop gave in that step, or what the last one gave."""
         address = load.address
         if any(name[0] != "i" for name, _ in address.terms):
@@ -452,9 +424,9 @@ class CertainGradients:
         return len(address.at) == 1 and address.at[0] == (count - 1, ())
 
 
-def _enter(mask: np.ndarray, block: ScalarBlock, address: Address, item: int) -> None:  # type: ignore[type-arg]
+def _enter(mask: np.ndarray, block: scalar.ScalarBlock, address: scalar.Address, item: int) -> None:  # type: ignore[type-arg]
     """Mark the elements that a load reads in all steps of the nests around it."""
-    extents = {loop.index: loop.extent for loop in block.loops() if isinstance(loop, NestLoop)}
+    extents = {loop.index: loop.extent for loop in block.loops() if isinstance(loop, scalar.NestLoop)}
     places = np.array([address.constant // item])
     for name, step in address.terms:
         places = np.add.outer(places, np.arange(extents[name]) * (step // item)).ravel()

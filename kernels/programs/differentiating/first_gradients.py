@@ -9,16 +9,8 @@ import numpy as np
 
 from kernels.programs.differentiating.adjoint import Adjoint
 from kernels.programs.differentiating.storage import Storage
-from kernels.programs.expanding.scalar_program import (
-    Call,
-    Load,
-    NestLoop,
-    Operation,
-    ScalarBlock,
-    StepLoop,
-    Store,
-    walk,
-)
+from kernels.programs.expanding import scalar_program as scalar
+from kernels.programs.expanding.scalar_program import walk
 
 # Which nests read elements of one value at several places along their axes: stencils, whose reverse is a gather.
 
@@ -30,10 +22,10 @@ _LONGEST = 1 << 10
 Shift: TypeAlias = tuple[int, ...]
 
 
-class Group(NamedTuple):
+class ShiftedLoads(NamedTuple):
     """Loads of one value, each with its shift; ``constant`` is where a load would be that is not shifted."""
 
-    loads: list[tuple[Load, Shift]]
+    loads: list[tuple[scalar.Load, Shift]]
     constant: int
 
     @property
@@ -42,11 +34,11 @@ class Group(NamedTuple):
         return self.loads[0][0].address.value
 
 
-class Gather(NamedTuple):
+class StencilGather(NamedTuple):
     """Loads that are shifted along one loop, or two around each other; ``shifts`` are all there are, in order."""
 
-    loops: list[NestLoop]
-    groups: list[Group]
+    loops: list[scalar.NestLoop]
+    groups: list[ShiftedLoads]
     shifts: list[Shift]
 
     @property
@@ -55,38 +47,36 @@ class Gather(NamedTuple):
         return tuple(map(max, zip(*self.shifts, strict=True)))
 
     @property
-    def body(self) -> ScalarBlock:
+    def body(self) -> scalar.ScalarBlock:
         """The body of the innermost loop."""
         return self.loops[-1].body
 
 
-def gather_of(item: NestLoop, adjoint: Adjoint) -> Gather | None:
+def gather_of(item: scalar.NestLoop, adjoint: Adjoint) -> StencilGather | None:
     """Return how the gradients of a nest's loads are gathered; None where they are added one by one."""
     loops = [item]
-    if len(item.body.items) == 1 and isinstance(item.body.items[0], NestLoop):
+    if len(item.body.items) == 1 and isinstance(item.body.items[0], scalar.NestLoop):
         loops.append(item.body.items[0])
     body = loops[-1].body
-    if not all(isinstance(part, Load | Operation) or _is_plain(part) for part in body.items):
+    if any(
+        isinstance(part, scalar.NestLoop | scalar.StepLoop) or getattr(part, "overwrites", False) for part in body.items
+    ):
         return None
-    touched = {part.address.value for part in body.items if isinstance(part, Store)}
-    loads: dict[int, list[Load]] = defaultdict(list)
+    touched = {part.address.value for part in body.items if isinstance(part, scalar.Store)}
+    loads: dict[int, list[scalar.Load]] = defaultdict(list)
     for part in body.items:
-        if isinstance(part, Load) and part.name in adjoint.reached and part.address.value not in touched:
+        if isinstance(part, scalar.Load) and part.name in adjoint.reached and part.address.value not in touched:
             loads[part.address.value].append(part)
     each = [_group(parts, loops) for parts in loads.values()]
     groups = [group for group in each if group is not None]
     shifts = sorted({shift for group in groups for _, shift in group.loads})
-    copies = sum(isinstance(part, Operation) for part in body.items) * len(shifts)
+    copies = sum(isinstance(part, scalar.Compute) for part in body.items) * len(shifts)
     if len(loops) > 1 and groups and not any(shift[0] != shifts[0][0] for shift in shifts):
         return None  # along the inner loop alone
-    return Gather(loops, groups, shifts) if groups and len(shifts) <= _MOST and copies < _LONGEST else None
+    return StencilGather(loops, groups, shifts) if groups and len(shifts) <= _MOST and copies < _LONGEST else None
 
 
-def _is_plain(part: object) -> bool:
-    return not isinstance(part, NestLoop) and not hasattr(part, "loop") and not getattr(part, "overwrites", False)
-
-
-def _group(loads: list[Load], loops: list[NestLoop]) -> Group | None:
+def _group(loads: list[scalar.Load], loops: list[scalar.NestLoop]) -> ShiftedLoads | None:
     """Return loads of one value that are shifted along loops; None of others."""
     if len({(load.address.terms, load.address.at) for load in loads}) > 1 or len(loads) == 1:
         return None
@@ -105,7 +95,7 @@ def _group(loads: list[Load], loops: list[NestLoop]) -> Group | None:
         if least[1] + loops[1].extent + max(shift[1] for shift in shifts) > row:
             return None
     constant = sum(place * step for place, step in zip(least, steps, strict=True)) + places[0][1]
-    return Group(list(zip(loads, shifts, strict=True)), constant)
+    return ShiftedLoads(list(zip(loads, shifts, strict=True)), constant)
 
 
 def _places(constant: int, steps: list[int]) -> tuple[Shift, int]:
@@ -122,16 +112,16 @@ class FirstGradients:
 
     def __init__(self, adjoint: Adjoint, storage: Storage) -> None:
         self.adjoint, self.storage = adjoint, storage
-        self.blocks: dict[int, ScalarBlock] = {}
+        self.blocks: dict[int, scalar.ScalarBlock] = {}
         self.only: set[int] = set()
-        loads: dict[int, list[tuple[ScalarBlock, Load]]] = defaultdict(list)
+        loads: dict[int, list[tuple[scalar.ScalarBlock, scalar.Load]]] = defaultdict(list)
         written: set[int] = set()
         for block, item in walk(adjoint.expansion.root):
-            if isinstance(item, Load) and item.name in adjoint.reached:
+            if isinstance(item, scalar.Load) and item.name in adjoint.reached:
                 loads[item.address.value].append((block, item))
-            elif isinstance(item, Store) and item.overwrites:
+            elif isinstance(item, scalar.Store) and item.overwrites:
                 written.add(item.address.value)
-            elif isinstance(item, Call):
+            elif isinstance(item, scalar.CallKernel):
                 written |= {address.value for address in item.operands}
         for row in adjoint.expansion.rows:
             if row.phi in loads or row.phi in written:  # whose gradient is what the step before adds to
@@ -140,17 +130,17 @@ class FirstGradients:
             if value not in written:
                 self._look(value, reads)
 
-    def _look(self, value: int, loads: list[tuple[ScalarBlock, Load]]) -> None:
+    def _look(self, value: int, loads: list[tuple[scalar.ScalarBlock, scalar.Load]]) -> None:
         block = loads[-1][0]
         here = [load for around, load in loads if around is block]
         together = all(around is block for around, _ in loads[-len(here) :])
         home = self.storage.buffers.get(self.adjoint.home(value))
-        steps = [loop.loop.number for loop in block.loops() if isinstance(loop, StepLoop)]
+        steps = [loop.loop.number for loop in block.loops() if isinstance(loop, scalar.StepLoop)]
         if not together or home is None or home.rows or steps != self.storage.program.loops_around(value):
             return
         if any(load.address.at for _, load in loads):
             return
-        nests = [loop for loop in block.loops() if isinstance(loop, NestLoop)]
+        nests = [loop for loop in block.loops() if isinstance(loop, scalar.NestLoop)]
         if any(loop in nests for around, _ in loads if around is not block for loop in around.loops()):
             return  # steps of a nest alternate between these loads and those
         if self._meets_each(value, block, here):
@@ -158,19 +148,20 @@ class FirstGradients:
             if len(here) == len(loads):
                 self.only.add(value)
 
-    def _meets_each(self, value: int, block: ScalarBlock, loads: list[Load]) -> bool:
+    def _meets_each(self, value: int, block: scalar.ScalarBlock, loads: list[scalar.Load]) -> bool:
         """Whether gradients of loads, those of one element summed, go to each element of a value once."""
-        nests = [loop for loop in block.loops() if isinstance(loop, NestLoop)]
+        nests = [loop for loop in block.loops() if isinstance(loop, scalar.NestLoop)]
         spec = self.adjoint.expansion.program.values[value].spec
         item = spec.dtype.itemsize
         mask = np.zeros(self.storage.bytes_of(value) // item, np.bool_)
-        if len(mask) != spec.size or not all(self._is_simple(load, nests) for load in loads):
-            return False
-        if len({load.address.terms for load in loads}) > 1:
+        terms, indices = {load.address.terms for load in loads}, sorted(loop.index for loop in nests)
+        if len(mask) != spec.size or [sorted(name for name, _ in each) for each in terms] != [indices]:
             return False
         shift = {loop.index: 0 for loop in nests}
         constants = {load.address.constant for load in loads}
-        gather, group = self._gathered(value, nests)
+        gathers = [gather_of(loop, self.adjoint) for loop in nests[-2:]]
+        gather = next((gather for gather in gathers if gather is not None and gather.loops[-1] is nests[-1]), None)
+        group = gather and next((group for group in gather.groups if group.value == value), None)
         if gather is not None and group is not None:
             if len(group.loads) != len(loads):
                 return False
@@ -187,15 +178,3 @@ class FirstGradients:
             mask[places] = True
             stored += len(places)
         return bool(mask.all()) and stored == len(mask)
-
-    def _gathered(self, value: int, nests: list[NestLoop]) -> tuple[Gather | None, Group | None]:
-        """Return the gather of the innermost nests, and its group of loads of a value; None where there is none."""
-        for loop in nests[-2:]:
-            gather = gather_of(loop, self.adjoint)
-            if gather is not None and gather.loops[-1] is nests[-1]:
-                return gather, next((group for group in gather.groups if group.value == value), None)
-        return None, None
-
-    @staticmethod
-    def _is_simple(load: Load, nests: list[NestLoop]) -> bool:
-        return sorted(name for name, _ in load.address.terms) == sorted(loop.index for loop in nests)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import field
 from typing import Any, NamedTuple
 
@@ -12,28 +12,17 @@ import numpy as np
 
 from kernels.foundation.tables import dataclass
 from kernels.programs.differentiating.adjoint import Adjoint, KeptValues
+from kernels.programs.expanding import scalar_program as scalar
 from kernels.programs.expanding.expansion import Expansion
-from kernels.programs.expanding.scalar_program import (
-    Address,
-    Call,
-    Fill,
-    Load,
-    NestLoop,
-    ScalarBlock,
-    StepLoop,
-    Store,
-    Terms,
-    walk,
-)
+from kernels.programs.expanding.scalar_program import walk
 from kernels.programs.fusing.statements import BOOL, FLOAT32, FLOAT64, INT64
-from kernels.programs.parts.loops_in_parts import Memory
 from kernels.programs.rolled_program import Loop, RolledProgram, Uncompiled
 
 # Regions of memory that a program's pointers are, where values stand in them, and elements as text.
 
 Array = np.ndarray[Any, Any]
 Dtype = np.dtype[Any]
-POINTERS = {FLOAT64: "pointer_f8", FLOAT32: "pointer_f4", BOOL: "pointer_b1", INT64: "pointer_i8"}
+KINDS = {FLOAT64: "f8", FLOAT32: "f4", BOOL: "b1", INT64: "i8"}
 
 
 @dataclass(slots=True, eq=False)
@@ -51,9 +40,19 @@ class Region:
     names: list[str] = field(default_factory=list)
     """Names of memory in whose place it is used afterwards."""
 
+    @property
+    def kind(self) -> str:
+        """What its elements are: ``f8``, ``f4``, ``b1`` or ``i8``."""
+        return KINDS.get(self.dtype, "b1")
+
+    @property
+    def count(self) -> int:
+        """Elements."""
+        return self.size // self.dtype.itemsize
+
 
 @dataclass(slots=True, eq=False)
-class Home:
+class Placement:
     """Where a value stands: a region, bytes from its begin, and bytes for the steps of loops."""
 
     region: Region
@@ -68,30 +67,37 @@ class Home:
     """The loops in blocks of which the rows are those of one block."""
 
 
-def element_text(region: Region, constant: int, terms: Terms) -> str:
-    """Return an element of a region, so many bytes from its begin, as text."""
-    item = region.dtype.itemsize
-    if constant % item or any(step % item for name, step in terms if name[0] in "ikeojryc"):
-        raise Uncompiled("elements are not aligned")
-    parts = []
-    for name, step in terms:
-        if name[0] == "n":  # bytes that are looked up
-            whole = name if step == item else f"{step // item} * {name}"
-            parts.append(whole if step % item == 0 else f"{step} * {name} // {item}")
-        elif step:
-            parts.append(name if step == item else f"{step // item} * {name}")
-    if constant or not parts:
-        parts.append(str(constant // item))
-    return f"{region.name}[{' + '.join(parts)}]"
+class Element(NamedTuple):
+    """An element of a region: bytes from its begin, and multiples of what names say. It prints as native source."""
+
+    region: Region
+    constant: int
+    terms: scalar.Terms = ()
+
+    @property
+    def index(self) -> str:
+        """Which element it is, as text; Uncompiled where bytes are no whole elements."""
+        item = self.region.dtype.itemsize
+        if self.constant % item or any(step % item for name, step in self.terms if name[0] in "ikeojryc"):
+            raise Uncompiled("elements are not aligned")
+        parts = []
+        for name, step in self.terms:
+            if step % item:  # bytes that are looked up
+                parts.append(f"{step} * {name} // {item}")
+            elif step:
+                parts.append(name if step == item else f"{step // item} * {name}")
+        if self.constant or not parts:
+            parts.append(str(self.constant // item))
+        return " + ".join(parts)
+
+    def __str__(self) -> str:
+        return f"{self.region.name}[{self.index}]"
 
 
-# How many rows the steps of recorded loops have that are within other loops.
+class HistoryRows(NamedTuple):
+    """History rows of nested dynamic-trip loops: ``of_step`` per iteration of the fixed-trip loops around each.
 
-
-class InnerRows(NamedTuple):
-    """Rows of each such loop: at ``least``, and ``of_step`` for each step of loops around it, recorded ones apart.
-
-    Of a loop in blocks these are the steps of one.
+    At ``least`` so many; of a checkpointed loop around it the iterations of one block count.
     """
 
     least: int
@@ -126,22 +132,22 @@ class Storage:
         kept: KeptValues,
         outputs: list[int],
         blocks: dict[int, int],
-        rows: InnerRows,
+        rows: HistoryRows,
     ) -> None:
         self.expansion, self.adjoint, self.kept = expansion, adjoint, kept
         self.blocks = blocks
         """Loops that run in blocks of so many steps, by number."""
         self.program = expansion.program
-        self.within = rows.of(self.program, blocks) if adjoint.reached else {}
-        """Recorded loops in others: how many rows histories have for the steps of all that such a loop is begun for."""
-        loops = [item.loop for item in expansion.root.items if isinstance(item, StepLoop)]
+        self.nested_history = rows.of(self.program, blocks) if adjoint.reached else {}
+        """History length of each nested dynamic-trip loop, summed over its entries."""
+        loops = [item.loop for item in expansion.root.items if isinstance(item, scalar.StepLoop)]
         self.counted = [loop for loop in loops if loop.ends is None and loop.number not in blocks and loop.count > _FEW]
         """Loops whose number of steps is no part of the source, so that other numbers share code: 3's is ``count3``."""
         self.regions: list[Region] = []
         self.constants: list[Array] = []
-        self.homes: dict[int, Home] = {}
-        self.buffers: dict[int, Home] = {}
-        self.places: dict[str, tuple[Home, Terms]] = {}
+        self.placements: dict[int, Placement] = {}
+        self.buffers: dict[int, Placement] = {}
+        self.places: dict[str, tuple[Placement, scalar.Terms]] = {}
         """Of saved names: the home, and bytes for the steps of loops."""
         self._rows = {value: row for row in expansion.rows for value in (row.phi, row.start, row.update)}
         self.owners: list[Any] = []
@@ -162,6 +168,9 @@ class Storage:
         self.regions.append(region)
         return region
 
+    def _result(self, prefix: str, role: str, place: int, value: int) -> Region:
+        return self._region(prefix, role, place, self.program.values[value].spec.dtype, self.bytes_of(value))
+
     def drop(self, regions: Container[Region]) -> None:
         """Forget regions, in whose place others are used."""
         self.regions = [region for region in self.regions if region not in regions]
@@ -171,33 +180,19 @@ class Storage:
         self.constants.append(array)
         return self._region("c", "constant", len(self.constants) - 1, array.dtype)
 
-    def table(self, count: int) -> Region:
-        """Return a region for so many addresses, or other integers."""
-        return self._region("q", "work", 0, INT64, 8 * count)
-
-    def partial(self, count: int) -> Region:
-        """Return a region for so many sums over parts of loops, or numbers that pieces of the program hand on."""
-        return self._region("f", "work", 0, FLOAT64, 8 * count)
-
-    def memory(self, regions: Iterable[Region]) -> list[Memory]:
-        """Return what regions are for threads that share them."""
-        homes = [*self.homes.items(), *self.buffers.items()]
-        of = {home.region.name: value for value, home in reversed(homes)}
-        memory = []
-        for region in regions:
-            is_result = region.role in ("gradient", "output")
-            size = self.bytes_of(of[region.name]) if is_result else region.size
-            kind = POINTERS.get(region.dtype, "pointer_b1").removeprefix("pointer_")
-            memory.append(Memory(region.name, kind, size // region.dtype.itemsize, region.role == "work"))
-        return memory
+    def scratch(self, kind: str, count: int) -> Region:
+        """Return a region for so many integers, such as addresses, or floats, such as sums over parts of loops."""
+        return self._region(*(("f", "work", 0, FLOAT64) if kind == "f8" else ("q", "work", 0, INT64)), 8 * count)
 
     def needed(self) -> set[int]:
         """Return the homes of the values that stand in memory."""
         needed = {self.adjoint.home(row.phi) for row in self.expansion.rows}
         for _, item in walk(self.expansion.root):
-            if isinstance(item, Load | Fill) or (isinstance(item, Store) and item.reduces is not None):
+            if isinstance(item, scalar.Load | scalar.FillMemory) or (
+                isinstance(item, scalar.Store) and item.reduces is not None
+            ):
                 needed.add(self.adjoint.home(item.address.value))
-            elif isinstance(item, Call):
+            elif isinstance(item, scalar.CallKernel):
                 needed |= {self.adjoint.home(address.value) for address in item.addresses}
         return needed
 
@@ -207,14 +202,14 @@ class Storage:
         for value in sorted(self.needed() | set(outputs)):
             entry = self.program.values[value]
             if value in arguments:
-                self.homes[value] = Home(self._region("a", "argument", arguments[value], entry.spec.dtype))
+                self.placements[value] = Placement(self._region("a", "argument", arguments[value], entry.spec.dtype))
             elif entry.constant is not None:
-                self.homes[value] = Home(self.constant(entry.constant))
+                self.placements[value] = Placement(self.constant(entry.constant))
             elif value in outputs:
-                self.homes[value] = Home(self._region("r", "output", outputs.index(value), entry.spec.dtype))
+                self.placements[value] = Placement(self._result("r", "output", outputs.index(value), value))
             else:
                 every, back = value in self.kept.histories, looked_back.get(value, 0)
-                self.homes[value] = self._home(value, "w", every=every, back=back)
+                self.placements[value] = self._placed(value, "w", every=every, back=back)
 
     def _looked_back(self, *, reached: bool) -> dict[int, int]:
         """Return the homes of which more than the last steps are read behind loops: behind how many, innermost first.
@@ -224,16 +219,19 @@ class Storage:
         back: dict[int, int] = {}
         for _, item in walk(self.expansion.root):
             for address, wanted in self._reads(item):
-                if address.at and not self._is_last(address) and (wanted or not reached):
+                loops = self.program.loops_around(address.value)[-len(address.at) :] if address.at else ()
+                entries = zip(address.at, map(self.program.loops.__getitem__, loops), strict=True)
+                inside = any(loop.ends is None and at != (loop.count - 1, ()) for at, loop in entries)
+                if inside and (wanted or not reached):  # a step that is not the last, nor stands for a loop's end
                     home = self.adjoint.home(address.value)
                     back[home] = max(back.get(home, 0), len(address.at))
         return back
 
-    def _reads(self, item: Any) -> list[tuple[Address, bool]]:
+    def _reads(self, item: Any) -> list[tuple[scalar.Address, bool]]:
         """Return what an item reads of memory, and whether the gradient of that is wanted."""
-        if isinstance(item, Load):
+        if isinstance(item, scalar.Load):
             return [(item.address, item.name in self.adjoint.reached)]
-        if isinstance(item, Call):
+        if isinstance(item, scalar.CallKernel):
             is_reached = self.adjoint.home(item.target.value) in self.adjoint.buffered
             pairs = zip(item.operands, item.wanted, strict=True)
             return [(address, wanted and is_reached) for address, wanted in pairs]
@@ -245,32 +243,23 @@ class Storage:
             return str(loop.count - less)
         return f"count{loop.number} - {less}" if less else f"count{loop.number}"
 
-    def _is_last(self, address: Address) -> bool:
-        loops = self.program.loops_around(address.value)[-len(address.at) :]
-        return all(self._ends(loop, at) for at, loop in zip(address.at, loops, strict=True))
+    def _placed(self, value: int, prefix: str, *, every: bool, back: int) -> Placement:
+        """Place a value in the workspace.
 
-    def _ends(self, loop: int, at: tuple[int, Terms]) -> bool:
-        """Whether a step of a loop is the last, or stands for its end."""
-        entry = self.program.loops[loop]
-        return entry.ends is not None or at == (entry.count - 1, ())
-
-    def _home(self, value: int, prefix: str, *, every: bool, back: int) -> Home:
-        """Return a home in the workspace: for each step of the loops around it if ``every``, or for one at a time.
-
-        For each of the innermost loops in any case, behind so many of which it is read. Of others that are in blocks
-        it is for the steps of one.
+        ``every``: keep one row per iteration of all enclosing loops; else one row. The innermost ``back`` loops always
+        keep all rows, because the value is read after them. For checkpointed loops, keep one block's rows.
         """
         size, loops = self.bytes_of(value), self.program.loops_around(value)
         is_carried = any(row.phi == value for row in self.expansion.rows)
-        home = Home(self._region(prefix, "work", 0, self.program.values[value].spec.dtype))
+        home = Placement(self._region(prefix, "work", 0, self.program.values[value].spec.dtype))
         around = loops[: len(loops) - back]
         home.blocked = [loop for loop in around if loop in self.blocks] if every else []
         total = size
         for loop in reversed(loops if every else loops[len(around) :]):
             home.rows.insert(0, (loop, total))
             count = self.blocks[loop] if loop in home.blocked else self._count(loop)
-            total *= count + (is_carried and loop == loops[-1]) * (1 + (loop in self.within))
-            if loop in self.within:
+            total *= count + (is_carried and loop == loops[-1]) * (1 + (loop in self.nested_history))
+            if loop in self.nested_history:
                 break
         if is_carried and not home.rows:
             home.parity = loops[-1], size
@@ -278,23 +267,19 @@ class Storage:
         home.region.size = total
         return home
 
-    def _rows_of(self, loop: int) -> int:
-        """Return how many steps of a loop histories have, and what is saved."""
-        return self.blocks.get(loop, self._count(loop))
-
     def _count(self, loop: int) -> int:
         """Return the most steps of a loop, or of all loops that are this one within others."""
-        return self.within.get(loop, self.program.loops[loop].count)
+        return self.nested_history.get(loop, self.program.loops[loop].count)
 
     def index_of(self, loop: int) -> str:
         """Return the name of the row that a step of a loop has in histories."""
-        return f"{'row' if loop in self.within else 'j' if loop in self.blocks else 'k'}{loop}"
+        return f"{'row' if loop in self.nested_history else 'j' if loop in self.blocks else 'k'}{loop}"
 
     def _place_checkpoints(self, loop: int) -> dict[str | int, Region]:
         """Return a region for each number, and each value in memory, that a loop carries, with a row a block."""
         count = -(-self.program.loops[loop].count // self.blocks[loop])
         steps = next(
-            item for item in self.expansion.root.items if isinstance(item, StepLoop) and item.loop.number == loop
+            item for item in self.expansion.root.items if isinstance(item, scalar.StepLoop) and item.loop.number == loop
         )
         sizes: dict[str | int, tuple[Dtype, int]] = {
             number.name: (self.dtype(number.name), self.dtype(number.name).itemsize) for number in steps.numbers
@@ -314,7 +299,7 @@ class Storage:
         reach = sum((n - 1) * stride for n, stride in zip(spec.shape, spec.strides, strict=True))
         return (reach + item) // item * item
 
-    def ith(self, address: Address) -> Address:
+    def ith(self, address: scalar.Address) -> scalar.Address:
         """Return where the i-th element from an address on stands."""
         return address._replace(terms=(*address.terms, ("i", self.program.values[address.value].spec.dtype.itemsize)))
 
@@ -323,10 +308,9 @@ class Storage:
         looked_back = self._looked_back(reached=True)
         for value in sorted(self.adjoint.buffered | set(gradients)):
             if value in gradients:
-                dtype = self.program.values[value].spec.dtype
-                self.buffers[value] = Home(self._region("g", "gradient", gradients[value], dtype))
-            elif value not in self.homes or self.homes[value].region.role != "output":
-                self.buffers[value] = self._home(value, "d", every=False, back=looked_back.get(value, 0))
+                self.buffers[value] = Placement(self._result("g", "gradient", gradients[value], value))
+            elif value not in self.placements or self.placements[value].region.role != "output":
+                self.buffers[value] = self._placed(value, "d", every=False, back=looked_back.get(value, 0))
 
     def differentiated(self) -> list[int]:
         """Return the arguments that the gradients are by."""
@@ -337,16 +321,16 @@ class Storage:
         together: dict[int, list[str]] = {}
         for name in self.kept.saved:
             block = self.expansion.defined[name][0]
-            if isinstance(block.loop, StepLoop):
+            if isinstance(block.loop, scalar.StepLoop):
                 together.setdefault(id(block), []).append(name)
             else:
                 self._save(block, [name])
         for names in together.values():
             self._save(self.expansion.defined[names[0]][0], names)
 
-    def _save(self, block: ScalarBlock, names: list[str]) -> None:
+    def _save(self, block: scalar.ScalarBlock, names: list[str]) -> None:
         dtype = self.dtype(names[0])
-        wide = {self.dtype(name) for name in names}
+        wide = dict.fromkeys(map(self.dtype, names))
         if len(wide) > 1:
             for kind in wide:
                 self._save(block, [name for name in names if self.dtype(name) == kind])
@@ -355,73 +339,76 @@ class Storage:
         terms: list[tuple[str, int]] = []
         joint = self.kept.joint_loop()
         for loop in reversed([loop for loop in block.loops() if loop is not joint]):
-            is_nest = isinstance(loop, NestLoop)
-            count = loop.extent if is_nest else self._rows_of(loop.loop.number)
-            terms.append((loop.index if is_nest else self.index_of(loop.loop.number), width))
+            is_nest = isinstance(loop, scalar.NestLoop)
+            number = -1 if is_nest else loop.loop.number
+            count = loop.extent if is_nest else self.blocks.get(number, self._count(number))
+            terms.append((loop.index if is_nest else self.index_of(number), width))
             width *= count
-            if not is_nest and loop.loop.number in self.within:
+            if number in self.nested_history:
                 break
-        home = Home(self._region("t", "work", 0, dtype, width))
+        home = Placement(self._region("t", "work", 0, dtype, width))
         for k, name in enumerate(names):
-            self.places[name] = Home(home.region, k * dtype.itemsize), tuple(terms)
+            self.places[name] = Placement(home.region, k * dtype.itemsize), tuple(terms)
 
     def dtype(self, name: str) -> Dtype:
-        """Return the dtype of what a name says."""
-        return self.expansion.dtypes[name]
+        """Return the dtype of a variable; gradients, and what else is made of a name, ``g_v1``, have that of the name.
+
+        Variables that count steps, rows and blocks are integers.
+        """
+        return self.expansion.dtypes.get(name[2:] if name[1:2] == "_" else name, INT64)
 
     def contract(self, stored: Container[int]) -> None:
-        """Let the steps of a joint nest use the same memory for values that are made and read in one of them.
+        """Array contraction: values produced and consumed within one iteration of the joint nest share its storage.
 
-        For gradients, too, if the first contribution to each element is ``stored``.
+        So do gradients, if the first contribution to each element is ``stored``.
         """
         joint = self.kept.joint_loop()
         if joint is None:
             return
-        inside = [item for _, item in walk(joint.body) if isinstance(item, Load | Store)]
+        inside = [item for _, item in walk(joint.body) if isinstance(item, scalar.Load | scalar.Store)]
         items = [item for _, item in walk(self.expansion.root)]
-        everything = [item for item in items if isinstance(item, Load | Store | Fill)]
-        whole = {address.value for item in items if isinstance(item, Call) for address in item.addresses}
+        everything = [item for item in items if isinstance(item, scalar.Load | scalar.Store | scalar.FillMemory)]
+        whole = {address.value for item in items if isinstance(item, scalar.CallKernel) for address in item.addresses}
         for value in {item.address.value for item in inside} - whole - self._rows.keys():
             mine = [item for item in everything if item.address.value == value]
             steps = {dict(item.address.terms).get(joint.index, 0) for item in mine}
             if len(steps) > 1 or 0 in steps or any(item not in inside for item in mine):
                 continue
-            for homes in (self.homes, self.buffers):
+            for homes in (self.placements, self.buffers):
                 home = homes.get(value)
-                if home is not None and home.region.role == "work" and (homes is self.homes or value in stored):
+                if home is not None and home.region.role == "work" and (homes is self.placements or value in stored):
                     home.without = joint.index
                     home.region.size = max(home.region.size // joint.extent, steps.copy().pop())
 
-    # Elements as text
+    # Elements
 
-    def element(self, address: Address) -> str:
+    def element(self, address: scalar.Address) -> Element:
         """Return an element of a value's memory."""
-        return self._text(self.homes[self.adjoint.home(address.value)], address)
+        return self._element(self.placements[self.adjoint.home(address.value)], address)
 
-    def gradient(self, address: Address) -> str:
+    def gradient(self, address: scalar.Address) -> Element:
         """Return an element of the gradient of a value's memory."""
-        return self._text(self.buffers[self.adjoint.home(address.value)], address)
+        return self._element(self.buffers[self.adjoint.home(address.value)], address)
 
-    def begin(self, address: Address, *, gradient: bool = False) -> str:
-        """Return the address of an element, or of its gradient, as an integer."""
+    def begin(self, address: scalar.Address, *, gradient: bool = False) -> str:
+        """Return the address of an element, or of its gradient, as text."""
         element = self.gradient(address) if gradient else self.element(address)
-        name, _, index = element.removesuffix("]").partition("[")
         item = self.program.values[address.value].spec.dtype.itemsize
-        return f"begin_of({name}) + {item} * ({index})"
+        return f"begin_of({element.region.name}) + {item} * ({element.index})"
 
-    def saved(self, name: str) -> str:
+    def saved(self, name: str) -> Element:
         """Return where a name is saved."""
         home, terms = self.places[name]
-        return element_text(home.region, home.constant, terms)
+        return Element(home.region, home.constant, terms)
 
-    def _text(self, home: Home, address: Address) -> str:
+    def _element(self, home: Placement, address: scalar.Address) -> Element:
         constant, terms = home.constant + address.constant, dict(address.terms)
         terms.pop(home.without, None)
         steps, ahead = self._steps(address), self._ahead(address.value)
         for loop, width in home.rows:
             number, more = self._row(home, loop, steps)
             if home.rows[-1][0] == loop:
-                if ahead is None and loop not in self.within:  # what the loop starts from
+                if ahead is None and loop not in self.nested_history:  # what the loop starts from
                     continue
                 number, more = (1, ((f"row{loop}", 1),)) if ahead is None else (number + ahead, more)
             constant += number * width
@@ -434,9 +421,9 @@ class Storage:
                 terms[which] = width
             else:
                 constant += which * width
-        return element_text(home.region, constant, tuple(terms.items()))
+        return Element(home.region, constant, tuple(terms.items()))
 
-    def _row(self, home: Home, loop: int, steps: dict[int, tuple[int, Terms]]) -> tuple[int, Terms]:
+    def _row(self, home: Placement, loop: int, steps: dict[int, tuple[int, scalar.Terms]]) -> tuple[int, scalar.Terms]:
         """Return which row of a loop an address with these steps is in: a number, and multiples."""
         if loop not in steps:
             return 0, ((f"k{loop}" if loop in self.blocks and loop not in home.blocked else self.index_of(loop), 1),)
@@ -447,7 +434,7 @@ class Storage:
             return number, ((f"row{loop}", 1),)
         return (number % self.blocks[loop] if loop in home.blocked else number), more
 
-    def _parity(self, loop: int, steps: dict[int, tuple[int, Terms]], ahead: int) -> int | str:
+    def _parity(self, loop: int, steps: dict[int, tuple[int, scalar.Terms]], ahead: int) -> int | str:
         """Return which of two rows that is, or the name of what says so."""
         if loop not in steps:
             return f"{'o' if ahead else 'e'}{loop}"
@@ -455,12 +442,12 @@ class Storage:
             return f"{'y' if ahead else 'yo'}{loop}"
         return f"y{loop}" if self.program.loops[loop].ends is not None else (steps[loop][0] + ahead) % 2
 
-    def _is_counted_last(self, loop: int, steps: dict[int, tuple[int, Terms]]) -> bool:
+    def _is_counted_last(self, loop: int, steps: dict[int, tuple[int, scalar.Terms]]) -> bool:
         """Whether it is the last step of a loop that is read, whose number is no part of the source."""
         entry = self.program.loops[loop]
         return entry in self.counted and steps.get(loop) == (entry.count - 1, ())
 
-    def _steps(self, address: Address) -> dict[int, tuple[int, Terms]]:
+    def _steps(self, address: scalar.Address) -> dict[int, tuple[int, scalar.Terms]]:
         loops = self.program.loops_around(address.value)
         return dict(zip(loops[len(loops) - len(address.at) :], address.at, strict=True)) if address.at else {}
 
@@ -498,10 +485,12 @@ def storage_within(budget: int, expansion: Expansion, place: Callable[[Blocks], 
     block is as long as fits.
     """
     best, blocks = place({}), Blocks()
-    for loop in _loops(expansion):
+    for item in _restartable(expansion):
         if best.work()[1] <= budget:
             break
-        for storage in map(place, _trials(blocks, loop.loop.number, loop.loop.count)):
+        number, count = item.loop.number, item.loop.count
+        lengths = [-(-count >> k) for k in range(1, count.bit_length())]  # half of the steps, a quarter, and so on
+        for storage in (place({**blocks, number: length}) for length in lengths if length < count):
             if storage.work()[1] < best.work()[1]:
                 best, blocks = storage, storage.blocks
             if best.work()[1] <= budget:
@@ -509,19 +498,12 @@ def storage_within(budget: int, expansion: Expansion, place: Callable[[Blocks], 
     return best
 
 
-def _trials(blocks: Blocks, loop: int, count: int) -> list[Blocks]:
-    """Return blocks of half the steps of a loop, a quarter, and so on."""
-    return [{**blocks, loop: -(-count >> k)} for k in range(1, count.bit_length()) if -(-count >> k) < count]
-
-
-def _loops(expansion: Expansion) -> list[StepLoop]:
-    """Return the outermost loops that can be begun anew from what they carry, those with the most steps first."""
-    loops = [item for item in expansion.root.items if isinstance(item, StepLoop) and item.loop.ends is None]
-    return sorted([item for item in loops if not _writes_outside(item, expansion)], key=lambda item: -item.loop.count)
-
-
-def _writes_outside(item: StepLoop, expansion: Expansion) -> bool:
-    """Whether a loop changes what was made before it."""
-    stores = [part for _, part in walk(item.body) if isinstance(part, Store)]
+def _restartable(expansion: Expansion) -> list[scalar.StepLoop]:
+    """Return the outermost loops that change nothing from before them, those with the most steps first."""
     around = expansion.program.loops_around
-    return any(item.loop.number not in around(store.address.value) for store in stores if store.overwrites)
+    loops = [item for item in expansion.root.items if isinstance(item, scalar.StepLoop) and item.loop.ends is None]
+    for item in [*loops]:
+        stores = [part for _, part in walk(item.body) if isinstance(part, scalar.Store)]
+        if any(item.loop.number not in around(store.address.value) for store in stores if store.overwrites):
+            loops.remove(item)
+    return sorted(loops, key=lambda item: -item.loop.count)

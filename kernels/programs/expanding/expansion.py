@@ -11,46 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernels.foundation.specs import Spec
-from kernels.programs.expanding.element_names import OperationNames, Scope, literal, numbers_of
-from kernels.programs.expanding.scalar_program import (
-    GIVE_UP,
-    LEAVE,
-    LEAVE_ALL,
-    Address,
-    Call,
-    CarriedNumber,
-    Check,
-    Fill,
-    Load,
-    NestLoop,
-    Operation,
-    ScalarBlock,
-    ScalarItem,
-    StepLoop,
-    Store,
-    Term,
-    Terms,
-    walk,
-)
-from kernels.programs.fusing.fusion import Block as FusedBlock
-from kernels.programs.fusing.fusion import Fusion, Nest, Placed, Steps, is_fixed
-from kernels.programs.fusing.statements import (
-    COPY,
-    FLOAT32,
-    FLOAT64,
-    INT64,
-    REDUCTIONS,
-    ROUNDED,
-    Access,
-    AnyStatement,
-    CallStatement,
-    GuardStatement,
-    Statement,
-    is_whole,
-    mapped,
-    new_value,
-    whole,
-)
+from kernels.programs.expanding import scalar_program as scalar
+from kernels.programs.expanding.scalar_program import literal, numbers_of, walk
+from kernels.programs.fusing import statements as fused
+from kernels.programs.fusing.fusion import FusedBlock, FusedLoop, Fusion, Nest, Placed, is_fixed
+from kernels.programs.fusing.statements import FLOAT64, Access, AnyStatement, Statement
 from kernels.programs.rolled_program import SMALL, Loop, Numbers, Phi, Ref, RolledProgram, Uncompiled
 
 # Scalar operations that need not wait for the nests before them go in front: their gradients are then added last.
@@ -59,21 +24,21 @@ from kernels.programs.rolled_program import SMALL, Loop, Numbers, Phi, Ref, Roll
 # apart.
 
 
-def move_early(block: ScalarBlock) -> None:
+def move_early(block: scalar.ScalarBlock) -> None:
     """Reorder the items of a block, and of those in it."""
-    moved: list[ScalarItem] = []
+    moved: list[scalar.ScalarItem] = []
     late = _Late()
     for item in block.items:
-        if isinstance(item, Load | Operation | Store) and late.items and not late.holds(item):
+        if isinstance(item, scalar.Load | scalar.Compute | scalar.Store) and late.items and not late.holds(item):
             moved.append(item)
         else:
-            if late.items or isinstance(item, NestLoop):
+            if late.items or isinstance(item, scalar.NestLoop):
                 late.add(item)
                 continue
             moved.append(item)
     block.items[:] = [*moved, *late.items]
     for item in block.items:
-        if isinstance(item, NestLoop | StepLoop):
+        if isinstance(item, scalar.NestLoop | scalar.StepLoop):
             move_early(item.body)
 
 
@@ -81,30 +46,30 @@ class _Late:
     """The first nest of a block and what has to stay behind it: the names that it gives, the values that it stores."""
 
     def __init__(self) -> None:
-        self.items: list[ScalarItem] = []
+        self.items: list[scalar.ScalarItem] = []
         self.names: set[str] = set()
         self.values: set[int] = set()
         self.is_closed = False
 
-    def add(self, item: ScalarItem) -> None:
+    def add(self, item: scalar.ScalarItem) -> None:
         self.items.append(item)
-        if isinstance(item, NestLoop):
+        if isinstance(item, scalar.NestLoop):
             self.names |= item.totals.keys()
-            self.values |= {part.address.value for _, part in walk(item.body) if isinstance(part, Store)}
-        elif isinstance(item, Load | Operation):
+            self.values |= {part.address.value for _, part in walk(item.body) if isinstance(part, scalar.Store)}
+        elif isinstance(item, scalar.Load | scalar.Compute):
             self.names.add(item.name)
-        elif isinstance(item, Store):
+        elif isinstance(item, scalar.Store):
             self.values.add(item.address.value)
         else:
             self.is_closed = True  # loops of the program, products, guards: nothing moves past them
 
-    def holds(self, item: Load | Operation | Store) -> bool:
+    def holds(self, item: scalar.Load | scalar.Compute | scalar.Store) -> bool:
         """Whether an item has to stay behind."""
         if self.is_closed:
             return True
-        if isinstance(item, Load):
+        if isinstance(item, scalar.Load):
             return item.address.value in self.values or bool(item.address.names() & self.names)
-        if isinstance(item, Operation):
+        if isinstance(item, scalar.Compute):
             return not self.names.isdisjoint(item.operands)
         return (
             item.overwrites
@@ -138,7 +103,7 @@ def complete_sums(statements: Iterable[Placed]) -> dict[str, list[Placed]]:
     return sums
 
 
-def inner_part(placed: Placed, target: Address, bound: set[str]) -> tuple[Address, int]:
+def inner_part(placed: Placed, target: scalar.Address, bound: set[str]) -> tuple[scalar.Address, int]:
     """Return where the elements begin that a statement gives in one step of the nests ``bound``, and how many.
 
     Where those of all points are apart, they are those of the point of ``target`` alone.
@@ -151,13 +116,13 @@ def inner_part(placed: Placed, target: Address, bound: set[str]) -> tuple[Addres
     ]
     item = access.ref.spec.dtype.itemsize
     terms = tuple([term for term in target.terms if term[0] in bound or term[0][0] != "i"])
-    whole = _side_by_side([(stride, extent) for stride, extent, _ in axes], item)
-    if whole:
-        return Address(target.value, access.ref.offset.constant, terms, target.at), whole
+    elements = _side_by_side([(stride, extent) for stride, extent, _ in axes], item)
+    if elements:
+        return scalar.Address(target.value, access.ref.offset.constant, terms, target.at), elements
     elements = _side_by_side([(stride, extent) for stride, extent, name in axes if name is not None], item)
     if not elements:
         raise Uncompiled("sums over a middle axis, apart in memory")
-    return Address(target.value, target.constant, terms, target.at), elements
+    return scalar.Address(target.value, target.constant, terms, target.at), elements
 
 
 def _side_by_side(axes: list[tuple[int, int]], item: int) -> int:
@@ -193,7 +158,7 @@ class Row(NamedTuple):
     update: int
 
 
-class Expansion(OperationNames):
+class Expansion(scalar.OperationNames):
     """The scalar program of a fused one."""
 
     def __init__(self, program: RolledProgram, fusion: Fusion) -> None:
@@ -220,7 +185,7 @@ class Expansion(OperationNames):
         in_memory |= {phi for phi, ref in updates.items() if ref.offset.terms or ref.offset.table or ref.at}
         for placed in self.fusion.placed:
             statement = placed.statement
-            read = [] if isinstance(statement, GuardStatement) else statement.accesses()
+            read = [] if isinstance(statement, fused.GuardStatement) else statement.accesses()
             if isinstance(statement, Statement):
                 read = [access for access in read if not is_fixed(access, placed.names)]
             in_memory |= phis.intersection(access.ref.value for access in read)
@@ -229,9 +194,9 @@ class Expansion(OperationNames):
     def _block(self, block: FusedBlock) -> None:
         for item in block.items:
             if isinstance(item, Placed):
-                if isinstance(item.statement, GuardStatement):
+                if isinstance(item.statement, fused.GuardStatement):
                     self._guard(item)
-                elif isinstance(item.statement, CallStatement):
+                elif isinstance(item.statement, fused.CallStatement):
                     self._call(item, item.statement)
                 else:
                     self._statement(item)
@@ -242,9 +207,9 @@ class Expansion(OperationNames):
 
     def _nest(self, nest: Nest) -> None:
         outer = self.scope
-        loop = NestLoop(nest.name, nest.extent, ScalarBlock(outer.block))
+        loop = scalar.NestLoop(nest.name, nest.extent, scalar.ScalarBlock(outer.block))
         loop.body.loop = loop
-        self.scope = Scope(loop.body, outer)
+        self.scope = scalar.BlockScope(loop.body, outer)
         self.scope.indices = {nest.name}
         self._block(nest.body)
         self.scope = outer
@@ -259,14 +224,14 @@ class Expansion(OperationNames):
         assert isinstance(statement, Statement)
         if statement.is_indirect():
             self._check_always(statement)
-        sums: dict[Address, str] = {}
+        sums: dict[scalar.Address, str] = {}
         for point in _points(placed):
             target = self.address(statement.target, placed, point)
             name = self._operation(statement, placed, point)
             if statement.reduces is None:
                 self._give(target, name, statement)
             elif target in sums:
-                reduction, both = REDUCTIONS[statement.reduces], (any(statement.wanted),) * 2
+                reduction, both = fused.REDUCTIONS[statement.reduces], (any(statement.wanted),) * 2
                 dtype = statement.target.ref.spec.dtype
                 sums[target] = self.operated(reduction, (sums[target], name), both, dtype)
             else:
@@ -278,18 +243,18 @@ class Expansion(OperationNames):
         dtype = numbers_of(statement)
         operands = tuple([self.operand(o, dtype, placed, point) for o in statement.operands])
         wanted = statement.wanted
-        if statement.operation is COPY and (wanted[0] or not isinstance(statement.operands[0], Access)):
+        if statement.operation is fused.COPY and (wanted[0] or not isinstance(statement.operands[0], Access)):
             return operands[0]
         return self.operated(statement.operation, operands, wanted, statement.target.ref.spec.dtype)
 
-    def _give(self, target: Address, name: str, statement: Statement) -> None:
+    def _give(self, target: scalar.Address, name: str, statement: Statement) -> None:
         """Let an element be what a name says."""
         written = self.program.values[target.value].written
         if written:
             self._forget(target.value)
         if statement.clears or not written:
             self.scope.elements[target] = name
-        self.emit(Store(target, name, any(statement.wanted), overwrites=written, clears=statement.clears))
+        self.emit(scalar.Store(target, name, any(statement.wanted), overwrites=written, clears=statement.clears))
 
     def _forget(self, value: int) -> None:
         """Know no element of a value any more, which is written."""
@@ -297,7 +262,7 @@ class Expansion(OperationNames):
         for scope in (*self.scope.outward(), *([] if made_in is None else [made_in])):
             scope.elements = {address: name for address, name in scope.elements.items() if address.value != value}
 
-    def _sum(self, target: Address, name: str, statement: Statement, placed: Placed) -> None:
+    def _sum(self, target: scalar.Address, name: str, statement: Statement, placed: Placed) -> None:
         """Add what the points of a block give to the element that they are summed in."""
         wanted = any(statement.wanted)
         summed = summed_by(placed)
@@ -306,13 +271,13 @@ class Expansion(OperationNames):
         elif is_scattered(placed):
             assert statement.reduces is not None
             self._fill(target, placed, statement.reduces)
-            self.emit(Store(target, name, wanted, statement.reduces))
+            self.emit(scalar.Store(target, name, wanted, statement.reduces))
         else:
             total = self._total(target, placed)
             assert statement.reduces is not None
-            self.emit(Term(total, name, wanted, statement.reduces))
+            self.emit(scalar.Accumulate(total, name, wanted, statement.reduces))
 
-    def _total(self, target: Address, placed: Placed) -> str:
+    def _total(self, target: scalar.Address, placed: Placed) -> str:
         """Return the name of the total for a target; it is given by the outermost nest that is summed over."""
         key = id(placed), target
         known = self._open.get(key)
@@ -321,7 +286,7 @@ class Expansion(OperationNames):
             known = self._open[key] = f"s{self._count}"
         return known
 
-    def _totals(self, placed: Placed, loop: NestLoop) -> None:
+    def _totals(self, placed: Placed, loop: scalar.NestLoop) -> None:
         """Give the totals of a statement behind the nest that they were summed in."""
         statement = placed.statement
         assert isinstance(statement, Statement)
@@ -332,11 +297,11 @@ class Expansion(OperationNames):
                 loop.totals[total] = statement.reduces
                 dtype, wanted = _dtype_of_totals(statement), (any(statement.wanted),)
                 self.define(total, loop, dtype)
-                wide = statement.target.ref.spec.dtype == FLOAT32 != dtype
-                name = self.operated(ROUNDED, (total,), wanted, FLOAT32) if wide else total
+                wide = statement.target.ref.spec.dtype == fused.FLOAT32 != dtype
+                name = self.operated(fused.ROUNDED, (total,), wanted, fused.FLOAT32) if wide else total
                 self._give(target, name, statement)
 
-    def _fill(self, target: Address, placed: Placed, reduces: np.ufunc) -> None:
+    def _fill(self, target: scalar.Address, placed: Placed, reduces: np.ufunc) -> None:
         """Have the memory of scattered sums start, before the outermost nest that is summed over."""
         outermost = summed_by(placed)
         around = self.scope
@@ -349,15 +314,15 @@ class Expansion(OperationNames):
         key = "filled", (id(placed), id(block), begin)
         if key not in self._open:
             self._open[key] = ""
-            block.items.append(Fill(begin, elements, reduces))
+            block.items.append(scalar.FillMemory(begin, elements, reduces))
 
     # Loops of the program
 
-    def _steps(self, steps: Steps) -> None:
+    def _steps(self, steps: FusedLoop) -> None:
         outer, loop = self.scope, steps.loop
-        item = StepLoop(loop, f"k{loop.number}", ScalarBlock(outer.block))
+        item = scalar.StepLoop(loop, f"k{loop.number}", scalar.ScalarBlock(outer.block))
         item.body.loop = item
-        inner = Scope(item.body, outer)
+        inner = scalar.BlockScope(item.body, outer)
         inner.indices = {item.index}
         item.limit = self._limit(loop)
         open_phis, in_memory = [], []
@@ -379,7 +344,7 @@ class Expansion(OperationNames):
         self.scopes[loop.number] = inner
         self.emit(item)
         for name in item.behind:
-            self.define(name, item, INT64)
+            self.define(name, item, fused.INT64)
 
     def _limit(self, loop: Loop) -> str:
         """Return the most steps of a recorded loop, as text; "" of others."""
@@ -397,9 +362,9 @@ class Expansion(OperationNames):
         spec = self.program.values[phi.value].spec
         if self.program.values[phi.value].written:
             raise Uncompiled("a loop carries what is written in place")
-        start = new_value(self.program, phi.value)
+        start = fused.new_value(self.program, phi.value)
         self.program.values[start].loop = loop.parent
-        self._copy(phi.initial, whole(self.program, start, wanted=True), spec)
+        self._copy(phi.initial, fused.ref_to_all(self.program, start, wanted=True), spec)
         return phi, start
 
     def _next(self, phi: Phi, loop: Loop) -> int:
@@ -407,22 +372,22 @@ class Expansion(OperationNames):
         update, values = phi.update, self.program.values
         value, spec = values[update.value], values[phi.value].spec
         taken = {row.update for row in self.rows} | {p.value for p in loop.phis}
-        same = value.spec.shape == spec.shape and value.spec.strides == spec.strides and is_whole(update, value)
+        same = value.spec.shape == spec.shape and value.spec.strides == spec.strides and fused.is_whole(update, value)
         if same and value.loop == loop.number and update.value not in taken and not value.written and not update.at:
             return update.value
-        copy = new_value(self.program, phi.value)
-        self._copy(update, whole(self.program, copy, wanted=True), spec)
+        copy = fused.new_value(self.program, phi.value)
+        self._copy(update, fused.ref_to_all(self.program, copy, wanted=True), spec)
         return copy
 
     def _copy(self, source: Any, target: Ref, spec: Spec) -> None:
         wanted = (isinstance(source, Ref) and source.wanted,)
         block = FusedBlock()
-        self.fusion.place(mapped(COPY, spec.shape, (source,), target, spec.strides, wanted), block)
+        self.fusion.place(fused.mapped(fused.COPY, spec.shape, (source,), target, spec.strides, wanted), block)
         self._block(block)
 
     def _carry(
-        self, phi: Phi, item: StepLoop, outer: Scope, inner: Scope
-    ) -> list[tuple[CarriedNumber, Address, np.dtype[Any], bool]]:
+        self, phi: Phi, item: scalar.StepLoop, outer: scalar.BlockScope, inner: scalar.BlockScope
+    ) -> list[tuple[scalar.CarriedNumber, scalar.Address, np.dtype[Any], bool]]:
         """Carry the elements of a small phi in registers."""
         spec, opened = self.program.values[phi.value].spec, []
         for point in np.ndindex(spec.shape):
@@ -430,13 +395,13 @@ class Expansion(OperationNames):
             self.scope = outer
             initial = self._initial(phi, point)
             self.scope = inner
-            number = CarriedNumber("", initial)
+            number = scalar.CarriedNumber("", initial)
             number.name = self.name(item, spec.dtype, "p")
-            inner.elements[Address(phi.value, offset)] = number.name
+            inner.elements[scalar.Address(phi.value, offset)] = number.name
             item.numbers.append(number)
             update = phi.update
             at = update.offset.constant + sum(i * s for i, s in zip(point, update.spec.strides, strict=True))
-            opened.append((number, Address(update.value, at), spec.dtype, update.wanted))
+            opened.append((number, scalar.Address(update.value, at), spec.dtype, update.wanted))
         return opened
 
     def _initial(self, phi: Phi, point: tuple[int, ...]) -> str:
@@ -451,49 +416,49 @@ class Expansion(OperationNames):
         constant, terms = self._indexed(initial.offset)
         offset = constant + sum(i * s for i, s in zip(point, strides, strict=True))
         at = tuple((n, tuple(sorted(t.items()))) for n, t in map(self._indexed, initial.at))
-        address = Address(initial.value, offset, tuple(sorted(terms.items())), at)
+        address = scalar.Address(initial.value, offset, tuple(sorted(terms.items())), at)
         dtype = initial.spec.dtype
         return self.cut(self.read(address, dtype), dtype, wanted=initial.wanted)
 
-    def _call(self, placed: Placed, statement: CallStatement) -> None:
+    def _call(self, placed: Placed, statement: fused.CallStatement) -> None:
         if any(self.program.values[access.ref.value].written for access in (*statement.accesses(), statement.target)):
             raise Uncompiled("a call of what is written in place", statement.line)
         self._check_always(statement)
         operands = tuple([self._begin_of(ref, placed) for ref in statement.operands])
         sizes = tuple([ref.spec.size for ref in statement.operands])
         target = self._begin_of(statement.result, placed)
-        self.emit(Call(statement.call, operands, target, statement.wanted, sizes))
+        self.emit(scalar.CallKernel(statement.call, operands, target, statement.wanted, sizes))
 
-    def _begin_of(self, ref: Ref, placed: Placed) -> Address:
+    def _begin_of(self, ref: Ref, placed: Placed) -> scalar.Address:
         """Return where the first element of a reference stands."""
         return self.address(Access(ref, ()), placed, {})
 
     def _guard(self, placed: Placed) -> None:
         statement = placed.statement
-        assert isinstance(statement, GuardStatement)
+        assert isinstance(statement, fused.GuardStatement)
         if not statement.is_recorded:
             self._check_always(statement)
         names = tuple([self.read(self.address(a, placed, {}), a.ref.spec.dtype) for a in statement.pairs])
-        number, terms = self._number_of(statement) if statement.is_recorded else (GIVE_UP, ())
-        self.emit(Check((names[0], names[1]), number, terms))
+        number, terms = self._number_of(statement) if statement.is_recorded else (scalar.GIVE_UP, ())
+        self.emit(scalar.GuardCheck((names[0], names[1]), number, terms))
 
     def _check_always(self, statement: AnyStatement) -> None:
         """Raise Uncompiled for what may fail, read anywhere, or make a nan of nothing, where the program does not."""
         if statement.line in self.program.conditional:
             raise Uncompiled("a call, or a look-up, in some ways alone that a loop's iterations go", statement.line)
 
-    def _number_of(self, statement: GuardStatement) -> tuple[int, Terms]:
+    def _number_of(self, statement: fused.GuardStatement) -> tuple[int, scalar.Terms]:
         """Return the number of a guard that was recorded, with what steps add, or what it does instead of stopping."""
         steps = self.scope.block.steps()
         if any(step.loop.ends is not None for step in steps):
             left = [step.loop.ends is not None and not step.loop.ends.counted for step in steps]
-            return LEAVE if left[-1] else LEAVE_ALL if any(left) else GIVE_UP, ()
+            return scalar.LEAVE if left[-1] else scalar.LEAVE_ALL if any(left) else scalar.GIVE_UP, ()
         number = self._guard_numbers[statement.line]
         self.guards[number] = statement.pairs[0].ref.spec.dtype
         return number, tuple([(step.index, step.loop.guards) for step in steps])
 
 
-_NOWHERE = Placed(GuardStatement((Access(None, ()),) * 2, ()), None, ())  # type: ignore[arg-type]
+_NOWHERE = Placed(fused.GuardStatement((Access(None, ()),) * 2, ()), None, ())  # type: ignore[arg-type]
 
 
 def _dtype_of_totals(statement: Statement) -> np.dtype[Any]:
@@ -507,7 +472,7 @@ def _written_in(block: FusedBlock, program: RolledProgram) -> set[int]:
     """Return the values that the statements of a block, and of those in it, write in place."""
     written: set[int] = set()
     for item in block.items:
-        if isinstance(item, Nest | Steps):
+        if isinstance(item, Nest | FusedLoop):
             written |= _written_in(item.body, program)
         elif isinstance(item.statement, Statement) and program.values[item.statement.target.ref.value].written:
             written.add(item.statement.target.ref.value)

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from kernels.foundation.specs import Spec, is_dense
-from kernels.foundation.tables import dataclass
 from kernels.kinds.custom import Custom, CustomKernel
 from kernels.kinds.elementwise import Elementwise
 from kernels.kinds.reduction import Contraction, Reduction, Select
@@ -17,25 +16,8 @@ from kernels.kinds.routine import Routine
 from kernels.kinds.views import Copy, Gather
 from kernels.native.structs import PULLS
 from kernels.programs.assembly import ProgramPlan
-from kernels.programs.fusing.statements import (
-    BLAS,
-    BOOL,
-    COPY,
-    FLOATS,
-    INTERPRETER,
-    INTERRUPTS,
-    KERNEL,
-    PYTHON,
-    RESULT,
-    AnyStatement,
-    CallStatement,
-    KernelCall,
-    NativeCall,
-    Place,
-    dense_value,
-    mapped,
-    whole,
-)
+from kernels.programs.fusing import statements as fused
+from kernels.programs.fusing.statements import FLOATS, AnyStatement, KernelCall, NativeCall
 from kernels.programs.machine import Machine, plan, pullback_plan
 from kernels.programs.program import ProgramNode, Recipe
 from kernels.programs.rolled_program import Numbers, Ref, RolledInstruction, RolledProgram, Uncompiled
@@ -60,16 +42,18 @@ def interpreted_call(instruction: RolledInstruction, spec: Spec, wanted: tuple[b
     forward = plan(recipe, reverse=False)
     kernel, pulls = _kernel_of(forward, len(recipe.arguments)), _pulls_of(recipe, wanted)
     if kernel is not None and pulls is not None:
-        return NativeCall(name, KERNEL, kernel, pulls)
+        return NativeCall(name, fused.KERNEL, kernel, pulls)
     refs = [k for k, operand in enumerate(instruction.operands) if isinstance(operand, Ref)]
-    places = tuple(map(Place, range(len(refs))))
+    places = tuple(map(fused.KernelOperand, range(len(refs))))
     pullbacks: tuple[KernelCall, ...] = ()
     if any(wanted):
-        gradients = tuple([Place(k, gradient=True) for k, at in enumerate(refs) if wanted[at]])
+        gradients = tuple([fused.KernelOperand(k, gradient=True) for k, at in enumerate(refs) if wanted[at]])
         back = _Interpreted(pullback_plan(recipe), adds=True)
-        pullbacks = (back.call((*gradients, *places, Place(RESULT, gradient=True))),)
-    by = PYTHON if any(isinstance(call, PythonCall) for call in forward.tasks.calls) else INTERPRETER
-    return NativeCall(name, by, _Interpreted(forward, adds=False).call((Place(RESULT), *places)), pullbacks)
+        pullbacks = (back.call((*gradients, *places, fused.KernelOperand(fused.RESULT, gradient=True))),)
+    by = fused.PYTHON if any(isinstance(call, PythonCall) for call in forward.tasks.calls) else fused.INTERPRETER
+    return NativeCall(
+        name, by, _Interpreted(forward, adds=False).call((fused.KernelOperand(fused.RESULT), *places)), pullbacks
+    )
 
 
 def _kernel_of(forward: ProgramPlan, operands: int) -> KernelCall | None:
@@ -77,11 +61,11 @@ def _kernel_of(forward: ProgramPlan, operands: int) -> KernelCall | None:
     tasks = forward.tasks
     if len(tasks) != 1 or isinstance(tasks.calls[0], _NO_KERNELS) or tasks.offsets or max(tasks.places) > operands:
         return None
-    places = tuple([Place(RESULT if node == operands else node) for node in tasks.places])
+    places = tuple([fused.KernelOperand(fused.RESULT if node == operands else node) for node in tasks.places])
     return _kernel(tasks.calls[0], places)
 
 
-def _kernel(task: Any, places: tuple[Place, ...], *, adds: bool = False) -> KernelCall:
+def _kernel(task: Any, places: tuple[fused.KernelOperand, ...], *, adds: bool = False) -> KernelCall:
     address, layout = task.kernel()
     fails = isinstance(task, CustomKernel)
     layout = task.layout(tells=True) if fails else layout
@@ -96,12 +80,12 @@ def _pulls_of(recipe: Recipe, wanted: tuple[bool, ...]) -> tuple[KernelCall, ...
         return ()
     if form.kind != PULLS or not {"y", *form.op.inputs}.issuperset(form.saved):
         return None
-    saved = [RESULT if name == "y" else _number(step.operands[form.op.inputs.index(name)]) for name in form.saved]
+    saved = [fused.RESULT if name == "y" else _number(step.operands[form.op.inputs.index(name)]) for name in form.saved]
     pulls = [(_number(o), pull) for o, pull, want in zip(step.operands, form.pulls, wanted, strict=True) if want]
     if any(place is None for place in saved) or any(pull is None for _, pull in pulls):
         return None
-    reads = (Place(RESULT, gradient=True), *map(Place, saved))
-    return tuple([_kernel(pull, (Place(k, gradient=True), *reads), adds=True) for k, pull in pulls])
+    reads = (fused.KernelOperand(fused.RESULT, gradient=True), *map(fused.KernelOperand, saved))
+    return tuple([_kernel(pull, (fused.KernelOperand(k, gradient=True), *reads), adds=True) for k, pull in pulls])
 
 
 def _number(operand: Any) -> Any:
@@ -144,7 +128,7 @@ class _Interpreted:
         self.adds, self.idle = adds, [self.machine]
         self.function = _SIGNATURE(self._run)
 
-    def call(self, places: tuple[Place, ...]) -> KernelCall:
+    def call(self, places: tuple[fused.KernelOperand, ...]) -> KernelCall:
         """Return the call on these places."""
         address = ctypes.cast(self.function, ctypes.c_void_p).value
         assert address is not None
@@ -153,19 +137,15 @@ class _Interpreted:
     def _run(self, layout: int, pointers: int, adds: int) -> None:
         """Run; whatever Python raises is raised again by the interpreter, which runs the whole program then."""
         del layout, adds
-        count = len(self._results) + len(self.machine.inputs)
+        count = len(self.machine.gradients if self.adds else self.machine.outputs) + len(self.machine.inputs)
         words = (ctypes.c_int64 * (count + 1)).from_address(pointers)
         try:
             self._compute([*words[:count]])
         except Exception:  # noqa: BLE001 (it cannot pass through native code)
             words[count] = 1
         except BaseException as error:  # noqa: BLE001
-            INTERRUPTS.append(error)
+            fused.INTERRUPTS.append(error)
             words[count] = 1
-
-    @property
-    def _results(self) -> list[Array]:
-        return self.machine.gradients if self.adds else self.machine.outputs
 
     def _compute(self, addresses: list[int]) -> None:
         machine = self._taken()
@@ -189,17 +169,9 @@ class _Interpreted:
             return self.machine.copy()
 
 
-@dataclass(slots=True)
-class _Memory:
-    """Memory that NumPy reads as an array."""
-
-    __array_interface__: dict[str, Any]
-
-
 def _array(like: Array, address: int) -> Array:
     """Return the array at an address, dense, of the shape and dtype of another."""
-    interface = {"data": (address, False), "shape": like.shape, "typestr": like.dtype.str, "version": 3}
-    return np.asarray(_Memory(interface))
+    return np.frombuffer((ctypes.c_byte * like.nbytes).from_address(address), like.dtype).reshape(like.shape)
 
 
 # Matrix products by BLAS, as calls of a program.
@@ -213,30 +185,35 @@ def product_call(left: Ref, right: Ref, target: Ref, wanted: tuple[bool, ...]) -
     (m, k, n), rows, columns, result = matrices(a.shape, a.strides, b.shape, b.strides, target.spec.strides)
     first, second = Factor(1, rows), Factor(2, columns)
     forward = _multiplied(
-        Product(dtype, (m, n, k), Factor(0, result), first, second), (Place(RESULT), Place(_LEFT), Place(_RIGHT))
+        Product(dtype, (m, n, k), Factor(0, result), first, second),
+        tuple(map(fused.KernelOperand, (fused.RESULT, _LEFT, _RIGHT))),
     )
     pullbacks = []
     if wanted[_LEFT]:
         product = Product(dtype, (m, k, n), Factor(0, rows), Factor(1, result), second.turned)
-        pullbacks.append(_multiplied(product, (_gradient(_LEFT), _gradient(RESULT), Place(_RIGHT)), adds=True))
+        pullbacks.append(
+            _multiplied(product, (_gradient(_LEFT), _gradient(fused.RESULT), fused.KernelOperand(_RIGHT)), adds=True)
+        )
     if wanted[_RIGHT]:
         product = Product(dtype, (k, n, m), Factor(0, columns), first.turned, Factor(2, result))
-        pullbacks.append(_multiplied(product, (_gradient(_RIGHT), Place(_LEFT), _gradient(RESULT)), adds=True))
-    return NativeCall("matmul", BLAS, forward, tuple(pullbacks), covers=True)
+        pullbacks.append(
+            _multiplied(product, (_gradient(_RIGHT), fused.KernelOperand(_LEFT), _gradient(fused.RESULT)), adds=True)
+        )
+    return NativeCall("matmul", fused.BLAS, forward, tuple(pullbacks), covers=True)
 
 
-def _gradient(operand: int) -> Place:
-    return Place(operand, gradient=True)
+def _gradient(operand: int) -> fused.KernelOperand:
+    return fused.KernelOperand(operand, gradient=True)
 
 
-def _multiplied(product: Product, places: tuple[Place, ...], *, adds: bool = False) -> KernelCall:
+def _multiplied(product: Product, places: tuple[fused.KernelOperand, ...], *, adds: bool = False) -> KernelCall:
     address, layout = product.kernel()
     return KernelCall(address, layout, places, adds)
 
 
 _CALLED = Elementwise, Copy, Reduction, Routine, Contraction, Gather, Select, Custom
 """Kinds whose records are called, where there are no statements for them."""
-_COPIED = *FLOATS, BOOL
+_COPIED = *FLOATS, fused.BOOL
 
 
 def called(instruction: RolledInstruction, program: RolledProgram) -> list[AnyStatement]:
@@ -252,14 +229,14 @@ def called(instruction: RolledInstruction, program: RolledProgram) -> list[AnySt
         instruction = replace(instruction, form=None, operands=tuple(refs))
     if not spec.size or (instruction.form is not None and spec.dtype not in FLOATS):
         raise Uncompiled(f"a result of {spec.dtype} with {spec.size} elements")
-    placed = _Placed(instruction, program, in_order=True)
+    placed = _CallMemory(instruction, program, in_order=True)
     call = interpreted_call(replace(instruction, operands=placed.operands), placed.result.spec, wanted_of(instruction))
     return placed.statements(call)
 
 
 def product(instruction: RolledInstruction, program: RolledProgram) -> list[AnyStatement]:
     """Return a matrix product as a call of BLAS."""
-    placed = _Placed(instruction, program, in_order=False)
+    placed = _CallMemory(instruction, program, in_order=False)
     return placed.statements(product_call(*placed.operands, placed.result, wanted_of(instruction)))
 
 
@@ -283,7 +260,7 @@ def _check(operand: Any, op: Op) -> None:
         raise Uncompiled(f"{op.name} of strides {operand.spec.strides}")
 
 
-class _Placed:
+class _CallMemory:
     """Memory for a call: copies of what may be written afterwards, and with ``in_order`` of what is not in C order."""
 
     def __init__(self, instruction: RolledInstruction, program: RolledProgram, *, in_order: bool) -> None:
@@ -291,7 +268,7 @@ class _Placed:
         self.copies: list[AnyStatement] = []
         value = program.values[instruction.result]
         self.loop = value.loop
-        self.target = self.result = whole(program, instruction.result, wanted=instruction.form is not None)
+        self.target = self.result = fused.ref_to_all(program, instruction.result, wanted=instruction.form is not None)
         if value.written or (in_order and not is_dense(value.spec)):
             self.result = self._new(value.spec, wanted=self.target.wanted)
         self.operands: Any = tuple([self._placed(operand) for operand in instruction.operands])
@@ -303,20 +280,22 @@ class _Placed:
         if not self.program.values[operand.value].written and (is_dense(spec) or not self.in_order):
             return operand
         copy = self._new(spec, wanted=operand.wanted)
-        self.copies.append(mapped(COPY, spec.shape, (operand,), copy, copy.spec.strides, (operand.wanted,)))
+        self.copies.append(fused.mapped(fused.COPY, spec.shape, (operand,), copy, copy.spec.strides, (operand.wanted,)))
         return copy
 
     def _new(self, spec: Spec, *, wanted: bool) -> Ref:
         """Return a new value in C order, made where the result is."""
-        return dense_value(self.program, spec.shape, spec.dtype, self.loop, wanted=wanted)
+        return fused.dense_value(self.program, spec.shape, spec.dtype, self.loop, wanted=wanted)
 
     def statements(self, call: NativeCall) -> list[AnyStatement]:
         """Return the call with the copies before and behind it."""
         pairs = zip(self.operands, wanted_of(self.instruction), strict=True)
         refs = [(operand, wanted) for operand, wanted in pairs if isinstance(operand, Ref)]
         operands, wanted = tuple([o for o, _ in refs]), tuple([w for _, w in refs])
-        made = [*self.copies, CallStatement(call, operands, self.result, wanted)]
+        made = [*self.copies, fused.CallStatement(call, operands, self.result, wanted)]
         if self.result is not self.target:
             spec = self.target.spec
-            made.append(mapped(COPY, spec.shape, (self.result,), self.target, spec.strides, (self.target.wanted,)))
+            made.append(
+                fused.mapped(fused.COPY, spec.shape, (self.result,), self.target, spec.strides, (self.target.wanted,))
+            )
         return made

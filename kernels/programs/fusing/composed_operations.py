@@ -9,27 +9,15 @@ import numpy as np
 
 from kernels.foundation.specs import Strides, broadcast, part_of
 from kernels.kinds.elementwise import Elementwise
-from kernels.programs.fusing.statements import (
-    BOOL,
-    COPY,
-    FLOAT64,
-    Access,
-    AnyStatement,
-    GuardStatement,
-    ScalarOperation,
-    ScalarRule,
-    constant_value,
-    dense_value,
-    elementwise,
-    mapped,
-    rule_of,
-)
+from kernels.native.memory import where
+from kernels.programs.fusing import statements as fused
+from kernels.programs.fusing.statements import COPY, Access, AnyStatement, mapped
 from kernels.programs.rolled_program import Ref, RolledProgram, Uncompiled
 from kernels.rules.op import OPS
 from kernels.rules.symbols import cut
 
 
-class Trace:
+class StatementTrace:
     """The statements of one operation on floats of a dtype, appended as its parts run."""
 
     def __init__(self, program: RolledProgram, loop: int, dtype: np.dtype[Any]) -> None:
@@ -38,21 +26,23 @@ class Trace:
 
     def value(self, shape: Strides, dtype: np.dtype[Any], *, wanted: bool) -> Ref:
         """Return a new value, dense."""
-        return dense_value(self.program, shape, dtype, self.loop, wanted=wanted)
+        return fused.dense_value(self.program, shape, dtype, self.loop, wanted=wanted)
 
     def constant(self, array: np.ndarray[Any, Any]) -> TracedArray:
         """Return a constant array."""
-        return TracedArray(constant_value(self.program, array.astype(self.dtype)), self)
+        return TracedArray(fused.constant_value(self.program, array.astype(self.dtype)), self)
 
 
-Computed: TypeAlias = tuple[ScalarOperation, tuple[Ref, ...], tuple[bool, ...]]
+_NOTHING = np.zeros(1, np.int8)
+"""Stands for memory where only places in it are computed."""
+Computed: TypeAlias = tuple[fused.ScalarOperation, tuple[Ref, ...], tuple[bool, ...]]
 """An operation, its operands, and which of these have gradients."""
 
 
 class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
     """An array of the program on which parts run: operators, ufuncs, and sums and maxima that keep their dims."""
 
-    def __init__(self, ref: Ref, trace: Trace) -> None:
+    def __init__(self, ref: Ref, trace: StatementTrace) -> None:
         self.ref, self.trace = ref, trace
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> TracedArray:
@@ -74,11 +64,13 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
         operands = tuple([x.ref if isinstance(x, TracedArray) else float(x) for x in inputs])
         refs = [operand for operand in operands if isinstance(operand, Ref)]
         shape = np.broadcast_shapes(*(ref.spec.shape for ref in refs))
-        dtype = _result_of(op.ufunc, self.trace.dtype)
+        dtype = self.trace.dtype
+        if isinstance(op.ufunc, np.ufunc):  # masks are the results of some
+            dtype = op.ufunc.resolve_dtypes((*[dtype] * op.ufunc.nin, None))[-1]
         wanted = tuple([isinstance(operand, Ref) and operand.wanted for operand in operands])
         target = self.trace.value(shape, dtype, wanted=any(wanted))
         numeric = [operand.spec.dtype for operand in operands[op.condition :] if isinstance(operand, Ref)]
-        operation = elementwise(op, (), numeric[0] if numeric else self.trace.dtype)
+        operation = fused.elementwise(op, (), numeric[0] if numeric else self.trace.dtype)
         self.trace.statements.append(mapped(operation, shape, operands, target, target.spec.strides, wanted))
         return TracedArray(target, self.trace)
 
@@ -94,24 +86,10 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __getitem__(self, key: tuple[int | slice | None, ...]) -> TracedArray:
         """Return a part, by integers, slices and None alone, after ``...`` or not."""
-        more = [slice(None)] * (len(self.shape) - sum(part not in (None, Ellipsis) for part in key))
-        key = (*more, *key[1:]) if key[:1] == (Ellipsis,) else (*key, *more)
-        start, shape, strides, axis = 0, list[int](), list[int](), 0
-        for part in key:
-            if part is None:
-                shape.append(1)
-                strides.append(0)
-                continue
-            extent, stride = self.shape[axis], self.ref.spec.strides[axis]
-            axis += 1
-            if isinstance(part, slice):
-                first, stop, step = part.indices(extent)
-                start += first * stride
-                shape.append(len(range(first, stop, step)))
-                strides.append(step * stride)
-            else:
-                start += part % extent * stride
-        spec = part_of(self.ref.spec, tuple(shape), tuple(strides))
+        whole = np.lib.stride_tricks.as_strided(_NOTHING, self.shape, self.ref.spec.strides)  # views, never read
+        part = whole[key if Ellipsis in key else (*key, ...)]
+        start = where(part) - where(whole)
+        spec = part_of(self.ref.spec, part.shape, part.strides)
         offset = self.ref.offset._replace(constant=self.ref.offset.constant + start)
         return TracedArray(self.ref._replace(offset=offset, spec=spec), self.trace)
 
@@ -122,7 +100,7 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
         largest = np.maximum.reduce(flags, axis=axes, keepdims=True) if axes else flags
         zero = self.trace.constant(np.zeros(1))
         whole = (Access(largest[(0,) * len(axes)].ref, ()), Access(zero[0,].ref, ()))
-        self.trace.statements.append(GuardStatement(whole, (), is_recorded=False))
+        self.trace.statements.append(fused.GuardStatement(whole, (), is_recorded=False))
 
     def _reduced(self, ufunc: np.ufunc, axis: Any = None, keepdims: bool = False, **_: Any) -> TracedArray:
         axes = (axis,) if isinstance(axis, int) else tuple(axis)
@@ -131,7 +109,9 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
             raise Uncompiled(f"np.{ufunc.__name__}.reduce in parts of an operation")
         return self._over((COPY, (self.ref,), (self.ref.wanted and ufunc is np.add,)), axes, ufunc)
 
-    def reduced_by(self, operation: ScalarOperation, arrays: tuple[TracedArray, ...], axes: Strides) -> TracedArray:
+    def reduced_by(
+        self, operation: fused.ScalarOperation, arrays: tuple[TracedArray, ...], axes: Strides
+    ) -> TracedArray:
         """Return what an operation gives over axes of this array: the same for all of an element."""
         refs = tuple([array.ref for array in arrays])
         wanted = tuple([rule is not None and ref.wanted for rule, ref in zip(operation.pullbacks, refs, strict=True)])
@@ -152,13 +132,6 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
         return TracedArray(self.ref._replace(wanted=False), self.trace)
 
 
-def _result_of(function: Any, dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype that a function has of floats: masks are the results of some ufuncs."""
-    if not isinstance(function, np.ufunc):
-        return dtype
-    return function.resolve_dtypes((*[dtype] * function.nin, None))[-1]
-
-
 def composed(
     parts: Any, operands: tuple[Ref, ...], params: dict[str, Any], target: Access, program: RolledProgram
 ) -> list[AnyStatement]:
@@ -167,7 +140,9 @@ def composed(
     Parts return an array, or lists of what is side by side along the last axes; NotImplemented where they do not suit.
     """
     dtype = target.ref.spec.dtype
-    trace = Trace(program, program.values[target.ref.value].loop, FLOAT64 if dtype == BOOL else dtype)
+    trace = StatementTrace(
+        program, program.values[target.ref.value].loop, fused.FLOAT64 if dtype == fused.BOOL else dtype
+    )
     result = parts(*[TracedArray(operand, trace) for operand in operands], **params)
     if result is NotImplemented:
         raise Uncompiled("too large for its parts")
@@ -175,7 +150,7 @@ def composed(
     return trace.statements
 
 
-def _put(result: Any, target: Ref, strides: Strides, trace: Trace) -> None:
+def _put(result: Any, target: Ref, strides: Strides, trace: StatementTrace) -> None:
     """Copy a result, or lists of results, to where it goes."""
     depth, entry = 0, result
     while isinstance(entry, list):
@@ -201,8 +176,8 @@ def evenly(x: TracedArray, axes: Axes, *, largest: bool, pullback: Any) -> Trace
     y = _extremum(fixed, axes, largest=largest)
     if not x.ref.wanted:
         return y
-    ties = np.add.reduce(_indicator(_is_extremum(fixed, y)), axis=axes, keepdims=True)
-    operation = _picked(("x", "top", "n"), rule_of(pullback, x.dtype))
+    ties = np.add.reduce(np.where(_is_extremum(fixed, y), 1.0, 0.0), axis=axes, keepdims=True)
+    operation = _picked(("x", "top", "n"), fused.rule_of(pullback, x.dtype))
     return x.reduced_by(operation, (x, y, ties), axes)
 
 
@@ -219,15 +194,13 @@ def first(x: TracedArray, axis: int, *, largest: bool) -> TracedArray:
     shape[axis] = count
     places = x.trace.constant(np.arange(float(count)).reshape(shape))
     place = -np.maximum.reduce(np.where(_is_extremum(fixed, y), -places, -math.inf), axis=axes, keepdims=True)
-    rule = rule_of(lambda g, i, n: cut(i != n, g), x.dtype)
+    rule = fused.rule_of(lambda g, i, n: cut(i != n, g), x.dtype)
     return x.reduced_by(_picked(("x", "top", "i", "n"), rule), (x, y, places, place), axes)
 
 
-def _picked(inputs: tuple[str, ...], pullback: ScalarRule) -> ScalarOperation:
+def _picked(inputs: tuple[str, ...], pullback: fused.ScalarRule) -> fused.ScalarOperation:
     """Return the operation whose result is ``top``, with the gradient that ``x`` has of it."""
-    return ScalarOperation(
-        "picked", inputs, ScalarRule("{top}", frozenset({"top"}), 0), (pullback, *[None] * (len(inputs) - 1))
-    )
+    return fused.scalar_operation("picked", inputs, "{top}", 0, pullback, *[None] * (len(inputs) - 1))
 
 
 def _extremum(x: Any, axes: Axes, *, largest: bool) -> Any:
@@ -240,7 +213,3 @@ def _extremum(x: Any, axes: Axes, *, largest: bool) -> Any:
 
 def _is_extremum(x: Any, y: Any) -> Any:
     return np.logical_or(x == y, np.logical_and(x != x, y != y))
-
-
-def _indicator(mask: Any) -> Any:
-    return np.where(mask, 1.0, 0.0)

@@ -11,18 +11,9 @@ from typing import NamedTuple, TypeAlias
 from kernels.foundation.specs import Strides
 from kernels.foundation.tables import dataclass
 from kernels.kinds.views import Join
+from kernels.programs.fusing import statements as fused
 from kernels.programs.fusing.instruction_statements import statements
-from kernels.programs.fusing.statements import (
-    COPY,
-    Access,
-    AnyStatement,
-    CallStatement,
-    GuardStatement,
-    Source,
-    Statement,
-    mapped,
-    whole,
-)
+from kernels.programs.fusing.statements import Access, AnyStatement, GuardStatement, Source, Statement
 from kernels.programs.rolled_program import SMALL, Index, Loop, Ref, RolledInstruction, RolledProgram, moves_alike
 
 # Statements split where what they read was joined: each part reads one operand of the join, and the join is not made.
@@ -36,7 +27,7 @@ _SHORT = 16
 """Elements up to which a statement stays whole."""
 
 
-class Piece(NamedTuple):
+class JoinedPart(NamedTuple):
     """Elements of a vector from ``start`` to ``stop``: those of a reference, in its order."""
 
     start: int
@@ -49,7 +40,7 @@ class Splitting:
 
     def __init__(self, program: RolledProgram) -> None:
         self.program = program
-        self.joined: dict[int, list[Piece]] = {}
+        self.joined: dict[int, list[JoinedPart]] = {}
 
     def note(self, instruction: RolledInstruction) -> None:
         """Take note of a join of vectors."""
@@ -64,7 +55,7 @@ class Splitting:
         pieces, start = [], 0
         for ref in refs:
             if ref.spec.size:
-                pieces.append(Piece(start, start + ref.spec.size, ref))
+                pieces.append(JoinedPart(start, start + ref.spec.size, ref))
             start += ref.spec.size
         self.joined[instruction.result] = pieces
 
@@ -184,17 +175,17 @@ _VECTOR_FUNCTION, _FUNCTIONS = 10, 12
 
 
 @dataclass(slots=True, eq=False)
-class Block:
+class FusedBlock:
     """Items in order: of the program, of the body of a loop or of a nest."""
 
-    parent: Block | None = None
-    within: Nest | Steps | None = None
+    parent: FusedBlock | None = None
+    within: Nest | FusedLoop | None = None
     """What it is the body of."""
     items: list[Item] = field(default_factory=list)
     place: int = -1
     """Where the nest or loop that it is the body of stands among the items of its parent."""
 
-    def path(self) -> list[Block]:
+    def path(self) -> list[FusedBlock]:
         """Return the blocks around it, from the outermost to itself."""
         return [*(self.parent.path() if self.parent is not None else ()), self]
 
@@ -205,7 +196,7 @@ class Nest:
 
     name: str
     extent: int
-    body: Block
+    body: FusedBlock
     is_inner: bool
     """Whether the first statement in it has no further loop."""
     size: int = 0
@@ -213,11 +204,11 @@ class Nest:
 
 
 @dataclass(slots=True, eq=False)
-class Steps:
+class FusedLoop:
     """A loop of the program: its body, statement by statement."""
 
     loop: Loop
-    body: Block
+    body: FusedBlock
 
 
 @dataclass(slots=True, eq=False)
@@ -225,7 +216,7 @@ class Placed:
     """A statement in its block; ``names`` are the indices of the axes that are loops, None of those that are not."""
 
     statement: AnyStatement
-    block: Block
+    block: FusedBlock
     names: tuple[str | None, ...]
     position: int = -1
 
@@ -234,7 +225,9 @@ class Placed:
         return access.strides[self.names.index(name)] if name in self.names else 0
 
 
-Item: TypeAlias = Placed | Nest | Steps
+Item: TypeAlias = Placed | Nest | FusedLoop
+Conflict: TypeAlias = tuple[Placed, Access, Access]
+"""A statement that another comes after, and the accesses of both to the same memory."""
 
 
 def looped(space: Strides) -> tuple[int, ...]:
@@ -252,7 +245,7 @@ class Fusion:
 
     def __init__(self, program: RolledProgram) -> None:
         self.program = program
-        self.root = Block()
+        self.root = FusedBlock()
         self.writers: dict[int, list[Placed]] = defaultdict(list)
         self.readers: dict[int, list[Placed]] = defaultdict(list)
         self.placed: list[Placed] = []
@@ -262,13 +255,13 @@ class Fusion:
         self.splitting = Splitting(program)
         self._body(self.root, program.body)
 
-    def _body(self, block: Block, body: list[RolledInstruction | Loop]) -> None:
+    def _body(self, block: FusedBlock, body: list[RolledInstruction | Loop]) -> None:
         run: list[AnyStatement] = []
         for item in body:
             if isinstance(item, Loop):
                 self._run(block, run)
                 run = []
-                steps = Steps(item, Block(block, place=len(block.items)))
+                steps = FusedLoop(item, FusedBlock(block, place=len(block.items)))
                 steps.body.within = steps
                 block.items.append(steps)
                 self._body(steps.body, item.body)
@@ -278,16 +271,16 @@ class Fusion:
                 self.splitting.note(item)
         self._run(block, run)
 
-    def _carried_on(self, loop: Loop, body: Block) -> None:
+    def _carried_on(self, loop: Loop, body: FusedBlock) -> None:
         """Let what is read of a recorded loop's phis behind it come after the loop."""
         for phi in loop.phis if loop.ends is not None else ():
             spec = self.program.values[phi.value].spec
-            target = whole(self.program, phi.value, wanted=phi.update.wanted)
+            target = fused.ref_to_all(self.program, phi.value, wanted=phi.update.wanted)
             update = Access(phi.update, phi.update.spec.strides)
-            statement = mapped(COPY, spec.shape, (update,), target, spec.strides, (phi.update.wanted,))
+            statement = fused.mapped(fused.COPY, spec.shape, (update,), target, spec.strides, (phi.update.wanted,))
             self.writers[phi.value].append(Placed(statement, body, (None,) * len(statement.space), len(body.items)))
 
-    def _run(self, block: Block, run: list[AnyStatement]) -> None:
+    def _run(self, block: FusedBlock, run: list[AnyStatement]) -> None:
         """Place statements that follow each other."""
         for statement in self._small_first(self.splitting.split(run)):
             self.place(statement, block)
@@ -312,7 +305,7 @@ class Fusion:
         values = {access.ref.value for access in (*statement.accesses(), statement.target)}
         return values.isdisjoint(late) and not any(self.program.values[value].written for value in values)
 
-    def place(self, statement: AnyStatement, block: Block) -> None:
+    def place(self, statement: AnyStatement, block: FusedBlock) -> None:
         """Put a statement into a block of the program or into nests of it."""
         axes = looped(statement.space) if statement.space and isinstance(statement, Statement) else ()
         placed = Placed(statement, block, (None,) * len(statement.space))
@@ -320,7 +313,8 @@ class Fusion:
         for axis in axes:
             nest = self._nest(placed, block, axis, before, is_inner=axis == axes[-1])
             placed.names = tuple([nest.name if k == axis else name for k, name in enumerate(placed.names)])
-            nest.size += _weight(statement)
+            is_long = isinstance(statement, Statement) and statement.operation.forward.price >= _VECTOR_FUNCTION
+            nest.size += _FUNCTIONS if is_long else 1
             block = nest.body
         placed.block, placed.position = block, len(block.items)
         block.items.append(placed)
@@ -331,12 +325,12 @@ class Fusion:
             self.readers[access.ref.value].append(placed)
 
     @staticmethod
-    def _guards_of(block: Block) -> list[int]:
+    def _guards_of(block: FusedBlock) -> list[int]:
         """Return where guards stand, which may say that places are within bounds."""
         items = enumerate(block.items)
         return [k for k, item in items if isinstance(item, Placed) and isinstance(item.statement, GuardStatement)]
 
-    def _before(self, statement: AnyStatement) -> list[tuple[Placed, Access, Access]]:
+    def _before(self, statement: AnyStatement) -> list[Conflict]:
         """Return what a statement comes after: the other, its access and that of the statement to the same memory."""
         before = [(p, _target(p), read) for read in statement.accesses() for p in self.writers[read.ref.value]]
         if not isinstance(statement, GuardStatement) and self.program.values[statement.target.ref.value].written:
@@ -355,7 +349,13 @@ class Fusion:
         return first[0] <= second[1] and second[0] <= first[1]
 
     def _nest(
-        self, placed: Placed, block: Block, axis: int, before: list[tuple[Placed, Access, Access]], *, is_inner: bool
+        self,
+        placed: Placed,
+        block: FusedBlock,
+        axis: int,
+        before: list[tuple[Placed, Access, Access]],
+        *,
+        is_inner: bool,
     ) -> Nest:
         """Return the nest of a block in which an axis of a statement is the loop: one that is there, or a new one.
 
@@ -376,18 +376,12 @@ class Fusion:
                     return nest
                 obstacle = met[0] if met else obstacle
         self._names += 1
-        nest = Nest(f"i{self._names}", extent, Block(block, place=len(block.items)), is_inner)
+        nest = Nest(f"i{self._names}", extent, FusedBlock(block, place=len(block.items)), is_inner)
         if obstacle is not None:
             self.apart[nest.name] = obstacle.statement.line, placed.statement.line
         nest.body.within = nest
         block.items.append(nest)
         return nest
-
-
-def _weight(statement: AnyStatement) -> int:
-    """Return how many simple statements one stands for, of those that a nest has at most."""
-    is_simple = not isinstance(statement, Statement) or statement.operation.forward.price < _VECTOR_FUNCTION
-    return 1 if is_simple else _FUNCTIONS
 
 
 def _target(placed: Placed) -> Access:
@@ -397,13 +391,13 @@ def _target(placed: Placed) -> Access:
 
 def _range(statement: AnyStatement, access: Access) -> tuple[int, int]:
     """Return the first and the last byte offset of an access, but for the steps of loops."""
-    space = access.ref.spec.shape if isinstance(statement, CallStatement) else statement.space
+    space = access.ref.spec.shape if isinstance(statement, fused.CallStatement) else statement.space
     low, high = access.extent(space, range(len(space)))
     start = access.ref.offset.constant
     return start + low, start + high
 
 
-def _item_of(placed: Placed, block: Block) -> int | None:
+def _item_of(placed: Placed, block: FusedBlock) -> int | None:
     """Return where the item of a block stands that a statement is in; None if it is in none."""
     around = placed.block
     if around is block:

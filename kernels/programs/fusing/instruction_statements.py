@@ -14,40 +14,15 @@ from kernels.kinds.elementwise import Elementwise
 from kernels.kinds.reduction import Contraction, Reduction, Select, counted
 from kernels.kinds.routine import Routine
 from kernels.kinds.views import Copy, Gather, Join, Write
+from kernels.programs.fusing import statements as fused
 from kernels.programs.fusing.called_instructions import called, product, wanted_of
 from kernels.programs.fusing.composed_operations import composed, evenly, first
-from kernels.programs.fusing.statements import (
-    ADDITION,
-    BOOL,
-    COPY,
-    FLOAT32,
-    FLOAT64,
-    FLOATS,
-    INT64,
-    LARGEST_INTEGER,
-    PRODUCT,
-    PUT,
-    TURNED,
-    WHOLE,
-    Access,
-    AnyStatement,
-    GuardStatement,
-    ScalarOperation,
-    ScalarRule,
-    constant_value,
-    converted,
-    dense_value,
-    elementwise,
-    mapped,
-    new_value,
-    of_integers,
-    whole,
-)
+from kernels.programs.fusing.statements import FLOATS, INT64, AnyStatement, mapped
 from kernels.programs.rolled_program import Index, Numbers, Ref, RolledInstruction, RolledProgram, Uncompiled
 from kernels.rules.rows import LARGEST_LOOP, matrices
 from kernels.rules.scalar_loops import spread
 
-_DTYPES = (*FLOATS, BOOL, INT64)
+_DTYPES = (*FLOATS, fused.BOOL, INT64)
 
 
 def statements(instruction: RolledInstruction, program: RolledProgram) -> list[AnyStatement]:
@@ -70,7 +45,7 @@ def statements(instruction: RolledInstruction, program: RolledProgram) -> list[A
 def _fused(instruction: RolledInstruction, program: RolledProgram) -> list[AnyStatement]:
     """Return an instruction as statements that fuse with others."""
     op = instruction.op
-    results = () if instruction.result < 0 else (whole(program, instruction.result, wanted=False),)
+    results = () if instruction.result < 0 else (fused.ref_to_all(program, instruction.result, wanted=False),)
     for operand in (*instruction.operands, instruction.target, *results):
         if isinstance(operand, Ref) and operand.spec.dtype not in _DTYPES:
             raise Uncompiled(f"{op.name} of {operand.spec.dtype}")
@@ -83,7 +58,7 @@ def _fused(instruction: RolledInstruction, program: RolledProgram) -> list[AnySt
 def _elementwise(instruction: RolledInstruction, program: RolledProgram) -> list[AnyStatement]:
     op = instruction.op
     assert isinstance(op, Elementwise)
-    target = whole(program, instruction.result, wanted=instruction.form is not None)
+    target = fused.ref_to_all(program, instruction.result, wanted=instruction.form is not None)
     operands, made = instruction.operands, list[AnyStatement]()
     kinds = {o.spec.dtype for o in operands[op.condition :] if isinstance(o, Ref)}
     if len(kinds) > 1:
@@ -93,16 +68,16 @@ def _elementwise(instruction: RolledInstruction, program: RolledProgram) -> list
         floats = [_as_float(o, widest, loop, program, made) for o in operands[op.condition :]]
         operands, kinds = (*operands[: op.condition], *floats), {widest}
     numeric = kinds.pop() if kinds else target.spec.dtype
-    if numeric in FLOATS and target.spec.dtype not in (numeric, BOOL):
+    if numeric in FLOATS and target.spec.dtype not in (numeric, fused.BOOL):
         raise Uncompiled(f"{op.name} of {numeric} gives {target.spec.dtype}")
-    if numeric == FLOAT32 and target.spec.dtype == BOOL and any(isinstance(o, Numbers) for o in operands):
-        raise Uncompiled(f"{numeric} compared with numbers that may be constants in {FLOAT64}")
+    if numeric == fused.FLOAT32 and target.spec.dtype == fused.BOOL and any(isinstance(o, Numbers) for o in operands):
+        raise Uncompiled(f"{numeric} compared with numbers that may be constants in {fused.FLOAT64}")
     if numeric == INT64 and instruction.params:
         raise Uncompiled(f"{op.name} of integers")
     if numeric == INT64:
-        operation, operands = of_integers(op), tuple([_integer(o, program) for o in operands])
+        operation, operands = fused.of_integers(op), tuple([_integer(o, program) for o in operands])
     else:
-        operation = elementwise(op, instruction.params, numeric)
+        operation = fused.elementwise(op, instruction.params, numeric)
     shape, strides = target.spec.shape, target.spec.strides
     return [*made, mapped(operation, shape, operands, target, strides, wanted_of(instruction))]
 
@@ -111,10 +86,10 @@ def _as_float(operand: Any, dtype: np.dtype[Any], loop: int, program: RolledProg
     """Return an operand as floats of a dtype."""
     if not isinstance(operand, Ref) or operand.spec.dtype == dtype:
         return operand
-    operation = converted(operand.spec.dtype, dtype)
+    operation = fused.CONVERSIONS.get((operand.spec.dtype, dtype))
     if operation is None:
         raise Uncompiled(f"a cast of {operand.spec.dtype}")
-    copy = dense_value(program, operand.spec.shape, dtype, loop, wanted=operand.wanted)
+    copy = fused.dense_value(program, operand.spec.shape, dtype, loop, wanted=operand.wanted)
     made.append(mapped(operation, copy.spec.shape, (operand,), copy, copy.spec.strides, (operand.wanted,)))
     return copy
 
@@ -126,14 +101,14 @@ def _integer(operand: Any, program: RolledProgram) -> Any:
     numbers = np.asarray(operand.table if isinstance(operand, Numbers) else operand)
     if not np.array_equal(numbers, np.rint(numbers)):
         raise Uncompiled(f"integers and {operand}")
-    return operand if isinstance(operand, Numbers) else constant_value(program, np.array(int(operand)))
+    return operand if isinstance(operand, Numbers) else fused.constant_value(program, np.array(int(operand)))
 
 
 def _copy(instruction: RolledInstruction, program: RolledProgram) -> list[AnyStatement]:
-    target = whole(program, instruction.result, wanted=instruction.form is not None)
-    (operand,), operation = instruction.operands, COPY
+    target = fused.ref_to_all(program, instruction.result, wanted=instruction.form is not None)
+    (operand,), operation = instruction.operands, fused.COPY
     if isinstance(operand, Ref) and (operand.spec.dtype != target.spec.dtype or operand.spec.dtype == INT64):
-        cast = converted(operand.spec.dtype, target.spec.dtype)
+        cast = fused.CONVERSIONS.get((operand.spec.dtype, target.spec.dtype))
         if cast is None or (target.wanted and cast.pullbacks[0] is None):
             raise Uncompiled(f"a cast of {operand.spec.dtype}")
         operation = cast
@@ -151,9 +126,9 @@ def _write(instruction: RolledInstruction, program: RolledProgram) -> list[AnySt
         shape, strides = places.shape, (0,) * places.ndim
     elif old and program.values[target.value].written:  # places: what was there before is an operand of versions
         (index,), old, shape = old, [], old[0].spec.shape
-        places, strides = Access(index, index.spec.strides), (0,) * len(shape)
+        places, strides = fused.Access(index, index.spec.strides), (0,) * len(shape)
     is_wanted = wanted_of(instruction)[:1]
-    operation, operands, wanted = COPY, (value,), is_wanted
+    operation, operands, wanted = fused.COPY, (value,), is_wanted
     before = old[0] if old else target._replace(wanted=target.spec.dtype in FLOATS)
     assert isinstance(before, Ref)
     if isinstance(value, Ref) and value.spec.dtype != target.spec.dtype:
@@ -161,8 +136,8 @@ def _write(instruction: RolledInstruction, program: RolledProgram) -> list[AnySt
     clears = instruction.form is not None
     adds = op.adds and (bool(old) or program.values[target.value].written)  # not where the rest of a version is copied
     if adds or (old and not clears and before.wanted):
-        read = before if places is None else Access(before, strides, places)
-        operation, operands, wanted = ADDITION if adds else PUT, (read, value), (before.wanted, *is_wanted)
+        read = before if places is None else fused.Access(before, strides, places)
+        operation, operands, wanted = fused.ADDITION if adds else fused.PUT, (read, value), (before.wanted, *is_wanted)
     made = mapped(operation, shape, operands, target, strides, wanted, places=places)
     made.clears = clears
     return [made]
@@ -181,7 +156,7 @@ def _places_of(params: tuple[Any, ...], *, adds: bool) -> np.ndarray[Any, Any]:
 
 def _join(instruction: RolledInstruction, program: RolledProgram) -> list[AnyStatement]:
     axis, new = instruction.params
-    result = whole(program, instruction.result, wanted=instruction.form is not None)
+    result = fused.ref_to_all(program, instruction.result, wanted=instruction.form is not None)
     strides, start, made = list(result.spec.strides), 0, []
     stride = strides.pop(axis) if new else strides[axis]
     if any(operand.spec.dtype != result.spec.dtype for operand in instruction.operands):
@@ -193,9 +168,11 @@ def _join(instruction: RolledInstruction, program: RolledProgram) -> list[AnySta
                 offset=Index(start * stride), spec=part_of(operand.spec, operand.spec.shape, tuple(strides))
             )
             shape = (count, *operand.spec.shape)
-            source = Access(operand, (0, *operand.spec.strides), None, (1, *(0 for _ in strides)) if count > 1 else ())
+            source = fused.Access(
+                operand, (0, *operand.spec.strides), None, (1, *(0 for _ in strides)) if count > 1 else ()
+            )
             onto = (width * stride, *strides)
-            made.append(mapped(COPY, shape, (source,), target, onto, (operand.wanted,)))
+            made.append(mapped(fused.COPY, shape, (source,), target, onto, (operand.wanted,)))
         start += count * width
     return made
 
@@ -231,45 +208,42 @@ def _reduction(instruction: RolledInstruction, program: RolledProgram) -> list[A
     if is_float and program.values[instruction.result].spec.dtype != operand.spec.dtype:
         raise Uncompiled(f"{op.name} in another dtype")
     if parts is not None and is_float:
-        into = whole(program, instruction.result, wanted=operand.wanted)
+        into = fused.ref_to_all(program, instruction.result, wanted=operand.wanted)
         strides = _with_dims(into.spec.strides, len(operand.spec.shape), axes, keepdims=keepdims)
-        return composed(parts, (operand,), {"axes": axes}, Access(into, strides), program)
+        return composed(parts, (operand,), {"axes": axes}, fused.Access(into, strides), program)
     if isinstance(operand, Ref) and not is_float:
         return _integers_reduced(instruction, operand, program)
     if op.ufunc is not np.add or not isinstance(operand, Ref):
         raise Uncompiled(f"{op.name} is run by the interpreter")
     result = instruction.result
     shape, wanted = operand.spec.shape, wanted_of(instruction)
-    total = new_value(program, result) if op.scale else result
-    into = whole(program, total, wanted=instruction.form is not None)
+    total = fused.new_value(program, result) if op.scale else result
+    into = fused.ref_to_all(program, total, wanted=instruction.form is not None)
     strides = spread(into.spec.strides, len(shape), axes, keepdims)
-    made = [mapped(COPY, shape, (operand,), into, strides, wanted, reduces=np.add)]
+    made = [mapped(fused.COPY, shape, (operand,), into, strides, wanted, reduces=np.add)]
     if op.scale:
-        mean = whole(program, result, wanted=instruction.form is not None)
+        mean = fused.ref_to_all(program, result, wanted=instruction.form is not None)
         divided = (into, float(counted(shape, axes)))
-        made.append(mapped(_SCALED, mean.spec.shape, divided, mean, mean.spec.strides, (wanted[0], False)))
+        made.append(mapped(fused.SCALED, mean.spec.shape, divided, mean, mean.spec.strides, (wanted[0], False)))
     return made
 
 
 def _integers_reduced(instruction: RolledInstruction, operand: Ref, program: RolledProgram) -> list[AnyStatement]:
     """Return a number of flags, or an extremum of integers, as statements."""
     op, (axes, keepdims) = instruction.op, instruction.params
-    target = whole(program, instruction.result, wanted=False)
+    target = fused.ref_to_all(program, instruction.result, wanted=False)
     shape, dtype = operand.spec.shape, operand.spec.dtype
     assert isinstance(op, Reduction)
-    known = op.ufunc is np.add if dtype == BOOL else op.ufunc in (np.maximum, np.minimum)
+    known = op.ufunc is np.add if dtype == fused.BOOL else op.ufunc in (np.maximum, np.minimum)
     if target.spec.dtype != INT64 or op.scale or not known:
         raise Uncompiled(f"{op.name} of {dtype}")
     if op.ufunc is np.add:  # counted in floats, which are exact
-        first, last, ufunc, middle = converted(BOOL, FLOAT64), WHOLE, np.add, FLOAT64
-    elif op.ufunc is np.maximum:
-        first, last, ufunc, middle = converted(INT64, INT64), converted(INT64, INT64), LARGEST_INTEGER, INT64
+        first, last, ufunc, middle = fused.CONVERSIONS[fused.BOOL, fused.FLOAT64], fused.WHOLE, np.add, fused.FLOAT64
     else:
-        first, last, ufunc, middle = TURNED, TURNED, LARGEST_INTEGER, INT64
-    assert first is not None
-    assert last is not None
+        first = last = fused.CONVERSIONS[INT64, INT64] if op.ufunc is np.maximum else fused.TURNED
+        ufunc, middle = fused.LARGEST_INTEGER, INT64
     spec = target.spec
-    total = dense_value(program, spec.shape, middle, program.values[target.value].loop)
+    total = fused.dense_value(program, spec.shape, middle, program.values[target.value].loop)
     onto = spread(total.spec.strides, len(shape), axes, keepdims)
     return [
         mapped(first, shape, (operand,), total, onto, (False,), reduces=ufunc),
@@ -283,10 +257,10 @@ def _select(instruction: RolledInstruction, program: RolledProgram) -> list[AnyS
     assert isinstance(op, Select)
     if of_places or not isinstance(operand, Ref) or operand.spec.dtype not in FLOATS or not operand.spec.shape:
         raise Uncompiled("a place of an extremum")
-    into = whole(program, instruction.result, wanted=operand.wanted)
+    into = fused.ref_to_all(program, instruction.result, wanted=operand.wanted)
     strides = _with_dims(into.spec.strides, len(operand.spec.shape), (axis,), keepdims=keepdims)
     parts = partial(first, largest=op.locate is np.argmax)
-    return composed(parts, (operand,), {"axis": axis}, Access(into, strides), program)
+    return composed(parts, (operand,), {"axis": axis}, fused.Access(into, strides), program)
 
 
 def _with_dims(strides: Strides, rank: int, axes: Strides, *, keepdims: bool) -> Strides:
@@ -298,41 +272,33 @@ def _with_dims(strides: Strides, rank: int, axes: Strides, *, keepdims: bool) ->
 def _routine(instruction: RolledInstruction, program: RolledProgram) -> list[AnyStatement]:
     op, refs = instruction.op, instruction.operands
     assert isinstance(op, Routine)
-    into = whole(program, instruction.result, wanted=any(wanted_of(instruction)))
+    into = fused.ref_to_all(program, instruction.result, wanted=any(wanted_of(instruction)))
     dtypes = [operand.spec.dtype if isinstance(operand, Ref) else None for operand in refs]
-    flags = into.spec.dtype == BOOL and all(dtype in (*FLOATS, BOOL) for dtype in dtypes)
+    flags = into.spec.dtype == fused.BOOL and all(dtype in (*FLOATS, fused.BOOL) for dtype in dtypes)
     same = into.spec.dtype in FLOATS and all(dtype == into.spec.dtype for dtype in dtypes)
     if op.parts is None or not (same or flags) or instruction.params[1:]:
         raise Uncompiled(f"{op.name} is run by the interpreter")
-    target = Access(into, into.spec.strides)
+    target = fused.Access(into, into.spec.strides)
     return composed(op.parts, refs, dict(instruction.params[0]), target, program)
-
-
-_SCALED = ScalarOperation(
-    "scale",
-    ("a", "b"),
-    ScalarRule("({a} / {b})", frozenset("ab"), 5),
-    (ScalarRule("({g} / {b})", frozenset("gb"), 5, passes=True), None),
-)
 
 
 def _contraction(instruction: RolledInstruction, program: RolledProgram) -> list[AnyStatement]:
     a, b = instruction.operands
     if not isinstance(a, Ref) or not isinstance(b, Ref) or a.spec.dtype not in FLOATS or b.spec.dtype != a.spec.dtype:
         raise Uncompiled("a product that is no matrix product of floats")
-    target = whole(program, instruction.result, wanted=instruction.form is not None)
+    target = fused.ref_to_all(program, instruction.result, wanted=instruction.form is not None)
     (m, k, n), left, right, result = matrices(
         a.spec.shape, a.spec.strides, b.spec.shape, b.spec.strides, target.spec.strides
     )
     if m * k * n > LARGEST_LOOP:
         return product(instruction, program)
-    operands = (Access(a, (left[0], 0, left[1])), Access(b, (0, right[1], right[0])))
+    operands = (fused.Access(a, (left[0], 0, left[1])), fused.Access(b, (0, right[1], right[0])))
     strides = (result[0], result[1], 0)
-    return [mapped(PRODUCT, (m, n, k), operands, target, strides, wanted_of(instruction), reduces=np.add)]
+    return [mapped(fused.PRODUCT, (m, n, k), operands, target, strides, wanted_of(instruction), reduces=np.add)]
 
 
 def _gather(instruction: RolledInstruction, program: RolledProgram) -> list[AnyStatement]:
-    target = whole(program, instruction.result, wanted=instruction.form is not None)
+    target = fused.ref_to_all(program, instruction.result, wanted=instruction.form is not None)
     source, *more = instruction.operands
     assert isinstance(source, Ref)
     shape, rank = target.spec.shape, len(target.spec.shape)
@@ -342,21 +308,21 @@ def _gather(instruction: RolledInstruction, program: RolledProgram) -> list[AnyS
         (index,) = more
         if not isinstance(index, Ref) or index.spec.dtype != INT64 or instruction.params or not is_dense(source.spec):
             raise Uncompiled("an index that is computed")
-        places: Any = Access(index, broadcast(index.spec.shape, index.spec.strides, shape))
+        places: Any = fused.Access(index, broadcast(index.spec.shape, index.spec.strides, shape))
     elif instruction.params[0] is not instruction.params[1]:
         raise Uncompiled("places that are others in the gradient")
     else:
         places = np.ascontiguousarray(instruction.params[0], np.int64)
-    access = Access(source, (0,) * rank, places)
-    return [mapped(COPY, shape, (access,), target, target.spec.strides, (source.wanted,))]
+    access = fused.Access(source, (0,) * rank, places)
+    return [mapped(fused.COPY, shape, (access,), target, target.spec.strides, (source.wanted,))]
 
 
-def _guard(instruction: RolledInstruction, program: RolledProgram) -> list[GuardStatement]:
+def _guard(instruction: RolledInstruction, program: RolledProgram) -> list[fused.GuardStatement]:
     del program
     x, expected = instruction.operands
     if not isinstance(x, Ref) or not isinstance(expected, Ref) or x.spec.size != 1:
         raise Uncompiled("a guard of an array")
-    return [GuardStatement((Access(x, ()), Access(expected, ())), ())]
+    return [fused.GuardStatement((fused.Access(x, ()), fused.Access(expected, ())), ())]
 
 
 _MAKERS: dict[type, Any] = {

@@ -23,30 +23,27 @@ from kernels.rules.symbols import Functions, Symbol, literal_of, parameters_of, 
 
 FLOAT64, FLOAT32, BOOL, INT64 = np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.bool_), np.dtype(np.int64)
 FLOATS = FLOAT64, FLOAT32
-_PRICES = {"divide": 5, "sqrt": 6, "add": 1, "subtract": 1, "multiply": 1, "negative": 1, "square": 1, "cut": 1}
-_FREE = {"positive"}
-_LONG = 20
-"""The price of what is neither an operation of the processor nor a root."""
-_CHEAP = {
-    "less", "less_equal", "greater", "greater_equal", "equal", "not_equal", "where", "absolute", "fabs", "maximum",
-    "minimum", "logical_and", "logical_or", "logical_not", "reciprocal", "sign", "isnan",
-}  # fmt: skip
+_CHEAP = (
+    "add", "subtract", "multiply", "negative", "square", "cut", "less", "less_equal", "greater", "greater_equal",
+    "equal", "not_equal", "where", "absolute", "fabs", "maximum", "minimum", "logical_and", "logical_or", "logical_not",
+    "reciprocal", "sign", "isnan",
+)  # fmt: skip
+_PRICES, _LONG = {"positive": 0, **dict.fromkeys(_CHEAP, 1), "divide": 5, "sqrt": 6}, 20
+"""What operations cost, in additions, and what is neither an operation of the processor nor a root."""
 
 
 @dataclass(frozen=True)
 class ScalarRule:
     """An expression with places ``{x}`` for what it ``reads``; what computing it costs, in additions.
 
-    ``factor``: what it multiplies ``g`` by, as text, "" if by nothing; None of others. ``passes``: it hands on ``g``,
-    turned or scaled by a number, so that it is finite where ``g`` is. ``cuts``: it may contribute nothing.
+    ``factor``: what it multiplies ``g`` by, as text, "" if by nothing; None of others. ``cuts``: it may contribute
+    nothing.
     """
 
     text: str
     reads: frozenset[str]
     price: int
-    passes: bool = False
     cuts: bool = False
-    angles: bool = False
     factor: str | None = None
     once: str = ""
     """The same for one element, with C's functions: short, where those that vectorise are long."""
@@ -81,9 +78,8 @@ def rule_of(rule: Any, dtype: np.dtype[Any], number: float | None = None) -> Sca
         raise Uncompiled(f"{', '.join(symbol.specials)} of SciPy is called by the interpreter")
     reads = frozenset(name for name in names if f"{{{name}}}" in symbol.names)
     text = source(symbol, dtype, Functions.GUARDED)
-    cuts, angles = symbol.head == "cut", bool(symbol.angles)
     once = source(symbol, dtype, Functions.LIBM)
-    return ScalarRule(text, reads, _price(symbol), _passes(symbol), cuts, angles, _factor(symbol, dtype), once)
+    return ScalarRule(text, reads, _price(symbol), symbol.head == "cut", _factor(symbol, dtype), once)
 
 
 def _factor(symbol: Symbol, dtype: np.dtype[Any]) -> str | None:
@@ -105,25 +101,10 @@ def _is_cotangent(part: Any) -> bool:
 def _price(symbol: Any) -> int:
     if not isinstance(symbol, Symbol) or not symbol.parts:
         return 0
-    price = 0 if symbol.head in _FREE else 1 if symbol.head in _CHEAP else _PRICES.get(symbol.head, _LONG)
+    price = _PRICES.get(symbol.head, _LONG)
     if symbol.head == "power" and isinstance(symbol.parts[1], (int, float)):
         price = 3 if float(symbol.parts[1]).is_integer() and abs(symbol.parts[1]) <= 4 else _LONG  # noqa: PLR2004
     return price + sum(map(_price, symbol.parts))
-
-
-def _passes(symbol: Any) -> bool:
-    """Whether an expression is the cotangent, turned or scaled."""
-    if not isinstance(symbol, Symbol):
-        return False
-    if not symbol.parts:
-        return symbol.head == "{g}"
-    if symbol.head in ("negative", "positive"):
-        return _passes(symbol.parts[0])
-    if symbol.head == "multiply":
-        numbers = [part for part in symbol.parts if not isinstance(part, Symbol)]
-        rest = [part for part in symbol.parts if isinstance(part, Symbol)]
-        return len(rest) == 1 and all(np.isfinite(n) for n in numbers) and _passes(rest[0])
-    return False
 
 
 @functools.lru_cache(1 << 10)
@@ -139,29 +120,28 @@ def elementwise(op: Elementwise, params: tuple[Any, ...], numeric: np.dtype[Any]
         forward = rule_of(lambda x: variant(x), numeric)
     else:
         forward = rule_of(op.forward, numeric, number)
-    pullbacks = tuple([None if rule is None else _pullback(rule, numeric, number) for rule in op.pullback])
+    rules = [None if rule is None else _half_power(rule, number) or rule for rule in op.pullback]
+    pullbacks = tuple([None if rule is None else rule_of(rule, numeric, number) for rule in rules])
     return ScalarOperation(op.name, op.inputs, forward, pullbacks)
 
 
-def _pullback(rule: Any, dtype: np.dtype[Any], number: float | None) -> ScalarRule | None:
-    """Return a pullback; None of one that is 0 whatever the operands."""
-    if number is None:
-        return rule_of(rule, dtype)
-    from_roots = _half_power(rule, number)
-    return rule_of(from_roots or rule, dtype, number)
+def _rule(text: str, price: int, factor: str | None = None) -> ScalarRule:
+    return ScalarRule(text, frozenset(re.findall(r"{(\w+)}", text)), price, factor=factor)
 
 
-def converted(source: np.dtype[Any], target: np.dtype[Any]) -> ScalarOperation | None:
-    """Return the operation that turns an element of one dtype into that of another; None where there is none."""
-    return _CONVERSIONS.get((source, target))
+def scalar_operation(
+    name: str, inputs: tuple[str, ...] | str, text: str, price: int, *pullbacks: ScalarRule | str | None
+) -> ScalarOperation:
+    """Return an operation that no record describes; a pullback given as text costs as much."""
+    rules = tuple([_rule(pullback, price) if isinstance(pullback, str) else pullback for pullback in pullbacks])
+    return ScalarOperation(name, tuple(inputs), _rule(text, price), rules)
 
 
-def _conversion(text: str, back: str = "") -> ScalarOperation:
-    pullback = ScalarRule(back, frozenset("g"), 1) if back else None
-    return ScalarOperation("convert", ("x",), ScalarRule(text, frozenset("x"), 1), (pullback,))
+def _conversion(text: str, back: str | None = None) -> ScalarOperation:
+    return scalar_operation("convert", "x", text, 1, back)
 
 
-_CONVERSIONS = {
+CONVERSIONS = {
     (BOOL, FLOAT64): _conversion("(1.0 if {x} else 0.0)"),
     (BOOL, FLOAT32): _conversion("(np.float32(1.0) if {x} else np.float32(0.0))"),
     (INT64, FLOAT64): _conversion("np.float64({x})"),
@@ -171,11 +151,12 @@ _CONVERSIONS = {
     (FLOAT32, FLOAT64): _conversion("np.float64({x})", "np.float32({g})"),
     (FLOAT64, FLOAT32): _conversion("np.float32({x})", "np.float64({g})"),
 }
-ROUNDED = _CONVERSIONS[FLOAT64, FLOAT32]
+"""What turns an element of one dtype into that of another."""
+ROUNDED = CONVERSIONS[FLOAT64, FLOAT32]
 """A total, which is summed in float64, as an element in float32."""
-WHOLE = ScalarOperation("whole", ("x",), ScalarRule("np.int64({x})", frozenset("x"), 1), (None,))
+WHOLE = scalar_operation("whole", "x", "np.int64({x})", 1, None)
 """A float that is whole as an integer."""
-TURNED = ScalarOperation("turned", ("x",), ScalarRule("(-1 - {x})", frozenset("x"), 1), (None,))
+TURNED = scalar_operation("turned", "x", "(-1 - {x})", 1, None)
 """Integers in the opposite order."""
 _EXACT = re.compile(r"\(-?\{[a-z]+\}(?: (?:[-+*]|[<>]=?|[=!]=) \{[a-z]+\})?\)")
 """Expressions that are the same of integers as of floats."""
@@ -189,68 +170,34 @@ def of_integers(op: Elementwise) -> ScalarOperation:
     return replace(operation, pullbacks=(None,) * len(op.inputs))
 
 
-def _half_power(rule: Any, number: float) -> Any:
+def _half_power(rule: Any, number: float | None) -> Any:
     """Return the pullback of a small power made of products and roots; of an inverse half power, of its result.
 
     Where the power is 0, which an inverse never is, the result would be divided by 0.
     """
     less = symbols.SMALL.get(number - 1.0) if number else None
-    if "p" not in parameters_of(rule) or less is None:
+    if not number or less is None or "p" not in parameters_of(rule):
         return None
     if number < 0 and not float(number).is_integer():
         return lambda g, x, y: g * (number * (y / x))
     return lambda g, x: g * (number * less(x))
 
 
-COPY = ScalarOperation(
-    "copy",
-    ("x",),
-    ScalarRule("{x}", frozenset("x"), 0),
-    (ScalarRule("{g}", frozenset("g"), 0, passes=True, factor=""),),
+_PASSED = _rule("{g}", 0, factor="")
+COPY = scalar_operation("copy", "x", "{x}", 0, _PASSED)
+PRODUCT = scalar_operation(
+    "product", "ab", "({a} * {b})", 1, _rule("({g} * {b})", 1, factor="{b}"), _rule("({g} * {a})", 1, factor="{a}")
 )
-PRODUCT = ScalarOperation(
-    "product",
-    ("a", "b"),
-    ScalarRule("({a} * {b})", frozenset("ab"), 1),
-    (
-        ScalarRule("({g} * {b})", frozenset("gb"), 1, factor="{b}"),
-        ScalarRule("({g} * {a})", frozenset("ga"), 1, factor="{a}"),
-    ),
-)
-PUT = ScalarOperation(
-    "put",
-    ("b", "x"),
-    ScalarRule("{x}", frozenset("x"), 0),
-    (ScalarRule("{g}", frozenset("g"), 0, passes=True, factor=""), None),
-)
+PUT = scalar_operation("put", "bx", "{x}", 0, _PASSED, None)
 """A value written where gradients are off: the gradient is that of what stood there before."""
-ADDITION = ScalarOperation(
-    np.add.__name__,
-    ("a", "b"),
-    ScalarRule("({a} + {b})", frozenset("ab"), 1),
-    (ScalarRule("{g}", frozenset("g"), 0, passes=True, factor=""),) * 2,
-)
-LARGER = ScalarOperation(
-    np.maximum.__name__,
-    ("a", "b"),
-    ScalarRule("np.maximum({a}, {b})", frozenset("ab"), 1),
-    (None, None),
-)
-EITHER = ScalarOperation(
-    "either",
-    ("a", "b"),
-    ScalarRule("{b}", frozenset("b"), 0),
-    (ScalarRule("{g}", frozenset("g"), 0, passes=True, factor=""),) * 2,
-)
+ADDITION = scalar_operation(np.add.__name__, "ab", "({a} + {b})", 1, _PASSED, _PASSED)
+LARGER = scalar_operation(np.maximum.__name__, "ab", "np.maximum({a}, {b})", 1, None, None)
+EITHER = scalar_operation("either", "ab", "{b}", 0, _PASSED, _PASSED)
 """One of two numbers that are the same."""
+SCALED = scalar_operation("scale", "ab", "({a} / {b})", 5, "({g} / {b})", None)
 LARGEST_INTEGER = np.fmax
 """Stands for a maximum of integers, where a ufunc says what reduces."""
-LARGER_INTEGER = ScalarOperation(
-    "larger integer",
-    ("a", "b"),
-    ScalarRule("({a} if {a} > {b} else {b})", frozenset("ab"), 1),
-    (None, None),
-)
+LARGER_INTEGER = scalar_operation("larger integer", "ab", "({a} if {a} > {b} else {b})", 1, None, None)
 REDUCTIONS = {np.add: ADDITION, np.maximum: LARGER, np.positive: EITHER, LARGEST_INTEGER: LARGER_INTEGER}
 """What two results for the same element become, by what reduces them."""
 
@@ -265,7 +212,7 @@ RESULT = -1
 """The number of the result, where operands have theirs."""
 
 
-class Place(NamedTuple):
+class KernelOperand(NamedTuple):
     """An operand by its number, or the RESULT: its memory, or that of its gradient."""
 
     operand: int
@@ -282,7 +229,7 @@ class KernelCall:
 
     address: int
     layout: np.ndarray[Any, Any]
-    places: tuple[Place, ...]
+    places: tuple[KernelOperand, ...]
     adds: bool = False
     fails: bool = False
     owner: Any = None
@@ -410,7 +357,7 @@ def over_itself(ref: Ref) -> Access:
     return Access(ref, ref.spec.strides)
 
 
-def whole(program: RolledProgram, value: int, *, wanted: bool) -> Ref:
+def ref_to_all(program: RolledProgram, value: int, *, wanted: bool) -> Ref:
     """Return all of a value."""
     return Ref(value, Index(0), program.values[value].spec, wanted)
 
@@ -422,13 +369,13 @@ def dense_value(
     strides = dense(shape, dtype.itemsize)
     spec = intern_spec(shape, strides, dtype, strides, math.prod(shape))
     program.values.append(Value(spec, loop=loop, differentiable=wanted))
-    return whole(program, len(program.values) - 1, wanted=wanted)
+    return ref_to_all(program, len(program.values) - 1, wanted=wanted)
 
 
 def constant_value(program: RolledProgram, array: Array) -> Ref:
     """Return all of a new constant."""
     program.values.append(Value(spec_of(array), constant=array))
-    return whole(program, len(program.values) - 1, wanted=False)
+    return ref_to_all(program, len(program.values) - 1, wanted=False)
 
 
 def new_value(program: RolledProgram, like: int) -> int:
@@ -451,8 +398,7 @@ def mapped(
 ) -> Statement:
     """Return a statement over a shape: operands are references, broadcast to it, accesses or numbers.
 
-    ``places`` are those of the target's elements, over the shape; of such as are one several times they are taken in
-    order.
+    ``places``: target indices, one per point; duplicates are written in iteration order.
     """
     if 0 in shape:
         raise Uncompiled("an array has no elements")

@@ -1,202 +1,267 @@
-"""Compiled programs as one file of C99 with its header, which needs C's library alone."""
+"""Compiled programs as one file of C99 with its header, which needs C's library alone.
+
+What a program prints is one function of loops, branches and assignments, and another that reads its pointers from a
+table; C has the same statements, and its arithmetic converts numbers as NumPy's does.
+"""
 
 from __future__ import annotations
 
 import ast
 import ctypes
-import itertools
+import math
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
-from kernels.language import jit
 from kernels.language.expressions import UntranslatedError
-from kernels.language.jit import types
-from kernels.language.statements import source_of
 from kernels.programs.compiler.compiled_code import Array, CompiledCode
-from kernels.programs.native_use.c_expressions import (
-    C_TYPES,
-    LIBM,
-    TESTS,
-    WRITTEN,
-    CExpressions,
-    CNumber,
-    bare,
-    cast,
-    float_text,
-    integer_text,
-    truth,
-    type_text,
-)
-from kernels.programs.native_use.native_entry import ALIGNED, NO_MEMORY, SMALL, Parameter, parameters_of
+from kernels.programs.native_use.native_entry import ALIGNED, NO_MEMORY, NUMBERS, SMALL, Parameter, parameters_of
 
-# Statements of native source as lines of C; see c_source.py.
+# Expressions and statements of native source as text of C, with C's types.
 
-_READ = re.compile(r"\b([A-Za-z]\w*)\b(?! [-+*/]?= )")
-"""Names that are not just assigned to."""
-_LEAVES = (ast.Return, ast.Break, ast.Continue)
+KINDS = "bool", "int64_t", "float", "double"
+"""Types of numbers, the widest last."""
+LIBM = {
+    **{
+        name: name
+        for name in (
+            "sqrt", "exp", "exp2", "expm1", "log", "log1p", "log2", "log10", "sin", "cos", "tan", "sinh", "cosh",
+            "tanh", "erf", "erfc", "floor", "ceil", "trunc", "rint", "copysign", "pow", "fmax", "fmin", "hypot", "fmod",
+            "cbrt", "fabs",
+        )
+    },
+    "abs": "fabs", "absolute": "fabs", "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arctan2": "atan2",
+    "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh", "power": "pow",
+}  # fmt: skip
+"""Functions of C's library, by NumPy's names."""
+WRITTEN = {
+    "maximum": "T F(T a, T b) { return a >= b || a != a ? a : b; }",
+    "minimum": "T F(T a, T b) { return a <= b || a != a ? a : b; }",
+    "greater": "T F(T top, T x) { return x > top ? x : top; }",
+    "logistic": "T F(T x) { const T e = exp(-fabs(x)); return (x < 0 ? e : (T)1) / (1 + e); }",
+    "remainder": "T F(T a, T b) { const T r = fmod(a, b); return r != 0 && (r < 0) != (b < 0) ? r + b : r; }",
+    "logaddexp": "T F(T a, T b) {\n"
+    "    return (a >= b || a != a ? a : b) + (a == b ? (T)LN2 : log1p(exp(-fabs(a - b))));\n}",
+    "logaddexp2": "T F(T a, T b) {\n"
+    "    return (a >= b || a != a ? a : b) + (a == b ? (T)1 : log1p(exp2(-fabs(a - b))) * (T)PER_LN2);\n}",
+    "bits_of": "int64_t F(T x) { const double y = x; int64_t bits; memcpy(&bits, &y, sizeof bits); return bits; }",
+}
+"""Functions that C's library has not, or not as NumPy means them: T is their type, F their name."""
+ANGLES = {"deg2rad": math.pi / 180, "radians": math.pi / 180, "rad2deg": 180 / math.pi, "degrees": 180 / math.pi}
+TESTS = {"isinf": "(isinf({}) != 0)", "isfinite": "(isfinite({}) != 0)", "signbit": "(signbit({}) != 0)"}
+CASTS = {"float64": "double", "float32": "float", "int64": "int64_t", "int": "int64_t"}
+POINTERS = {"f8": "double *", "f4": "float *", "i8": "tape_int64 *", "b1": "uint8_t *"}
+_SIGNS = {
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "/", ast.BitAnd: "&", ast.Eq: "==",
+    ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.And: " && ", ast.Or: " || ",
+}  # fmt: skip
 
 
-class CBody(CExpressions):
-    """Translates the body of one function."""
+class CNumber(NamedTuple):
+    """An expression of C, in parentheses where it needs them, and its type."""
 
-    def __init__(self, module: Any, names: dict[str, Any]) -> None:
-        super().__init__(module, names)
-        self.lines: list[str] = []
-        self.depth = 1
-        self.result: Any = None
-        self.numbers = itertools.count()
+    text: str
+    kind: str
 
-    def run(self, name: str, tree: ast.FunctionDef, kinds: tuple[Any, ...]) -> tuple[str, Any]:
-        """Translate; return the text, and the type of what is returned."""
+
+def integer_text(value: int) -> str:
+    """Return an integer of 64 bits as C spells it."""
+    if value == -(1 << 63):
+        return "INT64_MIN"
+    text = str(value) if abs(value) < 1 << 31 else f"INT64_C({value})"
+    return f"({text})" if value < 0 else text
+
+
+def float_text(value: float) -> str:
+    """Return a float as C spells it, to the last bit."""
+    if math.isnan(value):
+        return "NAN"
+    text = repr(value).replace("inf", "INFINITY")
+    return f"({text})" if text.startswith("-") else text
+
+
+class CFunction:
+    """One function of native source as text of C."""
+
+    def __init__(self, module: CModule, tree: ast.FunctionDef, kinds: Sequence[str]) -> None:
+        self.module, self.name = module, f"{module.prefix}_{tree.name}"
         parameters = [parameter.arg for parameter in tree.args.args]
-        self.variables |= dict(zip(parameters, kinds, strict=True))
-        self.block(tree.body)
-        if self.result is not None and not isinstance(tree.body[-1], ast.Return):
-            self.put_line("return 0;")
-        result = self.result or types.void
-        apart = bool(self.names.get("NOALIAS"))
-        head = ", ".join(self._declared(parameter, apart=apart) for parameter in parameters) or "void"
-        local = [f"    {self._declared(v)} = 0;" for v in self.variables if v not in parameters]
-        read = set(_READ.findall("\n".join(self.lines)))
-        unread = [v for v in map(self.module.variable, self.variables) if v not in read]
-        local += [f"    (void){v};" for v in unread]  # so that compilers do not warn
-        return "\n".join([f"static {type_text(result)} {name}({head})", "{", *local, *self.lines, "}"]), result
+        self.variables = dict(zip(parameters, kinds, strict=True))
+        self.read: set[str] = set()
+        self.lines: list[str] = []
+        self._block(tree.body, 1)
+        head = ", ".join(map(self._declared, parameters))
+        local = [f"    {self._declared(name)} = 0;" for name in self.variables if name not in parameters]
+        local += [f"    (void){variable(v)};" for v in self.variables if v not in self.read]  # no compiler warns then
+        self.text = "\n".join([f"static int64_t {self.name}({head})", "{", *local, *self.lines, "}"])
 
-    def _declared(self, name: str, *, apart: bool = False) -> str:
-        kind = type_text(self.variables[name])
-        return f"{kind}{'restrict ' if apart and '*' in kind else ' ' * ('*' not in kind)}{self.module.variable(name)}"
+    def _declared(self, name: str) -> str:
+        kind = self.variables[name]
+        return f"{kind} {variable(name)}" if kind in KINDS else f"{kind}restrict {variable(name)}"
 
-    def put_line(self, text: str) -> None:
-        """Append a line."""
-        self.lines.append("    " * self.depth + text)
+    def _block(self, statements: list[ast.stmt], depth: int) -> None:
+        for node in statements:
+            self._statement(node, depth)
 
-    def block(self, statements: list[ast.stmt]) -> None:
-        """Translate statements, up to one that leaves."""
-        for statement in statements:
-            try:
-                getattr(self, f"on_{type(statement).__name__}")(statement)
-            except (AttributeError, KeyError, UntranslatedError) as error:
-                error.add_note(f"in: {ast.unparse(statement)}")
-                raise
-            if isinstance(statement, _LEAVES):
-                return
+    def _statement(self, node: ast.stmt, depth: int) -> None:
+        put = self._put
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                x = self.value(value)
+                self.variables.setdefault(name, x.kind)
+                put(depth, f"{variable(name)} = {bare(x.text)};")
+            case ast.Assign(targets=[target], value=value):
+                put(depth, f"{self.value(target).text} = {bare(self.value(value).text)};")
+            case ast.AugAssign(target=ast.expr() as target, op=op, value=value):
+                put(depth, f"{self.value(target).text} {_SIGNS[type(op)]}= {bare(self.value(value).text)};")
+            case ast.Return(value=ast.expr() as value):
+                put(depth, f"return {bare(self.value(value).text)};")
+            case ast.If(test=test, body=body, orelse=[]):
+                self._inside(depth, f"if ({bare(self.value(test).text)}) {{", body)
+            case ast.While(test=test, body=body):
+                self._inside(depth, f"while ({bare(self.value(test).text)}) {{", body)
+            case ast.For(target=ast.Name(id=name) as index, iter=ast.Call(args=bounds), body=body):
+                now = ast.Assign(
+                    [index], ast.Name(f"next_{name}")
+                )  # behind the loop the index is that of its last step
+                self.variables |= {name: "int64_t", f"next_{name}": "int64_t"}
+                self._inside(depth, self._head(f"next_{name}", [self.value(x).text for x in bounds]), [now, *body])
+            case ast.Break():
+                put(depth, "break;")
+            case ast.Pass():
+                pass
+            case _:
+                raise UntranslatedError(f"{ast.unparse(node)} has no counterpart in C")
 
-    def inside(self, statements: list[ast.stmt]) -> None:
-        """Translate a block in braces; the line before opens it."""
-        self.depth += 1
-        self.block(statements)
-        self.depth -= 1
-        self.put_line("}")
+    def _put(self, depth: int, text: str) -> None:
+        self.lines.append("    " * depth + text)
 
-    def on_Pass(self, node: ast.Pass) -> None:  # noqa: N802 (named as Python's syntax tree does, as those below)
-        """Do nothing."""
+    def _inside(self, depth: int, head: str, body: list[ast.stmt]) -> None:
+        self._put(depth, head)
+        self._block(body, depth + 1)
+        self._put(depth, "}")
 
-    def on_Expr(self, node: ast.Expr) -> None:  # noqa: N802
-        """Call, or a docstring."""
-        if not isinstance(node.value, ast.Constant):
-            self.put_line(f"{self.number(node.value).text};")
+    @staticmethod
+    def _head(name: str, bounds: list[str]) -> str:
+        """Return the head of a loop over a range, which goes by steps of 1 or, with three bounds, back."""
+        first, stop, *back = ["0", *bounds] if len(bounds) == 1 else bounds
+        sign, step = (">", "--") if back else ("<", "++")
+        return f"for ({name} = {first}; {name} {sign} {stop}; {name}{step}) {{"
 
-    def on_Assign(self, node: ast.Assign) -> None:  # noqa: N802
-        """Give values to variables and elements."""
-        if isinstance(node.value, ast.Tuple):
-            values = [self._kept(self.number(part)) for part in node.value.elts]
-            for target in node.targets:
-                if isinstance(target, ast.Name):
-                    self.tuples[target.id] = tuple(values)
-                else:
-                    assert isinstance(target, ast.Tuple)
-                    for part, value in zip(target.elts, values, strict=True):
-                        self.put(part, value)
-            return
-        value = self.number(node.value)
-        if len(node.targets) > 1:
-            value = self._kept(value)
-        for target in node.targets:
-            self.put(target, value)
+    def value(self, node: ast.expr) -> CNumber:
+        """Return an expression of C; UntranslatedError for what it has no counterpart of."""
+        kind = "int64_t"
+        match node:
+            case ast.Constant(value=int(value)):
+                text = integer_text(value)
+            case ast.Constant(value=float(value)):
+                text, kind = float_text(value), "double"
+            case ast.Name(id="MINUS_ZERO"):
+                text = integer_text(-(1 << 63))
+            case ast.Attribute(value=ast.Name(id="math"), attr="inf"):
+                text, kind = "INFINITY", "double"
+            case ast.Name(id=name) if name in self.variables:
+                self.read.add(name)
+                text, kind = variable(name), self.variables[name]
+            case ast.Subscript(value=ast.Name(id=name), slice=at) if name in self.variables:
+                self.read.add(name)
+                element = self.variables[name].removesuffix(" *")
+                text, kind = f"{variable(name)}[{bare(self.value(at).text)}]", element if element in KINDS else kind
+            case ast.Call(func=function, args=args):
+                text, kind = self._call(function, args)
+            case _:
+                text, kind = self._operation(node)
+        return CNumber(text, kind)
 
-    def _kept(self, value: CNumber) -> CNumber:
-        """Return the value that a number has now, whatever is written after."""
-        name = f"kept{next(self.numbers)}"
-        while name in self.variables:
-            name = f"kept{next(self.numbers)}"
-        self.variables[name] = value.kind
-        self.put_line(f"{self.module.variable(name)} = {value.text};")
-        return CNumber(self.module.variable(name), value.kind)
+    def _operation(self, node: ast.expr) -> CNumber:
+        match node:
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                x = self.value(operand)
+                text, kind = f"(-{x.text})", x.kind
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                text, kind = f"(!{self.value(operand).text})", "bool"
+            case ast.BinOp(left=left, op=ast.Pow(), right=right):
+                return self.function("pow", self.value(left), self.value(right))
+            case ast.BinOp(left=left, op=op, right=right):
+                a, b = self.value(left), self.value(right)
+                text, kind = f"({a.text} {_SIGNS[type(op)]} {b.text})", widest(a, b)
+            case ast.Compare(left=left, ops=[op], comparators=[right]):
+                text, kind = f"({self.value(left).text} {_SIGNS[type(op)]} {self.value(right).text})", "bool"
+            case ast.BoolOp(op=op, values=values):
+                text, kind = f"({_SIGNS[type(op)].join([self.value(x).text for x in values])})", "bool"
+            case ast.IfExp(test=ast.Call(func=ast.Attribute(attr="beyond")), orelse=other):
+                return self.value(other)  # no angle is beyond C's sine
+            case ast.IfExp(test=test, body=one, orelse=other):
+                a, b = self.value(one), self.value(other)
+                text, kind = f"({self.value(test).text} ? {a.text} : {b.text})", widest(a, b)
+            case _:
+                raise UntranslatedError(f"{ast.unparse(node)} has no counterpart in C")
+        return CNumber(text, kind)
 
-    def put(self, target: ast.expr, value: CNumber) -> None:
-        """Give a value to a variable or an element."""
-        if isinstance(target, ast.Name):
-            kind = self.variables.setdefault(target.id, value.kind)
-            text = bare(cast(value, kind).text)
-            if text != self.module.variable(target.id):
-                self.put_line(f"{self.module.variable(target.id)} = {text};")
-            return
-        element = self.element(target)
-        self.put_line(f"{element.text} = {bare(cast(value, element.kind).text)};")
+    def _call(self, function: ast.expr, args: list[ast.expr]) -> CNumber:
+        name = function.attr if isinstance(function, ast.Attribute) else ast.unparse(function)
+        if name == "float":
+            return CNumber(float_text(float(ast.literal_eval(args[0]))), "double")
+        operands = [self.value(arg) for arg in args]
+        texts, kind = [x.text for x in operands], "int64_t"
+        if name == "program":
+            called = self.module.function(name, [x.kind for x in operands])
+            text = f"{called}({', '.join(map(bare, texts))})"
+        elif name == "load_i8":
+            text = f"(*(tape_int64 *)(intptr_t){texts[0]})"
+        elif name.startswith("pointer_"):
+            kind = POINTERS[name.removeprefix("pointer_")]
+            text = f"({kind})(intptr_t){texts[0]}"
+        elif name in CASTS:
+            text, kind = f"(({CASTS[name]}){texts[0]})", CASTS[name]
+        elif name == "added":
+            text, kind = f"({texts[0]} + {texts[1]})", operands[0].kind
+        else:
+            text, kind = self.function(name, *operands)
+        return CNumber(text, kind)
 
-    def on_AugAssign(self, node: ast.AugAssign) -> None:  # noqa: N802
-        """Change a variable or an element."""
-        change = self.number(node.value)
-        at = self.number(node.target) if isinstance(node.target, ast.Name) else self.element(node.target)
-        value = self.binary(type(node.op).__name__, at, change)
-        self.put_line(f"{at.text} = {bare(cast(value, at.kind).text)};")
+    def function(self, name: str, *operands: CNumber) -> CNumber:
+        """Return a function of floats, by NumPy's name."""
+        kind = widest(*operands)
+        texts = ", ".join([bare(x.text) for x in operands])
+        if name == "bits_of" and kind in ("bool", "int64_t"):
+            return CNumber(f"((int64_t){operands[0].text})", "int64_t")
+        kind = kind if kind == "float" else "double"
+        if name in ANGLES:
+            return CNumber(f"({operands[0].text} * ({kind}){float_text(ANGLES[name])})", kind)
+        if name in TESTS:
+            return CNumber(TESTS[name].format(texts), "bool")
+        if name in WRITTEN:
+            return CNumber(f"{self.module.written(name, kind)}({texts})", "int64_t" if name == "bits_of" else kind)
+        if name not in LIBM:
+            raise UntranslatedError(f"{name} has no counterpart in C")
+        return CNumber(f"{LIBM[name]}{_SUFFIXES[kind]}({texts})", kind)
 
-    def on_Return(self, node: ast.Return) -> None:  # noqa: N802
-        """Leave the function."""
-        if node.value is None:
-            self.put_line("return;")
-            return
-        value = self.number(node.value)
-        self.result = self.result or value.kind
-        self.put_line(f"return {bare(cast(value, self.result).text)};")
 
-    def on_If(self, node: ast.If) -> None:  # noqa: N802
-        """Branch."""
-        self.put_line(f"if ({bare(truth(self.number(node.test)).text)}) {{")
-        self.inside(node.body)
-        if node.orelse:
-            self.put_line("else {")
-            self.inside(node.orelse)
+def widest(*operands: CNumber) -> str:
+    """Return the type that numbers meet in."""
+    kinds = {x.kind for x in operands}
+    return "double" if {"int64_t", "float"} <= kinds else max(kinds, key=KINDS.index)
 
-    def on_While(self, node: ast.While) -> None:  # noqa: N802
-        """Loop as long as something holds."""
-        self.put_line(f"while ({bare(truth(self.number(node.test)).text)}) {{")
-        self.inside(node.body)
 
-    def on_Break(self, node: ast.Break) -> None:  # noqa: ARG002, N802
-        """Leave the loop."""
-        self.put_line("break;")
+def bare(text: str) -> str:
+    """Return an expression without the parentheses around all of it."""
+    if not text.startswith("("):
+        return text
+    depth = 0
+    for k, character in enumerate(text):
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if depth == 0:
+            return text[1:-1] if k == len(text) - 1 else text
+    return text
 
-    def on_Continue(self, node: ast.Continue) -> None:  # noqa: ARG002, N802
-        """Go on with the loop."""
-        self.put_line("continue;")
 
-    def on_For(self, node: ast.For) -> None:  # noqa: N802
-        """Loop over a range, whose step is a number of the source; to change the variable changes no step."""
-        assert isinstance(node.iter, ast.Call)
-        assert isinstance(node.target, ast.Name)
-        values = [self.value(part) for part in node.iter.args]
-        step = values[2] if len(values) > 2 else 1  # noqa: PLR2004 (range's own)
-        backward = not isinstance(step, CNumber) and step < 0
-        bounds = [self._bound(value) for value in ([0, *values] if len(values) == 1 else values)]
-        counter = self.module.variable(f"counter{next(self.numbers)}")
-        more = f"{counter} {'>' if backward else '<'} {bounds[1]}"
-        change = f"{counter} += {bounds[2]}" if len(values) > 2 else f"{counter}++"  # noqa: PLR2004
-        self.put_line(f"for (int64_t {counter} = {bounds[0]}; {more}; {change}) {{")
-        self.depth += 1
-        self.put(node.target, CNumber(counter, types.int64))
-        self.depth -= 1
-        self.inside(node.body)
-
-    def _bound(self, value: Any) -> str:
-        """Return a number of a range, as it is before the loop."""
-        if isinstance(value, CNumber):
-            return self._kept(cast(value, types.int64)).text
-        return f"{int(value)}"
+def variable(name: str) -> str:
+    """Return what a variable is called in C."""
+    return f"{name}_" if name in _TAKEN else name
 
 
 _KEYWORDS = {
@@ -209,8 +274,7 @@ _KEYWORDS = {
 }  # fmt: skip
 """What no variable is called in C or, where the header is read, in C++."""
 _TAKEN = _KEYWORDS | set(TESTS) | set(LIBM.values()) | {f"{name}f" for name in LIBM.values()}
-_SUFFIXES = {types.float64: "", types.float32: "f", types.int64: "_int64", types.int32: "_int32"}
-_DTYPES = {"float64": "double", "float32": "float", "int64": "int64_t", "int32": "int32_t", "bool": "uint8_t"}
+_SUFFIXES = {"double": "", "float": "f"}
 _CALL = re.compile(rf"\b({'|'.join(sorted(set(LIBM.values())))})\(")
 _HEAD = """/* {title} Written by tape-autograd. C99; link with -lm.
 
@@ -226,10 +290,8 @@ Not for -ffast-math: the sign of a zero, infinities and nan have a meaning here.
 /* Integers in memory that may have been written as floats. */
 #if defined(__GNUC__)
 typedef int64_t __attribute__((may_alias)) tape_int64;
-typedef int32_t __attribute__((may_alias)) tape_int32;
 #else
 typedef int64_t tape_int64;
-typedef int32_t tape_int32;
 #endif
 
 #define LN2 0.6931471805599453
@@ -265,37 +327,24 @@ extern "C" {{
 
 
 class CModule:
-    """The functions of one program in C, each written once for its types, behind those that it calls."""
+    """The functions of one program in C, each behind those that it calls."""
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, source: str) -> None:
         self.prefix = prefix
         self.texts: dict[str, str] = {}
-        self._made: dict[Any, tuple[str, Any]] = {}
+        self._trees = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
 
-    def function(self, native: Any, kinds: tuple[Any, ...]) -> tuple[str, Any]:
-        """Return the name of a function of native source for arguments of these types, and what it returns."""
-        key = native, kinds
-        if key not in self._made:
-            same = sum(made.__name__ == native.__name__ for made, _ in self._made)
-            name = f"{self.prefix}_{native.__name__}" + (f"_{same + 1}" if same else "")
-            source = source_of(native)
-            text, result = CBody(self, source.names).run(name, source.tree(native.__name__), kinds)
-            self._made[key] = name, result
-            self.texts[name] = text
-        return self._made[key]
+    def function(self, name: str, kinds: Sequence[str]) -> str:
+        """Return the name of a function of native source, which is written before its callers."""
+        made = CFunction(self, self._trees[name], kinds)
+        self.texts[made.name] = made.text
+        return made.name
 
-    @staticmethod
-    def variable(name: str) -> str:
-        """Return what a variable is called in C."""
-        return f"{name}_" if name in _TAKEN else name
-
-    def written(self, name: str, kind: Any) -> str:
-        """Return the name of a function that C's library has not, which is written before its callers."""
+    def written(self, name: str, kind: str) -> str:
+        """Return the name of a function that C's library has not, likewise."""
         full = f"{self.prefix}_{name}{_SUFFIXES[kind]}"
-        text = re.sub(r"\bT\b", C_TYPES[kind], re.sub(r"\bF\b", full, WRITTEN[name]))
-        if kind == types.float32:
-            text = _CALL.sub(r"\1f(", text)
-        self.texts[full] = f"static {text}"
+        text = re.sub(r"\bT\b", kind, re.sub(r"\bF\b", full, WRITTEN[name]))
+        self.texts[full] = "static " + _CALL.sub(rf"\1{_SUFFIXES[kind]}(", text)
         return full
 
 
@@ -327,7 +376,7 @@ def c_files(functions: Mapping[str, tuple[CompiledCode, Sequence[str]]], header:
 
 def _parameter(parameter: Parameter) -> str:
     """Return how a parameter is declared."""
-    kind, name = _DTYPES[parameter.spec.dtype.name], CModule.variable(parameter.name)
+    kind, name = parameter.number.c, variable(parameter.name)
     if parameter.by_value:
         return f"{kind} {name}"
     return f"const {kind} *{name}" if parameter.role == "argument" else f"{kind} *{name}"
@@ -352,10 +401,10 @@ def _declarations(name: str, code: CompiledCode, parameters: Sequence[Parameter]
 
 
 def _definitions(name: str, code: CompiledCode, parameters: Sequence[Parameter]) -> str:
-    module = CModule(name)
-    run, _ = module.function(jit.load_source("program", code.source).run.function, (types.int64,))
+    module = CModule(name, code.source)
+    run = module.function("run", ["int64_t"])
     constants = [_constant(f"{name}_constant{k}", array) for k, array in enumerate(code.constants)]
-    words = [f"&{CModule.variable(p.name)}" if p.by_value else CModule.variable(p.name) for p in parameters]
+    words = [f"&{variable(p.name)}" if p.by_value else variable(p.name) for p in parameters]
     count = len(code.arguments)
     words = [*words[:count], *[place for _, place in constants], *words[count:], "workspace"]
     table = ",\n        ".join(f"(int64_t)(intptr_t){word}" for word in words)
@@ -371,7 +420,7 @@ def _definitions(name: str, code: CompiledCode, parameters: Sequence[Parameter])
 def _outer(name: str, code: CompiledCode, parameters: Sequence[Parameter]) -> str:
     """Return the function that has a workspace of its own."""
     size = code.work + ALIGNED
-    values = ", ".join(["(void *)start", *(CModule.variable(p.name) for p in parameters)])
+    values = ", ".join(["(void *)start", *(variable(p.name) for p in parameters)])
     begin = f"const intptr_t start = ((intptr_t)block + {ALIGNED - 1}) & ~(intptr_t){ALIGNED - 1};"
     if code.work <= SMALL:
         body = f"    double block[{-(-size // 8)}];\n    {begin}\n    return {name}_in({values});\n"
@@ -386,7 +435,7 @@ def _outer(name: str, code: CompiledCode, parameters: Sequence[Parameter]) -> st
 
 def _constant(name: str, array: Array) -> tuple[str, str]:
     """Return the memory of a constant as a C array, and the address of its first element."""
-    kind = _DTYPES[array.dtype.name]
+    kind = NUMBERS[array.dtype.name].c
     if array.size == 0:
         return f"static const {kind} {name}[1] = {{0}};", name
     low, high = np.lib.array_utils.byte_bounds(array)
@@ -396,7 +445,7 @@ def _constant(name: str, array: Array) -> tuple[str, str]:
         raise UntranslatedError(f"a constant of strides {array.strides} is no array of {array.dtype} in C")
     memory = np.frombuffer(ctypes.string_at(low, high - low), array.dtype)
     if array.dtype.kind == "f":
-        texts = [float_text(float(x), types.float64 if array.itemsize == 8 else types.float32) for x in memory]  # noqa: PLR2004
+        texts = [float_text(float(x)) for x in memory]
     else:
         texts = [integer_text(int(x)) for x in memory]
     lines = textwrap.fill(

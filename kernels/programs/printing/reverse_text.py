@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 from kernels.programs.differentiating.adjoint import Adjoint, CertainGradients, KeptValues, contribution_counts
-from kernels.programs.differentiating.first_gradients import FirstGradients, Gather, Shift, gather_of
-from kernels.programs.differentiating.storage import Storage
-from kernels.programs.expanding.element_names import literal
-from kernels.programs.expanding.scalar_program import (
-    Address,
-    Call,
-    CarriedNumber,
-    Load,
-    NestLoop,
-    Operation,
-    ScalarBlock,
-    StepLoop,
-    Store,
-    Term,
-    walk,
-)
-from kernels.programs.fusing.statements import BOOL, FLOAT32, FLOAT64, ScalarRule
-from kernels.programs.printing.forward_text import ForwardText, begun, head_of, loaded, operated, parities, which_row
-from kernels.programs.printing.source_text import Text
+from kernels.programs.differentiating.first_gradients import FirstGradients, Shift, StencilGather, gather_of
+from kernels.programs.differentiating.storage import Element, Storage
+from kernels.programs.expanding import scalar_program as scalar
+from kernels.programs.expanding.scalar_program import literal, walk
+from kernels.programs.fusing.statements import FLOAT32, FLOAT64, ScalarRule
+from kernels.programs.printing.forward_text import ForwardText
+from kernels.programs.printing.source_text import ProgramText, Suite, lines_in
 
 NOTHING = literal(-0.0)
 """The gradient that nothing has contributed to."""
@@ -33,7 +21,7 @@ class ReverseText:
     Of nests that are ``joint`` the forward pass is printed here, too: one loop runs both.
     """
 
-    def __init__(self, text: Text, storage: Storage, kept: KeptValues, adjoint: Adjoint, seed: int) -> None:
+    def __init__(self, text: ProgramText, storage: Storage, kept: KeptValues, adjoint: Adjoint, seed: int) -> None:
         self.text, self.storage, self.kept, self.adjoint, self.seed = text, storage, kept, adjoint, seed
         self.certain = self.last = CertainGradients(adjoint, seed)
         self.steady = CertainGradients(adjoint, seed, self.last)
@@ -42,7 +30,7 @@ class ReverseText:
         storage.contract(self.first.blocks)
         self.forward = ForwardText(text, storage, kept)
         self.defined = adjoint.expansion.defined
-        self.at: list[ScalarBlock] = []
+        self.at: list[scalar.ScalarBlock] = []
         self.started: set[str] = set()
         self.only: set[str] | None = None
         """The names that get contributions, where not all do."""
@@ -59,8 +47,8 @@ class ReverseText:
         rows = {row.phi for row in self.adjoint.expansion.rows}
         for value, home in self.storage.buffers.items():
             if home.region.role == "work" and (value in rows or value not in self.first.blocks):
-                count = home.region.size // home.region.dtype.itemsize
-                self.text.each(count, f"{home.region.name}[i] = {NOTHING}")
+                element = Element(home.region, 0, (("i", home.region.dtype.itemsize),))
+                self.text.each(home.region.count, element, "=", NOTHING)
             elif home.region.role != "work" and value not in self.first.blocks:
                 self.fill(value)
         self._begin(root)
@@ -70,17 +58,17 @@ class ReverseText:
         for value in self.storage.differentiated():
             if value not in self.first.only:
                 spec = self.adjoint.expansion.program.values[value].spec
-                element = self.storage.gradient(self.storage.ith(Address(value, 0)))
-                self.text.each(spec.size, f"{element} += 0.0")
+                element = self.storage.gradient(self.storage.ith(scalar.Address(value, 0)))
+                self.text.each(spec.size, element, "+=", "0.0")
 
-    def block(self, block: ScalarBlock) -> None:
+    def block(self, block: scalar.ScalarBlock) -> None:
         """Print the reverse of a block."""
         self.at.append(block)
         self._begin(block)
         self.items(block)
         self.at.pop()
 
-    def items(self, block: ScalarBlock) -> None:
+    def items(self, block: scalar.ScalarBlock) -> None:
         """Print the items of a block backward."""
         for item in reversed(block.items):
             self.item(item)
@@ -91,66 +79,69 @@ class ReverseText:
         if method is not None:
             method(item)
 
-    def _begin(self, block: ScalarBlock) -> None:
+    def _begin(self, block: scalar.ScalarBlock) -> None:
         """Print what the block's pullbacks read, and gradients that loops within add to."""
         if id(block) in self.kept.joint:
             for item in block.items:
-                if not (self.kept.chained and isinstance(item, NestLoop)):
+                if not (self.kept.chained and isinstance(item, scalar.NestLoop)):
                     self.forward.item(item)
         else:
-            self.provide(block)
+            self.materialize_kept_values(block)
         for name in sorted(self.adjoint.inner & self.adjoint.reached):
             if self.defined[name][0] is block:
-                self.text.put(f"g_{name} = {self.nothing(name)}")
-                self.started.add(name)
+                self._begin_gradient(name, self.nothing(name))
+
+    def _begin_gradient(self, name: str, value: str, *read: Element) -> None:
+        """Print the first contribution to the gradient of a name."""
+        self.text.let(f"g_{name}", value, *read)
+        self.started.add(name)
 
     def nothing(self, name: str) -> str:
         """Return the gradient of a name that nothing has contributed to, in its dtype."""
         return literal(-0.0, self.adjoint.expansion.dtypes.get(name, FLOAT64))
 
-    def provide(self, block: ScalarBlock) -> None:
+    def materialize_kept_values(self, block: scalar.ScalarBlock) -> None:
         """Print what pullbacks of a block read."""
         for name in self.kept.provided.get(id(block), ()):
             item = self.defined[name][1]
             if name in self.kept.saved or name in self.kept.reloaded:
                 saved = name in self.kept.saved
                 element = self.storage.saved(name) if saved else self.storage.element(self.kept.reloaded[name])
-                self.text.put(f"{name} = {f'({element} != 0)' if self.storage.dtype(name) == BOOL else element}")
-                if isinstance(item, StepLoop) and name == f"m{item.loop.number}":
-                    self.text.put(which_row(item))
-            elif isinstance(item, Load):
-                self.text.put(loaded(item, self.storage))
+                self.forward.loaded(name, element)
+                if isinstance(item, scalar.StepLoop) and name == f"m{item.loop.number}":
+                    self.text.double_buffer(f"y{item.loop.number}", name)
+            elif isinstance(item, scalar.Load):
+                self.forward.loaded(name, self.storage.element(item.address))
             else:
-                assert isinstance(item, Operation)
-                self.text.put(operated(item, self.storage))
+                assert isinstance(item, scalar.Compute)
+                self.forward.operated(item)
 
-    def contribute(self, name: str, text: str, *, widened: bool = False) -> None:
+    def contribute(self, name: str, text: str, *read: Element, widened: bool = False) -> None:
         """Add to the gradient of a name; of one in float32 what may have been ``widened`` is rounded first."""
         if widened and self.adjoint.expansion.dtypes.get(name) == FLOAT32:
             text = f"np.float32({text})"
         if name not in self.adjoint.reached or (self.only is not None and name not in self.only):
             return
-        if self.defined[name][0] is self.at[-1]:
-            self.text.put(f"g_{name} {'+=' if name in self.started else '='} {text}")
-            self.started.add(name)
-        elif isinstance(self.at[-1].loop, NestLoop):
-            self.text.put(f"g_{name} = accumulators.added(g_{name}, {text})")
+        is_here = self.defined[name][0] is self.at[-1]
+        if is_here and name not in self.started:
+            self._begin_gradient(name, text, *read)
+        elif is_here or not isinstance(self.at[-1].loop, scalar.NestLoop):
+            self.text.let(f"g_{name}", text, *read, sign="+=")
         else:
-            self.text.put(f"g_{name} += {text}")
+            self.text.let(f"g_{name}", f"accumulators.added(g_{name}, {text})", *read, sums="added")
 
-    def on_Operation(self, item: Operation) -> None:  # noqa: N802 (named as the items are)
+    def on_Compute(self, item: scalar.Compute) -> None:  # noqa: N802 (named as the items are)
         """Print the pullbacks of an operation."""
         if item.name not in self.adjoint.reached or item.name not in self.started:
             return
         operation = item.operation
         names = dict(zip(operation.inputs, item.operands, strict=True))
         names |= {"y": item.name, "g": f"g_{item.name}"}
-        triples = zip(item.operands, item.wanted, operation.pullbacks, strict=True)
-        pulls = [(operand, rule) for operand, wanted, rule in triples if wanted and rule is not None]
+        pulls = item.pullbacks()
         chained = item.name in self.chains
         base, factor = self.chains.pop(item.name, (f"g_{item.name}", ""))
         if chained and any(rule.factor is None for _, rule in pulls):
-            self.text.put(f"g_{item.name} = {base}{' * ' if factor else ''}{factor}")
+            self.text.let(f"g_{item.name}", f"{base}{' * ' if factor else ''}{factor}")
             base, factor, chained = f"g_{item.name}", "", False
         for operand, rule in pulls:
             if rule.factor is None or not (chained or self._chains(item, operand)):
@@ -158,29 +149,29 @@ class ReverseText:
             else:
                 self._chain(operand, base, " * ".join(filter(None, (factor, rule.factor.format(**names)))), item)
 
-    def _chains(self, item: Operation, operand: str) -> bool:
+    def _chains(self, item: scalar.Compute, operand: str) -> bool:
         """Whether the gradient of an operand can stay a product, of a cotangent and a factor, until it is added."""
         known = self.defined.get(operand)
-        if known is None or not isinstance(known[1], Operation) or self.only is not None:
+        if known is None or not isinstance(known[1], scalar.Compute) or self.only is not None:
             return False
         block, both = self.at[-1], self.certain.names
-        in_registers = known[0] is block and isinstance(block.loop, StepLoop)
+        in_registers = known[0] is block and isinstance(block.loop, scalar.StepLoop)
         return in_registers and self.counts[operand] == 1 and operand in both and item.name in both
 
-    def _chain(self, operand: str, base: str, factor: str, item: Operation) -> None:
+    def _chain(self, operand: str, base: str, factor: str, item: scalar.Compute) -> None:
         """Contribute a product whose factors are multiplied first, off the way that the cotangent takes."""
         if not self._chains(item, operand):
             self.contribute(operand, f"{base} * ({factor})" if factor else base)
             return
         if " * " in factor:
-            self.text.put(f"f_{operand} = {factor}")
+            self.text.let(f"f_{operand}", factor)
             factor = f"f_{operand}"
         self.chains[operand] = base, factor
         self.started.add(operand)
 
     def _pulled(self, rule: ScalarRule, names: dict[str, str], result: str, operand: str) -> str:
         """Return a pullback as text; one whose cotangent may be nothing then contributes nothing."""
-        text = rule.filled(names, once=not isinstance(self.at[-1].loop, NestLoop))
+        text = rule.filled(names, once=not isinstance(self.at[-1].loop, scalar.NestLoop))
         if rule.text == "{g}" or result in self.certain.names:
             return text
         if not rule.cuts:
@@ -191,85 +182,91 @@ class ReverseText:
         """Return the gradient of a name as what is added where others may be nothing: never -0.0 if it is something."""
         return f"(g_{name} + 0.0)" if name in self.certain.names and not certain else f"g_{name}"
 
-    def on_Load(self, item: Load) -> None:  # noqa: N802
+    def on_Load(self, item: scalar.Load) -> None:  # noqa: N802
         """Add the gradient of an element to that of the memory it came from."""
         if self.taken.get(item.name) == "_":
             return  # its gradient is another step's
         if item.name in self.taken:
             known = self._of(item) if item.name in self.started else self.nothing(item.name)
-            self.text.put(f"{self.taken[item.name]} = {known}")
+            self.text.let(self.taken[item.name], known)
         elif self.only is None and item.name in self.adjoint.reached:
-            value = item.address.value
+            value, element = item.address.value, self.storage.gradient(item.address)
+            is_first = self.first.blocks.get(value) is self.at[-1]
             if item.name not in self.started:  # a step in which nothing comes here; what is stored first is so still
-                if self.first.blocks.get(value) is self.at[-1]:
-                    self.text.put(f"{self.storage.gradient(item.address)} = {NOTHING}")
+                if is_first:
+                    self.text.store(element, "=", NOTHING)
                 return
-            sign = "=" if self.first.blocks.get(value) is self.at[-1] else "+="
-            ending = " + 0.0" if sign == "=" and self.is_delivered(value) else ""
-            self.text.put(f"{self.storage.gradient(item.address)} {sign} {self._of(item)}{ending}")
+            ending = " + 0.0" if is_first and self.is_delivered(value) else ""
+            self.text.store(element, "=" if is_first else "+=", f"{self._of(item)}{ending}")
 
     def is_delivered(self, value: int) -> bool:
         """Whether what is stored first is the gradient of an argument, as it is returned."""
         return value in self.first.only and self.adjoint.expansion.program.values[value].argument >= 0
 
-    def _of(self, item: Load) -> str:
+    def _of(self, item: scalar.Load) -> str:
         value = item.address.value
         is_argument = self.adjoint.expansion.program.values[value].argument >= 0
         return self.contribution(item.name, certain=is_argument or self.adjoint.home(value) in self.certain.homes)
 
-    def on_Store(self, item: Store) -> None:  # noqa: N802
+    def on_Store(self, item: scalar.Store) -> None:  # noqa: N802
         """Give the gradient of memory to what was stored there."""
         value = self.adjoint.home(item.address.value)
         if value not in self.adjoint.buffered:
             return
         if item.wanted:
-            is_seed = value == self.seed
-            gradient = "1.0" if is_seed else self.storage.gradient(item.address)
-            self.contribute(item.operand, gradient, widened=is_seed)
+            if value == self.seed:
+                self.contribute(item.operand, "1.0", widened=True)
+            else:
+                element = self.storage.gradient(item.address)
+                self.contribute(item.operand, f"{element}", element)
         if item.overwrites and item.clears:
-            self.text.put(f"{self.storage.gradient(item.address)} = {NOTHING}")
+            self.text.store(self.storage.gradient(item.address), "=", NOTHING)
 
-    def on_Term(self, item: Term) -> None:  # noqa: N802
+    def on_Accumulate(self, item: scalar.Accumulate) -> None:  # noqa: N802
         """Give the gradient of a total to a term."""
         if item.wanted and item.total in self.adjoint.reached and item.total in self.started:
             self.contribute(item.operand, f"g_{item.total}", widened=self.storage.dtype(item.total) == FLOAT64)
 
-    def on_Call(self, item: Call) -> None:  # noqa: N802
+    def on_CallKernel(self, item: scalar.CallKernel) -> None:  # noqa: N802
         """Print the calls that pull a cotangent back."""
         if self.adjoint.home(item.target.value) in self.adjoint.buffered:
             for kernel in item.call.pullbacks:
                 self.forward.called(item, kernel)
 
-    def start_totals(self, item: NestLoop) -> None:
+    def start_totals(self, item: scalar.NestLoop) -> None:
         """Print gradients of totals that nothing comes to: of all steps of a loop but the last, if that one is read."""
         for total in item.totals:
             if total in self.adjoint.reached and total not in self.started:
-                self.text.put(f"g_{total} = {self.nothing(total)}")
-                self.started.add(total)
+                self._begin_gradient(total, self.nothing(total))
 
-    def on_NestLoop(self, item: NestLoop) -> None:  # noqa: N802
-        """Print the reverse of a nest; of a joint one, both passes."""
-        before = len(self.text.lines)
-        self.start_totals(item)
+    def on_NestLoop(self, item: scalar.NestLoop) -> None:  # noqa: N802
+        """Print the reverse of a nest, as a gather if it is a stencil; of a joint one, both passes."""
+        lines, gather = self.text.here, gather_of(item, self.adjoint)
+        before = len(lines)
+        for loop in [item] if gather is None else gather.loops:
+            self.start_totals(loop)
         joint = id(item.body) in self.kept.joint
         if joint:
-            self.text.put(*begun(item, self.storage))
-        start = len(self.text.lines)
-        self.text.put(head_of(item))
-        self.text.depth += 1
+            self.forward.begin_totals(item)
+        if gather is not None:
+            Gathering(self, gather).run()
+            return
+        start = len(lines)
+        self.forward.open_nest(item)
         self.block(item.body)
         self.text.depth -= 1
-        printed = self.text.lines[start:]
-        idle = not any("g_" in line or f"= {NOTHING}" in line for line in printed) and not joint
-        if idle or all(line.lstrip().startswith("for ") for line in printed):
-            del self.text.lines[before if idle else start :]
+        inside = [*lines_in(lines[start:])]
+        leaves = any(line.sums or any(use.how != "read" for use in line.uses) for line in inside)
+        if not (leaves or joint) or all(isinstance(line, Suite) for line in inside):
+            del lines[start if leaves or joint else before :]
 
-    def on_StepLoop(self, item: StepLoop) -> None:  # noqa: N802
+    def on_StepLoop(self, item: scalar.StepLoop) -> None:  # noqa: N802
         """Print a loop of the program backward; its last step by itself, if more gradients are nothing there."""
         numbers = [c for c in item.numbers if c.name in self.adjoint.reached]
         exits = [(after, inner) for after, inner in item.exits if after in self.adjoint.reached]
         ends = {name: f"g_{after}" for after, name in item.ends if after in self.started}
-        self.text.put(*[f"c_{c.name} = {ends.get(c.name, self.nothing(c.name))}" for c in numbers])
+        for c in numbers:
+            self.text.let(f"c_{c.name}", ends.get(c.name, self.nothing(c.name)))
         self.text.put(*[f"g_{x} += 0.0" for x, v in exits if x in self.certain.names and v not in self.certain.names])
         here, others = self.certain, self._certain_before(item)
         less = int(others is not None)
@@ -286,19 +283,19 @@ class ReverseText:
         for c in numbers:
             self.contribute(c.initial, f"c_{c.name}")
 
-    def _certain_before(self, item: StepLoop) -> CertainGradients | None:
+    def _certain_before(self, item: scalar.StepLoop) -> CertainGradients | None:
         """Return what is certain before a loop's last step, if that is more in it: the last one is printed apart."""
         others = self.certain
-        if item.loop.number in self.storage.within:
+        if item.loop.number in self.storage.nested_history:
             others = self.certain.before_ends
         elif item.loop.parent < 0 and item.loop.ends is None and item.loop.count > 1:
             others = self.steady
         gained = others.names - self.certain.names
         return others if any(item.body in self.defined[name][0].path() for name in gained) else None
 
-    def _step(self, item: StepLoop, numbers: list[CarriedNumber], exits: list[tuple[str, str]]) -> None:
+    def _step(self, item: scalar.StepLoop, numbers: list[scalar.CarriedNumber], exits: list[tuple[str, str]]) -> None:
         """Print one step backward."""
-        self.text.put(*parities(item))
+        self.forward.loops.put_double_buffer_indices(item)
         self.at.append(item.body)
         self._begin(item.body)
         for c in numbers:
@@ -313,7 +310,7 @@ class ReverseText:
         self._clear(item)
         self.at.pop()
 
-    def _clear(self, item: StepLoop) -> None:
+    def _clear(self, item: scalar.StepLoop) -> None:
         """Have the gradients of what a step made be nothing again, for the step before."""
         phis = {row.update: row.phi for row in self.adjoint.expansion.rows}
         for value, entry in enumerate(self.adjoint.expansion.program.values):
@@ -330,29 +327,12 @@ class ReverseText:
         item = self.adjoint.expansion.program.values[value].spec.dtype.itemsize
         elements = self.storage.bytes_of(value) // item
         if elements == 1:
-            self.text.put(f"{self.storage.gradient(Address(value, 0))} = {NOTHING}")
+            self.text.store(self.storage.gradient(scalar.Address(value, 0)), "=", NOTHING)
         else:
-            element = self.storage.gradient(self.storage.ith(Address(value, 0)))
-            self.text.each(elements, f"{element} = {NOTHING}")
+            self.text.each(elements, self.storage.gradient(self.storage.ith(scalar.Address(value, 0))), "=", NOTHING)
 
 
 # Nests that read one value at several places along an axis, backward: each element of its gradient is gathered.
-
-
-class GatheringReverse(ReverseText):
-    """The reverse pass in which nests that read one value at several places are gathers."""
-
-    def on_NestLoop(self, item: NestLoop) -> None:  # noqa: N802
-        """Print the reverse of a nest, as a gather if it is a stencil."""
-        gather = gather_of(item, self.adjoint)
-        if gather is None:
-            super().on_NestLoop(item)
-            return
-        for loop in gather.loops:
-            self.start_totals(loop)
-        if id(item.body) in self.kept.joint:
-            self.text.put(*begun(item, self.storage))
-        Gathering(self, gather).run()
 
 
 class Gathering:
@@ -362,7 +342,7 @@ class Gathering:
     gradient's elements; each contribution is computed as in the step that it comes from.
     """
 
-    def __init__(self, reverse: ReverseText, gather: Gather) -> None:
+    def __init__(self, reverse: ReverseText, gather: StencilGather) -> None:
         self.reverse, self.gather, self.text = reverse, gather, reverse.text
         self.places = [f"{loop.index}j" for loop in gather.loops]
         self.joint = id(gather.body) in reverse.kept.joint
@@ -370,64 +350,61 @@ class Gathering:
 
     def run(self) -> None:
         """Print the steps in which all contribute, then those at the ends."""
-        depth = self.text.depth
+        text, depth = self.text, self.text.depth
         extents, most = [loop.extent for loop in self.gather.loops], self.gather.most
         inner, place, last = extents[-1], self.places[-1], most[-1]
-        ends = f"{place} = {place}e if {place}e < {last} else {inner - last} + {place}e"
-        count = str(2 * last)
+        ends, count, at_most = "", f"{2 * last}", 2 * last
         if len(extents) > 1:
             row, first = self.places[0], most[0]
-            self.text.put(f"for {row} in range({extents[0] + first}):")
-            self.text.depth += 1
-            self.text.put(f"whole = {row} >= {first} and {row} < {extents[0]}")
-            ends = f"{place} = {place}e if {place}e < {last} or not whole else {inner - last} + {place}e"
-            count = f"{2 * last} if whole else {inner + last}"
-            self.text.put("if whole:")
-            self.text.depth += 1
-        self._inside(f"for {place} in range({last}, {inner}):")
+            text.loop(row, extents[0] + first)
+            text.put(f"whole = {row} >= {first} and {row} < {extents[0]}")
+            ends, at_most = " or not whole", max(2 * last, inner + last)
+            text.opened("if whole:")
+        self._inside(place, last, inner)
         if len(extents) > 1:
-            self.text.depth -= 1
-            self.text.put(f"count = {count}")
+            text.depth -= 1
+            text.put(f"count = {2 * last} if whole else {inner + last}")
             count = "count"
         if last or len(extents) > 1:
-            self._at_ends(f"for {place}e in range({count}):", ends)
-        self.text.depth = depth
+            text.loop(f"{place}e", count, most=at_most)
+            text.put(f"{place} = {place}e if {place}e < {last}{ends} else {inner - last} + {place}e")
+            text.bounded(place, (0, inner - last + at_most - 1))
+            self._at_ends()
+        text.depth = depth
 
-    def _inside(self, head: str) -> None:
+    def _inside(self, place: str, first: int, stop: int) -> None:
         """Print the steps in which all contribute."""
-        self.text.put(head)
-        self.text.depth += 1
+        self.text.loop(place, stop, first)
         for shift in self.gather.shifts:
             self._instance(shift)
         for (element, sign), group in zip(self._elements(), self.gather.groups, strict=True):
             terms = [self._variable(load) for load, _ in group.loads]
             ending = " + 0.0" if self.reverse.is_delivered(group.value) and sign == "=" else ""
-            self.text.put(f"{element} {sign} {' + '.join(terms)}{ending}")
+            self.text.store(element, sign, f"{' + '.join(terms)}{ending}")
         self.text.depth -= 1
 
-    def _at_ends(self, head: str, place: str) -> None:
-        """Print the steps in which only some contribute."""
-        self.text.put(head)
-        self.text.depth += 1
-        self.text.put(place)
+    def _at_ends(self) -> None:
+        """Print a step in which only some contribute."""
         elements = self._elements()
-        self.text.put(*[f"{element} = {NOTHING}" for element, sign in elements if sign == "="])
+        for element, sign in elements:
+            if sign == "=":
+                self.text.store(element, "=", NOTHING)
         for shift in self.gather.shifts:
             bounds = zip(self.places, shift, self.gather.loops, strict=True)
             tests = [f"{name} >= {by} and {name} < {loop.extent + by}" for name, by, loop in bounds]
-            self.text.put(f"if {' and '.join(tests)}:")
-            self.text.depth += 1
+            self.text.opened(f"if {' and '.join(tests)}:")
             self._instance(shift)
             for (element, _), group in zip(elements, self.gather.groups, strict=True):
-                self.text.put(*[f"{element} += {self._variable(load)}" for load, by in group.loads if by == shift])
+                for load, by in group.loads:
+                    if by == shift:
+                        self.text.store(element, "+=", self._variable(load))
             self.text.depth -= 1
         for (element, sign), group in zip(elements, self.gather.groups, strict=True):
             if self.reverse.is_delivered(group.value) and sign == "=":
-                self.text.put(f"{element} += 0.0")
-        self.text.depth -= 1
+                self.text.store(element, "+=", "0.0")
 
     @staticmethod
-    def _variable(load: Load) -> str:
+    def _variable(load: scalar.Load) -> str:
         return f"h_{load.name}"
 
     def _instance(self, shift: Shift) -> None:
@@ -435,13 +412,13 @@ class Gathering:
         reverse, body = self.reverse, self.gather.body
         is_main = shift == self.gather.shifts[len(self.gather.shifts) // 2]
         for loop, name, by in zip(self.gather.loops, self.places, shift, strict=True):
-            self.text.put(f"{loop.index} = {name}{f' - {by}' if by else ''}")
+            self.text.moved(loop.index, name, by)
         if self.joint:
             for item in body.items:
-                if is_main or isinstance(item, Load | Operation):
+                if is_main or isinstance(item, scalar.Load | scalar.Compute):
                     reverse.forward.item(item)
         else:
-            reverse.provide(body)
+            reverse.materialize_kept_values(body)
         loads = [pair for group in self.gather.groups for pair in group.loads]
         taken = {load.name: self._variable(load) for load, by in loads if by == shift}
         reverse.started -= self.names
@@ -455,13 +432,13 @@ class Gathering:
     def _leading_to(self, names: set[str]) -> set[str]:
         """Return the names of the body whose gradients lead to those of others."""
         for item in self.gather.body.items:
-            if isinstance(item, Operation) and any(
+            if isinstance(item, scalar.Compute) and any(
                 wanted and operand in names for operand, wanted in zip(item.operands, item.wanted, strict=True)
             ):
                 names.add(item.name)
         return names
 
-    def _elements(self) -> list[tuple[str, str]]:
+    def _elements(self) -> list[tuple[Element, str]]:
         """Return the elements of gradients that a step is of, and whether they are stored or added to."""
         indices = {loop.index: name for loop, name in zip(self.gather.loops, self.places, strict=True)}
         elements = []

@@ -1,1 +1,0 @@
-"""Large loops of a printed program, cut into parts that threads may run."""
