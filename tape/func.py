@@ -13,7 +13,6 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from tape.batching import custom_vmap  # noqa: F401 (it registers how vmap runs a Function)
 from tape.batching.vmap import vmap
 from tape.recording import record
 from tape.recording.to_python import numbers_of

@@ -170,10 +170,6 @@ class CrossingError(Exception):
     """The graph of a sweep of one tape leads to another."""
 
 
-class HookedError(CrossingError):
-    """The graph leads to a leaf with hooks, and this sweep cannot run them."""
-
-
 class Readers(Protocol):
     """The readers of a tape's entries: ``readers`` has an item for each. Entries are dropped only by the last reader.
 
@@ -217,10 +213,6 @@ class GradientObserver:
     asked: bool = True
 
 
-Wanted = tuple[set[Any], bool]
-"""The leaves that a sweep is for, and whether the root must lead to no others."""
-
-
 @dataclass(slots=True)
 class Task:
     """What a sweep is to do: go back from the seeds over the entries of the tape of this number.
@@ -256,6 +248,13 @@ Outcome = tuple[list[tuple[Any, Array | float]], list[tuple[int, Spec, Array]]]
 
 
 # Gradient buffers as arrays: the part of a family's gradient that belongs to one of its tensors.
+
+
+def empty(spec: Spec, batch: int) -> Array:
+    """Return a gradient buffer to which nothing has been contributed."""
+    gradient_buffer = np.empty((batch, spec.buffer_size) if batch else spec.buffer_size, spec.dtype)
+    gradient_buffer.fill(-0.0)
+    return gradient_buffer
 
 
 def plant(buffer: Array, seed: Seed) -> None:

@@ -1,16 +1,26 @@
-"""Chooses between native and plain Python sweeps, by whether native code can read this interpreter's memory."""
+"""The reverse sweep of a tape as Python starts it: native code where that can read memory, else plain Python."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Final
 
-from kernels.foundation.numpy_arrays import Array, Outcome, Readers, Seed, Task
+from kernels.calls.object_types import header_of
+from kernels.foundation.numpy_arrays import Array, GradientObserver, Outcome, Readers, Seed, Task
+from kernels.foundation.specs import Spec
+from kernels.kinds.custom import RUNNING, check_failed
 from kernels.native import c_api
-from kernels.sweeps import reference, reverse
-from kernels.sweeps.reverse import Root, RootOptions, ShortOptions
-from kernels.sweeps.workspace import Workspace
+from kernels.native.structs import BARE, ELSEWHERE, INTERRUPT_CHECK, MEMORY, OK, PAUSE, SweepHeader
+from kernels.sweeps import reference_pullbacks
+from kernels.sweeps.leaves import LeafHookSchedule, PausedSweep, place_leaves, read
+from kernels.sweeps.workspace import LARGE, Workspace, mark, observe, preset, resolve_mark_status
+
+_TAPE, _RESTRICT, _LEAF = SweepHeader.tape, SweepHeader.restrict, SweepHeader.leaf
+_BATCH, _AT, _LOW, _OK = SweepHeader.batch, SweepHeader.at, SweepHeader.low, OK
+_IN_HEADER: Final = False
+"""In place of the root's cotangent for native code: it is in the sweep's header already."""
+
 
 NATIVE = c_api.NATIVE
 """Whether native code sweeps; tests turn it off."""
@@ -27,42 +37,153 @@ def workspace() -> Workspace:
 
 
 def run(task: Task) -> Outcome:
-    """Sweep a tape; see :func:`kernels.sweeps.reverse.sweep`."""
-    return reverse.sweep(workspace(), task) if NATIVE else reference.sweep(task)
+    """Sweep a tape.
+
+    Raises, leaving everything as it was, FreedError if a needed instruction is gone, CrossingError if the graph leads
+    to other tapes and may not, and MemoryError.
+    """
+    return _swept(workspace(), task) if NATIVE else reference_pullbacks.sweep(task)
+
+
+def _swept(space: Workspace, task: Task) -> Outcome:
+    header, entries, observers = space.words, task.entries, task.observers
+    try:
+        space.busy = True
+        header[_TAPE], header[_RESTRICT], header[_BATCH] = header_of(entries), task.restrict, task.batch or 1
+        buffers = preset(space, task.seeds, task.observers, task.batch)
+        mark(space, entries)
+        if task.restrict:
+            space.relevant(space.address)
+        placed = (
+            place_leaves(space, entries, observers, task.batch, cross_tape=task.cross_tape) if header[_LEAF] else []
+        )
+        schedule = LeafHookSchedule(space, task, placed, buffers) if task.hooked else None
+        if schedule is not None and schedule.places:
+            run_until_done(space, entries, INTERRUPT_CHECK, observers, buffers, task.batch, schedule.sweep)
+            placed = [row for row in placed if id(row[0]) not in schedule.reached]
+        elif (status := space.sweep(space.address)) != OK or (RUNNING and RUNNING[0][0]):
+            run_until_done(space, entries, status, observers, buffers, task.batch, space.sweep)
+        outcome = read(space, placed, task.restrict)
+        for observer, buffer in zip(observers, buffers, strict=True):
+            observe(space, observer, buffer)
+        if (readers := task.releasing()) is not None:
+            _drop(space, entries, readers)
+        held = space.shrink_and_release()
+    finally:
+        space.busy = False
+    del held  # finalizers run now; they may record and sweep
+    return outcome
+
+
+Root = tuple[int, Spec, int | None]
+"""A slot, its spec, and where its gradient begins in the buffer of its family; None for a buffer of its own."""
+
+ShortOptions = tuple[Array | float | None, tuple[Any, ...] | None, bool, bool, bool, Collection[int]]
+"""The root's cotangent, None for 1; the tensors wanted, None for all leaves; whether the root must lead to no others,
+inputs of a transform that is over then; whether gradients are to be tensors; whether what was used is freed; slots at
+which somebody looks, which the graph must not reach."""
 
 
 def short_backward(entries: Any, x: Any, root: Callable[[Any], Root], readers: Readers, options: ShortOptions) -> Any:
-    """See :func:`kernels.sweeps.reverse.short_backward`."""
-    if not NATIVE:
-        return NotImplemented
-    space = getattr(_spaces, "space", None)
-    if space is None or space.busy:
-        space = workspace()
-    return reverse.short_backward(space, entries, x, root, readers, options)
+    """Run a short backward: from one root, without observers; NotImplemented where the general one is needed.
 
-
-def leads(entries: Any, x: Any, readers: Readers, targets: tuple[Any, ...]) -> bool:
-    """See :func:`kernels.sweeps.reverse.leads`; False where only plain Python sweeps."""
-    return NATIVE and reverse.leads(workspace(), entries, x, readers, targets)
-
-
-def run_one(
-    entries: Any, number: int, root: Root, readers: Readers, free: bool, options: RootOptions
-) -> list[tuple[Any, Array | float]] | None:
-    """Return the gradients of leaves for one root without observers; CrossingError if it leads to other tapes.
-
-    HookedError if it leads to a leaf with hooks, or may lead to an observed slot; None where only :func:`run` can find
-    out.
+    Leaves get their gradients; those that Python has to add are returned, or None. With targets, their gradients are
+    returned as a tuple instead. ``root`` describes ``x``. Registers itself as a reader. The cost of a small backward is
+    that of these few calls.
     """
-    if NATIVE:
-        return reverse.sweep_one(workspace(), entries, root, readers, free, options)
-    value, only, hooked, seen = options
-    if only is not None or seen:
-        return None
+    (value, targets, alone, tensors, free, seen), arrays = options, []
+    if not NATIVE or (seen and not _passes_by(entries, x, readers, seen)):
+        return NotImplemented
+    space = workspace()
     try:
-        readers.readers.append(None)
-        slot, spec, offset = root
-        seed = Seed(slot, spec, 1.0 if value is None else value, offset)
-        return reference.sweep(Task(entries, number, [seed], free=readers if free else None, hooked=hooked))[0]
+        space.busy = True  # finalizers that run meanwhile take another workspace
+        readers.readers.append(None)  # within: an interrupt may follow at once
+        status = space.begin(entries, x, value, targets, alone, arrays)
+        while status > _OK:
+            if status == BARE:
+                slot, spec, offset = root(x)
+                preset(space, [Seed(slot, spec, 1.0 if value is None else value, offset)])
+                value = _IN_HEADER
+            elif status in (PAUSE, INTERRUPT_CHECK, MEMORY):
+                break
+            elif status == ELSEWHERE:
+                return NotImplemented
+            else:
+                resolve_mark_status(space, entries, status)
+            status = space.begin(entries, x, value, targets, alone, arrays)
+        if status != _OK or (RUNNING and RUNNING[0][0]):
+            run_until_done(space, entries, status, (), [], 0, space.sweep)
+        result = space.end(targets, arrays, tensors, alone, readers.readers if free else None)
+        if free and result is not NotImplemented:
+            readers.swept += space.words[SweepHeader.swept]
+        if space.bucket_room > LARGE:
+            space.shrink_and_release()
     finally:
         readers.readers.pop()
+        space.busy = False
+        if space.held:
+            space.held = []
+    return result
+
+
+def leads(entries: Any, x: Any, readers: Readers, targets: tuple[Any, ...] | None) -> bool:
+    """Whether a tensor depends on exactly these leaves, None for any; False, too, where that is not easily told."""
+    if not NATIVE:
+        return False
+    space = workspace()
+    try:
+        space.busy = True
+        readers.readers.append(None)
+        while (status := space.begin(entries, x, None, targets, True, None)) not in (_OK, ELSEWHERE):
+            resolve_mark_status(space, entries, status)
+    finally:
+        readers.readers.pop()
+        space.busy = False
+    return bool(status == _OK)
+
+
+def _passes_by(entries: Any, x: Any, readers: Readers, slots: Collection[int]) -> bool:
+    """Whether a short backward may serve a tensor, and reaches none of these slots."""
+    if not leads(entries, x, readers, None):
+        return False
+    space = workspace()
+    first = entries.at(space.order[space.words[SweepHeader.count] - 1].__index__())[2]
+    return not any(first <= slot <= x._slot for slot in slots)  # noqa: SLF001 (tensors know no more of sweeps)
+
+
+def _drop(space: Workspace, entries: Any, readers: Readers) -> None:
+    """Drop what the sweep has used, unless others read the tape: finalizers run then, which may record and sweep."""
+    readers.swept += len(entries) - space.words[_LOW]
+    space.words[SweepHeader.readers] = id(readers.readers)
+    if space.drop(space.address) < 0:
+        raise MemoryError("no memory to free what a backward has used")
+
+
+def run_until_done(
+    space: Workspace,
+    entries: Any,
+    status: int,
+    observers: Sequence[GradientObserver],
+    buffers: list[Array],
+    batch: int,
+    advance: Callable[[int], int],
+) -> None:
+    """Act where the native sweep pauses, until it is done; free what it holds if anything fails."""
+    paused = PausedSweep(space, entries, observers, buffers, batch)
+    try:
+        while status in (PAUSE, INTERRUPT_CHECK):
+            if status == PAUSE:
+                paused.act()
+            status = advance(space.address)
+        check(status, "gradients of a backward")
+        check_failed()
+    except BaseException:
+        space.held = []
+        space.abandon(space.address)
+        raise
+
+
+def check(status: int, sweep_name: str) -> None:
+    """Raise what the status of a native sweep says."""
+    if status != OK:
+        raise MemoryError(f"no memory for the {sweep_name} sweep")

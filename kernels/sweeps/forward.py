@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from kernels.calls.object_types import header_of
-from kernels.foundation.numpy_arrays import Array, GradientObserver, Seed, pattern, plant
+from kernels.foundation.numpy_arrays import Array, GradientObserver, Seed, empty, pattern, plant
 from kernels.foundation.specs import Spec
 from kernels.kinds.reference_tape import Instruction, instruction_at
 from kernels.language import jit
@@ -31,13 +31,12 @@ from kernels.native.structs import (
     FoundLeaf,
     SweepHeader,
 )
-from kernels.sweeps import backend, reference
+from kernels.sweeps import backend
 from kernels.sweeps import graph as graphs
 from kernels.sweeps.leaves import operand_spec
 from kernels.sweeps.pushforwards import PushforwardTable, clear, push, table
-from kernels.sweeps.reverse import check
-from kernels.sweeps.seeds import empty, key_of, mark, observe, seed_buffer
-from kernels.sweeps.workspace import Workspace
+from kernels.sweeps.reference_pullbacks import buffer_of
+from kernels.sweeps.workspace import Workspace, key_of, mark, observe, seed_buffer
 
 _SOURCE = RELEVANT | KEPT | TOUCHED
 _TARGET = USED | KEPT
@@ -64,7 +63,7 @@ def forward(
     """
     if backend.NATIVE:
         return _forward(backend.workspace(), entries, sources, targets, batch, fixed)
-    sweep = _PlainForward(entries, number, sources, targets, batch)
+    sweep = _ReferenceForward(entries, number, sources, targets, batch)
     return _foreign(sweep.leaf_rows, sources, fixed) or sweep.run()
 
 
@@ -72,7 +71,7 @@ def leaves(entries: Any, number: int, slots: list[int]) -> Leaves:
     """Return the leaves that slots were computed from, and with their specs the slots of other tapes."""
     if not backend.NATIVE:
         seeds = [Seed(slot, _NOWHERE, 0.0) for slot in slots]
-        return list(graphs.mark(entries, number, seeds).ends.values())
+        return list(graphs.mark(entries, number, seeds).ends.items())
     space = backend.workspace()
     header = space.words
     try:
@@ -136,7 +135,7 @@ def _forward(
             observe(space, observer, buffer)
     finally:
         space.abandon(space.address)
-        space.rest()
+        space.shrink_and_release()
         space.busy = False
     return []
 
@@ -157,7 +156,7 @@ def _run(space: Workspace, entries: Any, batch: int, known: PushforwardTable) ->
     stash: dict[Any, Any] = {}
     while (status := native.push(space.address, known.address, known.mask)) == PAUSE:
         _act(space, entries, stash, batch)
-    check(status, "tangents of a forward")
+    backend.check(status, "tangents of a forward")
 
 
 def _act(space: Workspace, entries: Any, stash: dict[Any, Any], batch: int) -> None:
@@ -202,7 +201,7 @@ def _array(address: int, spec: Spec, batch: int) -> Array:
     return np.ndarray(shape, spec.dtype, memory, -first, strides)
 
 
-class _PlainForward:
+class _ReferenceForward:
     """The sweep in plain Python: what the native one is tested against."""
 
     def __init__(
@@ -211,13 +210,16 @@ class _PlainForward:
         self.targets, self.batch = targets, batch
         roots = [Seed(o.key, o.spec, 0.0, o.offset) for o in targets]
         graph = graphs.mark(entries, number, roots)
-        self.marked, self.leaf_rows = graph.marked, list(graph.ends.values())
-        self.source_keys = {graphs.key_of(seed.slot) for seed in sources}
+        self.marked, self.leaf_rows = graph.marked, list(graph.ends.items())
+        self.source_keys = {seed.slot for seed in sources}
         self.leading = graphs.relevant(graph, self.source_keys)
-        self.state = reference.State(self.marked, {o.key for o in targets} | graph.split | self.source_keys, batch)
+        self.state = graphs.Families(self.marked, {o.key for o in targets} | graph.split | self.source_keys)
         self.stash: dict[Any, Any] = {}
         for seed in sources:
-            plant(self.state.buffer_of(graphs.key_of(seed.slot), seed.spec), seed)
+            plant(self._buffer_of(seed.slot, seed.spec), seed)
+
+    def _buffer_of(self, key: Any, spec: Spec) -> Array:
+        return buffer_of(self.state.buffers, key, spec, self.batch)
 
     def run(self) -> Leaves:
         for instruction in reversed(self.marked):
@@ -253,18 +255,18 @@ class _PlainForward:
     def _add(self, instruction: Instruction, i: int, home: Any, start: int) -> None:
         """Add the pushforward of one operand to the tangent of a family."""
         form = instruction.form
-        source, offset = self.state.home(graphs.key_of(instruction.operands[i]))
+        source, offset = self.state.home(instruction.operands[i])
         tangent = self.state.buffers.get(source)
         if tangent is None:
             return
-        memory = self.state.buffer_of(home, form.spec)
+        memory = self._buffer_of(home, form.spec)
         for row, tangent_row in zip(np.atleast_2d(memory), np.atleast_2d(tangent), strict=True):
             push(form, i, row, tangent_row, instruction.saved, start, offset)
 
     def _python(self, instruction: Instruction) -> None:
         tangents: list[Array | None] = []
         for operand, spec in zip(instruction.operands, instruction.form.specs, strict=True):
-            home, offset = self.state.home(graphs.key_of(operand))
+            home, offset = self.state.home(operand)
             gradient_buffer = None if operand is None else self.state.buffers.get(home)
             tangents.append(
                 None if gradient_buffer is None or spec is None else pattern(gradient_buffer, spec, offset).copy()
@@ -272,4 +274,4 @@ class _PlainForward:
         result = _called(instruction, tangents, self.stash, self.batch)
         if result is not None:
             spec = instruction.form.spec
-            pattern(self.state.buffer_of(instruction.slot, spec), spec, 0)[...] = result + spec.dtype.type(0.0)
+            pattern(self._buffer_of(instruction.slot, spec), spec, 0)[...] = result + spec.dtype.type(0.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Collection, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,9 @@ from kernels.foundation.numpy_arrays import (
     Array,
     CrossingError,
     GradientObserver,
-    HookedError,
     Outcome,
     Task,
-    Wanted,
     add_to,
-    changed,
     pattern,
     shaped,
     silently,
@@ -36,16 +33,15 @@ from kernels.native.structs import (
     RELEVANT,
     REPLAYED,
     TOUCHED,
-    VIEW,
     Bucket,
     FormBlock,
     FoundLeaf,
     InputBlock,
     SweepHeader,
 )
-from kernels.sweeps.graph import Graph
-from kernels.sweeps.reference_pullbacks import run
-from kernels.sweeps.workspace import Workspace
+from kernels.sweeps.graph import last_uses
+from kernels.sweeps.reference_pullbacks import ArraySweep
+from kernels.sweeps.workspace import Workspace, key_of
 
 PlacedLeaf = tuple[Any, Spec, int, Any]
 """A leaf, or a slot of another tape; its spec; where its bucket begins among the words of buckets; the array for its
@@ -59,15 +55,14 @@ def place_leaves(
     batch: int,
     *,
     cross_tape: bool,
-    only: set[Any] | None = None,
 ) -> list[PlacedLeaf]:
-    """Give each leaf found, or only these, a place for its gradient."""
+    """Give each leaf found a place for its gradient."""
     leaf_rows, flat = space.leaf_rows, space.flat
     placed: list[PlacedLeaf] = []
     observed = {o.key for o in observers} if observers else ()
     for at in range(0, FoundLeaf.SIZE * space.words[SweepHeader.leaf], FoundLeaf.SIZE):
         leaf = entries.operand(leaf_rows[at], leaf_rows[at + 1])
-        if (observed and leaf in observed) or (only is not None and leaf not in only):
+        if observed and leaf in observed:
             continue
         bucket = Bucket.SIZE * leaf_rows[at + 2]
         if type(leaf) is int:
@@ -90,51 +85,6 @@ def place_leaves(
     return placed
 
 
-def place(space: Workspace, entries: Any, only: Wanted | None, hooked: Container[int]) -> list[PlacedLeaf] | None:
-    """Give the wanted leaves that were found a place, and restrict the sweep to what leads to them.
-
-    None, holding nothing, if one of them was not found, or one was found that is not allowed. HookedError if a leaf has
-    hooks and all leaves are wanted.
-    """
-    count = space.words[SweepHeader.leaf]
-    if only is None:
-        placed = place_leaves(space, entries, (), 0, cross_tape=False) if count else []
-        if hooked:
-            refuse(placed, hooked)
-        return placed
-    leaf_rows, flat, wanted, (leaves, alone) = space.leaf_rows, space.flat, 0, only
-    if count == len(leaves):  # the usual case: exactly the wanted leaves were found, or one of them is missing
-        placed = place_leaves(space, entries, (), 0, cross_tape=False)
-        return placed if leaves.issuperset([row[0] for row in placed]) else _none(space)
-    for at in range(0, FoundLeaf.SIZE * count, FoundLeaf.SIZE):
-        leaf = entries.operand(leaf_rows[at], leaf_rows[at + 1])
-        if type(leaf) is int:
-            space.held = []
-            raise CrossingError
-        if leaf in leaves:
-            flat[Bucket.SIZE * leaf_rows[at + 2] + 3] |= RELEVANT
-            wanted += 1
-    if wanted < len(leaves) or (alone and wanted < count):
-        return _none(space)
-    space.words[SweepHeader.restrict] = 1
-    space.relevant(space.address)
-    return place_leaves(space, entries, (), 0, cross_tape=False, only=leaves)
-
-
-def refuse_seen(space: Workspace, entries: Any, seen: Collection[int], root: int) -> None:
-    """Raise HookedError if a sweep from this root may reach one of these slots."""
-    first = entries.at(space.order[space.words[SweepHeader.count] - 1].__index__())[2]
-    if any(first <= slot <= root for slot in seen):
-        space.held = []
-        raise HookedError
-
-
-def refuse(placed: list[PlacedLeaf], hooked: Container[int]) -> None:
-    """Raise HookedError if a leaf that was found has hooks."""
-    if any(id(row[0]) in hooked for row in placed):
-        raise HookedError
-
-
 def operand_spec(entries: Any, operand: int, last: int) -> Spec:
     """Return the spec of an operand, by the places of it and of the last entry of its instruction."""
     form = entries.form(last)
@@ -150,11 +100,6 @@ def read(space: Workspace, placed: list[PlacedLeaf], restrict: bool) -> Outcome:
     foreign = [(slot, spec, pattern(array, spec, 0).copy()) for slot, spec, _, array in placed if type(slot) is int]
     leaves = [] if restrict else [row for row in placed if type(row[0]) is not int]
     return gradients(space, leaves), foreign
-
-
-def _none(space: Workspace) -> None:
-    """Hold nothing, and return None."""
-    space.held = []
 
 
 def touched(space: Workspace, placed: list[PlacedLeaf]) -> list[PlacedLeaf]:
@@ -188,38 +133,8 @@ def adder() -> Callable[[Array, Any], None]:
 # Leaves with hooks: a sweep stops as soon as the gradient of such a leaf is complete, and delivers it.
 
 
-def last_uses(order: Iterable[tuple[int, Sequence[Any]]], wanted: set[int]) -> dict[int, int]:
-    """Return where leaves, by id, are used for the last time; ``order`` has places and operands, the last first."""
-    places: dict[int, int] = {}
-    for place, operands in order:
-        for operand in operands:
-            if id(operand) in wanted:
-                places[id(operand)] = place
-                wanted.discard(id(operand))
-        if not wanted:
-            break
-    return places
-
-
-def by_slot(graph: Graph, steps: set[Any] | None, wanted: Container[int]) -> dict[int, list[Any]]:
-    """Return leaves, those of these ids, by the slot of the instruction that uses them for the last time.
-
-    ``steps`` are the slots of the instructions that run; None for all.
-    """
-    leaves = {id(end): end for end, _ in graph.ends.values() if id(end) in wanted}
-    order = (
-        (instruction.slot, instruction.operands)
-        for instruction in reversed(graph.marked)
-        if steps is None or instruction.slot in steps
-    )
-    stops: dict[int, list[Any]] = {}
-    for key, slot in last_uses(order, set(leaves)).items() if leaves else ():
-        stops.setdefault(slot, []).append(leaves[key])
-    return stops
-
-
-class Stops:
-    """The stops of a native sweep."""
+class LeafHookSchedule:
+    """When a native sweep hands over leaves with hooks: as soon as all of their gradient is there."""
 
     def __init__(self, space: Workspace, task: Task, placed: list[PlacedLeaf], buffers: list[Array]) -> None:
         self.space, self.task = space, task
@@ -274,53 +189,43 @@ _ACTED, _RAN = 1, 2
 (reverse_native.RAN)."""
 
 
-class PythonCallbacks:
-    """Acts on the buffers of a paused native sweep; its instructions share the dictionary ``stash``."""
+class PausedSweep(ArraySweep):
+    """What Python does in the middle of a native sweep, whose gradient buffers it reads and adds to."""
 
-    def __init__(
-        self, space: Workspace, entries: Any, watched: dict[int, tuple[GradientObserver, Array]], batch: int
+    def __init__(  # it has no graph of its own: native code has marked what it sweeps
+        self,
+        space: Workspace,
+        entries: Any,
+        observers: Sequence[GradientObserver],
+        buffers: Sequence[Array],
+        batch: int,
     ) -> None:
-        self.space, self.entries, self.watched, self.batch = space, entries, watched, batch
+        self.space, self.entries, self.batch = space, entries, batch
+        self.watched = {o.key: o for o in observers}
+        self.buffers = dict(zip(self.watched, buffers, strict=True))
         self.stash: dict[Any, Any] = {}
         self.hooked = -1
 
     def act(self) -> None:
-        """Do what the instruction at H_FROM asks for, and say where the sweep goes on."""
+        """Do what the instruction at ``position`` asks for, and say where the sweep goes on."""
         header = self.space.words
         at = header[SweepHeader.position]
         instruction = instruction_at(self.entries, int(self.space.order[at]))
-        bucket = self.space.bucket(instruction.slot)
-        if self.space.flat[bucket + 3] & PAUSED and self.hooked != at:
-            self._hook(instruction.slot)
+        form, slot = instruction.form, instruction.slot
+        bucket = self.space.bucket(slot)
+        flags = self.space.flat[bucket + 3]
+        if flags & PAUSED and self.hooked != at:
+            if self.watched[slot].hook is not None:
+                self.observe(instruction)
             self.hooked = at
-            if instruction.form.kind != PYTHON and self.watched[instruction.slot][0].after is None:
+            if form.kind != PYTHON and self.watched[slot].after is None:
                 header[SweepHeader.resume] = _ACTED
                 return
-        self._run(instruction, bucket)
-        header[SweepHeader.resume] = _RAN
-
-    def _hook(self, slot: int) -> None:
-        observer, buffer = self.watched[slot]
-        place = pattern(buffer, observer.spec, observer.offset)
-        replacement = observer.hook(place + place.dtype.type(0.0)) if observer.hook is not None else None
-        if replacement is not None:
-            place[...] = changed(place, replacement)
-
-    def _run(self, instruction: Instruction, bucket: int) -> None:
-        """Let Python compute what the instruction contributes to its operands, and add that."""
-        form, slot = instruction.form, instruction.slot
-        gradient = None
-        if self.space.flat[bucket + 3] & TOUCHED:
-            gradient = self._memory(self.space.flat[bucket + 1], form.spec)
+        gradient = self._memory(self.space.flat[bucket + 1], form.spec) if flags & TOUCHED else None
         if form.kind == PYTHON and form.block[FormBlock.SIZE + InputBlock.kernel] == REPLAYED:
             self._gather(instruction)
-        observer = self.watched[slot][0] if slot in self.watched else None
-        start = self._start(instruction.operands[0]) if form.kind == VIEW else 0
-        contributions = run(instruction, gradient, observer, self.stash, batch=self.batch, start=start)
-        for operand, source, value in zip(instruction.operands, form.specs, contributions, strict=True):
-            if operand is not None and source is not None and value is not None:
-                key = operand if type(operand) is int else -id(operand)
-                self._contribute(key, source, value, form.op.nothing)
+        self.call(instruction, gradient)
+        header[SweepHeader.resume] = _RAN
 
     def _gather(self, instruction: Instruction) -> None:
         """Hand the cotangents of a program's results, which the sweep has left in their buffers, to the call."""
@@ -335,25 +240,26 @@ class PythonCallbacks:
                 cotangents[k] = pattern(self._memory(address, spec), spec, 0).copy()
                 space.release(space.address, slot)
 
-    def _start(self, operand: Any) -> int:
-        """Return where the operand of a view begins in the gradient buffer of its family."""
-        flat = self.space.flat
-        bucket = self.space.bucket(operand if type(operand) is int else -id(operand))
-        return int(flat[bucket + 2]) if flat[bucket + 3] & ALIAS else 0
+    def home(self, key: Any) -> tuple[Any, int]:
+        """Return a slot or leaf, and where its gradient begins in its family's buffer."""
+        bucket = self.space.bucket(key_of(key))
+        return key, int(self.space.flat[bucket + 2]) if self.space.flat[bucket + 3] & ALIAS else 0
 
-    def _contribute(self, key: int, spec: Spec, value: Any, zero: float) -> None:
-        header, flat = self.space.words, self.space.flat
-        bucket = self.space.bucket(key)
-        if header[SweepHeader.restrict] and not flat[bucket + 3] & RELEVANT:
-            return
-        offset = flat[bucket + 2] if flat[bucket + 3] & ALIAS else 0
-        elements = spec.buffer_size * header[SweepHeader.batch]
-        address = self.space.place(self.space.address, key, elements, spec.dtype.itemsize, spec.covers)
+    def wants(self, operand: Any) -> bool:
+        """Whether an operand leads to a gradient that is asked for."""
+        if operand is None or not self.space.words[SweepHeader.restrict]:
+            return operand is not None
+        return bool(self.space.flat[self.space.bucket(key_of(operand)) + 3] & RELEVANT)
+
+    def add(self, key: Any, offset: int, spec: Spec, value: Array) -> None:
+        """Add to a part of a native buffer."""
+        space, elements = self.space, spec.buffer_size * self.space.words[SweepHeader.batch]
+        address = space.place(space.address, key_of(key), elements, spec.dtype.itemsize, spec.covers)
         if address == 0:
             raise MemoryError("no memory for the gradients of a backward sweep")
         target = pattern(self._memory(abs(address), spec), spec, offset)
-        if address < 0:
-            np.add(value, zero, out=target)
+        if address < 0:  # nothing has been contributed to any of it
+            target[...] = value
         else:
             add_to(target, value)
 

@@ -1,17 +1,39 @@
-"""The memory that a native sweep works in: its header, buckets, order and marks."""
+"""The memory that a native sweep works in: its header, buckets, order and marks; and what stands there at first."""
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from kernels.debug import checks
+from kernels.foundation.numpy_arrays import Array, FreedError, GradientObserver, Seed, empty, pattern, plant
+from kernels.foundation.specs import Spec
 from kernels.language import jit
 from kernels.native import pool
 from kernels.native.memory import data_of
-from kernels.native.structs import FIRST_STAMP, Bucket, FoundLeaf, SweepHeader
+from kernels.native.structs import (
+    FIRST_STAMP,
+    GROW,
+    KEPT,
+    MISSING,
+    OK,
+    PAUSED,
+    RELEVANT,
+    TOUCHED,
+    UNLOADED,
+    USED,
+    Bucket,
+    FoundLeaf,
+    SweepHeader,
+)
 
+FLOAT64 = np.dtype(np.float64)
+_PRESET = SweepHeader.preset
+ROOT = USED | TOUCHED | KEPT
+ONE = struct.unpack("q", struct.pack("d", 1.0))[0]
 _FIRST = 1 << 16
 LARGE = 1 << 18
 
@@ -94,7 +116,7 @@ class Workspace:
         """Return where the bucket of a key begins among the words of buckets, or the empty one where it belongs."""
         return int(self.find(self.address, key) - self.words[SweepHeader.buckets]) // 8
 
-    def rest(self) -> list[Any]:
+    def shrink_and_release(self) -> list[Any]:
         """Free the memory of a large sweep; return what the last one held, for the caller to release."""
         held = self.held
         if held:
@@ -112,3 +134,98 @@ class Workspace:
             flat[at], flat[at + 1], flat[at + 2], flat[at + 3] = row
             at += 4
         self.words[SweepHeader.preset] = len(rows)
+
+
+# What sweeps start from: buffers of roots and observers in the buckets, and what leads to the roots marked.
+
+
+def preset(
+    space: Workspace, seeds: list[Seed], observers: Sequence[GradientObserver] = (), batch: int = 0
+) -> list[Array]:
+    """Preset roots and observers; return the gradient buffers of the observers."""
+    seed = seeds[0]
+    if len(seeds) == 1 and not (batch or observers) and seed.spec.size == 1 and type(seed.value) is float:
+        preset_one(space, seed.slot, seed.spec, seed.value, seed.offset)
+        return []
+    starts = {seed.slot: seed_buffer(seed, batch, shared=len(seeds) > 1 or bool(observers)) for seed in seeds}
+    buffers = [starts[o.key] if type(o.key) is int and o.key in starts else empty(o.spec, batch) for o in observers]
+    rows = [(seed.slot, -id(starts[seed.slot]), 0, ROOT) for seed in seeds]
+    space.preset(rows + [_observer_row(*pair) for pair in zip(observers, buffers, strict=True)])
+    space.held = [*starts.values(), *buffers]
+    return buffers
+
+
+def preset_one(space: Workspace, slot: int, spec: Spec, value: float, offset: int | None) -> None:
+    """Preset a single root of one element. Its own bucket can hold a double, but not a view's."""
+    row = space.preset_words
+    row[0], row[3] = slot, ROOT
+    space.words[_PRESET] = 1
+    if offset is None and spec.buffer_size == 1 and spec.dtype is FLOAT64:
+        row[1], row[2] = 0, ONE if value == 1.0 else struct.unpack("q", struct.pack("d", value))[0]
+    else:
+        buffer = empty(spec, 0)
+        buffer[(offset or 0) // spec.dtype.itemsize] = value + 0.0
+        row[1], row[2] = -id(buffer), 0
+        space.held = [buffer]
+
+
+def seed_buffer(seed: Seed, batch: int, *, shared: bool = True) -> Array:
+    """Return a gradient buffer with the seed in it; a view's seed stands in a gradient buffer of its base's shape.
+
+    Unless others may write to it too (``shared``), that of an operation's own result may be the array given.
+    """
+    spec = seed.spec
+    lead = (batch,) if batch else ()
+    if spec.covers and spec.in_order and not seed.offset and np.shape(seed.value) == (*lead, *spec.shape):
+        if not (batch or shared) and seed.offset is None and _is_whole(seed.value, spec):
+            return seed.value.reshape(-1)
+        return np.add(seed.value, 0.0, order="C", dtype=spec.dtype).reshape((*lead, spec.size))
+    buffer = empty(spec, batch)
+    plant(buffer, seed)
+    return buffer
+
+
+def _is_whole(value: Any, spec: Spec) -> bool:
+    """Whether an array can stand for the buffer: in order, and without -0.0, whose bits are the least integer's."""
+    if type(value) is not np.ndarray or value.dtype != spec.dtype or not value.flags.c_contiguous or not value.size:
+        return False
+    integers = value.view(f"i{spec.dtype.itemsize}")
+    return bool(integers.min() != np.iinfo(integers.dtype).min)
+
+
+def key_of(key: Any) -> int:
+    """Return the key of a bucket: a slot, or a leaf by its address."""
+    return key if type(key) is int else -id(key)
+
+
+def _observer_row(observer: GradientObserver, buffer: Array) -> tuple[int, int, int, int]:
+    flags = KEPT | (RELEVANT if observer.asked else 0)
+    return key_of(observer.key), -id(buffer), 0, flags | (PAUSED if observer.hook or observer.after else 0)
+
+
+def observe(space: Workspace, observer: GradientObserver, buffer: Array) -> None:
+    """Give an observer what has come into its gradient buffer."""
+    observer.gradient, spec = None, observer.spec
+    if space.flat[space.bucket(key_of(observer.key)) + 3] & TOUCHED:
+        if spec.in_order and spec.covers and buffer.shape[-1] == spec.size:  # a base's: the buffer is the sweep's own
+            observer.gradient = np.add(buffer, 0.0, buffer).reshape((*buffer.shape[:-1], *spec.shape))
+        else:
+            observer.gradient = pattern(buffer, spec, observer.offset) + spec.dtype.type(0.0)
+
+
+def mark(space: Workspace, entries: Any) -> None:
+    """Mark what leads to the roots of a sweep; FreedError if it is no longer there."""
+    while (status := space.mark(space.address)) != OK:
+        resolve_mark_status(space, entries, status)
+
+
+def resolve_mark_status(space: Workspace, entries: Any, status: int) -> None:
+    """Do what marking needs to be done before it can go on; FreedError where nothing helps."""
+    if status == GROW:
+        space.reserve(space.words[SweepHeader.at])
+    elif status == MISSING:
+        entries.form(space.words[SweepHeader.at]).compile()
+    elif status == UNLOADED:
+        space.load_walk()
+    else:
+        raise FreedError

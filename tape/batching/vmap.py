@@ -6,23 +6,27 @@ the whole batch. What is differentiated inside the function is differentiated fo
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Sequence
 from itertools import repeat
 from threading import get_ident
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tape.batching.example_recorder import Example
-from tape.batching.mapped_dims import check_out_dims, in_dims_of, size_of
 from tape.batching.run import Batch
+from tape.engine import custom_function
+from tape.engine.custom_calls import FunctionCtx
+from tape.engine.custom_function import Function
+from tape.operations.rearranging import movedim
 from tape.random import default_generator
 from tape.recording import views
 from tape.recording.to_python import numbers_of, warn_of_detaching
 from tape.tensors import modes
 from tape.tensors.operands import native
-from tape.tensors.pytrees import Structure, flattened, shown, spread
+from tape.tensors.pytrees import Structure, flattened, leaves, shown, spread
 from tape.tensors.pytrees import mapped as mapped_leaves
 from tape.tensors.tensor import Tensor, as_array, constant_tensor, leaf, scalar_or_array
 from tape.tensors.view_families import share
@@ -50,7 +54,7 @@ class _Mapped:
                 modes.set_mode(before)
                 raise
         results, self.structure = flattened(result, none=True)
-        self.nodes = [self.example.reference(x) if isinstance(x, Tensor) else None for x in results]
+        self.nodes = [self.example.number(x) if isinstance(x, Tensor) else None for x in results]
         self.others = [None if isinstance(x, Tensor) else x for x in results]
         del result, results, leaves, passed
         self._check(randomness, drawn=drawn)
@@ -89,7 +93,7 @@ class _Mapped:
         """Raise if a tensor that lives on, outside of the function, was written with values that differ."""
         example = self.example
         for start in (*example.starts.values(), *example.replaced):
-            if example.bases[start.node] in self.batched and start.tensor() is not None:
+            if start.node in self.batched and start.tensor() is not None:
                 raise RuntimeError(
                     f"vmap({self.name}): in-place on a tensor from outside of the mapped function is not possible: it "
                     "is the same for all examples, and what was to be written is not (`other` being vmapped over but "
@@ -121,8 +125,7 @@ class _Mapped:
 
     def plain(self) -> bool:
         """Whether all results are tensors that differ, so that they are what is wanted with the batch in front."""
-        bases = self.example.bases
-        return all(node is not None and bases[node] in self.batched for node in self.nodes)
+        return self.batched.issuperset(self.nodes)
 
     def _out_dims(self, out_dims: Any) -> list[Any]:
         if isinstance(out_dims, tuple) and len(out_dims) == 1 and self.structure.kind is None:
@@ -139,7 +142,7 @@ class _Mapped:
     def _placed(self, node: int | None, constant: Any, d: int | None, parts: list[Any], size: int) -> Any:
         """Join the results of all chunks, with the dim of examples at ``d``."""
         name = self.name
-        differs = node is not None and self.example.bases[node] in self.batched
+        differs = node in self.batched
         if d is None:
             if differs:
                 raise ValueError(f"vmap({name}, ...): `{name}` can not return a BatchedTensor when out_dim is None")
@@ -175,8 +178,8 @@ class _Arguments:
         self.tensors = any(isinstance(x, Tensor) for x in self.flat)
         if not self.tensors:
             self.flat = list(map(_converted, self.flat))
-        self.dims = in_dims_of(name, in_dims, args, self.structures, self.flat)
-        self.size = size_of(self.flat, self.dims)
+        self.dims = _in_dims_of(name, in_dims, args, self.structures, self.flat)
+        self.size = _size_of(self.flat, self.dims)
         pairs = zip(self.flat, self.dims, strict=True)
         self.moved = [_front(x, d) for x, d in pairs if d is not None]
 
@@ -227,7 +230,7 @@ def vmap(
     if chunk_size is not None and chunk_size <= 0:
         raise ValueError(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size})")
     name = getattr(func, "__name__", repr(func))
-    check_out_dims(name, out_dims)
+    _check_out_dims(name, out_dims)
 
     @functools.wraps(func)
     def mapped(*args: Any, **kwargs: Any) -> Any:
@@ -259,3 +262,176 @@ def _front(x: Tensor, d: int) -> Tensor:
     """Return a tensor with the mapped dim in front."""
     rank = len(x.spec.shape)
     return x if d == 0 else views.permute(x, (d, *(k for k in range(rank) if k != d)))
+
+
+# ``in_dims`` and ``out_dims``: checked, and one for each leaf of the arguments.
+
+
+def _check_out_dims(name: str, out_dims: Any) -> None:
+    """Raise unless a value is a dim."""
+    if not all(d is None or isinstance(d, int) for d in leaves(out_dims)):
+        raise ValueError(
+            f"vmap({name}, ..., out_dims={out_dims}): `out_dims` must be an int, None or a python collection of ints "
+            "representing where in the outputs the vmapped dimension should appear."
+        )
+
+
+def _in_dims_of(
+    name: str, in_dims: Any, args: tuple[Any, ...], structures: list[Structure], flat: list[Any]
+) -> list[int | None]:
+    """Check in_dims; return one for each leaf of the arguments, counted from the front."""
+    each = in_dims if isinstance(in_dims, tuple) else (in_dims,) * len(args)
+    if len(each) == len(args) and args and all(map(_usual, each, structures, flat)):
+        return list(each)
+    if not isinstance(in_dims, (int, tuple)):
+        raise ValueError(  # noqa: TRY004 (PyTorch's)
+            f"{_head(name, in_dims)}expected `in_dims` to be int or a (potentially nested) tuple matching the "
+            f"structure of inputs, got: {type(in_dims)}."
+        )
+    if not args:
+        raise ValueError(
+            f"vmap({name})(<inputs>): got no inputs. Maybe you forgot to add inputs, or you are trying to vmap over a "
+            "function with no inputs. The latter is unsupported."
+        )
+    below = list(map(_spread, each, structures)) if len(each) == len(args) else [None]
+    if None in below:
+        raise ValueError(
+            f"{_head(name, in_dims)}in_dims is not compatible with the structure of `inputs`. in_dims has structure "
+            f"{shown(in_dims)} but inputs has structure {shown(args)}."
+        )
+    dims = [d for part_dims in below if part_dims is not None for d in part_dims]
+    return [None if d is None else _in_dim(name, in_dims, d, x) for d, x in zip(dims, flat, strict=True)]
+
+
+def _usual(d: Any, structure: Structure, x: Any) -> bool:
+    """Whether a dim is one of a tensor that is no part of a structure, or none."""
+    if structure.kind is not None:
+        return False
+    return d is None or (type(d) is int and type(x) is Tensor and 0 <= d < len(x._form.spec.shape))
+
+
+def _spread(d: Any, structure: Structure) -> list[Any] | None:
+    return [d] if structure.kind is None and (d is None or type(d) is int) else spread(d, structure)
+
+
+def _head(name: str, in_dims: Any) -> str:
+    return f"vmap({name}, in_dims={in_dims}, ...)(<inputs>): "
+
+
+def _in_dim(name: str, in_dims: Any, d: Any, x: Any) -> int:
+    if not isinstance(d, int):
+        raise ValueError(  # noqa: TRY004 (PyTorch's)
+            f"{_head(name, in_dims)}Got in_dim={d} for an input but in_dim must be either an integer dimension or None."
+        )
+    if not isinstance(x, Tensor):
+        raise ValueError(  # noqa: TRY004 (PyTorch's)
+            f"{_head(name, in_dims)}Got in_dim={d} for an input but the input is of type {type(x)}. We cannot vmap "
+            "over non-Tensor arguments, please use None as the respective in_dim"
+        )
+    rank = len(x.spec.shape)
+    if not -rank <= d < rank:
+        raise ValueError(
+            f"{_head(name, in_dims)}Got in_dim={d} for some input, but that input is a Tensor of dimensionality {rank} "
+            f"so expected in_dim to satisfy -{rank} <= in_dim < {rank}."
+        )
+    return d % rank
+
+
+def _size_of(flat: list[Any], dims: list[int | None]) -> int:
+    """Return how many examples there are."""
+    sizes = [x.spec.shape[d] for x, d in zip(flat, dims, strict=True) if d is not None]
+    if not sizes:
+        raise ValueError("vmap: Expected at least one Tensor to vmap over")
+    if len(set(sizes)) > 1:
+        raise ValueError(
+            "vmap: Expected all tensors to have the same size in the mapped dimension, got sizes "
+            f"{sizes} for the mapped dimension"
+        )
+    return int(sizes[0])
+
+
+# ``vmap`` of an ``autograd.Function``: by its own rule for batches, or by one made of its forward and backward.
+
+
+class VmapInfo(NamedTuple):
+    """The ``info`` of a ``vmap`` staticmethod: how many examples there are, and how random numbers are treated."""
+
+    batch_size: int
+    randomness: str
+
+
+def _run_function(cls: type[Function], size: int, args: Sequence[Any], batched: Sequence[bool]) -> list[Tensor]:
+    """Return the outputs of a Function for all examples, the batch in front of each."""
+    in_dims = tuple(0 if b else None for b in batched)
+    if cls.generate_vmap_rule:
+        outputs, out_dims = _generated(cls, in_dims).apply(*args), 0
+    else:
+        outputs, out_dims = cls.vmap(VmapInfo(size, "error"), in_dims, *args)
+    leaves, structure = flattened(outputs, none=True)
+    dims = spread(out_dims, structure)
+    if dims is None:
+        raise RuntimeError(f"{cls.__name__}.vmap: out_dims {out_dims} do not fit the outputs, {structure}")
+    return [_in_front(x, d, size) for x, d in zip(leaves, dims, strict=True)]
+
+
+def _in_front(x: Tensor, d: int | None, size: int) -> Tensor:
+    if d is None:
+        return views.expand(x, (size, *x.spec.shape))
+    return x if d == 0 else movedim(x, d, 0)
+
+
+custom_function.MAPPED.append(_run_function)
+
+
+def _generated(cls: type[Function], in_dims: tuple[int | None, ...]) -> type[Function]:
+    """Return a Function of batches that maps the forward, setup_context and backward of another."""
+
+    class Mapped(Function):
+        """The Function of all examples."""
+
+        @staticmethod
+        def forward(*args: Any) -> Any:
+            """Map forward."""
+            return vmap(cls.forward, in_dims)(*args)
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+            """Save, for all examples, what the Function saves."""
+            held: list[FunctionCtx] = []
+
+            def saved(own_inputs: Any, own_output: Any) -> tuple[Tensor, ...]:
+                example_ctx = FunctionCtx(ctx.needs_input_grad)
+                cls.setup_context(example_ctx, own_inputs, own_output)
+                held.append(example_ctx)
+                return tuple(x for x in example_ctx._to_save if x is not None)
+
+            ctx.save_for_backward(*vmap(saved, (in_dims, 0))(inputs, output))
+            ctx.example_ctx = held[0]
+            ctx.present = [x is not None for x in ctx.example_ctx._to_save]
+            ctx.example_ctx._to_save = ()
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:
+            """Map backward; an input that all examples share gets the sum."""
+            return _pulled(cls, ctx, in_dims, grads)
+
+    Mapped.__name__ = Mapped.__qualname__ = cls.__name__
+    return Mapped
+
+
+def _pulled(cls: type[Function], ctx: Any, in_dims: tuple[int | None, ...], grads: tuple[Any, ...]) -> Any:
+    present: list[bool] = []
+
+    def pull(saved: tuple[Tensor, ...], own_grads: tuple[Any, ...]) -> tuple[Tensor, ...]:
+        example_ctx, remaining = copy.copy(ctx.example_ctx), iter(saved)
+        example_ctx._saved = tuple(next(remaining) if there else None for there in ctx.present)
+        gradients = cls.backward(example_ctx, *own_grads)
+        gradients = gradients if isinstance(gradients, tuple) else (gradients,)
+        present[:] = [g is not None for g in gradients]
+        return tuple(g for g in gradients if g is not None)
+
+    dims = tuple(None if g is None else 0 for g in grads)
+    gradients = iter(vmap(pull, (0 if ctx.saved_tensors else None, dims))(ctx.saved_tensors, grads))
+    full = [next(gradients) if there else None for there in present]
+    pairs = zip(full, (*in_dims, *[0] * len(full)), strict=False)
+    return tuple(g if g is None or d == 0 else g.sum(0) for g, d in pairs)

@@ -20,7 +20,6 @@ from kernels.kinds.form import Form
 from kernels.kinds.reference_tape import Instruction
 from kernels.native.structs import ADDS, CLEARS, PULLS, PYTHON, TAPE_BITS, VIEW
 from kernels.rules.symbols import cut
-from kernels.sweeps.graph import key_of
 from tape import errors
 from tape.engine import graph_observers
 from tape.engine.graph_observers import Anomaly, Arrivals, element, family_offset, known_at, line_of, operand_name
@@ -147,9 +146,9 @@ class _Search(Anomaly):
         super().__init__(checks=True)
         self.names = names
         self.values = Values(order)
-        self.values.known[key_of(loss._slot)] = np.asarray(loss._value)
+        self.values.known[loss._slot] = np.asarray(loss._value)
         slots = [loss._slot, *(o for i in order for o in i.operands)]
-        self.leaves = {key_of(o): o for o in slots if type(o) is AccumulateGrad}
+        self.leaves = {o: o for o in slots if type(o) is AccumulateGrad}
         self.shown = self._shown()
         self.suspects: set[int] = set()
 
@@ -217,7 +216,7 @@ class _Search(Anomaly):
         """Return the keys of leaves, and of the results of some instructions, whose gradients are not finite."""
         run = _ObservedRun(watched)
         run.sweep([seed])
-        bad = {key_of(leaf) for leaf, value in run.leaves if not np.isfinite(value).all()}
+        bad = {leaf for leaf, value in run.leaves if not np.isfinite(value).all()}
         return bad | {k for k, o in run.observers.items() if o.gradient is not None and _first(o.gradient) is not None}
 
     def _suspect(self, seed: Seed) -> None:
@@ -232,7 +231,7 @@ class _Search(Anomaly):
     def _home(self, operand: Any) -> Any:
         """Return the key of an operand, or of its base: that in whose gradient buffer the operand's gradient is."""
         view = self.values.by_slot.get(operand)
-        return key_of(operand) if view is None or view.form.kind != VIEW else self.values.base_of(view)[0]
+        return operand if view is None or view.form.kind != VIEW else self.values.base_of(view)[0]
 
     def concerns(self, instruction: Instruction) -> bool:
         """Return whether the gradients of an instruction are checked."""

@@ -26,8 +26,7 @@ from tape.compiled.explanation import DOUBLE, SINGLE, one_rounding_apart, sizes,
 from tape.compiled.recordings import Recording, kept, live_sources
 from tape.programs.interpreting import interpreted
 from tape.programs.program import Program
-from tape.programs.pulling import CallForm, Pulling
-from tape.programs.replaying import result_tensors
+from tape.programs.replaying import CallForm, ProgramPullback, result_tensors
 from tape.random import Draw, Generator
 from tape.tensors import modes
 from tape.tensors.dtypes import DEFAULT
@@ -126,9 +125,9 @@ class CompiledProgram(Program):
         return other
 
     @cached_property
-    def pulling(self) -> Pulling:
+    def pulling(self) -> ProgramPullback:
         """The program's pullback, which runs the program again where arrays from outside may be others by then."""
-        return Pulling(self._recipe, keeps=not self.live)
+        return ProgramPullback(self._recipe, keeps=not self.live)
 
     def pinned(self) -> Callable[[], Program]:
         """Return what gives this program, or, once an array from outside holds something else, one of constants."""

@@ -96,6 +96,10 @@ class GradientBuffer:
         else:
             self.picked.append((places, value))
 
+    def undivided(self) -> Tensor | None:
+        """Return all of it, if that is one tensor, to which nothing else is to be added."""
+        return None if self.parts or self.picked else self.whole
+
     def read(self, spec: Spec, *, ends: bool = False) -> tuple[Tensor, bool]:
         """Return all of it, for a tensor of this spec, and whether it is clean: without the mark -0.0.
 

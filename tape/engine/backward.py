@@ -40,7 +40,8 @@ def backward(
     elif (
         inputs is not None
         or create_graph
-        or (leaves := short_backward.delivered(x, gradient, free=not retain_graph)) is None
+        or (leaves := short_backward.native_backward(x, gradient, None, False, False, not retain_graph))
+        is NotImplemented
     ):
         _backward((x,), (gradient,), retain_graph, create_graph, inputs)
     elif leaves:
@@ -66,7 +67,7 @@ def backward_all(
 
 
 def _backward(roots: Sequence[Tensor], weights: Any, retain: bool | None, create: bool, inputs: Any) -> None:
-    targets = _targets(inputs)
+    targets = None if inputs is None else tuple({id(t): t for t in _checked(inputs, "backward")}.values())
     if create:
         warnings.warn(errors.CYCLE, UserWarning, stacklevel=3)
     with ending(recorded=create):
@@ -121,22 +122,17 @@ def _note(roots: Sequence[Tensor], *, asked: bool) -> None:
             record.note_unrecorded(root, "a gradient")
 
 
-def _targets(inputs: Any) -> tuple[Tensor, ...] | None:
-    if inputs is None:
-        return None
-    targets = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
-    if not targets:
-        raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
-    _check_inputs(targets)
-    return tuple({id(t): t for t in targets}.values())
-
-
-def _check_inputs(inputs: Sequence[Tensor]) -> None:
-    for i, target in enumerate(inputs):
+def _checked(inputs: Any, function: str) -> tuple[Tensor, ...]:
+    """Return ``inputs`` as a tuple; raise for what is no tensor, or requires no grad."""
+    wanted = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+    if not wanted:
+        raise RuntimeError(f"`inputs` argument to `{function}()` cannot be empty.")
+    for i, target in enumerate(wanted):
         if not isinstance(target, Tensor):
             raise TypeError(f"inputs are tensors, but argument {i} is of type {type(target).__name__}")
         if target._slot is None:
             raise RuntimeError(f"One of the differentiated Tensors does not require grad (the one at index {i})")
+    return wanted
 
 
 def grad(
@@ -163,17 +159,17 @@ def grad(
     outputs, inputs = tensors_of(outputs), tensors_of(inputs)
     if user.depth >= graph_observers.MOST:
         more = (create_graph, allow_unused, is_grads_batched, materialize_grads)
-        return graph_observers.elsewhere(partial(_by_run, outputs, inputs, grad_outputs, retain_graph, *more))
+        return graph_observers.elsewhere(partial(_grad_by_options, outputs, inputs, grad_outputs, retain_graph, *more))
     if not (create_graph or is_grads_batched):
         short_way = short_backward.gradients(outputs, inputs, grad_outputs, free=not retain_graph)
         if short_way is not None:
             return short_way
-    return _by_run(
+    return _grad_by_options(
         outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, is_grads_batched, materialize_grads
     )
 
 
-def _by_run(
+def _grad_by_options(
     outputs: Any,
     inputs: Any,
     grad_outputs: Any,
@@ -185,21 +181,22 @@ def _by_run(
 ) -> tuple[Tensor | None, ...]:
     """Return gradients by the general way, which serves every option."""
     roots = (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
-    wanted = _wanted(inputs)
+    wanted = _checked(inputs, "grad")
     weights = weights_of(roots, grad_outputs)
     retain = create_graph if retain_graph is None else retain_graph
     required = not (allow_unused or materialize_grads)
     batch = batch_of(weights) if is_grads_batched else 0
     zeros = (batch, create_graph) if materialize_grads else None
     if takes_part(modes.current().recorder):
-        derivation = Derivation(partial(_again, retain=retain, create=create_graph), pulls=True, create=create_graph)
-        mapped = _used(derived(derivation, roots, wanted, _ones(roots, weights), batch), required=required)
+        run = partial(_grad_general, retain=retain, create=create_graph)
+        derivation = Derivation(run, pulls=True, create=create_graph)
+        mapped = _require_used(derived(derivation, roots, wanted, _ones(roots, weights), batch), required=required)
         return tuple(_gradient(g, x, zeros) for g, x in zip(mapped, wanted, strict=True))
-    results = _asked(roots, wanted, weights, batch, retain=retain, create=create_graph, required=required)
+    results = _grad_general(roots, wanted, weights, batch, retain=retain, create=create_graph, required=required)
     return tuple(_gradient(result, x, zeros) for result, x in zip(results, wanted, strict=True))
 
 
-def _asked(
+def _grad_general(
     roots: Sequence[Tensor],
     wanted: Sequence[Tensor],
     weights: Any,
@@ -207,35 +204,28 @@ def _asked(
     *,
     retain: bool,
     create: bool,
-    required: bool,
-) -> Sequence[Tensor | None]:
-    """Return gradients, without asking a recorder to take part."""
+    required: bool = False,
+    again: bool = False,
+) -> list[Tensor | None]:
+    """Return gradients, without asking a recorder to take part; ``again``: they will be asked for once more."""
     if create and not batch and (recorded := gradients(roots, wanted, weights)) is not None:
-        return recorded
+        return list(recorded)
     if batch and create:
         return _by_rows(roots, wanted, weights, batch, allow_unused=not required)
     with ending(recorded=create):
-        run, keys = _run(roots, weights, wanted, retain, create, required=required, batch=batch)
+        run, keys = _run(roots, weights, wanted, retain or again, create, required=required, batch=batch)
         run.check_used(keys)
         results = [run.result(key) for key in keys]
         run.deliver()
     return results
 
 
-def _used(gradients: list[Tensor | None], *, required: bool) -> list[Tensor | None]:
+def _require_used(gradients: list[Tensor | None], *, required: bool) -> list[Tensor | None]:
     """Raise for an input without a gradient, if each must have one."""
     unused = [i for i, g in enumerate(gradients) if g is None]
     if required and unused:
         raise errors.GradError(errors.UNUSED.format(unused[0]))
     return gradients
-
-
-def _wanted(inputs: Any) -> tuple[Tensor, ...]:
-    wanted = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
-    if not wanted:
-        raise RuntimeError("`inputs` argument to `grad()` cannot be empty.")
-    _check_inputs(wanted)
-    return wanted
 
 
 def _ones(roots: Sequence[Tensor], weights: Sequence[Any]) -> list[Tensor]:
@@ -244,40 +234,13 @@ def _ones(roots: Sequence[Tensor], weights: Sequence[Any]) -> list[Tensor]:
     return [w if o is None else constant_tensor(scalar_or_array(o)) for o, w in zip(ones, weights, strict=True)]
 
 
-def _again(
-    roots: Sequence[Tensor],
-    inputs: Sequence[Tensor],
-    weights: Sequence[Tensor],
-    rows: int,
-    *,
-    retain: bool,
-    create: bool,
-    again: bool = False,
-) -> list[Tensor | None]:
-    """Return gradients for a recorder; ``again``: keep the graph, since it will ask for them once more."""
-    return list(_asked(roots, inputs, weights, rows, retain=retain or again, create=create, required=False))
-
-
 def _by_rows(
-    roots: Sequence[Tensor],
-    inputs: Sequence[Tensor],
-    weights: Any,
-    batch: int,
-    *,
-    allow_unused: bool,
-) -> tuple[Tensor | None, ...]:
+    roots: Sequence[Tensor], inputs: Sequence[Tensor], weights: Any, batch: int, *, allow_unused: bool
+) -> list[Tensor | None]:
     """Return batched gradients that can be differentiated: one recorded sweep for each cotangent."""
-    rows = [
-        grad(
-            roots,
-            inputs,
-            [None if w is None else w[k] for w in weights],
-            create_graph=True,
-            allow_unused=allow_unused,
-        )
-        for k in range(batch)
-    ]
-    return tuple(None if column[0] is None else stack(column) for column in zip(*rows, strict=True))
+    cotangents = [[None if w is None else w[k] for w in weights] for k in range(batch)]
+    rows = [grad(roots, inputs, row, create_graph=True, allow_unused=allow_unused) for row in cotangents]
+    return [None if column[0] is None else stack(column) for column in zip(*rows, strict=True)]
 
 
 def _gradient(gradient: Tensor | None, target: Tensor, zeros: tuple[int, bool] | None) -> Tensor | None:

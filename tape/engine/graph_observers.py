@@ -22,7 +22,7 @@ from kernels.kinds.reference_tape import Instruction
 from kernels.native.structs import ADDS, CLEARS, PULLS, PYTHON, TAPE_BITS, VIEW
 from kernels.sweeps import forward as sweeps
 from kernels.sweeps import graph as graphs
-from kernels.sweeps.graph import Graph, drop, key_of, mark, relevant
+from kernels.sweeps.graph import MarkedGraph, drop, mark, relevant
 from tape.engine.accumulate_grad import accumulate, shares, take_in, tape_of
 from tape.tensors import bytecode as callers
 from tape.tensors import hooks, modes
@@ -133,8 +133,8 @@ class Arrivals:
             return set()
         with tape.reading():
             graph = graphs.mark(tape.entries, tape.number, seeds)
-        leading = graphs.relevant(graph, {graphs.key_of(key) for key in self.asked})
-        leads = {i.slot for i in graph.marked if any(graphs.key_of(o) in leading for o in i.operands if o is not None)}
+        leading = graphs.relevant(graph, set(self.asked))
+        leads = {i.slot for i in graph.marked if not leading.isdisjoint(i.operands)}
         return wanted - leads
 
     def _arrive(
@@ -212,9 +212,9 @@ def _contribution(gradient: Tensor | None, spec: Spec) -> Array:
 
 
 @contextmanager
-def reading(seeds: Iterable[Seed]) -> Iterator[tuple[Graph, dict[int, Tape]]]:
+def reading(seeds: Iterable[Seed]) -> Iterator[tuple[MarkedGraph, dict[int, Tape]]]:
     """Mark what leads to the roots, on all tapes; yield the graph, and the tapes by number, which drop nothing."""
-    graphs: dict[int, Graph] = {}
+    graphs: dict[int, MarkedGraph] = {}
     tapes: dict[int, Tape] = {}
     roots = {seed.slot: seed for seed in seeds}
     todo = {slot >> TAPE_BITS for slot in roots}
@@ -226,28 +226,28 @@ def reading(seeds: Iterable[Seed]) -> Iterator[tuple[Graph, dict[int, Tape]]]:
                 stack.enter_context(tapes[number].reading())
             tape_seeds = [seed for slot, seed in roots.items() if slot >> TAPE_BITS == number]
             graph = graphs[number] = mark(tapes[number].entries, number, tape_seeds)
-            for slot, spec in graph.ends.values():
+            for slot, spec in graph.ends.items():
                 if type(slot) is int and slot not in roots:
                     roots[slot] = Seed(slot, spec, 0.0)
                     todo.add(slot >> TAPE_BITS)
         yield _merged(list(graphs.values()), roots), tapes
 
 
-def _merged(graphs: list[Graph], roots: dict[int, Seed]) -> Graph:
+def _merged(graphs: list[MarkedGraph], roots: dict[int, Seed]) -> MarkedGraph:
     """Return several tapes' graphs as one, each instruction before those of its operands."""
     if len(graphs) == 1:
         return graphs[0]
     marked = _in_order(graphs)
     referred, split = set(roots), set()
     for instruction in marked:
-        if instruction.form.kind in (CLEARS, ADDS) and key_of(instruction.operands[0]) in referred:
+        if instruction.form.kind in (CLEARS, ADDS) and instruction.operands[0] in referred:
             split.add(instruction.slot)
-        referred.update(key_of(operand) for operand in instruction.operands)
-    ends = {key: end for graph in graphs for key, end in graph.ends.items() if type(end[0]) is not int}
-    return Graph(marked, ends, split)
+        referred.update(instruction.operands)
+    ends = {key: end for graph in graphs for key, end in graph.ends.items() if type(key) is not int}
+    return MarkedGraph(marked, ends, split)
 
 
-def _in_order(graphs: list[Graph]) -> list[Instruction]:
+def _in_order(graphs: list[MarkedGraph]) -> list[Instruction]:
     """Merge lists of instructions: an instruction's turn is when all that refer to it have had theirs."""
     waiting = Counter(o for graph in graphs for i in graph.marked for o in i.operands if type(o) is int)
     stacks = [graph.marked[::-1] for graph in graphs]
@@ -260,7 +260,7 @@ def _in_order(graphs: list[Graph]) -> list[Instruction]:
     return merged
 
 
-def release(tapes: Iterable[Tape], graph: Graph) -> None:
+def release(tapes: Iterable[Tape], graph: MarkedGraph) -> None:
     """Drop what has been swept from its tapes."""
     for tape in tapes:
         drop(tape, tape.entries, [i for i in graph.marked if i.slot >> TAPE_BITS == tape.number])
@@ -358,7 +358,7 @@ class Anomaly:
         if not self.checks:
             return
         for i, (operand, value) in enumerate(zip(instruction.operands, gradients, strict=True)):
-            if operand is None or value is None or not (leading is None or key_of(operand) in leading):
+            if operand is None or value is None or not (leading is None or operand in leading):
                 continue
             wrong = self.bad(_array(value))
             if wrong.any():
@@ -403,12 +403,12 @@ def current() -> Anomaly | None:
     return anomaly
 
 
-def observed(graph: Graph, observers: list[GradientObserver], *, restrict: bool) -> list[GradientObserver]:
+def observed(graph: MarkedGraph, observers: list[GradientObserver], *, restrict: bool) -> list[GradientObserver]:
     """Return the observers of a sweep; in anomaly mode also one for each instruction with a pullback."""
     anomaly = current()
     if anomaly is None or not anomaly.checks:
         return observers
-    leading = relevant(graph, {key_of(o.key) for o in observers if o.asked}) if restrict else None
+    leading = relevant(graph, {o.key for o in observers if o.asked}) if restrict else None
     by_key = {o.key: o for o in observers}
     for instruction in graph.marked:
         if instruction.form.kind in (PULLS, PYTHON) and anomaly.concerns(instruction):

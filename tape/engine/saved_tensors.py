@@ -14,7 +14,6 @@ from kernels.kinds.form import Form
 from kernels.kinds.reference_tape import Instruction, instructions
 from kernels.native.structs import ADDS, CLEARS, PYTHON, TAPE_BITS, VIEW
 from kernels.operations.registry import OPS
-from kernels.sweeps.graph import key_of
 from tape.recording import record, views
 from tape.recording.views import clone
 from tape.tensors import hooks, modes
@@ -251,7 +250,7 @@ class Values:
         kept = dict(zip(instruction.form.saved, instruction.saved, strict=True))
         for (name, _), operand in zip(hooks.named(instruction.form), instruction.operands, strict=False):
             if operand is not None and name in kept:
-                self.known.setdefault(key_of(operand), np.asarray(kept[name]))
+                self.known.setdefault(operand, np.asarray(kept[name]))
         if "y" in kept:
             self.known.setdefault(instruction.slot, np.asarray(kept["y"]))
 
@@ -268,7 +267,7 @@ class Values:
         """Return the value of an operand: of a tensor on the tape, of a leaf, or a constant that is kept."""
         operand, form = instruction.operands[i], instruction.form
         if operand is not None:
-            return self.known.get(key_of(operand))
+            return self.known.get(operand)
         names = hooks.named(form)
         if i < len(names) and names[i][0] in form.saved:
             return np.asarray(instruction.saved[form.saved.index(names[i][0])])
@@ -280,7 +279,7 @@ class Values:
         while (instruction := self.by_slot.get(above)) is not None and instruction.form.kind == VIEW:
             above, spec = instruction.operands[0], instruction.form.specs[0]
         assert spec is not None
-        return key_of(above), spec
+        return above, spec
 
     def _computed(self, instruction: Instruction) -> Array | None:
         if instruction.form.kind == VIEW:
@@ -305,8 +304,8 @@ class Values:
     def _written(self, instruction: Instruction) -> Array | None:
         """Return the version of a tensor that a write made."""
         form, (before, source), (start, *places) = instruction.form, instruction.operands, instruction.saved
-        flat = None if before is None else self._flat(key_of(before), form.spec)
-        value = None if source is None else self.known.get(key_of(source))
+        flat = None if before is None else self._flat(before, form.spec)
+        value = None if source is None else self.known.get(source)
         if flat is None or value is None:
             return None
         flat = self.flat[instruction.slot] = flat.copy()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -11,14 +11,13 @@ from weakref import ref
 
 import numpy as np
 
-from kernels.foundation.numpy_arrays import CrossingError, GradientObserver, Outcome, Seed, Task
+from kernels.foundation.numpy_arrays import CrossingError, GradientObserver, Seed, Task
 from kernels.foundation.specs import Array, Spec
 from kernels.native.structs import PULLS, TAPE_BITS, VIEW
 from kernels.sweeps import backend
 from kernels.sweeps import forward as sweeps
 from kernels.sweeps import graph as graphs
-from kernels.sweeps.graph import key_of
-from kernels.sweeps.reference import sweep_graph
+from kernels.sweeps.reference_pullbacks import sweep_graph
 from tape import errors
 from tape.engine import graph_observers, nodes
 from tape.engine.accumulate_grad import deliver, separate_gradient, tape_of
@@ -32,56 +31,12 @@ from tape.tensors.view_families import is_view
 
 # One backward: a native sweep of each tape that the graph touches, gradients out to leaves and observers.
 
-
-def sweep_tape(
-    tape: Tape,
-    seeds: list[Seed],
-    observers: Sequence[GradientObserver] = (),
-    *,
-    restrict: bool = False,
-    free: bool = False,
-    cross_thread: bool = False,
-    required: bool = False,
-    batch: int = 0,
-    hooked: Collection[int] = (),
-    reached: Callable[[Any, Any], None] | None = None,
-) -> Outcome:
-    """Sweep a tape; of several sweeps at once, by hooks or by threads, only the last to end frees anything."""
-    with tape.reading():
-        readers = tape if free else None
-        return backend.run(
-            Task(
-                tape.entries,
-                tape.number,
-                seeds,
-                observers,
-                restrict,
-                readers,
-                cross_thread,
-                required,
-                batch,
-                hooked,
-                reached,
-            )
-        )
-
-
 ENDED: ContextVar[list[Callable[[], None]]] = ContextVar("tape_ended")
 """Functions to call when the backward that runs in this context has finished its sweeps."""
 
 
 REACH: ContextVar[Callable[[], set[Any]] | None] = ContextVar("tape_reach", default=None)
 """Returns the slots, and keys of leaves, that the running sweep will reach; None where that is not known before."""
-
-
-@contextmanager
-def reaching(find: Callable[[], set[Any]] | None) -> Iterator[None]:
-    """Let hooks ask which slots and leaves this sweep will reach."""
-    token = REACH.set(find)
-    try:
-        yield
-    finally:
-        REACH.reset(token)
 
 
 @contextmanager
@@ -164,7 +119,7 @@ class BackwardRun:
                 {o.key: o for tape in tapes.values() for o in self.arrivals.observers(tape, seeds)}.values()
             )
             observers = graph_observers.observed(graph, observers, restrict=self.restrict)
-            self.leaves += sweep_graph(graph, seeds, observers, restrict=self.restrict, batch=self.batch)[0]
+            self.leaves += sweep_graph(graph, seeds, observers, self.restrict, self.batch)[0]
             if self.free and not (self.required and any(o.asked and o.gradient is None for o in observers)):
                 graph_observers.release(tapes.values(), graph)
         self._forget(*tapes.values())
@@ -176,19 +131,15 @@ class BackwardRun:
                 graph = graphs.mark(tape.entries, tape.number, seeds)
             observers = graph_observers.observed(graph, observers, restrict=self.restrict)
         before = [o.gradient for o in observers]
-        with reaching(None if crosses else partial(self._reach, tape, seeds)):
-            leaves, foreign = sweep_tape(
-                tape,
-                seeds,
-                observers,
-                restrict=self.restrict,
-                free=self.free,
-                cross_thread=crosses,
-                required=self.required,
-                batch=self.batch,
-                hooked=() if crosses else self.arrivals.hooked([leaf for leaf, _ in self.leaves]),
-                reached=self.arrivals.reached,
-            )
+        hooked = () if crosses else self.arrivals.hooked([leaf for leaf, _ in self.leaves])
+        task = Task(tape.entries, tape.number, seeds, observers, self.restrict, tape if self.free else None, crosses)
+        task.required, task.batch, task.hooked, task.reached = self.required, self.batch, hooked, self.arrivals.reached
+        token = REACH.set(None if crosses else partial(self._reach, tape, seeds))
+        try:
+            with tape.reading():
+                leaves, foreign = backend.run(task)
+        finally:
+            REACH.reset(token)
         for observer, old in zip(observers, before, strict=True):
             observer.gradient = self.arrivals.arrived.get(observer.key, observer.gradient)
             if old is not None:
@@ -235,10 +186,10 @@ class BackwardRun:
         self.arrivals.deliver()
 
 
-def reached(graph: graphs.Graph, asked: Iterable[Any] | None) -> set[Any]:
+def reached(graph: graphs.MarkedGraph, asked: Iterable[Any] | None) -> set[Any]:
     """Return the slots of a graph and the keys of its leaves; if only some are asked for, those that lead to them."""
     keys = {instruction.slot for instruction in graph.marked} | set(graph.ends)
-    return keys if asked is None else keys & graphs.relevant(graph, {graphs.key_of(key) for key in asked})
+    return keys if asked is None else keys & graphs.relevant(graph, set(asked))
 
 
 def _summed(leaves: list[tuple[AccumulateGrad, Any]]) -> list[tuple[AccumulateGrad, Any]]:
@@ -375,4 +326,4 @@ def _reaching(keys: list[Any]) -> int:
     if reach is None:
         return -1
     reached = reach()
-    return sum(key in reached if type(key) is int else key_of(key()) in reached for key in keys)
+    return sum(key in reached if type(key) is int else key() in reached for key in keys)

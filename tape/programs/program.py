@@ -21,8 +21,7 @@ from tape.operations.in_place import copy_
 from tape.programs import saving
 from tape.programs.drawing import Seen
 from tape.programs.interpreting import interpreted
-from tape.programs.pulling import CallForm, Pulling
-from tape.programs.replaying import ReplayGradient, recorded, value_and_gradients
+from tape.programs.replaying import CallForm, ProgramPullback, ReplayGradient, recorded, value_and_gradients
 from tape.programs.saving import MisfitError, outcome, way_of
 from tape.programs.tiers import AnyMachine, Tiered
 from tape.tensors import hooks, modes
@@ -151,9 +150,9 @@ class Program(Tiered, Seen):
         return self._graded(arguments)
 
     @cached_property
-    def pulling(self) -> Pulling:
+    def pulling(self) -> ProgramPullback:
         """The program's pullback from cotangents of its results."""
-        return Pulling(self._recipe)
+        return ProgramPullback(self._recipe)
 
     def pinned(self) -> Callable[[], Program]:
         """Return what gives, at any later time, this program with what it reads from outside now."""

@@ -6,42 +6,200 @@ for one number whose gradient is not differentiated again. Otherwise the program
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from kernels.foundation.locks import Lock, cached_property
 from kernels.foundation.specs import SCALAR, Array, Spec
+from kernels.foundation.tables import Recent
+from kernels.kinds import reference_tape
+from kernels.kinds.custom import LoopAgain, LoopBegin, LoopEnd
+from kernels.kinds.form import Form
 from kernels.kinds.reference_tape import Instruction
+from kernels.kinds.routine import Unsettled
 from kernels.kinds.saved_values import kept_arguments, unexposed
-from kernels.native.structs import LARGE
+from kernels.native.structs import LARGE, REPLAYED, RESULT, FormBlock, InputBlock
+from kernels.programs.machine import KeptReplay, Machine, kept_replay, pullback_plan
 from kernels.programs.program import Recipe
+from kernels.rules.scalar_loops import NodeRef
 from tape.engine.backward import grad
-from tape.engine.custom_calls import CustomCall, FunctionCtx
+from tape.engine.custom_calls import CustomCall, FunctionCtx, Output
 from tape.engine.custom_function import Function
 from tape.func import jvp
 from tape.programs.interpreting import interpreted
-from tape.programs.pulling import SAVED, CallForm, Pulling
 from tape.recording import record
 from tape.recording.views import clone
 from tape.tensors import hooks, modes
 from tape.tensors.hooks import Hooks
-from tape.tensors.tensor import Tensor, constant_tensor, new, scalar_or_array
+from tape.tensors.tensor import Tensor, as_array, constant_tensor, leaf, new, scalar_or_array
 from tape.transforms.forward_mode import filled_with, fresh_input, needs_graph, pulled, settle, zeros_for
+
+NAME = "ReplayBackward"
+SAVED = object()
+"""Stands among the arguments of a replay for a tensor that the tape has saved."""
+_NO_TENSOR = "no tensor"
+
+
+class CallForm(NamedTuple):
+    """What calls on arguments of the same patterns have in common.
+
+    ``table`` is what a sweep runs them back by, None where Python does; ``needs`` says of the program and of each
+    argument whether it requires grad, ``tensors`` which arguments are tensors, ``saved`` stands for these if all are.
+    """
+
+    form: Form
+    table: Array | None
+    needs: list[bool]
+    tensors: list[int]
+    saved: list[Any] | None
+
+
+class ProgramPullback:
+    """Machines of the pullback of a recipe, and what the tape has to know of its results.
+
+    ``keeps``: whether a replay may keep its memory for the pullback, which reads the program's constants, too.
+    ``constant`` and ``with_gradient`` are the numbers of the results without and with a gradient, ``graded`` those of
+    the arguments that have one.
+    """
+
+    def __init__(self, recipe: Recipe, *, keeps: bool = True) -> None:
+        self.recipe, self._keeps = recipe, keeps
+        nodes = recipe.nodes
+        self.specs = [record.dense_spec(nodes[o].spec) for o in recipe.outputs]  # as results are copied
+        self.constant = frozenset(k for k, o in enumerate(recipe.outputs) if not recipe.wants(o))
+        self.without = [k in self.constant for k in range(len(self.specs))]
+        self.direct = not any(self.without) and all(s.shape or s is SCALAR for s in self.specs)
+        """Whether all results have a gradient, and are values of tensors as they come from a replay."""
+        self.with_gradient = [k for k in range(len(self.specs)) if k not in self.constant]
+        self.graded = [i for i, node in enumerate(recipe.arguments) if nodes[node].differentiable]
+        self.outputs = [(reference_tape.output(NAME, s), Output(k, len(self.specs))) for k, s in enumerate(self.specs)]
+        """Of several results: the form of the instruction that each has, and what that saves."""
+        specs = [s for k, s in enumerate(self.specs) if k not in self.constant]
+        self._nothing = [np.full(s.shape, -0.0, s.dtype) for s in specs]
+        self._calls: Recent[tuple[Any, ...], CallForm] = Recent()
+        self._machines: list[Machine] = []
+        self._first: Machine | None = None
+        self._lock = Lock()
+
+    @cached_property
+    def kept(self) -> KeptReplay | None:
+        """What replays forward and keeps the memory for the pullback; None of programs that are not fit for that."""
+        return kept_replay(self.recipe, self.graded) if self._keeps else None
+
+    @cached_property
+    def kept_outputs(self) -> list[tuple[Form, Output]]:
+        """The ``outputs`` of a call whose memory is kept: their cotangents stay where sweeps have them."""
+        forms = [reference_tape.output(NAME, spec) for spec in self.specs]
+        for form in forms:
+            form.block[FormBlock.SIZE + InputBlock.kernel] = RESULT
+        return [(form, output) for form, (_, output) in zip(forms, self.outputs, strict=True)]
+
+    def call_form(self, arguments: Sequence[Any], *, kept: bool) -> CallForm:
+        """Return the form of a call, and what a sweep runs it back by if its memory is ``kept``."""
+        specs = [
+            (None if x._slot is None else x._form.spec) if isinstance(x, Tensor) else _NO_TENSOR for x in arguments
+        ]
+        key = (kept, *specs)
+        known = self._calls.get(key)
+        return known if known is not None else self._calls.setdefault(key, self._call_form(specs, kept=kept))
+
+    def _call_form(self, specs: list[Any], *, kept: bool) -> CallForm:
+        tensors = [i for i, spec in enumerate(specs) if spec is not _NO_TENSOR]
+        operands = tuple([specs[i] for i in tensors])
+        spec = self.specs[0] if len(self.specs) == 1 else None
+        fits = all(
+            s is None or (s.in_order and s.dtype == self.recipe.nodes[self.recipe.arguments[i]].spec.dtype)
+            for i, s in zip(tensors, operands, strict=True)
+        )
+        count, table = len(tensors), None
+        if kept and fits and self.kept is not None:
+            slots = [0] if spec is not None else range(1, 1 + len(self.with_gradient))
+            count, table = count + 2, self.kept.table(tensors, slots, self.reached)
+        form = reference_tape.function(NAME, operands, spec, count)
+        if table is not None:
+            form.block[FormBlock.SIZE + InputBlock.kernel] = REPLAYED
+        saved = [SAVED] * len(specs) if len(tensors) == len(specs) else None
+        return CallForm(form, table, [False, *[s is not None and s is not _NO_TENSOR for s in specs]], tensors, saved)
+
+    @cached_property
+    def reached(self) -> list[frozenset[int]]:
+        """For each result with a gradient, the numbers of the arguments that it depends on."""
+        recipe, before = self.recipe, None
+        masks = {recipe.family_of(recipe.arguments[i]): 1 << i for i in self.graded}
+        self._reach(masks)
+        loops = any(isinstance(kind.op, LoopBegin) for kind in recipe.steps.kinds)
+        while loops and masks != before:  # they give what they reach to what stands before
+            before = dict(masks)
+            self._reach(masks)
+        outputs = [masks.get(recipe.family_of(recipe.outputs[k]), 0) for k in self.with_gradient]
+        return [frozenset(i for i in self.graded if mask >> i & 1) for mask in outputs]
+
+    def _reach(self, masks: dict[int, int]) -> None:
+        """Take in, step by step, what arguments each value depends on, a bit for each."""
+        recipe, phis = self.recipe, list[list[int]]()
+        for step in recipe.steps:
+            operands = [recipe.family_of(o.node) for o in step.operands if isinstance(o, NodeRef)]
+            if isinstance(step.op, LoopBegin):
+                phis.append(operands)
+            elif isinstance(step.op, LoopEnd):
+                phis.pop()
+            elif isinstance(step.op, LoopAgain):
+                for phi, update in zip(phis[-1], operands, strict=False):
+                    masks[phi] = masks.get(phi, 0) | masks.get(update, 0)
+            elif step.form is not None:
+                result = recipe.family_of(step.result)
+                masks[result] = functools.reduce(operator.or_, [masks.get(o, 0) for o in (result, *operands)])
+
+    def pulled(self, values: Sequence[Any], cotangents: Sequence[Array | None]) -> list[Array]:
+        """Return the gradients of the graded arguments; -0.0 marks elements that nothing reached.
+
+        ``values`` are those of all arguments, ``cotangents`` those of the results that have a gradient.
+        """
+        filled = [n if g is None else g for g, n in zip(cotangents, self._nothing, strict=True)]
+        machine = self._machine()
+        try:
+            gradients = machine.whole((*values, *filled))
+            if gradients is None:
+                for place, x in zip(machine.inputs, (*values, *filled), strict=True):
+                    place[...] = x
+                machine.run(machine.forward)
+                machine.run(machine.reverse)
+                gradients = tuple([g.copy() for g in machine.gradients])
+            return [np.asarray(g) for g in gradients]
+        except Unsettled:
+            return self._pulled_by_operations(values, cotangents)
+        finally:
+            self._machines.append(machine)
+
+    def _pulled_by_operations(self, values: Sequence[Any], cotangents: Sequence[Array | None]) -> list[Array]:
+        """Return what a replay does, by operations on tensors: where cotangents do not tell the gradient."""
+        with modes.under(modes.current()._replace(grad=True, recorder=None)):
+            inputs = [leaf(scalar_or_array(np.array(x)), requires_grad=i in self.graded) for i, x in enumerate(values)]
+            outputs, wanted = interpreted(self.recipe, inputs), [inputs[i] for i in self.graded]
+            numbers = zip(self.with_gradient, cotangents, strict=True)
+            pairs = [(outputs[k], constant_tensor(scalar_or_array(g))) for k, g in numbers if g is not None]
+            ys, gs = zip(*pairs, strict=True)
+            gradients = grad(ys, wanted, gs, allow_unused=True)
+        nothing = [np.full(x.spec.shape, -0.0, x.spec.dtype) for x in wanted]
+        return [n if g is None else as_array(g) for g, n in zip(gradients, nothing, strict=True)]
+
+    def _machine(self) -> Machine:
+        try:
+            return self._machines.pop()
+        except IndexError:
+            with self._lock:
+                if self._first is None:
+                    self._first = Machine(pullback_plan(self.recipe), exactly=True, marks=True)
+                    return self._first
+            return self._first.copy()
 
 
 class Replay(Function):
-    """The results of a program, as functions of its arguments."""
-
-    @staticmethod
-    def forward(ctx: Any, program: Any, *arguments: Any) -> Any:
-        """Replay."""
-        _save(ctx, program, arguments)
-        results = tuple(map(constant_tensor, program._replayed(arguments)))
-        recipe = program._recipe
-        constant = [y for y, node in zip(results, recipe.outputs, strict=True) if not recipe.wants(node)]
-        ctx.mark_non_differentiable(*constant)
-        return results
+    """The results of a program, as functions of its arguments; :class:`ReplayCall` has computed them."""
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> Any:
@@ -79,7 +237,10 @@ class ReplayGradient(Function):
     @staticmethod
     def forward(ctx: Any, program: Any, *arguments: Any) -> Any:
         """Replay forward and backward."""
-        _save(ctx, program, arguments)
+        ctx.program = program
+        ctx.arguments = kept_arguments([SAVED if isinstance(x, Tensor) else x for x in arguments])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*(x for x in arguments if isinstance(x, Tensor)))
         values, gradients = program._replayed_back(arguments)
         return tuple(map(constant_tensor, (*values, *gradients)))
 
@@ -122,13 +283,6 @@ def _input_of(argument: Any) -> Tensor:
     if not isinstance(argument, Tensor):
         argument = constant_tensor(scalar_or_array(np.array(argument)))
     return fresh_input(argument)
-
-
-def _save(ctx: Any, program: Any, arguments: Sequence[Any]) -> None:
-    ctx.program = program
-    ctx.arguments = kept_arguments([SAVED if isinstance(x, Tensor) else x for x in arguments])
-    ctx.set_materialize_grads(False)
-    ctx.save_for_backward(*(x for x in arguments if isinstance(x, Tensor)))
 
 
 def _restored(ctx: Any) -> list[Any]:
@@ -221,30 +375,16 @@ class ReplayCall(CustomCall):
             instruction.saved[-1][-1] = 1
         return super().own_hooks(instruction)
 
-    def pull(
-        self, instruction: Instruction, gradient: Array | None, stash: dict[Any, Any], *, batch: int
-    ) -> Sequence[Array | None]:
-        """Replay forward and back from the cotangents of the results; a batch of them row by row."""
+    def _pull(self, cotangents: dict[int, Array | None], instruction: Instruction) -> list[Array | None]:
+        """Replay forward and back from the cotangents of the results; by a Function's backward where hooks look on."""
         if self.hooks is not None:
-            return super().pull(instruction, gradient, stash, batch=batch)
-        cotangents = stash.pop(instruction.slot, {0: gradient} if len(self.specs) == 1 else {})
+            return super()._pull(cotangents, instruction)
         saved = iter(instruction.saved[1:])
         values = [next(saved) if x is SAVED else x for x in self.arguments]
-        if batch:
-            rows = [
-                self._pulled(values, {k: None if g is None else g[row] for k, g in cotangents.items()})
-                for row in range(batch)
-            ]
-            return [None if column[0] is None else np.stack(column) for column in zip(*rows, strict=True)]
-        return self._pulled(values, cotangents)
-
-    def _pulled(self, values: list[Any], by_result: dict[int, Array | None]) -> list[Array | None]:
-        """Return the gradient of each tensor among the arguments that needs one."""
-        program = self.program
-        cotangents = [by_result.get(k) for k in range(len(self.specs)) if k not in self.constant]
-        pulling = program.pulling
-        gradients = dict(zip(pulling.graded, pulling.pulled(values, cotangents), strict=True))
-        reached = set().union(*[r for r, g in zip(pulling.reached, cotangents, strict=True) if g is not None])
+        pulling = self.program.pulling
+        arrived = [cotangents.get(k) for k in pulling.with_gradient]
+        gradients = dict(zip(pulling.graded, pulling.pulled(values, arrived), strict=True))
+        reached = set().union(*[r for r, g in zip(pulling.reached, arrived, strict=True) if g is not None])
         needed = [i for i, is_tensor in enumerate(self.is_tensor[1:]) if is_tensor]
         return [gradients.get(i) if self.needs[i + 1] and i in reached else None for i in needed]
 
@@ -270,7 +410,7 @@ def recorded(
     ``values`` are those of the arguments; ``memory`` is what the replay left, for the pullback; ``known`` the form of
     the call, if it has been looked up.
     """
-    pulling: Pulling = program.pulling
+    pulling: ProgramPullback = program.pulling
     if not pulling.with_gradient:
         return result_tensors(pulling.specs, results)
     outputs = _outputs(pulling, results)
@@ -300,7 +440,7 @@ def recorded(
     return outputs
 
 
-def _outputs(pulling: Pulling, results: Sequence[Any]) -> list[Tensor]:
+def _outputs(pulling: ProgramPullback, results: Sequence[Any]) -> list[Tensor]:
     """Return tensors for results; those that have a gradient get slot and form where they are recorded."""
     outputs = []
     if pulling.direct:

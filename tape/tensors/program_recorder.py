@@ -9,17 +9,28 @@ and every tensor and array that shares it is a view of it.
 from __future__ import annotations
 
 import hashlib
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from types import FrameType
 from typing import Any
+from weakref import ref
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
 from kernels.foundation.specs import Spec, fills, spec_of
+from kernels.kinds.form import Form
+from kernels.kinds.reduction import Select
 from kernels.kinds.saved_values import root_of
+from kernels.kinds.views import View
 from kernels.native.memory import where
 from kernels.operations.registry import OPS
-from kernels.programs.program import ProgramError, ProgramNode
+from kernels.programs.program import APART, ProgramError, ProgramNode, Recipe, Tables, native_notify
+from kernels.programs.structs import Lines, StepWords
 from kernels.rules.scalar_loops import NodeRef
+from tape.tensors import modes
+from tape.tensors.bytecode import LineTable
 from tape.tensors.recorder import Recorder, caller
 from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array
 from tape.tensors.view_families import base_of, is_shown, is_view
@@ -31,10 +42,24 @@ CLONE: Any = OPS["clone"]
 
 
 class ProgramRecorder(Recorder):
-    """Records each operation that depends on the arguments; other values are constants, copied at their use."""
+    """Records each operation that depends on the arguments; other values are constants, copied at their use.
+
+    With ``lines`` the user's lines are kept, too.
+    """
 
     def __init__(self, *, lines: bool = False) -> None:
-        super().__init__(lines=lines)
+        recipe = Recipe(lines=Lines() if lines else None)
+        self.tables = tables = Tables(recipe.nodes, recipe.steps)
+        super().__init__(recipe, tables.known, tables.held)
+        self._alike: dict[Any, ProgramNode] = {}
+        me = ref(self)
+        self._slowly = lambda *args: me()._notify(*args)  # type: ignore[union-attr]
+        native = native_notify(tables, Tensor, self._slowly)
+        if native is not None:
+            vars(self)["notify"] = native
+        self._marking = None if recipe.lines is None else _Marking(recipe, recipe.lines)
+        if self._marking is not None:
+            vars(self)["notify"] = self._marking.before(native or self._slowly)
         self.copies: dict[Any, int] = {}
         """Nodes of copied constants: the last one by address and spec, and each by a digest of its contents."""
         self.owned: list[tuple[int, int, int]] = []
@@ -56,19 +81,98 @@ class ProgramRecorder(Recorder):
 
     def argument(self, x: Tensor) -> int:
         """Make a tensor an argument; return its node."""
-        at = super().argument(x)
+        self.recipe.arguments.append(len(self.recipe.nodes))
+        at = self._add(x, ProgramNode(x.spec, argument=True, differentiable=x._slot is not None))
+        self.tables.nodes_added(x._form if x._slot is not None else None)
         if type(x._value) is not float and x.spec.size:
             low, high = byte_bounds(as_array(x))
             if high - low == x.spec.size * x.spec.dtype.itemsize:
                 self.owned.append((low, high, at))
         return at
 
+    def notify(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
+        """Record an operation if an operand depends on the arguments; natively, where all operands are known."""
+        self._notify(op, operands, result, params)
+
+    def _notify(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
+        """Record an operation: at once, where all tensors are known."""
+        known, nodes, form = self.nodes.get, self.recipe.nodes, result._form
+        refs: list[Any] = []
+        for o in operands:
+            at = known(id(o))
+            if isinstance(o, Tensor) if at is None else nodes[at].spec is not o._form.spec:
+                break
+            refs.append(o if at is None else NodeRef(at))
+        else:
+            if type(op) not in APART and any(type(r) is NodeRef for r in refs):
+                graded = form if self._is_wanted(result, refs) else None
+                key = form.spec if graded is None else graded
+                node = self._alike.get(key)
+                if node is None:
+                    node = self._alike[key] = ProgramNode(form.spec, differentiable=graded is not None)
+                kind = self._step(op, refs, self._add(result, node), params, graded)
+                if graded is not None and all(type(r) in (NodeRef, float) for r in refs):  # as native code looks at
+                    self.tables.alike[graded] = node, kind, params
+                self.tables.nodes_added(graded)
+                return
+        self._look_at(op, operands, result, params)
+        at = known(id(result), -1)
+        self.tables.nodes_added(form if 0 <= at == len(nodes) - 1 and nodes[at].differentiable else None)
+
     def _look_at(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
-        """Record an operation if an operand depends on the arguments."""
-        super()._look_at(op, operands, result, params)
+        """Record an operation if an operand depends on the arguments, whatever the operands are."""
+        if self.open:
+            self._find_arguments(operands)
         for x in operands if self.lent else ():
             if isinstance(x, Tensor) and type(x._value) is not float:
                 self._look(as_array(x))
+        if not any(map(self._depends, operands)):
+            return
+        refs = tuple(self.reference(o) for o in operands)
+        wanted = self._is_wanted(result, refs)
+        node = ProgramNode(result.spec, differentiable=wanted)
+        if isinstance(op, View):
+            self._place(node, result._base if is_view(result) else operands[0], result)
+        if isinstance(op, Select) and operands[0].spec.dtype.kind != "f":
+            self.note_escape(result)
+        self._step(op, refs, self._add(result, node), params, result._form if wanted else None)
+
+    def _is_wanted(self, result: Tensor, refs: Sequence[Any]) -> bool:
+        """Whether the gradient of a result is recorded, and asked for by an operand that leads to the arguments."""
+        form = result._form
+        return (
+            isinstance(form, Form)
+            and type(result._slot) is int
+            and any(
+                want and isinstance(r, NodeRef) and self.recipe.wants(r.node)
+                for r, want in zip(refs, form.wanted, strict=True)
+            )
+        )
+
+    def _step(self, op: Any, refs: Sequence[Any], result: int, params: tuple[Any, ...], form: Any) -> int:
+        """Append a step; return the number of its kind."""
+        nodes, steps = self.recipe.nodes, self.recipe.steps
+        specs = [nodes[r.node].spec if isinstance(r, NodeRef) else type(r) for r in refs]
+        kind = self.tables.kind(op, form, params, (*specs, nodes[result].spec))
+        steps.add(kind, result, [r.node if isinstance(r, NodeRef) else steps.number(r) for r in refs])
+        return kind
+
+    def mark_line(self) -> None:
+        """Mark the steps that follow as of the user's line, if lines are kept."""
+        if self._marking is not None:
+            self._marking.mark(sys._getframe(1))
+
+    def _find_arguments(self, operands: tuple[Any, ...]) -> None:
+        """With no arguments given, the leaves that require grad are the arguments, in the order of their use."""
+        for o in operands:
+            if isinstance(o, Tensor) and type(o._slot) is AccumulateGrad and id(o) not in self.nodes:
+                self.argument(o)
+
+    def _place(self, node: ProgramNode, source: Tensor, result: Tensor) -> None:
+        """Say of which memory, and of whose gradient, a view is a part."""
+        self._place_view(node, self.reference(source).node, source, result)
+        if is_view(result):
+            node.family, node.buffer_offset = self.reference(result._base).node, result._offset
 
     def _depends(self, x: Any) -> bool:
         return self._is_ours(x)
@@ -88,7 +192,7 @@ class ProgramRecorder(Recorder):
         node = self.nodes.get(id(operand))
         if node is None and self._is_part(operand):
             view_node = ProgramNode(operand.spec)
-            self._place_view(view_node, operand._base, operand)
+            self._place(view_node, operand._base, operand)
             node = self._add(operand, view_node)
         elif node is None:
             node = self._owned(operand)
@@ -177,6 +281,42 @@ class ProgramRecorder(Recorder):
         held = self.recipe.nodes[entry.base].constant
         assert held is not None
         return np.ndarray(entry.spec.shape, entry.spec.dtype, held.ravel("K"), entry.offset, entry.spec.strides)
+
+    def wrote(self, op: Any, x: Tensor, value: Any, params: tuple[Any, ...]) -> None:
+        """Record a write if the tensor or the value depends on the arguments."""
+        indices = [index for index in params if isinstance(index, Tensor)]
+        if not any(map(self._depends, (x, value, *indices))):
+            return
+        part, base = self.reference(x).node, base_of(x)
+        form = base._form if isinstance(base._form, Form) and base._form.op is op else None
+        if form is not None and type(base._slot) is int and modes.is_grad_enabled():
+            family = self.recipe.family_of(part)
+            self.recipe.nodes[family] = replace(self.recipe.nodes[family], differentiable=True)  # others may share it
+        else:
+            form = None
+        self.mark_line()
+        places = list(map(self.reference, indices))
+        self._step(op, (NodeRef(part), self.reference(value), *places), part, () if places else params, form)
+
+    def let_go(self, since: int) -> None:
+        """Hold no longer what nobody else does of the tensors that are ``held`` since then."""
+        held = self.held
+        tensors = [(k, id(held[k]), ref(held[k])) for k in range(since, len(held)) if isinstance(held[k], Tensor)]
+        held[since:] = [None if isinstance(x, Tensor) else x for x in held[since:]]
+        for k, number, x in tensors:
+            held[k] = x()
+            if held[k] is None:
+                self.nodes.pop(number, None)
+
+    def note_unrecorded(self, tensor: Tensor | None, what: str) -> None:
+        """Note that a tensor is used for what is not recorded: to this recorder, it has escaped."""
+        before = len(self.escapes)
+        if tensor is not None:
+            self.note_escape(tensor)
+        self.escapes[before:] = [f"{line}, for {what}" for line in self.escapes[before:]]
+
+    def note_drawn(self, tensor: Tensor, draw: Any) -> None:
+        """Note random numbers: they are constants."""
 
     def overwrites(self, x: Tensor, value: Any) -> None:
         """Prepare for a write into a tensor: memory from outside becomes the program's, if the write depends on it."""
@@ -316,6 +456,30 @@ class ProgramRecorder(Recorder):
                     f"record: the function writes to argument {number}, and uses its memory by another way at "
                     f"{self.reached[number]}; use the argument"
                 )
+
+
+class _Marking:
+    """Marks steps as of the user's line that stands above the frame which recorded them."""
+
+    def __init__(self, recipe: Recipe, lines: Lines) -> None:
+        self._lines, self._head, self._table = lines, recipe.steps.head, LineTable(lines.table)
+
+    def mark(self, frame: FrameType) -> None:
+        """Mark the steps that follow."""
+        self._lines.mark(self._head[StepWords.used], self._table.number(frame))
+
+    def before(self, notify: Callable[..., None]) -> Callable[..., None]:
+        """Return what marks a step and then records it; fast where a loop stays on one line."""
+        known, numbers, mark, frame_above = self._table.known.get, self._lines.numbers, self.mark, sys._getframe
+
+        def marked(op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
+            frame = frame_above(1)
+            number = known((id(frame.f_code), frame.f_lasti))
+            if number is None or number != numbers[-1]:
+                mark(frame)
+            notify(op, operands, result, params)
+
+        return marked
 
 
 def _inside(a: Array, b: Array) -> bool:

@@ -52,6 +52,8 @@ def needs_graph(outputs: Sequence[Tensor], inputs: Sequence[Tensor], weights: Se
         return False
     if any(w._slot is not None for w in weights):
         return True
+    if len(outputs) == 1 and short_backward.leads(outputs[0], tuple(inputs)):  # the usual case
+        return False
     known = {x._slot for x in inputs}
     return any(x not in known and not hasattr(x, "over") for x in leaves_of(outputs))
 
@@ -170,10 +172,6 @@ def _pull(
     if not pairs:
         return [None] * len(inputs)
     roots, cotangents = zip(*pairs, strict=True)
-    if create is None and not batch and not (modes.is_grad_enabled() and any(w._slot is not None for w in cotangents)):
-        alone = _alone(roots, inputs, cotangents, free=not (retain or again))
-        if alone is not None:
-            return alone
     create = needs_graph(roots, inputs, cotangents) if create is None else create
     gradients = grad(
         roots,
@@ -185,18 +183,6 @@ def _pull(
         is_grads_batched=batch > 0,
     )
     return list(gradients)
-
-
-def _alone(
-    roots: Sequence[Tensor], inputs: Sequence[Tensor], weights: Sequence[Tensor], *, free: bool
-) -> Derivatives | None:
-    """Return gradients of one root, freeing its graph, if that leads to the inputs and to no other leaf; else None."""
-    wanted = short_backward._wanted(inputs) if len(roots) == 1 else None
-    pairs = None if wanted is None else short_backward.swept(roots[0], weights[0], free=free, only=(wanted, True))
-    if pairs is None:
-        return None
-    by_leaf = dict(pairs)
-    return [short_backward.tensor(x, by_leaf[x._slot]) for x in inputs]
 
 
 def _pushed(

@@ -183,7 +183,9 @@ class Point:
         """Return the gradient of the function's value, of one element; prepare the value and aux for the caller."""
         y = self.result
         aux_leaves, aux = flattened(self.aux, none=True)
-        gradients = None if self._linked_of(aux_leaves) else short_backward.values(y, self.inputs, tensors=self.tensors)
+        gradients = None
+        if not self._linked_of(aux_leaves):
+            gradients = short_backward.pulled(y, None, self.inputs, tensors=self.tensors, free=True)
         if gradients is not None:
             self.result = value_of(y, tensors=self.tensors)
             self.aux = aux.filled([self._released(x) for x in aux_leaves])

@@ -395,7 +395,7 @@ def differentiated(
             y, aux = split(y, inputs, tensors=tensors)
         if aux is not None:
             check(y)
-            gradients = short_backward.values(y, inputs, tensors=tensors)
+            gradients = short_backward.pulled(y, None, inputs, tensors=tensors, free=True)
             if gradients is not None:
                 return value_of(y, tensors=tensors), _filled(structure, gradients), aux[0] if has_aux else None
     point = Point(api, func, args, argnums, kwargs, has_aux=has_aux, evaluated=_known(evaluated))

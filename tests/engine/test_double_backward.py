@@ -286,3 +286,17 @@ def test_a_write_to_a_version_of_another_thread_is_seen(elsewhere: bool) -> None
     at = x.detach().numpy()
     np.testing.assert_allclose(g.detach().numpy(), 24 * at**2 * [1, 1, 0] + 8 * at + 8 * at * [0, 0, 1], rtol=1e-13)
     np.testing.assert_allclose(second.numpy(), 48 * at * [1, 1, 0] + 8 + np.array([0, 0, 8]), rtol=1e-13)
+
+
+@pytest.mark.parametrize("create", [False, True])
+def test_the_hook_behind_a_view_sees_what_it_contributes(create: bool) -> None:
+    """The node of a slice has one operand, the whole tensor; a hook on it may replace what that gets."""
+    x, seen = tape.tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True), []
+    view = x[1:3]
+    view.grad_fn.register_hook(lambda gi, go: seen.append((gi[0].tolist(), go[0].tolist())))
+    view.grad_fn.register_hook(lambda gi, _: (gi[0] * 10.0,))
+    (g,) = tape.autograd.grad((view**3).sum(), x, create_graph=create)
+    assert seen == [([0.0, 12.0, 27.0, 0.0], [12.0, 27.0])]
+    assert g.tolist() == [0.0, 120.0, 270.0, 0.0]
+    if create:
+        assert tape.autograd.grad(g.sum(), x)[0].tolist() == [0.0, 1200.0, 1800.0, 0.0]  # by the view's node again

@@ -13,7 +13,7 @@ import pytest
 
 import tape
 from kernels.kinds.reference_tape import locate
-from kernels.sweeps.leaves import PythonCallbacks
+from kernels.sweeps.leaves import PausedSweep
 from tape.tensors import modes
 
 pytestmark = pytest.mark.quick
@@ -49,13 +49,13 @@ def _same(one: list[Any], other: list[Any]) -> None:
 def _ran_in_python(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the list that is to hold the names of what Python runs in sweeps."""
     ran: list[str] = []
-    run = PythonCallbacks._run
+    call = PausedSweep.call
 
-    def noted(self: Any, instruction: Any, bucket: int) -> None:
+    def noted(self: Any, instruction: Any, gradient: Any) -> None:
         ran.append(instruction.form.name)
-        run(self, instruction, bucket)
+        call(self, instruction, gradient)
 
-    monkeypatch.setattr(PythonCallbacks, "_run", noted)
+    monkeypatch.setattr(PausedSweep, "call", noted)
     return ran
 
 

@@ -131,8 +131,7 @@ MAY_NAME = {
     ),  # the records that NumPy's functions run
     "tape.operations.matmul": ("Elementwise", "Routine", "Reduction", "Contraction"),  # likewise, for where=
     "tape.recording.record": ("Copy",),  # the casts of mixed dtypes
-    "tape.programs.interpreting": ("View",),  # parts of which no step tells
-    "tape.batching.run": ("View",),  # likewise
+    "tape.batching.run": ("View",),  # parts of which no step tells
     "tape.tensors.view_families": ("View",),  # a view of its base's version now
     "tape.operations.writes": ("Write", "Copy"),  # likewise
     "tape.operations.in_place": (
