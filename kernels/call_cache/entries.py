@@ -58,7 +58,7 @@ from kernels.native.call_structs import (
 from kernels.native.calls.computation import Computation
 from kernels.native.memory import where
 from kernels.native.structs import LARGE, RegistryTable
-from kernels.rules.scalar_loops import UfuncCall, nest_layout
+from kernels.rules.loop_printer import nest_layout
 
 Array = np.ndarray[Any, Any]
 
@@ -380,7 +380,7 @@ def view_computation(above: Descriptor, shown: Array, start: int, offset: int) -
 def join_computation(spec: Spec, joined: list[tuple[Spec, int, Strides]]) -> Computation:
     """Return how native code joins tensors: their specs, where each begins in the result, and its strides there."""
     loop = numpy_arrays.find(np.positive, (spec.dtype, spec.dtype))
-    nests = [nest_layout(UfuncCall(loop, s.shape, (s.strides, strides), ())) for s, _, strides in joined]
+    nests = [nest_layout(s.shape, s.strides, strides) for s, _, strides in joined]
     layout = [word for nest, (_, start, _) in zip(nests, joined, strict=True) for word in (where(nest), start)]
     return Computation(JOINED, loop, layout=np.array(layout, np.int64), kept=(nests,))
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from kernels.foundation.specs import SCALAR, spec_of
 from kernels.language import jit
+from kernels.language.native_types import StructType
 from kernels.native import allocation, c_api, pool
 from kernels.native.allocation import REGISTRY, put
 from kernels.native.c_api import (
@@ -50,22 +51,13 @@ from kernels.native.c_api import (
 from kernels.native.memory import HEADER
 from kernels.native.structs import CHUNK, CHUNK_BITS, RegistryTable, TapeHeader
 
-# The tape as an object of native code: a block of words that it owns, with methods to record, read and drop.
-
 _METHODS = "record", "at", "operand", "form", "find", "kept", "replace", "collect", "remove", "notify"
-_TAPE_MEMBERS = {
-    "count": TapeHeader.count,
-    "moves": TapeHeader.moves,
-    "writes": TapeHeader.writes,
-    "next": TapeHeader.next,
-}
-_SET = {"grown": TapeHeader.grown}
 
 
 def _type() -> Any:
     native = jit.load_module("native.record_native")
-    rows = {name: (WORD, HEADER + 8 * at, READONLY) for name, at in _TAPE_MEMBERS.items()}
-    rows |= {name: (WORD, HEADER + 8 * at, 0) for name, at in _SET.items()}
+    flags = {"count": READONLY, "moves": READONLY, "writes": READONLY, "next": READONLY, "grown": 0}
+    rows = {name: (WORD, HEADER + 8 * getattr(TapeHeader, name), flag) for name, flag in flags.items()}
     slots = {
         MEMBERS: members(rows),
         METHODS: methods({name: getattr(native, name) for name in _METHODS}),
@@ -109,23 +101,7 @@ def header_of(entries: Any) -> int:
     return id(entries) + HEADER
 
 
-# The slots of leaves, and the attribute ``.grad``, as native code knows them.
-
 Class = TypeVar("Class", bound=type)
-_SLOTS = {
-    "grad": LeafObject.grad,
-    "hooks": LeafObject.hooks,
-    "over": LeafObject.over,
-    "owner": LeafObject.owner,
-    "spec": LeafObject.spec,
-}
-_EXTRAS = {
-    "counter": TensorExtras.counter,
-    "grad": TensorExtras.grad,
-    "leaf": TensorExtras.leaf,
-    "retains": TensorExtras.retains,
-}
-_DOC = 40
 
 
 def _register(at: int, value: Any) -> None:
@@ -133,9 +109,13 @@ def _register(at: int, value: Any) -> None:
     put(REGISTRY.address, at, id(value))
 
 
+def _is_laid_out(cls: type, struct: StructType) -> bool:
+    return NATIVE and place_of(cls, *struct.FIELDS) == [at for at, _ in struct.FIELDS.values()]
+
+
 def leaf_type(cls: Class) -> Class:
     """Let native code make and read the slots of leaves, if this class lays out its attributes as expected."""
-    if NATIVE and place_of(cls, *_SLOTS) == [*_SLOTS.values()]:
+    if _is_laid_out(cls, LeafObject):
         _register(RegistryTable.leaf_type, cls)
         _register(RegistryTable.spec_of, spec_of)
         _register(RegistryTable.scalar_spec, SCALAR)
@@ -145,7 +125,7 @@ def leaf_type(cls: Class) -> Class:
 
 def extras_type(cls: Class) -> Class:
     """Let native code make and read tensors' rare attributes, if this class lays them out as expected."""
-    if NATIVE and place_of(cls, *_EXTRAS) == [*_EXTRAS.values()]:
+    if _is_laid_out(cls, TensorExtras):
         _register(RegistryTable.extras_type, cls)
     return cls
 
@@ -169,8 +149,7 @@ def _property() -> Any:
     find.restype, find.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_int]
     put(REGISTRY.address, RegistryTable.getter, find(property, DESCR_GET))
     put(REGISTRY.address, RegistryTable.setter, find(property, DESCR_SET))
-    rows = {"__doc__": (OBJECT, _DOC, 0)}
-    slots = {MEMBERS: members(rows), DESCR_GET: native.get_grad, DESCR_SET: native.set_grad}
+    slots = {MEMBERS: members({"__doc__": (OBJECT, 40, 0)}), DESCR_GET: native.get_grad, DESCR_SET: native.set_grad}
     return made(f"{__name__}.Grad", property, slots, 0, 0)
 
 
@@ -183,16 +162,12 @@ def grad_property(get: Callable[..., Any], put_in: Callable[..., Any], forget: C
 
 def maker() -> Callable[[Any, bool], Any]:
     """Return a function that makes a leaf of usual data, and returns None for other data."""
-    return jit.bound("calls.tensor_native", "made", None) if NATIVE else _nothing
+    return jit.bound("calls.tensor_native", "made", None) if NATIVE else lambda *_: None
 
 
 def taker() -> Callable[[Any], Any]:
     """Return a function that makes a leaf of a transform's usual argument, and returns None for others."""
     return jit.bound("calls.tensor_native", "taken", None) if NATIVE else lambda _: None
-
-
-def _nothing(data: Any, requires_grad: bool) -> None:
-    """Accept nothing: Python makes the leaf."""
 
 
 def beginner() -> Callable[[Any, Any], bool]:
@@ -206,8 +181,6 @@ def _begun(slot: Any, gradient: Any) -> bool:
     slot.grad = gradient
     return True
 
-
-# The native type of tensors: the methods of a class, on objects that native code lays out.
 
 _TENSOR_MEMBERS = {
     "_value": (OBJECT, TensorObject.value, 0),

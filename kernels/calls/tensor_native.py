@@ -44,11 +44,9 @@ from kernels.native.c_api import (
 )
 from kernels.native.calls.notifying_native import look_at
 from kernels.native.memory import HEADER, load_f8, load_i8, store_f8, store_i8, word
-from kernels.native.objects_native import drop_all, elements, kind_of, new_tensor, none, visit_all, wrong
+from kernels.native.objects_native import drop_all, elements, kind_of, new_tensor, none, owned, visit_all, wrong
 from kernels.native.structs import LARGE, LARGEST_LOSS, RegistryTable
 from kernels.native.tape_native import hold, let_go, tape_of
-
-# Makes leaves natively: from a float, a list of floats, an array of doubles, or a tensor.
 
 CONTROL = True
 
@@ -90,8 +88,7 @@ def spec_of(array: ArrayObject):
         if before != 0:
             Py_DecRef(before)
         return spec
-    Py_IncRef(spec)
-    return spec
+    return owned(spec)
 
 
 def listed(registry: RegistryTable, data):
@@ -123,8 +120,7 @@ def value_of(registry: RegistryTable, data):
     """A new reference to a tensor's value made of data; 0 where Python has to do it or has raised."""
     kind = kind_of(data)
     if kind == registry.float_type:
-        Py_IncRef(data)
-        return data
+        return owned(data)
     if kind == registry.array_type:
         return array_copy(registry.copy_array, data, C_ORDER) if is_usual(registry, data) else 0
     return listed(registry, data) if kind == registry.list_type else 0
@@ -150,8 +146,7 @@ def shared(registry: RegistryTable, x: TensorObject):
             return 0
         if value.ndim == 0 or value.flags & A_SIMPLE != A_SIMPLE or not is_in_order(value):
             return 0
-    Py_IncRef(value)
-    return value
+    return owned(value)
 
 
 def is_own(registry: RegistryTable):
@@ -232,9 +227,6 @@ def taken(self: Word, args: Word, count: Word) -> Word:
     return leaf_of(registry, value, True)
 
 
-# The tensor's slots for CPython's memory management: traverse, clear, deallocate; and its slot on the tape.
-
-
 def traverse(x: TensorObject, visit: Word, argument: Word) -> Int32:
     leaf, status = -x.slot, visit_all(x + TensorObject.value, x + TensorObject.extras, visit, argument)
     if status == 0 and leaf > 1:
@@ -265,10 +257,7 @@ def clear(x: Word) -> Int32:
 
 
 def lose(slot, size):
-    """Count the bytes of a large tensor that has died; collect on its tape where they are many.
-
-    Pullbacks still need most of them, so the threshold grows with the tape.
-    """
+    """Count the bytes of a large tensor that has died; collect where they are many for the length of its tape."""
     t = tape_of(tape_registry(), slot & ~UNHELD)
     if t == 0:
         return
@@ -325,9 +314,7 @@ def get_slot(x: TensorObject, closure: Word) -> Word:
     if slot == STALE:
         PyErr_SetNone(registry.attribute_error)
         return 0
-    result = registry.none if slot == 0 else -slot
-    Py_IncRef(result)
-    return result
+    return owned(registry.none if slot == 0 else -slot)
 
 
 def set_slot(x: Word, value: TensorObject, closure: Word) -> Int32:
@@ -356,12 +343,7 @@ def unheld(x: TensorObject, ignored: Word) -> Word:
     if slot > 0 and slot & UNHELD == 0:
         x.slot = slot | UNHELD
         let_go(registry, slot)
-    result = registry.none
-    Py_IncRef(result)
-    return result
-
-
-# ``.grad`` of leaves, read, set to None and first set natively.
+    return none(registry)
 
 
 def leaf_at(registry: RegistryTable, x: TensorObject):
@@ -378,8 +360,7 @@ def get_grad(self: Word, x: Word, kind: Word) -> Word:
     gradient = leaf.grad
     if gradient == 0:
         return none(registry)
-    Py_IncRef(gradient)
-    return gradient
+    return owned(gradient)
 
 
 def set_grad(self: Word, x: Word, value: Word) -> Int32:
@@ -409,5 +390,4 @@ def begun(self: Word, args: Word, count: Word) -> Word:
         if before != 0:
             Py_DecRef(before)
         result = registry.true
-    Py_IncRef(result)
-    return result
+    return owned(result)

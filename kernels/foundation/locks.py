@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from typing import Any, Generic, Self, TypeVar, overload
 from weakref import WeakSet
 
-# Locks that forks and interrupts never leave held, and cached properties without a lock.
-
 Value = TypeVar("Value")
 
 
@@ -86,10 +84,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class cached_property(Generic[Value]):  # noqa: N801 (the name in functools)
-    """A property that is computed once; threads may compute it twice.
-
-    Before Python 3.12 that of ``functools`` has a lock, which a fork may leave held.
-    """
+    """``functools.cached_property`` without its lock of before Python 3.12, which a fork may leave held."""
 
     def __init__(self, compute: Callable[[Any], Value]) -> None:
         self.compute, self.__doc__ = compute, compute.__doc__
@@ -110,15 +105,9 @@ class cached_property(Generic[Value]):  # noqa: N801 (the name in functools)
         return value
 
 
-# Keeps the garbage collector off during imports: nothing that an import makes is garbage.
-
-
 @contextmanager
 def uncollected(*, lasting: bool = False) -> Iterator[None]:
-    """Collect no garbage within: an import makes none, and looking at all objects of Numba's takes 50 ms.
-
-    With ``lasting``, what is made joins the oldest generation; else the next collection would look at it in vain.
-    """
+    """Collect no garbage within, as imports make none; with ``lasting``, what is made joins the oldest generation."""
     before = gc.isenabled()
     try:
         gc.disable()

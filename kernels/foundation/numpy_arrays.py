@@ -13,10 +13,7 @@ import numpy as np
 from kernels.foundation.specs import Array, Spec, meets_itself
 from kernels.foundation.tables import dataclass
 
-# Finds out what is at an address, without trusting that it is valid.
-
-_TYPE_COUNT = 4
-"""The most levels of metatypes."""
+_TYPE_COUNT = 4  # the most levels of metatypes
 _HEADER = 16
 
 
@@ -80,10 +77,6 @@ class InnerLoop:
     data: int
 
 
-def _int(address: int) -> int:
-    return ctypes.c_int.from_address(address).value
-
-
 def _pointer(address: int) -> int:
     return ctypes.c_size_t.from_address(address).value
 
@@ -110,7 +103,7 @@ def readable() -> bool:
     """Check on known ufuncs that their fields stand where they are read, and that a loop computes."""
     for ufunc in (np.add, np.sin, np.matmul):
         start = id(ufunc)
-        fields = [_int(start + at) for at in (_NIN, _NOUT, _NARGS, _NTYPES)]
+        fields = [ctypes.c_int.from_address(start + at).value for at in (_NIN, _NOUT, _NARGS, _NTYPES)]
         if fields != [ufunc.nin, ufunc.nout, ufunc.nargs, ufunc.ntypes]:
             return False
         codes = ctypes.string_at(_pointer(start + _TYPES), ufunc.nargs * ufunc.ntypes)
@@ -159,9 +152,6 @@ def tried(function: Callable[..., Any], *args: Any) -> Any:
         return None
 
 
-# What goes into a sweep and what comes out: seeds, observers, outcome. Shared by the native and the plain one.
-
-
 class FreedError(Exception):
     """An instruction that the sweep needs is no longer on the tape."""
 
@@ -171,10 +161,7 @@ class CrossingError(Exception):
 
 
 class Readers(Protocol):
-    """The readers of a tape's entries: ``readers`` has an item for each. Entries are dropped only by the last reader.
-
-    ``swept`` counts the entries that sweeps have looked at.
-    """
+    """The readers of a tape, an item each in ``readers``; ``swept`` counts the entries that sweeps have looked at."""
 
     readers: list[None]
     swept: int
@@ -182,60 +169,45 @@ class Readers(Protocol):
 
 @dataclass(slots=True)
 class Seed:
-    """The cotangent that a sweep starts from, with its spec and its offset in the family's gradient buffer.
+    """The cotangent that a sweep starts from; in a batched sweep its value has a leading axis of the batch."""
 
-    ``slot`` is its number; before the leaves among the roots are served, it may be a leaf. In a batched sweep the
-    value has a leading axis of the batch.
-    """
-
-    slot: Any
+    slot: Any  # a number; a leaf, before the leaves among the roots are served
     spec: Spec
     value: Array | float
-    offset: int | None = None
+    offset: int | None = None  # in the family's gradient buffer
 
 
 @dataclass(slots=True)
 class GradientObserver:
-    """A slot or leaf whose gradient is looked at: after the sweep ``gradient`` has it, None if nothing reached it.
+    """A slot or leaf whose gradient is looked at."""
 
-    ``key`` is a slot number or a leaf, an object with a ``spec``. ``hook`` is called with the gradient when the
-    sweep comes to the slot's instruction; an array that it returns takes the gradient's place. ``after`` is called
-    with the gradients of the instruction's operands and of its result, and returns those of the operands. ``asked``:
-    a sweep that computes only what is asked for computes this.
-    """
-
-    key: Any
+    key: Any  # a slot number or a leaf, an object with a ``spec``
     spec: Spec
     offset: int = 0
-    gradient: Array | None = None
+    gradient: Array | None = None  # set by the sweep; None if nothing reached it
     hook: Callable[[Array], Array | None] | None = None
+    """Called with the gradient at the slot's instruction; an array that it returns takes its place."""
     after: Callable[[list[Array | None], Array], list[Array | None]] | None = None
-    asked: bool = True
+    """From the gradients of the instruction's operands and of its result to those of the operands."""
+    asked: bool = True  # whether a sweep that computes only what is asked for computes this
 
 
 @dataclass(slots=True)
 class Task:
-    """What a sweep is to do: go back from the seeds over the entries of the tape of this number.
-
-    ``observers`` receive their gradients. With ``restrict`` only what leads to an observer is computed, and no leaf
-    is delivered. If ``free`` counts no other reader of the tape, the instructions that saved values are dropped, and
-    those that need them, unless an observer is ``required`` and nothing reached it. ``cross_tape``: the
-    graph may lead to other tapes. With ``batch`` the seeds have a leading axis of that length, and all gradients do:
-    so many sweeps in one. ``hooked`` are the ids of leaves that have hooks: ``reached`` is called with each, and with
-    its gradient, as soon as all of it is there.
-    """
+    """What a sweep is to do: go back from the seeds over the entries of the tape of this number."""
 
     entries: Any
     number: int
     seeds: list[Seed]
-    observers: Sequence[GradientObserver] = ()
-    restrict: bool = False
+    observers: Sequence[GradientObserver] = ()  # receive their gradients
+    restrict: bool = False  # whether to compute only what leads to an observer, and deliver no leaf
     free: Readers | None = None
-    cross_tape: bool = False
-    required: bool = False
-    batch: int = 0
-    hooked: Collection[int] = ()
-    reached: Callable[[Any, Any], None] | None = None
+    """Where these are all readers, instructions that saved values are dropped, and those that need them."""
+    cross_tape: bool = False  # whether the graph may lead to other tapes
+    required: bool = False  # whether to drop nothing where nothing reached an observer that is asked for
+    batch: int = 0  # so many sweeps in one: of that length is a leading axis of seeds and gradients
+    hooked: Collection[int] = ()  # ids of leaves that have hooks
+    reached: Callable[[Any, Any], None] | None = None  # gets each of these, with its gradient, once that is whole
 
     def releasing(self) -> Readers | None:
         """Return the readers of a tape whose instructions may go, now that the sweep is done."""
@@ -245,9 +217,6 @@ class Task:
 
 Outcome = tuple[list[tuple[Any, Array | float]], list[tuple[int, Spec, Array]]]
 """What a sweep leaves: the gradient of each leaf, and the cotangents of slots on other tapes with their specs."""
-
-
-# Gradient buffers as arrays: the part of a family's gradient that belongs to one of its tensors.
 
 
 def empty(spec: Spec, batch: int) -> Array:

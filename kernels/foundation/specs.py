@@ -14,11 +14,9 @@ from kernels.foundation.locks import Lock
 from kernels.foundation.tables import Recent
 
 Array = np.ndarray[Any, Any]
+FLOAT64, FLOAT32, INT64, BOOL = map(np.dtype, (np.float64, np.float32, np.int64, np.bool_))
 
-# An index of memory ranges: finds those that overlap with a given range.
-
-_LEAST = 6
-"""Ranges up to 64 bytes, a cache line, are filed in blocks of the same size."""
+_LEAST = 6  # ranges up to 64 bytes, a cache line, are filed in blocks of the same size
 _FEW = 64
 
 
@@ -71,8 +69,6 @@ class Intervals:
                         yield from tuple(entries)
 
 
-# Shapes and strides: what a kernel must know of its operands, and the loops that visit them.
-
 Strides = tuple[int, ...]
 
 Key = tuple[Strides, Strides, np.dtype[Any], Strides, int]
@@ -92,22 +88,9 @@ class Spec:
     """
 
     __slots__ = (
-        "__weakref__",
-        "alike",
-        "buffer_size",
-        "bytes",
-        "covers",
-        "dtype",
-        "gradient",
-        "in_order",
-        "inference",
-        "overlaps",
-        "shape",
-        "size",
-        "spec",
-        "strides",
-        "words",
-    )
+        "__weakref__", "alike", "buffer_size", "bytes", "covers", "dtype", "gradient", "in_order", "inference",
+        "overlaps", "shape", "size", "spec", "strides", "words",
+    )  # fmt: skip
 
     def __init__(
         self, shape: Strides, strides: Strides, dtype: np.dtype[Any], gradient: Strides, buffer_size: int
@@ -129,7 +112,7 @@ class Spec:
         self.inference: Any = None  # the spec of the same pattern in inference mode, made when it is asked for
         self.in_order = self.size == 0 or gradient == dense(shape, dtype.itemsize)
 
-    def laid(self) -> np.ndarray[Any, Any]:
+    def native_shape_words(self) -> np.ndarray[Any, Any]:
         """Return how many dims there are, the number of the dtype, and the shape, as native code reads them."""
         if self.words is None:
             self.words = np.array([len(self.shape), self.dtype.num, *self.shape], np.int64)
@@ -168,20 +151,15 @@ def spec_of(value: np.ndarray[Any, Any] | float) -> Spec:
     key = (value.shape, value.strides, dtype.num, dtype.isnative)  # a dtype's own hash costs more than the rest
     spec = _BASES.get(key)
     if spec is None:
-        _check(dtype)
+        if not dtype.isnative:
+            raise TypeError(
+                f"dtype {dtype.str!r} has a foreign byte order; convert it: a.astype(a.dtype.newbyteorder('='))"
+            )
+        if dtype.kind not in "fiub" or dtype.itemsize > _LARGEST:
+            raise TypeError(unsupported(dtype))
         gradient = value.strides if fills(value) else dense(value.shape, value.itemsize)
         spec = _BASES[key] = intern_spec(value.shape, value.strides, value.dtype, gradient, value.size)
     return spec
-
-
-def _check(dtype: np.dtype[Any]) -> None:
-    """Raise TypeError for a dtype that no tensor has."""
-    if not dtype.isnative:
-        raise TypeError(
-            f"dtype {dtype.str!r} has a foreign byte order; convert it: a.astype(a.dtype.newbyteorder('='))"
-        )
-    if dtype.kind not in "fiub" or dtype.itemsize > _LARGEST:
-        raise TypeError(unsupported(dtype))
 
 
 def unsupported(dtype: np.dtype[Any]) -> str:
@@ -192,8 +170,7 @@ def unsupported(dtype: np.dtype[Any]) -> str:
     return f"tensors hold floats, integers and booleans, not dtype {dtype}{also}; convert with astype"
 
 
-_LARGEST = 8
-"""Bytes of the largest numbers that tensors hold."""
+_LARGEST = 8  # bytes of the largest numbers that tensors hold
 
 
 def fills(value: np.ndarray[Any, Any]) -> bool:
@@ -237,11 +214,7 @@ def broadcast(shape: Strides, strides: Strides, to: Strides) -> Strides:
 
 
 def nest(shape: Strides, operands: list[Strides]) -> tuple[list[int], list[list[int]]]:
-    """Order and merge axes as NumPy's iterator does, outermost first.
-
-    Returns the extents and, for each operand, its strides. Bit-for-bit agreement with NumPy's own reductions
-    rests on this order (NumPy, ``nditer_constr.c``: axis ordering and coalescing).
-    """
+    """Return extents and strides by operand, merged outermost first as NumPy's ``nditer_constr.c`` does for sums."""
     axes = [(n, [s[i] for s in operands]) for i, n in enumerate(shape) if n != 1]
     axes.reverse()
     for i in range(1, len(axes)):

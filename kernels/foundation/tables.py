@@ -12,11 +12,10 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 import numpy as np
 
-# Classes of fields, declared as data classes are and made in a fifth of the time.
-#
-# ``dataclasses`` compiles five or six functions a class, a millisecond at import for each of fifty classes. Here what
-# does not depend on the names of the fields is shared, and ``__init__``, the one that should be fast and so is written
-# for its class, is compiled when the first object is made. ``dataclasses.fields`` and ``replace`` know these classes.
+# Data classes that are made in a fifth of the time: ``dataclasses`` compiles five or six functions a class, a
+# millisecond at import for each of fifty classes. Here what does not depend on the fields' names is shared, and
+# ``__init__`` is compiled for its class when the first object is made. ``dataclasses.fields`` and ``replace`` know
+# these classes.
 
 _Class = TypeVar("_Class", bound=type)
 
@@ -113,8 +112,6 @@ def _refused_write(self: Any, name: str, value: Any) -> None:  # noqa: ARG001
 def _refused_delete(self: Any, name: str) -> None:  # noqa: ARG001
     raise FrozenInstanceError(f"cannot delete field {name!r}")
 
-
-# Tables with a bounded number of entries, so that programs with ever new shapes take no more memory.
 
 Key = TypeVar("Key")
 Item = TypeVar("Item")

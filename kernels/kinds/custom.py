@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 from weakref import WeakSet
 
 import numba
@@ -19,19 +19,16 @@ from kernels.kinds.routine import packed
 from kernels.language.jit import SIGNATURE, NumbaError, carray, compiling
 from kernels.native.memory import load_i8, pointer_f4, pointer_f8, store_i8, where
 from kernels.native.structs import LoopWords
-from kernels.rules.op import Op
+from kernels.rules.op import Flags, Op, Params
 from kernels.rules.scalar_loops import ByteComparison, KernelCall, OperandPlace, PythonCall, node_of
 from kernels.rules.symbols import Rule
 
-# Operations of the user's own: a pair of jitted functions, compiled to kernels of sweeps and replays; calls of Python.
-#
-# The operands stand one behind another in one flat array, so that the pullback runs once for all of them.
+# The operands of a custom operation stand end to end in one flat array, so that the pullback runs once for all of them.
 
 RUNNING: list[Array] = []
 """Once there is a kernel, a word that counts those that are running: it stays above 0 after one has raised, since no
 exception leaves native code. Each operation counts its own in ``running``."""
-_made: WeakSet[Custom] = WeakSet()
-"""The operations that have kernels."""
+_made: WeakSet[Custom] = WeakSet()  # the operations that have kernels
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -48,9 +45,7 @@ class Custom(Op):
     def __post_init__(self) -> None:
         """Register nothing."""
 
-    def form(
-        self, specs: Any, spec: Spec, wanted: tuple[bool, ...], params: tuple[Any, ...] = (), name: str = ""
-    ) -> Form:
+    def form(self, specs: Any, spec: Spec, wanted: Flags, params: Params = (), name: str = "") -> Form:
         """Return the form of a call on a flat operand, in which operands of the shapes, the one parameter, stand."""
         pull: Any = CustomKernel(self, params[0], spec.shape, spec.dtype, pulls=True)
         return Form(self, specs, spec, wanted, ("x",), (pull,), params, name)
@@ -61,9 +56,8 @@ class Custom(Op):
         kernel = CustomKernel(self, step.params[0], result.shape, result.dtype, pulls=False)
         lowering.tasks.append(KernelCall(kernel, (OperandPlace(step.result), OperandPlace(node_of(step.operands[0])))))
 
-    def recomputed(self, form: Form, saved: tuple[Any, ...], *values: Any) -> Any:
+    def recomputed(self, form: Form, _: Params, *values: Any) -> Any:
         """Return the value of a result."""
-        del saved
         return self.forward(*apart(values[0], form.params[0]))
 
 
@@ -205,7 +199,6 @@ class CustomKernel:
 
 
 def _words(start: int, shape: Strides) -> str:
-    """Print the tuple of a shape that stands in the layout."""
     return f"({''.join(f'layout[{start + k}], ' for k in range(len(shape)))})"
 
 
@@ -253,35 +246,17 @@ def check_failed() -> None:
         )
 
 
-# Calls of Python in the middle of a program: the record, its form, its tasks.
-
-
-class PythonFunction(Protocol):
-    """What a step of this kind calls, its one parameter; equal ones do the same."""
-
-    def run(self, values: list[Array]) -> tuple[list[Array], Any]:
-        """Return the results for these operands, arrays of its own, and what its gradients need."""
-
-    def gradients(self, g: Array, saved: dict[str, Any], specs: tuple[Spec | None, ...]) -> list[Array | None]:
-        """Return the gradients of the operands that have a spec; ``saved["context"]`` is what :meth:`run` returned."""
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Callback(Op):
-    """A call of Python on the values of operands. Not in the tables.
-
-    Several results, of one dtype, stand end to end in one flat array.
-    """
+    """A call of Python on the values of operands; several results, of one dtype, stand end to end in one flat array."""
 
     inputs: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         """Register nothing."""
 
-    def form(
-        self, specs: Any, spec: Spec, wanted: tuple[bool, ...], params: tuple[Any, ...] = (), name: str = ""
-    ) -> Form:
-        """Return the form of a call, the one parameter."""
+    def form(self, specs: Any, spec: Spec, wanted: Flags, params: Params = (), name: str = "") -> Form:
+        """Return the form of a call; the one parameter has ``run(values)`` and ``gradients(g, saved, specs)``."""
         return Form(self, specs, spec, wanted, ("context",), (None,) * len(specs), params, name, python=True)
 
     def lower(self, step: ProgramStep, lowering: Lowering) -> None:
@@ -352,15 +327,9 @@ class LoopEnd(LoopMark):
         lowering.loops.end(step)
 
 
-# Guards: values that left for Python while a program was recorded; a replay stops where one differs.
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Guard(Op):
-    """A value and what it was when the program was recorded, bit for bit; its parameter is the line where it left.
-
-    Its result is the value itself.
-    """
+    """Its result is its operand, which must be, bit for bit, what it was when recorded; the parameter is the line."""
 
     inputs: ClassVar[tuple[str, ...]] = ("x", "expected")
     repeatable: ClassVar[bool] = True

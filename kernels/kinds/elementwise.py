@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kernels.foundation.numpy_arrays import dividing, silently
-from kernels.foundation.specs import Spec, Strides, broadcast
+from kernels.foundation.specs import BOOL, FLOAT32, FLOAT64, Spec, Strides, broadcast
 from kernels.foundation.tables import dataclass
 from kernels.kinds.form import Form, Lowering, ProgramStep, pulls_of, rule_loop, saved_names
 from kernels.language import jit
@@ -32,13 +32,12 @@ from kernels.native.call_structs import (
 from kernels.native.calls.computation import Computation, InnerLoop, is_fresh, loop_of, strides_along
 from kernels.native.structs import LARGE
 from kernels.rules import scalar_loops
-from kernels.rules.loop_printer import KernelOperand, PrintedLoop
-from kernels.rules.op import OPS, Op, resolved, ufunc_of
-from kernels.rules.scalar_loops import KernelCall, NodeRef, OperandPlace, PythonCall, UfuncCall, forward, nest_layout
+from kernels.rules.loop_printer import KernelOperand, PrintedLoop, nest_layout
+from kernels.rules.op import OPS, Flags, Op, Params, resolved, ufunc_of
+from kernels.rules.scalar_loops import KernelCall, NodeRef, OperandPlace, PythonCall, forward
 from kernels.rules.symbols import DeclarationError, Rule, Symbol, Unprinted, names_read, parameters_of, traced
 
 Specs = tuple[Spec | None, ...]
-_FLOAT64, _FLOAT32, _BOOL = np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.bool_)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -96,9 +95,7 @@ class Elementwise(Op):
                 raise DeclarationError(msg)
         object.__setattr__(self, "reads", names_read(self.name, self.pullback, ("g", "y", "p", *inputs)))
 
-    def form(
-        self, specs: Specs, spec: Spec, wanted: tuple[bool, ...], params: tuple[Any, ...] = (), _: str = ""
-    ) -> Form:
+    def form(self, specs: Specs, spec: Spec, wanted: Flags, params: Params = (), _: str = "") -> Form:
         """Return the form; the spec of a Python number is None, and the node's name follows from where it stands."""
         saved = saved_names(self, wanted, (*self.inputs, "y"))
         patterns = {name: _pattern(source, spec.shape) for name, source in zip(self.inputs, specs, strict=True)}
@@ -118,7 +115,7 @@ class Elementwise(Op):
         """Print the expression where that rounds as NumPy does; else run the ufunc."""
         dtype = lowering.spec(step.result).dtype
         if self.condition:
-            _printed(self, step.operands, [_BOOL, dtype, dtype], step.result, lowering)
+            _printed(self, step.operands, [BOOL, dtype, dtype], step.result, lowering)
         elif self._is_printed(step, lowering):
             _printed(self, step.operands, [dtype] * len(step.operands), step.result, lowering)
         else:
@@ -133,7 +130,6 @@ class Elementwise(Op):
         return self.exact and result.dtype.kind == "f" and all(spec.dtype == result.dtype for spec in specs)
 
     def _by_ufuncs(self, step: ProgramStep, lowering: Lowering) -> None:
-        """Run the ufunc, or the expression of ufuncs, that dynamic mode runs."""
         ufunc = self.variants.get(step.params[0], self.ufunc) if step.params else self.ufunc
         if self.composed or isinstance(ufunc, FunctionType):
             static = {"p": step.params[0]} if step.params else {}
@@ -166,10 +162,7 @@ class Elementwise(Op):
         return self.ufunc(*values, *form.params)
 
     def computation(self, specs: Specs, spec: Spec, saved: tuple[str, ...], number: float | None) -> Computation | None:
-        """Return how native code repeats it on these operands (None: a number); None where Python has to do it.
-
-        ``number``: the second operand of an operation that has a record for it.
-        """
+        """Return how native code repeats it on these operands (None: a number); None where Python has to do it."""
         record, sources = self, specs
         ufunc: Any = self.ufunc
         if number is not None:
@@ -187,16 +180,15 @@ class Elementwise(Op):
         ufunc = resolved(ufunc)
         count, loop = len(sources) + 1, _loop(ufunc, (*[dtype if s is None else s.dtype for s in sources], spec.dtype))
         if loop is None:
-            known = isinstance(ufunc, np.ufunc) or (not spec.shape and spec.dtype != _FLOAT64)
+            known = isinstance(ufunc, np.ufunc) or (not spec.shape and spec.dtype != FLOAT64)
             large = spec.bytes >= LARGE
             function = partial(silently, partial(pool.call, ufunc) if large else ufunc)
             return None if known else Computation(CALLED, function=function, count=count, picks=picks)
-        if not spec.shape and spec.dtype == _FLOAT64:
+        if not spec.shape and spec.dtype == FLOAT64:
             kind = ONCE if number is not None else _INLINE.get((self.operator, len(self.inputs)), ONCE)
             return Computation(kind, loop, count=count, picks=picks)
-        strides = tuple([strides_along(s, spec) for s in (*sources, spec)])
-        layout = nest_layout(UfuncCall(loop, spec.shape, strides, ()))
-        kind, bounds = NEST4 if dtype == _FLOAT32 else NEST, None
+        layout = nest_layout(spec.shape, *[strides_along(s, spec) for s in (*sources, spec)])
+        kind, bounds = NEST4 if dtype == FLOAT32 else NEST, None
         if dtype.kind in "iu":
             limits = np.iinfo(dtype)
             kind, bounds = NEST_INT, (1 if divides else int(limits.min), min(int(limits.max), _INT64.max))
@@ -213,12 +205,11 @@ class Elementwise(Op):
 def _pattern(spec: Spec | None, shape: Strides) -> tuple[np.dtype[Any], Strides]:
     """Return dtype and strides of an operand over a space; a Python number is a double, read everywhere."""
     if spec is None:
-        return _FLOAT64, (0,) * len(shape)
+        return FLOAT64, (0,) * len(shape)
     return spec.dtype, broadcast(spec.shape, spec.strides, shape)
 
 
 def _printed(op: Any, operands: tuple[Any, ...], dtypes: list[np.dtype[Any]], into: int, lowering: Lowering) -> None:
-    """Add the call of the kernel of an expression."""
     result = lowering.spec(into)
     nodes = [lowering.operand(o, dtype) for o, dtype in zip(operands, dtypes, strict=True)]
     key = op, result, tuple([lowering.spec(node) for node in nodes])
@@ -239,7 +230,7 @@ def _composed(expression: Any, names: dict[str, Any], lowering: Lowering, result
     if expression.head == "where":
         dtype = np.result_type(*[np.zeros((), k) if isinstance(k, np.dtype) else k() for k in kinds[1:]])
         into = lowering.temporary(shape, dtype) if result is None else result
-        _printed(OPS["where"], operands, [_BOOL, dtype, dtype], into, lowering)
+        _printed(OPS["where"], operands, [BOOL, dtype, dtype], into, lowering)
         return NodeRef(into)
     ufunc = ufunc_of(expression.head)
     into = lowering.temporary(shape, ufunc.resolve_dtypes((*kinds, None))[-1]) if result is None else result
@@ -247,12 +238,7 @@ def _composed(expression: Any, names: dict[str, Any], lowering: Lowering, result
     return NodeRef(into)
 
 
-_INLINE = {
-    ("+", 2): ADD,
-    ("-", 2): SUBTRACT,
-    ("*", 2): MULTIPLY,
-    ("/", 2): DIVIDE,
-}
+_INLINE = {("+", 2): ADD, ("-", 2): SUBTRACT, ("*", 2): MULTIPLY, ("/", 2): DIVIDE}
 """Operations on doubles that native code computes inline, by sign and number of operands."""
 _INT64 = np.iinfo(np.int64)
 _EXACT: set[Any] = {
@@ -274,11 +260,11 @@ def _is_positive(operand: Any) -> bool:
 def _dtype_of(specs: Specs, ufunc: Any) -> np.dtype[Any] | None:
     """Return the one numeric dtype among specs, or bool if there is no other; None if there are several."""
     dtypes = {s.dtype for s in specs if s is not None}
-    numbers = dtypes - {_BOOL}
+    numbers = dtypes - {BOOL}
     if not numbers:
-        return None if None in specs else _BOOL
+        return None if None in specs else BOOL
     dtype = next(iter(numbers))
-    known = ufunc in _EXACT if dtype.kind in "iu" else dtype in (_FLOAT64, _FLOAT32)
+    known = ufunc in _EXACT if dtype.kind in "iu" else dtype in (FLOAT64, FLOAT32)
     return dtype if len(numbers) == 1 and known else None
 
 
@@ -286,6 +272,6 @@ def _loop(ufunc: Any, dtypes: tuple[np.dtype[Any], ...]) -> InnerLoop | None:
     if ufunc is not np.where:
         return loop_of(ufunc, dtypes)
     native = jit.load_module("native.calls.choosing_native")
-    same = dtypes[0] == _BOOL and len(set(dtypes[1:])) == 1 and dtypes[1] != _BOOL
+    same = dtypes[0] == BOOL and len(set(dtypes[1:])) == 1 and dtypes[1] != BOOL
     choose = {8: native.choose8, 4: native.choose4}.get(dtypes[1].itemsize)
     return InnerLoop(choose.address, 0) if same and choose is not None else None

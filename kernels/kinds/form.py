@@ -8,58 +8,51 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from kernels.foundation.specs import Spec, Strides, dense, intern_spec, spec_of
+from kernels.foundation.specs import FLOAT64, INT64, Spec, Strides, dense, intern_spec, spec_of
 from kernels.native.allocation import REGISTRY
 from kernels.native.memory import where
 from kernels.native.structs import (
     ALWAYS,
     ARRAY,
     DOUBLE,
+    IDENTITY,
     IF_INPUT_IS,
-    ITSELF,
     NEVER,
-    NO_KERNEL,
+    NONE,
     NUMBER,
     OBJECT,
     PULLS,
     PYTHON,
     READY,
+    REQUESTED,
     SINGLE,
-    UNWANTED,
+    UNREQUESTED,
     VIEW,
-    WANTED,
     FormBlock,
     InputBlock,
 )
 from kernels.rules import loop_printer
-from kernels.rules.loop_printer import KernelOperand, PrintedLoop
+from kernels.rules.loop_printer import LEAST, KernelOperand, PrintedLoop
 from kernels.rules.op import Op
 from kernels.rules.rows import Product
 from kernels.rules.scalar_loops import Tasks
 from kernels.rules.symbols import parameters_of, passed
 
-# Reused cotangents: a pullback that reads a cotangent for the last time may leave its result in the same memory.
-#
-# One contribution of an elementwise operation then needs no memory of its own, which halves memory traffic; where the
-# contribution is the cotangent itself, nothing is written at all.
-
-LEAST = 1 << 13
-"""Elements from which on it is worth a kernel of its own."""
+# A pullback that reads a cotangent for the last time may leave its result in the same memory, which halves memory
+# traffic; where the contribution is the cotangent itself, nothing is written at all.
 
 
 def suits(pull: PrintedLoop, source: Spec, result: Spec, *, covers: bool) -> int:
-    """Whether a pullback can leave its result in the cotangent's memory: UNWANTED as yet, ITSELF, or NO_KERNEL."""
+    """Whether a pullback can leave its result in the cotangent's memory: UNREQUESTED as yet, IDENTITY, or NONE."""
     if not (covers and pull.pullback and pull.skips) or pull.scatter is not None or pull.gather is not None:
-        return NO_KERNEL
+        return NONE
     target, cotangent, *_ = pull.operands
     alike = target.dtype == cotangent.dtype and target.strides == cotangent.strides
-    whole = (
-        source.buffer_size == result.buffer_size == pull.steps >= LEAST and target.offset is cotangent.offset is None
-    )
-    if not (alike and whole):
-        return NO_KERNEL
+    whole = source.buffer_size == result.buffer_size == pull.steps >= LEAST
+    if not (alike and whole and target.offset is cotangent.offset is None):
+        return NONE
     expression = pull.expression
-    return ITSELF if expression.head == cotangent.name and not expression.parts else UNWANTED
+    return IDENTITY if expression.head == cotangent.name and not expression.parts else UNREQUESTED
 
 
 def in_place(pull: PrintedLoop) -> PrintedLoop:
@@ -69,10 +62,7 @@ def in_place(pull: PrintedLoop) -> PrintedLoop:
 
 
 def run_of(pull: PrintedLoop) -> int:
-    """Return how many adjacent elements a pullback writes, each once, so that a first contribution may be stored.
-
-    0 for other patterns. Only the elements before and behind them have to be initialised.
-    """
+    """Return how many adjacent elements a pullback writes, each once, so that it may store the first time; or 0."""
     target = pull.operands[0]
     alone = pull.pullback and pull.covers and target.offset is None
     return pull.steps if alone and target.strides == dense(pull.shape, target.dtype.itemsize) else 0
@@ -84,9 +74,7 @@ def run_of(pull: PrintedLoop) -> int:
 
 Pull = PrintedLoop | Product
 _CALL = 32
-_FLOAT64 = np.dtype(np.float64)
-_INT64 = np.dtype(np.int64)
-_NO_DOUBLE = spec_of(np.zeros((), _INT64))
+_NO_DOUBLE = spec_of(np.zeros((), INT64))
 
 
 class Form:
@@ -134,51 +122,31 @@ class Form:
 
     def _block(self) -> np.ndarray[Any, Any]:
         count, saved, spec = len(self.specs), self.saved, self.spec
-        words = [
-            2 + count + len(saved),
-            count,
-            len(saved),
-            spec.buffer_size,
-            spec.dtype.itemsize,
-            self.kind,
-            self._frees(),
-            self._work(),
-            id(self),
-            0,
-            spec.covers and spec.in_order,
-        ]
+        words = FormBlock.row(
+            entries=2 + count + len(saved), inputs=count, saved=len(saved), buffer=spec.buffer_size,
+            item=spec.dtype.itemsize, kind=self.kind, frees=not {"offset", "n", "context"}.issuperset(saved),
+            work=sum(_CALL + pull.steps for pull in self.pulls if pull is not None), form=id(self),
+            order=spec.covers and spec.in_order,
+        )  # fmt: skip
         for source, pull, covers in zip(self.specs, self.pulls, self.covers, strict=True):
             words += [0] * InputBlock.SIZE if source is None else self._input_block(source, pull, covers)
         words += [self._kept(k, name) for k, name in enumerate(saved)]
         return np.array(words, np.int64)
 
     def _input_block(self, source: Spec, pull: Pull | None, covers: bool) -> list[int]:
-        constant_result, reads_constant, reused, run = NEVER, NO_KERNEL, NO_KERNEL, 0
+        constant_result, reads_constant, reused, run = NEVER, NONE, NONE, 0
         if self.kind == PULLS and isinstance(pull, PrintedLoop):
             constant_result = loop_printer.constant_result(pull, source.buffer_size, covers=covers)
-            reads_constant = UNWANTED if loop_printer.reads_constant(pull, self.spec.buffer_size) else NO_KERNEL
+            reads_constant = UNREQUESTED if loop_printer.reads_constant(pull, self.spec.buffer_size) else NONE
             reused = suits(pull, source, self.spec, covers=covers)
             run = run_of(pull) if not covers else 0
-        laid = where(source.laid()) if source.in_order and source.alike else 0
-        return [
-            0,
-            0,
-            source.buffer_size,
-            source.dtype.itemsize,
-            covers,
-            constant_result,
-            0,
-            0,
-            reads_constant,
-            0,
-            laid,
-            reused,
-            0,
-            run,
-        ]
+        shape_words = where(source.native_shape_words()) if source.in_order and source.alike else 0
+        return InputBlock.row(
+            buffer=source.buffer_size, item=source.dtype.itemsize, covers=covers, constant=constant_result,
+            spread=reads_constant, shape_words=shape_words, reused=reused, run=run,
+        )  # fmt: skip
 
     def _kept(self, place: int, name: str) -> int:
-        """Return what kind of word a saved value is."""
         if self.kind == PYTHON:
             return OBJECT
         if name == "offset":
@@ -189,18 +157,10 @@ class Form:
         spec = self.specs[names.index(name)] if name in names else self.spec if name in ("y", "n") else _NO_DOUBLE
         if spec is None:
             return DOUBLE
-        if spec.size != 1 or spec.dtype != _FLOAT64:
+        if spec.size != 1 or spec.dtype != FLOAT64:
             return ARRAY
         self.numbers[place] = spec.shape
         return DOUBLE
-
-    def _frees(self) -> bool:
-        """Whether a backward frees instructions of this form: those that saved arrays."""
-        return not {"offset", "n", "context"}.issuperset(self.saved)
-
-    def _work(self) -> int:
-        """Return how many steps of inner loops the pullbacks take, with what a call costs."""
-        return sum(_CALL + pull.steps for pull in self.pulls if pull is not None)
 
     def shaped(self, saved: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return what is saved, with arrays for the numbers that stand for them."""
@@ -220,21 +180,24 @@ class Form:
 
     def reads_constant(self, i: int) -> bool:
         """Return whether a pullback has a kernel that reads a constant cotangent."""
-        return bool(self.block[FormBlock.SIZE + i * InputBlock.SIZE + InputBlock.spread] != NO_KERNEL)
+        return bool(self.block[FormBlock.SIZE + i * InputBlock.SIZE + InputBlock.spread] != NONE)
 
     def compile(self) -> None:
         """Give the block the addresses of its kernels."""
         for i, pull in enumerate(self.pulls):
             if pull is not None and not self.is_view:
                 input_block = FormBlock.SIZE + i * InputBlock.SIZE
-                constant_result, wanted = self.constant_result(i), self.block[input_block + InputBlock.spread] == WANTED
+                constant_result, wanted = (
+                    self.constant_result(i),
+                    self.block[input_block + InputBlock.spread] == REQUESTED,
+                )
                 if isinstance(pull, PrintedLoop) and (
                     constant_result == ALWAYS or (constant_result == IF_INPUT_IS and wanted)
                 ):
                     self._load(input_block + InputBlock.one, loop_printer.computing_constant(pull))
                 if isinstance(pull, PrintedLoop) and wanted:
                     self._load(input_block + InputBlock.spread, loop_printer.reading_constant(pull))
-                if isinstance(pull, PrintedLoop) and self.block[input_block + InputBlock.reused] == WANTED:
+                if isinstance(pull, PrintedLoop) and self.block[input_block + InputBlock.reused] == REQUESTED:
                     self._load(input_block + InputBlock.reused, in_place(pull))
                 self._load(input_block + InputBlock.kernel, pull)
         if self.kind == PULLS:
@@ -244,7 +207,7 @@ class Form:
 
     def _load(self, at: int, pull: Pull) -> None:
         """Compile or find a kernel, unless it is there; the layout is stored before the address, for other threads."""
-        if self.block[at] > WANTED:
+        if self.block[at] > REQUESTED:
             return
         address, layout = pull.kernel()
         self.tables.append(layout)
@@ -283,9 +246,6 @@ def pulls_of(
     )
 
 
-# The form of an instruction whose saved value was copied: other strides of the value, the same gradients.
-
-
 def restrided(form: Form, place: int, strides: Strides) -> Form:
     """Return the form that reads the saved value at ``place`` with these strides."""
     key = (place, strides)
@@ -313,14 +273,8 @@ def _turned(spec: Spec, strides: Strides) -> Spec:
     return intern_spec(spec.shape, strides, spec.dtype, spec.gradient, spec.buffer_size)
 
 
-# The pullback of elements picked along an axis: each gradient goes to the place that it came from.
-
-
 def scattered(source: Spec, spec: Spec, axis: int, place: int) -> PrintedLoop:
-    """Return the pullback; the places, dense and int64, are the pointer of this number.
-
-    The result has the axis, of whatever length, or has it not.
-    """
+    """Return the pullback of an element picked along an axis; its place is pointer ``number``, dense, of int64."""
     target = list(source.gradient)
     step = target[axis] if target else 0
     if target:
@@ -330,52 +284,29 @@ def scattered(source: Spec, spec: Spec, axis: int, place: int) -> PrintedLoop:
     operands = (
         KernelOperand("target", source.dtype, 0, tuple(target)),
         KernelOperand("g", spec.dtype, 1, spec.gradient),
-        KernelOperand("i", _INT64, place, dense(spec.shape, _INT64.itemsize)),
+        KernelOperand("i", INT64, place, dense(spec.shape, INT64.itemsize)),
     )
     return PrintedLoop(passed, spec.shape, operands, scatter=step)
-
-
-# What kinds of records know of a program that is being lowered: its steps, and who makes tasks of them.
 
 
 class ProgramStep(Protocol):
     """One operation of a program: ``result = op(operands, params)``."""
 
-    @property
-    def op(self) -> Any:
-        """Its record."""
-
-    @property
-    def operands(self) -> tuple[Any, ...]:
-        """Nodes, or Python numbers."""
-
-    @property
-    def result(self) -> int:
-        """The node of the result; of a write, the part that it writes to."""
-
-    @property
-    def params(self) -> tuple[Any, ...]:
-        """Static parameters."""
-
-    @property
-    def form(self) -> Any:
-        """The instruction form, if the gradient was recorded."""
-
-    @property
-    def at(self) -> int:
-        """Its place among the steps."""
+    op: Any
+    operands: tuple[Any, ...]  # nodes, or Python numbers
+    result: int  # the node of the result; of a write, the part that it writes to
+    params: tuple[Any, ...]
+    form: Any  # the instruction form, if the gradient was recorded
+    at: int  # its place among the steps
 
 
 class Lowering(Protocol):
     """What makes the tasks of steps: it knows the nodes of the program and adds further ones."""
 
     tasks: Tasks
-    extra: dict[int, int]
-    """Nodes that the pullbacks of steps read, by the places of the steps."""
-    extras: dict[int, tuple[int, ...]]
-    """The results without a gradient of routines, likewise."""
-    loops: Any
-    """The loops, told where they and their bodies begin and end."""
+    extra: dict[int, int]  # nodes that the pullbacks of steps read, by the places of the steps
+    extras: dict[int, tuple[int, ...]]  # the results without a gradient of routines, likewise
+    loops: Any  # the loops, told where they and their bodies begin and end
 
     def spec(self, node: int) -> Spec:
         """Return the spec of a node."""

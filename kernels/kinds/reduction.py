@@ -11,13 +11,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kernels.foundation import numpy_arrays
-from kernels.foundation.specs import Array, Spec, Strides, dense
+from kernels.foundation.specs import FLOAT64, INT64, Array, Spec, Strides, dense
 from kernels.foundation.tables import dataclass
 from kernels.kinds.form import Form, Lowering, ProgramStep, Pull, rule_loop, saved_names, scattered
 from kernels.native.call_structs import CALLED, KERNEL, PICK_EXTRA, PICK_RESULT, PICK_SCALE, PRODUCT, REDUCE
 from kernels.native.calls.computation import Computation, InnerLoop, is_fresh, loop_of, of_arrays, to_array
-from kernels.rules.loop_printer import KernelOperand, PrintedLoop
-from kernels.rules.op import Op
+from kernels.rules.loop_printer import KernelOperand, PrintedLoop, nest_layout
+from kernels.rules.op import Flags, Op, Params
 from kernels.rules.rows import Factor, Pick, Product, matrices, pick, product
 from kernels.rules.scalar_loops import (
     ConstantFill,
@@ -27,16 +27,11 @@ from kernels.rules.scalar_loops import (
     PythonCall,
     UfuncCall,
     initial,
-    nest_layout,
     node_of,
     spread,
     tie,
 )
 from kernels.rules.symbols import Rule, names_read
-
-# Reductions over axes: the record, its instruction form, its tasks in a program, its repeated call.
-
-_FLOAT64 = np.dtype(np.float64)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -70,9 +65,7 @@ class Reduction(Op):
         """Whether ``n`` is an array of counts, and not one number."""
         return self.selects
 
-    def form(
-        self, specs: Any, spec: Spec, wanted: tuple[bool, ...], params: tuple[Any, ...] = (), name: str = ""
-    ) -> Form:
+    def form(self, specs: Any, spec: Spec, wanted: Flags, params: Params = (), name: str = "") -> Form:
         """Return the form of a reduction over (axes, keepdims)."""
         (source,), (axes, keepdims) = specs, params
         saved, rank = saved_names(self, wanted, ("x", "y", "n")), len(source.shape)
@@ -80,7 +73,7 @@ class Reduction(Op):
         patterns = {
             "x": (source.dtype, source.strides),
             "y": onto,
-            "n": onto if self.selects else (_FLOAT64, (0,) * rank),
+            "n": onto if self.selects else (FLOAT64, (0,) * rank),
         }
         reads = [KernelOperand(name, patterns[name][0], 2 + k, patterns[name][1]) for k, name in enumerate(saved)]
         target = KernelOperand("target", source.dtype, 0, source.gradient)
@@ -94,8 +87,11 @@ class Reduction(Op):
             self._reduce_in_python(step, lowering)
             return
         result, (axes, keepdims) = lowering.spec(step.result), step.params
-        source = _dense(node_of(step.operands[0]), result.dtype, lowering)
+        source = node_of(step.operands[0])
         spec = lowering.spec(source)
+        if spec.dtype != result.dtype or spec.strides != dense(spec.shape, spec.dtype.itemsize):
+            source = lowering.cast(source, result.dtype)
+            spec = lowering.spec(source)
         onto = spread(result.strides, len(spec.shape), axes, keepdims)
         start = initial(self.ufunc, spec, result.dtype)
         lowering.tasks.append(ConstantFill(OperandPlace(step.result), result.size, result.dtype, start))
@@ -110,7 +106,6 @@ class Reduction(Op):
             lowering.extra[step.at] = lowering.number(counted(spec.shape, axes)) if count_of is None else count_of
 
     def _reduce_in_python(self, step: ProgramStep, lowering: Lowering) -> None:
-        """Reduce by what is no ufunc."""
         (axes, keepdims), reduce = step.params, self.ufunc.reduce
 
         def run(arrays: list[Array], _: dict[int, list[Any]]) -> None:
@@ -134,7 +129,7 @@ class Reduction(Op):
         function: Any = partial(reduced, self, axes=axes, keepdims=keepdims)
         if not source.shape:
             function = of_arrays(function)
-        if not form.spec.shape and form.spec.dtype != _FLOAT64:
+        if not form.spec.shape and form.spec.dtype != FLOAT64:
             function = to_array(function)
         picks, scale = tuple([_PICKS[name] for name in saved]), float(counted(source.shape, axes))
         return Computation(CALLED, function=function, count=2, picks=picks, scale=scale)
@@ -143,14 +138,14 @@ class Reduction(Op):
         self, source: Spec, spec: Spec, axes: Strides, saved: tuple[str, ...], keepdims: bool
     ) -> Computation | None:
         """Return how C-contiguous doubles are reduced by a ufunc's loop; None for other arrays."""
-        simple = spec.dtype == source.dtype == _FLOAT64 and source.size > 0 and is_fresh(spec)
+        simple = spec.dtype == source.dtype == FLOAT64 and source.size > 0 and is_fresh(spec)
         dense_source = source.strides == dense(source.shape, source.dtype.itemsize)
         if not (isinstance(self.ufunc, np.ufunc) and simple and dense_source):
             return None
         onto = spread(spec.strides, len(source.shape), axes, keepdims)
         loop = numpy_arrays.find(self.ufunc, (spec.dtype,) * 3)
-        layout = nest_layout(UfuncCall(loop, source.shape, (onto, source.strides, onto), ()))
-        ties = nest_layout(UfuncCall(loop, source.shape, (source.strides, onto, onto), ())) if self.selects else None
+        layout = nest_layout(source.shape, onto, source.strides, onto)
+        ties = nest_layout(source.shape, source.strides, onto, onto) if self.selects else None
         return Computation(
             REDUCE,
             loop,
@@ -172,10 +167,7 @@ def counted(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
 
 
 def reduced(op: Reduction, array: Array, *, axes: tuple[int, ...], keepdims: bool) -> Any:
-    """Reduce over axes, normalised.
-
-    The array is made contiguous first: NumPy's order of summation, and so a sum's last bits, depends on strides.
-    """
+    """Reduce over axes, normalised, a contiguous array: NumPy's order of summation depends on strides."""
     if not array.flags.c_contiguous:
         array = np.ascontiguousarray(array)
     with np.errstate(all="ignore"):
@@ -183,7 +175,7 @@ def reduced(op: Reduction, array: Array, *, axes: tuple[int, ...], keepdims: boo
         if not op.scale:
             return value
         count = counted(array.shape, axes)
-        return value / np.float64(count) if value.dtype == _FLOAT64 else value / value.dtype.type(count)
+        return value / np.float64(count) if value.dtype == FLOAT64 else value / value.dtype.type(count)
 
 
 def tied(op: Reduction, array: Array, *, axes: tuple[int, ...], keepdims: bool) -> Any:
@@ -194,16 +186,7 @@ def tied(op: Reduction, array: Array, *, axes: tuple[int, ...], keepdims: bool) 
     return ties.astype(array.dtype)
 
 
-def _dense(node: int, dtype: np.dtype[Any], lowering: Lowering) -> int:
-    """Return a node, or a C-contiguous copy of it, in the dtype of the reduction."""
-    spec = lowering.spec(node)
-    if spec.dtype == dtype and spec.strides == dense(spec.shape, dtype.itemsize):
-        return node
-    return lowering.cast(node, dtype)
-
-
 def _count_ties(step: ProgramStep, source: int, onto: Strides, lowering: Lowering) -> int:
-    """Count, for each result of an extremum, the elements that tie."""
     result, spec = lowering.spec(step.result), lowering.spec(source)
     count = lowering.temporary(result.shape, result.dtype)
     lowering.tasks.append(ConstantFill(OperandPlace(count), result.size, result.dtype, -0.0))
@@ -219,9 +202,6 @@ def _count_ties(step: ProgramStep, source: int, onto: Strides, lowering: Lowerin
     return count
 
 
-# Matrix products: the record, its instruction form, its tasks in a program, its repeated call.
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Contraction(Op):
     """A matrix product of one- and two-dimensional operands; both pullbacks are matrix products."""
@@ -232,9 +212,7 @@ class Contraction(Op):
     ranks: tuple[tuple[int, int], ...]
     pullback: tuple[Rule | None, ...] = (lambda g, b: g @ b.T, lambda g, a: a.T @ g)
 
-    def form(
-        self, specs: Any, spec: Spec, wanted: tuple[bool, ...], params: tuple[Any, ...] = (), name: str = ""
-    ) -> Form:
+    def form(self, specs: Any, spec: Spec, wanted: Flags, params: Params = (), name: str = "") -> Form:
         """Return the form: ``da = g b^T`` and ``db = a^T g``, by strides, nothing copied."""
         a, b = specs
         saved = tuple(name for name, want in zip("ab", (wanted[1], wanted[0]), strict=True) if want)
@@ -278,9 +256,6 @@ def computation(a: Spec, b: Spec, spec: Spec, saved: tuple[str, ...]) -> Computa
     return Computation(PRODUCT, loop, layout=layout, count=3, picks=picks)
 
 
-# Selections, one element along an axis with its place: the record, its form, its tasks, its repeated call.
-
-_INT64 = np.dtype(np.int64)
 _FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
 
 
@@ -294,9 +269,7 @@ class Select(Op):
     locate: Callable[..., Any]
     pullback: tuple[Rule | None, ...] = (lambda g: g,)
 
-    def form(
-        self, specs: Any, spec: Spec, wanted: tuple[bool, ...], params: tuple[Any, ...] = (), name: str = ""
-    ) -> Form:
+    def form(self, specs: Any, spec: Spec, wanted: Flags, params: Params = (), name: str = "") -> Form:
         """Return the form of an element picked along (axis, keepdims); its place ``i`` is saved, dense, as int64."""
         return Form(self, specs, spec, wanted, ("i",), (scattered(specs[0], spec, params[0], 2),), params, name)
 
@@ -308,7 +281,7 @@ class Select(Op):
         source = node_of(step.operands[0])
         spec, result = lowering.spec(source), lowering.spec(step.result)
         pairs = [s for s in lowering.same_operands(step) if s.params[2:]]
-        places = pairs[0].result if pairs else lowering.temporary(result.shape, _INT64)
+        places = pairs[0].result if pairs else lowering.temporary(result.shape, INT64)
         lowering.extra[step.at] = places
         kernel = Pick(spec, axis, largest=self.locate is np.argmax)
         lowering.tasks.append(

@@ -5,15 +5,15 @@ from __future__ import annotations
 import bisect
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
 from kernels.calls.object_types import words_of_tape
-from kernels.foundation.specs import SCALAR, Array, Spec
+from kernels.foundation.specs import SCALAR, Spec
 from kernels.foundation.tables import dataclass
 from kernels.kinds.form import Form
 from kernels.language.jit import bound
@@ -21,8 +21,6 @@ from kernels.native.allocation import REGISTRY
 from kernels.native.c_api import NATIVE
 from kernels.native.structs import ADDS, CLEARS, LARGEST_LOSS, TAPE_BITS
 from kernels.rules.op import Op
-
-# The tape without native code: a list of instructions, with the methods of the native one.
 
 living: WeakValueDictionary[int, PlainTape] = WeakValueDictionary()
 """By number."""
@@ -142,10 +140,7 @@ class PlainTape:
         return gone
 
     def _take_out(self, find: Callable[[list[Row]], set[int]], readers: list[None], most: int) -> int:
-        """Drop instructions; finalizers that run meanwhile may record, and drop others.
-
-        ``most`` is 1 where the caller is a reader itself, and knows that what it drops may go.
-        """
+        """Drop instructions, if the tape has at most so many readers; finalizers may drop others meanwhile."""
         while len(readers) <= most:
             moves, before = self.moves, self.rows[:]
             gone, n = find(before), len(before)
@@ -172,8 +167,7 @@ class PlainTape:
 
 
 _LEAST = 256
-_WORDS = 5
-"""About how many words an instruction of the native tape has."""
+_WORDS = 5  # about how many words an instruction of the native tape has
 
 
 def hold(slot: int) -> None:
@@ -240,9 +234,6 @@ class SlotHolder:
 _TAKEN = object()
 
 
-# A tape's entries taken apart into instructions: for listings, for the plain sweep, for tests.
-
-
 @dataclass(slots=True)
 class Instruction:
     """One instruction taken apart. Where it stands is a place among words, or in the list of the plain tape."""
@@ -284,10 +275,7 @@ def instruction_at(entries: Any, last: int) -> Instruction:
 
 
 def instructions(entries: Any, down_to: int = 0) -> Iterator[Instruction]:
-    """Yield a tape's instructions, last first, down to a slot: slots ascend along a tape.
-
-    Nothing may be dropped meanwhile: register as a reader of the tape.
-    """
+    """Yield a tape's instructions, last first, down to a slot; the caller is registered as a reader."""
     stop = len(entries)
     while stop > 0:
         instruction = instruction_at(entries, stop - 1)
@@ -302,22 +290,6 @@ def locate(entries: Any, slot: int) -> Instruction | None:
     stop = entries.find(slot)
     instruction = instruction_at(entries, stop - 1) if stop else None
     return instruction if instruction is not None and instruction.slot == slot else None
-
-
-# Instructions whose pullback is user code in Python: a method of an object that the instruction saves.
-
-
-class Pullback(Protocol):
-    """What an instruction of this kind saves first."""
-
-    def pull(
-        self, instruction: Instruction, gradient: Array | None, stash: dict[Any, Any], *, batch: int
-    ) -> Sequence[Array | None]:
-        """Return what the instruction contributes to each operand; ``gradient`` is its result's, None if it has none.
-
-        ``stash`` is shared by the instructions of one sweep. With ``batch`` gradients have a leading
-        axis of that length.
-        """
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from kernels.foundation.numpy_arrays import tried
-from kernels.foundation.specs import Array, Spec, Strides, dense
+from kernels.foundation.specs import FLOAT64, Array, Spec, Strides, dense
 from kernels.foundation.tables import dataclass
 from kernels.kinds.form import Form, Lowering, ProgramStep
 from kernels.kinds.reference_tape import Instruction
@@ -28,8 +28,6 @@ from kernels.rules.op import Op
 from kernels.rules.rows import RowValue
 from kernels.rules.scalar_loops import KernelCall, OperandPlace, PythonCall, node_of
 from kernels.rules.symbols import DeclarationError, Rule, asked
-
-_FLOAT64 = np.dtype(np.float64)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -69,8 +67,7 @@ class Routine(Op):
     inputs: tuple[str, ...] = field(init=False)  # type: ignore[misc]
     params: tuple[str, ...] = field(init=False)
     part: View = field(init=False)
-    kept: tuple[str, ...] = field(init=False)
-    """What the tape keeps for the rules: inputs, the results as ``y``, extras."""
+    kept: tuple[str, ...] = field(init=False)  # what the tape keeps for the rules: inputs, the results as ``y``, extras
 
     def check(self) -> None:
         """Read the names of inputs and static parameters, and check what the rules ask for."""
@@ -82,7 +79,9 @@ class Routine(Op):
             name=self.name, doc=self.doc, grad_fn=self.grad_fn, apply=strided, batch=strided_batch, function=False
         )
         object.__setattr__(self, "part", part)
-        object.__setattr__(self, "kept", self._kept())
+        wanted = frozenset[str]().union(*(asked(rule) for rule in (self.vjp, self.jvp) if rule is not None))
+        kept = *(n for n in inputs if n in wanted), *("y",) * (not wanted.isdisjoint(self.results))
+        object.__setattr__(self, "kept", (*kept, *(n for n in self.extras if n in wanted)))
         known = {*inputs, *self.params, *self.results, *self.extras, "needs"}
         for rule, tangents in ((self.vjp, self.cotangents), (self.jvp, self.tangents)):
             unknown = set() if rule is None else asked(rule) - known - set(tangents)
@@ -90,11 +89,6 @@ class Routine(Op):
                 names = ", ".join(sorted({*known, *tangents}))
                 msg = f"{self.name}: a rule asks for {sorted(unknown)}; known are {names}"
                 raise DeclarationError(msg)
-
-    def _kept(self) -> tuple[str, ...]:
-        names = frozenset[str]().union(*(asked(rule) for rule in (self.vjp, self.jvp) if rule is not None))
-        results = ("y",) if names.intersection(self.results) else ()
-        return (*(n for n in self.inputs if n in names), *results, *(n for n in self.extras if n in names))
 
     @property
     def differentiable(self) -> bool:
@@ -120,11 +114,7 @@ class Routine(Op):
         self, specs: Any, spec: Spec, wanted: tuple[bool, ...], params: tuple[Any, ...] = (), name: str = "", *,
         python: bool = False,
     ) -> Form:  # fmt: skip
-        """Return the form of a call, the one parameter, on operands of these specs, None where no gradient is wanted.
-
-        ``python``: Python runs its rules, though there may be a pullback in native code: what is saved is as it
-        wants it.
-        """
+        """Return the form of a call, the one parameter; ``python``: Python runs its rules, though native code could."""
         (call,) = params
         native = None if python or specs[0] is None else self.native
         pull = native(specs[0], spec, **call.params) if native is not None else None
@@ -182,7 +172,7 @@ class Routine(Op):
             if isinstance(form, Form) and form.kind == PYTHON:
                 return None
             function = of_arrays(function)
-        if not form.spec.shape and form.spec.dtype != _FLOAT64 and not self.extras:
+        if not form.spec.shape and form.spec.dtype != FLOAT64 and not self.extras:
             function = to_array(function)
         picks, context = (), None
         if isinstance(form, Form):
@@ -197,10 +187,7 @@ class Routine(Op):
 
 
 class Unsettled(Exception):  # noqa: N818 (no error: who sweeps takes it)
-    """A sweep has come to an instruction, or a replay to a step, whose gradient cotangents alone do not tell.
-
-    See ``Routine.unsettled``.
-    """
+    """The gradient at an instruction, or a step, depends on more than its cotangents; see ``Routine.unsettled``."""
 
     def __init__(self, instruction: Any = None) -> None:
         self.instruction = instruction

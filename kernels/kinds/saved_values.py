@@ -59,7 +59,6 @@ def _place(key: int) -> int:
 
 
 def _end(key: int, holder: int, _: Any) -> None:
-    """Forget a holder that has died."""
     holders = _holders.get(key)
     if holders is not None and holders.pop(holder, None) is not None:
         if not holders:
@@ -110,18 +109,14 @@ def unexposed(form: Form, saved: tuple[Any, ...]) -> tuple[Form, tuple[Any, ...]
     return form, tuple(values)
 
 
-# Saved values that a write is about to overwrite are copied first.
-#
-# Recording an operation costs nothing for this. A write looks through the tape for saved arrays where it writes; when
-# writes have looked at many, the arrays are filed by their memory, so that a loop of n writes takes a time that grows
-# as n. What is on file names instructions by their slots, and so outlives that others are dropped.
+# Saved values that a write is about to overwrite are copied first; recording costs nothing for this. A write looks
+# through the tape for saved arrays where it writes; when writes have looked at many, the arrays are filed by their
+# memory, so that a loop of n writes takes a time that grows as n. What is on file names instructions by their slots,
+# and so outlives that others are dropped.
 
-_WORK = 10_000
-"""Work limit for finding out whether two strided arrays share an element; undecided counts as yes."""
-_LOOKS_PER_FILING = 200
-"""So many saved arrays are looked at in the time that one takes to be filed."""
-_WORDS = 8
-"""Words of an instruction, about."""
+_WORK = 10_000  # work limit for finding out whether two strided arrays share an element; undecided counts as yes
+_LOOKS_PER_FILING = 200  # so many saved arrays are looked at in the time that one takes to be filed
+_WORDS = 8  # words of an instruction, about
 _COUNT = (1 << TAPE_BITS) - 1
 
 
@@ -170,10 +165,7 @@ class SavedValues:
                 self._file.places.discard(*span(saved), (slot, number))
 
     def _meeting(self, low: int, high: int) -> list[tuple[int, int]]:
-        """Return the slots and numbers of saved arrays in a range: of those on file, and of the others one by one.
-
-        To file an array takes as long as to look at some hundreds: that is done once so much has been looked at.
-        """
+        """Return slots and numbers of saved arrays in a range; many that are looked at one by one are filed first."""
         fresh = min(self.entries.next - (self._file.seen & _COUNT), self.entries.count)
         self._looked += fresh
         if self._looked > _LOOKS_PER_FILING * fresh:
@@ -183,11 +175,7 @@ class SavedValues:
         return [*file.places.meeting(low, high), *zip(places[::2], places[1::2], strict=True)]
 
     def _bring_up_to_date(self) -> None:
-        """File the arrays saved since the last time.
-
-        What is on file is counted as seen at the end, so that an interrupt, or another thread that does the same,
-        has an array looked at twice, and none missed.
-        """
+        """File what was saved since the last time, counted as seen at the end: interrupts or threads miss none."""
         file = self._file
         fresh = self._saved.arrays(file.seen)
         for array, slot, number in zip(fresh[::3], fresh[1::3], fresh[2::3], strict=True):
@@ -196,10 +184,7 @@ class SavedValues:
         self._looked = 0
 
     def _replace(self, place: Any, last: int, saved: Array, copy: Array) -> None:
-        """Put a copy in the place of a saved array; the form follows where the strides of the two differ.
-
-        A finalizer, in the middle of this, may do the same, so that there is nothing left to do.
-        """
+        """Put a copy in the place of a saved array, with a form of its strides, unless a finalizer has just done so."""
         form = self.entries.form(last)
         if copy.strides != saved.strides:
             instruction = instruction_at(self.entries, last)

@@ -11,19 +11,17 @@ import numpy as np
 
 from kernels.foundation import numpy_arrays
 from kernels.foundation.numpy_arrays import silently
-from kernels.foundation.specs import Spec, Strides, broadcast, dense, view_spec
+from kernels.foundation.specs import BOOL, FLOAT32, FLOAT64, INT64, Spec, Strides, broadcast, dense, view_spec
 from kernels.foundation.tables import dataclass
 from kernels.kinds.form import Form, Lowering, ProgramStep, pulls_of
 from kernels.native.call_structs import CALLED, NEST, NEST4, ONCE
 from kernels.native.calls.computation import Computation, is_fresh, strides_along
 from kernels.native.memory import where
 from kernels.native.structs import ADDS, CLEARS, VIEW
-from kernels.rules.loop_printer import KernelOperand, PrintedLoop
-from kernels.rules.op import Op
-from kernels.rules.scalar_loops import KernelCall, OperandPlace, UfuncCall, nest_layout, node_of, same
+from kernels.rules.loop_printer import KernelOperand, PrintedLoop, nest_layout
+from kernels.rules.op import Flags, Op, Params
+from kernels.rules.scalar_loops import KernelCall, OperandPlace, node_of, same
 from kernels.rules.symbols import Rule, passed
-
-# Views, the same memory under another shape: the record, its instruction form, where it stands in a gradient.
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -50,9 +48,7 @@ class View(Op):
     samples: tuple[tuple[tuple[int, ...], tuple[Any, ...]], ...] = ()
     pullback: tuple[Rule | None, ...] = (lambda g: g,)
 
-    def form(
-        self, specs: Any, spec: Spec, wanted: tuple[bool, ...] = (True,), params: tuple[Any, ...] = (), name: str = ""
-    ) -> Form:
+    def form(self, specs: Any, spec: Spec, wanted: Flags = (True,), params: Params = (), name: str = "") -> Form:
         """Return the form of a view: no kernel, its consumers write to the gradient of the base."""
         return Form(self, specs, spec, wanted, ("offset",), (None,), params, name)
 
@@ -98,12 +94,6 @@ def strided(x: Any, shape: tuple[int, ...], strides: tuple[int, ...], offset: in
     return np.lib.stride_tricks.as_strided(flat, shape, [s * flat.strides[0] for s in strides])
 
 
-# Copies, perhaps to another dtype: the record, its instruction form, its tasks in a program, its repeated call.
-
-_FLOAT64, _FLOAT32 = np.dtype(np.float64), np.dtype(np.float32)
-_BOOL = np.dtype(np.bool_)
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Copy(Op):
     """The same values in new memory, of this or another dtype."""
@@ -113,9 +103,7 @@ class Copy(Op):
 
     pullback: tuple[Rule | None, ...] = (lambda g: g,)
 
-    def form(
-        self, specs: Any, spec: Spec, wanted: tuple[bool, ...] = (True,), params: tuple[Any, ...] = (), name: str = ""
-    ) -> Form:
+    def form(self, specs: Any, spec: Spec, wanted: Flags = (True,), params: Params = (), name: str = "") -> Form:
         """Return the form of a copy, to the result's dtype."""
         (source,) = specs
         target = KernelOperand("target", source.dtype, 0, source.gradient)
@@ -126,36 +114,32 @@ class Copy(Op):
         """Copy elements to another layout or dtype."""
         lowering.copy_between(node_of(step.operands[0]), step.result)
 
-    def recomputed(self, form: Form, saved: tuple[Any, ...], *values: Any) -> Any:
+    def recomputed(self, form: Form, _: Params, *values: Any) -> Any:
         """Return the value of a result."""
-        del saved
         return values[0].astype(form.spec.dtype)
 
-    def copy_computation(self, sources: tuple[Spec, ...], form: Any, params: Any) -> Computation | None:
+    def computation(self, sources: tuple[Spec, ...], form: Any, params: Any) -> Computation | None:
         """Return how native code repeats it on these operands; None where Python has to do it."""
         source, spec = sources[0], form.spec
         del params
         if not is_fresh(spec):
             return None
-        if source.dtype != spec.dtype or spec.dtype == _BOOL:
-            quiet = np.can_cast(source.dtype, spec.dtype) or (source.dtype.kind in "iub" and spec.dtype == _FLOAT32)
+        if source.dtype != spec.dtype or spec.dtype == BOOL:
+            quiet = np.can_cast(source.dtype, spec.dtype) or (source.dtype.kind in "iub" and spec.dtype == FLOAT32)
             function = partial(np.array, dtype=spec.dtype, order="C") if quiet else partial(cast, spec.dtype)
             return Computation(CALLED, function=function, count=2)
-        if spec.dtype.kind == "f" and spec.dtype not in (_FLOAT64, _FLOAT32):
+        if spec.dtype.kind == "f" and spec.dtype not in (FLOAT64, FLOAT32):
             return None
         loop = numpy_arrays.find(np.positive, (spec.dtype, spec.dtype))
-        if not spec.shape and spec.dtype == _FLOAT64:
+        if not spec.shape and spec.dtype == FLOAT64:
             return Computation(ONCE, loop, count=2)
-        layout = nest_layout(UfuncCall(loop, spec.shape, (strides_along(source, spec), spec.strides), ()))
+        layout = nest_layout(spec.shape, strides_along(source, spec), spec.strides)
         return Computation(NEST, loop, layout=layout, count=2)
 
 
 def cast(dtype: np.dtype[Any], value: Any) -> np.ndarray[Any, Any]:
     """Return a copy of a dtype, in C order."""
     return silently(np.array, value, dtype=dtype, order="C")  # type: ignore[no-any-return]
-
-
-# Operands side by side along an axis: the record, its instruction form, its tasks in a program.
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -168,9 +152,7 @@ class Join(Op):
     join: Callable[..., Any]
     pullback: tuple[Rule | None, ...] = (lambda g: g,)
 
-    def form(
-        self, specs: Any, spec: Spec, wanted: tuple[bool, ...], params: tuple[Any, ...] = (), name: str = ""
-    ) -> Form:
+    def form(self, specs: Any, spec: Spec, wanted: Flags, params: Params = (), name: str = "") -> Form:
         """Return the form of a join along (axis, new); with ``new`` the axis is one that the operands do not have."""
         axis, new = params
         starts = np.cumsum([0] + [1 if new else source.shape[axis] for source in specs[:-1]])
@@ -199,15 +181,9 @@ class Join(Op):
             lowering.copy_between(node, step.result, tuple(strides), start * stride)
             start += 1 if new else lowering.spec(node).shape[axis]
 
-    def recomputed(self, form: Form, saved: tuple[Any, ...], *values: Any) -> Any:
+    def recomputed(self, form: Form, _: Params, *values: Any) -> Any:
         """Return the value of a result."""
-        del saved
         return self.join(values, axis=form.params[0])
-
-
-# Elements picked by index arrays: the record, its instruction form, its tasks in a program.
-
-_INT64 = np.dtype(np.int64)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -219,18 +195,13 @@ class Gather(Op):
 
     pullback: tuple[Rule | None, ...] = (lambda g: g,)
 
-    def form(
-        self, specs: Any, spec: Spec, wanted: tuple[bool, ...] = (True,), params: tuple[Any, ...] = (), name: str = ""
-    ) -> Form:
-        """Return the form of a read by positions ``i``, in elements of the source's gradient.
-
-        They are saved; a second operand, where there is one, is a tensor of them.
-        """
+    def form(self, specs: Any, spec: Spec, wanted: Flags = (True,), params: Params = (), name: str = "") -> Form:
+        """Return the form of a read by positions ``i`` in the source's gradient, saved or a second operand."""
         source = specs[0]
         operands = (
             KernelOperand("target", source.dtype, 0, (0,) * len(spec.shape)),
             KernelOperand("g", spec.dtype, 1, spec.gradient),
-            KernelOperand("i", _INT64, 2, dense(spec.shape, _INT64.itemsize)),
+            KernelOperand("i", INT64, 2, dense(spec.shape, INT64.itemsize)),
         )
         loop = PrintedLoop(passed, spec.shape, operands, scatter=source.dtype.itemsize)
         return Form(self, specs, spec, wanted, ("i",), (loop, None)[: len(specs)], params, name)
@@ -243,7 +214,7 @@ class Gather(Op):
         operands = (
             KernelOperand("target", result.dtype, 0, result.strides),
             KernelOperand("x", source.dtype, 1, (0,) * len(result.shape)),
-            KernelOperand("i", _INT64, 2, lowering.spec(places).strides),
+            KernelOperand("i", INT64, 2, lowering.spec(places).strides),
         )
         loop = PrintedLoop(same, result.shape, operands, pullback=False, gather=source.dtype.itemsize)
         lowering.tasks.append(KernelCall(loop, (OperandPlace(step.result), OperandPlace(node), OperandPlace(places))))
@@ -257,13 +228,10 @@ class Gather(Op):
         return flat[saved[0]]
 
 
-# Values written into part of a tensor: the record, its instruction forms, its tasks, its repeated call.
-#
 # The memory of a family has one gradient, so a write needs none of its own: its result is the base tensor's next
 # version, which shares the gradient of the version before.
 
-_PARTS = 2
-"""Operands of a write: the part, and the value; a third is a tensor of places in the part."""
+_PARTS = 2  # operands of a write: the part, and the value; a third is a tensor of places in the part
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -283,19 +251,26 @@ class Write(Op):
         """How a sweep treats its instructions."""
         return ADDS if self.adds else CLEARS
 
-    def form(
-        self, specs: Any, spec: Spec, wanted: tuple[bool, ...], params: tuple[Any, ...] = (), name: str = ""
-    ) -> Form:
+    def form(self, specs: Any, spec: Spec, wanted: Flags, params: Params = (), name: str = "") -> Form:
         """Return the form of a write to (region, None), a pattern in the gradient of the base, or to (None, shape).
 
         The latter are positions ``i`` of this shape, in elements of the base's gradient. ``spec`` is the base's; the
         second of ``specs`` is the value's, None of a number or where its gradient is not wanted.
         """
         (_, source), (region, shape) = specs, params
-        saved, pulls = _to_region(spec, region, source) if shape is None else _to_places(spec, shape, source)
-        clear, pull = pulls
-        pulls = (clear if wanted[0] and not self.adds else None, pull if wanted[1] else None)
-        return Form(self, (spec if wanted[0] else None, source), spec, wanted, saved, pulls, params, name)
+        over, strides = (region.shape, region.gradient) if shape is None else (shape, (0,) * len(shape))
+        places = () if shape is None else (KernelOperand("i", INT64, 3, dense(shape, INT64.itemsize)),)
+        step = None if shape is None else spec.dtype.itemsize
+        clear = pull = None
+        if wanted[0] and not self.adds:
+            target = KernelOperand("target", spec.dtype, 0, strides)
+            clear = PrintedLoop(_nothing, over, (target, *places), pullback=False, scatter=step)
+        if wanted[1] and source is not None:
+            target = KernelOperand("target", source.dtype, 0, broadcast(source.shape, source.gradient, over))
+            cotangent = KernelOperand("g", spec.dtype, 1, strides)
+            pull = PrintedLoop(passed, over, (target, cotangent, *places), gather=step)
+        saved, pattern = ("offset", *(place.name for place in places)), spec if wanted[0] else None
+        return Form(self, (pattern, source), spec, wanted, saved, (clear, pull), params, name)
 
     def lower(self, step: ProgramStep, lowering: Lowering) -> None:
         """Copy a value into part of a base; what pullbacks need of that part is saved before."""
@@ -310,35 +285,10 @@ class Write(Op):
         operands = (
             KernelOperand("target", part.dtype, 0, (0,) * len(shape)),
             KernelOperand("x", source.dtype, 1, broadcast(source.shape, source.strides, shape)),
-            KernelOperand("i", _INT64, 2, lowering.spec(places).strides),
+            KernelOperand("i", INT64, 2, lowering.spec(places).strides),
         )
         loop = PrintedLoop(same, shape, operands, pullback=False, scatter=part.dtype.itemsize, adds=self.adds)
         lowering.tasks.append(KernelCall(loop, (OperandPlace(step.result), OperandPlace(value), OperandPlace(places))))
-
-
-def _to_region(
-    base: Spec, region: Spec, source: Spec | None
-) -> tuple[tuple[str, ...], tuple[PrintedLoop, PrintedLoop | None]]:
-    """Return what a write to a pattern saves, and what clears it and pulls its gradient to the value."""
-    place = KernelOperand("g", base.dtype, 1, region.gradient)
-    target = KernelOperand("target", base.dtype, 0, region.gradient)
-    pull = None if source is None else PrintedLoop(passed, region.shape, (_target(source, region.shape), place))
-    return ("offset",), (PrintedLoop(_nothing, region.shape, (target,), pullback=False), pull)
-
-
-def _to_places(
-    base: Spec, shape: Strides, source: Spec | None
-) -> tuple[tuple[str, ...], tuple[PrintedLoop, PrintedLoop | None]]:
-    """Return the same of a write to places."""
-    item, apart = base.dtype.itemsize, (0,) * len(shape)
-    places = KernelOperand("i", _INT64, 3, dense(shape, _INT64.itemsize))
-    place, target = KernelOperand("g", base.dtype, 1, apart), KernelOperand("target", base.dtype, 0, apart)
-    pull = None if source is None else PrintedLoop(passed, shape, (_target(source, shape), place, places), gather=item)
-    return ("offset", "i"), (PrintedLoop(_nothing, shape, (target, places), pullback=False, scatter=item), pull)
-
-
-def _target(source: Spec, shape: Strides) -> KernelOperand:
-    return KernelOperand("target", source.dtype, 0, broadcast(source.shape, source.gradient, shape))
 
 
 def _nothing() -> float:
@@ -346,16 +296,13 @@ def _nothing() -> float:
 
 
 def write_computation(source: Spec | None, spec: Spec, shown: np.ndarray[Any, Any]) -> Computation | None:
-    """Return how native code repeats a write of a value (None: a number) to a part of an array of this spec.
-
-    None where Python has to do it.
-    """
+    """Return how native code repeats a write of a value (None: a number) to part of an array; None if it cannot."""
     dtype = spec.dtype
-    if dtype not in (_FLOAT64, _FLOAT32) or not shown.size or spec.overlaps or spec.strides != spec.gradient:
+    if dtype not in (FLOAT64, FLOAT32) or not shown.size or spec.overlaps or spec.strides != spec.gradient:
         return None
     if source is not None and (source.dtype != dtype or len(source.shape) > shown.ndim):
         return None
     along = (0,) * shown.ndim if source is None else broadcast(source.shape, source.strides, shown.shape)
     loop = numpy_arrays.find(np.positive, (dtype, dtype))
-    layout = nest_layout(UfuncCall(loop, shown.shape, (along, shown.strides), ()))
-    return Computation(NEST4 if dtype == _FLOAT32 else NEST, loop, layout=layout, count=2)
+    layout = nest_layout(shown.shape, along, shown.strides)
+    return Computation(NEST4 if dtype == FLOAT32 else NEST, loop, layout=layout, count=2)

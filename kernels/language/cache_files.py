@@ -31,8 +31,6 @@ from typing import Any
 import kernels
 from kernels.foundation.locks import Lock
 
-# What machine code depends on: the texts of this package's modules, wherever they stand, and what they import.
-
 PACKAGE = kernels.__name__
 _HEAD = re.compile(r"\n([ \t]*(?:from|import)\b[^\n(]*(?:\([^)]*\))?[^\n]*)")
 """What may be an import, behind an end of line, for which a search jumps from one to the next."""
@@ -77,10 +75,7 @@ def _unreadable(module: str) -> ImportError:
 
 
 def digest(text: str | CodeType, module_name: str = "") -> str:
-    """Return a hash of a text, or of code, and of all that it imports from this package, one through another.
-
-    ``module_name``: the module whose text it is, if it is one's.
-    """
+    """Return a hash of a text or code, and of all of this package it imports; ``module_name``: whose text it is."""
     hasher = hashlib.sha256()
     _update(hasher, text)
     for module in sorted(_reached(_imports_of(module_name) if module_name else frozenset(imported(text)))):
@@ -89,10 +84,7 @@ def digest(text: str | CodeType, module_name: str = "") -> str:
 
 
 def imported(content: str | CodeType, module_name: str = "") -> Iterator[str]:
-    """Yield the modules of this package that a source imports; of code that has none, all that there are.
-
-    ``module_name``: the module whose source it is, if it is one's.
-    """
+    """Yield the modules of this package that a source imports; of code without a source all that there are."""
     if isinstance(content, CodeType):
         yield from (info.name for info in pkgutil.walk_packages(kernels.__path__, f"{PACKAGE}."))
         return
@@ -107,7 +99,6 @@ def imported(content: str | CodeType, module_name: str = "") -> Iterator[str]:
 
 
 def _plain_imports(match: re.Match[str]) -> Iterator[tuple[str, str]]:
-    """Yield modules and the names taken from them."""
     if match["names"]:
         yield from ((match["source"], name.split()[0]) for name in match["names"].split(",") if name.strip())
     elif match["whole"]:
@@ -147,7 +138,6 @@ def _is_room(module: str) -> bool:
 
 @functools.cache
 def _reached(modules: frozenset[str]) -> frozenset[str]:
-    """Return these modules and all that they import."""
     reached, pending = set[str](), set(modules)
     while pending:
         module = pending.pop()
@@ -181,22 +171,15 @@ def _update(hasher: hashlib._Hash, content: str | CodeType) -> None:
             _update(hasher, constant if isinstance(constant, CodeType) else repr(constant))
 
 
-# The cache on disk: files keyed by content, locks between processes, interrupts, the line that shows progress.
-
-# Files of the kernel cache: in a folder that nobody else can write to, each checked before it is read.
-#
 # A file is one line, with a checksum of its name and of what follows, and what follows. The checksum guards against
 # damage (a full disk, a lost write); against other users stand owner and mode, of the folder and of each file.
 
-_ROOM = "kernels-1"
-"""Our own folder within the one that is wanted; its number is that of the format."""
+_ROOM = "kernels-1"  # our own folder within the one that is wanted; its number is that of the format
 _MAGIC = b"tape-autograd kernel "
 _SUFFIX, _DRAFT = ".kernel", ".draft"
-_OTHERS = 0o022
-"""The bits of a mode by which others may write."""
+_OTHERS = 0o022  # the bits of a mode by which others may write
 
-_MOST = 1 << 28
-"""Bytes: what is larger is none of ours, and is not read."""
+_MOST = 1 << 28  # bytes: what is larger is none of ours, and is not read
 
 _lock = Lock(waited_for=True)
 _folder: Path | None = None
@@ -204,11 +187,7 @@ _failed: list[str] = []
 
 
 def cache_folder() -> Path:
-    """Return the folder of machine code, ``TAPE_CACHE_DIR`` or the user's cache folder.
-
-    One that cannot be found, made or written, or that others can write to, is replaced by a temporary one, with a
-    warning.
-    """
+    """Return ``TAPE_CACHE_DIR`` or the user's cache folder; a temporary one, with a warning, if that is unsafe."""
     global _folder  # noqa: PLW0603 (chosen at the first use, once a process)
     if _folder is None:
         with _lock:
@@ -323,7 +302,6 @@ def _checked() -> Path:
 
 
 def _make(folder: Path) -> None:
-    """Make a folder and those above it, for this user alone."""
     if not folder.is_dir():
         _make(folder.parent)
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -366,12 +344,9 @@ def _warn_once(folder: Path, error: OSError) -> None:
             )
 
 
-# A line on stderr when compiling takes longer than a second, written while it does.
-
 DELAY = 1.0
 """Seconds of nearly uninterrupted compiling before the line is written."""
-_PAUSE = 5.0
-"""Seconds without compiling, after which the count begins anew."""
+_PAUSE = 5.0  # seconds without compiling, after which the count begins anew
 LINE = "tape: compiling native code, once on this machine (TAPE_QUIET=1 hides this line) ..."
 
 on_compile: list[Callable[[str], None]] = []
@@ -394,29 +369,28 @@ def set_quiet(mode: bool = True) -> None:
     _Burst.quiet = bool(mode)
 
 
-def began(name: str) -> None:
-    """Start counting, until ``ended``; the caller holds one lock."""
+@contextmanager
+def announced(name: str) -> Iterator[None]:
+    """Around compiling, whose seconds count; the caller holds one lock."""
     for hook in on_compile:
         hook(name)
-    if _Burst.begin is not None:
-        return
-    _Burst.begin = monotonic()
-    if _Burst.begin - _Burst.ended > _PAUSE:
-        _Burst.spent, _Burst.shown = 0.0, False
-    if not (_Burst.shown or _Burst.quiet or on_compile or "ipykernel" in sys.modules):
-        _Burst.timer = threading.Timer(max(0.0, DELAY - _Burst.spent), _show)
-        _Burst.timer.daemon = True
-        _Burst.timer.start()
-
-
-def ended() -> None:
-    """Stop counting: nothing is being compiled any more."""
-    if _Burst.begin is not None:
-        if _Burst.timer is not None:
-            _Burst.timer.cancel()
-        _Burst.ended = monotonic()
-        _Burst.spent += _Burst.ended - _Burst.begin
-        _Burst.begin = _Burst.timer = None
+    if _Burst.begin is None:
+        _Burst.begin = monotonic()
+        if _Burst.begin - _Burst.ended > _PAUSE:
+            _Burst.spent, _Burst.shown = 0.0, False
+        if not (_Burst.shown or _Burst.quiet or on_compile or "ipykernel" in sys.modules):
+            _Burst.timer = threading.Timer(max(0.0, DELAY - _Burst.spent), _show)
+            _Burst.timer.daemon = True
+            _Burst.timer.start()
+    try:
+        yield
+    finally:
+        if _Burst.begin is not None:  # else compiling inside this has ended the count
+            if _Burst.timer is not None:
+                _Burst.timer.cancel()
+            _Burst.ended = monotonic()
+            _Burst.spent += _Burst.ended - _Burst.begin
+            _Burst.begin = _Burst.timer = None
 
 
 def _show() -> None:
@@ -426,8 +400,6 @@ def _show() -> None:
         sys.stderr.flush()
 
 
-# Holds back interrupts (Ctrl-C) while something runs that would stay broken, and keeps trace functions away.
-
 _MOST_WAITING = 2
 """So many interrupts are held back; the next Ctrl-C is delivered at once, and Python may have to be restarted."""
 _thread = threading.local()
@@ -435,10 +407,7 @@ _thread = threading.local()
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Hold back interrupts of the main thread; one that came is delivered at the end.
-
-    Numba fills its registries when the first function is compiled or loaded: half filled, they fail ever after.
-    """
+    """Hold back Ctrl-C: registries of Numba that are half filled, at its first compilation, fail ever after."""
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
         yield

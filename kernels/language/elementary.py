@@ -30,8 +30,7 @@ _LARGEST = {"double": 710.0, "single": 89.0}
 _LEAST = {"double": -746.0, "single": -104.0}
 _TINY = {"double": 2.0**-28, "single": 2.0**-13}
 _STEEPEST = {"double": 20.0, "single": 10.0}
-_HALFWAY = 0.55
-"""About here tanh(x) is 1/2."""
+_HALFWAY = 0.55  # about here tanh(x) is 1/2
 _HIGHEST = {"double": 710.7, "single": 89.6}
 
 
@@ -127,7 +126,6 @@ _POLE = 2.0
 
 
 def _near(x: LaneValue) -> LaneValue:
-    """Return erf(x) up to 1/2."""
     return x + x * (x * x).polynomial(FITS[x.form.name]["ERF"])
 
 
@@ -171,8 +169,7 @@ def erfc(x: LaneValue) -> LaneValue:
 # Logarithms and powers: x is 2**k times m, where m lies within the square root of 2 of 1.
 
 _ROOT = math.sqrt(0.5)
-_EXACT = {"double": 2.0**53, "single": 2.0**24}
-"""Up to here 1 + x, less 1, is exact."""
+_EXACT = {"double": 2.0**53, "single": 2.0**24}  # up to here 1 + x, less 1, is exact
 
 
 def _split(x: LaneValue) -> tuple[LaneValue, LaneValue, LaneValue]:
@@ -274,7 +271,6 @@ def _double_power(x: LaneValue, y: LaneValue) -> LaneValue:
 
 
 def _single_power(x: LaneValue, y: LaneValue) -> LaneValue:
-    """Return a power of floats, as doubles: these need no corrections."""
     x, y = x.to(F8), y.to(F8)
     k, _, m = _split(x)
     s = m.minus(1.0) / m.plus(1.0)
@@ -338,10 +334,7 @@ def farther(far: LaneValue, x: LaneValue) -> LaneValue:
 
 
 def _quarters(a: LaneValue, *, steep: bool = False) -> tuple[LaneValue, LaneValue | None, LaneValue]:
-    """Return what is left of an angle by its quarter turns, and their number in a word.
-
-    With it stands what rounding took from it, where that counts: in doubles, and in a ``steep`` function.
-    """
+    """Return what is left of an angle, what rounding took from that (if it counts), and the number of quarter turns."""
     if a.fused:
         return _fused(a, steep=steep or a.form.is_double)
     if a.form.is_double:

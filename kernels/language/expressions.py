@@ -17,8 +17,6 @@ from kernels.language import lanes
 from kernels.language.lanes import nodes_in
 from kernels.language.native_types import ArrayKind, StructType, is_address
 
-# Arithmetic of native code under construction: LLVM values with types of Numba's, as NumPy computes with them.
-
 I1, I8, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
 _TYPES = {
     types.int64: I64, types.int32: I32, types.uint8: I8, types.boolean: I1,
@@ -265,8 +263,6 @@ class Arithmetic:
         return self._logaddexp(a, b, "exp2", "log1p", 1 / math.log(2.0))
 
 
-# Expressions of native source as LLVM values; see kernels/language/statements.py.
-
 _CASTS = {
     np.int64: types.int64, np.uint64: types.int64, np.int32: types.int32, np.float64: types.float64,
     np.float32: types.float32, np.bool_: types.boolean, int: types.int64, float: types.float64, bool: types.boolean,
@@ -357,11 +353,9 @@ class Expressions:
         a, b = self.value(node.left), self.value(node.right)
         if not isinstance(a, Number) and not isinstance(b, Number):
             return eval(compile(ast.Expression(node), "<native source>", "eval"), self.names)  # noqa: S307 (our own)
-        return self.numbers.binary(type(node.op).__name__, *(self._typed(x) for x in (a, b)))
-
-    @staticmethod
-    def _typed(value: Any) -> Number:
-        return value if isinstance(value, Number) else constant(value)
+        return self.numbers.binary(
+            type(node.op).__name__, *((x if isinstance(x, Number) else constant(x)) for x in (a, b))
+        )
 
     def of_UnaryOp(self, node: ast.UnaryOp) -> Any:  # noqa: N802
         """Return a number turned: -, ~, not."""
@@ -404,7 +398,11 @@ class Expressions:
         """Return one of two values; only the one that is chosen is computed, if that reads memory or calls."""
         if not (self._acts(node.body) or self._acts(node.orelse)):
             return self.numbers.select(self.number(node.test), self.number(node.body), self.number(node.orelse))
-        lanes = bool(self.names.get("INTERLEAVE")) and _is_beyond(node.test)
+        match node.test:
+            case ast.Call(func=ast.Attribute(attr="beyond")):  # an angle beyond those of vector functions
+                lanes = bool(self.names.get("INTERLEAVE"))
+            case _:
+                lanes = False
         return self._chosen(node.test, node.body, node.orelse, lanes=lanes)
 
     def _chosen(self, test: ast.expr, body: ast.expr, orelse: ast.expr, *, lanes: bool = False) -> Number:
@@ -446,13 +444,15 @@ class Expressions:
 
     def _acts(self, node: ast.expr) -> bool:
         """Whether an expression reads memory, or calls what takes long or does something."""
-        return any(isinstance(part, ast.Subscript) or self._is_read(part) or _is_long(part) for part in nodes_in(node))
-
-    def _is_read(self, node: ast.AST) -> bool:
-        """Whether this is a field of a struct, and no name of a module or a class."""
-        return isinstance(node, ast.Attribute) and not (
-            isinstance(node.value, ast.Name) and node.value.id in self.names
-        )
+        for part in nodes_in(node):
+            match part:
+                case ast.Attribute(value=ast.Name(id=name)) if name in self.names:  # of a module or a class
+                    continue
+                case ast.Subscript() | ast.Attribute():
+                    return True
+                case ast.Call() if _is_long(part):
+                    return True
+        return False
 
     def of_Call(self, node: ast.Call) -> Any:  # noqa: N802
         """Return the result of a call: of native code, an intrinsic, a type, or a function of numbers."""
@@ -476,15 +476,8 @@ class Expressions:
         return self.numbers.function({"absolute": "abs"}.get(callee.__name__, callee.__name__), *arguments)
 
 
-def _is_beyond(test: ast.expr) -> bool:
-    """Whether a condition is that an angle is beyond those of vector functions."""
-    return isinstance(test, ast.Call) and isinstance(test.func, ast.Attribute) and test.func.attr == "beyond"
-
-
-def _is_long(node: ast.AST) -> bool:
-    """Whether this is a call, but of what vectorises: it is then best computed for all elements, chosen or not."""
-    if not isinstance(node, ast.Call):
-        return False
+def _is_long(node: ast.Call) -> bool:
+    """Whether this call is of nothing that vectorises, and so is best computed for all elements, chosen or not."""
     match node.func:
         case ast.Attribute(value=ast.Name(id="vectormath")) | ast.Attribute(attr="sqrt" | "float32" | "float64"):
             return False

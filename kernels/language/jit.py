@@ -7,6 +7,7 @@ import ctypes
 import functools
 import hashlib
 import importlib
+import inspect
 import platform
 import sys
 import warnings
@@ -41,8 +42,6 @@ from kernels.language.cache_files import (
 from kernels.language.lanes import keep_forms
 from kernels.language.native_types import SIGNATURE, NativeSignature, signature_of
 
-# Machine code of native modules: a module's source is translated, optimised and kept as one object file.
-
 FASTCALL = 0x80
 """The flag of a method that takes the address and the count of its arguments."""
 _MAGIC = b"object file\n"
@@ -73,8 +72,7 @@ def builtin(method: Method, self: Any = None) -> Callable[..., Any]:
     return function
 
 
-_methods: dict[int, Method] = {}
-"""Method definitions that built-in functions refer to by address, kept alive."""
+_methods: dict[int, Method] = {}  # method definitions that built-in functions refer to by address, kept alive
 
 
 class Native:
@@ -108,14 +106,9 @@ class Native:
 MOST_COPIES = 48
 """Calls of vector functions in a module up to which their instructions are copied to each, some 15 ms for one."""
 FEW_PASSES = (
-    "sroa",
-    "simplify_cfg",
-    "always_inliner",
-    "sroa",
-    "instruction_combine",
-    "simplify_cfg",
+    "sroa", "simplify_cfg", "always_inliner", "sroa", "instruction_combine", "simplify_cfg",
     "global_dead_code_eliminate",
-)
+)  # fmt: skip
 """What is done to code without hot loops: within some percent as fast as -O1 makes it, in a seventh of the time."""
 
 
@@ -138,7 +131,9 @@ class Unit(statements.Source):
                 kept = cache_files.read(self.name) or b""
                 code = kept.removeprefix(_MAGIC)
                 if code == kept:  # missing, or written by something else: LLVM does not check what it loads
-                    code = self._announced()
+                    # nothing of what a translation builds is garbage before its end: a tenth of the time
+                    with cache_files.announced(self.name.rpartition("_")[0]), uncollected():
+                        code = self.compiled()
                     cache_files.write(self.name, _MAGIC + code)
                 holder = engine()
                 while API:
@@ -148,23 +143,11 @@ class Unit(statements.Source):
                 holder.finalize_object()
                 self.loaded = True
 
-    @property
-    def _is_control(self) -> bool:
-        """Whether the module says ``CONTROL = True``: few passes do, but for its loops over elements."""
-        return bool(self.names.get("CONTROL", False))
-
-    def _announced(self) -> bytes:
-        cache_files.began(self.name.rpartition("_")[0])
-        try:
-            with uncollected():  # nothing of what a translation builds is garbage before its end: a tenth of the time
-                return self.compiled()
-        finally:
-            cache_files.ended()
-
     def compiled(self) -> bytes:
         """Return the object file of the functions that have signatures."""
         calls = self.text.count("vectormath.") > MOST_COPIES
-        module = statements.Module(self.name, control=self._is_control, calls=calls)
+        control = bool(self.names.get("CONTROL"))  # few passes do, but for its loops over elements
+        module = statements.Module(self.name, control=control, calls=calls)
         for native in self.entries:
             module.export(native)
         if module.control:
@@ -239,25 +222,22 @@ def engine() -> Any:
     return holder
 
 
-# The one door to the compiler: compile source, keep machine code, hand out addresses.
-#
 # A native function belongs to a module that is named by the hash of all that its machine code depends on: printed
 # kernels (``load_source``) and the handwritten modules of this package (``load_module``). Under this name its machine
-# code is found again. Sources are not read from the cache: each process prints its own. They are translated straight
-# to LLVM (statements.py).
+# code is found again. Sources are not read from the cache: each process prints its own.
 
 __all__ = [
-    "SIGNATURE",
-    "NumbaError",
-    "cache_folder",
-    "cached_kernels",
-    "carray",
-    "clear_cache",
-    "intrinsic",
-    "on_compile",
-    "set_quiet",
-    "types",
-]
+    "SIGNATURE", "NumbaError", "cache_folder", "cached_kernels", "carray", "clear_cache", "intrinsic", "on_compile",
+    "set_quiet", "types",
+]  # fmt: skip
+
+
+def named_intrinsic(name: str, count: int, typed: Callable[..., Any]) -> Any:
+    """Return Numba's intrinsic of a name and so many operands; ``typed(context, *types)``: signature and code."""
+    names = [inspect.Parameter(f"x{k}", inspect.Parameter.POSITIONAL_OR_KEYWORD) for k in range(count + 1)]
+    typed.__signature__ = inspect.Signature(names)  # type: ignore[attr-defined]
+    typed.__name__ = typed.__qualname__ = name
+    return intrinsic(typed)
 
 
 @dataclass(frozen=True)
@@ -289,10 +269,7 @@ def load_module(name: str) -> SimpleNamespace:
 
 
 def load_function(name: str, function: str, label: str, instead: Mapping[str, Any]) -> Native:
-    """Return one function of a handwritten module, compiled without the others.
-
-    Where its source imports one of the modules ``instead``, it finds what stands for that here; ``label`` names these.
-    """
+    """Return one function of a handwritten module, compiled alone; ``instead`` stands for modules that it imports."""
     module = f"{PACKAGE}.{name}"
     text, label = text_of(module), f"{function}_{label}_{name.rpartition('.')[2]}"
     exported = _loaded_as(label, text, module, lambda full: _executed(full, text, FunctionPart(function, instead)))
@@ -313,22 +290,15 @@ def makes_native_code() -> bool:
 @contextmanager
 def compiling(name: str) -> Iterator[None]:
     """Around compiling by Numba, which is not kept."""
-    with _lock, held():
-        cache_files.began(name)
-        try:
-            yield
-        finally:
-            cache_files.ended()
+    with _lock, held(), cache_files.announced(name):
+        yield
 
 
 _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 
 
 def callable_at(address: int) -> Any:
-    """Return the kernel at an address: ``kernel(layout, pointers, accumulate)``, addresses and 0 or 1.
-
-    Python calls it itself for large arrays, outside of sweeps and replays.
-    """
+    """Return the kernel at an address, which Python calls with addresses: ``kernel(layout, pointers, accumulate)``."""
     return _KERNEL(address)
 
 
@@ -349,7 +319,6 @@ def key_of(content: str, module: str = "") -> str:
 
 
 def _loaded_as(label: str, text: str, module: str, made: Callable[[str], Unit]) -> SimpleNamespace:
-    """Return what the unit of a text exports, which is made once; ``module``: the one whose text it is, if any."""
     with _lock:  # Python's parser, which finds imports, has had a count that threads share
         name = f"{label}_{key_of(text, module)}"
         exported = _loaded.get(name)
@@ -361,7 +330,6 @@ def _loaded_as(label: str, text: str, module: str, made: Callable[[str], Unit]) 
 
 
 def _executed(name: str, text: str, part: FunctionPart | None = None) -> Unit:
-    """Return the unit of a text, whose names are its own."""
     names: dict[str, Any] = {"__name__": name}
     if part is not None:
         names["__builtins__"] = {**vars(builtins), "__import__": part.imported}

@@ -9,20 +9,16 @@ from typing import Any, NamedTuple
 
 from llvmlite import ir
 
-# Functions that loops call once they are vectorised: for few elements of vectors, or for whole ones.
-#
 # LLVM takes the vector form of a function, of operands and maybe a mask, from an attribute of the scalar one (its
 # vector function ABI). A function for few elements is called where a condition holds: its form looks whether the mask
-# has any element at all, and calls the scalar function for those that it has. What it is called by takes it in.
+# has any element at all, and calls the scalar function for those that it has.
 
 I1, I32, F8, F4 = ir.IntType(1), ir.IntType(32), ir.DoubleType(), ir.FloatType()
-_WIDTHS = {F8: (2, 4, 8), F4: (2, 4, 8, 16)}
-"""Elements of vectors, by their type."""
+_WIDTHS = {F8: (2, 4, 8), F4: (2, 4, 8, 16)}  # elements of vectors, by their type
 _PREFIX = "lanes_"
 _COMPUTES = "noinline", "nounwind", "readnone", "willreturn"
 """What LLVM is told of a function that does nothing but compute, and is called."""
-_USUALLY = 1_000_000
-"""How much likelier it is that a mask has no element."""
+_USUALLY = 1_000_000  # how much likelier it is that a mask has no element
 
 
 def by_lanes(module: ir.Module, name: str, kind: ir.Type) -> ir.Function:
@@ -44,16 +40,11 @@ def by_lanes(module: ir.Module, name: str, kind: ir.Type) -> ir.Function:
 
 
 class CallingModule(ir.Module):
-    """A module that calls vector functions, by vectors, too: their instructions are not copied to where they are used.
-
-    Copies are faster in loops that many elements go through, since several run side by side. But they take long to
-    make, and where there are very many, processors wait for instructions.
-    """
+    """A module that calls vector functions: copies of very many, though faster, would take long to compile."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
-        self.forms: list[ir.Function] = []
-        """Functions of vectors that LLVM calls instead of scalar ones."""
+        self.forms: list[ir.Function] = []  # functions of vectors that LLVM calls instead of scalar ones
 
     def add_forms(self, function: ir.Function, form: Callable[[int, str], ir.Function]) -> None:
         """Give a function of floats, which does nothing but compute, forms that ``form`` makes, of width and name."""
@@ -90,7 +81,6 @@ def _mark(function: ir.Function, *attributes: str) -> None:
 
 
 def _form(module: ir.Module, scalar: ir.Function, width: int) -> ir.Function:
-    """Add the form for vectors of a width."""
     vector, mask = ir.VectorType(scalar.return_value.type, width), ir.VectorType(I1, width)
     shape = ir.FunctionType(vector, [vector, mask])
     some = _of_some(module, scalar, shape, width)
@@ -145,15 +135,10 @@ def _of_some(module: ir.Module, scalar: ir.Function, shape: ir.FunctionType, wid
     return function
 
 
-# Which loops of a long function become functions of their own.
-#
 # LLVM's vectorizer looks at the whole function for each of its loops: some thousand lines with hundreds of loops would
-# take it a minute.
-
-# The parts of native source, and the variables that it reads and assigns.
+# take it a minute. So loops of a long function become functions of their own.
 
 _LEAVES = {ast.Name, ast.Constant}
-_BLOCKS = "body", "orelse"
 
 
 def nodes_in(tree: ast.AST) -> Iterator[ast.AST]:
@@ -178,7 +163,7 @@ def statements_in(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
     while stack:
         node = stack.pop()
         yield node
-        for name in _BLOCKS:
+        for name in ("body", "orelse"):
             stack += getattr(node, name, ())
 
 
@@ -218,8 +203,12 @@ def loops_apart(tree: ast.FunctionDef) -> dict[ast.For, LoopUses]:
     _collect(tree.body, loops)
     if not loops:
         return {}
-    everywhere = Counter(name.id for name in reads_in(tree))
-    return {loop: _uses(loop, everywhere) for loop in loops}
+    everywhere, uses = Counter(name.id for name in reads_in(tree)), {}
+    for loop in loops:
+        within, assigned = Counter(name.id for name in reads_in(loop)), names_written(loop)
+        elsewhere = {name for name in assigned if everywhere[name] > within[name]}
+        uses[loop] = LoopUses(sorted(within.keys() | assigned), sorted(assigned), elsewhere)
+    return uses
 
 
 def _size(node: ast.stmt) -> int:
@@ -227,38 +216,26 @@ def _size(node: ast.stmt) -> int:
 
 
 def _collect(statements: list[ast.stmt], loops: list[ast.For]) -> None:
-    """Add the outermost loops that are small enough, and that nothing returns from."""
     for node in statements:
-        if isinstance(node, ast.For) and _size(node) <= MOST and not _returns(node):
+        returns = any(isinstance(part, ast.Return) for part in statements_in([node]))
+        if isinstance(node, ast.For) and _size(node) <= MOST and not returns:
             loops.append(node)
         elif isinstance(node, ast.For | ast.While | ast.If):
             _collect([*node.body, *node.orelse], loops)
 
 
-def _returns(loop: ast.For) -> bool:
-    return any(isinstance(node, ast.Return) for node in statements_in(loop.body))
-
-
-def _uses(loop: ast.For, everywhere: Counter[str]) -> LoopUses:
-    within, assigned = Counter(name.id for name in reads_in(loop)), names_written(loop)
-    elsewhere = {name for name in assigned if everywhere[name] > within[name]}
-    return LoopUses(sorted(within.keys() | assigned), sorted(assigned), elsewhere)
-
-
-# What LLVM is told of innermost loops over elements, in modules that say ``INTERLEAVE = True``.
-#
-# A loop ``masked`` runs in vectors with masks for its tail: no element is done by itself. A long body is a chain of
-# operations that wait for one another, longer than what a processor looks ahead: several vectors are run side by side,
-# four where vector functions, each of some twenty operations in a row, are called. LLVM does so for short bodies
-# alone; chains of ``exp`` and ``tanh`` take less than half of the time so.
+# What LLVM is told of innermost loops, in modules that say ``INTERLEAVE = True``. A loop ``masked`` runs in vectors
+# with masks for its tail. A long body is a chain of operations that wait for one another, longer than what a processor
+# looks ahead: several vectors are run side by side, four where vector functions, each of some twenty operations in a
+# row, are called. LLVM does so for short bodies alone; chains of ``exp`` and ``tanh`` take less than half of the time
+# so.
 
 Hint = tuple[str, list[Any]]
 """The name of a loop's attribute, and its value, if it has one."""
 LONG_ENOUGH = 8
 """Statements from which on a body is long."""
 _FEW, _MANY = 2, 4
-_MOST = 16
-"""Vector functions of which many vectors are run side by side: of more, compiling takes long."""
+_MOST = 16  # vector functions of which many vectors are run side by side: of more, compiling takes long
 _MASKED: list[Hint] = [("llvm.loop.vectorize.predicate.enable", [ir.IntType(1)(1)]), ("llvm.loop.unroll.disable", [])]
 
 
@@ -269,17 +246,13 @@ def loop_hints(loop: ast.For) -> list[Hint]:
     hints = list(_MASKED) if masked else []
     if any(isinstance(part, ast.For | ast.While) for part in statements_in(loop.body)):
         return hints
-    calls = sum(_is_vector_function(part) for node in loop.body for part in nodes_in(node))
+    names = [part.value for node in loop.body for part in nodes_in(node) if isinstance(part, ast.Attribute)]
+    calls = sum(isinstance(name, ast.Name) and name.id == "vectormath" for name in names)
     if calls:
         hints.append(_interleaved(_MANY if calls <= _MOST else _FEW))
     elif len(loop.body) >= LONG_ENOUGH and not masked:
         hints.append(_interleaved(_FEW))
     return hints
-
-
-def _is_vector_function(node: ast.AST) -> bool:
-    """Whether a node is a function of vectormath."""
-    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "vectormath"
 
 
 def _interleaved(count: int) -> Hint:

@@ -6,6 +6,7 @@ import math
 import platform
 import struct
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Union
 
 from llvmlite import binding, ir
@@ -13,16 +14,13 @@ from numba.core import config
 
 from kernels.foundation.tables import dataclass
 
-# Values of a kernel under construction: operators append LLVM instructions, which the loop around them vectorises.
-#
-# Sums and products may be fused (LLVM's ``contract``) where the machine can; ``plus``, ``minus`` and ``times`` round
-# as they stand, for arithmetic whose rounding errors are part of the method. Nothing branches: ``select`` takes both
-# sides.
+# Operators append LLVM instructions, which the loop around them vectorises. Sums and products may be fused (LLVM's
+# ``contract``) where the machine can; ``plus``, ``minus`` and ``times`` round as they stand, for arithmetic whose
+# rounding errors are part of the method. Nothing branches: ``select`` takes both sides.
 
 _BUILDER = ir.IRBuilder
 _FUSED = ("contract",)
-_LONG = 9
-"""A polynomial of more coefficients takes its terms in pairs."""
+_LONG = 9  # a polynomial of more coefficients takes its terms in pairs
 
 
 @dataclass(frozen=True)
@@ -57,14 +55,7 @@ class Format:
 
     def wide(self, width: int) -> Format:
         """Return the format of vectors."""
-        return Format(
-            self.name,
-            self.bits,
-            self.fraction,
-            ir.VectorType(self.real, width),
-            ir.VectorType(self.word, width),
-            self.code,
-        )
+        return replace(self, real=ir.VectorType(self.real, width), word=ir.VectorType(self.word, width))
 
 
 F8 = Format("double", 64, 52, ir.DoubleType(), ir.IntType(64), "q")
@@ -82,7 +73,6 @@ FUSES = _fuses()
 
 
 def _constant(kind: ir.Type, number: float) -> ir.Constant:
-    """Return a number, in each element of a vector."""
     return ir.Constant(kind, [number] * kind.count if isinstance(kind, ir.VectorType) else number)
 
 
@@ -286,10 +276,7 @@ class LaneValue:
         return self * half.power_of_two() * (word - half).power_of_two()
 
     def polynomial(self, coefficients: Sequence[float]) -> LaneValue:
-        """Return the value of a polynomial, lowest coefficient first, by Horner's scheme; long ones in pairs.
-
-        Loops hide how long a chain of sums takes, up to some length.
-        """
+        """Return a polynomial, lowest coefficient first, by Horner's scheme; long ones in pairs."""
         terms: list[Operand] = list(coefficients)
         step = self
         if len(terms) > _LONG:
@@ -313,9 +300,6 @@ class LaneValue:
         else:
             node = (self.builder.fpext if wider else self.builder.fptrunc)(self.node, form.real)
         return LaneValue(self.builder, form, node)
-
-
-# Sums and products of values with what rounding took from them: numbers of twice the length, as pairs.
 
 
 def two_sum(a: LaneValue, b: LaneValue) -> tuple[LaneValue, LaneValue]:

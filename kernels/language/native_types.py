@@ -47,8 +47,7 @@ class ArrayKind:
 class StructType(type):
     """The type of structs: places their fields."""
 
-    FIELDS: dict[str, tuple[int, str]]
-    """Where each field is, and its type, as it is written."""
+    FIELDS: dict[str, tuple[int, str]]  # where each field is, and its type, as it is written
     SIZE: int
     STEP: int
 

@@ -13,10 +13,8 @@ from numba import types
 
 from kernels.language.cache_files import text_of
 from kernels.language.expressions import I64, Arithmetic, Expressions, Number, UntranslatedError, type_of
-from kernels.language.lanes import CallingModule, Hint, LoopUses, loop_hints, loops_apart, statements_in
+from kernels.language.lanes import CallingModule, LoopUses, loop_hints, loops_apart, statements_in
 from kernels.language.native_types import is_address, kind_named
-
-# Statements of native source as LLVM instructions; see kernels/language/statements.py.
 
 
 class FunctionBody(Expressions):
@@ -173,10 +171,7 @@ class FunctionBody(Expressions):
             self.loop(node)
 
     def _call(self, node: ast.For, uses: LoopUses) -> None:
-        """Call a function that is a loop: it is passed what there is, and stores what may be read behind it.
-
-        That is, read elsewhere, or by the loop itself, when a loop around it calls the function again.
-        """
+        """Call a function that is a loop: pass what is there, store what it or others may read later."""
         passed = [name for name in uses.names if name in self.places]
         stored = [name for name in uses.assigned if name in self.places or name in uses.read_elsewhere]
         values = [self.builder.load(self.places[name][0]) for name in passed]
@@ -228,27 +223,22 @@ class FunctionBody(Expressions):
         latch = self.builder.branch(test)
         hints = loop_hints(node) if self.names.get("INTERLEAVE") else []
         if hints:
-            latch.set_metadata("llvm.loop", _marked(self.builder.module, hints))
+            module = self.builder.module
+            nodes = [module.add_metadata([ir.MetaDataString(module, name), *value]) for name, value in hints]
+            mark = module.add_metadata([ir.MetaDataString(module, f"loop {len(module.metadata)}")])
+            mark.operands = (mark, *nodes)  # LLVM knows loops apart by nodes that refer to themselves
+            latch.set_metadata("llvm.loop", mark)
         self.builder.position_at_end(body)
         self.store(node.target.id, Number(self.builder.load(counter), types.int64))
         self.inside(self.builder.block, node.body, again, done)
 
 
-def _marked(module: ir.Module, hints: list[Hint]) -> Any:
-    """Return what tells LLVM how to run a loop."""
-    nodes = [module.add_metadata([ir.MetaDataString(module, name), *value]) for name, value in hints]
-    loop = module.add_metadata([ir.MetaDataString(module, f"loop {len(module.metadata)}")])
-    loop.operands = (loop, *nodes)  # LLVM knows loops apart by nodes that refer to themselves
-    return loop
-
-
-# Native source to LLVM: functions of numbers and pointers, in the part of Python that Numba compiles too.
-#
-# Numba's inference takes seconds for the handwritten modules; here a type is what an expression has, and a variable
-# has that of its first value. Intrinsics written for Numba serve as they are. Integers are words of 64 bits, signed:
-# an ``np.uint64`` only tells Numba that an index is not negative, which it never is here. A module says ``CONTRACT =
-# True`` if a product and a sum may become one instruction, ``NOALIAS = True`` if its functions' pointers do not
-# overlap, and ``INTERLEAVE = True`` if several vectors of elements may be run side by side.
+# Native source is in the part of Python that Numba compiles too. Numba's inference takes seconds for the handwritten
+# modules; here a type is what an expression has, and a variable has that of its first value. Intrinsics written for
+# Numba serve as they are. Integers are words of 64 bits, signed: an ``np.uint64`` only tells Numba that an index is not
+# negative. A module says ``CONTRACT = True`` if a product and a sum may become one instruction, ``NOALIAS = True`` if
+# its functions' pointers do not overlap, and ``INTERLEAVE = True`` if several vectors of elements may be run side by
+# side.
 
 SHORT = 40
 """Instructions, before any optimization, up to which a function is copied into each of its callers."""
@@ -385,7 +375,6 @@ _REALS = {ir.DoubleType(), ir.FloatType()}
 
 
 def _export_to_python(module: ir.Module, symbol: str, outer: ir.Function, count: int, result: Any) -> None:
-    """Add a function that takes and returns Python's integers, as METH_FASTCALL has it."""
     wrapper = ir.Function(module, ir.FunctionType(I64, [I64] * 3), f"{symbol}.py")
     builder = ir.IRBuilder(wrapper.append_basic_block("entry"))
 

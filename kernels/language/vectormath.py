@@ -16,7 +16,7 @@ from kernels.language import elementary as _erf
 from kernels.language import elementary as _exp
 from kernels.language import elementary as _log
 from kernels.language import elementary as _trig
-from kernels.language.jit import intrinsic, types
+from kernels.language.jit import intrinsic, named_intrinsic, types
 from kernels.language.lanes import CallingModule
 from kernels.language.llvm_values import F4, F8, Format, LaneValue
 
@@ -25,7 +25,6 @@ Function = Callable[..., LaneValue]
 
 
 def _called(function: Function, form: Format, builder: Any, args: Any, result: Any) -> Any:
-    """Call a function of the module that holds the instructions, made at its first call there."""
     name = f"tape.{function.__name__}.{form.name}"
     module = builder.module
     callee = module.globals.get(name)
@@ -41,7 +40,6 @@ def _called(function: Function, form: Format, builder: Any, args: Any, result: A
 def _defined(
     function: Function, form: Format, module: ir.Module, name: str, count: int, result: ir.Type | None = None
 ) -> ir.Function:
-    """Return a new function of a module, of so many operands."""
     defined = ir.Function(module, ir.FunctionType(result or form.real, [form.real] * count), name)
     defined.linkage = "internal"
     inner = ir.IRBuilder(defined.append_basic_block("entry"))
@@ -50,7 +48,10 @@ def _defined(
 
 
 def _intrinsic(function: Function, result: Any = None) -> Any:
-    def emit(kind: Any, count: int) -> Any:
+    count = function.__code__.co_argcount
+
+    def typed(_: Any, *kinds: Any) -> Any:
+        kind = kinds[0] if kinds[0] in _FORMS and all(other is kinds[0] for other in kinds) else types.float64
         form = _FORMS[kind]
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
@@ -59,17 +60,7 @@ def _intrinsic(function: Function, result: Any = None) -> Any:
 
         return (result or kind)(*[kind] * count), codegen
 
-    if function.__code__.co_argcount == 1:
-
-        def typed(typingctx: Any, x: Any) -> Any:  # noqa: ARG001 (Numba fixes the names)
-            return emit(x if x in _FORMS else types.float64, 1)
-    else:
-
-        def typed(typingctx: Any, x: Any, y: Any) -> Any:  # type: ignore[misc]  # noqa: ARG001
-            return emit(x if x in _FORMS and x is y else types.float64, 2)
-
-    typed.__name__ = typed.__qualname__ = function.__name__
-    return intrinsic(typed)
+    return named_intrinsic(function.__name__, count, typed)
 
 
 exp, exp2, expm1 = _intrinsic(_exp.exp), _intrinsic(_exp.exp2), _intrinsic(_exp.expm1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,10 +15,8 @@ from numba.core import cgutils
 from kernels.language import jit
 from kernels.language.jit import API, FASTCALL, Method, intrinsic, types
 from kernels.language.native_types import Array, Int32, Struct
-from kernels.native.memory import HEADER, external, readable
+from kernels.native.memory import HEADER, c_function, calling, instructions, readable
 from kernels.native.structs import RegistryTable
-
-# What objects of Python are in memory, in bytes, for Python and for native code.
 
 
 class TensorObject(Struct, start=8, step=8):
@@ -104,32 +101,12 @@ LONGS, SINGLES, DOUBLES = 7, 11, 12
 """The numbers of the dtypes int64, float32 and float64 in NumPy."""
 
 
-# CPython's C API as native code calls it: by name, never by copying a macro's offsets.
-
-_I64 = ir.IntType(64)
-_KINDS = {types.int64: _I64, types.int32: ir.IntType(32), types.float64: ir.DoubleType(), types.void: ir.VoidType()}
+_I64, _I32 = ir.IntType(64), ir.IntType(32)
 
 
 def _api(name: str, result: Any, *parameters: Any) -> Any:
-    """Return the intrinsic that calls a function of the C API; pointers are int64."""
     API.add(name)
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001 (Numba fixes the names)
-        kind = ir.FunctionType(_KINDS[result], [_KINDS[kind_name] for kind_name in parameters])
-        result_value = builder.call(external(builder, kind, name), args)
-        return context.get_dummy_value() if result == types.void else result_value
-
-    made = result(*parameters), codegen
-    callers: list[Callable[..., Any]] = [  # Numba asks for as many parameters as there are
-        lambda typingctx: made,  # noqa: ARG005
-        lambda typingctx, a: made,  # noqa: ARG005
-        lambda typingctx, a, b: made,  # noqa: ARG005
-        lambda typingctx, a, b, c: made,  # noqa: ARG005
-        lambda typingctx, a, b, c, d: made,  # noqa: ARG005
-    ]
-    call = callers[len(parameters)]
-    call.__name__ = call.__qualname__ = name
-    return intrinsic(call)
+    return c_function(name, result, *parameters)
 
 
 COUNTED = (1 << 32) - 1
@@ -206,78 +183,24 @@ def tape_registry(typingctx: Any) -> Any:  # noqa: ARG001
     return SimpleNamespace(args=(), return_type=RegistryTable), codegen
 
 
-@intrinsic
-def call_visit(typingctx: Any, address: Any, visited: Any, argument: Any) -> Any:  # noqa: ARG001
-    """Call a ``visitproc`` of the garbage collector: ``int visit(PyObject *, void *)``."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
-        kind = ir.FunctionType(ir.IntType(32), [_I64, _I64])
-        return builder.call(builder.inttoptr(args[0], kind.as_pointer()), args[1:])
-
-    return types.int32(types.int64, types.int64, types.int64), codegen
-
-
-@intrinsic
-def call_word(typingctx: Any, address: Any, h: Any) -> Any:  # noqa: ARG001
-    """Call native code of another module: ``int64(int64)``."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
-        return builder.call(builder.inttoptr(args[0], ir.FunctionType(_I64, [_I64]).as_pointer()), args[1:])
-
-    return types.int64(types.int64, types.int64), codegen
-
-
-@intrinsic
-def call_get(typingctx: Any, address: Any, getter_self: Any, x: Any, kind: Any) -> Any:  # noqa: ARG001
-    """Call a type's ``descrgetfunc``."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
-        return builder.call(builder.inttoptr(args[0], ir.FunctionType(_I64, [_I64] * 3).as_pointer()), args[1:])
-
-    return types.int64(*[types.int64] * 4), codegen
-
-
-@intrinsic
-def call_set(typingctx: Any, address: Any, setter_self: Any, x: Any, value: Any) -> Any:  # noqa: ARG001
-    """Call a type's ``descrsetfunc``."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
-        kind = ir.FunctionType(ir.IntType(32), [_I64] * 3)
-        return builder.call(builder.inttoptr(args[0], kind.as_pointer()), args[1:])
-
-    return types.int32(*[types.int64] * 4), codegen
-
-
-@intrinsic
-def bits_of(typingctx: Any, number: Any) -> Any:  # noqa: ARG001
-    """The bits of a double."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
-        return builder.bitcast(args[0], _I64)
-
-    return types.int64(types.float64), codegen
+call_visit = calling(types.int32, types.int64, types.int64)
+"""Call a ``visitproc`` of the garbage collector: ``int visit(PyObject *, void *)``."""
+call_word = calling(types.int64, types.int64)
+"""Call native code of another module: ``int64(int64)``."""
+call_get, call_set = calling(*[types.int64] * 4), calling(types.int32, *[types.int64] * 3)
+"""Call a type's ``descrgetfunc``, or its ``descrsetfunc``."""
 
 
 def on_stack(count: int) -> Any:
     """Return the intrinsic that gives a function so many words on its stack."""
-
-    def words(typingctx: Any) -> Any:  # noqa: ARG001
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
-            return builder.ptrtoint(cgutils.alloca_once(builder, _I64, size=count), _I64)
-
-        return types.int64(), codegen
-
-    words.__name__ = words.__qualname__ = f"words{count}"
-    return intrinsic(words)
+    return instructions(types.int64, name=f"words{count}")(
+        lambda builder: builder.ptrtoint(cgutils.alloca_once(builder, _I64, size=count), _I64)
+    )
 
 
 three_words, sixteen_words, thirty_words = on_stack(3), on_stack(16), on_stack(30)
 """The address of words on the stack of the function."""
 
-
-# NumPy's C API as native code calls it: functions of its table, by their addresses.
-#
-# The places in the table are fixed by NumPy's binary interface.
 
 NEW_COPY, COPY_INTO, NEW, NEW_VIEW, SET_BASE = 85, 50, 93, 94, 282
 """Where these stand in the table: PyArray_NewCopy, _CopyInto, _New, _NewFromDescr, _SetBaseObject."""
@@ -287,75 +210,27 @@ SET_HANDLER, GET_HANDLER, DEFAULT_HANDLER = 304, 305, 306
 C_ORDER, KEPT_ORDER = 0, 2
 """NumPy's numbers of the orders in which elements are copied."""
 
-_INT64, _I32 = ir.IntType(64), ir.IntType(32)
+array_copy = calling(types.int64, types.int64, types.int32)
+"""PyArray_NewCopy: a copy, in C order or in that of the array."""
+array_copy_into = calling(types.int32, types.int64, types.int64)
+"""PyArray_CopyInto, of target and source: negative, with an exception, where it failed."""
+set_base = calling(types.int32, types.int64, types.int64)
+"""PyArray_SetBaseObject: let a view own its base, taking over the reference."""
 
 
-@intrinsic
-def array_copy(typingctx: Any, address: Any, array: Any, order: Any) -> Any:  # noqa: ARG001 (Numba fixes the names)
-    """PyArray_NewCopy: a copy, in C order or in that of the array."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
-        function = builder.inttoptr(args[0], ir.FunctionType(_INT64, [_INT64, _I32]).as_pointer())
-        return builder.call(function, [args[1], builder.trunc(args[2], _I32)])
-
-    return types.int64(*[types.int64] * 3), codegen
-
-
-@intrinsic
-def array_copy_into(typingctx: Any, address: Any, target: Any, source: Any) -> Any:  # noqa: ARG001
-    """PyArray_CopyInto: negative, with an exception, where it failed."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
-        function = builder.inttoptr(args[0], ir.FunctionType(_I32, [_INT64, _INT64]).as_pointer())
-        return builder.call(function, args[1:])
-
-    return types.int32(*[types.int64] * 3), codegen
-
-
-@intrinsic
-def new_array(typingctx: Any, address: Any, kind: Any, ndim: Any, shape: Any, number: Any) -> Any:  # noqa: ARG001
+@instructions(types.int64, types.int64, types.int64, types.int32, types.int64, types.int32)
+def new_array(builder: Any, address: Any, kind: Any, ndim: Any, shape: Any, number: Any) -> Any:
     """PyArray_New: a new C-contiguous array of a type, dimensions, shape and the number of a dtype."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
-        made = ir.FunctionType(_INT64, [_INT64, _I32, _INT64, _I32, _INT64, _INT64, _I32, _I32, _INT64])
-        arguments = [args[1], builder.trunc(args[2], _I32), args[3], builder.trunc(args[4], _I32)]
-        function = builder.inttoptr(args[0], made.as_pointer())
-        return builder.call(function, [*arguments, _INT64(0), _INT64(0), _I32(0), _I32(0), _INT64(0)])
-
-    return types.int64(*[types.int64] * 5), codegen
+    made = ir.FunctionType(_I64, [_I64, _I32, _I64, _I32, _I64, _I64, _I32, _I32, _I64])
+    arguments = [kind, ndim, shape, number, _I64(0), _I64(0), _I32(0), _I32(0), _I64(0)]
+    return builder.call(builder.inttoptr(address, made.as_pointer()), arguments)
 
 
-@intrinsic
-def new_view(
-    typingctx: Any,  # noqa: ARG001
-    address: Any,  # noqa: ARG001
-    kind: Any,  # noqa: ARG001
-    dtype: Any,  # noqa: ARG001
-    ndim: Any,  # noqa: ARG001
-    shape: Any,  # noqa: ARG001
-    strides: Any,  # noqa: ARG001
-    data: Any,  # noqa: ARG001
-    flags: Any,  # noqa: ARG001
-) -> Any:
-    """PyArray_NewFromDescr: a view of given memory; takes over the dtype's reference."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
-        made = ir.FunctionType(_INT64, [_INT64, _INT64, _I32, _INT64, _INT64, _INT64, _I32, _INT64])
-        arguments = [*args[1:3], builder.trunc(args[3], _I32), *args[4:7], builder.trunc(args[7], _I32), _INT64(0)]
-        return builder.call(builder.inttoptr(args[0], made.as_pointer()), arguments)
-
-    return types.int64(*[types.int64] * 8), codegen
-
-
-@intrinsic
-def set_base(typingctx: Any, address: Any, array: Any, base: Any) -> Any:  # noqa: ARG001
-    """PyArray_SetBaseObject: let a view own its base, taking over the reference."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
-        function = builder.inttoptr(args[0], ir.FunctionType(_I32, [_INT64, _INT64]).as_pointer())
-        return builder.call(function, args[1:])
-
-    return types.int32(*[types.int64] * 3), codegen
+@instructions(*[types.int64] * 4, types.int32, *[types.int64] * 3, types.int32)
+def new_view(builder: Any, address: Any, *arguments: Any) -> Any:
+    """PyArray_NewFromDescr: a view, by type, dtype (its reference goes over), ndim, shape, strides, data and flags."""
+    made = ir.FunctionType(_I64, [_I64, _I64, _I32, _I64, _I64, _I64, _I32, _I64])
+    return builder.call(builder.inttoptr(address, made.as_pointer()), [*arguments, _I64(0)])
 
 
 @functools.cache
@@ -370,10 +245,7 @@ def table() -> Any:
 
 @functools.cache
 def agrees() -> bool:
-    """Check, on known arrays, that their fields are where native code reads them, and that the functions are right.
-
-    Only where memory is ``readable`` (kernels/native/memory.py).
-    """
+    """Check on known arrays, whose memory is ``readable``, that fields and functions are where native code has them."""
     probe = np.arange(6, dtype=np.float32).reshape(2, 3)
     start = id(probe)
     shape, strides = (ctypes.c_int64.from_address(start + at).value for at in (ArrayObject.shape, ArrayObject.strides))
@@ -396,8 +268,6 @@ def agrees() -> bool:
     return copy_into(into, copied) == 0 and bool(copied.flags.c_contiguous) and np.array_equal(into, turned)
 
 
-# Types made by CPython's ``PyType_FromSpec``, with slots that are machine code.
-#
 # References: https://docs.python.org/3/c-api/type.html#heap-types
 
 NATIVE = readable() and not os.environ.get("TAPE_PLAIN") and jit.makes_native_code()
@@ -449,8 +319,7 @@ class _Spec(ctypes.Structure):
     )  # fmt: skip
 
 
-_kept: list[Any] = []
-"""Tables that the types refer to as long as they live."""
+_kept: list[Any] = []  # tables that the types refer to as long as they live
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(_kept))  # kept until the process ends: objects may be deallocated last
 
 

@@ -25,18 +25,19 @@ from kernels.native.call_structs import MOST_OPERANDS, NUMBER_FORM, CallEntry, C
 from kernels.native.memory import HEADER, call_at, call_loop, load_f8, load_i8, store_f4, store_f8, store_i8, word
 from kernels.native.structs import RegistryTable
 
-# Reads Python's objects natively: types are checked before anything is read.
-
 
 def kind_of(x):
     return load_i8(x + 8)
 
 
+def owned(x):
+    """A new reference to an object."""
+    Py_IncRef(x)
+    return x
+
+
 def none(registry: RegistryTable):
-    """A new reference to None."""
-    result = registry.none
-    Py_IncRef(result)
-    return result
+    return owned(registry.none)
 
 
 def put(at, value):
@@ -79,10 +80,7 @@ def array_of(registry: RegistryTable, ndim, shape, dtype, large):
 
 
 def new_tensor(registry: RegistryTable):
-    """A new empty tensor, in the memory of a dead one if there is one; 0 with an exception.
-
-    Else memory is allocated, which may start a garbage collection, and so run any Python code.
-    """
+    """A new empty tensor, perhaps in a dead one's memory; 0 with an exception. May run any Python code."""
     tensor = TensorObject(registry.spare)
     if tensor == 0:
         return PyType_GenericAlloc(registry.tensor_type, 0)
@@ -130,8 +128,6 @@ def drop_all(first, last):
             store_i8(at, 0)
             Py_DecRef(held)
 
-
-# The operands of a call as native code reads them: tensors and Python numbers; types are checked before.
 
 LARGEST_INT = 9007199254740992.0
 LARGEST_SINGLE = 3.4028235677973366e38
@@ -224,14 +220,8 @@ def numbers_to_int(entry: CallEntry, operands):
     return 1
 
 
-# Runs NumPy's inner loops over arrays of any rank: the loop takes one axis, a counter around it the others.
-
-
 def nest(layout, pointers, count, loop, data):
-    """Call a loop for each row of a nest; behind the ``count`` pointers there is room for its arguments.
-
-    ``layout`` is of scalar_loops.py: rows, extent of a row, axes outside and their sizes, then strides by operand.
-    """
+    """Call a loop for each row of a nest; behind the ``count`` pointers there is room for its arguments."""
     rows, axes = load_i8(layout), word(layout, 2)
     stride = axes + 1
     first = layout + 8 * (3 + axes)

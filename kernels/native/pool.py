@@ -34,11 +34,10 @@ from kernels.native.structs import (
     RegistryTable,
 )
 
-# ``TAPE_DEBUG=1``: canaries around the blocks of memory that tapes, sweeps and the pool allocate.
-#
-# They are looked at when a block is given back, when it grows and before each sweep; what is written into a kept block
-# is found when it is used again. A block that is being given back cannot raise: the process ends with a message.
-# Without ``TAPE_DEBUG`` nothing of this is loaded: native code finds other functions under the same names.
+# ``TAPE_DEBUG=1`` puts canaries around the blocks of memory that tapes, sweeps and the pool allocate. They are looked
+# at when a block is given back, when it grows and before each sweep; what is written into a kept block is found when it
+# is used again. A block that is being given back cannot raise: the process ends with a message. Without ``TAPE_DEBUG``
+# native code finds other functions under the same names.
 
 DEBUG = NATIVE and bool(os.environ.get("TAPE_DEBUG"))
 """Whether memory is guarded, and tapes are checked before they are swept (kernels/debug/checks.py)."""
@@ -49,12 +48,6 @@ _WRONG = {
     WRITTEN_AFTER: "of the pool has been written after it was given back",
 }
 _BEYOND = 8
-_RAW = {
-    "raw_malloc": c_api.PyMem_RawMalloc.__name__,
-    "raw_calloc": c_api.PyMem_RawCalloc.__name__,
-    "raw_realloc": c_api.PyMem_RawRealloc.__name__,
-    "raw_free": c_api.PyMem_RawFree.__name__,
-}
 
 
 class DamagedError(RuntimeError):
@@ -64,8 +57,8 @@ class DamagedError(RuntimeError):
 def install() -> None:
     """Let native code that is loaded from now on find guarded blocks under the names of Python's raw allocator."""
     guards = _guards()
-    for name, symbol in _RAW.items():
-        address = getattr(guards, name).address
+    for name in ("malloc", "calloc", "realloc", "free"):
+        symbol, address = f"PyMem_Raw{name.capitalize()}", getattr(guards, f"raw_{name}").address
         jit.API.discard(symbol)
         binding.add_symbol(symbol, address)
 
@@ -132,16 +125,12 @@ class GuardedArrays:
                     raise DamagedError(f"the sweep's {part} have been written {where}")
 
 
-# Large arrays and buffers in memory that is used again: pages fresh from the system cost more than arithmetic.
-#
-# NumPy allocates the memory of arrays through a handler. Ours is set only within ``call``, and frees memory when the
-# array that owns it is deallocated: views of any kind keep that array alive, so memory is reused only when nobody can
-# see it. Blocks of 64 KB and more are kept, the most recently used, up to a bound in bytes; gradient buffers of sweeps
-# come from here too.
+# Pages fresh from the system cost more than arithmetic. NumPy allocates the memory of arrays through a handler. Ours is
+# set only within ``call``, and frees memory when the array that owns it is deallocated: views of any kind keep that
+# array alive. Blocks of 64 KB and more are kept, the most recently used, up to a bound in bytes; gradient buffers of
+# sweeps come from here too.
 
-"""Bytes of a result from which on it is worth a ``call``."""
 _MOST = 256 << 20
-_PART_OF_MEMORY = 8
 _KEYWORDS = 0x02  # METH_KEYWORDS
 
 
@@ -154,7 +143,7 @@ def _most() -> int:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         return _MOST
-    return min(_MOST, memory // _PART_OF_MEMORY)
+    return min(_MOST, memory // 8)
 
 
 class _Handler(ctypes.Structure):
@@ -169,10 +158,7 @@ class _Handler(ctypes.Structure):
 
 @functools.cache
 def linked() -> Any:
-    """Return the native pool, made at the first call; None where sweeps use C's heap.
-
-    From then on native code finds it under the names ``tape_take`` and ``tape_give``.
-    """
+    """Return the native pool, made and known to native code from the first call on; None where sweeps use C's heap."""
     pool = jit.load_module("native.pool_native") if c_api.NATIVE else None
     for name, function, fallback in (("tape_take", "take", "malloc"), ("tape_give", "give", "free")):
         address = binding.address_of_symbol(fallback) if pool is None else getattr(_functions(pool), function).address
@@ -212,7 +198,7 @@ def _native_call() -> Any:
     """Return the native ``call``; without a pool, one that just calls the function."""
     pool = linked()
     if pool is None:
-        return _plainly
+        return lambda function, *args, **kwargs: function(*args, **kwargs)
     words, table = _words(pool), c_api.table()
     words[PoolWords.set_handler] = table[c_api.SET_HANDLER]
     words[PoolWords.get_handler] = table[c_api.GET_HANDLER]
@@ -221,10 +207,6 @@ def _native_call() -> Any:
     words[PoolWords.handler] = id(_capsule(pool))
     put(REGISTRY.address, RegistryTable.pooled, pool.array.address)
     return bound("native.pool_native", "call", None, _KEYWORDS)
-
-
-def _plainly(function: Any, *args: Any, **kwargs: Any) -> Any:
-    return function(*args, **kwargs)
 
 
 def _first(function: Any, *args: Any, **kwargs: Any) -> Any:

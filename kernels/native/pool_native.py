@@ -33,14 +33,6 @@ def words() -> int:
     return _words()
 
 
-def step_of(size):
-    """The step between block sizes near this one: eight sizes to a power of two."""
-    step = LARGE // STEPS
-    while step * STEPS * 2 <= size:
-        step *= 2
-    return step
-
-
 def head_of(capacity):
     """Where the list of the blocks of a size begins."""
     step, octave = LARGE // STEPS, 0
@@ -121,7 +113,9 @@ def take(size: Word) -> Word:
         store_i8(raw, size)
         store_i8(raw + 8, 0)
         return raw + SMALL
-    step = step_of(size)
+    step = LARGE // STEPS
+    while step * STEPS * 2 <= size:
+        step *= 2
     capacity = (size + step - 1) // step * step
     pool = PoolWords(words())
     if swap(pool + 8 * PoolWords.lock, 1) == 0:
@@ -206,10 +200,7 @@ def set_again(handler):
 
 
 def begin():
-    """Set the pool's handler; return a new reference to NumPy's own, which is to be set again.
-
-    -1 where another one is set, the user's or ours, which stays; 0 with an exception.
-    """
+    """Set the pool's handler; return NumPy's own, to be set again; -1 where another is set; 0 with an exception."""
     pool = PoolWords(words())
     before = get_handler(pool.get_handler)
     if before == 0:
@@ -247,8 +238,4 @@ def call(module: Word, args: Word, count: Word, names: Word) -> Word:
 def array(kind: Word, ndim: Word, shape: Word, dtype: Word) -> Word:
     """A new array in a block of the pool, as NumPy's PyArray_New makes it."""
     before = begin()
-    return (
-        end(before, new_array(load_i8(words() + 8 * PoolWords.new_array), kind, ndim, shape, dtype))
-        if before != 0
-        else 0
-    )
+    return end(before, new_array(PoolWords(words()).new_array, kind, ndim, shape, dtype)) if before != 0 else 0

@@ -27,10 +27,9 @@ from kernels.native.c_api import (
     PyTuple_Size,
     PyType_IsSubtype,
     TensorObject,
-    bits_of,
 )
-from kernels.native.memory import HEADER, double_of, load_i8, store_i8, word
-from kernels.native.objects_native import block_of, integer_of, is_array, is_double, kind_of, none, wrong
+from kernels.native.memory import HEADER, bits_of, double_of, load_i8, store_i8, word
+from kernels.native.objects_native import block_of, integer_of, is_array, is_double, kind_of, none, owned, wrong
 from kernels.native.structs import (
     ADDS,
     ARRAY,
@@ -78,8 +77,7 @@ def saved_word(registry, x: ArrayObject, kind):
         return PyLong_AsLongLong(x)
     if kind == DOUBLE:
         return load_i8(x.data) if is_array(registry, x) else bits_of(PyFloat_AsDouble(x))
-    Py_IncRef(x)
-    return x
+    return owned(x)
 
 
 def saves(registry, block: FormBlock, saved):
@@ -185,16 +183,12 @@ def record(self: Word, args: Word, count: Word) -> Word:
     return none(registry)
 
 
-# Reading a tape, as methods of its native object: instructions taken apart into Python's objects.
-
-
 def operand_object(registry, operand):
     if operand == 0:
         return none(registry)
     if operand > 0:
         return PyLong_FromLongLong(operand)
-    Py_IncRef(-operand)
-    return -operand
+    return owned(-operand)
 
 
 def saved_object(number, kind):
@@ -202,17 +196,7 @@ def saved_object(number, kind):
         return PyLong_FromLongLong(number)
     if kind == DOUBLE:
         return PyFloat_FromDouble(double_of(number))
-    Py_IncRef(number)
-    return number
-
-
-def operands_of(t: TapeHeader, start, block: FormBlock):
-    """The operands of an instruction as a tuple; 0 with an exception."""
-    operands = PyTuple_New(block.inputs)
-    for i in range(block.inputs):
-        if operands != 0:
-            PyTuple_SetItem(operands, i, operand_object(t.registry, t.words[start + 1 + i]))
-    return operands
+    return owned(number)
 
 
 def saved_of(t: TapeHeader, start, block: FormBlock):
@@ -255,7 +239,11 @@ def at(self: Word, args: Word, count: Word) -> Word:
         PyTuple_SetItem(parts, 0, PyLong_FromLongLong(start))
         PyTuple_SetItem(parts, 1, PyLong_FromLongLong(last + 1))
         PyTuple_SetItem(parts, 2, PyLong_FromLongLong(t.words[start]))
-        PyTuple_SetItem(parts, 3, operands_of(t, start, block))
+        operands = PyTuple_New(block.inputs)
+        for i in range(block.inputs):
+            if operands != 0:
+                PyTuple_SetItem(operands, i, operand_object(t.registry, t.words[start + 1 + i]))
+        PyTuple_SetItem(parts, 3, operands)
         PyTuple_SetItem(parts, 4, saved_of(t, start, block))
         PyTuple_SetItem(parts, 5, block.form)
         if PyErr_Occurred() != 0:
@@ -284,8 +272,7 @@ def form(self: Word, args: Word, count: Word) -> Word:
     if last < 0:
         return 0
     form_object = block_at(t, last).form
-    Py_IncRef(form_object)
-    return form_object
+    return owned(form_object)
 
 
 def find(self: Word, args: Word, count: Word) -> Word:
@@ -311,14 +298,8 @@ def kept(self: Word, args: Word, count: Word) -> Word:
     return saved_object(t.words[place], ARRAY)
 
 
-# Methods of the native tape that change it before its end: replacing saved arrays, dropping instructions.
-
-
 def replace(self: Word, args: Word, count: Word) -> Word:
-    """``replace(place, last, saved, copy, code)``: replace a saved array that is still there by a copy, and the form.
-
-    Returns the old array, which the caller releases; None if it is no longer there.
-    """
+    """``replace(place, last, saved, copy, code)``: swap a saved array that is still there; return it, or None."""
     t = TapeHeader(self + HEADER)
     registry = t.registry
     if count != 5 or not is_array(registry, word(args, 3)):
@@ -340,15 +321,8 @@ def replace(self: Word, args: Word, count: Word) -> Word:
     return before
 
 
-def gone(t, count):
-    if count < 0:
-        return PyErr_NoMemory()
-    return PyLong_FromLongLong(count)
-
-
-def is_read(args, most):
-    """Whether the tape has more readers than ``most``."""
-    return PyList_Size(word(args, 0)) > most
+def gone(count):
+    return PyLong_FromLongLong(count) if count >= 0 else PyErr_NoMemory()
 
 
 def collect(self: Word, args: Word, count: Word) -> Word:
@@ -356,7 +330,7 @@ def collect(self: Word, args: Word, count: Word) -> Word:
     t = TapeHeader(self + HEADER)
     if count != 1 or PyList_Size(word(args, 0)) < 0:
         return wrong(t.registry)
-    return PyLong_FromLongLong(0) if is_read(args, 0) else gone(t, gather(t))
+    return PyLong_FromLongLong(0) if PyList_Size(word(args, 0)) > 0 else gone(gather(t))
 
 
 def remove(self: Word, args: Word, count: Word) -> Word:
@@ -365,7 +339,7 @@ def remove(self: Word, args: Word, count: Word) -> Word:
     if count != 2 or PyList_Size(word(args, 0)) < 0 or PyTuple_Size(word(args, 1)) < 0:
         return wrong(t.registry)
     lasts, words, low = word(args, 1), t.words, -1
-    if is_read(args, 1):
+    if PyList_Size(word(args, 0)) > 1:
         return PyLong_FromLongLong(0)
     for k in range(PyTuple_Size(lasts)):
         if last_of_argument(t, PyTuple_GetItem(lasts, k)) < 0:
@@ -376,7 +350,7 @@ def remove(self: Word, args: Word, count: Word) -> Word:
             low = last + 1 - block_at(t, last).entries
         if words[last] >= 0:
             words[last] = ~words[last]
-    return gone(t, take_out(t, low) if low >= 0 else 0)
+    return gone(take_out(t, low) if low >= 0 else 0)
 
 
 def notify(self: Word, args: Word, count: Word) -> Word:
@@ -418,13 +392,8 @@ def dealloc(self: Word) -> Void:
     Py_DecRef(kind)
 
 
-# The arrays that a tape's instructions saved, as methods of its native object: all, or those in a range of memory.
-#
-# An array is identified by the slot of its instruction and its index among the saved values: dropping others changes
-# neither.
-
-LONGEST_ITEM = 16
-"""Size in bytes of the largest element type."""
+# A saved array is identified by the slot of its instruction and its index among the saved values: dropping others
+# changes neither.
 
 
 def meets(array: ArrayObject, low, high):
@@ -438,7 +407,7 @@ def meets(array: ArrayObject, low, high):
             first += (extent - 1) * stride
         else:
             last += (extent - 1) * stride
-    return first < high and low < last + LONGEST_ITEM
+    return first < high and low < last + 16  # bytes of the largest element type
 
 
 def add_number(items, number):
@@ -490,9 +459,8 @@ def arrays(self: Word, args: Word, count: Word) -> Word:
 def meeting(self: Word, args: Word, count: Word) -> Word:
     """``meeting(low, high, after)``: slots and numbers of those of them that may stand in a range of memory."""
     t = TapeHeader(self + HEADER)
-    registry, after = t.registry, -1
-    if count == 3:
-        after = integer_of(registry, word(args, 2))
+    registry = t.registry
+    after = integer_of(registry, word(args, 2)) if count == 3 else -1
     if after < 0:
         return wrong(registry)
     low, high = integer_of(registry, word(args, 0)), integer_of(registry, word(args, 1))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from kernels.language.native_types import Array, Struct
 
-# What a tape, its instructions and a sweep are in memory, for Python and for native code.
-
 TAPE_BITS = 44
 """A slot is its tape's number shifted by this, plus a count: unique in the process, never used again."""
 FIRST_ROOM = 1 << 12
@@ -113,8 +111,6 @@ class RegistryTable(Struct):
     hit: int  # what makes calls that are in the table
 
 
-# Form blocks.
-
 PULLS, VIEW, CLEARS, ADDS, PYTHON = range(5)
 """Kinds of instructions: pullbacks to run; a view; a write that clears the gradient buffer, or keeps it; one run by
 Python."""
@@ -142,8 +138,8 @@ class FormBlock(Struct):
 
 NEVER, IF_INPUT_IS, ALWAYS = range(3)
 """When a pullback's result is a constant cotangent: never, where its own cotangent is constant, always."""
-NO_KERNEL, UNWANTED, WANTED, ITSELF = range(4)
-"""In place of a kernel that is rarely wanted: there is none; not asked for; to be compiled; the cotangent as it is."""
+NONE, UNREQUESTED, REQUESTED, IDENTITY = range(4)
+"""State of an optional kernel slot: not applicable; not yet requested; requested, compile on next mark; identity."""
 
 
 class InputBlock(Struct):
@@ -159,17 +155,14 @@ class InputBlock(Struct):
     one_layout: int
     spread: int  # the kernel that reads a constant cotangent
     spread_layout: int
-    laid: int  # where dims, dtype and shape of the operand stand; 0 where its gradient is not laid out as a C array
+    shape_words: int  # dims, dtype and shape of the operand; 0 where its gradient is not laid out as a C array
     reused: int  # the kernel that leaves the result in the cotangent's memory
     reused_layout: int
     run: int  # elements of the one run that the kernel covers
 
 
-# Sweeps.
-
-OK, GROW, FREED, MISSING, MEMORY, PAUSE, INTERRUPT_CHECK, BARE, ELSEWHERE, UNLOADED = range(10)
-"""How native code ends. BARE: the root has no cotangent as yet. ELSEWHERE: a longer way does this. UNLOADED: what
-SweepHeader.walks names is."""
+OK, GROW, FREED, MISSING, MEMORY, PAUSE, INTERRUPT_CHECK, NEEDS_SEED, USE_GENERAL_PATH, NEEDS_SCALAR_WALK = range(10)
+"""How native code ends; NEEDS_SCALAR_WALK: what SweepHeader.walks names is to be loaded."""
 FEW = 64
 """Buckets that are found by their keys, when a run begins; it clears them, and takes more as it needs them."""
 DENSE = 8
@@ -253,8 +246,6 @@ class FoundLeaf(Struct):
     bucket: int  # the number of its bucket
 
 
-# Rows of programs.
-
 RUN_KERNEL, RUN_NEST, RUN_FILL8, RUN_FILL4, RUN_INLINE, RUN_GUARD, RUN_PYTHON = range(7)
 RUN_LOOP, RUN_BODY, RUN_AGAIN, RUN_NEXT, RUN_BACK, RUN_CHOOSE, RUN_RESTORE, RUN_BEFORE = range(7, 15)
 """What steers a loop: kernels/programs/task_blocks.py."""
@@ -292,8 +283,6 @@ class LoopStack(Struct):
     fuel: int
     needed: int
 
-
-# The pool and its blocks in memory, for native code and Python.
 
 LARGE = 1 << 16
 """Bytes from which on a block is kept for reuse."""
@@ -369,9 +358,6 @@ class GuardWords(Struct):
     reused: int  # where the pool counts the blocks that are used again
 
 
-# What threads share: who works at what, and who sleeps.
-
-
 class ThreadPoolWords(Struct):
     """What all threads share; behind it a :class:`WorkerWords` each. What several write has a cache line of its own."""
 
@@ -407,9 +393,6 @@ MOST_PARTS = 128
 """Parts of a loop, at most, and with them threads."""
 SPINS = 2_000
 """How often a thread looks for work, or for the end of it, before it sleeps: some fifty microseconds."""
-
-
-# How arguments and results of a program are exchanged with Python: program.py lays this out.
 
 
 class ExchangeHead(Struct):
@@ -448,10 +431,9 @@ XK_ARRAY, XK_DOUBLE, XK_SINGLE, XK_INTEGER = range(4)
 """Kinds: arrays alone; also a float or int for a double, a float or np.float32 for a single, an int for an int64."""
 
 
-# By what a sweep runs a program back: kernels/programs/machine.py lays this out.
-#
-# What saves them is an instruction that Python runs otherwise. Its last two saved values are the array of these words,
-# and the memory that the program had after its forward, with one word behind it: not 0 where Python has to act.
+# What saves the words by which a sweep runs a program back is an instruction that Python runs otherwise. Its last two
+# saved values are the array of these words, and the memory that the program had after its forward, with one word behind
+# it: not 0 where Python has to act.
 
 
 class PullbackRun(Struct):

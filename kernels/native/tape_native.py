@@ -30,8 +30,6 @@ from kernels.native.structs import (
     TapeHeader,
 )
 
-# The tape in native code: a block of words, which owns what its saved words point to, and counts of who has a slot.
-#
 # An instruction is its result's slot, its operands, its saved values and the number of its form: the tape is read from
 # the end. An operand is 0, a slot, or the address of a leaf turned negative.
 
@@ -150,14 +148,8 @@ def point_at(saved, block: FormBlock, pointers):
         j += 1
 
 
-# Dropping instructions from a tape: those marked, and those whose results nobody can reach.
-
-
 def disown(x, garbage, count):
-    """Release a reference to an object; the last one is added to the garbage instead. Return the count of garbage.
-
-    Immortal objects have a negative reference count in the low half, or one that CPython resets.
-    """
+    """Release a reference to an object that is not immortal; add the last one to the garbage. Return their count."""
     if load_i4(x) > 1:
         store_i8(x, load_i8(x) - 1)
         return count
@@ -200,10 +192,7 @@ def strip(t: TapeHeader, start, block: FormBlock, garbage, count):
 
 
 def moved(t: TapeHeader, above, position, to):
-    """Update where the chunks below ``above`` begin that begin at this position or behind it.
-
-    Return how many chunks begin before it.
-    """
+    """Update where the chunks below ``above`` begin, from this position on; return how many begin before it."""
     k = above
     while k > 0:
         chunk = t.directory[k - 1]
@@ -216,10 +205,7 @@ def moved(t: TapeHeader, above, position, to):
 
 
 def shrink(t: TapeHeader):
-    """Lower the threshold for collections on a tape that has become short; free memory that it does not need.
-
-    Not below what a tape begins with: a few instructions would else be looked through at every other operation.
-    """
+    """Lower the threshold for collections, and give memory back, down to what a tape begins with."""
     size, enough = t.size, max(2 * t.size + 1, FIRST_ROOM)
     if t.room > 16 * FIRST_ROOM and 4 * size < t.room:
         t.room = enough
@@ -241,11 +227,7 @@ def ended(t: TapeHeader, size, garbage, count):
 
 
 def take_out(t: TapeHeader, low):
-    """Remove the instructions from ``low`` on whose form's number is marked (turned to ~number) from the tape.
-
-    Return how many words were removed; -1 without memory: then only the marks are undone. Garbage is released at the
-    end, which may run any Python code.
-    """
+    """Remove marked instructions from ``low`` on; return how many words, -1 without memory. May run any Python code."""
     words, size = t.words, t.size
     forms = t.registry.forms
     garbage, count = PyMem_RawMalloc(8 * (size - low + 1)), 0
@@ -401,10 +383,7 @@ def copied(target, source, count):
 
 
 def picture(t: TapeHeader, target: int, room: int) -> int:
-    """Copy a tape's header, its words and its chunks, each behind its address; return how many words that takes.
-
-    Nothing is copied where there is less room.
-    """
+    """Copy a tape's header, words and chunks, each behind its address, if there is room; return the words it takes."""
     size, chunks = t.size, t.chunks
     if size < 0 or size > t.room or chunks < 0:
         copied(target, t, TapeHeader.SIZE)

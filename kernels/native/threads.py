@@ -15,83 +15,56 @@ import numpy as np
 from llvmlite import ir
 
 from kernels.foundation.locks import Lock, cached_property
-from kernels.language.jit import intrinsic, load_module, types
-from kernels.native.memory import external, where
+from kernels.language.jit import load_module, types
+from kernels.native.memory import external, instructions, where
 from kernels.native.structs import MOST_PARTS, W_EACH, W_FIRST, ThreadPoolWords, WorkerWords
-
-# Words that several threads read and write at a time, from native code.
 
 _I64 = ir.IntType(64)
 _ORDER = "seq_cst"
 _IS_X86 = platform.machine().lower() in ("x86_64", "amd64")
 
 
+@instructions(types.int64, types.int64)
+def seen(builder: Any, address: Any) -> Any:
+    """The word at an address, as other threads have left it."""
+    return builder.load_atomic(_pointer(builder, address), _ORDER, 8)
+
+
+@instructions(types.void, types.int64, types.int64)
+def shown(builder: Any, address: Any, value: Any) -> Any:
+    """Store a word, and all that was stored before, for other threads to see."""
+    builder.store_atomic(value, _pointer(builder, address), _ORDER, 8)
+
+
+@instructions(types.int64, types.int64, types.int64, types.int64)
+def exchanged(builder: Any, address: Any, before: Any, after: Any) -> Any:
+    """Store a word where ``before`` still stands; return 1 if it did, else 0."""
+    pair = builder.cmpxchg(_pointer(builder, address), before, after, _ORDER, _ORDER)
+    return builder.zext(builder.extract_value(pair, 1), _I64)
+
+
+@instructions(types.int64, types.int64, types.int64)
+def counted(builder: Any, address: Any, more: Any) -> Any:
+    """Add to a word; return the sum."""
+    return builder.add(builder.atomic_rmw("add", _pointer(builder, address), more, _ORDER), more)
+
+
+@instructions(types.void)
+def relax(builder: Any) -> Any:
+    """Tell the processor that this loop only waits."""
+    if _IS_X86:
+        builder.call(external(builder, ir.FunctionType(ir.VoidType(), []), "llvm.x86.sse2.pause"), [])
+
+
 def _pointer(builder: Any, address: Any) -> Any:
     return builder.inttoptr(address, _I64.as_pointer())
 
 
-@intrinsic
-def seen(typingctx: Any, address: Any) -> Any:  # noqa: ARG001 (Numba fixes the names, here and below)
-    """The word at an address, as other threads have left it."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
-        return builder.load_atomic(_pointer(builder, args[0]), _ORDER, 8)
-
-    return types.int64(types.int64), codegen
-
-
-@intrinsic
-def shown(typingctx: Any, address: Any, value: Any) -> Any:  # noqa: ARG001
-    """Store a word, and all that was stored before, for other threads to see."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
-        builder.store_atomic(args[1], _pointer(builder, args[0]), _ORDER, 8)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), codegen
-
-
-@intrinsic
-def exchanged(typingctx: Any, address: Any, before: Any, after: Any) -> Any:  # noqa: ARG001
-    """Store a word where ``before`` still stands; return 1 if it did, else 0."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
-        pair = builder.cmpxchg(_pointer(builder, args[0]), args[1], args[2], _ORDER, _ORDER)
-        return builder.zext(builder.extract_value(pair, 1), _I64)
-
-    return types.int64(types.int64, types.int64, types.int64), codegen
-
-
-@intrinsic
-def counted(typingctx: Any, address: Any, more: Any) -> Any:  # noqa: ARG001
-    """Add to a word; return the sum."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
-        before = builder.atomic_rmw("add", _pointer(builder, args[0]), args[1], _ORDER)
-        return builder.add(before, args[1])
-
-    return types.int64(types.int64, types.int64), codegen
-
-
-@intrinsic
-def relax(typingctx: Any) -> Any:  # noqa: ARG001
-    """Tell the processor that this loop only waits."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
-        if _IS_X86:
-            builder.call(external(builder, ir.FunctionType(ir.VoidType(), []), "llvm.x86.sse2.pause"), [])
-        return context.get_dummy_value()
-
-    return types.void(), codegen
-
-
-# How many threads run the loops of compiled programs, and the workers among them: Python's threads, in native code.
-#
-# They work for one caller at a time; another caller, a process that was forked, and one that ends, do without.
+# The workers are Python's threads, in native code. They work for one caller at a time; another caller, a process that
+# was forked, and one that ends, do without.
 
 _MODULE = "native.threads_native"
-_SECONDS = 5.0
-"""How long the end of the process waits for workers."""
+_SECONDS = 5.0  # how long the end of the process waits for workers
 
 
 class Workers:
@@ -102,8 +75,7 @@ class Workers:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.words))  # threads may look at them when all else is gone
         self.lock = Lock(waited_for=True)
         self.threads: list[threading.Thread] = []
-        self.wanted = 1
-        """How many threads were asked for."""
+        self.wanted = 1  # how many threads were asked for
         self.words[ThreadPoolWords.threads] = 1
         self.ended = False
         if hasattr(os, "register_at_fork"):
@@ -124,7 +96,6 @@ class Workers:
             return None
 
     def _agrees(self, module: Any) -> bool:
-        """Check that a loop in parts runs each once."""
         self.words[ThreadPoolWords.run] = module.run.address
         table = np.zeros(MOST_PARTS, np.int64)
         called(module.run, self.address, module.probe.address, where(table), MOST_PARTS)
@@ -143,17 +114,17 @@ class Workers:
                 atexit.register(self.end)
             new = active - 1 - len(self.threads)
             for _ in range(new):
-                self._start(len(self.threads) + 1)
+                place = len(self.threads) + 1
+                self.words[W_FIRST + W_EACH * place + WorkerWords.lock] = _new_lock()
+                name = f"tape.set_num_threads {place}"
+                thread = threading.Thread(
+                    target=called, args=(self.native.work, self.address, place), name=name, daemon=True
+                )
+                thread.start()
+                self.threads.append(thread)
             self.words[ThreadPoolWords.threads] = active
             if new > 0 and not self._agrees(self.native):
                 self.words[ThreadPoolWords.threads] = 1
-
-    def _start(self, place: int) -> None:
-        self.words[W_FIRST + W_EACH * place + WorkerWords.lock] = _new_lock()
-        name = f"tape.set_num_threads {place}"
-        thread = threading.Thread(target=called, args=(self.native.work, self.address, place), name=name, daemon=True)
-        thread.start()
-        self.threads.append(thread)
 
     def end(self) -> None:
         """Have the workers end, before the interpreter does."""
@@ -164,7 +135,6 @@ class Workers:
                 thread.join(_SECONDS)
 
     def _forked(self) -> None:
-        """Be without workers, in a process that was forked: they are threads of the other."""
         run = int(self.words[ThreadPoolWords.run])
         self.words[:] = 0
         self.words[ThreadPoolWords.run], self.words[ThreadPoolWords.threads] = run, 1

@@ -8,10 +8,8 @@ import numpy as np
 
 from kernels.kinds.elementwise import Elementwise
 from kernels.rules import symbols
-from kernels.rules.symbols import cut
+from kernels.rules.symbols import Rule, cut
 
-# The table of elementwise operations: NumPy's name, PyTorch's names, forward, one pullback per input.
-#
 # Vocabulary of a rule: ``g`` the cotangent, ``y`` the result, ``x`` or ``a, b`` or ``c, a, b`` the inputs, ``p`` a
 # static number. Derivatives: Abramowitz and Stegun, chapters 3 and 4; choices at kinks and ties are PyTorch's.
 
@@ -250,224 +248,87 @@ Elementwise(
 )
 
 
-# The table of comparisons, of logic and of operations on integers: no gradient passes.
-
 INTEGER = "integer"
 """A domain: small integers that are not negative."""
 
-Elementwise(
-    name="less",
-    doc="True where the first is less.",
-    torch=("lt",),
-    grad_fn="",
-    operator="<",
-    forward=lambda a, b: a < b,
-    pullback=(None, None),
-    domain=TWO,
+
+def _without_gradient(name: str, doc: str, forward: Rule, domain: tuple[str, ...] = TWO, **more: Any) -> None:
+    nothing = (None,) * len(domain)
+    Elementwise(name=name, doc=doc, grad_fn="", forward=forward, pullback=nothing, domain=domain, **more)
+
+
+_without_gradient("less", "True where the first is less.", lambda a, b: a < b, torch=("lt",), operator="<")
+_without_gradient(
+    "less_equal", "True where the first is less or equal.", lambda a, b: a <= b, torch=("le",), operator="<="
 )
-Elementwise(
-    name="less_equal",
-    doc="True where the first is less or equal.",
-    torch=("le",),
-    grad_fn="",
-    operator="<=",
-    forward=lambda a, b: a <= b,
-    pullback=(None, None),
-    domain=TWO,
+_without_gradient("greater", "True where the first is greater.", lambda a, b: a > b, torch=("gt",), operator=">")
+_without_gradient(
+    "greater_equal", "True where the first is greater or equal.", lambda a, b: a >= b, torch=("ge",), operator=">="
 )
-Elementwise(
-    name="greater",
-    doc="True where the first is greater.",
-    torch=("gt",),
-    grad_fn="",
-    operator=">",
-    forward=lambda a, b: a > b,
-    pullback=(None, None),
-    domain=TWO,
+_without_gradient(
+    "equal", "True where both are equal.", lambda a, b: a == b, torch=("eq",), function=False, operator="=="
 )
-Elementwise(
-    name="greater_equal",
-    doc="True where the first is greater or equal.",
-    torch=("ge",),
-    grad_fn="",
-    operator=">=",
-    forward=lambda a, b: a >= b,
-    pullback=(None, None),
-    domain=TWO,
-)
-Elementwise(
-    name="equal",
-    doc="True where both are equal.",
-    torch=("eq",),
-    function=False,
-    grad_fn="",
-    operator="==",
-    forward=lambda a, b: a == b,
-    pullback=(None, None),
-    domain=TWO,
-)
-Elementwise(
-    name="not_equal",
-    doc="True where they differ.",
-    torch=("ne",),
-    grad_fn="",
-    operator="!=",
-    forward=lambda a, b: a != b,
-    pullback=(None, None),
-    domain=TWO,
-)
-Elementwise(
-    name="logical_not",
-    doc="True where the tensor is zero or False.",
-    grad_fn="",
-    forward=lambda x: np.logical_not(x),
-    pullback=(None,),
-    domain=ONE,
-)
-Elementwise(
-    name="logical_and",
-    doc="True where both are nonzero or True.",
-    grad_fn="",
-    forward=lambda a, b: np.logical_and(a, b),
-    pullback=(None, None),
-    domain=TWO,
-)
-Elementwise(
-    name="logical_or",
-    doc="True where one is nonzero or True.",
-    grad_fn="",
-    forward=lambda a, b: np.logical_or(a, b),
-    pullback=(None, None),
-    domain=TWO,
-)
-Elementwise(
-    name="bitwise_and",
-    doc="Bits, or truth, of both; integer and bool tensors only.",
-    grad_fn="",
+_without_gradient("not_equal", "True where they differ.", lambda a, b: a != b, torch=("ne",), operator="!=")
+_without_gradient("logical_not", "True where the tensor is zero or False.", lambda x: np.logical_not(x), ONE)
+_without_gradient("logical_and", "True where both are nonzero or True.", lambda a, b: np.logical_and(a, b))
+_without_gradient("logical_or", "True where one is nonzero or True.", lambda a, b: np.logical_or(a, b))
+_without_gradient(
+    "bitwise_and",
+    "Bits, or truth, of both; integer and bool tensors only.",
+    lambda a, b: a & b,
+    (BOOLEAN, BOOLEAN),
     operator="&",
-    forward=lambda a, b: a & b,
-    pullback=(None, None),
-    domain=(BOOLEAN, BOOLEAN),
 )
-Elementwise(
-    name="bitwise_or",
-    doc="Bits, or truth, of either; integer and bool tensors only.",
-    grad_fn="",
+_without_gradient(
+    "bitwise_or",
+    "Bits, or truth, of either; integer and bool tensors only.",
+    lambda a, b: a | b,
+    (BOOLEAN, BOOLEAN),
     operator="|",
-    forward=lambda a, b: a | b,
-    pullback=(None, None),
-    domain=(BOOLEAN, BOOLEAN),
 )
-Elementwise(
-    name="logical_xor",
-    doc="True where one of the two, but not both, is nonzero or True.",
-    grad_fn="",
-    forward=lambda a, b: np.logical_xor(a, b),
-    pullback=(None, None),
-    domain=TWO,
+_without_gradient(
+    "logical_xor", "True where one of the two, but not both, is nonzero or True.", lambda a, b: np.logical_xor(a, b)
 )
-Elementwise(
-    name="bitwise_xor",
-    doc="Bits, or truth, of one of the two but not both; integer and bool tensors only.",
-    grad_fn="",
+_without_gradient(
+    "bitwise_xor",
+    "Bits, or truth, of one of the two but not both; integer and bool tensors only.",
+    lambda a, b: a ^ b,
+    (BOOLEAN, BOOLEAN),
     operator="^",
-    forward=lambda a, b: a ^ b,
-    pullback=(None, None),
-    domain=(BOOLEAN, BOOLEAN),
 )
-Elementwise(
-    name="invert",
-    doc="Bits, or truth, turned; integer and bool tensors only.",
+_without_gradient(
+    "invert",
+    "Bits, or truth, turned; integer and bool tensors only.",
+    lambda x: np.invert(x),
+    (BOOLEAN,),
     torch=("bitwise_not",),
-    grad_fn="",
     operator="~",
-    forward=lambda x: np.invert(x),
-    pullback=(None,),
-    domain=(BOOLEAN,),
 )
-Elementwise(
-    name="left_shift",
-    doc="Bits of the first moved up by the second; integer tensors only.",
+_without_gradient(
+    "left_shift",
+    "Bits of the first moved up by the second; integer tensors only.",
+    lambda a, b: np.left_shift(a, b),
+    (INTEGER, INTEGER),
     torch=("bitwise_left_shift",),
-    grad_fn="",
     operator="<<",
-    forward=lambda a, b: np.left_shift(a, b),
-    pullback=(None, None),
-    domain=(INTEGER, INTEGER),
 )
-Elementwise(
-    name="right_shift",
-    doc="Bits of the first moved down by the second, its sign kept; integer tensors only.",
+_without_gradient(
+    "right_shift",
+    "Bits of the first moved down by the second, its sign kept; integer tensors only.",
+    lambda a, b: np.right_shift(a, b),
+    (INTEGER, INTEGER),
     torch=("bitwise_right_shift",),
-    grad_fn="",
     operator=">>",
-    forward=lambda a, b: np.right_shift(a, b),
-    pullback=(None, None),
-    domain=(INTEGER, INTEGER),
 )
-Elementwise(
-    name="isnan",
-    doc="True where the tensor is nan.",
-    grad_fn="",
-    forward=lambda x: np.isnan(x),
-    pullback=(None,),
-    domain=ONE,
+_without_gradient("isnan", "True where the tensor is nan.", lambda x: np.isnan(x), ONE)
+_without_gradient("isinf", "True where the tensor is inf or -inf.", lambda x: np.isinf(x), ONE)
+_without_gradient("isfinite", "True where the tensor is neither inf nor nan.", lambda x: np.isfinite(x), ONE)
+_without_gradient("signbit", "True where the sign is minus, that of -0.0 too.", lambda x: np.signbit(x), ONE)
+_without_gradient("isposinf", "True where the tensor is inf.", lambda x: np.equal(x, np.inf), ONE, composed=True)
+_without_gradient("isneginf", "True where the tensor is -inf.", lambda x: np.equal(x, -np.inf), ONE, composed=True)
+_without_gradient(
+    "gcd", "Greatest common divisor, not negative; integer tensors only.", lambda a, b: np.gcd(a, b), (INTEGER, INTEGER)
 )
-Elementwise(
-    name="isinf",
-    doc="True where the tensor is inf or -inf.",
-    grad_fn="",
-    forward=lambda x: np.isinf(x),
-    pullback=(None,),
-    domain=ONE,
-)
-Elementwise(
-    name="isfinite",
-    doc="True where the tensor is neither inf nor nan.",
-    grad_fn="",
-    forward=lambda x: np.isfinite(x),
-    pullback=(None,),
-    domain=ONE,
-)
-Elementwise(
-    name="signbit",
-    doc="True where the sign is minus, that of -0.0 too.",
-    grad_fn="",
-    forward=lambda x: np.signbit(x),
-    pullback=(None,),
-    domain=ONE,
-)
-Elementwise(
-    name="isposinf",
-    doc="True where the tensor is inf.",
-    grad_fn="",
-    composed=True,
-    forward=lambda x: np.equal(x, np.inf),
-    pullback=(None,),
-    domain=ONE,
-)
-Elementwise(
-    name="isneginf",
-    doc="True where the tensor is -inf.",
-    grad_fn="",
-    composed=True,
-    forward=lambda x: np.equal(x, -np.inf),
-    pullback=(None,),
-    domain=ONE,
-)
-Elementwise(
-    name="gcd",
-    doc="Greatest common divisor, not negative; integer tensors only.",
-    grad_fn="",
-    forward=lambda a, b: np.gcd(a, b),
-    pullback=(None, None),
-    domain=(INTEGER, INTEGER),
-)
-Elementwise(
-    name="lcm",
-    doc="Least common multiple, not negative; integer tensors only.",
-    grad_fn="",
-    forward=lambda a, b: np.lcm(a, b),
-    pullback=(None, None),
-    domain=(INTEGER, INTEGER),
+_without_gradient(
+    "lcm", "Least common multiple, not negative; integer tensors only.", lambda a, b: np.lcm(a, b), (INTEGER, INTEGER)
 )

@@ -39,11 +39,6 @@ def diagonal_of(x: Any) -> Any:
     return np.sum(np.where(np.eye(x.shape[-1], dtype=bool), x, 0.0), axis=-1)
 
 
-def _from_right(x: Any, r: Any) -> Any:
-    """Return x times the inverse of r transposed, r upper triangular."""
-    return turned(solve_triangular(r, turned(x), upper=True))
-
-
 def indefinite(name: str, a: Array, k: int, minor: int) -> LinAlgError:
     """Return what is raised where the k-th of a batch of matrices has no Cholesky factor."""
     return LinAlgError(
@@ -107,7 +102,7 @@ def _qr_vjp(g_q: Any, g_r: Any, q: Any, r: Any, a: Any) -> Any:
 def _qr_tall(g_q: Any, g_r: Any, q: Any, r: Any) -> Any:
     inner = np.matmul(r, turned(g_r)) - np.matmul(turned(g_q), q)
     both = lower(inner) + turned(lower(inner, -1))
-    return _from_right(g_q + np.matmul(q, both), r)
+    return turned(solve_triangular(r, turned(g_q + np.matmul(q, both)), upper=True))
 
 
 def _qr_jvp(t: Any, q: Any, r: Any, a: Any) -> Any:
@@ -145,10 +140,7 @@ def _rounding(w: Any) -> Any:
 
 
 def near(w: Any, *, wide: bool = False) -> Any:
-    """Return which pairs of values are equal as far as rounding lets them be.
-
-    ``wide``: so near that a quotient of differences has lost half of its digits.
-    """
+    """Return which values are equal but for rounding; ``wide``: their quotients of differences lose half the digits."""
     size = np.sum(np.absolute(w), axis=-1) * float(np.finfo(w.dtype).eps) ** 0.5 if wide else _rounding(w)
     return (np.absolute(w[..., None, :] - w[..., :, None]) <= size[..., None, None]) & ~np.eye(w.shape[-1], dtype=bool)
 
@@ -156,8 +148,8 @@ def near(w: Any, *, wide: bool = False) -> Any:
 def _touched(g: Any) -> Any:
     """Return which pairs of vectors have a cotangent, be it of zeros: what nothing comes to is at -0.0.
 
-    The vectors of equal values are any basis of theirs. What a function of them and of the values has for a gradient
-    there depends on how it goes on beside, which cotangents do not tell: they are zeros for log(A) at the unit matrix.
+    Zeros tell less where values are equal, whose vectors are any basis of theirs: log(A) at the unit matrix has a
+    gradient.
     """
     column = np.sum(np.where((g == 0) & np.signbit(g), 0.0, 1.0), axis=-2)
     return (column[..., None, :] + column[..., :, None]) > 0
@@ -166,7 +158,8 @@ def _touched(g: Any) -> Any:
 def over_gaps(x: Any, w: Any, touched: Any) -> Any:
     """Divide by how far each value lies from each other; of equal ones nan, or nothing where nothing is asked."""
     equal = near(w)
-    return np.where(equal, np.where(touched, np.nan, _zero(x)), x / np.where(equal, 1.0, _apart(w)))
+    gaps = np.where(np.eye(w.shape[-1], dtype=bool), 1.0, w[..., None, :] - w[..., :, None])
+    return np.where(equal, np.where(touched, np.nan, _zero(x)), x / np.where(equal, 1.0, gaps))
 
 
 def _zero(x: Any) -> Any:
@@ -202,19 +195,10 @@ def _asks_for_limits(w: Any, *cotangents: Any) -> bool:
 
 
 def _quotients(d: Any, w: Any, fixed: bool) -> Any:
-    """Return (d_j - d_i) / (w_j - w_i), 0 on the diagonal; of equal values nan, or 0 where equal numbers are fixed.
-
-    That 0 has nan for a derivative by the numbers.
-    """
+    """Return (d_j - d_i) / (w_j - w_i), 0 on the diagonal; of equal values nan, or 0 where equal numbers are fixed."""
     difference = d[..., None, :] - d[..., :, None]
     nothing = np.where(near(w), np.absolute(difference) ** 0.5, 0.0)
     return over_gaps(difference, w, difference != 0 if fixed else True) + nothing
-
-
-def _apart(w: Any) -> Any:
-    """Return how far each value lies from each other: w_j - w_i, 1 on the diagonal."""
-    eye = np.eye(w.shape[-1], dtype=bool)
-    return np.where(eye, 1.0, w[..., None, :] - w[..., :, None])
 
 
 def _off(x: Any) -> Any:
@@ -227,7 +211,6 @@ def odd(x: Any) -> Any:
 
 
 def _as_shaped(flat: Any, *results: Any) -> list[Any]:
-    """Return what stands end to end in the shapes of the results."""
     ends = list(accumulate(x.size for x in results))
     return [flat[end - x.size : end].reshape(x.shape) for x, end in zip(results, ends, strict=True)]
 
@@ -300,10 +283,6 @@ Routine(
 )
 
 
-def _eigvalsh_vjp(g: Any, a: Any, uplo: str) -> Any:
-    return spectral(a, g, uplo=uplo)
-
-
 def _eigvalsh_jvp(t: Any, a: Any, uplo: str) -> Any:
     _, v = np.linalg.eigh(a, uplo)
     return np.sum(v * np.matmul(t, v), axis=-2)
@@ -315,7 +294,7 @@ Routine(
     grad_fn="LinalgEighBackward0",
     function=False,
     forward=lambda a, *, uplo: np.linalg.eigvalsh(a, uplo),
-    vjp=_eigvalsh_vjp,
+    vjp=lambda g, a, uplo: spectral(a, g, uplo=uplo),
     jvp=_eigvalsh_jvp,
     samples=((((3, 3),), {"uplo": "L"}),),
     domain=("spd",),
@@ -336,7 +315,6 @@ def _over_sizes(x: Any, sizes: Any, s: Any) -> Any:
 
 
 def _sums(s: Any) -> Any:
-    """Return the sum of each value and each other."""
     return s[..., None, :] + s[..., :, None]
 
 
@@ -447,10 +425,6 @@ Routine(
 )
 
 
-def _svdvals_vjp(g: Any, a: Any) -> Any:
-    return singular(a, g)
-
-
 def _svdvals_jvp(t: Any, a: Any) -> Any:
     u, _, vh = np.linalg.svd(a, full_matrices=False)
     return np.sum(u * np.matmul(t, turned(vh)), axis=-2)
@@ -462,7 +436,7 @@ Routine(
     grad_fn="LinalgSvdBackward0",
     function=False,
     forward=lambda a: np.linalg.svd(a, compute_uv=False),
-    vjp=_svdvals_vjp,
+    vjp=lambda g, a: singular(a, g),
     jvp=_svdvals_jvp,
     samples=((((3, 2),), {}), (((2, 2, 3),), {})),
 )

@@ -25,12 +25,7 @@ from kernels.operations.solves import (
 )
 from kernels.rules.op import dispatched, turned
 
-# The table of factorisations that are kept for solves: Cholesky's and LU's.
-
-# The table of what Cholesky factors are for: solving, and the inverse of the matrix that they are the factors of.
-#
-# The gradient to a factor is PyTorch's: of A = L L^T with all elements of L free, not of its triangle alone, though
-# the values read no more than that.
+# The gradient to a Cholesky factor is PyTorch's: of A = L L^T with all elements of L free, not of its triangle alone.
 
 
 def _partly(a: Array) -> tuple[Array, Array]:
@@ -143,9 +138,6 @@ Routine(
 )
 
 
-# The table of LU factorisations, as LAPACK packs them: both factors in one matrix, and the rows exchanged.
-
-
 def _factored(a: Array) -> tuple[Array, ...]:
     if not a.size:
         return a.copy(), np.zeros(min(a.shape), np.int32), np.zeros((), np.int32)
@@ -187,12 +179,10 @@ def _blocks(y: Any) -> tuple[Any, Any, Any, Any]:
 
 
 def _by_u(x: Any, u: Any) -> Any:
-    """Return x times the inverse of U."""
     return turned(solve_triangular(turned(u), turned(x), upper=False))
 
 
 def _by_ut(x: Any, u: Any) -> Any:
-    """Return x times the inverse of U transposed."""
     return turned(solve_triangular(u, turned(x), upper=True))
 
 
@@ -276,10 +266,6 @@ Routine(
 )
 
 
-# The table of determinants and of banded systems.
-
-# The table of inverses, determinants and the exponential of square matrices.
-#
 # The rules are those of Giles (2008), for the exponential of Mathias, "A chain rule for matrix functions" (1996).
 
 _INV = "linalg.inv: The inversion could not be completed because the input matrix is singular."
@@ -352,10 +338,7 @@ def _others(s: Any) -> Any:
 
 
 def _cofactors_along(t: Any, a: Any) -> Any:
-    """Return how the cofactors move as a moves along t: by the products of all singular values but two.
-
-    It is its own transpose, as every Hessian: that of the determinant.
-    """
+    """Return how cofactors move along t: by the products of all singular values but two; its own transpose."""
     u, s, vh, sign = _signed_svd(a)
     eye = np.eye(s.shape[-1], dtype=bool)
     inner = np.matmul(np.matmul(turned(u), t), turned(vh))
@@ -429,9 +412,8 @@ Routine(
 )
 
 
-# The table of solves with banded and Toeplitz matrices, stored as SciPy stores them; forward calls SciPy.
-#
-# The gradient reaches what SciPy reads: bands, first column and first row; the unused corners of bands receive 0.
+# Gradients of banded and Toeplitz solves reach what SciPy reads: bands, first column and first row; unused corners get
+# 0.
 
 
 def _called(name: str, *operands: Any, **params: Any) -> Any:
@@ -462,17 +444,13 @@ def shifted(x: Any, k: int) -> Any:
 
 
 def _bands_turned(ab: Any, lower: int, upper: int) -> Any:
-    """Return the bands of the matrix transposed."""
     rows = range(lower + upper + 1)
-    return np.stack([shifted(ab[lower + upper - r], lower - r) if _fits(ab, r - lower) else ab[0] * 0.0 for r in rows])
-
-
-def _fits(ab: Any, k: int) -> bool:
-    return abs(k) < ab.shape[1]
+    return np.stack(
+        [shifted(ab[lower + upper - r], lower - r) if (abs(r - lower) < ab.shape[1]) else ab[0] * 0.0 for r in rows]
+    )
 
 
 def _along(x: Any, y: Any) -> Any:
-    """Return the products of elements, summed over right-hand sides."""
     return x * y if x.ndim == 1 else np.sum(x * y, axis=-1)
 
 
@@ -487,7 +465,6 @@ def _banded_vjp(g: Any, y: Any, ab: Any, l_and_u: tuple[int, int], needs: Any) -
 
 
 def _times_bands(ab: Any, x: Any, lower: int, upper: int) -> Any:
-    """Return the product of a banded matrix and what x holds."""
     total = None
     for r in range(lower + upper + 1):
         column = ab[r] if x.ndim == 1 else ab[r][:, None]

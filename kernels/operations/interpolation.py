@@ -17,8 +17,6 @@ from kernels.native.memory import where
 from kernels.operations.solves import LinAlgError, plus
 from kernels.rules.op import dispatched
 
-# The table of interpolations: linear, by cubic pieces, on regular grids; gradients to points, knots and values.
-#
 # Within an interval t goes from 0 to 1; a point at a knot belongs to the interval on its right.
 
 
@@ -59,10 +57,7 @@ def _linear(x: Array, xp: Array, fp: Array) -> Array:
 
 
 def _line(x: Any, xp: Any, fp: Any) -> tuple[Any, ...]:
-    """Return interval, place in it and slope; beyond the ends the line goes on level.
-
-    At equal knots it jumps: a point there has the value on the right, so that only the last interval may be empty.
-    """
+    """Return interval, place in it and slope: level beyond the ends, at equal knots the value on the right."""
     at = interval(x, xp)
     low, width = xp[at], xp[at + 1] - xp[at]
     before, beyond = x < xp[0], (x > xp[-1]) | (width == 0.0)
@@ -73,7 +68,6 @@ def _line(x: Any, xp: Any, fp: Any) -> tuple[Any, ...]:
 
 
 def _both(at: Any, left: Any, right: Any, n: int) -> Any:
-    """Add values to the knots at both ends of intervals."""
     return added_at(left, at, n=n) + added_at(right, at + 1, n=n)
 
 
@@ -253,9 +247,8 @@ Routine(
 )
 
 
-# The table of products and solves with sparse matrices of a fixed pattern; forward calls SciPy.
-#
-# A matrix is the values at the places of its pattern, in SciPy's CSR order; gradients reach these values alone.
+# A sparse matrix is the values at the places of a fixed pattern, in SciPy's CSR order; gradients reach these values
+# alone.
 
 
 class Pattern:
@@ -281,10 +274,7 @@ class Pattern:
         return csr_array((data, self.columns, self.indptr), shape=self.shape)
 
     def factors(self, data: Array, make: Callable[[], Any]) -> Any:
-        """Return what was made of these values before; it is kept while their memory holds them.
-
-        The adjoint finds it by the address; a copy shows whether the values are still the same.
-        """
+        """Return what was made of values in the same memory before, if a copy shows that they have not changed."""
         key = where(data)
         known = self._factors.get(key)
         if known is not None and np.array_equal(_bits(known[1]), _bits(data)):  # 0.0 is not -0.0, nan is nan
@@ -320,7 +310,6 @@ def multiply(data: Any, x: Any, *, pattern: Pattern, trans: bool = False) -> Any
 
 
 def _at(x: Any, y: Any, pattern: Pattern) -> Any:
-    """Return the elements at the pattern of x times y transposed."""
     products = x[pattern.rows] * y[pattern.columns]
     return products if products.ndim == 1 else np.sum(products, axis=-1)
 
@@ -349,10 +338,7 @@ Routine(
     forward=lambda data, x, *, pattern, trans: multiply(data, x, pattern=pattern, trans=trans),
     vjp=_multiply_vjp,
     jvp=_multiply_jvp,
-    samples=(
-        (((4,), (4,)), {"pattern": _WIDE, "trans": False}),
-        (((4,), (3, 2)), {"pattern": _WIDE, "trans": True}),
-    ),
+    samples=((((4,), (4,)), {"pattern": _WIDE, "trans": False}), (((4,), (3, 2)), {"pattern": _WIDE, "trans": True})),
 )
 
 

@@ -12,8 +12,6 @@ from kernels.operations.arithmetic import NONZERO, ONE, POSITIVE, REAL, TWO, fla
 from kernels.rules.op import special
 from kernels.rules.symbols import Rule, cut
 
-# The table of exponentials, logarithms and functions of angles, and of what is built of them: sigmoid, softplus.
-
 _LN2, _LN10, _LOG2E = math.log(2), math.log(10), 1 / math.log(2)
 
 
@@ -146,8 +144,6 @@ Elementwise(
     domain=TWO,
 )
 
-
-# The table of inverse and hyperbolic functions of angles, and of what turns angles and coordinates.
 
 UNIT, ABOVE = "unit", "above"
 """Domains: between -1 and 1; above 1."""
@@ -306,8 +302,6 @@ Elementwise(
 )
 
 
-# The table of operations that choose or round, element by element: bounds, extrema that skip nan, signs, steps.
-#
 # What is not chosen receives nothing (:func:`kernels.rules.symbols.cut`), not 0 times what may be infinite.
 
 CONSTANT = "constant"
@@ -335,10 +329,7 @@ def _at_least(name: str, grad_fn: str, number_grad_fn: str, *, function: bool) -
         number_grad_fn=number_grad_fn,
         composed=True,
         forward=lambda a, b: np.maximum(a, b),
-        pullback=(
-            lambda g, a, b: cut(np.logical_not(a >= b), g),
-            lambda g, a, b: cut(np.logical_not(a < b), g),
-        ),
+        pullback=(lambda g, a, b: cut(np.logical_not(a >= b), g), lambda g, a, b: cut(np.logical_not(a < b), g)),
         domain=TWO,
     )
 
@@ -353,10 +344,7 @@ def _at_most(name: str, grad_fn: str, number_grad_fn: str, *, function: bool) ->
         number_grad_fn=number_grad_fn,
         composed=True,
         forward=lambda a, b: np.minimum(a, b),
-        pullback=(
-            lambda g, a, b: cut(np.logical_not(a <= b), g),
-            lambda g, a, b: cut(np.logical_not(a > b), g),
-        ),
+        pullback=(lambda g, a, b: cut(np.logical_not(a <= b), g), lambda g, a, b: cut(np.logical_not(a > b), g)),
         domain=TWO,
     )
 
@@ -440,10 +428,7 @@ Elementwise(
     grad_fn="CopysignBackward0",
     number_grad_fn="CopysignBackward1",
     forward=lambda a, b: np.copysign(a, b),
-    pullback=(
-        lambda g, a, b: cut(a == 0, g * (np.copysign(1.0, a) * np.copysign(1.0, b))),
-        flat,
-    ),
+    pullback=(lambda g, a, b: cut(a == 0, g * (np.copysign(1.0, a) * np.copysign(1.0, b))), flat),
     domain=TWO,
 )
 Elementwise(
@@ -529,8 +514,6 @@ Elementwise(
     domain=(REAL, REAL, NONZERO),
 )
 
-
-# The table of roundings, of remainders and of neighbours: what is constant, or linear, between jumps.
 
 APART = "apart"
 """A domain: reals away from where roundings jump."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.specs import Array, Spec, Strides
+from kernels.foundation.specs import Array, Spec
 from kernels.kinds.form import scattered
 from kernels.kinds.reduction import Reduction, Select
 from kernels.kinds.routine import Routine
@@ -16,9 +16,7 @@ from kernels.rules.op import narrow, picked, placed, wide
 from kernels.rules.rows import RowPull, RowValue, row_pull, row_value
 from kernels.rules.symbols import cut
 
-# The table of reductions: sums and extrema over any axes; products, variances and norms over dims.
-#
-# In the first ``n`` is the number of elements that met (or tied) in one result. In the second ``dims`` is a tuple of
+# Of reductions ``n`` is the number of elements that met (or tied) in one result. Of routines ``dims`` is a tuple of
 # axes, and ``wide`` puts a reduced value back beside what it came from.
 
 Reduction(
@@ -212,8 +210,6 @@ Routine(
 )
 
 
-# The table of scans: running sums, products and extrema along a dim.
-#
 # Running products are exact where there are zeros, in gradients of gradients too.
 
 
@@ -303,10 +299,6 @@ def running(largest: bool) -> Any:
     return forward
 
 
-def _running_rows(shape: Strides, dtype: Any, dim: int, *, largest: bool) -> RowValue | None:
-    return row_value(shape, dtype, "running", (dim,), largest, places=True)
-
-
 for _name, _grad_fn, _largest, _doc in (
     ("cummax", "CummaxBackward0", True, "Running maximum along a dim, with the place of the last of equals."),
     ("cummin", "CumminBackward0", False, "Running minimum along a dim, with the place of the last of equals."),
@@ -322,7 +314,7 @@ for _name, _grad_fn, _largest, _doc in (
         extras=("places",),
         cuts=True,
         native=lambda source, spec, dim: scattered(source, spec, dim, 3),
-        rows=functools.partial(_running_rows, largest=_largest),
+        rows=lambda shape, dtype, dim, number=_largest: row_value(shape, dtype, "running", (dim,), number, places=True),
         samples=((((6,),), {"dim": 0}), (((3, 4),), {"dim": 1})),
     )
 

@@ -18,16 +18,6 @@ from kernels.operations import (
 from kernels.rules.op import OPS
 
 __all__ = [
-    "OPS",
-    "arithmetic",
-    "decompositions",
-    "factorizations",
-    "interpolation",
-    "pointwise",
-    "reductions",
-    "softmax",
-    "solves",
-    "sorting",
-    "special",
-    "views",
-]
+    "OPS", "arithmetic", "decompositions", "factorizations", "interpolation", "pointwise", "reductions", "softmax",
+    "solves", "sorting", "special", "views",
+]  # fmt: skip

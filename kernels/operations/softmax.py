@@ -19,10 +19,8 @@ from kernels.rules.loop_printer import KernelOperand, PrintedLoop
 from kernels.rules.op import wide
 from kernels.rules.rows import RowPull, RowValue, address, have_text, row_pull, row_value
 
-# The table of sums of exponentials: logsumexp, softmax, log_softmax.
-#
-# Large arrays go through our own kernels, row by row or some columns at a time, while they are in the cache; small
-# ones go through NumPy.
+# Large arrays go through our own kernels, row by row or some columns at a time, while they are in the cache; small ones
+# go through NumPy.
 
 BLOCK = 1 << 14
 """Elements of a block: three arrays of doubles in half a megabyte."""
@@ -56,7 +54,6 @@ def run(name: str, shape: tuple[int, ...], dim: int, result: Array, *operands: A
 
 @functools.cache
 def _compiled(file: str, name: str, dtype: np.dtype[Any]) -> Any:
-    """Return one kernel of a file."""
     return callable_at(address(file, name, dtype))
 
 
@@ -195,10 +192,8 @@ Routine(
 )
 
 
-# The table of norms and distances: of vectors along dims, and between all points of two sets.
-#
-# ``order`` is the exponent p of the norm, 0 (how many are not zero) and both infinities included. Where a norm is 0
-# its gradient is 0.
+# ``order`` is the exponent p of the norm, 0 (how many are not zero) and both infinities included. Where a norm is 0 its
+# gradient is 0.
 
 
 def _vector_norm(x: Array, *, order: float, dims: tuple[int, ...], keepdim: bool) -> Array:
@@ -265,10 +260,7 @@ def _vector_norm_rows(shape: Strides, dtype: Any, order: float, dims: Strides, k
     return None if name is None else row_value(shape, dtype, name, dims, keepdim=keepdim)
 
 
-_RULES = {
-    1.0: lambda g, x: g * np.sign(x),
-    2.0: lambda g, x, y: g * (x / np.where(y == 0, np.inf, y)),
-}
+_RULES = {1.0: lambda g, x: g * np.sign(x), 2.0: lambda g, x, y: g * (x / np.where(y == 0, np.inf, y))}
 
 Routine(
     name="vector_norm",
@@ -312,7 +304,6 @@ def _cdist(a: Array, b: Array, *, order: float) -> Array:
 
 
 def _apart(a: Any, b: Any, y: Any, order: float) -> Any:
-    """Return the derivative of each distance by the coordinates of its first point."""
     apart = np.expand_dims(a, -2) - np.expand_dims(b, -3)
     return _slope(apart, np.expand_dims(y, -1), order, (len(apart.shape) - 1,))
 

@@ -13,8 +13,6 @@ from kernels.kinds.routine import Routine
 from kernels.rules.op import dispatched, turned
 from kernels.rules.rows import LARGEST_LOOP
 
-# The table of matrix products; forward and pullbacks go to NumPy's BLAS.
-
 Contraction(name="mm", doc="Matrix times matrix.", grad_fn="MmBackward0", ranks=((2, 2),))
 Contraction(name="mv", doc="Matrix times vector.", grad_fn="MvBackward0", ranks=((2, 1),))
 Contraction(name="dot", doc="Inner product of two vectors.", grad_fn="DotBackward0", ranks=((1, 1),))
@@ -81,9 +79,8 @@ Routine(
 )
 
 
-# Elimination of small matrices, element by element, so that compiled programs have it in registers.
-#
-# Gauss and Jordan's, with partial pivoting: where a row below has the larger pivot, both change places by selects.
+# Small matrices are eliminated element by element, so that compiled programs have them in registers: Gauss and Jordan's
+# method, with partial pivoting by selects.
 
 LARGEST = 4
 """Rows of a matrix, at most: the operations grow with their cube."""
@@ -99,10 +96,7 @@ def inverse_parts(a: Any) -> Any:
         determinant = _determinant_of_two(a)
         (determinant == 0.0).give_up_where()
         over = 1.0 / determinant
-        return [
-            [a[..., 1, 1] * over, -a[..., 0, 1] * over],
-            [-a[..., 1, 0] * over, a[..., 0, 0] * over],
-        ]
+        return [[a[..., 1, 1] * over, -a[..., 0, 1] * over], [-a[..., 1, 0] * over, a[..., 0, 0] * over]]
     unit = [[float(i == j) for j in range(n)] for i in range(n)]
     return _eliminated(_rows_of(a), unit)
 
@@ -154,7 +148,6 @@ def _take_larger(rows: Rows, k: int, i: int) -> Any:
 
 
 def _swap(rows: Rows, swaps: Any, k: int, i: int, first: int) -> None:
-    """Let two rows change places, from column ``first`` on, where that is said."""
     for j in range(first, len(rows[k])):
         one, other = rows[k][j], rows[i][j]
         if one is not other:
@@ -180,8 +173,6 @@ def _eliminated(a: Rows, b: Rows) -> Rows:
     return b
 
 
-# The table of linear solves; forward calls LAPACK through NumPy and SciPy.
-#
 # The rules are those of Giles, "Collected matrix derivative results for forward and reverse mode algorithmic
 # differentiation" (2008). Matrices stand in the last two axes; operands of a record have the same extents in front.
 
@@ -211,16 +202,13 @@ def each(function: Any, *operands: Array) -> Any:
         return function(*operands)
     count = math.prod(batch)
     rows = zip(*(x.reshape(count, *x.shape[-2:]) for x in operands), strict=True)
-    results = [function(*row) for row in (rows if count else _stand_ins(operands))]
+    results = [
+        function(*row) for row in (rows if count else [tuple(np.eye(*x.shape[-2:], dtype=x.dtype) for x in operands)])
+    ]
     several = isinstance(results[0], tuple)
     columns = zip(*results, strict=True) if several else [results]
     stacked = tuple(np.stack(c)[:count].reshape(*batch, *np.shape(c[0])) for c in columns)
     return stacked if several else stacked[0]
-
-
-def _stand_ins(operands: tuple[Array, ...]) -> list[tuple[Array, ...]]:
-    """Return operands for the one call that gives the shapes of the results of an empty batch."""
-    return [tuple(np.eye(*x.shape[-2:], dtype=x.dtype) for x in operands)]
 
 
 def guarded(function: Any, a: Array, *more: Any, message: str) -> Any:
@@ -322,10 +310,7 @@ Routine(
     vjp=_solve_ex_vjp,
     jvp=lambda t_a, t_b, y, a: np.linalg.solve(a, plus(t_b, None if t_a is None else -np.matmul(t_a, y))),
     extras=("info",),
-    samples=(
-        (((3, 3), (3, 2)), {"check_errors": True}),
-        (((2, 3, 3), (2, 3, 1)), {"check_errors": False}),
-    ),
+    samples=((((3, 3), (3, 2)), {"check_errors": True}), (((2, 3, 3), (2, 3, 1)), {"check_errors": False})),
     domain=("wellconditioned", "real"),
 )
 

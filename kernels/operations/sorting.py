@@ -57,7 +57,6 @@ def _topk(x: Array, *, k: int, dim: int, largest: bool) -> tuple[Array, Array]:
 
 
 def _absent(x: Array) -> Array:
-    """Return which elements are nan."""
     return np.isnan(x) if x.dtype.kind == "f" else np.zeros(x.shape, bool)
 
 
@@ -79,7 +78,6 @@ def _pick(x: Array, place: Array, dim: int, keepdim: bool) -> tuple[Array, Array
 
 
 def _median_place(x: Array, dim: int) -> Array:
-    """Return the place of the lower median; of the first nan if there is one."""
     absent = _absent(x)
     middle = _ranked(x, (x.shape[dim] - 1) // 2, dim)
     gone = absent.any(axis=dim, keepdims=True)
@@ -87,7 +85,6 @@ def _median_place(x: Array, dim: int) -> Array:
 
 
 def _nanmedian_place(x: Array, dim: int) -> Array:
-    """Return the place of the lower median of what is not nan; of the first nan if nothing is."""
     absent = _absent(x)
     if not absent.any():
         return _ranked(x, (x.shape[dim] - 1) // 2, dim)
@@ -122,10 +119,6 @@ def _to_places(source: Spec, spec: Spec, dim: int, **_: Any) -> PrintedLoop:
 
 def _few(shape: Strides, dtype: Any, name: str, dim: int, number: float, **result: Any) -> RowValue | None:
     return row_value(shape, dtype, name, (dim,), float(number), longest=SHORT, places=True, **result)
-
-
-def _median_rows(shape: Strides, dtype: Any, dim: int, keepdim: bool) -> RowValue | None:
-    return _few(shape, dtype, "median", dim, 0.0, keepdim=keepdim)
 
 
 _WHOLE = ((((5,),), {"dim": 0, "descending": False}), (((3, 4),), {"dim": 0, "descending": True}))
@@ -230,7 +223,9 @@ for _name, _grad_fn, _lower, _doc in (
         extras=("place",),
         cuts=True,
         native=_to_places,
-        rows=_median_rows if _name == "median" else None,
+        rows=(lambda shape, dtype, dim, keepdim: _few(shape, dtype, "median", dim, 0.0, keepdim=keepdim))
+        if _name == "median"
+        else None,
         samples=_ALONG,
     )
     Routine(
@@ -247,7 +242,6 @@ for _name, _grad_fn, _lower, _doc in (
 
 
 def _counted(name: str, doc: str, forward: Any, *samples: Any, parts: Any = None) -> None:
-    """Declare an operation without a gradient."""
     Routine(name=name, doc=doc, grad_fn="", function=False, forward=forward, vjp=None, parts=parts, samples=samples)
 
 

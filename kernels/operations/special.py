@@ -13,8 +13,6 @@ from kernels.operations.arithmetic import ONE, POSITIVE, REAL, flat
 from kernels.rules.op import LateUfunc, special
 from kernels.rules.symbols import Rule, cut
 
-# The table of special functions: SciPy's names and SciPy's ufuncs.
-#
 # Derivatives: Abramowitz and Stegun, chapters 6, 7 and 9, and where they lose digits, the asymptotic series there.
 
 FRACTION = "fraction"
@@ -41,7 +39,6 @@ vars(special)["zeta"] = _Zeta("zeta")
 
 
 def _special(name: str, doc: str, grad_fn: str, pullback: Rule, domain: tuple[str, ...], **more: Any) -> None:
-    """Declare a function of one tensor that has SciPy's name."""
     ufunc = getattr(special, more.pop("ufunc", name))
     Elementwise(
         name=name,
@@ -50,13 +47,9 @@ def _special(name: str, doc: str, grad_fn: str, pullback: Rule, domain: tuple[st
         pullback=(pullback,),
         domain=domain,
         ufunc=ufunc,
-        forward=_call(ufunc),
+        forward=lambda x: ufunc(x),
         **more,
     )
-
-
-def _call(ufunc: LateUfunc) -> Rule:
-    return lambda x: ufunc(x)  # its parameter names the input
 
 
 def _i0e_slope(x, y):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (of arrays, tensors and symbols)
@@ -266,9 +259,7 @@ Elementwise(
 )
 
 
-# The table of Bessel functions of any order, under SciPy's names: none has a derivative by its order.
-#
-# Derivatives: Abramowitz and Stegun, 9.1.27 and 9.6.26.
+# Bessel functions of any order: Abramowitz and Stegun, 9.1.27 and 9.6.26.
 
 
 def _bessel(name: str, doc: str, slope: Any, domain: str) -> None:
@@ -281,14 +272,10 @@ def _bessel(name: str, doc: str, slope: Any, domain: str) -> None:
         arguments=("v", "z"),
         grad_fn=f"Special{name.capitalize()}Backward0",
         ufunc=ufunc,
-        forward=_bessel_call(ufunc),
+        forward=lambda a, b: ufunc(a, b),
         pullback=(None, slope),
         domain=("constant", domain),
     )
-
-
-def _bessel_call(ufunc: Any) -> Rule:
-    return lambda a, b: ufunc(a, b)  # its parameters name the inputs
 
 
 _bessel(
@@ -317,9 +304,8 @@ _bessel(
 )  # fmt: skip
 
 
-# The table of beta functions, of the areas of beta, gamma and Student's densities and their inverses: SciPy's names.
-#
-# Derivatives: Abramowitz and Stegun, 6.2 and 26.5. By the parameters of a density the areas have none in closed form.
+# Beta functions and areas: Abramowitz and Stegun, 6.2 and 26.5. By the parameters of a density the areas have no
+# derivative in closed form.
 
 
 def _beta_density(a, b, c):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (of arrays, tensors and symbols)

@@ -10,11 +10,8 @@ from kernels.foundation.specs import Strides
 from kernels.kinds.custom import Guard, LoopAgain, LoopBegin, LoopEnd
 from kernels.kinds.views import Copy, Gather, Join, View, Write, strided, strided_batch
 
-# The table of views: the same memory under another shape; and of copies, which are views' counterparts.
-
 
 def _axes_moved(size: int, shape: Strides, order: Strides) -> tuple[Any, ...]:
-    """Return an order of axes with that of a batch in front."""
     del size, shape
     return ((0, *[axis + 1 for axis in order]),)
 
@@ -31,43 +28,22 @@ def _as_they_are(size: int, shape: Strides, *params: Any) -> tuple[Any, ...]:
     return params
 
 
-def _turned(name: str, grad_fn: str, doc: str, torch: tuple[str, ...] = ()) -> None:
+def _view(name: str, grad_fn: str, doc: str, apply: Any, batch: Any = None, **more: Any) -> None:
+    View(name=name, doc=doc, grad_fn=grad_fn, apply=apply, batch=batch, function=False, **more)
+
+
+def _turned(name: str, grad_fn: str, doc: str) -> None:
     """Declare a view by the order of its axes; PyTorch has several names for it, each with its own node."""
-    View(
-        name=name,
-        doc=doc,
-        torch=torch,
-        grad_fn=grad_fn,
-        apply=lambda x, order: x.transpose(order),
-        batch=_axes_moved,
-        function=False,
-    )
+    _view(name, grad_fn, doc, lambda x, order: x.transpose(order), _axes_moved)
 
 
 def _shaped(name: str, grad_fn: str, doc: str, *, hides: bool = False) -> None:
-    """Declare a view by the result's shape."""
-    View(
-        name=name,
-        doc=doc,
-        grad_fn=grad_fn,
-        apply=lambda x, shape: x.reshape(shape, copy=False),
-        batch=_extent_added,
-        hides=hides,
-        function=False,
-    )
+    _view(name, grad_fn, doc, lambda x, shape: x.reshape(shape, copy=False), _extent_added, hides=hides)
 
 
 def _indexed(name: str, grad_fn: str, doc: str, *, element: bool = False) -> None:
     """Declare a view by basic indexing; the node is named by what the index does last."""
-    View(
-        name=name,
-        doc=doc,
-        grad_fn=grad_fn,
-        apply=lambda x, key: x[key],
-        indexes=True,
-        element=element,
-        function=False,
-    )
+    _view(name, grad_fn, doc, lambda x, key: x[key], indexes=True, element=element)
 
 
 def _expanded(x: Any, shape: Strides) -> Any:
@@ -81,7 +57,6 @@ def _expanded(x: Any, shape: Strides) -> Any:
 
 
 def _diagonal(x: Any, at: Strides) -> Any:
-    """Return the diagonal of two axes, with an offset, as the last axis."""
     offset, i, j = at
     _check_from_the_back(i, j)
     start: list[Any] = [slice(None)] * x.ndim
@@ -131,47 +106,23 @@ _shaped("squeeze", "SqueezeBackward0", "Dims of length one removed.")
 _shaped("squeeze_dim", "SqueezeBackward1", "One dim of length one removed.")
 _shaped("squeeze_dims", "SqueezeBackward2", "Several dims of length one removed.")
 _shaped("unsqueeze", "UnsqueezeBackward0", "A dim of length one inserted.")
-View(
-    name="expand",
-    doc="Dims of length one repeated without a copy.",
-    grad_fn="ExpandBackward0",
-    apply=_expanded,
-    batch=_extent_added,
+_view(
+    "expand", "ExpandBackward0", "Dims of length one repeated without a copy.", _expanded, _extent_added,
     broadcasts=True,
-    function=False,
-)
-View(
-    name="as_strided",
-    doc="Any pattern of the elements in order: shape, strides and offset count elements.",
-    grad_fn="AsStridedBackward0",
-    apply=strided,
-    batch=strided_batch,
-    function=False,
-)
-View(
-    name="diagonal",
-    doc="The diagonal of two dims, as the last dim.",
-    grad_fn="DiagonalBackward0",
-    apply=_diagonal,
-    batch=_as_they_are,
-    function=False,
-)
-View(
-    name="unfold",
-    doc="Windows along a dim, which may overlap; each stands along a new last dim.",
-    grad_fn="UnfoldBackward0",
-    apply=_windows,
-    batch=_as_they_are,
-    function=False,
-)
-View(
-    name="reversed",
-    doc="The order along dims reversed, to be copied: the memory itself is never shown so.",
-    grad_fn="AliasBackward0",
-    apply=_reversed,
-    batch=_as_they_are,
-    function=False,
-)
+)  # fmt: skip
+_view(
+    "as_strided", "AsStridedBackward0",
+    "Any pattern of the elements in order: shape, strides and offset count elements.", strided, strided_batch,
+)  # fmt: skip
+_view("diagonal", "DiagonalBackward0", "The diagonal of two dims, as the last dim.", _diagonal, _as_they_are)
+_view(
+    "unfold", "UnfoldBackward0", "Windows along a dim, which may overlap; each stands along a new last dim.", _windows,
+    _as_they_are,
+)  # fmt: skip
+_view(
+    "reversed", "AliasBackward0", "The order along dims reversed, to be copied: the memory itself is never shown so.",
+    _reversed, _as_they_are,
+)  # fmt: skip
 CLONE = Copy(name="clone", doc="A copy in memory of its own.", grad_fn="CloneBackward0", function=False)
 Copy(name="to_copy", doc="A copy of another dtype.", grad_fn="ToCopyBackward0", function=False)
 Join(
@@ -182,13 +133,7 @@ Join(
     join=np.concatenate,
 )
 Join(name="stack", doc="Tensors side by side along a new dim.", grad_fn="StackBackward0", join=np.stack)
-
-
 Copy(name="flip", doc="The order of the elements reversed along dims.", grad_fn="FlipBackward0", function=False)
-
-
-# The table of reads and writes by index arrays, and of writes to part of a tensor.
-
 Gather(name="index", doc="Elements picked by index arrays or a mask.", grad_fn="IndexBackward0", function=False)
 Write(name="copy_", doc="Values copied into part of a tensor.", grad_fn="CopySlices", function=False)
 Write(
@@ -198,15 +143,7 @@ Write(
     adds=True,
     function=False,
 )
-
-
-# The marks of loops: in programs only, where a Python loop went on as long as values that left for Python let it.
-
 LOOP_BEGIN = LoopBegin(name="loop_begin", doc="The begin of what is repeated while guards hold.", grad_fn="")
 LOOP_AGAIN = LoopAgain(name="loop_again", doc="The end of a body: what the next iteration starts from.", grad_fn="")
 LOOP_END = LoopEnd(name="loop_end", doc="The end of a loop.", grad_fn="")
-
-
-# The guard: in programs only, where a value left for Python.
-
 GUARD = Guard(name="guard", doc="A value that must be what it was when the program was recorded.", grad_fn="Guard")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import struct
 from bisect import bisect_left, insort
 from dataclasses import field
 from functools import partial
@@ -31,10 +30,8 @@ from kernels.programs import task_blocks
 from kernels.programs.program import ProgramNode, Recipe
 from kernels.programs.task_blocks import Columns, LoopTasks
 from kernels.rules import scalar_loops
-from kernels.rules.scalar_loops import ByteComparison, ConstantFill, PythonCall, Steering, Tasks, UfuncCall, nest_layout
-
-# Which values and gradient buffers of a program share memory: those that are not needed at the same time.
-
+from kernels.rules.loop_printer import nest_layout
+from kernels.rules.scalar_loops import ByteComparison, ConstantFill, PythonCall, Steering, Tasks, UfuncCall
 
 SMALL = 64
 """Up to so many bytes a value takes the place of one of its own size; there are many, so they are placed natively."""
@@ -57,19 +54,14 @@ def offsets(used: Array, times: Array, rooms: Array, fixed: Array) -> tuple[Arra
     size = int(ends[-1]) if len(ends) else 0
     shared = ~fixed & (rooms > 0) & (first >= 0)
     small = np.flatnonzero(shared & (rooms <= SMALL))
-    places, more = _small(first[small], last[small], rooms[small])
-    places_found[small] = places + size
+    born, dying = (np.argsort(times[small], kind="stable") for times in (first, last))
+    starts, behind, heads = np.empty_like(small), np.empty_like(small), np.full(1 + SMALL // 8, -1)
+    tables = (born, dying, first[small], last[small], rooms[small], starts, behind, heads)
+    more = jit.load_module("programs.replay_native").share(len(small), *map(where, tables))
+    places_found[small] = starts + size
     free = Free(size + more + -(size + more) % SMALL)
     _place(free, np.flatnonzero(shared & (rooms > SMALL)), first, last, rooms, places_found)
     return places_found, free.size
-
-
-def _small(first: Array, last: Array, rooms: Array) -> tuple[Array, int]:
-    """Return places for values of few bytes, and the size of them all."""
-    born, dying = (np.argsort(times, kind="stable") for times in (first, last))
-    starts, behind, heads = np.empty_like(first), np.empty_like(first), np.full(1 + SMALL // 8, -1)
-    tables = (born, dying, first, last, np.ascontiguousarray(rooms), starts, behind, heads)
-    return starts, jit.load_module("programs.replay_native").share(len(first), *map(where, tables))
 
 
 def _place(free: Free, values: Array, first: Array, last: Array, rooms: Array, offsets: Array) -> None:
@@ -97,20 +89,16 @@ class Free:
     def take(self, room: int) -> int:
         """Return where so many bytes are free."""
         at = bisect_left(self._sizes, (room, 0))
-        if at == len(self._sizes):
-            return self._grow(room)
+        if at == len(self._sizes):  # enlarge the block by what is missing
+            start = self._ends.get(self.size, self.size)
+            if start < self.size:
+                self._remove(start, self.size - start)
+            self.size = start + room
+            return start
         gap, start = self._sizes[at]
         self._remove(start, gap)
         if gap > room:
             self._add(start + room, gap - room)
-        return start
-
-    def _grow(self, room: int) -> int:
-        """Enlarge the block by what is missing."""
-        start = self._ends.get(self.size, self.size)
-        if start < self.size:
-            self._remove(start, self.size - start)
-        self.size = start + room
         return start
 
     def give(self, start: int, room: int) -> None:
@@ -144,14 +132,12 @@ class ProgramPlan:
     recipe: Recipe
     tasks: Tasks
     forward: int
-    buffers: dict[int, int]
-    """Elements of the gradient buffer of each base node that has one."""
+    buffers: dict[int, int]  # elements of the gradient buffer of each base node that has one
     differentiates: bool
     compiled: dict[int, tuple[int, Array]] = field(default_factory=dict)
     """Kernels and layouts by the id of what the tasks call."""
     loops: list[LoopTasks] = field(default_factory=list)
-    stack: int = -1
-    """The node by which loops know where to save; -1 without loops."""
+    stack: int = -1  # the node by which loops know where to save; -1 without loops
 
 
 @dataclass(slots=True)
@@ -160,14 +146,10 @@ class KernelRows:
 
     words: Array
     pointers: Array
-    stretches: list[tuple[int, int]]
-    """Rows of about equal work, between which Python can take an interrupt."""
-    calls: dict[int, partial[None]]
-    """What Python runs in the place of rows."""
-    work: int
-    """How many elements are computed."""
-    start: int = field(init=False)
-    """Where the words begin."""
+    stretches: list[tuple[int, int]]  # rows of about equal work, between which Python can take an interrupt
+    calls: dict[int, partial[None]]  # what Python runs in the place of rows
+    work: int  # how many elements are computed
+    start: int = field(init=False)  # where the words begin
 
     def __post_init__(self) -> None:
         self.start = where(self.words)
@@ -219,14 +201,13 @@ class MemoryLayout:
         return fixed
 
 
-class Placing(MemoryLayout):
+class ProgramMemory(MemoryLayout):
     """Where the nodes and buffers of a plan stand: a layout with its memory."""
 
     def __init__(self, plan: ProgramPlan) -> None:
         super().__init__(plan)
         self.compiled, self.layouts = plan.compiled, list[Array]()
-        self.contexts: dict[int, list[Any]] = {}
-        """What Python keeps from its calls forward for those back, by step."""
+        self.contexts: dict[int, list[Any]] = {}  # what Python keeps from its calls forward for those back, by step
         nodes, columns, offsets, count = self.recipe.nodes, self.columns, self.offsets, len(self.recipe.nodes)
         self.memory, self.start = block(self.size)
         constants = np.flatnonzero(columns.of(lambda node: node.constant is not None)).tolist()
@@ -257,7 +238,10 @@ class Placing(MemoryLayout):
 
     def rows(self, forward: int) -> tuple[KernelRows, KernelRows]:
         """Return the rows of the tasks, the first ``forward`` of them apart; all pointers stand in one table."""
-        addresses, begins = self._addresses(), self.counts.cumsum() - self.counts
+        addresses = np.where(self.places < 0, self.buffers[~self.places], self.values[self.places])
+        for place, offset in self.tasks.offsets.items():
+            addresses[place] += offset
+        begins = self.counts.cumsum() - self.counts
         inline = self._inline(addresses, begins)
         heads = _heads(inline >= 0, forward)
         row_words, work = np.zeros((len(heads), ROW), np.int64), np.diff(np.append(heads, len(inline)))
@@ -269,10 +253,8 @@ class Placing(MemoryLayout):
         pointers, within = np.zeros(int(sizes.sum()), np.int64), np.arange(counts.sum())
         nth = within - np.repeat(counts.cumsum() - counts, counts)
         pointers[np.repeat(starts, counts) + nth] = addresses[np.repeat(begins[tasks], counts) + nth]
-        for k, column in enumerate(
-            (ProgramRow.kind, ProgramRow.address, ProgramRow.layout, ProgramRow.data, ProgramRow.operands)
-        ):
-            row_words[apart, column] = call_words[:, k]
+        columns = [ProgramRow.kind, ProgramRow.address, ProgramRow.layout, ProgramRow.data, ProgramRow.operands]
+        row_words[apart[:, None], columns] = call_words[:, :5]
         row_words[apart, ProgramRow.accumulate] = np.array(self.tasks.adds, np.int64)[tasks]
         row_words[apart, ProgramRow.pointers] = where(pointers) + 8 * starts
         fills = np.flatnonzero((call_words[:, 0] == RUN_FILL8) | (call_words[:, 0] == RUN_FILL4))
@@ -288,7 +270,6 @@ class Placing(MemoryLayout):
         )
 
     def _put_loops(self, row_words: Array, heads: Array, pointers: Array) -> None:
-        """Let the rows of loops find one another, and what they save."""
         sizes = {}
         for task in task_blocks.words_of([body for loop in self.loops for body in loop.bodies]):
             saved, row = self.tasks.calls[self.kinds[task]].saved, row_words[np.searchsorted(heads, task)]
@@ -299,20 +280,21 @@ class Placing(MemoryLayout):
         self.layouts += task_blocks.steer(row_words, heads, self.loops, sizes)
 
     def _rows(self, row_words: Array, pointers: Array, work: Array, tasks: Array) -> KernelRows:
-        called = np.flatnonzero(row_words[:, ProgramRow.kind] == RUN_PYTHON).tolist()
-        calls = {k: self._call(self.tasks.calls[self.kinds[tasks[k]]]) for k in called}
+        calls = {}
+        for k in np.flatnonzero(row_words[:, ProgramRow.kind] == RUN_PYTHON).tolist():
+            task = self.tasks.calls[self.kinds[tasks[k]]]
+            arrays = [self.view(node, gradient=gradient) for node, gradient in task.nodes]
+            calls[k] = partial(task.run, arrays, self.contexts)
         return KernelRows(row_words, pointers, _stretches(work), calls, int(work.sum()))
 
     def _inline(self, addresses: Array, begins: Array) -> Array:
         """Return the kind of each task that is computed without a call, -1 of others."""
         kinds = [scalar_loops.kind_of(call, n) for call, n in zip(self.tasks.calls, self.tasks.counts, strict=True)]
-        entry_numbers = (
-            np.array([-1 if kind is None else kind for kind in kinds], np.int64)[self.kinds] if kinds else self.kinds
-        )
+        numbers = np.array([-1 if kind is None else kind for kind in kinds], np.int64)[self.kinds]
         behind = addresses - self.start
         reached = (behind >= 0) & (behind < min(self.size, scalar_loops.REACH)) & (behind % _DOUBLE == 0)
         missed = np.concatenate([[0], np.cumsum(~reached)])
-        return np.where(missed[begins + self.counts] == missed[begins], entry_numbers, -1)
+        return np.where(missed[begins + self.counts] == missed[begins], numbers, -1)
 
     def _put_inline(self, row_words: Array, heads: Array, inline: Array, addresses: Array, begins: Array) -> None:
         """Add the entries of what is computed without a call, and the rows that run them."""
@@ -340,18 +322,12 @@ class Placing(MemoryLayout):
         called = [self._called(self.tasks.calls[k], self.tasks.counts[k]) for k in used.tolist()]
         return np.array([row for row, _ in called], np.int64)[which], np.array([w for _, w in called])[which]
 
-    def _addresses(self) -> Array:
-        """Return the address of each place."""
-        addresses = np.where(self.places < 0, self.buffers[~self.places], self.values[self.places])
-        for k, offset in self.tasks.offsets.items():
-            addresses[k] += offset
-        return addresses
-
     def _called(self, call: Any, count: int) -> tuple[tuple[int, ...], int]:
         """Return kind, address, layout, data, operands and pointers of what rows call, and how long it takes."""
         if isinstance(call, ConstantFill):
             kind = RUN_FILL8 if call.dtype.itemsize == _DOUBLE else RUN_FILL4
-            return (kind, 0, 0, _bits(call.value, call.dtype), call.elements, count), call.elements
+            bits = np.array(call.value, call.dtype).view(f"i{call.dtype.itemsize}").item()
+            return (kind, 0, 0, bits, call.elements, count), call.elements
         if isinstance(call, ByteComparison):
             return (RUN_GUARD, 0, 0, 0, call.size, count), call.size
         if isinstance(call, Steering):
@@ -359,23 +335,15 @@ class Placing(MemoryLayout):
         if isinstance(call, PythonCall):
             return (RUN_PYTHON, 0, 0, 0, 0, count), 1
         if isinstance(call, UfuncCall):
-            layout = nest_layout(call)
+            layout = nest_layout(call.shape, *call.strides)
             self.layouts.append(layout)
             room = 3 * count + 1  # the call's arguments use it, too
-            return (
-                (RUN_NEST, call.loop.address, where(layout), call.loop.data, count, room),
-                math.prod(call.shape),
-            )
+            return ((RUN_NEST, call.loop.address, where(layout), call.loop.data, count, room), math.prod(call.shape))
         address, layout = _compiled(call, self.compiled)
         return (RUN_KERNEL, address, where(layout), 0, count, count), call.steps
 
-    def _call(self, task: PythonCall) -> partial[None]:
-        """Return what Python runs for a task."""
-        return partial(task.run, [self.view(node, gradient=gradient) for node, gradient in task.nodes], self.contexts)
-
 
 def _stretches(work: Array) -> list[tuple[int, int]]:
-    """Return stretches of rows of about equal work."""
     done, stretches, begin = work.cumsum(), [], 0
     while begin < len(work):
         before = int(done[begin - 1]) if begin else 0
@@ -412,7 +380,6 @@ def _compiled(kernel: Any, known: dict[int, tuple[int, Array]]) -> tuple[int, Ar
 
 
 def _room_of(node: ProgramNode) -> int:
-    """Return the bytes set aside for the value of a node; 0 where it stands elsewhere."""
     if node.base is not None or (node.constant is not None and node.constant.ndim):
         return 0
     return _room(node.spec.size * node.spec.dtype.itemsize)
@@ -422,9 +389,3 @@ def _room(size: int) -> int:
     """Return the bytes set aside for a value: whole words, and of larger ones whole lines of the cache."""
     unit = _ALIGN if size >= 8 * _ALIGN else 8
     return max(-(-size // unit) * unit, unit)
-
-
-def _bits(value: float, dtype: np.dtype[Any]) -> int:
-    """Return the bits of a number in a dtype of 4 or 8 bytes as an int64."""
-    raw = np.array(value, dtype).tobytes()
-    return int(struct.unpack("q" if len(raw) == _DOUBLE else "i", raw)[0])

@@ -14,46 +14,35 @@ from kernels.foundation.tables import dataclass
 from kernels.kinds.custom import LoopAgain, LoopBegin
 from kernels.programs.periods import FEWEST_STEPS, NOWHERE, UNWANTED, WANTED, Extraction, StepTable, ValueTable
 
-# Whether rows that look alike are the steps of a loop: what each operand is, from one step to the next.
-
 Renaming = Callable[[StepTable, int, int], tuple[Array, Array]]
 """Returns values and places of what the rows from one to another read, loops before them being known."""
 
-NUMBER, FIXED, LOCAL, LAGGED, STACKED, BEFORE = range(6)
-"""What a slot is in all steps: a number; one value; what the same step computes, or an earlier one; a constant each; or
-anything that was computed before the loop.
-"""
-_LAGS = 64
-"""Steps back that a loop carries values over."""
-_EARLIER = 2
-"""Steps in front that do the same operations on operands of other kinds: the first ones of a loop."""
+LITERAL, INVARIANT, SAME_ITERATION, CARRIED, PER_ITERATION_CONST, OUTSIDE = range(6)
+"""Class of an operand slot across iterations: literal; loop-invariant; produced in the same iteration; loop-carried; a
+different constant per iteration; produced before the loop."""
+_LAGS = 64  # steps back that a loop carries values over
+_EARLIER = 2  # steps in front that do the same operations on operands of other kinds: the first ones of a loop
 
 
 @dataclass(slots=True, eq=False)
 class Regular:
-    """Steps of a loop: ``count`` from row ``start`` on, and what each slot of a step is.
-
-    That is its ``kind``, its ``lag``, and in ``source`` the row of the step that computes it; ``moving`` are parts of
-    what is carried that differ from step to step.
-    """
+    """Steps of a loop: ``count`` from row ``start`` on, and what each slot of a step is."""
 
     start: int
     period: int
     count: int
     kind: Array
     lag: Array
-    source: Array
-    moving: Array
+    source: Array  # the row of the step that computes it
+    moving: Array  # parts of what is carried that differ from step to step
     steps: StepColumns
-    first: int
-    """The first step, counted among ``steps``."""
-    reference: int
-    """A step that is like the others."""
+    first: int  # the first step, counted among ``steps``
+    reference: int  # a step that is like the others
 
     @property
     def worth(self) -> float:
         """The rows that the loop stands for; fewer where it passes values on for many steps."""
-        lagged = self.kind == LAGGED
+        lagged = self.kind == CARRIED
         longest = np.zeros(self.period, np.int64)
         np.maximum.at(longest, self.source[lagged], self.lag[lagged] - 1)
         return self.period * self.count * self.period / (self.period + int(longest.sum()))
@@ -106,11 +95,7 @@ class RowSpan(NamedTuple):
 def regular(
     rows: StepTable, table: ValueTable, renamed: Renaming, span: RowSpan, writes: Array, *, strict: bool = True
 ) -> Regular | None:
-    """Return the most steps of a span that are those of a loop; None if they are fewer than a loop has.
-
-    ``writes`` says which slots are parts that are written. If not ``strict``, steps may read whatever was computed
-    before them: what loops in front are made of may be known later.
-    """
+    """Return the most steps of a span that are a loop's, or None; ``strict``: they read nothing unknown before them."""
     start, period, count, low = span
     counts = np.diff(rows.starts[start : start + period * count + 1]).reshape(count, period)
     if (counts != counts[0]).any():  # tokens are hashes
@@ -151,24 +136,27 @@ class _Judgement:
         constants = np.append(steps.table.is_constant, np.False_)
         stacked = constants[here] & constants[behind]
         kinds = [here < 0, same, moves & within & (distance >= 0), moves & within, stacked]
-        self.kind = np.select(kinds, [NUMBER, FIXED, LOCAL, LAGGED, STACKED], BEFORE)
-        self.lag = np.where(self.kind == LAGGED, -(distance // steps.period), 0)
-        self.source = np.where(self.kind >= LOCAL, distance % steps.period, 0)
+        self.kind = np.select(kinds, [LITERAL, INVARIANT, SAME_ITERATION, CARRIED, PER_ITERATION_CONST], OUTSIDE)
+        self.lag = np.where(self.kind == CARRIED, -(distance // steps.period), 0)
+        self.source = np.where(self.kind >= SAME_ITERATION, distance % steps.period, 0)
         self.distance = distance
         self.stop = 0
 
     def result(self) -> Regular | None:
         """Return the steps around the reference that agree, with those in front that a loop begins with."""
-        if (self.writes & (self.lag > 0)).any() or (self.strict and (self.kind == BEFORE).any()):
+        if (self.writes & (self.lag > 0)).any() or (self.strict and (self.kind == OUTSIDE).any()):
             return None  # a write would change what the loop carries
-        good, alike = self._good(), self._alike()
+        operation = self.steps.operation
+        good, alike = self._good(), (operation == operation[self.reference]).all(1)
         full = good.all(1) & alike
         if not full[self.reference]:
             return None
         wrong = np.flatnonzero(~full)
         begin = int(max(wrong[wrong < self.reference], default=-1)) + 1
         self.stop = int(min(wrong[wrong > self.reference], default=self.steps.count))
-        least = self._behind_fixed()
+        step_of = (self.steps.value[self.reference] - self.steps.base[0]) // self.steps.period
+        inside = (self.kind == INVARIANT) & (step_of >= 0) & (step_of < self.stop)
+        least = int(step_of[inside].max(initial=-1)) + 1  # behind all that steps read of always the same one
         begin = max(begin, least)
         if begin > self.reference:
             return None
@@ -185,15 +173,7 @@ class _Judgement:
                 return Regular(at, steps.period, count, *columns, steps, first, self.reference)
         return None
 
-    def _behind_fixed(self) -> int:
-        """Return the first step behind all that steps read of always the same one."""
-        value, base = self.steps.value[self.reference], self.steps.base
-        end = base[0] + self.steps.period * self.stop
-        inside = (self.kind == FIXED) & (value >= base[0]) & (value < end)
-        return int(((value - base[0]) // self.steps.period)[inside].max(initial=-1)) + 1
-
     def _good(self) -> Array:
-        """Return, for steps and slots, whether a slot is what it is in the reference."""
         steps, value, ref = self.steps, self.steps.value, self.reference
         distance = value - steps.base[:, None]
         constants = np.append(steps.table.is_constant, np.False_)
@@ -212,19 +192,12 @@ class _Judgement:
         return alike
 
     def _pattern_of(self, values: Any) -> Array:
-        """Return the patterns of whole values."""
         patterns: Array = np.append(self.patterns.pattern, -1)[self.steps.table.spec[values]]
         return patterns
 
-    def _alike(self) -> Array:
-        """Return which steps do what the reference does."""
-        operation = self.steps.operation
-        alike: Array = (operation == operation[self.reference]).all(1)
-        return alike
-
     def _prepare(self) -> None:
         """Find what is moving and whole of what the loop carries, and what its steps write."""
-        steps, lagged = self.steps, self.kind == LAGGED
+        steps, lagged = self.steps, self.kind == CARRIED
         offset = steps.offset[..., self.reference : self.stop, :]
         steady = offset[..., -1:, :]
         self.moving = lagged & (offset != steady).any(axis=tuple(range(offset.ndim - 1)))
@@ -249,14 +222,10 @@ class _Judgement:
         outside = ((value < base[first]) | (value >= end)) & ~np.isin(value, self.written)
         same = steps.pattern[k] == steps.pattern[self.reference]
         alike = same & (self._pattern_of(value) == self.whole_pattern)
-        moved = same & ~self.moving & self.within(k)
+        moved = same & ~self.moving & begins_within(self.steps, k, self.stop - 1, self.source)
         shaped = self.whole & (steps.shape[k] == steps.shape[self.reference])
         serves: Array = outside & np.where(value < 0, self.whole, moved | alike | shaped)
         return serves
-
-    def within(self, k: int) -> Array:
-        """Return whether the whole of what begins, whose part a slot of a step reads, lies in its value's memory."""
-        return begins_within(self.steps, k, self.stop - 1, self.source)
 
 
 def begins_within(steps: StepColumns, k: int, steady: int, source: Array) -> Array:
@@ -271,25 +240,17 @@ def begins_within(steps: StepColumns, k: int, steady: int, source: Array) -> Arr
     return fits
 
 
-# Loops that were recorded as such: they go on as long as a guard holds, or as often as a value says.
-
-
 class RecordedLoop(NamedTuple):
-    """Rows: the first that copies what the loop starts from, its begin, where its body ends, and its own end.
+    """A loop that was recorded, by rows."""
 
-    Then what it carries, the values of the rows that copy what it starts from, and how it ends: ``limit`` is the most
-    iterations, None if there may be any number; the last operand of its begin is that number if it ``has_count``. If
-    it is ``counted`` no guard ends it.
-    """
-
-    first: int
+    first: int  # that copies what the loop starts from
     begin: int
-    again: int
+    again: int  # where its body ends
     end: int
-    phis: list[int]
-    limit: int | None
-    has_count: bool
-    counted: bool
+    phis: list[int]  # the values of the rows that copy what it starts from
+    limit: int | None  # the most iterations, None if there may be any number
+    has_count: bool  # whether the last operand of its begin is that number
+    counted: bool  # whether no guard ends it
 
 
 def recorded_loops(extraction: Extraction) -> list[RecordedLoop]:
@@ -325,10 +286,7 @@ class Initial:
 
 @dataclass(slots=True, eq=False)
 class Lagged:
-    """What a loop carries: ``value`` is ``initial``, then what ``source`` was in the step before.
-
-    ``place``: which of the values of inner loops that is.
-    """
+    """A loop-carried value: ``value`` is ``initial``, then ``source`` (with ``place`` in inner loops) one step back."""
 
     value: int
     source: int
@@ -339,10 +297,7 @@ class Lagged:
 
 @dataclass(slots=True, eq=False)
 class RowLoop:
-    """``count`` steps of ``items``, made of ``rows``; ``number`` is that in the compiler's program.
-
-    ``ends`` is the loop that was recorded, if it is one; it has at most so many steps.
-    """
+    """``count`` steps of ``items``, made of ``rows``; with ``ends``, of a recorded loop, at most so many."""
 
     count: int
     rows: StepTable
@@ -365,16 +320,11 @@ Item = Straight | RowLoop
 
 
 def body(regular: Regular, table: ValueTable, elementwise: Array) -> tuple[StepTable, list[Lagged]] | None:
-    """Return the rows of a loop's step, and what it carries; None where gradients are wanted in some steps only.
-
-    ``elementwise`` says which rows of all take numbers for operands.
-    """
+    """Return the rows of a loop's step, and what it carries; None where gradients are wanted in some steps only."""
     return _Body(regular, table, elementwise).made()
 
 
 class _Body:
-    """One loop's body on its way."""
-
     def __init__(self, regular: Regular, table: ValueTable, elementwise: Array) -> None:
         self.regular, self.table, self.elementwise = regular, table, elementwise
         steps = self.steps = regular.steps
@@ -390,36 +340,19 @@ class _Body:
 
     def made(self) -> tuple[StepTable, list[Lagged]] | None:
         steps, regular = self.steps, self.regular
-        merged = self._merged()
-        chosen = self._sources(merged) if merged is not None else None
-        if merged is None or chosen is None:
+        wanted, dropped = (((self.gradient == flag) & ~self.starting).any(axis=0) for flag in (WANTED, UNWANTED))
+        merged = np.where(wanted, WANTED, np.where(dropped, UNWANTED, NOWHERE))
+        chosen = None if (wanted & dropped).any() else self._sources(merged)
+        if chosen is None:
             return None
-        value = np.where(regular.kind == LOCAL, self.first + regular.source, steps.value[regular.reference])
+        value = np.where(regular.kind == SAME_ITERATION, self.first + regular.source, steps.value[regular.reference])
         spec = steps.spec[regular.reference].copy()
         self._stack(value, spec, chosen)
         self._carry(value, merged)
         at = regular.start
-        rows = StepTable(
-            self.first,
-            steps.rows.op[at : at + regular.period],
-            steps.rows.line[at : at + regular.period],
-            chosen,
-            steps.starts,
-            value,
-            spec,
-            merged,
-            self.offset,
-            self.place,
-            self.literal,
-        )
-        return rows, self.phis
-
-    def _merged(self) -> Array | None:
-        """Return which gradients are wanted; None if some are in some steps only."""
-        wanted, dropped = (((self.gradient == flag) & ~self.starting).any(axis=0) for flag in (WANTED, UNWANTED))
-        if (wanted & dropped).any():
-            return None
-        return np.where(wanted, WANTED, np.where(dropped, UNWANTED, NOWHERE))
+        op, line = (column[at : at + regular.period] for column in (steps.rows.op, steps.rows.line))
+        slots = value, spec, merged, self.offset, self.place, self.literal
+        return StepTable(self.first, op, line, chosen, steps.starts, *slots), self.phis
 
     def _sources(self, merged: Array) -> Array | None:
         """Return rows of which each stands for those of all steps: gradients are wanted as they all are together."""
@@ -438,7 +371,7 @@ class _Body:
         """Put constants that differ from step to step end to end; those of one number are numbers."""
         steps, constants = self.steps, self.table.constants
         known: dict[bytes, tuple[int, int]] = {}
-        for slot in np.flatnonzero(self.regular.kind == STACKED).tolist():
+        for slot in np.flatnonzero(self.regular.kind == PER_ITERATION_CONST).tolist():
             numbers = steps.value[self.span, slot]
             arrays = [constants[number] for number in numbers.tolist()]
             if self.elementwise[chosen[steps.row[slot]]] and not arrays[0].shape and arrays[0].dtype == np.float64:
@@ -472,7 +405,7 @@ class _Body:
         lags = range(int(regular.lag.max(initial=0)))
         steady = regular.first + regular.count - 1
         fits = [begins_within(steps, regular.first + t, steady, regular.source) for t in lags]
-        slots = np.flatnonzero(regular.kind == LAGGED)
+        slots = np.flatnonzero(regular.kind == CARRIED)
         for slot in sorted(slots.tolist(), key=lambda slot: merged[slot] != WANTED):
             lag = int(regular.lag[slot])
             source = self.first + int(regular.source[slot])
@@ -500,7 +433,6 @@ class _Body:
         return initial
 
     def _phi(self, source: int, initial: Initial, *, wanted: bool) -> Lagged:
-        """Return what the loop carries of a source, from this beginning; each is carried once."""
         columns = initial.offset, initial.place, initial.literal
         key = source, initial.value, initial.spec, *[np.asarray(column).tobytes() for column in columns]
         known = self._known.setdefault(key, [])
@@ -513,6 +445,3 @@ class _Body:
         known.append(phi)
         self.phis.append(phi)
         return phi
-
-
-__all__ = ["FIXED", "Initial", "Item", "Lagged", "RowLoop", "Straight", "body"]

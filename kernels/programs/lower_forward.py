@@ -14,17 +14,15 @@ from typing import Any
 import numpy as np
 
 from kernels.foundation import numpy_arrays
-from kernels.foundation.specs import Intervals, Spec, Strides, broadcast, dense, intern_spec, spec_of
+from kernels.foundation.specs import FLOAT64, Intervals, Spec, Strides, broadcast, dense, intern_spec, spec_of
 from kernels.kinds.form import ProgramStep as LoweredStep
 from kernels.kinds.views import Write
 from kernels.native.structs import VIEW
 from kernels.programs.program import ProgramError, ProgramNode, Recipe
 from kernels.programs.structs import HEAD, Step
-from kernels.programs.task_blocks import NODE, OPERAND, RESULT, TEMPORARY, Blocks, Loops, Source, StepCalls
+from kernels.programs.task_blocks import NODE, OPERAND, RESULT, TEMPORARY, Loops, Source, StepCalls, TaskBatches
 from kernels.rules.loop_printer import KernelOperand, PrintedLoop
 from kernels.rules.scalar_loops import KernelCall, NodeRef, OperandPlace, PythonCall, Tasks, UfuncCall, node_of, same
-
-# Which saved values of a program a later write replaces, and so must be copied before.
 
 Waiting = tuple[int, str]
 """A step's position, and the name by which its pullback reads the value that it waits for."""
@@ -73,7 +71,6 @@ class Overwriting:
         return self._read_places.setdefault(self.recipe.base_of(node), Intervals())
 
     def _bytes(self, node: int) -> tuple[int, int]:
-        """Return the range of its base's memory that a node stands in."""
         written = self.recipe.nodes[node]
         if written.spec.size == 0:
             return 0, 0
@@ -91,11 +88,6 @@ def operand_named(step: Step, name: str) -> int | None:
         return None
     operand = step.operands[names.index(name)]
     return operand.node if isinstance(operand, NodeRef) else None
-
-
-# What the tasks of a program need between its nodes: numbers, constants, casts, copies, NumPy's loops.
-
-_FLOAT64 = np.dtype(np.float64)
 
 
 class Intermediates:
@@ -118,7 +110,7 @@ class Intermediates:
             kernel = self._kernels[key] = make()
         return kernel
 
-    def number(self, value: float, dtype: np.dtype[Any] = _FLOAT64) -> int:
+    def number(self, value: float, dtype: np.dtype[Any] = FLOAT64) -> int:
         """Return the node of a constant number."""
         key = (struct.pack("d", value), dtype)  # by bits: -0.0 and nan are keys of their own
         if key not in self._numbers:
@@ -188,9 +180,6 @@ class Intermediates:
         self.tasks.append(UfuncCall(loop, shape, strides, tuple(map(OperandPlace, nodes))))
 
 
-# Patterns of the tasks that steps of a kind are lowered to, learnt from the first of them.
-
-
 class Repeating:
     """Remembers how the first step of each kind was lowered, and lowers others in the same way."""
 
@@ -198,7 +187,7 @@ class Repeating:
         self.extra, self.steps = extra, lowering.recipe.steps
         self.nodes, self.tasks = lowering.recipe.nodes, lowering.tasks
         self.words = self.steps.words.tolist()
-        self.blocks = Blocks(lowering.recipe, lowering.tasks, lowering.number, extra)
+        self.blocks = TaskBatches(lowering.recipe, lowering.tasks, lowering.number, extra)
         self._patterns: dict[int, int] = {}
         self._silent = {number for number, kind in enumerate(self.steps.kinds) if kind.op.tape_kind == VIEW}
         self._before = (0, 0, 0)
@@ -222,14 +211,13 @@ class Repeating:
         kind, result = self.words[start : start + HEAD]
         op, _, _, count = self.steps.kinds[kind]
         tasks, (before, place, node) = self.tasks, self._before
-        if not op.repeatable or any(
-            isinstance(tasks.calls[number], PythonCall) for number in tasks.call_numbers[before:]
-        ):
+        calls = [tasks.calls[number] for number in tasks.call_numbers[before:]]
+        if not op.repeatable or any(isinstance(call, PythonCall) for call in calls):
             return
         operands, places = self.words[start + HEAD : start + HEAD + count], tasks.places[place:].tolist()
         temporaries = [k for k in range(node, len(self.nodes)) if self.nodes[k].constant is None]
         asked = [*places, self.extra[at]] if at in self.extra else places
-        single = len(tasks.call_numbers) - before == 1 and not temporaries and not tasks.offsets
+        single = len(calls) == 1 and not temporaries and not tasks.offsets
         names = self._in_order(asked, operands, result) if single else None
         names = names or self._by_nodes(asked, operands, result, temporaries)
         if names is not None:
@@ -240,7 +228,11 @@ class Repeating:
                 [(k - place, offset) for k, offset in tasks.offsets.items() if k >= place] if tasks.offsets else [],
                 [self.nodes[k] for k in temporaries],
                 names[-1] if at in self.extra else None,
-                self._dtypes(places, names),
+                {
+                    k: self.nodes[node].spec.dtype
+                    for node, (source, k) in zip(places, names, strict=False)
+                    if source == OPERAND and self._is_number(node)
+                },
             )
             self._patterns[kind] = self.blocks.add(pattern)
 
@@ -269,14 +261,6 @@ class Repeating:
             return None
         return [named.get(node, (NODE, node)) for node in places]
 
-    def _dtypes(self, places: list[int], names: list[Source]) -> dict[int, Any]:
-        """Return the dtypes of operands that are numbers."""
-        return {
-            k: self.nodes[node].spec.dtype
-            for node, (source, k) in zip(places, names, strict=False)
-            if source == OPERAND and self._is_number(node)
-        }
-
     def _is_number(self, node: int) -> bool:
         if node < 0:
             return False
@@ -290,12 +274,9 @@ class ForwardLowering(Intermediates):
     def __init__(self, recipe: Recipe, *, reverse: bool = True) -> None:
         super().__init__(recipe)
         self.overwriting = Overwriting(recipe) if reverse else None
-        self.extra: dict[int, int] = {}
-        """Nodes made for the pullback of a step."""
-        self.extras: dict[int, tuple[int, ...]] = {}
-        """The further results of a routine."""
-        self.copies: dict[int, dict[str, int]] = {}
-        """Those of saved values of a step that a later write replaces."""
+        self.extra: dict[int, int] = {}  # nodes made for the pullback of a step
+        self.extras: dict[int, tuple[int, ...]] = {}  # the further results of a routine
+        self.copies: dict[int, dict[str, int]] = {}  # those of saved values of a step that a later write replaces
         self.loops = Loops(recipe, self.tasks)
         self.apart: list[tuple[int, int, int]] = []
         """Steps that were lowered by themselves: the first of their tasks, the one behind the last, the step."""
@@ -306,21 +287,16 @@ class ForwardLowering(Intermediates):
         self.owners = repeating.blocks.owners
         for at, start in enumerate(steps.starts):
             if not repeating.repeat(at, start):
-                self._lower(steps[at])
+                step, first = steps[at], len(self.tasks)
+                if step.op.extras and not step.params[1:]:
+                    self.extras[at] = tuple(s.result for s in steps[at + 1 : at + 1 + len(step.op.extras)])
+                step.op.lower(step, self)
+                self.apart.append((first, len(self.tasks), at))
                 repeating.remember(at, start)
             if self.overwriting is not None and self.overwriting.written:
                 self.overwriting.read_at(at)
         repeating.blocks.finish()
         return self.tasks
-
-    def _lower(self, step: Step) -> None:
-        """Lower a step as its kind says."""
-        first = len(self.tasks)
-        if step.op.extras and not step.params[1:]:
-            after = self.recipe.steps[step.at + 1 : step.at + 1 + len(step.op.extras)]
-            self.extras[step.at] = tuple(s.result for s in after)
-        step.op.lower(step, self)
-        self.apart.append((first, len(self.tasks), step.at))
 
     def wants_pullback(self, step: LoweredStep, name: str) -> bool:
         """Whether the pullback of a step, which is part of the program, reads a value of this name."""
@@ -332,10 +308,7 @@ class ForwardLowering(Intermediates):
         return [s for s in steps if s.result > step.result]
 
     def places(self, step: LoweredStep) -> int:
-        """Return the node of a step's places in memory; its pullback reads those in the gradient.
-
-        They are parameters, or the same for both, and the step's last operand.
-        """
+        """Return the node of a step's places: its last operand, or parameter; its pullback reads the gradient's."""
         if not step.params:
             self.extra[step.at] = node_of(step.operands[-1])
             return self.extra[step.at]
@@ -347,8 +320,6 @@ class ForwardLowering(Intermediates):
     def keep_overwritten(self, step: LoweredStep) -> None:
         """Copy what pullbacks still read of the memory that a step is about to write."""
         for node, waiting in self.overwriting.by(step) if self.overwriting is not None else ():
-            spec = self.spec(node)
-            kept = self.temporary(spec.shape, spec.dtype)
-            self.copy_between(node, kept)
+            kept = self.cast(node, self.spec(node).dtype)
             for at, name in waiting:
                 self.copies.setdefault(at, {})[name] = kept

@@ -32,11 +32,11 @@ from kernels.programs.task_blocks import (
     OPERAND_GRADIENT,
     RESULT,
     RESULT_GRADIENT,
-    Blocks,
     Columns,
     LoopTasks,
     Source,
     StepCalls,
+    TaskBatches,
     TaskBody,
     crosses,
 )
@@ -44,12 +44,6 @@ from kernels.rules import loop_printer
 from kernels.rules.loop_printer import KernelOperand, PrintedLoop
 from kernels.rules.scalar_loops import ConstantFill, KernelCall, NodeRef, OperandPlace, PythonCall, node_of, same
 from kernels.rules.symbols import passed
-
-_NONE: dict[str, int] = {}
-
-
-Way = list[tuple[int, int, bool]]
-"""Of each pullback the operand, its pattern, and whether it covers the gradient."""
 
 
 class Reverse:
@@ -62,9 +56,8 @@ class Reverse:
         self.buffers: dict[int, int] = {}
         self.touched: set[int] = set()
         self.constant_buffers: set[int] = set()
-        self.blocks = Blocks(recipe, self.tasks, lowering.number, lowering.extra)
-        self.apart: list[tuple[int, int, int]] = []
-        """Steps whose pullbacks are not just called, as in the forward pass."""
+        self.blocks = TaskBatches(recipe, self.tasks, lowering.number, lowering.extra)
+        self.apart: list[tuple[int, int, int]] = []  # steps whose pullbacks are not just called, as in the forward pass
 
     def run(self, output: int) -> None:
         """Start from one floating element, with the cotangent 1."""
@@ -83,7 +76,6 @@ class Reverse:
         self._all_steps()
 
     def _all_steps(self) -> None:
-        """Add the pullbacks of all steps that lead to what has a cotangent."""
         self.columns, steps = Columns(self.recipe.nodes), self.recipe.steps
         self._family, self._wanted = self.columns.family.tolist(), self.columns.wants.tolist()
         self._starts, self._words = steps.starts, steps.words.tolist()
@@ -167,7 +159,6 @@ class Reverse:
         return [node for node in read if self._family[node] not in made]
 
     def _carry_back(self, loop: LoopTasks, body: TaskBody) -> None:
-        """Move the gradients of phis to those of a body's updates."""
         nodes = self.recipe.nodes
         pairs = zip(loop.phis, body.updates, strict=True)
         pairs = [(c, o) for c, o in pairs if c != o and self._wanted[c]]
@@ -182,7 +173,6 @@ class Reverse:
             self._give(OperandPlace(node), nodes[node].spec.strides, o)
 
     def _kept_gradient(self, node: int) -> int:
-        """Return a node with a copy of a gradient."""
         spec = self.recipe.nodes[node].spec
         kept = self.lowering.temporary(spec.shape, spec.dtype)
         strides = self.recipe.nodes[kept].spec.strides
@@ -192,21 +182,17 @@ class Reverse:
         return kept
 
     def _give(self, source: OperandPlace, strides: Strides, node: int) -> None:
-        """Add what stands in a place to the gradient of a node."""
         if not self.recipe.wants(node):
             return
         spec = self.recipe.nodes[node].spec
         self._ready(node, spec, covers=False)
-        loop = PrintedLoop(
-            passed,
-            spec.shape,
-            (KernelOperand("target", spec.dtype, 0, spec.gradient), KernelOperand("g", spec.dtype, 1, strides)),
-        )
+        target = KernelOperand("target", spec.dtype, 0, spec.gradient)
+        loop = PrintedLoop(passed, spec.shape, (target, KernelOperand("g", spec.dtype, 1, strides)))
         place = OperandPlace(self.recipe.family_of(node), gradient=True, offset=self.recipe.nodes[node].buffer_offset)
         self.tasks.append(KernelCall(loop, (place, source), accumulate=True))
 
-    def _way(self, form: Form) -> Way | None:
-        """Return how pullbacks of a form are called that only add to gradients; None if more is to be done."""
+    def _way(self, form: Form) -> list[tuple[int, int, bool]] | None:
+        """Return operand, pattern and whether it covers of pullbacks that only add; None if more is to be done."""
         pulls, names = [(i, pull) for i, pull in enumerate(form.pulls) if pull is not None], form.op.inputs
         short = form.kind == PULLS and all(form.constant_result(i) == NEVER for i, _ in pulls)
         if not short or not {"y", "n", "i", *names}.issuperset(form.saved):
@@ -221,19 +207,14 @@ class Reverse:
         return ways
 
     def _apart(self, step: Step, form: Form) -> None:
-        """Add the pullbacks of a step that are not just called."""
         first = len(self.tasks)
         if form.kind == PYTHON:
             self._python(step, form)
         else:
-            self._pull(step, self._form(step, form))
+            for name, node in self.lowering.copies.get(step.at, {}).items():
+                form = restrided(form, form.saved.index(name), self.recipe.nodes[node].spec.strides)
+            self._pull(step, form)
         self.apart.append((first, len(self.tasks), step.at))
-
-    def _form(self, step: Step, form: Form) -> Form:
-        """Return the form that reads copies where a later write replaces what it saved."""
-        for name, node in self.lowering.copies.get(step.at, _NONE).items():
-            form = restrided(form, form.saved.index(name), self.recipe.nodes[node].spec.strides)
-        return form
 
     def _buffer_of(self, node: int) -> int:
         """Make room for a node's gradient; return the base that it belongs to."""
@@ -262,7 +243,6 @@ class Reverse:
             self.tasks.append(KernelCall(form.pulls[0], (cotangent, cotangent, *saved)))
 
     def _python(self, step: Step, form: Form) -> None:
-        """Let Python run the vjp of a routine, or of a call, and add what it returns."""
         if (base := self.recipe.family_of(step.result)) in self.constant_buffers:
             self._write_out(base)
         (call,), at = form.params, step.at
@@ -320,7 +300,8 @@ class Reverse:
             return
         base = self._buffer_of(operand.node)
         is_constant = self.recipe.family_of(step.result) in self.constant_buffers
-        seen = base in self.touched or self._is_asked(base)
+        node = self.recipe.nodes[base]  # a gradient that is a result of the program is no intermediate
+        seen = base in self.touched or node.argument or node.constant is not None
         constant = not seen and form.constant_result(i) >= (IF_INPUT_IS if is_constant else ALWAYS)
         stored = self._ready(operand.node, spec, form.covers[i])
         if constant:
@@ -331,22 +312,16 @@ class Reverse:
         target = OperandPlace(base, gradient=True, offset=self.recipe.nodes[operand.node].buffer_offset)
         self.tasks.append(KernelCall(pull, (target, *reads), not stored))
 
-    def _is_asked(self, base: int) -> bool:
-        """Whether a gradient is a result of the program, not only an intermediate."""
-        node = self.recipe.nodes[base]
-        return node.argument or node.constant is not None
-
     def _write_out(self, base: int) -> None:
         """Write out a constant gradient: give every element the number that the first one holds."""
         dtype, place = self.recipe.nodes[base].spec.dtype, OperandPlace(base, gradient=True)
         operands = (KernelOperand("target", dtype, 0, (dtype.itemsize,)), KernelOperand("x", dtype, 1, (0,)))
-        self.tasks.append(
-            KernelCall(PrintedLoop(same, (self.buffers[base],), operands, pullback=False), (place, place))
-        )
+        loop = PrintedLoop(same, (self.buffers[base],), operands, pullback=False)
+        self.tasks.append(KernelCall(loop, (place, place)))
         self.constant_buffers.discard(base)
 
     def _saved(self, step: Step, form: Form, name: str) -> OperandPlace:
-        copies = self.lowering.copies.get(step.at, _NONE)
+        copies = self.lowering.copies.get(step.at, {})
         if name in copies:
             return OperandPlace(copies[name])
         if name in ("n", "i"):

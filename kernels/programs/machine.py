@@ -26,17 +26,14 @@ from kernels.native.structs import (
     LoopStack,
     ProgramRow,
 )
-from kernels.programs.assembly import KernelRows, Placing, ProgramPlan, block
+from kernels.programs.assembly import KernelRows, ProgramMemory, ProgramPlan, block
 from kernels.programs.lower_forward import ForwardLowering
 from kernels.programs.lower_reverse import Reverse
 from kernels.programs.program import Exchange, ProgramError, ProgramNode, Recipe, native
 
-_WIDTH = 8 * ROW
-"""Bytes of a row."""
-_FIRST_STACK = 1 << 9
-"""Words that the iterations of loops may save at first."""
-_LARGEST_STACK = 1 << 16
-"""Words of the stack that a machine keeps when it has run."""
+_WIDTH = 8 * ROW  # bytes of a row
+_FIRST_STACK = 1 << 9  # words that the iterations of loops may save at first
+_LARGEST_STACK = 1 << 16  # words of the stack that a machine keeps when it has run
 _LONG = 10_000
 """Elements that a program computes, from which on other threads may run Python meanwhile: some ten microseconds."""
 
@@ -67,10 +64,7 @@ def _planned(lowering: ForwardLowering, back: Reverse, forward: int, *, differen
 
 
 def pullback_plan(recipe: Recipe, *, results: bool = False) -> ProgramPlan:
-    """Lower a recipe and its reverse, from cotangents of its results, which are further arguments.
-
-    It has no results, unless they are asked for. Cotangents are those of the results that have a gradient, each dense.
-    """
+    """Lower a recipe and its reverse; dense cotangents of the results with a gradient are further arguments."""
     copied = replace(recipe.copy(), arguments=[*recipe.arguments], outputs=[*recipe.outputs] if results else [])
     pairs = []
     for output in recipe.outputs:
@@ -90,10 +84,7 @@ def pullback_plan(recipe: Recipe, *, results: bool = False) -> ProgramPlan:
 
 
 class GuardMissed(ProgramError):  # noqa: N818 (no error where there is another program, or the function)
-    """A guard found another value than the recorded one: its number among the program's guards, and the value's bytes.
-
-    The results of the program are not there, and nothing outside of its memory has changed.
-    """
+    """A guard found another value (its bytes) than recorded; nothing outside of the program's memory has changed."""
 
     def __init__(self, number: int, value: bytes, line: str) -> None:
         super().__init__(f"at {line} another value leaves for Python than when the program was recorded")
@@ -110,7 +101,7 @@ class Machine:
     def __init__(self, plan: ProgramPlan, *, exactly: bool = False, marks: bool = False) -> None:
         self.exactly, self.marks = exactly, marks
         self.native = jit.load_module("programs.replay_native").run.entry_point
-        placing = Placing(plan)
+        placing = ProgramMemory(plan)
         self.memory, self.start, self.size = placing.memory, placing.start, placing.size
         self.contexts = placing.contexts
         self.forward, self.reverse = placing.rows(plan.forward)
@@ -122,12 +113,10 @@ class Machine:
             for i in plan.recipe.arguments
             if nodes[i].differentiable and plan.differentiates
         ]
-        self.shared = placing.view(plan.stack) if plan.loops else None
-        """What loops know of the stack."""
+        self.shared = placing.view(plan.stack) if plan.loops else None  # what loops know of the stack
         self._open()
         steps = plan.recipe.steps
-        self.guards = [steps[at].params[0] for at in steps.of_kind(Guard)]
-        """The line of each guard."""
+        self.guards = [steps[at].params[0] for at in steps.of_kind(Guard)]  # the line of each guard
         constants = [node.constant for node in nodes if node.constant is not None and node.constant.ndim]
         self.kept = [plan.compiled, placing.layouts, constants]
 
@@ -209,7 +198,9 @@ class Machine:
         while came_to < -1:
             at = -2 - came_to
             if self.shared is not None and self.shared[LoopStack.needed]:
-                self._enlarge(int(self.shared[LoopStack.needed]))
+                before = self.stack
+                self._put_stack(np.empty(2 * len(before) + int(self.shared[LoopStack.needed]), np.int64))
+                self.stack[: len(before)] = before
             elif at in calls:
                 calls[at]()
                 at += 1
@@ -217,14 +208,7 @@ class Machine:
         if came_to >= 0:
             raise self.missed(came_to)
 
-    def _enlarge(self, size: int) -> None:
-        """Give the stack room for so many more words, at least."""
-        before = self.stack
-        self._put_stack(np.empty(2 * len(before) + size, np.int64))
-        self.stack[: len(before)] = before
-
     def _shrink(self) -> None:
-        """Give back a large stack."""
         if self.shared is not None and len(self.stack) > _LARGEST_STACK:
             self._put_stack(np.empty(_FIRST_STACK, np.int64))
 
@@ -266,10 +250,7 @@ class Machine:
         return self.exchange.leave()
 
 
-# Replays that keep the memory they ran in, so that a sweep runs the program back without running it forward again.
-
-_MOST_KEPT = 1 << 16
-"""Bytes that a replay keeps: where it needs more, its forward runs again on the way back."""
+_MOST_KEPT = 1 << 16  # bytes that a replay keeps: where it needs more, its forward runs again on the way back
 
 
 class KeptReplay:
@@ -285,10 +266,7 @@ class KeptReplay:
         self._free: list[tuple[Machine, Exchange]] = []
 
     def forward(self, values: Sequence[Any]) -> tuple[Any, ...] | None:
-        """Return the results of a replay on leaves, then the memory that it leaves, as words; None as :meth:`whole`.
-
-        The last word is 0.
-        """
+        """Return the results of a replay on leaves, then its memory as words, the last 0; None as :meth:`whole`."""
         try:
             free = self._free.pop()
         except IndexError:
@@ -305,7 +283,6 @@ class KeptReplay:
             self._free.append(free)
 
     def _another(self) -> tuple[Machine, Exchange]:
-        """Return a machine, and what exchanges its arguments for results and memory."""
         machine = self._back.copy()
         first = machine.start - where(machine.memory)
         memory = machine.memory[first : first + machine.size + 8].view(np.int64)
@@ -343,29 +320,20 @@ def kept_replay(recipe: Recipe, graded: Sequence[int]) -> KeptReplay | None:
     return KeptReplay(machine, len(recipe.arguments), graded, with_gradient) if fits else None
 
 
-# Times of a program's calls: its rows run one by one between two looks at the clock.
-
-_LEAST_TIMED, _MOST_TIMED = 3, 100
-"""Repetitions."""
-_ENOUGH = 500_000_000
-"""Nanoseconds after which no more are begun."""
+_LEAST_TIMED, _MOST_TIMED = 3, 100  # repetitions
+_ENOUGH = 500_000_000  # nanoseconds after which no more are begun
 _LOOKS = 1000
 
 
 @dataclass(slots=True)
 class CallTimes:
-    """What each call of a program took. The results are those of the last repetition.
+    """What each call of a program took. The results are those of the last repetition."""
 
-    ``steps`` are the operations that calls belong to; ``nanoseconds`` their times, each the least of all repetitions,
-    without that of the clock; ``bytes`` those of the values and gradients that they name. The first ``forward`` compute
-    results, the others gradients. ``whole`` is the time of all, run as usual.
-    """
-
-    steps: Array
-    nanoseconds: Array
-    bytes: Array
-    forward: int
-    whole: int
+    steps: Array  # the operations that calls belong to
+    nanoseconds: Array  # the least of all repetitions, without the clock's
+    bytes: Array  # of the values and gradients that calls name
+    forward: int  # how many calls compute results; the others gradients
+    whole: int  # the time of all, run as usual
     repetitions: int
     outputs: list[Array]
     gradients: list[Array]
@@ -393,8 +361,6 @@ def call_times(recipe: Recipe, values: Sequence[Any], *, reverse: bool) -> CallT
 
 
 class _TimedRun:
-    """Runs a machine again and again, on the same values."""
-
     def __init__(self, machine: Machine, values: Sequence[Any]) -> None:
         self.machine, self.values = machine, values
 
@@ -417,7 +383,9 @@ class _TimedRun:
 
     def _timed(self, rows: KernelRows) -> list[int]:
         native, now, times = self.machine.native, perf_counter_ns, []
-        ends = _loops(rows)
+        kinds, ahead = rows.words[:, ProgramRow.kind], rows.words[:, ProgramRow.address]
+        ends = {int(k): int(k + ahead[k]) for k in np.flatnonzero(kinds == RUN_LOOP)}
+        ends |= {int(k): int(k + 1 + ahead[k + 1]) for k in np.flatnonzero(kinds == RUN_BACK)}
         for k in range(len(rows.words)):
             if k < len(times):
                 continue
@@ -448,14 +416,6 @@ class _TimedRun:
                 call()
             times.append(now() - begin)
         return sorted(times)[_LOOKS // 2]
-
-
-def _loops(rows: KernelRows) -> dict[int, int]:
-    """Return the rows with which loops, and the ways back through them, begin; and the rows behind these."""
-    kinds, ahead = rows.words[:, ProgramRow.kind], rows.words[:, ProgramRow.address]
-    begins, backs = (np.flatnonzero(kinds == kind) for kind in (RUN_LOOP, RUN_BACK))
-    ends = {int(k): int(k + ahead[k]) for k in begins}
-    return ends | {int(k): int(k + 1 + ahead[k + 1]) for k in backs}
 
 
 def _owners(plan: ProgramPlan, lowering: ForwardLowering, back: Reverse) -> Array:

@@ -13,11 +13,9 @@ from kernels.foundation.tables import dataclass
 from kernels.kinds.custom import Callback, Guard, LoopMark
 from kernels.kinds.views import View, Write
 from kernels.programs.rolled_program import Uncompiled
-from kernels.programs.several_ways import OneWay
+from kernels.programs.several_ways import Predicated
 from kernels.programs.structs import HEAD, StepKind
 from kernels.programs.task_blocks import Columns
-
-# Specs by number: which are the same pattern in memory, which the same shape, how far each reaches.
 
 
 class Patterns:
@@ -59,61 +57,33 @@ class Patterns:
             self._columns = np.array(self._rows, np.int64).reshape(-1, 5)
         return self._columns[:, place]
 
-    @property
-    def pattern(self) -> Array:
-        """Numbers that are equal for equal patterns in memory."""
-        return self._column(0)
+    pattern = property(lambda self: self._column(0))  # numbers that are equal for equal patterns in memory
+    shape = property(lambda self: self._column(1))  # numbers that are equal for equal shapes and dtypes
+    low = property(lambda self: self._column(2))  # where the elements begin, in bytes from the first one: not above 0
+    high = property(lambda self: self._column(3))  # where the elements end, in bytes from the first one
+    apart = property(lambda self: self._column(4))  # whether the gradient has other strides than the value
 
-    @property
-    def shape(self) -> Array:
-        """Numbers that are equal for equal shapes and dtypes."""
-        return self._column(1)
-
-    @property
-    def low(self) -> Array:
-        """Where the elements begin, in bytes from the first one: not above 0."""
-        return self._column(2)
-
-    @property
-    def high(self) -> Array:
-        """Where the elements end, in bytes from the first one."""
-        return self._column(3)
-
-    @property
-    def apart(self) -> Array:
-        """Whether the gradient has other strides than the value."""
-        return self._column(4)
-
-
-# The steps of a recipe as flat arrays: views are dropped, operands are places in the memory of values, or numbers.
 
 UNWANTED, WANTED, NOWHERE = 0, 1, 2
 """Of an operand: its gradient is dropped; it is wanted; it is not, and none would lead anywhere."""
-_PARTS = 2
-"""Operands of a write: the part, and the value."""
+_PARTS = 2  # operands of a write: the part, and the value
 
 
 @dataclass(slots=True, eq=False)
 class StepTable:
-    """Steps that are no views, in order; what they read are slots, end to end.
+    """Steps that are no views, in order: columns of rows, and of slots, which are what they read, end to end."""
 
-    The value of row ``i`` is ``first + i``. Columns of rows: ``op`` is one number for an operation with its parameters;
-    ``line`` the step; ``source`` the row, of all, that says the kind. Those of slots: ``value`` is -1 for numbers;
-    ``spec`` numbers in the patterns; ``gradient`` as above. The last three have an axis in front for each of the loops
-    around the rows: the byte offset, which of the values that loops made, and the number.
-    """
-
-    first: int
-    op: Array
-    line: Array
-    source: Array
-    starts: Array
-    value: Array
-    spec: Array
-    gradient: Array
-    offset: Array
-    place: Array
-    literal: Array
+    first: int  # the value of row ``i`` is ``first + i``
+    op: Array  # a number for an operation with its parameters
+    line: Array  # the step
+    source: Array  # the row, of all, that says the kind
+    starts: Array  # where the slots of each row begin
+    value: Array  # -1 for numbers
+    spec: Array  # in the patterns
+    gradient: Array  # UNWANTED, WANTED or NOWHERE
+    offset: Array  # in bytes; this and those below have an axis in front for each of the loops around the rows
+    place: Array  # which of the values that loops made
+    literal: Array  # the number
 
     def __len__(self) -> int:
         return len(self.op)
@@ -136,20 +106,9 @@ class ValueTable:
     def __len__(self) -> int:
         return self._count
 
-    @property
-    def spec(self) -> Array:
-        """Numbers of specs in the patterns."""
-        return self._spec[: self._count]
-
-    @property
-    def node(self) -> Array:
-        """Nodes of the recipe."""
-        return self._node[: self._count]
-
-    @property
-    def is_constant(self) -> Array:
-        """Whether a value is a constant."""
-        return self._is_constant[: self._count]
+    spec = property(lambda self: self._spec[: self._count])  # numbers of specs in the patterns
+    node = property(lambda self: self._node[: self._count])  # nodes of the recipe
+    is_constant = property(lambda self: self._is_constant[: self._count])  # whether a value is a constant
 
     def add(self, spec: int, node: int, constant: Array | None = None) -> int:
         """Add a value; return its number."""
@@ -177,7 +136,7 @@ class Operands(NamedTuple):
 class Extraction:
     """A recipe as ``rows``, a ``table`` of values, and its ``outputs``; ``steps`` are those recorded, of rows."""
 
-    def __init__(self, whole: OneWay) -> None:
+    def __init__(self, whole: Predicated) -> None:
         recipe, self.whole = whole.recipe, whole
         self.recipe, self.patterns = recipe, Patterns()
         self.columns = Columns(recipe.nodes)
@@ -208,17 +167,11 @@ class Extraction:
         self.outputs = self._operands(outputs, np.ones(len(outputs), np.bool_), outputs * 0 - 1)
 
     def _check_kinds(self, kinds: list[StepKind], numbers: Array) -> None:
-        """Raise Uncompiled where a step is of a kind that has no row."""
         for number, kind in enumerate(kinds):
-            if self._is_refused(kind):
-                at = np.flatnonzero(numbers == number)
-                if len(at):
-                    raise Uncompiled(f"{kind.op.name} is not compiled", int(self.whole.origins[at[0]]))
-
-    def _is_refused(self, kind: StepKind) -> bool:
-        if isinstance(kind.op, Write):
-            return kind.count > _PARTS and not kind.op.adds  # places that are looked up may be one several times
-        return isinstance(kind.op, Callback)
+            looks_up = isinstance(kind.op, Write) and kind.count > _PARTS  # places that may be one several times
+            at = np.flatnonzero(numbers == number)
+            if len(at) and (isinstance(kind.op, Callback) or (looks_up and not kind.op.adds)):
+                raise Uncompiled(f"{kind.op.name} is not compiled", int(self.whole.origins[at[0]]))
 
     def _values(self) -> tuple[ValueTable, Array]:
         """Return the table of values, and the value of each node that is none's view; -1 for others."""
@@ -256,7 +209,6 @@ class Extraction:
         return active
 
     def _is_wanted(self) -> Array:
-        """Return whether the gradient of each slot is wanted."""
         kinds = self.recipe.steps.kinds
         flags = [_wanted(kind) for kind in kinds]
         begins = np.cumsum([0, *[kind.count for kind in kinds]])
@@ -284,10 +236,7 @@ class Extraction:
 
     @cached_property
     def _apart(self) -> Array:
-        """Whether a node's gradient stands elsewhere than that of its memory.
-
-        Memory that has no gradient before something is written has that of the version from then on, if it is one.
-        """
+        """Whether a node's gradient stands elsewhere than that of its memory, or of the first version that has one."""
         base, family, wants = self.columns.base, self.columns.family, self.columns.wants
         first, last = np.full(len(base), len(base)), np.full(len(base), -1)
         np.minimum.at(first, base[wants], family[wants])
@@ -304,7 +253,9 @@ class Extraction:
         places, some = self.words < 0, _floats(self.recipe.steps.numbers)
         literal = np.zeros(len(self.words))
         literal[places] = some[~self.words[places]]
-        ops = _operations(self.recipe.steps.kinds)[self.kind]
+        known: dict[Any, int] = {}
+        keys = [(id(kind.op), _key(kind.params)) for kind in self.recipe.steps.kinds]
+        ops = np.array([known.setdefault(key, len(known)) for key in keys], np.int64)[self.kind]
         everyone = np.arange(len(self.kind))
         place = np.zeros(len(self.words), np.int64)
         return StepTable(self.first, ops, self.steps, everyone, self.starts, *operands, place, literal)
@@ -315,7 +266,6 @@ def _of_kinds(kinds: list[StepKind], cls: type) -> Array:
 
 
 def _wanted(kind: StepKind) -> list[bool]:
-    """Return which operands' gradients steps of a kind want."""
     wanted = [] if kind.form is None else [*kind.form.wanted][: kind.count]
     return wanted + [False] * (kind.count - len(wanted))
 
@@ -325,12 +275,6 @@ def _floats(numbers: Iterable[Any]) -> Array:
         return np.array([float(number) for number in numbers])
     except OverflowError:
         raise Uncompiled("a number beyond those of 64 bits") from None
-
-
-def _operations(kinds: list[StepKind]) -> Array:
-    """Return a number for each kind, equal for those of one operation with equal parameters."""
-    numbers: dict[Any, int] = {}
-    return np.array([numbers.setdefault((id(k.op), _key(k.params)), len(numbers)) for k in kinds], np.int64)
 
 
 def _key(params: Any) -> Any:
@@ -354,10 +298,8 @@ def _hashable(value: Any) -> Any:
     return value
 
 
-_WINDOWS = 4
-"""From one window to the next that is looked at, as a factor."""
-_LIKELY = 3
-"""Distances of each window that are tried."""
+_WINDOWS = 4  # from one window to the next that is looked at, as a factor
+_LIKELY = 3  # distances of each window that are tried
 FEWEST_STEPS = 3
 """Steps of which a loop is made."""
 
@@ -418,13 +360,11 @@ def _mixed(numbers: Array) -> Array:
 
 
 def _nth(rows: StepTable) -> Array:
-    """Return the place of each slot among those of its row."""
     places: Array = np.arange(1, len(rows.value) + 1) - np.repeat(rows.starts[:-1], np.diff(rows.starts))
     return places.astype(np.uint64)
 
 
 def _summed(slots: Array, starts: Array) -> Array:
-    """Return the sums over the slots of each row, modulo 2^64."""
     sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(slots, dtype=np.uint64)])
     of_rows: Array = sums[starts[1:]] - sums[starts[:-1]]
     return of_rows
@@ -462,7 +402,6 @@ def _windows(names: Array) -> Iterator[Array]:
 
 
 def _longest(names: Array, period: int) -> RepeatedRows:
-    """Return the longest run of a period."""
     differ = np.flatnonzero(names[period:] != names[:-period])
     edges = np.concatenate([[-1], differ, [len(names) - period]])
     lengths = np.diff(edges) - 1
@@ -473,11 +412,7 @@ def _longest(names: Array, period: int) -> RepeatedRows:
 
 
 def phase(run: RepeatedRows, rows: StepTable, writes: Array, splits: Array, low: int) -> int:
-    """Return where the first step of a run best begins: where the fewest values are passed on to the next.
-
-    Of several such rows, the first that has a step in front which does the same, from row ``low`` on. No step begins
-    with a row that ``splits`` something, if that can be.
-    """
+    """Return the row where a run's steps best begin: least is passed on, it does as the step before, splits nothing."""
     if not run.rest:
         return run.start
     middle = slice(begin := run.start + run.times // 2 * run.period, begin + run.rest + 1)

@@ -31,8 +31,6 @@ from kernels.programs.structs import N_APARTS, Lines, StepKind, Steps
 from kernels.rules.op import Op
 from kernels.rules.scalar_loops import NodeRef
 
-# A recorded program as data: nodes for values, steps for operations; and its listing.
-
 
 class ProgramError(RuntimeError):
     """The recorded program cannot be replayed on these arguments; the message says why."""
@@ -40,37 +38,28 @@ class ProgramError(RuntimeError):
 
 @dataclass(slots=True)
 class ProgramNode:
-    """A value of the program.
-
-    An argument, a constant (with its array), a result, or a view of node ``base`` at ``offset`` bytes of its memory.
-    Results that are alike share one. A view's gradient stands at ``buffer_offset`` bytes of that of node ``family``, if
-    that has one (``differentiable``): the node of its base tensor, which for a view of a detached tensor is the
-    detached one.
-    """
+    """A value of the program: an argument, a constant, a result, or a view. Results that are alike share one."""
 
     spec: Spec
-    base: int | None = None
-    offset: int = 0
-    buffer_offset: int = 0
-    differentiable: bool = False
-    family: int | None = None
+    base: int | None = None  # of a view, whose memory it is part of
+    offset: int = 0  # in that memory, in bytes
+    buffer_offset: int = 0  # of a view's gradient in that of ``family``, in bytes
+    differentiable: bool = False  # whether it has a gradient
+    family: int | None = None  # the node of its base tensor: of a view of a detached tensor the detached one
     constant: Array | None = None
     argument: bool = False
 
 
 @dataclass(slots=True)
 class Recipe:
-    """The whole program: nodes in the order they were made, steps, arguments and outputs by node.
-
-    ``written`` are the arguments that it writes to. ``lines`` are the user's lines, where they are kept.
-    """
+    """The whole program: nodes in the order they were made, steps, arguments and outputs by node."""
 
     nodes: list[ProgramNode] = field(default_factory=list)
     steps: Steps = field(default_factory=Steps)
     arguments: list[int] = field(default_factory=list)
     outputs: list[int] = field(default_factory=list)
-    written: set[int] = field(default_factory=set)
-    lines: Lines | None = None
+    written: set[int] = field(default_factory=set)  # arguments that it writes to
+    lines: Lines | None = None  # the user's lines, where they are kept
 
     def copy(self) -> Recipe:
         """Return another, of the same nodes and steps, for lowering to add nodes to."""
@@ -97,7 +86,8 @@ def listing(recipe: Recipe) -> str:
     lines = [f"program({', '.join(heads)})"]
     for i, node in enumerate(recipe.nodes):
         if node.constant is not None:
-            lines.append(line(_name(i), "constant", [_short(node.constant)], "", node.spec))
+            shown = repr(node.constant.item()) if node.constant.size == 1 else "..."
+            lines.append(line(_name(i), "constant", [shown], "", node.spec))
     numbers, before = (recipe.lines.of_steps(recipe.steps).tolist() if recipe.lines is not None else []), -1
     for step in recipe.steps:
         if recipe.lines is not None and numbers[step.at] != before:
@@ -105,9 +95,8 @@ def listing(recipe: Recipe) -> str:
             lines.append(f"  # {recipe.lines.text(before)}")
         operands = [_name(o.node) if isinstance(o, NodeRef) else repr(o) for o in step.operands]
         operands = operands[isinstance(step.op, Write) :]
-        lines.append(
-            line(_name(step.result), step.op.name, operands, parameters(step.params), recipe.nodes[step.result].spec)
-        )
+        spec = recipe.nodes[step.result].spec
+        lines.append(line(_name(step.result), step.op.name, operands, parameters(step.params), spec))
     return "\n".join([*lines, f"  return {', '.join(map(_name, recipe.outputs))}"])
 
 
@@ -132,16 +121,12 @@ def _parameter(value: Any) -> str:
         return f"[{value.size} places]"
     if isinstance(value, Spec):
         return f"to {list(value.shape)}"
-    return _index(value) if isinstance(value, tuple) and _has_slice(value) else str(value)
-
-
-def _has_slice(params: tuple[Any, ...]) -> bool:
-    return any(isinstance(p, slice) or p is Ellipsis or p is None for p in params)
+    if isinstance(value, tuple) and any(isinstance(p, slice) or p is Ellipsis or p is None for p in value):
+        return _index(value)
+    return str(value)
 
 
 def _index(key: tuple[Any, ...]) -> str:
-    """Print an index as it is written."""
-
     def part(k: Any) -> str:
         if not isinstance(k, slice):
             return "..." if k is Ellipsis else str(k)
@@ -156,13 +141,8 @@ def _name(node: int) -> str:
     return f"%{node}"
 
 
-def _short(value: Array) -> str:
-    return repr(value.item()) if value.size == 1 else "..."
-
-
-# Programs as data: records by their names, patterns and forms by what they were made from, jitted functions by name.
-#
-# Importing this teaches ``pickle`` and ``copy`` these kinds. No code is in a pickle.
+# Importing this teaches ``pickle`` and ``copy`` records by their names, patterns and forms by what they were made from,
+# and jitted functions by name. No code is in a pickle.
 
 _forms: Recent[Any, Form] = Recent()
 _customs: dict[Any, Custom] = {}
@@ -187,26 +167,13 @@ def spec_from(shape: Any, strides: Any, dtype: str, gradient: Any, buffer_size: 
     return view_spec(shape, strides, np.dtype(dtype), gradient, buffer_size)
 
 
-def _of_spec(spec: Spec) -> Any:
-    return spec_from, (spec.shape, spec.strides, spec.dtype.str, spec.gradient, spec.buffer_size)
-
-
 def _of_op(op: Op) -> Any:
     if OPS.get(op.name) is not op:
         raise pickle.PicklingError(f"the operation {op.name!r} is in no table, and cannot be found again by its name")
     return op_named, (op.name,)
 
 
-def _of_part(op: ResultPart) -> Any:
-    return part_of, (op.name,)
-
-
-def _of_custom(op: Custom) -> Any:
-    return custom_from, (op.name, op.grad_fn, _path(op, op.forward), _path(op, op.vjp))
-
-
 def _path(op: Custom, function: Any) -> tuple[str, str]:
-    """Return where a jitted function of the user's is found again."""
     path = function.py_func.__module__, function.py_func.__qualname__
     try:
         value = _imported(*path)
@@ -256,17 +223,14 @@ def form_from(op: Op, specs: Any, spec: Spec, wanted: Any, params: Any, name: st
 
 for _record in Op.__subclasses__():
     copyreg.pickle(_record, _of_op)
-copyreg.pickle(ResultPart, _of_part)
-copyreg.pickle(Custom, _of_custom)
-copyreg.pickle(Spec, _of_spec)
+copyreg.pickle(ResultPart, lambda op: (part_of, (op.name,)))
+copyreg.pickle(Custom, lambda op: (custom_from, (op.name, op.grad_fn, _path(op, op.forward), _path(op, op.vjp))))
+copyreg.pickle(Spec, lambda s: (spec_from, (s.shape, s.strides, s.dtype.str, s.gradient, s.buffer_size)))
 copyreg.pickle(Form, _of_form)
 
 
-# Copies arguments into a program's memory and results out of it, natively for floats, ints and usual arrays.
-
 _KINDS = {np.dtype("f8"): XK_DOUBLE, np.dtype("f4"): XK_SINGLE, np.dtype("i8"): XK_INTEGER}
-_FEW = 64
-"""The most words that are copied one by one; for more, NumPy's copy is faster."""
+_FEW = 64  # the most words that are copied one by one; for more, NumPy's copy is faster
 
 
 class Exchange:
@@ -290,17 +254,20 @@ class Exchange:
         *,
         exactly: bool = False,
     ) -> None:
-        self.enter: Callable[..., int] = _never
+        self.enter: Callable[..., int] = lambda *_: 0
         self.leave: Callable[[], tuple[Any, ...]] = tuple
         self.whole: Callable[..., Any] | None = None
         everything = [*inputs, *outputs, *gradients]
         if not native() or any(g.dtype.itemsize not in (4, 8) or not g.flags.c_contiguous for g in gradients):
             return
         shapes = np.array([n for array in everything for n in array.shape] or [0], np.int64)
-        words, at = [len(inputs), len(outputs) + len(gradients), *_head()], where(shapes)
+        functions = [c_api.table()[place] for place in (c_api.NEW_COPY, c_api.COPY_INTO, c_api.NEW)]
+        types = map(id, (float, np.float64, np.float32, int, np.ndarray))
+        words, at = [len(inputs), len(outputs) + len(gradients), *types, *functions, 0, 0, 0], where(shapes)
         for k, array in enumerate(everything):
-            entry = ExchangedValue.row(
-                kind=_kind(array, is_argument=k < len(inputs)),
+            kind = XK_ARRAY if array.ndim else _KINDS.get(array.dtype, XK_ARRAY)
+            words += ExchangedValue.row(
+                kind=kind if k < len(inputs) or kind != XK_INTEGER else XK_ARRAY,
                 place=where(array),
                 view=id(array),
                 dtype=id(array.dtype) if k < len(inputs) else array.dtype.num,
@@ -310,7 +277,6 @@ class Exchange:
                 gradient=array.size if k >= len(inputs) + len(outputs) else 0,
                 item=0 if k < len(inputs) else array.itemsize,
             )
-            words += entry
             at += 8 * array.ndim
         table = np.array(words, np.int64)
         if exactly:
@@ -320,16 +286,6 @@ class Exchange:
         if rows is not None:
             table[ExchangeHead.rows], table[ExchangeHead.row_count], table[ExchangeHead.releases] = rows
             self.whole = bound("programs.replay_native", "pass_through", table)
-
-
-def _never(*_: Any) -> int:
-    """Leave everything to Python."""
-    return 0
-
-
-def _kind(array: Array, *, is_argument: bool) -> int:
-    kind = XK_ARRAY if array.ndim else _KINDS.get(array.dtype, XK_ARRAY)
-    return kind if is_argument or kind != XK_INTEGER else XK_ARRAY
 
 
 def _words(array: Array) -> int:
@@ -344,15 +300,6 @@ def native() -> bool:
     return readable() and not os.environ.get("TAPE_PLAIN") and jit.makes_native_code() and c_api.agrees()
 
 
-def _head() -> list[int]:
-    """Return the addresses of types and functions, in the order of the words, and room for the rows."""
-    table = c_api.table()
-    functions = [table[place] for place in (c_api.NEW_COPY, c_api.COPY_INTO, c_api.NEW)]
-    return [id(float), id(np.float64), id(np.float32), id(int), id(np.ndarray), *functions, 0, 0, 0]
-
-
-# Operations of a program recorded natively, where nothing about them is new to the recorder.
-
 APART = (View, ResultPart, Select)
 """Kinds of operations whose results Python looks at: where they stand, and whether they escaped to Python."""
 assert len(APART) == N_APARTS
@@ -366,18 +313,14 @@ class Tables:
     def __init__(self, nodes: list[Any], steps: Steps) -> None:
         self.nodes, self.steps = nodes, steps
         self.known: dict[int, int] = {}
-        self.forms: list[Any] = []
-        """For each node the form, or spec, of its tensor if it is differentiable; else None."""
+        self.forms: list[Any] = []  # for each node the form, or spec, of its tensor if it is differentiable; else None
         self.alike: dict[Any, tuple[Any, int, tuple[Any, ...]]] = {}
         """What is shared by all results of a form: the node, the kind of steps, the parameters."""
         self.held: list[Any] = []
         self._kinds: dict[Any, int] = {}
 
     def kind(self, op: Op, form: Form | None, params: tuple[Any, ...], specs: tuple[Any, ...]) -> int:
-        """Return the number of a kind of steps, by the specs of its operands, or their types, and of its result.
-
-        A form is known by what it is of: a table may have dropped it, and made another one for the same.
-        """
+        """Return the number of a kind of steps, by specs or types of operands and result, and by what a form is of."""
         kinds = self.steps.kinds
         key = form and (form.specs, form.spec, form.wanted, form.saved, form.name)
         try:

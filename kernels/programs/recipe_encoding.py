@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.specs import Array, Spec, Strides, view_spec
+from kernels.foundation.specs import INT64, Array, Spec, Strides, view_spec
 from kernels.kinds.custom import Callback, Custom
 from kernels.kinds.routine import Routine, RoutineCall
 from kernels.kinds.views import Gather, ResultPart, Write
@@ -23,8 +23,6 @@ from kernels.programs.program import ProgramNode, Recipe, custom_of, form_from
 from kernels.programs.structs import HEAD, Lines, StepKind, Steps, steps_from
 from kernels.rules.op import Op
 
-# Values as JSON and arrays, for files; recipe_encoding.py reads them.
-#
 # A JSON list is a tuple; an object of one key says by it what its value is. Arrays stand apart, by number, and so do
 # the patterns and forms that many values share.
 
@@ -82,23 +80,19 @@ class Encoder:
         """Return the number of an array; what stands in several places is written once."""
         if array.dtype.name not in DTYPES:
             raise TypeError(f"a file holds no array of {array.dtype}")
-        return self._numbered("array", array, self.arrays, lambda: array)
+        return self._numbered("array", array, self.arrays, array)
 
     def spec(self, spec: Spec) -> int:
         """Return the number of a spec."""
-        return self._numbered(
-            "spec",
-            spec,
-            self.tables["specs"],
-            lambda: [spec.shape, spec.strides, spec.dtype.name, spec.gradient, spec.buffer_size],
-        )
+        row = [spec.shape, spec.strides, spec.dtype.name, spec.gradient, spec.buffer_size]
+        return self._numbered("spec", spec, self.tables["specs"], row)
 
     def form(self, form: Any) -> int:
         """Return the number of a form; what it takes to make it again is in the table."""
         params = () if form.is_view else form.params
         specs = [None if spec is None else self.spec(spec) for spec in form.specs]
         row = [self.op(form.op), specs, self.spec(form.spec), form.wanted, self.values(params), form.name]
-        return self._numbered("form", form, self.tables["forms"], lambda: row)
+        return self._numbered("form", form, self.tables["forms"], row)
 
     def op(self, op: Op) -> Any:
         """Return JSON for a record: its name, or those of the functions that it calls."""
@@ -117,12 +111,12 @@ class Encoder:
             self.names.append(name)
         return name
 
-    def _numbered(self, kind: str, value: Any, table: list[Any], row: Callable[[], Any]) -> int:
+    def _numbered(self, kind: str, value: Any, table: list[Any], row: Any) -> int:
         key = kind, id(value)
         if key not in self._numbers:
             self._numbers[key] = len(table)
             self._kept.append(value)  # its id stays its own
-            table.append(row())
+            table.append(row)
         return self._numbers[key]
 
 
@@ -141,7 +135,6 @@ def is_named(value: Any) -> bool:
 
 
 def _text(value: float) -> str:
-    """Return a double as text; of nan its bits."""
     return NAN + struct.pack(">d", value).hex() if math.isnan(value) else value.hex()
 
 
@@ -169,8 +162,6 @@ _ENCODERS: dict[Any, tuple[str, Callable[[Encoder, Any, str], Any]]] = {
 }
 
 
-# Values from JSON and arrays, as recipe_encoding.py writes them: all that reading a file calls is written here.
-#
 # Nothing is imported by a name of the file: classes and functions are what the reader was given for their names.
 
 
@@ -228,13 +219,12 @@ class Decoder:
         numbers = [*shape, *strides, *gradient, buffer_size]
         if len(lengths) != 1 or not all(type(n) is int and abs(n) < _MOST for n in numbers):
             raise ValueError(f"no pattern: {shape}, {strides}, {gradient}, {buffer_size}")
-        if min((*shape, buffer_size)) < 0 or DTYPES[dtype].kind not in "fiub" or DTYPES[dtype].itemsize > _WIDEST:
+        if min((*shape, buffer_size)) < 0 or DTYPES[dtype].kind not in "fiub" or DTYPES[dtype].itemsize > 8:  # noqa: PLR2004 (bytes)
             raise ValueError(f"no pattern: {shape} of {dtype}")
         return view_spec(tuple(shape), tuple(strides), DTYPES[dtype], tuple(gradient), buffer_size)
 
 
 _MOST = 1 << 60
-_WIDEST = 8
 
 
 def _place(number: Any, table: list[Any]) -> int:
@@ -284,10 +274,6 @@ def _pattern(decoder: Decoder, content: Any) -> Pattern:
     return pattern_of(columns, indptr, (rows, width))
 
 
-def _member(decoder: Decoder, content: Any) -> Any:
-    return decoder.named[content[0]].__members__[content[1]]
-
-
 _DECODERS: dict[str, Callable[[Decoder, Any], Any]] = {
     "float": lambda _, x: _double(x),
     "complex": lambda _, x: complex(*map(_double, x)),
@@ -303,16 +289,14 @@ _DECODERS: dict[str, Callable[[Decoder, Any], Any]] = {
     "pattern": _pattern,
     "scalar": lambda d, x: d.array(x)[()],
     "dtype": lambda _, x: DTYPES[x],
-    "member": _member,
+    "member": lambda d, x: d.named[x[0]].__members__[x[1]],
     "spec": lambda d, x: d.spec(x),
     "call": _call,
     "named": lambda d, x: d.named[x],
 }
 
 
-_INT64 = np.dtype(np.int64)
 _NONE = -1
-_COLUMNS = 8
 
 
 def encoded(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
@@ -324,7 +308,8 @@ def encoded(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
     called = next((kind.op.name for kind in recipe.steps.kinds if isinstance(kind.op, Callback)), "")
     if called:
         raise NotImplementedError(f"save: Python runs an {called} in the program; files hold no code")
-    if any(isinstance(kind.op, (Gather, Write)) and _has_places(kind) for kind in recipe.steps.kinds):
+    chosen = [kind for kind in recipe.steps.kinds if isinstance(kind.op, (Gather, Write))]
+    if any(not kind.params and kind.count > len(kind.op.pullback) for kind in chosen):  # places are the last operand
         raise NotImplementedError(
             "save: the program picks elements, or adds to them, by indices that it computes or is given; files hold "
             "those that are always the same"
@@ -332,39 +317,35 @@ def encoded(recipe: Recipe, encoder: Encoder) -> dict[str, Any]:
     places: dict[int, int] = {}
     order = [places.setdefault(id(node), len(places)) for node in recipe.nodes]
     distinct = {id(node): node for node in recipe.nodes}  # results that are alike share one
-    rows = [_row(node, encoder) for node in distinct.values()]
+    rows, lines = [_row(node, encoder) for node in distinct.values()], recipe.lines
     return {
-        "nodes": encoder.array(np.array(rows, _INT64).reshape(-1, _COLUMNS)),
-        "order": encoder.array(np.array(order, _INT64)),
+        "nodes": encoder.array(np.array(rows, INT64).reshape(-1, 8)),
+        "order": encoder.array(np.array(order, INT64)),
         "arguments": recipe.arguments,
         "outputs": recipe.outputs,
         "written": sorted(recipe.written),
-        "lines": None if recipe.lines is None else _encoded_lines(recipe.lines, encoder),
+        "lines": lines
+        and {
+            "table": [list(line) for line in lines.table],
+            "marks": encoder.array(np.array([lines.begins, lines.numbers], INT64)),
+        },
         **_encoded_steps(recipe.steps, encoder),
     }
 
 
-def _has_places(kind: StepKind) -> bool:
-    """Whether places are the last operand of a step that picks elements or writes."""
-    return not kind.params and kind.count > len(kind.op.pullback)
-
-
 def _row(node: ProgramNode, encoder: Encoder) -> list[int]:
+    constant, spec = node.constant, encoder.spec(node.spec)
+    memory = None if constant is None else constant if constant.flags.c_contiguous else constant.ravel("K")
     return [
-        encoder.spec(node.spec),
+        spec,
         _NONE if node.base is None else node.base,
         node.offset,
         node.buffer_offset,
         node.differentiable,
         _NONE if node.family is None else node.family,
-        _NONE if node.constant is None else encoder.array(_memory_of(node.constant)),
+        _NONE if memory is None else encoder.array(memory),
         node.argument,
     ]
-
-
-def _memory_of(constant: Array) -> Array:
-    """Return a constant as a C-contiguous array: if it is none, its memory, end to end."""
-    return constant if constant.flags.c_contiguous else constant.ravel("K")
 
 
 def _encoded_steps(steps: Steps, encoder: Encoder) -> dict[str, Any]:
@@ -375,16 +356,11 @@ def _encoded_steps(steps: Steps, encoder: Encoder) -> dict[str, Any]:
         for k in steps.kinds
     ]
     return {
-        "words": encoder.array(np.array(steps.words, _INT64)),
+        "words": encoder.array(np.array(steps.words, INT64)),
         "numbers": encoder.array(np.array(numbers, np.float64)),
         "others": others,
         "kinds": kinds,
     }
-
-
-def _encoded_lines(lines: Lines, encoder: Encoder) -> dict[str, Any]:
-    marks = np.array([lines.begins, lines.numbers], _INT64)
-    return {"table": [list(line) for line in lines.table], "marks": encoder.array(marks)}
 
 
 def decoded(tree: dict[str, Any], decoder: Decoder) -> Recipe:
@@ -423,7 +399,7 @@ def _within(place: Any, count: int) -> int:
 
 def _integers(decoder: Decoder, number: Any) -> Array:
     values = decoder.array(number)
-    if values.dtype != _INT64:
+    if values.dtype != INT64:
         raise ValueError(f"integers of dtype {values.dtype}")
     return values
 
@@ -452,11 +428,8 @@ def _node(row: list[int], count: int, decoder: Decoder) -> ProgramNode:
 
 
 def _constant(memory: Array, spec: Spec) -> Array:
-    if (
-        memory.dtype != spec.dtype
-        or memory.size != spec.size
-        or not _fits(0, spec.shape, spec.strides, spec, spec.size)
-    ):
+    alike = memory.dtype == spec.dtype and memory.size == spec.size
+    if not alike or not _fits(0, spec.shape, spec.strides, spec, spec.size):
         raise ValueError(f"a constant of {memory.size} elements where {spec} is")
     return np.ndarray(spec.shape, spec.dtype, memory, 0, spec.strides)
 

@@ -182,9 +182,8 @@ def drop(bucket: Bucket):
     bucket.flags &= ~OWNED
 
 
-# A program among instructions: from the memory of its forward and the cotangents of its results back to its operands.
-#
-# Nothing here runs Python or lets other threads run, so that one machine serves all calls of a program.
+# A program among instructions runs back from the memory of its forward. Nothing here runs Python or lets other threads
+# run, so that one machine serves all calls of a program.
 
 
 def role(block: FormBlock):
@@ -195,11 +194,6 @@ def role(block: FormBlock):
 def table_of(h: SweepHeader, last):
     """The words of the program whose call ends here."""
     return ArrayObject(h.tape.words[last - 2]).data
-
-
-def slot_of(h: SweepHeader, last, block: FormBlock):
-    """The slot of the instruction that ends here."""
-    return h.tape.words[last - block.entries + 1]
 
 
 def arrived(h: SweepHeader, slot: int) -> int:
@@ -256,14 +250,6 @@ def release(h: int, slot: int) -> None:
         drop(bucket)
 
 
-def release_results(h, table: PullbackRun, slot):
-    """Free the gradients of the results of the call with this slot."""
-    k = 0
-    while k < table.results:
-        release(h, slot + PulledResult(table + 8 * (PullbackRun.SIZE + PulledResult.SIZE * k)).slot)
-        k += 1
-
-
 def work_of(h, last, block):
     """How many elements a program computes on its way back; 0 of anything else."""
     return PullbackRun(table_of(h, last)).work if role(block) == REPLAYED else 0
@@ -276,7 +262,7 @@ def run_back(h: SweepHeader, last, block: FormBlock):
     if load_i8(kept + size) != 0:
         return PAUSE
     copy_bytes(table.memory, kept, size)
-    slot = slot_of(h, last, block)
+    slot = items[last - block.entries + 1]
     which = enter(h, table, slot)
     if which != 0:
         run(table.rows, 0, table.row_count)
@@ -289,5 +275,8 @@ def run_back(h: SweepHeader, last, block: FormBlock):
                 return MEMORY
             entry += 8 * PulledOperand.SIZE
             i += 1
-        release_results(h, table, slot)
+        k = 0
+        while k < table.results:
+            release(h, slot + PulledResult(table + 8 * (PullbackRun.SIZE + PulledResult.SIZE * k)).slot)
+            k += 1
     return OK

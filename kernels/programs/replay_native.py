@@ -12,7 +12,6 @@ from kernels.native.c_api import (
     C_ORDER,
     ArrayObject,
     Py_DecRef,
-    Py_IncRef,
     PyDict_GetItemWithError,
     PyDict_SetItem,
     PyErr_Clear,
@@ -52,7 +51,7 @@ from kernels.native.memory import (
     store_i8,
     word,
 )
-from kernels.native.objects_native import kind_of, nest
+from kernels.native.objects_native import kind_of, nest, owned
 from kernels.native.structs import (
     ROW,
     RUN_AGAIN,
@@ -81,31 +80,22 @@ from kernels.native.structs import (
 )
 from kernels.programs.structs import ALIKE_KIND, ALIKE_NODE, ALIKE_PARAMS, HEAD, N_APARTS, RecorderTables
 
-# The interpreter of programs: one loop over rows of words, each a call by address.
-
-# What steers loops in a running program: rows that count, save on a stack, restore, and say which row is next.
-
 MOST_COUNT = 4.0e18
-
-
-def put(table, place, value):
-    """Store a word."""
-    store_i8(table + 8 * place, value)
 
 
 def begin(row: ProgramRow, k, pointers):
     """Begin a loop: the row of its first body, or where it does not run at all the one behind it; -1 for no count."""
-    loop, stack, limit = word(pointers, 0), LoopStack(word(pointers, 1)), row.data
+    loop, stack, limit = LoopWords(word(pointers, 0)), LoopStack(word(pointers, 1)), row.data
     if row.accumulate != 0:
-        put(stack, LoopStack.top, 0)
+        stack.top = 0
     if row.operands > 2:
         count = load_f8(word(pointers, 2))
         if not -MOST_COUNT < count < MOST_COUNT:
             return -1
         limit = max(int(count), 0)
-    put(loop, LoopWords.count, 0)
-    put(loop, LoopWords.limit, limit)
-    put(loop, LoopWords.top, stack.top)
+    loop.count = 0
+    loop.limit = limit
+    loop.top = stack.top
     return k + (row.address if limit == 0 else 1)
 
 
@@ -116,7 +106,7 @@ def save(row: ProgramRow, k, pointers):
     stack, sizes = LoopStack(word(pointers, 1)), row.layout
     top, size = stack.top, word(sizes, 0)
     if top + size > stack.room:
-        put(stack, LoopStack.needed, size)
+        stack.needed = size
         return -2 - k
     target = stack.stack + 8 * top
     for i in range(row.operands):
@@ -125,7 +115,7 @@ def save(row: ProgramRow, k, pointers):
             store_i8(target, load_i8(source + 8 * j))
             target += 8
     store_i8(target, row.data)
-    put(stack, LoopStack.top, top + size)
+    stack.top = top + size
     return k + 1
 
 
@@ -139,17 +129,17 @@ def restore(row: ProgramRow, k, pointers):
         for j in range(word(sizes, 1 + i)):
             store_i8(target + 8 * j, load_i8(source))
             source += 8
-    put(stack, LoopStack.top, top)
+    stack.top = top
     return k + 1
 
 
 def onward(stack: LoopStack, work, k):
     """The row to go on with; negative where Python looks for interrupts before."""
     fuel = stack.fuel - work
-    put(stack, LoopStack.fuel, fuel)
+    stack.fuel = fuel
     if fuel >= 0:
         return k
-    put(stack, LoopStack.fuel, WORK_BETWEEN_CHECKS)
+    stack.fuel = WORK_BETWEEN_CHECKS
     return -2 - k
 
 
@@ -157,8 +147,8 @@ def advance(row: ProgramRow, k, pointers):
     """End an iteration: the row of the first body, or behind the loop where the most iterations are done."""
     loop, stack = LoopWords(word(pointers, 0)), LoopStack(word(pointers, 1))
     count = loop.count + 1
-    put(loop, LoopWords.count, count)
-    put(loop, LoopWords.top, stack.top)
+    loop.count = count
+    loop.top = stack.top
     ahead = row.layout if count == loop.limit else row.address
     return onward(stack, row.data, k + ahead)
 
@@ -169,7 +159,7 @@ def choose(row: ProgramRow, k, pointers):
     left = loop.left
     if left == 0:
         return k + row.address
-    put(loop, LoopWords.left, left - 1)
+    loop.left = left - 1
     body = load_i8(stack.stack + 8 * stack.top - 8)
     return k + word(row.layout, body)
 
@@ -178,9 +168,9 @@ def steered_back(row: ProgramRow, k, pointers):
     """Run a row that steers the way back; return the next."""
     kind = row.kind
     if kind == RUN_BACK:  # above is what loops within an iteration saved that was not ended
-        loop = LoopWords(word(pointers, 0))
-        put(loop, LoopWords.left, loop.count)
-        put(word(pointers, 1), LoopStack.top, loop.top)
+        loop, stack = LoopWords(word(pointers, 0)), LoopStack(word(pointers, 1))
+        loop.left = loop.count
+        stack.top = loop.top
         return k + 1
     if kind == RUN_CHOOSE:
         return choose(row, k, pointers)
@@ -195,7 +185,7 @@ def steered(row: ProgramRow, k: int) -> int:
     if kind == RUN_NEXT:
         return advance(row, k, pointers)
     if kind == RUN_BODY:
-        put(word(pointers, 1), LoopStack.top, LoopWords(word(pointers, 0)).top)
+        LoopStack(word(pointers, 1)).top = LoopWords(word(pointers, 0)).top
         return k + 1
     if kind == RUN_AGAIN:
         return save(row, k, pointers)
@@ -257,10 +247,8 @@ def run(rows: int, first: int, stop: int) -> int:
     return -1
 
 
-# Arguments into a program's memory and results out of it: what Python calls, with its own objects.
-#
-# The last three have the signature of METH_FASTCALL; ``self`` is an array of the words that program.py lays out. An
-# argument of an unexpected type is left to Python, by returning 0.
+# Python calls the last three by METH_FASTCALL; ``self`` is an array of the words that program.py lays out. An argument
+# of an unexpected type is left to Python, by returning 0.
 
 ZERO = np.float32(0.0)
 
@@ -418,10 +406,7 @@ def leave(bound: Word, arguments: Word, count: Word) -> Word:
 
 
 def pass_through(bound: Word, arguments: Word, count: Word) -> Word:
-    """Enter, run all rows and leave; 0 where an argument is not as recorded, or of another type.
-
-    Where a guard missed, the number of its row, counted from 1; where loops pause, what :func:`run` returned.
-    """
+    """Run a call; 0 where an argument is not as recorded, else a missed guard's row plus 1, or :func:`run`'s pause."""
     table = ExchangeHead(load_i8(bound + HEADER))
     done = entered(table, arguments, count)
     if done < 0:
@@ -439,9 +424,8 @@ def pass_through(bound: Word, arguments: Word, count: Word) -> Word:
     return PyLong_FromLongLong(came_to + 1 if came_to >= 0 else came_to)
 
 
-# Records the usual operation of a program natively: on floats and on results of the program, all differentiable.
-#
-# ``notify`` has the signature of METH_FASTCALL; ``self`` is an array of the words that program.py lays out.
+# Records the usual operation of a program: on floats and on its results, all differentiable; ``self`` of ``notify``
+# likewise.
 
 CONTROL = True
 
@@ -459,9 +443,7 @@ def node_of(tables: RecorderTables, x: TensorObject):
     if index == 0:
         return -1
     at, forms = PyLong_AsLongLong(index), tables.forms
-    if at >= PyList_Size(forms) or PyList_GetItem(forms, at) != x.form:
-        return -1
-    return at
+    return at if at < PyList_Size(forms) and PyList_GetItem(forms, at) == x.form else -1
 
 
 def read(tables: RecorderTables, operands, out):
@@ -551,15 +533,10 @@ def notify(bound: Word, arguments: Word, count: Word) -> Word:
         if alike != 0:
             if add(tables, arguments, operands, nodes, alike) != 0:
                 return 0
-            none = tables.none
-            Py_IncRef(none)
-            return none
+            return owned(tables.none)
     if PyErr_Occurred() != 0:
         return 0
     return PyObject_Vectorcall(tables.slowly, arguments, count, 0)
-
-
-# Where small values stand that share memory: each takes the place of one of its size that is needed no more.
 
 
 def share(

@@ -56,8 +56,6 @@ from kernels.programs.rolled_program import (
 )
 from kernels.programs.several_ways import in_one_way
 
-# From rows and loops of rows to the compiler's program; what nobody needs is left out.
-
 _ZERO = Index(0)
 
 
@@ -76,7 +74,6 @@ class Slots:
 
 
 def _steady(column: Array) -> tuple[list[int], list[bool]]:
-    """Return the entries of the loops' first steps, and whether others differ."""
     if not column.shape[-1]:
         return [], []
     flat = column.reshape(-1, column.shape[-1])
@@ -93,46 +90,35 @@ class Emission:
         self.specs, self._spec = self.table.patterns.specs, self.table.spec.tolist()
         self.kept = [isinstance(kind.op, Write | Guard) for kind in self.kinds]
         self.values: list[Value] = []
-        self.numbers: dict[int, int] = {}
-        """Of values in the program, by those of the table."""
-        self.paths: dict[int, tuple[RowLoop, ...]] = {}
-        """The loops that values are made in."""
+        self.numbers: dict[int, int] = {}  # of values in the program, by those of the table
+        self.paths: dict[int, tuple[RowLoop, ...]] = {}  # the loops that values are made in
         self.loops: list[Loop] = []
         self.slots: dict[int, Slots] = {}
+        self.needed = bytearray()  # by value of the table: whether an output, a write or a guard needs it
 
     def program(self) -> RolledProgram:
         """Return the whole program."""
-        self.needed = self._needed()
+        self.needed = bytearray(len(self.table))
+        for value in self.extraction.outputs.value.tolist():
+            self.needed[value] = 1
+        while self._mark(self.items) and any(isinstance(item, RowLoop) for item in self.items):
+            pass
         self.behind = self._read_behind() if self.extraction.is_mark.any() else set[int]()
-        arguments = []
-        for place, node in enumerate(self.recipe.arguments):
-            value = self._new(place, ())
-            self.values[value].argument = place
-            arguments.append(value)
-            del node
+        arguments = [self._new(place, ()) for place in range(len(self.recipe.arguments))]
+        for place, number in enumerate(arguments):
+            self.values[number].argument = place
         body = self._items(self.items, ())
         guards, conditional = self.extraction.whole.guards, self.extraction.whole.conditional
         return RolledProgram(self.values, body, self.loops, arguments, self._outputs(), guards, conditional)
 
-    # What is needed
-
-    def _needed(self) -> bytearray:
-        """Return, by value of the table, whether the program needs it: for an output, a write or a guard."""
-        needed = bytearray(len(self.table))
-        for value in self.extraction.outputs.value.tolist():
-            needed[value] = 1
-        while self._mark(self.items, needed) and any(isinstance(item, RowLoop) for item in self.items):
-            pass
-        return needed
-
-    def _mark(self, items: list[Item], needed: bytearray) -> bool:
+    def _mark(self, items: list[Item]) -> bool:
         """Mark what needed rows read, the last first; return whether what a loop carries turned out to be needed."""
-        again = False
+        again, needed = False, self.needed
         for item in reversed(items):
             if isinstance(item, Straight):
-                self._mark_rows(item, needed)
+                self._mark_rows(item)
                 continue
-            again |= self._mark(item.items, needed)
+            again |= self._mark(item.items)
             if item.ends is not None and item.ends.has_count:
                 needed[item.rows.value[item.rows.starts[self._row_of(item, item.ends.begin) + 1] - 1]] = 1
             for phi in reversed(item.phis):
@@ -144,8 +130,8 @@ class Emission:
                         needed[phi.initial.value] = 1
         return again
 
-    def _mark_rows(self, item: Straight, needed: bytearray) -> None:
-        slots, first = self._slots(item.rows), item.rows.first
+    def _mark_rows(self, item: Straight) -> None:
+        slots, first, needed = self._slots(item.rows), item.rows.first, self.needed
         starts, value, source, kind, kept = slots.starts, slots.value, slots.source, self.kind, self.kept
         for row in range(item.high - 1, item.low - 1, -1):
             if needed[first + row] or kept[kind[source[row]]]:
@@ -159,10 +145,7 @@ class Emission:
             known = self.slots[id(rows)] = Slots(rows)
         return known
 
-    # Values
-
     def _new(self, value: int, path: tuple[RowLoop, ...]) -> int:
-        """Return the number of a value that is made in these loops."""
         node = int(self.table.node[value])
         differentiable = node >= 0 and bool(self.extraction.columns.wants[node])
         loop = path[-1].number if path else -1
@@ -177,8 +160,6 @@ class Emission:
         number = self.numbers.get(value)
         return self._new(value, ()) if number is None else number
 
-    # Items
-
     def _items(self, items: list[Item], path: tuple[RowLoop, ...]) -> list[RolledInstruction | Loop]:
         made: list[RolledInstruction | Loop] = []
         for item in items:
@@ -190,11 +171,7 @@ class Emission:
         return made
 
     def _carried_out(self, item: RowLoop, path: tuple[RowLoop, ...]) -> Iterator[RolledInstruction]:
-        """Yield copies of what a recorded loop in another one carried in the end; what follows reads these.
-
-        Numbers are so handed on in registers; of more there is a copy if it is read behind the loop around: that one
-        keeps what its steps give, but not the rows of loops within it.
-        """
+        """Yield copies of what an inner recorded loop carried in the end: of numbers, and of what is read later."""
         for value in item.ends.phis if item.ends is not None and path else ():
             spec = self.specs[self._spec[value]]
             if self.needed[value] and (spec.size <= SMALL or value in self.behind):
@@ -228,7 +205,6 @@ class Emission:
             self._find_reads(item.items, (*path, item), made, read)
 
     def _is_needed(self, item: Item) -> bool:
-        """Whether something of it is left."""
         if isinstance(item, RowLoop):
             return any(self._is_needed(inner) for inner in item.items)
         slots, first = self._slots(item.rows), item.rows.first
@@ -246,7 +222,9 @@ class Emission:
         inner = (*path, item)
         if item.ends is not None:
             return self._recorded(item, item.ends, loop, inner)
-        loop.guards = self._guards_in(item.rows)
+        first, guards = item.rows.first - self.extraction.first, self.extraction.whole.guards
+        begin, end = (bisect_left(guards, self.extraction.steps[row]) for row in (first, first + len(item.rows)))
+        loop.guards = end - begin
         phis = [phi for phi in item.phis if self.needed[phi.value]]
         initials = [self._initial(phi, path) for phi in phis]
         for phi in phis:
@@ -254,18 +232,12 @@ class Emission:
         loop.body = self._items(item.items, inner)
         for phi, initial in zip(phis, initials, strict=True):
             spec = self.specs[self._spec[phi.source]]
-            update = self._ref(phi.source, _ZERO, spec, self._at(phi.source, np.int64(phi.place), inner), phi.wanted)
+            at = self._at(phi.source, np.int64(phi.place), inner)
+            update = Ref(self._number(phi.source), _ZERO, spec, phi.wanted, at)
             loop.phis.append(Phi(self.numbers[phi.value], initial, update))
         return loop
 
-    def _guards_in(self, rows: StepTable) -> int:
-        """Return how many recorded guards are between the first step of rows and the next."""
-        steps, guards, first = self.extraction.steps, self.extraction.whole.guards, rows.first - self.extraction.first
-        begin, end = (bisect_left(guards, steps[row]) for row in (first, first + len(rows)))
-        return end - begin
-
     def _recorded(self, item: RowLoop, ends: RecordedLoop, loop: Loop, inner: tuple[RowLoop, ...]) -> Loop:
-        """Return a loop that was recorded."""
         path, slots = inner[:-1], self._slots(item.rows)
         begin = self._row_of(item, ends.begin)
         first, last = slots.starts[begin], slots.starts[self._row_of(item, ends.again)]
@@ -288,10 +260,10 @@ class Emission:
         if initial.value < 0:
             return _literal(initial.literal, path)
         offset, spec = _index(initial.offset, path), self.specs[initial.spec]
-        return self._ref(initial.value, offset, spec, self._at(initial.value, initial.place, path), initial.wanted)
+        at = self._at(initial.value, initial.place, path)
+        return Ref(self._number(initial.value), offset, spec, initial.wanted, at)
 
     def _straight(self, item: Straight, path: tuple[RowLoop, ...], made: list[RolledInstruction | Loop]) -> None:
-        """Append the instructions of the rows that are needed."""
         rows, slots = item.rows, self._slots(item.rows)
         first, starts, source, lines = rows.first, slots.starts, slots.source, rows.line.tolist()
         for row in range(item.low, item.high):
@@ -307,22 +279,16 @@ class Emission:
                 target, operands = part, tuple(rest)
                 self.values[part.value].written = True
             elif not isinstance(op, Guard):
-                result = self._result(first + row, source[row], path)
+                result = self._new(first + row, path)
+                node = int(self.extraction.result[source[row]])
+                self.values[result].differentiable = bool(self.extraction.columns.wants[node])
             extras = self._extras(int(self.extraction.kept[source[row]])) if op.extras and not params[1:] else ()
             made.append(RolledInstruction(op, params, form, operands, result, target, lines[row], extras))
 
     def _extras(self, at: int) -> tuple[tuple[tuple[Any, ...], Spec], ...]:
-        """Return the steps that give the further results of a step."""
         steps, nodes = self.recipe.steps, self.recipe.nodes
         after = steps[at + 1 : at + 1 + len(steps[at].op.extras)]
         return tuple([(step.params, nodes[step.result].spec) for step in after])
-
-    def _result(self, value: int, source: int, path: tuple[RowLoop, ...]) -> int:
-        """Return the value of a row; whether it has a gradient says the row that stands for those of all steps."""
-        result = self._new(value, path)
-        node = int(self.extraction.result[source])
-        self.values[result].differentiable = bool(self.extraction.columns.wants[node])
-        return result
 
     def _operand(self, slots: Slots, slot: int, path: tuple[RowLoop, ...]) -> Operand:
         value = slots.value[slot]
@@ -336,9 +302,6 @@ class Emission:
             place = slots.rows.place[..., slot] if slots.changes[slot] else np.int64(slots.place[slot])
             at = self._at(value, place, path)
         return Ref(number, index, self.specs[slots.spec[slot]], slots.wanted[slot], at)
-
-    def _ref(self, value: int, offset: Index, spec: Any, at: tuple[Index, ...], wanted: bool) -> Ref:
-        return Ref(self._number(value), offset, spec, wanted, at)
 
     def _at(self, value: int, place: Any, path: tuple[RowLoop, ...]) -> tuple[Index, ...]:
         """Return the steps of the loops around a value that are not around its reader, of which ``place`` is one."""
@@ -355,7 +318,6 @@ class Emission:
         return tuple(steps)
 
     def _outputs(self) -> list[Ref]:
-        """Return the outputs."""
         outputs, refs = self.extraction.outputs, []
         columns = outputs.value, outputs.spec, outputs.gradient, outputs.offset, self.places
         for value, spec, gradient, offset, place in zip(*(column.tolist() for column in columns), strict=True):
@@ -412,19 +374,13 @@ LEAST_ROWS_WITHIN = 300
 """The same of a loop in another one's body: shorter ones run faster step by step."""
 MOST_ITERATIONS = 1 << 20
 """Iterations of a recorded loop that machine code goes through, at most, unless they need much memory."""
-_TRIES = 8
-"""Runs that are judged of those that tokens suggest."""
-_ENOUGH = 0.9
-"""Part of the rows that a loop stands for if none better is looked for."""
-_LOOKS = 60
-"""How often, on average, a row is looked at, at most: a program without loops is found to be so quickly."""
+_TRIES = 8  # runs that are judged of those that tokens suggest
+_ENOUGH = 0.9  # part of the rows that a loop stands for if none better is looked for
+_LOOKS = 60  # how often, on average, a row is looked at, at most: a program without loops is found to be so quickly
 
 
 def rolled(recipe: Recipe, *, roll: bool = True) -> RolledProgram:
-    """Return a recorded program without its views, what repeats in it as loops; Uncompiled where that cannot be.
-
-    Without ``roll`` there are no loops.
-    """
+    """Return a recorded program without views and, with ``roll``, repetitions as loops; Uncompiled where impossible."""
     extraction = Extraction(in_one_way(recipe))
     rolling = _Rolling(extraction, recorded_loops(extraction), roll=roll)
     rows = extraction.rows
@@ -437,10 +393,7 @@ def rolled(recipe: Recipe, *, roll: bool = True) -> RolledProgram:
 
 
 class _Rolling:
-    """Rolls rows; knows for each row that went into a loop which value that is: ``value``, ``place`` of ``times``.
-
-    ``recorded`` are the loops that were recorded, in order.
-    """
+    """Rolls rows; ``value``, ``place`` of ``times``: which value each row is that went into a loop."""
 
     def __init__(self, extraction: Extraction, recorded: Sequence[RecordedLoop], *, roll: bool) -> None:
         self.extraction, self.table, self.rolls = extraction, extraction.table, roll
@@ -473,7 +426,6 @@ class _Rolling:
         return loop if loop is not None and loop.end < high else None
 
     def _recorded(self, rows: StepTable, loop: RecordedLoop, shift: int) -> RowLoop:
-        """Return a recorded loop, which is so many rows before these in all."""
         begin, again = loop.begin - shift, loop.again - shift
         made = RowLoop(MOST_ITERATIONS, rows, ends=loop)
         made.items = self.roll(rows, begin + 1, again, LEAST_ROWS)
@@ -524,17 +476,9 @@ class _Rolling:
         return regular(rows, self.table, self.renamed, span, self._writes(rows), strict=strict)
 
     def _writes(self, rows: StepTable) -> Array:
-        """Return which slots are parts that are written."""
         writes = np.zeros(len(rows.value), np.bool_)
         writes[rows.starts[:-1][self.extraction.is_write[rows.source]]] = True
         return writes
-
-    def _splits(self, rows: StepTable, low: int) -> Array:
-        """Return with which rows from one on no step may begin: it would be part of a recorded loop."""
-        first = rows.first - self.extraction.first
-        depth = self.depth[first : first + len(rows) + 1]
-        splits: Array = depth > depth[low]
-        return splits
 
     def _best(self, rows: StepTable, low: int, high: int, least: int, refused: set[int]) -> Regular | None:
         """Return the loop that stands for the most rows; what it reads of rows before is not looked at yet."""
@@ -555,7 +499,9 @@ class _Rolling:
     ) -> Regular | None:
         """Return the best of some runs, or what was better before."""
         low, high = span
-        writes, splits = self._writes(rows), self._splits(rows, low)
+        first = rows.first - self.extraction.first
+        depth = self.depth[first : first + len(rows) + 1]
+        writes, splits = self._writes(rows), depth > depth[low]  # where a step would split a recorded loop
         for run in likely:
             longest = run.rows + 2 * run.period
             if longest < least or (best is not None and longest <= best.worth):

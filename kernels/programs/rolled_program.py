@@ -19,16 +19,11 @@ SMALL = 8
 
 
 class Index(NamedTuple):
-    """An integer that depends on the steps of loops.
-
-    It is ``constant``, plus a multiple of the step of each loop, plus what a table has at the steps of its loops.
-    """
+    """An integer: ``constant``, plus a multiple of each loop's step, plus what a table has at its loops' steps."""
 
     constant: int
-    terms: tuple[tuple[int, int], ...] = ()
-    """Numbers of loops, with what one step adds."""
-    table: tuple[tuple[int, ...], Array] | None = None
-    """Numbers of loops, and int64 integers, an axis a loop."""
+    terms: tuple[tuple[int, int], ...] = ()  # numbers of loops, with what one step adds
+    table: tuple[tuple[int, ...], Array] | None = None  # numbers of loops, and int64 integers, an axis a loop
 
 
 def moves_alike(one: Index, other: Index) -> bool:
@@ -50,9 +45,8 @@ class Numbers(NamedTuple):
 class Ref(NamedTuple):
     """Elements of a value: its memory, at ``offset`` bytes, in the pattern of ``spec``.
 
-    ``at`` are the steps of the loops around the value that are not around the reader, outermost first: which of the
-    values that were made there. ``wanted``: the gradient of what is read flows to the same place in the gradient of the
-    value.
+    ``at``: iteration indices, outermost first, for loops that enclose the definition but not this use; they select
+    which iteration's value is read. ``wanted``: the gradient flows to the same place in the value's gradient.
     """
 
     value: int
@@ -70,22 +64,16 @@ class Value:
     """Memory of the program in the pattern of ``spec``: an argument, a constant, a result or what a loop carries."""
 
     spec: Spec
-    argument: int = -1
-    """Its place among the arguments; -1 for others."""
+    argument: int = -1  # its place among the arguments; -1 for others
     constant: Array | None = None
-    loop: int = -1
-    """The innermost loop that it is made in; -1 outside of loops."""
-    written: bool = False
-    """Whether a write changes it."""
+    loop: int = -1  # the innermost loop that it is made in; -1 outside of loops
+    written: bool = False  # whether a write changes it
     differentiable: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class RolledInstruction:
-    """One operation; ``form`` is None where no gradient was recorded.
-
-    Of a write, ``target`` is the part that is written, and the operands are the values alone; there is no result.
-    """
+    """One operation; ``form`` if a gradient was recorded. A write has a ``target``, and no result."""
 
     op: Op
     params: tuple[Any, ...]
@@ -93,8 +81,7 @@ class RolledInstruction:
     operands: tuple[Operand, ...]
     result: int
     target: Ref | None = None
-    line: int = -1
-    """The step of the recorded program that it stands for: the first of many in a loop."""
+    line: int = -1  # the step of the recorded program that it stands for: the first of many in a loop
     extras: tuple[tuple[tuple[Any, ...], Spec], ...] = ()
     """The steps behind it for its results that have no gradient: their parameters and what they give."""
 
@@ -108,9 +95,9 @@ class Phi(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """How a loop ends that was recorded as one: after ``limit`` steps, if not None, which may be a value.
+    """Exit of a dynamic-trip loop. It runs at most ``limit`` iterations (None: no bound).
 
-    If it is ``counted`` at no other time; if not where a guard in it misses, that step then having done nothing.
+    If ``counted``, exactly ``limit``; otherwise it leaves when a guard fails, and that iteration has no effect.
     """
 
     limit: Operand | None
@@ -119,16 +106,14 @@ class Ends(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Loop:
-    """``count`` steps of ``body``; ``number`` is what indices know it by.
+    """``count`` steps of ``body``, at most so many with ``ends``; ``number`` is what indices know it by.
 
-    With ``ends`` there are at most so many steps. An index of what such a loop carries, behind it, that moves with the
-    loop itself stands for its end.
+    After a loop with ``ends``, indexing a carried value by the loop's own counter means its final value.
     """
 
     number: int
     count: int
-    parent: int
-    """The number of the loop around it; -1 for none."""
+    parent: int  # the number of the loop around it; -1 for none
     phis: list[Phi] = field(default_factory=list)
     body: list[RolledInstruction | Loop] = field(default_factory=list)
     ends: Ends | None = None
@@ -145,8 +130,7 @@ class RolledProgram:
     loops: list[Loop]
     arguments: list[int]
     outputs: list[Ref]
-    guards: list[int] = field(default_factory=list)
-    """The steps of the recorded program that are guards, in order."""
+    guards: list[int] = field(default_factory=list)  # the steps of the recorded program that are guards, in order
     conditional: frozenset[int] = frozenset()
     """Those that some ways through a loop's iterations do, but not all, where all are run."""
 
@@ -173,16 +157,14 @@ class Uncompiled(Exception):  # noqa: N818 (no error: the interpreter serves)
         self.reason, self.step = reason, step
 
 
-# Memory that is written in place as values that are given once: each write makes the next version of it.
-#
-# A version has the parts that were written, and copies of all else. What a loop writes is then carried from step to
-# step as other values are, is saved where it is given, and stencils of it are gathered on the way back. That pays
-# where little is copied: where writes that follow each other cover half of the memory, or it is small.
+# Memory that is written in place becomes values that are given once: each write makes the next version, of the parts
+# that were written and copies of all else. What a loop writes is then carried from step to step as other values are, is
+# saved where it is given, and stencils of it are gathered on the way back. That pays where writes that follow each
+# other cover half of the memory, or it is small.
 
 Box: TypeAlias = tuple[tuple[int, int], ...]
 """Where a part of an array begins and ends, along each axis."""
-_MOST = 16
-"""Parts of a version, at most."""
+_MOST = 16  # parts of a version, at most
 
 
 @dataclass(slots=True, eq=False)
@@ -193,7 +175,7 @@ class Group:
     parts: list[Box] = field(default_factory=list)
 
 
-def make_versions(program: RolledProgram) -> None:
+def make_ssa_memory(program: RolledProgram) -> None:
     """Replace memory that is written by versions, where that pays."""
     phis = {phi.value for loop in program.loops for phi in loop.phis}  # whose memory may be that of others
     written = {k for k, value in enumerate(program.values) if value.written and _is_plain(program, k)} - phis
@@ -215,10 +197,8 @@ class _Groups:
     def __init__(self, program: RolledProgram, written: set[int]) -> None:
         self.program, self.chosen = program, written
         self.groups: dict[int, list[Group]] = defaultdict(list)
-        self.of: dict[int, Group] = {}
-        """By the identity of an instruction that writes."""
-        self.inside: dict[int, set[int]] = defaultdict(set)
-        """By number of a loop: what is written in it."""
+        self.of: dict[int, Group] = {}  # by the identity of an instruction that writes
+        self.inside: dict[int, set[int]] = defaultdict(set)  # by number of a loop: what is written in it
         self._open: dict[int, Group] = {}
         self._body(program.body, ())
         self.chosen = {value for value in self.chosen & self.groups.keys() if self._pays(value)}
@@ -230,10 +210,11 @@ class _Groups:
     def _pays(self, value: int) -> bool:
         shape = self.program.values[value].spec.shape
         size = math.prod(shape)
-        return size <= SMALL or all(
-            2 * sum(map(_size, group.parts)) >= size and len(remainder(shape, group.parts)) <= _MOST
-            for group in self.groups[value]
-        )
+        for group in self.groups[value] if size > SMALL else ():
+            covered = sum(math.prod(high - low for low, high in part) for part in group.parts)
+            if 2 * covered < size or len(remainder(shape, group.parts)) > _MOST:
+                return False
+        return True
 
     def _body(self, body: list[RolledInstruction | Loop], path: tuple[int, ...]) -> None:
         for item in body:
@@ -299,7 +280,6 @@ class _Versions:
         return len(self.program.values) - 1
 
     def _renamed(self, ref: Ref) -> Ref:
-        """Return what is read of memory as what is read of its version."""
         now = self.current.get(ref.value)
         if now is None:
             return ref
@@ -380,7 +360,6 @@ def box_of(ref: Ref, program: RolledProgram) -> Box | None:
 
 
 def _part(ref: Ref, box: Box) -> Ref:
-    """Return a part of a reference to all of an array."""
     strides = ref.spec.strides
     start = sum(low * stride for (low, _), stride in zip(box, strides, strict=True))
     shape = tuple([high - low for low, high in box])
@@ -413,12 +392,7 @@ def _within(box: Box, part: Box) -> bool:
 
 
 def _is_apart(box: Box, parts: list[Box]) -> bool:
-    """Whether a box has nothing of the others."""
     return all(
         any(high <= first or last <= low for (low, high), (first, last) in zip(box, part, strict=True))
         for part in parts
     )
-
-
-def _size(box: Box) -> int:
-    return math.prod(high - low for low, high in box)

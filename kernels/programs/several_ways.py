@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernels.foundation.specs import Array, spec_of
+from kernels.foundation.specs import BOOL, Array, spec_of
 from kernels.kinds.custom import Guard, LoopBegin
 from kernels.kinds.views import Write
 from kernels.operations.registry import OPS
@@ -24,8 +24,6 @@ from kernels.programs.program import ProgramNode, Recipe, describe, parameters
 from kernels.programs.rolled_program import Uncompiled
 from kernels.programs.structs import HEAD, Lines, StepKind, Steps, StepWords, bodies_of
 from kernels.rules.scalar_loops import NodeRef
-
-# A recipe that is made of a recorded one: of its steps, and new ones.
 
 
 class PathStep(NamedTuple):
@@ -37,7 +35,7 @@ class PathStep(NamedTuple):
     origin: int
 
 
-class Remade:
+class RecipeBuilder:
     """The recipe that is made: of steps of the recorded one, and new ones."""
 
     def __init__(self, recorded: Recipe) -> None:
@@ -90,9 +88,8 @@ class Remade:
         op, entries = OPS[name], [self.nodes[node] for node in operands]
         last = entries[-1].spec
         spec = spec_of(np.empty(last.shape, last.dtype))
-        wanted = tuple(
-            [rule is not None and self.recipe.wants(n) for rule, n in zip(op.pullback, operands, strict=True)]
-        )
+        pairs = zip(op.pullback, operands, strict=True)
+        wanted = tuple([rule is not None and self.recipe.wants(node) for rule, node in pairs])
         specs = tuple([entry.spec for entry in entries])
         form = op.form(specs, spec, wanted) if any(wanted) else None
         self.nodes.append(ProgramNode(spec, differentiable=any(wanted)))
@@ -102,14 +99,11 @@ class Remade:
         return result
 
 
-_MOST_WORK = 4
-"""Times the work of the longest way that all may be together."""
-_STEP = 16
-"""Elements that take as long as a step takes besides its elements, about."""
-_BOOL = np.dtype(np.bool_)
+_MOST_WORK = 4  # times the work of the longest way that all may be together
+_STEP = 16  # elements that take as long as a step takes besides its elements, about
 
 
-class OneWay(NamedTuple):
+class Predicated(NamedTuple):
     """A recipe without loops of several ways; ``origins``: for each of its steps that of the recorded one.
 
     Steps of the recorded one: ``guards``, in order, and those that are ``conditional``: some ways alone do such.
@@ -121,13 +115,13 @@ class OneWay(NamedTuple):
     conditional: frozenset[int] = frozenset()
 
 
-def in_one_way(recipe: Recipe) -> OneWay:
+def in_one_way(recipe: Recipe) -> Predicated:
     """Return a recipe whose loops go one way; Uncompiled where ways have too little in common."""
     begins, guards = (recipe.steps.of_kind(cls) for cls in (LoopBegin, Guard))
     ways = {at: bodies_of(recipe.steps, at) for at in begins}
     if all(len(bodies) == 1 for bodies in ways.values()):
-        return OneWay(recipe, np.arange(len(recipe.steps)), guards)
-    made, conditional, low = Remade(recipe), set[int](), 0
+        return Predicated(recipe, np.arange(len(recipe.steps)), guards)
+    made, conditional, low = RecipeBuilder(recipe), set[int](), 0
     for begin, bodies in ways.items():
         if len(bodies) > 1:
             if any(bodies[0][0] <= other < bodies[-1][1] for other in begins):
@@ -138,7 +132,7 @@ def in_one_way(recipe: Recipe) -> OneWay:
             conditional |= iteration.conditional()
             low = bodies[-1][1] + 1
     made.copy(low, len(recipe.steps))
-    return OneWay(made.recipe, np.array(made.origins, np.int64), guards, frozenset(conditional))
+    return Predicated(made.recipe, np.array(made.origins, np.int64), guards, frozenset(conditional))
 
 
 class _Way:
@@ -146,25 +140,20 @@ class _Way:
 
     def __init__(self) -> None:
         self.nodes: dict[int, int] = {}
-        self.guards: list[tuple[int, ...]] = []
-        """What is looked at, and what it must be."""
+        self.guards: list[tuple[int, ...]] = []  # what is looked at, and what it must be
         self.updates: list[int] = []
 
 
 class _Iteration:
     """The ways of one loop: their steps as one sequence, then a condition for each way, and what is selected."""
 
-    def __init__(self, made: Remade, bodies: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, made: RecipeBuilder, bodies: Sequence[tuple[int, int]]) -> None:
         self.made, self.bodies, self.first = made, bodies, bodies[0][0]
         self.steps: list[PathStep] = []
-        self.users: list[int] = []
-        """How many ways each of these is part of."""
-        self.places: dict[Any, int] = {}
-        """Where among these is what a kind of step gives of operands."""
-        self.longest = self.work = 0
-        """The work of the longest way, and of all."""
-        self.known: dict[Any, int] = {}
-        """Conditions and selected nodes, by what they are computed of."""
+        self.users: list[int] = []  # how many ways each of these is part of
+        self.places: dict[Any, int] = {}  # where among these is what a kind of step gives of operands
+        self.longest = self.work = 0  # the work of the longest way, and of all
+        self.known: dict[Any, int] = {}  # conditions and selected nodes, by what they are computed of
         self.ways = [self._way(first, last) for first, last in bodies]
 
     def put(self) -> None:
@@ -185,9 +174,8 @@ class _Iteration:
         else:
             self._put_guard(conditions)
         taken = ways[: len(conditions) + 1]
-        updates = tuple(
-            [self._selected(conditions, column) for column in zip(*[w.updates for w in taken], strict=True)]
-        )
+        columns = zip(*[way.updates for way in taken], strict=True)
+        updates = tuple([self._selected(conditions, column) for column in columns])
         end = made.step(self.bodies[0][1])
         made.put(end._replace(operands=updates))
 
@@ -244,7 +232,7 @@ class _Iteration:
         condition: int | None = None
         for node, expected in guards:
             spec, constant = self.made.nodes[node].spec, self.made.nodes[expected].constant
-            if spec.dtype != _BOOL or spec.shape or constant is None:
+            if spec.dtype != BOOL or spec.shape or constant is None:
                 raise Uncompiled("a loop whose iterations go several ways by what is no condition", self.first)
             holds = node if constant else self._computed("logical_not", node)
             condition = holds if condition is None else self._computed("logical_and", condition, holds)
@@ -255,7 +243,7 @@ class _Iteration:
         one = conditions[0]
         for other in conditions[1:]:
             one = self._computed("logical_or", one, other)
-        made, true = self.made, np.ones((), _BOOL)
+        made, true = self.made, np.ones((), BOOL)
         made.nodes.append(ProgramNode(spec_of(true), constant=true))
         expected = made.constant(len(made.nodes) - 1)
         line = next(made.steps.kinds[step.kind].params for step in self.steps if isinstance(made.op(step), Guard))
@@ -270,14 +258,10 @@ class _Iteration:
         return selected
 
     def _computed(self, name: str, *operands: int) -> int:
-        """Return the node of an operation, which is done once."""
         key = name, operands
         if key not in self.known:
             self.known[key] = self.made.computed(name, operands, self.first)
         return self.known[key]
-
-
-# What recorded loops hand on as it is: it is read from where it was before the loop, and not carried.
 
 
 def without_unchanged(recipe: Recipe) -> Recipe:
@@ -285,7 +269,7 @@ def without_unchanged(recipe: Recipe) -> Recipe:
     begins = recipe.steps.of_kind(LoopBegin)
     if not begins:
         return recipe
-    unchanged = _Unchanged(Remade(recipe), begins)
+    unchanged = _Unchanged(RecipeBuilder(recipe), begins)
     if unchanged.places:
         unchanged.put()
         return unchanged.made.recipe
@@ -293,13 +277,9 @@ def without_unchanged(recipe: Recipe) -> Recipe:
 
 
 class _Unchanged:
-    """Finds what loops do not change, that of inner loops first: outer ones may hand on what these do.
+    """Finds what loops do not change, inner first. ``places``: those in the loops' marks; ``nodes`` replace phis."""
 
-    ``places`` are those among the operands of a loop's marks, by these; ``nodes`` are read in place of the phis, whose
-    ``copies`` nobody needs then.
-    """
-
-    def __init__(self, made: Remade, begins: list[int]) -> None:
+    def __init__(self, made: RecipeBuilder, begins: list[int]) -> None:
         self.made, self.recipe = made, made.recorded
         self.places: dict[int, set[int]] = {}
         self.nodes: dict[int, int] = {}
@@ -310,7 +290,6 @@ class _Unchanged:
             self._find(begin, [again for _, again in bodies_of(self.recipe.steps, begin)])
 
     def _find(self, begin: int, agains: list[int]) -> None:
-        """Take in what no body of one loop changes."""
         updates = list(zip(*[self.made.step(again).operands for again in agains], strict=True))
         phis = self.made.step(begin).operands[: len(updates)]
         pairs = zip(phis, updates, strict=True)
@@ -363,12 +342,8 @@ class _Unchanged:
         made.recipe.outputs = [self.node(node) for node in self.recipe.outputs]
 
 
-# Why operations are in no loop, though their line ran several times: how one time differs from the next.
-
-_FEWEST = 24
-"""Operations of a line that are worth a loop."""
-_TIMES = 3
-"""Times that a line runs, at least."""
+_FEWEST = 24  # operations of a line that are worth a loop
+_TIMES = 3  # times that a line runs, at least
 
 
 class Unrolled(NamedTuple):
@@ -381,10 +356,7 @@ class Unrolled(NamedTuple):
 
 
 def unrolled(recipe: Recipe, straight: Sequence[int]) -> list[Unrolled]:
-    """Return the lines of which many steps, of those in no loop, ran several times; the most first.
-
-    Nothing where lines are not known.
-    """
+    """Return the lines, if known, of which many steps outside of loops ran several times; the most first."""
     if recipe.lines is None or len(straight) < _FEWEST:
         return []
     numbers = recipe.lines.of_steps(recipe.steps).tolist()
@@ -422,8 +394,6 @@ def _difference(recipe: Recipe, times: list[list[int]]) -> str:
 
 
 class _Shown(NamedTuple):
-    """A step as text, and the shapes that it reads."""
-
     text: str
     operands: str
 

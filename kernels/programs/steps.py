@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernels.foundation.specs import Array, Spec, Strides
+from kernels.foundation.specs import Array, Strides
 from kernels.kinds.custom import LOOP_STATE, Custom, Guard, LoopAgain, LoopBegin, LoopEnd, LoopMark
 from kernels.kinds.elementwise import Elementwise
-from kernels.kinds.form import Form
 from kernels.kinds.reduction import Contraction, Reduction, Select
 from kernels.kinds.routine import Routine, computed, packed
 from kernels.kinds.views import Copy, Gather, Join, View, Write
@@ -20,18 +19,11 @@ from kernels.programs.program import Recipe
 from kernels.programs.structs import HEAD, Step
 from kernels.rules.scalar_loops import NodeRef
 
-# What flows where in a program: for each step what it does, as a number, and which steps its operands come from.
-
-# Which parts of a program repeat: a loop in Python, unrolled while it was recorded, is found again in its steps.
-
-
 _MOST_PERIODS = 48
 _MOST_RUNS = 512
 _TRIES = 16
-_TWO = 2
-"""Copies from which on something repeats."""
-_FEW = 3
-"""Copies by which a start is judged, before all are."""
+_TWO = 2  # copies from which on something repeats
+_FEW = 3  # copies by which a start is judged, before all are
 
 
 class Repeat(NamedTuple):
@@ -69,7 +61,6 @@ def representatives(parts: Iterable[Repeat], low: int, high: int) -> Array:
 
 
 def _within(symbols: Array, sources: Array, low: int, high: int) -> list[Repeat]:
-    """Return the repeats of the steps from ``low`` to ``high``."""
     taken = np.zeros(high - low, np.bool_)
     chosen = []
     for period, begin, end in _runs(symbols[low:high]):
@@ -126,7 +117,9 @@ def _regular(sources: Array, start: int, stop: int, period: int) -> list[tuple[i
             regular.append((start, count))
             start += count * period
         else:
-            start = _next_start(few, copies < least, start)
+            steps, columns = np.nonzero(copies < least)
+            origins = few[steps, columns]
+            start = int(np.where(origins >= start, origins + 1, start + steps + 1).max())
     return regular
 
 
@@ -143,24 +136,12 @@ def _copies(sources: Array, start: int, period: int) -> Array:
     return np.maximum(*(np.cumprod(ways, axis=0).sum(axis=0) for ways in (before, moving)))
 
 
-def _next_start(sources: Array, irregular: Array, start: int) -> int:
-    """Return the first start behind what is irregular: the operand's source, or where that is before, the step."""
-    steps, columns = np.nonzero(irregular)
-    origins = sources[steps, columns]
-    return int(np.where(origins >= start, origins + 1, start + steps + 1).max())
-
-
 class StepFlow(NamedTuple):
-    """The steps of a program as numbers. ``repeats`` are the parts that repeat.
+    """The steps of a program as numbers."""
 
-    ``symbols`` are equal for steps of one operation on operands alike, with results alike, whatever the parameters.
-    ``sources``, a row a step, says which step an operand comes from: what computed it, or what wrote to its memory
-    last; it is negative for what no step made. ``outputs`` are those of the program's results.
-    """
-
-    symbols: Array
-    sources: Array
-    outputs: list[int]
+    symbols: Array  # equal for one operation on operands alike, with results alike, whatever the parameters
+    sources: Array  # a row a step: which step made an operand, or wrote to it last; negative if none did
+    outputs: list[int]  # of the program's results
     repeats: list[Repeat]
 
 
@@ -173,7 +154,6 @@ def flow_of(recipe: Recipe, lines: Array | None = None) -> StepFlow:
 
 
 def _symbols(recipe: Recipe) -> Array:
-    """Return what each step does, as a number."""
     numbers: dict[Any, int] = {}
     steps, symbols = recipe.steps, []
     words = steps.words
@@ -190,8 +170,7 @@ def _sources(recipe: Recipe) -> tuple[Array, list[int]]:
     """Return the steps that operands, and results of the program, come from: negative where no step made them."""
     steps, made, written = recipe.steps, dict[int, int](), dict[int, int]()
     words, kinds = steps.words, steps.kinds
-    phis: list[array[int]] = []
-    """Those of the loops around a step."""
+    phis: list[array[int]] = []  # those of the loops around a step
     sources = np.full((len(steps), max((kind.count for kind in kinds), default=0)), -1, np.int64)
 
     def source(node: int) -> int:
@@ -218,10 +197,7 @@ def _sources(recipe: Recipe) -> tuple[Array, list[int]]:
 
 
 def gradient_sources(recipe: Recipe, flow: StepFlow) -> tuple[Array, list[int]]:
-    """Return for operands, and results, the steps whose pullbacks their gradients go to, where they have one.
-
-    Views and writes that were not recorded pass gradients by: those of the base, of what was there before.
-    """
+    """Return the steps whose pullbacks the gradients of operands, and of results, go to; views pass them by."""
     steps, words = recipe.steps, recipe.steps.words
     passed_on = np.arange(len(steps))
     for at, start in enumerate(steps.starts):
@@ -237,10 +213,7 @@ def gradient_sources(recipe: Recipe, flow: StepFlow) -> tuple[Array, list[int]]:
 
 
 def differentiated(recipe: Recipe, sources: Array, outputs: list[int]) -> Array:
-    """Return which steps lead from floating arguments to the first output, if that is one floating element.
-
-    ``sources`` and ``outputs`` are those of gradients.
-    """
+    """Return which steps lead, by gradients, from floating arguments to the first output, if that is one float."""
     steps, words = recipe.steps, recipe.steps.words
     reverse = np.zeros(len(steps), np.bool_)
     spec = recipe.nodes[recipe.outputs[0]].spec if recipe.outputs else None
@@ -258,14 +231,8 @@ def differentiated(recipe: Recipe, sources: Array, outputs: list[int]) -> Array:
     return reverse
 
 
-# What steps of a program are grouped by in tables: the operation, what repeats, the user's line.
-
-
 class Groups(NamedTuple):
-    """For each step its operation, the titles of the repeats that it is in, outermost first, and its line.
-
-    ``lines`` has nothing where none are kept.
-    """
+    """By step: its operation, the titles of the repeats around it, outermost first, and its line, if lines are kept."""
 
     operations: list[str]
     blocks: list[tuple[str, ...]]
@@ -292,7 +259,6 @@ def groups_of(recipe: Recipe) -> Groups:
 def _enter(
     repeats: Iterable[Repeat], operations: list[str], path: tuple[str, ...], blocks: list[tuple[str, ...]]
 ) -> None:
-    """Write the titles of repeats, below those of ``path``, to their steps."""
     for start, length, count, inner in repeats:
         first, last = operations[start], operations[start + length - 1]
         within = (*path, f"{count} times {first} .. {last} ({length}) from {start}")
@@ -301,13 +267,10 @@ def _enter(
         blocks[start : start + length * count] = blocks[start : start + length] * count
 
 
-# Whether the steps of a program that was read agree with the patterns of its nodes.
-#
 # Native code takes extents from results, and trusts that operands reach as far: what was recorded does so, what
 # somebody wrote need not.
 
 Shapes = list[Strides]
-_LOOP_PARAMS = 4
 
 
 def check(recipe: Recipe) -> None:
@@ -377,16 +340,12 @@ def _check_specs(recipe: Recipe, step: Step) -> None:
     if not alike or any(s is not None and s is not x for s, x in zip(form.specs[first:], specs[first:], strict=True)):
         raise ValueError(f"{op.name} has a form of other operands")
     if isinstance(op, Write):
-        _check_written(step, form, result)
+        region, shape = form.params
+        places = step.params[1].shape if step.params else None
+        if shape != places or (shape is None and (region.shape, region.gradient) != (result.shape, result.gradient)):
+            raise ValueError(f"{step.op.name} has a form of another part")
     elif isinstance(op, (Reduction, Select, Join, Custom)):
         _check_shape(op, shapes, result.shape, form.params, specs)
-
-
-def _check_written(step: Step, form: Form, part: Spec) -> None:
-    region, shape = form.params
-    places = step.params[1].shape if step.params else None
-    if shape != places or (shape is None and (region.shape, region.gradient) != (part.shape, part.gradient)):
-        raise ValueError(f"{step.op.name} has a form of another part")
 
 
 def _check_shape(op: Any, shapes: Shapes, result: Strides, params: tuple[Any, ...], specs: list[Any]) -> None:
@@ -399,12 +358,10 @@ def _check_shape(op: Any, shapes: Shapes, result: Strides, params: tuple[Any, ..
 
 
 def _spreads(shapes: Shapes, onto: Strides) -> bool:
-    """Whether operands broadcast to a shape."""
     return np.broadcast_shapes(*shapes, onto) == onto
 
 
 def _reduced(shape: Strides, axes: Any, keepdims: Any) -> Strides | None:
-    """Return a shape without axes; None if it does not have them."""
     if len(set(axes)) != len(axes) or not all(type(axis) is int and 0 <= axis < len(shape) for axis in axes):
         return None
     kept = [1 if i in axes else n for i, n in enumerate(shape) if keepdims or i not in axes]
@@ -412,7 +369,6 @@ def _reduced(shape: Strides, axes: Any, keepdims: Any) -> Strides | None:
 
 
 def _joined(shapes: Shapes, params: tuple[Any, ...]) -> Strides | None:
-    """Return the shape of operands side by side; None if they do not fit."""
     axis, new = params
     (first, *_), ranks = shapes, {len(shape) for shape in shapes}
     if len(ranks) != 1 or type(axis) is not int or not 0 <= axis < len(first) + bool(new):
@@ -442,11 +398,6 @@ def _routine(op: Routine, shapes: Shapes, params: tuple[Any, ...], result: Strid
     return packed(results).shape == result
 
 
-def _custom(_: Any, shapes: Shapes, params: tuple[Any, ...], __: Any, ___: Any) -> bool:
-    (shape,), (apart,) = shapes, params
-    return shape == (sum(map(math.prod, apart)),)
-
-
 _RULES: dict[type, Callable[[Any, Shapes, tuple[Any, ...], Strides, list[Any]], bool]] = {
     Elementwise: lambda op, shapes, _, result, __: len(shapes) == len(op.inputs) and _spreads(shapes, result),
     Copy: lambda _, shapes, __, result, ___: shapes == [result],
@@ -458,8 +409,8 @@ _RULES: dict[type, Callable[[Any, Shapes, tuple[Any, ...], Strides, list[Any]], 
     Write: lambda _, shapes, params, result, __: _spreads(shapes[1:], params[0].shape if params else result),
     Routine: _routine,
     View: lambda _, shapes, __, ___, ____: len(shapes) == 1,
-    Custom: _custom,
-    LoopMark: lambda _, __, params, ___, ____: len(params) in (0, _LOOP_PARAMS),
+    Custom: lambda _, shapes, params, __, ___: shapes == [(sum(map(math.prod, params[0])),)],
+    LoopMark: lambda _, __, params, ___, ____: len(params) in (0, 4),
     Guard: lambda _, shapes, __, result, specs: shapes == [result] * 2 and specs[0].dtype == specs[1].dtype,
 }
 

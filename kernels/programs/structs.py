@@ -17,8 +17,6 @@ from kernels.language.native_types import Struct
 from kernels.rules.op import Op
 from kernels.rules.scalar_loops import NodeRef
 
-# What native code knows of a recorder of programs: program.py lays this out.
-
 N_APARTS = 3
 """Types of operations that are left to Python."""
 
@@ -63,10 +61,7 @@ Operand = int | float
 
 @dataclass(slots=True)
 class Step:
-    """One instruction: ``result = op(operands, params)``; the form if its gradient was recorded.
-
-    A write's result is the part that it writes to. ``at`` is its place among the steps.
-    """
+    """``result = op(operands, params)``; ``form`` if its gradient was recorded; ``at``: its place among the steps."""
 
     op: Op
     operands: tuple[Operand | NodeRef, ...]
@@ -82,8 +77,7 @@ class StepKind(NamedTuple):
     op: Op
     form: Form | None
     params: tuple[Any, ...]
-    count: int
-    """Operands."""
+    count: int  # operands
 
 
 class Steps(Sequence[Step]):
@@ -185,9 +179,6 @@ def steps_from(kinds: list[StepKind], numbers: list[Any], words: array[int]) -> 
     return steps
 
 
-# The user's lines of a program's steps: a table of them, and where in the words the steps of another line begin.
-
-
 @dataclass(slots=True)
 class Lines:
     """Steps whose words begin at ``begins[k]`` or later, up to the next, are of line ``numbers[k]`` of the table."""
@@ -214,9 +205,6 @@ class Lines:
             return "unknown"
         path, line, source = self.table[number]
         return f"{os.path.basename(path) if short else path}:{line}" + (f": {source}" if source else "")  # noqa: PTH119 (of any system)
-
-
-# Where a recorded loop's bodies stand among the steps of a program.
 
 
 def bodies_of(steps: Steps, begin: int) -> list[tuple[int, int]]:

@@ -5,20 +5,18 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernels.foundation.specs import Array, Spec
+from kernels.foundation.specs import FLOAT64, Array
 from kernels.kinds.custom import LoopEnd
-from kernels.kinds.form import ProgramStep
+from kernels.kinds.form import Lowering, ProgramStep
 from kernels.native.memory import where
 from kernels.native.structs import RUN_AGAIN, RUN_BODY, RUN_GUARD, RUN_LOOP, RUN_NEXT, LoopStack, ProgramRow
 from kernels.programs.program import ProgramNode, Recipe
 from kernels.programs.structs import HEAD
 from kernels.rules.scalar_loops import OperandPlace, Steering, Tasks, node_of
-
-# Attributes of all nodes of a recipe as arrays; nodes that results share are looked at once.
 
 
 class Columns:
@@ -49,8 +47,6 @@ class Columns:
         return np.array([attribute(node) for node in self._distinct], np.int64)[self._place]
 
 
-_FLOAT64 = np.dtype(np.float64)
-
 OPERAND, RESULT, NODE, TEMPORARY, EXTRA, OPERAND_GRADIENT, RESULT_GRADIENT = range(7)
 """What a place holds: an operand (by number), the result, a node that all steps share, a temporary (by number), a value
 that the forward pass made for the pullback, the gradient of an operand or of the result."""
@@ -70,8 +66,7 @@ class StepCalls:
     offsets: list[tuple[int, int]] = field(default_factory=list)
     """Offsets of places, by the places' numbers, where they are not 0."""
     temporaries: list[ProgramNode] = field(default_factory=list)
-    extra: Source | None = None
-    """The node that the forward pass makes for the pullback."""
+    extra: Source | None = None  # the node that the forward pass makes for the pullback
     dtypes: dict[int, np.dtype[Any]] = field(default_factory=dict)
     """The dtypes of operands that are Python numbers; float64 for other operands."""
 
@@ -89,7 +84,7 @@ class Owners(NamedTuple):
         return np.column_stack([calls[rows[:, 0]], rows[:, 1:]]) if len(rows) else rows
 
 
-class Blocks:
+class TaskBatches:
     """Tasks that follow patterns, in order, between other tasks.
 
     ``order`` has their patterns, ``~pattern`` where the first place is stored to instead of added to; ``steps`` has the
@@ -105,8 +100,7 @@ class Blocks:
         self._calls, self._adds, self._call_ends = array("q"), array("b"), array("q", [0])
         self._sources, self._numbers, self._place_ends = array("q"), array("q"), array("q", [0])
         self._words = self._starts = np.zeros(0, np.int64)
-        self._rows = array("q")
-        """For each step: the pattern, its position among the steps, and where its places begin."""
+        self._rows = array("q")  # for each step: the pattern, its position among the steps, and where its places begin
         self.owners = Owners(self._rows, self._call_ends)
 
     def add(self, pattern: StepCalls) -> int:
@@ -167,15 +161,17 @@ class Blocks:
             self.tasks.offsets.update(zip(places[gradients][moved].tolist(), offsets[moved].tolist(), strict=True))
             nodes[gradients] = ~columns.family[nodes[gradients]]
         for i in np.flatnonzero((sources == OPERAND) & (nodes < 0)).tolist():
-            dtype = self.patterns[order[rows[i]]].dtypes.get(self._numbers[nth[i]], _FLOAT64)
+            dtype = self.patterns[order[rows[i]]].dtypes.get(self._numbers[nth[i]], FLOAT64)
             nodes[i] = self.number(self.recipe.steps.numbers[~nodes[i]], dtype)
         np.frombuffer(self.tasks.places, np.int64)[places] = nodes
         for i in _those(order, [bool(p.offsets) for p in self.patterns]):
             self.tasks.offsets.update({int(begins[i]) + j: n for j, n in self.patterns[order[i]].offsets})
-        self._keep_extras(order, at, first)
+        those = _those(order, [p.extra is not None for p in self.patterns])
+        extras = np.array([self.patterns[k].extra for k in order[those].tolist()], np.int64).reshape(-1, 2)
+        nodes = self._nodes_of(extras[:, 0], extras[:, 1], at[those], first[those])
+        self.extra.update(zip(at[those].tolist(), nodes.tolist(), strict=True))
 
     def _temporaries(self, order: Array) -> Array:
-        """Make the temporaries; return the first node of each step's."""
         made = np.array([len(p.temporaries) for p in self.patterns])[order]
         first = len(self.recipe.nodes) + made.cumsum() - made
         for k in order[made > 0].tolist():
@@ -193,15 +189,8 @@ class Blocks:
         nodes[sources == EXTRA] = [self.extra[i] for i in at[sources == EXTRA].tolist()]
         return nodes
 
-    def _keep_extras(self, order: Array, at: Array, first: Array) -> None:
-        rows = _those(order, [p.extra is not None for p in self.patterns])
-        sources = np.array([self.patterns[k].extra for k in order[rows].tolist()], np.int64).reshape(-1, 2)
-        nodes = self._nodes_of(sources[:, 0], sources[:, 1], at[rows], first[rows])
-        self.extra.update(zip(at[rows].tolist(), nodes.tolist(), strict=True))
-
 
 def _those(order: Array, wanted: list[bool]) -> list[int]:
-    """Return the positions in the order whose patterns are wanted."""
     return np.flatnonzero(np.array(wanted)[order]).tolist()  # type: ignore[no-any-return]
 
 
@@ -212,61 +201,38 @@ def _spread(ends: array[int], order: Array) -> tuple[Array, Array]:
     return np.repeat(begins - (sizes.cumsum() - sizes), sizes) + np.arange(sizes.sum()), sizes
 
 
-# Loops of a program as tasks: what begins and ends them and their bodies, forward, and what is kept for the way back.
-#
-# An iteration tries the bodies in order. What it saves for its pullbacks is pushed on a stack; the reverse pops it,
-# and runs the pullbacks of the body that made it. What is phis stands in nodes of its own, and so do its gradients.
+# An iteration tries the bodies in order. What it saves for its pullbacks is pushed on a stack; the reverse pops it, and
+# runs the pullbacks of the body that made it. What is phis stands in nodes of its own, and so do its gradients.
 
 
 @dataclass(slots=True)
 class TaskBody:
-    """One body: the steps from ``first`` on, before ``last``, the values that it carries on, and where its tasks are.
+    """One body: its steps, the values that it carries on, and where its tasks are."""
 
-    ``begin`` is its first task, ``again`` the one that saves, ``next`` the last; ``restore`` and ``before`` are the
-    first and the last of its pullbacks.
-    """
-
-    first: int
-    last: int = 0
+    first: int  # of its steps
+    last: int = 0  # the step behind them
     updates: list[int] = field(default_factory=list)
-    begin: int = 0
-    again: int = 0
-    next: int = 0
-    restore: int = -1
-    before: int = -1
+    begin: int = 0  # its first task
+    again: int = 0  # the task that saves
+    next: int = 0  # its last task
+    restore: int = -1  # the first of its pullbacks
+    before: int = -1  # the last of these
 
 
 @dataclass(slots=True)
 class LoopTasks:
-    """One loop: its first step, its nodes, its bodies, and where its tasks are, forward and back: -1 if there are none.
+    """One loop: its nodes, its bodies, and where its tasks are, forward and back; -1 if there are none."""
 
-    ``start`` is the first, ``end`` the one behind the last; ``back``, ``choose`` and ``back_end`` likewise.
-    """
-
-    step: int
+    step: int  # the first
     state: int
     phis: list[int]
     counted: bool
-    start: int
+    start: int  # the first task
     bodies: list[TaskBody] = field(default_factory=list)
-    end: int = 0
-    back: int = -1
-    choose: int = -1
+    end: int = 0  # the one behind the last
+    back: int = -1  # likewise, of its pullbacks
+    choose: int = -1  # the row that picks the body of an iteration
     back_end: int = -1
-
-
-class _Lowering(Protocol):
-    def spec(self, node: int) -> Spec:
-        """Return the spec of a node."""
-
-    def temporary(self, shape: Any, dtype: Any) -> int:
-        """Return a new node."""
-
-    def operand(self, operand: Any, dtype: Any) -> int:
-        """Return an operand in a dtype."""
-
-    def copy_between(self, source: int, target: int) -> None:
-        """Copy a node."""
 
 
 class Loops:
@@ -274,11 +240,10 @@ class Loops:
 
     def __init__(self, recipe: Recipe, tasks: Tasks) -> None:
         self.recipe, self.tasks, self.all = recipe, tasks, list[LoopTasks]()
-        self.stack = -1
-        """The node of what all loops share: where values are kept for the way back."""
+        self.stack = -1  # the node of what all loops share: where values are kept for the way back
         self._open: list[LoopTasks] = []
 
-    def begin(self, step: ProgramStep, lowering: _Lowering) -> None:
+    def begin(self, step: ProgramStep, lowering: Lowering) -> None:
         """Begin a loop, and its first body."""
         limit, has_count, counted, _ = step.params
         phis = [node_of(o) for o in step.operands[: len(step.operands) - has_count]]
@@ -286,7 +251,7 @@ class Loops:
             self.stack = lowering.temporary((LoopStack.SIZE,), np.dtype(np.int64))
         places = [OperandPlace(step.result), OperandPlace(self.stack)]
         if has_count:
-            places.append(OperandPlace(lowering.operand(step.operands[-1], _FLOAT64)))
+            places.append(OperandPlace(lowering.operand(step.operands[-1], FLOAT64)))
         self._open.append(LoopTasks(step.at, step.result, phis, counted, len(self.tasks)))
         self.tasks.append(Steering(RUN_LOOP, tuple(places), -1 if limit is None else limit))
         self._begin_body(step.at + 1)
@@ -300,7 +265,7 @@ class Loops:
         """Append a row that steers a loop."""
         self.tasks.append(Steering(kind, (OperandPlace(loop.state), OperandPlace(self.stack)), number))
 
-    def again(self, step: ProgramStep, lowering: _Lowering) -> None:
+    def again(self, step: ProgramStep, lowering: Lowering) -> None:
         """End a body: save, carry values on, and go back to the first body."""
         loop = self._open[-1]
         body = loop.bodies[-1]
@@ -309,7 +274,7 @@ class Loops:
         self.steer(loop, RUN_AGAIN, len(loop.bodies) - 1)
         pairs = [(o, c) for o, c in zip(body.updates, loop.phis, strict=True) if o != c]
         if crosses(self.recipe, loop, body):
-            pairs = [(_copied(lowering, o), c) for o, c in pairs]
+            pairs = [(lowering.cast(o, lowering.spec(o).dtype), c) for o, c in pairs]
         for o, c in pairs:
             lowering.copy_between(o, c)
         body.next = len(self.tasks)
@@ -353,20 +318,11 @@ class Loops:
                     tasks.calls[tasks.call_numbers[task]].saved[:] = saved
 
 
-def _copied(lowering: _Lowering, node: int) -> int:
-    spec = lowering.spec(node)
-    copied = lowering.temporary(spec.shape, spec.dtype)
-    lowering.copy_between(node, copied)
-    return copied
-
-
 def crosses(recipe: Recipe, loop: LoopTasks, body: TaskBody) -> bool:
     """Whether an update is a phi, or a part of one, but not its own."""
     pairs = zip(body.updates, loop.phis, strict=True)
     return any(o != c and recipe.base_of(o) in loop.phis for o, c in pairs)
 
-
-# How the rows of a loop find one another: distances between them, and what iterations save.
 
 PLACES = 2
 """Of each row: those of the loop and of the stack come first."""
@@ -397,7 +353,9 @@ def steer(rows: Array, heads: Array, loops: Sequence[LoopTasks], sizes: dict[int
         begins = [row(body.begin) for body in loop.bodies]
         for body, following in zip(loop.bodies, [*begins[1:], None if loop.counted else end], strict=True):
             if following is not None:
-                _steer_guards(rows[row(body.begin) : row(body.again)], following - row(body.begin))
+                first = row(body.begin)  # where a guard misses, the next body is tried; without one the program ends
+                guards = first + np.flatnonzero(rows[first : row(body.again), ProgramRow.kind] == RUN_GUARD)
+                rows[guards, ProgramRow.address] = following - guards
             last = row(body.next)
             rows[last, ProgramRow.address], rows[last, ProgramRow.layout] = begins[0] - last, end - last
             save(body.again, loop)
@@ -409,12 +367,6 @@ def steer(rows: Array, heads: Array, loops: Sequence[LoopTasks], sizes: dict[int
                 rows[row(body.before), ProgramRow.address] = choose - row(body.before)
                 save(body.restore, loop)
     return tables
-
-
-def _steer_guards(rows: Array, distance: int) -> None:
-    """Let the guards of a body go on so many rows behind its first, where they miss; others end the program."""
-    guards = np.flatnonzero(rows[:, ProgramRow.kind] == RUN_GUARD)
-    rows[guards, ProgramRow.address] = distance - guards
 
 
 def outlived(used: Array, times: Array, loops: Sequence[LoopTasks]) -> tuple[Array, Array]:

@@ -5,20 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kernels.language.jit import intrinsic
+from kernels.language.jit import named_intrinsic
 
 
 def _step(emit: Callable[[Any, Any, Any], Any]) -> Any:
-    """Return an intrinsic of two floats of one type."""
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001 (Numba fixes the names)
+        return emit(builder, *args)
 
-    def typed(typingctx: Any, total: Any, x: Any) -> Any:  # noqa: ARG001 (Numba fixes the names)
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
-            return emit(builder, *args)
-
-        return total(total, total), codegen
-
-    typed.__name__ = typed.__qualname__ = emit.__name__.strip("_")
-    return intrinsic(typed)
+    return named_intrinsic(emit.__name__.strip("_"), 2, lambda _, total, __: (total(total, total), codegen))
 
 
 def _added(builder: Any, total: Any, x: Any) -> Any:

@@ -22,44 +22,51 @@ from kernels.native.structs import ALWAYS, IF_INPUT_IS, NEVER
 from kernels.rules.op import resolved, special
 from kernels.rules.symbols import RAISED, Functions, Symbol, bits_of, literal_of, raised, source, trace_known
 
-# The operands of a loop, and its layout: words that kernels read, and the pattern that their source depends on.
-
 
 @dataclass(frozen=True)
 class KernelOperand:
-    """What a kernel reads: its name in the rule, its dtype, its place among the pointers, its strides.
+    """What a kernel reads, or writes to."""
 
-    ``offset``: where it begins behind its pointer, in bytes; None for an operand that always begins there.
-    """
-
-    name: str
+    name: str  # in the rule
     dtype: np.dtype[Any]
-    place: int
+    place: int  # among the pointers
     strides: Strides
-    offset: int | None = None
+    offset: int | None = None  # where it begins behind its pointer, in bytes; None: always at 0
 
 
 def laid_out(shape: Strides, operands: tuple[KernelOperand, ...], tail: list[int]) -> tuple[np.ndarray[Any, Any], str]:
-    """Return ``[rows, n, outer axes, extents ..., strides of each operand ..., tail ...]``, innermost first.
+    """Return the words of :func:`_nest_words` and the tail; and the pattern of the inner strides.
 
-    And the pattern of the inner strides: for each operand "1" for the next element, "0" for the same, "s" for another;
-    "+" behind them for outer axes. It is empty for a single element.
+    That is for each operand "1" for the next element, "0" for the same, "s" for another; "+" behind them for outer
+    axes. It is empty for a single element.
     """
-    count = len(operands)
+    words, inner = _nest_words(shape, [operand.strides for operand in operands])
+    layout = np.array(words + tail, np.int64)
     if 0 in shape:
-        return np.array([0] * (3 + count) + tail, np.int64), "s" * count
-    extents, nested = nest(shape, [operand.strides for operand in operands])
+        return layout, "s" * len(operands)
+    kinds = [
+        {0: "0", operand.dtype.itemsize: "1"}.get(stride, "s") for operand, stride in zip(operands, inner, strict=False)
+    ]
+    return layout, "".join(kinds) + "+" * (words[2] > 0)
+
+
+def nest_layout(shape: Strides, *strides: Strides) -> np.ndarray[Any, Any]:
+    """Return the layout of operands of these strides."""
+    return np.array(_nest_words(shape, strides)[0], np.int64)
+
+
+def _nest_words(shape: Strides, strides: Sequence[Strides]) -> tuple[list[int], list[int]]:
+    """Return ``[rows, n, outer axes, extents ..., strides of each operand ...]``, innermost first; and its strides."""
+    if 0 in shape:
+        return [0] * (3 + len(strides)), []
+    extents, nested = nest(shape, list(strides))
     if not extents:
-        return np.array([1, 1] + [0] * (1 + count) + tail, np.int64), ""
+        return [1, 1] + [0] * (1 + len(strides)), []
     *outer, inner = extents
     words = [math.prod(outer), inner, len(outer), *reversed(outer)]
     for operand_strides in nested:
         words += reversed(operand_strides)
-    kinds = [
-        {0: "0", operand.dtype.itemsize: "1"}.get(operand_strides[-1], "s")
-        for operand, operand_strides in zip(operands, nested, strict=True)
-    ]
-    return np.array(words + tail, np.int64), "".join(kinds) + "+" * bool(outer)
+    return words, [operand_strides[-1] for operand_strides in nested]
 
 
 def printed(operands: Sequence[KernelOperand]) -> tuple[Any, ...]:
@@ -77,23 +84,17 @@ _addresses: Recent[Any, int] = Recent()  # new shapes share the kernels of other
 
 @dataclass(frozen=True)
 class PrintedLoop:
-    """A rule over a space: ``target[...] (+)= expression``; the first operand is the target.
-
-    ``pullback``: contribute ``expression + 0.0`` and skip cotangents whose bits are -0.0. ``scatter``: the
-    target's place along one axis, of this stride, is given by the operand ``i``; ``gather``: the cotangent's is.
-    Without ``skips`` the first operand read is no cotangent. ``adds``: add, though it is no pullback. ``static``:
-    numbers of the rule, which the kernel reads behind the layout.
-    """
+    """A rule over a space: ``target[...] (+)= expression``; the first operand is the target."""
 
     rule: Callable[..., Any]
     shape: Strides
     operands: tuple[KernelOperand, ...]
-    pullback: bool = True
-    skips: bool = True
-    scatter: int | None = None
-    gather: int | None = None
-    adds: bool = False
-    static: tuple[tuple[str, float], ...] = ()
+    pullback: bool = True  # contribute ``expression + 0.0``
+    skips: bool = True  # operand 1 is a cotangent: skip elements equal to -0.0
+    scatter: int | None = None  # stride of the axis along which the operand ``i`` places the target
+    gather: int | None = None  # the same of the cotangent
+    adds: bool = False  # accumulate into the target in a forward loop
+    static: tuple[tuple[str, float], ...] = ()  # numbers of the rule, which the kernel reads behind the layout
 
     @property
     def expression(self) -> Symbol:
@@ -119,7 +120,6 @@ class PrintedLoop:
         return laid_out(self.shape, self.operands, tail)
 
     def _specials(self) -> list[int]:
-        """Return the addresses and data of the SciPy loops that the rule calls."""
         specials = []
         for name in sorted(self.expression.specials):
             ufunc = resolved(getattr(special, name))
@@ -163,8 +163,6 @@ _IMPORTS = {
 
 
 class _Printer:
-    """Prints one loop; lines are collected with their depth."""
-
     def __init__(self, loop: PrintedLoop, pattern: str) -> None:
         self.loop = loop
         self.outer = pattern.endswith("+")
@@ -219,7 +217,6 @@ class _Printer:
         return 0 if self.loop.scatter is not None else 1 if self.loop.gather is not None else None
 
     def _rows(self, depth: int) -> None:
-        """Print the inner loop, and those over rows around it."""
         self.put(depth, "size = np.uint64(layout[1])")
         if self.outer:
             count = len(self.loop.operands)
@@ -250,9 +247,6 @@ class _Printer:
     def _load(self, k: int, at: str) -> str:
         operand = self.loop.operands[k]
         value = f"v{k}[{self._index(k, at)}]"
-        return self._cast(operand, value)
-
-    def _cast(self, operand: KernelOperand, value: str) -> str:
         if operand.dtype == np.bool_:
             return f"({value} != 0)" if self.dtype != np.bool_ else value
         if operand.name == "i" or operand.dtype == self.dtype:
@@ -263,17 +257,8 @@ class _Printer:
         return source(self.loop.expression, self.dtype, self.functions, self.raised)
 
     def _value(self, depth: int, at: str) -> str:
-        """Print the loads at an index; return the expression contributed there."""
         self._loads(depth, at)
         bits = f"b1[{self._index(1, at)}]" if self.loop.pullback and self.loop.skips else ""
-        return self._contribution(bits)
-
-    def _loads(self, depth: int, at: str, *names: str) -> None:
-        numbered = [(k, o) for k, o in enumerate(self.reads, start=1) if not names or o.name in ("i", *names)]
-        for k, operand in sorted(numbered, key=lambda pair: pair[1].name != "i"):  # places first
-            self.put(depth, f"{operand.name} = {self._load(k, at)}")
-
-    def _contribution(self, bits: str) -> str:
         expression = self._expression()
         if not self.loop.pullback:
             return expression
@@ -285,8 +270,12 @@ class _Printer:
         least = "MINUS_ZERO" if self._wide() else "-(1 << 31)"
         return f"({literal(-0.0)} if {bits} == {least} else {expression})"
 
+    def _loads(self, depth: int, at: str, *names: str) -> None:
+        numbered = [(k, o) for k, o in enumerate(self.reads, start=1) if not names or o.name in ("i", *names)]
+        for k, operand in sorted(numbered, key=lambda pair: pair[1].name != "i"):  # places first
+            self.put(depth, f"{operand.name} = {self._load(k, at)}")
+
     def _element(self, depth: int) -> None:
-        """One element: no loop, no strides."""
         self.functions = Functions.LIBM
         self.pattern = "0" * len(self.loop.operands)
         self._pointers(depth)
@@ -302,7 +291,9 @@ class _Printer:
     def _inner(self, depth: int) -> None:
         if self.pattern[0] == "0" and self.loop.pullback and self.loop.scatter is None:
             self.functions = Functions.GUARDED
-            self._reduce(depth)
+            self.put(depth, f"total = {literal_of(self.dtype)(-0.0)}", "for k in range(size):")
+            self.put(depth + 1, f"total = accumulators.added(total, {self._value(depth + 1, 'k')})")
+            self.put(depth, "v0[0] += total")
         elif angles := self.loop.expression.angles:
             self._blocks(depth, angles)
         else:
@@ -335,7 +326,6 @@ class _Printer:
         self.put(depth, f"{name}({span}, accumulate, {names})")
 
     def _run(self, depth: int, span: str) -> None:
-        """Print the loop over a span of a row."""
         stores = self.loop.pullback and self.loop.scatter is None
         forms = (("if accumulate:", "+="), ("else:", "=")) if stores else (("", self._sign),)
         for test, sign in forms:
@@ -348,20 +338,13 @@ class _Printer:
     def _sign(self) -> str:
         return "+=" if self.loop.pullback or self.loop.adds else "="
 
-    def _reduce(self, depth: int) -> None:
-        """Sum a row into one element."""
-        self.put(depth, f"total = {literal_of(self.dtype)(-0.0)}", "for k in range(size):")
-        self.put(depth + 1, f"total = accumulators.added(total, {self._value(depth + 1, 'k')})")
-        self.put(depth, "v0[0] += total")
 
-
-# Constant cotangents: all elements are one number, as after a sum; kept as the number, not written out.
-#
-# A pullback may need two more kernels for them: one reads the number in place of elements, one computes a result that
-# is constant itself. They are compiled after a sweep has met the first such cotangent.
+# Constant cotangents: all elements are one number, as after a sum; kept as the number, not written out. A pullback may
+# need two more kernels for them: one reads the number in place of elements, one computes a result that is constant
+# itself. They are compiled after a sweep has met the first such cotangent.
 
 LEAST = 1 << 13
-"""Elements from which on it is worth a kernel: a pass over fewer stays in the nearest cache."""
+"""Elements from which on a kernel of its own is worth it: a pass over fewer stays in the nearest cache."""
 
 
 def reads_constant(pull: PrintedLoop, elements: int) -> bool:

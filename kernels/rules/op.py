@@ -22,6 +22,9 @@ from kernels.rules.symbols import SPECIAL, DeclarationError, Rule, Symbol, Unpri
 # print it and tensors can record it. What a rule reads decides what the tape keeps alive.
 
 OPS: dict[str, Op] = {}
+Flags = tuple[bool, ...]
+"""Whether each input's gradient is wanted."""
+Params = tuple[Any, ...]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -39,20 +42,15 @@ class Op:
     grad_fn: str
     function: bool = True
 
-    inputs: ClassVar[tuple[str, ...]] = ()
-    """What rules call the operands."""
-    extras: ClassVar[tuple[str, ...]] = ()
-    """What rules call the results that have no gradient."""
+    inputs: ClassVar[tuple[str, ...]] = ()  # what rules call the operands
+    extras: ClassVar[tuple[str, ...]] = ()  # what rules call the results that have no gradient
     tape_kind: ClassVar[int] = PULLS
     """How a sweep treats its instructions: PULLS to PYTHON of kernels/native/structs.py."""
-    counts_ties: ClassVar[bool] = False
-    """Whether ``n`` is an array of counts, and not one number."""
+    counts_ties: ClassVar[bool] = False  # whether ``n`` is an array of counts, and not one number
     nothing: ClassVar[float] = -0.0
     """What is added to a contribution that Python computed; 0.0 makes its -0.0, nothing, a gradient of zero."""
-    contribution: ClassVar[str] = "{}"
-    """How the table of operations says where the gradient of a rule goes."""
-    repeatable: ClassVar[bool] = False
-    """Whether the tasks of a step depend on specs and parameters alone."""
+    contribution: ClassVar[str] = "{}"  # how the table of operations says where the gradient of a rule goes
+    repeatable: ClassVar[bool] = False  # whether the tasks of a step depend on specs and parameters alone
 
     def __post_init__(self) -> None:
         if self.name in OPS:
@@ -69,13 +67,8 @@ class Op:
         """Whether an input has a pullback."""
         return any(rule is not None for rule in self.pullback)
 
-    def form(
-        self, specs: Any, spec: Any, wanted: tuple[bool, ...], params: tuple[Any, ...] = (), name: str = ""
-    ) -> Any:
-        """Return the instruction form: of operands of these specs, None where a number or not wanted, and a result.
-
-        ``params`` are the form's own, static; ``name`` is the node's where the record has several.
-        """
+    def form(self, specs: Any, spec: Any, wanted: Flags, params: Params = (), name: str = "") -> Any:
+        """Return the instruction form for these specs (None: a number, or not wanted), perhaps with another name."""
         raise NotImplementedError(f"{self.name}: {type(self).__name__} makes no form from {specs}, {spec}, {params}")
 
     def reformed(self, form: Any, specs: Any, spec: Any) -> Any:
@@ -91,10 +84,8 @@ class Op:
         del form, saved, values
 
 
-# Functions of arrays that tensors run their own way, by the protocol that NumPy's functions follow.
-#
-# A rule calls SciPy's solvers through such functions: on arrays they run as written, on tensors what is registered for
-# them runs, and is recorded.
+# Rules call SciPy's solvers through functions that are ``dispatched``: on arrays they run as written, on tensors what
+# is registered for them runs, and is recorded.
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -118,9 +109,8 @@ def turned(x: Any) -> Any:
     return np.transpose(x, (*range(n - 2), n - 1, n - 2))
 
 
-# SciPy's special functions as ufuncs: ``special.erf`` is one, imported at its first call.
-#
-# In a rule they stand beside NumPy's. Replays and printed pullbacks call their inner loops by address.
+# SciPy's ufuncs, imported when called, stand beside NumPy's in rules. Replays and printed pullbacks call their inner
+# loops by address.
 
 
 class LateUfunc:
@@ -149,8 +139,6 @@ class LateUfunc:
 
 
 class _Special:
-    """``scipy.special``, function by function."""
-
     def __getattr__(self, name: str) -> LateUfunc:
         if name.startswith("_"):
             raise AttributeError(name)
@@ -179,9 +167,8 @@ def ufunc_of(head: str) -> np.ufunc:
     return ufunc
 
 
-# Elements picked along a dim by an array of places, and put back: what the rules of sorts and selections are made of.
-#
-# Tensors run both their own way, so that gradients of gradients are recorded.
+# What the rules of sorts and selections are made of. Tensors run both their own way, so that gradients of gradients are
+# recorded.
 
 
 @dispatched

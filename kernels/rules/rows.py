@@ -21,10 +21,6 @@ from kernels.native.structs import LARGE
 from kernels.rules import elements
 from kernels.rules.loop_printer import KernelOperand, PrintedLoop
 
-# Pullbacks of whole rows in native code: a handwritten kernel in the place of a printed one.
-
-# Kernels out of a file of them, for float64 or float32: only what is called is compiled.
-
 
 @functools.cache
 def have_text(*files: str) -> bool:
@@ -103,10 +99,7 @@ def row_pull(
     *,
     number: float = 0.0,
 ) -> RowPull | None:
-    """Return the pullback of small rows along dims, by a kernel of rows_native; None of what does not suit one.
-
-    ``turned`` names the kernel of its transpose, and ``jvp`` is that on arrays; without they are the same.
-    """
+    """Return the pullback of small rows along dims (its transpose: ``turned``, ``jvp``, if others), or None."""
     item, rows = source.dtype.itemsize, extents(source.shape, dims)
     in_order = source.strides == source.gradient == dense(source.shape, item)
     in_order = in_order and spec.strides == spec.gradient == dense(spec.shape, item)
@@ -120,9 +113,8 @@ def row_pull(
     return RowPull(source.shape, spec.shape, source.dtype, words, back, rule, push)
 
 
-# Results of small rows by handwritten kernels, in the place of several calls of NumPy's.
-#
-# Dynamic mode and replays choose alike, by operation, dtype and shape, and so agree in every bit.
+# Results of small rows take a kernel in the place of several calls of NumPy's. Dynamic mode and replays choose alike,
+# by operation, dtype and shape, and so agree in every bit.
 
 _FILE = "rules.rows_native"
 SHORT = 64
@@ -135,11 +127,9 @@ class RowValue:
 
     name: str
     dtype: np.dtype[Any]
-    shape: Strides
-    """Of the result."""
+    shape: Strides  # of the result
     words: tuple[int, ...]
-    places: bool
-    """Whether the places of its elements are written too."""
+    places: bool  # whether the places of its elements are written too
 
     @property
     def steps(self) -> int:
@@ -179,10 +169,7 @@ def row_value(
     length: int | None = None,
     places: bool = False,
 ) -> RowValue | None:
-    """Return how results along dims of small arrays are computed; None of what does not suit a kernel.
-
-    With ``keepdim`` there is one number for each row, with ``length`` so many; else as many as in the row.
-    """
+    """Return how results along dims of small arrays are computed; None where no kernel suits them."""
     rows = extents(shape, dims)
     if rows is None or dtype not in (np.float64, np.float32) or not _compiles():
         return None
@@ -199,9 +186,6 @@ def row_value(
 @functools.cache
 def _compiles() -> bool:
     return NATIVE and have_text(_FILE)
-
-
-# The extremum along an axis and its first place, as NumPy's argmax finds it: nan wins, then the first of equals.
 
 
 @dataclass(frozen=True)
@@ -234,8 +218,6 @@ def pick(locate: Any, array: Array, *, axis: int, keepdims: bool) -> tuple[Array
     places = np.array(wide if keepdims or not array.ndim else wide.squeeze(axis), np.int64, order="C")
     return np.array(value.reshape(places.shape), order="C"), places
 
-
-# Matrix products by the inner loop of ``np.matmul``, which calls NumPy's BLAS: forward and pullbacks alike.
 
 Pair = tuple[int, int]
 LARGEST_LOOP = 1 << 12

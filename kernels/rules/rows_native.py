@@ -229,9 +229,6 @@ def prod(layout: Words, pointers: Words, accumulate: Word) -> Void:
         store(pointers[0] + row * ITEM, s)
 
 
-# The kernel of extrema.Pick, for float64 or float32.
-
-
 def pick(layout: Words, pointers: Words, accumulate: Word) -> Void:
     for row in range(layout[0]):
         rest, place = row, pointers[2]
@@ -300,19 +297,36 @@ def has_zero(x, n, step):
     return count > 0
 
 
-def spread_vjp(layout, into, x, g, accumulate):
+def spread_vjp(layout, pointers, accumulate, is_root):
+    """Pull back a variance, or its root."""
     n, step = layout[1], layout[2] * ITEM
-    m, factor = mean(x, n, step), g * (TWO / real(double_of(layout[3])))
-    for k in range(n):
-        put(into + k * step, factor * (load(x + k * step) - m), accumulate)
+    for row in range(layout[0] * layout[2]):
+        into, x = pointers[0] + first_of_row(layout, row), pointers[2] + first_of_row(layout, row)
+        g = load(pointers[1] + row * ITEM)
+        if is_nothing(g):
+            keep_nothing(into, n, step, accumulate)
+        else:
+            if is_root:
+                y = load(pointers[3] + row * ITEM)
+                g = g / (TWO * y) if y != ZERO else ZERO
+            m, factor = mean(x, n, step), g * (TWO / real(double_of(layout[3])))
+            for k in range(n):
+                put(into + k * step, factor * (load(x + k * step) - m), accumulate)
 
 
-def spread_jvp(layout, x, t):
-    n, step, s = layout[1], layout[2] * ITEM, ZERO
-    m = mean(x, n, step)
-    for k in range(n):
-        s += load(t + k * step) * (load(x + k * step) - m)
-    return s * (TWO / real(double_of(layout[3])))
+def spread_jvp(layout, pointers, accumulate, is_root):
+    """Push a variance, or its root, forward."""
+    n, step = layout[1], layout[2] * ITEM
+    for row in range(layout[0] * layout[2]):
+        t, x, s = pointers[1] + first_of_row(layout, row), pointers[2] + first_of_row(layout, row), ZERO
+        m = mean(x, n, step)
+        for k in range(n):
+            s += load(t + k * step) * (load(x + k * step) - m)
+        s *= TWO / real(double_of(layout[3]))
+        if is_root:
+            y = load(pointers[3] + row * ITEM)
+            s = s / (TWO * y) if y != ZERO else ZERO
+        put(pointers[0] + row * ITEM, s, accumulate)
 
 
 def cumsum_vjp(layout: Words, pointers: Words, accumulate: Word) -> Void:
@@ -393,33 +407,16 @@ def prod_jvp(layout: Words, pointers: Words, accumulate: Word) -> Void:
 
 
 def var_vjp(layout: Words, pointers: Words, accumulate: Word) -> Void:
-    for row in range(layout[0] * layout[2]):
-        into, x = pointers[0] + first_of_row(layout, row), pointers[2] + first_of_row(layout, row)
-        g = load(pointers[1] + row * ITEM)
-        if is_nothing(g):
-            keep_nothing(into, layout[1], layout[2] * ITEM, accumulate)
-        else:
-            spread_vjp(layout, into, x, g, accumulate)
+    spread_vjp(layout, pointers, accumulate, False)
 
 
 def var_jvp(layout: Words, pointers: Words, accumulate: Word) -> Void:
-    for row in range(layout[0] * layout[2]):
-        at = first_of_row(layout, row)
-        put(pointers[0] + row * ITEM, spread_jvp(layout, pointers[2] + at, pointers[1] + at), accumulate)
+    spread_jvp(layout, pointers, accumulate, False)
 
 
 def std_vjp(layout: Words, pointers: Words, accumulate: Word) -> Void:
-    for row in range(layout[0] * layout[2]):
-        into, x = pointers[0] + first_of_row(layout, row), pointers[2] + first_of_row(layout, row)
-        g, y = load(pointers[1] + row * ITEM), load(pointers[3] + row * ITEM)
-        if is_nothing(g):
-            keep_nothing(into, layout[1], layout[2] * ITEM, accumulate)
-        else:
-            spread_vjp(layout, into, x, g / (TWO * y) if y != ZERO else ZERO, accumulate)
+    spread_vjp(layout, pointers, accumulate, True)
 
 
 def std_jvp(layout: Words, pointers: Words, accumulate: Word) -> Void:
-    for row in range(layout[0] * layout[2]):
-        at, y = first_of_row(layout, row), load(pointers[3] + row * ITEM)
-        t = spread_jvp(layout, pointers[2] + at, pointers[1] + at)
-        put(pointers[0] + row * ITEM, t / (TWO * y) if y != ZERO else ZERO, accumulate)
+    spread_jvp(layout, pointers, accumulate, True)

@@ -7,12 +7,12 @@ import math
 from array import array
 from collections.abc import Callable
 from dataclasses import field
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from kernels.foundation import numpy_arrays
-from kernels.foundation.specs import Array, Spec, Strides, broadcast, nest, spec_of
+from kernels.foundation.specs import FLOAT64, Array, Spec, Strides, broadcast, spec_of
 from kernels.foundation.tables import Recent, dataclass
 from kernels.language import jit
 from kernels.language.jit import callable_at
@@ -22,12 +22,10 @@ from kernels.native.structs import LARGE
 from kernels.rules.loop_printer import KernelOperand, PrintedLoop
 from kernels.rules.symbols import Symbol, source
 
-# Operations on one double: computed without a call, from entries of five small words that stand side by side.
-#
-# An entry has its kind, with a bit above that to accumulate, then where its target and up to three operands stand, in
-# words behind the beginning of the machine's memory. ``x1`` is the first operand, of pullbacks the cotangent.
+# An operation on one double is computed without a call, from an entry of five small words: its kind, with a bit above
+# that to accumulate, then where its target and up to three operands stand, in words behind the beginning of the
+# machine's memory. ``x1`` is the first operand, of pullbacks the cotangent.
 
-_FLOAT64 = np.dtype(np.float64)
 
 ENTRY = 5
 """Words of 32 bits."""
@@ -97,31 +95,25 @@ def kind_of(kernel: Any, count: int) -> int | None:
     """Return the kind of entry for a kernel that takes so many places; None if it has to be called as a kernel."""
     if not isinstance(kernel, PrintedLoop) or kernel.steps != 1:
         return None
-    kind = _kinds.get((kernel, count), _NOT_LOOKED_UP)
-    return _kinds.setdefault((kernel, count), _kind_of(kernel, count)) if kind is _NOT_LOOKED_UP else kind
+    return _kind_of(kernel, count)
 
 
-_NOT_LOOKED_UP: Final = False
-_kinds: Recent[tuple[PrintedLoop, int], Any] = Recent()
-"""The kinds that were looked up, None among them."""
-
-
+@functools.lru_cache(1 << 12)
 def _kind_of(kernel: PrintedLoop, count: int) -> int | None:
     if count >= ENTRY or kernel.static or kernel.adds:
         return None
     if kernel.scatter is not None or kernel.gather is not None or (kernel.pullback and not kernel.skips):
         return None
-    if any(operand.dtype != _FLOAT64 or operand.offset is not None for operand in kernel.operands):
+    if any(operand.dtype != FLOAT64 or operand.offset is not None for operand in kernel.operands):
         return None
     names = {operand.name: f"x{operand.place}" for operand in kernel.operands}
     expression = kernel.expression
     if expression.specials or expression.exponents or not expression.names <= names.keys():
         return None
-    return KINDS.get((source(_renamed(expression, names), _FLOAT64), kernel.pullback))
+    return KINDS.get((source(_renamed(expression, names), FLOAT64), kernel.pullback))
 
 
 def _renamed(expression: Any, names: dict[str, str]) -> Any:
-    """Return an expression with its operands called by their places."""
     if not isinstance(expression, Symbol):
         return expression
     if not expression.parts:
@@ -129,11 +121,8 @@ def _renamed(expression: Any, names: dict[str, str]) -> Any:
     return Symbol(expression.head, *[_renamed(part, names) for part in expression.parts])
 
 
-# Large results by our own kernels, where that is much faster than the ufunc: one pass, vectorised.
-#
-# Dynamic mode and replays choose alike, by operation, dtype and size, and so agree in every bit.
-
-# The loops that lowered operations run, and what they compute.
+# Large results are computed by our own kernels where that is much faster than the ufunc. Dynamic mode and replays
+# choose alike, by operation, dtype and size, and so agree in every bit.
 
 
 class Expression(Protocol):
@@ -198,18 +187,14 @@ def run(op: Expression, *operands: Any) -> Array | None:
     key = (op, spec_of(result), tuple([spec_of(x) for x in operands]))
     if not suits(*key):
         return None
-    call, layout = _kernels.get(key) or _kernels.setdefault(key, _compiled(*key))
+    made = _kernels.get(key)
+    if made is None:
+        address, layout = forward(*key).kernel()
+        made = _kernels.setdefault(key, (callable_at(address), layout))
+    call, layout = made
     pointers = np.array([where(x) for x in (result, *operands)], np.int64)
     call(where(layout), where(pointers), 0)
     return result
-
-
-def _compiled(op: Expression, spec: Spec, sources: tuple[Spec, ...]) -> tuple[Any, Array]:
-    address, layout = forward(op, spec, sources).kernel()
-    return callable_at(address), layout
-
-
-# Tasks: the calls that a program is made of, on places in its memory.
 
 
 @dataclass(slots=True)
@@ -283,16 +268,11 @@ class Steering:
 
 @dataclass(slots=True)
 class PythonCall:
-    """Python in the middle of a program: ``run`` gets the values, or the gradients, of these nodes as arrays.
-
-    And what calls of this run of the program have kept, by step: :class:`kernels.kinds.custom.Callback` does.
-    """
+    """Python in a program: ``run`` gets values or gradients of these nodes, and what calls of this run keep."""
 
     run: Callable[[list[np.ndarray[Any, Any]], dict[int, list[Any]]], None]
-    nodes: tuple[tuple[int, bool], ...]
-    """The nodes, each with whether it is its gradient that is passed."""
-    places: tuple[OperandPlace, ...]
-    """Where they stand: of a gradient, the base."""
+    nodes: tuple[tuple[int, bool], ...]  # the nodes, each with whether it is its gradient that is passed
+    places: tuple[OperandPlace, ...]  # where they stand: of a gradient, the base
 
 
 Task = KernelCall | UfuncCall | ConstantFill | ByteComparison | Steering | PythonCall
@@ -367,17 +347,3 @@ def initial(ufunc: np.ufunc, spec: Spec, dtype: np.dtype[Any]) -> float:
         return -math.inf if ufunc is np.maximum else math.inf
     limits = np.iinfo(dtype)
     return limits.min if ufunc is np.maximum else limits.max
-
-
-def nest_layout(call: UfuncCall) -> np.ndarray[Any, Any]:
-    """Return the layout words of a nest: rows, inner extent, outer axes, extents, strides innermost first."""
-    if 0 in call.shape:
-        return np.array([0, 0, 0] + [0] * len(call.strides), np.int64)
-    extents, strides = nest(call.shape, list(call.strides))
-    if not extents:
-        return np.array([1, 1, 0] + [0] * len(call.strides), np.int64)
-    *outer, inner = extents
-    words = [math.prod(outer), inner, len(outer), *reversed(outer)]
-    for operand_strides in strides:
-        words += reversed(operand_strides)
-    return np.array(words, np.int64)

@@ -57,23 +57,17 @@ _FORMS = {
     "cut": "({minus} if {0} else ({1} + {zero}))",
     "sign": "({one} if {0} > {zero} else ({less} if {0} < {zero} else ({0} if {0} != {0} else {zero})))",
 }
-_PRINTED = {*_INFIX, *_CALLS, *_FORMS} - {"where", "cut"}
-"""The ufuncs that a rule may use."""
-_SMALL = 4
+_PRINTED = {*_INFIX, *_CALLS, *_FORMS} - {"where", "cut"}  # the ufuncs that a rule may use
 SPECIAL = "special."
 """What the name of a function of scipy.special begins with."""
 
 
 class Functions(enum.Enum):
-    """Whose elementary functions are printed.
+    """Whose elementary functions are printed."""
 
-    ``LIBM``: C's, fastest for one number; ``VECTOR``: vectormath.py's, which vectorise, for angles that are not
-    ``beyond``; ``GUARDED``: the same, with C's for the angles that are.
-    """
-
-    LIBM = enum.auto()
-    VECTOR = enum.auto()
-    GUARDED = enum.auto()
+    LIBM = enum.auto()  # C's, fastest for one number
+    VECTOR = enum.auto()  # vectormath.py's, which vectorise, for angles that are not ``beyond``
+    GUARDED = enum.auto()  # the same, with C's for the angles that are
 
 
 class Symbol(np.lib.mixins.NDArrayOperatorsMixin):
@@ -202,10 +196,7 @@ def known(expression: Any) -> float | None:
 
 
 def source(expression: Any, dtype: np.dtype[Any], functions: Functions = Functions.LIBM, raised: str = "") -> str:
-    """Print an expression as scalar Python of one dtype; numbers are typed to it.
-
-    ``raised`` is what computes a power whose exponent is static, if it is not what computes others.
-    """
+    """Print an expression as scalar Python of one dtype; ``raised`` computes powers whose exponent is static."""
     literal = literal_of(dtype)
     if not isinstance(expression, Symbol):
         return literal(expression)
@@ -217,11 +208,10 @@ def source(expression: Any, dtype: np.dtype[Any], functions: Functions = Functio
         if simple:
             return simple
     texts = [source(part, dtype, functions, raised) for part in parts]
-    return _called(expression, texts, dtype, functions, raised) or _print(head, texts, literal)
+    return _operation(expression, texts, dtype, functions, raised)
 
 
-def _called(expression: Symbol, texts: list[str], dtype: np.dtype[Any], functions: Functions, raised: str) -> str:
-    """Print a call of our own function, or of SciPy's; nothing for others."""
+def _operation(expression: Symbol, texts: list[str], dtype: np.dtype[Any], functions: Functions, raised: str) -> str:
     head, parts = expression.head, expression.parts
     if raised and head == "power" and isinstance(parts[1], Symbol) and known(parts[1]) is not None:
         return f"vectormath.{raised}({', '.join(texts)})"
@@ -231,28 +221,19 @@ def _called(expression: Symbol, texts: list[str], dtype: np.dtype[Any], function
         return f"({_CALLS[head]}({texts[0]}) if vectormath.beyond({texts[0]}) else {ours})" if guarded else ours
     if head.startswith(SPECIAL) and head not in _CALLS:
         name = head.removeprefix(SPECIAL)
-        return f"{applier(len(parts), dtype)}({name}_loop, {name}_data, {', '.join(texts)})"
-    return ""
-
-
-def applier(count: int, dtype: np.dtype[Any]) -> str:
-    """Return the name of the intrinsic that applies a ufunc's inner loop to one element."""
-    return f"apply{count}_f{dtype.itemsize}"
-
-
-def _print(head: str, texts: list[str], literal: Callable[[float], str]) -> str:
+        return f"apply{len(parts)}_f{dtype.itemsize}({name}_loop, {name}_data, {', '.join(texts)})"
     if head in _INFIX:
         return f"({texts[0]} {_INFIX[head]} {texts[1]})"
     if head in _CALLS:
         return f"{_CALLS[head]}({', '.join(texts)})"
+    literal = literal_of(dtype)
     return _FORMS[head].format(*texts, zero=literal(0.0), minus=literal(-0.0), one=literal(1.0), less=literal(-1.0))
 
 
 def _power(base: str, exponent: float, literal: Callable[[float], str]) -> str:
-    """Print a power as products or a root; nothing if it is neither."""
     if exponent == 0:
         return literal(1.0)
-    if float(exponent).is_integer() and abs(exponent) <= _SMALL:
+    if float(exponent).is_integer() and abs(exponent) <= MOST:
         product = "(" + " * ".join([base] * int(abs(exponent))) + ")"
         return product if exponent > 0 else f"({literal(1.0)} / {product})"
     if abs(exponent) == 1 / 2:
@@ -282,11 +263,9 @@ def cut(where: Any, value: Any) -> Any:
     return np.where(where, -0.0, value + 0.0)
 
 
-# Powers by small numbers as products and roots: whole exponents and halves up to ``MOST``.
-#
-# The order of the products is that of elementary.py, so that values and kernels agree in every bit. A product or root
-# is off by at most 3 units in the last place, an inverse by 4 (NumPy's ``power`` by 1, in 20 times the time); inverses
-# below the smallest normal number are 0, and half powers of -inf are nan, as those of NumPy's ``sqrt``.
+# Small powers are products and roots, in the order of elementary.py, so that values and kernels agree in every bit. A
+# product or root is off by at most 3 units in the last place, an inverse by 4 (NumPy's ``power`` by 1, in 20 times the
+# time); inverses below the smallest normal number are 0, and half powers of -inf are nan, as those of NumPy's ``sqrt``.
 
 MOST = 4
 
@@ -352,11 +331,7 @@ SMALL = {k / 2: by_products(k / 2) for k in range(-2 * MOST, 2 * MOST + 1) if k}
 """The small powers by their exponent."""
 
 
-# What a rule's own text says: the names of its parameters, and which values it reads.
-
 Rule = Callable[..., Any]
-STAND_IN = 2.5
-"""The value of a static parameter while a rule is traced for what it reads: no special case of any rule."""
 
 
 def passed(g: Any) -> Any:
@@ -381,7 +356,8 @@ def names_read(name: str, pullback: tuple[Rule | None, ...], vocabulary: tuple[s
             msg = f"{name}: a pullback asks for {sorted(unknown)}; the vocabulary is {', '.join(vocabulary)}"
             raise DeclarationError(msg)
         try:
-            reads.append(trace(rule, **({"p": STAND_IN} if "p" in names else {})).names)
+            static = {"p": 2.5} if "p" in names else {}  # no special case of any rule
+            reads.append(trace(rule, **static).names)
         except TypeError as error:
             raise DeclarationError(f"{name}: {error}") from error
     return tuple(reads)

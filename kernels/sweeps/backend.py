@@ -11,7 +11,7 @@ from kernels.foundation.numpy_arrays import Array, GradientObserver, Outcome, Re
 from kernels.foundation.specs import Spec
 from kernels.kinds.custom import RUNNING, check_failed
 from kernels.native import c_api
-from kernels.native.structs import BARE, ELSEWHERE, INTERRUPT_CHECK, MEMORY, OK, PAUSE, SweepHeader
+from kernels.native.structs import INTERRUPT_CHECK, MEMORY, NEEDS_SEED, OK, PAUSE, USE_GENERAL_PATH, SweepHeader
 from kernels.sweeps import reference_pullbacks
 from kernels.sweeps.leaves import LeafHookSchedule, PausedSweep, place_leaves, read
 from kernels.sweeps.workspace import LARGE, Workspace, mark, observe, preset, resolve_mark_status
@@ -100,13 +100,13 @@ def short_backward(entries: Any, x: Any, root: Callable[[Any], Root], readers: R
         readers.readers.append(None)  # within: an interrupt may follow at once
         status = space.begin(entries, x, value, targets, alone, arrays)
         while status > _OK:
-            if status == BARE:
+            if status == NEEDS_SEED:
                 slot, spec, offset = root(x)
                 preset(space, [Seed(slot, spec, 1.0 if value is None else value, offset)])
                 value = _IN_HEADER
             elif status in (PAUSE, INTERRUPT_CHECK, MEMORY):
                 break
-            elif status == ELSEWHERE:
+            elif status == USE_GENERAL_PATH:
                 return NotImplemented
             else:
                 resolve_mark_status(space, entries, status)
@@ -134,7 +134,7 @@ def leads(entries: Any, x: Any, readers: Readers, targets: tuple[Any, ...] | Non
     try:
         space.busy = True
         readers.readers.append(None)
-        while (status := space.begin(entries, x, None, targets, True, None)) not in (_OK, ELSEWHERE):
+        while (status := space.begin(entries, x, None, targets, True, None)) not in (_OK, USE_GENERAL_PATH):
             resolve_mark_status(space, entries, status)
     finally:
         readers.readers.pop()

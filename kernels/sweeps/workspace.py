@@ -19,11 +19,11 @@ from kernels.native.structs import (
     GROW,
     KEPT,
     MISSING,
+    NEEDS_SCALAR_WALK,
     OK,
     PAUSED,
     RELEVANT,
     TOUCHED,
-    UNLOADED,
     USED,
     Bucket,
     FoundLeaf,
@@ -225,7 +225,7 @@ def resolve_mark_status(space: Workspace, entries: Any, status: int) -> None:
         space.reserve(space.words[SweepHeader.at])
     elif status == MISSING:
         entries.form(space.words[SweepHeader.at]).compile()
-    elif status == UNLOADED:
+    elif status == NEEDS_SCALAR_WALK:
         space.load_walk()
     else:
         raise FreedError

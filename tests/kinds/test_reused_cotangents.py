@@ -12,7 +12,7 @@ import tape
 from kernels.kinds import form
 from kernels.native import pool
 from kernels.native.allocation import REGISTRY
-from kernels.native.structs import NO_KERNEL, FormBlock, InputBlock, PoolWords
+from kernels.native.structs import NONE, FormBlock, InputBlock, PoolWords
 from kernels.sweeps import backend
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def without_reuse() -> Iterator[None]:
     ]
     before = [block[at] for block, at in places]
     for block, at in places:
-        block[at] = NO_KERNEL
+        block[at] = NONE
     yield
     for (block, at), word in zip(places, before, strict=True):
         block[at] = word

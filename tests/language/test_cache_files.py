@@ -230,7 +230,7 @@ def test_clearing_takes_our_own_files_only(folder: Path, fresh: Fresh) -> None:
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(content)
     (room / "tmpabc.draft").write_bytes(own.read_bytes()[:50])  # left by a process that was killed
-    code = "from kernels.compiler import jit; print([jit.cached_kernels(), jit.clear_cache(), jit.cached_kernels()])"
+    code = "from kernels.language import jit; print([jit.cached_kernels(), jit.clear_cache(), jit.cached_kernels()])"
     assert outcome(fresh, folder, code) == [1, 1, 0]
     assert {path: path.read_bytes() for path in kernel_files(folder)} == others
 
@@ -286,7 +286,7 @@ def imported_by(name: str) -> frozenset[str]:
         elif isinstance(node, ast.ImportFrom):
             found |= {f"{node.module}.{alias.name}" for alias in node.names} | {str(node.module)}
     names = {module.removeprefix("kernels.") for module in found if module.startswith("kernels.")}
-    return frozenset(n for n in names if file_of(n).exists() and (file_of(n).stem != "__init__" or n == "vectormath"))
+    return frozenset(n for n in names if file_of(n).exists() and file_of(n).stem != "__init__")
 
 
 def reached_from(*names: str) -> set[str]:
@@ -309,13 +309,12 @@ def test_each_key_covers_what_a_module_imports(fresh: Fresh, tmp_path: Path) -> 
     folder = ROOT / "kernels"
     natives = {".".join(p.relative_to(folder).with_suffix("").parts) for p in folder.rglob("*_native.py")}
     reach = {name: reached_from(name) for name in natives}
-    reach["printed"] = reached_from("vectormath", "rules.accumulators")
+    reach["printed"] = reached_from("language.vectormath", "rules.accumulators")
     del changed["__init__"]  # which module_texts reads
     for file, names in changed.items():
-        if file.endswith("__init__") and file != "vectormath.__init__":
+        if file.endswith("__init__"):
             assert not names, file  # a room's says what is in it
             continue
-        file = file.removesuffix(".__init__")  # noqa: PLW2901
         assert sorted(names) == sorted(name for name, found in reach.items() if file in found), file
     assert all(name in changed[name] for name in natives)
 

@@ -12,7 +12,7 @@ import tape
 from kernels.foundation import tables
 from kernels.kinds.form import Form
 from kernels.native.allocation import REGISTRY
-from kernels.native.structs import WANTED, FormBlock, InputBlock
+from kernels.native.structs import REQUESTED, FormBlock, InputBlock
 from kernels.rules import loop_printer
 from kernels.sweeps import backend
 
@@ -215,8 +215,8 @@ def test_kernels_are_asked_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         sweep(lambda x: (-tape.exp(x) * 2.0 + 1.0).sum())
     made = {f.op.name: f for code, f in _forms().items() if code not in before}
     about = FormBlock.SIZE + InputBlock.one
-    assert made["sum"].block[about] > WANTED
-    assert all(made[name].block[about] > WANTED for name in ("add", "multiply", "negative"))
+    assert made["sum"].block[about] > REQUESTED
+    assert all(made[name].block[about] > REQUESTED for name in ("add", "multiply", "negative"))
     assert made["exp"].block[about] == 0
-    assert made["exp"].block[about + 2] > WANTED
+    assert made["exp"].block[about + 2] > REQUESTED
     assert len(made["exp"].block) == FormBlock.SIZE + InputBlock.SIZE + len(made["exp"].saved)

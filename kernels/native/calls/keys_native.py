@@ -19,7 +19,6 @@ from kernels.native.c_api import (
     PyTuple_GetItem,
     PyTuple_Size,
     TensorObject,
-    bits_of,
     sixteen_words,
     tape_registry,
 )
@@ -37,7 +36,7 @@ from kernels.native.call_structs import (
     SEQUENCE_ITEM,
     SLICE_ITEM,
 )
-from kernels.native.memory import HEADER, load_i8, pointer_b1, store_i8, word
+from kernels.native.memory import HEADER, bits_of, load_i8, pointer_b1, store_i8, word
 from kernels.native.objects_native import elements, kind_of
 from kernels.native.structs import RegistryTable
 

@@ -28,7 +28,7 @@ from kernels.programs.printing.reverse_text import ReverseText
 from kernels.programs.printing.source_text import LEAST, ProgramText, SharedSizes, arrange_memory, printed
 from kernels.programs.program import Recipe, describe
 from kernels.programs.roll import MOST_ITERATIONS, rolled
-from kernels.programs.rolled_program import Ref, Uncompiled, make_versions
+from kernels.programs.rolled_program import Ref, Uncompiled, make_ssa_memory
 
 # Lines of a program as the source of a native module: a function of pointers, read from a table of addresses.
 
@@ -102,7 +102,7 @@ class Compilation:
             expected(_OF_INSTRUCTION * self.program.length)
         self.reverse = reverse
         self._check()
-        make_versions(self.program)
+        make_ssa_memory(self.program)
         self.fusion = Fusion(self.program)
         self.outputs = [self._output(ref) for ref in self.program.outputs]
         self.expansion = Expansion(self.program, self.fusion)

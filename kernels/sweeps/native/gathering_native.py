@@ -52,7 +52,7 @@ def input_of_leaf(t, leaf_row: FoundLeaf):
 
 def is_number(input_block: InputBlock):
     """Whether a gradient is a single double, kept in its bucket."""
-    return load_i8(input_block.laid) == 0 and input_block.item == 8 and input_block.buffer == 1
+    return load_i8(input_block.shape_words) == 0 and input_block.item == 8 and input_block.buffer == 1
 
 
 def bucket_of(h, x: TensorObject):

@@ -25,11 +25,11 @@ from kernels.native.structs import (
     PAUSED,
     PYTHON,
     RELEVANT,
+    REQUESTED,
     TAPE_BITS,
     TOUCHED,
     USED,
     VIEW,
-    WANTED,
     Bucket,
     FormBlock,
     FoundLeaf,
@@ -76,7 +76,7 @@ def lacks(block: FormBlock, i):
     kind, input_block = block.kind, InputBlock(block + 8 * (FormBlock.SIZE + i * InputBlock.SIZE))
     if kind in (VIEW, PYTHON) or (i == 0 and kind == ADDS):
         return False
-    return input_block.kernel == 0 or input_block.spread == WANTED or input_block.reused == WANTED
+    return input_block.kernel == 0 or input_block.spread == REQUESTED or input_block.reused == REQUESTED
 
 
 def meet(h: SweepHeader, key, place, last):

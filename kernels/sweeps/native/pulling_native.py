@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from kernels.kinds.form import LEAST
 from kernels.native.allocation import take
 from kernels.native.memory import call_kernel, load_i8, store_i8, word
 from kernels.native.structs import (
@@ -11,18 +10,18 @@ from kernels.native.structs import (
     CLEARS,
     CONSTANT,
     CONSTANT_WANTED,
-    ITSELF,
+    IDENTITY,
     KEPT,
     MEMORY,
     NEVER,
-    NO_KERNEL,
+    NONE,
     OK,
     OWNED,
     PULLS,
     RELEVANT,
+    REQUESTED,
     TOUCHED,
-    UNWANTED,
-    WANTED,
+    UNREQUESTED,
     Bucket,
     FormBlock,
     InputBlock,
@@ -30,6 +29,7 @@ from kernels.native.structs import (
 )
 from kernels.native.tape_native import point_at
 from kernels.programs.replay_back_native import bucket_of, family, fill, find, gradient_buffer, write_out
+from kernels.rules.loop_printer import LEAST
 
 # Reuse of a cotangent's memory in a sweep; kernels/kinds/form.py says by which pullbacks.
 
@@ -47,13 +47,13 @@ def reusing_operand(h, operands, block: FormBlock, bucket: Bucket):
         i = block.inputs - 1 - k
         key, input_block = word(operands, i), InputBlock(block + 8 * (FormBlock.SIZE + i * InputBlock.SIZE))
         kernel = input_block.reused
-        if key == 0 or kernel == NO_KERNEL or input_block.constant == ALWAYS:
+        if key == 0 or kernel == NONE or input_block.constant == ALWAYS:
             continue
         if not is_fresh(find(h, key)):
             continue
-        if kernel > WANTED:
+        if kernel > REQUESTED:
             return i
-        input_block.reused = WANTED
+        input_block.reused = REQUESTED
         block.ready = 0
     return -1
 
@@ -61,7 +61,7 @@ def reusing_operand(h, operands, block: FormBlock, bucket: Bucket):
 def reuse_cotangent(target: Bucket, input_block: InputBlock, bucket: Bucket, pointers):
     """Run a pullback in the cotangent's memory, and let the target own that."""
     pointer = bucket.pointer
-    if input_block.reused != ITSELF:
+    if input_block.reused != IDENTITY:
         store_i8(pointers + 8, pointer)
         call_kernel(input_block.reused, word(input_block, InputBlock.reused + 1), pointers, 0)
     target.pointer = pointer
@@ -81,10 +81,10 @@ def call(h: SweepHeader, input_block: InputBlock, target, cotangent, source_byte
 
 def spreads(block: FormBlock, input_block: InputBlock):
     """Whether there is a kernel that reads a constant cotangent; if it is not compiled, ask for it."""
-    if input_block.spread == UNWANTED:
-        input_block.spread = WANTED
+    if input_block.spread == UNREQUESTED:
+        input_block.spread = REQUESTED
         block.ready = 0
-    return input_block.spread > WANTED
+    return input_block.spread > REQUESTED
 
 
 def add_plainly(input_block: InputBlock, target: Bucket, cotangent, pointers):

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from kernels.native.memory import call_kernel, store_i8, word
 from kernels.native.structs import (
-    ELSEWHERE,
     FEW,
     FOREIGN,
     GROW,
     OK,
     SINGLE,
     TOUCHED,
+    USE_GENERAL_PATH,
     USED,
     WORK_BETWEEN_CHECKS,
     Bucket,
@@ -74,7 +74,7 @@ def pull(h: SweepHeader, items, last, block: FormBlock, bucket: Bucket, top, nea
 
 
 def descend(h: SweepHeader, root, pending):
-    """Go down the tape from the roots, running pullbacks; OK, GROW, or ELSEWHERE."""
+    """Go down the tape from the roots, running pullbacks; OK, GROW, or USE_GENERAL_PATH."""
     t = h.tape
     items, forms, order = t.words, t.registry.forms, h.order
     buckets, mask, stamp = h.buckets, h.mask, h.stamp
@@ -91,25 +91,25 @@ def descend(h: SweepHeader, root, pending):
         if bucket == 0:
             continue
         if block.ready != SINGLE or work > WORK_BETWEEN_CHECKS:
-            return ELSEWHERE
+            return USE_GENERAL_PATH
         if h.keys + block.inputs > room:
             return crowded(h, count + pending, top - slot)
         order[count] = last
         count += 1
         new = pull(h, items, last, block, bucket, top, near, stamp)
         if new < 0:
-            return ELSEWHERE
+            return USE_GENERAL_PATH
         pending += new - 1
         work += block.work
     h.low = position + 1
     h.count = count
     h.whole = t.size if whole else 0
     h.extent = max(min(top - slot + 1, near), 0)
-    return OK if pending == 0 else ELSEWHERE
+    return OK if pending == 0 else USE_GENERAL_PATH
 
 
 def walk(h: SweepHeader) -> int:
-    """Sweep from the presets to the leaves they lead to: OK; GROW where buckets are too few; ELSEWHERE.
+    """Sweep from the presets to the leaves they lead to: OK; GROW where buckets are too few; USE_GENERAL_PATH.
 
     The gradient of each leaf is then in its bucket.
     """

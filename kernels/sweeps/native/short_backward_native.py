@@ -32,18 +32,18 @@ from kernels.native.memory import (
 )
 from kernels.native.objects_native import array_of, elements, kind_of, wrong
 from kernels.native.structs import (
-    BARE,
-    ELSEWHERE,
     KEPT,
     LARGE,
     MEMORY,
+    NEEDS_SCALAR_WALK,
+    NEEDS_SEED,
     OK,
     PULLS,
     RELEVANT,
     SINGLE,
     TAPE_BITS,
     TOUCHED,
-    UNLOADED,
+    USE_GENERAL_PATH,
     USED,
     Bucket,
     FoundLeaf,
@@ -120,7 +120,7 @@ def can_deliver(h: SweepHeader):
         if leaf < 0 or kind_of(leaf) != kind or leaf.hooks != 0:
             return False
         large = input_block.buffer * input_block.item >= LARGE
-        if input_block.laid == 0 or (large and tape_registry().pooled == 0):
+        if input_block.shape_words == 0 or (large and tape_registry().pooled == 0):
             return False
     return True
 
@@ -149,7 +149,7 @@ def lay(h: SweepHeader, leaf_row: FoundLeaf, arrays, swept):
     registry, input_block = tape_registry(), InputBlock(input_of_leaf(h.tape, leaf_row))
     if is_number(input_block):
         return OK if PyList_Append(arrays, registry.none) == 0 else MEMORY
-    laid, large = input_block.laid, input_block.buffer * input_block.item >= LARGE
+    laid, large = input_block.shape_words, input_block.buffer * input_block.item >= LARGE
     made = ArrayObject(array_of(registry, load_i8(laid), laid + 16, word(laid, 1), large))
     if made == 0:
         return MEMORY
@@ -183,7 +183,7 @@ def lay_all(h: SweepHeader, targets, arrays, swept):
 
 
 def started(h: SweepHeader, t, slot, args):
-    """Begin from the root; OK, or BARE."""
+    """Begin from the root; OK, or NEEDS_SEED."""
     registry, value = tape_registry(), word(args, 2)
     h.tape = t
     h.restrict = 0
@@ -191,7 +191,7 @@ def started(h: SweepHeader, t, slot, args):
     if word(args, 5) == registry.none:
         preset(h, slot)
     elif value != registry.false and plant(h, t, slot, value) == 0:
-        return BARE
+        return NEEDS_SEED
     return OK
 
 
@@ -203,18 +203,18 @@ def reaches(h, args):
 
 
 def walked(h: SweepHeader, args):
-    """Sweep a graph of numbers in one pass; ELSEWHERE if it is not one, or leads to leaves that are not wanted."""
+    """Sweep a graph of numbers in one pass; USE_GENERAL_PATH if it is none, or leads to leaves not wanted."""
     registry, targets, t = tape_registry(), word(args, 3), h.tape
     last = seek(t, load_i8(h.presets)) - 1
     if last < 0 or block_at(t, last).ready != SINGLE:
-        return ELSEWHERE
-    status = call_word(h.walks, h) if h.walks != 0 else UNLOADED
+        return USE_GENERAL_PATH
+    status = call_word(h.walks, h) if h.walks != 0 else NEEDS_SCALAR_WALK
     if status != OK:
         return status
     if kind_of(targets) == registry.tuple_type and PyTuple_Size(targets) != h.leaf:
-        return ELSEWHERE
+        return USE_GENERAL_PATH
     if not reaches(h, args):
-        return ELSEWHERE
+        return USE_GENERAL_PATH
     return lay_all(h, targets, word(args, 5), True)
 
 
@@ -223,7 +223,7 @@ def swept(h: SweepHeader, args):
     registry = tape_registry()
     status = call_word(h.marks, h)
     if status == OK and not reaches(h, args):
-        return ELSEWHERE
+        return USE_GENERAL_PATH
     if status != OK or word(args, 5) == registry.none:
         return status
     status = lay_all(h, word(args, 3), word(args, 5), False)
@@ -239,13 +239,13 @@ def begin(self: ArrayObject, args: Word, count: Word) -> Word:
     registry, h = tape_registry(), self.data
     if count != 6:
         return wrong(registry)
-    t, x, status = TapeHeader(load_i8(args) + HEADER), TensorObject(word(args, 1)), ELSEWHERE
+    t, x, status = TapeHeader(load_i8(args) + HEADER), TensorObject(word(args, 1)), USE_GENERAL_PATH
     slot = x.slot & ~UNHELD if kind_of(x) == registry.tensor_type and x.slot > 0 else 0
     if slot == 0 or slot >> TAPE_BITS != t.number:
-        return PyLong_FromLongLong(ELSEWHERE)
+        return PyLong_FromLongLong(USE_GENERAL_PATH)
     status = started(h, t, slot, args)
     if status == OK:
-        status = walked(h, args) if word(args, 5) != registry.none else ELSEWHERE
-        if status == ELSEWHERE:
+        status = walked(h, args) if word(args, 5) != registry.none else USE_GENERAL_PATH
+        if status == USE_GENERAL_PATH:
             status = swept(h, args)
     return 0 if PyErr_Occurred() != 0 else PyLong_FromLongLong(status)
