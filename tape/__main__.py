@@ -81,7 +81,7 @@ def parser() -> argparse.ArgumentParser:
     of_cache.add_argument("--clear", action="store_true", help="delete them")
     commands.add_parser("list", help="list the examples")
     of_run = commands.add_parser("run", help="run an example")
-    of_run.add_argument("name", metavar="NAME", type=example, help="one of: " + _examples())
+    of_run.add_argument("name", metavar="NAME", type=example, help="one of: " + ", ".join(examples.names()))
     of_run.add_argument("--show", action="store_true", help="print its source instead")
     return top
 
@@ -159,10 +159,6 @@ def _version(package: str) -> str:
 def _blas(package: ModuleType) -> str:
     blas = package.show_config(mode="dicts").get("Build Dependencies", {}).get("blas", {})
     return f"{blas.get('name', 'unknown')} {blas.get('version', '')}".rstrip()
-
-
-def _examples() -> str:
-    return ", ".join(examples.names())
 
 
 if __name__ == "__main__":

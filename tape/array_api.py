@@ -237,33 +237,8 @@ def to_device(x: Tensor, device: Any, /, *, stream: Any = None) -> Tensor:
 
 
 __all__ = [
-    "__array_api_version__",
-    "__array_namespace_info__",
-    "arange",
-    "argsort",
-    "asarray",
-    "can_cast",
-    "e",
-    "empty",
-    "empty_like",
-    "eye",
-    "finfo",
-    "from_dlpack",
-    "full",
-    "full_like",
-    "iinfo",
-    "inf",
-    "isdtype",
-    "linalg",
-    "linspace",
-    "nan",
-    "newaxis",
-    "ones",
-    "ones_like",
-    "pi",
-    "result_type",
-    "sort",
-    "zeros",
-    "zeros_like",
-]
+    "__array_api_version__", "__array_namespace_info__", "arange", "argsort", "asarray", "can_cast", "e", "empty",
+    "empty_like", "eye", "finfo", "from_dlpack", "full", "full_like", "iinfo", "inf", "isdtype", "linalg", "linspace",
+    "nan", "newaxis", "ones", "ones_like", "pi", "result_type", "sort", "zeros", "zeros_like",
+]  # fmt: skip
 __all__ += [*ELEMENTWISE, *OTHERS, *BEYOND, *_DTYPES]  # noqa: PLE0604 (they are names)

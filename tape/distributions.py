@@ -31,10 +31,7 @@ class Frozen:
 
 
 class _SignatureOfCalls:
-    """The signature of what a distribution is called with, as SciPy names it: ``help`` and editors show it.
-
-    An attribute of distributions and not of their class, whose own signature ``inspect`` finds.
-    """
+    """What ``help`` shows of calls: an attribute of distributions, since ``inspect`` asks their class for its own."""
 
     def __get__(self, distribution: Any, kind: type) -> Signature:
         if distribution is None:
@@ -118,7 +115,6 @@ class Continuous(Distribution):
         return _log(self._tail(z, *shapes))
 
     def _within(self, z: Any, result: Any, below: float, above: float) -> Any:
-        """Return a result within the support, and what it is below and above."""
         result = _where(z < self.low, below, result) if self.low > -math.inf else result
         return _where(z > self.high, above, result) if self.high < math.inf else result
 

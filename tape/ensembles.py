@@ -30,8 +30,6 @@ from kernels.native.threads import WORKERS
 from tape.tensors.pytrees import Structure, flattened, is_structure
 from tape.tensors.tensor import Tensor
 
-# Where parameter sets are computed: executors, and what they call.
-
 Outcome = tuple[bool, Any]
 """Whether a call returned, and what; else what it raised."""
 
@@ -115,7 +113,6 @@ class Pool:
 
 
 def _threads() -> Executor:
-    """Return as many threads as were asked for, or else as there are processors."""
     return ThreadPoolExecutor(WORKERS.wanted if WORKERS.wanted > 1 else _processors(), "tape.ensemble")
 
 
@@ -124,7 +121,6 @@ def _processors() -> int:
 
 
 def _workers_of(executor: Any) -> int:
-    """Return how many calls an executor runs at a time, as far as it says so."""
     client: Any = getattr(executor, "_client", None)
     if hasattr(client, "nthreads"):  # Dask's
         return sum(client.nthreads().values()) or 1
@@ -137,11 +133,6 @@ def _as_made(executor: ProcessPoolExecutor) -> dict[str, Any]:
     names = {"max_workers": "_max_workers", "mp_context": "_mp_context", "initializer": "_initializer"}
     names |= {"initargs": "_initargs", "max_tasks_per_child": "_max_tasks_per_child"}
     return {name: getattr(executor, place) for name, place in names.items() if hasattr(executor, place)}
-
-
-# Chunks of parameter sets: handed over, waited for, and run again if they are lost with their worker.
-
-# The parameter sets of a batch: one by one, or as the rows of arrays.
 
 
 @dataclass
@@ -195,7 +186,6 @@ def _is_array(x: Any) -> bool:
 
 
 def _rows(args: tuple[Any, ...], name: str) -> ParameterRows:
-    """Return the rows of arguments; ``name`` is what a batch of one argument, or each of several, is called."""
     leaves, structure = flattened(args)
     if not leaves:
         raise TypeError("ensemble: there is no array in the batch")
@@ -281,7 +271,6 @@ class ChunkRun:
             self._close()
 
     def _outcomes(self, future: Future[list[Outcome]], chunk: _Chunk) -> list[Outcome] | None:
-        """Return what a chunk gave; None if it is to run again."""
         try:
             return future.result()
         except Exception as error:  # noqa: BLE001 (it is the outcome)
@@ -313,14 +302,11 @@ def _halves(chunk: _Chunk, lost: int) -> list[_Chunk]:
 
 
 def _pickled(f: Any) -> Any:
-    """Return a function as bytes, to be unpickled once a process; as it is if only the executor can pickle it."""
     try:
         return pickle.dumps(f)
     except Exception:  # noqa: BLE001 (Dask pickles more; others say themselves what is wrong)
         return f
 
-
-# ``tape.ensemble``: a function of many parameter sets, through any executor of ``concurrent.futures``.
 
 _CHUNKS = 4
 """Chunks for each worker, if none is asked for: what is left at the end is shared out fairly."""
@@ -376,7 +362,6 @@ def ensemble(
 
 
 def _bar(count: int) -> Any:
-    """Return a bar of tqdm; None if it is not installed."""
     try:
         return importlib.import_module("tqdm.auto").tqdm(total=count, unit="set")
     except ImportError:
@@ -384,7 +369,6 @@ def _bar(count: int) -> Any:
 
 
 def _results(run: ChunkRun, *, ordered: bool, raises: bool) -> Iterator[Any]:
-    """Yield the results one by one."""
     ready: dict[int, list[Outcome]] = {}
     at = 0
     for start, outcomes in run.completed():

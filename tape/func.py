@@ -19,19 +19,9 @@ from tape.recording.to_python import numbers_of
 from tape.tensors import modes
 from tape.tensors.pytrees import flattened
 from tape.tensors.tensor import Tensor
-from tape.transforms import points
+from tape.transforms import points, value_and_grad
 from tape.transforms.forward_mode import needs_graph, pulled, pushed, settle, zeros_for
-from tape.transforms.points import Point, as_tensor
-from tape.transforms.value_and_grad import (
-    Differentiated,
-    VjpEvaluation,
-    arranged,
-    chosen_by,
-    compiled_gradient,
-    differentiated,
-    made_with,
-    pulled_back,
-)
+from tape.transforms.points import Evaluation, as_tensor
 
 __all__ = ["grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "vjp", "vmap"]
 
@@ -49,21 +39,21 @@ def grad_and_value(func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool
 
 
 def _gradient(transform: Any, func: Callable[..., Any], argnums: Argnums, has_aux: bool) -> Callable[..., Any]:
-    compiled = compiled_gradient(func, transform, argnums, has_aux)
+    compiled = value_and_grad.compiled_gradient(func, transform, argnums, has_aux)
     if compiled is not None:
         return compiled
-    chosen = chosen_by(argnums)
-    made = Differentiated(transform, func, argnums, has_aux, _check_scalar)
+    chosen = value_and_grad.chosen_by(argnums)
+    made = value_and_grad.Differentiated(transform, func, argnums, has_aux, _check_scalar)
     form = made.form
 
     @functools.wraps(func)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        value, gradients, aux = differentiated(
+        value, gradients, aux = value_and_grad.differentiated(
             _GRAD, func, args, argnums, chosen, kwargs, _check_scalar, has_aux=has_aux
         )
-        return arranged(form, (value, aux) if has_aux else value, gradients)
+        return value_and_grad.arranged(form, (value, aux) if has_aux else value, gradients)
 
-    made_with(wrapper, made)
+    value_and_grad.made_with(wrapper, made)
     return wrapper
 
 
@@ -90,20 +80,20 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
 
     With ``has_aux`` a third result is what ``func`` returned second.
     """
-    pulling = pulled_back(func, primals, has_aux=has_aux)
-    if isinstance(pulling, VjpEvaluation):
+    pulling = value_and_grad.pulled_back(func, primals, has_aux=has_aux)
+    if isinstance(pulling, value_and_grad.VjpEvaluation):
 
         def pull(cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None) -> Any:
             gradients = pulling.pull(cotangents, free=not retain_graph) if create_graph is None else None
             if gradients is not None:
                 return gradients
             numbers = tuple(range(len(primals)))
-            point = Point(_VJP, func, primals, numbers, {}, has_aux=has_aux, evaluated=pulling.evaluated)
+            point = Evaluation(_VJP, func, primals, numbers, {}, has_aux=has_aux, evaluated=pulling.evaluated)
             return _pull(point, cotangents, retain=retain_graph, create=create_graph)
 
         value, *aux = pulling.results
         return (value, pull, *aux)
-    point = Point(_VJP, func, primals, tuple(range(len(primals))), {}, has_aux=has_aux, evaluated=pulling)
+    point = Evaluation(_VJP, func, primals, tuple(range(len(primals))), {}, has_aux=has_aux, evaluated=pulling)
     point.check_tensors(_VJP)
     for y in point.outputs:
         if y.spec.dtype.kind != "f":
@@ -119,8 +109,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     return point.finished(pull_all)
 
 
-def _pull(point: Point, cotangents: Any, *, retain: bool, create: bool | None) -> Any:
-    """Return the cotangents of the inputs for those of the outputs."""
+def _pull(point: Evaluation, cotangents: Any, *, retain: bool, create: bool | None) -> Any:
     structure = flattened(cotangents, none=True)[1]
     if structure != point.returned:
         raise RuntimeError(
@@ -132,8 +121,7 @@ def _pull(point: Point, cotangents: Any, *, retain: bool, create: bool | None) -
     return point.out(zeros_for(gradients, point.inputs), as_tensors=needs_graph((), (), weights))
 
 
-def _tangents(point: Point, tangents: Any) -> list[Tensor]:
-    """Check tangents; return them in the inputs' dtypes."""
+def _tangents(point: Evaluation, tangents: Any) -> list[Tensor]:
     structure, inputs = flattened(tangents)[1], point.inputs
     if structure != point.structure:
         raise RuntimeError(
@@ -163,7 +151,7 @@ def jvp(
     """
     if not isinstance(primals, tuple):
         raise RuntimeError(f"{_JVP}: Expected primals to be a tuple. E.g. it should be valid to call f(*primals).")  # noqa: TRY004 (PyTorch's)
-    point = Point(_JVP, func, primals, tuple(range(len(primals))), {}, has_aux=has_aux, writes=True)
+    point = Evaluation(_JVP, func, primals, tuple(range(len(primals))), {}, has_aux=has_aux, writes=True)
     directions = _tangents(point, tangents)
     point.check_tensors(_JVP)
     derivatives = pushed(point.outputs, point.inputs, directions)
@@ -183,7 +171,7 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
 
     ``func`` runs once; each call of the linear function is one native forward sweep over what was recorded.
     """
-    point = Point(_JVP, func, primals, tuple(range(len(primals))), {}, has_aux=False, writes=True)
+    point = Evaluation(_JVP, func, primals, tuple(range(len(primals))), {}, has_aux=False, writes=True)
     outer = needs_graph([y for y in point.outputs if isinstance(y, Tensor)], point.inputs)
     outputs, leaves = [y for y in point.outputs if isinstance(y, Tensor)], point.outputs
 
@@ -217,9 +205,8 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
 def _jacobian(
     api: str, func: Callable[..., Any], args: tuple[Any, ...], argnums: Argnums, kwargs: Any, *, aux: bool, run: Any
 ) -> Any:
-    """Return the blocks of a Jacobian in the structure of outputs, each of that of the inputs."""
     columns = run is points.by_columns
-    point = Point(api, func, args, argnums, kwargs, has_aux=aux, writes=columns)
+    point = Evaluation(api, func, args, argnums, kwargs, has_aux=aux, writes=columns)
     point.check_tensors(api)
     found_blocks = run(point.outputs, point.inputs)
     full = points.filled(found_blocks, point.outputs, point.inputs, like_output=columns)

@@ -58,11 +58,7 @@ def load(
         file.seek(0)
         if not ours and mmap_mode is None:
             return to_python.tensors_of(file, name)
-    return _described(checked_files.read(f if data is None else data, name, mapped=mmap_mode is not None), name, types)
-
-
-def _described(content: Content, name: str, types: Iterable[Any]) -> Any:
-    """Return the thing that a file describes."""
+    content = checked_files.read(f if data is None else data, name, mapped=mmap_mode is not None)
     if content.kind not in _READERS:
         raise FileFormatError(f"load: {name} holds a {content.kind}, which this version of tape does not know")
     return _READERS[content.kind](content, name, types)

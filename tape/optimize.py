@@ -23,19 +23,10 @@ _WITH_PRODUCTS = {"newton-cg", "trust-ncg", "trust-krylov", "trust-constr"}
 
 
 def minimize(
-    fun: Callable[..., Any],
-    x0: Any,
-    args: Any = (),
-    method: Any = None,
-    jac: Any = None,
-    hess: Any = None,
-    hessp: Any = None,
-    bounds: Any = None,
-    constraints: Any = (),
-    tol: float | None = None,
-    callback: Callable[..., Any] | None = None,
-    options: Any = None,
-) -> Any:
+    fun: Callable[..., Any], x0: Any, args: Any = (), method: Any = None, jac: Any = None, hess: Any = None,
+    hessp: Any = None, bounds: Any = None, constraints: Any = (), tol: float | None = None,
+    callback: Callable[..., Any] | None = None, options: Any = None,
+) -> Any:  # fmt: skip
     """Minimise a function of parameters in any structure: ``scipy.optimize.minimize``, its arguments and its result.
 
     ``x0`` is an array, a list of numbers, or a structure of arrays, numbers and tensors; ``fun(x, *args)`` gets it with
@@ -68,7 +59,6 @@ def minimize(
 
 
 def _derivatives(problem: _Problem, fun: Any, method: Any, jac: Any, hess: Any, hessp: Any) -> dict[str, Any]:
-    """Return the function of a vector, and its derivatives: what was given, and by tape what the method wants."""
     name, call = method.lower() if isinstance(method, str) else "", problem.call(fun)
     arguments: dict[str, Any] = {"fun": problem.number(fun), "jac": jac or None, "hess": hess, "hessp": hessp}
     if jac is True:
@@ -144,7 +134,6 @@ class _Problem:
         return lambda v: fun(self.back(v), *rest)
 
     def _numbers(self, fun: Callable[..., Any], args: tuple[Any, ...] | None, out: Callable[[Any], Any]) -> Any:
-        """Return a function of the vector as an array, to numbers."""
         call = self.call(fun, args)
 
         def run(v: Any) -> Any:
@@ -198,7 +187,6 @@ class _Problem:
 
 
 def _pairs(structure: pytrees.Structure, limits: Any, path: str) -> list[Any]:
-    """Return what a structure of bounds has for each leaf of another."""
     if structure.kind is None or limits is None:
         return [limits] * len(structure)
     taken = structure.taken(limits)
@@ -209,7 +197,6 @@ def _pairs(structure: pytrees.Structure, limits: Any, path: str) -> list[Any]:
 
 
 def _spread(pair: Any, shape: tuple[int, ...]) -> list[tuple[Any, Any]]:
-    """Return a pair of bounds, of numbers or arrays, for each element of a leaf."""
     low, high = (None, None) if pair is None else pair
     ends = (-np.inf if low is None else low, np.inf if high is None else high)
     lows, highs = (np.broadcast_to(np.asarray(end, np.float64), shape).reshape(-1) for end in ends)
@@ -225,7 +212,6 @@ def _number(x: Any) -> float:
 
 
 def _vector(values: Any) -> Any:
-    """Return what a function gave, in any structure, as an array in one dim."""
     return np.array(_array_of(raveled(values)[0]))
 
 
@@ -235,7 +221,6 @@ def _as_vector(values: Any) -> Any:
 
 
 def _constraints(problem: _Problem, constraints: Any) -> Any:
-    """Return SciPy's constraints, of a vector, with Jacobians by tape."""
     from scipy.optimize import NonlinearConstraint
 
     if isinstance(constraints, (list, tuple)):

@@ -12,24 +12,9 @@ from tape.tensors.pytrees import LEAF, NONE, Structure, dataclass_of, dict_of, m
 from tape.transforms.value_and_grad import Signature
 
 __all__ = [
-    "LEAF",
-    "NONE",
-    "Node",
-    "Recipe",
-    "RoutineCall",
-    "Signature",
-    "StepKind",
-    "Structure",
-    "custom_from",
-    "dataclass_of",
-    "dict_of",
-    "form_from",
-    "mapping_of",
-    "op_named",
-    "part_of",
-    "spec_from",
-    "steps_from",
-]
+    "LEAF", "NONE", "Node", "Recipe", "RoutineCall", "Signature", "StepKind", "Structure", "custom_from",
+    "dataclass_of", "dict_of", "form_from", "mapping_of", "op_named", "part_of", "spec_from", "steps_from",
+]  # fmt: skip
 
 for _name in __all__:
     if _name not in ("LEAF", "NONE"):  # these are Structures

@@ -11,7 +11,7 @@ import numpy as np
 
 from tape.recording.promotion import alike
 from tape.tensors.operands import tensor_of
-from tape.tensors.tensor import Array, Tensor, constant_tensor
+from tape.tensors.tensor import Array, constant_tensor
 
 __all__ = ["gauss_legendre", "trapezoid"]
 
@@ -53,7 +53,6 @@ def trapezoid(f: Callable[..., Any], a: Any, b: Any, n: int = 100, *, args: tupl
 
 
 def _bounds(a: Any, b: Any, n: int, least: int) -> tuple[Any, Any, int]:
-    """Return the bounds as floating 0-d tensors, and the number of points, checked."""
     count = operator.index(n)
     if count < least:
         raise ValueError(f"quadrature: n is {count}; one or more is needed")
@@ -61,9 +60,5 @@ def _bounds(a: Any, b: Any, n: int, least: int) -> tuple[Any, Any, int]:
     for x in bounds:
         if x.spec.shape:
             raise ValueError(f"quadrature: the bounds are numbers; one has shape {list(x.spec.shape)}")
-    a, b = (x if x.spec.dtype.kind == "f" else _as_float(x) for x in bounds)
+    a, b = (x if x.spec.dtype.kind == "f" else x.to(np.float64) for x in bounds)
     return a, b, count
-
-
-def _as_float(x: Tensor) -> Any:
-    return x.to(np.float64)

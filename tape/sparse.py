@@ -113,7 +113,6 @@ def csr(matrix: Any, data: Any = None) -> CSR:
 
 
 def _checked(data: Tensor, indices: Any, indptr: Any, shape: tuple[int, int]) -> tuple[Any, ...]:
-    """Return copies of the pattern. ValueError if it is none."""
     columns, starts = (np.array(as_array(x) if isinstance(x, Tensor) else x) for x in (indices, indptr))
     if any(x.ndim != 1 or (x.size and x.dtype.kind not in "iu") for x in (columns, starts)):
         raise ValueError("CSR: indices and indptr are vectors of integers")

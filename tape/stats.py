@@ -165,7 +165,6 @@ class MultivariateNormal:
 
     @staticmethod
     def _length(mean: Any, cov: Any) -> int:
-        """Return how long the vectors are."""
         if cov.spec.shape:
             return int(cov.spec.shape[-1])
         if mean is not None:
@@ -174,7 +173,6 @@ class MultivariateNormal:
 
     @staticmethod
     def _vectors(x: Any, n: int) -> Any:
-        """Return x with vectors along its last dim, as SciPy takes what has too few dims."""
         if not x.spec.shape:
             return views.reshape(x, 1)
         if n == 1 and len(x.spec.shape) == 1:

@@ -111,7 +111,6 @@ def ratio(
 
 
 def _pair(first: _Half, second: _Half, *, swap: bool) -> tuple[float, float]:
-    """Time both once, `second` before `first` if `swap`; the times come back unswapped."""
     if swap:
         after = second.seconds_per_call()
         return first.seconds_per_call(), after
@@ -154,7 +153,6 @@ class _Half:
         return self._seconds() / self._calls
 
     def _calibrate(self, min_time: float) -> None:
-        """Raise the number of calls until they last `min_time`, by a factor of 10 at most."""
         seconds = self._seconds()
         while seconds < min_time and self._calls < self._most:
             factor = 1.2 * min_time / seconds if seconds > 0 else math.inf

@@ -32,28 +32,10 @@ __getattr__ = tapes.getattr_of(
     },
 )
 __all__ = [
-    "AccumulateGrad",
-    "Function",
-    "GradcheckError",
-    "Node",
-    "Variable",
-    "backward",
-    "detect_anomaly",
-    "enable_grad",
-    "forward_ad",
-    "functional",
-    "grad",
-    "gradcheck",
-    "gradgradcheck",
-    "graph",
-    "inference_mode",
-    "is_grad_enabled",
-    "no_grad",
-    "once_differentiable",
-    "set_detect_anomaly",
-    "set_grad_enabled",
-    "set_multithreading_enabled",
-]
+    "AccumulateGrad", "Function", "GradcheckError", "Node", "Variable", "backward", "detect_anomaly", "enable_grad",
+    "forward_ad", "functional", "grad", "gradcheck", "gradgradcheck", "graph", "inference_mode", "is_grad_enabled",
+    "no_grad", "once_differentiable", "set_detect_anomaly", "set_grad_enabled", "set_multithreading_enabled",
+]  # fmt: skip
 
 
 def __dir__() -> list[str]:

@@ -36,8 +36,6 @@ _OUTPUTS = "outputs of the user-provided function"
 
 
 class _Point:
-    """A function evaluated at inputs of its own."""
-
     def __init__(self, api: str, func: Callable[..., Any], inputs: Any, *, create: bool, strict: bool) -> None:
         self.api, self.create, self.strict = api, create, strict
         self.several_in, tensors = _tensors(inputs, "inputs", api)
@@ -123,7 +121,6 @@ def _independent(subject: str, i: Any) -> str:
 
 
 def _tensors(value: Any, argument: str, api: str) -> tuple[bool, tuple[Tensor, ...]]:
-    """Return whether a tuple was given, and its tensors. TypeError for anything else."""
     several = isinstance(value, tuple)
     tensors = value if several else (value,)
     for i, x in enumerate(tensors):
@@ -237,7 +234,6 @@ def hessian(
 
 
 def _forward(strategy: str) -> bool:
-    """Whether a strategy is forward mode. AssertionError, as PyTorch's, for an unknown one."""
     if strategy not in ("forward-mode", "reverse-mode"):
         raise AssertionError(
             'Expected strategy to be either "forward-mode" or "reverse-mode". Hint: If your function has more outputs '
@@ -261,7 +257,6 @@ def _jacobian(point: _Point, outputs: Sequence[Tensor], *, forward: bool, severa
 
 
 def _check_dependence(point: _Point, outputs: Sequence[Tensor]) -> None:
-    """Raise unless each output depends on each input."""
     for i, y in enumerate(outputs):
         for j, g in enumerate(pulled([y], point.inputs, [filled_with(1.0, y)], create=False, retain=True)):
             if g is None:

@@ -35,23 +35,11 @@ __all__ = ["GradcheckError", "gradcheck", "gradgradcheck"]
 
 
 def gradcheck(
-    func: Callable[..., Any],
-    inputs: Any,
-    *,
-    eps: float = 1e-6,
-    atol: float | None = None,
-    rtol: float | None = None,
-    raise_exception: bool = True,
-    nondet_tol: float = 0.0,
-    check_undefined_grad: bool = True,
-    check_grad_dtypes: bool = False,
-    check_batched_grad: bool = False,
-    check_batched_forward_grad: bool = False,
-    check_forward_ad: bool = False,
-    check_backward_ad: bool = True,
-    fast_mode: bool = False,
-    masked: bool | None = None,
-) -> bool:
+    func: Callable[..., Any], inputs: Any, *, eps: float = 1e-6, atol: float | None = None, rtol: float | None = None,
+    raise_exception: bool = True, nondet_tol: float = 0.0, check_undefined_grad: bool = True,
+    check_grad_dtypes: bool = False, check_batched_grad: bool = False, check_batched_forward_grad: bool = False,
+    check_forward_ad: bool = False, check_backward_ad: bool = True, fast_mode: bool = False, masked: bool | None = None,
+) -> bool:  # fmt: skip
     """Check the gradients of a function against differences of its values; return True, or raise GradcheckError.
 
     Beyond PyTorch's checks (Jacobians, determinism, zero and undefined cotangents), the backward must leave its
@@ -111,24 +99,12 @@ def gradcheck(
 
 
 def gradgradcheck(
-    func: Callable[..., Any],
-    inputs: Any,
-    grad_outputs: Any = None,
-    *,
-    eps: float = 1e-6,
-    atol: float | None = None,
-    rtol: float | None = None,
-    gen_non_contig_grad_outputs: bool = False,
-    raise_exception: bool = True,
-    nondet_tol: float = 0.0,
-    check_undefined_grad: bool = True,
-    check_grad_dtypes: bool = False,
-    check_batched_grad: bool = False,
-    check_fwd_over_rev: bool = False,
-    check_rev_over_rev: bool = True,
-    fast_mode: bool = False,
-    masked: bool = False,
-) -> bool:
+    func: Callable[..., Any], inputs: Any, grad_outputs: Any = None, *, eps: float = 1e-6, atol: float | None = None,
+    rtol: float | None = None, gen_non_contig_grad_outputs: bool = False, raise_exception: bool = True,
+    nondet_tol: float = 0.0, check_undefined_grad: bool = True, check_grad_dtypes: bool = False,
+    check_batched_grad: bool = False, check_fwd_over_rev: bool = False, check_rev_over_rev: bool = True,
+    fast_mode: bool = False, masked: bool = False,
+) -> bool:  # fmt: skip
     """Check second derivatives: :func:`gradcheck` of the gradient as a function of inputs and ``grad_outputs``.
 
     ``grad_outputs`` (a Tensor or a tuple, one for each output that requires grad) are random where left out, and
@@ -158,7 +134,6 @@ def gradgradcheck(
 
 
 def _check_modes(modes: dict[str, bool], needed: str, **flags: bool) -> None:
-    """Raise unless a mode is asked for, and the one that the flags need."""
     if not any(modes.values()):
         raise AssertionError(f"Expected at least one of {' or '.join(modes)} to be True")
     for flag, wanted in flags.items():
@@ -187,7 +162,6 @@ def _gradient(
 
 
 def _cotangents(case: Case, *, strided: bool) -> tuple[Tensor, ...]:
-    """Return random cotangents that require grad."""
     outputs = differentiable(case.run())
     if not outputs:
         raise ValueError("gradgradcheck expects at least one output that requires grad")

@@ -81,16 +81,7 @@ AccumulateGrad.register_hook = _leaf_hook  # type: ignore[attr-defined]
 AccumulateGrad.register_prehook = _leaf_prehook  # type: ignore[attr-defined]
 
 __all__ = [
-    "AccumulateGrad",
-    "GradientEdge",
-    "Node",
-    "allow_mutation_on_saved_tensors",
-    "disable_saved_tensors_hooks",
-    "get_gradient_edge",
-    "increment_version",
-    "node_of",
-    "register_multi_grad_hook",
-    "save_on_cpu",
-    "saved_tensors_hooks",
-    "set_multithreading_enabled",
-]
+    "AccumulateGrad", "GradientEdge", "Node", "allow_mutation_on_saved_tensors", "disable_saved_tensors_hooks",
+    "get_gradient_edge", "increment_version", "node_of", "register_multi_grad_hook", "save_on_cpu",
+    "saved_tensors_hooks", "set_multithreading_enabled",
+]  # fmt: skip

@@ -97,7 +97,7 @@ class Start:
         if x is not None:
             if self.held is not None:
                 self.value[...] = as_array(self.held)
-            view_families.outdate(x)
+            view_families.invalidate_views(x)
             x._value = self.value
             view_families.move(x, self.slot, self.form)
 

@@ -19,7 +19,7 @@ from tape.operations import indexing
 from tape.recording import record, views
 from tape.tensors import hooks, modes
 from tape.tensors.tensor import AccumulateGrad, Tensor, root
-from tape.tensors.view_families import alone, share
+from tape.tensors.view_families import mark_aliased, owns_memory_alone
 from tape.transforms.forward_mode import needs_graph, settle
 
 _AS_STRIDED: Any = OPS["as_strided"]
@@ -216,7 +216,7 @@ class Batch(ProgramRun):
         if node in self.batched and len(x._form.spec.shape) == len(self.nodes[node].spec.shape):
             x = whole(x, self.size)
         if node in self.sources and x._slot is None:
-            x = root(share(x)) if alone(x) else x.requires_grad_()
+            x = root(mark_aliased(x)) if owns_memory_alone(x) else x.requires_grad_()
             self.rooted.append(x)
         self.values[node] = x
 

@@ -29,7 +29,7 @@ from tape.tensors.operands import native
 from tape.tensors.pytrees import Structure, flattened, leaves, shown, spread
 from tape.tensors.pytrees import mapped as mapped_leaves
 from tape.tensors.tensor import Tensor, as_array, constant_tensor, leaf, scalar_or_array
-from tape.tensors.view_families import share
+from tape.tensors.view_families import mark_aliased
 from tape.transforms.forward_mode import reaches_out
 
 
@@ -198,7 +198,7 @@ def _first(x: Tensor) -> Tensor:
     array = as_array(x)
     first = array[0] if len(array) else np.zeros(array.shape[1:], array.dtype)
     # Shared, so that what is written into it is noted as a write.
-    return share(leaf(scalar_or_array(np.array(first, order="C")), requires_grad=x._slot is not None))
+    return mark_aliased(leaf(scalar_or_array(np.array(first, order="C")), requires_grad=x._slot is not None))
 
 
 def _drawn() -> int:

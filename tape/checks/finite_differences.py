@@ -1,4 +1,9 @@
-"""Jacobians by finite differences, by sweeps, and how they are compared."""
+"""Jacobians by finite differences, by sweeps, and how they are compared.
+
+Central differences at a step and at its half give a value extrapolated to step 0 (Richardson); what the two differ
+by bounds the truncation. Rounding is measured: eighth differences of values on a fine grid hold nothing else
+(Hamming's table). Where either hides a derivative, larger and smaller steps are tried.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +19,6 @@ from tape.engine.backward import grad
 from tape.func import jvp
 from tape.recording.creation import tensor
 from tape.tensors.tensor import Array, Tensor, as_array
-
-# Derivatives by differences, each with an estimate of its error, and the tolerance that follows from it.
-#
-# Central differences at a step and at its half give a value extrapolated to step 0 (Richardson); what the two differ
-# by bounds the truncation. Rounding is measured: eighth differences of values on a fine grid hold nothing else
-# (Hamming's table). Where either hides a derivative, larger and smaller steps are tried.
 
 ATOL, RTOL = 1e-5, 1e-3
 """PyTorch's tolerances, which ours never pass unless the caller gives others."""
@@ -129,7 +128,6 @@ def noise_of(at: Curve, step: float) -> Array:
 
 
 def _extrapolated(at: Curve, step: float, noise: Array) -> Estimate:
-    """Return the derivative at 0 by central differences over a step and its half."""
     (far, f_far), (near, f_near) = at(step), at(step / 2)
     (near_below, f_near_below), (far_below, f_far_below) = at(-step / 2), at(-step)
     if far == far_below or near == near_below:  # the step is below the resolution of the inputs
@@ -195,10 +193,7 @@ def _stacked(rows: list[Estimate], shape: tuple[int, int]) -> Estimate:
 def projected(
     at: Curve, step: float, noise: Array, weights: Sequence[Array], expected: Sequence[float]
 ) -> list[Estimate]:
-    """Return the derivative at 0 of weighted sums of a curve's values, of shape (1, 1) each.
-
-    The first weights are those of the first values, the next ones of the next.
-    """
+    """Return the derivative at 0 of weighted sums of a curve's values, of shape (1, 1) each; weights in their order."""
     ends = np.cumsum([w.size for w in weights])[:-1]
 
     def sums(estimate: Estimate) -> list[Estimate]:
@@ -358,8 +353,6 @@ def forward_columns(case: Case, sizes: Sequence[int]) -> list[list[Array]]:
     return blocks
 
 
-# Derivatives compared with finite differences: all elements of the Jacobians, or one projection of each.
-
 Table = list[list[Array]]
 """For each output and each input, its Jacobian; in fast mode that between a vector on either side, of shape (1, 1)."""
 
@@ -441,13 +434,11 @@ class Comparison:
                     self._compare(mode, k, i, jacobian, estimates[k][i])
 
     def _check_constant(self) -> None:
-        """Raise if outputs without a gradient change with an input."""
         zeros = [np.zeros((m.size, self.noise.size)) for m in self.memory]
         if any(e.value.any() for e in jacobians(self.values, self.memory, self.eps, self.noise, zeros)):
             raise GradcheckError("Numerical gradient for function expected to be zero")
 
     def _by_backward(self) -> Table:
-        """Return the Jacobians by backward mode; raise if two runs differ."""
         table = []
         watched = {f"input {i}": x for i, x in enumerate(self.case.inputs) if isinstance(x, Tensor)}
         watched |= {f"output {k}": o for k, o in enumerate(self.outputs)}
@@ -471,7 +462,6 @@ class Comparison:
         return filled(gradients, self.inputs)
 
     def _by_forward(self) -> Table:
-        """Return the Jacobians by forward mode."""
         if not self.fast:
             table = forward_columns(self.case, self.sizes)
             return [table[self.floating.index(k)] for k in self.judged]
@@ -482,7 +472,6 @@ class Comparison:
         ]
 
     def _jacobians(self, expected: Table) -> list[list[Estimate]]:
-        """Return each Jacobian by differences, refined where it has to decide about ``expected``."""
         ends = np.cumsum([o.numel() for o in self.outputs])[:-1]
         by_input = [np.concatenate(of_input, axis=1) for of_input in zip(*expected, strict=True)]
         estimates = jacobians(self.values, self.memory, self.eps, self.noise, by_input)
@@ -493,7 +482,6 @@ class Comparison:
         return [list(of_output) for of_output in zip(*parts, strict=True)]
 
     def _projected(self, expected: Table) -> list[list[Estimate]]:
-        """Return each Jacobian by differences between ``left`` and ``right``."""
         parts = []
         for i, (memory, right) in enumerate(zip(self.memory, self.right, strict=True)):
             at = along(self.values, [memory], [right])

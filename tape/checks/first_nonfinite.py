@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -89,21 +88,16 @@ def first_nonfinite(loss: Tensor) -> NonFinite | None:
         raise TypeError(f"first_nonfinite takes a tensor, not {type(loss).__name__}")
     if loss._slot is None:
         raise errors.GradError(errors.NO_GRAPH.format(0))
-    search = _Search(_graph(loss), loss, _names(sys._getframe(1)))
-    return search.forward() or search.backward(loss)
-
-
-def _names(frame: FrameType) -> dict[int, str]:
-    """Return the names that the caller's variables give the leaves, by the leaves' ids."""
+    frame = sys._getframe(1)
     names = {}
     for name, x in (*frame.f_globals.items(), *frame.f_locals.items()):
         if isinstance(x, Tensor) and type(x._slot) is AccumulateGrad and name.isidentifier():
             names[id(x._slot)] = name
-    return names
+    search = _Search(_graph(loss), loss, names)
+    return search.forward() or search.backward(loss)
 
 
 def _graph(loss: Tensor) -> list[Instruction]:
-    """Return the instructions that lead to a tensor, the first recorded first."""
     if type(loss._slot) is not int:
         return []
     with graph_observers.reading([Seed(loss._slot, loss.spec, 1.0)]) as (graph, _):
@@ -111,7 +105,6 @@ def _graph(loss: Tensor) -> list[Instruction]:
 
 
 def _first(values: Array | None) -> Hit | None:
-    """Return the first element that is not finite, and its place."""
     if values is None or values.dtype.kind != "f":
         return None
     if np.isfinite(values).all() if values.ndim else math.isfinite(values.item()):
@@ -149,17 +142,13 @@ class _Search(Anomaly):
         self.values.known[loss._slot] = np.asarray(loss._value)
         slots = [loss._slot, *(o for i in order for o in i.operands)]
         self.leaves = {o: o for o in slots if type(o) is AccumulateGrad}
-        self.shown = self._shown()
-        self.suspects: set[int] = set()
-
-    def _shown(self) -> dict[Any, Hit]:
-        """Return the first hit in a saved view of each base, by the base's key."""
         hits: dict[Any, Hit] = {}
         for instruction in self.values.order:
             if instruction.form.kind == VIEW and (hit := _first(self.values.known.get(instruction.slot))):
                 base, spec = self.values.base_of(instruction)
                 hits.setdefault(base, (place_in(spec, instruction.form, instruction.saved[0], hit[0]), hit[1]))
-        return hits
+        self.shown = hits
+        self.suspects: set[int] = set()
 
     def forward(self) -> NonFinite | None:
         """Look at leaves, then at constants and results in the order of the tape."""

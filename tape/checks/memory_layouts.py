@@ -64,11 +64,7 @@ STRIDED = LayoutCase(
     _same,
 )
 TURNED = LayoutCase(
-    "a transposed tensor",
-    lambda x: x.T.copy(),
-    lambda t: t.permute(*reversed(range(t.ndim))),
-    lambda g: g.T,
-    _same,
+    "a transposed tensor", lambda x: x.T.copy(), lambda t: t.permute(*reversed(range(t.ndim))), lambda g: g.T, _same
 )
 
 
@@ -100,7 +96,6 @@ def layouts_of(shape: tuple[int, ...]) -> Iterator[LayoutCase]:
 
 
 def _pulled(case: Case, by_input: dict[int, LayoutCase], values: dict[int, Array]) -> Pulled | None:
-    """Run the function and one backward at inputs in these layouts; None if the function refuses them."""
     stored = {
         i: tensor(by_input.get(i, PLAIN).store(v), requires_grad=case.inputs[i].requires_grad)
         for i, v in values.items()
@@ -163,7 +158,6 @@ def _jittered(x: Array, rng: np.random.Generator) -> Array:
 
 
 def _combinations(values: dict[int, Array]) -> Iterator[dict[int, LayoutCase]]:
-    """Yield layouts by input: each layout of each input, then those that several inputs can have at once."""
     of = {i: list(layouts_of(v.shape)) for i, v in values.items()}
     yield from ({i: layout} for i, layouts in of.items() for layout in layouts)
     for layout in (STRIDED, TURNED):
@@ -180,14 +174,8 @@ def _from_elsewhere(case: Case, gradients: Gradients) -> bool:
 
 
 def _compared(
-    case: Case,
-    by_input: dict[int, LayoutCase],
-    expected: Pulled,
-    pulled: Pulled,
-    close: Close,
-    where: str,
+    case: Case, by_input: dict[int, LayoutCase], expected: Pulled, pulled: Pulled, close: Close, where: str
 ) -> Iterator[str]:
-    """Yield the differences, that of the values first."""
     if len(expected[0]) != len(pulled[0]):
         yield f"{len(pulled[0])} outputs require grad, not {len(expected[0])}, when {where}"
     for k, (value, computed) in enumerate(zip(expected[0], pulled[0], strict=False)):

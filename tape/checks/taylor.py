@@ -1,4 +1,8 @@
-"""Taylor tests, and contracts of functions that are tested."""
+"""Taylor tests, and contracts of functions that are tested.
+
+Neither a Taylor test nor dot products need a Jacobian, so both suit whole simulations: a Taylor test costs a few
+runs and one backward.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +38,6 @@ from tape.engine.custom_calls import CHANGED
 from tape.func import jvp, vmap
 from tape.recording.creation import from_numpy, tensor
 from tape.tensors.tensor import Array, Tensor
-
-# Tests of adjoint modellers: orders of Taylor remainders, and the dot products of a Jacobian and its transpose.
-#
-# Neither needs a Jacobian, so both suit whole simulations: a Taylor test costs a few runs and one backward.
 
 __all__ = ["DotProducts", "TaylorTest", "dot_product_test", "taylor_test"]
 
@@ -127,13 +127,11 @@ def taylor_test(
 
 
 def _arrays(x: Any) -> list[Array]:
-    """Return floating copies of what is given."""
     arrays = [np.array(memory_of(v) if isinstance(v, Tensor) else v) for v in as_tuple(x)]
     return [a if a.dtype.kind == "f" else a.astype(np.float64) for a in arrays]
 
 
 def _directions(points: Sequence[Array], direction: Any) -> list[Array]:
-    """Return a direction for each point, checked; a random one without ``direction``."""
     if direction is None:
         rng = np.random.default_rng(0)
         return [rng.standard_normal(p.shape) * _size(p) for p in points]
@@ -167,7 +165,6 @@ def _terms(case: Case, directions: Sequence[Array], *, hessian: bool) -> list[fl
 
 
 def _shrunk(case: Case, directions: Sequence[Array], terms: list[float], steps: tuple[float, ...]) -> TaylorTest:
-    """Evaluate the function and its Taylor polynomials at each step."""
     at = finite_differences.along(lambda: _values(case), [memory_of(x) for x in case.inputs], directions)
     noise = float(finite_differences.noise_of(at, steps[-1] / 64)[0])
     values = [at(h)[1].item() for h in steps]
@@ -283,7 +280,6 @@ def _pushed(case: Case, directions: Sequence[Array], weights: Sequence[Array]) -
 def _by_differences(
     case: Case, directions: Sequence[Array], weights: Sequence[Array], expected: float, eps: float
 ) -> tuple[float, float]:
-    """Return <J v, w> and its error."""
     at = finite_differences.along(lambda: _values(case), [memory_of(x) for x in case.inputs], directions)
     flat = np.concatenate([a.reshape(-1) for a in weights])
     (estimate,) = finite_differences.projected(at, eps, finite_differences.noise_of(at, eps), [flat], [expected])
@@ -291,7 +287,6 @@ def _by_differences(
 
 
 def _values(case: Case) -> Array:
-    """Return the floating outputs end to end."""
     return np.concatenate([np.zeros(0), *(memory_of(o).reshape(-1) for o in case.run() if o.is_floating_point())])
 
 

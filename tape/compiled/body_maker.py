@@ -24,7 +24,6 @@ from tape.compiled.loop_spans import (
     NativeLoop,
     RecordedTrace,
     Ref,
-    Visit,
     check_repeats,
     is_within,
     joined,
@@ -32,8 +31,6 @@ from tape.compiled.loop_spans import (
     usable,
 )
 from tape.tensors.tensor import Tensor, as_array
-
-# What the iterations of a recorded loop did, told as bodies of a native one.
 
 _MOST_KINDS = 256
 """Kinds of copies that are kept: there are as many steps of one as lists of results, say, have tensors."""
@@ -71,10 +68,7 @@ class _BodyMaker:
         self.shared: dict[int, tuple[Ref, ...]] = {}
         """The phis that begin with the same node, which the iteration reads, where it is not the same for all."""
         self.begin = [begin[place] for place in phis]
-        self._begin(span.visits[number], phis)
-
-    def _begin(self, visit: Visit, phis: list[int]) -> None:
-        """Know what the nodes are that the iteration begins with."""
+        visit = span.visits[number]
         for node in dict.fromkeys(self.begin):
             holders = [k for k, other in enumerate(self.begin) if other == node]
             holders = [k for k in holders if visit.read[phis[k]]] or holders
@@ -104,14 +98,12 @@ class _BodyMaker:
         return min(may_be)
 
     def _operands(self, nodes: Sequence[int]) -> tuple[Ref, ...]:
-        """Return what the next step calls its operands."""
         for place, node in enumerate(nodes):
             if node in self.shared:
                 self.body.choices[len(self.body.steps), place] = frozenset(self.shared[node])
         return tuple([self.ref(node) for node in nodes])
 
     def _steps(self, first: int, stop: int, left_out: int) -> None:
-        """Take steps as they are."""
         body, trace = self.body, self.trace
         for at in range(first, stop):
             if at == left_out:
@@ -120,21 +112,18 @@ class _BodyMaker:
             kind, result = trace.kind(at), trace.result(at)
             operands = self._operands(trace.operands(at))
             if at in self.recorded.recording.taken_over and operands[0][0] != "phi":
-                self._check_apart(self.recorded.recording.taken_over[at])
+                memory = self.recorded.recording.taken_over[at]
+                sources, recipe = self.recorded.recording.original_sources, self.trace.recipe
+                for node in self.begin:
+                    source = sources.get(node, sources.get(recipe.base_of(node)))
+                    array = as_array(source) if isinstance(source, Tensor) else source
+                    if array is not None and np.may_share_memory(array, memory):
+                        raise DoesNotFitError("it writes to an argument, or to a constant")
             if isinstance(kind.op, Write) and self.ref(trace.recipe.base_of(result))[0] != "local":
                 raise DoesNotFitError("it writes to memory from before")
             body.steps.append((kind, self.ref(result), operands, self.recorded.line(at)))
             if at in trace.guards:
                 body.guards.append(self.recorded.recording.guards[trace.guards[at]])
-
-    def _check_apart(self, memory: Any) -> None:
-        """Raise where an iteration begins to write memory of a constant that a phi began with."""
-        sources, recipe = self.recorded.recording.all_sources, self.trace.recipe
-        for node in self.begin:
-            source = sources.get(node, sources.get(recipe.base_of(node)))
-            array = as_array(source) if isinstance(source, Tensor) else source
-            if array is not None and np.may_share_memory(array, memory):
-                raise DoesNotFitError("it writes to an argument, or to a constant")
 
     def _kept(self, node: int, phi: Ref, written: set[int]) -> Ref:
         """Return what stands for a node from here on: a phi, or a copy of it if the node is written."""
@@ -146,7 +135,6 @@ class _BodyMaker:
         return self._copied(node, phi, self.recorded.line(self.first))
 
     def _copied(self, node: int, ref: Ref, line: int) -> Ref:
-        """Take a copy of a node, which is called so."""
         kind, entry = copy_of(self.trace.recipe.nodes[node], wanted=self.trace.recipe.wants(node))
         copy = self._local(entry)
         self.body.steps.append((kind, copy, (ref,), line))
@@ -200,7 +188,11 @@ class _BodyMaker:
     def _new(self, node: int) -> Ref:
         trace, entry = self.trace, self.trace.recipe.nodes[node]
         if entry.constant is not None:
-            return self._leaf(node, entry)
+            key = entry.spec, entry.constant.tobytes(), id(self.recorded.recording.original_sources.get(node))
+            if key not in self._leaves:
+                self.body.leaves.append((entry, node))
+                self._leaves[key] = "leaf", len(self.body.leaves) - 1
+            return self._leaves[key]
         if entry.argument or 0 <= trace.origin(node) < self.span.start:
             known = self.before(node)
             if known is not None:
@@ -219,14 +211,6 @@ class _BodyMaker:
     def _local(self, entry: ProgramNode, base: Ref | None = None, family: Ref | None = None) -> Ref:
         self.body.nodes.append((entry, base, family))
         return "local", len(self.body.nodes) - 1
-
-    def _leaf(self, node: int, entry: ProgramNode) -> Ref:
-        assert entry.constant is not None
-        key = entry.spec, entry.constant.tobytes(), id(self.recorded.recording.all_sources.get(node))
-        if key not in self._leaves:
-            self.body.leaves.append((entry, node))
-            self._leaves[key] = "leaf", len(self.body.leaves) - 1
-        return self._leaves[key]
 
 
 def results_of(loop: LoopSpan, places: Sequence[int]) -> dict[int, int]:
@@ -270,10 +254,7 @@ def _copying(source: Spec, target: Spec, wanted: bool) -> StepKind:
 
 
 def bodies_of(recorded: Recorded, span: LoopSpan, phis: list[int], outer: Mapping[int, int]) -> list[IterationBody]:
-    """Return the different bodies of a loop, in the order they came.
-
-    ``outer`` has the numbers of nodes from before the loop.
-    """
+    """Return the different bodies of a loop, in the order they came; ``outer`` numbers the nodes from before it."""
 
     def before(node: int) -> Ref | None:
         return ("outer", outer[node]) if node in outer else None
@@ -332,11 +313,10 @@ class Rolled:
         self.outputs = [self._result(self._place(node), phis) for node in old.outputs]
 
     def _place(self, node: int) -> int:
-        """Return the node that stands for one of the recording."""
         known = self.places.get(node)
         if known is None:
             entry = self.trace.recipe.nodes[node]
-            if self._is_hidden(node):
+            if is_within(self.spans, self.trace.made.get(node, -1)):
                 raise DoesNotFitError("what an iteration made is used behind the loop, and no variable holds it")
             self.trace.check_known(node, self.at)
             base, family = (None if n is None else self._place(n) for n in (entry.base, entry.family))
@@ -344,11 +324,7 @@ class Rolled:
             known = self.places[node] = len(self.nodes) - 1
         return known
 
-    def _is_hidden(self, node: int) -> bool:
-        return is_within(self.spans, self.trace.made.get(node, -1))
-
     def _flat(self, begin: int, stop: int, left_out: int) -> None:
-        """Take steps as they are."""
         steps, trace, guards = [], self.trace, list[Any]()
         for at in range(begin, stop):
             if at == left_out:
@@ -370,7 +346,6 @@ class Rolled:
         return len(self.nodes) - 1
 
     def _copied(self, place: int, line: int) -> Step:
-        """Return the step that copies a node, a new one in C order."""
         node = self.nodes[place]
         family = node if node.family is None else self.nodes[node.family]
         kind, copy = copy_of(node, wanted=node.differentiable or family.differentiable)
@@ -434,12 +409,10 @@ class Rolled:
         made = _Assembly(self, least)
         recording.recipe, recording.guards = made.recipe, made.guards
         recording.sources, recording.readers = made.sources, made.readers
-        recording.path, recording.on_path = tuple(made.path), made.on_path
+        recording.path, recording.guard_positions = tuple(made.path), made.guard_positions
 
 
 class _Assembly:
-    """Puts the pieces together."""
-
     def __init__(self, rolled: Rolled, least: int | None) -> None:
         old = rolled.trace.recipe
         self.rolled, self.least, self.nodes, self.steps = rolled, least, list(rolled.nodes), Steps()
@@ -447,7 +420,7 @@ class _Assembly:
         self.guards: list[Any] = []
         self.path: list[bytes] = []
         """What guards outside of loops expect, and a mark for each loop."""
-        self.on_path: list[int] = []
+        self.guard_positions: list[int] = []
         """Of each guard, where it stands in the path; -1 for those in loops."""
         self._kinds: dict[Any, list[int]] = {}
         self.sources: dict[int, Any] = {}
@@ -462,16 +435,16 @@ class _Assembly:
                 for step in piece:
                     self._step(*step)
                 self.guards += guards
-                self.on_path += range(len(self.path), len(self.path) + len(guards))
+                self.guard_positions += range(len(self.path), len(self.path) + len(guards))
                 self.path += [guard.value for guard in guards]
         self.recipe = Recipe(self.nodes, self.steps, rolled.arguments, rolled.outputs, rolled.written, self.lines)
         self.steps.fit()
 
     def _read(self, recording: Any, node: int, place: int) -> None:
-        if node in recording.all_sources:
-            self.sources[place] = recording.all_sources[node]
-        if node in recording.all_readers:
-            self.readers[place] = recording.all_readers[node]
+        if node in recording.original_sources:
+            self.sources[place] = recording.original_sources[node]
+        if node in recording.original_readers:
+            self.readers[place] = recording.original_readers[node]
 
     def _step(self, kind: StepKind, result: int, operands: Sequence[Any], line: int) -> None:
         steps, kinds, nodes = self.steps, self.steps.kinds, self.nodes
@@ -486,7 +459,6 @@ class _Assembly:
         steps.add(number, result, [o if type(o) is int else steps.number(o[0]) for o in operands])
 
     def _line_of(self, body: IterationBody, number: int) -> int:
-        """Return the number of a line here that has one in the table of the recording that a body is of."""
         known = body.recording.recipe.lines
         if self.lines is None or known is None or number < 0 or body.recording is self.rolled.recording:
             return number
@@ -535,7 +507,7 @@ class _Assembly:
             self._step(kind, place(result), values, self._line_of(body, line))
             if isinstance(kind.op, Guard):
                 self.guards.append(next(guards))
-                self.on_path.append(-1)
+                self.guard_positions.append(-1)
         self._step(StepKind(LOOP_AGAIN, None, (), len(body.updates)), state, [place(o) for o in body.updates], -1)
 
 
@@ -545,10 +517,7 @@ def _outer(ref: Ref) -> int:
 
 
 def rolled(recording: Any, heads: Heads) -> tuple[Rolled | None, list[LoopSpan], str]:
-    """Return a recording with those of its loops that fit, None if none does; these, and why another does not.
-
-    Where an outer loop does not fit, those within it may.
-    """
+    """Return a recording with those of its loops that fit, None if none does; these, and why another does not."""
     reason = ""
     while spans := heads.spans():
         whole = _tried(recording, heads, spans)

@@ -32,10 +32,8 @@ from tape.tensors.dtypes import get_default_dtype
 from tape.tensors.operands import usable
 from tape.tensors.pytrees import LEAF, Structure, flattened
 from tape.tensors.tensor import Tensor, as_array, constant_tensor, scalar_or_array
-from tape.tensors.view_families import is_view, show
+from tape.tensors.view_families import is_view, mark_exported_to_numpy
 from tape.transforms.value_and_grad import Signature, share_memory
-
-# Structures of arguments and gradients as steps, by which native code opens and makes them.
 
 _STRUCTURE_KINDS: dict[Any, int] = {tuple: S_TUPLE, list: S_LIST, dict: S_DICT}
 
@@ -227,7 +225,6 @@ _BY_POSITION = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 
 def _order(structure: Structure) -> tuple[Any, ...]:
-    """Return the keys of a structure, in order: structures are equal whatever the order of a dict's."""
     return (structure.keys, *[_order(part) for part in structure.parts if part.kind is not None])
 
 
@@ -295,7 +292,9 @@ def _forced(
 
 def shared_input(x: Any) -> Tensor:
     """Return a value that is no tensor as one of the same memory, in which writes are seen."""
-    return show(constant_tensor(scalar_or_array(usable(x))) if isinstance(x, np.ndarray) else input_of(x))
+    return mark_exported_to_numpy(
+        constant_tensor(scalar_or_array(usable(x))) if isinstance(x, np.ndarray) else input_of(x)
+    )
 
 
 def inputs_of(values: Sequence[Any], *, apart: bool) -> list[Tensor]:
@@ -323,16 +322,11 @@ def input_of(x: Any) -> Tensor:
     return constant_tensor(np.asarray(x))
 
 
-# What calls of a compiled function have in common, so that the values of another one are found at once.
-
 _PLAIN_TYPES = frozenset((bool, int, float, str, bytes))
 
 
 class CallShape:
-    """The structure of a call's arguments, and those of its leaves that are no values.
-
-    Only for dicts, lists and tuples: see :meth:`suits`.
-    """
+    """The structure of a call's arguments (dicts, lists and tuples), and those of its leaves that are no values."""
 
     __slots__ = ("_again", "_fixed", "_places", "_structure")
 
@@ -378,7 +372,6 @@ def _is_plain(structure: Structure) -> bool:
 
 
 def _opened(structure: Structure, tree: Any, leaves: list[Any]) -> bool:
-    """Append the leaves of a tree of this structure, dicts in this order; False for another one."""
     kind: Any = structure.kind
     if type(tree) is not kind:
         return False
@@ -399,8 +392,6 @@ def _opened(structure: Structure, tree: Any, leaves: list[Any]) -> bool:
             return False
     return True
 
-
-# What native code calls the arguments of a compiled function: as its parameters are called.
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _PATH = re.compile(r"argument (\w+)(.*)", re.DOTALL)

@@ -253,10 +253,7 @@ class CallRecorder(ProgramRecorder):
         return "a gradient is taken through its iterations" if entry in self.unrolled else ""
 
     def with_tensors(self, instruction: Instruction) -> Instruction:
-        """Return an instruction that a recorded backward comes to with tensors, known here, for what it saved.
-
-        NotImplementedError where these are not known.
-        """
+        """Return an instruction with tensors, known here, for what it saved; NotImplementedError for unknown ones."""
         saved = self.tensors.saved_by(instruction)
         if saved is None:
             raise NotImplementedError(f"the gradient of {instruction.form.name or instruction.form.op.name}")
@@ -271,7 +268,6 @@ class CallRecorder(ProgramRecorder):
         return None
 
     def _references(self, operands: Sequence[Tensor]) -> list[NodeRef]:
-        """Return the nodes of operands; none where one is refused."""
         try:
             return [self.reference(x) for x in operands]
         except _REFUSED as error:
@@ -294,7 +290,6 @@ class CallRecorder(ProgramRecorder):
             self.note_escape(number)
 
     def _went_on(self, name: str) -> None:
-        """Note an error that no guard is made of."""
         self.caught = self.caught or f"{name} raised an error, which the function caught, at {caller()}"
 
     def _called(
@@ -305,7 +300,6 @@ class CallRecorder(ProgramRecorder):
         outputs: Sequence[Tensor],
         op: Callback = FUNCTION,
     ) -> None:
-        """Record a call of Python with these results."""
         self.mark_line()
         nodes, graded = self.recipe.nodes, [x._slot is not None for x in outputs]
         wants = [x._slot is not None and self.recipe.wants(r.node) for x, r in zip(operands, refs, strict=False)]
@@ -391,7 +385,6 @@ class CallRecorder(ProgramRecorder):
         self.outer.append(x)
 
     def _constant(self, x: Tensor) -> int:
-        """Return the node of a constant, which remembers where it was read; what requires grad becomes an argument."""
         if x._slot is not None:
             self._outer_argument(base_of(x) if is_view(x) else x)
             return int(super().reference(x).node)
@@ -444,7 +437,6 @@ class CallRecorder(ProgramRecorder):
         return node
 
     def _owned(self, x: Tensor) -> int | None:
-        """Return the node of a tensor in the program's memory; one from outside must have none of an argument's."""
         node = super()._owned(x)
         if node is not None and self.recipe.nodes[self.recipe.base_of(node)].argument:
             raise NotImplementedError("what is read from outside has the memory of an argument")

@@ -86,10 +86,9 @@ class CompiledFunction(NativeUse, NativelyCalled):
         self._lock = Lock()
         self._begin()
         self.calls = {"recorded": 0, "dynamic": 0, "checked": 0}
-        """How many calls were not replayed, by the way they went; and how many replays were checked."""
+        """Counts of calls recorded, run dynamically, and replays verified."""
 
     def _answer(self, *args: Any, **kwargs: Any) -> Any:
-        """Replay, or call the function: each call that is not made natively."""
         if self._direct:
             self._settle()
         fast = self._fast  # other threads may set it
@@ -114,7 +113,6 @@ class CompiledFunction(NativeUse, NativelyCalled):
         return self._run(call) if current is None or current.dynamic else self._replayed(current, call)
 
     def _current(self, call: CallArguments) -> Specialization | None:
-        """Return the specialization for a call and what is outside now; None where it has no key, or too many are."""
         try:
             known = self._keys.get(call.key, ())
         except TypeError:  # an argument that cannot be part of a key
@@ -122,21 +120,17 @@ class CompiledFunction(NativeUse, NativelyCalled):
         return next((s for s in known if s.is_current()), None) or self._started(call)
 
     def _taken(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallArguments | None:
-        """Take a call apart; None for one that another function makes."""
         return call_of(args, kwargs, self._fixed, self._values)
 
     def _otherwise(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Make a call that is not taken apart."""
         self.calls["dynamic"] += 1
         return self.__wrapped__(*args, **kwargs)
 
     def _finished(self, program: CompiledProgram, call: CallArguments) -> CompiledProgram:
-        """Return a new program, made ready for calls like this one."""
         del call
         return program
 
     def _moded(self, program: CompiledProgram) -> CompiledProgram:
-        """Return a new program, told when to be compiled."""
         program._mode, program._budget = self.mode, self.budget
         return program
 
@@ -205,7 +199,6 @@ class CompiledFunction(NativeUse, NativelyCalled):
         self._warn(current.dynamic)
 
     def _is_due(self, program: CompiledProgram) -> bool:
-        """Whether this call of a program is checked against dynamic mode."""
         if self.check == "never" or program.writes:
             program.due = sys.maxsize
             return False
@@ -217,7 +210,6 @@ class CompiledFunction(NativeUse, NativelyCalled):
         return True
 
     def _expected(self, current: Specialization, call: CallArguments) -> Any:
-        """Return the result of dynamic mode; random numbers are drawn again for the replay."""
         generators = {id(generator): generator for program in current.programs for generator in program.generators}
         before = [generator.snapshot() for generator in generators.values()]
         self.calls["dynamic"] -= 1  # counted as a check
@@ -227,7 +219,6 @@ class CompiledFunction(NativeUse, NativelyCalled):
         return expected
 
     def _recorded(self, current: Specialization, call: CallArguments) -> Any:
-        """Record a call."""
         self._forget()
         known = [state for states in list(self._keys.values()) for state in list(states)]
         read = [(x, x.tobytes()) for state in known for x in state.arrays()]
@@ -247,7 +238,6 @@ class CompiledFunction(NativeUse, NativelyCalled):
         return result
 
     def _record(self, call: CallArguments, current: Specialization) -> tuple[Any, Recording]:
-        """Call the function, recorded; return its result as the caller gets it."""
         apart = is_separated(call.values)
         inputs = inputs_of(call.values, apart=apart)
         before = [counter_of(x)[0] for x in inputs]
@@ -263,7 +253,14 @@ class CompiledFunction(NativeUse, NativelyCalled):
         if recording.discarded and apart:  # it was to see itself what it writes to another argument
             current.reads_alone = False
             return self._run(call), recording
-        _write_back(call.values, inputs, before)
+        # the caller sees what was written to an argument of which the function had a copy
+        for value, x, count in zip(call.values, inputs, before, strict=True):
+            if value is x or counter_of(x)[0] == count:
+                continue
+            if isinstance(value, Tensor):
+                value.copy_(x)
+            elif type(x._value) is not float and not np.may_share_memory(value, x._value):
+                value[...] = x._value
         return as_given(result, tensors=not call.arrays), recording
 
     def _take_in(self, current: Specialization, key: Any, recording: Recording) -> None:
@@ -292,7 +289,6 @@ class CompiledFunction(NativeUse, NativelyCalled):
         return result
 
     def _run(self, call: CallArguments, inputs: Sequence[Tensor] | None = None) -> Any:
-        """Call the function as it is."""
         self.calls["dynamic"] += 1
         if inputs is None:
             inputs = [x if isinstance(x, Tensor) else shared_input(x) for x in call.values]
@@ -325,7 +321,6 @@ class CompiledFunction(NativeUse, NativelyCalled):
         return known if known is not None and known.bound_to is instance else self._bound(instance)
 
     def _bound(self, instance: Any) -> CompiledFunction:
-        """Compile the method of an object; the object keeps it, or the latest few are kept here."""
         method, variables = MethodType(self.__wrapped__, instance), variables_of(instance)
         known = CompiledFunction(method, self.static, self.traced, self.check).tuned_as(self)
         known.bound_to = instance
@@ -365,7 +360,6 @@ class CompiledFunction(NativeUse, NativelyCalled):
         native_calls.write(f, getattr(self.__wrapped__, "__name__", "function"), programs, self._saved_gradient())
 
     def _saved_gradient(self) -> native_calls.Gradient | None:
-        """Return how a gradient is saved."""
         return None
 
     def graph(self, *, reverse: bool = True) -> Graph:
@@ -409,7 +403,6 @@ class CompiledFunction(NativeUse, NativelyCalled):
         return self.programs[0]
 
     def _native_code(self) -> tuple[CompiledCode, Sequence[str]]:
-        """Return the machine code of the latest program, compiled if need be, and the names of its arguments."""
         program = self._latest()
         state = next(s for states in self._keys.values() for s in states if program in s.programs)
         if self._dynamic or state.dynamic:
@@ -417,7 +410,6 @@ class CompiledFunction(NativeUse, NativelyCalled):
         return program.native_code(reverse=self._runs_back), named(self._called_as(), state.signature.names)
 
     def _called_as(self) -> Callable[..., Any]:
-        """Return the function whose parameters are those of a call."""
         return self.__wrapped__
 
     def explain(self) -> str:
@@ -457,14 +449,3 @@ class _Methods(dict[CompiledFunction, Any]):
         return type(other) is _Methods
 
     __hash__ = None
-
-
-def _write_back(values: Sequence[Any], inputs: Sequence[Tensor], before: Sequence[int]) -> None:
-    """Let the caller see what was written to an argument of which the function had a copy."""
-    for value, x, count in zip(values, inputs, before, strict=True):
-        if value is x or counter_of(x)[0] == count:
-            continue
-        if isinstance(value, Tensor):
-            value.copy_(x)
-        elif type(x._value) is not float and not np.may_share_memory(value, x._value):
-            value[...] = x._value

@@ -29,8 +29,6 @@ from tape.transforms.forward_mode import reaches_out
 from tape.transforms.points import released
 from tape.transforms.value_and_grad import arranged, made_of
 
-# A compiled ``value_and_grad``: value and gradient in one native replay, forward and back.
-
 _FORMS = {"value_and_grad": VALUE_AND_GRAD, "grad": GRAD, "grad_and_value": GRAD_AND_VALUE}
 _FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
 
@@ -51,7 +49,6 @@ class GradientProgram(CompiledProgram):
     """Whether the gradient is one array or number, or a tuple of all there are, in their order."""
 
     def _result_of(self, arguments: Sequence[Any], *, tensors: bool) -> Any:
-        """Return value and gradient."""
         del tensors
         at_once = self._on_arrays(values_of(arguments))
         if at_once is not None:
@@ -85,11 +82,7 @@ class CompiledGradient(CompiledFunction):
     """A compiled gradient: ``tape.compile(tape.value_and_grad(f))``, of ``tape.func.grad`` and ``grad_and_value``."""
 
     def __init__(
-        self,
-        function: Callable[..., Any],
-        static: Collection[Any],
-        traced: Collection[Any],
-        check: str,
+        self, function: Callable[..., Any], static: Collection[Any], traced: Collection[Any], check: str
     ) -> None:
         super().__init__(function, static, traced, check)
         differentiated = made_of(function)
@@ -243,7 +236,6 @@ class CompiledGradient(CompiledFunction):
 
 
 def _values_of(call: CallArguments, numbers: Collection[int]) -> list[int]:
-    """Return which values of a call are of the positional arguments of these numbers."""
     starts = np.cumsum([0, *map(len, call.structure.parts[0].parts)]).tolist()
     return [k for i in numbers for k, place in enumerate(call.places) if starts[i] <= place < starts[i + 1]]
 
@@ -265,13 +257,11 @@ def _are_tensors(call: CallArguments) -> bool:
 
 
 def _variable(x: Any) -> Tensor:
-    """Return a value as a leaf of its own."""
     array = np.array(x._value if isinstance(x, Tensor) else float(x) if isinstance(x, int) else x, order="K")
     return leaf(scalar_or_array(array), requires_grad=True)
 
 
 def _handed(spec: Spec, x: Tensor | None, *, tensors: bool) -> Any:
-    """Return a number or a gradient, None for zeros, as the caller gets it."""
     value = np.zeros(spec.shape, spec.dtype) if x is None else np.array(x._value, order="K")
     return _returned(value if value.ndim else float(value), spec, tensors=tensors)
 
@@ -298,7 +288,6 @@ def _made_again(
 
 
 def _not_compiled(function: Any) -> Any:
-    """Return what a function was before it was compiled, however often."""
     while isinstance(function, CompiledFunction):
         function = function.__wrapped__
     return function
@@ -306,8 +295,6 @@ def _not_compiled(function: Any) -> Any:
 
 CompiledFunction.compiled_gradient = staticmethod(compiled_gradient)
 
-
-# ``tape.compile``.
 
 _CHECKS = ("sample", "always", "never")
 
@@ -365,7 +352,6 @@ def compile(  # noqa: A001 (PyTorch's name)
 
 
 def _bytes(memory: Any) -> int:
-    """Return a number of bytes."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?) *([kMGT]?)(i?)B?", memory) if isinstance(memory, str) else None
     if match is not None:
         number, prefix, binary = match.groups()

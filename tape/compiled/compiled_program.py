@@ -51,7 +51,7 @@ class CompiledProgram(Program):
     _exactly = True
     path: tuple[bytes, ...]
     """The values that its guards expect, in order; a loop is one mark."""
-    on_path: list[int]
+    guard_positions: list[int]
     """Of each guard, where it stands in the path; -1 for those in loops."""
     has_loops: bool
     lines: list[str]
@@ -100,7 +100,6 @@ class CompiledProgram(Program):
             self._readers.append((reader, as_array(reader)))
 
     def _compile(self, *, reverse: bool, always: bool = True) -> bool:
-        """Let later calls be those of machine code, the first of which is checked; whether that is so."""
         compiled = super()._compile(reverse=reverse, always=always)
         if compiled and self.hits:
             self.due = min(self.due, self.hits)
@@ -143,10 +142,7 @@ class CompiledProgram(Program):
         return then if contents else super().pinned()
 
     def native_code(self, *, reverse: bool) -> CompiledCode:
-        """Return the machine code for native callers; ProgramError where there is none.
-
-        What comes from outside has the values that it has now.
-        """
+        """Return machine code, with the present values of what comes from outside; ProgramError where there is none."""
         if self.generators:
             raise ProgramError("no machine code: the function draws random numbers")
         if not self._outside:
@@ -214,7 +210,6 @@ class CompiledProgram(Program):
 
     @cached_property
     def _is_single(self) -> bool:
-        """Whether anything that it computes is in float32."""
         return any(node.spec.dtype == np.float32 for node in self._recipe.nodes)
 
     def interpret(self, reason: str) -> None:
@@ -251,7 +246,7 @@ class CompiledProgram(Program):
         if missed.number < 0:
             return None
         self.misses[missed.number] += 1
-        place = self.on_path[missed.number]
+        place = self.guard_positions[missed.number]
         return None if place < 0 else (*self.path[:place], missed.value)
 
     def expect(self, call: CallArguments, outside: Iterable[Any]) -> None:
@@ -283,7 +278,6 @@ class CompiledProgram(Program):
         return any(values[i] is values[j] for i, j in self.alike)
 
     def _arrays_of(self, values: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        """Return leaves as arrays and numbers; None where they are not as those of the last call."""
         leaves = self._leaves
         if len(values) != len(leaves) or modes.given_arrays() != self._as_values:
             return None
@@ -305,18 +299,14 @@ class CompiledProgram(Program):
         if arrays is None:
             return None
         if self._requires_grad and self.mode.grad:
-            at_once = self._recorded_at_once(values, arrays, self._form_of(self._leaves, values))
+            known, form = self._formed
+            if known is not self._leaves or form is None:
+                form = self.pulling.call_form(values, kept=self.pulling.kept is not None)
+                self._formed = self._leaves, form
+            at_once = self._recorded_at_once(values, arrays, form)
             return None if at_once is None else (self._filled(at_once),)
         results = self._whole(arrays, reverse=False)
         return None if results is None else (self._filled(result_tensors(self.pulling.specs, results)),)
-
-    def _form_of(self, leaves: list[Any], values: tuple[Any, ...]) -> CallForm:
-        """Return the form of a call on leaves like these."""
-        known, form = self._formed
-        if known is not leaves or form is None:
-            form = self.pulling.call_form(values, kept=self.pulling.kept is not None)
-            self._formed = leaves, form
-        return form
 
     def is_current(self) -> bool:
         """Whether the tensors that it reads by reference still have the memory that they had."""
@@ -339,10 +329,12 @@ class CompiledProgram(Program):
             raise
 
     def _result_of(self, arguments: Sequence[Any], *, tensors: bool) -> Any:
-        """Return the function's result on these arguments."""
         if self._recipe.written:
             check_written(self._signature.names, arguments, self._written)
-            self._check_live(arguments)
+            for i in self._written:
+                x = arguments[i]._value if isinstance(arguments[i], Tensor) else arguments[i]
+                if isinstance(x, np.ndarray) and any(np.may_share_memory(x, array) for array in self.live):
+                    raise ProgramError("an argument that is written has memory that is read from outside")
         if modes.is_grad_enabled() and any(isinstance(x, Tensor) and x._slot is not None for x in arguments):
             return self._filled(self._composed(arguments))
         at_once = None if tensors or self._recipe.written else self._on_arrays(values_of(arguments))
@@ -355,13 +347,6 @@ class CompiledProgram(Program):
             return self._filled([_result(o, tensors=tensors) for o in machine.outputs])
         finally:
             self._machines[False].append(machine)
-
-    def _check_live(self, arguments: Sequence[Any]) -> None:
-        """Raise where an argument that is written has memory that is read from outside."""
-        for i in self._written:
-            x = arguments[i]._value if isinstance(arguments[i], Tensor) else arguments[i]
-            if isinstance(x, np.ndarray) and any(np.may_share_memory(x, array) for array in self.live):
-                raise ProgramError("an argument that is written has memory that is read from outside")
 
     def _composed(self, arguments: Sequence[Any], *, recorded: bool = False) -> list[Tensor]:
         """Replay as one operation of the graph; one that writes to its arguments operation by operation."""
@@ -399,7 +384,6 @@ def _strangers_of(values: Sequence[Any], outside: Iterable[Any]) -> list[tuple[i
 
 
 def _leaf(x: Any) -> tuple[type, Spec | None, bool]:
-    """Return class, spec and whether it requires grad of a leaf."""
     return (type(x), x.spec, x._slot is not None) if isinstance(x, Tensor) else (type(x), None, False)
 
 
@@ -410,7 +394,6 @@ def values_of(arguments: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _result(value: Array, *, tensors: bool) -> Any:
-    """Return a result in memory of its own, in the order that it has there."""
     copied = value.copy(order="K")
     return constant_tensor(scalar_or_array(copied)) if tensors else as_number(copied)
 
@@ -436,7 +419,7 @@ def program_of(first: Recording, second: Recording) -> CompiledProgram:
     self._fresh = any(isinstance(x, np.ndarray) for x in second.kept.values())
     self._written = [i for i, node in enumerate(recipe.arguments) if node in recipe.written]
     self.path, self.lines = second.path, [guard.line for guard in second.guards]
-    self.on_path, self.has_loops = second.on_path, second.rolled is not None
+    self.guard_positions, self.has_loops = second.guard_positions, second.rolled is not None
     self.hits, self.due, self.misses, self.mode = 0, 1, [0] * len(self.lines), modes.current()
     self.dtype = DEFAULT["dtype"]
     self._begin()

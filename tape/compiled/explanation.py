@@ -23,10 +23,7 @@ _MOST = 8
 
 
 def explained(function: Any) -> str:
-    """Return the signatures of a compiled function, their programs and guards, and what stayed dynamic and why.
-
-    Of a program that is machine code, its loops and nests; of another one, why it is none.
-    """
+    """Return the signatures of a compiled function, their programs and guards, and what stayed dynamic and why."""
     name = getattr(function.__wrapped__, "__qualname__", repr(function.__wrapped__))
     calls = {"replayed": sum(program.hits for program in function.programs), **function.calls}
     counts = ", ".join(f"{count} {way}" for way, count in calls.items() if count)
@@ -58,7 +55,6 @@ def _state(state: Any, *, reverse: bool) -> list[str]:
 
 
 def _guards(program: Any) -> Iterator[str]:
-    """Give a line for each line of the user's that has guards."""
     missed: dict[str, int] = {}
     for line, times in zip(program.lines, program.misses, strict=True):
         missed[line] = missed.get(line, 0) + times
@@ -85,7 +81,6 @@ def _leaf(kind: Any) -> str:
 
 
 def _tier(program: Any, *, reverse: bool) -> Iterator[str]:
-    """Yield what runs a program, and why that is not machine code, or what this is made of."""
     recipe, machine = program._recipe, program._first.get(reverse)
     pulling = vars(program).get("pulling")
     if pulling is not None and pulling.kept is not None:
@@ -106,7 +101,6 @@ def _tier(program: Any, *, reverse: bool) -> Iterator[str]:
 
 
 def _machine_code(recipe: Recipe, code: CompiledCode) -> Iterator[str]:
-    """Yield what machine code is made of."""
     account = code.account
     if account is not None:
         yield f"machine code: {account.lines:,} lines, {code.work:,} bytes of workspace"
@@ -116,8 +110,6 @@ def _machine_code(recipe: Recipe, code: CompiledCode) -> Iterator[str]:
 
 
 class _Places:
-    """Where the steps of a recipe are in the user's files."""
-
     def __init__(self, recipe: Recipe) -> None:
         self._lines = recipe.lines
         self._numbers = None if recipe.lines is None else recipe.lines.of_steps(recipe.steps)
@@ -141,7 +133,6 @@ class _Places:
 
 
 def _loops(recipe: Recipe, account: Account, places: _Places) -> Iterator[str]:
-    """Yield the loops of a program, and why there are no more."""
     for loop in account.loops[:_MOST]:
         inner = "  " * loop.depth
         times = f"{loop.count:,} times" if not loop.ends else f"until it ends, after {loop.count:,} times at most,"
@@ -158,7 +149,6 @@ def _loops(recipe: Recipe, account: Account, places: _Places) -> Iterator[str]:
 
 
 def _nests(nests: Sequence[NestAccount], places: _Places) -> Iterator[str]:
-    """Yield the nests of a program, alike ones once, and what kept them from being part of earlier ones."""
     shown = [_nest(nest, places) for nest in nests]
     for entry in [*dict.fromkeys(shown)][:_MOST]:
         count = shown.count(entry)
@@ -183,7 +173,6 @@ def _nest(nest: NestAccount, places: _Places) -> tuple[str, ...]:
 
 
 def _calls(calls: Sequence[CallAccount], places: _Places) -> Iterator[str]:
-    """Yield the calls of a program, alike ones once."""
     alike: dict[tuple[str, str], list[CallAccount]] = {}
     for call in calls:
         alike.setdefault((call.name, call.by), []).append(call)
@@ -195,8 +184,6 @@ def _calls(calls: Sequence[CallAccount], places: _Places) -> Iterator[str]:
 def _counted(count: int, thing: str) -> str:
     return f"{count:,} {thing}{'' if count == 1 else 's'}"
 
-
-# Results of compiled functions: NumPy's where the arguments were, and whether two results are the same.
 
 DOUBLE, SINGLE = (1 << 16) * float(np.finfo(np.float64).eps), (1 << 13) * float(np.finfo(np.float32).eps)
 """How far results that rounding sets apart are from each other, of the largest: where all is float64, and where not."""
@@ -299,7 +286,6 @@ def _same_arrays(a: Array, b: Array, apart: float) -> bool:
 
 
 def _size(x: Any) -> float:
-    """Return the size of the largest finite element of a result; 0 for what has none."""
     values = np.asarray(x._value if isinstance(x, Tensor) else x)
     if values.dtype.kind != "f" or not values.size:
         return 0.0

@@ -33,8 +33,6 @@ from tape.tensors.tensor import Tensor, as_array, constant_tensor, leaf, scalar_
 from tape.tensors.view_families import base_of, is_view
 from tape.watching.snapshots import OPERATORS, Compared, compared_in
 
-# Whether two Python objects, or two kinds of steps, are the same to the last bit.
-
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
@@ -174,7 +172,6 @@ class FunctionCall:
         return str(self.cls.__name__)
 
     def _filled(self, tensors: Sequence[Tensor]) -> tuple[Any, ...]:
-        """Return the arguments of a call with these tensors."""
         remaining = iter(tensors)
         return tuple([next(remaining) if x is _TENSOR else x for x in self.args])
 
@@ -243,25 +240,21 @@ class Inside(Observer):
         return False
 
     def overwrites(self, x: Tensor, value: Any) -> None:
-        """Look at a write."""
+        """Look at a write, or at a tensor that takes over another's value."""
         self._look(value)
         self._changes(x)
+
+    taken = overwrites
+
+    def replaces(self, x: Tensor, other: Tensor) -> None:
+        """Look at a tensor that gets another's memory."""
+        self.overwrites(x, other)
 
     def wrote(self, op: Any, x: Tensor, value: Any, params: tuple[Any, ...]) -> None:
         """Look no further: it was looked at before."""
 
-    def taken(self, x: Tensor, value: Tensor) -> None:
-        """Look at a tensor that takes over another's value."""
-        self._look(value)
-        self._changes(x)
-
     def released(self, x: Tensor, value: Tensor) -> None:
         """Look no further: the write, before which an element gets memory of its own, is looked at."""
-
-    def replaces(self, x: Tensor, other: Tensor) -> None:
-        """Look at a tensor that gets another's memory."""
-        self._look(other)
-        self._changes(x)
 
     def becomes_view(self, x: Tensor, name: str) -> None:
         """Look at a tensor that changes its shape."""
@@ -290,11 +283,8 @@ def _is_fixed(x: Any) -> bool:
 
 
 def _is_reached(cotangent: Array) -> bool:
-    """Whether anything but -0.0, the mark of nothing, stands in a cotangent."""
     return bool(np.any((cotangent != 0.0) | ~np.signbit(cotangent)))
 
-
-# The tensors that a recorder knows, for backwards that it follows: what an instruction saved is one of them.
 
 _FOLLOWED = (Elementwise, Contraction, Reduction, Copy, Join, Routine)
 """Kinds of operations whose pullbacks compute with tensors alone."""
@@ -382,7 +372,6 @@ class KnownTensors:
         return x if isinstance(x, Tensor) and x._slot == slot and not self._is_written(node, since) else None
 
     def _constant(self, node: int, value: Any, since: int) -> Tensor | None:
-        """Return a new tensor that does not require grad for what a node holds."""
         if self._is_written(node, since):
             return None
         constant = constant_tensor(scalar_or_array(value))
@@ -393,8 +382,6 @@ class KnownTensors:
     def _is_written(self, node: int, since: int) -> bool:
         return self._written.get(self._recipe.base_of(node), -1) > since
 
-
-# Numbers of tensors that the user's code just compares, as recorded comparisons.
 
 _LARGEST = 1 << 53
 """Integers up to this are floats, too."""

@@ -15,8 +15,6 @@ from kernels.programs.structs import HEAD, StepKind
 from tape.compiled.function_calls import same, same_kind
 from tape.watching.python_loops import HeadVisit
 
-# Bodies of a native loop: what its iterations did; those that did the same are one.
-
 MOST_BODIES = 16
 """Ways through one iteration."""
 _DIFFERENT = "an iteration did something else than another, though no value that left for Python was another one"
@@ -66,7 +64,6 @@ class IterationBody:
         return replace(self, steps=steps, seen=self.seen + other.seen, calls=calls)._chosen(other)
 
     def _chosen(self, other: IterationBody) -> IterationBody:
-        """Return this body with operands that are those of the other one, too, where there is a choice."""
         choices = dict[tuple[int, int], frozenset[Ref]]()
         steps, updates = list(self.steps), list(self.updates)
         for step, place in self.choices.keys() | other.choices.keys():
@@ -93,15 +90,11 @@ class IterationBody:
         return [step for step in self.steps if isinstance(step, NativeLoop)]
 
     def is_known(self, least: int) -> bool:
-        """Whether it was seen so often, and it is known what it reads.
-
-        If it reads constants, in two calls, which found them the same.
-        """
+        """Whether it was seen so often, and, if it reads constants, in two calls, which found them the same."""
         often = self.seen >= least and not self.choices and (self.calls > 1 or not self._has_constants())
         return often and all(usable(loop.bodies, least) for loop in self.loops() if loop.counted)
 
     def _has_constants(self) -> bool:
-        """Whether a step reads a constant; guards apart."""
         steps = [s for s in self.steps if not isinstance(s, NativeLoop) and not isinstance(s[0].op, Guard)]
         return any(operand[0] == "leaf" for _, _, operands, _ in steps for operand in operands)
 
@@ -206,14 +199,12 @@ def _may_be_same(a: IterationBody, b: IterationBody, at: int, place: int) -> boo
 
 
 def _with_operand(step: BodyStep | NativeLoop, place: int, operand: Ref) -> BodyStep:
-    """Return a step with another operand."""
     assert not isinstance(step, NativeLoop)
     kind, result, operands, line = step
     return kind, result, (*operands[:place], operand, *operands[place + 1 :]), line
 
 
 def _are_guards_of_one(a: IterationBody, x: BodyStep, b: IterationBody, y: BodyStep, at: int) -> bool:
-    """Whether two steps look at the same value."""
     are_guards = isinstance(x[0].op, Guard) and isinstance(y[0].op, Guard)
     return are_guards and (x[2][0] == y[2][0] or _may_be_same(a, b, at, 0))
 
@@ -232,8 +223,8 @@ def _is_same_leaf(a: IterationBody, x: tuple[ProgramNode, int], b: IterationBody
     assert other.constant is not None
     if one.spec is not other.spec:
         return False
-    source = a.recording.all_sources.get(i)  # what calls read from one place, it may hold another value each time
-    shared = a.recording is not b.recording and source is not None and source is b.recording.all_sources.get(j)
+    source = a.recording.original_sources.get(i)  # what calls read from one place, it may hold another value each time
+    shared = a.recording is not b.recording and source is not None and source is b.recording.original_sources.get(j)
     return shared or one.constant.tobytes() == other.constant.tobytes()
 
 
@@ -261,13 +252,7 @@ class Visit:
     )  # fmt: skip
 
     def __init__(
-        self,
-        visit: HeadVisit,
-        serial: int,
-        at: int,
-        nodes: list[int],
-        counters: list[list[int]],
-        count: int | None,
+        self, visit: HeadVisit, serial: int, at: int, nodes: list[int], counters: list[list[int]], count: int | None
     ) -> None:
         self.serial, self.at, self.nodes, self.count = serial, at, nodes, count
         self.counters, self.writes = counters, [counter[0] for counter in counters]
@@ -380,7 +365,7 @@ class RecordedTrace:
 
 
 class Heads:
-    """The visits of loops' heads in a recording. Left out are the entries ``without``, and ``flat`` loops in others."""
+    """Loop-head visits of one recording. ``without``: entries to ignore; ``flat``: loops unrolled in others."""
 
     def __init__(self, trace: RecordedTrace, visits: Sequence[Visit]) -> None:
         self.trace, self.visits = trace, visits
@@ -406,7 +391,6 @@ class Heads:
 
 
 def _entries(visits: Iterable[Visit]) -> Iterable[list[Visit]]:
-    """Return the visits of each entry, in the order in which loops were entered."""
     entries: dict[int, list[Visit]] = {}
     for visit in visits:
         entries.setdefault(visit.entry, []).append(visit)
@@ -414,7 +398,6 @@ def _entries(visits: Iterable[Visit]) -> Iterable[list[Visit]]:
 
 
 def _outermost(spans: Iterable[LoopSpan | None]) -> list[LoopSpan]:
-    """Return those that are not within another, in the order of their visits."""
     apart: list[LoopSpan] = []
     for span in sorted([span for span in spans if span is not None], key=lambda span: span.visits[0].serial):
         if not (apart and apart[-1].surrounds(span)):
@@ -509,7 +492,6 @@ def _is_written(trace: RecordedTrace, node: int | None) -> bool:
 
 
 def _alike(trace: RecordedTrace, a: Visit, b: Visit, *, apart: bool) -> bool:
-    """Whether visits begin iterations that do the same, as far as Python decides."""
     is_other = a.apart != b.apart if apart else a.template != b.template
     if a.reason or is_other or len(a.nodes) != len(b.nodes):
         return False

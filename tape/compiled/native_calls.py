@@ -1,4 +1,8 @@
-"""Native calls of compiled functions, exported code, functions loaded from files."""
+"""Native calls of compiled functions, exported code, functions loaded from files.
+
+A plan holds what :class:`CompiledFunction` looks at before a replay: the mode, what is outside, the arguments, and
+how many calls there are until one is checked. Whatever a plan does not take, Python answers as without one.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +36,6 @@ from tape.tensors import modes
 from tape.tensors.checked_files import Content
 from tape.tensors.dtypes import DEFAULT
 from tape.transforms.value_and_grad import Signature, arranged
-
-# Calls of compiled functions that need no Python: plans, by which native code sees that a program holds, and runs it.
-#
-# A plan holds what :class:`CompiledFunction` looks at before a replay: the mode, what is outside, the arguments, and
-# how many calls there are until one is checked. Whatever a plan does not take, Python answers as without one.
 
 MOST_PLANS = 4
 """Plans of a function that native code tries, one after the other."""
@@ -118,17 +117,14 @@ class NativelyCalled(DirectlyCalled):
         """The plans that native code tries."""
 
     def _direct_form(self, program: CompiledProgram) -> ReturnForm | None:
-        """Return how calls of a program return results; None where that takes Python."""
         return ReturnForm(FLAT) if program._tuple else ReturnForm(SINGLE) if program._single else None
 
     def _settle(self) -> None:
-        """Count what has been called natively."""
         with self._lock:
             for plan in self._direct:
                 plan.settle()
 
     def _forget(self) -> None:
-        """Replay nothing at once, for now."""
         with self._lock:
             self._settle()
             self._fast, self._direct, self._plans = None, [], ()
@@ -175,9 +171,6 @@ class NativelyCalled(DirectlyCalled):
         return plan
 
 
-# What a compiled function is for native code: callable in ``@njit``, by ctypes, by SciPy, and as a file of C.
-
-
 class NativeUse:
     """What a compiled function with a native program offers to native code.
 
@@ -190,7 +183,6 @@ class NativeUse:
     __name__: str
 
     def _native_code(self) -> tuple[CompiledCode, Sequence[str]]:
-        """Return the latest program, and the names of its arguments."""
         raise NotImplementedError
 
     @property
@@ -281,8 +273,6 @@ def write_c(path: str | PathLike[str], code: CompiledCode, names: Sequence[str],
     place.write_text(source, encoding="utf-8")
 
 
-# A compiled function in a file: its programs, which need no source of the function.
-
 KIND = "compiled function"
 Gradient = tuple[tuple[int, ...], bool, bool, str]
 """The numbers of the arguments that a gradient is by, whether it is by one alone, whether there is aux; its form."""
@@ -331,12 +321,7 @@ class LoadedFunction:
         return f"<{self.__name__}, of {len(self.programs)} programs from a file>"
 
 
-def write(
-    f: Any,
-    name: str,
-    programs: Sequence[tuple[CompiledProgram, Signature]],
-    gradient: Gradient | None,
-) -> None:
+def write(f: Any, name: str, programs: Sequence[tuple[CompiledProgram, Signature]], gradient: Gradient | None) -> None:
     """Write the programs of a compiled function to a path or a binary file. ProgramError if there are none."""
     if not programs:
         raise ProgramError(f"save: {name} has no program yet; call it, three times or more for each signature")
@@ -352,7 +337,6 @@ def read(content: Content, name: str, types: Iterable[Any]) -> LoadedFunction:
 
 
 def _alone(program: CompiledProgram, signature: Signature) -> Program:
-    """Return a program whose values from outside are constants, with the signature of a call."""
     if program.generators:
         raise ProgramError("save: the function draws random numbers, which no file holds")
     return program.with_recipe(program.alone(), signature)

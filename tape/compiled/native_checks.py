@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from kernels.foundation.numpy_arrays import word_at
 from kernels.native.c_api import ArrayObject, TensorObject
 from kernels.native.memory import HEADER, where
 from kernels.programs.calling.direct_call_structs import (
@@ -32,19 +33,12 @@ from tape.watching.frame_events import MISSING, NAMED_FIELD, dictionary_of, entr
 from tape.watching.snapshots import ArrayContent, opened, slots_of, unchanged
 from tape.watching.watched import ClassWatch, CodeWatch, Unseen, Watch, step
 
-# Where objects have what native checks look at: seen on known objects, 0 where this interpreter has it elsewhere.
-
 _LOOK_UP, _VERSION = 144, 384
 """Where classes have the function that looks up attributes of objects, and the number of their state."""
 _DESCRIBED, _KIND, _AT = 40, 8, 16
 """Where a descriptor of a member has the address of what describes it; what that says of kind and place."""
 _REFERENCES = (6, 16)
 """The kinds of members that are references."""
-
-
-def word_at(address: int) -> int:
-    """Return 8 bytes of memory."""
-    return ctypes.c_int64.from_address(address).value
 
 
 def version_of(kind: type) -> int:
@@ -78,8 +72,6 @@ def place_of_version() -> int:
 
 @functools.cache
 def _look_up() -> int:
-    """Return where classes have the function that looks up attributes."""
-
     class Usual:
         pass
 
@@ -302,7 +294,6 @@ class Draft:
         return True
 
     def _container(self, kind: type, value: Any) -> bool:
-        """Check the parts of a container or an object by their identity."""
         if kind is list:
             self.items(value)
         elif kind is dict:
@@ -314,7 +305,6 @@ class Draft:
         return True
 
     def _held(self, kind: Any, value: Any) -> bool:
-        """Check what an object holds as a container, by its identity."""
         if issubclass(kind, list):
             self.items(value)
         elif issubclass(kind, dict) and not issubclass(kind, OrderedDict):
@@ -325,7 +315,6 @@ class Draft:
         return not issubclass(kind, _PYTHONS)
 
     def _object(self, kind: Any, value: Any) -> bool:
-        """Check the class and all attributes of an object."""
         self.word(value, TensorObject.type, kind)
         variables = variables_of(value)
         if variables is not None:
@@ -399,7 +388,6 @@ def _are_current(watches: Sequence[Watch | ArrayContent]) -> bool:
 
 
 def _checks_of(watch: Watch) -> Draft | None:
-    """Return the checks of a watch; None where native code cannot see what it watches."""
     draft = Draft()
     if type(watch) is CodeWatch:
         place = places_in_functions()[0]
@@ -436,10 +424,12 @@ def _located(draft: Draft, read: Callable[[], Any]) -> bool:
 
 
 def _reached(draft: Draft, named: dict[str, Any]) -> bool:
-    """Check what leads to a value: the parts of a function, or a path."""
     match named:
         case {"function": types.FunctionType() as function}:
-            return _defaults(draft, function)
+            _, *places = places_in_functions()
+            for at, defaults in zip(places, (function.__kwdefaults__, function.__defaults__), strict=True):
+                draft.word(function, at, MISSING if defaults is None else defaults)
+            return 0 not in places
         case {"partial": functools.partial() as partial}:
             return draft.partial(partial)
         case {"start": start, "steps": steps}:
@@ -447,16 +437,7 @@ def _reached(draft: Draft, named: dict[str, Any]) -> bool:
     return False
 
 
-def _defaults(draft: Draft, function: types.FunctionType) -> bool:
-    """Check which defaults a function has."""
-    _, *places = places_in_functions()
-    for at, defaults in zip(places, (function.__kwdefaults__, function.__defaults__), strict=True):
-        draft.word(function, at, MISSING if defaults is None else defaults)
-    return 0 not in places
-
-
 def _is_class(draft: Draft, watch: ClassWatch) -> bool:
-    """Check that a class is as it was, and what its data hold."""
     variables, (_, _, parts) = dictionary_of(watch.kind), watch.expected
     return (
         not watch.changed()
@@ -466,7 +447,6 @@ def _is_class(draft: Draft, watch: ClassWatch) -> bool:
 
 
 def _stepped(draft: Draft, value: Any, steps: Sequence[tuple[str, Any, Any]]) -> bool:
-    """Check the steps of a path: attributes, and items of containers."""
     for kind, key, _ in steps:
         if kind == "attribute":
             if type(value) is types.ModuleType and key in vars(value):
@@ -480,7 +460,6 @@ def _stepped(draft: Draft, value: Any, steps: Sequence[tuple[str, Any, Any]]) ->
 
 
 def _item(draft: Draft, value: Any, key: Any) -> bool:
-    """Check an item of a container."""
     if type(value) is dict and type(key) is str:
         draft.entry(value, key)
     elif type(value) is list and type(key) is int:
@@ -491,7 +470,6 @@ def _item(draft: Draft, value: Any, key: Any) -> bool:
 
 
 def _checks_of_content(content: ArrayContent) -> Draft | None:
-    """Return the checks of what an array holds."""
     array, held = content.array, content.held
     alike = array.flags.c_contiguous and held.flags.c_contiguous and array.nbytes == held.nbytes
     if type(array) is not np.ndarray or not alike or array.nbytes > _MOST_BYTES:

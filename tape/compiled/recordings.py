@@ -39,10 +39,7 @@ _HELD_BY_LOOP = 2
 
 
 class Recording:
-    """One call: the recipe, its guards, what it read from outside, and its results in their structure.
-
-    ``stopped`` says why no program can be made of it, if so.
-    """
+    """One call: the recipe, its guards, what it read from outside, its results, and why it is ``stopped``, if so."""
 
     def __init__(self, recorder: CallRecorder, inputs: int) -> None:
         self.recipe: Recipe = recorder.recipe
@@ -54,16 +51,16 @@ class Recording:
         self.draws, self.kept_calls, self.refilled = recorder.draws, recorder.kept, recorder.refilled
         self.rounds = recorder.rounds or not NATIVE
         """Whether gradients may round otherwise than in dynamic mode, as plain sweeps do."""
-        self.all_sources, self.all_readers = self.sources, self.readers
-        """As they were recorded, by the nodes of that."""
+        self.original_sources, self.original_readers = self.sources, self.readers
+        """Sources as recorded, by the nodes of the unrolled recipe."""
         self.path = tuple([guard.value for guard in self.guards])
         """The values that left for Python, in order: which way the call went; a loop is one mark."""
-        self.on_path = list(range(len(self.path)))
+        self.guard_positions = list(range(len(self.path)))
         self.unrolled = ""
         """Why a loop stays Python."""
         self.rolled: Rolled | None = None
         """What the recipe is of which loops were found: that has these without their bodies."""
-        self.taken_over, self.touched = recorder.taken_over, [*recorder.taken_over.values(), *recorder.replaced]
+        self.taken_over, self.written_outside = recorder.taken_over, [*recorder.taken_over.values(), *recorder.replaced]
         self.template: Structure
         self.reads: Finder
         """What code that ran read from outside, of that which was not known."""
@@ -95,7 +92,7 @@ class Recording:
 
     def slim(self, live: dict[int, Any]) -> None:
         """Keep only what a later recording is compared with; what is read by reference need not be copied."""
-        self.readers, self.taken_over, self.touched = {}, {}, []
+        self.readers, self.taken_over, self.written_outside = {}, {}, []
         for guard in self.guards:
             guard.tensor = None
         for node, source in live.items():
@@ -103,8 +100,8 @@ class Recording:
                 self.recipe.nodes[node] = replace(self.recipe.nodes[node], constant=source)
 
 
-class Again(enum.Enum):
-    """What is known of a call that is recorded: nothing, or that there was such a one, with guards or without."""
+class RecordingStage(enum.Enum):
+    """Which recording of a call this is: the first, or a later one with or without guards in the earlier."""
 
     FIRST = enum.auto()
     PLAIN = enum.auto()
@@ -115,7 +112,7 @@ def record_call(
     function: Callable[[list[Tensor]], Any],
     inputs: list[Tensor],
     *,
-    again: Again,
+    again: RecordingStage,
     codes: Mapping[CodeKey, Any],
     contents: Iterable[ArrayContent] = (),
     graded: bool = False,
@@ -126,11 +123,11 @@ def record_call(
     values left for Python in it, loops are found. ``contents`` are of arrays that code reads. ``graded`` turns gradient
     mode on.
     """
-    before, recorder = modes.current(), CallRecorder(lines=again is not Again.FIRST)
+    before, recorder = modes.current(), CallRecorder(lines=again is not RecordingStage.FIRST)
     mode, watch, finder = before._replace(recorder=recorder, grad=graded or before.grad), None, Finder(codes)
     recorder.begun = [ArrayContent(content.array) for content in contents]
-    if again is not Again.FIRST:
-        watch = HeadWatch(recorder.visited if again is Again.GUARDED else None, finder.note)
+    if again is not RecordingStage.FIRST:
+        watch = HeadWatch(recorder.visited if again is RecordingStage.GUARDED else None, finder.note)
     under = mode, _called, recorder, function, inputs, watch
     leaves, template, outputs = frame_events.rarely_collected(modes.call_under, *under)
     recording = Recording(recorder, len(inputs))
@@ -139,11 +136,14 @@ def record_call(
     recording.recipe.steps.fit()
     recording.kept = {i: kept(x) for i, x in enumerate(leaves) if not isinstance(x, Tensor)}
     _look_for_changes(recorder, recording)
-    _check_dtypes(recording)
+    nodes = {id(node): node for node in recording.recipe.nodes}
+    names = {node.spec.dtype.name for node in nodes.values()} - DTYPES
+    if names:
+        recording.stop(f"programs hold no {min(names)}")
     escaped = "" if recording.stopped else _escaped(recorder, leaves)
     if escaped:
         recording.impure = f"a tensor that the call made, {escaped}, stays behind somewhere else than in its result"
-    if again is Again.GUARDED and watch is not None and not (watch.reason or recording.stopped):
+    if again is RecordingStage.GUARDED and watch is not None and not (watch.reason or recording.stopped):
         _roll(recording, recorder.visits)
     return template.filled(owned(leaves, inputs)), recording
 
@@ -158,12 +158,8 @@ def _roll(recording: Recording, visits: Sequence[Visit]) -> None:
 
 
 def _called(
-    recorder: CallRecorder,
-    function: Callable[[list[Tensor]], Any],
-    inputs: list[Tensor],
-    watch: HeadWatch | None,
+    recorder: CallRecorder, function: Callable[[list[Tensor]], Any], inputs: list[Tensor], watch: HeadWatch | None
 ) -> tuple[list[Any], Structure, list[int]]:
-    """Call a function on the arguments of a recorder; return its results, their structure and their nodes."""
     for x in inputs:
         recorder.argument(x)
     result = function(inputs) if watch is None else watch.call(function, inputs)
@@ -185,7 +181,6 @@ def owned(leaves: Sequence[Any], inputs: Sequence[Tensor]) -> list[Any]:
 
 
 def _memory(x: Tensor) -> tuple[str, int]:
-    """Return what tells the memory of a tensor from others'."""
     return ("tensor", id(x)) if type(x._value) is float else ("memory", where(root_of(as_array(x))))
 
 
@@ -217,14 +212,6 @@ def _look_for_changes(recorder: CallRecorder, recording: Recording) -> None:
         recording.stop(str(error))
 
 
-def _check_dtypes(recording: Recording) -> None:
-    """Stop where there are dtypes that programs do not compute with."""
-    nodes = {id(node): node for node in recording.recipe.nodes}
-    names = {node.spec.dtype.name for node in nodes.values()} - DTYPES
-    if names:
-        recording.stop(f"programs hold no {min(names)}")
-
-
 def _escaped(recorder: CallRecorder, leaves: list[Any]) -> str:
     """Return which tensor that the call made is held by anything but its results; empty if none is."""
     held = recorder.held
@@ -239,14 +226,10 @@ def _escaped(recorder: CallRecorder, leaves: list[Any]) -> str:
         counts.update(id(x._base) for x in held if isinstance(x, Tensor) and is_view(x))
     for x in (held[k] for k in shared):
         if sys.getrefcount(x) > counts[id(x)] + _HELD_BY_LOOP:
-            return _made_by(recorder, x)
+            node = recorder.nodes.get(id(x))
+            names = [step.op.name for step in recorder.recipe.steps if step.result == node]
+            return f"a result of {names[0]}" if names else "a constant"
     return ""
-
-
-def _made_by(recorder: CallRecorder, x: Tensor) -> str:
-    node = recorder.nodes.get(id(x))
-    names = [step.op.name for step in recorder.recipe.steps if step.result == node]
-    return f"a result of {names[0]}" if names else "a constant"
 
 
 def difference(a: Recording, b: Recording) -> str:
@@ -254,7 +237,10 @@ def difference(a: Recording, b: Recording) -> str:
     one, other = a.recipe, b.recipe
     kinds = zip(one.steps.kinds, other.steps.kinds, strict=False)
     if one.steps.words != other.steps.words or not all(same_kind(x, y) for x, y in kinds):
-        return _differing_step(one, other)
+        for x, y in zip(one.steps, other.steps, strict=False):
+            if x.op is not y.op or x.operands != y.operands or not same_params(x.params, y.params):
+                return f"operation {x.at} was {x.op.name}, then {y.op.name}"
+        return f"there were {len(one.steps)} operations, then {len(other.steps)}"
     numbers = zip(one.steps.numbers, other.steps.numbers, strict=True)
     if not all(same(x, y) for x, y in numbers):
         return "a Python number in an operation was another one"
@@ -289,7 +275,9 @@ def _differing_constant(a: Recording, b: Recording) -> str:
 def live_sources(a: Recording, b: Recording) -> dict[int, Any]:
     """Return what two calls, whose recordings are both still here, read from the same memory, by node of the second."""
     live = {node: a.sources[node] for node in a.sources if _live(a, b, node)}
-    one, other = ({_identity(x) for x in r.all_sources.values() if isinstance(x, Tensor) or x.size} for r in (a, b))
+    one, other = (
+        {_identity(x) for x in r.original_sources.values() if isinstance(x, Tensor) or x.size} for r in (a, b)
+    )
     known = one & other  # bodies may be of calls before
     more = [(node, x) for node, x in b.sources.items() if node not in a.sources]  # those of loops
     return live | {node: x for node, x in more if _identity(x) in known}
@@ -297,8 +285,8 @@ def live_sources(a: Recording, b: Recording) -> dict[int, Any]:
 
 def shared_memory(a: Recording, b: Recording) -> bool:
     """Whether two calls wrote to the same memory from outside, or replaced that of the same tensor."""
-    touched = {_identity(x) for x in a.touched}
-    return any(_identity(x) in touched for x in b.touched)
+    touched = {_identity(x) for x in a.written_outside}
+    return any(_identity(x) in touched for x in b.written_outside)
 
 
 def _identity(x: Any) -> tuple[str, int]:
@@ -327,10 +315,3 @@ def _alike(x: ProgramNode, y: ProgramNode) -> bool:
     if not same or (x.constant is None) != (y.constant is None):
         return False
     return x.constant is None or y.constant is None or x.constant.tobytes() == y.constant.tobytes()
-
-
-def _differing_step(one: Recipe, other: Recipe) -> str:
-    for x, y in zip(one.steps, other.steps, strict=False):
-        if x.op is not y.op or x.operands != y.operands or not same_params(x.params, y.params):
-            return f"operation {x.at} was {x.op.name}, then {y.op.name}"
-    return f"there were {len(one.steps)} operations, then {len(other.steps)}"

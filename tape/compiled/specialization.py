@@ -15,7 +15,7 @@ from kernels.native.memory import where
 from kernels.programs.program import ProgramError
 from tape.compiled.call_key import CallArguments
 from tape.compiled.compiled_program import CompiledProgram, GuardMissed, program_of
-from tape.compiled.recordings import Again, Recording, difference, shared_memory
+from tape.compiled.recordings import Recording, RecordingStage, difference, shared_memory
 from tape.tensors.tensor import Array, Tensor
 from tape.watching.frame_events import GENERATORS, RandomStates
 from tape.watching.snapshots import ArrayContent, contents_of, found_in
@@ -68,7 +68,6 @@ class Specialization:
         self._watch(reads)
 
     def _watch(self, reads: Finder) -> None:
-        """Watch what code reads from outside."""
         watches = [watch for key, watch in reads.watches.items() if key not in self._watched]
         self.watches, self.plans = [*self.watches, *watches], {}
         self._watched, self.codes = self._watched | reads.watches.keys(), self.codes | reads.codes
@@ -89,10 +88,7 @@ class Specialization:
         return not self.contents or not any(content.changed() for content in self.contents)
 
     def adopts(self, recording: Recording) -> bool:
-        """Whether a call with other contents of arrays did what one here did: then only tape's operations read these.
-
-        The recording is taken in.
-        """
+        """Take in a recording that did the same on other contents of arrays, which only tape's operations read then."""
         if self.dynamic or recording.stopped or self.changed():
             return False
         path = recording.path
@@ -100,7 +96,7 @@ class Specialization:
         earlier = self._pending.get(path) if program is None else program.recording
         if earlier is None or difference(earlier, recording):
             return False
-        reads = [x for x in earlier.all_sources.values() if isinstance(x, np.ndarray)]
+        reads = [x for x in earlier.original_sources.values() if isinstance(x, np.ndarray)]
         if any(np.may_share_memory(x, y) for x in recording.refilled for y in reads):
             return False  # what was read there was not what the array held before the call
         if program is None:
@@ -131,15 +127,15 @@ class Specialization:
                     self._caught > 0,
                 )
             else:
-                self._succeeded(program)
+                self._count(program)
+                if self.programs[0] is not program:
+                    programs = [p for p in self.programs if p is not program]
+                    self.programs = [program, *programs]
                 return program, result
         return None
 
     def at_once(self, program: CompiledProgram, args: tuple[Any, ...]) -> tuple[CompiledProgram, tuple[Any]] | None:
-        """Replay on arguments as those of the last call, with one program after the other; None if there is more to do.
-
-        The result is in a tuple.
-        """
+        """Replay on arguments as the last call had; return a tuple of the result, or None if there is more to do."""
         following: CompiledProgram | None = program
         tried: list[CompiledProgram] = []
         while following is not None:
@@ -181,17 +177,10 @@ class Specialization:
         return next((p for p in self.programs if p.path[: len(path)] == path), None)
 
     def _count(self, program: CompiledProgram) -> None:
-        """Count a replay, so that native code leaves the one that is checked to Python."""
         program.hits += 1
         plan = self.plans.get(program)
         if plan is not None:
             plan.limit()
-
-    def _succeeded(self, program: CompiledProgram) -> None:
-        self._count(program)
-        if self.programs[0] is not program:
-            programs = [p for p in self.programs if p is not program]
-            self.programs = [program, *programs]
 
     def shares(self, values: Sequence[Any]) -> bool:
         """Whether arguments are, or share memory with, what the function reads from outside."""
@@ -218,7 +207,9 @@ class Specialization:
 
     def add(self, recording: Recording) -> None:
         """Take in a recorded call: it waits for another that does the same, or completes a program."""
-        if self._is_of_one_call(recording):
+        self._caught += bool(recording.caught)
+        self.dynamic = recording.stopped or (recording.caught if self._caught > MOST_CAUGHT else "")
+        if bool(recording.stopped or recording.caught):
             return
         path, self.unrolled = recording.path, recording.unrolled or self.unrolled
         earlier, replaced = self._pending.pop(path, None), None
@@ -245,12 +236,6 @@ class Specialization:
         else:
             self._complete(earlier, recording, replaced)
 
-    def _is_of_one_call(self, recording: Recording) -> bool:
-        """Whether no program can be made of a recording; where that is so too often calls stay dynamic."""
-        self._caught += bool(recording.caught)
-        self.dynamic = recording.stopped or (recording.caught if self._caught > MOST_CAUGHT else "")
-        return bool(recording.stopped or recording.caught)
-
     def _complete(self, earlier: Recording, recording: Recording, replaced: CompiledProgram | None) -> None:
         """Make the program of two recordings; one with loops takes the place of that which knew fewer bodies."""
         self.dynamic = earlier.drawn or recording.drawn
@@ -271,10 +256,16 @@ class Specialization:
         self.programs.insert(0, program)
 
     @property
-    def again(self) -> Again:
+    def again(self) -> RecordingStage:
         """What the next recording has to look for."""
         known = [*self._pending.values(), *[p.recording for p in self.programs]]
-        return Again.FIRST if not known else Again.GUARDED if any(r.guards for r in known) else Again.PLAIN
+        return (
+            RecordingStage.FIRST
+            if not known
+            else RecordingStage.GUARDED
+            if any(r.guards for r in known)
+            else RecordingStage.PLAIN
+        )
 
     @property
     def pending(self) -> int:

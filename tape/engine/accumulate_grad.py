@@ -39,8 +39,6 @@ from tape.tensors.tensor import (
     scalar_or_array,
 )
 
-# Gradient buffers as tensors: the gradient of a family while a backward is recorded.
-
 _ADD: Any = OPS["index_put_"]
 
 
@@ -101,10 +99,7 @@ class GradientBuffer:
         return None if self.parts or self.picked else self.whole
 
     def read(self, spec: Spec, *, ends: bool = False) -> tuple[Tensor, bool]:
-        """Return all of it, for a tensor of this spec, and whether it is clean: without the mark -0.0.
-
-        At the ``ends``, of leaves, -0.0 has no meaning any more.
-        """
+        """Return all of it, and whether it is clean: without the mark -0.0, which means nothing at the ``ends``."""
         if self.flat is None and not self.parts and not self.picked:
             assert self.whole is not None
             gradient = in_pattern(self.whole, spec)
@@ -265,8 +260,6 @@ def _write_at(whole: Spec, shape: tuple[int, ...], source: Spec, again: bool) ->
     return record.cached_form(key, lambda: _ADD.form((whole, source), whole, wants, (None, shape)))
 
 
-# ``.grad``: what backward adds to leaves, and to computed tensors that retain theirs.
-
 ADDING = Lock(waited_for=True)
 """The lock of additions to ``.grad``, since threads may share a leaf; not held while hooks run."""
 
@@ -303,7 +296,6 @@ def tensor_of(slot: AccumulateGrad, value: Array | float) -> Tensor:
 
 
 def _delivered_by_hooks(leaf: AccumulateGrad, value: Array | float) -> bool:
-    """Add a gradient, after the leaf's hooks, if it has some."""
     leaf_hooks = hooks.existing(leaf)
     if leaf_hooks is not None:
         take_in(leaf, leaf_hooks, leaf_hooks.on_tensor(constant_tensor(value)))
@@ -465,7 +457,6 @@ def separate_gradient(x: Tensor, name: str) -> None:
 
 
 def _is_used(slot: int) -> bool:
-    """Whether an instruction of any tape has this slot for an operand."""
     for tape in tapes.every():
         with tape.reading():
             down_to = slot if slot >> TAPE_BITS == tape.number else 0

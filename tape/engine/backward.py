@@ -36,7 +36,7 @@ def backward(
     ``retain_graph``. ``inputs``: the only tensors whose ``.grad`` is to change.
     """
     if user.depth >= graph_observers.MOST:
-        graph_observers.elsewhere(partial(backward, x, gradient, retain_graph, create_graph, inputs))
+        graph_observers.run_in_fresh_thread(partial(backward, x, gradient, retain_graph, create_graph, inputs))
     elif (
         inputs is not None
         or create_graph
@@ -59,7 +59,7 @@ def backward_all(
     """Run backward from several tensors at once; see ``Tensor.backward``. They, and inputs, may be gradient edges."""
     if user.depth >= graph_observers.MOST:
         rerun = partial(backward_all, tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs)
-        return graph_observers.elsewhere(rerun)
+        return graph_observers.run_in_fresh_thread(rerun)
     tensors, inputs = tensors_of(tensors), tensors_of(inputs)
     roots = (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
     weights = grad_tensors if grad_variables is None else grad_variables
@@ -159,7 +159,9 @@ def grad(
     outputs, inputs = tensors_of(outputs), tensors_of(inputs)
     if user.depth >= graph_observers.MOST:
         more = (create_graph, allow_unused, is_grads_batched, materialize_grads)
-        return graph_observers.elsewhere(partial(_grad_by_options, outputs, inputs, grad_outputs, retain_graph, *more))
+        return graph_observers.run_in_fresh_thread(
+            partial(_grad_by_options, outputs, inputs, grad_outputs, retain_graph, *more)
+        )
     if not (create_graph or is_grads_batched):
         short_way = short_backward.gradients(outputs, inputs, grad_outputs, free=not retain_graph)
         if short_way is not None:

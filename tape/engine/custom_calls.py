@@ -20,8 +20,6 @@ from tape.tensors.hooks import Hooks
 from tape.tensors.tensor import AccumulateGrad, Tensor, as_array, constant_tensor, scalar_or_array
 from tape.tensors.view_families import is_view
 
-# The context of a custom function: what forward saves for backward.
-
 
 class FunctionCtx:
     """What ``forward`` and ``setup_context`` save for ``backward``. Any attribute may be set on it."""
@@ -81,8 +79,6 @@ class FunctionCtx:
         self.materialize_grads = bool(value)
 
 
-# Calls of custom functions: what the tape saves of them, and how their backward runs.
-
 CHANGED: ContextVar[list[int] | None] = ContextVar("tape_changed_cotangents", default=None)
 """While a check runs, the numbers of cotangents that a backward has written to; they are copies."""
 
@@ -122,7 +118,6 @@ class CustomCall:
         ctx._to_save, ctx._saved = (), ()
 
     def _save(self, x: Any, inputs: list[Tensor], outputs: list[Any]) -> tuple[Any, Any] | None:
-        """Save a tensor; return its history if that can be given back without a look at the tape."""
         if x is None:
             self._sources.append(("nothing", None))
             return None
@@ -167,7 +162,6 @@ class CustomCall:
         return [None if x is None else _added(as_array(x)) for x in gradients]
 
     def _lay_out(self, instruction: Instruction) -> None:
-        """Make the saved tensors readable in the context: they require grad if they did when they were saved."""
         saved = _values(instruction) if None not in self._histories else ()
         tensors = map(_with_history, saved, self._histories) if saved else self._bound(instruction, SavedTensors([]))
         self.ctx.lay_out(tuple(tensors))
@@ -216,7 +210,6 @@ class CustomCall:
         return tuple(x if x is None else owner_of(x) for x in self._bound(instruction, SavedTensors([])))
 
     def _bound(self, instruction: Instruction, saved_tensors: SavedTensors) -> tuple[Any, ...]:
-        """Return the saved tensors with their slots."""
         saved, tensors = _values(instruction), list[Any]()
         for kind, source in self._sources:
             if kind == "nothing":
@@ -282,7 +275,6 @@ class CustomCall:
 
 
 def _with_history(value: Any, history: tuple[Any, Any] | None) -> Tensor:
-    """Return a saved value with the history that it had; where a copy in another order was saved, as a new leaf."""
     x = constant_tensor(value)
     if history is not None and history[0] is not None:
         slot, form = history
@@ -293,7 +285,6 @@ def _with_history(value: Any, history: tuple[Any, Any] | None) -> Tensor:
 
 
 def _values(instruction: Instruction) -> Iterator[Any]:
-    """Yield what was saved, unpacked if it was packed."""
     return (value.value() if isinstance(value, PackedValue) else value for value in instruction.saved[1:])
 
 
@@ -310,7 +301,6 @@ def _watched(grads: list[Tensor | None]) -> Iterator[None]:
 
 
 def _added(gradient: Array) -> Array:
-    """Turn -0.0, the mark of no contribution, to 0.0."""
     result: Array = gradient + gradient.dtype.type(0.0)
     return result
 
@@ -322,12 +312,10 @@ def owner_of(x: Tensor) -> Tensor:
 
 
 def _defined(cls: Any) -> set[str]:
-    """Return the names that a class or its parents, short of Function itself, define."""
     return {name for parent in cls.__mro__[:-2] for name in vars(parent)}
 
 
 def _in_shape_of(name: str, k: int, x: Any, spec: Any) -> Any:
-    """Return a gradient in the shape and dtype of its argument."""
     if x is None or spec is None:
         return None
     if not isinstance(x, Tensor):

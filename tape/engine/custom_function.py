@@ -24,8 +24,6 @@ from tape.tensors import hooks, modes, tapes, view_families
 from tape.tensors.modes import Observer
 from tape.tensors.tensor import AccumulateGrad, Tensor, as_array, constant_tensor, new, scalar_or_array
 
-# Saved values by PyTorch's names: a node's ``_saved_self``, ``_saved_other``.
-
 _FIRST = frozenset({"self", "mat1", "input"})
 _SECOND = frozenset({"other", "exponent", "mat2", "vec", "vec2", "tensor", "weight"})
 """What PyTorch's nodes call their operation's second operand."""
@@ -185,14 +183,12 @@ def _is_mapped(cls: type[Function]) -> bool:
 
 
 def _is_split(cls: type[Function]) -> bool:
-    """Whether the Function has a setup_context of its own, so that its forward takes no ctx."""
     return cls.setup_context is not Function.setup_context
 
 
 def _bound(
     cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return forward's arguments: as many by position as can be, with defaults; and the others by name."""
     names, signature = _parameters(cls.forward, _is_split(cls))
     if signature is None or (len(args) >= names and not kwargs):
         return args, kwargs
@@ -204,7 +200,6 @@ def _bound(
 
 @functools.lru_cache(maxsize=1 << 10)
 def _parameters(forward: Callable[..., Any], split: bool) -> tuple[int, inspect.Signature | None]:
-    """Return how many positional arguments a forward takes besides ctx, and its signature; None if it has none."""
     try:
         parameters = list(inspect.signature(forward).parameters.values())
     except (TypeError, ValueError):
@@ -221,16 +216,14 @@ def _parameters(forward: Callable[..., Any], split: bool) -> tuple[int, inspect.
 
 
 def _detached(x: Any, args: tuple[Any, ...]) -> Any:
-    """Return an output without history: an argument that forward returned still has its own."""
     if isinstance(x, Tensor) and x._slot is not None and any(x is a for a in args):
-        return view_families.share(constant_tensor(as_array(x)), x)
+        return view_families.mark_aliased(constant_tensor(as_array(x)), x)
     return x
 
 
 def _recorded(
     cls: type[Function], ctx: FunctionCtx, args: tuple[Any, ...], outputs: list[Any], positional: int
 ) -> list[Any]:
-    """Record the call: give the differentiable outputs their slots."""
     _check_dirty(cls, ctx, args, outputs)
     constant = {id(x) for x in ctx._constant}
     differentiable = [k for k, x in enumerate(outputs) if _differentiable(x) and id(x) not in constant]
@@ -297,7 +290,6 @@ def _check_dirty(cls: type[Function], ctx: FunctionCtx, args: tuple[Any, ...], o
 
 
 def _written(x: Any, finished: Any, dirty: tuple[Tensor, ...]) -> Any:
-    """Return an input that forward changed in place as the result; its new version is recorded."""
     if not isinstance(finished, Tensor) or not any(x is d for d in dirty):
         return finished
     writes.rewrite(x, finished)

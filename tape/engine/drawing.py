@@ -15,8 +15,6 @@ from tape.engine.nodes import FunctionNode, Node
 from tape.tensors.figures import DotText, Edges, Graph
 from tape.tensors.tensor import AccumulateGrad, Tensor
 
-# The graph behind a tensor, drawn: leaves, and the backward function of each operation.
-
 _MOST_SHOWN = 4
 """Elements up to which a saved value is shown."""
 
@@ -71,7 +69,6 @@ class _GraphDrawing:
         self.standing = representatives(self.repeats, 0, len(self.nodes)).tolist()
 
     def _flow(self) -> tuple[Any, Any]:
-        """Return what nodes do, as numbers, and which others their operands come from."""
         kinds: dict[Any, int] = {}
         symbols = [kinds.setdefault((node.name(), node._form.spec), len(kinds)) for node in self.nodes]
         rows = [[self.numbers.get(id(after), -1) for after, _ in node.next_functions] for node in self.nodes]
@@ -112,7 +109,6 @@ class _GraphDrawing:
                 self.edges.add(f"s{k}_{name}", f"s{k}")
 
     def _read(self, node: Node) -> None:
-        """Take in where the operands of a node come from."""
         number = self.numbers[id(node)]
         end = self.standing[number]
         for after, _ in node.next_functions:
@@ -123,13 +119,11 @@ class _GraphDrawing:
 
 
 def _node_of(x: Tensor) -> Any:
-    """Return a tensor's node: of a leaf, what its gradient is delivered to; None if it does not require grad."""
     node = x.grad_fn
     return x._slot if node is None and type(x._slot) is AccumulateGrad else node
 
 
 def _reached(roots: Iterable[Any]) -> tuple[list[Node], list[AccumulateGrad]]:
-    """Return the nodes that lead to these, in the order in which their operations ran, and the leaves."""
     pending, reached = [node for node in roots if node is not None], dict[int, Any]()
     while pending:
         node = pending.pop()
@@ -142,7 +136,6 @@ def _reached(roots: Iterable[Any]) -> tuple[list[Node], list[AccumulateGrad]]:
 
 
 def _saved_of(node: Node) -> list[tuple[str, Any]]:
-    """Return the names and values of what a node keeps."""
     if isinstance(node, FunctionNode):
         return [(f"saved{k}", value) for k, value in enumerate(node.saved_tensors)]
     form = node._form
@@ -162,5 +155,4 @@ def _described(specs: Iterable[Any]) -> str:
 
 
 def _shown(dtype: Any, shape: Iterable[int]) -> str:
-    """Return dtype and shape as text: ``float64[3, 2]``."""
     return f"{np.dtype(dtype).name}[{', '.join(map(str, shape))}]"

@@ -160,7 +160,6 @@ class _Limits:
         self.first = (self.column + turned(self.column)) * 0.5
 
     def _moved(self, z: Tensor, create: bool) -> Any:
-        """Return how a sum changes with the values, and as the vectors turn."""
         return self.moves(_gradient((z.sum(),), (None,), self.y, create=create))
 
     def fit(self) -> Any:
@@ -218,6 +217,5 @@ class _Limits:
 
 
 def _size(leaf: AccumulateGrad) -> float:
-    """Return how large the elements of a leaf are."""
     x = leaf.owner()
     return 0.0 if x is None else float(np.max(np.abs(as_array(x)), initial=0.0))

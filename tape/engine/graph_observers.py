@@ -1,4 +1,9 @@
-"""Observers of a sweep, and graphs that several threads recorded."""
+"""Observers of a sweep, and graphs that several threads recorded.
+
+For a computed tensor: its hooks, ``.grad`` if it retains that and ``inputs=``, the hooks before its node, those
+after it. For a leaf, as soon as all of its gradient is there: its hooks, those before its node, ``.grad``, those
+after that.
+"""
 
 from __future__ import annotations
 
@@ -38,12 +43,6 @@ from tape.tensors.tensor import (
     read_extras,
     scalar_or_array,
 )
-
-# The observers of a backward: hooks, tensors that retain their gradient, and ``inputs=``; in PyTorch's order.
-#
-# For a computed tensor: its hooks, ``.grad`` if it retains that and ``inputs=``, the hooks before its node, those
-# after it. For a leaf, as soon as all of its gradient is there: its hooks, those before its node, ``.grad``, those
-# after that.
 
 
 def family_offset(x: Tensor) -> int | None:
@@ -234,7 +233,6 @@ def reading(seeds: Iterable[Seed]) -> Iterator[tuple[MarkedGraph, dict[int, Tape
 
 
 def _merged(graphs: list[MarkedGraph], roots: dict[int, Seed]) -> MarkedGraph:
-    """Return several tapes' graphs as one, each instruction before those of its operands."""
     if len(graphs) == 1:
         return graphs[0]
     marked = _in_order(graphs)
@@ -292,7 +290,7 @@ MOST = 12
 """Most backwards inside each other in one thread: each takes some twenty of the thousand frames that Python allows."""
 
 
-def elsewhere(function: Callable[[], Result]) -> Result:
+def run_in_fresh_thread(function: Callable[[], Result]) -> Result:
     """Run a function in a thread of its own, in this context, and wait for it."""
     context, outcome = contextvars.copy_context(), list[tuple[Any, BaseException | None]]()
 
@@ -392,7 +390,6 @@ class Anomaly:
 
 
 def _array(value: Any) -> Array:
-    """Return a gradient, a tensor or an array, as an array."""
     return np.asarray(value._value if isinstance(value, Tensor) else value)
 
 
@@ -478,7 +475,6 @@ def line_of(slot: int) -> str | None:
 
 
 def _explain(instruction: Instruction) -> None:
-    """Warn with the traceback of the forward call and, in a recorded backward, of those that it differentiates."""
     name, note = instruction.form.name, _note_of(instruction.slot)
     text = f"Error detected in {name}. "
     text += _NO_LINES if note is None else "Traceback of forward call that caused the error:\n"
@@ -523,7 +519,6 @@ def known_at(
 
 
 def _fits(array: Array, value: Array) -> bool:
-    """Whether an array has one element for each of a value's."""
     try:
         return bool(np.broadcast_shapes(array.shape, value.shape) == value.shape)
     except ValueError:

@@ -1,4 +1,9 @@
-"""What a kind of operation has on tensors: pullbacks by rules, run with tensors for values."""
+"""What a kind of operation has on tensors: pullbacks by rules, run with tensors for values.
+
+A cotangent without dims may stand for one of the full shape with the same number everywhere, as a sum of all
+elements gives it, as long as what follows is elementwise. In a cotangent that is not ``clean`` -0.0 marks the
+elements to which nothing has been contributed; in one that is, a zero is a zero.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +25,6 @@ from tape.operations import elementwise, matmul, reductions
 from tape.recording import creation, record, views
 from tape.tensors import modes
 from tape.tensors.tensor import Tensor, constant_tensor
-
-# The rules of records run on tensors, by operations that are recorded themselves.
-#
-# A cotangent without dims may stand for one of the full shape with the same number everywhere, as a sum of all
-# elements gives it, as long as what follows is elementwise. In a cotangent that is not ``clean`` -0.0 marks the
-# elements to which nothing has been contributed; in one that is, a zero is a zero.
 
 choose = elementwise.RUN["where"]
 
@@ -66,7 +65,6 @@ def negative_zeros(value: Tensor) -> Any:
 
 
 def _follower() -> Any:
-    """Return the recorder that follows a recorded backward, operation by operation; None where there is none."""
     recorder = modes.current().recorder if modes.active() is None else None
     return recorder if hasattr(recorder, "negative_zeros") else None
 
@@ -236,9 +234,6 @@ def aligned(operand: Operand, rank: int) -> Any:
     return apart(operand.value, rank + 1)
 
 
-# The pullbacks of kinds whose records state them as rules.
-
-
 class RulePullbacks(Pullbacks):
     """Rules of a record. Where the cotangent is -0.0 they contribute nothing, and not 0 times what may be infinite."""
 
@@ -248,7 +243,6 @@ class RulePullbacks(Pullbacks):
         self.rules = [None if pull is None else self._rule(i) for i, pull in enumerate(form.pulls)]
 
     def _rule(self, i: int) -> tuple[Callable[..., Any], Callable[[Sequence[Any]], Any], bool]:
-        """Return a rule, the getter of its arguments from saved values and cotangent, and whether it cuts."""
         op = self.form.op
         rule: Any = SHORTER.get((op.name, *self.static.values())) or op.pullback[i]
         names = parameters_of(rule)

@@ -39,8 +39,6 @@ from tape.recording import jitted_functions, pick_calls, record, routine_calls, 
 from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor
 from tape.tensors.view_families import is_view
 
-# Elements picked, by arrays of places or one along an axis, on tensors: gathers and selections.
-
 _FEW = 1 << 10
 """The most places that are kept; those of larger tensors are computed again."""
 
@@ -86,8 +84,6 @@ class PickingPullbacks(Pullbacks):
 
 
 class _Along(PickingPullbacks):
-    """Elements that were picked one along an axis."""
-
     def __init__(self, form: Form) -> None:
         super().__init__(form)
         (spec, *_), self.axis = form.specs, form.params[0]
@@ -96,7 +92,6 @@ class _Along(PickingPullbacks):
         self.starts = self._starts() if form.spec.size <= _FEW else None
 
     def _starts(self) -> Array:
-        """Return the first places along the axis, in the gradient of the operand."""
         spec = self.source
         shape = [1 if k == self.axis else n for k, n in enumerate(spec.shape)]
         starts = np.zeros(shape, np.int64)
@@ -118,7 +113,6 @@ def _by_places(x: Operand, places: Operand) -> Tensor:
 
 
 def _copied(picked: Tensor) -> Tensor:
-    """Return what was picked by a single number, which is a view, as the copy that it is for each example."""
     return views.clone(picked) if is_view(picked) else picked
 
 
@@ -140,17 +134,11 @@ def located(x: Operand, numbers: Array) -> tuple[Tensor, tuple[Any, ...]]:
 
 
 def _in_order(spec: Spec, numbers: Array) -> Array:
-    """Convert places in memory with these strides to numbers in C order."""
     if spec.strides == dense(spec.shape, spec.dtype.itemsize):
         return numbers
     table = pick_calls.places(spec, spec.strides, (Ellipsis,)).reshape(-1)
     order = np.argsort(table, kind="stable")
     return order[np.searchsorted(table[order], numbers)]
-
-
-# Kinds on tensors that move elements: views, copies, joins and writes.
-
-# Views of tensors: of a batch, the same view of all examples.
 
 
 class ViewKind(Kind):
@@ -171,9 +159,6 @@ class ViewKind(Kind):
         return record.view(op, value, op.batch(*x.lead, x.shape, *step.params))
 
 
-# Copies of tensors.
-
-
 class CopyKind(Kind):
     """A batch is copied whole."""
 
@@ -188,8 +173,6 @@ class CopyKind(Kind):
 
 
 class _RearrangementPullbacks(Pullbacks):
-    """Copies, which hand their cotangent on."""
-
     def run(
         self, instruction: Instruction, wanted: Sequence[int], g: Tensor, clean: bool, saved: Any
     ) -> list[Contribution]:
@@ -200,9 +183,6 @@ class _RearrangementPullbacks(Pullbacks):
         g = full(g, self.form.spec.shape) if g.spec.shape else g
         value = g if same else record.to_dtype(g, spec.dtype)
         return [(i, value, clean) for i in wanted]
-
-
-# Joins of tensors.
 
 
 class JoinKind(Kind):
@@ -232,9 +212,6 @@ def _pull(instruction: Instruction, i: int, g: Tensor, values: Values) -> Tensor
     return indexing.index(g, (slice(None),) * axis + (slice(start, start + extents[i]),))
 
 
-# Writes into parts of tensors.
-
-
 class WriteKind(Kind):
     """The same part of each example is written. Sweeps handle writes themselves."""
 
@@ -252,9 +229,6 @@ class WriteKind(Kind):
         memory = step.params[0]
         x, key = located(part, memory)
         indexing.assign_at(x, key, aligned(value, memory.ndim), step.op.name, adds=step.op.adds)
-
-
-# Reductions on tensors.
 
 
 class ReductionKind(Kind):
@@ -305,7 +279,6 @@ class _ReductionPullbacks(RulePullbacks):
         return [(0, result if result._form.spec.shape == self.shape else views.expand(result, self.shape), clean)]
 
     def _value(self, name: str, value: Any, instruction: Instruction, saved: Any) -> Any:
-        """Return a saved value as a rule reads it, beside the operand."""
         if name == "x":
             return saved.read(instruction.operands[0], value, self.form.specs[0])
         if name == "y":
@@ -313,17 +286,10 @@ class _ReductionPullbacks(RulePullbacks):
         return self._widened(constant_tensor(value)) if isinstance(value, np.ndarray) else value
 
     def _widened(self, value: Tensor) -> Tensor:
-        """Return a value of the result's shape with dims of length one for those that were reduced."""
         return value if self.keepdims or not value._form.spec.shape else views.reshape(value, self.wide)
 
     def _spread(self, value: Tensor) -> Tensor:
-        """Return a value broadcast to the operand's shape; a 0-d one stays as it is."""
         return views.expand(self._widened(value), self.shape) if value._form.spec.shape else value
-
-
-# Kinds on tensors whose instructions call something: Python, kernels of the user's, routines, guards.
-
-# Calls of Python in programs, on tensors.
 
 
 class CallbackKind(Kind):
@@ -339,9 +305,6 @@ class CallbackKind(Kind):
             return results[0] if len(results) == 1 else views.cat([views.reshape(x, -1) for x in results])
 
         return called(0) if size is None else views.stack([called(e) for e in range(size)])
-
-
-# Jitted functions of the user's on tensors.
 
 
 class CustomKind(Kind):
@@ -361,9 +324,6 @@ class CustomKind(Kind):
         return views.stack([called(x.value[e]) for e in range(x.lead[0])]) if x.batched else called(x.value)
 
 
-# Guards of programs.
-
-
 class GuardDiffersError(ProgramError):
     """Another value left for Python than when the program was recorded."""
 
@@ -379,9 +339,6 @@ class GuardKind(Kind):
             raise GuardDiffersError(
                 f"at {step.params[0]} another value left for Python than when the program was recorded"
             )
-
-
-# Routines on tensors.
 
 
 class RoutineKind(Kind):
@@ -409,13 +366,10 @@ class RoutineKind(Kind):
 
 
 def _call_pull(instruction: Instruction, i: int, g: Tensor, values: Values) -> Tensor:
-    """Run the vjp of a routine whose pullback is a kernel."""
     call = instruction.form.params[0]
     gradient: Tensor = call.run(call.op.vjp, {**values, "g": g})[i]
     return gradient
 
-
-# Elementwise operations on tensors.
 
 _STATIC = {op.scalar: op.name for op in OPS.values() if isinstance(op, Elementwise) and op.scalar}
 RUN = {**elementwise.RUN, **{number: elementwise.RUN[name] for number, name in _STATIC.items()}}
@@ -473,8 +427,6 @@ class _ElementwisePullbacks(RulePullbacks):
         return contributions
 
 
-# Matrix products on tensors.
-
 _MATRIX = 2
 _MOST = 1 << 22
 """Elements up to which a batch of matrix products is a product of elements, summed; above, a loop over the batch."""
@@ -494,7 +446,11 @@ class ContractionKind(Kind):
         if not a.batched and not b.batched:
             return matmul.matmul(a.value, b.value)
         if not b.batched:
-            return _by_one_matrix(a, b.value, spec)
+            # Multiply a batch of matrices by the matrix that all examples share, in one product.
+            if len(a.shape) == 1:
+                return matmul.matmul(a.value, b.value)
+            size, (m, k) = a.lead[0], a.shape
+            return views.reshape(matmul.matmul(views.reshape(a.value, (size * m, k)), b.value), (size, *spec.shape))
         if not a.batched and len(b.shape) == 1:
             return matmul.matmul(b.value, a.value if len(a.shape) == 1 else views.t(a.value))
         (m, k), (size, *_) = (a.shape if len(a.shape) > 1 else (1, a.shape[0])), b.lead
@@ -511,14 +467,6 @@ class ContractionKind(Kind):
             left, right = views.reshape(a.value, (size, m, k)), b.value
             result = views.stack([matmul.matmul(left[e], right[e]) for e in range(size)])
         return result if result.spec.shape == (size, *spec.shape) else views.reshape(result, (size, *spec.shape))
-
-
-def _by_one_matrix(a: Operand, b: Tensor, spec: Spec) -> Tensor:
-    """Multiply a batch of matrices by the matrix that all examples share, in one product."""
-    if len(a.shape) == 1:
-        return matmul.matmul(a.value, b)
-    size, (m, k) = a.lead[0], a.shape
-    return views.reshape(matmul.matmul(views.reshape(a.value, (size * m, k)), b), (size, *spec.shape))
 
 
 class _ContractionPullbacks(Pullbacks):
@@ -554,8 +502,6 @@ def _contraction_pull(instruction: Instruction, i: int, g: Tensor, values: Value
     left = views.reshape(values["a"], (m, k))
     return views.reshape(matmul.matmul(views.t(left), wide), b.shape)
 
-
-# The kinds by the classes of their records.
 
 KINDS: dict[type, Kind] = {
     Callback: CallbackKind(),

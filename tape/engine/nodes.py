@@ -24,8 +24,6 @@ from tape.tensors.printing import table
 from tape.tensors.tapes import getattr_of
 from tape.tensors.tensor import AccumulateGrad, Slot, Tensor, holder, method, new
 
-# Nodes of the graph as PyTorch shows it: made on demand from the tape's instructions, one for each while it lives.
-
 Find = Callable[[int], Instruction | None]
 
 
@@ -84,7 +82,6 @@ class Node(metaclass=_NodeType):
         return self._edges or ()
 
     def _learn(self, instruction: Instruction, find: Find = record.locate) -> None:
-        """Keep the instruction's edges, and the call of a Function."""
         self._edges = tuple(edge_of(operand, find) for operand in instruction.operands)
         if instruction.saved and type(instruction.saved[0]) is CustomCall:
             self._call = instruction.saved[0]
@@ -111,7 +108,6 @@ class Node(metaclass=_NodeType):
         return tuple(InputMetadata(Size(spec.shape), spec.dtype) for spec in specs if spec is not None)
 
     def _sequence_nr(self) -> int:
-        """Return a number that is larger the later the operation ran."""
         return self._slot & ((1 << TAPE_BITS) - 1)
 
     def __repr__(self) -> str:
@@ -140,7 +136,6 @@ class Node(metaclass=_NodeType):
         )
 
     def _called(self) -> CustomCall | None:
-        """Return the call of a Function; None for other operations."""
         if self._call is None and self._form.op is reference_tape.FUNCTION:
             instruction = record.locate(self._slot)
             if instruction is not None:
@@ -191,8 +186,6 @@ class FunctionNode(Node):
 
 
 class _BackwardClass:
-    """The class of a Function's nodes."""
-
     def __get__(self, instance: Any, owner: Any) -> type[Node]:
         return _class_of(f"{owner.__name__}Backward", FunctionNode)
 
@@ -204,7 +197,6 @@ _classes: dict[tuple[str, type[Node]], type[Node]] = {}
 
 
 def _class_of(name: str, kind: type[Node] = Node) -> type[Node]:
-    """Return the class of the nodes of this name."""
     cls = _classes.get((name, kind))
     if cls is None:
         made: Any = _NodeType(name, (kind,), {"__slots__": (), "__module__": __name__})
@@ -217,7 +209,6 @@ def _new_node(slot: int, form: Form) -> Node:
 
 
 def _node(slot: int, form: Form) -> Node:
-    """Return the node of an instruction: the one that somebody holds, or a new one."""
     tape = tapes.living.get(slot >> TAPE_BITS)
     if tape is None:
         return _new_node(slot, form)
@@ -263,7 +254,8 @@ def keep_edges(held: Iterable[tapes.Tape]) -> None:
     todo = [tape for tape in held if tape.nodes]
     while todo:
         tape = todo.pop()
-        pending = _without_edges(tape)
+        nodes = [reference() for reference in list(tape.nodes.values())]
+        pending = [node for node in nodes if node is not None and node._edges is None]
         if pending:
             with tape.reading():
                 todo += _learn_edges(
@@ -272,8 +264,6 @@ def keep_edges(held: Iterable[tapes.Tape]) -> None:
 
 
 def _learn_edges(table: dict[int, Instruction], pending: list[Node]) -> list[tapes.Tape]:
-    """Let nodes, and those that their edges lead to, keep their edges; return the other tapes that edges lead to."""
-
     def find(slot: int) -> Instruction | None:
         return table.get(slot) or record.locate(slot)
 
@@ -293,15 +283,6 @@ def _learn_edges(table: dict[int, Instruction], pending: list[Node]) -> list[tap
     return other_tapes
 
 
-def _without_edges(tape: tapes.Tape) -> list[Node]:
-    """Return the living nodes of a tape whose edges are not known yet."""
-    nodes = [reference() for reference in list(tape.nodes.values())]
-    return [node for node in nodes if node is not None and node._edges is None]
-
-
-# ``graph.GradientEdge``: a place in the graph, without its tensor, as a root of a backward or one of its inputs.
-
-
 class GradientEdge(NamedTuple):
     """One output of a node: it keeps the graph, but not the tensor's value. See :func:`get_gradient_edge`."""
 
@@ -311,10 +292,7 @@ class GradientEdge(NamedTuple):
 
 
 def get_gradient_edge(x: Tensor) -> GradientEdge:
-    """Return the edge of a tensor, which a backward takes as a root or in ``inputs=``.
-
-    RuntimeError if the tensor does not require grad.
-    """
+    """Return the edge of a tensor, a root or an input of a backward; RuntimeError if it does not require grad."""
     if x._slot is None:
         raise RuntimeError("It is not possible to get the gradient edge for a Tensor that does not require gradients")
     if type(x._slot) is AccumulateGrad:
@@ -337,7 +315,6 @@ def tensors_of(places: Any) -> Any:
 
 
 def _tensor_of(edge: Any) -> Tensor:
-    """Return a tensor without a value that stands for an edge."""
     node, place = (edge.node, edge.output_nr) if isinstance(edge, GradientEdge) else (edge, 0)
     if type(node) is AccumulateGrad:
         owner = node.owner()
@@ -360,8 +337,6 @@ def _standing(slot: Slot, form: Descriptor) -> Tensor:
     return result
 
 
-# Tensors in notebooks: a table, and their graph as a drawing where Graphviz is installed.
-
 # For the drawing alone: what notebooks do not show is not imported.
 _late = getattr_of(__name__, {"graph": "tape.engine.drawing", "installed": "tape.tensors.figures"})
 _MOST_DRAWN = 200
@@ -383,18 +358,13 @@ def _repr_svg_(x: Tensor) -> str | None:
     if x.grad_fn is None or not _late("installed")():
         return None
     try:
-        few = _is_small(x.grad_fn)
+        pending, reached = [x.grad_fn], dict[int, Any]()
+        while pending and len(reached) <= _MOST_DRAWN:
+            node = pending.pop()
+            if id(node) not in reached:
+                reached[id(node)] = node
+                pending += [after for after, _ in node.next_functions if after is not None]
+        few = len(reached) <= _MOST_DRAWN
         return _late("graph")(x)._repr_svg_() if few else None
     except GradError:  # a backward has freed it
         return None
-
-
-def _is_small(root: Any) -> bool:
-    """Whether a graph has few nodes."""
-    pending, reached = [root], dict[int, Any]()
-    while pending and len(reached) <= _MOST_DRAWN:
-        node = pending.pop()
-        if id(node) not in reached:
-            reached[id(node)] = node
-            pending += [after for after, _ in node.next_functions if after is not None]
-    return len(reached) <= _MOST_DRAWN

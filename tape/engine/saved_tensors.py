@@ -22,8 +22,6 @@ from tape.tensors.modes import Mode
 from tape.tensors.tapes import Tape, every
 from tape.tensors.tensor import AccumulateGrad, Tensor, constant_tensor, new, scalar_or_array
 
-# ``autograd.graph``'s contexts for saved tensors: packed by hooks, copied, or with such hooks forbidden.
-
 
 class saved_tensors_hooks(Switch):  # noqa: N801 (PyTorch's name)
     """Within it each tensor that an operation saves goes through ``pack_hook``, and back through ``unpack_hook``.
@@ -88,7 +86,6 @@ _AS_STRIDED: Any = OPS["as_strided"]
 
 
 def _turned(spec: Spec) -> Spec:
-    """Return the spec of a transposed view."""
     turned = intern_spec(spec.shape[::-1], spec.strides[::-1], spec.dtype, spec.gradient[::-1], spec.buffer_size)
     turned.covers, turned.overlaps = spec.covers, spec.overlaps
     return turned
@@ -156,7 +153,6 @@ class SavedTensors:
         return self._made[key][1]
 
     def _bound(self, slot: Any, value: Any, spec: Spec) -> Tensor:
-        """Return a tensor of this value and slot."""
         result = new(Tensor)
         result._value = scalar_or_array(value)
         if type(slot) is AccumulateGrad and slot.spec is spec:
@@ -189,7 +185,6 @@ class SavedTensors:
         return result
 
     def _superseded(self, slot: Any) -> bool:
-        """Whether a write, later on a tape, has made another version of this one."""
         if type(slot) is not int:
             return False
         for tape in every():
@@ -218,7 +213,6 @@ class SavedTensors:
         self._scans[tape.number] = end or 1, max(down_to, 0)
 
     def _version(self, view: Instruction) -> tuple[Any, Spec]:
-        """Return the slot that a view is a view of, no view itself, and its spec."""
         above, spec = view.operands[0], view.form.specs[0]
         while type(above) is int:
             instruction = self.by_slot.get(above) or record.locate(above)
@@ -227,9 +221,6 @@ class SavedTensors:
             above, spec = instruction.operands[0], instruction.form.specs[0]
         assert spec is not None
         return above, spec
-
-
-# The values of a recorded graph: those that instructions saved, and those that can be computed from them.
 
 
 class Values:
@@ -295,14 +286,12 @@ class Values:
         return None if result is None else np.asarray(result)
 
     def _flat(self, key: Any, spec: Spec) -> Array | None:
-        """Return a value in the layout of its gradient buffer."""
         if key not in self.flat and key in self.known:
             flat = self.flat[key] = np.zeros(spec.buffer_size, spec.dtype)
             pattern(flat, spec, 0)[...] = self.known[key]
         return self.flat.get(key)
 
     def _written(self, instruction: Instruction) -> Array | None:
-        """Return the version of a tensor that a write made."""
         form, (before, source), (start, *places) = instruction.form, instruction.operands, instruction.saved
         flat = None if before is None else self._flat(before, form.spec)
         value = None if source is None else self.known.get(source)

@@ -50,14 +50,12 @@ def native_backward(
 
 
 def _root(x: Tensor) -> tuple[int, Spec, int | None]:
-    """Return the slot of a computed tensor, its spec, and where its gradient begins in its family's buffer."""
     form = x._form
     kind = form.kind  # type: ignore[union-attr]
     return x._slot, form.spec, None if kind == PULLS else x._offset if kind == VIEW else 0
 
 
 def _seen(tape: Tape, *, free: bool, accumulates: bool) -> list[int]:
-    """Return the observed slots of a tape: with hooks, with nodes that are held, with retained gradients."""
     observed = [*tape.hooks, *(tape.nodes if free else ())]
     if accumulates:
         slots = [x._slot for reference in list(tape.retained.values()) if (x := reference()) is not None]
@@ -66,7 +64,6 @@ def _seen(tape: Tape, *, free: bool, accumulates: bool) -> list[int]:
 
 
 def _value(gradient: Any, spec: Spec) -> Any:
-    """Return the value of a cotangent of the right shape and dtype; None if it must be checked, or converted, first."""
     gradient_spec = gradient._form.spec if type(gradient) is Tensor else None
     fits = gradient_spec is not None and gradient_spec.shape == spec.shape and gradient_spec.dtype is spec.dtype
     return gradient._value if fits else None
@@ -106,7 +103,6 @@ def gradients(outputs: Any, inputs: Any, weights: Any, *, free: bool) -> tuple[T
 
 
 def _only(tensors: Any) -> Tensor | None:
-    """Return a tensor, or the only one of a list; None for anything else."""
     if isinstance(tensors, (list, tuple)) and len(tensors) == 1:
         tensors = tensors[0]
     return tensors if type(tensors) is Tensor else None

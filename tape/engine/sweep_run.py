@@ -29,8 +29,6 @@ from tape.tensors.tapes import Tape
 from tape.tensors.tensor import AccumulateGrad, Tensor, method, scalar_or_array
 from tape.tensors.view_families import is_view
 
-# One backward: a native sweep of each tape that the graph touches, gradients out to leaves and observers.
-
 ENDED: ContextVar[list[Callable[[], None]]] = ContextVar("tape_ended")
 """Functions to call when the backward that runs in this context has finished its sweeps."""
 
@@ -105,7 +103,6 @@ class BackwardRun:
             self._sweep_each(tapes, pending)
 
     def _sweep_each(self, tapes: list[Tape], pending: list[Seed]) -> None:
-        """Sweep tapes one after the other: no tape leads to one that has been swept."""
         for tape in tapes:
             tape_seeds = [seed for seed in pending if seed.slot >> TAPE_BITS == tape.number]
             if tape_seeds:
@@ -113,7 +110,6 @@ class BackwardRun:
                 pending += [Seed(slot, spec, value, family_offset_of(slot)) for slot, spec, value in foreign]
 
     def _sweep_all(self, seeds: list[Seed]) -> None:
-        """Sweep tapes that lead to each other, instruction by instruction."""
         with graph_observers.reading(seeds) as (graph, tapes):
             observers = list(
                 {o.key: o for tape in tapes.values() for o in self.arrivals.observers(tape, seeds)}.values()
@@ -149,19 +145,16 @@ class BackwardRun:
         return foreign
 
     def _reach(self, tape: Tape, seeds: list[Seed]) -> set[Any]:
-        """Return the slots, and keys of leaves, that a sweep will reach."""
         with tape.reading():
             graph = graphs.mark(tape.entries, tape.number, seeds)
         return reached(graph, self.arrivals.asked if self.restrict else None)
 
     def _forget(self, *tapes: Tape) -> None:
-        """Drop the hooks, lines and notes of instructions that have been freed."""
         for tape in tapes:
             if self.free and (tape.hooks or tape.lines or tape.metadata) and not tape.readers:
                 tape.forget_hooks()
 
     def _reach_leaf(self, seed: Seed) -> bool:
-        """Deliver a seed whose root is a leaf; return whether it is."""
         slot = seed.slot
         if type(slot) is int:
             return False
@@ -201,7 +194,6 @@ def _summed(leaves: list[tuple[AccumulateGrad, Any]]) -> list[tuple[AccumulateGr
 
 
 def _merged(seeds: list[Seed]) -> list[Seed]:
-    """Return one seed a slot, the sum of those given for it."""
     if len(seeds) == 1:
         return seeds
     merged: dict[int, Seed] = {}
@@ -236,9 +228,6 @@ def leaves_of(tensors: Sequence[Tensor]) -> set[AccumulateGrad]:
     return {slot for slot in slots if type(slot) is AccumulateGrad}
 
 
-# Registering hooks on computed tensors: one at a time, or on several whose gradients belong together.
-
-
 @method()
 def register_hook(x: Tensor, hook: Hook) -> RemovableHandle:
     """Call ``hook(gradient)`` when backward has this tensor's gradient; a tensor it returns takes its place.
@@ -263,8 +252,6 @@ def hooks_of(x: Tensor) -> hooks.Hooks:
 
 
 class _Handles:
-    """The handle of a hook on several tensors."""
-
     def __init__(self, handles: Sequence[RemovableHandle]) -> None:
         self._handles = handles
 

@@ -1,4 +1,8 @@
-"""Products of vectors, matrices and tensors under PyTorch's names, and einsum."""
+"""Products of vectors, matrices and tensors under PyTorch's names, and einsum.
+
+An operand is seen with a label for each dim. Repeated labels are diagonals, labels that nothing else needs are
+summed, and the rest of a pair is one (batched) matrix product of views, so its gradients are matrix products too.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +26,6 @@ from tape.recording.promotion import tensors_of
 from tape.tensors.hooks import public
 from tape.tensors.operands import _merge, tensor_of
 from tape.tensors.tensor import Tensor
-
-# ``einsum``: pairs of operands contracted by matrix products, in an order that NumPy's planner finds.
-#
-# An operand is seen with a label for each dim. Repeated labels are diagonals, labels that nothing else needs are
-# summed, and the rest of a pair is one (batched) matrix product of views, so its gradients are matrix products too.
 
 Labels = tuple[str, ...]
 
@@ -66,7 +65,6 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
 
 
 def _from_numbers(args: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
-    """Turn lists of numbers into an equation."""
     pairs = len(args) // 2
     parts = [_letters(args[2 * k + 1]) for k in range(pairs)]
     arrow = f"->{_letters(args[-1])}" if len(args) % 2 else ""
@@ -79,7 +77,6 @@ def _letters(numbers: Any) -> str:
 
 @functools.lru_cache(512)
 def _plan(equation: str, shapes: tuple[Any, ...]) -> tuple[list[Labels], Labels, list[tuple[int, ...]]]:
-    """Return the labels of operands and result, and the order in which to contract."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     texts = left.split(",")
     if len(texts) != len(shapes):
@@ -95,7 +92,6 @@ def _plan(equation: str, shapes: tuple[Any, ...]) -> tuple[list[Labels], Labels,
 
 
 def _labels(text: str, rank: int, k: int) -> Labels:
-    """Return a label for each dim; those of an ellipsis are counted from the right."""
     before, dots, after = text.partition("...")
     named = len(before) + len(after)
     if not (before + after).isalpha() and named:
@@ -154,7 +150,6 @@ Term = tuple[Tensor, Labels]
 
 
 def _alone(x: Tensor, labels: Labels) -> Term:
-    """Take diagonals where an operand has a label twice."""
     for label in dict.fromkeys(labels):
         while labels.count(label) > 1:
             first = labels.index(label)
@@ -165,7 +160,6 @@ def _alone(x: Tensor, labels: Labels) -> Term:
 
 
 def _squeezed(terms: Sequence[Term], k: int) -> Term:
-    """Drop the dims of extent 1 that other operands broadcast."""
     x, labels = terms[k]
     wide = {
         label for y, others in terms for label, n in zip(others, y.spec.shape, strict=True) if n != 1
@@ -177,7 +171,6 @@ def _squeezed(terms: Sequence[Term], k: int) -> Term:
 
 
 def _summed(x: Tensor, labels: Labels, kept: set[str]) -> Term:
-    """Sum over the dims whose labels nothing else needs."""
     drop = tuple(i for i, label in enumerate(labels) if label not in kept)
     if not drop:
         return x, labels
@@ -219,8 +212,6 @@ def contract(a: Tensor, a_labels: Labels, b: Tensor, b_labels: Labels, others: s
     )
     return _shaped(product, (*lead, *m, *n)), labels
 
-
-# Products of vectors, matrices and tensors under PyTorch's names; they are made of matrix products.
 
 _OPS: dict[str, Any] = OPS
 _CROSS: Any = _OPS["cross"]
@@ -474,9 +465,6 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Tensor:
         raise ValueError(f"mode must be one of 'valid', 'same', or 'full' (got {mode!r})")
     start, size = starts[mode]
     return full[start : start + size]  # type: ignore[no-any-return]
-
-
-# Products added to an input, beta * input + alpha * product, under PyTorch's names.
 
 
 def _plus(input: Any, product: Tensor, beta: Any, alpha: Any) -> Any:

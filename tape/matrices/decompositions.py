@@ -20,8 +20,6 @@ from tape.tensors.hooks import implements, public
 from tape.tensors.operands import _merge, tensor_of
 from tape.tensors.tensor import Tensor, as_array, constant_tensor
 
-# Matrices as users give them: checked as PyTorch checks them, of one dtype and the same extents in front.
-
 MATRIX = 2
 
 
@@ -265,8 +263,6 @@ def _singular(a: Any, d: Any, *, fixed: bool = False) -> Tensor:
     return routine_calls.call(_OPS["singular"], a, d, fixed=fixed or d._slot is None)  # type: ignore[no-any-return]
 
 
-# LU and LDL factors of matrices under PyTorch's names: packed as LAPACK packs them, and apart.
-
 _PACKED = "Both factors in one matrix, the rows exchanged, and which pivot is zero."
 LUFactor = named("linalg_lu_factor", "Both factors in one matrix, and the rows exchanged.", "LU", "pivots")
 LUFactorEx = named("linalg_lu_factor_ex", _PACKED, "LU", "pivots", "info")
@@ -351,7 +347,6 @@ def lu_unpack(LU_data: Any, LU_pivots: Any, unpack_data: bool = True, unpack_piv
 
 
 def _checked(packed: Tensor, pivots: Tensor) -> Tensor:
-    """Return pivots that fit packed factors; RuntimeError, with PyTorch's words, for others."""
     *batch, m, n = packed.spec.shape
     if pivots.spec.dtype != np.int32:
         raise RuntimeError(
@@ -376,7 +371,6 @@ def _permutation(packed: Tensor, pivots: Tensor) -> Any:
 
 
 def _triangles(packed: Tensor) -> tuple[Any, Any]:
-    """Return L and U of packed factors."""
     m, n = packed.spec.shape[-2:]
     k = min(m, n)
     below, above = constant_tensor(np.tri(m, k, -1, dtype=bool)), constant_tensor(~np.tri(k, n, -1, dtype=bool))
@@ -385,7 +379,6 @@ def _triangles(packed: Tensor) -> tuple[Any, Any]:
 
 
 def _factors(name: str, matrix: Any, pivot: bool, *, check: bool = False) -> Any:
-    """Return packed factors, the rows exchanged, and which pivot is zero."""
     a = matrix_of(name, matrix)
     if not pivot:
         raise RuntimeError("linalg.lu_factor: LU without pivoting is not implemented on the CPU")

@@ -264,8 +264,6 @@ def vander(x: Any, N: int | None = None) -> Any:  # noqa: N803
     return views.cat([creation.ones(x.spec.shape, dtype=powers.spec.dtype), powers], -1)
 
 
-# Norms and condition numbers of matrices under PyTorch's names.
-
 _MATRIX = 2
 
 

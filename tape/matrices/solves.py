@@ -68,7 +68,6 @@ def solve_ex(A: Any, B: Any, *, left: bool = True, check_errors: bool = False) -
 
 
 def _vector(a: Tensor, b: Tensor) -> Tensor:
-    """Solve for one vector."""
     if a.spec.shape[0] != b.spec.shape[0]:
         _check_rows("linalg.solve", a, views.unsqueeze(b, -1))
     return routine_calls.call(_OPS["solve"], a, b)[0]  # type: ignore[no-any-return]
@@ -146,7 +145,6 @@ def solve_triangular(
 
 
 def _scipys_triangular(a: Tensor, b: Tensor, lower: bool, trans: Any, **kwargs: bool) -> Tensor:
-    """Solve as SciPy's solve_triangular."""
     if trans not in _TRANSPOSED:
         raise ValueError(f"linalg.solve_triangular: trans is 0, 1, 2, 'N', 'T' or 'C', got {trans!r}")
     if _TRANSPOSED[trans]:
@@ -245,7 +243,6 @@ _MATRIX = 2
 
 
 def _floating(name: str, **operands: Any) -> list[Tensor]:
-    """Return operands as tensors of one floating dtype."""
     tensors = {key: tensor_like(x) for key, x in operands.items()}
     dtype = np.result_type(np.float32, *(x.spec.dtype for x in tensors.values()))
     for key, x in tensors.items():

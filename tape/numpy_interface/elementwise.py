@@ -1,4 +1,4 @@
-"""NumPy's elementwise functions that are no ufuncs, ranges and polynomials."""
+"""NumPy's elementwise functions that are no ufuncs, choices by values, ranges and polynomials."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ from tape.tensors.dtypes import dtype_of
 from tape.tensors.hooks import NUMPY, implements
 from tape.tensors.operands import Number, tensor_of
 from tape.tensors.tensor import Tensor, as_array, method
-
-# NumPy's elementwise functions that are no ufunc with a record of its own: with NumPy's arguments and meaning.
 
 for _ufunc, _name in (
     (np.sign, "sign"),  # nan of nan, where PyTorch has 0
@@ -60,13 +58,11 @@ def _round(a: Any, decimals: int = 0) -> Tensor:
 
 @method("__round__")
 def _rounded(x: Tensor, ndigits: int | None = None) -> Tensor:
-    """Round each element, as ``np.round``: ``round(x)`` is a tensor, too."""
     return elementwise.round(x, decimals=ndigits or 0)
 
 
 @method("__reversed__")
 def _reversed(x: Tensor) -> Tensor:
-    """Return the tensor reversed along its first dim, as PyTorch does."""
     return x.flip(0) if x.spec.shape else x
 
 
@@ -87,32 +83,15 @@ def _allclose(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_na
     return elementwise.allclose(a, b, rtol, atol, equal_nan)
 
 
-@implements(np.fix, records="trunc")
-def _fix(x: Any) -> Tensor:
-    return FUNCTIONS["trunc"](x)  # type: ignore[no-any-return]
+def _of_one_array(numpys: Any, name: str) -> None:
+    @implements(numpys, records=name)
+    def function(x: Any) -> Tensor:
+        return FUNCTIONS[name](x)  # type: ignore[no-any-return]
 
 
-@implements(np.sinc, records="sinc")
-def _sinc(x: Any) -> Tensor:
-    return FUNCTIONS["sinc"](x)  # type: ignore[no-any-return]
-
-
-@implements(np.i0, records="i0")
-def _i0(x: Any) -> Tensor:
-    return FUNCTIONS["i0"](x)  # type: ignore[no-any-return]
-
-
-@implements(np.isposinf, records="isposinf")
-def _isposinf(x: Any) -> Tensor:
-    return FUNCTIONS["isposinf"](x)  # type: ignore[no-any-return]
-
-
-@implements(np.isneginf, records="isneginf")
-def _isneginf(x: Any) -> Tensor:
-    return FUNCTIONS["isneginf"](x)  # type: ignore[no-any-return]
-
-
-# NumPy's functions that choose elements by values: one of several arrays, what is not nan, what is not zero.
+_of_one_array(np.fix, "trunc")
+for _function in (np.sinc, np.i0, np.isposinf, np.isneginf):
+    _of_one_array(_function, _function.__name__)
 
 
 @implements(np.choose)
@@ -154,7 +133,6 @@ def _trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Tensor:
 
 
 def _places(x: Tensor) -> list[Any]:
-    """Return, of each axis, the places of what is not zero, in order."""
     return (
         [np.unique(at) for at in np.nonzero(escaped_values(x.detach(), np.trim_zeros.__name__))] if x.spec.shape else []
     )
@@ -192,7 +170,6 @@ def _subtract(a1: Any, a2: Any) -> Tensor:
 
 
 def _of_one_length(*values: Any) -> list[Tensor]:
-    """Return the coefficients with zeros in front of the fewer ones."""
     each = [_vector(x) for x in values]
     most = max(x.spec.size for x in each)
     return [views.cat([x.new_zeros(most - x.spec.size), x]) if x.spec.size < most else x for x in each]
@@ -208,7 +185,6 @@ def _multiply(a1: Any, a2: Any) -> Tensor:
 
 
 def _without_zeros(x: Any) -> Tensor:
-    """Return coefficients without zeros in front, as NumPy multiplies them; RuntimeError where these want gradients."""
     x = _vector(x)
     trimmed: Tensor = NUMPY[np.trim_zeros](x, "f")
     if trimmed.spec.size < x.spec.size and x._slot is not None:
@@ -232,7 +208,6 @@ def _derivative(p: Any, m: int = 1) -> Tensor:
 
 @implements(np.polyint)
 def _integral(p: Any, m: int = 1, k: Any = None) -> Tensor:
-    """Integrate m times, with constants k, the first of the first integration."""
     times, coefficients = operator.index(m), _vector(p)
     if times < 0:
         raise ValueError("Order of integral must be positive (see polyder)")
@@ -284,18 +259,9 @@ def _correlate(a: Any, v: Any, mode: str = "valid") -> Tensor:
     return contractions.convolve(array_like(a), array_like(v).flip(0), mode)
 
 
-# NumPy's ranges between tensors: ``np.linspace(a, b, n)`` has the gradients of its ends.
-
-
 @implements(np.linspace)
 def _linspace(
-    start: Any,
-    stop: Any,
-    num: int = 50,
-    endpoint: bool = True,
-    retstep: bool = False,
-    dtype: Any = None,
-    axis: int = 0,
+    start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None, axis: int = 0
 ) -> Any:
     """Space numbers evenly, along a new axis where the ends have dims."""
     if num < 0:

@@ -23,7 +23,6 @@ def _kind(function: Any, *shape: int) -> Any:
 
 
 def _only(name: str, value: Any, supported: Any, argument: str) -> None:
-    """Raise TypeError for an argument that tensors do not take."""
     if value is not supported:
         raise TypeError(f"np.{name} of a tensor takes {argument}={supported!r} only")
 

@@ -1,4 +1,4 @@
-"""Functions made from records alone, the table of all operations, interpolation."""
+"""Functions made from records alone, the table of all operations in docs/operations.md, interpolation."""
 
 from __future__ import annotations
 
@@ -36,8 +36,6 @@ from tape.tensors.tensor import Tensor, as_array, constant_tensor
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-
-# Functions made from records alone, and the table of all operations.
 
 # Public functions that follow from records alone: of reductions, routines and views that have none written by hand.
 #
@@ -123,7 +121,6 @@ def _to_numpy(function: Callable[..., Any], numpys: Any) -> None:
 
 
 def _left() -> Iterator[Op]:
-    """Yield the records that say that they have a public function, and have none yet."""
     for op in OPS.values():
         known = op.name in FUNCTIONS or op.name in hooks.FUNCTIONS or hasattr(Tensor, op.name)
         if op.function and type(op) in _MAKERS and not known:
@@ -136,8 +133,6 @@ for _op in _left():
     if isinstance(_op, Reduction) and _of_numpy is not None and _of_numpy not in hooks.NUMPY:
         _to_numpy(MADE[_op.name], _of_numpy)
 
-
-# In-place variants of functions of whole tensors: running sums, products added to a tensor.
 
 for _function in (
     contractions.addmm,
@@ -164,8 +159,6 @@ _cumsum.__doc__, _cumprod.__doc__ = scans.cumsum.__doc__, scans.cumprod.__doc__
 install_in_place(_cumsum, "cumsum_")
 install_in_place(_cumprod, "cumprod_")
 
-
-# The table of operations in docs/operations.md, printed from the records that the library itself reads.
 
 HEADS = ("name", "other names", "`grad_fn`", "what it does", "gradient", "the tape keeps", "dtypes", "NumPy")
 
@@ -219,7 +212,7 @@ def readable(expression: Any) -> str:
 
 
 def _row(op: Op) -> tuple[str, ...]:
-    rules = {_input(op, i): _trace(rule) for i, rule in enumerate(op.pullback) if rule is not None}
+    rules = {_input(op, i): traced(rule, Readable, {}) for i, rule in enumerate(op.pullback) if rule is not None}
     operator = op.operator if isinstance(op, Elementwise) else ""
     return (
         _code([op.name, *([] if not operator or operator.isidentifier() else [operator])]),
@@ -234,7 +227,6 @@ def _row(op: Op) -> tuple[str, ...]:
 
 
 def _dtypes(op: Op) -> str:
-    """Return what the values may be: a gradient has floats only."""
     if op.differentiable:
         return "float"
     return "integer, bool" if isinstance(op, Elementwise) and set(op.domain) == {"boolean"} else "all"
@@ -261,12 +253,7 @@ def _input(op: Op, place: int) -> str:
     return op.inputs[place] if isinstance(op, Elementwise) else "ab"[place]
 
 
-def _trace(rule: Any) -> Symbol:
-    return traced(rule, Readable, {})
-
-
 def _gradient(op: Op, rules: dict[str, Symbol]) -> str:
-    """Return what each input receives, named by the input if there are several."""
     if isinstance(op, Routine):
         return "by NumPy's functions" if op.vjp is not None else ""
     texts = {name: op.contribution.format(f"`{readable(rule)}`") for name, rule in rules.items()}
@@ -276,7 +263,6 @@ def _gradient(op: Op, rules: dict[str, Symbol]) -> str:
 
 
 def _kept(op: Op, rules: Iterable[Symbol]) -> list[str]:
-    """Return what the rules mention, and so the tape keeps if every input wants its gradient."""
     names = {name.removesuffix(".T") for rule in rules for name in rule.names} - _NOT_KEPT
     if isinstance(op, Select):
         names.add(_INDEX)
@@ -288,7 +274,6 @@ def _code(names: Iterable[str]) -> str:
 
 
 def _print(expression: Any) -> tuple[str, int]:
-    """Return an expression as text, and how tightly it holds together."""
     if not isinstance(expression, Symbol):
         return str(expression).removesuffix(".0"), _WHOLE if expression >= 0 else _UNARY["-"]
     head, parts = expression.head, expression.parts
@@ -305,7 +290,6 @@ def _print(expression: Any) -> tuple[str, int]:
 
 
 def _print_cut(where: Symbol, value: Any) -> str:
-    """Print a contribution that is made in some places only."""
     if _sign(where.head) == "not ":
         return f"{readable(value)} if {readable(where.parts[0])} else nothing"
     return f"nothing if {readable(where)} else {readable(value)}"
@@ -318,13 +302,11 @@ def _sign(head: str) -> str:
 
 
 def _infix(sign: str, left: Any, right: Any) -> str:
-    """Print two operands and the sign between; parentheses that a rule wrote on the right stay."""
     binding, power, test = _INFIX[sign], sign == "**", sign in _COMPARISONS
     return f"{_held(left, binding + (power or test))} {sign} {_held(right, binding + 1 - power)}"
 
 
 def _held(expression: Any, binding: int) -> str:
-    """Print an operand, in parentheses if it would come apart."""
     text, precedence = _print(expression)
     return text if precedence >= binding else f"({text})"
 
@@ -385,7 +367,6 @@ def _check_knots(xp: Tensor, fp: Tensor, least: int) -> None:
 
 
 def _level(x: Tensor, xp: Tensor, fp: Tensor, left: Any, right: Any, period: Any) -> Any:
-    """Interpolate linearly, as np.interp does."""
     if period is not None:
         x, xp, fp = _around(x, xp, fp, abs(float(period)))
         left = right = None
@@ -409,7 +390,6 @@ def _around(x: Tensor, xp: Tensor, fp: Tensor, period: float) -> tuple[Any, ...]
 
 
 def _spline_slopes(xp: Any, fp: Any, bc_type: str) -> Any:
-    """Return the slopes at the knots of the spline, by SciPy's banded equations."""
     if bc_type not in _BOUNDARIES:
         raise ValueError(f"interp: bc_type is one of {', '.join(_BOUNDARIES)}, not {bc_type!r}")
     n = xp.spec.size
@@ -436,7 +416,6 @@ def _back(x: Any) -> Any:
 
 
 def _end(h: Any, rise: Any, xp: Any, bc_type: str) -> tuple[Any, ...]:
-    """Return the first equation: the coefficients of its two slopes, and its right-hand side."""
     one = creation.ones(1, dtype=h.spec.dtype)
     if bc_type == "clamped":
         return one, one * 0.0, one * 0.0
@@ -462,7 +441,6 @@ def _monotone_slopes(xp: Any, fp: Any) -> Any:
 
 
 def _three_points(h: Any, rise: Any) -> Any:
-    """Return the slope at the end, kept from overshooting."""
     h0, h1, m0, m1 = h[:1], h[1:2], rise[:1], rise[1:2]
     d = ((2.0 * h0 + h1) * m0 - h0 * m1) / (h0 + h1)
     turns = sign(m0) * sign(m1) <= 0.0

@@ -1,4 +1,4 @@
-"""Predicates, and functions composed of others."""
+"""Functions composed of others, and what a tensor and its dtype are; tensors are real, dense and the CPU's."""
 
 from __future__ import annotations
 
@@ -10,15 +10,13 @@ import numpy as np
 from tape import return_types, special
 from tape.matrices import determinants
 from tape.operations import elementwise, joining
-from tape.operations.elementwise import FUNCTIONS, cast
+from tape.operations.elementwise import FUNCTIONS, floating
 from tape.recording import promotion, record, to_python, views
 from tape.recording.attributes import to
 from tape.tensors.dtypes import Size, dtype_of
 from tape.tensors.hooks import implements, public
 from tape.tensors.operands import tensor_of
 from tape.tensors.tensor import Tensor, as_array, attribute, leaf, method
-
-# PyTorch's functions that are made of a few others: ``rsub``, ``threshold``, ``frexp``, ``vander``, ``angle``.
 
 _where: Any = FUNCTIONS["where"]
 
@@ -74,13 +72,8 @@ def frexp(input: Any) -> Any:
 
 @implements(np.frexp)
 def _frexp(x: Any) -> tuple[Tensor, Tensor]:
-    mantissas, exponents = frexp(_floating(x))
+    mantissas, exponents = frexp(floating(x))
     return mantissas, exponents
-
-
-def _floating(x: Any) -> Tensor:
-    x = tensor_of(x)
-    return x if x.spec.dtype.kind == "f" else cast(x, np.float64)
 
 
 @implements(np.vander)
@@ -132,7 +125,7 @@ def angle(input: Any) -> Tensor:
     >>> tape.angle(tape.tensor([2.0, -3.0]))
     tensor([0.0000, 3.1416])
     """
-    input = _floating(input)
+    input = floating(tensor_of(input))
     half, none = (np.asarray(turn, input.spec.dtype) for turn in (np.pi, 0.0))
     result: Tensor = _where(input != input, input, _where(input < 0, half, none))  # noqa: PLR0124
     return result
@@ -151,9 +144,6 @@ def constant_pad_nd(input: Any, pad: Any, value: Any = 0) -> Tensor:
     tensor([3., 1., 3., 3.])
     """
     return joining.pad(input, pad, value=value)
-
-
-# What a tensor and its dtype are, asked with PyTorch's names; tensors here are real, dense and in the CPU's memory.
 
 
 @public(methods=False)

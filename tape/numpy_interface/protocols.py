@@ -1,4 +1,9 @@
-"""NumPy's protocols on tensors: functions, ufuncs, methods of arrays."""
+"""NumPy's protocols on tensors: functions, ufuncs, methods of arrays.
+
+Where a method means one thing to PyTorch and another to NumPy, PyTorch's stands: ``x.sort()``, ``x.max(axis=0)`` are
+pairs, ``x.std()`` divides by one less than the number of elements, ``x.transpose(0, 1)`` exchanges two dims, and
+``x.repeat(2)`` tiles. ``np.f(x)`` always is NumPy's.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +24,6 @@ from tape.tensors.dtypes import dtype_of
 from tape.tensors.hooks import NUMPY, implements
 from tape.tensors.operands import PRIORITY, tensor_of
 from tape.tensors.tensor import Array, Tensor, as_array, attribute, method
-
-# NumPy's methods of arrays, and its ways to call those that PyTorch's tensors have too: ``x.astype``, ``x.cumsum()``.
-#
-# Where a method means one thing to PyTorch and another to NumPy, PyTorch's stands: ``x.sort()``, ``x.max(axis=0)`` are
-# pairs, ``x.std()`` divides by one less than the number of elements, ``x.transpose(0, 1)`` exchanges two dims, and
-# ``x.repeat(2)`` tiles. ``np.f(x)`` always is NumPy's.
 
 _VECTORS = 2
 
@@ -323,7 +322,6 @@ def array_function(_x: Tensor, func: Any, _types: Any, args: Any, kwargs: Any) -
 
 
 def _name(func: Any) -> str:
-    """Return the name of one of NumPy's functions as users write it behind ``np.``."""
     return f"{func.__module__.removeprefix('numpy')}.{func.__name__}".lstrip(".")
 
 
@@ -337,7 +335,6 @@ def parameters(function: Any) -> tuple[str, ...]:
 
 
 def _without_out(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], Any, Any]:
-    """Return the arguments of one of NumPy's functions without ``out``, by place or name, and that."""
     names = parameters(func)
     at = names.index("out") if "out" in names else len(args)
     named = {**dict(zip(names[at:], args[at:], strict=False)), **kwargs}
@@ -386,7 +383,6 @@ def _stack(arrays: Any, axis: int = 0, *, dtype: Any = None, casting: Any = "sam
 
 
 def _cast(value: Any, dtype: Any, casting: Any) -> Tensor:
-    """Return a tensor of a dtype; TypeError where NumPy's rule of casting forbids that."""
     x, dtype = tensor_of(value), dtype_of(dtype)
     if not np.can_cast(x.spec.dtype, dtype, casting):
         raise TypeError(f"Cannot cast array data from {x.spec.dtype!r} to {dtype!r} according to the rule {casting!r}")
@@ -463,25 +459,22 @@ def _sliding_window_view(
 
 
 def _model(name: str, a: Tensor, order: str, subok: bool, shape: Any) -> Tensor:
-    """Return a tensor of the shape and dtype that a function of NumPy's is to give."""
     del subok  # a tensor is a tensor
     if order not in ("K", "A", "C"):
         raise TypeError(f"np.{name}: order={order!r} is not supported; new tensors are C-contiguous")
     return a if shape is None else creation.empty(shape, dtype=a.spec.dtype)
 
 
-@implements(np.zeros_like)
-def _zeros_like(
-    a: Tensor, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
-) -> Tensor:
-    return creation.zeros_like(_model("zeros_like", a, order, subok, shape), dtype=dtype, device=device)
+def _like(numpys: Any, factory: Any) -> None:
+    @implements(numpys)
+    def like(
+        a: Tensor, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
+    ) -> Tensor:
+        return factory(_model(numpys.__name__, a, order, subok, shape), dtype=dtype, device=device)  # type: ignore[no-any-return]
 
 
-@implements(np.ones_like)
-def _ones_like(
-    a: Tensor, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
-) -> Tensor:
-    return creation.ones_like(_model("ones_like", a, order, subok, shape), dtype=dtype, device=device)
+_like(np.zeros_like, creation.zeros_like)
+_like(np.ones_like, creation.ones_like)
 
 
 @implements(np.full_like)

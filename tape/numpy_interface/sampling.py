@@ -12,7 +12,7 @@ from kernels.foundation.specs import Spec
 from tape.operations import writes
 from tape.random import Draw, Generator
 from tape.recording import record
-from tape.recording.creation import finished, shape_of, sizes_of, spec_like
+from tape.recording.creation import finished, named, shape_of, sizes_of, spec_like
 from tape.recording.parameters import also
 from tape.tensors.dtypes import dtype_of, get_default_dtype
 from tape.tensors.hooks import public
@@ -93,7 +93,6 @@ def _memory_order(spec: Spec) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def _odds(p: Any, name: str) -> Array:
-    """Return probabilities as an array of floats; numbers among them are of float64."""
     record.note_escape(p)
     odds = as_array(p) if isinstance(p, Tensor) else np.asarray(p, np.float64)
     if odds.dtype.kind != "f":
@@ -107,7 +106,6 @@ def _delivered(
     name: str, draw: Draw, out: Tensor | None, device: Any, requires_grad: bool, layout: Any = None,
     pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Return a new tensor, or ``out`` with the numbers in it; an empty one takes their shape."""
     array = draw.array()
     if out is None:
         x = finished(name, array, device, requires_grad, layout, pin_memory)
@@ -125,54 +123,41 @@ def _delivered(
 
 
 def _drawn(array: Array, draw: Draw) -> Tensor:
-    """Return numbers that were drawn as a tensor."""
     x = constant_tensor(scalar_or_array(array))
     record.note_drawn(x, draw)
     return x
 
 
-def rand(
-    *shape: Any, size: Any = None, generator: Generator | None = None, out: Tensor | None = None, dtype: Any = None,
-    layout: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
-) -> Tensor:  # fmt: skip
-    """Return uniform numbers from [0, 1); see manual_seed."""
-    wanted = _floating("rand", out.spec.dtype if dtype is None and out is not None else dtype)
-    draw = Draw(_uniform, generator, sizes_of("rand", shape, size), wanted)
-    return _delivered("rand", draw, out, device, requires_grad, layout, pin_memory)
+def _of_shape(name: str, what: str, function: Callable[..., Array], *more: Any) -> Callable[..., Tensor]:
+    def draw(
+        *shape: Any, size: Any = None, generator: Generator | None = None, out: Tensor | None = None, dtype: Any = None,
+        layout: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
+    ) -> Tensor:  # fmt: skip
+        wanted = _floating(name, out.spec.dtype if dtype is None and out is not None else dtype)
+        drawn = Draw(function, generator, sizes_of(name, shape, size), wanted, *more)
+        return _delivered(name, drawn, out, device, requires_grad, layout, pin_memory)
+
+    return named(draw, name, f"Return {what}; see manual_seed.")
 
 
-def randn(
-    *shape: Any, size: Any = None, generator: Generator | None = None, out: Tensor | None = None, dtype: Any = None,
-    layout: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
-) -> Tensor:  # fmt: skip
-    """Return standard normal numbers; see manual_seed."""
-    wanted = _floating("randn", out.spec.dtype if dtype is None and out is not None else dtype)
-    draw = Draw(_normal, generator, sizes_of("randn", shape, size), wanted, True)
-    return _delivered("randn", draw, out, device, requires_grad, layout, pin_memory)
+def _of_shape_like(name: str, what: str, function: Callable[..., Array], *, dense: bool) -> Callable[..., Tensor]:
+    def draw(
+        input: Tensor, *, generator: Generator | None = None, dtype: Any = None, layout: Any = None, device: Any = None,
+        requires_grad: bool = False, pin_memory: bool = False, memory_format: Any = None,
+    ) -> Tensor:  # fmt: skip
+        spec = spec_like(name, input, memory_format)
+        wanted = _floating(name, spec.dtype if dtype is None else dtype)
+        shape, order = _memory_order(spec)
+        drawn = Draw(function, generator, shape, wanted, *([not order] if dense else []), order=order)
+        return _delivered(name, drawn, None, device, requires_grad, layout, pin_memory)
+
+    return named(draw, name, f"Return {what}, of the shape and dtype of ``input``.")
 
 
-def rand_like(
-    input: Tensor, *, generator: Generator | None = None, dtype: Any = None, layout: Any = None, device: Any = None,
-    requires_grad: bool = False, pin_memory: bool = False, memory_format: Any = None,
-) -> Tensor:  # fmt: skip
-    """Return uniform numbers from [0, 1), of the shape and dtype of ``input``."""
-    spec = spec_like("rand_like", input, memory_format)
-    wanted = _floating("rand_like", spec.dtype if dtype is None else dtype)
-    shape, order = _memory_order(spec)
-    draw = Draw(_uniform, generator, shape, wanted, order=order)
-    return _delivered("rand_like", draw, None, device, requires_grad, layout, pin_memory)
-
-
-def randn_like(
-    input: Tensor, *, generator: Generator | None = None, dtype: Any = None, layout: Any = None, device: Any = None,
-    requires_grad: bool = False, pin_memory: bool = False, memory_format: Any = None,
-) -> Tensor:  # fmt: skip
-    """Return standard normal numbers, of the shape and dtype of ``input``."""
-    spec = spec_like("randn_like", input, memory_format)
-    wanted = _floating("randn_like", spec.dtype if dtype is None else dtype)
-    shape, order = _memory_order(spec)
-    draw = Draw(_normal, generator, shape, wanted, not order, order=order)
-    return _delivered("randn_like", draw, None, device, requires_grad, layout, pin_memory)
+rand = _of_shape("rand", "uniform numbers from [0, 1)", _uniform)
+randn = _of_shape("randn", "standard normal numbers", _normal, True)
+rand_like = _of_shape_like("rand_like", "uniform numbers from [0, 1)", _uniform, dense=False)
+randn_like = _of_shape_like("randn_like", "standard normal numbers", _normal, dense=True)
 
 
 def randint(
@@ -199,7 +184,6 @@ def randint(
 
 
 def _bounds(name: str, low: Any, high: Any, dtype: np.dtype[Any]) -> tuple[int, int]:
-    """Return from where and up to where integers of a dtype are drawn."""
     low, high = int(low), int(high)
     if not low < high:
         raise RuntimeError(f"{name}: random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
@@ -211,7 +195,6 @@ def _bounds(name: str, low: Any, high: Any, dtype: np.dtype[Any]) -> tuple[int, 
 
 
 def _most(dtype: np.dtype[Any]) -> int:
-    """Return the largest integer of a dtype of integers or booleans."""
     return 1 if dtype.kind == "b" else int(np.iinfo(dtype).max)
 
 
@@ -287,7 +270,6 @@ def bernoulli(input: Tensor, p: Any = None, *, generator: Generator | None = Non
 
 
 def _filled(x: Tensor, name: str, generator: Generator | None, function: Callable[..., Array], *args: Any) -> Tensor:
-    """Fill a tensor with what the function draws of its shape and dtype, in the order of its memory."""
     shape, order = _memory_order(x.spec)
     draw = Draw(function, generator, shape, x.spec.dtype, *args, order=order)
     return writes.store(x, _drawn(draw.array(), draw), name)
@@ -296,10 +278,7 @@ def _filled(x: Tensor, name: str, generator: Generator | None, function: Callabl
 @method()
 @also(**{"from": "low", "to": "high"})
 def uniform_(x: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None) -> Tensor:
-    """Fill with uniform numbers from [low, high), PyTorch's ``from`` and ``to``.
-
-    The gradient of what stood here is 0.
-    """
+    """Fill with uniform numbers from [low, high); the gradient of what stood here is 0."""
     writes.check(x, "uniform_")
     _floating("uniform_", x.spec.dtype)
     if not low <= high:

@@ -1,4 +1,4 @@
-"""Histograms and quantiles."""
+"""Histograms, sets, medians and quantiles, under PyTorch's and NumPy's names."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ from tape.recording.cached_calls import cached_call
 from tape.tensors.hooks import implements, public
 from tape.tensors.operands import tensor_of
 from tape.tensors.tensor import Array, Tensor, as_array
-
-# Counts in bins, and bins of values: no gradient; under PyTorch's names and NumPy's.
 
 _SEARCHSORTED: Any = OPS["searchsorted"]
 
@@ -211,9 +209,6 @@ def _bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Tensor:
     return constant_result(np.bincount(_value(x, name), _value(weights, name), minlength))
 
 
-# Which elements are there: in a set, one after the other, in which place. No gradient.
-
-
 @public(methods=False)
 def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
     """Return which elements, of the first tensor's shape, are among those of the second; with ``invert`` are not.
@@ -291,8 +286,6 @@ for _of_numpy in (np.intersect1d, np.union1d, np.setdiff1d, np.setxor1d):
     implements(_of_numpy)(_of_sets(_of_numpy))
 
 
-# Medians, modes and quantiles, under PyTorch's names and meaning; NumPy's functions of these names too.
-
 _MODE: Any = OPS["mode"]
 _where: Any = FUNCTIONS["where"]
 
@@ -345,7 +338,6 @@ def mode(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, 
 
 
 def _last(x: Tensor, dims: tuple[int, ...]) -> Tensor:
-    """Return x with dims run together as the last."""
     shape = x.spec.shape
     kept = tuple(i for i in range(len(shape)) if i not in dims)
     turned = views.permute(x, (*kept, *dims)) if shape else x
@@ -458,15 +450,9 @@ def _function(name: str, doc: str, example: str) -> Any:
     without_nan = name.startswith("nan")
 
     def function(
-        input: Any,
-        q: Any,
-        dim: Any = None,
-        keepdim: Any = None,
-        *,
-        interpolation: str = "linear",
-        axis: Any = None,
+        input: Any, q: Any, dim: Any = None, keepdim: Any = None, *, interpolation: str = "linear", axis: Any = None,
         keepdims: Any = None,
-    ) -> Tensor:
+    ) -> Tensor:  # fmt: skip
         input, at = _checked(name, input, q, interpolation)
         dim = either("dim", dim, "axis", axis, None)
         dims = dims_of(input, None) if dim is None else (dim_of(input, dim),) if input.spec.shape else ()
@@ -500,14 +486,9 @@ def _numpy(name: str, scale: float) -> Any:
     without_nan = name.startswith("nan")
 
     def function(
-        x: Tensor,
-        q: Any,
-        axis: Any = None,
-        overwrite_input: bool = False,
-        method: str = "linear",
-        keepdims: bool = False,
-        weights: Any = None,
-    ) -> Tensor:
+        x: Tensor, q: Any, axis: Any = None, overwrite_input: bool = False, method: str = "linear",
+        keepdims: bool = False, weights: Any = None,
+    ) -> Tensor:  # fmt: skip
         del overwrite_input
         if weights is not None:
             raise TypeError(f"np.{name} of a tensor takes no weights=")

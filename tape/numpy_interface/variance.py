@@ -1,4 +1,4 @@
-"""Means, variances and NumPy's reductions."""
+"""NumPy's reductions; variances and covariances, under PyTorch's and NumPy's names."""
 
 from __future__ import annotations
 
@@ -23,13 +23,10 @@ from tape.tensors.hooks import implements, public
 from tape.tensors.operands import tensor_of
 from tape.tensors.tensor import Tensor, as_array
 
-# NumPy's sums, means, products, extrema, truths and counts of tensors: with its arguments, dtypes and defaults.
-
 _where: Any = FUNCTIONS["where"]
 
 
 def _begun(result: Tensor, combine: Any, initial: Any) -> Tensor:
-    """Return a result combined with ``initial=``, in the result's dtype."""
     if initial is None:
         return result
     begin = initial if isinstance(initial, Tensor) else np.asarray(initial).astype(result.spec.dtype)
@@ -85,7 +82,6 @@ def _nanmean(x: Tensor, axis: Any = None, dtype: Any = None, keepdims: bool = Fa
 
 
 def _averaged(x: Tensor, where: Any, axis: Any, dtype: Any, keepdims: bool) -> Tensor:
-    """Return a sum divided by how many were summed: nan where there were none."""
     total = _sum(x, axis, dtype, keepdims, where=where)
     count = counted(where, x, axis, keepdims)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -207,8 +203,6 @@ def _average(x: Tensor, axis: Any = None, weights: Any = None, returned: bool = 
     return (average, total) if returned else average
 
 
-# Variances, standard deviations and covariances, under PyTorch's names and NumPy's.
-
 _VAR, _STD = OPS["var"], OPS["std"]
 _FREEDOM = "(): degrees of freedom is <= 0. Correction should be strictly less than "
 _FACTOR = "the reduction factor (input numel divided by output numel)."
@@ -232,16 +226,9 @@ def _floating(x: Any) -> Tensor:
 
 def _function(op: Any, example: str) -> Any:
     def spread(
-        input: Any,
-        dim: Any = None,
-        unbiased: Any = None,
-        keepdim: Any = None,
-        *,
-        correction: Any = None,
-        axis: Any = None,
-        keepdims: Any = None,
-        ddof: Any = None,
-    ) -> Tensor:
+        input: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None,
+        axis: Any = None, keepdims: Any = None, ddof: Any = None,
+    ) -> Tensor:  # fmt: skip
         input = _floating(input)
         if isinstance(dim, bool):
             dim, unbiased = None, dim
@@ -268,51 +255,34 @@ var = _function(_VAR, "[4.0, 0.0]")
 std = _function(_STD, "[2.0, 0.0]")
 
 
-@public(methods=False)
-def var_mean(
-    input: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None,
-    axis: Any = None, keepdims: Any = None, ddof: Any = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Return variance and mean; arguments as :func:`var`.
+def _with_mean(name: str, function: Any, what: str, example: str) -> Any:
+    def both(
+        input: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None,
+        axis: Any = None, keepdims: Any = None, ddof: Any = None,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        spread = function(
+            input, dim, unbiased, keepdim, correction=correction, axis=axis, keepdims=keepdims, ddof=ddof
+        )  # fmt: skip
+        dim = None if isinstance(dim, bool) else dim
+        return spread, reductions.mean(input, dim, keepdim, axis=axis, keepdims=keepdims)
 
-    >>> tape.var_mean(tape.tensor([1.0, 2.0, 3.0]))
-    (tensor(1.), tensor(2.))
+    both.__name__ = both.__qualname__ = name
+    both.__doc__ = f"""Return {what} and mean; arguments as :func:`{function.__name__}`.
+
+    >>> tape.{name}(tape.tensor([1.0, 2.0, 3.0]))
+    ({example}, tensor(2.))
     """
-    variance = var(input, dim, unbiased, keepdim, correction=correction, axis=axis, keepdims=keepdims, ddof=ddof)
-    return variance, _mean_like(input, dim, keepdim, axis, keepdims)
+    return public(methods=False)(both)
 
 
-@public(methods=False)
-def std_mean(
-    input: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None,
-    axis: Any = None, keepdims: Any = None, ddof: Any = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Return standard deviation and mean; arguments as :func:`std`.
-
-    >>> tape.std_mean(tape.tensor([[1.0, 2.0, 3.0], [0.0, 2.0, 4.0]]), 1)
-    (tensor([1., 2.]), tensor([2., 2.]))
-    """
-    deviation = std(input, dim, unbiased, keepdim, correction=correction, axis=axis, keepdims=keepdims, ddof=ddof)
-    return deviation, _mean_like(input, dim, keepdim, axis, keepdims)
-
-
-def _mean_like(x: Any, dim: Any, keepdim: Any, axis: Any, keepdims: Any) -> Tensor:
-    dim = None if isinstance(dim, bool) else dim
-    return reductions.mean(x, dim, keepdim, axis=axis, keepdims=keepdims)
+var_mean = _with_mean("var_mean", var, "variance", "tensor(1.)")
+std_mean = _with_mean("std_mean", std, "standard deviation", "tensor(1.)")
 
 
 def _variance(
-    x: Tensor,
-    axis: Any = None,
-    dtype: Any = None,
-    ddof: float = 0,
-    keepdims: bool = False,
-    where: Any = True,
-    mean: Any = None,
-    correction: Any = None,
-    *,
-    op: Any = _VAR,
-) -> Tensor:
+    x: Tensor, axis: Any = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, where: Any = True,
+    mean: Any = None, correction: Any = None, *, op: Any = _VAR,
+) -> Tensor:  # fmt: skip
     """Return NumPy's var, or std: no correction unless one is asked for."""
     if correction is not None and ddof:
         raise ValueError("ddof and correction can't be provided simultaneously.")
@@ -327,7 +297,6 @@ def _variance(
 
 
 def _squares(x: Tensor, axis: Any, less: float, keepdims: bool, where: Any, mean: Any) -> Tensor:
-    """Return the mean square of the chosen elements less their mean; nan without degrees of freedom."""
     count = cast(counted(where, x, axis, keepdims=True), x.spec.dtype)
     with np.errstate(all="ignore"):
         middle = reductions.sum(chosen(x, where, 0), axis, True) / count if mean is None else array_like(mean)
@@ -337,7 +306,6 @@ def _squares(x: Tensor, axis: Any, less: float, keepdims: bool, where: Any, mean
 
 
 def _root(squared: Tensor) -> Tensor:
-    """Return the square root; its gradient at 0 is 0."""
     zero = squared == 0
     return FUNCTIONS["where"](zero, 0.0, FUNCTIONS["sqrt"](FUNCTIONS["where"](zero, 1.0, squared)))  # type: ignore[no-any-return]
 
@@ -352,15 +320,9 @@ reduces(np.std, records="std")(_deviation)
 
 @reduces(np.nanvar)
 def _nan_variance(
-    x: Tensor,
-    axis: Any = None,
-    dtype: Any = None,
-    ddof: float = 0,
-    keepdims: bool = False,
-    where: Any = True,
-    mean: Any = None,
-    correction: Any = None,
-) -> Tensor:
+    x: Tensor, axis: Any = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, where: Any = True,
+    mean: Any = None, correction: Any = None,
+) -> Tensor:  # fmt: skip
     if x.spec.dtype.kind != "f":
         return _variance(x, axis, dtype, ddof, keepdims, where, mean, correction)
     if dtype is not None and dtype_of(dtype).kind != "f":
@@ -381,9 +343,6 @@ def _nan_deviation(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
 def _promoted(a: Any, dtype: Any) -> Tensor:
     x = array_like(a)
     return cast(x, dtype if dtype is not None or x.spec.dtype.kind == "f" else np.float64)
-
-
-# Covariances and correlations of variables, with weights, under PyTorch's names and NumPy's.
 
 
 @public()
@@ -424,7 +383,6 @@ def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any 
 
 
 def _covariances(apart: Tensor, weights: Tensor | None, degrees: Any) -> Tensor:
-    """Return the weighted products of rows, divided by the degrees of freedom, or by 0 if these are negative."""
     if np.any((as_array(degrees) if isinstance(degrees, Tensor) else degrees) <= 0):
         warnings.warn(f"cov{_FREEDOM}the number of observations.", UserWarning, stacklevel=3)
     with np.errstate(all="ignore"):
@@ -434,7 +392,6 @@ def _covariances(apart: Tensor, weights: Tensor | None, degrees: Any) -> Tensor:
 
 
 def _weights(name: str, weights: Any, rows: Tensor) -> Tensor | None:
-    """Return weights of one kind, checked; None if there are none."""
     if weights is None:
         return None
     w = tensor_of(weights)
@@ -459,28 +416,18 @@ def corrcoef(input: Any) -> Tensor:
     tensor([[ 1., -1.],
             [-1.,  1.]])
     """
-    return _correlated(cov(input))
-
-
-def _correlated(c: Any) -> Tensor:
+    c = cov(input)
     if not c.spec.shape:
-        return c / c  # type: ignore[no-any-return]
+        return c / c
     spread = FUNCTIONS["sqrt"](index(c, (np.arange(c.spec.shape[0]),) * 2))
     return clamp(c / spread[:, None] / spread[None, :], -1.0, 1.0)
 
 
 @implements(np.cov)
 def _cov(
-    m: Any,
-    y: Any = None,
-    rowvar: bool = True,
-    bias: bool = False,
-    ddof: Any = None,
-    fweights: Any = None,
-    aweights: Any = None,
-    *,
-    dtype: Any = None,
-) -> Tensor:
+    m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: Any = None, fweights: Any = None,
+    aweights: Any = None, *, dtype: Any = None,
+) -> Tensor:  # fmt: skip
     correction = ddof if ddof is not None else int(not bias)
     counts, weights = (None if w is None else array_like(w) for w in (fweights, aweights))
     return cov(_variables(m, y, rowvar, dtype), correction=correction, fweights=counts, aweights=weights)

@@ -198,9 +198,6 @@ def split_with_sizes_copy(input: Any, split_sizes: Any, dim: int = 0) -> tuple[T
     return tuple(map(views.clone, rearranging.split_with_sizes(input, split_sizes, dim)))
 
 
-# Tensors repeated: as a whole, and element by element; NumPy's functions too.
-
-
 @method()
 def repeat(x: Tensor, *counts: Any, repeats: Any = None) -> Tensor:
     """Return the tensor so many times along each dim; there may be more dims than it has.
@@ -279,7 +276,6 @@ def _counts(repeats: Any, name: str) -> Any:
 
 
 def _repeated(x: Tensor, axis: int, count: Any) -> Tensor:
-    """Repeat each place along an axis, by one count for all or by a count for each."""
     shape = x.spec.shape
     if np.size(count) == 1:
         times = operator.index(np.reshape(count, ())[()])
@@ -310,7 +306,6 @@ def _tile(A: Any, reps: Any) -> Tensor:  # noqa: N803 (NumPy's name)
 
 @implements(np.resize)
 def _resize(a: Any, new_shape: Any) -> Tensor:
-    """Fill a shape with the elements over and over."""
     x, shape = tensor_of(a), ints_of((new_shape,))
     if min(shape, default=0) < 0:
         raise ValueError("all elements of `new_shape` must be non-negative")
@@ -319,8 +314,6 @@ def _resize(a: Any, new_shape: Any) -> Tensor:
         return constant_tensor(np.zeros(shape, x.spec.dtype))
     return views.reshape(picked_along(flat, 0, np.arange(size) % x.spec.size), shape)
 
-
-# A tensor brought to a shape: broadcast, summed back, with dims added or split; NumPy's functions too.
 
 _MATRIX, _BOX = 2, 3
 
@@ -454,7 +447,6 @@ atleast_1d, atleast_2d, atleast_3d = map(_at_least, (1, _MATRIX, _BOX))
 
 @implements(np.broadcast_arrays)
 def _broadcast_arrays(*args: Any, subok: bool = False) -> tuple[Any, ...]:
-    """Broadcast arguments, the tensors among them as tensors, the others as NumPy arrays."""
     del subok
     shape = np.broadcast_shapes(*(x.spec.shape if isinstance(x, Tensor) else np.shape(x) for x in args))
     return tuple([views.expand(x, shape) if isinstance(x, Tensor) else np.broadcast_to(x, shape) for x in args])

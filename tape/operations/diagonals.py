@@ -1,4 +1,4 @@
-"""Diagonals, triangles and grids."""
+"""Diagonals, triangles and grids; a nested structure as one vector. NumPy's functions too."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from tape.tensors import pytrees
 from tape.tensors.hooks import implements, public
 from tape.tensors.operands import operand, tensor_of
 from tape.tensors.tensor import Array, Tensor, constant_tensor, method
-
-# Diagonals and triangles of matrices, read and made; NumPy's functions too.
 
 _MATRIX = 2
 
@@ -248,9 +246,6 @@ def _fill_diagonal(a: Tensor, val: Any, wrap: bool = False) -> None:
     a.fill_diagonal_(val, wrap)
 
 
-# Grids of coordinates, and all tuples of elements; NumPy's meshgrid too.
-
-
 @public(methods=False)
 def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
     """Return a view of each vector along a dim of its own, all of one shape.
@@ -276,7 +271,6 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
 
 
 def _open(vectors: list[Tensor], *, swapped: bool) -> list[Tensor]:
-    """Return each vector along its own dim, the first two exchanged on demand."""
     order = list(range(len(vectors)))
     if swapped and len(order) > 1:
         order[:2] = 1, 0
@@ -340,8 +334,6 @@ def _meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str =
     return tuple(map(views.clone, result)) if copy else result
 
 
-# A nested structure as one vector, and back, for SciPy's solvers.
-
 _FLOAT64 = np.dtype(np.float64)
 
 
@@ -381,7 +373,6 @@ def raveled(tree: Any) -> tuple[Any, Inverse]:
 
 
 def _leaf(x: Any, path: str) -> Any:
-    """Return a leaf as an array or tensor."""
     if isinstance(x, Tensor) and x.spec.dtype.kind in "fiu":
         return x
     try:

@@ -28,8 +28,6 @@ from tape.tensors.hooks import Function, implements, public
 from tape.tensors.operands import Number, is_foreign, operand, tensor_of
 from tape.tensors.tensor import Tensor, as_array, method
 
-# The elementwise functions, methods and operators of tensors: made from the records, none written by hand.
-
 _SPECIAL = {
     "+": "add", "-": "sub", "*": "mul", "/": "truediv", "**": "pow",
     "<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne", "&": "and", "|": "or",
@@ -74,14 +72,6 @@ def _method(op: Elementwise, run: Callable[..., Any]) -> Any:
     return function if op.identity else _cached(op, function)
 
 
-def _named(op: Elementwise, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a function the name of its operation, and the signature that ``help`` shows."""
-    function.__name__ = function.__qualname__ = op.name
-    parameters = [Parameter(name, Parameter.POSITIONAL_ONLY) for name in op.inputs]
-    function.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    return function
-
-
 def _masked(fast: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``where`` as a method, whose first parameter is the tensor: ``x.where(mask, other)``."""
 
@@ -105,7 +95,10 @@ def _operators(op: Elementwise) -> None:
         setattr(Tensor, _UNARY[op.operator], _positive if op.identity else RUN[op.name])
     else:
         special = _SPECIAL[op.operator]
-        setattr(Tensor, f"__{special}__", _cached(op, _named(op, operator)))
+        operator.__name__ = operator.__qualname__ = op.name
+        parameters = [Parameter(name, Parameter.POSITIONAL_ONLY) for name in op.inputs]
+        operator.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        setattr(Tensor, f"__{special}__", _cached(op, operator))
         if hasattr(int, f"__r{special}__"):  # Python turns comparisons by itself
             setattr(Tensor, f"__r{special}__", lambda b, a: by_operator(op, a, b))
 
@@ -179,7 +172,6 @@ def also(where: Any, there: Tensor) -> Tensor:
 
 @functools.cache
 def _names(function: Any) -> tuple[str, ...]:
-    """Return the names of NumPy's parameters, the array's left out."""
     return tuple(inspect.signature(function).parameters)[1:]
 
 
@@ -216,7 +208,6 @@ def written(name: str, out: Any, result: Any) -> Any:
 
 
 def _over(x: Tensor, arguments: dict[str, Any]) -> Tensor:
-    """Check ``axis`` as NumPy does; for ``axis=()`` return x with a new dim of length one to reduce over."""
     axis, rank = arguments.get("axis"), len(x.spec.shape)
     if axis is None:
         return x
@@ -265,7 +256,6 @@ def reduces(*functions: Any, records: str = "", one_axis: bool = False) -> Calla
 
 
 def _plain_axis(x: Tensor, arguments: dict[str, Any]) -> bool:
-    """Whether the only argument is one valid axis, an int."""
     axis = arguments.get("axis")
     rank = len(x._form.spec.shape)
     return len(arguments) == 1 and type(axis) is int and -rank <= axis < rank
@@ -290,13 +280,10 @@ def into_array(function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str
     return function(*plain, **{k: np.asarray(x) if isinstance(x, Tensor) else x for k, x in kwargs.items()})
 
 
-# Elementwise functions with keywords, or made of several records: PyTorch's names, as functions and methods.
-
 _INPLACE = {"&": "iand", "|": "ior", "^": "ixor", "<<": "ilshift", ">>": "irshift", "//": "ifloordiv", "%": "imod"}
 
 
 def _constant(name: str, argument: str, value: Any) -> float:
-    """Return an argument that has no gradient as a Python number; TypeError for a tensor."""
     if not isinstance(value, (*Number, np.number)):
         raise TypeError(f"{name}(): argument '{argument}' must be a Python number, not {type(value).__name__}")
     return value if isinstance(value, Number) else value.item()
@@ -565,10 +552,7 @@ def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, e
 
 
 def install_in_place(function: Callable[..., Tensor], name: str, *, augmented: bool = False) -> None:
-    """Give Tensor the in-place variant of a function, which writes the result into the tensor.
-
-    ``augmented``: it is that of ``x %= y``.
-    """
+    """Give Tensor the in-place variant of a function, which writes to it; ``augmented``: that of ``x %= y``."""
     parameters = [p for p in parameters_like(function) if p.name != "out"]  # which no method takes
     body = f"check({{first}}, {name!r}, reads=True); return store({{first}}, function({{all}}), {name!r}, fresh=True)"
     if augmented:

@@ -1,4 +1,4 @@
-"""Elements picked by index arrays, and copies with elements replaced."""
+"""Elements picked by index tensors and masks, and copies with elements replaced; NumPy's functions too."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from tape.recording.pick_calls import across_dim, along_dim, along_wide, at_plac
 from tape.tensors.hooks import implements, public
 from tape.tensors.operands import check_broadcast, operand, tensor_of
 from tape.tensors.tensor import Array, Tensor, as_array, leaf, method
-
-# Elements picked by index tensors and masks, as copies; and where a tensor is not zero. NumPy's functions too.
 
 
 def picked_along(x: Tensor, axis: int, index: Array) -> Tensor:
@@ -256,7 +254,6 @@ def _flatnonzero(a: Any) -> Tensor:
 
 @implements(np.take)
 def _take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Tensor:
-    """Take along an axis, or of the flat array; ``mode`` wraps or clips what is out of bounds."""
     if out is not None:
         raise TypeError("np.take of a tensor takes no out=; use out.copy_(np.take(...))")
     x = array_like(a)
@@ -302,7 +299,6 @@ def _extract(condition: Any, arr: Any) -> Tensor:
 
 @implements(np.select)
 def _select(condlist: Any, choicelist: Any, default: Any = 0) -> Tensor:
-    """Take, element by element, the choice of the first condition that holds."""
     if len(condlist) != len(choicelist):
         raise ValueError("list of cases must be same length as list of conditions")
     if not condlist:
@@ -318,7 +314,6 @@ def _select(condlist: Any, choicelist: Any, default: Any = 0) -> Tensor:
 
 @implements(np.piecewise)
 def _piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> Tensor:
-    """Call each function on the elements where its condition holds; the last of the conditions that hold decides."""
     x = tensor_of(x)
     masks = _masks(x, condlist)
     if len(funclist) == len(masks) + 1:
@@ -335,7 +330,6 @@ def _piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> T
 
 
 def _masks(x: Tensor, condlist: Any) -> list[Array]:
-    """Return the conditions of np.piecewise as masks of the shape of x: one, or a list of them."""
     if not isinstance(condlist, (list, tuple)) or (len(condlist) and isinstance(condlist[0], (bool, np.bool_))):
         condlist = condlist if isinstance(condlist, Tensor) and condlist.ndim > x.ndim else [condlist]
     masks = []
@@ -347,9 +341,6 @@ def _masks(x: Tensor, condlist: Any) -> list[Array]:
             )
         )
     return masks
-
-
-# Copies with one part written anew: picked elements, a slice, a diagonal; NumPy's functions that write too.
 
 
 @public()
@@ -474,7 +465,6 @@ def _put_along_axis(arr: Tensor, indices: Any, values: Any, axis: int | None) ->
 
 @implements(np.put)
 def _put(a: Tensor, ind: Any, v: Any, mode: str = "raise") -> None:
-    """Write to the elements of these numbers; values too few are used over and over."""
     at = np.arange(a.spec.size).take(np.reshape(pick_calls.integers(ind, "np.put"), -1), mode=mode)  # type: ignore[call-overload]
     values: Any = np.resize(array_like(v), at.shape)
     indexing.put(a, at, values if values.spec.dtype == a.spec.dtype else values.to(a.spec.dtype), "np.put")
@@ -482,7 +472,6 @@ def _put(a: Tensor, ind: Any, v: Any, mode: str = "raise") -> None:
 
 @implements(np.copyto)
 def _copyto(dst: Tensor, src: Any, casting: str = "same_kind", where: Any = True) -> None:
-    """Copy values, broadcast, into a tensor, where a mask holds."""
     source = tensor_of(src)
     allowed = np.can_cast(source.spec.dtype, dst.spec.dtype, casting)  # type: ignore[arg-type]
     if not allowed and isinstance(src, (Tensor, np.ndarray)):
@@ -492,7 +481,6 @@ def _copyto(dst: Tensor, src: Any, casting: str = "same_kind", where: Any = True
 
 @implements(np.place)
 def _place(arr: Tensor, mask: Any, vals: Any) -> None:
-    """Write values, over and over, to the elements where a mask holds, one after the other."""
     at, values = _masked(arr, mask, np.place.__name__), array_like(vals)
     if at.size and not values.spec.size:
         raise ValueError("Cannot insert from an empty array!")
@@ -502,14 +490,12 @@ def _place(arr: Tensor, mask: Any, vals: Any) -> None:
 
 @implements(np.putmask)
 def _putmask(a: Tensor, mask: Any, values: Any) -> None:
-    """Write, where a mask holds, the values that stand in these places: over and over where there are too few."""
     at, source = _masked(a, mask, np.putmask.__name__), array_like(values)
     if at.size and source.spec.size:
         _put(a, at, indexing.index(views.reshape(source, -1), at % source.spec.size))
 
 
 def _masked(x: Tensor, mask: Any, name: str) -> Array:
-    """Return the numbers of the elements where a mask of as many elements holds."""
     writes.check(x, name)
     truth = escaped_values(array_like(mask).detach(), name).reshape(-1)
     if truth.size != x.spec.size:

@@ -69,7 +69,7 @@ def _adding(op: Elementwise, in_place: Callable[..., Any], name: str) -> Callabl
     def add(x: Tensor, other: Any) -> Tensor:
         if writes.add_again(x, other):
             return x
-        if view_families.alone(x) or type(x._value) is float:
+        if view_families.owns_memory_alone(x) or type(x._value) is float:
             return in_place(x, other)  # type: ignore[no-any-return]
         writes.check(x, name, reads=True)
         spec = x.spec
@@ -87,7 +87,6 @@ def _adding(op: Elementwise, in_place: Callable[..., Any], name: str) -> Callabl
 
 
 def _augmented(op: Elementwise) -> Callable[..., Any]:
-    """Return the method of ``x += other`` or the like."""
     run = _operator(op)
     write = _adding(op, run, "+=") if op.operator == "+" else run
 
@@ -180,7 +179,6 @@ def masked_fill(x: Tensor, mask: Any, value: Any) -> Tensor:
 
 
 def _filled(x: Tensor, mask: Any, value: Any) -> Tensor:
-    """Return a copy of the same dtype, filled with a number or a tensor."""
     dtype = x.spec.dtype
     if isinstance(value, Tensor):
         value = value if value.spec.dtype == dtype else promotion.cast(value, dtype)
@@ -191,10 +189,7 @@ def _filled(x: Tensor, mask: Any, value: Any) -> Tensor:
 
 @method()
 def index_put_(x: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
-    """Write values to the elements picked by a tuple of index tensors; with ``accumulate`` add them.
-
-    Without ``accumulate`` the last of the values for one element stays, as in NumPy.
-    """
+    """Write values to the elements that index tensors pick, the last one for each; with ``accumulate`` add them."""
     if not isinstance(indices, (tuple, list)):
         raise TypeError("index_put_: indices is a tuple of tensors, one for each of the first dims")
     return _added_at(x, *indices, values) if accumulate else _put_at(x, *indices, values)
@@ -225,19 +220,14 @@ def assign(x: Tensor, key: Any, value: Any) -> None:
     part = indexing.region(x, key)
     ends = isinstance(value, Tensor) and view_families.is_view(value) and type(value._base._slot) is int
     if ends and writes.same(x, value, as_array(part)):  # x[key] += ... has written it
-        _written(x)
+        writes.count_write(x)
     else:
         writes.check(part, name, through=x)
         writes.store(part, value, name, item=True, casts=True)
 
 
-def _written(x: Tensor) -> None:
-    """Count a write to a part that was made where it stands."""
-    view_families.counter_of(x)[0] += 1
-
-
 if NATIVELY:
-    set_miss_handlers(OP_ASSIGN, assign_call(assign, writes.release_elements), _written)
+    set_miss_handlers(OP_ASSIGN, assign_call(assign, writes.release_elements), writes.count_write)
 else:
     method("__setitem__")(assign)
 

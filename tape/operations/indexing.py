@@ -25,8 +25,6 @@ from tape.tensors import modes, view_families
 from tape.tensors.dtypes import Size, check_format
 from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array, constant_tensor, make_extras, method, new
 
-# Indexing: views by ints, slices, None and Ellipsis, copies by arrays of integers or booleans; and iteration.
-
 
 def index(x: Tensor, key: Any) -> Tensor:
     """Return a view by ints, slices, None and Ellipsis, or a copy by arrays. IndexError where out of bounds."""
@@ -95,7 +93,6 @@ def _is_array(key: Any) -> bool:
 
 
 def _gather(x: Tensor, key: Any) -> Tensor:
-    """Copy the elements that arrays pick."""
     items = items_of(key)
     pick_calls.warn_of_bytes(items)
     if (followed := pick_followed(x, items)) is not None:
@@ -195,10 +192,7 @@ def put(x: Tensor, numbers: Array, source: Any, name: str, *, adds: bool = False
 def put_followed(
     x: Tensor, items: tuple[Any, ...], source: Any, name: str, *, adds: bool, wraps: bool, item: bool = False
 ) -> bool:
-    """Write to the elements that index tensors pick, for a recorder that follows these; see pick_followed.
-
-    False, with nothing done, where that is not possible.
-    """
+    """Write to the elements that a recorder's index tensors pick; False, with nothing done, where that cannot be."""
     spec = x.spec
     in_order = spec.strides == spec.gradient == dense(spec.shape, spec.dtype.itemsize)
     if not (computed_places.is_followed(*items, adds=adds) and in_order):
@@ -237,7 +231,6 @@ _GATHER: Any = OPS["index"]
 
 
 def _checked_view(x: Tensor, key: Any) -> tuple[View, tuple[Any, ...], Any]:
-    """Check a basic index; return the record of its view, the parameters, and a key for the cache of forms."""
     kind = type(key)
     if kind is slice:
         key = _item(key)
@@ -270,7 +263,6 @@ def _last(items: tuple[Any, ...]) -> str:
 
 
 def _item(key: Any) -> Any:
-    """Return one part of an index: an int, a slice, None or Ellipsis."""
     if key is None or key is Ellipsis or type(key) is int:
         return key
     if isinstance(key, slice):
@@ -284,7 +276,6 @@ def _item(key: Any) -> Any:
 
 
 def _check_index(x: Tensor, items: tuple[Any, ...]) -> None:
-    """Raise PyTorch's messages for an index that does not fit."""
     shape = x.spec.shape
     used = sum(1 for k in items if k is not None and k is not Ellipsis)
     if used > len(shape):
@@ -307,9 +298,6 @@ def rows(x: Tensor) -> Iterator[Tensor]:
     if not x.spec.shape:
         raise TypeError("iteration over a 0-d tensor")
     return (record.view(VIEWS["unbind"], x, ((i, Ellipsis),)) for i in range(x.spec.shape[0]))
-
-
-# Methods that turn a tensor itself into a view of its memory: ``transpose_``, ``squeeze_``, ``detach_`` and others.
 
 
 def _base_for(x: Tensor) -> Tensor:
@@ -393,10 +381,7 @@ def detach_(x: Tensor) -> Tensor:
 
 @method()
 def resize_(x: Tensor, *sizes: Any, size: Any = None, memory_format: Any = None) -> Tensor:
-    """Give this tensor another shape; return it. Elements stay in their order; new ones are zeros.
-
-    RuntimeError if it requires grad.
-    """
+    """Give this tensor another shape, new elements being zeros; return it. RuntimeError if it requires grad."""
     if memory_format is not None:
         check_format("resize_", memory_format)
     if x._slot is not None:

@@ -1,4 +1,4 @@
-"""Joining and padding."""
+"""Joining and padding, PyTorch's and NumPy's."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ from tape.tensors.dtypes import dtype_of
 from tape.tensors.hooks import NUMPY, implements, public
 from tape.tensors.operands import tensor_of
 from tape.tensors.tensor import Array, Tensor, as_array
-
-# Tensors joined: side by side, on top of each other, in blocks and along a diagonal; NumPy's functions too.
 
 _MATRIX, _BOX = 2, 3
 
@@ -192,7 +190,6 @@ def _flat(arrays: Any) -> list[Tensor]:
 
 
 def _joined(arrays: Any, depth: int, rank: int) -> Tensor:
-    """Join the innermost lists along the last dim, those around them along the one before, and so on."""
     if not isinstance(arrays, list):
         x = tensor_of(arrays)
         return views.reshape(x, ((1,) * (rank - len(x.spec.shape)) + x.spec.shape))
@@ -216,8 +213,6 @@ def _apply_along_axis(func1d: Any, axis: int, arr: Any, *args: Any, **kwargs: An
     order = (*range(at), *range(len(lead), len(lead) + len(shape)), *range(at, len(lead)))
     return views.permute(wide, order)
 
-
-# Padding: a tensor with more places at its ends, as PyTorch's functional.pad and as np.pad.
 
 Widths = list[tuple[int, int]]
 _COPYING = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
@@ -265,7 +260,6 @@ def _positive(widths: Widths) -> Widths:
 
 
 def _cropped(x: Tensor, widths: Widths) -> Tensor:
-    """Cut off what is negative."""
     for axis, (a, b) in enumerate(widths):
         n = x.spec.shape[axis]
         if n + a + b < 0 or n + min(a, 0) + min(b, 0) < 0:
@@ -307,7 +301,6 @@ def _copied(x: Tensor, widths: Widths, mode: str) -> Tensor:
 
 
 def _filled(x: Tensor, widths: Widths, value: Any) -> Tensor:
-    """Join blocks of one value to the ends."""
     source = x
     for axis, pair in enumerate(widths):
         x = _with_ends(x, axis, *(_pad_block(x, axis, width, value) for width in pair))
@@ -330,7 +323,6 @@ def _with_ends(x: Tensor, axis: int, before: Tensor | None, behind: Tensor | Non
 
 @implements(np.pad)
 def _pad(array: Any, pad_width: Any, mode: str = "constant", **kwargs: Any) -> Tensor:
-    """Pad as NumPy does, with zeros for mode "empty"; with functions, and odd reflections: TypeError."""
     x = tensor_of(array)
     widths = _widths(pad_width, len(x.spec.shape))
     if min((min(pair) for pair in widths), default=0) < 0:
@@ -367,7 +359,6 @@ def _widths(widths: Any, rank: int) -> Widths:
 
 
 def _pairs(values: Any, x: Tensor, kwargs: dict[str, Any]) -> list[tuple[Any, Any]]:
-    """Return an argument of np.pad (a number, a pair, or pairs) as a pair of values for each axis."""
     _nothing_left("this", kwargs)
     if isinstance(values, Tensor):
         if values.spec.shape:
@@ -378,7 +369,6 @@ def _pairs(values: Any, x: Tensor, kwargs: dict[str, Any]) -> list[tuple[Any, An
 
 
 def _ends(x: Tensor, widths: Widths, values: list[tuple[Any, Any]], make: Any) -> Tensor:
-    """Join the ends that ``make`` computes, axis by axis: those of later axes are computed from the padded tensor."""
     source = x
     for axis, (pair, limits) in enumerate(zip(widths, values, strict=True)):
         ends = [
@@ -407,16 +397,10 @@ def _median(x: Tensor, axis: int, keepdims: bool) -> Any:
     return NUMPY[np.median](x, axis, keepdims=keepdims)
 
 
-_STATISTICS = {
-    "maximum": reductions.amax,
-    "minimum": reductions.amin,
-    "mean": reductions.mean,
-    "median": _median,
-}
+_STATISTICS = {"maximum": reductions.amax, "minimum": reductions.amin, "mean": reductions.mean, "median": _median}
 
 
 def _statistic(reduce: Any, x: Tensor, axis: int, width: int, length: Any, *, behind: bool) -> Tensor:
-    """Return the extremum or mean of so many places at an end, as often as is wanted."""
     n = x.spec.shape[axis]
     count = n if length is None else min(int(length), n)
     if count < 1:

@@ -36,8 +36,6 @@ from tape.tensors.hooks import NUMPY, RECORDS, public
 from tape.tensors.operands import Number, _merge, is_foreign, tensor_of
 from tape.tensors.tensor import Tensor, as_array, method, scalar_or_array
 
-# Matrix products: of vectors and matrices in native code, of batches of them by NumPy.
-
 _PRODUCTS = {op.ranks[0]: op for op in OPS.values() if isinstance(op, Contraction)}
 """The records of products by the ranks of both operands."""
 _BMM: Any = OPS["bmm"]
@@ -63,7 +61,6 @@ def _by_product(function: Callable[..., Any], number: int, args: tuple[Any, ...]
 
 
 def _product(op: Contraction, a: Tensor, b: Tensor) -> Tensor:
-    """Multiply operands of one dtype whose shapes fit."""
     value = silently(pool.call, np.matmul, as_array(a), as_array(b))
     wants = (a._slot is not None, b._slot is not None)
 
@@ -111,7 +108,6 @@ def _mismatch(name: str, a: tuple[int, ...], b: tuple[int, ...]) -> str:
 
 
 def _of_batches(a: Tensor, b: Tensor) -> Tensor:
-    """Multiply where an operand has three or more dims; a batch times one matrix is one product of matrices."""
     left, right = a.spec.shape, b.spec.shape
     if not left or not right:
         raise RuntimeError(
@@ -311,7 +307,6 @@ def array_ufunc(_x: Tensor, ufunc: np.ufunc, how: str, *inputs: Any, **kwargs: A
 
 
 def _run(ufunc: np.ufunc, function: Any, how: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run a ufunc with keywords, or one of its methods."""
     way = _WAYS.get(how)
     if way is None or (function is None and how in ("__call__", "outer")):
         raise _unknown(ufunc, how)
@@ -331,7 +326,6 @@ def _unknown(ufunc: np.ufunc, how: str, what: str = "") -> TypeError:
 
 
 def _called(ufunc: np.ufunc, function: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
-    """Call the record; ``dtype=`` is what NumPy computes in, ``where=`` needs an ``out=`` that has the rest."""
     if ufunc in NUMPY:
         return function(*inputs, **kwargs)
     where, dtype = kwargs.pop("where", True), kwargs.pop("dtype", None)
@@ -395,7 +389,6 @@ _REDUCED = {np.multiply: "prod", np.maximum: "amax", np.minimum: "amin"}
 
 
 def _at(ufunc: np.ufunc, function: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Combine with elements at places, in place, where an index may repeat."""
     del function
     x, key, *values = inputs
     if not isinstance(x, Tensor):

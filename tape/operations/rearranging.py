@@ -1,4 +1,4 @@
-"""Dims rearranged, arrays split."""
+"""Dims and elements in another order, and parts as views; NumPy's functions of these names too."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ from tape.recording.views import VIEWS
 from tape.tensors.hooks import implements, public
 from tape.tensors.operands import tensor_of
 from tape.tensors.tensor import Tensor, method
-
-# Dims and elements in another order: flips, rolls, turns and moved dims; NumPy's functions of these names too.
 
 _FLIP: Any = OPS["flip"]
 _PAIR = 2
@@ -248,7 +246,6 @@ def _flipud(m: Any) -> Tensor:
 
 @implements(np.roll)
 def _roll(a: Any, shift: Any, axis: Any = None) -> Tensor:
-    """Roll by shifts along axes, which are broadcast: one shift may serve several axes, or several one axis."""
     x = tensor_of(a)
     steps, axes = np.broadcast_arrays(shift, 0 if axis is None else axis)
     if axis is None:
@@ -304,8 +301,6 @@ def _centre(function: Any, sign: int) -> None:
 _centre(np.fft.fftshift, 1)
 _centre(np.fft.ifftshift, -1)
 
-
-# Parts of a tensor as views: along a dim at a place, in ranges, one by one, and in windows; NumPy's splits too.
 
 _PLACES = also(indices="indices_or_sections", sections="indices_or_sections")
 
@@ -451,17 +446,11 @@ def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[Te
     count = operator.index(sections)
     if count <= 0:
         raise RuntimeError(f"tensor_split: number of sections must be larger than 0, got {count}")
-    return _ranges(input, axis, _even(n, count))
-
-
-def _even(n: int, count: int) -> list[int]:
-    """Return where so many ranges of nearly one length, the longer ones first, are cut."""
     length, more = divmod(n, count)
-    return [k * length + min(k, more) for k in range(1, count)]
+    return _ranges(input, axis, [k * length + min(k, more) for k in range(1, count)])
 
 
 def _ranges(x: Tensor, axis: int, cuts: Sequence[int]) -> tuple[Tensor, ...]:
-    """Return the ranges between cuts, which count as the ends of slices do: negative ones from the end."""
     n = x.spec.shape[axis]
     ranges = []
     for start, stop in zip((0, *cuts), (*cuts, n), strict=True):
@@ -560,20 +549,17 @@ def _hsplit(ary: Any, indices_or_sections: Any) -> list[Tensor]:
     return _split(x, indices_or_sections, min(len(x.spec.shape) - 1, 1))
 
 
-@implements(np.vsplit)
-def _vsplit(ary: Any, indices_or_sections: Any) -> list[Tensor]:
-    x = tensor_of(ary)
-    if len(x.spec.shape) < 2:  # noqa: PLR2004
-        raise ValueError("vsplit only works on arrays of 2 or more dimensions")
-    return _split(x, indices_or_sections, 0)
+def _split_along(axis: int, numpys: Any, least: int) -> None:
+    @implements(numpys)
+    def split(ary: Any, indices_or_sections: Any) -> list[Tensor]:
+        x = tensor_of(ary)
+        if len(x.spec.shape) < least:
+            raise ValueError(f"{numpys.__name__} only works on arrays of {least} or more dimensions")
+        return _split(x, indices_or_sections, axis)
 
 
-@implements(np.dsplit)
-def _dsplit(ary: Any, indices_or_sections: Any) -> list[Tensor]:
-    x = tensor_of(ary)
-    if len(x.spec.shape) < 3:  # noqa: PLR2004
-        raise ValueError("dsplit only works on arrays of 3 or more dimensions")
-    return _split(x, indices_or_sections, 2)
+_split_along(0, np.vsplit, 2)
+_split_along(2, np.dsplit, 3)
 
 
 @implements(np.unstack)

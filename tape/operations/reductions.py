@@ -1,4 +1,4 @@
-"""Sums, extrema and norms."""
+"""Sums, extrema, truths, counts and norms over dims, PyTorch's; NumPy's keywords are accepted."""
 
 from __future__ import annotations
 
@@ -25,8 +25,6 @@ from tape.tensors.dtypes import dtype_of
 from tape.tensors.hooks import implements, public
 from tape.tensors.operands import tensor_of
 from tape.tensors.tensor import Tensor, method
-
-# Sums, means and extrema over dims, under PyTorch's names and meaning; NumPy's keywords are accepted.
 
 _SUM: Any
 _MEAN: Any
@@ -133,10 +131,6 @@ min = _extremum("min")  # noqa: A001
 amax = _over("amax")
 amin = _over("amin")
 
-
-# Norms of vectors, distances between points, products and counts, under PyTorch's names.
-
-# Products, counts, truths and places of extrema over dims; reductions without nan.
 
 _PROD: Any = OPS["prod"]
 _PROD_DIM: Any = OPS["prod_dim"]
@@ -476,7 +470,6 @@ def pairwise_distance(x1: Any, x2: Any, p: Any = 2.0, eps: float = 1e-6, keepdim
 
 
 def _together(x1: Any, x2: Any) -> list[Tensor]:
-    """Return two tensors of one shape and floating dtype."""
     tensors = alike(x1, x2)
     dtype = tensors[0].spec.dtype
     if dtype.kind != "f":

@@ -1,4 +1,4 @@
-"""Scans along a dim, and differences."""
+"""Scans along a dim, softmax, differences and trapezoid rules, under PyTorch's and NumPy's names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from kernels.operations.registry import OPS
 from tape import return_types
 from tape.operations import reductions
-from tape.operations.elementwise import array_like, cast, chosen, not_nan, written
+from tape.operations.elementwise import array_like, cast, chosen, floating, not_nan, written
 from tape.operations.indexing import index
 from tape.operations.rearranging import part
 from tape.operations.reductions import accumulated
@@ -21,8 +21,6 @@ from tape.tensors.dtypes import dtype_of
 from tape.tensors.hooks import implements, public
 from tape.tensors.operands import tensor_of
 from tape.tensors.tensor import Tensor
-
-# Running sums, products and extrema along a dim, and softmax, under PyTorch's names; NumPy's of these names too.
 
 _CUMSUM: Any = OPS["cumsum"]
 _CUMPROD: Any = OPS["cumprod"]
@@ -149,8 +147,6 @@ implements(np.cumulative_sum)(_standard(cumsum, 0))
 implements(np.cumulative_prod)(_standard(cumprod, 1))
 
 
-# Sums of exponentials in logarithms, and what is divided by them: logsumexp, softmax and log_softmax.
-
 _LOGSUMEXP: Any = OPS["logsumexp"]
 _SOFTMAX: Any = OPS["softmax"]
 _LOG_SOFTMAX: Any = OPS["log_softmax"]
@@ -223,11 +219,7 @@ def softmin(input: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None)
     return _along(_SOFTMAX, -tensor_of(input), dim, dtype, axis)
 
 
-# Differences of neighbours, gradients on a grid, and trapezoid rules, under PyTorch's names and NumPy's.
-
-
 def _part(x: Tensor, at: int, start: Any, stop: Any) -> Any:
-    """Return a slice along a dim."""
     return index(x, (*(slice(None),) * at, slice(start, stop)))
 
 
@@ -318,7 +310,6 @@ def _slopes(x: Tensor, at: int, spacing: Any, edge_order: int) -> Tensor:
 
 
 def _end(values: list[Any], h: Any, following: Any) -> Any:
-    """Return the one-sided difference at the first of two or three values, inward."""
     if len(values) == 2:  # noqa: PLR2004
         return (values[1] - values[0]) / h
     both = h + following
@@ -327,11 +318,6 @@ def _end(values: list[Any], h: Any, following: Any) -> Any:
         + values[1] * (both / (h * following))
         - values[2] * (h / (following * both))
     )
-
-
-def _floating(x: Any) -> Tensor:
-    x = tensor_of(x)
-    return x if x.spec.dtype.kind == "f" else cast(x, np.float64)
 
 
 @public(methods=False)
@@ -346,7 +332,7 @@ def gradient(
     >>> tape.gradient(tape.tensor([1.0, 4.0, 9.0, 16.0]))[0].tolist()
     [3.0, 4.0, 6.0, 7.0]
     """
-    input = _floating(input)
+    input = floating(tensor_of(input))
     dim = either("dim", dim, "axis", axis, None)
     dims = dims_of(input, dim)
     name = "torch.gradient"
@@ -371,7 +357,6 @@ def gradient(
 
 
 def _coordinates(spacing: Any) -> Any:
-    """Return a number as it is, 1 for None, coordinates as a tensor."""
     if isinstance(spacing, (Tensor, np.ndarray)):
         return tensor_of(spacing)
     return 1 if spacing is None else spacing
@@ -379,7 +364,7 @@ def _coordinates(spacing: Any) -> Any:
 
 @implements(np.gradient)
 def _gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
-    f = _floating(f)
+    f = floating(tensor_of(f))
     dims = dims_of(f, axis)
     if len(varargs) not in (0, 1, len(dims)):
         raise TypeError(f"np.gradient: {len(varargs)} spacings for {len(dims)} axes")
@@ -405,7 +390,7 @@ def _unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: float = 2 * 
     x = array_like(p)
     if x.spec.dtype.kind != "f" and isinstance(period, int):
         raise TypeError("np.unwrap of a tensor takes no integers with an integer period; convert it first: x.double()")
-    x, at = _floating(x), dim_of(x, axis)
+    x, at = floating(tensor_of(x)), dim_of(x, axis)
     jumps = diff(x.detach(), 1, at)
     within = np.remainder(jumps + period / 2, period) - period / 2
     within = np.where((within == -period / 2) & (jumps > 0), period / 2, within)
@@ -414,8 +399,7 @@ def _unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: float = 2 * 
 
 
 def _pieces(name: str, y: Any, x: Any, dx: Any, dim: Any) -> tuple[Tensor, int]:
-    """Return the areas of the trapezoids, times two, and the dim."""
-    y = _floating(y)
+    y = floating(tensor_of(y))
     if not y.spec.shape:
         raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
     at = dim_of(y, dim)
@@ -449,7 +433,7 @@ def trapezoid(y: Any, x: Any = None, *, dx: Any = None, dim: int = -1) -> Tensor
     tensor(7.5000)
     """
     step = _one("trapezoid", x, dx)
-    y = _floating(y)
+    y = floating(tensor_of(y))
     if x is None and y.spec.shape and y.spec.shape[at := dim_of(y, dim)]:
         ends = index(y, (*(slice(None),) * at, 0)) + index(y, (*(slice(None),) * at, -1))
         return (reductions.sum(y, at) - ends * 0.5) * step  # type: ignore[no-any-return]

@@ -20,8 +20,6 @@ from tape.tensors.hooks import public
 from tape.tensors.operands import _merge, check_broadcast, operand, tensor_of
 from tape.tensors.tensor import Array, Tensor, method
 
-# The reductions of ``scatter_reduce``: values are grouped by their place, and each group is reduced.
-
 
 def reduced(
     x: Tensor, numbers: Array, values: Tensor, reduce: str, *, include_self: bool
@@ -77,7 +75,6 @@ def reduced_by_mapped(
 
 
 def _neutral(reduce: str, dtype: np.dtype[Any]) -> Any:
-    """Return what changes no reduction."""
     if reduce not in ("amax", "amin"):
         return dtype.type(reduce == "prod")
     if dtype.kind == "f":
@@ -223,7 +220,6 @@ def _reduced(x: Tensor, numbers: Array, source: Tensor, reduce: str, include_sel
 
 
 def _places(x: Tensor, dim: int, index: Any, name: str) -> tuple[int, Array]:
-    """Return the axis, and the index along it, checked against the tensor's shape."""
     axis, at = dim_of(x, dim), pick_calls.integers(index, name)
     check_index(name, x, axis, at)
     pick_calls.check_bounds(at, x.spec.shape[axis] if x.spec.shape else 1, axis, RuntimeError)
@@ -235,7 +231,6 @@ def _numbers(x: Tensor, axis: int, at: Array) -> Array:
 
 
 def _source(x: Tensor, at: Array, src: Tensor, name: str) -> Tensor:
-    """Return the part of a source that an index has the shape of."""
     if src.spec.dtype != x.spec.dtype:
         raise RuntimeError(
             f"{name}(): Expected self.dtype to be equal to src.dtype, got {x.spec.dtype.name} and {src.spec.dtype.name}"
@@ -350,7 +345,6 @@ def index_fill_(input: Tensor, dim: int, index: Any, value: Any) -> Tensor:
 def _vector(
     x: Tensor, dim: int, index: Any, name: str, error: type[Exception] = RuntimeError
 ) -> tuple[int, int, Array]:
-    """Return an axis, its extent, and a vector of places along it."""
     at = pick_calls.integers(index, name, error)
     check_vector(name, at)
     axis = dim_of(x, dim)
@@ -358,7 +352,6 @@ def _vector(
 
 
 def _rows(x: Tensor, dim: int, index: Any, source: Any, name: str) -> tuple[int, Array, Tensor]:
-    """Return an axis, places along it, and a source with as many."""
     axis, n, at = _vector(x, dim, index, name)
     src, shape = tensor_of(source), x.spec.shape
     if src.spec.dtype != x.spec.dtype:
@@ -381,7 +374,6 @@ def _rows(x: Tensor, dim: int, index: Any, source: Any, name: str) -> tuple[int,
 
 
 def _with_mask(x: Any, mask: Any, source: Any) -> Tensor:
-    """Return a tensor broadcast with a mask."""
     del source
     x, mask = tensor_of(x), tensor_of(mask)
     return views.expand(x, _merge("masked_scatter", x.spec.shape, mask.spec.shape))

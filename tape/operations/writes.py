@@ -23,8 +23,6 @@ from tape.tensors.operands import beside, operand
 from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array
 from tape.tensors.view_families import base_of
 
-# Writing into a tensor's memory: values that pullbacks still need are copied first, and the write is recorded.
-
 _COPY: Any = OPS["copy_"]
 _PUT: Any = OPS["index_put_"]
 _CLONE: Any = OPS["clone"]
@@ -84,7 +82,7 @@ def check(x: Tensor, name: str, *, reads: bool = False, through: Tensor | None =
     if type(value) is not float and not value.flags.writeable:  # type: ignore[union-attr]
         raise RuntimeError(f"{name}: the tensor's memory is a read-only NumPy array's; write into x.clone()")
     if reads and enabled and x is not base and x._slot is None and base._slot is not None:
-        view_families.renew(x)  # a view made under no_grad: what is written through it is the family's
+        view_families.rebase_view(x)  # a view made under no_grad: what is written through it is the family's
 
 
 def is_value(x: Tensor) -> bool:
@@ -121,11 +119,10 @@ def release(element: Tensor) -> None:
 
 
 def _branch(x: Tensor) -> None:
-    """Turn an argument of a program, a leaf that cannot be written, into a recorded copy of that leaf, which can."""
     spec, tape = x.spec, modes.own_tape()
     form = recording.cached_form((_CLONE, spec, spec, (True,), ""), lambda: _CLONE.form((spec,), spec))
     view_families.record(tape, x, form, (x._slot,))
-    view_families.outdate(x)
+    view_families.invalidate_views(x)
 
 
 def store(x: Tensor, source: Any, name: str, *, fresh: bool = False, item: bool = False, casts: bool = False) -> Tensor:
@@ -135,7 +132,7 @@ def store(x: Tensor, source: Any, name: str, *, fresh: bool = False, item: bool 
     length one do not count. ``casts``: floats become integers if the tensor has integers.
     """
     if not fresh and isinstance(source, Tensor) and same(x, source):
-        _count(x)
+        count_write(x)
         return x
     spec = x._form.spec
     value = source
@@ -148,7 +145,12 @@ def store(x: Tensor, source: Any, name: str, *, fresh: bool = False, item: bool 
         value = clone(value)
     tape = wanted(x, value)
     notify_overwrite(x, value)
-    _put(x, value)
+    if type(x._value) is float and view_families.owns_memory_alone(x):
+        x._value = float(value._value if isinstance(value, Tensor) else value)
+    else:
+        protect(x)
+        as_array(x)[...] = value._value if isinstance(value, Tensor) else value  # not before: protect counts references
+    count_write(x)
     if tape is not None:
         record(x, value, tape)
     notify_written(_COPY, x, value, ())
@@ -189,7 +191,7 @@ def store_at(
         np.add.at(array, key, new)
     else:
         array[key] = new
-    _count(x)
+    count_write(x)
     op = _PUT if adds else _COPY
     if tape is not None:
         record(x, value, tape, op, picked)
@@ -237,14 +239,11 @@ def wanted(x: Tensor, value: Any) -> tapes.Tape | None:
 
 
 def _take(x: Tensor, value: Tensor) -> bool:
-    """Replace the memory of a tensor that does not share it by that of a new value; pullbacks keep the old memory.
-
-    Return whether that was possible.
-    """
+    """Replace memory that a tensor does not share by that of a new value, if possible; pullbacks keep the old one."""
     old, new = x._form.spec, value._form.spec
     if (
         view_families.is_view(x)
-        or not view_families.alone(x)
+        or not view_families.owns_memory_alone(x)
         or value is x
         or view_families.is_view(value)
         or new.shape != old.shape
@@ -263,7 +262,7 @@ def _take(x: Tensor, value: Tensor) -> bool:
     else:
         x._value = value._value
         view_families.move(x, value._slot, value._form)
-    _count(x)
+    count_write(x)
     if recorder is not None:
         recorder.taken(x, value)
     return True
@@ -283,16 +282,6 @@ def same(x: Tensor, value: Tensor, part: Array | None = None) -> bool:
     return alike and where(a) == where(b)  # type: ignore[arg-type]
 
 
-def _put(x: Tensor, value: Any) -> None:
-    """Write into the memory."""
-    if type(x._value) is float and view_families.alone(x):
-        x._value = float(value._value if isinstance(value, Tensor) else value)
-    else:
-        protect(x)
-        as_array(x)[...] = value._value if isinstance(value, Tensor) else value  # not before: protect counts references
-    _count(x)
-
-
 def protect(x: Tensor) -> None:
     """Copy what pullbacks still need of the memory that is about to be written."""
     base = base_of(x)
@@ -305,8 +294,8 @@ def protect(x: Tensor) -> None:
     view_families.protect(array)
 
 
-def _count(x: Tensor) -> None:
-    """Count the write."""
+def count_write(x: Tensor) -> None:
+    """Count a write to the memory."""
     view_families.counter_of(x)[0] += 1
 
 
@@ -325,7 +314,7 @@ def record(x: Tensor, value: Any, tape: tapes.Tape, op: Any = _COPY, places: Arr
         form = _form_at(op, whole, places.shape, source if wants[1] else None, wants)
     offset = x._offset if view_families.is_view(x) else 0
     view_families.record(tape, base, form, (before, slot), (offset,) if places is None else (offset, places))
-    view_families.outdate(base)
+    view_families.invalidate_views(base)
 
 
 def _form_at(op: Any, whole: Spec, shape: tuple[int, ...], source: Spec | None, wants: tuple[bool, bool]) -> Form:
@@ -394,7 +383,7 @@ def add_again(x: Tensor, value: Any) -> bool:
     np.add(array, new, array)
     view_families.counter_of(base)[0] += 1
     view_families.record(tape, base, form, (before, source), (x._offset,))
-    view_families.outdate(base)
+    view_families.invalidate_views(base)
     return True
 
 

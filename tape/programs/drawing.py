@@ -26,8 +26,6 @@ from tape.tensors.printing import table
 from tape.tensors.pytrees import Structure
 from tape.tensors.tensor import Tensor
 
-# What a program spends its time on, by operation, by what repeats and by line; as tables, and for speedscope.
-
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 _SHOWN = 20
 """Rows of a table; the rest is summed."""
@@ -134,7 +132,6 @@ def profiled(recipe: Recipe, arguments: Sequence[Any], expected: Sequence[Any], 
 
 
 def _names(recipe: Recipe, groups: Groups) -> list[str]:
-    """Return what the pullbacks of each step are called."""
     kinds = [kind.op.name if kind.form is None else kind.form.name for kind in recipe.steps.kinds]
     return [kinds[recipe.steps.words[start]] for start in recipe.steps.starts] if groups.operations else []
 
@@ -181,8 +178,6 @@ def _stacks(
             stacks.append((stack, nanoseconds))
     return stacks, [dict(zip(("name", "file", "line"), frame, strict=False)) for frame in frames]
 
-
-# A program as a graph, and shown: values and operations, then the pullbacks; what repeats is drawn once.
 
 _MORE = ", ..."
 _MOST_LINES = 200
@@ -256,7 +251,6 @@ class _ProgramDrawing:
         return self.words[start : start + self._kind(at).count]
 
     def _read(self, at: int) -> None:
-        """Take in where the operands of a step come from, and what its gradient reaches."""
         standing = self.standing[at]
         kind, form = self._kind(at), self._kind(at).form
         if kind is not self._kind(standing) and parameters(kind.params) != parameters(self._kind(standing).params):
@@ -264,7 +258,9 @@ class _ProgramDrawing:
         for k, node in enumerate(self._operands(at)):
             source = int(self.flow.sources[at, k])
             if node < 0:
-                self._compare_numbers(standing, k, node)
+                numbers, other = self.recipe.steps.numbers, self._operands(standing)[k]
+                if other >= 0 or numbers[~other] != numbers[~node]:
+                    self.varying.add(standing)
                 continue
             start = self._drawn_source(source, node, self._operands(standing)[k])
             again = source >= 0 and self.standing[source] >= standing
@@ -273,18 +269,12 @@ class _ProgramDrawing:
                 self._read_gradient(standing, node, int(self.sources[at, k]))
 
     def _read_gradient(self, standing: int, node: int, source: int) -> None:
-        """Take in that a pullback gives a gradient to what made an operand: a step, or an argument."""
         base = self.recipe.base_of(node)
         if source >= 0 and self.reversed[source]:
             again = self.standing[source] >= standing
             self.edges.add(f"r{standing}", f"r{self.standing[source]}", source, counted=False, again=again)
         elif source < 0 and self.recipe.nodes[base].argument:
             self.edges.add(f"r{standing}", f"g{base}", source, counted=False)
-
-    def _compare_numbers(self, standing: int, k: int, word: int) -> None:
-        numbers, other = self.recipe.steps.numbers, self._operands(standing)[k]
-        if other >= 0 or numbers[~other] != numbers[~word]:
-            self.varying.add(standing)
 
     def _drawn_source(self, source: int, node: int, standing: int) -> str:
         """Return what an operand is drawn as: the step that made it, an argument, or a constant for all copies."""
@@ -315,7 +305,6 @@ class _ProgramDrawing:
             self.text.node(f"v{node}", f"{title}\n{describe(spec)}{more}", shape="ellipse", style="dotted")
 
     def _steps(self, steps: Iterable[int], *, reverse: bool) -> None:
-        """Draw steps; those of one line of the user's in a frame."""
         by_line: dict[int, list[int]] = {}
         for at in steps:
             if not reverse or at in self.pulled:
@@ -327,7 +316,6 @@ class _ProgramDrawing:
                     self.text.node(*((f"r{at}", self._pullback(at)) if reverse else (f"s{at}", self._label(at))))
 
     def _label(self, at: int) -> str:
-        """Return what a step does: its operation, numbers and parameters, and what it gives."""
         kind = self._kind(at)
         numbers = [f" {self.recipe.steps.numbers[~word]!r}" for word in self._operands(at) if word < 0]
         more = _MORE if at in self.varying else ""
@@ -343,9 +331,6 @@ class _ProgramDrawing:
         for node in self.recipe.arguments:
             if any(end == f"g{node}" for _, end in self.edges.between):
                 self.text.node(f"g{node}", f"gradient of %{node}", shape="ellipse")
-
-
-# What a program shows of itself: a graph, the memory that it needs, the times of its calls; and to notebooks.
 
 
 class Seen:

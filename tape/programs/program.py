@@ -23,7 +23,7 @@ from tape.programs.drawing import Seen
 from tape.programs.interpreting import interpreted
 from tape.programs.replaying import CallForm, ProgramPullback, ReplayGradient, recorded, value_and_gradients
 from tape.programs.saving import MisfitError, outcome, way_of
-from tape.programs.tiers import AnyMachine, Tiered
+from tape.programs.tiers import AnyMachine, TieredProgram
 from tape.tensors import hooks, modes
 from tape.tensors.checked_files import Content
 from tape.tensors.operands import native
@@ -32,15 +32,13 @@ from tape.tensors.pytrees import Structure, flattened
 from tape.tensors.tensor import Tensor, as_array, constant_tensor, leaf, scalar_or_array
 from tape.transforms.value_and_grad import Signature, argument_value, check_written
 
-# Programs: a function recorded once and replayed natively, forward and backward, on new values.
-
 _NOT_PICKLED = (
     "pulling", "_first", "_machines", "_due", "_beside", "_interpreted", "_apart", "_scalar", "_lock", "_single",
     "_tuple", "_formed", "is_plain", "is_simple", "can_miss",
 )  # fmt: skip
 
 
-class Program(Tiered, Seen):
+class Program(TieredProgram, Seen):
     """A recorded function. Call it, or :meth:`value_and_grad`, with new values of the recorded shapes and dtypes.
 
     Arguments have the recorded structure; strings, None and other objects in it must equal those of the recording.
@@ -66,7 +64,6 @@ class Program(Tiered, Seen):
         raise TypeError("a Program is made by tape.record(function, *examples), which runs the function once")
 
     def _begin(self) -> None:
-        """Start without machines."""
         self._single = self._template.kind is None and not self._kept
         self._tuple = self._template.kind is tuple and self._template.flat > 0 and not self._kept
         self._begin_tiers()
@@ -144,7 +141,6 @@ class Program(Tiered, Seen):
                 self._count(reverse=reverse)
 
     def _composed(self, arguments: Sequence[Any], *, recorded: bool) -> list[Tensor]:
-        """Run as one operation that observers are notified of, or that requires grad."""
         if recorded or self._recipe.written:
             return interpreted(self._recipe, arguments)
         return self._graded(arguments)
@@ -159,7 +155,6 @@ class Program(Tiered, Seen):
         return lambda: self
 
     def _graded(self, arguments: Sequence[Any]) -> list[Tensor]:
-        """Replay as one instruction of the tape."""
         values = [x._value if isinstance(x, Tensor) else x for x in arguments]
         at_once = self._recorded_at_once(arguments, values)
         return recorded(self, arguments, self._replayed(arguments), values) if at_once is None else at_once
@@ -167,10 +162,7 @@ class Program(Tiered, Seen):
     def _recorded_at_once(
         self, arguments: Sequence[Any], values: Sequence[Any], known: CallForm | None = None
     ) -> list[Tensor] | None:
-        """Replay on floats and arrays, as one instruction of the tape; None if there is more to do.
-
-        ``known`` is the form of the call, if it has been looked up.
-        """
+        """Replay on floats and arrays, as one instruction of the ``known`` form; None if there is more to do."""
         kept = self.pulling.kept
         if kept is None:
             results = self._whole(values, reverse=False)
@@ -179,7 +171,6 @@ class Program(Tiered, Seen):
         return None if results is None else recorded(self, arguments, results[:-1], values, results[-1], known)
 
     def _replayed(self, arguments: Sequence[Any]) -> list[Any]:
-        """Return the results."""
         machine = self._started(arguments, reverse=False)
         try:
             machine.run(machine.forward)
@@ -188,7 +179,6 @@ class Program(Tiered, Seen):
             self._machines[False].append(machine)
 
     def _replayed_back(self, arguments: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """Return the results, and the gradient of the first by each floating argument."""
         machine = self._started(arguments, reverse=True)
         try:
             machine.run(machine.forward)
@@ -209,7 +199,6 @@ class Program(Tiered, Seen):
         return tensors[:count], tensors[count:]
 
     def _write_back(self, machine: AnyMachine, arguments: Sequence[Any]) -> None:
-        """Give tensors and arrays the values that the program wrote into them."""
         if not self._recipe.written:
             return
         for node, x, value in zip(self._recipe.arguments, arguments, machine.inputs, strict=True):
@@ -236,7 +225,6 @@ class Program(Tiered, Seen):
         self._scalar.add(has_aux)
 
     def _checked(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, writes: bool) -> tuple[Sequence[Any], bool]:
-        """Return the checked arguments, and whether any is a tensor; ``writes``: the program may change them."""
         self._check_finished()
         if self._escapes:
             raise ProgramError(
@@ -253,7 +241,6 @@ class Program(Tiered, Seen):
         return (leaves if tensors or (writes and written) else values), tensors
 
     def _filled(self, values: Sequence[Any]) -> Any:
-        """Return results in the structure that the recorded function returned."""
         if self._single:
             return values[0]
         if self._tuple:
@@ -298,10 +285,7 @@ class Program(Tiered, Seen):
 
 
 def program_of(recorder: ProgramRecorder, signature: Signature, template: Structure, kept: dict[int, Any]) -> Program:
-    """Return the program of what was recorded, whose results have the structure ``template``.
-
-    Some of the results are no values of the program, but ``kept``.
-    """
+    """Return the program of a recording, its results in the structure ``template``; those ``kept`` are no values."""
     self = Program.__new__(Program)
     # Not the recorder: it holds every tensor of the recording, and so their graph.
     self._recipe, self._escapes, self._unfinished = recorder.recipe, recorder.escapes, ""
@@ -309,8 +293,6 @@ def program_of(recorder: ProgramRecorder, signature: Signature, template: Struct
     self._begin()
     return self
 
-
-# Recording a function, or a block, as a program.
 
 _LEAF = 0.0
 _NOTHING = "nothing was recorded: no operation in the block used a leaf that requires grad"
@@ -388,7 +370,6 @@ def _recorder(*, lines: bool) -> ProgramRecorder:
 
 
 def _recorded(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, lines: bool) -> Program:
-    """Return the program of a call."""
     signature, recorder = Signature(args, kwargs), _recorder(lines=lines)
     values = list(signature.values(args, kwargs))
     mode = modes.Mode(grad=True, recorder=recorder)
@@ -403,7 +384,6 @@ def _recorded(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
 def _run(
     fun: Callable[..., Any], signature: Signature, values: list[Any], recorder: ProgramRecorder
 ) -> tuple[Structure, dict[int, Any]]:
-    """Run a function on leaves for these values; return the structure of its results, and those that are no values."""
     tensors = [_argument(name, x) for name, x in zip(signature.names, values, strict=True)]
     for i, (x, a) in enumerate(zip(tensors, values, strict=True)):
         recorder.lends(i, a._value if isinstance(a, Tensor) else a)
@@ -417,7 +397,6 @@ def _run(
 
 
 def _argument(name: str, value: Any) -> Tensor:
-    """Return a leaf of its own memory for an argument."""
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"{name}: a masked array, whose mask programs do not know; fill it first: x.filled(value)")
     array = np.array(value._value if isinstance(value, Tensor) else value, order="C")
@@ -428,13 +407,9 @@ def _argument(name: str, value: Any) -> Tensor:
 
 
 def _checked_output(output: Any) -> Any:
-    """Check a result that is no tensor, and so is the same at each call; return it."""
     if output is not None and not isinstance(output, (str, bool)):
         raise TypeError(f"a recorded function returns tensors, not {type(output).__name__}; keep the result a tensor")
     return output
-
-
-# Programs read from the files that saving.py writes: what a file says is data, and checked.
 
 
 def read(content: Content, name: str, types: Iterable[Any]) -> tuple[list[Program], Any]:

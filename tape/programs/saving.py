@@ -19,8 +19,6 @@ from tape.tensors.pytrees import LEAF, NONE, Structure, dataclass_of, dict_of, m
 from tape.tensors.tensor import Tensor, constant_tensor, scalar_or_array
 from tape.transforms.value_and_grad import Signature
 
-# How a replay goes, and results as the caller gets them.
-
 
 def outcome(value: Any, tensor: bool) -> Any:
     """Return a result of its own memory as the caller gave his arguments: tensors, or floats and arrays."""
@@ -95,7 +93,8 @@ def encoded(structure: Structure, encoder: Encoder, place: str) -> Any:
         return _LEAF if kind is None else _NONE
     if issubclass(kind, dict) and kind not in (dict, OrderedDict):
         raise TypeError(f"{place} is a {kind.__name__}, which a file does not hold; make it a dict")
-    fields = _fields_of(structure)
+    make = structure.make
+    fields = make.args[1] if isinstance(make, functools.partial) and make.func is dataclass_of else {}
     return {
         "kind": encoder.named(kind),
         "keys": encoder.values(structure.keys, f"a key of {place}"),
@@ -106,12 +105,6 @@ def encoded(structure: Structure, encoder: Encoder, place: str) -> Any:
         "static": {name: encoder.value(x, f"{place}.{name}") for name, x in structure.static.items()},
         "fields": {name: encoder.value(x, f"{place}.{name}") for name, x in fields.items()},
     }
-
-
-def _fields_of(structure: Structure) -> dict[str, Any]:
-    """Return what an object of a dataclass has beside its parts, as it is made again."""
-    make = structure.make
-    return make.args[1] if isinstance(make, functools.partial) and make.func is dataclass_of else {}
 
 
 def decoded(tree: Any, decoder: Decoder) -> Structure:
@@ -129,7 +122,6 @@ def decoded(tree: Any, decoder: Decoder) -> Structure:
 
 
 def _maker(kind: Any, keys: tuple[Any, ...], fields: dict[str, Any], static: dict[str, Any]) -> Any:
-    """Return what makes an object of its parts; MisfitError if the type has other fields."""
     if kind is dict:
         return functools.partial(dict_of, keys)
     if kind is OrderedDict:
@@ -174,9 +166,6 @@ def decoded_signature(tree: dict[str, Any], decoder: Decoder) -> Signature:
     if len(signature.paths) != leaves or len(signature.names) != leaves - len(signature.static):
         raise ValueError(f"a signature of {leaves} leaves has {len(signature.paths)} paths")
     return signature
-
-
-# Programs written to files: several in one, with more that is said of them. program.py reads them.
 
 
 def write(f: Any, kind: str, programs: Sequence[Any], extra: Any = None) -> None:

@@ -31,8 +31,6 @@ from tape.errors import CompileWarning
 from tape.tensors.bytecode import stack_level
 from tape.tensors.tensor import Tensor
 
-# Machine code of a program, or why there is none; made at once, or by a thread beside the calls.
-
 Outcome = CompiledMachine | Uncompiled
 _FAULTS = ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, SyntaxError, TypeError, ValueError
 """What a fault of the compiler raises; the interpreter then serves, and a warning tells of it."""
@@ -64,7 +62,7 @@ def warn_of(failed: Failed) -> None:
     warnings.warn(message, CompileWarning, stacklevel=stack_level())
 
 
-class Beside:
+class BackgroundCompile:
     """What a thread of its own makes; who asks for it waits. A process that was forked meanwhile makes it itself."""
 
     def __init__(self, make: Callable[[Callable[[float], None]], Outcome], calls: int) -> None:
@@ -104,8 +102,6 @@ class Beside:
         return self._made[0]
 
 
-# ``set_num_threads``, ``get_num_threads``: how many threads run the loops of compiled programs.
-
 __all__ = ["get_num_threads", "set_num_threads"]
 
 
@@ -140,13 +136,11 @@ def get_num_threads() -> int:
     return WORKERS.wanted
 
 
-# The machines that run a program: the interpreter at first, machine code when that pays, copies for threads.
-
 AnyMachine = Machine | CompiledMachine
 """What runs a program: the interpreter, or machine code."""
 
 
-class Tiered:
+class TieredProgram:
     """What has a recipe, and machines for its calls, forward and with its reverse."""
 
     _recipe: Recipe
@@ -158,12 +152,11 @@ class Tiered:
     """Bytes of memory that it may use; None if that is not limited."""
 
     def _begin_tiers(self) -> None:
-        """Start without machines."""
         self._first: dict[bool, AnyMachine] = {}
         self._machines: dict[bool, list[AnyMachine]] = {False: [], True: []}
         self._due: dict[bool, int] = {}
         """After how many calls it is compiled, forward and with its reverse; nothing where that has been tried."""
-        self._beside: dict[bool, Beside] = {}
+        self._beside: dict[bool, BackgroundCompile] = {}
         """Machine code that is being made; after so many calls it runs, or they wait for it."""
         self._interpreted: dict[bool, Uncompiled] = {}
         """Why it is not compiled."""
@@ -172,7 +165,6 @@ class Tiered:
         self._lock = Lock()
 
     def _started(self, arguments: Sequence[Any], *, reverse: bool) -> Any:
-        """Take a machine, one that keeps what ``reverse`` needs or not, and put arguments into its memory."""
         machine = self._machine(reverse=reverse)
         for place, x in zip(machine.inputs, arguments, strict=True):
             place[...] = x._value if isinstance(x, Tensor) else x
@@ -189,7 +181,6 @@ class Tiered:
             return first.copy()
 
     def _made(self, *, reverse: bool) -> AnyMachine:
-        """Return the first machine."""
         compiles = self._mode == "max" or self._budget is not None or not jit.makes_native_code()
         if compiles and self._compile(reverse=reverse):
             return self._machines[reverse].pop()
@@ -228,11 +219,12 @@ class Tiered:
         if beside is not None:
             return beside.more_calls(functools.partial(calls_in, machine=machine))
         calls = calls_meanwhile(machine)
-        self._beside[reverse] = Beside(functools.partial(self._made_code, reverse=reverse, always=False), calls)
+        self._beside[reverse] = BackgroundCompile(
+            functools.partial(self._made_code, reverse=reverse, always=False), calls
+        )
         return calls
 
     def _compile(self, *, reverse: bool, always: bool = True) -> bool:
-        """Let later calls be those of machine code; whether that is so. It may not be worth it, unless ``always``."""
         machine = self._machine_code(reverse=reverse, always=always)
         if machine is not None:
             self._first[reverse] = machine
@@ -241,7 +233,6 @@ class Tiered:
         return machine is not None
 
     def _machine_code(self, *, reverse: bool, always: bool = True) -> CompiledMachine | None:
-        """Return a machine that runs machine code; None, the reason kept, where the interpreter has to run it."""
         known = self._interpreted.get(reverse)
         if known is not None and not (always and isinstance(known, Unprofitable)):
             return None
@@ -272,10 +263,6 @@ class Tiered:
         return machine
 
     def _code(self, *, reverse: bool) -> CompiledCode:
-        """Return its machine code, compiled now if need be; calls use it, too, unless the mode says that they never do.
-
-        ProgramError where the interpreter has to run it.
-        """
         machine: AnyMachine | None
         with self._lock:
             if self._mode == "eager":
@@ -291,7 +278,6 @@ class Tiered:
         return machine.code
 
     def _check_budget(self, machine: AnyMachine) -> None:
-        """Raise MemoryError where a machine needs more memory than it may."""
         if self._budget is not None and machine.size > self._budget:
             kind = "machine code" if isinstance(machine, CompiledMachine) else "the interpreter"
             raise MemoryError(

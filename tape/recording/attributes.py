@@ -182,7 +182,7 @@ def detach(x: Tensor) -> Tensor:
 
 def _data(x: Tensor) -> Tensor:
     """The same memory as a tensor without history, whose writes are counted apart."""
-    result = view_families.share(constant_tensor(as_array(x)), x)
+    result = view_families.mark_aliased(constant_tensor(as_array(x)), x)
     result._form = hooks.alike(result.spec, x.spec)
     record.notify_observers(_ALIAS, (x,), result, ((Ellipsis,),))
     return result
@@ -203,7 +203,7 @@ def set_data(x: Tensor, other: Tensor) -> None:
     if not alike and type(x._form) is not Form:
         x._form = spec_of(x._value)
     view_families.start_family(x, moved=True)
-    view_families.share(x, other)
+    view_families.mark_aliased(x, other)
     if type(x._slot) is AccumulateGrad:
         if alike:
             x._slot.spec = x.spec
@@ -212,7 +212,6 @@ def set_data(x: Tensor, other: Tensor) -> None:
 
 
 def _renewed(old: AccumulateGrad, x: Tensor) -> AccumulateGrad:
-    """Return a new slot for a leaf whose shape has changed: recorded operations still refer to the old one."""
     leaf = AccumulateGrad()
     leaf.spec, leaf.grad, leaf.owner = spec_of(x._value), old.grad, ref(x)
     if (old_hooks := hooks.existing(old)) is not None:
@@ -322,8 +321,6 @@ def representation(x: Tensor) -> str:
     suffix = f"grad_fn=<{name}>" if name else "requires_grad=True" if x._slot is not None else ""
     return format_tensor(np.asarray(x._value), suffix=suffix, default_dtype=get_default_dtype())
 
-
-# PyTorch's older types, a dtype each: ``LongTensor([1, 2])``, ``isinstance(x, LongTensor)``, ``x.type()``.
 
 _DTYPES = {
     "DoubleTensor": np.float64, "FloatTensor": np.float32, "LongTensor": np.int64, "IntTensor": np.int32,

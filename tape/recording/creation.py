@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,9 +26,7 @@ from tape.tensors.dtypes import (
 from tape.tensors.modes import ON_MADE
 from tape.tensors.operands import as_ndarray, native, usable
 from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor, leaf, made, method, scalar_or_array
-from tape.tensors.view_families import show
-
-# New tensors: from data, filled and ranges. Factories take ``dtype``, ``device`` and ``requires_grad``.
+from tape.tensors.view_families import mark_exported_to_numpy
 
 _FLOAT64 = np.dtype(np.float64)
 
@@ -51,10 +50,7 @@ def tensor(
         if type(data) is float:
             return leaf(data, requires_grad=requires_grad)
         if type(data) is np.ndarray and data.dtype is _FLOAT64 and data.ndim:
-            return leaf(
-                pool.call(data.copy) if data.nbytes >= LARGE else data.copy(),
-                requires_grad=requires_grad,
-            )
+            return leaf(pool.call(data.copy) if data.nbytes >= LARGE else data.copy(), requires_grad=requires_grad)
     if isinstance(data, Tensor):
         warnings.warn(
             "To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
@@ -73,7 +69,6 @@ def tensor(
 
 
 def _array(data: Any, dtype: Any, *, copy: bool | None) -> Array:
-    """Return data as an array of the dtype asked for, or that PyTorch would take."""
     wanted = None if dtype is None else dtype_of(dtype)
     if isinstance(data, (np.ndarray, np.generic)):
         return np.array(usable(data), dtype=wanted, copy=copy)
@@ -122,14 +117,14 @@ def as_tensor(data: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
         return _stacked(data, dtype, requires_grad=False)
     array = _array(data, dtype, copy=None)
     result = leaf(array if isinstance(data, np.ndarray) else scalar_or_array(array), requires_grad=False)
-    return show(result) if isinstance(data, np.ndarray) else result
+    return mark_exported_to_numpy(result) if isinstance(data, np.ndarray) else result
 
 
 def from_numpy(array: Array) -> Tensor:
     """Return a tensor that shares an array's memory."""
     if not isinstance(array, np.ndarray):
         raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
-    return show(leaf(native(as_ndarray(array)), requires_grad=False))
+    return mark_exported_to_numpy(leaf(native(as_ndarray(array)), requires_grad=False))
 
 
 def legacy(cls: type[Tensor], *args: Any) -> Tensor:
@@ -188,22 +183,26 @@ def _wanted(dtype: Any) -> np.dtype[Any]:
     return DEFAULT["dtype"] if dtype is None else dtype_of(dtype)
 
 
-def zeros(
-    *shape: Any, size: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
-    requires_grad: bool = False, pin_memory: bool = False,
-) -> Tensor:  # fmt: skip
-    """Return a tensor of zeros: ``zeros(2, 3)`` or ``zeros((2, 3))``."""
-    array = np.zeros(shape_of(shape) if size is None else sizes_of("zeros", shape, size), _wanted(dtype))
-    return finished("zeros", array, device, requires_grad, layout, pin_memory)
+def _factory(name: str, what: str, fill: Callable[..., Array]) -> Callable[..., Tensor]:
+    def function(
+        *shape: Any, size: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
+        requires_grad: bool = False, pin_memory: bool = False,
+    ) -> Tensor:  # fmt: skip
+        array = fill(shape_of(shape) if size is None else sizes_of(name, shape, size), _wanted(dtype))
+        return finished(name, array, device, requires_grad, layout, pin_memory)
+
+    return named(function, name, f"Return a tensor of {what}: ``{name}(2, 3)`` or ``{name}((2, 3))``.")
 
 
-def ones(
-    *shape: Any, size: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
-    requires_grad: bool = False, pin_memory: bool = False,
-) -> Tensor:  # fmt: skip
-    """Return a tensor of ones: ``ones(2, 3)`` or ``ones((2, 3))``."""
-    array = filled(shape_of(shape) if size is None else sizes_of("ones", shape, size), _wanted(dtype))
-    return finished("ones", array, device, requires_grad, layout, pin_memory)
+def named(function: Any, name: str, doc: str) -> Callable[..., Tensor]:
+    """Give a factory that another function made a name and a docstring."""
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function  # type: ignore[no-any-return]
+
+
+zeros: Callable[..., Tensor] = _factory("zeros", "zeros", np.zeros)
+ones: Callable[..., Tensor] = _factory("ones", "ones", filled)
 
 
 def empty(
@@ -256,10 +255,7 @@ def linspace(
     start: Any, end: Any, steps: int, *, dtype: Any = None, layout: Any = None, device: Any = None,
     requires_grad: bool = False, pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Return ``steps`` evenly spaced numbers from start to end, both included; 0-d tensors among the two are recorded.
-
-    PyTorch gives no gradient to these.
-    """
+    """Return ``steps`` evenly spaced numbers from start to end, both included, with gradients to 0-d tensors."""
     check_memory("linspace", layout, pin_memory)
     return _spaced(np.linspace, "linspace", (start, end, steps), {}, (dtype, device, requires_grad))
 
@@ -322,34 +318,21 @@ def spec_like(name: str, input: Any, memory_format: Any) -> Spec:
     return input._form.spec
 
 
-def zeros_like(
-    input: Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
-    pin_memory: bool = False, memory_format: Any = None,
-) -> Tensor:  # fmt: skip
-    """Return a tensor of zeros, of the shape and dtype of ``input``."""
-    spec = spec_like("zeros_like", input, memory_format)
-    array = np.zeros(spec.shape, spec.dtype if dtype is None else dtype_of(dtype))
-    return finished("zeros_like", array, device, requires_grad, layout, pin_memory)
+def _like(name: str, what: str, fill: Callable[..., Array]) -> Callable[..., Tensor]:
+    def function(
+        input: Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
+        pin_memory: bool = False, memory_format: Any = None,
+    ) -> Tensor:  # fmt: skip
+        spec = spec_like(name, input, memory_format)
+        array = fill(spec.shape, spec.dtype if dtype is None else dtype_of(dtype))
+        return finished(name, array, device, requires_grad, layout, pin_memory)
+
+    return named(function, name, f"Return a tensor {what}, of the shape and dtype of ``input``.")
 
 
-def ones_like(
-    input: Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
-    pin_memory: bool = False, memory_format: Any = None,
-) -> Tensor:  # fmt: skip
-    """Return a tensor of ones, of the shape and dtype of ``input``."""
-    spec = spec_like("ones_like", input, memory_format)
-    array = filled(spec.shape, spec.dtype if dtype is None else dtype_of(dtype))
-    return finished("ones_like", array, device, requires_grad, layout, pin_memory)
-
-
-def empty_like(
-    input: Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
-    pin_memory: bool = False, memory_format: Any = None,
-) -> Tensor:  # fmt: skip
-    """Return a tensor whose elements are not set, of the shape and dtype of ``input``."""
-    spec = spec_like("empty_like", input, memory_format)
-    array = record.unset(spec.shape, spec.dtype if dtype is None else dtype_of(dtype))
-    return finished("empty_like", array, device, requires_grad, layout, pin_memory)
+zeros_like: Callable[..., Tensor] = _like("zeros_like", "of zeros", np.zeros)
+ones_like: Callable[..., Tensor] = _like("ones_like", "of ones", filled)
+empty_like: Callable[..., Tensor] = _like("empty_like", "whose elements are not set", record.unset)
 
 
 def full_like(
@@ -364,34 +347,20 @@ def full_like(
     )  # fmt: skip
 
 
-@method()
-def new_zeros(
-    x: Tensor, *shape: Any, size: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
-    requires_grad: bool = False, pin_memory: bool = False,
-) -> Tensor:  # fmt: skip
-    """Return a tensor of zeros, of the dtype of this one."""
-    array = np.zeros(sizes_of("new_zeros", shape, size), x.spec.dtype if dtype is None else dtype_of(dtype))
-    return finished("new_zeros", array, device, requires_grad, layout, pin_memory)
+def _new(name: str, what: str, fill: Callable[..., Array]) -> None:
+    def function(
+        x: Tensor, *shape: Any, size: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
+        requires_grad: bool = False, pin_memory: bool = False,
+    ) -> Tensor:  # fmt: skip
+        array = fill(sizes_of(name, shape, size), x.spec.dtype if dtype is None else dtype_of(dtype))
+        return finished(name, array, device, requires_grad, layout, pin_memory)
+
+    method()(named(function, name, f"Return a tensor {what}, of the dtype of this one."))
 
 
-@method()
-def new_ones(
-    x: Tensor, *shape: Any, size: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
-    requires_grad: bool = False, pin_memory: bool = False,
-) -> Tensor:  # fmt: skip
-    """Return a tensor of ones, of the dtype of this one."""
-    array = filled(sizes_of("new_ones", shape, size), x.spec.dtype if dtype is None else dtype_of(dtype))
-    return finished("new_ones", array, device, requires_grad, layout, pin_memory)
-
-
-@method()
-def new_empty(
-    x: Tensor, *shape: Any, size: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
-    requires_grad: bool = False, pin_memory: bool = False,
-) -> Tensor:  # fmt: skip
-    """Return a tensor whose elements are not set, of the dtype of this one."""
-    array = record.unset(sizes_of("new_empty", shape, size), x.spec.dtype if dtype is None else dtype_of(dtype))
-    return finished("new_empty", array, device, requires_grad, layout, pin_memory)
+_new("new_zeros", "of zeros", np.zeros)
+_new("new_ones", "of ones", filled)
+_new("new_empty", "whose elements are not set", record.unset)
 
 
 @method()

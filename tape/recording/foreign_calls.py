@@ -1,4 +1,10 @@
-"""Calls of NumPy, SciPy and math with tensors: what works, and the error that says what to write."""
+"""Calls of NumPy, SciPy and math with tensors: what works, and the error that says what to write.
+
+A conversion sees only the Python frame that is running. The instruction it is at calls the function itself
+(``math.sin(t)``), or something that calls it in turn (``list(map(math.sin, ts))``, ``sorted(ts, key=math.exp)``), or
+goes through what does (``for y in map(math.sin, ts)``): then the function is among those that the expression names
+without calling them.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +25,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tape import errors
-
-# What turns a tensor into a number: the user, or a function of Python's that computes with numbers.
-#
-# A conversion sees only the Python frame that is running. The instruction it is at calls the function itself
-# (``math.sin(t)``), or something that calls it in turn (``list(map(math.sin, ts))``, ``sorted(ts, key=math.exp)``), or
-# goes through what does (``for y in map(math.sin, ts)``): then the function is among those that the expression names
-# without calling them.
 
 MODULES = ("math", "cmath", "statistics")
 """Python's modules of functions of numbers."""
@@ -64,8 +63,6 @@ class _Step(NamedTuple):
 
 
 class _Path(NamedTuple):
-    """A dotted name that an expression loads."""
-
     names: tuple[str, ...]
     begin: tuple[int, int]
     end: tuple[int, int]
@@ -106,7 +103,6 @@ def native_callee(frame: types.FrameType) -> Any:
 
 
 def _argument(frame: types.FrameType, step: _Step, x: Any) -> str | None:
-    """Return which argument of a call a tensor is, by place and as it is written."""
     call = _written_call(frame, step)
     if call is None:
         return None
@@ -118,7 +114,6 @@ def _argument(frame: types.FrameType, step: _Step, x: Any) -> str | None:
 
 
 def _written_call(frame: types.FrameType, step: _Step) -> ast.Call | None:
-    """Return a call of a frame's, as its source has it."""
     lines = linecache.getlines(frame.f_code.co_filename, frame.f_globals)[step.begin[0] - 1 : step.end[0]]
     if not lines or step.begin[0] < 0:
         return None
@@ -133,12 +128,10 @@ def _written_call(frame: types.FrameType, step: _Step) -> ast.Call | None:
 
 
 def _with_gradient(names: list[str]) -> str | None:
-    """Return the first of functions whose results have gradients; conversions are ""."""
     return next((name for name in names if name and name.rpartition(".")[2] not in _WITHOUT_GRADIENT), None)
 
 
 def _functions(value: Any, deepest: int = _DEEPEST_RESULT) -> Iterator[str]:
-    """Yield the names of functions of numbers that a value is, or holds; "" for a conversion."""
     if value is complex:
         yield "complex"
     elif any(value is conversion for conversion in _CONVERSIONS):
@@ -155,7 +148,6 @@ def _functions(value: Any, deepest: int = _DEEPEST_RESULT) -> Iterator[str]:
 
 
 def _value(frame: types.FrameType, names: tuple[str, ...]) -> Any:
-    """Return what a dotted name is in a frame, as far as no code has to run for that; None where it is not known."""
     spaces = (frame.f_locals, frame.f_globals, frame.f_builtins)
     value = next((space[names[0]] for space in spaces if names[0] in space), None)
     for name in names[1:]:
@@ -168,7 +160,6 @@ def _value(frame: types.FrameType, names: tuple[str, ...]) -> Any:
 
 @functools.lru_cache(256)
 def _steps(code: types.CodeType) -> tuple[_Step, ...]:
-    """Return the instructions of which the source is known; if it is of none, all of them."""
     steps = []
     for step in dis.get_instructions(code):
         line, last, column, end = step.positions or (None,) * 4
@@ -178,7 +169,6 @@ def _steps(code: types.CodeType) -> tuple[_Step, ...]:
 
 
 def _steps_by_stack(code: types.CodeType) -> Iterator[_Step]:
-    """Yield the instructions: each expression begins where the first of what it takes from the stack does."""
     stack: list[int] = []
     at_targets: dict[Any, list[int]] = {}
     for step in dis.get_instructions(code):
@@ -197,13 +187,11 @@ def _steps_by_stack(code: types.CodeType) -> Iterator[_Step]:
 
 
 def _step(frame: types.FrameType) -> _Step | None:
-    """Return the instruction at which a frame is."""
     return next((step for step in _steps(frame.f_code) if step.offset == frame.f_lasti), None)
 
 
 @functools.lru_cache(256)
 def _paths(code: types.CodeType) -> tuple[_Path, ...]:
-    """Return the dotted names that are loaded, each as far as it is one."""
     paths: list[_Path] = []
     is_open = False  # further attributes are those of the last one
     for step in _steps(code):
@@ -269,7 +257,6 @@ _DEEPEST = 40
 
 
 def _public(frame: FrameType) -> str:
-    """Return the public name of the function that a frame runs; a method's name includes its class or object."""
     module = frame.f_globals["__name__"].split(".")
     package = ".".join(part for part in module if not part.startswith("_"))
     name = frame.f_code.co_name
@@ -313,7 +300,6 @@ def called(x: Any) -> tuple[str | None, str]:
 
 
 def _parameter(frame: FrameType, x: Any) -> str | None:
-    """Return which argument of the function that a frame runs is a tensor, or has it among others."""
     code = frame.f_code
     count = code.co_argcount + code.co_kwonlyargcount
     named = {name: frame.f_locals.get(name) for name in code.co_varnames[:count]}
@@ -331,7 +317,6 @@ def _parameter(frame: FrameType, x: Any) -> str | None:
 
 
 def _numpy_function() -> str | None:
-    """Return the name of NumPy's Python function that converts a tensor; None where it is NumPy's array of it."""
     frame: FrameType | None = sys._getframe(1)
     name = None
     while frame is not None and (package := frame.f_globals.get("__name__", "").partition(".")[0]) in ("tape", "numpy"):
@@ -344,14 +329,12 @@ def _numpy_function() -> str | None:
 
 
 def _wrapped(frame: FrameType) -> str | None:
-    """Return the name of the function that one of SciPy's decorators is about to call."""
     function = frame.f_locals.get("f") or frame.f_locals.get("func")
     module = getattr(function, "__module__", None)
     return _name(function) if isinstance(module, str) and module.startswith("scipy.") else None
 
 
 def _name(function: Any) -> str:
-    """Return the public name of a function or class."""
     package = ".".join(part for part in function.__module__.split(".") if not part.startswith("_"))
     return f"{package}.{getattr(function, '__name__', 'function')}"
 
@@ -398,7 +381,6 @@ def refusal_of_number(frame: FrameType, x: Any) -> Exception | None:
 
 
 def _advice(name: str) -> str:
-    """Return the name of a function and what to use instead."""
     known = EQUIVALENTS.get(name)
     module, _, function = name.rpartition(".")
     if known is None and module in EQUIVALENTS:

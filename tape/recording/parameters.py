@@ -79,7 +79,6 @@ def printed(name: str, parameters: Sequence[Parameter], body: str, **names: Any)
 
 
 def _heads(parameters: Sequence[Parameter]) -> Iterator[str]:
-    """Yield parameters as a definition lists them; ``inspect`` prints them likewise, in five times the time."""
     starred = False
     for p in parameters:
         if p.kind is p.KEYWORD_ONLY and not starred:
@@ -202,7 +201,6 @@ _OUT = {1: _unary_out, 2: _binary_out, 3: _ternary_out, 4: _quaternary_out}
 
 
 def _renamed(function: Any, name: str, names: tuple[str, ...]) -> Any:
-    """Return a function under another name, whose first parameters have these names."""
     code = function.__code__
     names += code.co_varnames[len(names) :]
     code = code.replace(co_name=name, co_qualname=name, co_varnames=names)

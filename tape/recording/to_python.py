@@ -1,4 +1,4 @@
-"""Tensors converted to Python and NumPy: numbers, lists, arrays, copies and pickles."""
+"""Tensors converted to Python and NumPy: numbers, lists, arrays, copies, pickles, files and DLPack."""
 
 from __future__ import annotations
 
@@ -48,10 +48,7 @@ def tolist(x: Tensor) -> Any:
 
 @method()
 def numpy(x: Tensor, *, force: bool = False) -> Array:
-    """Return the value as an array of the same memory; raises if the tensor requires grad.
-
-    Unless ``force``, or where gradients are off.
-    """
+    """Return the value as an array of the same memory; without ``force`` it raises where a gradient would be lost."""
     if x._slot is not None and not force and modes.is_grad_enabled():
         raise RuntimeError(errors.NUMPY_EXIT)
     record.note_escape(x)
@@ -238,10 +235,7 @@ class _Writer:
 
     def _tensor(self, x: Tensor, path: str) -> Any:
         record.note_escape(x)
-        return {
-            "tensor": self._array(x, np.asarray(x._value), path),
-            "requires_grad": x._slot is not None,
-        }
+        return {"tensor": self._array(x, np.asarray(x._value), path), "requires_grad": x._slot is not None}
 
     def _array(self, holder: Any, array: Any, path: str) -> int:
         if array.dtype.hasobject:
@@ -331,9 +325,6 @@ def tensors_of(file: Any, name: str) -> Any:
         ) from error
 
 
-# DLPack: memory shared with PyTorch, JAX, CuPy and others, out and in.
-
-
 @method("__dlpack__")
 def dlpack(
     x: Tensor, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
@@ -342,7 +333,7 @@ def dlpack(
     if x._slot is not None:
         raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
     record.note_escape(x)
-    array = as_array(view_families.show(x))
+    array = as_array(view_families.mark_exported_to_numpy(x))
     return array.__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
 
 

@@ -61,7 +61,7 @@ def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
         return record.view(VIEWS["view"], input, (wanted,))
     except ValueError:
         copy = shaped(clone(input), wanted)
-        view_families.lead(copy)
+        view_families.set_rebase_source(copy)
         return copy
 
 

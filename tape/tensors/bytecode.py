@@ -1,4 +1,8 @@
-"""Python's bytecode as the tracer reads it, and the place in the user's code that called."""
+"""Python's bytecode as the tracer reads it, the place in the user's code that called, and a log of operations.
+
+What is not known about an instruction is taken at its worst: it may go on everywhere that it could, and reads all
+locals.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +16,6 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from kernels import PACKAGES
-
-# The flow of a code object: its instructions, where each may go on, which locals are read later, its loops.
-#
-# What is not known about an instruction is taken at its worst: it may go on everywhere that it could, and reads all
-# locals.
 
 _JUMPS = ("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
 _ENDS = frozenset((*_JUMPS, "RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE"))
@@ -200,7 +199,6 @@ def reads_locals(code: CodeType) -> bool:
 
 
 def _reads(step: CodeStep) -> tuple[str, ...] | None:
-    """Return the locals that an instruction reads; None if that is not known."""
     if step.name in _LOADS:
         return (step.value,)
     if step.name == "STORE_FAST" or not touches_locals(step):
@@ -296,9 +294,6 @@ class LineTable:
             if number == len(self.lines):
                 self.lines.append((*line, linecache.getline(*line).strip()))
         return number
-
-
-# A log of the operations that run in a thread, kept while somebody asks: what a public function consists of.
 
 
 class Run(NamedTuple):

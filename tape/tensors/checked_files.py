@@ -146,7 +146,6 @@ def _refused(text: str) -> None:
 
 
 def _memory(f: Any, *, mapped: bool) -> Array:
-    """Return the bytes of a file as an array that nobody writes to."""
     if isinstance(f, bytes):
         return np.frombuffer(f, np.uint8)
     if mapped and Path(f).stat().st_size:
@@ -157,7 +156,6 @@ def _memory(f: Any, *, mapped: bool) -> Array:
 
 
 def _checked(memory: Array, name: str) -> int:
-    """Return the bytes of the text; FileFormatError if anything is not as it was written."""
     start = memory[:_START].tobytes()
     if not start.startswith(MAGIC):
         raise FileFormatError(f"load: {name} was not written by tape")
@@ -187,7 +185,6 @@ def _arrays(memory: Array, at: int, count: int) -> Iterator[Array]:
 
 
 def _array(memory: Array, at: int) -> tuple[Array, int]:
-    """Return the array whose description begins at a byte, and where it ends."""
     low, high = (at + n for n in _SIZE_OF_NPY_HEADER)
     start = high + int.from_bytes(memory[low:high].tobytes(), "little")
     stream = io.BytesIO(memory[at:start].tobytes())

@@ -9,8 +9,6 @@ from typing import Any, NoReturn, Self
 
 import numpy as np
 
-# The dtypes of tensors, which are NumPy's, under PyTorch's names; and the default one.
-
 float64 = double = np.dtype(np.float64)
 float32 = float = np.dtype(np.float32)  # noqa: A001 (PyTorch's names)
 float16 = half = np.dtype(np.float16)
@@ -22,22 +20,9 @@ uint8 = np.dtype(np.uint8)
 bool = np.dtype(np.bool_)  # noqa: A001
 
 __all__ = [
-    "bool",
-    "double",
-    "float",
-    "float16",
-    "float32",
-    "float64",
-    "half",
-    "int",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "long",
-    "short",
-    "uint8",
-]
+    "bool", "double", "float", "float16", "float32", "float64", "half", "int", "int8", "int16", "int32", "int64",
+    "long", "short", "uint8",
+]  # fmt: skip
 
 
 def dtype_of(dtype: Any) -> np.dtype[Any]:
@@ -71,8 +56,6 @@ def get_default_dtype() -> np.dtype[Any]:
     """Return the dtype of new tensors of Python floats."""
     return DEFAULT["dtype"]
 
-
-# Devices, of which there is one: PyTorch's ``device``, and what programs ask before they choose one.
 
 _DEVICE_TYPES = ("cpu", "cuda", "mps", "xpu", "hpu", "meta")
 
@@ -192,9 +175,6 @@ def check_format(name: str, memory_format: Any) -> None:
             f"{name}(): memory format {memory_format} is not supported; there are tape.contiguous_format and "
             "tape.preserve_format"
         )
-
-
-# The shape of a tensor: a tuple that prints and counts as PyTorch's ``Size`` does.
 
 
 class Size(tuple[builtins.int, ...]):

@@ -65,7 +65,6 @@ def installed() -> bool:
 
 
 def _drawn(dot: str) -> str | None:
-    """Return the drawing as SVG; None where Graphviz, or the package for it, is missing."""
     if not installed():
         return None
     graphviz: Any = importlib.import_module("graphviz")
@@ -151,8 +150,6 @@ def _listed(attributes: dict[str, str]) -> str:
     return "".join(f", {name}={quoted(value)}" for name, value in attributes.items())
 
 
-# Data and a curve as lines of text: blocks where the stream can show them, ASCII where not.
-
 # A character cell holds 2 x 2 dots; its index here is the sum of the dots' weights:
 # upper left 1, upper right 2, lower left 4, lower right 8.
 BLOCKS = " ▘▝▀▖▌▞▛▗▚▐▜▄▙▟█"
@@ -185,11 +182,7 @@ def style_of(stream: TextIO) -> Style:
 
 
 def panel(
-    title: str,
-    data: tuple[ArrayLike, ArrayLike],
-    curve: tuple[ArrayLike, ArrayLike],
-    style: Style,
-    height: int = 9,
+    title: str, data: tuple[ArrayLike, ArrayLike], curve: tuple[ArrayLike, ArrayLike], style: Style, height: int = 9
 ) -> str:
     """Return a plot of points and a curve over the same horizontal axis.
 
@@ -226,7 +219,6 @@ def _can_encode(stream: TextIO, text: str) -> bool:
 
 
 def _round_up(value: float) -> float:
-    """Return the least of 1, 2, 4, 5, 8, 10 times a power of ten that is not below `value`."""
     if not value > 0:
         return 1.0
     power = 10.0 ** np.floor(np.log10(value))
@@ -234,12 +226,10 @@ def _round_up(value: float) -> float:
 
 
 def _level(fraction: float, levels: int) -> int:
-    """Return which of `levels` equal steps from the bottom holds `fraction` of the height."""
     return min(max(int(fraction * levels), 0), levels - 1)
 
 
 def _trace(fractions: NDArray[np.float64], levels: int) -> NDArray[np.bool_]:
-    """Return dots (levels, columns), top row first, that join neighbouring points of a curve."""
     dots = np.zeros((levels, len(fractions)), dtype=bool)
     before = _level(fractions[0], levels)
     for column, fraction in enumerate(fractions):
@@ -277,7 +267,6 @@ def _labels(top: float, height: int) -> list[str]:
 
 
 def _axis(left: float, right: float, columns: int) -> str:
-    """Return the labels of the horizontal axis, one a quarter, none beyond the last column."""
     line = [" "] * columns
     for quarter in range(5):
         text = f"{left + (right - left) * quarter / 4:g}"

@@ -16,10 +16,6 @@ from tape.tensors import modes, tapes
 from tape.tensors.modes import ON_MADE, Mode, _mode, change, restore, set_mode, turned
 from tape.tensors.tensor import AccumulateGrad, Tensor, as_array, constant_tensor, method, scalar_or_array
 
-# Hooks of tensors, and the methods that other files add to Tensor.
-
-# Registers public functions: as ``tape.f``, as methods, and as implementations of NumPy's functions.
-
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
@@ -78,10 +74,7 @@ class Registered(dict[int, Hook]):
 
 
 class RemovableHandle:
-    """What registering a hook returns: ``remove()`` takes the hook away, as does the end of a ``with`` block.
-
-    It does not keep the hook alive.
-    """
+    """What registering a hook returns: ``remove()``, or the end of a ``with`` block, takes the hook away."""
 
     def __init__(self, hooks: Registered, hook: Hook) -> None:
         self.id = next(_numbers)
@@ -152,7 +145,6 @@ class Hooks:
 
 
 def _counted(hook: Hook, result: Any, count: int) -> tuple[Any, ...]:
-    """Check that a hook of a node returned a tuple of this length; return that."""
     if not isinstance(result, tuple):
         raise TypeError(
             f"expected tuple, but hook returned '{type(result).__name__}' (hook '{name_of(hook)}' of a node: return "
@@ -266,9 +258,6 @@ def register_post_accumulate_grad_hook(x: Tensor, hook: Hook) -> RemovableHandle
             else "cannot register a hook on a tensor that doesn't require gradient"
         )
     return RemovableHandle(of_leaf(x._slot).accumulated, hook)
-
-
-# Context managers and decorators that switch gradient mode: ``no_grad``, ``enable_grad``, ``set_grad_enabled``.
 
 
 class Switch:

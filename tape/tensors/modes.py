@@ -12,8 +12,6 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 from tape.tensors import tapes
 from tape.tensors.tapes import Tape
 
-# A mode: whether gradients are recorded, and who else observes operations.
-
 
 class Observer(Protocol):
     """The recorder of a program, or of vmap's example: it is notified of operations, writes and escapes."""

@@ -118,7 +118,6 @@ def is_foreign(value: Any) -> bool:
 
 
 def _large(value: int) -> Tensor:
-    """Return an integer that no double holds exactly; OverflowError if int64 does not hold it either."""
     if not _INT64.min <= value <= _INT64.max:
         raise OverflowError(f"Python integer {value} does not fit into int64; write it as a float: float({value})")
     return constant_tensor(np.asarray(value))
@@ -160,10 +159,7 @@ def lent(value: Any) -> Array:
 
 
 def as_ndarray(value: Any) -> Array:
-    """Return a new array of class ndarray that shares the memory: reshaping the user's object leaves it alone.
-
-    TypeError for a masked array, whose mask would be lost.
-    """
+    """Return an ndarray of the same memory, so that the user's object keeps its shape; TypeError for a masked array."""
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(
             "a masked array: tensors have no mask, so it would be ignored; give x.filled(number), or compute with "

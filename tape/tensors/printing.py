@@ -60,18 +60,14 @@ def format_tensor(value: Array, *, suffix: str, default_dtype: np.dtype[Any], pr
 
     """
     indent = len(prefix)
-    suffixes = [*_shape_and_dtype(value, default_dtype), suffix]
-    return _with_suffixes(prefix + _elements(value, indent), filter(None, suffixes), indent)
-
-
-def _shape_and_dtype(value: Array, default_dtype: np.dtype[Any]) -> list[str]:
     if value.size:
         evident: tuple[Any, ...] = (default_dtype, np.int64, np.bool_)
         size = []
     else:
         evident = (default_dtype,)
         size = [] if value.ndim == 1 else [f"size={value.shape}"]
-    return size if value.dtype in evident else [*size, f"dtype={NAMESPACE}{value.dtype.name}"]
+    suffixes = [*(size if value.dtype in evident else [*size, f"dtype={NAMESPACE}{value.dtype.name}"]), suffix]
+    return _with_suffixes(prefix + _elements(value, indent), filter(None, suffixes), indent)
 
 
 def _elements(value: Array, indent: int) -> str:
@@ -152,9 +148,6 @@ def _with_suffixes(text: str, suffixes: Iterable[str], indent: int) -> str:
     return text + ")"
 
 
-# What notebooks show in place of text: small tables, and text as it stands.
-
-
 def escaped(text: str) -> str:
     """Return text with what HTML would read as its own written out."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
@@ -164,9 +157,6 @@ def table(rows: Iterable[tuple[str, str]], text: str) -> str:
     """Return a table of names and values, and below it text in lines."""
     cells = "".join(f"<tr><th>{escaped(name)}</th><td>{escaped(value)}</td></tr>" for name, value in rows)
     return f"<div><table>{cells}</table><pre>{escaped(text)}</pre></div>"
-
-
-# A graph as text: the instructions of the tape that a tensor depends on, one line each.
 
 
 def listing(input: Tensor) -> str:
@@ -202,7 +192,6 @@ def _print(kept: list[Instruction]) -> str:
 
 
 def _operand(operand: Any, spec: Any, names: dict[Any, str], lines: list[str]) -> str:
-    """Name an operand; a leaf gets a line of its own at its first use."""
     if operand is None:
         return "constant"
     if operand not in names:

@@ -70,16 +70,13 @@ class Structure:
         return [path for key, part in named for path in part.paths(start + _step(self.kind, key))]
 
     def leaves_of(self, tree: Any, start: str = "") -> list[Any]:
-        """Return the leaves of a tree of this structure, in this structure's order.
-
-        TypeError, naming the path, for a tree of another one.
-        """
+        """Return the leaves of a tree in this structure's order; TypeError, naming the path, for another tree."""
         if self.kind is None:
             if _opened(tree) is not None:
                 raise TypeError(f"{start or 'the structure'} is a {type(tree).__name__}, where a leaf is expected")
             return [tree]
         taken = self.taken(tree)
-        if taken is None or not _alike_static(self, tree):
+        if taken is None or not all(_same(value, getattr(tree, name, self)) for name, value in self.static.items()):
             received = f"a {type(tree).__name__}" if _opened(tree) is None else shown(tree)
             raise TypeError(f"{start or 'the structure'} is {received}, where {self} is expected")
         named = zip(self.keys, self.parts, taken, strict=True)
@@ -132,12 +129,10 @@ class Structure:
 
 
 def _step(kind: type, key: Any) -> str:
-    """Return one step of a path: ``.name`` or ``[key]``."""
     return f".{key}" if hasattr(kind, "_fields") or dataclasses.is_dataclass(kind) else f"[{key!r}]"
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Whether two static values are equal; where comparing raises, as for arrays, whether they are one object."""
     try:
         return a is b or bool(a == b)
     except Exception:  # noqa: BLE001 (a user's own comparison)
@@ -154,7 +149,6 @@ Opened = tuple[tuple[Any, ...], Sequence[Any], dict[str, Any], Callable[[list[An
 
 
 def _opened(tree: Any) -> Opened | None:
-    """Open the outermost structure; None for a leaf."""
     if isinstance(tree, _WHOLE):
         return None
     kind = type(tree)
@@ -166,21 +160,16 @@ def _opened(tree: Any) -> Opened | None:
         return fields or tuple(range(len(tree))), tree, {}, kind._make if fields else kind
     if isinstance(tree, dict):
         keys = tuple(tree)
-        return keys, tuple(tree.values()), {}, functools.partial(mapping_of, _emptied(tree), keys)
+        empty = copy.copy(tree)
+        for key in tree:
+            empty[key] = None
+        return keys, tuple(tree.values()), {}, functools.partial(mapping_of, empty, keys)
     return _opened_dataclass(tree) if dataclasses.is_dataclass(kind) else None
 
 
 def dict_of(keys: tuple[Any, ...], values: list[Any]) -> dict[Any, Any]:
     """Return a dict of these keys."""
     return dict(zip(keys, values, strict=True))
-
-
-def _emptied(tree: dict[Any, Any]) -> dict[Any, Any]:
-    """Return a copy of a dict of a derived class with None for its values, so that it keeps none alive."""
-    empty = copy.copy(tree)
-    for key in tree:
-        empty[key] = None
-    return empty
 
 
 def mapping_of(empty: dict[Any, Any], keys: tuple[Any, ...], values: list[Any]) -> dict[Any, Any]:
@@ -209,7 +198,6 @@ def _opened_dataclass(tree: Any) -> Opened:
 
 
 def _counts(value: Any, declared: str) -> bool:
-    """Whether a field holds numbers, or a structure of them; ints only where it is declared to be of floats."""
     if isinstance(value, _WHOLE):
         return not isinstance(value, str)
     opened = _opened(value)
@@ -228,10 +216,6 @@ def dataclass_of(kind: Any, static: dict[str, Any], keys: tuple[str, ...], value
     return made
 
 
-def _alike_static(structure: Structure, tree: Any) -> bool:
-    return all(_same(value, getattr(tree, name, structure)) for name, value in structure.static.items())
-
-
 def flattened(tree: Any, *, none: bool = False) -> tuple[list[Any], Structure]:
     """Return the leaves of a nested structure, in order, and the structure; with ``none`` None is a leaf too."""
     if type(tree) in _USUAL or (none and tree is None):
@@ -242,7 +226,6 @@ def flattened(tree: Any, *, none: bool = False) -> tuple[list[Any], Structure]:
 
 @functools.lru_cache(256)
 def _flat(kind: Any, keys: Any) -> Structure:
-    """Return the structure of a dict of leaves with these keys, or of a list or tuple of this many leaves."""
     names, make = (keys, functools.partial(dict_of, keys)) if kind is dict else (tuple(range(keys)), kind)
     structure = Structure(kind, names, (LEAF,) * len(names), {}, make)
     structure.flat = len(names)

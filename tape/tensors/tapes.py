@@ -1,4 +1,7 @@
-"""The tape of a thread, and what the import sets up once for it: names loaded late, cycles, the version."""
+"""The tape of a thread, and what the import sets up once for it: names loaded late, cycles, the version.
+
+Python's collector does not see through a tape.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +26,6 @@ from kernels.language import jit
 from kernels.native.allocation import MOST_TAPES
 from kernels.native.structs import LARGEST_GROWTH
 from tape import errors
-
-# What the import sets up: the version, names imported at their first use, cycles kept from the collector.
-
-# Reference cycles of hooks and contexts that hold their own tensor, or its node.
-#
-# Python's collector does not see through a tape.
 
 _MOST = 1 << 16
 """Objects that are looked at; hooks that lead to more keep what they hold."""
@@ -69,7 +66,6 @@ def _reached(outer: list[Any]) -> set[int]:
 
 
 def _has_slot(obj: Any) -> bool:
-    """Whether it is a computed tensor, or a node."""
     return hasattr(type(obj), "_unheld") and type(obj._slot) is int
 
 
@@ -89,9 +85,6 @@ def _counts(held: list[Any]) -> list[int]:
 
 _ALONE = _counts([object()])[0]
 """The count of references to an object that is in the counted list alone."""
-
-
-# Names of a package that are imported at their first use, so that importing the package stays fast.
 
 
 def getattr_of(
@@ -117,8 +110,6 @@ def getattr_of(
     return find
 
 
-# ``set_quiet``: whether a line on stderr says that native code is being compiled.
-
 __all__ = ["set_quiet"]
 
 
@@ -132,8 +123,6 @@ def set_quiet(mode: bool = True) -> None:
     """
     jit.set_quiet(mode)
 
-
-# The version of the distribution.
 
 __version__ = "0.1.0"
 

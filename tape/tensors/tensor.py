@@ -91,17 +91,7 @@ class Tensor(SlotHolder):
     ``_extras``.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_base",
-        "_bytes",
-        "_extras",
-        "_form",
-        "_offset",
-        "_shared",
-        "_value",
-        "_views",
-    )
+    __slots__ = ("__weakref__", "_base", "_bytes", "_extras", "_form", "_offset", "_shared", "_value", "_views")
 
     _value: Value
     _form: Descriptor

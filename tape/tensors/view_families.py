@@ -42,7 +42,7 @@ class Stale(Tensor):
         if name != "_slot":
             raise AttributeError(f"'Tensor' object has no attribute {name!r}")
         self.__class__ = Tensor  # type: ignore[assignment]
-        renew(self)
+        rebase_view(self)
         return self._slot
 
 
@@ -123,7 +123,7 @@ def remember(x: Tensor) -> None:
             tape.retain(x)
 
 
-def outdate(base: Tensor) -> None:
+def invalidate_views(base: Tensor) -> None:
     """Make the views of a base stale: it has a new version."""
     views, others = getattr(base, "_views", None), []
     if not views:
@@ -138,7 +138,7 @@ def outdate(base: Tensor) -> None:
     views[:] = others
 
 
-def renew(view: Tensor) -> None:
+def rebase_view(view: Tensor) -> None:
     """Record a stale view as a view of its base's current version; in any gradient mode, since the base is recorded."""
     base = view._base
     if base._slot is None:
@@ -155,7 +155,7 @@ def renew(view: Tensor) -> None:
     join(base, view)
 
 
-def lead(view: Tensor) -> None:
+def set_rebase_source(view: Tensor) -> None:
     """Let stale views of this tensor's base, which only its views hold, be renewed as views of this tensor."""
     key = id(view._base)  # which lives as long as its views
     _fronts[key] = ref(view, lambda _: _fronts.pop(key, None))
@@ -176,7 +176,7 @@ def elements_of(base: Tensor) -> list[Tensor]:
     return [view for view in views if view is not None and type(view) is Tensor and is_element(view)]
 
 
-def alone(x: Tensor) -> bool:
+def owns_memory_alone(x: Tensor) -> bool:
     """Whether no other tensor, and no array of the user's, shares this one's memory; saved values may."""
     return not is_view(x) and not hasattr(x, "_views") and not hasattr(x, "_shared")
 
@@ -199,18 +199,18 @@ def start_family(x: Tensor, *, moved: bool = False) -> None:
     if is_view(x) or moved:
         x._views = [] if moved else views_of(x._base)
     x._form = hooks.alike(spec_of(x._value), x.spec)
-    share(x)
+    mark_aliased(x)
 
 
-def share(x: Tensor, source: Tensor | None = None) -> Tensor:
+def mark_aliased(x: Tensor, source: Tensor | None = None) -> Tensor:
     """Mark a tensor as sharing its memory outside of its family, that of ``source`` if given; return it."""
     x._shared = True
     if source is not None:
-        x._views = views_of(base_of(share(source)))
+        x._views = views_of(base_of(mark_aliased(source)))
     return x
 
 
-def show(x: Tensor, holder: Any = None) -> Tensor:
+def mark_exported_to_numpy(x: Tensor, holder: Any = None) -> Tensor:
     """Mark a tensor's memory as shared with NumPy arrays of the user's, as long as ``holder`` lives; return the tensor.
 
     What pullbacks need of that memory is copied, now and when they are recorded.
@@ -225,7 +225,7 @@ def show(x: Tensor, holder: Any = None) -> Tensor:
 def handed_out(x: Tensor) -> Array:
     """Return a tensor's memory as an array for the user."""
     array = np.asarray(memoryview(as_array(x)))  # type: ignore[arg-type]
-    show(x, array.base)
+    mark_exported_to_numpy(x, array.base)
     return array
 
 

@@ -107,7 +107,6 @@ def pushed_arrays(
 
 
 def _push(targets: list[GradientObserver], sources: dict[Any, Seed], batch: int) -> None:
-    """Sweep each tape that the graph touches, those first that others go on from."""
     groups: dict[int, list[GradientObserver]] = {}
     for observer in targets:
         groups.setdefault(observer.key >> TAPE_BITS, []).append(observer)
@@ -203,7 +202,6 @@ def _pushed(
 
 
 def _pulled_twice(outputs: Sequence[Tensor], inputs: Sequence[Tensor], tangents: Sequence[Tensor]) -> Derivatives:
-    """Return tangents as the derivative of a backward by its cotangents."""
     with hooks.enable_grad():
         weights = [filled_with(1.0, y).requires_grad_() for y in outputs]
         gradients = _pull(outputs, inputs, weights, 0, create=True, retain=True)

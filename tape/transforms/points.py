@@ -39,7 +39,7 @@ _USUAL = {Tensor, np.ndarray, np.float64, float, int}
 _FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
 
 
-class Point:
+class Evaluation:
     """A function evaluated at new tensors made of its arguments: these inputs, and what it returned.
 
     ``tensors`` says whether any input was given as a tensor; where none was, results are NumPy's. With ``writes`` the
@@ -122,7 +122,6 @@ class Point:
     def _evaluated(
         self, func: Callable[..., Any], args: tuple[Any, ...], numbers: Any, leaves: list[Any], kwargs: dict[str, Any]
     ) -> Any:
-        """Call the function with gradients recorded, whatever the mode is."""
         self.inputs = inputs = self._make_inputs(leaves, numbers)
         passed = list(map(clone, inputs)) if self.writes else inputs
         full, copies = list(args), self.structure.filled(passed)
@@ -135,15 +134,11 @@ class Point:
         if self.writes:
             for x, copy in zip(leaves, passed, strict=True):
                 if copy._version:
-                    self._written(x, copy)
+                    if isinstance(x, Tensor):
+                        x.copy_(copy if needs_graph([copy], self.inputs) else copy.detach())
+                    elif isinstance(x, np.ndarray):
+                        x[...] = as_array(copy)
         return result
-
-    def _written(self, argument: Any, copy: Tensor) -> None:
-        """Let the caller see what the function wrote to an argument."""
-        if isinstance(argument, Tensor):
-            argument.copy_(copy if needs_graph([copy], self.inputs) else copy.detach())
-        elif isinstance(argument, np.ndarray):
-            argument[...] = as_array(copy)
 
     def _make_inputs(self, leaves: list[Any], numbers: Any) -> list[Tensor]:
         if not leaves:
@@ -169,10 +164,7 @@ class Point:
                 )
 
     def release(self) -> None:
-        """Detach results and aux from the inputs' graph; what depends on other tensors keeps its history.
-
-        Where no tensor was given, all become NumPy's.
-        """
+        """Detach results and aux from the inputs' graph alone; where no tensor was given they become NumPy's."""
         outputs, structure = self._returned
         values, aux = flattened(self.aux, none=True)
         linked = self._linked
@@ -226,7 +218,6 @@ class Point:
 
 
 def _lead_to_arguments(recipe: Recipe | None, nodes: set[int]) -> bool:
-    """Whether nodes of a recipe were computed from its arguments; as taken for granted where a recorder has none."""
     if recipe is None:
         return True
     arguments = set(recipe.arguments)
@@ -287,7 +278,6 @@ def _usual_input(argument: Any) -> Tensor | None:
 
 
 def _new_input(value: Any) -> Tensor:
-    """Return a leaf that requires grad; while a function is recorded, one that the recorder knows as made there."""
     recorded = modes.current().recorder is not None
     return fresh_input(constant_tensor(value)) if recorded else leaf(value, requires_grad=True)
 
@@ -345,8 +335,6 @@ def argument_numbers(argnums: Any, count: int) -> Any:
     return numbers
 
 
-# Jacobians by one batched sweep: a block for each output and each input, of the shapes of both together.
-
 Blocks = list[list[Tensor | None]]
 """For each output and each input a derivative of shape (*output, *input); None where there is no dependence."""
 
@@ -382,13 +370,11 @@ def by_columns(
 
 
 def _turned(part: Tensor, output: tuple[int, ...], wanted: tuple[int, ...]) -> Tensor:
-    """Move the axis of an input's elements behind those of the output."""
     order = (*range(1, len(output) + 1), 0)
     return views.reshape(views.permute(part, order), (*output, *wanted))
 
 
 def _basis(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return, for tensors of n elements together, n unit vectors: a leading axis of n before each shape."""
     total, start, basis = sum(x.spec.size for x in tensors), 0, []
     for x in tensors:
         units = np.zeros((total, x.spec.size), x.spec.dtype)
@@ -401,7 +387,6 @@ def _basis(tensors: Sequence[Tensor]) -> list[Tensor]:
 def _swept(
     basis: list[Tensor], chunk: int | None, sweep: Callable[[list[Tensor], int], Derivatives]
 ) -> Iterator[tuple[int, Derivatives]]:
-    """Yield the number of rows of each sweep, and its derivatives."""
     total = basis[0].spec.shape[0] if basis else 0
     step = chunk or max(total, 1)
     for start in range(0, total, step):
@@ -410,7 +395,6 @@ def _swept(
 
 
 def _whole(chunks: Iterator[tuple[int, Derivatives]], like: Sequence[Tensor]) -> Derivatives:
-    """Join the rows of all sweeps; None where no row depends on an input."""
     swept = list(chunks)
     if len(swept) == 1:
         return swept[0][1]
@@ -425,16 +409,10 @@ def _whole(chunks: Iterator[tuple[int, Derivatives]], like: Sequence[Tensor]) ->
 
 
 def _parts(column: Tensor | None, sizes: Sequence[int]) -> list[Tensor | None]:
-    """Split a leading axis into parts of these sizes."""
     if column is None or len(sizes) == 1:
         return [column] * len(sizes)
     starts = [sum(sizes[:k]) for k in range(len(sizes))]
     return [column[start : start + size] for start, size in zip(starts, sizes, strict=True)]
-
-
-def _zeros(y: Tensor, x: Tensor, dtype: np.dtype[Any]) -> Tensor:
-    """Return the block of an output that does not depend on an input."""
-    return constant_tensor(np.zeros((*y.spec.shape, *x.spec.shape), dtype))
 
 
 def filled(
@@ -443,7 +421,9 @@ def filled(
     """Return the blocks, zeros for None: in the output's dtype or the input's."""
     return [
         [
-            _zeros(y, x, (y if like_output else x).spec.dtype) if b is None else b
+            constant_tensor(np.zeros((*y.spec.shape, *x.spec.shape), (y if like_output else x).spec.dtype))
+            if b is None
+            else b
             for x, b in zip(inputs, row, strict=True)
         ]
         for y, row in zip(outputs, blocks, strict=True)

@@ -22,9 +22,7 @@ from tape.tensors.operands import operand
 from tape.tensors.pytrees import LEAF, Structure, flattened
 from tape.tensors.tensor import Array, Tensor, constant_tensor, taken
 from tape.transforms.forward_mode import settle
-from tape.transforms.points import Point, released, usual_inputs, value_of
-
-# The arguments of a program, checked against those it was recorded with, before anything runs.
+from tape.transforms.points import Evaluation, released, usual_inputs, value_of
 
 _KINDS = {"b": "b", "u": "iu", "i": "iu", "f": "biuf"}
 """The kinds of numbers that an argument may be, by the kind of dtype of the recorded number."""
@@ -132,7 +130,6 @@ def argument_value(name: str, argument: Any, spec: Spec) -> Array | float:
 
 
 def _number(name: str, argument: Any, value: Any, spec: Spec) -> Array:
-    """Return a number as an array: a float may be given as an int or bool, an int and a bool only as themselves."""
     plain = type(value) in (bool, int, float)
     if not plain and not isinstance(value, (np.generic, np.ndarray)):
         raise _misfit(name, type(argument).__name__, spec)
@@ -193,7 +190,6 @@ def share_memory(arguments: Sequence[Any]) -> bool:
 
 
 def _memory(argument: Any) -> Array | None:
-    """Return the array whose memory a caller would see written; None for numbers."""
     value = argument._value if isinstance(argument, Tensor) else argument
     if isinstance(argument, Tensor) and type(value) is float:
         return np.empty(())
@@ -207,9 +203,6 @@ def _meet(a: Array, b: Array | None) -> bool:
         return np.shares_memory(a, b, max_work=_WORK)  # type: ignore[arg-type]
     except np.exceptions.TooHardError:
         return True
-
-
-# ``value_and_grad``: a function with its gradient, of arrays or tensors in any structure, as optimisers call it.
 
 
 def value_and_grad(
@@ -398,7 +391,7 @@ def differentiated(
             gradients = short_backward.pulled(y, None, inputs, tensors=tensors, free=True)
             if gradients is not None:
                 return value_of(y, tensors=tensors), _filled(structure, gradients), aux[0] if has_aux else None
-    point = Point(api, func, args, argnums, kwargs, has_aux=has_aux, evaluated=_known(evaluated))
+    point = Evaluation(api, func, args, argnums, kwargs, has_aux=has_aux, evaluated=_known(evaluated))
     check(point.result)
     gradient = point.gradient()
     settle(point.inputs)
@@ -433,7 +426,7 @@ def split(result: Any, inputs: tuple[Tensor, ...], *, tensors: bool) -> tuple[An
 class VjpEvaluation:
     """A function of usual arguments, evaluated for ``vjp``: it returned one tensor, which leads to the inputs alone.
 
-    ``evaluated`` is as :class:`Point` takes it; ``results`` are the value and, with ``has_aux``, aux.
+    ``evaluated`` is as :class:`Evaluation` takes it; ``results`` are the value and, with ``has_aux``, aux.
     """
 
     __slots__ = ("evaluated", "inputs", "results", "returned", "structure", "tensors", "y")
@@ -471,7 +464,7 @@ class VjpEvaluation:
 def pulled_back(
     func: Callable[..., Any], primals: tuple[Any, ...], *, has_aux: bool
 ) -> VjpEvaluation | tuple[list[Tensor], Any] | None:
-    """Evaluate a function for ``vjp``; return a :class:`Pulling`, or what :class:`Point` takes as ``evaluated``.
+    """Evaluate a function for ``vjp``; return a :class:`Pulling`, or what :class:`Evaluation` takes as ``evaluated``.
 
     The latter where more than one tensor comes out, or it depends on others that require grad; None where the function
     has not been called.

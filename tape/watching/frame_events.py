@@ -1,4 +1,9 @@
-"""Events of frames: lines and calls as they run, what code reads, states of random generators."""
+"""Events of frames: lines and calls as they run, what code reads, states of random generators.
+
+An iteration is decided by its locals, by what they lead to, and by what the code that it runs through reads
+elsewhere: globals, attributes of modules and of classes. What no snapshot shows, such as the clock, makes a loop
+stay Python.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +28,6 @@ from kernels.foundation.locks import Lock
 from kernels.foundation.tables import Recent
 from kernels.language.cache_files import is_untraced
 from tape.tensors.tensor import Tensor
-
-# What code reads from outside by name, and the code that ran since a loop was entered.
-#
-# An iteration is decided by its locals, by what they lead to, and by what the code that it runs through reads
-# elsewhere: globals, attributes of modules and of classes. What no snapshot shows, such as the clock, makes a loop
-# stay Python.
 
 _DECIDED = frozenset((*PACKAGES, "numpy", "scipy", "numba", "llvmlite")) | sys.stdlib_module_names
 _UNDECIDED = frozenset(("random", "secrets", "uuid", "datetime", "tempfile", "this", "antigravity"))
@@ -60,8 +59,6 @@ class CodeReads(NamedTuple):
 
 
 class _All:
-    """Contains everything."""
-
     def __contains__(self, _: object) -> bool:
         return True
 
@@ -167,8 +164,6 @@ class LoopScope:
                     yield name, builtins[name]
 
 
-# Attributes that are read without running any code of a user's.
-
 MISSING: Any = object()
 _PLAIN_READS: tuple[Any, ...] = (object.__getattribute__, ModuleType.__getattribute__)
 _LINES, _DICTIONARY, _MODULE, _FLAGS = (
@@ -267,7 +262,6 @@ def _read_of_class(value: type, name: str) -> Any:
 
 
 def _is_data(entry: Any) -> bool:
-    """Whether what a class has by a name takes precedence over what an object has."""
     kind = type(entry)
     return any(entry_of_class(kind, name) is not MISSING for name in ("__set__", "__delete__"))
 
@@ -293,8 +287,6 @@ def plain_attribute(value: Any, name: str) -> Any:
     variables = variables_of(value)
     return MISSING if variables is None else variables.get(name, MISSING)
 
-
-# States of random number generators: a call that advances one cannot be replayed.
 
 GENERATORS: tuple[type, ...] = (random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator)
 _TWISTER = 4 * 625
@@ -468,7 +460,6 @@ def _end(thread: int) -> None:
 
 
 def _settle() -> None:
-    """Have events reported while calls are monitored, and no longer."""
     events = monitoring.events
     with _lock:
         monitoring.set_events(_tools[0], events.PY_START | events.PY_RESUME | events.PY_THROW if _calls else 0)
@@ -479,7 +470,6 @@ def _settle() -> None:
 
 
 def _is_tool() -> bool:
-    """Return whether this library is one of the tools that monitor; it becomes one if it can."""
     with _lock:
         free = [number for number in (4, 3, 5, 2, 1, 0) if monitoring.get_tool(number) is None]
         if not _tools and free:  # Python names no purpose of 3 and 4; Hypothesis takes 3
@@ -503,7 +493,6 @@ def _thrown(code: CodeType, *_: Any) -> None:
 
 
 def _notified(code: CodeType, frame: FrameType) -> Any:
-    """Tell the listener of this thread that a frame begins; return whether that is of interest."""
     call = _calls.get(threading.get_ident())
     if call is None:
         return None
@@ -522,7 +511,6 @@ def _notified(code: CodeType, frame: FrameType) -> Any:
 
 
 def _at(code: CodeType, offset: int) -> Any:
-    """Tell an activation of this thread where its frame is, if that is of interest."""
     known = _points.get(id(code))
     if known is None or offset not in known[1]:
         return monitoring.DISABLE

@@ -1,4 +1,9 @@
-"""States at loops' heads, and the tests that end a loop."""
+"""States at loops' heads, and the tests that end a loop.
+
+What the loop may change, and what may decide how it goes on, is reached from its live locals and cells, or from
+globals that the code reads which it runs through (``code_reads``). Frames above are suspended; the objects that an
+iteration reaches there, it reaches through its own locals too.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +24,6 @@ from tape.tensors.bytecode import CodeStep, ControlFlow
 from tape.tensors.pytrees import METHODS
 from tape.tensors.tensor import Tensor
 from tape.watching.frame_events import REPORTS_INSTRUCTIONS, LoopScope, is_clock, is_decided, module_of
-
-# Snapshots of the Python state at the head of a loop, tensors apart, that can be compared later.
-#
-# What the loop may change, and what may decide how it goes on, is reached from its live locals and cells, or from
-# globals that the code reads which it runs through (``code_reads``). Frames above are suspended; the objects that an
-# iteration reaches there, it reaches through its own locals too.
 
 _DEEPEST = 10
 _KERNELS = f"{kernels.__name__}."
@@ -49,9 +48,9 @@ class LoopState:
     """The Python state at a visit of a head.
 
     ``template`` is everything but the values of tensors: states with equal templates have their tensors at the same
-    places, and the same of them are one object. ``tensors`` are these, ``names`` what they are called; one that two
-    locals hold is there twice, and ``apart`` says nothing of that, but what else the template does. ``reason`` says why
-    the state cannot be compared, if so.
+    places, and the same of them are one object. ``tensors`` are these, ``names`` what they are called; a tensor
+    bound to two locals appears twice. ``apart`` is ``template`` without that aliasing. ``reason``: why the state cannot
+    be compared.
     """
 
     __slots__ = ("apart", "names", "reason", "template", "tensors")
@@ -118,8 +117,6 @@ class _Same:
 
 
 class _Look:
-    """Takes one snapshot."""
-
     __slots__ = ("kept", "memories", "names", "parts", "scope", "seen", "size", "tensors")
 
     def __init__(self, scope: LoopScope) -> None:
@@ -158,7 +155,9 @@ class _Look:
             raise _NotComparableError(f"{name} is part of more than can be compared")
         kind = type(value)
         if kind in _VALUES:
-            return self._plain(kind, value, name)
+            if kind in (str, bytes):
+                self._add_bytes(len(value), name)
+            return kind, value
         if kind is float or kind is complex:
             return kind, _bits(value)
         if issubclass(kind, _WHOLE):
@@ -167,18 +166,12 @@ class _Look:
             return kind, value.start, value.stop, value.step
         return self._seen(kind, value, name, depth)
 
-    def _plain(self, kind: type, value: Any, name: str) -> tuple[type, Any]:
-        if kind in (str, bytes):
-            self._add_bytes(len(value), name)
-        return kind, value
-
     def _add_bytes(self, count: int, name: str) -> None:
         self.size += count
         if self.size > _MOST_BYTES:
             raise _NotComparableError(f"{name} is larger than what is compared")
 
     def _seen(self, kind: type, value: Any, name: str, depth: int) -> Any:
-        """Return what is compared of an object that may be met again."""
         before = self.seen.get(id(value))
         if before is not None:
             return "again", before
@@ -200,7 +193,6 @@ class _Look:
         return "tensor", type(value), value.spec, value._slot is None, memory
 
     def _memory(self, holder: Any, value: Any) -> tuple[int, int]:
-        """Return which memory an array lies in, and how far behind the first one there; a number has its own."""
         owner, address = holder, 0
         if isinstance(value, np.ndarray):
             owner, address = value, value.__array_interface__["data"][0]
@@ -211,7 +203,6 @@ class _Look:
         return number, address - first
 
     def _named(self, value: Any, name: str, depth: int) -> Any:
-        """Return what is compared of a module or class: the attributes whose names are read."""
         module = value.__name__ if isinstance(value, types.ModuleType) else module_of(value)
         package = str(module).partition(".")[0]
         if package in PACKAGES or (isinstance(value, type) and is_decided(module)):
@@ -258,7 +249,6 @@ class _Look:
         ]
 
     def _function(self, value: types.FunctionType, name: str, depth: int) -> Any:
-        """Return what a function remembers: cells, defaults, attributes. What its code reads is compared later."""
         if not is_decided(value.__globals__.get("__name__")):
             self.scope.add(value.__code__, value.__globals__, vars(builtins))
         cells = [
@@ -283,7 +273,6 @@ class _Look:
         return value.__name__, self.at(owner, f"{name}.__self__", depth)
 
     def _descriptor(self, value: Any, name: str, depth: int) -> Any:
-        """Return what is compared of a property or a method in a class."""
         parts = [getattr(value, part, None) for part in ("fget", "fset", "fdel", "__func__", "func")]
         return [self.at(part, name, depth) for part in parts]
 
@@ -376,7 +365,6 @@ def _is_continued(flow: ControlFlow, head: int, tests: dict[int, Test]) -> bool:
 
 
 def _test(flow: ControlFlow, head: int) -> Test | None:
-    """Return the test of the loop whose body begins here; None if there is none, or lines do not show when it runs."""
     before, back = flow.before(head), flow.back(head)
     end = max(back) + 1
     again = [i for i in range(head + 1, end) if not is_taken(flow, i, head)]
@@ -389,7 +377,10 @@ def _test(flow: ControlFlow, head: int) -> Test | None:
     alone = all(i in copy for copy in copies for j in copy[1:] for i in flow.before(j))
     if not alone or any(i not in copies[0] and i not in copies[1] for i in before):
         return None
-    if not all(_begins_instruction(flow, start) and _is_visible(flow, start) for start in starts):
+    if not all(
+        (start == 0 or flow.steps[start].offset != flow.steps[start - 1].offset) and _is_visible(flow, start)
+        for start in starts
+    ):
         return None
     continues = tuple(flow.through(head, flow.before(starts[0])))
     body = flow.leading_to([*back, *continues], head)
@@ -408,11 +399,6 @@ def _same(one: CodeStep, other: CodeStep) -> bool:
         return False
     does = [(step.name, type(step.value), step.value) for step in (one, other)]
     return one.target is not None or does[0] == does[1]
-
-
-def _begins_instruction(flow: ControlFlow, at: int) -> bool:
-    """Whether this is no second half of an instruction of two."""
-    return at == 0 or flow.steps[at].offset != flow.steps[at - 1].offset
 
 
 def _is_visible(flow: ControlFlow, at: int) -> bool:

@@ -150,7 +150,6 @@ def _offsets(flow: ControlFlow, body: frozenset[int]) -> frozenset[int]:
 
 
 def _reason(flow: ControlFlow, head: int, body: frozenset[int], *, is_visible: bool) -> str:
-    """Return why a loop of any kind is not supported, or nothing."""
     if flow.code.co_flags & _SUSPENDED or not flow.code.co_flags & inspect.CO_OPTIMIZED:
         return "a loop of a generator, a coroutine or a class body stays Python"
     if _fills(flow, head):
@@ -203,13 +202,11 @@ def _is_unread(flow: ControlFlow, head: int, body: frozenset[int]) -> bool:
 
 
 def _exits(flow: ControlFlow, body: frozenset[int]) -> Iterator[int]:
-    """Yield the instructions outside of a loop that follow one inside of it."""
     for i in body:
         yield from (j for j in (*flow.next[i], *flow.handlers[i]) if j not in body)
 
 
 def _setup_start(flow: ControlFlow, head: int) -> int | None:
-    """Return the instruction that loads ``range``, of a for loop over its value with one argument."""
     before = flow.steps[:head]
     if [step.name for step in before[-2:]] != ["CALL", "GET_ITER"] or not _is_call(before[-2]):
         return None
@@ -222,7 +219,6 @@ def _is_call(step: CodeStep) -> bool:
 
 
 def _extent(steps: list[CodeStep]) -> Extent | None:
-    """Return what the instructions between ``range`` and its call say."""
     is_int = bool(steps) and (steps[0].name, steps[0].value) == ("LOAD_GLOBAL", "int") and _is_call(steps[-1])
     steps = steps[1:-1] if is_int else steps
     if not steps or any(step.name != "LOAD_ATTR" for step in steps[1:]):
@@ -244,7 +240,6 @@ def _counters(flow: ControlFlow, heads: tuple[int, ...], body: frozenset[int]) -
 
 
 def _counter(flow: ControlFlow, heads: tuple[int, ...], body: frozenset[int], name: str) -> Counter | None:
-    """Return the counter of this name; None if anything else is done with it than to count and compare."""
     uses = {i for i in body if flow.steps[i].value == name and touches_locals(flow.steps[i])}
     updates = {i + 3: step for i in uses if (step := _update(flow, i, name)) is not None}
     counted = _counted(flow, heads, body, updates)
@@ -260,7 +255,6 @@ def _counter(flow: ControlFlow, heads: tuple[int, ...], body: frozenset[int], na
 
 
 def _update(flow: ControlFlow, i: int, name: str) -> int | None:
-    """Return what is added to a local, if ``name += number`` begins at an instruction."""
     names = [step.name for step in flow.steps[i : i + 4]]
     if names[1:] != ["LOAD_CONST", "BINARY_OP", "STORE_FAST"] or names[0] not in _LOADED:
         return None
@@ -274,7 +268,6 @@ def _update(flow: ControlFlow, i: int, name: str) -> int | None:
 def _counted(
     flow: ControlFlow, heads: tuple[int, ...], body: frozenset[int], updates: dict[int, int]
 ) -> tuple[dict[int, int], int] | None:
-    """Return how far a counter is at each instruction, and at the end; None if that depends on the way there."""
     pending = [head for head in heads if head in body]
     at, ends = dict.fromkeys(pending, 0), set[int]()
     while pending:
@@ -292,7 +285,6 @@ def _counted(
 
 
 def _comparison(flow: ControlFlow, i: int) -> tuple[str, int | str] | None:
-    """Return operator and threshold of a comparison, with the counter, loaded here, on the left."""
     for first, other in ((i, i + 1), (i - 1, i - 1)):
         if first + 2 >= len(flow.steps) or flow.targets & {first + 1, first + 2}:
             continue
@@ -304,7 +296,6 @@ def _comparison(flow: ControlFlow, i: int) -> tuple[str, int | str] | None:
 
 
 def _is_changed(flow: ControlFlow, body: frozenset[int], threshold: int | str) -> bool:
-    """Whether a local is stored, deleted or rebound within a loop."""
     if isinstance(threshold, int):
         return False
     steps = [flow.steps[i] for i in body]
@@ -358,9 +349,7 @@ class HeadWatch:
     __slots__ = ("_begins", "_executed", "_visit", "reason", "serials")
 
     def __init__(
-        self,
-        visit: Callable[[HeadVisit], Any] | None,
-        begins: Callable[[CodeType, dict[str, Any]], Any] | None = None,
+        self, visit: Callable[[HeadVisit], Any] | None, begins: Callable[[CodeType, dict[str, Any]], Any] | None = None
     ) -> None:
         self._visit, self._begins, self.reason = visit, begins, ""
         self.serials = itertools.count()
@@ -419,7 +408,6 @@ _plans: dict[int, _Known] = {}
 
 
 def _known_visits(frame: FrameType) -> _Known:
-    """Return the plan of a frame's code, found at its first call."""
     code = frame.f_code
     known = _plans.get(id(code))
     if known is not None:
@@ -490,17 +478,14 @@ class _Activation:
     def at(self, frame: FrameType, offset: int) -> None:
         """Take in that an instruction is next."""
         try:
-            self._at(frame, offset)
+            for head, entry in tuple(self.entries.items()):
+                if offset not in entry.loop.body:
+                    del self.entries[head]
+            loop = self.plan.heads.get(offset)
+            if loop is not None:
+                self._visit(frame, self.entries.get(loop.head) or self._entered(frame, loop))
         except Exception as error:  # noqa: BLE001 (the user's function goes on)
             self.watch.reason = f"loops cannot be watched: {error!r}"
-
-    def _at(self, frame: FrameType, offset: int) -> None:
-        for head, entry in tuple(self.entries.items()):
-            if offset not in entry.loop.body:
-                del self.entries[head]
-        loop = self.plan.heads.get(offset)
-        if loop is not None:
-            self._visit(frame, self.entries.get(loop.head) or self._entered(frame, loop))
 
     def _entered(self, frame: FrameType, loop: PythonLoop) -> _Entry:
         entry = self.entries[loop.head] = _Entry(loop, next(self.watch.serials))
@@ -520,7 +505,6 @@ class _Activation:
 
 
 def _visit_of(entry: _Entry, frame: FrameType) -> HeadVisit:
-    """Return the visit of a head at which a frame is."""
     loop, variables = entry.loop, frame.f_locals
     if entry.reason:
         return HeadVisit(entry, LoopState(entry.reason), None)
@@ -539,13 +523,11 @@ def _visit_of(entry: _Entry, frame: FrameType) -> HeadVisit:
 
 
 def _is_counting(counter: Counter, variables: dict[str, Any]) -> bool:
-    """Whether a counter and what it is compared with are integers."""
     names = [counter.name, *[c.threshold for c in counter.comparisons if isinstance(c.threshold, str)]]
     return all(type(variables.get(name)) is int for name in names)
 
 
 def _bounds(counter: Counter, variables: dict[str, Any]) -> Iterator[int]:
-    """Yield after how many iterations each comparison of a counter comes out otherwise, if ever."""
     for comparison in counter.comparisons:
         threshold = comparison.threshold
         limit = threshold if isinstance(threshold, int) else variables[threshold]
@@ -574,7 +556,6 @@ def iterations_alike(comparison: CounterTest, step: int, value: int, limit: int)
 
 
 def _extent_of(frame: FrameType, extent: Extent) -> Any:
-    """Return the number of iterations, or the tensor that holds it; None for anything but plain values."""
     if not _is_builtin(frame, "range") or (extent.is_int and not _is_builtin(frame, "int")):
         return None
     if extent.source == "number":

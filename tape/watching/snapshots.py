@@ -42,8 +42,6 @@ from tape.watching.frame_events import (
     variables_of,
 )
 
-# What values from outside were, so that later ones can be compared with them: snapshots, and contents of arrays.
-
 SKIPPED = (*PACKAGES, "numpy", "scipy", "math", "builtins", "functools", "itertools", "operator", "typing")
 """Packages whose functions are not looked into."""
 DEEPEST = 4
@@ -94,7 +92,6 @@ class ArrayContent:
 
 
 def _same_memory(a: Array, b: Array) -> bool:
-    """Whether arrays of the same layout hold the same bits."""
     if a.nbytes < _FEW or not (a.flags.c_contiguous and b.flags.c_contiguous) or a.itemsize not in _INTEGERS:
         return a.tobytes() == b.tobytes()
     bits = _INTEGERS[a.itemsize]
@@ -163,7 +160,6 @@ def is_scalar(kind: type) -> bool:
 
 
 def _is_whole(value: Any) -> bool:
-    """Whether a value is compared by identity alone."""
     kind = type(value)
     if is_one_of(kind, CONTAINERS):
         return False
@@ -185,7 +181,6 @@ def opened(value: Any) -> list[tuple[Any, Any]]:
 
 
 def _held(kind: type, value: Any) -> list[tuple[Any, Any]]:
-    """Return what an object holds as a container, with what else it does by that."""
     sequence = next((x for x in _SEQUENCES if issubclass(kind, x)), None)
     if sequence is not None:
         parts: list[tuple[Any, Any]] = list(enumerate(sequence.__iter__(value)))
@@ -411,7 +406,6 @@ def outcomes_in(frame: FrameType, variables: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: _Value, frame: FrameType) -> float | None:
-    """Return the number that a value is now; None if it is none, or code would run."""
     number = _evaluated(value, frame)
     number = float(number) if type(number) is np.float64 else number
     return number if type(number) in (int, float) else None
@@ -481,7 +475,6 @@ class _Stack:
         return _Comparisons(numbers, variables)
 
     def _compared(self) -> list[str]:
-        """Return the locals that are stored, and just compared, with what is the same wherever that is done."""
         return [
             name
             for name in self.stored
@@ -584,12 +577,10 @@ class _Stack:
 
 
 def _names(step: dis.Instruction) -> tuple[str, ...]:
-    """Return the locals of an instruction, of which there may be two in one."""
     return step.argval if isinstance(step.argval, tuple) else (step.argval,)
 
 
 def _called(offset: int, function: _Value, arguments: list[_Value | None]) -> _Value | None:
-    """Return what a call gives: a number of a tensor, or the absolute value of one."""
     if function.kind == "attribute" and function.name == _ITEM and not arguments:
         return _Value("call", offset, _ITEM)
     if function.kind != "global" or len(arguments) != 1:

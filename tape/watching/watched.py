@@ -16,6 +16,7 @@ import numpy as np
 
 from tape.tensors.bytecode import steps_of
 from tape.tensors.tensor import Tensor
+from tape.watching import snapshots
 from tape.watching.frame_events import (
     GENERATORS,
     MISSING,
@@ -26,18 +27,6 @@ from tape.watching.frame_events import (
     read,
     variables_of,
     wrapped_by,
-)
-from tape.watching.snapshots import (
-    DEEPEST,
-    MOST,
-    PLAIN,
-    classes_in,
-    is_known,
-    is_opaque,
-    item_in,
-    parts_of,
-    snapshot,
-    unchanged,
 )
 
 Path = tuple[tuple[str, Any], ...]
@@ -60,12 +49,12 @@ class Watch:
 
     def __init__(self, name: str, read: Callable[[], Any], depth: int = 0) -> None:
         self.name, self.read = name, read
-        self.expected = snapshot(read(), depth)
+        self.expected = snapshots.snapshot(read(), depth)
 
     def changed(self) -> bool:
         """Whether the value is another one now, or is no more."""
         try:
-            return not unchanged(self.expected, self.read())
+            return not snapshots.unchanged(self.expected, self.read())
         except Exception:  # noqa: BLE001 (what leads to it is gone; the call itself will raise)
             return True
 
@@ -90,8 +79,8 @@ class ClassWatch(Watch):
 
     def __init__(self, kind: type) -> None:
         self.name, self.kind, self.count = f"class {_name_of(kind)}", kind, len(dictionary_of(kind))
-        data, self.functions = parts_of(kind)
-        self.expected = kind, kind, [(name, snapshot(x, 1)) for name, x in data]
+        data, self.functions = snapshots.parts_of(kind)
+        self.expected = kind, kind, [(name, snapshots.snapshot(x, 1)) for name, x in data]
 
     def changed(self) -> bool:
         """Whether the class has other data or functions now."""
@@ -101,7 +90,7 @@ class ClassWatch(Watch):
         for name, x in self.functions:
             if variables.get(name) is not x:
                 return True
-        return not all(name in variables and unchanged(part, variables[name]) for name, part in parts)
+        return not all(name in variables and snapshots.unchanged(part, variables[name]) for name, part in parts)
 
 
 class Unseen(Watch):
@@ -151,7 +140,7 @@ class Finder:
             elif kind is types.FunctionType:
                 if not _is_ours(function.__globals__.get("__name__")):
                     self._look_at_function(function, receiver, depth)
-            elif inner is MISSING and not is_known(function):
+            elif inner is MISSING and not snapshots.is_known(function):
                 inner = read(function, "__call__")
             elif not _is_ours(module_of(kind)):
                 self._look_at_call(function, depth)
@@ -166,7 +155,7 @@ class Finder:
             self._look_at_function(called, function, depth)
 
     def _look_at_function(self, function: types.FunctionType, receiver: Any, depth: int) -> None:
-        if depth > DEEPEST or any(function is known and receiver is of for known, of in self._functions):
+        if depth > snapshots.DEEPEST or any(function is known and receiver is of for known, of in self._functions):
             return
         self._functions.append((function, receiver))
         self.watches["code", id(function)] = CodeWatch(function)
@@ -187,20 +176,18 @@ class Finder:
         kind = type(value)
         if _has_code(value):
             self.look(value, depth=depth + 1)
-        elif (kind is list or kind is tuple or kind is dict) and len(value) <= MOST:
+        elif (kind is list or kind is tuple or kind is dict) and len(value) <= snapshots.MOST:
             for part in value.values() if kind is dict else value:
                 if _has_code(part):
                     self.look(part, depth=depth + 1)
 
     def _watch(self, key: Any, watch: Watch) -> None:
-        """Watch a value, and the data of the classes of all objects in it."""
         self.watches.setdefault(key, watch)
-        for number, kind in classes_in(watch.expected).items():
+        for number, kind in snapshots.classes_in(watch.expected).items():
             if ("class", number) not in self.watches:
                 self.watches["class", number] = ClassWatch(kind)
 
     def _follow(self, function: types.FunctionType, receiver: Any, path: Path, depth: int) -> None:
-        """Watch the values along a path, and look into a function at its end."""
         if path and path[0][0] == "unseen":
             self._note_unseen(path[0][1], function)
             return
@@ -213,15 +200,15 @@ class Finder:
                 return
             if issubclass(kind, types.ModuleType):
                 continue
-            if is_opaque(value, path[count : count + 1]):
+            if snapshots.is_opaque(value, path[count : count + 1]):
                 self._note_unseen(_name(function, part), function, f"a {_name_of(kind)}")
                 return
-            if is_known(value) and (issubclass(type(owner), types.ModuleType) or _is_method(value)):
+            if snapshots.is_known(value) and (issubclass(type(owner), types.ModuleType) or _is_method(value)):
                 return
             if count > 1 and (_is_property(owner, part[-1]) or _is_made_of(owner, value, part[-1])):
                 return
-            expected = item_in(expected, part[-1][1]) if part[-1][0] == "item" else MISSING
-            known, last = is_known(value), count == len(path)
+            expected = snapshots.item_in(expected, part[-1][1]) if part[-1][0] == "item" else MISSING
+            known, last = snapshots.is_known(value), count == len(path)
             if expected is MISSING and (part[-1][0] in ("global", "cell") or last or issubclass(kind, _KEPT) or known):
                 watch = Watch(_name(function, part), _reader(function, receiver, part))
                 self._watch((_source(function, receiver, part), part), watch)
@@ -231,7 +218,6 @@ class Finder:
             self.look_into(value, depth)
 
     def _stepped(self, owner: Any, last: tuple[str, Any], depth: int) -> Any:
-        """Return an attribute or item of an object; where code answers for it, look at that, and return MISSING."""
         kind, name = last
         value = step(owner, kind, name)
         if value is not MISSING:
@@ -257,9 +243,9 @@ def watches_of(function: Any, fixed: Iterable[Any] = ()) -> Finder:
     finder.look(function)
     for i, value in enumerate(fixed):
         name = f"fixed argument {i}"
-        if is_opaque(value):
+        if snapshots.is_opaque(value):
             finder.watches[name] = Unseen(f"{name}, a {_name_of(type(value))}")
-        elif not issubclass(type(value), PLAIN):
+        elif not issubclass(type(value), snapshots.PLAIN):
             finder._watch(name, Watch(name, functools.partial(_itself, value)))
             finder.look_into(value)
     return finder
@@ -275,7 +261,6 @@ def _itself(value: Any) -> Any:
 
 
 def _has_code(value: Any) -> bool:
-    """Whether something is a function of Python's, bound, partial, decorated or compiled or not."""
     return issubclass(type(value), _FUNCTIONS) or wrapped_by(value) is not MISSING
 
 
@@ -285,20 +270,17 @@ def _is_ours(module: Any) -> bool:
 
 
 def _name_of(value: Any) -> str:
-    """Return what a class or a function is called."""
     if issubclass(type(value), type):
         return str(vars(type)["__qualname__"].__get__(value))
     return value.__qualname__ if type(value) is types.FunctionType else f"a {_name_of(type(value))}"
 
 
 def _is_method(value: Any) -> bool:
-    """Whether something is a method of a builtin object, made anew each time."""
     kind = type(value)
     return kind is types.BuiltinMethodType and not isinstance(value.__self__, types.ModuleType)
 
 
 def _source(function: types.FunctionType, receiver: Any, path: Path) -> int:
-    """Return the number of what a path begins at: a dictionary of globals, a function with cells, an object."""
     kind = path[0][0]
     return id(function.__globals__ if kind == "global" else function if kind == "cell" else receiver)
 
@@ -352,10 +334,7 @@ def _is_property(owner: Any, last: tuple[str, Any]) -> bool:
 
 
 def _is_made_of(owner: Any, value: Any, last: tuple[str, Any]) -> bool:
-    """Whether a value is a view or a copy of an array, another one each time: the array is watched, and what it holds.
-
-    So are ``M[0]`` and ``M.T``.
-    """
+    """Whether a value is another view or copy of an array each time, as ``M[0]`` and ``M.T``: the array is watched."""
     both = issubclass(type(owner), (Tensor, np.ndarray)) and issubclass(type(value), (Tensor, np.ndarray))
     return both and step(owner, *last) is not value
 
@@ -409,7 +388,6 @@ def _reader(function: types.FunctionType, receiver: Any, path: Path) -> Callable
 
 
 def _is_usual(value: Any, kind: str, key: Any) -> bool:
-    """Whether an attribute or item, which is there, is found by the quickest way, and no code of a user's."""
     if kind == "item":
         return type(value) is list or type(value) is tuple or type(value) is dict
     variables = variables_of(value)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import ast
 import random
-from collections import Counter
 
 import pytest
 
 from kernels.language import lanes, statements
-from kernels.language.lanes import reads_in
 from kernels.programs.calling.compiled_machine import CompiledMachine
 from kernels.programs.compiler import compiling
 from tests.compiled.test_compiled_programs_at_random import FOUND, IN_BLOCKS, Case, in_blocks, quiet, written
@@ -69,7 +67,7 @@ def test_a_loop_that_is_called_again_knows_what_it_assigned(monkeypatch: pytest.
     assert check(Case(written(body, (5, 3), 3)), monkeypatch) > 4
 
 
-def test_what_a_loop_reads_and_gives() -> None:
+def test_what_a_loop_reads_and_gives(monkeypatch: pytest.MonkeyPatch) -> None:
     tree = ast.parse("""
 def f(a, n):
     total = 0.0
@@ -85,7 +83,8 @@ def f(a, n):
 """).body[0]
     assert isinstance(tree, ast.FunctionDef)
     (loop,) = [node for node in tree.body[:3] if isinstance(node, ast.For)]
-    uses = lanes._uses(loop, Counter(name.id for name in reads_in(tree)))
+    monkeypatch.setattr(lanes, "LONG", 0)
+    uses = lanes.loops_apart(tree)[loop]
     assert (uses.assigned, uses.read_elsewhere) == (["i", "last", "total", "unread"], {"i", "last", "total"})
     loops: list[ast.For] = []
     lanes._collect(tree.body, loops)
