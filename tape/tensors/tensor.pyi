@@ -1,4 +1,4 @@
-# Written by `python -m tape.tools.stubs`; change the records or the methods, not this file.
+# Written by `python .ci/stubs.py`; change the records or the methods, not this file.
 import builtins
 from collections.abc import Iterator
 from tape.tensors import dtypes

@@ -80,7 +80,6 @@ HOUSE = [
     "tape.examples.heat_inverse",
     "tape.examples.lynx_hare",
     "tape.examples.rosenbrock",
-    "tape.tools",
     "tape.__main__",
 ]
 # fmt: on

@@ -10,7 +10,7 @@ import pickle
 import tomllib
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -138,16 +138,21 @@ def test_a_mere_folder_named_kernels_does_no_harm(tmp_path: Path, fresh: Fresh) 
     assert output(fresh(FOREIGN.format(before=""), tmp_path / "plain")) == "imported\n"
 
 
+def loaded(path: Path) -> Any:
+    """Return a file of ``.ci`` as a module."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with the package that a wheel holds."""
-    spec = importlib.util.spec_from_file_location("wheel", ROOT / ".ci" / "wheel.py")
-    assert spec is not None
-    assert spec.loader is not None
-    wheel = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(wheel)
     folder = tmp_path_factory.mktemp("site")
-    wheel.write_package(ROOT, folder / "tape")
+    loaded(ROOT / ".ci" / "wheel.py").write_package(ROOT, folder / "tape")
     return folder
 
 

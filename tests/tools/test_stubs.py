@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import tape
-from tape.tools import stubs
+from tests.project.test_packaging import ROOT, loaded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 
 pytestmark = pytest.mark.quick
+STUBS = ROOT / ".ci" / "stubs.py"
+stubs = loaded(STUBS)
 
 
 def public(names: Iterable[str]) -> set[str]:
@@ -35,7 +37,7 @@ def parsed(name: str) -> list[ast.stmt]:
 
 def test_plain_mode_prints_the_same_stubs(fresh: Fresh) -> None:
     """An installation writes them in plain mode, where it need not compile."""
-    code = "from tape.tools import stubs\nprint('\\0'.join(stubs.stubs().values()), end='')"
+    code = f"import runpy\nprint('\\0'.join(runpy.run_path({str(STUBS)!r})['stubs']().values()), end='')"
     out, error = fresh(code, TAPE_PLAIN="1").communicate(timeout=120)
     assert (out, error) == ("\0".join(stubs.stubs().values()), "")
 

@@ -21,7 +21,6 @@ from tape import __main__ as cli
 from tape import examples
 from tape.examples import lynx_hare
 from tape.tensors.figures import Style, panel, style_of
-from tape.tools import tour
 
 ROOT = Path(__file__).resolve().parents[2]
 POSIX = pytest.mark.skipif(os.name != "posix", reason="signals and pipes as POSIX has them")
@@ -64,7 +63,7 @@ def residuals(logarithms: NDArray[np.complex128]) -> NDArray[np.complex128]:
 
 
 @pytest.fixture(scope="module")
-def modes() -> dict[str, "tour.Evaluate"]:
+def modes() -> dict[str, "cli.Evaluate"]:
     """Value and gradient of the loss in both modes."""
     program = tape.record(lynx_hare.loss, lynx_hare.START)
     return {
@@ -74,13 +73,13 @@ def modes() -> dict[str, "tour.Evaluate"]:
 
 
 @pytest.fixture(scope="module")
-def fits(modes: dict[str, "tour.Evaluate"]) -> dict[str, tour.Fit]:
+def fits(modes: dict[str, "cli.Evaluate"]) -> dict[str, cli.Fit]:
     """The fit in both modes."""
-    return {mode: tour.fit(value_and_grad) for mode, value_and_grad in modes.items()}
+    return {mode: cli.fit(value_and_grad) for mode, value_and_grad in modes.items()}
 
 
 @pytest.mark.parametrize("mode", ["dynamic", "replay"])
-def test_fit_agrees_with_least_squares(fits: dict[str, tour.Fit], mode: str) -> None:
+def test_fit_agrees_with_least_squares(fits: dict[str, cli.Fit], mode: str) -> None:
     best = scipy.optimize.least_squares(residuals, lynx_hare.START, xtol=1e-10, ftol=1e-10)
     fit = fits[mode]
     assert fit.losses[0] == pytest.approx(sum(residuals(lynx_hare.START) ** 2), rel=1e-12)
@@ -92,7 +91,7 @@ def test_fit_agrees_with_least_squares(fits: dict[str, tour.Fit], mode: str) -> 
     np.testing.assert_allclose(np.exp(fit.x), trial, rtol=5e-4)
 
 
-def test_both_modes_take_the_same_way(fits: dict[str, tour.Fit]) -> None:
+def test_both_modes_take_the_same_way(fits: dict[str, cli.Fit]) -> None:
     dynamic, replay = fits["dynamic"], fits["replay"]
     assert dynamic.evaluations == replay.evaluations < 40
     np.testing.assert_allclose(replay.losses, dynamic.losses, rtol=1e-9)
@@ -100,7 +99,7 @@ def test_both_modes_take_the_same_way(fits: dict[str, tour.Fit]) -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_gradients_agree_with_complex_steps(modes: dict[str, "tour.Evaluate"], seed: int) -> None:
+def test_gradients_agree_with_complex_steps(modes: dict[str, "cli.Evaluate"], seed: int) -> None:
     x = lynx_hare.START + np.random.default_rng(seed).normal(scale=0.05, size=6)
     steps = x + 1e-30j * np.eye(6)
     expected = np.array([(residuals(row) ** 2).sum().imag / 1e-30 for row in steps])
@@ -111,9 +110,9 @@ def test_gradients_agree_with_complex_steps(modes: dict[str, "tour.Evaluate"], s
 
 
 def test_comparison_shows_both_columns() -> None:
-    slow = tour.Fit(np.zeros(6), [3.0, 2.0, 1.5], evaluations=4, seconds=2.0)
-    fast = tour.Fit(np.zeros(6), [3.0, 2.0], evaluations=5, seconds=0.1)
-    rows = [line.split() for line in tour.comparison(slow, fast, 1_000_000).splitlines()]
+    slow = cli.Fit(np.zeros(6), [3.0, 2.0, 1.5], evaluations=4, seconds=2.0)
+    fast = cli.Fit(np.zeros(6), [3.0, 2.0], evaluations=5, seconds=0.1)
+    rows = [line.split() for line in cli.comparison(slow, fast, 1_000_000).splitlines()]
     assert rows[1:4] == [["0", "3.0000", "3.0000"], ["1", "2.0000", "2.0000"], ["2", "1.5000"]]
     assert rows[4] == ["evaluations", "4", "5"]
     assert rows[5] == ["seconds", "2.000", "0.100", "speed-up", "20.0"]
@@ -124,7 +123,7 @@ def test_comparison_shows_both_columns() -> None:
 
 
 def test_graph_tells_listing_and_gradients() -> None:
-    text = "\n".join(tour.graph())
+    text = "\n".join(cli.graph())
     a, b, c, d = (tape.tensor(value, requires_grad=True) for value in (2.0, 3.0, 5.0, 10.0))
     listing = tape.listing(a * b + tape.log(d) * c)
     assert len(listing.splitlines()) >= 4
@@ -147,7 +146,7 @@ def test_progress_on_a_terminal_is_one_line_and_erased(
     listeners: list[Callable[[str], object]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stderr", Terminal())
-    with tour.compile_progress() as progress:
+    with cli.compile_progress() as progress:
         for name in ("a_long_name", "b"):
             listeners[0](name)
         progress.erase()
@@ -166,7 +165,7 @@ def test_progress_on_a_terminal_is_one_line_and_erased(
 def test_progress_elsewhere_is_one_plain_line(
     listeners: list[Callable[[str], object]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with tour.compile_progress():
+    with cli.compile_progress():
         for name in ("a", "b"):
             listeners[0](name)
     assert capsys.readouterr().err == "compiling kernels (first run only) ...\n"
@@ -174,14 +173,14 @@ def test_progress_elsewhere_is_one_plain_line(
 
 
 def test_progress_ends_when_the_block_fails(listeners: list[Callable[[str], object]]) -> None:
-    with pytest.raises(ZeroDivisionError), tour.compile_progress():
+    with pytest.raises(ZeroDivisionError), cli.compile_progress():
         1 // len(listeners[1:])
     assert listeners == []
 
 
 def test_no_kernels_no_progress(listeners: list[Callable[[str], object]], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", Terminal())
-    with tour.compile_progress():
+    with cli.compile_progress():
         assert len(listeners) == 1
     assert sys.stderr.getvalue() == ""
 
@@ -333,7 +332,7 @@ def test_ctrl_c_gives_130(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(tour, "show", interrupted)
+    monkeypatch.setattr(cli, "show", interrupted)
     assert cli.main([]) == 130
 
 
@@ -344,7 +343,7 @@ def test_ctrl_c_while_a_tensor_dies_gives_130(monkeypatch: pytest.MonkeyPatch) -
 
     codes: list[int] = []
     monkeypatch.setattr(os, "_exit", codes.append)
-    monkeypatch.setattr(tour, "show", Dying)
+    monkeypatch.setattr(cli, "show", Dying)
     before = sys.unraisablehook
     cli.main([])
     assert codes == [130]
@@ -382,7 +381,7 @@ def test_tour_into_a_file(start: Start, tmp_path: Path) -> None:
         _, err = process.communicate(timeout=120)
     text = path.read_text(encoding="ascii")
     assert process.returncode == 0
-    assert err in {"", f"{tour.COMPILING} ...\n"}
+    assert err in {"", f"{cli.COMPILING} ...\n"}
     assert "\x1b" not in text
     assert "\r" not in text
     assert "?" not in text  # what a character that cannot be encoded would become
@@ -404,7 +403,7 @@ def test_first_run_compiles_into_a_cache_that_can_be_cleared(start: Start, tmp_p
         return outputs
 
     first, second = outputs("run", "rosenbrock"), outputs("run", "rosenbrock")
-    assert first == (second[0], f"{tour.COMPILING} ...\n")
+    assert first == (second[0], f"{cli.COMPILING} ...\n")
     assert second[1] == ""
     count = int(outputs("cache")[0].split()[0])
     assert count > 0

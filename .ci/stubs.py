@@ -1,4 +1,4 @@
-"""Stubs of what is installed at run time: ``python -m tape.tools.stubs`` writes tensor.pyi and functions.pyi.
+"""Stubs of what is installed at run time: ``python .ci/stubs.py`` writes tensor.pyi and functions.pyi.
 
 Editors and type checkers read them. Every installation writes them (.ci/wheel.py); none is committed. The methods of
 Tensor are those of the class after ``import tape``, the rest of tensor.py is read from its source.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 FOLDER = Path(tape.__file__).parent
-HEAD = "# Written by `python -m tape.tools.stubs`; change the records or the methods, not this file.\n"
+HEAD = "# Written by `python .ci/stubs.py`; change the records or the methods, not this file.\n"
 _IMPORTS = """\
 import builtins
 from collections.abc import Iterator

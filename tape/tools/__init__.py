@@ -1,1 +1,0 @@
-"""What runs from a shell or writes files: stubs, the table of operations, the tour."""
