@@ -194,7 +194,7 @@ class Example(Recorder):
     def notify(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
         """Record an operation if an operand depends on the arguments, or requires grad.
 
-        What is detached is planned, too: it shares its memory, which may come to depend on the arguments.
+        What is detached is recorded, too: it shares its memory, which may come to depend on the arguments.
         """
         known, nodes, differing = self.nodes, self.recipe.nodes, self.differing
         mine = differs = False

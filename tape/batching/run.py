@@ -124,7 +124,7 @@ class Batch(ProgramRun):
         self.rooted: list[Tensor] = []
 
     def run(self) -> None:
-        """Run the plan."""
+        """Run the program."""
         self._steps(self.example.steps, modes.is_grad_enabled())
         for node, x in self.copied.items():
             if self.values[node] is not x:

@@ -34,7 +34,7 @@ from tape.transforms.forward_mode import reaches_out
 
 
 class _Mapped:
-    """A function recorded on one example: its plan, and its results as nodes."""
+    """A function recorded on one example: as a program, with its results as nodes."""
 
     def __init__(
         self, name: str, func: Callable[..., Any], arguments: _Arguments, kwargs: dict[str, Any], randomness: str
@@ -101,14 +101,14 @@ class _Mapped:
                 )
 
     def outputs(self, moved: Sequence[Tensor], size: int) -> list[Any]:
-        """Run the plan on a batch; return the results, those that differ with the batch in front."""
+        """Run the program on a batch; return the results, those that differ with the batch in front."""
         batch = Batch(self.example, self.batched, moved, size)
         modes.call_given(None, batch.run)
         pairs = zip(self.nodes, self.others, strict=True)
         return [x if node is None else batch.result(node) for node, x in pairs]
 
     def finished(self, moved: Sequence[Tensor], size: int, chunk: int | None, out_dims: Any) -> Any:
-        """Run the plan, ``chunk`` examples at once; put the dim of examples where it is wanted."""
+        """Run the program, ``chunk`` examples at once; put the dim of examples where it is wanted."""
         if chunk is None or chunk >= size:
             if out_dims == 0 and self.plain():
                 return self.structure.filled(self.outputs(moved, size))
@@ -235,8 +235,8 @@ def vmap(
     @functools.wraps(func)
     def mapped(*args: Any, **kwargs: Any) -> Any:
         arguments = _Arguments(name, in_dims, args)
-        plan = _Mapped(name, func, arguments, kwargs, randomness)
-        results = plan.finished(arguments.moved, arguments.size, chunk_size, out_dims)
+        recorded = _Mapped(name, func, arguments, kwargs, randomness)
+        results = recorded.finished(arguments.moved, arguments.size, chunk_size, out_dims)
         if arguments.tensors or reaches_out([x for x in flattened(results, none=True)[0] if isinstance(x, Tensor)]):
             return results
         return mapped_leaves(functools.partial(_number, name), results)
