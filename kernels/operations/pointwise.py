@@ -12,6 +12,8 @@ from kernels.operations.arithmetic import NONZERO, ONE, POSITIVE, REAL, TWO, fla
 from kernels.rules.op import special
 from kernels.rules.symbols import Rule, cut
 
+CONSTANT = "constant"
+"""A domain: Python numbers, which have no gradient."""
 _LN2, _LN10, _LOG2E = math.log(2), math.log(10), 1 / math.log(2)
 
 
@@ -113,7 +115,7 @@ Elementwise(
     composed=True,
     forward=lambda a, b, c: _softplus(a, a * b, b, c),
     pullback=(lambda g, a, b, c: np.where(a * b > c, g, g * special.expit(a * b)), None, None),
-    domain=(REAL, "constant", "constant"),
+    domain=(REAL, CONSTANT, CONSTANT),
 )
 Elementwise(
     name="rsqrt",
@@ -149,8 +151,6 @@ UNIT, ABOVE = "unit", "above"
 """Domains: between -1 and 1; above 1."""
 
 _NEAR = 0.2  # below it the derivative of sin(z) / z is its series: the closed form loses digits
-
-
 _LARGE = 1e8  # from here on the square of x is not changed by adding 1
 _TINY = 1e-20  # sin(z) / z is 1 there, as it is at 0
 
@@ -303,9 +303,6 @@ Elementwise(
 
 
 # What is not chosen receives nothing (:func:`kernels.rules.symbols.cut`), not 0 times what may be infinite.
-
-CONSTANT = "constant"
-"""A domain: Python numbers, which have no gradient."""
 
 Elementwise(
     name="relu",
@@ -517,32 +514,23 @@ Elementwise(
 
 APART = "apart"
 """A domain: reals away from where roundings jump."""
-_ROUNDED = (APART,)
 
-Elementwise(
-    name="floor",
-    doc="Largest integer that is not larger; the gradient is 0.",
-    grad_fn="FloorBackward0",
-    forward=lambda x: np.floor(x),
-    pullback=(flat,),
-    domain=_ROUNDED,
-)
-Elementwise(
-    name="ceil",
-    doc="Smallest integer that is not smaller; the gradient is 0.",
-    grad_fn="CeilBackward0",
-    forward=lambda x: np.ceil(x),
-    pullback=(flat,),
-    domain=_ROUNDED,
-)
-Elementwise(
-    name="rint",
-    doc="Nearest integer, the even one of two; the gradient is 0.",
-    grad_fn="RoundBackward0",
-    forward=lambda x: np.rint(x),
-    pullback=(flat,),
-    domain=_ROUNDED,
-)
+
+def _rounding(name: str, phrase: str, grad_fn: str, forward: Rule, torch: tuple[str, ...] = ()) -> None:
+    Elementwise(
+        name=name,
+        doc=f"{phrase}; the gradient is 0.",
+        torch=torch,
+        grad_fn=grad_fn,
+        forward=forward,
+        pullback=(flat,),
+        domain=(APART,),
+    )
+
+
+_rounding("floor", "Largest integer that is not larger", "FloorBackward0", lambda x: np.floor(x))
+_rounding("ceil", "Smallest integer that is not smaller", "CeilBackward0", lambda x: np.ceil(x))
+_rounding("rint", "Nearest integer, the even one of two", "RoundBackward0", lambda x: np.rint(x))
 Elementwise(
     name="round_decimals",
     doc="Nearest multiple of c / b; the gradient is 0.",
@@ -551,17 +539,9 @@ Elementwise(
     composed=True,
     forward=lambda a, b, c: np.divide(np.multiply(np.rint(np.divide(np.multiply(a, b), c)), c), b),
     pullback=(flat, None, None),
-    domain=(APART, "constant", "constant"),
+    domain=(APART, CONSTANT, CONSTANT),
 )
-Elementwise(
-    name="trunc",
-    doc="Integer part, towards zero; the gradient is 0.",
-    torch=("fix",),
-    grad_fn="TruncBackward0",
-    forward=lambda x: np.trunc(x),
-    pullback=(flat,),
-    domain=_ROUNDED,
-)
+_rounding("trunc", "Integer part, towards zero", "TruncBackward0", lambda x: np.trunc(x), ("fix",))
 Elementwise(
     name="frac",
     doc="What the integer part leaves, with the sign of the tensor.",
@@ -570,7 +550,7 @@ Elementwise(
     forward=lambda x: np.subtract(x, np.trunc(x)),
     vector=True,
     pullback=(lambda g: g,),
-    domain=_ROUNDED,
+    domain=(APART,),
 )
 Elementwise(
     name="floor_divide",

@@ -17,7 +17,7 @@ from kernels.programs.periods import FEWEST_STEPS, NOWHERE, UNWANTED, WANTED, Ex
 Renaming = Callable[[StepTable, int, int], tuple[Array, Array]]
 """Returns values and places of what the rows from one to another read, loops before them being known."""
 
-LITERAL, INVARIANT, SAME_ITERATION, CARRIED, PER_ITERATION_CONST, OUTSIDE = range(6)
+LITERAL, INVARIANT, SAME_ITERATION, LOOP_CARRIED, PER_ITERATION_CONST, OUTSIDE = range(6)
 """Class of an operand slot across iterations: literal; loop-invariant; produced in the same iteration; loop-carried; a
 different constant per iteration; produced before the loop."""
 _LAGS = 64  # steps back that a loop carries values over
@@ -42,7 +42,7 @@ class Regular:
     @property
     def worth(self) -> float:
         """The rows that the loop stands for; fewer where it passes values on for many steps."""
-        lagged = self.kind == CARRIED
+        lagged = self.kind == LOOP_CARRIED
         longest = np.zeros(self.period, np.int64)
         np.maximum.at(longest, self.source[lagged], self.lag[lagged] - 1)
         return self.period * self.count * self.period / (self.period + int(longest.sum()))
@@ -136,8 +136,8 @@ class _Judgement:
         constants = np.append(steps.table.is_constant, np.False_)
         stacked = constants[here] & constants[behind]
         kinds = [here < 0, same, moves & within & (distance >= 0), moves & within, stacked]
-        self.kind = np.select(kinds, [LITERAL, INVARIANT, SAME_ITERATION, CARRIED, PER_ITERATION_CONST], OUTSIDE)
-        self.lag = np.where(self.kind == CARRIED, -(distance // steps.period), 0)
+        self.kind = np.select(kinds, [LITERAL, INVARIANT, SAME_ITERATION, LOOP_CARRIED, PER_ITERATION_CONST], OUTSIDE)
+        self.lag = np.where(self.kind == LOOP_CARRIED, -(distance // steps.period), 0)
         self.source = np.where(self.kind >= SAME_ITERATION, distance % steps.period, 0)
         self.distance = distance
         self.stop = 0
@@ -197,7 +197,7 @@ class _Judgement:
 
     def _prepare(self) -> None:
         """Find what is moving and whole of what the loop carries, and what its steps write."""
-        steps, lagged = self.steps, self.kind == CARRIED
+        steps, lagged = self.steps, self.kind == LOOP_CARRIED
         offset = steps.offset[..., self.reference : self.stop, :]
         steady = offset[..., -1:, :]
         self.moving = lagged & (offset != steady).any(axis=tuple(range(offset.ndim - 1)))
@@ -405,7 +405,7 @@ class _Body:
         lags = range(int(regular.lag.max(initial=0)))
         steady = regular.first + regular.count - 1
         fits = [begins_within(steps, regular.first + t, steady, regular.source) for t in lags]
-        slots = np.flatnonzero(regular.kind == CARRIED)
+        slots = np.flatnonzero(regular.kind == LOOP_CARRIED)
         for slot in sorted(slots.tolist(), key=lambda slot: merged[slot] != WANTED):
             lag = int(regular.lag[slot])
             source = self.first + int(regular.source[slot])

@@ -261,9 +261,7 @@ class Exchange:
         if not native() or any(g.dtype.itemsize not in (4, 8) or not g.flags.c_contiguous for g in gradients):
             return
         shapes = np.array([n for array in everything for n in array.shape] or [0], np.int64)
-        functions = [c_api.table()[place] for place in (c_api.NEW_COPY, c_api.COPY_INTO, c_api.NEW)]
-        types = map(id, (float, np.float64, np.float32, int, np.ndarray))
-        words, at = [len(inputs), len(outputs) + len(gradients), *types, *functions, 0, 0, 0], where(shapes)
+        words, at = [len(inputs), len(outputs) + len(gradients), *_head()], where(shapes)
         for k, array in enumerate(everything):
             kind = XK_ARRAY if array.ndim else _KINDS.get(array.dtype, XK_ARRAY)
             words += ExchangedValue.row(
@@ -286,6 +284,12 @@ class Exchange:
         if rows is not None:
             table[ExchangeHead.rows], table[ExchangeHead.row_count], table[ExchangeHead.releases] = rows
             self.whole = bound("programs.replay_native", "pass_through", table)
+
+
+def _head() -> list[int]:
+    """Return the addresses of types and functions, in the order of the words, and room for the rows."""
+    functions = [c_api.table()[place] for place in (c_api.NEW_COPY, c_api.COPY_INTO, c_api.NEW)]
+    return [*map(id, (float, np.float64, np.float32, int, np.ndarray)), *functions, 0, 0, 0]
 
 
 def _words(array: Array) -> int:
