@@ -209,7 +209,7 @@ class Specialization:
         """Take in a recorded call: it waits for another that does the same, or completes a program."""
         self._caught += bool(recording.caught)
         self.dynamic = recording.stopped or (recording.caught if self._caught > MOST_CAUGHT else "")
-        if bool(recording.stopped or recording.caught):
+        if recording.stopped or recording.caught:
             return
         path, self.unrolled = recording.path, recording.unrolled or self.unrolled
         earlier, replaced = self._pending.pop(path, None), None
@@ -259,13 +259,9 @@ class Specialization:
     def again(self) -> RecordingStage:
         """What the next recording has to look for."""
         known = [*self._pending.values(), *[p.recording for p in self.programs]]
-        return (
-            RecordingStage.FIRST
-            if not known
-            else RecordingStage.GUARDED
-            if any(r.guards for r in known)
-            else RecordingStage.PLAIN
-        )
+        if not known:
+            return RecordingStage.FIRST
+        return RecordingStage.GUARDED if any(r.guards for r in known) else RecordingStage.PLAIN
 
     @property
     def pending(self) -> int:

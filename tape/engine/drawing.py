@@ -86,7 +86,13 @@ class _GraphDrawing:
             self.text.node(f"l{k}", f"{name}\n{_described([leaf.spec])}", shape="ellipse")
         self.text.parts(self.repeats, 0, len(self.nodes), self._draw)
         for node in self.nodes:
-            self._read(node)
+            number = self.numbers[id(node)]
+            end = self.standing[number]
+            for after, _ in node.next_functions:
+                if after is not None:
+                    source = self.numbers[id(after)]
+                    again = source >= 0 and self.standing[source] >= end
+                    self.edges.add(self._drawn(after), f"s{end}", source, counted=number == end, again=again)
         for k, x in enumerate(self.roots):
             self.text.node(f"o{k}", f"result\n{_described([x.spec])}", shape="ellipse")
             if (node := _node_of(x)) is not None:
@@ -107,15 +113,6 @@ class _GraphDrawing:
             for name, value in _saved_of(node) if self.saved else ():
                 self.text.node(f"s{k}_{name}", f"{name}\n{_value(value)}", shape="ellipse", style="dotted")
                 self.edges.add(f"s{k}_{name}", f"s{k}")
-
-    def _read(self, node: Node) -> None:
-        number = self.numbers[id(node)]
-        end = self.standing[number]
-        for after, _ in node.next_functions:
-            if after is not None:
-                source = self.numbers[id(after)]
-                again = source >= 0 and self.standing[source] >= end
-                self.edges.add(self._drawn(after), f"s{end}", source, counted=number == end, again=again)
 
 
 def _node_of(x: Tensor) -> Any:

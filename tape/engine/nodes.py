@@ -254,8 +254,8 @@ def keep_edges(held: Iterable[tapes.Tape]) -> None:
     todo = [tape for tape in held if tape.nodes]
     while todo:
         tape = todo.pop()
-        nodes = [reference() for reference in list(tape.nodes.values())]
-        pending = [node for node in nodes if node is not None and node._edges is None]
+        living = (reference() for reference in list(tape.nodes.values()))
+        pending = [node for node in living if node is not None and node._edges is None]
         if pending:
             with tape.reading():
                 todo += _learn_edges(
