@@ -238,7 +238,7 @@ def agrees(function: Callable[..., Any], *args: Any) -> Compilation:
     recipe = tape.record(function, *args)._recipe
     for roll in (False, True):
         compilation = Compilation(recipe, reverse=True, roll=roll)
-        if len(compilation._text.lines) > 6000:
+        if len(compilation._lines) > 6000:
             continue
         value, *gradients = CompiledMachine(compilation.code()).whole(list(args))
         np.testing.assert_allclose(value, float(expected[0]), rtol=1e-12)

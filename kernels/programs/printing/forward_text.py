@@ -198,6 +198,8 @@ class StepLoopText:
     def put_double_buffer_indices(self, item: scalar.StepLoop) -> None:
         """Print which of two rows a step has, and which the next."""
         self.text.double_buffer(f"e{item.loop.number}", item.index, f"o{item.loop.number}")
+        if item.loop.ends is None and item.loop not in self.storage.counted:
+            self.text.ranges[item.index] = 0, item.loop.count - 1
 
     def _put_first_rows(self, item: scalar.StepLoop) -> None:
         """Print where the rows of recorded loops begin that are within an outermost one."""

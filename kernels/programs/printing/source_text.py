@@ -195,7 +195,10 @@ class ProgramText:
         item = element.region.dtype.itemsize
         index = Affine(element.constant // item)
         for name, step in element.terms:
-            index = index.plus(self.known.get(name, Affine(0, ((name, 1),))), step // item)
+            if step % item:  # bytes that are looked up: elements of another variable
+                index = index.plus(Affine(0, ((f"{name}.{step}/{item}", 1),)))
+            else:
+                index = index.plus(self.known.get(name, Affine(0, ((name, 1),))), step // item)
         return index
 
 
