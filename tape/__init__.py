@@ -118,7 +118,7 @@ if _TYPE_CHECKING:
     from tape.numpy_interface.op_table import op_table
     from tape.programs.program import Program, record
     from tape.programs.tiers import get_num_threads, set_num_threads
-    from tape.recording.jitted_functions import custom
+    from tape.recording.routine_calls import custom
     from tape.tensors.printing import listing
 
 # What many programs never call, and what installs nothing, is imported at its first use.
@@ -128,7 +128,7 @@ __getattr__ = _found_in(
         "CompiledFunction": "tape.compiled.compiled_function",
         "Program": "tape.programs.program",
         "compile": "tape.compiled.compiled_gradient",
-        "custom": "tape.recording.jitted_functions",
+        "custom": "tape.recording.routine_calls",
         "ensemble": "tape.ensembles",
         "first_nonfinite": "tape.checks.first_nonfinite",
         "func": "tape.func",

@@ -9,6 +9,7 @@ import ctypes
 import functools
 import itertools
 import struct
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -105,7 +106,7 @@ def arguments(
     if forms:
         used = int(words[0]) or 1
         words[0], words[used : used + len(forms)] = used + len(forms), forms
-    return Arguments(words[: max(1, words[0])].copy(), native.hash_words(where(words)), arrays, (names, objects))
+    return Arguments(words[: max(1, words[0])].copy(), native.hash_words(where(words)), arrays, (*names, *objects))
 
 
 OPERATORS = {
@@ -150,71 +151,43 @@ class Notification:
     params: tuple[Any, ...] = ()
 
 
-class Entry:
+class EntryBuilder:
     """An entry under construction: its words, and the objects that these refer to."""
 
     def __init__(self, key: Key, form: Descriptor) -> None:
         self.row = [*key.words(), *([0] * (CallEntry.SIZE - KEY))]
         self.kept: list[Any] = []
         self.forms = [*key.forms, form]
-        self[CallEntry.form] = id(form)
+        self.set(form=id(form))
 
-    def __setitem__(self, at: int, value: int) -> None:
-        self.row[at] = value
+    def set(self, **fields: int) -> None:
+        """Set fields."""
+        for name, value in fields.items():
+            self.row[CallEntry.FIELDS[name][0]] = value
 
-    def keep(self, at: int, referent: Any, address: int) -> None:
-        """Refer to an object by its address, and keep it alive with the entry."""
-        self.row[at] = address
-        self.kept.append(referent)
-
-    def words_of(self, at: int, numbers: Any) -> None:
-        """Refer to an array of words."""
-        array = np.array([*numbers, 0], np.int64)
-        self.keep(at, array, where(array))
-
-    def records(self, form: Descriptor) -> None:
-        """Let the call be recorded as an instruction of this form."""
-        assert isinstance(form, Form)
-        self[CallEntry.block], self[CallEntry.code] = where(form.block), form.code
-
-    def notifies(self, notification: Notification) -> None:
-        """Notify recorders of the call."""
-        self[CallEntry.operands] = notification.count
-        self.keep(CallEntry.operation, notification.op, id(notification.op))
-        self.keep(CallEntry.params, notification.params, id(notification.params))
+    def refer(self, address: Callable[[Any], int], **referents: Any) -> None:
+        """Set fields to the addresses of what they refer to, unless that is None, and keep it alive with the entry."""
+        for name, referent in referents.items():
+            if referent is not None:
+                self.set(**{name: address(referent)})
+                self.kept.append(referent)
 
     def computes(self, how: Computation, spec: Spec) -> None:
         """Set how a result of this spec is computed, and where it goes."""
-        self[CallEntry.kind], self[CallEntry.count], self[CallEntry.target] = how.kind, how.count, how.target
-        self[CallEntry.start], self[CallEntry.offset], self[CallEntry.extent] = how.start, how.offset, how.extent
-        self[CallEntry.flags] = A_WRITEABLE if how.writeable else 0
         shape = spec.shape if how.shape is None else how.shape
-        self[CallEntry.dtype], self[CallEntry.ndim] = spec.dtype.num, len(shape)
-        self.words_of(CallEntry.shape, shape)
-        if how.strides:
-            self.words_of(CallEntry.strides, how.strides)
-        self.kept += how.kept
-        self[CallEntry.loop], self[CallEntry.data] = how.loop.address, how.loop.data
-        self[CallEntry.saved] = sum(pick << PICK * k for k, pick in enumerate(how.picks))
-        self[CallEntry.initial], self[CallEntry.scale] = bits(how.initial), bits(how.scale)
-        if how.bounds is not None:
-            self[CallEntry.initial], self[CallEntry.scale] = how.bounds
+        initial, scale = (bits(how.initial), bits(how.scale)) if how.bounds is None else how.bounds
+        self.set(
+            kind=how.kind, count=how.count, target=how.target, start=how.start, offset=how.offset, extent=how.extent,
+            flags=A_WRITEABLE if how.writeable else 0, dtype=spec.dtype.num, ndim=len(shape), loop=how.loop.address,
+            data=how.loop.data, saved=sum(pick << PICK * k for k, pick in enumerate(how.picks)), initial=initial,
+            scale=scale,
+        )  # fmt: skip
         if how.ties is not None:
-            self[CallEntry.counts] = jit.load_module("native.calls.choosing_native").ties.address
-            self.keep(CallEntry.ties, how.ties, where(how.ties))
-        if how.function is not None:
-            self.keep(CallEntry.loop, how.function, id(how.function))
-        if how.layout is not None:
-            self.keep(CallEntry.layout, how.layout, where(how.layout))
-        if how.offsets is not None:
-            self.keep(CallEntry.data, how.offsets, where(how.offsets))
-        for at, referent in (
-            (CallEntry.context, how.context),
-            (CallEntry.extra, how.extra),
-            (CallEntry.pair, how.pair),
-        ):
-            if referent is not None:
-                self.keep(at, referent, id(referent))
+            self.set(counts=jit.load_module("native.calls.choosing_native").ties.address)
+        strides = _flat(how.strides) if how.strides else None
+        self.refer(where, shape=_flat(shape), strides=strides, ties=how.ties, layout=how.layout, data=how.offsets)
+        self.refer(id, loop=how.function, context=how.context, extra=how.extra, pair=how.pair)
+        self.kept += how.kept
 
     def write(self) -> None:
         """Write the entry into the table, and keep what it refers to; it is removed with the forms that it names.
@@ -265,23 +238,22 @@ def cache_call(
     that the key names too.
     """
     number = len(axes) or (key.number if asked is None else asked.hashed)
-    entry = Entry(replace(key, number=number), form)
+    entry = EntryBuilder(replace(key, number=number), form)
     entry.forms += others
-    if axes:
-        entry.words_of(CallEntry.key, itertools.chain(*axes))
-    elif asked is not None:
-        entry.keep(CallEntry.key, asked, where(asked.words))
+    entry.refer(where, key=_flat(axes) if axes else None if asked is None else asked.words)
+    entry.kept += [] if asked is None else asked.objects
     if how is not None:
-        spec, recorded = form.spec, any(key.wanted) and isinstance(form, Form)
-        if recorded:
-            entry.records(form)
+        spec = form.spec
+        if any(key.wanted) and isinstance(form, Form):
+            entry.set(block=where(form.block), code=form.code)
         entry.computes(how if not axes else replace(how, start=0, offset=0, extent=len(axes)), spec)
         if notification is not None:
-            entry.notifies(notification)
-        entry[CallEntry.large] = largest if largest >= LARGE else 0
+            entry.set(operands=notification.count)
+            entry.refer(id, operation=notification.op, params=notification.params)
+        entry.set(large=largest if largest >= LARGE else 0)
         if how.target == NEW:
-            entry[CallEntry.bytes] = spec.bytes if spec.bytes >= LARGE else 0
-            entry[CallEntry.takes] = key.forms[0] is not None and key.forms[0].spec is spec and not spec.overlaps
+            same = key.forms[0] is not None and key.forms[0].spec is spec and not spec.overlaps
+            entry.set(bytes=spec.bytes if spec.bytes >= LARGE else 0, takes=same)
     entry.write()
 
 
@@ -425,8 +397,9 @@ class GatherPlan:
         return np.array(layout, np.int64), (base, whiches)
 
 
-def _flat(array: Array) -> Array:
-    return np.array(array, np.int64).reshape(-1)
+def _flat(numbers: Any) -> Array:
+    """Return numbers as words; native code reads the address of none, too."""
+    return np.array(numbers, np.int64).reshape(-1)
 
 
 def gather_computation(plan: GatherPlan, spec: Spec) -> Computation | None:

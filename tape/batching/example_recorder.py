@@ -19,7 +19,7 @@ from kernels.kinds.views import View
 from kernels.programs.program import ProgramNode, Recipe
 from tape.engine.double_backward import Derivation
 from tape.recording import record
-from tape.recording.computed_places import are_within
+from tape.recording.pick_calls import are_within
 from tape.recording.views import clone
 from tape.tensors import modes, view_families
 from tape.tensors.pytrees import leaves

@@ -14,7 +14,7 @@ from kernels.kinds.reference_tape import Instruction
 from tape.engine import graph_observers, kind_rules
 from tape.engine.saved_tensors import SavedTensors
 from tape.recording import record, views
-from tape.recording.packed_values import PackedValue
+from tape.recording.record import PackedValue
 from tape.tensors import modes
 from tape.tensors.hooks import Hooks
 from tape.tensors.tensor import AccumulateGrad, Tensor, as_array, constant_tensor, scalar_or_array

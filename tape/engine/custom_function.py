@@ -19,7 +19,7 @@ from tape.engine.custom_calls import CustomCall, FunctionCtx, Output, owner_of
 from tape.engine.saved_tensors import SavedTensors
 from tape.operations import writes
 from tape.recording import record
-from tape.recording.packed_values import Packed, PackedValue
+from tape.recording.record import Packed, PackedValue
 from tape.tensors import hooks, modes, tapes, view_families
 from tape.tensors.modes import Observer
 from tape.tensors.tensor import AccumulateGrad, Tensor, as_array, constant_tensor, new, scalar_or_array

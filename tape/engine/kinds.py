@@ -35,7 +35,7 @@ from tape.engine.kind_rules import (
 )
 from tape.operations import elementwise, indexing, matmul, reductions
 from tape.recording import elementwise as recorded
-from tape.recording import jitted_functions, pick_calls, record, routine_calls, views
+from tape.recording import pick_calls, record, routine_calls, views
 from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor
 from tape.tensors.view_families import is_view
 
@@ -319,7 +319,7 @@ class CustomKind(Kind):
         def called(flat: Tensor) -> Tensor:
             starts = [0, *ends[:-1]]
             parts = [views.reshape(flat[s:e], shape) for s, e, shape in zip(starts, ends, shapes, strict=True)]
-            return jitted_functions.call(step.op, tuple(parts))
+            return routine_calls.call_custom(step.op, tuple(parts))
 
         return views.stack([called(x.value[e]) for e in range(x.lead[0])]) if x.batched else called(x.value)
 

@@ -10,7 +10,7 @@ from kernels.native.call_structs import GATHERS
 from tape.operations import indexing, writes
 from tape.operations.elementwise import FUNCTIONS, array_like
 from tape.operations.sorting import escaped_values
-from tape.recording import computed_places, pick_calls, record, views
+from tape.recording import pick_calls, record, views
 from tape.recording.arguments import dim_of
 from tape.recording.cached_calls import cached_call
 from tape.recording.pick_calls import across_dim, along_dim, along_wide, at_places, gather_call, where_held
@@ -39,7 +39,7 @@ def take(input: Any, index: Any) -> Tensor:
     tensor([1., 4.])
     """
     input = tensor_of(input)
-    if computed_places.is_followed(index):
+    if pick_calls.is_followed(index):
         followed = indexing.pick_followed(views.reshape(input, -1), (index,))
         if followed is not None:
             return followed
@@ -77,7 +77,7 @@ def _followed_along(x: Tensor, axis: int, index: Any, *, broadcasts: bool) -> Te
 
     ``broadcasts``: in other dims it broadcasts with x, and counts negative ones from the end; else it may be shorter.
     """
-    key = along_key(x, axis, index, broadcasts=broadcasts) if computed_places.is_followed(index) else ()
+    key = along_key(x, axis, index, broadcasts=broadcasts) if pick_calls.is_followed(index) else ()
     return indexing.pick_followed(x, key, wraps=broadcasts) if key else None
 
 
@@ -357,7 +357,7 @@ def index_put(input: Any, indices: Any, values: Any, accumulate: bool = False) -
 def put_(x: Tensor, index: Any, source: Any, accumulate: bool = False) -> Tensor:
     """Write as many values to the elements of these numbers, in C order; with ``accumulate`` add them."""
     writes.check(x, "put_", reads=accumulate)
-    if computed_places.is_followed(index, adds=accumulate) and _put_followed(x, index, source, accumulate):
+    if pick_calls.is_followed(index, adds=accumulate) and _put_followed(x, index, source, accumulate):
         return x
     at, values = pick_calls.integers(index, "put_"), tensor_of(source)
     if values.spec.size != at.size:

@@ -13,7 +13,7 @@ from kernels.native.call_structs import AUGMENTED, MOST_OPERANDS, OP_ASSIGN, SCA
 from kernels.operations.registry import OPS
 from tape.operations import indexing, writes
 from tape.operations.elementwise import FUNCTIONS, RUN
-from tape.recording import computed_places, promotion
+from tape.recording import pick_calls, promotion
 from tape.recording.cached_calls import NATIVELY, cached_call, number_of_op, set_miss_handlers
 from tape.recording.parameters import in_place_of, names_of
 from tape.recording.pick_calls import by_items
@@ -214,7 +214,7 @@ def assign(x: Tensor, key: Any, value: Any) -> None:
         key = indexing.several(key)
     if modes.given_arrays() and view_families.is_element(x):
         writes.release(x)  # what it is an element of stays as it is
-    if not indexing.is_basic(key) or computed_places.is_followed(*indexing.items_of(key), adds=False):
+    if not indexing.is_basic(key) or pick_calls.is_followed(*indexing.items_of(key), adds=False):
         indexing.assign_at(x, key, value, name)
         return
     part = indexing.region(x, key)

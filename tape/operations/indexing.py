@@ -13,7 +13,7 @@ from kernels.kinds.views import View
 from kernels.native.call_structs import OP_PART
 from kernels.operations.registry import OPS
 from tape.operations import rearranging, writes
-from tape.recording import attributes, computed_places, pick_calls, record, views
+from tape.recording import attributes, pick_calls, record, views
 from tape.recording import views as shaping
 from tape.recording.arguments import either
 from tape.recording.cached_calls import NATIVELY, cached_call, enter_view
@@ -32,7 +32,7 @@ def index(x: Tensor, key: Any) -> Tensor:
     if not is_basic(key):
         return _gather(x, key)
     items = items_of(key)
-    if computed_places.is_followed(*items, adds=False):  # by numbers that differ between examples
+    if pick_calls.is_followed(*items, adds=False):  # by numbers that differ between examples
         followed = pick_followed(x, items)
         if followed is not None:
             return followed
@@ -113,13 +113,13 @@ def pick_followed(x: Tensor, items: tuple[Any, ...], *, wraps: bool = True) -> T
 
     None where there is no such recorder, they cannot be computed, or are out of bounds.
     """
-    if not computed_places.is_followed(*items):
+    if not pick_calls.is_followed(*items):
         return None
     if any(isinstance(k, slice) and k != slice(None) for k in items):
         x = index(x, tuple(k if isinstance(k, slice) or k is Ellipsis else slice(None) for k in items))
         items = tuple(slice(None) if isinstance(k, slice) else k for k in items)
     x = in_order(x)
-    places = computed_places.places_of(x.spec, items, wraps=wraps)
+    places = pick_calls.places_of(x.spec, items, wraps=wraps)
     if places is None:
         return None
     picked = as_array(x)[tuple([as_array(k) if isinstance(k, Tensor) else k for k in items])]
@@ -195,9 +195,9 @@ def put_followed(
     """Write to the elements that a recorder's index tensors pick; False, with nothing done, where that cannot be."""
     spec = x.spec
     in_order = spec.strides == spec.gradient == dense(spec.shape, spec.dtype.itemsize)
-    if not (computed_places.is_followed(*items, adds=adds) and in_order):
+    if not (pick_calls.is_followed(*items, adds=adds) and in_order):
         return False
-    places = computed_places.places_of(spec, items, wraps=wraps)
+    places = pick_calls.places_of(spec, items, wraps=wraps)
     if places is None or not (places.spec.shape or not adds):
         return False
     writes.check(x, name, reads=adds)

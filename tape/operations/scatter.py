@@ -11,7 +11,7 @@ import numpy as np
 from kernels.native.call_structs import SCATTERS
 from tape.operations import gather, indexing, reductions, writes
 from tape.operations.gather import along_key, check_index, check_vector, picked_along, true_places
-from tape.recording import computed_places, pick_calls, views
+from tape.recording import pick_calls, views
 from tape.recording.arguments import dim_of
 from tape.recording.cached_calls import cached_call
 from tape.recording.pick_calls import across_dim, along_dim
@@ -53,9 +53,9 @@ def reduced_by_mapped(
 
     None where they do not, or do not fit.
     """
-    if not (key and isinstance(source, Tensor) and computed_places.differ(*key)):
+    if not (key and isinstance(source, Tensor) and pick_calls.differ(*key)):
         return None
-    places = computed_places.places_of(x.spec, key, wraps=False)
+    places = pick_calls.places_of(x.spec, key, wraps=False)
     if places is None or places.spec.shape != source.spec.shape or source.spec.dtype != x.spec.dtype:
         return None
     flat = views.reshape(x, -1, 1)
@@ -129,14 +129,14 @@ def scatter_(
     [2.0, 0.0, 1.0]
     """
     source = operand(src if value is None else value)
-    if reduce is None and computed_places.is_followed(index, adds=False):
+    if reduce is None and pick_calls.is_followed(index, adds=False):
         fits = source.spec.shape == index.spec.shape if isinstance(source, Tensor) and source.spec.shape else True
         key = along_key(input, dim_of(input, dim), index) if fits else ()
         if key and indexing.put_followed(input, key, source, "scatter_", adds=False, wraps=False):
             return input
     if reduce not in (None, "add", "multiply"):
         raise RuntimeError("scatter: reduce argument must be either add or multiply.")
-    if reduce is not None and (reduce == "multiply" or computed_places.differ(index)):
+    if reduce is not None and (reduce == "multiply" or pick_calls.differ(index)):
         if not isinstance(source, Tensor):
             source = tensor_of(np.full(np.shape(index), source, input.spec.dtype))
         return scatter_reduce_(input, dim, index, source, "prod" if reduce == "multiply" else "sum")
@@ -156,7 +156,7 @@ def scatter_add_(input: Tensor, dim: int, index: Any, src: Any) -> Tensor:
     [2.0, 0.0, 4.0]
     """
     axis = dim_of(input, dim)
-    if computed_places.is_followed(index) and isinstance(src, Tensor) and src.spec.shape == index.spec.shape:
+    if pick_calls.is_followed(index) and isinstance(src, Tensor) and src.spec.shape == index.spec.shape:
         key = along_key(input, axis, index)
         same = src.dtype == input.dtype
         if key and same and indexing.put_followed(input, key, src, "scatter_add_", adds=True, wraps=False):
@@ -177,7 +177,7 @@ def scatter_reduce_(input: Tensor, dim: int, index: Any, src: Any, reduce: str, 
     [2.0, 3.0]
     """
     axis = dim_of(input, dim)
-    if computed_places.differ(index) and _reduced_by_mapped(
+    if pick_calls.differ(index) and _reduced_by_mapped(
         input, along_key(input, axis, index), src, reduce, include_self, "scatter_reduce_"
     ):
         return input
@@ -270,7 +270,7 @@ def index_add_(input: Tensor, dim: int, index: Any, source: Any, *, alpha: Any =
 
 def _fits_rows(x: Tensor, axis: int, index: Any, source: Any, *, adds: bool = True) -> bool:
     """Whether a recorder follows an index vector, and rows have the shape and the dtype to be added by it."""
-    followed = computed_places.is_followed(index, adds=adds)
+    followed = pick_calls.is_followed(index, adds=adds)
     if not (followed and isinstance(source, Tensor)) or len(index.spec.shape) != 1:
         return False
     shape = (*x.spec.shape[:axis], *index.spec.shape, *x.spec.shape[axis + 1 :])
@@ -312,7 +312,7 @@ def index_reduce_(
     >>> tape.ones(2).index_reduce_(0, tape.tensor([1, 1]), tape.tensor([2.0, 3.0]), "prod").tolist()
     [1.0, 6.0]
     """
-    if computed_places.differ(index):
+    if pick_calls.differ(index):
         axis = dim_of(input, dim)
         key = (*[slice(None)] * axis, index) if _fits_rows(input, axis, index, source) else ()
         if _reduced_by_mapped(input, key, source, reduce, include_self, "index_reduce_"):

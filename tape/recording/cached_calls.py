@@ -356,23 +356,16 @@ def cached_call(
 
 
 if NATIVELY:
-    for at, function in (
-        (RegistryTable.new_array, NEW),
-        (RegistryTable.new_view, NEW_VIEW),
-        (RegistryTable.set_base, SET_BASE),
-    ):
-        allocation.put(allocation.REGISTRY.address, at, table()[function])
-    variables = {
-        RegistryTable.active: modes._active,
-        RegistryTable.recorder: modes._sole_recorder,
-        RegistryTable.mode: modes._mode,
-    }
-    for at, variable in variables.items():
-        allocation.put(allocation.REGISTRY.address, at, id(variable))
-    allocation.put(allocation.REGISTRY.address, RegistryTable.tape_type, id(Tape))
-    allocation.put(
-        allocation.REGISTRY.address, RegistryTable.hit, jit.load_module("native.calls.functions_native").hit.address
-    )
     offsets = RegistryTable.entries, RegistryTable.thread, RegistryTable.given_arrays
-    for at, place in zip(offsets, place_of(Tape, "entries", "thread", "given_arrays"), strict=True):
-        allocation.put(allocation.REGISTRY.address, at, place)
+    for at, word in {
+        RegistryTable.new_array: table()[NEW],
+        RegistryTable.new_view: table()[NEW_VIEW],
+        RegistryTable.set_base: table()[SET_BASE],
+        RegistryTable.active: id(modes._active),
+        RegistryTable.recorder: id(modes._sole_recorder),
+        RegistryTable.mode: id(modes._mode),
+        RegistryTable.tape_type: id(Tape),
+        RegistryTable.hit: jit.load_module("native.calls.functions_native").hit.address,
+        **dict(zip(offsets, place_of(Tape, "entries", "thread", "given_arrays"), strict=True)),
+    }.items():
+        allocation.put(allocation.REGISTRY.address, at, word)

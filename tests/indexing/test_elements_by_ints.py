@@ -66,8 +66,8 @@ def test_writing(count: int) -> None:
 
 def test_elements_share_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     x, written = tape.tensor(np.ones((80, 80)), requires_grad=True), []
-    write = entries.Entry.write
-    monkeypatch.setattr(entries.Entry, "write", lambda entry: (written.append(entry), write(entry))[1])
+    write = entries.EntryBuilder.write
+    monkeypatch.setattr(entries.EntryBuilder, "write", lambda entry: (written.append(entry), write(entry))[1])
     for place in np.ndindex(80, 80):
         x[place]
     assert len(written) < 400

@@ -182,14 +182,14 @@ def value_of(registry, call: CallRequest, entry: CallEntry):
 
 def values_of(registry, call: CallRequest, entry: CallEntry):
     """The same, writing a second value behind the operands."""
-    if entry.extra == 0:
-        return value_of(registry, call, entry)
-    extra = array_of(registry, entry.ndim, entry.shape, LONGS, False)
-    if extra == 0:
-        return 0
-    store_i8(call.operands + EXTRA_AT, extra)
+    extra = 0
+    if entry.extra != 0:
+        extra = array_of(registry, entry.ndim, entry.shape, LONGS, False)
+        store_i8(call.operands + EXTRA_AT, extra)
+        if extra == 0:
+            return 0
     value = value_of(registry, call, entry)
-    if value == 0:
+    if value == 0 and extra != 0:
         Py_DecRef(extra)
     return value
 

@@ -68,88 +68,12 @@ from kernels.native.structs import RegistryTable
 
 CONTROL = True
 
-# The entry for calls that are in the table.
-
-
-def made(registry, call: CallRequest, entry: CallEntry):
-    """Make a call whose entry has been found, by where its result goes."""
-    target = entry.target
-    if target == NEW:
-        return new_value(registry, call, entry)
-    if target == SHOWN:
-        return new_view_of(registry, call, entry)
-    return new_alias(registry, call) if target == ALIAS else 0
-
-
-def hit(called_as: Word, args: Word, count: Word, names: Word) -> Word:
-    """Make a call that is in the table: its result, a new reference.
-
-    NOT_NATIVE, or 0 without an exception, where Python has to make it.
-    """
-    registry, call = tape_registry(), CallRequest(call_words())
-    begin(call, called_as, args, count, names)
-    if called_as & (WRITES | PUTS) == 0:
-        ready = called_as & JOINS == 0 or begin_join(registry, call) != 0
-        entry = CallEntry(entry_of(registry, call) if ready else 0)
-        result = made(registry, call, entry) if entry != 0 else 0
-    elif called_as & PUTS != 0:
-        result = write_again(registry, call)
-    else:
-        result = update(registry, call)
-    if called_as & ARGUED == 0:
-        return hit_wrapped(registry, called_as, args, count) if result == 0 and PyErr_Occurred() == 0 else result
-    if called_as & INDEXED != 0:
-        end(call)
-    elif called_as & JOINS != 0 and call.most > MOST_OPERANDS:
-        PyMem_RawFree(call.args)
-    return result
-
-
-# Functions and methods.
+# The slots of the type of tensors for operators and indices.
 
 
 def missed(op, args, count, always):
     """Let Python make a call of an operator."""
     return PyObject_Vectorcall(tape_registry().missed[2 * op + always], args, count, 0)
-
-
-def vectorcall(self: FunctionObject, args: Word, count: Word, names: Word) -> Word:
-    called_as, arguments, result = self.number, count & ARGUMENTS, 0
-    if arguments >= 1 and (called_as & ARGUED != 0 or (names == 0 and arguments <= MOST_OPERANDS)):
-        result = hit(called_as, args, arguments, names)
-    if result == NOT_NATIVE:
-        return PyObject_Vectorcall(self.always, args, count, names)
-    if result != 0 or PyErr_Occurred() != 0:
-        return result
-    return PyObject_Vectorcall(self.slow, args, count, names)
-
-
-def descr_get(self: Word, x: Word, kind: Word) -> Word:
-    if x == 0:
-        Py_IncRef(self)
-        return self
-    return PyMethod_New(self, x)
-
-
-def traverse(self: TensorObject, visit: Word, argument: Word) -> Int32:
-    status = visit_all(self + FunctionObject.slow, self + FunctionObject.attributes, visit, argument)
-    return status if status != 0 else call_visit(visit, self.type, argument)
-
-
-def clear(self: Word) -> Int32:
-    drop_all(self + FunctionObject.attributes, self + FunctionObject.attributes)
-    return 0
-
-
-def dealloc(self: TensorObject) -> Void:
-    kind = self.type
-    PyObject_GC_UnTrack(self)
-    drop_all(self + FunctionObject.slow, self + FunctionObject.attributes)
-    PyObject_GC_Del(self)
-    Py_DecRef(kind)
-
-
-# The slots of the type of tensors for operators and indices.
 
 
 def operate(called_as, a, b):
@@ -244,3 +168,79 @@ def mp_ass_subscript(x: Word, key: Word, value: Word) -> Int32:
         return -1
     Py_DecRef(result)
     return 0
+
+
+# Functions and methods.
+
+
+def vectorcall(self: FunctionObject, args: Word, count: Word, names: Word) -> Word:
+    called_as, arguments, result = self.number, count & ARGUMENTS, 0
+    if arguments >= 1 and (called_as & ARGUED != 0 or (names == 0 and arguments <= MOST_OPERANDS)):
+        result = hit(called_as, args, arguments, names)
+    if result == NOT_NATIVE:
+        return PyObject_Vectorcall(self.always, args, count, names)
+    if result != 0 or PyErr_Occurred() != 0:
+        return result
+    return PyObject_Vectorcall(self.slow, args, count, names)
+
+
+def descr_get(self: Word, x: Word, kind: Word) -> Word:
+    if x == 0:
+        Py_IncRef(self)
+        return self
+    return PyMethod_New(self, x)
+
+
+def traverse(self: TensorObject, visit: Word, argument: Word) -> Int32:
+    status = visit_all(self + FunctionObject.slow, self + FunctionObject.attributes, visit, argument)
+    return status if status != 0 else call_visit(visit, self.type, argument)
+
+
+def clear(self: Word) -> Int32:
+    drop_all(self + FunctionObject.attributes, self + FunctionObject.attributes)
+    return 0
+
+
+def dealloc(self: TensorObject) -> Void:
+    kind = self.type
+    PyObject_GC_UnTrack(self)
+    drop_all(self + FunctionObject.slow, self + FunctionObject.attributes)
+    PyObject_GC_Del(self)
+    Py_DecRef(kind)
+
+
+# The entry for calls that are in the table.
+
+
+def made(registry, call: CallRequest, entry: CallEntry):
+    """Make a call whose entry has been found, by where its result goes."""
+    target = entry.target
+    if target == NEW:
+        return new_value(registry, call, entry)
+    if target == SHOWN:
+        return new_view_of(registry, call, entry)
+    return new_alias(registry, call) if target == ALIAS else 0
+
+
+def hit(called_as: Word, args: Word, count: Word, names: Word) -> Word:
+    """Make a call that is in the table: its result, a new reference.
+
+    NOT_NATIVE, or 0 without an exception, where Python has to make it.
+    """
+    registry, call = tape_registry(), CallRequest(call_words())
+    begin(call, called_as, args, count, names)
+    if called_as & (WRITES | PUTS) == 0:
+        ready = called_as & JOINS == 0 or begin_join(registry, call) != 0
+        entry = CallEntry(entry_of(registry, call) if ready else 0)
+        result = made(registry, call, entry) if entry != 0 else 0
+    elif called_as & PUTS != 0:
+        result = write_again(registry, call)
+    else:
+        result = update(registry, call)
+    if called_as & ARGUED == 0:
+        return hit_wrapped(registry, called_as, args, count) if result == 0 and PyErr_Occurred() == 0 else result
+    if called_as & INDEXED != 0:
+        end(call)
+    elif called_as & JOINS != 0 and call.most > MOST_OPERANDS:
+        PyMem_RawFree(call.args)
+    return result
