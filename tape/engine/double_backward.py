@@ -34,7 +34,7 @@ from tape.engine.saved_tensors import SavedTensors
 from tape.engine.sweep_run import REACH, reached
 from tape.operations import indexing
 from tape.recording import views
-from tape.recording.packed_values import Packed
+from tape.recording.record import Packed
 from tape.recording.routine_calls import TensorCall
 from tape.tensors import hooks, modes, view_families
 from tape.tensors.tapes import Tape
