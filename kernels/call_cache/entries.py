@@ -19,7 +19,7 @@ import numpy as np
 
 from kernels.foundation import numpy_arrays
 from kernels.foundation.locks import Lock
-from kernels.foundation.specs import Spec, Strides, broadcast, spec_of
+from kernels.foundation.specs import Array, Spec, Strides, broadcast, spec_of
 from kernels.foundation.tables import dataclass
 from kernels.kinds.form import Descriptor, Form
 from kernels.language import jit
@@ -60,8 +60,6 @@ from kernels.native.calls.computation import Computation
 from kernels.native.memory import where
 from kernels.native.structs import LARGE, RegistryTable
 from kernels.rules.loop_printer import nest_layout
-
-Array = np.ndarray[Any, Any]
 
 # The arguments of a call, as part of its key in native code's table.
 

@@ -20,7 +20,7 @@ import numpy as np
 from kernels.calls.object_types import header_of
 from kernels.foundation.locks import cached_property
 from kernels.foundation.numpy_arrays import is_object, with_subclasses, word_at
-from kernels.foundation.specs import Spec
+from kernels.foundation.specs import Array, Spec
 from kernels.kinds.form import Form
 from kernels.language import jit
 from kernels.native import allocation, pool
@@ -212,7 +212,6 @@ def stands(code: int, head: tuple[int, bytes] | None) -> bool:
     return word_at(allocation.REGISTRY.forms + 8 * code) == block and ctypes.string_at(block, len(content)) == content
 
 
-Array = np.ndarray[Any, Any]
 COUNT = (1 << TAPE_BITS) - 1
 _TRIES = 3
 """Pictures of a tape that others may be changing: what is wrong with it is wrong in all of them."""

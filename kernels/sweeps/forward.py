@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from kernels.calls.object_types import header_of
-from kernels.foundation.numpy_arrays import Array, GradientObserver, Seed, empty, pattern, plant
-from kernels.foundation.specs import Spec
+from kernels.foundation.numpy_arrays import GradientObserver, Seed, empty, pattern, plant
+from kernels.foundation.specs import Array, Spec
 from kernels.kinds.reference_tape import Instruction, instruction_at
 from kernels.language import jit
 from kernels.native.structs import (

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from kernels.foundation.numpy_arrays import (
-    Array,
     CrossingError,
     GradientObserver,
     Outcome,
@@ -19,7 +18,7 @@ from kernels.foundation.numpy_arrays import (
     shaped,
     silently,
 )
-from kernels.foundation.specs import SCALAR, Spec
+from kernels.foundation.specs import SCALAR, Array, Spec
 from kernels.kinds.reference_tape import Instruction, instruction_at
 from kernels.language import jit
 from kernels.native import pool

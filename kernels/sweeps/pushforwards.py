@@ -13,15 +13,13 @@ from typing import Any
 import numpy as np
 
 from kernels.foundation.numpy_arrays import pattern
-from kernels.foundation.specs import Spec
+from kernels.foundation.specs import Array, Spec
 from kernels.foundation.tables import MOST
 from kernels.kinds.form import Form
 from kernels.native.memory import where
 from kernels.native.structs import ADDS, CLEARS, InputBlock
 from kernels.rules.loop_printer import KernelOperand, PrintedLoop
 from kernels.rules.rows import Factor, Product, RowPull
-
-Array = np.ndarray[Any, Any]
 
 
 def turned(pull: Any) -> PrintedLoop | Product | None:

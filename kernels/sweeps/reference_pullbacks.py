@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from kernels.foundation.numpy_arrays import (
-    Array,
     CrossingError,
     GradientObserver,
     Outcome,
@@ -25,7 +24,7 @@ from kernels.foundation.numpy_arrays import (
     shaped,
     silently,
 )
-from kernels.foundation.specs import SCALAR, Spec, meets_itself
+from kernels.foundation.specs import SCALAR, Array, Spec, meets_itself
 from kernels.kinds.custom import CustomKernel
 from kernels.kinds.form import Form, Pull
 from kernels.kinds.reference_tape import Instruction

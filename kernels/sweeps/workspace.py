@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from kernels.debug import checks
-from kernels.foundation.numpy_arrays import Array, FreedError, GradientObserver, Seed, empty, pattern, plant
-from kernels.foundation.specs import Spec
+from kernels.foundation.numpy_arrays import FreedError, GradientObserver, Seed, empty, pattern, plant
+from kernels.foundation.specs import Array, Spec
 from kernels.language import jit
 from kernels.native import pool
 from kernels.native.memory import data_of

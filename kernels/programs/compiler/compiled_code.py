@@ -7,9 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field
 from typing import Any
 
-import numpy as np
-
-from kernels.foundation.specs import Spec
+from kernels.foundation.specs import Array, Spec
 from kernels.foundation.tables import dataclass
 from kernels.programs.differentiating.storage import Storage
 from kernels.programs.fusing.fusion import FusedBlock, FusedLoop, Fusion, Nest, Placed
@@ -80,9 +78,6 @@ class Account:
     """Steps that are in no loop."""
     memory: dict[str, tuple[int, int]]
     """By kind of what stands in the workspace, how many, and their bytes."""
-
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(slots=True, eq=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -14,8 +13,6 @@ from kernels.programs.compiler.compiled_code import CompiledCode
 from kernels.programs.machine import plan
 from kernels.programs.program import Recipe
 from kernels.programs.steps import groups_of
-
-Array = np.ndarray[Any, Any]
 
 KINDS = ("arguments", "results", "numbers", "values", "intermediates", "gradients")
 """What stands in the block: numbers are constants of one element, intermediates what operations need besides."""

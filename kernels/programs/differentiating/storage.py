@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kernels.foundation.specs import Array
 from kernels.foundation.tables import dataclass
 from kernels.programs.differentiating.adjoint import Adjoint, KeptValues
 from kernels.programs.expanding import scalar_program as scalar
@@ -20,7 +21,6 @@ from kernels.programs.rolled_program import Loop, RolledProgram, Uncompiled
 
 # Regions of memory that a program's pointers are, where values stand in them, and elements as text.
 
-Array = np.ndarray[Any, Any]
 Dtype = np.dtype[Any]
 KINDS = {FLOAT64: "f8", FLOAT32: "f4", BOOL: "b1", INT64: "i8"}
 

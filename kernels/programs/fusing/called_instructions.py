@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.specs import Spec, is_dense
+from kernels.foundation.specs import Array, Spec, is_dense
 from kernels.kinds.custom import Custom, CustomKernel
 from kernels.kinds.elementwise import Elementwise
 from kernels.kinds.reduction import Contraction, Reduction, Select
@@ -28,7 +28,6 @@ from kernels.rules.scalar_loops import ByteComparison, ConstantFill, NodeRef, Py
 
 # Instructions that are no statements, as calls of the interpreter: a program of one step, and its pullback.
 
-Array = np.ndarray[Any, Any]
 _SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 """Of a kernel: layout, pointers, whether it adds. Whoever calls it need not hold the interpreter's lock."""
 _NO_KERNELS = ByteComparison, ConstantFill, PythonCall, Steering, UfuncCall

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from kernels.foundation.specs import Strides, broadcast, dense, intern_spec, spec_of
+from kernels.foundation.specs import Array, Strides, broadcast, dense, intern_spec, spec_of
 from kernels.foundation.tables import dataclass
 from kernels.kinds.elementwise import Elementwise
 from kernels.programs.rolled_program import Index, Numbers, Ref, RolledProgram, Uncompiled, Value
@@ -252,9 +252,6 @@ class NativeCall:
     def read_back(self) -> set[int]:
         """Return what pullbacks read of operands and result, but for the cotangent."""
         return {place.operand for call in self.pullbacks for place in call.places if not place.gradient}
-
-
-Array = np.ndarray[Any, Any]
 
 
 class Access(NamedTuple):

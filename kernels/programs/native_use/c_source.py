@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kernels.foundation.specs import Array
 from kernels.language.expressions import UntranslatedError
-from kernels.programs.compiler.compiled_code import Array, CompiledCode
+from kernels.programs.compiler.compiled_code import CompiledCode
 from kernels.programs.native_use.native_entry import ALIGNED, NO_MEMORY, NUMBERS, SMALL, Parameter, parameters_of
 
 # Expressions and statements of native source as text of C, with C's types.

@@ -24,13 +24,11 @@ from numba.core.errors import TypingError
 from numba.core.registry import cpu_target
 from numba.extending import NativeValue, models, register_model, typeof_impl, unbox
 
-from kernels.foundation.specs import Spec, Strides, dense
+from kernels.foundation.specs import Array, Spec, Strides, dense
 from kernels.foundation.tables import dataclass
 from kernels.language.jit import intrinsic, types
 from kernels.native.memory import external
 from kernels.programs.compiler.compiled_code import CompiledCode
-
-Array = np.ndarray[Any, Any]
 
 SMALL = 1 << 14
 """Bytes of workspace up to which it is on the stack."""
