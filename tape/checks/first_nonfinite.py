@@ -14,7 +14,6 @@ from typing import Any, NoReturn
 import numpy as np
 
 from kernels.foundation.numpy_arrays import GradientObserver, Seed
-from kernels.foundation.specs import Array
 from kernels.kinds.form import Form
 from kernels.kinds.reference_tape import Instruction
 from kernels.native.structs import ADDS, CLEARS, PULLS, PYTHON, TAPE_BITS, VIEW
@@ -26,7 +25,7 @@ from tape.engine.saved_tensors import Values, place_in
 from tape.engine.sweep_run import BackwardRun
 from tape.tensors import modes
 from tape.tensors.tapes import Tape
-from tape.tensors.tensor import AccumulateGrad, Tensor
+from tape.tensors.tensor import AccumulateGrad, Array, Tensor
 
 __all__ = ["NonFinite", "first_nonfinite"]
 

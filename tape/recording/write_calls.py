@@ -11,9 +11,8 @@ import numpy as np
 from kernels.call_cache import entries as calls
 from kernels.call_cache.entries import Key, arguments, cache_call
 from kernels.foundation.specs import dense
-from kernels.kinds import views
 from kernels.kinds.form import Form
-from kernels.kinds.views import Write
+from kernels.kinds.views import Write, write_computation
 from kernels.language import jit
 from kernels.native import allocation, call_structs
 from kernels.native.memory import where
@@ -82,7 +81,7 @@ def _relation(x: Tensor, key: Any, value: Any) -> int:
         return call_structs.APART  # the write raises it
     if part is None:
         return call_structs.OVERLAPPING  # so picked elements may
-    how = views.write_computation(value.spec, x.spec, part) if _fits(value.spec.shape, part.shape) else None
+    how = write_computation(value.spec, x.spec, part) if _fits(value.spec.shape, part.shape) else None
     if how is None or how.layout is None:
         return call_structs.APART  # not written by native code
     relation: Callable[..., int] = jit.load_module("native.calls.writes_native").relation
@@ -100,7 +99,7 @@ def _enter_write(seen: Key, x: Tensor, key: Any, value: Any) -> None:
         cache_scatter(seen, (x, key), value, by_index)
         return
     source = None if seen.forms[1] is None else seen.forms[1].spec
-    how, asked = views.write_computation(source, spec, shown), arguments((key,), {}, indexed=True)
+    how, asked = write_computation(source, spec, shown), arguments((key,), {}, indexed=True)
     if how is not None and asked is not None:
         start = where(shown) - where(as_array(x))
         how = replace(how, target=call_structs.TO_PART, picks=(2,), start=start, offset=start)
