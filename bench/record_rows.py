@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.kinds.elementwise import Elementwise
-from kernels.kinds.reduction import Reduction
+from kernels.kinds.elementwise import Elementwise, Reduction
 from kernels.operations.registry import OPS
 from kernels.rules.op import LateUfunc, Op
 

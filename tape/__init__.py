@@ -108,18 +108,18 @@ from tape.transforms.value_and_grad import value_and_grad
 
 if _TYPE_CHECKING:
     from tape import func, optimize, quadrature, sparse, special, stats  # noqa: F401 (stats: a module)
-    from tape.batching.vmap import vmap
     from tape.checks.first_nonfinite import first_nonfinite
     from tape.compiled.compiled_function import CompiledFunction
     from tape.compiled.compiled_gradient import compile  # noqa: A004 (PyTorch's name)
+    from tape.compiled.native_calls import load
     from tape.engine.drawing import graph
     from tape.ensembles import ensemble
-    from tape.loading import load
     from tape.numpy_interface.op_table import op_table
     from tape.programs.program import Program, record
     from tape.programs.tiers import get_num_threads, set_num_threads
     from tape.recording.routine_calls import custom
     from tape.tensors.printing import listing
+    from tape.transforms.vmap import vmap
 
 # What many programs never call, and what installs nothing, is imported at its first use.
 __getattr__ = _found_in(
@@ -135,7 +135,7 @@ __getattr__ = _found_in(
         "get_num_threads": "tape.programs.tiers",
         "graph": "tape.engine.drawing",
         "listing": "tape.tensors.printing",
-        "load": "tape.loading",
+        "load": "tape.compiled.native_calls",
         "op_table": "tape.numpy_interface.op_table",
         "optimize": "tape.optimize",
         "quadrature": "tape.quadrature",
@@ -144,7 +144,7 @@ __getattr__ = _found_in(
         "sparse": "tape.sparse",
         "special": "tape.special",
         "stats": "tape.stats",
-        "vmap": "tape.batching.vmap",
+        "vmap": "tape.transforms.vmap",
     },
     instead={
         "nn": "there are no modules; a layer is a function of tensors, tape.func.grad takes its parameters in any nest",

@@ -13,7 +13,6 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from tape.batching.vmap import vmap
 from tape.recording import record
 from tape.recording.to_python import numbers_of
 from tape.tensors import modes
@@ -22,6 +21,7 @@ from tape.tensors.tensor import Tensor
 from tape.transforms import points, value_and_grad
 from tape.transforms.forward_mode import needs_graph, pulled, pushed, settle, zeros_for
 from tape.transforms.points import Evaluation, as_tensor
+from tape.transforms.vmap import vmap
 
 __all__ = ["grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "vjp", "vmap"]
 

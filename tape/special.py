@@ -18,8 +18,7 @@ from tape.operations import matmul, reductions
 from tape.operations import scans as softmaxes
 from tape.operations.elementwise import FUNCTIONS, RUN, array_like, cast, logit, mvlgamma, polygamma, round  # noqa: A004 (PyTorch's names)
 from tape.recording import views
-from tape.recording.arguments import dim_of, either
-from tape.recording.parameters import function_of
+from tape.recording.parameters import dim_of, either, function_of
 from tape.tensors import dtypes
 from tape.tensors.operands import tensor_of
 from tape.tensors.tensor import Tensor

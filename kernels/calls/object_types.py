@@ -1,7 +1,8 @@
-"""The heap types that tapes, leaves and tensors derive from."""
+"""The heap types that tapes, leaves and tensors derive from, and the type of repeated functions."""
 
 from __future__ import annotations
 
+import copyreg
 import ctypes
 import functools
 from collections.abc import Callable
@@ -10,10 +11,10 @@ from typing import Any, TypeVar
 from kernels.foundation.specs import SCALAR, spec_of
 from kernels.language import jit
 from kernels.language.native_types import StructType
-from kernels.native import allocation, c_api, pool
-from kernels.native.allocation import REGISTRY, put
+from kernels.native import c_api, memory, pool
 from kernels.native.c_api import (
     BASETYPE,
+    CALL,
     CLEAR,
     COLLECTED,
     DEALLOC,
@@ -22,6 +23,7 @@ from kernels.native.c_api import (
     GETSET,
     LENGTH,
     MEMBERS,
+    METHOD,
     METHODS,
     MP_ASS_SUBSCRIPT,
     MP_SUBSCRIPT,
@@ -38,7 +40,9 @@ from kernels.native.c_api import (
     READONLY,
     SIZE,
     TRAVERSE,
+    VECTORCALL,
     WORD,
+    FunctionObject,
     LeafObject,
     TensorExtras,
     TensorObject,
@@ -48,8 +52,10 @@ from kernels.native.c_api import (
     methods,
     properties,
 )
-from kernels.native.memory import HEADER
+from kernels.native.memory import HEADER, REGISTRY, put
 from kernels.native.structs import CHUNK, CHUNK_BITS, RegistryTable, TapeHeader
+
+# The heap types that tapes, leaves and tensors derive from.
 
 _METHODS = "record", "at", "operand", "form", "find", "kept", "replace", "collect", "remove", "notify"
 
@@ -87,12 +93,12 @@ def words_of_tape(number: int, count: int) -> Any:
         _types.append(_type())
     entries = instance(_types[0])
     header = header_of(entries)
-    allocation.put(header, TapeHeader.number, number)
+    memory.put(header, TapeHeader.number, number)
     count = -(-count // CHUNK) * CHUNK  # slots of the tape that had the number before are counted elsewhere
-    allocation.put(header, TapeHeader.next, count)
-    allocation.put(header, TapeHeader.first_chunk, count >> CHUNK_BITS)
-    allocation.put(header, TapeHeader.registry, allocation.REGISTRY.address)
-    allocation.put(allocation.REGISTRY.tapes, number, header)
+    memory.put(header, TapeHeader.next, count)
+    memory.put(header, TapeHeader.first_chunk, count >> CHUNK_BITS)
+    memory.put(header, TapeHeader.registry, memory.REGISTRY.address)
+    memory.put(memory.REGISTRY.tapes, number, header)
     return entries
 
 
@@ -203,11 +209,11 @@ def tensor_type(cls: Class) -> Class:
     """Return the native type with the methods of a class, for use as its decorator; the class, without native code."""
     if not NATIVE:
         return cls
-    allocation.announce()
+    memory.announce()
     if pool.DEBUG:
         pool.install()
     native = jit.load_module("calls.tensor_native")
-    calls = jit.load_module("native.calls.functions_native")
+    calls = jit.load_module("calls.functions_native")
     slots = {
         MP_SUBSCRIPT: calls.mp_subscript,
         MP_ASS_SUBSCRIPT: calls.mp_ass_subscript,
@@ -224,7 +230,7 @@ def tensor_type(cls: Class) -> Class:
         **_memory(native),
     }
     native_class = _with_methods(made(_name(cls), object, slots, TensorObject.SIZE, BASETYPE | COLLECTED), cls)
-    allocation.put(allocation.REGISTRY.address, RegistryTable.tensor_type, id(native_class))
+    memory.put(memory.REGISTRY.address, RegistryTable.tensor_type, id(native_class))
     return native_class
 
 
@@ -250,3 +256,57 @@ def _with_methods(native: Any, cls: type) -> Any:
             setattr(native, name, value)
     native.__name__ = cls.__name__  # errors name a type by this
     return native
+
+
+# The native type of functions on tensors: calls that were made before are repeated without Python.
+
+
+@functools.cache
+def _function_type() -> Any:
+    native = jit.load_module("calls.functions_native")
+    rows = {
+        "__vectorcalloffset__": (SIZE, FunctionObject.call, READONLY),
+        "__dictoffset__": (SIZE, FunctionObject.attributes, READONLY),
+    }
+    call = ctypes.cast(ctypes.pythonapi.PyVectorcall_Call, ctypes.c_void_p).value
+    slots = {
+        MEMBERS: members(rows),
+        CALL: call,
+        DESCR_GET: native.descr_get,
+        TRAVERSE: native.traverse,
+        CLEAR: native.clear,
+        DEALLOC: native.dealloc,
+    }
+    flags = COLLECTED | NOT_CALLED | VECTORCALL | METHOD
+    kind: Any = made(f"{__name__}.Operation", object, slots, FunctionObject.SIZE, flags)
+    copyreg.pickle(
+        kind, lambda function: function.__qualname__
+    )  # as Python's functions: by module and name; a copy is itself
+    kind.__repr__ = lambda function: f"<function {function.__qualname__} at {id(function):#x}>"
+    return kind
+
+
+@functools.cache
+def _entry() -> int:
+    return int(jit.load_module("calls.functions_native").vectorcall.address)
+
+
+def operation(number: int, slow: Callable[..., Any], always: Callable[..., Any], like: Callable[..., Any]) -> Any:
+    """Return the function of an operation of this number, with the name and documentation of ``like``.
+
+    ``slow`` makes calls that are not in the table yet, ``always`` those that never are. In a class it is a method.
+    """
+    function = instance(_function_type())
+    for function_kept in (slow, always):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(function_kept))
+    for at, value in (
+        (FunctionObject.call, _entry()),
+        (FunctionObject.number, number),
+        (FunctionObject.slow, id(slow)),
+        (FunctionObject.always, id(always)),
+    ):
+        put(id(function), at // 8, value)
+    for name in functools.WRAPPER_ASSIGNMENTS:
+        setattr(function, name, getattr(like, name))
+    function.__wrapped__ = like
+    return function

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kernels.calls.notifying_native import look_at
 from kernels.language.native_types import Int32, Void, Word
-from kernels.native.allocation import module_words
 from kernels.native.c_api import (
     A_SIMPLE,
     C_ORDER,
@@ -42,8 +42,7 @@ from kernels.native.c_api import (
     tape_registry,
     three_words,
 )
-from kernels.native.calls.notifying_native import look_at
-from kernels.native.memory import HEADER, load_f8, load_i8, store_f8, store_i8, word
+from kernels.native.memory import HEADER, load_f8, load_i8, module_words, store_f8, store_i8, word
 from kernels.native.objects_native import drop_all, elements, kind_of, new_tensor, none, owned, visit_all, wrong
 from kernels.native.structs import LARGE, LARGEST_LOSS, RegistryTable
 from kernels.native.tape_native import hold, let_go, tape_of

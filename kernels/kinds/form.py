@@ -9,8 +9,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from kernels.foundation.specs import FLOAT64, INT64, Spec, Strides, dense, intern_spec, spec_of
-from kernels.native.allocation import REGISTRY
-from kernels.native.memory import where
+from kernels.native.memory import REGISTRY, where
 from kernels.native.structs import (
     ALWAYS,
     ARRAY,

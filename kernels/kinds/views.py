@@ -14,10 +14,9 @@ from kernels.foundation.numpy_arrays import silently
 from kernels.foundation.specs import BOOL, FLOAT32, FLOAT64, INT64, Spec, Strides, broadcast, dense, view_spec
 from kernels.foundation.tables import dataclass
 from kernels.kinds.form import Form, Lowering, ProgramStep, pulls_of
-from kernels.native.call_structs import CALLED, NEST, NEST4, ONCE
-from kernels.native.calls.computation import Computation, is_fresh, strides_along
+from kernels.native.computation import Computation, is_fresh, strides_along
 from kernels.native.memory import where
-from kernels.native.structs import ADDS, CLEARS, VIEW
+from kernels.native.structs import ADDS, CALLED, CLEARS, NEST, NEST4, ONCE, VIEW
 from kernels.rules.loop_printer import KernelOperand, PrintedLoop, nest_layout
 from kernels.rules.op import Flags, Op, Params
 from kernels.rules.scalar_loops import KernelCall, OperandPlace, node_of, same

@@ -172,7 +172,7 @@ PyType_IsSubtype = _api("PyType_IsSubtype", types.int32, _OBJECT, _OBJECT)
 
 @intrinsic
 def tape_registry(typingctx: Any) -> Any:  # noqa: ARG001
-    """The registry's address: a symbol that is there before any code that has it is loaded; allocation.py."""
+    """The registry's address: a symbol that is there before any code that has it is loaded; memory.py."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
         variable = builder.module.globals.get("tape_registry") or ir.GlobalVariable(

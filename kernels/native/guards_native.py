@@ -8,8 +8,19 @@ a freed block is overwritten, so that the use of an old address is detected.
 from __future__ import annotations
 
 from kernels.language.native_types import Void, Word
-from kernels.native.allocation import call_one, call_two, copy_bytes, module_words, set_bytes, swap
-from kernels.native.memory import allocate, load_i8, pointer_b1, release, store_i8
+from kernels.native.memory import (
+    allocate,
+    call_one,
+    call_two,
+    copy_bytes,
+    load_i8,
+    module_words,
+    pointer_b1,
+    release,
+    set_bytes,
+    store_i8,
+    swap,
+)
 from kernels.native.structs import (
     BEHIND,
     BEHIND_BYTE,

@@ -21,9 +21,8 @@ from kernels.native.c_api import (
     call_visit,
     new_array,
 )
-from kernels.native.call_structs import MOST_OPERANDS, NUMBER_FORM, CallEntry, CallOperand
 from kernels.native.memory import HEADER, call_at, call_loop, load_f8, load_i8, store_f4, store_f8, store_i8, word
-from kernels.native.structs import RegistryTable
+from kernels.native.structs import MOST_OPERANDS, NUMBER_FORM, CallEntry, CallOperand, RegistryTable
 
 
 def kind_of(x):

@@ -17,8 +17,8 @@ from kernels.foundation.specs import Spec
 from kernels.language import jit
 from kernels.language.jit import bound
 from kernels.native import c_api
-from kernels.native.allocation import REGISTRY, put
 from kernels.native.c_api import NATIVE
+from kernels.native.memory import REGISTRY, put
 from kernels.native.structs import (
     CANARY,
     GIVEN_TWICE,
@@ -40,7 +40,7 @@ from kernels.native.structs import (
 # native code finds other functions under the same names.
 
 DEBUG = NATIVE and bool(os.environ.get("TAPE_DEBUG"))
-"""Whether memory is guarded, and tapes are checked before they are swept (kernels/debug/checks.py)."""
+"""Whether memory is guarded, and tapes are checked before they are swept (kernels/sweeps/debug_checks.py)."""
 _WRONG = {
     WRITTEN_BEFORE: "has been written before its beginning",
     WRITTEN_BEHIND: "has been written behind its end",

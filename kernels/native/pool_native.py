@@ -9,7 +9,6 @@ input, modulo the page size, take half as long again.
 from __future__ import annotations
 
 from kernels.language.native_types import Void, Word
-from kernels.native.allocation import copy_bytes, get_handler, madvise, module_words, set_bytes, set_handler, swap
 from kernels.native.c_api import (
     Py_DecRef,
     PyErr_BadArgument,
@@ -18,7 +17,19 @@ from kernels.native.c_api import (
     PyObject_Vectorcall,
     new_array,
 )
-from kernels.native.memory import allocate, load_i8, release, store_i8
+from kernels.native.memory import (
+    allocate,
+    copy_bytes,
+    get_handler,
+    load_i8,
+    madvise,
+    module_words,
+    release,
+    set_bytes,
+    set_handler,
+    store_i8,
+    swap,
+)
 from kernels.native.structs import HUGE, LARGE, STEPS, WORDS, PoolBlock, PoolWords
 
 CONTROL = True

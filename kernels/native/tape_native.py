@@ -371,7 +371,7 @@ def collect(t: TapeHeader):
     return gone
 
 
-# A snapshot of a tape, taken while no other thread records or drops. See kernels/debug/checks.py.
+# A snapshot of a tape, taken while no other thread records or drops. See kernels/sweeps/debug_checks.py.
 
 CHUNK_WORDS = 1 + (Chunk.SIZE + 4 * CHUNK) // 8
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from kernels.foundation.specs import Array, Spec
+from kernels.kinds.elementwise import Reduction, Select
 from kernels.kinds.form import scattered
-from kernels.kinds.reduction import Reduction, Select
 from kernels.kinds.routine import Routine
 from kernels.rules.op import narrow, picked, placed, wide
 from kernels.rules.rows import RowPull, RowValue, row_pull, row_value

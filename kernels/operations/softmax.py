@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kernels.foundation.specs import Array, Spec, Strides, dense
-from kernels.kinds.reduction import Reduction
+from kernels.kinds.elementwise import Reduction
 from kernels.kinds.routine import Routine
 from kernels.language.jit import callable_at
 from kernels.native import pool

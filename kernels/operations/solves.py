@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kernels.foundation.specs import Array
-from kernels.kinds.reduction import Contraction
+from kernels.kinds.elementwise import Contraction
 from kernels.kinds.routine import Routine
 from kernels.rules.op import dispatched, turned
 from kernels.rules.rows import LARGEST_LOOP

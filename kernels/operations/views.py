@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from kernels.foundation.specs import Strides
-from kernels.kinds.custom import Guard, LoopAgain, LoopBegin, LoopEnd
+from kernels.kinds.routine import Guard, LoopAgain, LoopBegin, LoopEnd
 from kernels.kinds.views import Copy, Gather, Join, View, Write, strided, strided_batch
 
 

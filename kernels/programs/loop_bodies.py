@@ -11,7 +11,7 @@ import numpy as np
 from kernels.foundation.locks import cached_property
 from kernels.foundation.specs import Array, spec_of
 from kernels.foundation.tables import dataclass
-from kernels.kinds.custom import LoopAgain, LoopBegin
+from kernels.kinds.routine import LoopAgain, LoopBegin
 from kernels.programs.periods import FEWEST_STEPS, NOWHERE, UNWANTED, WANTED, Extraction, StepTable, ValueTable
 
 Renaming = Callable[[StepTable, int, int], tuple[Array, Array]]

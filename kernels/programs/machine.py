@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from kernels.foundation.specs import Array, dense, intern_spec
-from kernels.kinds import custom
-from kernels.kinds.custom import Guard
+from kernels.kinds import routine
+from kernels.kinds.routine import Guard
 from kernels.language import jit
 from kernels.native.memory import where
 from kernels.native.structs import (
@@ -27,8 +27,7 @@ from kernels.native.structs import (
     ProgramRow,
 )
 from kernels.programs.assembly import KernelRows, ProgramMemory, ProgramPlan, block
-from kernels.programs.lower_forward import ForwardLowering
-from kernels.programs.lower_reverse import Reverse
+from kernels.programs.lowering import ForwardLowering, Reverse
 from kernels.programs.program import Exchange, ProgramError, ProgramNode, Recipe, native
 
 _WIDTH = 8 * ROW  # bytes of a row
@@ -147,7 +146,7 @@ class Machine:
             row_set.start = where(row_set.words)
             begin += len(row_set.words)
         releases = sum(row_set.work for row_set in rows) >= _LONG
-        simple = all(len(row_set.stretches) <= 1 for row_set in rows) and not custom.RUNNING
+        simple = all(len(row_set.stretches) <= 1 for row_set in rows) and not routine.RUNNING
         whole = (where(joined), len(joined), releases) if simple else None
         behind = {len(self.forward.words) + k: call for k, call in self.reverse.calls.items()}
         self._joined = where(joined), len(joined), self.forward.calls | behind
@@ -186,8 +185,8 @@ class Machine:
             self.through(rows, first, stop)
         if rows is self.reverse:
             self._shrink()
-        if custom.RUNNING:
-            custom.check_failed()
+        if routine.RUNNING:
+            routine.check_failed()
 
     def through(self, rows: KernelRows, first: int, stop: int) -> None:
         """Run rows from one to another."""
@@ -402,8 +401,8 @@ class _TimedRun:
             times.append(now() - begin)
             if missed >= 0:
                 raise self.machine.missed(k)
-        if custom.RUNNING:
-            custom.check_failed()
+        if routine.RUNNING:
+            routine.check_failed()
         return times
 
     def clock(self) -> int:

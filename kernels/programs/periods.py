@@ -10,7 +10,7 @@ import numpy as np
 from kernels.foundation.locks import cached_property
 from kernels.foundation.specs import Array, Spec
 from kernels.foundation.tables import dataclass
-from kernels.kinds.custom import Callback, Guard, LoopMark
+from kernels.kinds.routine import Callback, Guard, LoopMark
 from kernels.kinds.views import View, Write
 from kernels.programs.rolled_program import Uncompiled
 from kernels.programs.several_ways import Predicated

@@ -15,10 +15,9 @@ import numpy as np
 
 from kernels.foundation.specs import Array, Spec, view_spec
 from kernels.foundation.tables import Recent, exact
-from kernels.kinds.custom import Custom
+from kernels.kinds.elementwise import Select
 from kernels.kinds.form import Form
-from kernels.kinds.reduction import Select
-from kernels.kinds.routine import Routine
+from kernels.kinds.routine import Custom, Routine
 from kernels.kinds.views import ResultPart, View, Write
 from kernels.language import jit
 from kernels.language.jit import bound

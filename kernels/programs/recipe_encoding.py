@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from kernels.foundation.specs import INT64, Array, Spec, Strides, view_spec
-from kernels.kinds.custom import Callback, Custom
-from kernels.kinds.routine import Routine, RoutineCall
+from kernels.kinds.routine import Callback, Custom, Routine, RoutineCall
 from kernels.kinds.views import Gather, ResultPart, Write
 from kernels.operations.interpolation import Pattern, pattern_of
 from kernels.operations.registry import OPS

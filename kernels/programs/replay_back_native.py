@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from kernels.native.allocation import copy_bytes, give, take
 from kernels.native.c_api import ArrayObject
-from kernels.native.memory import load_f4, load_f8, load_i8, store_f4, store_f8, store_i8, word
+from kernels.native.memory import copy_bytes, give, load_f4, load_f8, load_i8, store_f4, store_f8, store_i8, take, word
 from kernels.native.structs import (
     ALIAS,
     CONSTANT,

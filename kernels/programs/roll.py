@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from kernels.foundation.specs import Array, Spec
-from kernels.kinds.custom import Guard
 from kernels.kinds.elementwise import Elementwise
+from kernels.kinds.routine import Guard
 from kernels.kinds.views import Write
 from kernels.operations.views import CLONE
 from kernels.programs.loop_bodies import (

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernels.foundation.specs import BOOL, Array, spec_of
-from kernels.kinds.custom import Guard, LoopBegin
+from kernels.kinds.routine import Guard, LoopBegin
 from kernels.kinds.views import Write
 from kernels.operations.registry import OPS
 from kernels.operations.views import CLONE, GUARD

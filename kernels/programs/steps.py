@@ -10,10 +10,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernels.foundation.specs import Array, Strides
-from kernels.kinds.custom import LOOP_STATE, Custom, Guard, LoopAgain, LoopBegin, LoopEnd, LoopMark
-from kernels.kinds.elementwise import Elementwise
-from kernels.kinds.reduction import Contraction, Reduction, Select
-from kernels.kinds.routine import Routine, computed, packed
+from kernels.kinds.elementwise import Contraction, Elementwise, Reduction, Select
+from kernels.kinds.routine import (
+    LOOP_STATE,
+    Custom,
+    Guard,
+    LoopAgain,
+    LoopBegin,
+    LoopEnd,
+    LoopMark,
+    Routine,
+    computed,
+    packed,
+)
 from kernels.kinds.views import Copy, Gather, Join, View, Write
 from kernels.programs.program import Recipe
 from kernels.programs.structs import HEAD, Step

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernels.foundation.specs import Array
-from kernels.kinds.custom import LoopAgain, LoopBegin, LoopEnd
 from kernels.kinds.form import Form
+from kernels.kinds.routine import LoopAgain, LoopBegin, LoopEnd
 from kernels.language.native_types import Struct
 from kernels.rules.op import Op
 from kernels.rules.scalar_loops import NodeRef

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernels.foundation.specs import FLOAT64, Array
-from kernels.kinds.custom import LoopEnd
 from kernels.kinds.form import Lowering, ProgramStep
+from kernels.kinds.routine import LoopEnd
 from kernels.native.memory import where
 from kernels.native.structs import RUN_AGAIN, RUN_BODY, RUN_GUARD, RUN_LOOP, RUN_NEXT, LoopStack, ProgramRow
 from kernels.programs.program import ProgramNode, Recipe

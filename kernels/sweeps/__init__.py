@@ -1,1 +1,1 @@
-"""Sweeps of a tape: reverse and forward, the native ones' memory, and the reference in plain Python."""
+"""Sweeps: reverse and forward in native code, the reference in Python, checks of the debug mode."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 from kernels.calls.object_types import header_of
 from kernels.foundation.numpy_arrays import GradientObserver, Outcome, Readers, Seed, Task
 from kernels.foundation.specs import Array, Spec
-from kernels.kinds.custom import RUNNING, check_failed
+from kernels.kinds.routine import RUNNING, check_failed
 from kernels.native import c_api
 from kernels.native.structs import INTERRUPT_CHECK, MEMORY, NEEDS_SEED, OK, PAUSE, USE_GENERAL_PATH, SweepHeader
 from kernels.sweeps import reference_pullbacks

@@ -118,9 +118,7 @@ def gradients(space: Workspace, placed: list[PlacedLeaf]) -> list[tuple[Any, Arr
 
 def adder() -> Callable[[Array, Any], None]:
     """Return what adds a gradient to another of its shape, in place."""
-    added: Callable[[Array, Any], bool] | None = (
-        jit.bound("sweeps.native.gathering_native", "added", None) if NATIVE else None
-    )
+    added: Callable[[Array, Any], bool] | None = jit.bound("sweeps.gathering_native", "added", None) if NATIVE else None
 
     def add(into: Array, value: Any) -> None:
         if added is None or into.nbytes >= LARGE or not added(into, value):

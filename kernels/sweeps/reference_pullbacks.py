@@ -25,10 +25,9 @@ from kernels.foundation.numpy_arrays import (
     silently,
 )
 from kernels.foundation.specs import SCALAR, Array, Spec, meets_itself
-from kernels.kinds.custom import CustomKernel
 from kernels.kinds.form import Form, Pull
 from kernels.kinds.reference_tape import Instruction
-from kernels.kinds.routine import RoutineCall
+from kernels.kinds.routine import CustomKernel, RoutineCall
 from kernels.native.structs import CLEARS, PYTHON, VIEW
 from kernels.rules.loop_printer import KernelOperand, PrintedLoop
 from kernels.rules.rows import Factor, Product, RowPull

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from kernels.debug import checks
 from kernels.foundation.numpy_arrays import FreedError, GradientObserver, Seed, empty, pattern, plant
 from kernels.foundation.specs import Array, Spec
 from kernels.language import jit
@@ -29,6 +28,7 @@ from kernels.native.structs import (
     FoundLeaf,
     SweepHeader,
 )
+from kernels.sweeps import debug_checks
 
 FLOAT64 = np.dtype(np.float64)
 _PRESET = SweepHeader.preset
@@ -51,7 +51,7 @@ class Workspace:
 
     def __init__(self) -> None:
         pool.linked()
-        marks, sweeps = jit.load_module("sweeps.native.mark_native"), jit.load_module("sweeps.native.reverse_native")
+        marks, sweeps = jit.load_module("sweeps.mark_native"), jit.load_module("sweeps.reverse_native")
         self.rows: Any = pool.GuardedArrays() if pool.DEBUG else _Rows
         self.mark, self.relevant = marks.mark.entry_point, marks.relevant.entry_point
         self.sweep, self.abandon, self.place = (
@@ -61,18 +61,18 @@ class Workspace:
         replays = jit.load_module("programs.replay_back_native")
         self.arrived, self.release = replays.arrived.entry_point, replays.release.entry_point
         self.header = self.rows.zeros("header", (SweepHeader.SIZE,))
-        self.begin = jit.bound("sweeps.native.short_backward_native", "begin", self.header)
-        self.end = jit.bound("sweeps.native.gathering_native", "end", self.header)
+        self.begin = jit.bound("sweeps.short_backward_native", "begin", self.header)
+        self.end = jit.bound("sweeps.gathering_native", "end", self.header)
         if pool.DEBUG:
-            self.mark = checks.marking(self.mark, self.rows)
-            self.begin = checks.beginning(self.begin, self.rows)
+            self.mark = debug_checks.marking(self.mark, self.rows)
+            self.begin = debug_checks.beginning(self.begin, self.rows)
         self.words = memoryview(self.header)
         self.address = data_of(self.header)
         self.pointers = self.rows.zeros("pointers", (64,))
         self._reserve_presets(8)
         self.held: list[Any] = []
         self.busy = False
-        drop = jit.load_module("sweeps.native.release_native").drop
+        drop = jit.load_module("sweeps.mark_native").drop
         self.drop = drop.entry_point
         called = {
             SweepHeader.marks: marks.mark,
@@ -87,7 +87,7 @@ class Workspace:
 
     def load_walk(self) -> None:
         """Load the sweep for graphs of numbers, which many programs never need."""
-        self.words[SweepHeader.walks] = jit.load_module("sweeps.native.scalar_walk_native").walk.address
+        self.words[SweepHeader.walks] = jit.load_module("sweeps.mark_native").walk.address
 
     def _reserve_presets(self, rows: int) -> None:
         self.presets = self.rows.zeros("presets", (rows, 4))

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tape.checks import finite_differences, memory_layouts
+from tape.checks import finite_differences, first_nonfinite
 from tape.checks.finite_differences import (
     Case,
     Comparison,
@@ -310,7 +310,7 @@ def check(comparison: Comparison, *, undefined: bool, batched: bool) -> None:
     check_zero(outputs, inputs)
     if undefined:
         check_undefined(outputs, inputs)
-    for difference in memory_layouts.differences(comparison.case, comparison.close):
+    for difference in first_nonfinite.differences(comparison.case, comparison.close):
         raise GradcheckError(difference)
 
 

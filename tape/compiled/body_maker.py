@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernels.foundation.specs import Spec, spec_of
-from kernels.kinds.custom import LOOP_STATE, Guard
+from kernels.kinds.routine import LOOP_STATE, Guard
 from kernels.kinds.views import Write
 from kernels.operations.views import CLONE, LOOP_AGAIN, LOOP_BEGIN, LOOP_END
 from kernels.programs.program import ProgramNode, Recipe

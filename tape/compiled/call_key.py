@@ -14,9 +14,8 @@ import numpy as np
 
 from kernels.foundation.specs import fills
 from kernels.foundation.tables import exact
-from kernels.kinds.saved_values import expose
-from kernels.native.memory import HEADER
-from kernels.programs.calling.direct_call_structs import (
+from kernels.kinds.reference_tape import expose
+from kernels.machine_code.call_structs import (
     DEEPEST,
     MOST_VALUES,
     S_DICT,
@@ -26,6 +25,7 @@ from kernels.programs.calling.direct_call_structs import (
     S_TUPLE,
     S_VALUE,
 )
+from kernels.native.memory import HEADER
 from tape.recording.views import clone
 from tape.tensors import modes
 from tape.tensors.dtypes import get_default_dtype

@@ -15,10 +15,8 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
 from kernels.foundation.specs import Spec, dense, fills, intern_spec, spec_of
-from kernels.kinds.custom import FUNCTION, Callback
-from kernels.kinds.reference_tape import Instruction
-from kernels.kinds.routine import Routine
-from kernels.kinds.saved_values import root_of
+from kernels.kinds.reference_tape import Instruction, root_of
+from kernels.kinds.routine import FUNCTION, Callback, Routine
 from kernels.native.memory import where
 from kernels.operations.views import GUARD
 from kernels.programs.program import ProgramError, ProgramNode
@@ -31,8 +29,7 @@ from tape.engine.double_backward import Derivation, Derivatives
 from tape.random import Draw
 from tape.recording import attributes
 from tape.tensors import modes
-from tape.tensors.program_recorder import CLONE, ProgramRecorder
-from tape.tensors.recorder import caller
+from tape.tensors.recorder import CLONE, ProgramRecorder, caller
 from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array, constant_tensor, scalar_or_array
 from tape.tensors.view_families import base_of, counter_of, is_view
 from tape.transforms.forward_mode import needs_graph

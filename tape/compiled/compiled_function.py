@@ -11,10 +11,10 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from kernels.compiler.compiled_code import CompiledCode
 from kernels.foundation.locks import Lock
-from kernels.programs.calling.callable_type import begin, called_at_once
-from kernels.programs.compiler.compiled_code import CompiledCode
-from kernels.programs.compiler.memory_use import MemoryUse
+from kernels.machine_code.memory_use import MemoryUse
+from kernels.machine_code.tiers import begin, called_at_once
 from kernels.programs.program import ProgramError
 from tape.compiled import native_calls
 from tape.compiled.call_key import (

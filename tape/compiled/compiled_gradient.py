@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from kernels.foundation.specs import SCALAR, Spec
-from kernels.programs.calling.callable_type import called_at_once
-from kernels.programs.calling.compiled_machine import ReturnForm
-from kernels.programs.calling.direct_call_structs import GRAD, GRAD_AND_VALUE, VALUE_AND_GRAD
-from kernels.programs.calling.tiers import MODES
+from kernels.machine_code.call_structs import GRAD, GRAD_AND_VALUE, VALUE_AND_GRAD
+from kernels.machine_code.compiled_machine import ReturnForm
+from kernels.machine_code.tiers import MODES, called_at_once
 from tape.compiled import native_calls
 from tape.compiled.call_key import CallArguments, StructureSteps, Unknown, call_of, input_of, is_separated, shared_input
 from tape.compiled.compiled_function import CompiledFunction, named_as

@@ -11,22 +11,20 @@ from typing import Any
 
 import numpy as np
 
+from kernels.compiler.compiled_code import CompiledCode
 from kernels.foundation.locks import cached_property
 from kernels.foundation.specs import Spec
-from kernels.kinds.custom import Callback, Custom
-from kernels.kinds.routine import Routine
-from kernels.programs.calling.compiled_machine import CompiledMachine
-from kernels.programs.calling.tiers import Uncompiled, compiled_machine, reason_of
-from kernels.programs.compiler.compiled_code import CompiledCode
+from kernels.kinds.routine import Callback, Custom, Routine
+from kernels.machine_code.compiled_machine import CompiledMachine
+from kernels.machine_code.tiers import Uncompiled, compiled_machine, reason_of
 from kernels.programs.machine import GuardMissed
 from kernels.programs.program import ProgramError, Recipe
 from kernels.programs.several_ways import without_unchanged
 from tape.compiled.call_key import CallArguments
 from tape.compiled.explanation import DOUBLE, SINGLE, one_rounding_apart, sizes, within_runs
 from tape.compiled.recordings import Recording, kept, live_sources
-from tape.programs.interpreting import interpreted
 from tape.programs.program import Program
-from tape.programs.replaying import CallForm, ProgramPullback, result_tensors
+from tape.programs.replaying import CallForm, ProgramPullback, interpreted, result_tensors
 from tape.random import Draw, Generator
 from tape.tensors import modes
 from tape.tensors.dtypes import DEFAULT

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels.programs.calling.compiled_machine import CompiledMachine
-from kernels.programs.calling.tiers import reason_of
-from kernels.programs.compiler.compiled_code import Account, CallAccount, CompiledCode, NestAccount
+from kernels.compiler.compiled_code import Account, CallAccount, CompiledCode, NestAccount
+from kernels.machine_code.compiled_machine import CompiledMachine
+from kernels.machine_code.tiers import reason_of
 from kernels.programs.program import Recipe
 from kernels.programs.several_ways import unrolled
 from tape.tensors.pytrees import flattened

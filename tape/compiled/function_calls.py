@@ -11,11 +11,9 @@ import numpy as np
 
 from kernels.foundation.specs import Array, Spec
 from kernels.kinds import reference_tape
-from kernels.kinds.custom import Callback
-from kernels.kinds.elementwise import Elementwise
-from kernels.kinds.reduction import Contraction, Reduction
+from kernels.kinds.elementwise import Contraction, Elementwise, Reduction
 from kernels.kinds.reference_tape import Instruction
-from kernels.kinds.routine import Routine, computed
+from kernels.kinds.routine import Callback, Routine, computed
 from kernels.kinds.views import Copy, Gather, Join, Write
 from kernels.native.structs import ADDS, CLEARS, PULLS, VIEW
 from kernels.programs.machine import GuardMissed

@@ -1,13 +1,11 @@
-"""Native calls of compiled functions, exported code, functions loaded from files.
-
-A plan holds what :class:`CompiledFunction` looks at before a replay: the mode, what is outside, the arguments, and
-how many calls there are until one is checked. Whatever a plan does not take, Python answers as without one.
-"""
+"""Native calls of compiled functions, exported code, `tape.load`."""
 
 from __future__ import annotations
 
 import ctypes
+import io
 import itertools
+import os
 import re
 from collections.abc import Iterable, Sequence
 from os import PathLike
@@ -16,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from kernels.compiler.compiled_code import CompiledCode
 from kernels.foundation.locks import Lock
-from kernels.kinds.custom import Guard, LoopMark
+from kernels.kinds.routine import Guard, LoopMark
+from kernels.machine_code.call_structs import FLAT, SINGLE, CallPlan
+from kernels.machine_code.compiled_machine import CompiledMachine, ReturnForm
+from kernels.machine_code.tiers import DirectlyCalled
 from kernels.native.memory import where
-from kernels.programs.calling.callable_type import DirectlyCalled
-from kernels.programs.calling.compiled_machine import CompiledMachine, ReturnForm
-from kernels.programs.calling.direct_call_structs import FLAT, SINGLE, CallPlan
-from kernels.programs.compiler.compiled_code import CompiledCode
 from kernels.programs.machine import GuardMissed
 from kernels.programs.program import ProgramError, Recipe
 from kernels.rules.scalar_loops import node_of
@@ -30,12 +28,19 @@ from tape.compiled.call_key import CallShape, StructureSteps
 from tape.compiled.compiled_program import CompiledProgram
 from tape.compiled.native_checks import Checks
 from tape.compiled.specialization import Specialization
+from tape.errors import FileFormatError
 from tape.programs import program, saving
 from tape.programs.program import Program
-from tape.tensors import modes
+from tape.recording import to_python
+from tape.tensors import checked_files, modes
 from tape.tensors.checked_files import Content
-from tape.tensors.dtypes import DEFAULT
+from tape.tensors.dtypes import DEFAULT, check_device
 from tape.transforms.value_and_grad import Signature, arranged
+
+# Native calls of compiled functions, exported code, functions loaded from files.
+#
+# A plan holds what :class:`CompiledFunction` looks at before a replay: the mode, what is outside, the arguments, and
+# how many calls there are until one is checked. Whatever a plan does not take, Python answers as without one.
 
 MOST_PLANS = 4
 """Plans of a function that native code tries, one after the other."""
@@ -202,7 +207,7 @@ class NativeUse:
         Get it before, as ``native = f.native``: ``@njit`` code does not know the compiled function itself. It may be
         called from threads, without the interpreter lock.
         """
-        from kernels.programs.native_use.native_entry import native_function
+        from kernels.machine_code.native_entry import native_function
 
         code, names = self._native_code()
         return native_function(code, tuple(names))
@@ -214,7 +219,7 @@ class NativeUse:
         It takes the arguments, then the addresses of all outputs and of all gradients: an argument without dimensions
         by value, others by address. It returns the status, and looks at no shape: ``f.export_c`` writes its prototype.
         """
-        from kernels.programs.native_use.native_entry import flat_address
+        from kernels.machine_code.native_entry import flat_address
 
         return flat_address(self._native_code()[0])
 
@@ -226,7 +231,7 @@ class NativeUse:
         that were recorded, an address, or what ``ctypes.byref`` returns. ArgumentError for other arrays. It returns the
         status as an int.
         """
-        from kernels.programs.native_use.native_entry import flat_function
+        from kernels.machine_code.native_entry import flat_function
 
         code, names = self._native_code()
         return flat_function(code, tuple(names))
@@ -240,7 +245,7 @@ class NativeUse:
         """
         from scipy import LowLevelCallable
 
-        from kernels.programs.native_use.native_entry import number_address
+        from kernels.machine_code.native_entry import number_address
 
         code, _ = self._native_code()
         address, single = number_address(code)
@@ -263,7 +268,7 @@ class NativeUse:
 
 def write_c(path: str | PathLike[str], code: CompiledCode, names: Sequence[str], name: str) -> None:
     """Write one program as a function of C: a file and its header; see :meth:`NativeUse.export_c`."""
-    from kernels.programs.native_use.c_source import c_files
+    from kernels.machine_code.c_source import c_files
 
     place = Path(path)
     if place.suffix != ".c":
@@ -350,3 +355,62 @@ def _path(recipe: Recipe) -> tuple[bytes, ...] | None:
         return ()
     expected = [recipe.nodes[node_of(s.operands[1])].constant for s in recipe.steps if isinstance(s.op, Guard)]
     return tuple([value.tobytes() for value in expected if value is not None])
+
+
+# ``tape.load``: what a file holds, tensors, a program or a compiled function.
+
+
+def load(
+    f: Any,
+    map_location: Any = None,
+    *,
+    weights_only: bool = True,
+    mmap_mode: str | None = None,
+    types: Iterable[Any] = (),
+) -> Any:
+    """Return what :func:`save`, :meth:`Program.save` or a compiled function's wrote to a path or a binary file.
+
+    Nothing in a file is code, and none makes code run. ``types`` are the classes (dataclasses, named tuples), functions
+    and ``@njit`` functions of a ``tape.custom`` that a program's file names: none is imported by its name.
+    ``mmap_mode="r"`` leaves the constants of a program in its file, from where processes share them; the checksum is
+    compared all the same. ``map_location`` may be ``"cpu"``. ``weights_only`` is accepted: nothing else is in a file.
+
+    Raises :class:`tape.errors.FileFormatError`, a ValueError, for a file that is damaged, cut off, newer, or of another
+    format: PyTorch's own files are pickles; convert them there, by ``numpy.savez`` of ``t.numpy()``. Raises TypeError,
+    naming them, if types are missing.
+
+    >>> import io
+    >>> file = io.BytesIO()
+    >>> tape.record(lambda x: (x * x).sum(), np.ones(2)).save(file)
+    >>> _ = file.seek(0)
+    >>> tape.load(file).value_and_grad(np.array([1.0, 3.0]))
+    (10.0, (array([2., 6.]),))
+    """
+    del weights_only
+    check_device(map_location)
+    at_path = isinstance(f, (str, os.PathLike))
+    if mmap_mode not in (None, "r"):
+        raise ValueError(f"load: mmap_mode is {mmap_mode!r}; it may be 'r', or None")
+    if mmap_mode is not None and not at_path:
+        raise ValueError("load: mmap_mode needs the path of a file")
+    name = str(f)
+    data = None if at_path else f.read()
+    with Path(f).open("rb") if data is None else io.BytesIO(data) as file:
+        ours = file.read(len(checked_files.MAGIC)) == checked_files.MAGIC
+        file.seek(0)
+        if not ours and mmap_mode is None:
+            return to_python.tensors_of(file, name)
+    content = checked_files.read(f if data is None else data, name, mapped=mmap_mode is not None)
+    if content.kind not in _READERS:
+        raise FileFormatError(f"load: {name} holds a {content.kind}, which this version of tape does not know")
+    return _READERS[content.kind](content, name, types)
+
+
+def _program(content: Content, name: str, types: Iterable[Any]) -> Program:
+    programs, _ = program.read(content, name, types)
+    if len(programs) != 1:
+        raise FileFormatError(f"load: {name} holds {len(programs)} programs where one is expected")
+    return programs[0]
+
+
+_READERS = {"program": _program, KIND: read}

@@ -17,9 +17,7 @@ from typing import Any
 import numpy as np
 
 from kernels.foundation.numpy_arrays import word_at
-from kernels.native.c_api import ArrayObject, TensorObject
-from kernels.native.memory import HEADER, where
-from kernels.programs.calling.direct_call_structs import (
+from kernels.machine_code.call_structs import (
     CHECK_ATTRIBUTES,
     CHECK_BYTES,
     CHECK_DICT,
@@ -28,6 +26,8 @@ from kernels.programs.calling.direct_call_structs import (
     CHECK_LIST,
     CHECK_WORD,
 )
+from kernels.native.c_api import ArrayObject, TensorObject
+from kernels.native.memory import HEADER, where
 from tape.tensors.tensor import Tensor
 from tape.watching.frame_events import MISSING, NAMED_FIELD, dictionary_of, entry_of_class, member_of, variables_of
 from tape.watching.snapshots import ArrayContent, opened, slots_of, unchanged

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.kinds.saved_values import root_of
+from kernels.kinds.reference_tape import root_of
 from kernels.native.c_api import NATIVE
 from kernels.native.memory import where
 from kernels.programs.program import ProgramError, ProgramNode, Recipe, describe

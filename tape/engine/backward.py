@@ -1,4 +1,4 @@
-"""``backward`` and ``grad``: they check roots, weights and inputs, make seeds, and hand back the gradients."""
+"""`backward` and `grad`: the short way in native code, and the general way."""
 
 from __future__ import annotations
 
@@ -9,21 +9,121 @@ from typing import Any
 
 import numpy as np
 
-from kernels.native.structs import TAPE_BITS
+from kernels.foundation.numpy_arrays import FreedError
+from kernels.foundation.specs import Spec
+from kernels.kinds.routine import Unsettled
+from kernels.native.structs import PULLS, TAPE_BITS, VIEW
+from kernels.sweeps import backend
 from tape import errors
-from tape.engine import graph_observers, short_backward
+from tape.engine import graph_observers
 from tape.engine.accumulate_grad import accumulate, deliver
 from tape.engine.double_backward import Derivation, RecordedRun, derived, gradients, takes_part
 from tape.engine.equal_values import settled
 from tape.engine.nodes import tensors_of
-from tape.engine.roots import batch_of, seeds_of, starts_of, weights_of
-from tape.engine.sweep_run import BackwardRun, ending
+from tape.engine.sweep_run import BackwardRun, batch_of, ending, seeds_of, starts_of, weights_of
 from tape.recording import record
 from tape.recording.views import stack
 from tape.tensors import modes
 from tape.tensors.modes import user
-from tape.tensors.tapes import living
+from tape.tensors.tapes import LONG, Tape, living
 from tape.tensors.tensor import Tensor, constant_tensor, leaf, method, scalar_or_array
+
+# The short way of a backward: from one root on this thread's tape to leaves, without hooks or observers.
+
+
+def native_backward(
+    x: Tensor, gradient: Any, targets: tuple[Any, ...] | None, alone: bool, tensors: bool, free: bool
+) -> Any:
+    """Run a backward natively, see ``ShortOptions``; NotImplemented, with nothing freed, where it cannot be.
+
+    With targets, return their short_gradients. Else set ``.grad`` of the leaves, and return the short_gradients that Python has to
+    add to an existing one, or None.
+    """
+    tape = modes.active()
+    if not tape:
+        if tape is modes.ASK_MODE:
+            return NotImplemented
+        tape = modes.own_tape()
+    form, value = x._form, None
+    seen = _seen(tape, free=free, accumulates=targets is None) if tape.hooks or tape.nodes or tape.retained else ()
+    if gradient is not None:
+        value = _value(gradient, form.spec)
+        if value is None:
+            return NotImplemented
+    elif form.spec.size != 1:
+        return NotImplemented
+    try:
+        how = value, targets, alone, tensors, free, seen
+        outcome = backend.short_backward(tape.entries, x, _root, tape, how)
+    except Unsettled:
+        return NotImplemented
+    except FreedError:
+        raise errors.GradError(errors.SECOND_TIME) from None
+    if tape.swept > LONG:
+        tape.leave(x)
+    return outcome
+
+
+def _root(x: Tensor) -> tuple[int, Spec, int | None]:
+    form = x._form
+    kind = form.kind  # type: ignore[union-attr]
+    return x._slot, form.spec, None if kind == PULLS else x._offset if kind == VIEW else 0
+
+
+def _seen(tape: Tape, *, free: bool, accumulates: bool) -> list[int]:
+    observed = [*tape.hooks, *(tape.nodes if free else ())]
+    if accumulates:
+        slots = [x._slot for reference in list(tape.retained.values()) if (x := reference()) is not None]
+        observed += [slot for slot in slots if type(slot) is int]
+    return observed
+
+
+def _value(gradient: Any, spec: Spec) -> Any:
+    gradient_spec = gradient._form.spec if type(gradient) is Tensor else None
+    fits = gradient_spec is not None and gradient_spec.shape == spec.shape and gradient_spec.dtype is spec.dtype
+    return gradient._value if fits else None
+
+
+def pulled(y: Any, cotangent: Any, inputs: Sequence[Any], *, tensors: bool, free: bool) -> Sequence[Any] | None:
+    """Return the short_gradients of a root by leaves, if it leads to no others; None where that cannot be.
+
+    The cotangent may be None for one element. Gradients are tensors, or arrays and floats. The leaves are marked as
+    those of a finished transform.
+    """
+    outcome: Any = NotImplemented
+    if type(y) is Tensor:
+        outcome = native_backward(y, cotangent, tuple(inputs), True, tensors, free)
+    return None if outcome is NotImplemented else outcome
+
+
+def leads(y: Any, inputs: tuple[Any, ...]) -> bool:
+    """Return whether a tensor was computed on this thread's tape from these leaves alone, without observers."""
+    tape = modes.active()
+    if type(y) is not Tensor or not tape or tape.hooks or tape.nodes or tape.retained:
+        return False
+    try:
+        return backend.leads(tape.entries, y, tape, inputs)
+    except FreedError:  # the longer way says so
+        return False
+
+
+def short_gradients(outputs: Any, inputs: Any, weights: Any, *, free: bool) -> tuple[Tensor, ...] | None:
+    """Return what ``grad`` does for one root and leaves that it leads to; None where only the general way serves."""
+    root, weight = _only(outputs), None if weights is None else _only(weights)
+    targets: Sequence[Any] = (inputs,) if type(inputs) is Tensor else inputs
+    if root is None or (weight is None and weights is not None) or not isinstance(targets, (tuple, list)):
+        return None
+    outcome: Any = native_backward(root, weight, tuple(targets), False, True, free)
+    return None if outcome is NotImplemented else outcome
+
+
+def _only(tensors: Any) -> Tensor | None:
+    if isinstance(tensors, (list, tuple)) and len(tensors) == 1:
+        tensors = tensors[0]
+    return tensors if type(tensors) is Tensor else None
+
+
+# ``backward`` and ``grad``: they check roots, weights and inputs, make seeds, and hand back the gradients.
 
 
 @method()
@@ -40,8 +140,7 @@ def backward(
     elif (
         inputs is not None
         or create_graph
-        or (leaves := short_backward.native_backward(x, gradient, None, False, False, not retain_graph))
-        is NotImplemented
+        or (leaves := native_backward(x, gradient, None, False, False, not retain_graph)) is NotImplemented
     ):
         _backward((x,), (gradient,), retain_graph, create_graph, inputs)
     elif leaves:
@@ -163,7 +262,7 @@ def grad(
             partial(_grad_by_options, outputs, inputs, grad_outputs, retain_graph, *more)
         )
     if not (create_graph or is_grads_batched):
-        short_way = short_backward.gradients(outputs, inputs, grad_outputs, free=not retain_graph)
+        short_way = gradients(outputs, inputs, grad_outputs, free=not retain_graph)
         if short_way is not None:
             return short_way
     return _grad_by_options(

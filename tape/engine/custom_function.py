@@ -12,8 +12,7 @@ import numpy as np
 
 from kernels.kinds import reference_tape
 from kernels.kinds.form import Form
-from kernels.kinds.reference_tape import Instruction
-from kernels.kinds.saved_values import unexposed
+from kernels.kinds.reference_tape import Instruction, unexposed
 from tape import errors
 from tape.engine.custom_calls import CustomCall, FunctionCtx, Output, owner_of
 from tape.engine.saved_tensors import SavedTensors

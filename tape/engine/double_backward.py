@@ -10,8 +10,7 @@ import numpy as np
 
 from kernels.foundation.numpy_arrays import Seed
 from kernels.foundation.specs import SCALAR, Spec
-from kernels.kinds.reference_tape import Instruction
-from kernels.kinds.saved_values import is_exposed
+from kernels.kinds.reference_tape import Instruction, is_exposed
 from kernels.native.structs import ADDS, CLEARS, PULLS, PYTHON, TAPE_BITS, VIEW
 from kernels.sweeps.graph import MarkedGraph, mark
 from kernels.sweeps.reference import Sweep

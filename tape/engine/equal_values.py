@@ -21,9 +21,8 @@ from kernels.kinds.routine import Unsettled, kept_values
 from kernels.operations import decompositions
 from kernels.rules.op import turned
 from tape.engine.double_backward import RecordedRun
-from tape.engine.roots import seeds_of, starts_of
 from tape.engine.saved_tensors import SavedTensors
-from tape.engine.sweep_run import BackwardRun, leaves_of
+from tape.engine.sweep_run import BackwardRun, leaves_of, seeds_of, starts_of
 from tape.recording import record
 from tape.recording.routine_calls import SETTLED, hooked
 from tape.tensors import modes

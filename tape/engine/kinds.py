@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 
 from kernels.foundation.specs import Spec, dense
-from kernels.kinds.custom import Callback, Custom, Guard
-from kernels.kinds.elementwise import Elementwise
+from kernels.kinds.elementwise import Contraction, Elementwise, Reduction, Select
 from kernels.kinds.form import Form
-from kernels.kinds.reduction import Contraction, Reduction, Select
 from kernels.kinds.reference_tape import Instruction
-from kernels.kinds.routine import Routine
+from kernels.kinds.routine import Callback, Custom, Guard, Routine
 from kernels.kinds.views import Copy, Gather, Join, ResultPart, View, Write
 from kernels.operations.registry import OPS
 from kernels.programs.program import ProgramError
@@ -34,8 +32,8 @@ from tape.engine.kind_rules import (
     onto,
 )
 from tape.operations import elementwise, indexing, matmul, reductions
-from tape.recording import elementwise as recorded
-from tape.recording import pick_calls, record, routine_calls, views
+from tape.recording import indexed_calls, record, routine_calls, views
+from tape.recording import promotion as recorded
 from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor
 from tape.tensors.view_families import is_view
 
@@ -136,7 +134,7 @@ def located(x: Operand, numbers: Array) -> tuple[Tensor, tuple[Any, ...]]:
 def _in_order(spec: Spec, numbers: Array) -> Array:
     if spec.strides == dense(spec.shape, spec.dtype.itemsize):
         return numbers
-    table = pick_calls.places(spec, spec.strides, (Ellipsis,)).reshape(-1)
+    table = indexed_calls.places(spec, spec.strides, (Ellipsis,)).reshape(-1)
     order = np.argsort(table, kind="stable")
     return order[np.searchsorted(table[order], numbers)]
 

@@ -19,9 +19,8 @@ from kernels.operations.registry import OPS
 from tape.operations.diagonals import diagonal
 from tape.operations.matmul import bmm, dot, matmul, mm, mv, product_of_batches
 from tape.recording import routine_calls, views
-from tape.recording.arguments import dim_of, either
 from tape.recording.cached_calls import cached_call
-from tape.recording.parameters import also
+from tape.recording.parameters import also, dim_of, either
 from tape.recording.promotion import tensors_of
 from tape.tensors.hooks import public
 from tape.tensors.operands import _merge, tensor_of

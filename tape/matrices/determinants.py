@@ -18,9 +18,8 @@ from tape.operations.matmul import matmul
 from tape.operations.reductions import _norm_of, vector_norm
 from tape.operations.scans import cumprod
 from tape.recording import creation, record, routine_calls, views
-from tape.recording.arguments import dim_of
 from tape.recording.cached_calls import cached_call
-from tape.recording.parameters import also
+from tape.recording.parameters import also, dim_of
 from tape.return_types import named
 from tape.tensors.hooks import implements, public
 from tape.tensors.operands import tensor_of

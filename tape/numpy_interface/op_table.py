@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kernels.foundation.tables import exact
-from kernels.kinds.elementwise import Elementwise
-from kernels.kinds.reduction import Reduction, Select
+from kernels.kinds.elementwise import Elementwise, Reduction, Select
 from kernels.kinds.routine import Routine
 from kernels.kinds.views import View
 from kernels.operations import interpolation

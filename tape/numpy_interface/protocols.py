@@ -18,7 +18,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 from tape.operations import diagonals, indexing
 from tape.operations.elementwise import FUNCTIONS, into_array, written
 from tape.recording import attributes, creation, foreign_calls, record, to_python, views
-from tape.recording.arguments import ints_of
+from tape.recording.parameters import ints_of
 from tape.tensors import modes, pytrees, view_families
 from tape.tensors.dtypes import dtype_of
 from tape.tensors.hooks import NUMPY, implements

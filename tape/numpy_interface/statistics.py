@@ -13,9 +13,9 @@ from tape import return_types
 from tape.operations.elementwise import FUNCTIONS, array_like, cast, reduces
 from tape.operations.indexing import index
 from tape.operations.sorting import along, constant_result, escaped_values, filled, sort
-from tape.recording import pick_calls, record, routine_calls, views
-from tape.recording.arguments import dim_of, dims_of, either
+from tape.recording import indexed_calls, record, routine_calls, views
 from tape.recording.cached_calls import cached_call
+from tape.recording.parameters import dim_of, dims_of, either
 from tape.tensors.hooks import implements, public
 from tape.tensors.operands import tensor_of
 from tape.tensors.tensor import Array, Tensor, as_array
@@ -260,7 +260,7 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Tensor, ...]:
     >>> [at.tolist() for at in tape.unravel_index(tape.tensor([3, 5]), (2, 3))]
     [[1, 1], [0, 2]]
     """
-    numbers = pick_calls.integers(indices, "unravel_index", ValueError)
+    numbers = indexed_calls.integers(indices, "unravel_index", ValueError)
     extents = (shape,) if isinstance(shape, int) else tuple(map(int, shape))
     return tuple(map(constant_result, np.unravel_index(numbers, extents)))
 

@@ -15,8 +15,8 @@ from tape.operations.indexing import index
 from tape.operations.matmul import matmul
 from tape.operations.reductions import where_and_how
 from tape.recording import creation, routine_calls, views
-from tape.recording.arguments import dims_of
 from tape.recording.cached_calls import cached_call
+from tape.recording.parameters import dims_of
 from tape.tensors import bytecode
 from tape.tensors.dtypes import dtype_of
 from tape.tensors.hooks import implements, public

@@ -10,8 +10,8 @@ import numpy as np
 
 from tape.operations import diagonals, indexing, rearranging, reductions
 from tape.operations.gather import picked_along
-from tape.recording import pick_calls, views
-from tape.recording.arguments import dim_of, ints_of
+from tape.recording import indexed_calls, views
+from tape.recording.parameters import dim_of, ints_of
 from tape.tensors.hooks import implements, public
 from tape.tensors.operands import check_broadcast, tensor_of
 from tape.tensors.tensor import Tensor, constant_tensor, method
@@ -269,7 +269,7 @@ def repeat_interleave(
 
 
 def _counts(repeats: Any, name: str) -> Any:
-    counts = pick_calls.integers(repeats, name)
+    counts = indexed_calls.integers(repeats, name)
     if counts.ndim > 1:
         raise RuntimeError(f"{name}: repeats must be 0-dim or 1-dim tensor, got shape {list(counts.shape)}")
     return counts
@@ -289,7 +289,7 @@ def _repeated(x: Tensor, axis: int, count: Any) -> Tensor:
 def _repeat(a: Any, repeats: Any, axis: int | None = None) -> Tensor:
     x = tensor_of(a)
     x, at = (x if x.spec.shape and axis is not None else views.reshape(x, -1)), 0 if axis is None else dim_of(x, axis)
-    counts = repeats if isinstance(repeats, int) else pick_calls.integers(repeats, "np.repeat", TypeError)
+    counts = repeats if isinstance(repeats, int) else indexed_calls.integers(repeats, "np.repeat", TypeError)
     if np.min(counts, initial=0) < 0:
         raise ValueError("repeats may not contain negative values.")
     if np.ndim(counts) and np.size(counts) not in (1, x.spec.shape[at]):

@@ -11,8 +11,8 @@ import numpy as np
 from tape.operations import gather
 from tape.operations.elementwise import FUNCTIONS
 from tape.recording import creation, promotion, record, views
-from tape.recording.arguments import dim_of
 from tape.recording.cached_calls import cached_call
+from tape.recording.parameters import dim_of
 from tape.tensors import pytrees
 from tape.tensors.hooks import implements, public
 from tape.tensors.operands import operand, tensor_of

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from kernels.kinds.elementwise import Elementwise
-from kernels.native.call_structs import MOST_OPERANDS
+from kernels.native.structs import MOST_OPERANDS
 from kernels.operations.registry import OPS
 from kernels.rules.op import special
 from tape.operations import writes

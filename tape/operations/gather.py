@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from kernels.native.call_structs import GATHERS
+from kernels.native.structs import GATHERS
 from tape.operations import indexing, writes
 from tape.operations.elementwise import FUNCTIONS, array_like
 from tape.operations.sorting import escaped_values
-from tape.recording import pick_calls, record, views
-from tape.recording.arguments import dim_of
+from tape.recording import indexed_calls, record, views
 from tape.recording.cached_calls import cached_call
-from tape.recording.pick_calls import across_dim, along_dim, along_wide, at_places, gather_call, where_held
+from tape.recording.indexed_calls import across_dim, along_dim, along_wide, at_places, gather_call, where_held
+from tape.recording.parameters import dim_of
 from tape.tensors.hooks import implements, public
 from tape.tensors.operands import check_broadcast, operand, tensor_of
 from tape.tensors.tensor import Array, Tensor, as_array, leaf, method
@@ -22,7 +22,7 @@ from tape.tensors.tensor import Array, Tensor, as_array, leaf, method
 def picked_along(x: Tensor, axis: int, index: Array) -> Tensor:
     """Return copies of the places along an axis that a vector of valid indices names."""
     shape = x.spec.shape
-    return indexing.pick(x, lambda: pick_calls.across(shape, axis, index), lambda array: array.take(index, axis))
+    return indexing.pick(x, lambda: indexed_calls.across(shape, axis, index), lambda array: array.take(index, axis))
 
 
 def picked_flat(x: Tensor, index: Array) -> Tensor:
@@ -39,15 +39,15 @@ def take(input: Any, index: Any) -> Tensor:
     tensor([1., 4.])
     """
     input = tensor_of(input)
-    if pick_calls.is_followed(index):
+    if indexed_calls.is_followed(index):
         followed = indexing.pick_followed(views.reshape(input, -1), (index,))
         if followed is not None:
             return followed
-    at, size = pick_calls.integers(index, "take"), input.spec.size
+    at, size = indexed_calls.integers(index, "take"), input.spec.size
     if at.size and not (-size <= at.min() and at.max() < size):
         wrong = at[(at < -size) | (at >= size)].reshape(-1)[0]
         raise IndexError(f"take: out of range: tried to access index {wrong} on a tensor of {size} elements.")
-    return picked_flat(input, pick_calls.wrapped(at, size, 0))
+    return picked_flat(input, indexed_calls.wrapped(at, size, 0))
 
 
 @public()
@@ -66,9 +66,9 @@ def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Te
     axis, shape = dim_of(input, dim), input.spec.shape
     if (followed := _followed_along(input, axis, index, broadcasts=False)) is not None:
         return followed
-    at = pick_calls.integers(index, "gather")
+    at = indexed_calls.integers(index, "gather")
     check_index("gather", input, axis, at)
-    pick_calls.check_bounds(at, shape[axis] if shape else 1, axis, RuntimeError)
+    indexed_calls.check_bounds(at, shape[axis] if shape else 1, axis, RuntimeError)
     return _along(input, axis, at)
 
 
@@ -77,7 +77,7 @@ def _followed_along(x: Tensor, axis: int, index: Any, *, broadcasts: bool) -> Te
 
     ``broadcasts``: in other dims it broadcasts with x, and counts negative ones from the end; else it may be shorter.
     """
-    key = along_key(x, axis, index, broadcasts=broadcasts) if pick_calls.is_followed(index) else ()
+    key = along_key(x, axis, index, broadcasts=broadcasts) if indexed_calls.is_followed(index) else ()
     return indexing.pick_followed(x, key, wraps=broadcasts) if key else None
 
 
@@ -94,7 +94,7 @@ def along_key(x: Tensor, axis: int, index: Tensor, *, broadcasts: bool = False) 
 
 
 def _along(x: Tensor, axis: int, index: Array) -> Tensor:
-    numbers = pick_calls.along(x.spec.shape, axis, index)
+    numbers = indexed_calls.along(x.spec.shape, axis, index)
     return picked_flat(x, numbers.reshape(index.shape))
 
 
@@ -133,14 +133,14 @@ def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Tensor:
     followed = _followed_along(input, dim_of(input, dim), indices, broadcasts=True)
     if followed is not None:
         return followed
-    at = pick_calls.integers(indices, "take_along_dim")
+    at = indexed_calls.integers(indices, "take_along_dim")
     if at.ndim != len(input.spec.shape):
         raise RuntimeError(
             "take_along_dim(): input and indices should have the same number of dimensions, but got "
             f"{len(input.spec.shape)} dimensions for input, and {at.ndim} dimensions for indices"
         )
     axis = dim_of(input, dim)
-    at = pick_calls.wrapped(at, input.spec.shape[axis] if at.ndim else 1, axis)
+    at = indexed_calls.wrapped(at, input.spec.shape[axis] if at.ndim else 1, axis)
     shapes = [tuple(1 if k == axis else n for k, n in enumerate(shape)) for shape in (input.spec.shape, at.shape)]
     try:
         shared = np.broadcast_shapes(*shapes)
@@ -169,7 +169,7 @@ def index_select(input: Any, dim: int, index: Any) -> Tensor:
         followed = indexing.pick_followed(input, (*[slice(None)] * axis, index), wraps=False)
         if followed is not None:
             return followed
-    at = pick_calls.integers(index, "index_select")
+    at = indexed_calls.integers(index, "index_select")
     check_vector("index_select", at)
     if at.size and not (at.min() >= 0 and at.max() < (shape[axis] if shape else 1)):
         raise IndexError(
@@ -261,7 +261,7 @@ def _take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: 
     x = x if x.spec.shape else views.reshape(x, 1)
     if mode == "raise" and (followed := indexing.pick_followed(x, (*[slice(None)] * along, indices))) is not None:
         return followed
-    at, n = pick_calls.integers(indices, "np.take", TypeError), x.spec.shape[along]
+    at, n = indexed_calls.integers(indices, "np.take", TypeError), x.spec.shape[along]
     at = np.arange(n).take(at, mode=mode)  # type: ignore[call-overload]  # NumPy checks the mode and the bounds
     picked = picked_along(x, along, np.reshape(at, -1))
     return views.reshape(picked, (*x.spec.shape[:along], *np.shape(at), *x.spec.shape[along + 1 :]))
@@ -270,7 +270,7 @@ def _take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: 
 @implements(np.take_along_axis)
 def _take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Tensor:
     x = tensor_of(arr)
-    at = indices if isinstance(indices, Tensor) else pick_calls.integers(indices, "np.take_along_axis", IndexError)
+    at = indices if isinstance(indices, Tensor) else indexed_calls.integers(indices, "np.take_along_axis", IndexError)
     if at.dtype.kind not in "iu" and at.size:
         raise IndexError(f"np.take_along_axis(): Expected dtype int32/int64 for index, but got {at.dtype.name}")
     if axis is None and at.ndim != 1:
@@ -288,7 +288,7 @@ def _compress(condition: Any, a: Any, axis: int | None = None) -> Tensor:
         raise ValueError("condition must be a 1-d array")
     x, along = (views.reshape(x, -1), 0) if axis is None else (x, dim_of(x, axis))
     at = np.flatnonzero(as_array(kept))
-    pick_calls.check_bounds(at, x.spec.shape[along], along)
+    indexed_calls.check_bounds(at, x.spec.shape[along], along)
     return picked_along(x, along, at)
 
 
@@ -357,9 +357,9 @@ def index_put(input: Any, indices: Any, values: Any, accumulate: bool = False) -
 def put_(x: Tensor, index: Any, source: Any, accumulate: bool = False) -> Tensor:
     """Write as many values to the elements of these numbers, in C order; with ``accumulate`` add them."""
     writes.check(x, "put_", reads=accumulate)
-    if pick_calls.is_followed(index, adds=accumulate) and _put_followed(x, index, source, accumulate):
+    if indexed_calls.is_followed(index, adds=accumulate) and _put_followed(x, index, source, accumulate):
         return x
-    at, values = pick_calls.integers(index, "put_"), tensor_of(source)
+    at, values = indexed_calls.integers(index, "put_"), tensor_of(source)
     if values.spec.size != at.size:
         raise IndexError(
             "put_(): Expected source and index to have the same number of elements, but got source.numel() = "
@@ -369,7 +369,7 @@ def put_(x: Tensor, index: Any, source: Any, accumulate: bool = False) -> Tensor
         raise RuntimeError(
             f"put_(): self and source expected to have the same dtype: {x.spec.dtype}, {values.spec.dtype}"
         )
-    numbers = pick_calls.wrapped(at, x.spec.size, 0)
+    numbers = indexed_calls.wrapped(at, x.spec.size, 0)
     return indexing.put(x, numbers, views.reshape(values, at.shape), "put_", adds=accumulate)
 
 
@@ -453,7 +453,7 @@ def _filled(result: Tensor, part: Tensor, src: Any) -> Tensor:
 
 @implements(np.put_along_axis)
 def _put_along_axis(arr: Tensor, indices: Any, values: Any, axis: int | None) -> None:
-    at = pick_calls.integers(indices, "np.put_along_axis", IndexError)
+    at = indexed_calls.integers(indices, "np.put_along_axis", IndexError)
     if axis is None:
         _put(arr, at, values)
         return
@@ -465,7 +465,7 @@ def _put_along_axis(arr: Tensor, indices: Any, values: Any, axis: int | None) ->
 
 @implements(np.put)
 def _put(a: Tensor, ind: Any, v: Any, mode: str = "raise") -> None:
-    at = np.arange(a.spec.size).take(np.reshape(pick_calls.integers(ind, "np.put"), -1), mode=mode)  # type: ignore[call-overload]
+    at = np.arange(a.spec.size).take(np.reshape(indexed_calls.integers(ind, "np.put"), -1), mode=mode)  # type: ignore[call-overload]
     values: Any = np.resize(array_like(v), at.shape)
     indexing.put(a, at, values if values.spec.dtype == a.spec.dtype else values.to(a.spec.dtype), "np.put")
 

@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 
 from kernels.kinds.elementwise import Elementwise
-from kernels.native.call_structs import AUGMENTED, MOST_OPERANDS, OP_ASSIGN, SCATTERS, WRITES
+from kernels.native.structs import AUGMENTED, MOST_OPERANDS, OP_ASSIGN, SCATTERS, WRITES
 from kernels.operations.registry import OPS
 from tape.operations import indexing, writes
 from tape.operations.elementwise import FUNCTIONS, RUN
-from tape.recording import pick_calls, promotion
+from tape.recording import indexed_calls, promotion
 from tape.recording.cached_calls import NATIVELY, cached_call, number_of_op, set_miss_handlers
+from tape.recording.indexed_calls import assign_call, by_items, scatter_call
 from tape.recording.parameters import in_place_of, names_of
-from tape.recording.pick_calls import by_items
-from tape.recording.write_calls import assign_call, scatter_call
 from tape.tensors import hooks, modes, view_families
 from tape.tensors.operands import Number, beside, check_broadcast, is_mask, operand
 from tape.tensors.tensor import Tensor, as_array, attribute, method, read_extras
@@ -214,7 +213,7 @@ def assign(x: Tensor, key: Any, value: Any) -> None:
         key = indexing.several(key)
     if modes.given_arrays() and view_families.is_element(x):
         writes.release(x)  # what it is an element of stays as it is
-    if not indexing.is_basic(key) or pick_calls.is_followed(*indexing.items_of(key), adds=False):
+    if not indexing.is_basic(key) or indexed_calls.is_followed(*indexing.items_of(key), adds=False):
         indexing.assign_at(x, key, value, name)
         return
     part = indexing.region(x, key)

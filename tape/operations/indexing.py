@@ -10,16 +10,15 @@ import numpy as np
 
 from kernels.foundation.specs import dense, spec_of
 from kernels.kinds.views import View
-from kernels.native.call_structs import OP_PART
+from kernels.native.structs import OP_PART
 from kernels.operations.registry import OPS
 from tape.operations import rearranging, writes
-from tape.recording import attributes, pick_calls, record, views
+from tape.recording import attributes, indexed_calls, record, views
 from tape.recording import views as shaping
-from tape.recording.arguments import either
 from tape.recording.cached_calls import NATIVELY, cached_call, enter_view
 from tape.recording.creation import sizes_of
-from tape.recording.parameters import as_method, parameters_like, printed
-from tape.recording.pick_calls import by_index, cache_gather
+from tape.recording.indexed_calls import by_index, cache_gather
+from tape.recording.parameters import as_method, either, parameters_like, printed
 from tape.recording.views import VIEWS, clone
 from tape.tensors import modes, view_families
 from tape.tensors.dtypes import Size, check_format
@@ -32,7 +31,7 @@ def index(x: Tensor, key: Any) -> Tensor:
     if not is_basic(key):
         return _gather(x, key)
     items = items_of(key)
-    if pick_calls.is_followed(*items, adds=False):  # by numbers that differ between examples
+    if indexed_calls.is_followed(*items, adds=False):  # by numbers that differ between examples
         followed = pick_followed(x, items)
         if followed is not None:
             return followed
@@ -85,7 +84,7 @@ def is_basic(key: Any) -> bool:
 
 def _is_array(key: Any) -> bool:
     if isinstance(key, Tensor):
-        return key.spec.shape != () or key.spec.dtype == np.bool_ or pick_calls.is_byte_mask(key)
+        return key.spec.shape != () or key.spec.dtype == np.bool_ or indexed_calls.is_byte_mask(key)
     if isinstance(key, np.ndarray):
         return key.ndim > 0 or key.dtype.kind not in "iu"
     is_array_like = hasattr(type(key), "__array__") and not isinstance(key, np.generic)
@@ -94,16 +93,16 @@ def _is_array(key: Any) -> bool:
 
 def _gather(x: Tensor, key: Any) -> Tensor:
     items = items_of(key)
-    pick_calls.warn_of_bytes(items)
+    indexed_calls.warn_of_bytes(items)
     if (followed := pick_followed(x, items)) is not None:
         return followed
-    keys = pick_calls.array_key(key)
-    spec, value = x.spec, pick_calls.picked(as_array(x), keys)
+    keys = indexed_calls.array_key(key)
+    spec, value = x.spec, indexed_calls.picked(as_array(x), keys)
 
     def places() -> tuple[Array, Array]:
-        picked = pick_calls.places(spec, spec.gradient, keys)
+        picked = indexed_calls.places(spec, spec.gradient, keys)
         alike = spec.strides == spec.gradient
-        return (picked if alike else pick_calls.places(spec, spec.strides, keys)), picked
+        return (picked if alike else indexed_calls.places(spec, spec.strides, keys)), picked
 
     return _picked(x, value, places)
 
@@ -113,13 +112,13 @@ def pick_followed(x: Tensor, items: tuple[Any, ...], *, wraps: bool = True) -> T
 
     None where there is no such recorder, they cannot be computed, or are out of bounds.
     """
-    if not pick_calls.is_followed(*items):
+    if not indexed_calls.is_followed(*items):
         return None
     if any(isinstance(k, slice) and k != slice(None) for k in items):
         x = index(x, tuple(k if isinstance(k, slice) or k is Ellipsis else slice(None) for k in items))
         items = tuple(slice(None) if isinstance(k, slice) else k for k in items)
     x = in_order(x)
-    places = pick_calls.places_of(x.spec, items, wraps=wraps)
+    places = indexed_calls.places_of(x.spec, items, wraps=wraps)
     if places is None:
         return None
     picked = as_array(x)[tuple([as_array(k) if isinstance(k, Tensor) else k for k in items])]
@@ -175,7 +174,7 @@ def put(x: Tensor, numbers: Array, source: Any, name: str, *, adds: bool = False
     writes.check(x, name, reads=adds)
     spec, numbers = x.spec, np.ascontiguousarray(numbers)  # with one dim at least
     value = writes.value_to_write(source, numbers.shape, spec.dtype, name)
-    kept = None if adds or apart else pick_calls.last_ones(numbers, spec.size)
+    kept = None if adds or apart else indexed_calls.last_ones(numbers, spec.size)
     if kept is not None:
         if isinstance(value, Tensor) and value.spec.shape:
             value = _gather(views.reshape(views.expand(value, numbers.shape), -1), kept)
@@ -184,7 +183,7 @@ def put(x: Tensor, numbers: Array, source: Any, name: str, *, adds: bool = False
         part, key, places = record.region(x, VIEWS["view"], ((spec.size,),)), (numbers,), (numbers, numbers)
     else:
         part, key = x, np.unravel_index(numbers, spec.shape)  # type: ignore[assignment]
-        places = (pick_calls.places(spec, spec.strides, key), pick_calls.places(spec, spec.gradient, key))
+        places = (indexed_calls.places(spec, spec.strides, key), indexed_calls.places(spec, spec.gradient, key))
     writes.store_at(part, key, places, value, name, adds=adds, item=False)
     return x
 
@@ -195,9 +194,9 @@ def put_followed(
     """Write to the elements that a recorder's index tensors pick; False, with nothing done, where that cannot be."""
     spec = x.spec
     in_order = spec.strides == spec.gradient == dense(spec.shape, spec.dtype.itemsize)
-    if not (pick_calls.is_followed(*items, adds=adds) and in_order):
+    if not (indexed_calls.is_followed(*items, adds=adds) and in_order):
         return False
-    places = pick_calls.places_of(spec, items, wraps=wraps)
+    places = indexed_calls.places_of(spec, items, wraps=wraps)
     if places is None or not (places.spec.shape or not adds):
         return False
     writes.check(x, name, reads=adds)
@@ -209,21 +208,21 @@ def put_followed(
 def assign_at(x: Tensor, key: Any, source: Any, name: str, *, adds: bool = False, item: bool = True) -> None:
     """Write to the elements that arrays pick; the last of the values for one element stays, or they add up."""
     items = items_of(key)
-    pick_calls.warn_of_bytes(items)
+    indexed_calls.warn_of_bytes(items)
     if put_followed(x, items, source, name, adds=adds, wraps=True, item=item):
         return
     writes.check(x, name, reads=adds)
-    keys = pick_calls.array_key(key)
+    keys = indexed_calls.array_key(key)
     spec = x.spec
-    picked = pick_calls.places(spec, spec.gradient, keys)
-    kept = None if adds else pick_calls.last_ones(picked, spec.buffer_size)
+    picked = indexed_calls.places(spec, spec.gradient, keys)
+    kept = None if adds else indexed_calls.last_ones(picked, spec.buffer_size)
     if kept is not None:
         value = writes.value_to_write(source, picked.shape, spec.dtype, name, item=item, casts=item)
         source = value.expand(picked.shape).reshape(-1)[kept] if isinstance(value, Tensor) else value
         picked = picked.reshape(-1)[kept]
-        numbers = pick_calls.places(spec, dense(spec.shape, spec.dtype.itemsize), keys).reshape(-1)[kept]
+        numbers = indexed_calls.places(spec, dense(spec.shape, spec.dtype.itemsize), keys).reshape(-1)[kept]
         keys = np.unravel_index(numbers, spec.shape)
-    memory = picked if spec.strides == spec.gradient else pick_calls.places(spec, spec.strides, keys)
+    memory = picked if spec.strides == spec.gradient else indexed_calls.places(spec, spec.strides, keys)
     writes.store_at(x, keys, (memory, picked), source, name, adds=adds, item=item)
 
 

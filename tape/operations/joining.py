@@ -11,8 +11,8 @@ from tape.operations import gather, indexing, reductions
 from tape.operations.copied_views import of_rank
 from tape.operations.elementwise import array_like
 from tape.operations.rearranging import part
-from tape.recording import creation, pick_calls, record, views
-from tape.recording.arguments import dim_of, ints_of
+from tape.recording import creation, indexed_calls, record, views
+from tape.recording.parameters import dim_of, ints_of
 from tape.recording.promotion import alike, tensors_of
 from tape.tensors.dtypes import dtype_of
 from tape.tensors.hooks import NUMPY, implements, public
@@ -171,7 +171,7 @@ def _places(obj: Any) -> Any:
     if isinstance(obj, Tensor):  # as an array: NumPy's uint8 are integers
         record.note_escape(obj)
         obj = as_array(obj)
-    return pick_calls.array_key(obj)[0]
+    return indexed_calls.array_key(obj)[0]
 
 
 @implements(np.block)

@@ -12,22 +12,21 @@ from typing import Any
 
 import numpy as np
 
-from kernels.call_cache.entries import Notification
 from kernels.foundation.numpy_arrays import silently
 from kernels.foundation.specs import spec_of
-from kernels.kinds import reduction
-from kernels.kinds.elementwise import Elementwise
+from kernels.kinds import elementwise
+from kernels.kinds.call_entries import Notification
+from kernels.kinds.elementwise import Contraction, Elementwise
 from kernels.kinds.form import Form
-from kernels.kinds.reduction import Contraction
 from kernels.native import pool
-from kernels.native.call_structs import MOST_OPERANDS, OP_MATMUL
+from kernels.native.structs import MOST_OPERANDS, OP_MATMUL
 from kernels.operations.registry import OPS
 from kernels.rules.op import LateUfunc
 from tape.operations.elementwise import FUNCTIONS, cast, into_array, written
 from tape.recording import foreign_calls, record, routine_calls, views
 from tape.recording.cached_calls import NATIVELY, cached_call, enter_call, key_of, number_of, number_of_op
+from tape.recording.indexed_calls import array_key
 from tape.recording.parameters import names_of
-from tape.recording.pick_calls import array_key
 from tape.recording.promotion import alike, with_tensor
 from tape.tensors import modes
 from tape.tensors.dtypes import dtype_of
@@ -54,7 +53,7 @@ def _by_product(function: Callable[..., Any], number: int, args: tuple[Any, ...]
             specs, forms = tuple([x.spec for x in operands]), tuple([x._form for x in operands])
 
             def how(saved: tuple[str, ...]) -> Any:
-                return reduction.computation(specs[0], specs[1], result.spec, saved)
+                return elementwise.computation(specs[0], specs[1], result.spec, saved)
 
             enter_call(key_of(number, operands, forms, 0), operands, result, Notification(op, 2), how)
     return result

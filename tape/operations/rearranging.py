@@ -11,10 +11,9 @@ from numpy.lib.array_utils import normalize_axis_tuple
 
 from kernels.operations.registry import OPS
 from tape.operations.elementwise import array_like
-from tape.recording import pick_calls, promotion, record, views
-from tape.recording.arguments import dim_of, dims_of, either, ints_of
+from tape.recording import indexed_calls, promotion, record, views
 from tape.recording.cached_calls import cached_call
-from tape.recording.parameters import also
+from tape.recording.parameters import also, dim_of, dims_of, either, ints_of
 from tape.recording.views import VIEWS
 from tape.tensors.hooks import implements, public
 from tape.tensors.operands import tensor_of
@@ -440,7 +439,7 @@ def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[Te
     axis, n = _extent(input, dim, "tensor_split")
     sections = indices_or_sections
     if isinstance(sections, Tensor):
-        sections = pick_calls.integers(sections, "tensor_split").tolist()
+        sections = indexed_calls.integers(sections, "tensor_split").tolist()
     if isinstance(sections, (tuple, list)):
         return _ranges(input, axis, ints_of((sections,)))
     count = operator.index(sections)
@@ -527,7 +526,7 @@ def unfold(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
 def _array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Tensor]:
     sections = indices_or_sections
     if not isinstance(sections, (int, np.integer)):
-        sections = pick_calls.integers(sections, "np.array_split").tolist()
+        sections = indexed_calls.integers(sections, "np.array_split").tolist()
     elif sections <= 0:
         raise ValueError("number sections must be larger than 0.")
     return list(tensor_split(ary, sections, axis))

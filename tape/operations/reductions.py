@@ -7,18 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from kernels.kinds.reduction import Reduction
+from kernels.kinds.elementwise import Reduction
 from kernels.operations.registry import OPS
 from kernels.rules.op import Op
 from tape import return_types
 from tape.operations import elementwise
 from tape.operations.elementwise import FUNCTIONS, cast, not_nan
 from tape.operations.indexing import index
-from tape.recording import elementwise as recorded
 from tape.recording import promotion, routine_calls, views
-from tape.recording.arguments import dim_of, dims_of, either
+from tape.recording import promotion as recorded
 from tape.recording.cached_calls import cached_call
-from tape.recording.parameters import also
+from tape.recording.parameters import also, dim_of, dims_of, either
 from tape.recording.promotion import alike
 from tape.tensors import modes
 from tape.tensors.dtypes import dtype_of

@@ -14,8 +14,8 @@ from tape.operations.indexing import index
 from tape.operations.rearranging import part
 from tape.operations.reductions import accumulated
 from tape.recording import creation, routine_calls, views
-from tape.recording.arguments import dim_of, dims_of, either
 from tape.recording.cached_calls import cached_call
+from tape.recording.parameters import dim_of, dims_of, either
 from tape.tensors import dtypes
 from tape.tensors.dtypes import dtype_of
 from tape.tensors.hooks import implements, public

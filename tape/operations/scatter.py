@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from kernels.native.call_structs import SCATTERS
+from kernels.native.structs import SCATTERS
 from tape.operations import gather, indexing, reductions, writes
 from tape.operations.gather import along_key, check_index, check_vector, picked_along, true_places
-from tape.recording import pick_calls, views
-from tape.recording.arguments import dim_of
+from tape.recording import indexed_calls, views
 from tape.recording.cached_calls import cached_call
-from tape.recording.pick_calls import across_dim, along_dim
-from tape.recording.write_calls import scatter_call
+from tape.recording.indexed_calls import across_dim, along_dim, scatter_call
+from tape.recording.parameters import dim_of
 from tape.tensors.hooks import public
 from tape.tensors.operands import _merge, check_broadcast, operand, tensor_of
 from tape.tensors.tensor import Array, Tensor, method
@@ -53,9 +52,9 @@ def reduced_by_mapped(
 
     None where they do not, or do not fit.
     """
-    if not (key and isinstance(source, Tensor) and pick_calls.differ(*key)):
+    if not (key and isinstance(source, Tensor) and indexed_calls.differ(*key)):
         return None
-    places = pick_calls.places_of(x.spec, key, wraps=False)
+    places = indexed_calls.places_of(x.spec, key, wraps=False)
     if places is None or places.spec.shape != source.spec.shape or source.spec.dtype != x.spec.dtype:
         return None
     flat = views.reshape(x, -1, 1)
@@ -129,14 +128,14 @@ def scatter_(
     [2.0, 0.0, 1.0]
     """
     source = operand(src if value is None else value)
-    if reduce is None and pick_calls.is_followed(index, adds=False):
+    if reduce is None and indexed_calls.is_followed(index, adds=False):
         fits = source.spec.shape == index.spec.shape if isinstance(source, Tensor) and source.spec.shape else True
         key = along_key(input, dim_of(input, dim), index) if fits else ()
         if key and indexing.put_followed(input, key, source, "scatter_", adds=False, wraps=False):
             return input
     if reduce not in (None, "add", "multiply"):
         raise RuntimeError("scatter: reduce argument must be either add or multiply.")
-    if reduce is not None and (reduce == "multiply" or pick_calls.differ(index)):
+    if reduce is not None and (reduce == "multiply" or indexed_calls.differ(index)):
         if not isinstance(source, Tensor):
             source = tensor_of(np.full(np.shape(index), source, input.spec.dtype))
         return scatter_reduce_(input, dim, index, source, "prod" if reduce == "multiply" else "sum")
@@ -156,7 +155,7 @@ def scatter_add_(input: Tensor, dim: int, index: Any, src: Any) -> Tensor:
     [2.0, 0.0, 4.0]
     """
     axis = dim_of(input, dim)
-    if pick_calls.is_followed(index) and isinstance(src, Tensor) and src.spec.shape == index.spec.shape:
+    if indexed_calls.is_followed(index) and isinstance(src, Tensor) and src.spec.shape == index.spec.shape:
         key = along_key(input, axis, index)
         same = src.dtype == input.dtype
         if key and same and indexing.put_followed(input, key, src, "scatter_add_", adds=True, wraps=False):
@@ -177,7 +176,7 @@ def scatter_reduce_(input: Tensor, dim: int, index: Any, src: Any, reduce: str, 
     [2.0, 3.0]
     """
     axis = dim_of(input, dim)
-    if pick_calls.differ(index) and _reduced_by_mapped(
+    if indexed_calls.differ(index) and _reduced_by_mapped(
         input, along_key(input, axis, index), src, reduce, include_self, "scatter_reduce_"
     ):
         return input
@@ -220,14 +219,14 @@ def _reduced(x: Tensor, numbers: Array, source: Tensor, reduce: str, include_sel
 
 
 def _places(x: Tensor, dim: int, index: Any, name: str) -> tuple[int, Array]:
-    axis, at = dim_of(x, dim), pick_calls.integers(index, name)
+    axis, at = dim_of(x, dim), indexed_calls.integers(index, name)
     check_index(name, x, axis, at)
-    pick_calls.check_bounds(at, x.spec.shape[axis] if x.spec.shape else 1, axis, RuntimeError)
+    indexed_calls.check_bounds(at, x.spec.shape[axis] if x.spec.shape else 1, axis, RuntimeError)
     return axis, at
 
 
 def _numbers(x: Tensor, axis: int, at: Array) -> Array:
-    return pick_calls.along(x.spec.shape, axis, at if x.spec.shape else at.reshape(-1)[:1].reshape(()))
+    return indexed_calls.along(x.spec.shape, axis, at if x.spec.shape else at.reshape(-1)[:1].reshape(()))
 
 
 def _source(x: Tensor, at: Array, src: Tensor, name: str) -> Tensor:
@@ -264,13 +263,13 @@ def index_add_(input: Tensor, dim: int, index: Any, source: Any, *, alpha: Any =
         if indexing.put_followed(input, key, added, "index_add_", adds=True, wraps=False):
             return input
     axis, at, rows = _rows(input, dim, index, source, "index_add_")
-    numbers = pick_calls.across(input.spec.shape, axis, at)
+    numbers = indexed_calls.across(input.spec.shape, axis, at)
     return indexing.put(input, numbers, rows if alpha == 1 else rows * alpha, "index_add_", adds=True)
 
 
 def _fits_rows(x: Tensor, axis: int, index: Any, source: Any, *, adds: bool = True) -> bool:
     """Whether a recorder follows an index vector, and rows have the shape and the dtype to be added by it."""
-    followed = pick_calls.is_followed(index, adds=adds)
+    followed = indexed_calls.is_followed(index, adds=adds)
     if not (followed and isinstance(source, Tensor)) or len(index.spec.shape) != 1:
         return False
     shape = (*x.spec.shape[:axis], *index.spec.shape, *x.spec.shape[axis + 1 :])
@@ -293,10 +292,10 @@ def index_copy_(input: Tensor, dim: int, index: Any, source: Any) -> Tensor:
         if indexing.put_followed(input, key, source, "index_copy_", adds=False, wraps=False):
             return input
     axis, at, rows = _rows(input, dim, index, source, "index_copy_")
-    kept = pick_calls.last_ones(at, len(at) and int(at.max()) + 1)
+    kept = indexed_calls.last_ones(at, len(at) and int(at.max()) + 1)
     if kept is not None:
         at, rows = at[kept], picked_along(rows, axis, kept)
-    numbers = pick_calls.across(input.spec.shape, axis, at)
+    numbers = indexed_calls.across(input.spec.shape, axis, at)
     return indexing.put(input, numbers, views.reshape(rows, numbers.shape), "index_copy_", apart=True)
 
 
@@ -312,13 +311,15 @@ def index_reduce_(
     >>> tape.ones(2).index_reduce_(0, tape.tensor([1, 1]), tape.tensor([2.0, 3.0]), "prod").tolist()
     [1.0, 6.0]
     """
-    if pick_calls.differ(index):
+    if indexed_calls.differ(index):
         axis = dim_of(input, dim)
         key = (*[slice(None)] * axis, index) if _fits_rows(input, axis, index, source) else ()
         if _reduced_by_mapped(input, key, source, reduce, include_self, "index_reduce_"):
             return input
     axis, at, rows = _rows(input, dim, index, source, "index_reduce_")
-    return _reduced(input, pick_calls.across(input.spec.shape, axis, at), rows, reduce, include_self, "index_reduce_")
+    return _reduced(
+        input, indexed_calls.across(input.spec.shape, axis, at), rows, reduce, include_self, "index_reduce_"
+    )
 
 
 @_both
@@ -338,14 +339,14 @@ def index_fill_(input: Tensor, dim: int, index: Any, value: Any) -> Tensor:
     if indexing.put_followed(input, key, value, "index_fill_", adds=False, wraps=True):
         return input
     axis, n, at = _vector(input, dim, index, "index_fill_", IndexError)
-    places = np.unique(pick_calls.wrapped(at, n, axis))
-    return indexing.put(input, pick_calls.across(input.spec.shape, axis, places), value, "index_fill_", apart=True)
+    places = np.unique(indexed_calls.wrapped(at, n, axis))
+    return indexing.put(input, indexed_calls.across(input.spec.shape, axis, places), value, "index_fill_", apart=True)
 
 
 def _vector(
     x: Tensor, dim: int, index: Any, name: str, error: type[Exception] = RuntimeError
 ) -> tuple[int, int, Array]:
-    at = pick_calls.integers(index, name, error)
+    at = indexed_calls.integers(index, name, error)
     check_vector(name, at)
     axis = dim_of(x, dim)
     return axis, x.spec.shape[axis] if x.spec.shape else 1, at.reshape(-1)
@@ -369,7 +370,7 @@ def _rows(x: Tensor, dim: int, index: Any, source: Any, name: str) -> tuple[int,
             f"{name}(): source tensor shape must match self tensor shape, excluding the specified dimension. "
             f"Got self.shape = {list(shape)} source.shape = {list(src.spec.shape)}"
         )
-    pick_calls.check_bounds(at, n, axis)
+    indexed_calls.check_bounds(at, n, axis)
     return axis, at, src if src.spec.shape == wanted else views.reshape(src, wanted)
 
 

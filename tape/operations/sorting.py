@@ -14,8 +14,8 @@ from kernels.rules import op
 from tape import return_types
 from tape.operations.indexing import index
 from tape.recording import creation, record, routine_calls, views
-from tape.recording.arguments import dim_of, either
 from tape.recording.cached_calls import cached_call
+from tape.recording.parameters import dim_of, either
 from tape.tensors.hooks import implements, public
 from tape.tensors.operands import tensor_of
 from tape.tensors.tensor import Array, Tensor, as_array, leaf, scalar_or_array

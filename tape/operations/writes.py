@@ -10,7 +10,7 @@ import numpy as np
 from kernels.foundation.specs import Spec
 from kernels.foundation.tables import Recent
 from kernels.kinds.form import Form
-from kernels.kinds.saved_values import meet
+from kernels.kinds.reference_tape import meet
 from kernels.native.memory import where
 from kernels.native.structs import LARGE, VIEW
 from kernels.operations.registry import OPS

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from kernels.kinds.routine import Unsettled
+from kernels.machine_code.compiled_machine import CompiledMachine
+from kernels.machine_code.memory_use import MemoryUse, compiled_memory_use, memory_use
+from kernels.machine_code.tiers import Uncompiled, loop_program, reason_of
 from kernels.programs import steps as flows
-from kernels.programs.calling.compiled_machine import CompiledMachine
-from kernels.programs.calling.tiers import Uncompiled, loop_program, reason_of
-from kernels.programs.compiler.memory_use import MemoryUse, compiled_memory_use, memory_use
 from kernels.programs.machine import CallTimes, GuardMissed, call_times
 from kernels.programs.program import ProgramError, Recipe, describe, listing, parameters
 from kernels.programs.steps import Groups, groups_of, representatives

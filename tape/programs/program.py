@@ -20,15 +20,21 @@ from tape.errors import FileFormatError
 from tape.operations.in_place import copy_
 from tape.programs import saving
 from tape.programs.drawing import Seen
-from tape.programs.interpreting import interpreted
-from tape.programs.replaying import CallForm, ProgramPullback, ReplayGradient, recorded, value_and_gradients
+from tape.programs.replaying import (
+    CallForm,
+    ProgramPullback,
+    ReplayGradient,
+    interpreted,
+    recorded,
+    value_and_gradients,
+)
 from tape.programs.saving import MisfitError, outcome, way_of
 from tape.programs.tiers import AnyMachine, TieredProgram
 from tape.tensors import hooks, modes
 from tape.tensors.checked_files import Content
 from tape.tensors.operands import native
-from tape.tensors.program_recorder import ProgramRecorder
 from tape.tensors.pytrees import Structure, flattened
+from tape.tensors.recorder import ProgramRecorder
 from tape.tensors.tensor import Tensor, as_array, constant_tensor, leaf, scalar_or_array
 from tape.transforms.value_and_grad import Signature, argument_value, check_written
 

@@ -11,11 +11,11 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from kernels.compiler.compiled_code import CompiledCode
 from kernels.foundation.locks import Lock
 from kernels.language import jit
-from kernels.native.threads import WORKERS
-from kernels.programs.calling.compiled_machine import CompiledMachine
-from kernels.programs.calling.tiers import (
+from kernels.machine_code.compiled_machine import CompiledMachine
+from kernels.machine_code.tiers import (
     Uncompiled,
     Unprofitable,
     calls_in,
@@ -24,7 +24,7 @@ from kernels.programs.calling.tiers import (
     compiled_machine,
     reason_of,
 )
-from kernels.programs.compiler.compiled_code import CompiledCode
+from kernels.native.threads import WORKERS
 from kernels.programs.machine import Machine, plan
 from kernels.programs.program import ProgramError, Recipe
 from tape.errors import CompileWarning
@@ -46,7 +46,7 @@ def machine_code(
     """Return a machine that runs machine code, or the reason that the interpreter has to run the program.
 
     Without ``always`` that may be that it is as fast. ``options``, and what ``expected`` is told, are those of
-    :func:`kernels.programs.calling.tiers.compiled_machine`.
+    :func:`kernels.machine_code.tiers.compiled_machine`.
     """
     try:
         return compiled_machine(recipe, always=always, expected=expected, **options)
@@ -147,7 +147,7 @@ class TieredProgram:
     _exactly = False
     """Whether arguments are floats and C-contiguous arrays only, on the native way."""
     _mode = "default"
-    """When it is compiled: one of :data:`kernels.programs.calling.tiers.MODES`."""
+    """When it is compiled: one of :data:`kernels.machine_code.tiers.MODES`."""
     _budget: int | None = None
     """Bytes of memory that it may use; None if that is not limited."""
 

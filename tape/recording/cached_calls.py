@@ -2,7 +2,7 @@
 
 One decorator, :func:`cached_call`. Its ``miss`` makes a call and enters it: by what the call did, as views, reductions
 and joins do; by its operands, which may be numbers (elementwise operations); or by the places that arrays among the
-arguments pick (pick_calls.py, write_calls.py).
+arguments pick (indexed_calls.py, indexed_calls.py).
 """
 
 from __future__ import annotations
@@ -17,19 +17,21 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from kernels.call_cache import entries as calls
-from kernels.call_cache.entries import Key, Notification, arguments, cache_call
-from kernels.calls.object_types import place_of
+from kernels.calls.object_types import operation, place_of
 from kernels.foundation import numpy_arrays
 from kernels.foundation.specs import Spec, dense
+from kernels.kinds import call_entries as calls
+from kernels.kinds.call_entries import Key, Notification, arguments, cache_call
 from kernels.kinds.elementwise import Elementwise
 from kernels.kinds.form import Form
 from kernels.kinds.routine import Routine
 from kernels.language import jit
-from kernels.native import allocation
+from kernels.native import memory
 from kernels.native.c_api import NATIVE, NEW, NEW_VIEW, SET_BASE, agrees, table
-from kernels.native.call_structs import (
-    ALIAS,
+from kernels.native.computation import Computation
+from kernels.native.memory import where
+from kernels.native.structs import (
+    ALIASED,
     ARGUED,
     CONDITION,
     MOST_JOINED,
@@ -37,11 +39,10 @@ from kernels.native.call_structs import (
     NEST,
     NUMBERED,
     OPERATIONS,
+    PULLS,
+    PYTHON,
+    RegistryTable,
 )
-from kernels.native.calls.computation import Computation
-from kernels.native.calls.function_type import operation
-from kernels.native.memory import where
-from kernels.native.structs import PULLS, PYTHON, RegistryTable
 from kernels.operations.registry import OPS
 from kernels.rules.op import calls_scipy
 from tape.tensors import modes
@@ -83,8 +84,8 @@ def number_of_op(op: Elementwise) -> int:
 def set_miss_handlers(number: int, fill: Callable[..., Any], bypass: Callable[..., Any]) -> None:
     """Register what native code calls in place of an operator: ``fill`` enters the call, ``bypass`` does not."""
     _handlers.extend((fill, bypass))
-    allocation.put(allocation.REGISTRY.missed, 2 * number, id(fill))
-    allocation.put(allocation.REGISTRY.missed, 2 * number + 1, id(bypass))
+    memory.put(memory.REGISTRY.missed, 2 * number, id(fill))
+    memory.put(memory.REGISTRY.missed, 2 * number + 1, id(bypass))
 
 
 def key_of(number: int, operands: tuple[Any, ...], forms: tuple[Any, ...], extra: int) -> Key | None:
@@ -194,7 +195,7 @@ def by_alias(function: Callable[..., Any], number: int, args: tuple[Any, ...], n
     if len(args) == 1 and not named and type(x) is Tensor and base_of(x) is x and type(x._value) is np.ndarray:
         key = key_of(number, args, (x._form,), 0) if result._value is x._value else None
         if key is not None and modes.unobserved_tape() is not None:
-            cache_call(key, result._form, Computation(NEST, target=ALIAS), asked=arguments((), {}))
+            cache_call(key, result._form, Computation(NEST, target=ALIASED), asked=arguments((), {}))
     return result
 
 
@@ -365,7 +366,7 @@ if NATIVELY:
         RegistryTable.recorder: id(modes._sole_recorder),
         RegistryTable.mode: id(modes._mode),
         RegistryTable.tape_type: id(Tape),
-        RegistryTable.hit: jit.load_module("native.calls.functions_native").hit.address,
+        RegistryTable.hit: jit.load_module("calls.functions_native").hit.address,
         **dict(zip(offsets, place_of(Tape, "entries", "thread", "given_arrays"), strict=True)),
     }.items():
-        allocation.put(allocation.REGISTRY.address, at, word)
+        memory.put(memory.REGISTRY.address, at, word)

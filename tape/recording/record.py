@@ -12,8 +12,7 @@ from kernels.foundation.specs import Spec, intern_spec, spec_of
 from kernels.foundation.tables import Recent
 from kernels.kinds import reference_tape, views
 from kernels.kinds.form import Form
-from kernels.kinds.reference_tape import Instruction
-from kernels.kinds.saved_values import unexposed
+from kernels.kinds.reference_tape import Instruction, unexposed
 from kernels.kinds.views import Copy, View, view_pattern
 from kernels.native.structs import LARGE, PYTHON, TAPE_BITS
 from kernels.operations.registry import OPS

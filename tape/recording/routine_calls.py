@@ -12,9 +12,18 @@ import numpy as np
 
 from kernels.foundation.specs import spec_of
 from kernels.foundation.tables import Recent, exact
-from kernels.kinds.custom import Custom, apart
 from kernels.kinds.reference_tape import Instruction
-from kernels.kinds.routine import Routine, RoutineCall, Unsettled, computed, kept_values, packed, part_params
+from kernels.kinds.routine import (
+    Custom,
+    Routine,
+    RoutineCall,
+    Unsettled,
+    apart,
+    computed,
+    kept_values,
+    packed,
+    part_params,
+)
 from kernels.native.structs import PYTHON
 from tape.recording import record, views
 from tape.recording.promotion import alike

@@ -9,11 +9,11 @@ import numpy as np
 
 from kernels.foundation.specs import spec_of
 from kernels.kinds.views import Join, View
-from kernels.native.call_structs import ARGUED, JOINS
+from kernels.native.structs import ARGUED, JOINS
 from kernels.operations.registry import OPS
 from tape.recording import record
-from tape.recording.arguments import dim_of, either, ints_of
 from tape.recording.cached_calls import by_join, cached_call, number_of
+from tape.recording.parameters import dim_of, either, ints_of
 from tape.recording.promotion import alike
 from tape.tensors import modes, view_families
 from tape.tensors.bytecode import log_operation

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from kernels.foundation.specs import unsupported
-from kernels.kinds.saved_values import copied, expose
-from kernels.native.call_structs import COPIED
+from kernels.kinds.reference_tape import copied, expose
+from kernels.native.structs import COPIED
 from tape.tensors import modes
 from tape.tensors.tensor import Array, Tensor, constant_tensor, scalar_or_array
 

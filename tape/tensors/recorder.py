@@ -1,15 +1,36 @@
-"""What recorders have in common: which tensor is which node of the program that they record."""
+"""Recorders of programs: operations, writes and escapes as nodes and steps of a recipe."""
 
 from __future__ import annotations
 
+import hashlib
 import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from types import FrameType
 from typing import Any
+from weakref import ref
+
+import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
 from kernels import PACKAGES
+from kernels.foundation.specs import Spec, fills, spec_of
+from kernels.kinds.elementwise import Select
+from kernels.kinds.form import Form
+from kernels.kinds.reference_tape import root_of
+from kernels.kinds.views import View
 from kernels.native.memory import where
-from kernels.programs.program import ProgramNode, Recipe
+from kernels.operations.registry import OPS
+from kernels.programs.program import APART, ProgramError, ProgramNode, Recipe, Tables, native_notify
+from kernels.programs.structs import Lines, StepWords
+from kernels.rules.scalar_loops import NodeRef
+from tape.tensors import modes
+from tape.tensors.bytecode import LineTable
 from tape.tensors.modes import Observer
-from tape.tensors.tensor import Tensor, as_array
+from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array
+from tape.tensors.view_families import base_of, is_shown, is_view
+
+# What recorders have in common: which tensor is which node of the program that they record.
 
 _PACKAGES = (*PACKAGES, "copy", "copyreg")
 
@@ -71,3 +92,476 @@ def caller() -> str:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _PACKAGES:
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+# The recorder of programs: copies constants when they are used, and takes over outside memory that is written.
+#
+# A constant is identified by its contents. They are compared whenever the function uses it, so that every kind of
+# write between two uses (by NumPy, in place, of ``.data``) gives another constant. When the function writes values
+# that depend on the arguments into memory from outside, that memory becomes the program's own: each replay starts with
+# what it held, and every tensor and array that shares it is a view of it.
+
+_LARGEST = 1 << 26
+"""Bytes up to which the array that a sparse part belongs to is copied as a whole, once for all of its parts."""
+_WORD = 8
+CLONE: Any = OPS["clone"]
+
+
+class ProgramRecorder(Recorder):
+    """Records each operation that depends on the arguments; other values are constants, copied at their use.
+
+    With ``lines`` the user's lines are kept, too.
+    """
+
+    def __init__(self, *, lines: bool = False) -> None:
+        recipe = Recipe(lines=Lines() if lines else None)
+        self.tables = tables = Tables(recipe.nodes, recipe.steps)
+        super().__init__(recipe, tables.known, tables.held)
+        self._alike: dict[Any, ProgramNode] = {}
+        me = ref(self)
+        self._slowly = lambda *args: me()._notify(*args)  # type: ignore[union-attr]
+        native = native_notify(tables, Tensor, self._slowly)
+        if native is not None:
+            vars(self)["notify"] = native
+        self._marking = None if recipe.lines is None else _Marking(recipe, recipe.lines)
+        if self._marking is not None:
+            vars(self)["notify"] = self._marking.before(native or self._slowly)
+        self.copies: dict[Any, int] = {}
+        """Nodes of copied constants: the last one by address and spec, and each by a digest of its contents."""
+        self.owned: list[tuple[int, int, int]] = []
+        """The program's own memory: outside memory that it writes, and arguments': first and last address, node."""
+        self.lent: list[tuple[int, int, int]] = []
+        """Memory of the arrays that were given as arguments, with their numbers; the function has copies."""
+        self.of_constants: dict[tuple[int, int], list[int]] = {}
+        """Ids of views that were recorded as ones of constants, by the addresses of these: until they are written."""
+        self.moved: set[int] = set()
+        """Ids of tensors whose memory was replaced: their views may share the memory from before."""
+        self.reached: dict[int, str] = {}
+        """Lines at which the function used an argument's original array, by the number of the argument."""
+
+    def lends(self, number: int, value: Any) -> None:
+        """Keep the memory of the array that an argument was copied from."""
+        if isinstance(value, np.ndarray) and value.size:
+            self.held.append(value)
+            self.lent.append((*byte_bounds(value), number))
+
+    def argument(self, x: Tensor) -> int:
+        """Make a tensor an argument; return its node."""
+        self.recipe.arguments.append(len(self.recipe.nodes))
+        at = self._add(x, ProgramNode(x.spec, argument=True, differentiable=x._slot is not None))
+        self.tables.nodes_added(x._form if x._slot is not None else None)
+        if type(x._value) is not float and x.spec.size:
+            low, high = byte_bounds(as_array(x))
+            if high - low == x.spec.size * x.spec.dtype.itemsize:
+                self.owned.append((low, high, at))
+        return at
+
+    def notify(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
+        """Record an operation if an operand depends on the arguments; natively, where all operands are known."""
+        self._notify(op, operands, result, params)
+
+    def _notify(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
+        """Record an operation: at once, where all tensors are known."""
+        known, nodes, form = self.nodes.get, self.recipe.nodes, result._form
+        refs: list[Any] = []
+        for o in operands:
+            at = known(id(o))
+            if isinstance(o, Tensor) if at is None else nodes[at].spec is not o._form.spec:
+                break
+            refs.append(o if at is None else NodeRef(at))
+        else:
+            if type(op) not in APART and any(type(r) is NodeRef for r in refs):
+                graded = form if self._is_wanted(result, refs) else None
+                key = form.spec if graded is None else graded
+                node = self._alike.get(key)
+                if node is None:
+                    node = self._alike[key] = ProgramNode(form.spec, differentiable=graded is not None)
+                kind = self._step(op, refs, self._add(result, node), params, graded)
+                if graded is not None and all(type(r) in (NodeRef, float) for r in refs):  # as native code looks at
+                    self.tables.alike[graded] = node, kind, params
+                self.tables.nodes_added(graded)
+                return
+        self._look_at(op, operands, result, params)
+        at = known(id(result), -1)
+        self.tables.nodes_added(form if 0 <= at == len(nodes) - 1 and nodes[at].differentiable else None)
+
+    def _look_at(self, op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
+        """Record an operation if an operand depends on the arguments, whatever the operands are."""
+        if self.open:
+            self._find_arguments(operands)
+        for x in operands if self.lent else ():
+            if isinstance(x, Tensor) and type(x._value) is not float:
+                self._look(as_array(x))
+        if not any(map(self._depends, operands)):
+            return
+        refs = tuple(self.reference(o) for o in operands)
+        wanted = self._is_wanted(result, refs)
+        node = ProgramNode(result.spec, differentiable=wanted)
+        if isinstance(op, View):
+            self._place(node, result._base if is_view(result) else operands[0], result)
+        if isinstance(op, Select) and operands[0].spec.dtype.kind != "f":
+            self.note_escape(result)
+        self._step(op, refs, self._add(result, node), params, result._form if wanted else None)
+
+    def _is_wanted(self, result: Tensor, refs: Sequence[Any]) -> bool:
+        """Whether the gradient of a result is recorded, and asked for by an operand that leads to the arguments."""
+        form = result._form
+        return (
+            isinstance(form, Form)
+            and type(result._slot) is int
+            and any(
+                want and isinstance(r, NodeRef) and self.recipe.wants(r.node)
+                for r, want in zip(refs, form.wanted, strict=True)
+            )
+        )
+
+    def _step(self, op: Any, refs: Sequence[Any], result: int, params: tuple[Any, ...], form: Any) -> int:
+        """Append a step; return the number of its kind."""
+        nodes, steps = self.recipe.nodes, self.recipe.steps
+        specs = [nodes[r.node].spec if isinstance(r, NodeRef) else type(r) for r in refs]
+        kind = self.tables.kind(op, form, params, (*specs, nodes[result].spec))
+        steps.add(kind, result, [r.node if isinstance(r, NodeRef) else steps.number(r) for r in refs])
+        return kind
+
+    def mark_line(self) -> None:
+        """Mark the steps that follow as of the user's line, if lines are kept."""
+        if self._marking is not None:
+            self._marking.mark(sys._getframe(1))
+
+    def _find_arguments(self, operands: tuple[Any, ...]) -> None:
+        """With no arguments given, the leaves that require grad are the arguments, in the order of their use."""
+        for o in operands:
+            if isinstance(o, Tensor) and type(o._slot) is AccumulateGrad and id(o) not in self.nodes:
+                self.argument(o)
+
+    def _place(self, node: ProgramNode, source: Tensor, result: Tensor) -> None:
+        """Say of which memory, and of whose gradient, a view is a part."""
+        self._place_view(node, self.reference(source).node, source, result)
+        if is_view(result):
+            node.family, node.buffer_offset = self.reference(result._base).node, result._offset
+
+    def _depends(self, x: Any) -> bool:
+        return self._is_ours(x)
+
+    def _is_ours(self, x: Any) -> bool:
+        """Whether a tensor stands in the program's memory."""
+        if not isinstance(x, Tensor):
+            return False
+        if id(x) in self.nodes or (is_view(x) and self._is_part(x)):
+            return True
+        return bool(self.owned) and self._owned(x) is not None
+
+    def reference(self, operand: Any) -> Any:
+        """Return the node of a tensor, that of a constant if it depends on no argument; other operands as they are."""
+        if not isinstance(operand, Tensor):
+            return operand
+        node = self.nodes.get(id(operand))
+        if node is None and self._is_part(operand):
+            view_node = ProgramNode(operand.spec)
+            self._place(view_node, operand._base, operand)
+            node = self._add(operand, view_node)
+        elif node is None:
+            node = self._owned(operand)
+            if node is None:
+                return NodeRef(self._constant(operand))
+        spec = self.recipe.nodes[node].spec
+        if spec.shape != operand.spec.shape or spec.strides != operand.spec.strides:
+            raise NotImplementedError(
+                f"record: a tensor of shape {list(spec.shape)} was given another shape or order in place, at "
+                f"{caller()}, which programs cannot repeat; use the function that returns another tensor"
+            )
+        return NodeRef(node)
+
+    def _is_part(self, x: Tensor) -> bool:
+        """Whether a tensor is a view of one that depends on the arguments, and still of the same memory."""
+        if not is_view(x) or not self._is_ours(x._base):
+            return False
+        return id(x._base) not in self.moved or _inside(as_array(x), as_array(x._base))
+
+    def _owned(self, x: Tensor) -> int | None:
+        """Return the node of a tensor in the program's own memory; None for a tensor in other memory."""
+        if type(x._value) is float or not self.owned or not x.spec.size:
+            return None
+        value = as_array(x)
+        low, high = byte_bounds(value)
+        for first, last, node in self.owned:
+            if low < last and first < high:
+                if not first <= low <= high <= last:
+                    raise NotImplementedError(
+                        f"record: at {caller()} a tensor shares a part of its memory with what the program writes; "
+                        "copy it first"
+                    )
+                above = self.recipe.nodes[node]
+                offset = above.offset + where(value) - first
+                return self._add(x, ProgramNode(x.spec, base=self.recipe.base_of(node), offset=offset))
+        return None
+
+    def _constant(self, x: Tensor) -> int:
+        """Return the node of a constant: an earlier one if its contents are the same."""
+        array = np.array(x._value) if type(x._value) is float else as_array(x)
+        spec = x.spec
+        known = self.copies.get((where(array), spec)) if type(x._value) is not float else None
+        if known is not None and _equal(array, self._copied(known)):
+            return known
+        self._look(array)
+        node = self._kept(array, spec) if fills(array) else self._part(array, spec)
+        if type(x._value) is not float:
+            self.held.append(array)  # its address stays its own
+            self.copies[where(array), spec] = node
+        return node
+
+    def _look(self, array: Array) -> None:
+        """Keep the line if an array shares memory with an argument's original, which the argument is a copy of."""
+        if self.lent and array.size:
+            low, high = byte_bounds(array)
+            for first, last, number in self.lent:
+                if low < last and first < high:
+                    self.reached.setdefault(number, caller())
+
+    def _kept(self, array: Array, spec: Spec) -> int:
+        """Return the node of a copy of a dense array; equal ones share it."""
+        digest = hashlib.blake2b(array.ravel("K").view(np.uint8).data).digest()
+        node = self.copies.get((digest, spec))
+        if node is None:
+            self.recipe.nodes.append(ProgramNode(spec, constant=array.copy(order="K")))
+            node = self.copies[digest, spec] = len(self.recipe.nodes) - 1
+        return node
+
+    def _part(self, array: Array, spec: Spec) -> int:
+        """Return the node of an array with gaps: a view of a copy of its extent, or of the array that it is part of."""
+        low, high = byte_bounds(array)
+        root = root_of(array)
+        if high - low > 2 * array.nbytes and root.nbytes <= _LARGEST and fills(root):
+            base, start = self._kept(root, spec_of(root)), byte_bounds(root)[0]
+        else:
+            base, start = self._kept(_extent(array), spec_of(_extent(array))), low
+        self.recipe.nodes.append(ProgramNode(spec, base=base, offset=where(array) - start))
+        return len(self.recipe.nodes) - 1
+
+    def _copied(self, node: int) -> Array:
+        """Return the copy that a constant's node stands for."""
+        entry = self.recipe.nodes[node]
+        if entry.base is None:
+            assert entry.constant is not None
+            return entry.constant
+        held = self.recipe.nodes[entry.base].constant
+        assert held is not None
+        return np.ndarray(entry.spec.shape, entry.spec.dtype, held.ravel("K"), entry.offset, entry.spec.strides)
+
+    def wrote(self, op: Any, x: Tensor, value: Any, params: tuple[Any, ...]) -> None:
+        """Record a write if the tensor or the value depends on the arguments."""
+        indices = [index for index in params if isinstance(index, Tensor)]
+        if not any(map(self._depends, (x, value, *indices))):
+            return
+        part, base = self.reference(x).node, base_of(x)
+        form = base._form if isinstance(base._form, Form) and base._form.op is op else None
+        if form is not None and type(base._slot) is int and modes.is_grad_enabled():
+            family = self.recipe.family_of(part)
+            self.recipe.nodes[family] = replace(self.recipe.nodes[family], differentiable=True)  # others may share it
+        else:
+            form = None
+        self.mark_line()
+        places = list(map(self.reference, indices))
+        self._step(op, (NodeRef(part), self.reference(value), *places), part, () if places else params, form)
+
+    def let_go(self, since: int) -> None:
+        """Hold no longer what nobody else does of the tensors that are ``held`` since then."""
+        held = self.held
+        tensors = [(k, id(held[k]), ref(held[k])) for k in range(since, len(held)) if isinstance(held[k], Tensor)]
+        held[since:] = [None if isinstance(x, Tensor) else x for x in held[since:]]
+        for k, number, x in tensors:
+            held[k] = x()
+            if held[k] is None:
+                self.nodes.pop(number, None)
+
+    def note_unrecorded(self, tensor: Tensor | None, what: str) -> None:
+        """Note that a tensor is used for what is not recorded: to this recorder, it has escaped."""
+        before = len(self.escapes)
+        if tensor is not None:
+            self.note_escape(tensor)
+        self.escapes[before:] = [f"{line}, for {what}" for line in self.escapes[before:]]
+
+    def note_drawn(self, tensor: Tensor, draw: Any) -> None:
+        """Note random numbers: they are constants."""
+
+    def overwrites(self, x: Tensor, value: Any) -> None:
+        """Prepare for a write into a tensor: memory from outside becomes the program's, if the write depends on it."""
+        if self.open:
+            self._find_arguments((x, value))
+        if not self._is_ours(x) or self._is_constant(x):
+            if not self._depends(x) and not self._depends(value):
+                return
+            self._take_over(base_of(x))
+        at = self.recipe.base_of(self.reference(x).node)
+        if self.recipe.nodes[at].argument:
+            self.recipe.written.add(at)
+
+    def _is_constant(self, x: Tensor) -> bool:
+        """Whether a tensor, or what it is a view of, was recorded as a view of a constant."""
+        return self._is_of_constant(self.nodes.get(id(x), self.nodes.get(id(base_of(x)))))
+
+    def _is_of_constant(self, node: int | None) -> bool:
+        return node is not None and self.recipe.nodes[self.recipe.base_of(node)].constant is not None
+
+    def _add(self, x: Tensor, node: ProgramNode) -> int:
+        at = super()._add(x, node)
+        if node.base is not None:
+            self._keep_view(x, x)
+        return at
+
+    def _keep_view(self, x: Tensor, of: Tensor) -> None:
+        """Keep a tensor that is recorded as another one, if that is a view of a constant."""
+        if self._is_constant(of):
+            node = self.recipe.nodes[self.nodes[id(of)]]
+            whole = node if node.base is None else self.recipe.nodes[node.base]
+            backwards = sum(min(0, (n - 1) * s) for n, s in zip(whole.spec.shape, whole.spec.strides, strict=True))
+            first = where(as_array(of)) - node.offset + backwards
+            self.of_constants.setdefault((first, first + whole.spec.bytes), []).append(id(x))
+
+    def _forget_views(self, low: int, high: int) -> None:
+        """Know no views any more of constants in memory that becomes the program's."""
+        for first, last in [known for known in self.of_constants if known[0] < high and low < known[1]]:
+            for view in self.of_constants.pop((first, last)):
+                if self._is_of_constant(self.nodes.get(view)):  # not one that was released
+                    del self.nodes[view]
+
+    def _take_over(self, x: Tensor) -> None:
+        """Make a tensor's outside memory, with the whole array it is part of, the program's; keep what it holds now."""
+        array = as_array(x)
+        root = root_of(array)
+        if is_shown(root):
+            raise ProgramError(
+                f"record: the function writes, at {caller()}, to the memory of a NumPy array, where NumPy may read it "
+                "unseen; write to a tensor of its own memory: tape.tensor(array)"
+            )
+        if root.nbytes > _LARGEST or not fills(root):
+            root = array
+        low, high = byte_bounds(root) if root.size else (0, 0)
+        for first, last, number in self.lent:
+            if low < last and first < high:
+                raise ProgramError(
+                    f"record: the function writes, at {caller()}, to the memory of argument {number}, which it has not "
+                    "from there but from outside; write to the argument"
+                )
+        if any(low < last and first < high for first, last, _ in self.owned):
+            raise NotImplementedError("record: a part of the memory that is written was written before; copy it first")
+        self._forget_views(low, high)
+        kept = root if fills(root) else _extent(root)
+        node = self._begun(kept, x)
+        self.held.append(root)
+        self.owned.append((low, high, node))
+        if not root.size:
+            self._add(x, ProgramNode(x.spec, base=node))
+        self.reference(x)
+
+    def _begun(self, kept: Array, x: Tensor) -> int:
+        """Return a node that begins with what a tensor's memory holds now; of equal elements one is kept."""
+        del x
+        nodes, first = self.recipe.nodes, kept.ravel("K")[:1].reshape(())
+        if kept.size and kept.flags.c_contiguous and _equal(np.broadcast_to(first, kept.shape), kept):  # as zeros are
+            nodes.append(
+                ProgramNode(spec_of(np.broadcast_to(first, kept.shape)), base=self._kept(first, spec_of(first)))
+            )
+            start = len(nodes) - 1
+        else:
+            start = self._kept(kept, spec_of(kept))
+        return self._cloned(NodeRef(start), spec_of(kept))
+
+    def _cloned(self, source: NodeRef, spec: Spec) -> int:
+        """Return a node of memory that a step copies another node to."""
+        self.recipe.nodes.append(ProgramNode(spec))
+        node = len(self.recipe.nodes) - 1
+        self.mark_line()
+        self._step(CLONE, (source,), node, (), None)
+        self.tables.nodes_added(None)
+        return node
+
+    def taken(self, x: Tensor, value: Tensor) -> None:
+        """Identify a tensor that has taken over another's value with that one."""
+        if id(value) in self.nodes:
+            super().taken(x, value)
+            self._keep_view(x, value)
+        else:
+            self.nodes.pop(id(x), None)
+
+    def replaces(self, x: Tensor, other: Tensor) -> None:
+        """Prepare for an assignment to ``.data``: a tensor is about to get another's memory."""
+        node = self.nodes.get(id(x))
+        argument = (node is not None and self.recipe.nodes[node].argument) or (
+            self.open and type(x._slot) is AccumulateGrad
+        )
+        if argument:
+            raise NotImplementedError(
+                f"record: .data of an argument is set at {caller()}, which programs cannot repeat; write x.copy_(...)"
+            )
+        self.moved.add(id(x))
+        self.held.append(x)
+        if not self._depends(other):
+            self.nodes.pop(id(x), None)
+            return
+        at = self.reference(other).node
+        source = self.recipe.nodes[at]
+        self._add(x, ProgramNode(spec_of(as_array(other)), base=self.recipe.base_of(at), offset=source.offset))
+
+    def note_escape(self, tensor: Tensor) -> None:
+        """Keep the line at which a value that depends on the arguments becomes a Python number or array."""
+        if self._depends(tensor):
+            self.escapes.append(caller())
+
+    def note_raised(self, op: Any, operands: tuple[Any, ...], params: dict[str, Any], error: Exception) -> None:
+        """Take it for an escape of the operands that an operation raised by their values."""
+        del op, params, error
+        for x in operands:
+            self.note_escape(x)
+
+    def check(self) -> None:
+        """Raise for an argument that the function writes to, and whose original array it used as well."""
+        for number, node in enumerate(self.recipe.arguments):
+            if node in self.recipe.written and number in self.reached:
+                raise ProgramError(
+                    f"record: the function writes to argument {number}, and uses its memory by another way at "
+                    f"{self.reached[number]}; use the argument"
+                )
+
+
+class _Marking:
+    """Marks steps as of the user's line that stands above the frame which recorded them."""
+
+    def __init__(self, recipe: Recipe, lines: Lines) -> None:
+        self._lines, self._head, self._table = lines, recipe.steps.head, LineTable(lines.table)
+
+    def mark(self, frame: FrameType) -> None:
+        """Mark the steps that follow."""
+        self._lines.mark(self._head[StepWords.used], self._table.number(frame))
+
+    def before(self, notify: Callable[..., None]) -> Callable[..., None]:
+        """Return what marks a step and then records it; fast where a loop stays on one line."""
+        known, numbers, mark, frame_above = self._table.known.get, self._lines.numbers, self.mark, sys._getframe
+
+        def marked(op: Any, operands: tuple[Any, ...], result: Tensor, params: tuple[Any, ...]) -> None:
+            frame = frame_above(1)
+            number = known((id(frame.f_code), frame.f_lasti))
+            if number is None or number != numbers[-1]:
+                mark(frame)
+            notify(op, operands, result, params)
+
+        return marked
+
+
+def _inside(a: Array, b: Array) -> bool:
+    (low, high), (first, last) = byte_bounds(a), byte_bounds(b)
+    return bool(first <= low <= high <= last)
+
+
+def _extent(array: Array) -> Array:
+    """Return the memory from an array's first element to its last, with zeros in the gaps, as words."""
+    low, high = byte_bounds(array)
+    words = np.zeros(-(-(high - low) // _WORD), np.int64)
+    np.ndarray(array.shape, array.dtype, words, where(array) - low, array.strides)[...] = array
+    return words
+
+
+def _equal(a: Array, b: Array) -> bool:
+    """Whether arrays hold the same bits."""
+    kind = f"u{a.itemsize}"
+    return np.array_equal(a.view(kind), b.view(kind))

@@ -20,10 +20,9 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from kernels.foundation.numpy_arrays import FreedError
-from kernels.kinds.reference_tape import entries_of, locate
-from kernels.kinds.saved_values import SavedValues
+from kernels.kinds.reference_tape import SavedValues, entries_of, locate
 from kernels.language import jit
-from kernels.native.allocation import MOST_TAPES
+from kernels.native.memory import MOST_TAPES
 from kernels.native.structs import LARGEST_GROWTH
 from tape import errors
 

@@ -16,7 +16,7 @@ from kernels.calls.object_types import same_layout
 from kernels.foundation.specs import Spec, spec_of
 from kernels.foundation.tables import Recent
 from kernels.kinds.form import Descriptor, Form
-from kernels.kinds.saved_values import expose, exposed_roots
+from kernels.kinds.reference_tape import expose, exposed_roots
 from kernels.native.structs import LARGE, TAPE_BITS
 from kernels.operations.registry import OPS
 from tape.tensors import hooks, modes

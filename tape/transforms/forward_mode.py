@@ -18,7 +18,7 @@ from kernels.foundation.numpy_arrays import GradientObserver, Seed
 from kernels.foundation.specs import Array
 from kernels.native.structs import TAPE_BITS
 from kernels.sweeps import forward as sweeps
-from tape.engine import short_backward
+from tape.engine import backward
 from tape.engine.accumulate_grad import tape_of
 from tape.engine.backward import grad
 from tape.engine.double_backward import Derivation, Derivatives, derived
@@ -52,7 +52,7 @@ def needs_graph(outputs: Sequence[Tensor], inputs: Sequence[Tensor], weights: Se
         return False
     if any(w._slot is not None for w in weights):
         return True
-    if len(outputs) == 1 and short_backward.leads(outputs[0], tuple(inputs)):  # the usual case
+    if len(outputs) == 1 and backward.leads(outputs[0], tuple(inputs)):  # the usual case
         return False
     known = {x._slot for x in inputs}
     return any(x not in known and not hasattr(x, "over") for x in leaves_of(outputs))

@@ -13,7 +13,7 @@ from kernels.native import pool
 from kernels.native.structs import LARGE
 from kernels.programs.program import Recipe
 from kernels.rules.scalar_loops import NodeRef
-from tape.engine import short_backward
+from tape.engine import backward
 from tape.engine.double_backward import Derivatives
 from tape.recording import record, views
 from tape.recording.to_python import numbers_of, warn_of_detaching
@@ -177,7 +177,7 @@ class Evaluation:
         aux_leaves, aux = flattened(self.aux, none=True)
         gradients = None
         if not self._linked_of(aux_leaves):
-            gradients = short_backward.pulled(y, None, self.inputs, tensors=self.tensors, free=True)
+            gradients = backward.pulled(y, None, self.inputs, tensors=self.tensors, free=True)
         if gradients is not None:
             self.result = value_of(y, tensors=self.tensors)
             self.aux = aux.filled([self._released(x) for x in aux_leaves])

@@ -16,7 +16,7 @@ from numpy.lib.array_utils import byte_bounds
 from kernels.foundation.specs import Spec
 from kernels.programs import program as recipes
 from kernels.programs.program import ProgramError
-from tape.engine import short_backward
+from tape.engine import backward
 from tape.tensors import modes
 from tape.tensors.operands import operand
 from tape.tensors.pytrees import LEAF, Structure, flattened
@@ -388,7 +388,7 @@ def differentiated(
             y, aux = split(y, inputs, tensors=tensors)
         if aux is not None:
             check(y)
-            gradients = short_backward.pulled(y, None, inputs, tensors=tensors, free=True)
+            gradients = backward.pulled(y, None, inputs, tensors=tensors, free=True)
             if gradients is not None:
                 return value_of(y, tensors=tensors), _filled(structure, gradients), aux[0] if has_aux else None
     point = Evaluation(api, func, args, argnums, kwargs, has_aux=has_aux, evaluated=_known(evaluated))
@@ -418,7 +418,7 @@ def split(result: Any, inputs: tuple[Tensor, ...], *, tensors: bool) -> tuple[An
     y, aux = result
     values, structure = flattened(aux, none=True)
     for x in values:
-        if isinstance(x, Tensor) and x._slot is not None and not short_backward.leads(x, inputs):
+        if isinstance(x, Tensor) and x._slot is not None and not backward.leads(x, inputs):
             return y, None
     return y, (structure.filled([released(x, tensors=tensors) for x in values]),)
 
@@ -457,7 +457,7 @@ class VjpEvaluation:
             return None
         if cotangent._slot is not None and modes.is_grad_enabled():
             return None
-        pulled = short_backward.pulled(self.y, cotangent, self.inputs, tensors=self.tensors, free=free)
+        pulled = backward.pulled(self.y, cotangent, self.inputs, tensors=self.tensors, free=free)
         return None if pulled is None else _filled(self.structure, pulled)
 
 
@@ -478,6 +478,6 @@ def pulled_back(
         y, aux = split(y, inputs, tensors=tensors)
     if aux is not None:
         outputs, returned = ([y], LEAF) if type(y) is Tensor else flattened(y, none=True)
-        if len(outputs) == 1 and short_backward.leads(outputs[0], inputs):
+        if len(outputs) == 1 and backward.leads(outputs[0], inputs):
             return VjpEvaluation(evaluated, outputs[0], returned, aux)
     return _known(evaluated)

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.call_cache import entries as call_entries
 from kernels.foundation.specs import Spec
+from kernels.kinds import call_entries as call_entries
 from tape.recording.cached_calls import NATIVELY
 
 pytestmark = pytest.mark.skipif(not NATIVELY, reason="native code repeats nothing here")

@@ -12,7 +12,7 @@ import pytest
 
 import tape
 from kernels.operations.registry import OPS
-from tape.recording import elementwise
+from tape.recording import promotion
 from tape.recording.cached_calls import NATIVELY, cached_call
 from tape.recording.record import recorded
 
@@ -233,7 +233,7 @@ def test_python_does_not_run_again_for_views(call: Any) -> None:
 
 
 def summed(x: tape.Tensor, axis: int) -> tape.Tensor:
-    return elementwise.reduction(OPS["sum"], x, (axis,), False)  # type: ignore[arg-type]
+    return promotion.reduction(OPS["sum"], x, (axis,), False)  # type: ignore[arg-type]
 
 
 @cached_call()

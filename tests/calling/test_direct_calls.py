@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kernels.compiler.compiled_code import CompiledCode
 from kernels.foundation.specs import spec_of
 from kernels.foundation.tables import dataclass
-from kernels.programs.calling.compiled_machine import CompiledMachine, GuardPlace, ReturnForm
-from kernels.programs.calling.direct_call_structs import FLAT, GRAD, GRAD_AND_VALUE, SINGLE, VALUE_AND_GRAD
-from kernels.programs.compiler.compiled_code import CompiledCode
+from kernels.machine_code.call_structs import FLAT, GRAD, GRAD_AND_VALUE, SINGLE, VALUE_AND_GRAD
+from kernels.machine_code.compiled_machine import CompiledMachine, GuardPlace, ReturnForm
 from kernels.programs.machine import GuardMissed
 from tests.support.handwritten_programs import program, rosenbrock, tiny
 

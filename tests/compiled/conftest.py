@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import tape
-from kernels.programs.printing import parallel_loops
+from kernels.compiler import parallel_loops
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.programs.compiler.compiling import Compilation
-from kernels.programs.differentiating.storage import Element, Region
-from kernels.programs.printing.source_text import ProgramText, begins_of
+from kernels.compiler.compiling import Compilation
+from kernels.compiler.source_text import ProgramText, begins_of
+from kernels.compiler.storage import Element, Region
 
 
 def diffused(u: Any) -> Any:

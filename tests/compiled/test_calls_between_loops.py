@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import tape
+from kernels.compiler.compiling import Compilation
 from kernels.kinds import routine
 from kernels.language.expressions import UntranslatedError
-from kernels.programs.calling.compiled_machine import CompiledMachine
-from kernels.programs.compiler.compiling import Compilation
+from kernels.machine_code.compiled_machine import CompiledMachine
 
 RNG = np.random.default_rng(0)
 SQUARE = RNG.normal(size=(5, 5)) + 5 * np.eye(5)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.programs.calling.compiled_machine import CompiledMachine
-from kernels.programs.compiler.compiling import Compilation
-from kernels.programs.printing.forward_text import StepLoopText
+from kernels.compiler.compiling import Compilation
+from kernels.compiler.forward_text import StepLoopText
+from kernels.machine_code.compiled_machine import CompiledMachine
 
 pytestmark = pytest.mark.exhaustive
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.programs.calling.compiled_machine import CompiledMachine
+from kernels.machine_code.compiled_machine import CompiledMachine
 from tape.programs import tiers
 
 pytestmark = pytest.mark.quick

@@ -19,16 +19,14 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import tape
-from kernels.programs.calling.compiled_machine import CompiledMachine
-from kernels.programs.compiler import compiling
-from kernels.programs.compiler.compiling import Compilation
-from kernels.programs.differentiating import storage
-from kernels.programs.differentiating.first_gradients import StencilGather, gather_of
-from kernels.programs.differentiating.storage import Placement, Storage
-from kernels.programs.expanding.expansion import Expansion
-from kernels.programs.expanding.scalar_program import StepLoop
-from kernels.programs.printing import reverse_text
-from kernels.programs.printing.reverse_text import ReverseText
+from kernels.compiler import compiling, reverse_text, storage
+from kernels.compiler.compiling import Compilation
+from kernels.compiler.expansion import Expansion
+from kernels.compiler.first_gradients import StencilGather, gather_of
+from kernels.compiler.reverse_text import ReverseText
+from kernels.compiler.scalar_program import StepLoop
+from kernels.compiler.storage import Placement, Storage
+from kernels.machine_code.compiled_machine import CompiledMachine
 from kernels.programs.rolled_program import Uncompiled
 from tests.support.quick_compiles import QuickCompilation, honour_marks
 from tests.support.random_programs import RandomProgram, program_of
@@ -509,7 +507,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 sys.path.insert(0, {root!r})
 from tests.compiled.test_compiled_programs_at_random import run_seed
-from kernels.programs.calling.compiled_machine import DEBUG
+from kernels.machine_code.compiled_machine import DEBUG
 assert DEBUG
 counts = Counter()
 for seed in range({count}):

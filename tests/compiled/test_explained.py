@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.programs.calling.compiled_machine import CompiledMachine
+from kernels.machine_code.compiled_machine import CompiledMachine
 from kernels.programs.program import ProgramError
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 import scipy.special
 
+from kernels.compiler.compiled_code import CompiledCode
 from kernels.language.expressions import UntranslatedError
-from kernels.programs.compiler.compiled_code import CompiledCode
-from kernels.programs.native_use.native_entry import flat_function
+from kernels.machine_code.native_entry import flat_function
 from kernels.rules.symbols import VECTOR
 from tape.compiled.native_calls import write_c
 from tests.support.handwritten_programs import bell, guarded, program, rosenbrock, tiny

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.programs.compiler.compiling import Compilation
+from kernels.compiler.compiling import Compilation
 
 FILE = Path(__file__).resolve().parents[1] / "support" / "loop_texts.txt"
 HEAD = "==== "

@@ -7,9 +7,9 @@ import random
 
 import pytest
 
+from kernels.compiler import compiling
 from kernels.language import lanes, statements
-from kernels.programs.calling.compiled_machine import CompiledMachine
-from kernels.programs.compiler import compiling
+from kernels.machine_code.compiled_machine import CompiledMachine
 from tests.compiled.test_compiled_programs_at_random import FOUND, IN_BLOCKS, Case, in_blocks, quiet, written
 from tests.support.quick_compiles import MarkedCompilation
 from tests.support.random_programs import program_of

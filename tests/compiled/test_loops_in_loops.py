@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.programs.compiler import compiling
+from kernels.compiler import compiling
 from tests.support.agreeing_gradients import assert_agrees
 
 INPUTS = (1.3, 0.2, 3.7, 0.9, 2.4, 0.05, 5.0)

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.programs.compiler import compiling
-from kernels.programs.differentiating import storage
-from kernels.programs.differentiating.storage import Storage
-from kernels.programs.expanding.expansion import Expansion
+from kernels.compiler import compiling, storage
+from kernels.compiler.expansion import Expansion
+from kernels.compiler.storage import Storage
 from kernels.programs.several_ways import without_unchanged
 from tests.support.agreeing_gradients import assert_agrees
 

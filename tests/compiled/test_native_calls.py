@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.programs.calling.callable_type import DirectlyCalled
-from kernels.programs.calling.compiled_machine import GuardPlace
-from kernels.programs.compiler.compiled_code import CompiledCode
+from kernels.compiler.compiled_code import CompiledCode
+from kernels.machine_code.compiled_machine import GuardPlace
+from kernels.machine_code.tiers import DirectlyCalled
 from kernels.programs.program import native
 from tape.compiled import native_checks
 from tape.compiled.compiled_function import CompiledFunction

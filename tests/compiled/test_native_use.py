@@ -16,8 +16,8 @@ import pytest
 from numba.core.errors import TypingError
 from scipy.integrate import dblquad, quad
 
-from kernels.programs.compiler.compiled_code import CompiledCode
-from kernels.programs.native_use.native_entry import SMALL
+from kernels.compiler.compiled_code import CompiledCode
+from kernels.machine_code.native_entry import SMALL
 from tape.compiled.native_calls import NativeUse
 from tests.support.handwritten_programs import bell, guarded, predators, program, rosenbrock, tiny
 

@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.programs.calling.compiled_machine import CompiledMachine
-from kernels.programs.compiler import compiling
-from kernels.programs.compiler.compiling import Compilation
-from kernels.programs.printing import function_splitting, parallel_loops
-from kernels.programs.printing.function_splitting import SplitProgram
-from kernels.programs.printing.source_text import ProgramText
+from kernels.compiler import compiling, parallel_loops
+from kernels.compiler.compiling import Compilation
+from kernels.compiler.parallel_loops import SplitProgram
+from kernels.compiler.source_text import ProgramText
+from kernels.machine_code.compiled_machine import CompiledMachine
 from kernels.programs.rolled_program import Uncompiled
 from tests.compiled.test_compiled_programs_at_random import FOUND, IN_BLOCKS, Case, in_blocks, quiet, written
 from tests.support.quick_compiles import QuickCompilation, honour_marks
@@ -57,8 +56,8 @@ def dtype_of(name: str) -> Any:
 
 
 def test_what_a_piece_takes_over_and_hands_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(function_splitting, "LONG", 0)
-    monkeypatch.setattr(function_splitting, "PIECE", 1)
+    monkeypatch.setattr(parallel_loops, "LONG", 0)
+    monkeypatch.setattr(parallel_loops, "PIECE", 1)
     counts = {}
 
     def add(kind: str, count: int) -> str:
@@ -81,8 +80,8 @@ def test_a_short_program_is_one_function() -> None:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have all programs cut, into pieces of few lines."""
-    monkeypatch.setattr(function_splitting, "LONG", 0)
-    monkeypatch.setattr(function_splitting, "PIECE", 9)
+    monkeypatch.setattr(parallel_loops, "LONG", 0)
+    monkeypatch.setattr(parallel_loops, "PIECE", 9)
     monkeypatch.setattr(compiling, "storage_within", in_blocks)
     honour_marks(monkeypatch)
 
@@ -201,7 +200,7 @@ def test_a_program_without_repeats_is_compiled_however_long(monkeypatch: pytest.
 
     recorded = tape.record(f, 0.3, 0.4)
     compilation = QuickCompilation(recorded._recipe, reverse=True)
-    assert len(compilation.source().splitlines()) > function_splitting.LONG
+    assert len(compilation.source().splitlines()) > parallel_loops.LONG
     code = compilation.code()
     assert code.parts is not None
     assert len(code.parts) > 2
@@ -217,7 +216,7 @@ def test_what_is_too_long_is_interpreted(monkeypatch: pytest.MonkeyPatch) -> Non
         return x.sum()
 
     recipe = tape.record(f, np.ones(3))._recipe
-    monkeypatch.setattr(function_splitting, "LONG", 0)
+    monkeypatch.setattr(parallel_loops, "LONG", 0)
     monkeypatch.setattr(compiling, "_LONGEST_STATEMENT", 3)
     with pytest.raises(Uncompiled, match=r"a loop of the program is .* lines long"):
         Compilation(recipe, reverse=True).code()

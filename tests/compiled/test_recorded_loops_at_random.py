@@ -13,7 +13,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import tape
-from kernels.programs.compiler import compiling
+from kernels.compiler import compiling
 from tape.errors import CompileWarning
 from tests.compiled.test_compiled_programs_at_random import Comparison, quiet
 from tests.support.random_programs import RandomProgram

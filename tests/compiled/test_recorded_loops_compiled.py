@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import tape
+from kernels.compiler import compiling
 from kernels.programs import roll
-from kernels.programs.compiler import compiling
 from tests.support.representatives import in_turns
 
 U, V = np.linspace(0.1, 1.0, 12), np.linspace(0.3, 0.5, 12)

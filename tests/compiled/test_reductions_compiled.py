@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.programs.calling.compiled_machine import CompiledMachine
-from kernels.programs.compiler.compiling import Compilation
+from kernels.compiler.compiling import Compilation
+from kernels.machine_code.compiled_machine import CompiledMachine
 from tests.support.representatives import in_turns
 
 RNG = np.random.default_rng(1)

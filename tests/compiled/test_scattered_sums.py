@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.programs.compiler.compiling import Compilation
+from kernels.compiler.compiling import Compilation
 from tests.compiled.test_exported_c import COMPILER, assert_alike
 
 pytestmark = pytest.mark.quick

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.programs.calling.compiled_machine import CompiledMachine
-from kernels.programs.compiler.compiling import Compilation
-from kernels.programs.differentiating.storage import Region
-from kernels.programs.printing.source_text import ProgramText, share_memory
+from kernels.compiler.compiling import Compilation
+from kernels.compiler.source_text import ProgramText, share_memory
+from kernels.compiler.storage import Region
+from kernels.machine_code.compiled_machine import CompiledMachine
 
 FLOAT, INTEGER = np.dtype(np.float64), np.dtype(np.int64)
 

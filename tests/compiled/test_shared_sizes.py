@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.programs.calling.compiled_machine import CompiledMachine
-from kernels.programs.compiler.compiled_code import CompiledCode
-from kernels.programs.compiler.compiling import Compilation
-from kernels.programs.printing.source_text import SharedSizes
+from kernels.compiler.compiled_code import CompiledCode
+from kernels.compiler.compiling import Compilation
+from kernels.compiler.source_text import SharedSizes
+from kernels.machine_code.compiled_machine import CompiledMachine
 from tests.compiled.test_loop_texts import rosenbrock
 
 

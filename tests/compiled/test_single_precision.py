@@ -17,10 +17,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import tape
-from kernels.programs.calling.compiled_machine import CompiledMachine
-from kernels.programs.compiler import compiling
-from kernels.programs.compiler.compiling import Compilation
-from kernels.programs.printing import function_splitting
+from kernels.compiler import compiling
+from kernels.compiler.compiling import Compilation
+from kernels.machine_code.compiled_machine import CompiledMachine
 from kernels.programs.rolled_program import Uncompiled
 from tests.compiled.test_compiled_programs_at_random import Case, in_blocks
 from tests.compiled.test_exported_c import COMPILER, assert_alike

@@ -16,14 +16,14 @@ import numpy as np
 import pytest
 
 import tape
+from kernels.compiler import parallel_loops
+from kernels.compiler.compiling import Compilation
+from kernels.compiler.source_text import printed
+from kernels.machine_code.c_source import c_files
+from kernels.machine_code.compiled_machine import CompiledMachine
 from kernels.native import threads as threads_module
 from kernels.native.structs import MOST_PARTS
 from kernels.native.threads import WORKERS, Workers
-from kernels.programs.calling.compiled_machine import CompiledMachine
-from kernels.programs.compiler.compiling import Compilation
-from kernels.programs.native_use.c_source import c_files
-from kernels.programs.printing import parallel_loops
-from kernels.programs.printing.source_text import printed
 from kernels.programs.rolled_program import Uncompiled
 from tests.compiled.test_compiled_programs_at_random import Case, quiet
 from tests.support.random_programs import program_of

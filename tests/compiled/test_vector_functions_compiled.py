@@ -12,10 +12,10 @@ import pytest
 from llvmlite import ir
 
 import tape
+from kernels.compiler.compiling import Compilation
 from kernels.language import cache_files, jit
 from kernels.language.lanes import CallingModule, loop_hints
-from kernels.programs.calling.compiled_machine import CompiledMachine
-from kernels.programs.compiler.compiling import Compilation
+from kernels.machine_code.compiled_machine import CompiledMachine
 from tests.support.quick_compiles import MarkedCompilation
 
 pytestmark = pytest.mark.quick

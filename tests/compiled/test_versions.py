@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.programs.calling.compiled_machine import CompiledMachine
-from kernels.programs.compiler.compiling import Compilation
+from kernels.compiler.compiling import Compilation
+from kernels.machine_code.compiled_machine import CompiledMachine
 from kernels.programs.roll import rolled
 from kernels.programs.rolled_program import Box, remainder
 from tests.support.representatives import in_turns

@@ -21,7 +21,7 @@ POOL = "from kernels.native import pool\n"
 # A tape with arrays, doubles, views and writes, of which `at` and `put` read and change words.
 GRAPH = """
 import ctypes, numpy as np, tape, threading
-from kernels.native import allocation
+from kernels.native import memory
 from kernels.native.c_api import ArrayObject
 from kernels.native.structs import GONE, Chunk, FormBlock, SweepHeader, TapeHeader
 from kernels.native.pool import DamagedError
@@ -41,7 +41,7 @@ loss = y * w
 entries = tape.tensors.modes.own_tape().entries
 T = header_of(entries)
 def at(address, k=0): return ctypes.c_int64.from_address(address + 8 * k).value
-def put(address, k, value): allocation.put(address, k, value)
+def put(address, k, value): memory.put(address, k, value)
 words = at(T, TapeHeader.words)
 def found(name, after=0):  # the last instruction of a name: where it begins, and its last word
     stop = len(entries)
@@ -62,7 +62,7 @@ FAULTS = {
     "a negative number": ("put(words, sin_last, -3)", "its form, is -3, no living form's number"),
     "another form": ("put(words, sin_last, at(words, root_last))", "instruction MulBackward0 in words"),
     "the block of a form": (
-        "put(at(allocation.REGISTRY.forms, at(words, sin_last)), FormBlock.entries, 7)",
+        "put(at(memory.REGISTRY.forms, at(words, sin_last)), FormBlock.entries, 7)",
         "SinBackward0, whose block has been",
     ),
     "a slot of no tape": ("put(words, sin, 5)", r"SinBackward0 .*word \d+, its slot, is 5, not one of this tape"),
@@ -220,14 +220,14 @@ def test_what_is_sound_passes(fresh: Fresh, plain: bool) -> None:
 
 OFTEN = """
 import numpy as np, tape
-from kernels.debug import checks
+from kernels.sweeps import debug_checks
 looked = 0
-wrong = checks._Checker._wrong
+wrong = debug_checks._Checker._wrong
 def counted(*given):
     global looked
     looked += 1
     return wrong(*given)
-checks._Checker._wrong = counted
+debug_checks._Checker._wrong = counted
 x = tape.tensor(np.ones(3), requires_grad=True)
 y = x
 for _ in range(40):

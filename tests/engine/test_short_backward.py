@@ -12,13 +12,12 @@ import tape
 from kernels.sweeps import backend
 from tape.autograd import grad
 from tape.engine import backward as engine
-from tape.engine import short_backward
 
 
 @pytest.fixture(params=["short", "long"])
 def way(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "long":
-        monkeypatch.setattr(short_backward, "native_backward", lambda *_: NotImplemented)
+        monkeypatch.setattr(backward, "native_backward", lambda *_: NotImplemented)
     return str(request.param)
 
 
@@ -72,7 +71,7 @@ def listed(found: Any) -> Any:
 @pytest.mark.parametrize("name", CALLS)
 def test_as_the_long_way(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = listed(CALLS[name](*leaves()))
-    monkeypatch.setattr(short_backward, "native_backward", lambda *_: NotImplemented)
+    monkeypatch.setattr(backward, "native_backward", lambda *_: NotImplemented)
     assert found == listed(CALLS[name](*leaves()))
 
 

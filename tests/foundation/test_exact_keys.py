@@ -23,8 +23,8 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.call_cache.entries import arguments
 from kernels.foundation.tables import exact
+from kernels.kinds.call_entries import arguments
 from tape.recording.cached_calls import NATIVELY
 
 # --- joins of views whose base was written ----------------------------------------------------------------------

@@ -16,11 +16,11 @@ import tape
 from kernels.foundation import specs, tables
 from kernels.foundation.specs import intern_spec
 from kernels.foundation.tables import Recent
-from kernels.kinds import custom
+from kernels.kinds import routine
 from kernels.kinds.reference_tape import instructions
-from kernels.native.allocation import REGISTRY
 from kernels.native.c_api import NATIVE
-from kernels.native.call_structs import SETS, WAYS
+from kernels.native.memory import REGISTRY
+from kernels.native.structs import SETS, WAYS
 from tape.tensors.modes import own_tape
 from tape.tensors.tensor import AccumulateGrad
 
@@ -32,9 +32,9 @@ import gc, tracemalloc
 import numpy as np
 import tape
 from kernels.foundation import specs
-from kernels.call_cache import entries
+from kernels.kinds import call_entries
 from kernels.foundation import tables
-from kernels.native.allocation import REGISTRY
+from kernels.native.memory import REGISTRY
 
 tables.MOST = {most}
 
@@ -68,7 +68,7 @@ for n in range(first + {warm}, first + {warm} + count):
     run(n)
 gc.collect()
 grown = tracemalloc.get_traced_memory()[0] - before
-print(grown, len(REGISTRY.living), len(specs._SPECS), len(entries._kept))
+print(grown, len(REGISTRY.living), len(specs._SPECS), len(call_entries._kept))
 """
 
 
@@ -223,7 +223,7 @@ def test_equal_specs_are_one_object() -> None:
 
 
 def test_operations_of_the_users_own_are_forgotten() -> None:
-    before = len(custom._made)
+    before = len(routine._made)
 
     def one(n: int) -> None:
         square = tape.custom(numba.njit(lambda x: x * x), numba.njit(lambda g, x: 2.0 * g * x))
@@ -234,8 +234,8 @@ def test_operations_of_the_users_own_are_forgotten() -> None:
         table.clear()
     tape.recording.record.recorded()
     gc.collect()
-    assert len(custom.RUNNING) == 1 or not NATIVE  # plain sweeps compile no kernel of them
-    assert len(custom._made) <= before
+    assert len(routine.RUNNING) == 1 or not NATIVE  # plain sweeps compile no kernel of them
+    assert len(routine._made) <= before
 
 
 def test_tables_of_what_is_gone_count_no_more(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.call_cache import entries
+from kernels.kinds import call_entries
 
 SHAPE = (9, 10, 3)
 
@@ -66,8 +66,8 @@ def test_writing(count: int) -> None:
 
 def test_elements_share_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     x, written = tape.tensor(np.ones((80, 80)), requires_grad=True), []
-    write = entries.EntryBuilder.write
-    monkeypatch.setattr(entries.EntryBuilder, "write", lambda entry: (written.append(entry), write(entry))[1])
+    write = call_entries.EntryBuilder.write
+    monkeypatch.setattr(call_entries.EntryBuilder, "write", lambda entry: (written.append(entry), write(entry))[1])
     for place in np.ndindex(80, 80):
         x[place]
     assert len(written) < 400

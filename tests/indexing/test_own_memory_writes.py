@@ -16,7 +16,7 @@ import tape
 from kernels.foundation.specs import spec_of
 from kernels.kinds import views
 from kernels.language import jit
-from kernels.native import call_structs
+from kernels.native import structs
 from kernels.native.c_api import NATIVE
 from kernels.native.memory import where
 
@@ -202,11 +202,11 @@ def test_what_is_apart_has_no_element_in_common(seed: int) -> None:
     part, value = whole[(*key, ...)], (whole.T if turned else whole)[(*other, ...)]
     how = views.write_computation(spec_of(value), spec_of(whole), part)
     if how is not None and part.shape == value.shape:
-        relation = jit.load_module("native.calls.writes_native").relation
+        relation = jit.load_module("calls.writes_native").relation
         found = relation(where(how.layout), where(value), where(part), part.itemsize)
-        if found == call_structs.APART:
+        if found == structs.APART:
             assert not np.shares_memory(part, value)
-        elif found == call_structs.SAME:
+        elif found == structs.SAME:
             assert where(part) == where(value)
             steps = zip(part.shape, part.strides, value.strides, strict=True)
             assert all(n == 1 or a == b for n, a, b in steps)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.kinds.saved_values import SavedValues
+from kernels.kinds.reference_tape import SavedValues
 
 TIMES = range(4)
 A = np.arange(12.0).reshape(4, 3) / 7 + 0.5

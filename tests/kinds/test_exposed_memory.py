@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.kinds import saved_values
+from kernels.kinds import reference_tape
 from tape.tensors.tensor import as_array
 
 pytestmark = pytest.mark.quick
@@ -16,14 +16,14 @@ class Holder:
 
 def test_an_array_at_the_place_of_another_in_the_table_is_not_copied() -> None:
     x = tape.tensor([1.0, 2.0], requires_grad=True)
-    place, holder = saved_values._place(id(as_array(x))), Holder()
+    place, holder = reference_tape._place(id(as_array(x))), Holder()
     others = [np.zeros(3) for _ in range(50_000)]
-    other = next(a for a in others if saved_values._place(id(a)) == place)
-    saved_values.expose(other, holder)
+    other = next(a for a in others if reference_tape._place(id(a)) == place)
+    reference_tape.expose(other, holder)
     for _ in range(4):
         assert (x * x).grad_fn._saved_self is x
-    second = next(a for a in others if saved_values._place(id(a)) == place and a is not other)
-    saved_values.expose(second, holder)  # several: perhaps it is one of them
+    second = next(a for a in others if reference_tape._place(id(a)) == place and a is not other)
+    reference_tape.expose(second, holder)  # several: perhaps it is one of them
     assert (x * x).grad_fn._saved_self.tolist() == [1.0, 2.0]
     del holder
     for _ in range(4):
@@ -32,7 +32,7 @@ def test_an_array_at_the_place_of_another_in_the_table_is_not_copied() -> None:
 
 def test_an_array_with_the_id_of_one_that_has_died() -> None:
     first, holder = np.zeros(3), Holder()
-    saved_values.expose(first, holder)
+    reference_tape.expose(first, holder)
     gone = id(first)
     del first
     kept: list[object] = []
@@ -41,8 +41,8 @@ def test_an_array_with_the_id_of_one_that_has_died() -> None:
         kept.append(np.zeros(3))
     again = kept[-1]
     assert isinstance(again, np.ndarray)
-    assert not saved_values.is_exposed(again)
-    saved_values.expose(again, holder)
-    assert saved_values.is_exposed(again)
+    assert not reference_tape.is_exposed(again)
+    reference_tape.expose(again, holder)
+    assert reference_tape.is_exposed(again)
     del holder
-    assert not saved_values.is_exposed(again)
+    assert not reference_tape.is_exposed(again)

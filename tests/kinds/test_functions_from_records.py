@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.kinds.reduction import Reduction
+from kernels.kinds.elementwise import Reduction
 from kernels.kinds.routine import Routine
 from kernels.kinds.views import View
 from kernels.operations.registry import OPS

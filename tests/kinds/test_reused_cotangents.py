@@ -11,7 +11,7 @@ import pytest
 import tape
 from kernels.kinds import form
 from kernels.native import pool
-from kernels.native.allocation import REGISTRY
+from kernels.native.memory import REGISTRY
 from kernels.native.structs import NONE, FormBlock, InputBlock, PoolWords
 from kernels.sweeps import backend
 

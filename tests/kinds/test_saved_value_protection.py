@@ -11,15 +11,15 @@ import pytest
 
 import tape
 from kernels.foundation.specs import Intervals
-from kernels.kinds import saved_values
+from kernels.kinds import reference_tape
 
 pytestmark = pytest.mark.usefixtures("own_tape", "filing")
 
 
-@pytest.fixture(params=[0, 3, saved_values._LOOKS_PER_FILING], ids=["filed at once", "filed soon", "looked through"])
+@pytest.fixture(params=[0, 3, reference_tape._LOOKS_PER_FILING], ids=["filed at once", "filed soon", "looked through"])
 def filing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have saved arrays filed sooner or later."""
-    monkeypatch.setattr(saved_values, "_LOOKS_PER_FILING", request.param)
+    monkeypatch.setattr(reference_tape, "_LOOKS_PER_FILING", request.param)
 
 
 def shared(values: list[float]) -> Any:
@@ -116,7 +116,7 @@ def test_an_interrupt_while_places_are_filed(monkeypatch: pytest.MonkeyPatch) ->
         add(self, *given)
 
     monkeypatch.setattr(Intervals, "add", interrupted)
-    monkeypatch.setattr(saved_values, "_LOOKS_PER_FILING", 0)
+    monkeypatch.setattr(reference_tape, "_LOOKS_PER_FILING", 0)
     with pytest.raises(KeyboardInterrupt):
         overwrite(m[:])
     monkeypatch.undo()
@@ -156,9 +156,9 @@ def test_a_long_graph_that_lives_is_filed_once(monkeypatch: pytest.MonkeyPatch) 
 def test_a_memory_that_only_its_tensor_has_is_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gradients that grow, above all: a long tape is not looked through for what nobody can read."""
     asked: list[Any] = []
-    protect_truly = saved_values.SavedValues.protect
+    protect_truly = reference_tape.SavedValues.protect
     monkeypatch.setattr(
-        saved_values.SavedValues,
+        reference_tape.SavedValues,
         "protect",
         lambda self, array: (asked.append(array), protect_truly(self, array))[1],
     )

@@ -25,7 +25,7 @@ native = pytest.mark.skipif(not backend.NATIVE, reason="this interpreter's memor
 
 
 CHECKS = {
-    "kernels.debug.checks",
+    "kernels.sweeps.debug_checks",
     "kernels.native.pool",
     "kernels.foundation.numpy_arrays",
 }

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.programs import lower_forward, task_blocks
+from kernels.programs import lowering, task_blocks
 from kernels.programs.assembly import ProgramPlan
 from kernels.programs.machine import plan
 from kernels.rules.loop_printer import PrintedLoop
@@ -101,8 +101,8 @@ def test_a_step_that_is_repeated_is_lowered_as_one_by_one(reverse: bool, monkeyp
         lowered_steps.append(at)
         return False
 
-    monkeypatch.setattr(lower_forward.Repeating, "repeat", refuse)
-    monkeypatch.setattr(lower_forward.Repeating, "remember", lambda *_: None)
+    monkeypatch.setattr(lowering.Repeating, "repeat", refuse)
+    monkeypatch.setattr(lowering.Repeating, "remember", lambda *_: None)
     apart = plan(recipe, reverse=reverse)
     assert len(lowered_steps) == len(recipe.steps)
     assert columns(repeated)[:2] == columns(apart)[:2]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tape
-from tape.tensors import program_recorder as recorders
+from tape.tensors import recorder as recorders
 
 OUTSIDE = np.array([0.5, 1.5])
 

@@ -20,7 +20,7 @@ import pytest
 from numba import njit
 
 import tape
-from kernels.kinds.custom import Custom
+from kernels.kinds.routine import Custom
 from kernels.operations.registry import OPS
 from kernels.rules.op import Op
 from tape.errors import FileFormatError

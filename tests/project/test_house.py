@@ -56,7 +56,7 @@ HOUSE = [
     "tape.programs",
     "tape.watching",
     "tape.compiled",
-    "tape.loading",
+    "tape.compiled.native_calls",
     "tape.ensembles",
     "tape.checks",
     "tape.autograd.function",
@@ -106,9 +106,9 @@ MAY_NAME = {
     ),  # what native source, LLVM and libm call functions
     "kernels.rules.symbols": ("Elementwise",),  # how each ufunc that a rule may use is printed
     "kernels.kinds.elementwise": ("Elementwise",),  # np.where within an expression
-    "kernels.programs.fusing.statements": ("Elementwise",),  # what each ufunc that a rule may use costs
+    "kernels.compiler.statements": ("Elementwise",),  # what each ufunc that a rule may use costs
     "kernels.programs.several_ways": ("Elementwise",),  # where, which ways of an iteration are selected by
-    "kernels.programs.native_use.c_source": (
+    "kernels.machine_code.c_source": (
         "Elementwise",
         "Select",
         "Reduction",
@@ -120,7 +120,7 @@ MAY_NAME = {
     ),  # a saved value as a tensor of its slot, or of a copy
     "tape.engine.kind_rules": ("Elementwise", "View"),  # where, which leaves elements without a contribution; squares
     "tape.engine.accumulate_grad": ("Write", "Copy"),  # parts that are added to where they stand
-    "tape.tensors.program_recorder": ("Copy",),  # the copy that begins memory which a program writes
+    "tape.tensors.recorder": ("Copy",),  # the copy that begins memory which a program writes
     "tape.numpy_interface.protocols": (
         "Elementwise",
         "Join",
@@ -130,7 +130,7 @@ MAY_NAME = {
     ),  # the records that NumPy's functions run
     "tape.operations.matmul": ("Elementwise", "Routine", "Reduction", "Contraction"),  # likewise, for where=
     "tape.recording.record": ("Copy",),  # the casts of mixed dtypes
-    "tape.batching.run": ("View",),  # parts of which no step tells
+    "tape.transforms.batched_run": ("View",),  # parts of which no step tells
     "tape.tensors.view_families": ("View",),  # a view of its base's version now
     "tape.operations.writes": ("Write", "Copy"),  # likewise
     "tape.operations.in_place": (
@@ -144,7 +144,7 @@ MAY_NAME = {
         "Write",
     ),  # arrays pick elements; ints, slices and None are views of these names
     "tape.operations.elementwise": ("Elementwise", "Reduction"),  # keywords, and what is made of several records
-    "tape.numpy_interface.elementwise": (
+    "tape.numpy_interface.functions": (
         "Elementwise",
         "Reduction",
         "Select",
@@ -208,7 +208,7 @@ MAY_NAME = {
     ),  # likewise
     "tape.matrices.contractions": ("Routine",),  # likewise
     "tape.linalg": ("Routine",),  # likewise
-    "tape.numpy_interface.linalg": (
+    "tape.numpy_interface.functions": (
         "Contraction",
         "Routine",
         "View",
@@ -221,9 +221,9 @@ MAY_NAME = {
 }
 NOT_THE_OP = {  # (module, string): what else it means there
     ("kernels.native.memory", "i1"): "a type of one byte",
-    ("kernels.programs.compiler.compiled_code", "t"): "memory for what operations keep, by its first letter",
-    ("kernels.programs.differentiating.storage", "t"): "likewise",
-    ("kernels.programs.calling.tiers", "max"): "a mode: compiled at once",
+    ("kernels.compiler.compiled_code", "t"): "memory for what operations keep, by its first letter",
+    ("kernels.compiler.storage", "t"): "likewise",
+    ("kernels.machine_code.tiers", "max"): "a mode: compiled at once",
     ("tape.programs.tiers", "max"): "likewise",
     ("tape.compiled.compiled_function", "mode"): "the argument that says when programs are compiled",
     ("kernels.programs.recipe_encoding", "slice"): "the kind of values of an index",
@@ -235,8 +235,8 @@ NOT_THE_OP = {  # (module, string): what else it means there
     ("tape.engine.sweep_run", "all"): "when a hook of several gradients runs",
     ("tape.engine.sweep_run", "any"): "likewise",
     ("kernels.native.threads", "add"): "LLVM's operation on a word",
-    ("kernels.programs.printing.forward_text", "greater"): "a step of a reduction",
-    ("kernels.programs.printing.parallel_loops", "greater"): "likewise",
+    ("kernels.compiler.forward_text", "greater"): "a step of a reduction",
+    ("kernels.compiler.parallel_loops", "greater"): "likewise",
     **{
         ("tape.numpy_interface.op_table", name): "the name of NumPy's function, for which Python has a word"
         for name in ("bitwise_and", "bitwise_or", "logical_and", "logical_not", "logical_or")

@@ -24,7 +24,7 @@ import pytest
 import tape
 from kernels.calls.object_types import header_of
 from kernels.native import c_api, structs
-from kernels.native.allocation import REGISTRY
+from kernels.native.memory import REGISTRY
 from kernels.native.structs import (
     DOUBLE,
     GONE,

@@ -16,7 +16,7 @@ def out_of(process: Any) -> str:
 
 LATE = (
     "tape.programs.program",
-    "tape.batching.vmap",
+    "tape.transforms.vmap",
     "tape.func",
     "tape.optimize",
     "tape.sparse",

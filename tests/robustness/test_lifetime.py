@@ -14,7 +14,7 @@ import pytest
 import tape
 from kernels.kinds.reference_tape import PlainTape
 from kernels.native import pool
-from kernels.native.allocation import MOST_TAPES
+from kernels.native.memory import MOST_TAPES
 from kernels.native.structs import TAPE_BITS
 from kernels.sweeps import backend
 from tape.recording.record import recorded

@@ -24,7 +24,7 @@ from kernels.kinds import views
 from kernels.sweeps import backend
 from tape.operations import indexing
 from tape.operations import writes as writing
-from tape.recording import pick_calls, record
+from tape.recording import record
 from tape.tensors import view_families
 from tests.support import memories
 from tests.support.memories import (

@@ -11,7 +11,7 @@ import pytest
 import tape
 from kernels.foundation import tables
 from kernels.kinds.form import Form
-from kernels.native.allocation import REGISTRY
+from kernels.native.memory import REGISTRY
 from kernels.native.structs import REQUESTED, FormBlock, InputBlock
 from kernels.rules import loop_printer
 from kernels.sweeps import backend

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.kinds.custom import Guard, LoopMark
 from kernels.kinds.elementwise import Elementwise
+from kernels.kinds.routine import Guard, LoopMark
 from kernels.operations.registry import OPS
-from tape.recording import elementwise, promotion
+from tape.recording import promotion
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -133,10 +133,10 @@ def test_stated_results_belong_to_records() -> None:
 @pytest.mark.parametrize("name", DERIVATIVES)
 def test_stated_derivatives(name: str) -> None:
     op: Any = OPS[name]
-    found = [gradients(lambda x: elementwise.elementwise(op, x), v)[0] for v in POINTS.values()]
+    found = [gradients(lambda x: promotion.elementwise(op, x), v)[0] for v in POINTS.values()]
     np.testing.assert_allclose(found, DERIVATIVES[name], rtol=1e-13)
     x = tape.tensor(list(POINTS.values()), requires_grad=True)
-    elementwise.elementwise(op, x).backward(tape.ones(len(POINTS)))
+    promotion.elementwise(op, x).backward(tape.ones(len(POINTS)))
     np.testing.assert_allclose(x.grad.numpy(), DERIVATIVES[name], rtol=1e-13)
 
 
@@ -145,7 +145,7 @@ def test_stated_derivatives(name: str) -> None:
 def test_stated_derivatives_of_pairs(name: str) -> None:
     op: Any = OPS[name]
     for a, b, by_a, by_b in PAIRS[name]:
-        found = gradients(lambda x, y: elementwise.elementwise(op, x, y), a, b)
+        found = gradients(lambda x, y: promotion.elementwise(op, x, y), a, b)
         np.testing.assert_allclose(found, [by_a, by_b], rtol=1e-13, err_msg=f"{name} of {a}, {b}")
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from kernels.compiler.compiled_code import CompiledCode
 from kernels.foundation.specs import SCALAR, Spec, spec_of
 from kernels.language import jit
-from kernels.programs.compiler.compiled_code import CompiledCode
 
 Array = np.ndarray[Any, Any]
 HEAD = '''"""Written by hand."""

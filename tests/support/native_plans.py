@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kernels.programs.calling.compiled_machine import CompiledMachine
-from kernels.programs.compiler.compiled_code import CompiledCode
+from kernels.compiler.compiled_code import CompiledCode
+from kernels.machine_code.compiled_machine import CompiledMachine
 
 
 def installed(f: Any, code: CompiledCode, *, reverse: bool = False, which: int = 0, guards: Any = ()) -> Any:

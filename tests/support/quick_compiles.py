@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from kernels.compiler.compiling import Compilation
 from kernels.language import jit
-from kernels.programs.compiler.compiling import Compilation
 
 _MARK = "QUICK = True"
 

@@ -15,17 +15,15 @@ import numpy as np
 import pytest
 
 import tape.sparse  # operations of our own have functions for tensors once their module is there
-from kernels.kinds.custom import Guard, LoopAgain, LoopBegin, LoopEnd
-from kernels.kinds.elementwise import Elementwise
-from kernels.kinds.reduction import Contraction, Reduction, Select
-from kernels.kinds.routine import Routine
+from kernels.kinds.elementwise import Contraction, Elementwise, Reduction, Select
+from kernels.kinds.routine import Guard, LoopAgain, LoopBegin, LoopEnd, Routine
 from kernels.kinds.views import Copy, Gather, Join, View, Write
 from kernels.operations import arithmetic
 from kernels.operations.registry import OPS
 from kernels.rules.op import Op
 from kernels.sweeps import backend
 from tape.operations import matmul
-from tape.recording import elementwise, promotion, record, routine_calls
+from tape.recording import promotion, record, routine_calls
 from tests.support import matrix_domains
 
 Array = np.ndarray[Any, Any]
@@ -198,7 +196,7 @@ def _number_cases(op: Elementwise) -> Iterator[Case]:
             shape, view = LAYOUTS[name][0]
             yield Case(
                 f"{op.name}-{p}-{name}",
-                lambda x, p=p: elementwise.elementwise(parent, x, p),
+                lambda x, p=p: promotion.elementwise(parent, x, p),
                 lambda x, p=p: op.forward(x, p),
                 (shape,),
                 op.domain,
@@ -224,7 +222,7 @@ def reduction_cases(op: Reduction) -> Iterator[Case]:
 
         yield Case(
             f"{op.name}-{shape}-{view.__name__}-{axes}{'-keep' * keep}",
-            lambda x, axes=axes, keep=keep: elementwise.reduction(op, x, axes, keep),
+            lambda x, axes=axes, keep=keep: promotion.reduction(op, x, axes, keep),
             reference,
             (shape,),
             ("real",),
@@ -244,7 +242,7 @@ def select_cases(op: Select) -> Iterator[Case]:
 
             yield Case(
                 f"{op.name}-{shape}-{view.__name__}-{axes}{'-keep' * keep}",
-                lambda x, axis=axes[0], keep=keep: elementwise.select(op, x, axis, keep)[0],
+                lambda x, axis=axes[0], keep=keep: promotion.select(op, x, axis, keep)[0],
                 reference,
                 (shape,),
                 ("real",),

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernels.kinds.custom import Guard
-from kernels.kinds.elementwise import Elementwise
-from kernels.kinds.reduction import Contraction, Reduction, reduced
+from kernels.kinds.elementwise import Contraction, Elementwise, Reduction, reduced
+from kernels.kinds.routine import Guard
 from kernels.kinds.views import Copy, Join, Write
 from kernels.programs.rolled_program import (
     Index,

@@ -1,1 +1,0 @@
-"""What Python enters into the table of calls that native code repeats."""

@@ -1,0 +1,313 @@
+"""Writes to a part of a tensor, or to places in it, as one native call, if nobody else sees the memory.
+
+``x[key] = value``, and functions such as ``index_put`` and ``index_add``. If the array has one reference, there is no
+view of it, no other NumPy array, and no pullback that saved it. The value may be the one view that there is, as in
+``x[0] = x[1]``: where the two may share elements, a copy of it is written. Of several values for one element the last
+stays.
+"""
+
+from __future__ import annotations
+
+from kernels.calls.calls_native import entry_of, hit, part_of, record_and_notify
+from kernels.calls.computing_native import over_nest, places
+from kernels.calls.in_place_native import count, exchange, is_counted, is_only, is_scalar
+from kernels.calls.notifying_native import given_arrays, tape_in_force
+from kernels.language.native_types import kept_apart
+from kernels.native.c_api import (
+    A_WRITEABLE,
+    COUNTED,
+    LONGS,
+    ArrayObject,
+    Py_DecRef,
+    PyErr_Occurred,
+    PyMem_RawCalloc,
+    PyMem_RawFree,
+    TensorObject,
+    sixteen_words,
+    three_words,
+)
+from kernels.native.memory import load_f8, load_i4, load_i8, pointer_b1, pointer_f4, store_f8, store_i4, store_i8, word
+from kernels.native.objects_native import array_of, elements, kind_of, numbers_to_float32, numbers_to_int
+from kernels.native.record_native import outdate
+from kernels.native.structs import (
+    ADDED_TO_PLACES,
+    APART,
+    NEST,
+    NEST4,
+    NEST_INT,
+    NOT_NATIVE,
+    OVERLAPPING,
+    SAME,
+    TO_PART,
+    CallEntry,
+    CallOperand,
+    CallRequest,
+    RegistryTable,
+    TapeHeader,
+)
+from kernels.native.tape_native import reserve
+
+CONTROL = True
+
+# How a part that is written, and the value written there, stand to each other in one memory.
+
+
+def stride_in(layout, at):
+    """A stride of a nest of two operands, without its sign: of the first, then of the second."""
+    return abs(word(layout, 3 + word(layout, 2) + at))
+
+
+def steps_in(layout, at):
+    """How often the same stride is taken."""
+    axis = at % (word(layout, 2) + 1)
+    return (word(layout, 1) if axis == 0 else word(layout, 2 + axis)) - 1
+
+
+def extent_of(layout, operand, period, item):
+    """How many bytes an operand extends over, its strides by multiples of a period left out; 0: of none."""
+    axes, total = word(layout, 2) + 1, item
+    for at in range(operand * axes, (operand + 1) * axes):
+        stride = stride_in(layout, at)
+        if period == 0 or stride % period != 0:
+            total += stride * steps_in(layout, at)
+    return total
+
+
+def lowest(layout, operand):
+    """Where the first byte of an operand is, from its first element on."""
+    axes, total = word(layout, 2) + 1, 0
+    for at in range(operand * axes, (operand + 1) * axes):
+        total += min(word(layout, 3 + word(layout, 2) + at), 0) * steps_in(layout, at)
+    return total
+
+
+def are_same(layout, first, second):
+    """Whether the two operands of a nest are the same elements in the same order."""
+    axes, others = word(layout, 2) + 1, 0
+    for axis in range(axes):
+        others += 1 if word(layout, 2 + axes + axis) != word(layout, 2 + 2 * axes + axis) else 0
+    return first == second and others == 0
+
+
+def relation(layout: int, first: int, second: int, item: int) -> int:
+    """How the elements of the two operands of a nest stand to each other, by where they begin and their strides.
+
+    They are apart one behind the other in memory, or in each period of some stride, as rows, columns, blocks and every
+    other element are. Other patterns count as overlapping, though they may be apart.
+    """
+    if are_same(layout, first, second):
+        return SAME
+    distance = first + lowest(layout, 0) - second - lowest(layout, 1)
+    if distance >= extent_of(layout, 1, 0, item) or -distance >= extent_of(layout, 0, 0, item):
+        return APART
+    for at in range(2 * (word(layout, 2) + 1)):
+        period = stride_in(layout, at)
+        if period != 0:
+            place = distance % period
+            if place >= extent_of(layout, 1, period, item) and place + extent_of(layout, 0, period, item) <= period:
+                return APART
+    return OVERLAPPING
+
+
+# Who else sees the memory.
+
+
+def is_view_of(registry: RegistryTable, x, value: TensorObject):
+    """Whether an operand is a view of a tensor's memory, of the current version, without rare attributes."""
+    if kind_of(value) != registry.tensor_type or value.base != x:
+        return False
+    return value.shared == 0 and value.extras == 0  # else it may have left the family
+
+
+def is_shared(registry: RegistryTable, array: ArrayObject, view: TensorObject):
+    """Whether an array owns its memory, is writeable, and is referred to by its tensor and by a view of one tensor."""
+    part = view.value
+    if part == 0 or kind_of(part) != registry.array_type or load_i8(part) & COUNTED != 1:
+        return False
+    if part.base != array or load_i8(array) & COUNTED != 2 or array.base != 0:
+        return False
+    return kind_of(array) == registry.array_type and array.flags & A_WRITEABLE != 0
+
+
+def copy_of(registry: RegistryTable, x: TensorObject, view):
+    """A copy of the one view of a tensor: a new reference; 0 where Python has to make it, or with an exception.
+
+    Making it may run any Python code: everything is to be read again.
+    """
+    t = tape_in_force(registry)
+    if t == -1 or t & 1 != 0 or not is_shared(registry, x.value, view):
+        return 0
+    args = three_words()
+    store_i8(args, view)
+    copy = hit(registry.clone, args, 1)
+    if copy != 0 and copy != NOT_NATIVE and not is_view_of(registry, x, view):
+        Py_DecRef(copy)
+        return 0
+    return copy if copy != NOT_NATIVE else 0
+
+
+def is_value(registry, view: TensorObject):
+    """Whether a view is a value by itself: an element, in functions given arrays."""
+    return is_scalar(registry, view.value) and given_arrays(registry) != 0
+
+
+def released(registry, x, view: TensorObject):
+    """Give the one view of a tensor memory of its own, by a recorded copy if it is recorded; whether that was done."""
+    copy = TensorObject(copy_of(registry, x, view))
+    if copy == 0:
+        return False
+    alike = (copy.slot != 0) == (view.slot != 0)
+    if alike:
+        for at in range(TensorObject.value, TensorObject.weak, 8):
+            exchange(view, copy, at)
+    Py_DecRef(copy)
+    return alike
+
+
+# The write.
+
+
+def is_twice(picked, number, extent):
+    """Whether an element is picked twice, or there is no memory to find out."""
+    seen, twice = PyMem_RawCalloc(extent, 1), 0
+    if seen == 0:
+        return True
+    for k in range(number):
+        at = seen + word(picked, k)
+        twice += pointer_b1(at)[0]
+        pointer_b1(at)[0] = 1
+    PyMem_RawFree(seen)
+    return twice != 0
+
+
+def put(entry: CallEntry, picked, number, source, target):
+    """Copy elements of a value to the picked elements."""
+    item, offsets = entry.count, entry.data
+    for k in range(number):
+        start, to = source + word(offsets, k), target + item * word(picked, k)
+        if item == 8:
+            store_i8(to, load_i8(start))
+        elif item == 4:
+            store_i4(to, load_i4(start))
+        else:
+            for b in range(item):
+                pointer_b1(to + b)[0] = pointer_b1(start + b)[0]
+
+
+def add(entry: CallEntry, picked, number, source, target):
+    """Add elements of a value to the picked elements."""
+    kind, offsets = entry.kind, entry.data
+    for k in range(number):
+        start, at = source + word(offsets, k), word(picked, k)
+        if kind == NEST:
+            to = target + 8 * at
+            store_f8(to, load_f8(to) + load_f8(start))
+        elif kind == NEST4:
+            pointer_f4(target)[at] += pointer_f4(start)[0]
+        else:
+            to = target + 8 * at
+            store_i8(to, load_i8(to) + load_i8(start))
+
+
+def write_part(call: CallRequest, entry: CallEntry, array: ArrayObject, shares):
+    """Write a value to a part, from which it is apart if it ``shares`` memory; whether that was done."""
+    row, source = sixteen_words(), CallOperand(call.operands + CallOperand.SIZE).place
+    target = array.data + part_of(entry, call.words, CallEntry.start)
+    if shares:
+        how = relation(entry.layout, source, target, 4 if entry.kind == NEST4 else 8)
+        if how != APART:
+            return how == SAME and entry.wants == 0
+    store_i8(row, source)
+    store_i8(row + 8, target)
+    over_nest(entry, row)
+    return True
+
+
+def write_places(registry, call: CallRequest, entry: CallEntry, array: ArrayObject):
+    """Write a value to the places that arrays pick, whose numbers the call then holds; whether that was done."""
+    picked, source = array_of(registry, entry.ndim, entry.shape, LONGS, False), call.operands + CallOperand.SIZE
+    call.held = picked
+    number, at = elements(entry.shape, entry.ndim), ArrayObject(picked).data if picked != 0 else 0
+    if picked == 0 or places(entry.layout, call + CallRequest.arrays, at) == 0:
+        return False
+    if entry.extent != 0 and is_twice(at, number, entry.extent):
+        return False
+    if entry.target == ADDED_TO_PLACES:
+        add(entry, at, number, CallOperand(source).place, array.data)
+    else:
+        put(entry, at, number, CallOperand(source).place, array.data)
+    return True
+
+
+def can_write(registry: RegistryTable, call: CallRequest, entry: CallEntry, view: TensorObject):
+    """Whether a write can be done and recorded now: x is no leaf, retains no gradient, and the tape has room."""
+    x, t, block, kind = TensorObject(load_i8(call.args)), TapeHeader(call.tape & ~1), entry.block, entry.kind
+    if kind == NEST4 and numbers_to_float32(call.operands) == 0:
+        return False
+    if kind == NEST_INT and numbers_to_int(entry, call.operands) == 0:
+        return False
+    if entry.wants == 0:
+        return True
+    if (view != 0 and view.slot <= 0) or x.slot < 0 or x.extras.retains != registry.false:
+        return False  # of a view without a slot it is unknown whether it becomes stale
+    return t.size + block.entries <= t.room and reserve(t, block.entries) != 0
+
+
+def written(registry, call: CallRequest, value: TensorObject, view: TensorObject):
+    """Write a value; return the tensor, a new reference, 0 where that was not done or an error was raised.
+
+    ``view``: the one view of the tensor, which the value is or was copied from; or 0.
+    """
+    x = TensorObject(load_i8(call.args))
+    if x.base != 0 or not is_counted(registry, x):
+        return 0
+    call.value = value
+    entry = CallEntry(entry_of(registry, call))
+    array, shares = x.value, view != 0 and value == view
+    if entry == 0 or CallOperand(call.operands + CallOperand.SIZE).object == array:
+        return 0
+    alone = is_only(registry, array) if view == 0 else is_shared(registry, array, view)
+    if not alone or not can_write(registry, call, entry, view):
+        return 0
+    if entry.target == TO_PART:
+        done = write_part(call, entry, array, shares)
+    else:
+        done = not shares and write_places(registry, call, entry, array)
+    if not done:
+        return 0
+    if entry.wants != 0:
+        results, offset = three_words(), CallOperand(call.operands + 2 * CallOperand.SIZE)
+        store_i8(results, x)
+        store_i8(results + 8, 0)
+        offset.object = 0
+        offset.double = part_of(entry, call.words, CallEntry.offset) if entry.target == TO_PART else 0
+        record_and_notify(registry, call, entry, results, call.held if call.held != 0 else x)
+        if view != 0:
+            outdate(registry, view)
+    return count(registry, x)
+
+
+@kept_apart
+def write_view(registry: RegistryTable, call: CallRequest, x, view: TensorObject):
+    """Write the one view of a tensor, or a copy of it, to the tensor."""
+    if is_value(registry, view):
+        return written(registry, call, view, 0) if released(registry, x, view) else 0
+    result = written(registry, call, view, view)
+    copy = copy_of(registry, x, view) if result == 0 and PyErr_Occurred() == 0 else 0
+    if copy != 0:
+        result = written(registry, call, copy, view)
+        Py_DecRef(copy)
+    return result
+
+
+def write_again(registry: RegistryTable, call: CallRequest):
+    """Write the last argument of a call to a part of the first, or to places in it, as the arguments between them say.
+
+    Return the tensor, a new reference; 0 where Python has to do it, or with an exception.
+    """
+    x, value = TensorObject(load_i8(call.args)), TensorObject(word(call.args, call.count - 1))
+    if call.count < 3 or call.names != 0 or kind_of(x) != registry.tensor_type:
+        return 0
+    if is_view_of(registry, x, value):
+        return write_view(registry, call, x, value)
+    return written(registry, call, value, 0)

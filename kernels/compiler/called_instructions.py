@@ -1,0 +1,298 @@
+"""Instructions that are called between loops: products by BLAS, others by kernels of their own or the interpreter."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from kernels.compiler import statements as fused
+from kernels.compiler.statements import FLOATS, AnyStatement, KernelCall, NativeCall
+from kernels.foundation.specs import Array, Spec, is_dense
+from kernels.kinds.elementwise import Contraction, Elementwise, Reduction, Select
+from kernels.kinds.routine import Custom, CustomKernel, Routine
+from kernels.kinds.views import Copy, Gather
+from kernels.native.structs import PULLS
+from kernels.programs.assembly import ProgramPlan
+from kernels.programs.machine import Machine, plan, pullback_plan
+from kernels.programs.program import ProgramNode, Recipe
+from kernels.programs.rolled_program import Numbers, Ref, RolledInstruction, RolledProgram, Uncompiled
+from kernels.programs.structs import StepKind
+from kernels.rules.op import Op
+from kernels.rules.rows import Factor, Product, matrices
+from kernels.rules.scalar_loops import ByteComparison, ConstantFill, NodeRef, PythonCall, Steering, UfuncCall
+
+# Instructions that are no statements, as calls of the interpreter: a program of one step, and its pullback.
+
+_SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+"""Of a kernel: layout, pointers, whether it adds. Whoever calls it need not hold the interpreter's lock."""
+_NO_KERNELS = ByteComparison, ConstantFill, PythonCall, Steering, UfuncCall
+"""Tasks that are called otherwise than kernels."""
+_NO_LAYOUT = np.zeros(1, np.int64)
+
+
+def interpreted_call(instruction: RolledInstruction, spec: Spec, wanted: tuple[bool, ...]) -> NativeCall:
+    """Return a call that does what an instruction does on dense operands, with a result of this spec."""
+    name, recipe = instruction.op.name, _recipe_of(instruction, spec)
+    forward = plan(recipe, reverse=False)
+    kernel, pulls = _kernel_of(forward, len(recipe.arguments)), _pulls_of(recipe, wanted)
+    if kernel is not None and pulls is not None:
+        return NativeCall(name, fused.KERNEL, kernel, pulls)
+    refs = [k for k, operand in enumerate(instruction.operands) if isinstance(operand, Ref)]
+    places = tuple(map(fused.KernelOperand, range(len(refs))))
+    pullbacks: tuple[KernelCall, ...] = ()
+    if any(wanted):
+        gradients = tuple([fused.KernelOperand(k, gradient=True) for k, at in enumerate(refs) if wanted[at]])
+        back = _Interpreted(pullback_plan(recipe), adds=True)
+        pullbacks = (back.call((*gradients, *places, fused.KernelOperand(fused.RESULT, gradient=True))),)
+    by = fused.PYTHON if any(isinstance(call, PythonCall) for call in forward.tasks.calls) else fused.INTERPRETER
+    return NativeCall(
+        name, by, _Interpreted(forward, adds=False).call((fused.KernelOperand(fused.RESULT), *places)), pullbacks
+    )
+
+
+def _kernel_of(forward: ProgramPlan, operands: int) -> KernelCall | None:
+    """Return the one kernel that a plan is, called on operands and result alone; None if it is more."""
+    tasks = forward.tasks
+    if len(tasks) != 1 or isinstance(tasks.calls[0], _NO_KERNELS) or tasks.offsets or max(tasks.places) > operands:
+        return None
+    places = tuple([fused.KernelOperand(fused.RESULT if node == operands else node) for node in tasks.places])
+    return _kernel(tasks.calls[0], places)
+
+
+def _kernel(task: Any, places: tuple[fused.KernelOperand, ...], *, adds: bool = False) -> KernelCall:
+    address, layout = task.kernel()
+    fails = isinstance(task, CustomKernel)
+    layout = task.layout(tells=True) if fails else layout
+    return KernelCall(address, layout, places, adds=adds, fails=fails, owner=task)
+
+
+def _pulls_of(recipe: Recipe, wanted: tuple[bool, ...]) -> tuple[KernelCall, ...] | None:
+    """Return the pullbacks of a recipe's one step that are kernels on operands and result; None if any is not."""
+    step = recipe.steps[0]
+    form = step.form
+    if form is None or not any(wanted):
+        return ()
+    if form.kind != PULLS or not {"y", *form.op.inputs}.issuperset(form.saved):
+        return None
+    saved = [fused.RESULT if name == "y" else _number(step.operands[form.op.inputs.index(name)]) for name in form.saved]
+    pulls = [(_number(o), pull) for o, pull, want in zip(step.operands, form.pulls, wanted, strict=True) if want]
+    if any(place is None for place in saved) or any(pull is None for _, pull in pulls):
+        return None
+    reads = (fused.KernelOperand(fused.RESULT, gradient=True), *map(fused.KernelOperand, saved))
+    return tuple([_kernel(pull, (fused.KernelOperand(k, gradient=True), *reads), adds=True) for k, pull in pulls])
+
+
+def _number(operand: Any) -> Any:
+    """Return the number of an operand that is one of the arrays."""
+    return operand.node if isinstance(operand, NodeRef) else None
+
+
+def _recipe_of(instruction: RolledInstruction, spec: Spec) -> Recipe:
+    """Return a recipe of this instruction alone."""
+    nodes, words, numbers = [], [], []
+    for operand in instruction.operands:
+        if isinstance(operand, Ref):
+            words.append(len(nodes))
+            nodes.append(ProgramNode(operand.spec, differentiable=operand.wanted, argument=True))
+        else:
+            numbers.append(operand)
+            words.append(-len(numbers))
+    result, arguments, form = len(nodes), [*range(len(nodes))], instruction.form
+    nodes.append(ProgramNode(spec, differentiable=form is not None))
+    recipe = Recipe(nodes, arguments=arguments, outputs=[result])
+    if form is not None:
+        pairs = zip(form.specs, instruction.operands, strict=True)
+        specs = tuple([None if known is None else getattr(o, "spec", None) for known, o in pairs])
+        form = instruction.op.reformed(form, specs, spec)
+    recipe.steps.kinds.append(StepKind(instruction.op, form, instruction.params, len(words)))
+    recipe.steps.numbers.extend(numbers)
+    recipe.steps.add(0, result, words)
+    for params, of_extra in instruction.extras:
+        nodes.append(ProgramNode(of_extra))
+        recipe.steps.kinds.append(StepKind(instruction.op, None, params, len(words)))
+        recipe.steps.add(len(recipe.steps.kinds) - 1, len(nodes) - 1, words)
+    return recipe
+
+
+class _Interpreted:
+    """A plan that is called as a kernel: results first, then arguments. It keeps nothing between calls."""
+
+    def __init__(self, plan: ProgramPlan, *, adds: bool) -> None:
+        self.machine = Machine(plan, marks=adds)
+        self.adds, self.idle = adds, [self.machine]
+        self.function = _SIGNATURE(self._run)
+
+    def call(self, places: tuple[fused.KernelOperand, ...]) -> KernelCall:
+        """Return the call on these places."""
+        address = ctypes.cast(self.function, ctypes.c_void_p).value
+        assert address is not None
+        return KernelCall(address, _NO_LAYOUT, places, adds=self.adds, fails=True, owner=self)
+
+    def _run(self, layout: int, pointers: int, adds: int) -> None:
+        """Run; whatever Python raises is raised again by the interpreter, which runs the whole program then."""
+        del layout, adds
+        count = len(self.machine.gradients if self.adds else self.machine.outputs) + len(self.machine.inputs)
+        words = (ctypes.c_int64 * (count + 1)).from_address(pointers)
+        try:
+            self._compute([*words[:count]])
+        except Exception:  # noqa: BLE001 (it cannot pass through native code)
+            words[count] = 1
+        except BaseException as error:  # noqa: BLE001
+            fused.INTERRUPTS.append(error)
+            words[count] = 1
+
+    def _compute(self, addresses: list[int]) -> None:
+        machine = self._taken()
+        try:
+            results = machine.gradients if self.adds else machine.outputs
+            for place, address in zip(machine.inputs, addresses[len(results) :], strict=True):
+                place[...] = _array(place, address)
+            machine.run(machine.forward)
+            if self.adds:
+                machine.run(machine.reverse)
+            for result, address in zip(results, addresses, strict=False):
+                target = _array(result, address)
+                target[...] = target + result if self.adds else result
+        finally:
+            self.idle.append(machine)
+
+    def _taken(self) -> Machine:
+        try:
+            return self.idle.pop()
+        except IndexError:  # other calls run
+            return self.machine.copy()
+
+
+def _array(like: Array, address: int) -> Array:
+    """Return the array at an address, dense, of the shape and dtype of another."""
+    return np.frombuffer((ctypes.c_byte * like.nbytes).from_address(address), like.dtype).reshape(like.shape)
+
+
+# Matrix products by BLAS, as calls of a program.
+
+_LEFT, _RIGHT = 0, 1
+
+
+def product_call(left: Ref, right: Ref, target: Ref, wanted: tuple[bool, ...]) -> NativeCall:
+    """Return the product of two operands of one or two dimensions each."""
+    a, b, dtype = left.spec, right.spec, left.spec.dtype
+    (m, k, n), rows, columns, result = matrices(a.shape, a.strides, b.shape, b.strides, target.spec.strides)
+    first, second = Factor(1, rows), Factor(2, columns)
+    forward = _multiplied(
+        Product(dtype, (m, n, k), Factor(0, result), first, second),
+        tuple(map(fused.KernelOperand, (fused.RESULT, _LEFT, _RIGHT))),
+    )
+    pullbacks = []
+    if wanted[_LEFT]:
+        product = Product(dtype, (m, k, n), Factor(0, rows), Factor(1, result), second.turned)
+        pullbacks.append(
+            _multiplied(product, (_gradient(_LEFT), _gradient(fused.RESULT), fused.KernelOperand(_RIGHT)), adds=True)
+        )
+    if wanted[_RIGHT]:
+        product = Product(dtype, (k, n, m), Factor(0, columns), first.turned, Factor(2, result))
+        pullbacks.append(
+            _multiplied(product, (_gradient(_RIGHT), fused.KernelOperand(_LEFT), _gradient(fused.RESULT)), adds=True)
+        )
+    return NativeCall("matmul", fused.BLAS, forward, tuple(pullbacks), covers=True)
+
+
+def _gradient(operand: int) -> fused.KernelOperand:
+    return fused.KernelOperand(operand, gradient=True)
+
+
+def _multiplied(product: Product, places: tuple[fused.KernelOperand, ...], *, adds: bool = False) -> KernelCall:
+    address, layout = product.kernel()
+    return KernelCall(address, layout, places, adds)
+
+
+_CALLED = Elementwise, Copy, Reduction, Routine, Contraction, Gather, Select, Custom
+"""Kinds whose records are called, where there are no statements for them."""
+_COPIED = *FLOATS, fused.BOOL
+
+
+def called(instruction: RolledInstruction, program: RolledProgram) -> list[AnyStatement]:
+    """Return an instruction as a call of a kernel or the interpreter; Uncompiled where that cannot be."""
+    op = instruction.op
+    if instruction.result < 0 or not isinstance(op, _CALLED):
+        raise Uncompiled(f"{op.name} changes what is there, or its result")
+    for operand in instruction.operands:
+        _check(operand, op)
+    spec = program.values[instruction.result].spec
+    if spec.dtype.kind in "bi":  # which no gradient comes to
+        refs = [o._replace(wanted=False) if isinstance(o, Ref) else o for o in instruction.operands]
+        instruction = replace(instruction, form=None, operands=tuple(refs))
+    if not spec.size or (instruction.form is not None and spec.dtype not in FLOATS):
+        raise Uncompiled(f"a result of {spec.dtype} with {spec.size} elements")
+    placed = _CallMemory(instruction, program, in_order=True)
+    call = interpreted_call(replace(instruction, operands=placed.operands), placed.result.spec, wanted_of(instruction))
+    return placed.statements(call)
+
+
+def product(instruction: RolledInstruction, program: RolledProgram) -> list[AnyStatement]:
+    """Return a matrix product as a call of BLAS."""
+    placed = _CallMemory(instruction, program, in_order=False)
+    return placed.statements(product_call(*placed.operands, placed.result, wanted_of(instruction)))
+
+
+def wanted_of(instruction: RolledInstruction) -> tuple[bool, ...]:
+    """Return which operands' gradients are wanted."""
+    return tuple([isinstance(operand, Ref) and operand.wanted for operand in instruction.operands])
+
+
+def _check(operand: Any, op: Op) -> None:
+    """Raise Uncompiled where an operand has no memory, a copy of it would not do, or what has no gradient wants one."""
+    if isinstance(operand, Numbers):
+        raise Uncompiled("a number that changes from step to step")
+    if not isinstance(operand, Ref):
+        return
+    dtype = operand.spec.dtype
+    if not operand.spec.size:
+        raise Uncompiled("an array has no elements")
+    if operand.wanted and dtype not in FLOATS:
+        raise Uncompiled(f"{dtype} with a gradient")
+    if not is_dense(operand.spec) and (dtype not in _COPIED or isinstance(op, Gather)):
+        raise Uncompiled(f"{op.name} of strides {operand.spec.strides}")
+
+
+class _CallMemory:
+    """Memory for a call: copies of what may be written afterwards, and with ``in_order`` of what is not in C order."""
+
+    def __init__(self, instruction: RolledInstruction, program: RolledProgram, *, in_order: bool) -> None:
+        self.instruction, self.program, self.in_order = instruction, program, in_order
+        self.copies: list[AnyStatement] = []
+        value = program.values[instruction.result]
+        self.loop = value.loop
+        self.target = self.result = fused.ref_to_all(program, instruction.result, wanted=instruction.form is not None)
+        if value.written or (in_order and not is_dense(value.spec)):
+            self.result = self._new(value.spec, wanted=self.target.wanted)
+        self.operands: Any = tuple([self._placed(operand) for operand in instruction.operands])
+
+    def _placed(self, operand: Any) -> Any:
+        if not isinstance(operand, Ref):
+            return operand
+        spec = operand.spec
+        if not self.program.values[operand.value].written and (is_dense(spec) or not self.in_order):
+            return operand
+        copy = self._new(spec, wanted=operand.wanted)
+        self.copies.append(fused.mapped(fused.COPY, spec.shape, (operand,), copy, copy.spec.strides, (operand.wanted,)))
+        return copy
+
+    def _new(self, spec: Spec, *, wanted: bool) -> Ref:
+        """Return a new value in C order, made where the result is."""
+        return fused.dense_value(self.program, spec.shape, spec.dtype, self.loop, wanted=wanted)
+
+    def statements(self, call: NativeCall) -> list[AnyStatement]:
+        """Return the call with the copies before and behind it."""
+        pairs = zip(self.operands, wanted_of(self.instruction), strict=True)
+        refs = [(operand, wanted) for operand, wanted in pairs if isinstance(operand, Ref)]
+        operands, wanted = tuple([o for o, _ in refs]), tuple([w for _, w in refs])
+        made = [*self.copies, fused.CallStatement(call, operands, self.result, wanted)]
+        if self.result is not self.target:
+            spec = self.target.spec
+            made.append(
+                fused.mapped(fused.COPY, spec.shape, (self.result,), self.target, spec.strides, (self.target.wanted,))
+            )
+        return made

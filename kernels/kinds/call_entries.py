@@ -1,0 +1,430 @@
+"""The table of calls that have been seen, which native code computes and records again (calls_native.py).
+
+An entry has the key of a call, how its result is computed, where that goes, and what a recorder is notified of.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import itertools
+import struct
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+from weakref import ref
+
+import numpy as np
+
+from kernels.foundation import numpy_arrays
+from kernels.foundation.locks import Lock
+from kernels.foundation.specs import Array, Spec, Strides, broadcast, spec_of
+from kernels.foundation.tables import dataclass
+from kernels.kinds.form import Descriptor, Form
+from kernels.language import jit
+from kernels.native import memory
+from kernels.native.c_api import A_WRITEABLE
+from kernels.native.computation import Computation
+from kernels.native.memory import REGISTRY, where
+from kernels.native.structs import (
+    ADDED_TO_PLACES,
+    INDEXED,
+    JOINED,
+    KEY,
+    KNOWN_ARRAYS,
+    LARGE,
+    MOST_OPERANDS,
+    MOST_WORDS,
+    NEST,
+    NEST4,
+    NEST_INT,
+    NEW,
+    NUMBER_FORM,
+    OP_ADD,
+    OP_DIVIDE,
+    OP_MATMUL,
+    OP_MULTIPLY,
+    OP_NEGATIVE,
+    OP_POWER,
+    OP_SUBTRACT,
+    PICK,
+    PICK_RESULT,
+    PICKED,
+    SETS,
+    SHOWN,
+    TO_PLACES,
+    WAYS,
+    CallEntry,
+    KnownArray,
+    RegistryTable,
+)
+from kernels.rules.loop_printer import nest_layout
+
+# The arguments of a call, as part of its key in native code's table.
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Arguments of a call: as words, with their hash, how many are arrays, and the objects that the words refer to."""
+
+    words: Array
+    hashed: int
+    arrays: int
+    objects: tuple[Any, ...]
+
+
+_CONSTANT = frozenset((int, float, bool, str, type, type(None)))
+
+
+def _constant(x: Any) -> Any:
+    """Return an argument that is immutable, a list as a tuple; NotImplemented of any other."""
+    if type(x) in (tuple, list):
+        return tuple(x) if all(type(item) in _CONSTANT for item in x) else NotImplemented
+    return x if type(x) in _CONSTANT or isinstance(x, np.dtype) else NotImplemented
+
+
+def arguments(
+    args: tuple[Any, ...], kwargs: dict[str, Any], forms: tuple[int, ...] = (), *, indexed: bool = False
+) -> Arguments | None:
+    """Return arguments as part of a key; None if they are mutable, or too many.
+
+    If ``indexed``, arrays and lists are indices, of which the key has the shapes. ``forms``: of tensors in a list.
+    """
+    everything, names = (*args, *kwargs.values()), tuple(kwargs)
+    objects = () if indexed else tuple(map(_constant, everything))
+    if any(x is NotImplemented for x in objects):
+        return None
+    words, addresses = np.zeros(MOST_WORDS + len(forms), np.int64), np.array([*map(id, everything), 0], np.int64)
+    native = jit.load_module("calls.keys_native")
+    marks = INDEXED if indexed else 0
+    arrays = native.words_of(where(addresses), len(args), id(names) if names else 0, marks, where(words))
+    if arrays < 0:
+        return None
+    if forms:
+        used = int(words[0]) or 1
+        words[0], words[used : used + len(forms)] = used + len(forms), forms
+    return Arguments(words[: max(1, words[0])].copy(), native.hash_words(where(words)), arrays, (*names, *objects))
+
+
+OPERATORS = {
+    ("+", 2): OP_ADD, ("-", 2): OP_SUBTRACT, ("*", 2): OP_MULTIPLY, ("/", 2): OP_DIVIDE,
+    ("**", 2): OP_POWER, ("-", 1): OP_NEGATIVE, ("@", 2): OP_MATMUL,
+}  # fmt: skip
+"""The operators that have slots in the type of tensors, by sign and how many operands there are."""
+_kept: dict[int, Any] = {}
+"""What the entries refer to, by their addresses."""
+_turn = itertools.count()
+_REMOVED = -1
+"""What stands for the operation of an entry that was removed."""
+
+
+def bits(number: float) -> int:
+    """Return the bits of a double."""
+    return int(struct.unpack("q", struct.pack("d", number))[0])
+
+
+@dataclass(frozen=True)
+class Key:
+    """The key of a call: operation, forms or specs of its operands (None: a number), which are wanted, a number."""
+
+    op: int
+    forms: tuple[Descriptor | None, ...]
+    wanted: tuple[bool, ...] = ()
+    number: int = 0
+
+    def words(self) -> list[int]:
+        """Return the key as words of the table."""
+        forms = [NUMBER_FORM if form is None else id(form) for form in self.forms]
+        forms += [0] * (MOST_OPERANDS - len(forms))
+        return [self.op, *forms, sum(want << k for k, want in enumerate(self.wanted)), self.number]
+
+
+@dataclass(frozen=True)
+class Notification:
+    """What a recorder is notified of after a repeated call: the operation, how many of the operands, the parameters."""
+
+    op: Any
+    count: int
+    params: tuple[Any, ...] = ()
+
+
+class EntryBuilder:
+    """An entry under construction: its words, and the objects that these refer to."""
+
+    def __init__(self, key: Key, form: Descriptor) -> None:
+        self.row = [*key.words(), *([0] * (CallEntry.SIZE - KEY))]
+        self.kept: list[Any] = []
+        self.forms = [*key.forms, form]
+        self.set(form=id(form))
+
+    def set(self, **fields: int) -> None:
+        """Set fields."""
+        for name, value in fields.items():
+            self.row[CallEntry.FIELDS[name][0]] = value
+
+    def refer(self, address: Callable[[Any], int], **referents: Any) -> None:
+        """Set fields to the addresses of what they refer to, unless that is None, and keep it alive with the entry."""
+        for name, referent in referents.items():
+            if referent is not None:
+                self.set(**{name: address(referent)})
+                self.kept.append(referent)
+
+    def computes(self, how: Computation, spec: Spec) -> None:
+        """Set how a result of this spec is computed, and where it goes."""
+        shape = spec.shape if how.shape is None else how.shape
+        initial, scale = (bits(how.initial), bits(how.scale)) if how.bounds is None else how.bounds
+        self.set(
+            kind=how.kind, count=how.count, target=how.target, start=how.start, offset=how.offset, extent=how.extent,
+            flags=A_WRITEABLE if how.writeable else 0, dtype=spec.dtype.num, ndim=len(shape), loop=how.loop.address,
+            data=how.loop.data, saved=sum(pick << PICK * k for k, pick in enumerate(how.picks)), initial=initial,
+            scale=scale,
+        )  # fmt: skip
+        if how.ties is not None:
+            self.set(counts=jit.load_module("calls.computing_native").ties.address)
+        strides = _flat(how.strides) if how.strides else None
+        self.refer(where, shape=_flat(shape), strides=strides, ties=how.ties, layout=how.layout, data=how.offsets)
+        self.refer(id, loop=how.function, context=how.context, extra=how.extra, pair=how.pair)
+        self.kept += how.kept
+
+    def write(self) -> None:
+        """Write the entry into the table, and keep what it refers to; it is removed with the forms that it names.
+
+        It is written in one step, or not at all: another thread, or a finalizer that runs meanwhile, may be writing
+        too.
+        """
+        with _writing.if_free() as free:
+            if free:
+                self._write()
+
+    def _write(self) -> None:
+        address = _place(self.row)
+        at = (address - REGISTRY.calls) // 8
+        end = partial(_end, at)
+        held = [*self.kept, *[ref(form, end) for form in self.forms if form is not None]]
+        before = _kept.get(address)
+        _kept[address] = [held, before]
+        _table[at : at + CallEntry.SIZE] = np.array(self.row, np.int64)
+        _kept[address] = held
+
+
+_writing = Lock()
+_table = np.frombuffer((ctypes.c_int64 * (CallEntry.SIZE * WAYS * SETS)).from_address(REGISTRY.calls), np.int64)
+
+
+def _end(at: int, _: Any) -> None:
+    """Remove an entry: one of its forms is gone, and another form may get the same address."""
+    _table[at + CallEntry.op] = _REMOVED
+
+
+def cache_call(
+    key: Key,
+    form: Descriptor,
+    how: Computation | None,
+    *,
+    notification: Notification | None = None,
+    largest: int = 0,
+    asked: Arguments | None = None,
+    axes: tuple[tuple[int, ...], ...] = (),
+    others: tuple[Descriptor, ...] = (),
+) -> None:
+    """Let native code repeat a call; without a computation let it leave all such calls to Python.
+
+    ``notification``: of recorders, None where Python notifies them. ``largest``: bytes of the largest operand or
+    result. ``asked``: the arguments that are part of the key; in place of ints in an index the ``axes`` that they
+    index, extent and strides in memory and in the gradient, so that the entry stands for any ints. ``others``: forms
+    that the key names too.
+    """
+    number = len(axes) or (key.number if asked is None else asked.hashed)
+    entry = EntryBuilder(replace(key, number=number), form)
+    entry.forms += others
+    entry.refer(where, key=_flat(axes) if axes else None if asked is None else asked.words)
+    entry.kept += [] if asked is None else asked.objects
+    if how is not None:
+        spec = form.spec
+        if any(key.wanted) and isinstance(form, Form):
+            entry.set(block=where(form.block), code=form.code)
+        entry.computes(how if not axes else replace(how, start=0, offset=0, extent=len(axes)), spec)
+        if notification is not None:
+            entry.set(operands=notification.count)
+            entry.refer(id, operation=notification.op, params=notification.params)
+        entry.set(large=largest if largest >= LARGE else 0)
+        if how.target == NEW:
+            same = key.forms[0] is not None and key.forms[0].spec is spec and not spec.overlaps
+            entry.set(bytes=spec.bytes if spec.bytes >= LARGE else 0, takes=same)
+    entry.write()
+
+
+def kind_of(key: Key) -> int | None:
+    """Return what computes a call that is in the table, None for one that is not.
+
+    Native code may still leave it to Python at times, and does each time if the kind is SLOWLY.
+    """
+    row = key.words()
+    place = next((place for place in _places(row) if _words_at(place) == row), None)
+    return None if place is None else ctypes.c_int64.from_address(place + 8 * CallEntry.kind).value
+
+
+@functools.cache
+def _find_place() -> Any:
+    return jit.load_module("calls.calls_native").place.entry_point
+
+
+def _places(row: list[int]) -> list[int]:
+    """Return the addresses at which a call may be entered."""
+    first = _find_place()(*row[:KEY])
+    return [first + 8 * CallEntry.SIZE * k for k in range(WAYS)]
+
+
+_KeyWords = ctypes.c_int64 * KEY  # made once: ctypes' types are reference cycles
+
+
+def _words_at(place: int) -> list[int]:
+    return list(_KeyWords.from_address(place))
+
+
+def _place(row: list[int]) -> int:
+    """Return where to enter a call: at its own place, that of a removed one, an empty one, or in place of another."""
+    places = _places(row)
+    known = [_words_at(place) for place in places]
+    if row[:KEY] in known:
+        return places[known.index(row[:KEY])]
+    for place, key in zip(places, known, strict=True):
+        if key[CallEntry.op] == _REMOVED:
+            return place
+    for place in places:
+        if place not in _kept:
+            return place
+    return places[next(_turn) % WAYS]
+
+
+# Arrays and NumPy's doubles among operands of calls: native code wraps them in tensors once their spec is known.
+
+
+class WrappedArray:
+    """Specs of arrays by dtype, shape and strides: a hash table that native code reads, one entry a row."""
+
+    def __init__(self) -> None:
+        self._rows = np.zeros((KNOWN_ARRAYS, KnownArray.SIZE), np.int64)
+        self._specs: list[Spec | None] = [None] * KNOWN_ARRAYS
+        self._double = spec_of(0.0)
+        self._add_layout = jit.load_module("calls.wrapping_native").add_layout.entry_point
+        for at, word in {
+            RegistryTable.known_arrays: where(self._rows),
+            RegistryTable.numpy_double: id(np.float64),
+            RegistryTable.numpy_spec: id(self._double),
+        }.items():
+            memory.put(memory.REGISTRY.address, at, word)
+
+    def add_layout(self, array: Array, spec: Spec) -> None:
+        """Add the spec of a tensor of an array's memory."""
+        row = self._add_layout(id(array), id(spec))
+        if row >= 0:
+            self._specs[row] = spec
+
+
+# How native code shows, joins, picks and writes elements.
+
+LARGEST = 1 << 11
+"""The most elements that are picked: their description takes as many words, or more."""
+_MOST = np.iinfo(np.int64).max
+
+
+def axes_of(spec: Spec, index: Any) -> tuple[tuple[int, ...], ...]:
+    """Return the axes that an index of ints takes, as :func:`cache_call` wants them; of any other index none."""
+    ints = index if type(index) is tuple else (index,)
+    if not all(type(i) in (int, np.int64) for i in ints):
+        return ()
+    return tuple([axis for *axis, _ in zip(spec.shape, spec.strides, spec.gradient, ints)])  # noqa: B905 (the first)
+
+
+def view_computation(above: Descriptor, shown: Array, start: int, offset: int) -> Computation:
+    """Return how native code makes a view of a tensor that begins so many bytes behind it, in its gradient too."""
+    of_view = isinstance(above, Form) and above.is_view
+    return Computation(
+        NEST, target=SHOWN, count=of_view, picks=(1,), shape=shown.shape, strides=shown.strides, start=start,
+        offset=offset, writeable=shown.flags.writeable,
+    )  # fmt: skip
+
+
+def join_computation(spec: Spec, joined: list[tuple[Spec, int, Strides]]) -> Computation:
+    """Return how native code joins tensors: their specs, where each begins in the result, and its strides there."""
+    loop = numpy_arrays.find(np.positive, (spec.dtype, spec.dtype))
+    nests = [nest_layout(s.shape, s.strides, strides) for s, _, strides in joined]
+    layout = [word for nest, (_, start, _) in zip(nests, joined, strict=True) for word in (where(nest), start)]
+    return Computation(JOINED, loop, layout=np.array(layout, np.int64), kept=(nests,))
+
+
+@dataclass(frozen=True)
+class IndexAxis:
+    """How one index array picks: which of its elements belongs to each of the result's, and the stride of its axis."""
+
+    which: Array
+    step: int
+    extent: int
+    least: int
+
+
+@dataclass(frozen=True)
+class GatherPlan:
+    """How elements are picked: a base offset for each element, and what index arrays add to it.
+
+    For a mask: the numbers of all elements that it could pick, in order, and how many go with each of its own.
+    """
+
+    base: Array
+    axes: tuple[IndexAxis, ...] = ()
+    inner: int = 0
+
+    def places(self, arrays: list[Array]) -> Array:
+        """Return the numbers of the elements that these arrays, or one mask, pick."""
+        if self.inner:
+            return self.base[arrays[0].reshape(-1)]
+        places = self.base.copy()
+        for axis, array in zip(self.axes, arrays, strict=True):
+            indices = np.asarray(array, np.int64).reshape(-1)[axis.which.reshape(places.shape)]
+            places += np.where(indices < 0, indices + axis.extent, indices) * axis.step
+        return places
+
+    def layout(self) -> tuple[Array, tuple[Any, ...]]:
+        """Return the description as words, and the arrays that they refer to."""
+        base, *whiches = (_flat(array) for array in (self.base, *[axis.which for axis in self.axes]))
+        layout = [len(base) // max(self.inner, 1), len(self.axes), self.inner, where(base)]
+        for axis, which in zip(self.axes, whiches, strict=True):
+            layout += [axis.step, axis.extent, axis.least, where(which)]
+        return np.array(layout, np.int64), (base, whiches)
+
+
+def _flat(numbers: Any) -> Array:
+    """Return numbers as words; native code reads the address of none, too."""
+    return np.array(numbers, np.int64).reshape(-1)
+
+
+def gather_computation(plan: GatherPlan, spec: Spec) -> Computation | None:
+    """Return how native code picks elements; None if these are too many."""
+    if not spec.shape or max(plan.base.size, spec.size) > LARGEST:
+        return None
+    layout, kept = plan.layout()
+    return Computation(PICKED, layout=layout, kept=kept, count=spec.dtype.itemsize, picks=(1,))
+
+
+def scatter_computation(
+    plan: GatherPlan, spec: Spec, source: Spec | None, shape: Strides, *, adds: bool, once: bool
+) -> Computation | None:
+    """Return how native code writes a value, or adds it, to places of this shape; None if these are too many.
+
+    ``source`` is the value's spec, None of a number; ``once``: no place may be written twice.
+    """
+    strides = (0,) * len(shape) if source is None else broadcast(source.shape, source.strides, shape)
+    offsets, dtype = np.zeros(shape, np.int64), spec.dtype
+    for axis, stride in enumerate(strides):
+        offsets += (np.arange(shape[axis]) * stride).reshape([-1 if k == axis else 1 for k in range(len(shape))])
+    if not shape or max(plan.base.size, offsets.size) > LARGEST:
+        return None
+    kind = {"f8": NEST, "f4": NEST4}.get(dtype.str[1:], NEST_INT)
+    bounds = (int(np.iinfo(dtype).min), min(int(np.iinfo(dtype).max), _MOST)) if dtype.kind in "iu" else None
+    layout, kept = plan.layout()
+    return Computation(
+        kind, layout=layout, kept=kept, count=dtype.itemsize, picks=(2, PICK_RESULT), bounds=bounds, shape=shape,
+        target=ADDED_TO_PLACES if adds else TO_PLACES, offsets=_flat(offsets), extent=spec.size if once else 0,
+    )  # fmt: skip

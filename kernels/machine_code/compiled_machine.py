@@ -1,0 +1,475 @@
+"""A compiled program as what Python calls: with a workspace of its own, and the table by which native code calls it."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from kernels.compiler.compiled_code import CompiledCode
+from kernels.compiler.statements import INTERRUPTS
+from kernels.foundation.locks import Lock, cached_property
+from kernels.foundation.specs import Array, Spec, dense
+from kernels.foundation.tables import dataclass
+from kernels.language.jit import bound
+from kernels.machine_code.call_structs import (
+    BUSY,
+    DK_ARRAY,
+    DK_DOUBLE,
+    DK_INTEGER,
+    DK_SINGLE,
+    FLAT,
+    GRAD,
+    GRAD_AND_VALUE,
+    MISSED,
+    OTHERS,
+    SINGLE,
+    DirectArgument,
+    DirectCall,
+    DirectResult,
+)
+from kernels.native import c_api, pool
+from kernels.native.memory import REGISTRY, where
+from kernels.native.structs import LARGE, RegistryTable
+from kernels.programs.machine import GuardMissed, Machine
+from kernels.programs.program import native
+
+# Memory of compiled programs: aligned, and with ``TAPE_DEBUG=1`` between canaries.
+
+ALIGN = 64
+_CANARY = 0xA7
+DEBUG = bool(os.environ.get("TAPE_DEBUG"))
+"""Whether calls go through guarded memory, and what a program writes beside its results is an error."""
+
+
+class GuardedBlock:
+    """Memory for so many bytes, aligned, between canaries."""
+
+    def __init__(self, size: int) -> None:
+        self.size, edge = size, ALIGN if DEBUG else 0
+        self.memory = np.empty(size + ALIGN + 2 * edge, np.uint8)
+        self.start = where(self.memory) + edge
+        self.start += -self.start % ALIGN
+        self._edges: list[Array] = []
+        if DEBUG:
+            first = self.start - where(self.memory)
+            self._edges = [self.memory[:first], self.memory[first + size :]]
+            for part in self._edges:
+                part[:] = _CANARY
+
+    def array(self, spec: Spec, offset: int, strides: tuple[int, ...]) -> Array:
+        """Return an array in it, whose memory begins ``offset`` bytes behind its start."""
+        offset += self.start - where(self.memory)
+        offset -= sum((n - 1) * step for n, step in zip(spec.shape, strides, strict=True) if n and step < 0)
+        return np.ndarray(spec.shape, spec.dtype, self.memory, offset, strides)
+
+    def check(self, name: str) -> None:
+        """Raise if something has been written beside it."""
+        if any((part != _CANARY).any() for part in self._edges):
+            raise RuntimeError(f"TAPEDEBUG: a compiled program has written beside its {name}")
+
+
+def extent(spec: Spec) -> int:
+    """Return how many bytes an array of a spec takes up."""
+    if spec.size == 0:
+        return 0
+    return spec.dtype.itemsize + sum((n - 1) * abs(step) for n, step in zip(spec.shape, spec.strides, strict=True))
+
+
+def size(spec: Spec) -> int:
+    """Return the bytes of a spec's elements."""
+    return spec.size * spec.dtype.itemsize
+
+
+# How calls of compiled programs return their results.
+
+
+@dataclass(frozen=True)
+class ReturnForm:
+    """How a call returns results: FLAT, SINGLE, ... of call_structs.py.
+
+    ``chosen`` are the numbers, among all results, of those in the gradient; ``alone``: it is one of them, no tuple.
+    ``steps`` lead through its structure, if it is no tuple either, which ``filled`` returns with its leaves.
+    """
+
+    kind: int = FLAT
+    chosen: tuple[int, ...] = ()
+    alone: bool = False
+    steps: tuple[int, ...] = ()
+    filled: Callable[[list[Any]], Any] | None = None
+
+    def returned(self, results: list[Any]) -> Any:
+        """Return results in this form."""
+        if self.kind in (FLAT, SINGLE):
+            return tuple(results) if self.kind == FLAT else results[0]
+        picked = [results[k] for k in self.chosen]
+        gradient = picked[0] if self.alone else tuple(picked) if self.filled is None else self.filled(picked)
+        if self.kind == GRAD:
+            return gradient
+        return (gradient, results[0]) if self.kind == GRAD_AND_VALUE else (results[0], gradient)
+
+    def leaves_out(self, kinds: list[int]) -> bool:
+        """Whether some result, of these kinds, is an array that is not returned."""
+        shown = set(self.chosen) | (set() if self.kind == GRAD else {0})
+        return self.kind != FLAT and any(kind == DK_ARRAY for k, kind in enumerate(kinds) if k not in shown)
+
+
+# What native code calls a compiled program by: the words that direct_calls_native.py reads.
+
+LONG = 10_000
+"""Elements that a program computes, from which on other threads may run Python meanwhile: some ten microseconds."""
+KINDS = {np.dtype("f8"): DK_DOUBLE, np.dtype("f4"): DK_SINGLE, np.dtype("i8"): DK_INTEGER}
+
+
+@dataclass(frozen=True)
+class CallTable:
+    """The table of one caller of a program: what the words are made of, all of which they refer to by address.
+
+    ``places`` is the program's table, ``scratch`` has a word for each argument and result, ``busy`` says whether the
+    workspace is in use.
+    """
+
+    code: CompiledCode
+    form: ReturnForm
+    exactly: bool
+    places: Array
+    scratch: Array
+    busy: Array
+
+    def words(self) -> tuple[Array, Array]:
+        """Return the words, and an array of shapes that they refer to."""
+        code, scratch = self.code, where(self.scratch)
+        specs, count = [*code.arguments, *code.outputs, *code.gradients], len(code.arguments)
+        extents = [n for spec in specs for n in (*spec.shape, *spec.strides)]
+        numbers = [*self.form.chosen, *self.form.steps, *extents, 0]
+        shapes = np.array(numbers, np.int64)
+        words, kinds, at = self._head(), list[int](), where(shapes) + 8 * len(self.form.chosen)
+        words[DirectCall.chosen], words[DirectCall.steps] = where(shapes), at if self.form.steps else 0
+        at += 8 * len(self.form.steps)
+        for k, spec in enumerate(specs):
+            ndim, room = len(spec.shape), scratch + 8 * k
+            kind = DK_ARRAY if ndim else KINDS.get(spec.dtype, DK_ARRAY)
+            if k < count:
+                entry = DirectArgument.row(
+                    kind=kind, dtype=id(spec.dtype), ndim=ndim, shape=at, strides=at + 8 * ndim, scratch=room
+                )
+            else:
+                kinds.append(DK_ARRAY if kind == DK_INTEGER else kind)
+                large = words[DirectCall.large] and size(spec) >= LARGE
+                entry = DirectResult.row(
+                    kind=kinds[-1], ndim=ndim, shape=at, number=spec.dtype.num, large=large, scratch=room
+                )
+            words, at = words + entry, at + 16 * ndim
+        words[DirectCall.arrays], words[DirectCall.left_out] = kinds.count(DK_ARRAY), self.form.leaves_out(kinds)
+        return np.array(words, np.int64), shapes
+
+    def _head(self) -> list[int]:
+        code, results, form = self.code, [*self.code.outputs, *self.code.gradients], self.form
+        head = [0] * DirectCall.SIZE
+        head[DirectCall.busy], head[DirectCall.arguments], head[DirectCall.results] = (
+            where(self.busy),
+            len(code.arguments),
+            len(results),
+        )
+        head[DirectCall.form], head[DirectCall.alone], head[DirectCall.count] = form.kind, form.alone, len(form.chosen)
+        head[DirectCall.run], head[DirectCall.table] = code.address, where(self.places)
+        head[DirectCall.places] = len(code.arguments) + len(code.constants)
+        head[DirectCall.releases] = code.elements >= LONG
+        head[DirectCall.float_type], head[DirectCall.double_type], head[DirectCall.single_type] = (
+            id(float),
+            id(np.float64),
+            id(np.float32),
+        )
+        head[DirectCall.array_type] = id(np.ndarray)
+        head[DirectCall.int_type] = 0 if self.exactly else id(int)
+        head[DirectCall.new_array] = c_api.table()[c_api.NEW]
+        if any(size(spec) >= LARGE for spec in results):
+            head[DirectCall.pooled] = _pooled()
+            head[DirectCall.large] = head[DirectCall.pooled] != 0
+        return head
+
+
+@functools.cache
+def _pooled() -> int:
+    """Return the address of what makes an array in memory that is used again; 0 if there is no such memory."""
+    pool.call(int)
+    return ctypes.c_int64.from_address(REGISTRY.address + 8 * RegistryTable.pooled).value
+
+
+_LARGE = 1 << 20
+"""Bytes of a workspace from which on it is worth sharing."""
+_NATIVE = "machine_code.direct_calls_native"
+_FLAT = ReturnForm()
+_MOST_SINGLE = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True)
+class GuardPlace:
+    """A guard of a compiled program: its line, and where in the workspace the value stands that it found.
+
+    ``offset`` is -1 where that is not kept.
+    """
+
+    line: str
+    offset: int = -1
+    size: int = 0
+
+
+class CompiledMachine:
+    """A program's machine code, with a workspace: runs one call at a time, others on copies.
+
+    ``exactly``: :meth:`whole` takes floats and arrays of the recorded strides only, where others also ints and any
+    strides. ``form`` is how it returns results. ``interpreter`` makes the machine of calls that the code gives up on:
+    where something raises, it does so there.
+    """
+
+    def __init__(
+        self,
+        code: CompiledCode,
+        *,
+        exactly: bool = False,
+        guards: Sequence[GuardPlace] = (),
+        form: ReturnForm = _FLAT,
+        interpreter: Callable[[], Machine] | None = None,
+    ) -> None:
+        self.code, self.exactly, self.form, self._places = code, exactly, form, list(guards)
+        self._interpreter = interpreter
+        self.guards = [guard.line for guard in self._places]
+        """The line of each guard."""
+        self.forward, self.reverse = "forward", "reverse"
+        """What :meth:`run` runs: first all of it, then nothing."""
+        self.is_short = code.elements < LONG and native()
+        """Whether it runs natively throughout, in so little time that other threads can wait."""
+        self._results = [*code.outputs, *code.gradients]
+        self._work, self._busy = GuardedBlock(code.work), np.zeros(1, np.int64)
+        self._scratch = np.zeros(len(code.arguments) + len(self._results), np.float64)
+        self._lock = Lock()
+        """Held by calls that go through Python."""
+        self._open()
+
+    def _open(self) -> None:
+        self.places = self._new_places(self._work)
+        """The program's table."""
+        self.words: Array | None = None
+        """What native code calls it by; None where calls go through Python."""
+        self._call = self._claim = None
+        if native() and not DEBUG:
+            table = CallTable(self.code, self.form, self.exactly, self.places, self._scratch, self._busy)
+            self.words, self._shapes = table.words()
+            self._call, self._claim = (bound(_NATIVE, name, self.words) for name in ("whole", "claim"))
+
+    def copy(self) -> CompiledMachine:
+        """Return another with a workspace of its own, for a call while this one runs."""
+        return self._alike(self.form)
+
+    def _alike(self, form: ReturnForm) -> CompiledMachine:
+        return CompiledMachine(
+            self.code, exactly=self.exactly, guards=self._places, form=form, interpreter=self._interpreter
+        )
+
+    def formed(self, form: ReturnForm) -> CompiledMachine:
+        """Return another that returns its results in a form; both have one workspace if that is large."""
+        other: CompiledMachine = self._alike(form)
+        if self.code.work > _LARGE:
+            other._work, other._busy = self._work, self._busy
+            other._open()
+        return other
+
+    @property
+    def size(self) -> int:
+        """The bytes of its memory."""
+        exchange = vars(self).get("_exchange")
+        return self._work.size + self._scratch.nbytes + (sum(block.size for block in exchange) if exchange else 0)
+
+    @cached_property
+    def _exchange(self) -> tuple[GuardedBlock, GuardedBlock]:
+        """Memory for arguments and for results, of calls that go through Python."""
+        specs = self.code.arguments
+        return GuardedBlock(_places([extent(s) for s in specs])[1]), GuardedBlock(
+            _places([size(s) for s in self._results])[1]
+        )
+
+    @cached_property
+    def inputs(self) -> list[Array]:
+        """Arrays that :meth:`run` reads the arguments from."""
+        specs = self.code.arguments
+        offsets, _ = _places([extent(spec) for spec in specs])
+        return [self._exchange[0].array(spec, at, spec.strides) for spec, at in zip(specs, offsets, strict=True)]
+
+    @cached_property
+    def _outcome(self) -> list[Array]:
+        offsets, _ = _places([size(spec) for spec in self._results])
+        return [
+            self._exchange[1].array(spec, at, dense(spec.shape, spec.dtype.itemsize))
+            for spec, at in zip(self._results, offsets, strict=True)
+        ]
+
+    @property
+    def outputs(self) -> list[Array]:
+        """Arrays that :meth:`run` writes the results to."""
+        return self._outcome[: len(self.code.outputs)]
+
+    @property
+    def gradients(self) -> list[Array]:
+        """Arrays that :meth:`run` writes the gradients to."""
+        return self._outcome[len(self.code.outputs) :]
+
+    def run(self, part: str) -> None:
+        """Run the program, unless this is its end; :class:`GuardMissed` where a guard stops it."""
+        if part is self.forward:
+            self._run(self.inputs)
+
+    def _run(self, arguments: Sequence[Array]) -> None:
+        claimed = self._claim is None or bool(self._claim())
+        work = self._work if claimed else GuardedBlock(self.code.work)  # a call of another thread runs in this one
+        places = self._new_places(work)
+        places[: len(arguments)] = [where(x) for x in arguments]
+        first = len(arguments) + len(self.code.constants)
+        places[first : first + len(self._results)] = [where(x) for x in self._outcome]
+        try:
+            status = _function(self.code.address)(where(places))
+        finally:
+            if claimed:
+                self._busy[0] = 0
+        for name, block in (("workspace", work), ("arguments", self._exchange[0]), ("results", self._exchange[1])):
+            block.check(name)
+        if self._gives_up(status):
+            self._interpret(arguments)
+        elif status >= 0:
+            raise self._missed(status, work)
+
+    def _gives_up(self, status: int) -> bool:
+        """Whether that is no guard's number, but the code's giving up."""
+        return status == len(self._places) and self._interpreter is not None
+
+    def _interpret(self, arguments: Sequence[Any]) -> None:
+        """Have the interpreter compute the results."""
+        assert self._interpreter is not None
+        _raise_interrupts()
+        machine = self._interpreter()
+        for place, x in zip(machine.inputs, arguments, strict=True):
+            place[...] = x
+        machine.run(machine.forward)
+        machine.run(machine.reverse)
+        for place, x in zip(self._outcome, [*machine.outputs, *machine.gradients], strict=False):
+            place[...] = x
+        for gradient in self.gradients:
+            gradient[...] = gradient + gradient.dtype.type(0.0)  # what nothing reached is -0.0
+
+    def _new_places(self, work: GuardedBlock) -> Array:
+        """Return a program's table, in which addresses of arguments and of arrays for results are missing."""
+        code, scratch = self.code, where(self._scratch) + 8 * len(self.code.arguments)
+        results = [scratch + 8 * k for k in range(len(self._results))]
+        constants = [where(x) for x in code.constants]
+        last = [work.start] if code.parts is None else [work.start, where(code.parts)]
+        return np.array([0] * len(code.arguments) + constants + results + last, np.int64)
+
+    def _missed(self, number: int, work: GuardedBlock) -> GuardMissed:
+        if number >= len(self._places):
+            return GuardMissed(-1, b"", "a guard")
+        guard = self._places[number]
+        at = guard.offset + work.start - where(work.memory)
+        value = work.memory[at : at + guard.size].tobytes() if guard.offset >= 0 else b""
+        return GuardMissed(number if value else -1, value, guard.line)
+
+    def missed(self, number: int) -> GuardMissed:
+        """Return which guard stopped the program in the last call, and the value that it found."""
+        return self._missed(number, self._work)
+
+    def whole(self, args: Sequence[Any]) -> Any:
+        """Run on floats and arrays as they were recorded; return results and gradients, None for other arguments."""
+        _raise_interrupts()  # of a call that native code has made
+        if self._call is None:
+            return self._plainly(args)
+        results = self._call(*args)
+        if type(results) is int and results == OTHERS and not self.exactly and len(args) == len(self.code.arguments):
+            results = self._call(*self._in_order(args))
+        return results if type(results) is not int else self._otherwise(results, args)
+
+    def _otherwise(self, status: int, args: Sequence[Any]) -> Any:
+        """Return what there is in place of results."""
+        if status <= MISSED and self._gives_up(MISSED - status):
+            return self._interpreted(args)
+        if status <= MISSED:
+            raise self.missed(MISSED - status)
+        return self.copy().whole(args) if status == BUSY else None
+
+    def _interpreted(self, args: Sequence[Any]) -> Any:
+        """Return the results of the interpreter."""
+        with self._lock.if_free() as free:
+            if not free:
+                return self.copy()._interpreted(args)  # noqa: SLF001 (another of this class)
+            self._interpret(args)
+            return self.form.returned([_returned(x) for x in self._outcome])
+
+    def _in_order(self, args: Sequence[Any]) -> list[Any]:
+        """Return arguments with copies of arrays whose strides are others than the recorded ones."""
+        return [self._laid(x, spec) for x, spec in zip(args, self.code.arguments, strict=True)]
+
+    @staticmethod
+    def _laid(x: Any, spec: Spec) -> Any:
+        if type(x) is not np.ndarray or x.dtype != spec.dtype or x.shape != spec.shape:
+            return x
+        laid = GuardedBlock(extent(spec)).array(spec, 0, spec.strides)
+        laid[...] = x
+        return laid
+
+    def _plainly(self, args: Sequence[Any]) -> Any:
+        """Do the same in Python: results are copied from memory of the machine's own."""
+        specs = self.code.arguments
+        if len(args) != len(specs) or not all(self._takes(x, spec) for x, spec in zip(args, specs, strict=True)):
+            return None
+        with self._lock.if_free() as free:
+            if not free:
+                return self.copy().whole(args)
+            for x, place in zip(args, self.inputs, strict=True):
+                place[...] = x
+            self._run(self.inputs)
+            return self.form.returned([_returned(x) for x in self._outcome])
+
+    def _takes(self, x: Any, spec: Spec) -> bool:
+        if type(x) is np.ndarray:
+            fits: bool = x.dtype == spec.dtype and x.shape == spec.shape
+            return fits and (not self.exactly or _same_strides(x.strides, spec))
+        kind = DK_ARRAY if spec.shape else KINDS.get(spec.dtype, DK_ARRAY)
+        if type(x) in (float, np.float64):
+            return kind == DK_DOUBLE or (kind == DK_SINGLE and bool(abs(float(x)) <= _MOST_SINGLE or x - x != 0))
+        if type(x) is np.float32:
+            return kind == DK_SINGLE
+        return type(x) is int and not self.exactly and kind != DK_ARRAY and abs(x) < 1 << 63
+
+
+def _raise_interrupts() -> None:
+    if INTERRUPTS:
+        raise INTERRUPTS.pop()
+
+
+def _same_strides(strides: tuple[int, ...], spec: Spec) -> bool:
+    return all(a == b for a, b, n in zip(strides, spec.strides, spec.shape, strict=True) if n != 1)
+
+
+def _places(sizes: Sequence[int]) -> tuple[list[int], int]:
+    """Return where blocks of these sizes begin that stand one behind the other, aligned, and where they end."""
+    offsets, end = [], 0
+    for room in sizes:
+        offsets.append(end)
+        end += room + -room % ALIGN
+    return offsets, end
+
+
+def _returned(x: Array) -> Any:
+    """Return a result as the caller gets it."""
+    return float(x) if x.ndim == 0 and x.dtype in _FLOATS else x.copy()
+
+
+_FLOATS = (np.dtype("f8"), np.dtype("f4"))
+
+
+@functools.cache
+def _function(address: int) -> Any:
+    """Return a compiled function as Python calls it; other threads run meanwhile."""
+    return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(address)

@@ -1,0 +1,448 @@
+"""A call of a compiled program from Python: arguments are read, and results written, where they stand.
+
+Nothing that is taken from an object is used before its type has been checked, and no Python code can run between the
+last look at the arguments and the end of the program. The tuples of results are made afterwards, and the workspace is
+in use as long: a garbage collection may start there, and with it another call.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from kernels.language.native_types import Word
+from kernels.machine_code.call_structs import (
+    BUSY,
+    D_ENTRY,
+    DK_ARRAY,
+    DK_DOUBLE,
+    DK_INTEGER,
+    DK_SINGLE,
+    FLAT,
+    GRAD,
+    MISSED,
+    OTHERS,
+    S_DICT,
+    S_END,
+    S_FIXED,
+    S_TUPLE,
+    S_VALUE,
+    SINGLE,
+    VALUE_AND_GRAD,
+    DirectArgument,
+    DirectCall,
+    DirectResult,
+    StructureLevel,
+    StructureStep,
+)
+from kernels.native.c_api import (
+    A_ALIGNED,
+    ArrayObject,
+    Py_DecRef,
+    Py_IncRef,
+    PyDict_New,
+    PyDict_Next,
+    PyDict_SetItem,
+    PyDict_Size,
+    PyErr_Clear,
+    PyErr_Occurred,
+    PyEval_RestoreThread,
+    PyEval_SaveThread,
+    PyFloat_FromDouble,
+    PyList_New,
+    PyList_SetItem,
+    PyLong_AsDouble,
+    PyLong_AsLongLong,
+    PyLong_FromLongLong,
+    PyTuple_New,
+    PyTuple_SetItem,
+    call_word,
+    new_array,
+    thirty_words,
+    three_words,
+)
+from kernels.native.memory import (
+    HEADER,
+    LIST_ITEMS,
+    call_at,
+    load_f4,
+    load_f8,
+    load_i8,
+    store_f4,
+    store_f8,
+    store_i8,
+    word,
+)
+
+# Structures of values: lists, tuples and dictionaries are opened and made natively, by steps made beforehand.
+#
+# Opening runs no Python code: keys are compared by identity. A structure that is being made is held by its outermost
+# part, each part by the one around it.
+
+CONTROL = True
+TUPLE_ITEMS = tuple.__basicsize__
+"""Where a tuple has its items."""
+
+
+def begun(level: StructureLevel, parts, kind):
+    """Begin a level."""
+    level.parts = parts
+    level.next = 0
+    level.kind = kind
+
+
+def next_part(level: StructureLevel, key):
+    """The next part of a level; 0 where a dictionary has another key there."""
+    parts, place = level.parts, level + 8 * StructureLevel.next
+    if level.kind != S_DICT:
+        following = load_i8(place)
+        store_i8(place, following + 1)
+        return word(parts, following)
+    out = three_words()
+    if PyDict_Next(parts, place, out, out + 8) == 0 or load_i8(out) != key:
+        return 0
+    return load_i8(out + 8)
+
+
+def parts_of(step: StructureStep, part):
+    """Where the parts of a structure are, 0 if there are none; -1 where it is another one."""
+    kind, count = step.kind, step.what
+    if load_i8(part + 8) != step.type:
+        return -1
+    if kind == S_DICT:
+        return part if PyDict_Size(part) == count else -1
+    if load_i8(part + HEADER) != count:
+        return -1
+    return part + TUPLE_ITEMS if kind == S_TUPLE else load_i8(part + LIST_ITEMS)
+
+
+def opened(steps, args, values):
+    """Put the values in arguments behind one another, a new reference to each; how many, or -1 - count: other ones."""
+    levels, depth, size, step = thirty_words(), 0, 0, StructureStep(steps)
+    begun(levels, args, S_TUPLE)
+    while True:
+        kind, level = step.kind, levels + 8 * StructureLevel.SIZE * depth
+        if kind == S_END:
+            if depth == 0:
+                return size
+            depth -= 1
+        else:
+            part = next_part(level, step.key)
+            if part == 0:
+                return -1 - size
+            if kind == S_VALUE:
+                Py_IncRef(part)
+                store_i8(values + 8 * size, part)
+                size += 1
+            elif kind == S_FIXED:
+                if part != step.what:
+                    return -1 - size
+            else:
+                parts = parts_of(step, part)
+                if parts == -1:
+                    return -1 - size
+                depth += 1
+                begun(levels + 8 * StructureLevel.SIZE * depth, parts, kind)
+        step += 8 * StructureStep.SIZE
+    return size
+
+
+def released(values, size):
+    """Release so many values."""
+    k = 0
+    while k < size:
+        Py_DecRef(word(values, k))
+        k += 1
+
+
+def new_part(step: StructureStep):
+    """A new structure without its parts; 0 with an exception."""
+    kind = step.kind
+    if kind == S_DICT:
+        return PyDict_New()
+    return PyTuple_New(step.what) if kind == S_TUPLE else PyList_New(step.what)
+
+
+def put_part(level: StructureLevel, key, part):
+    """Let a structure have its next part, whose reference is taken over; 0 with an exception."""
+    whole, kind, following = level.parts, level.kind, level.next
+    level.next = following + 1
+    if kind == S_DICT:
+        failed = PyDict_SetItem(whole, key, part)
+        Py_DecRef(part)
+    elif kind == S_TUPLE:
+        failed = PyTuple_SetItem(whole, following, part)
+    else:
+        failed = PyList_SetItem(whole, following, part)
+    return 1 if failed == 0 else 0
+
+
+def single_of(entry: DirectArgument, value):
+    """Where a number stands as a single; 0 where it is too large, and Python warns."""
+    place, single = entry.scratch, np.float32(value)
+    if math.fabs(np.float64(single)) == math.inf and math.fabs(value) != math.inf:
+        return 0
+    store_f4(place, single)
+    return place
+
+
+def integer_place(entry: DirectArgument, argument):
+    """Where the value of a Python integer stands; 0 where it does not fit."""
+    place, wanted = entry.scratch, entry.kind
+    if wanted == DK_INTEGER:
+        integer = PyLong_AsLongLong(argument)
+        if integer != -1 or PyErr_Occurred() == 0:
+            store_i8(place, integer)
+            return place
+    else:
+        value = PyLong_AsDouble(argument)
+        if value != -1.0 or PyErr_Occurred() == 0:
+            if wanted == DK_SINGLE:
+                return single_of(entry, value)
+            store_f8(place, value)
+            return place
+    PyErr_Clear()
+    return 0
+
+
+def number_place(table: DirectCall, entry: DirectArgument, argument, kind):
+    """Where the value of a Python number stands, for an argument of no dimensions; 0 for anything else."""
+    wanted = entry.kind
+    if wanted == DK_ARRAY:
+        return 0
+    if kind == table.float_type or kind == table.double_type:
+        if wanted == DK_DOUBLE:
+            return argument + HEADER
+        return single_of(entry, load_f8(argument + HEADER)) if wanted == DK_SINGLE else 0
+    if kind == table.single_type:
+        return argument + HEADER if wanted == DK_SINGLE else 0
+    return integer_place(entry, argument) if kind == table.int_type else 0
+
+
+def array_place(entry: DirectArgument, array: ArrayObject):
+    """Where the elements of an array stand; 0 where dtype, shape or strides are not as recorded."""
+    if array.dtype != entry.dtype:
+        return 0
+    count = entry.ndim
+    if np.int64(array.ndim) != count or np.int64(array.flags) & A_ALIGNED == 0:
+        return 0
+    extents, steps, axis = array.shape, array.strides, 0
+    shape, strides = entry.shape, entry.strides
+    while axis < count:
+        extent = shape[axis]
+        if extents[axis] != extent:
+            return 0
+        if extent != 1 and steps[axis] != strides[axis]:
+            return 0
+        axis += 1
+    return load_i8(array + HEADER)
+
+
+def entered(table: DirectCall, arguments):
+    """Put the addresses of the arguments into the program's table; 0 where one is not as recorded."""
+    places, entry, k = table.table, table + 8 * DirectCall.SIZE, 0
+    count, of_arrays = table.arguments, table.array_type
+    while k < count:
+        argument = word(arguments, k)
+        kind = load_i8(argument + 8)
+        place = array_place(entry, argument) if kind == of_arrays else number_place(table, entry, argument, kind)
+        if place == 0:
+            return 0
+        store_i8(places + 8 * k, place)
+        entry += 8 * D_ENTRY
+        k += 1
+    return 1
+
+
+def first_result(table: DirectCall):
+    """Where the entries of results begin."""
+    return table + 8 * (DirectCall.SIZE + D_ENTRY * table.arguments)
+
+
+def dropped(table: DirectCall):
+    """Release the arrays made for results; return 0."""
+    entry, k = DirectResult(first_result(table)), 0
+    while k < table.results:
+        made = entry.made
+        if made != 0:
+            entry.made = 0
+            Py_DecRef(made)
+        entry += 8 * D_ENTRY
+        k += 1
+    return 0
+
+
+def array_for(table: DirectCall, entry: DirectResult):
+    """Return a new array for a result; 0 with Python's exception where there is no memory."""
+    kind, ndim = table.array_type, entry.ndim
+    if entry.large != 0:
+        return call_at(table.pooled, kind, ndim, entry.shape, entry.number)
+    return new_array(table.new_array, kind, ndim, entry.shape, entry.number)
+
+
+def results_made(table: DirectCall):
+    """Make the arrays of results, their addresses into the program's table; 0 with an exception."""
+    if table.arrays == 0:
+        return 1
+    entry, place, k = DirectResult(first_result(table)), table.table + 8 * table.places, 0
+    while k < table.results:
+        if entry.kind == DK_ARRAY:
+            made = array_for(table, entry)
+            if made == 0:
+                return dropped(table)
+            entry.made = made
+            store_i8(place, load_i8(made + HEADER))
+        entry += 8 * D_ENTRY
+        place += 8
+        k += 1
+    return 1
+
+
+def result(entry: DirectResult):
+    """Return a new float, or the array of a result; 0 with an exception."""
+    kind = entry.kind
+    if kind == DK_ARRAY:
+        made = entry.made
+        entry.made = 0
+        return made
+    place = entry.scratch
+    return PyFloat_FromDouble(load_f8(place) if kind == DK_DOUBLE else np.float64(load_f4(place)))
+
+
+def all_of(table: DirectCall):
+    """Return a tuple of all results; 0 with an exception."""
+    entry, k, count = first_result(table), 0, table.results
+    results = PyTuple_New(count)
+    while k < count and results != 0:
+        value = result(entry)
+        if value == 0:
+            Py_DecRef(results)
+            return 0
+        PyTuple_SetItem(results, k, value)
+        entry += 8 * D_ENTRY
+        k += 1
+    return results
+
+
+def built(table: DirectCall):
+    """Return the gradient as a structure; 0 with an exception."""
+    levels, depth, step, k = thirty_words(), 0, StructureStep(table.steps), 0
+    whole, entry, chosen = new_part(step), first_result(table), table.chosen
+    begun(levels, whole, step.kind)
+    while whole != 0:
+        step += 8 * StructureStep.SIZE
+        kind, level, part = step.kind, levels + 8 * StructureLevel.SIZE * depth, 0
+        if kind == S_END:
+            if depth == 0:
+                return whole
+            depth -= 1
+            continue
+        if kind == S_VALUE:
+            part = result(entry + 8 * D_ENTRY * chosen[k])
+            k += 1
+        else:
+            part = new_part(step)
+        if part == 0 or put_part(level, step.key, part) == 0:
+            Py_DecRef(whole)
+            return 0
+        if kind != S_VALUE:
+            depth += 1
+            begun(levels + 8 * StructureLevel.SIZE * depth, part, kind)
+    return 0
+
+
+def gradient_of(table: DirectCall):
+    """Return the gradient: one result, or a tuple of some; 0 with an exception."""
+    entry, chosen, k, count = first_result(table), table.chosen, 0, table.count
+    if table.alone != 0:
+        return result(entry + 8 * D_ENTRY * chosen[0])
+    if table.steps != 0:
+        return built(table)
+    results = PyTuple_New(count)
+    while k < count and results != 0:
+        value = result(entry + 8 * D_ENTRY * chosen[k])
+        if value == 0:
+            Py_DecRef(results)
+            return 0
+        PyTuple_SetItem(results, k, value)
+        k += 1
+    return results
+
+
+def paired(first, second):
+    """Return a pair, which takes over both references; 0, with both released, where one is missing."""
+    pair = PyTuple_New(2) if first != 0 and second != 0 else 0
+    if pair == 0:
+        if first != 0:
+            Py_DecRef(first)
+        if second != 0:
+            Py_DecRef(second)
+        return 0
+    PyTuple_SetItem(pair, 0, first)
+    PyTuple_SetItem(pair, 1, second)
+    return pair
+
+
+def returned(table: DirectCall):
+    """Return the results in their form; 0 with an exception."""
+    form, made = table.form, 0
+    if form == FLAT:
+        made = all_of(table)
+    elif form == SINGLE:
+        made = result(first_result(table))
+    else:
+        made = gradient_of(table)
+        if made != 0 and form != GRAD:
+            value = result(first_result(table))
+            made = paired(value, made) if form == VALUE_AND_GRAD else paired(made, value)
+    if made == 0 or table.left_out != 0:
+        dropped(table)
+    return made
+
+
+def ran(table: DirectCall):
+    """Run the program; return what it does."""
+    if table.releases == 0:
+        return call_word(table.run, table.table)
+    thread = PyEval_SaveThread()
+    status = call_word(table.run, table.table)
+    PyEval_RestoreThread(thread)
+    return status
+
+
+def called(table: DirectCall, arguments, count):
+    """Return the results of a call; OTHERS, BUSY, MISSED - k, or 0 with an exception, where there are none."""
+    if count != table.arguments:
+        return OTHERS
+    busy = table.busy
+    if load_i8(busy) != 0:
+        return BUSY
+    store_i8(busy, 1)
+    made = 0
+    if entered(table, arguments) == 0:
+        made = OTHERS
+    elif results_made(table) != 0:
+        if table.large != 0 and entered(table, arguments) == 0:
+            made = OTHERS  # until Python 3.12, Python code may have run: the pool's handler is set in a context
+        else:
+            status = ran(table)
+            made = returned(table) if status < 0 else MISSED - status
+        if made < 0:
+            dropped(table)
+    store_i8(busy, 0)
+    return made
+
+
+def claim(bound: Word, arguments: Word, count: Word) -> Word:
+    """Say that the workspace is in use; return 1, or 0 if it was before."""
+    busy = load_i8(load_i8(bound + HEADER) + 8 * DirectCall.busy)
+    before = load_i8(busy)
+    store_i8(busy, 1)
+    return PyLong_FromLongLong(1 - before)
+
+
+def whole(bound: Word, arguments: Word, count: Word) -> Word:
+    """Return the results, or an int: OTHERS, BUSY, MISSED - k."""
+    made = called(load_i8(bound + HEADER), arguments, count)
+    return made if made >= 0 else PyLong_FromLongLong(made)

@@ -1,0 +1,217 @@
+"""When a program is compiled, and the callable that stands for it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kernels.compiler.compiled_code import calls_of
+from kernels.compiler.compiling import Compilation
+from kernels.compiler.statements import INTERPRETER, PYTHON
+from kernels.language import jit
+from kernels.machine_code.call_structs import CallableObject
+from kernels.machine_code.compiled_machine import CompiledMachine, GuardPlace
+from kernels.native import memory
+from kernels.native.c_api import (
+    BASETYPE,
+    CALL,
+    CLEAR,
+    COLLECTED,
+    DEALLOC,
+    MEMBERS,
+    OBJECT,
+    READONLY,
+    SIZE,
+    TRAVERSE,
+    VECTORCALL,
+    made,
+    members,
+)
+from kernels.native.memory import put
+from kernels.programs.machine import Machine, plan
+from kernels.programs.program import Recipe, native
+from kernels.programs.rolled_program import Uncompiled
+
+# When a program is compiled: it runs on rows of words at first, and as machine code once that pays.
+#
+# The decision counts calls and elements, never time, so that results do not depend on how busy a machine is: a
+# compiled program may round sums otherwise than the interpreter. So machine code that is made beside the calls runs
+# from a certain one on, even if it is ready earlier.
+
+MODES = ("eager", "default", "max")
+"""``eager``: never compiled; ``max``: compiled before the first replay; ``default``: when it has paid."""
+MEANWHILE = 2
+"""Times the calls until a program is compiled that go on while a thread compiles it, at least."""
+_ROW, _ELEMENT = 12e-9, 0.4e-9
+"""Seconds of a row of the interpreter, and of an element that it computes, about."""
+_GAIN_ROW, _GAIN_ELEMENT = 60e-9, 0.7e-9
+"""Seconds that machine code gains for a row, and for an element, at most."""
+_ITERATIONS = 20
+"""Of a recorded loop, whose number is not known, about."""
+_CALL = 10e-6
+"""Seconds that a call of the interpreter takes from within machine code, and its pullback, about."""
+_ROLL_ROW = 15e-6
+"""Seconds that it takes to find out whether a row repeats, about."""
+_COMPILE, _COMPILE_ROW, _MOST_ROWS = 30e-3, 150e-6, 2_000
+"""Seconds that compiling takes at least, and for a row, of so many: what repeats is compiled once."""
+
+
+def calls_until_compiled(machine: Machine) -> int:
+    """Return after how many calls the interpreter has taken as long as compiling would, about."""
+    return max(calls_in(_COMPILE + _COMPILE_ROW * min(_rows(machine), _MOST_ROWS), machine), 3)
+
+
+def calls_meanwhile(machine: Machine) -> int:
+    """Return how many calls go on beside the compiler until it says how long it takes, about."""
+    return MEANWHILE * calls_until_compiled(machine) + calls_in(_ROLL_ROW * _rows(machine), machine)
+
+
+def calls_in(seconds: float, machine: Machine) -> int:
+    """Return how many calls the interpreter does in a time, about."""
+    times = 1 if machine.shared is None else _ITERATIONS
+    rows = times * _rows(machine)
+    elements = times * (machine.forward.work + machine.reverse.work)
+    return int(seconds / (_ROW * rows + _ELEMENT * elements + 1e-6))
+
+
+def _rows(machine: Machine) -> int:
+    return len(machine.forward.words) + len(machine.reverse.words)
+
+
+class Unprofitable(Uncompiled):
+    """Machine code of a program would spend most of its time in calls of the interpreter."""
+
+
+def compiled_machine(
+    recipe: Recipe,
+    *,
+    reverse: bool,
+    exactly: bool,
+    always: bool,
+    memory: int | None = None,
+    expected: Callable[[float], None] | None = None,
+) -> CompiledMachine:
+    """Return a compiled program; Uncompiled, which says why, where the interpreter has to run it.
+
+    It has to where that is as fast, unless programs are compiled ``always``. With ``memory`` the workspace has so many
+    bytes, if that can be. ``expected`` is told how many seconds the next stage takes, about, as soon as that is known.
+    """
+    compilation = Compilation(recipe, reverse=reverse, memory=memory, expected=expected)
+    if not always:
+        _check_profit(compilation)
+    if expected is not None:
+        expected(compilation.seconds())
+    places = [
+        GuardPlace(str(recipe.steps[step].params[0]), at, size)
+        for step, (at, size) in zip(compilation.program.guards, compilation.guard_places(), strict=True)
+    ]
+    machine = CompiledMachine(
+        compilation.code(),
+        exactly=exactly,
+        guards=places,
+        interpreter=lambda: Machine(plan(recipe, reverse=reverse), exactly=exactly),
+    )
+    if os.environ.get("TAPE_LOOPS"):
+        print(compilation.listing(), file=sys.stderr)  # noqa: T201 (it was asked for)
+    return machine
+
+
+def _check_profit(compilation: Compilation) -> None:
+    """Raise Unprofitable where calls of the interpreter cost more than the loops around them gain."""
+    calls = [c for c in calls_of(compilation.program, compilation.fusion) if c.by in (INTERPRETER, PYTHON)]
+    cost = sum(call.times for call in calls) * _CALL
+    if cost > _GAIN_ROW * compilation.operations + _GAIN_ELEMENT * compilation.elements:
+        name = Counter({call.name: call.times for call in calls}).most_common(1)[0][0]
+        raise Unprofitable(f"calls of {name} take most of the time", next(c.step for c in calls if c.name == name))
+
+
+def loop_program(recipe: Recipe, *, reverse: bool) -> str:
+    """Return as text the loops that a program is compiled as; Uncompiled, which says why, where it cannot be."""
+    return Compilation(recipe, reverse=reverse).listing()
+
+
+def reason_of(recipe: Recipe, refused: Uncompiled) -> str:
+    """Return why a program is not compiled, and at which line, if lines are kept."""
+    if recipe.lines is None or not 0 <= refused.step < len(recipe.steps):
+        return refused.reason
+    number = int(recipe.lines.of_steps(recipe.steps)[refused.step])
+    return f"{refused.reason}, at {recipe.lines.text(number)}" if number >= 0 else refused.reason
+
+
+__all__ = [
+    "MODES",
+    "Uncompiled",
+    "Unprofitable",
+    "calls_in",
+    "calls_meanwhile",
+    "calls_until_compiled",
+    "compiled_machine",
+    "loop_program",
+    "reason_of",
+]
+
+
+# The native type of objects whose calls programs answer without Python, as long as a plan takes them.
+
+Class = TypeVar("Class", bound=type)
+
+_FLAGS = 168
+"""Where a type has its flags, in bytes."""
+
+
+class _PlainCallable:
+    """What stands for the type where objects cannot be read natively."""
+
+    _slow: Callable[..., Any]
+    _plans: tuple[Any, ...]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._slow(self, *args, **kwargs)
+
+
+def _made() -> Any:
+    memory.announce()
+    code = jit.load_module("machine_code.planned_calls_native")
+    rows = {
+        "_slow": (OBJECT, CallableObject.slow, 0),
+        "_plans": (OBJECT, CallableObject.plans, 0),
+        "__vectorcalloffset__": (SIZE, CallableObject.call, READONLY),
+    }
+    slots = {
+        MEMBERS: members(rows),
+        CALL: ctypes.cast(ctypes.pythonapi.PyVectorcall_Call, ctypes.c_void_p).value or 0,
+        TRAVERSE: code.traverse,
+        CLEAR: code.clear,
+        DEALLOC: code.dealloc,
+    }
+    flags = BASETYPE | COLLECTED | VECTORCALL
+    return made(f"{__name__}.DirectlyCalled", object, slots, CallableObject.SIZE, flags)
+
+
+if TYPE_CHECKING:
+    DirectlyCalled = _PlainCallable
+else:
+    DirectlyCalled = _made() if native() else _PlainCallable
+
+
+def called_at_once(kind: Class) -> Class:
+    """Let calls of a class's objects come without a tuple of their arguments; its decorator, beside DirectlyCalled.
+
+    From Python 3.12 on classes inherit that; before, they only do if nobody can change their ``__call__``.
+    """
+    flags = ctypes.c_ulong.from_address(id(kind) + _FLAGS) if native() and sys.version_info < (3, 12) else None
+    if flags is not None and flags.value == kind.__flags__ and "__call__" not in vars(kind):
+        flags.value |= VECTORCALL
+    return kind
+
+
+def begin(thing: DirectlyCalled, slow: Callable[..., Any]) -> None:
+    """Set an object up: ``slow(thing, ...)`` makes the calls that no plan takes."""
+    thing._slow, thing._plans = slow, ()  # noqa: SLF001 (this is its constructor)
+    if DirectlyCalled is not _PlainCallable:
+        entry = jit.load_module("machine_code.planned_calls_native").vectorcall.address
+        put(id(thing), CallableObject.call // 8, entry)

@@ -1,1 +1,0 @@
-"""Compiled programs as Python calls them: machine code between Python's objects."""

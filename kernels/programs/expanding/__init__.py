@@ -1,1 +1,0 @@
-"""Fused statements as a scalar program: element by element, what was computed stays in registers."""

@@ -1,1 +1,0 @@
-"""Statements over iteration spaces, and the loops that they share."""

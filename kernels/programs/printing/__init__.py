@@ -1,1 +1,0 @@
-"""A scalar program and its reverse as lines of native source."""

@@ -1,1 +1,0 @@
-"""The loops of the native sweeps: marks, the gradient table, pullbacks, leaves."""

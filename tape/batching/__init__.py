@@ -1,1 +1,0 @@
-"""``vmap``: one example is recorded, and runs for a batch."""
