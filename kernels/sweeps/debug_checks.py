@@ -5,7 +5,7 @@ a wrong gradient or a crash. Nothing that a word points to is read before it is 
 only where ``guards.DEBUG`` says so.
 
 Each time the header, the counts, the blocks of all forms and every word that is new or other than at the last check
-are looked at; what the others point to only now and then, with the whole tape (kernels/sweeps/debug_checks.py says when).
+are looked at; what the others point to only now and then, with the whole tape.
 """
 
 from __future__ import annotations

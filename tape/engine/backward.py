@@ -36,7 +36,7 @@ def native_backward(
 ) -> Any:
     """Run a backward natively, see ``ShortOptions``; NotImplemented, with nothing freed, where it cannot be.
 
-    With targets, return their short_gradients. Else set ``.grad`` of the leaves, and return the short_gradients that Python has to
+    With targets, return their gradients. Else set ``.grad`` of the leaves, and return the gradients that Python has to
     add to an existing one, or None.
     """
     tape = modes.active()
@@ -85,7 +85,7 @@ def _value(gradient: Any, spec: Spec) -> Any:
 
 
 def pulled(y: Any, cotangent: Any, inputs: Sequence[Any], *, tensors: bool, free: bool) -> Sequence[Any] | None:
-    """Return the short_gradients of a root by leaves, if it leads to no others; None where that cannot be.
+    """Return the gradients of a root by leaves, if it leads to no others; None where that cannot be.
 
     The cotangent may be None for one element. Gradients are tensors, or arrays and floats. The leaves are marked as
     those of a finished transform.
@@ -262,7 +262,7 @@ def grad(
             partial(_grad_by_options, outputs, inputs, grad_outputs, retain_graph, *more)
         )
     if not (create_graph or is_grads_batched):
-        short_way = gradients(outputs, inputs, grad_outputs, free=not retain_graph)
+        short_way = short_gradients(outputs, inputs, grad_outputs, free=not retain_graph)
         if short_way is not None:
             return short_way
     return _grad_by_options(

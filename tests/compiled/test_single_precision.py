@@ -17,7 +17,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import tape
-from kernels.compiler import compiling
+from kernels.compiler import compiling, parallel_loops
 from kernels.compiler.compiling import Compilation
 from kernels.machine_code.compiled_machine import CompiledMachine
 from kernels.programs.rolled_program import Uncompiled
@@ -166,8 +166,8 @@ def test_threads(name: str) -> None:
 
 
 def test_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(function_splitting, "LONG", 60)
-    monkeypatch.setattr(function_splitting, "PIECE", 20)
+    monkeypatch.setattr(parallel_loops, "LONG", 60)
+    monkeypatch.setattr(parallel_loops, "PIECE", 20)
     function, args = FUNCTIONS["choices"]
     compilation = Compilation(tape.record(lambda x, a: function(x, a) + counted(x, a), *args)._recipe, reverse=True)
     code = compilation.code()

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from kernels.operations.registry import OPS
-from tests.batching import test_vmap
 from tests.checks import test_gradcheck
 from tests.compiled import test_compiled_records, test_inner_gradients, test_records_as_machine_code
 from tests.compiled.test_inner_gradients import KINDS, LOSSES, TRANSFORMS
@@ -18,6 +17,7 @@ from tests.engine import test_forward_mode
 from tests.programs import test_recipe_encoding, test_seen_records
 from tests.rules import test_records
 from tests.support.record_cases import cases_of
+from tests.transforms import test_vmap
 
 ALL, REPLAYED, DIFFERENTIABLE = (
     {op.name for op in OPS.values() if any(map(wanted, cases_of(op)))}

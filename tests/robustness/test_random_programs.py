@@ -24,7 +24,7 @@ from kernels.kinds import views
 from kernels.sweeps import backend
 from tape.operations import indexing
 from tape.operations import writes as writing
-from tape.recording import record
+from tape.recording import indexed_calls, record
 from tape.tensors import view_families
 from tests.support import memories
 from tests.support.memories import (
@@ -240,7 +240,7 @@ FAULTS: dict[str, tuple[Any, str, Any]] = {
     "views stay at the version before": (view_families, "outdate", nothing),
     "a write through a view is one to the view alone": (writing, "record", nothing),
     "an overlapping source is read while it is written": (writing, "meets", lambda *_: False),
-    "the first of several values for a place stays": (pick_calls, "last_ones", lambda *_: None),
+    "the first of several values for a place stays": (indexed_calls, "last_ones", lambda *_: None),
     "writes are not counted": (writing, "_count", nothing),
 }
 

@@ -16,7 +16,7 @@ import pytest
 
 import tape
 from kernels.foundation.specs import Spec
-from kernels.kinds import call_entries as call_entries
+from kernels.kinds import call_entries
 from tape.recording.cached_calls import NATIVELY
 
 pytestmark = pytest.mark.skipif(not NATIVELY, reason="native code repeats nothing here")

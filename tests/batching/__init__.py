@@ -1,1 +1,0 @@
-"""Tests of tape.batching: vmap."""

@@ -1,1 +1,0 @@
-"""Tests of kernels.programs.calling: compiled programs as Python calls them."""

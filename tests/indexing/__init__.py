@@ -1,1 +1,0 @@
-"""Tests of kernels.native.indexing: elements and parts picked and written natively."""
