@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kernels.compiler import statements as fused
-from kernels.compiler.statements import FLOATS, AnyStatement, KernelCall, NativeCall
+from kernels.compiler.statements import FLOATS, AnyStatement, CalledKernel, NativeCall
 from kernels.foundation.specs import Array, Spec, is_dense
 from kernels.kinds.elementwise import Contraction, Elementwise, Reduction, Select
 from kernels.kinds.routine import Custom, CustomKernel, Routine
@@ -41,35 +41,35 @@ def interpreted_call(instruction: RolledInstruction, spec: Spec, wanted: tuple[b
     if kernel is not None and pulls is not None:
         return NativeCall(name, fused.KERNEL, kernel, pulls)
     refs = [k for k, operand in enumerate(instruction.operands) if isinstance(operand, Ref)]
-    places = tuple(map(fused.KernelOperand, range(len(refs))))
-    pullbacks: tuple[KernelCall, ...] = ()
+    places = tuple(map(fused.CalledOperand, range(len(refs))))
+    pullbacks: tuple[CalledKernel, ...] = ()
     if any(wanted):
-        gradients = tuple([fused.KernelOperand(k, gradient=True) for k, at in enumerate(refs) if wanted[at]])
+        gradients = tuple([fused.CalledOperand(k, gradient=True) for k, at in enumerate(refs) if wanted[at]])
         back = _Interpreted(pullback_plan(recipe), adds=True)
-        pullbacks = (back.call((*gradients, *places, fused.KernelOperand(fused.RESULT, gradient=True))),)
+        pullbacks = (back.call((*gradients, *places, fused.CalledOperand(fused.RESULT, gradient=True))),)
     by = fused.PYTHON if any(isinstance(call, PythonCall) for call in forward.tasks.calls) else fused.INTERPRETER
     return NativeCall(
-        name, by, _Interpreted(forward, adds=False).call((fused.KernelOperand(fused.RESULT), *places)), pullbacks
+        name, by, _Interpreted(forward, adds=False).call((fused.CalledOperand(fused.RESULT), *places)), pullbacks
     )
 
 
-def _kernel_of(forward: ProgramPlan, operands: int) -> KernelCall | None:
+def _kernel_of(forward: ProgramPlan, operands: int) -> CalledKernel | None:
     """Return the one kernel that a plan is, called on operands and result alone; None if it is more."""
     tasks = forward.tasks
     if len(tasks) != 1 or isinstance(tasks.calls[0], _NO_KERNELS) or tasks.offsets or max(tasks.places) > operands:
         return None
-    places = tuple([fused.KernelOperand(fused.RESULT if node == operands else node) for node in tasks.places])
+    places = tuple([fused.CalledOperand(fused.RESULT if node == operands else node) for node in tasks.places])
     return _kernel(tasks.calls[0], places)
 
 
-def _kernel(task: Any, places: tuple[fused.KernelOperand, ...], *, adds: bool = False) -> KernelCall:
+def _kernel(task: Any, places: tuple[fused.CalledOperand, ...], *, adds: bool = False) -> CalledKernel:
     address, layout = task.kernel()
     fails = isinstance(task, CustomKernel)
     layout = task.layout(tells=True) if fails else layout
-    return KernelCall(address, layout, places, adds=adds, fails=fails, owner=task)
+    return CalledKernel(address, layout, places, adds=adds, fails=fails, owner=task)
 
 
-def _pulls_of(recipe: Recipe, wanted: tuple[bool, ...]) -> tuple[KernelCall, ...] | None:
+def _pulls_of(recipe: Recipe, wanted: tuple[bool, ...]) -> tuple[CalledKernel, ...] | None:
     """Return the pullbacks of a recipe's one step that are kernels on operands and result; None if any is not."""
     step = recipe.steps[0]
     form = step.form
@@ -81,8 +81,8 @@ def _pulls_of(recipe: Recipe, wanted: tuple[bool, ...]) -> tuple[KernelCall, ...
     pulls = [(_number(o), pull) for o, pull, want in zip(step.operands, form.pulls, wanted, strict=True) if want]
     if any(place is None for place in saved) or any(pull is None for _, pull in pulls):
         return None
-    reads = (fused.KernelOperand(fused.RESULT, gradient=True), *map(fused.KernelOperand, saved))
-    return tuple([_kernel(pull, (fused.KernelOperand(k, gradient=True), *reads), adds=True) for k, pull in pulls])
+    reads = (fused.CalledOperand(fused.RESULT, gradient=True), *map(fused.CalledOperand, saved))
+    return tuple([_kernel(pull, (fused.CalledOperand(k, gradient=True), *reads), adds=True) for k, pull in pulls])
 
 
 def _number(operand: Any) -> Any:
@@ -125,11 +125,11 @@ class _Interpreted:
         self.adds, self.idle = adds, [self.machine]
         self.function = _SIGNATURE(self._run)
 
-    def call(self, places: tuple[fused.KernelOperand, ...]) -> KernelCall:
+    def call(self, places: tuple[fused.CalledOperand, ...]) -> CalledKernel:
         """Return the call on these places."""
         address = ctypes.cast(self.function, ctypes.c_void_p).value
         assert address is not None
-        return KernelCall(address, _NO_LAYOUT, places, adds=self.adds, fails=True, owner=self)
+        return CalledKernel(address, _NO_LAYOUT, places, adds=self.adds, fails=True, owner=self)
 
     def _run(self, layout: int, pointers: int, adds: int) -> None:
         """Run; whatever Python raises is raised again by the interpreter, which runs the whole program then."""
@@ -183,29 +183,29 @@ def product_call(left: Ref, right: Ref, target: Ref, wanted: tuple[bool, ...]) -
     first, second = Factor(1, rows), Factor(2, columns)
     forward = _multiplied(
         Product(dtype, (m, n, k), Factor(0, result), first, second),
-        tuple(map(fused.KernelOperand, (fused.RESULT, _LEFT, _RIGHT))),
+        tuple(map(fused.CalledOperand, (fused.RESULT, _LEFT, _RIGHT))),
     )
     pullbacks = []
     if wanted[_LEFT]:
         product = Product(dtype, (m, k, n), Factor(0, rows), Factor(1, result), second.turned)
         pullbacks.append(
-            _multiplied(product, (_gradient(_LEFT), _gradient(fused.RESULT), fused.KernelOperand(_RIGHT)), adds=True)
+            _multiplied(product, (_gradient(_LEFT), _gradient(fused.RESULT), fused.CalledOperand(_RIGHT)), adds=True)
         )
     if wanted[_RIGHT]:
         product = Product(dtype, (k, n, m), Factor(0, columns), first.turned, Factor(2, result))
         pullbacks.append(
-            _multiplied(product, (_gradient(_RIGHT), fused.KernelOperand(_LEFT), _gradient(fused.RESULT)), adds=True)
+            _multiplied(product, (_gradient(_RIGHT), fused.CalledOperand(_LEFT), _gradient(fused.RESULT)), adds=True)
         )
     return NativeCall("matmul", fused.BLAS, forward, tuple(pullbacks), covers=True)
 
 
-def _gradient(operand: int) -> fused.KernelOperand:
-    return fused.KernelOperand(operand, gradient=True)
+def _gradient(operand: int) -> fused.CalledOperand:
+    return fused.CalledOperand(operand, gradient=True)
 
 
-def _multiplied(product: Product, places: tuple[fused.KernelOperand, ...], *, adds: bool = False) -> KernelCall:
+def _multiplied(product: Product, places: tuple[fused.CalledOperand, ...], *, adds: bool = False) -> CalledKernel:
     address, layout = product.kernel()
-    return KernelCall(address, layout, places, adds)
+    return CalledKernel(address, layout, places, adds)
 
 
 _CALLED = Elementwise, Copy, Reduction, Routine, Contraction, Gather, Select, Custom

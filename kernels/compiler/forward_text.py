@@ -10,7 +10,7 @@ from kernels.compiler import scalar_program as scalar
 from kernels.compiler.adjoint import KeptValues
 from kernels.compiler.scalar_program import walk
 from kernels.compiler.source_text import LEAST, ProgramText
-from kernels.compiler.statements import BOOL, FLOAT32, LARGER_INTEGER, LARGEST_INTEGER, KernelCall
+from kernels.compiler.statements import BOOL, FLOAT32, LARGER_INTEGER, LARGEST_INTEGER, CalledKernel
 from kernels.compiler.storage import Element, Region, Storage
 
 # Loops of the program as native source: over all steps, in blocks of steps, or as far as their guards let them go.
@@ -299,7 +299,7 @@ class ForwardText:
         """Print a call."""
         self.called(item, item.call.forward)
 
-    def called(self, item: scalar.CallKernel, kernel: KernelCall) -> None:
+    def called(self, item: scalar.CallKernel, kernel: CalledKernel) -> None:
         """Print a call of a kernel; its address and layout are constants of the program."""
         where, how = self.storage.constant(np.array([kernel.address])), self.storage.constant(kernel.layout)
         if kernel.owner is not None:

@@ -212,7 +212,7 @@ RESULT = -1
 """The number of the result, where operands have theirs."""
 
 
-class KernelOperand(NamedTuple):
+class CalledOperand(NamedTuple):
     """An operand by its number, or the RESULT: its memory, or that of its gradient."""
 
     operand: int
@@ -220,7 +220,7 @@ class KernelOperand(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class KernelCall:
+class CalledKernel:
     """A call of a function of :data:`kernels.language.jit.SIGNATURE` on places.
 
     ``adds``: what it computes is added to the first place. ``fails``: it has a word behind its pointers, which is 0,
@@ -229,7 +229,7 @@ class KernelCall:
 
     address: int
     layout: np.ndarray[Any, Any]
-    places: tuple[KernelOperand, ...]
+    places: tuple[CalledOperand, ...]
     adds: bool = False
     fails: bool = False
     owner: Any = None
@@ -245,8 +245,8 @@ class NativeCall:
 
     name: str
     by: str
-    forward: KernelCall
-    pullbacks: tuple[KernelCall, ...]
+    forward: CalledKernel
+    pullbacks: tuple[CalledKernel, ...]
     covers: bool = False
 
     def read_back(self) -> set[int]:

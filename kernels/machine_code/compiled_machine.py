@@ -46,7 +46,7 @@ DEBUG = bool(os.environ.get("TAPE_DEBUG"))
 """Whether calls go through guarded memory, and what a program writes beside its results is an error."""
 
 
-class GuardedBlock:
+class AlignedMemory:
     """Memory for so many bytes, aligned, between canaries."""
 
     def __init__(self, size: int) -> None:
@@ -245,7 +245,7 @@ class CompiledMachine:
         self.is_short = code.elements < LONG and native()
         """Whether it runs natively throughout, in so little time that other threads can wait."""
         self._results = [*code.outputs, *code.gradients]
-        self._work, self._busy = GuardedBlock(code.work), np.zeros(1, np.int64)
+        self._work, self._busy = AlignedMemory(code.work), np.zeros(1, np.int64)
         self._scratch = np.zeros(len(code.arguments) + len(self._results), np.float64)
         self._lock = Lock()
         """Held by calls that go through Python."""
@@ -286,10 +286,10 @@ class CompiledMachine:
         return self._work.size + self._scratch.nbytes + (sum(block.size for block in exchange) if exchange else 0)
 
     @cached_property
-    def _exchange(self) -> tuple[GuardedBlock, GuardedBlock]:
+    def _exchange(self) -> tuple[AlignedMemory, AlignedMemory]:
         """Memory for arguments and for results, of calls that go through Python."""
         specs = self.code.arguments
-        return GuardedBlock(_places([extent(s) for s in specs])[1]), GuardedBlock(
+        return AlignedMemory(_places([extent(s) for s in specs])[1]), AlignedMemory(
             _places([size(s) for s in self._results])[1]
         )
 
@@ -325,7 +325,7 @@ class CompiledMachine:
 
     def _run(self, arguments: Sequence[Array]) -> None:
         claimed = self._claim is None or bool(self._claim())
-        work = self._work if claimed else GuardedBlock(self.code.work)  # a call of another thread runs in this one
+        work = self._work if claimed else AlignedMemory(self.code.work)  # a call of another thread runs in this one
         places = self._new_places(work)
         places[: len(arguments)] = [where(x) for x in arguments]
         first = len(arguments) + len(self.code.constants)
@@ -360,7 +360,7 @@ class CompiledMachine:
         for gradient in self.gradients:
             gradient[...] = gradient + gradient.dtype.type(0.0)  # what nothing reached is -0.0
 
-    def _new_places(self, work: GuardedBlock) -> Array:
+    def _new_places(self, work: AlignedMemory) -> Array:
         """Return a program's table, in which addresses of arguments and of arrays for results are missing."""
         code, scratch = self.code, where(self._scratch) + 8 * len(self.code.arguments)
         results = [scratch + 8 * k for k in range(len(self._results))]
@@ -368,7 +368,7 @@ class CompiledMachine:
         last = [work.start] if code.parts is None else [work.start, where(code.parts)]
         return np.array([0] * len(code.arguments) + constants + results + last, np.int64)
 
-    def _missed(self, number: int, work: GuardedBlock) -> GuardMissed:
+    def _missed(self, number: int, work: AlignedMemory) -> GuardMissed:
         if number >= len(self._places):
             return GuardMissed(-1, b"", "a guard")
         guard = self._places[number]
@@ -414,7 +414,7 @@ class CompiledMachine:
     def _laid(x: Any, spec: Spec) -> Any:
         if type(x) is not np.ndarray or x.dtype != spec.dtype or x.shape != spec.shape:
             return x
-        laid = GuardedBlock(extent(spec)).array(spec, 0, spec.strides)
+        laid = AlignedMemory(extent(spec)).array(spec, 0, spec.strides)
         laid[...] = x
         return laid
 
