@@ -22,8 +22,18 @@ from typing import Any
 import numpy as np
 
 from tape import linalg, special
-from tape.densities import Beta, Exponential, Gamma, LogNormal, Normal, Student, Uniform
-from tape.distributions import Distribution, Frozen, checked
+from tape.numpy_interface.distributions import (
+    Beta,
+    Distribution,
+    Exponential,
+    Frozen,
+    Gamma,
+    LogNormal,
+    Normal,
+    Student,
+    Uniform,
+    checked,
+)
 from tape.operations import reductions
 from tape.operations.elementwise import FUNCTIONS, floating
 from tape.recording import views
