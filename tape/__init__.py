@@ -101,8 +101,8 @@ from tape.tensors.hooks import (
     set_grad_enabled,
 )
 from tape.tensors.modes import is_grad_enabled
-from tape.tensors.tapes import __version__, set_quiet
-from tape.tensors.tapes import getattr_of as _found_in
+from tape.tensors.startup import __version__, set_quiet
+from tape.tensors.startup import getattr_of as _found_in
 from tape.tensors.tensor import Tensor, is_tensor
 from tape.transforms.value_and_grad import value_and_grad
 

@@ -11,7 +11,7 @@ from tape.engine.backward import backward_all as backward
 from tape.engine.backward import grad
 from tape.engine.graph_observers import detect_anomaly, set_detect_anomaly
 from tape.engine.sweep_run import register_hook  # noqa: F401 (installs the method)
-from tape.tensors import tapes
+from tape.tensors import startup
 from tape.tensors.hooks import enable_grad, inference_mode, no_grad, set_grad_enabled
 from tape.tensors.modes import is_grad_enabled
 from tape.tensors.operands import tensor_of
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tape.autograd import forward_ad, functional
     from tape.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
 
-__getattr__ = tapes.getattr_of(
+__getattr__ = startup.getattr_of(
     "tape.autograd",
     {
         "forward_ad": "tape.autograd.forward_ad",

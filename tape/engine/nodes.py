@@ -21,7 +21,7 @@ from tape.tensors import tapes
 from tape.tensors.dtypes import Size
 from tape.tensors.hooks import Hook, Hooks, RemovableHandle, of_slot
 from tape.tensors.printing import table
-from tape.tensors.tapes import getattr_of
+from tape.tensors.startup import getattr_of
 from tape.tensors.tensor import AccumulateGrad, Slot, Tensor, holder, method, new
 
 Find = Callable[[int], Instruction | None]

@@ -31,7 +31,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from tape.errors import FileFormatError
-from tape.tensors.tapes import __version__
+from tape.tensors.startup import __version__
 
 Array = np.ndarray[Any, Any]
 

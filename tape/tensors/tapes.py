@@ -1,17 +1,13 @@
-"""The tape of a thread, and what the import sets up once for it: names loaded late, cycles, the version.
-
-Python's collector does not see through a tape.
-"""
+"""The tape of a thread, with its hooks, nodes and readers; cycles through a tape, which Python's collector does not see."""
 
 from __future__ import annotations
 
 import builtins
 import gc
-import importlib
 import itertools
 import sys
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from threading import get_ident
@@ -21,7 +17,6 @@ from weakref import WeakValueDictionary
 
 from kernels.foundation.numpy_arrays import FreedError
 from kernels.kinds.reference_tape import SavedValues, entries_of, locate
-from kernels.language import jit
 from kernels.native.memory import MOST_TAPES
 from kernels.native.structs import LARGEST_GROWTH
 from tape import errors
@@ -84,46 +79,6 @@ def _counts(held: list[Any]) -> list[int]:
 
 _ALONE = _counts([object()])[0]
 """The count of references to an object that is in the counted list alone."""
-
-
-def getattr_of(
-    package: str, places: Mapping[str, str], instead: Mapping[str, str] | None = None
-) -> Callable[[str], Any]:  # fmt: skip
-    """Return the ``__getattr__`` (PEP 562) of a package, for names and the modules that define, or are, them.
-
-    ``instead``: what to use in place of names that are not there, for the error.
-    """
-    advice = dict(instead or {})
-
-    def find(name: str) -> Any:
-        if name not in places:
-            text = f": {advice[name]}" if name in advice else ""
-            raise AttributeError(f"module {package!r} has no attribute {name!r}{text}", name=name)
-        place = places[name]
-        module = importlib.import_module(place)
-        value = getattr(module, name, module) if place == f"{package}.{name}" else getattr(module, name)
-        value = module if isinstance(value, ModuleType) else value  # tape.sparse imports another sparse
-        setattr(sys.modules[package], name, value)
-        return value
-
-    return find
-
-
-__all__ = ["set_quiet"]
-
-
-def set_quiet(mode: bool = True) -> None:
-    """Write no line on stderr while native code is compiled; with False, write it again.
-
-    The line comes when compiling takes longer than a second, at the first use of operations on a machine: what is
-    compiled is cached on disk. In notebooks there is none. ``TAPE_QUIET=1`` in the environment does the same.
-
-    >>> tape.set_quiet()
-    """
-    jit.set_quiet(mode)
-
-
-__version__ = "0.1.0"
 
 
 # The tape of a thread, with the hooks, retained gradients, nodes and readers that belong to it.
