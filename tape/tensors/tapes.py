@@ -1,4 +1,4 @@
-"""The tape of a thread, with its hooks, nodes and readers; cycles through a tape, which Python's collector does not see."""
+"""The tape of a thread, with its hooks, nodes and readers; cycles through tapes, which Python does not collect."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ print(isinstance(tape.record(lambda x: x * x, 3.0), tape.Program), "listing" in 
 
 
 @pytest.mark.parametrize(
-    "name", ["programs.program", "tensors.printing", "batching.vmap", "checks.first_nonfinite", "func"]
+    "name", ["programs.program", "tensors.printing", "transforms.vmap", "checks.first_nonfinite", "func"]
 )
 def test_modules_that_come_first_hide_no_name(fresh: Fresh, name: str) -> None:
     """Python sets a package's attribute when a module of it is imported; none is called as a late name is."""
