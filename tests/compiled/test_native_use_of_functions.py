@@ -187,7 +187,7 @@ def test_no_program_and_no_machine_code_are_errors_that_say_why() -> None:
         compiled.native  # noqa: B018 (it is made when it is asked for)
     called(compiled, np.ones(3))
     for use in (lambda: compiled.native, lambda: compiled.address, compiled.low_level_callable, compiled.loops):
-        with pytest.raises(ProgramError, match=r"no elements, at .*vectormath.py:\d+: compiled = "):
+        with pytest.raises(ProgramError, match=r"no elements, at .*functions.py:\d+: compiled = "):
             use()
     random = tape.compile(lambda x: x + tape.rand(2))
     called(random, np.ones(2))

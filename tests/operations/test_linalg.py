@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 quick = pytest.mark.quick
-_MATRICES = "einsum contractions decompositions solves determinants interpolation"
+_MATRICES = "contractions decompositions solves determinants"
 DOCUMENTED = (
-    *(f"operations.matrices.{name}" for name in _MATRICES.split()),
-    *("operations.matmul", "sparse", "quadrature", "linalg"),
+    *(f"matrices.{name}" for name in _MATRICES.split()),
+    *("operations.matmul", "numpy_interface.op_table", "sparse", "quadrature", "linalg"),
 )
 NAMES = (
     "bmm", "cross", "convolve", "solve", "inv", "det", "slogdet", "solve_triangular", "pinv", "lstsq", "matrix_exp",

@@ -237,11 +237,11 @@ FAULTS: dict[str, tuple[Any, str, Any]] = {
     "a slice is known by the tensor in it": (indexing, "_item", lambda key: key),
     "what pullbacks read is not saved": (writing, "protect", nothing),
     "the gradient of what is overwritten is not cleared": (views, "_nothing", lambda: 1.0),
-    "views stay at the version before": (view_families, "outdate", nothing),
+    "views stay at the version before": (view_families, "invalidate_views", nothing),
     "a write through a view is one to the view alone": (writing, "record", nothing),
     "an overlapping source is read while it is written": (writing, "meets", lambda *_: False),
     "the first of several values for a place stays": (indexed_calls, "last_ones", lambda *_: None),
-    "writes are not counted": (writing, "_count", nothing),
+    "writes are not counted": (writing, "count_write", nothing),
 }
 
 
