@@ -92,7 +92,7 @@ from tape.tensors.dtypes import (
     strided,
     uint8,
 )
-from tape.tensors.hooks import (
+from tape.tensors.grad_modes import (
     enable_grad,
     inference_mode,
     is_inference,

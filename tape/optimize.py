@@ -11,7 +11,7 @@ import numpy as np
 
 from tape import func
 from tape.operations.diagonals import raveled
-from tape.tensors import hooks, pytrees
+from tape.tensors import grad_modes, pytrees
 from tape.tensors.tensor import Tensor, as_array, constant_tensor
 from tape.transforms.value_and_grad import value_and_grad
 
@@ -137,7 +137,7 @@ class _Problem:
         call = self.call(fun, args)
 
         def run(v: Any) -> Any:
-            with hooks.no_grad():
+            with grad_modes.no_grad():
                 return out(call(constant_tensor(np.array(v, np.float64))))
 
         return run

@@ -12,7 +12,7 @@ from tape.engine.backward import grad
 from tape.engine.graph_observers import detect_anomaly, set_detect_anomaly
 from tape.engine.sweep_run import register_hook  # noqa: F401 (installs the method)
 from tape.tensors import startup
-from tape.tensors.hooks import enable_grad, inference_mode, no_grad, set_grad_enabled
+from tape.tensors.grad_modes import enable_grad, inference_mode, no_grad, set_grad_enabled
 from tape.tensors.modes import is_grad_enabled
 from tape.tensors.operands import tensor_of
 from tape.tensors.tensor import AccumulateGrad, Tensor, constant_tensor

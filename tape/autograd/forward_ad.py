@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from kernels.foundation.tables import dataclass
 from tape.recording import views
 from tape.recording.attributes import detach
-from tape.tensors import hooks
+from tape.tensors import grad_modes
 from tape.tensors.tensor import Tensor
 from tape.transforms.forward_mode import fresh_input, needs_graph, pushed, settle
 
@@ -33,7 +33,7 @@ class UnpackedDualTensor(NamedTuple):
 class _Level:
     """The duals of a level: what each begins with, and its tangent."""
 
-    on: hooks.enable_grad
+    on: grad_modes.enable_grad
     sources: list[Tensor] = field(default_factory=list)
     tangents: list[Tensor] = field(default_factory=list)
     unchanged: dict[Any, Tensor] = field(default_factory=dict)
@@ -49,7 +49,7 @@ def enter_dual_level() -> int:
         raise RuntimeError(
             "Nested forward mode AD is not supported at the moment: use tape.func.jvp inside of the level"
         )
-    level = _Level(hooks.enable_grad())
+    level = _Level(grad_modes.enable_grad())
     level.on.__enter__()
     _level.set(level)
     return 0
@@ -104,7 +104,7 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
             "Expected tangent to have the same shape and dtype as primal, but got "
             f"{list(tangent.spec.shape)} {tangent.spec.dtype} and {list(tensor.spec.shape)} {tensor.spec.dtype}"
         )
-    with hooks.enable_grad():
+    with grad_modes.enable_grad():
         source = fresh_input(tensor)
         dual = views.clone(source)  # computed, so that it may be written in place
         has_tangent = tensor._slot is not None and current.sources

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tape.recording import record as recording
-from tape.tensors import hooks
+from tape.tensors import grad_modes
 from tape.tensors.tensor import Tensor
 from tape.transforms import points
 from tape.transforms.forward_mode import filled_with, fresh_input, pulled, pushed, settle, zeros_for
@@ -39,7 +39,7 @@ class _Point:
     def __init__(self, api: str, func: Callable[..., Any], inputs: Any, *, create: bool, strict: bool) -> None:
         self.api, self.create, self.strict = api, create, strict
         self.several_in, tensors = _tensors(inputs, "inputs", api)
-        with hooks.enable_grad():
+        with grad_modes.enable_grad():
             self.inputs = inputs = [fresh_input(x, linked=create) for x in tensors]
             self.several_out, self.outputs = _tensors(func(*inputs), _OUTPUTS, api)
         for i, y in enumerate(self.outputs):
@@ -84,7 +84,7 @@ class _Point:
             raise RuntimeError(
                 f"The Tensor returned by the function given to {self.api} should contain a single element"
             )
-        with hooks.enable_grad():
+        with grad_modes.enable_grad():
             gradients = pulled(self.outputs, self.inputs, [filled_with(1.0, self.outputs[0])], create=True)
         for i, g in enumerate(gradients):
             if self.strict and (g is None or g._slot is None):

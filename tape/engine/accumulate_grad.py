@@ -23,7 +23,7 @@ from tape.engine.kind_rules import added, full, negative_zeros
 from tape.operations import indexing, reductions, writes
 from tape.operations.writes import add_again
 from tape.recording import record, views
-from tape.tensors import hooks, modes, tapes, view_families
+from tape.tensors import grad_modes, hooks, modes, tapes, view_families
 from tape.tensors.tapes import Tape
 from tape.tensors.tensor import (
     AccumulateGrad,
@@ -334,7 +334,7 @@ def accumulate(x: Tensor | AccumulateGrad, gradient: Tensor, *, create: bool = F
         begins = leaf and slot.grad is None and _seen(slot) and begun(slot, gradient)
         old = None if begins else slot.grad if leaf else read_extras(x).grad  # type: ignore[arg-type]
         if old is not None and (create or not leaf or old._slot is not None or gradient._slot is not None):
-            with hooks.enable_grad():
+            with grad_modes.enable_grad():
                 gradient = old + gradient
         elif old is not None:
             _add_to(old, gradient._value)

@@ -19,7 +19,7 @@ from tape.engine.saved_tensors import SavedTensors
 from tape.operations import writes
 from tape.recording import record
 from tape.recording.record import Packed, PackedValue
-from tape.tensors import hooks, modes, tapes, view_families
+from tape.tensors import grad_modes, modes, tapes, view_families
 from tape.tensors.modes import Observer
 from tape.tensors.tensor import AccumulateGrad, Tensor, as_array, constant_tensor, new, scalar_or_array
 
@@ -300,7 +300,7 @@ def once_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def wrapper(ctx: Any, *grads: Any) -> Any:
-        with hooks.no_grad():
+        with grad_modes.no_grad():
             gradients = function(ctx, *grads)
         if not any(isinstance(g, Tensor) and g._slot is not None for g in grads):
             return gradients

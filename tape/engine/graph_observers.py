@@ -30,8 +30,8 @@ from kernels.sweeps import graph as graphs
 from kernels.sweeps.graph import MarkedGraph, drop, mark, relevant
 from tape.engine.accumulate_grad import accumulate, shares, take_in, tape_of
 from tape.tensors import bytecode as callers
-from tape.tensors import hooks, modes
-from tape.tensors.hooks import Switch, SwitchAtOnce
+from tape.tensors import grad_modes, hooks, modes
+from tape.tensors.grad_modes import Switch, SwitchAtOnce
 from tape.tensors.modes import Mode
 from tape.tensors.tapes import Tape, living
 from tape.tensors.tensor import (
@@ -490,7 +490,7 @@ def _explain(instruction: Instruction) -> None:
 
 def operand_name(form: Form, i: int) -> str:
     """Return the name of an operand in the rules of its operation, or its number."""
-    names = [name for name, _ in hooks.named(form)]
+    names = [name for name, _ in grad_modes.named(form)]
     return names[i] if i < len(names) else f"number {i}"
 
 
@@ -507,7 +507,7 @@ def known_at(
     form, operand = instruction.form, operand_name(instruction.form, i)
     arrays = {**dict(zip(form.saved, instruction.saved, strict=True)), "incoming gradient": cotangent}
     apart = isinstance(form.op, Elementwise)
-    names = [*(name for name, _ in hooks.named(form)), "y", "incoming gradient"] if apart else [operand]
+    names = [*(name for name, _ in grad_modes.named(form)), "y", "incoming gradient"] if apart else [operand]
     values = {}
     for name in names:
         kept = arrays.get(name)

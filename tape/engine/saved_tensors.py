@@ -16,8 +16,8 @@ from kernels.native.structs import ADDS, CLEARS, PYTHON, TAPE_BITS, VIEW
 from kernels.operations.registry import OPS
 from tape.recording import record, views
 from tape.recording.views import clone
-from tape.tensors import hooks, modes
-from tape.tensors.hooks import Switch
+from tape.tensors import grad_modes, modes
+from tape.tensors.grad_modes import Switch
 from tape.tensors.modes import Mode
 from tape.tensors.tapes import Tape, every
 from tape.tensors.tensor import AccumulateGrad, Tensor, constant_tensor, new, scalar_or_array
@@ -239,7 +239,7 @@ class Values:
         if instruction.form.kind == PYTHON:
             return
         kept = dict(zip(instruction.form.saved, instruction.saved, strict=True))
-        for (name, _), operand in zip(hooks.named(instruction.form), instruction.operands, strict=False):
+        for (name, _), operand in zip(grad_modes.named(instruction.form), instruction.operands, strict=False):
             if operand is not None and name in kept:
                 self.known.setdefault(operand, np.asarray(kept[name]))
         if "y" in kept:
@@ -259,7 +259,7 @@ class Values:
         operand, form = instruction.operands[i], instruction.form
         if operand is not None:
             return self.known.get(operand)
-        names = hooks.named(form)
+        names = grad_modes.named(form)
         if i < len(names) and names[i][0] in form.saved:
             return np.asarray(instruction.saved[form.saved.index(names[i][0])])
         return None

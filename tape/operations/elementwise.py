@@ -22,7 +22,7 @@ from tape.recording import creation, promotion, views
 from tape.recording.cached_calls import by_operands, cached_call, number_of_op, operator_number
 from tape.recording.parameters import as_method, function_of, method_of, names_of, parameters_like, printed
 from tape.recording.promotion import of_one_dtype, run_with_promotion
-from tape.tensors import hooks, modes, pytrees
+from tape.tensors import grad_modes, modes, pytrees
 from tape.tensors.dtypes import dtype_of
 from tape.tensors.hooks import Function, implements, public
 from tape.tensors.operands import Number, is_foreign, operand, tensor_of
@@ -534,7 +534,7 @@ def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, eq
     >>> isclose(np.array([1.0, np.inf]), np.array([1.0 + 1e-9, np.inf])).tolist()
     [True, True]
     """
-    with hooks.no_grad(), np.errstate(invalid="ignore"):
+    with grad_modes.no_grad(), np.errstate(invalid="ignore"):
         a, b = tensor_of(input), tensor_of(other)
         near = abs(_floating(a) - _floating(b)) <= atol + rtol * abs(b)
         close: Tensor = (a == b) | (near & FUNCTIONS["isfinite"](b))

@@ -17,7 +17,7 @@ from tape.recording import indexed_calls, promotion
 from tape.recording.cached_calls import NATIVELY, cached_call, number_of_op, set_miss_handlers
 from tape.recording.indexed_calls import assign_call, by_items, scatter_call
 from tape.recording.parameters import in_place_of, names_of
-from tape.tensors import hooks, modes, view_families
+from tape.tensors import grad_modes, modes, view_families
 from tape.tensors.operands import Number, beside, check_broadcast, is_mask, operand
 from tape.tensors.tensor import Tensor, as_array, attribute, method, read_extras
 
@@ -234,5 +234,5 @@ else:
 @attribute
 def _version(x: Tensor) -> int:
     """How often the memory has been written in place."""
-    hooks.check_counted(x)
+    grad_modes.check_counted(x)
     return sum(read_extras(view_families.base_of(x)).counter or ())

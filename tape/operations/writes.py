@@ -18,7 +18,7 @@ from tape import errors
 from tape.recording import record as recording
 from tape.recording.promotion import can_cast
 from tape.recording.views import clone
-from tape.tensors import hooks, modes, tapes, view_families
+from tape.tensors import grad_modes, modes, tapes, view_families
 from tape.tensors.operands import beside, operand
 from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array
 from tape.tensors.view_families import base_of
@@ -76,7 +76,7 @@ def check(x: Tensor, name: str, *, reads: bool = False, through: Tensor | None =
         _branch(base)
     elif enabled and base._slot is None and seen is not base and seen._slot is not None:
         raise RuntimeError(errors.LEAF_VIEW_IN_PLACE)  # the base was a leaf when the view was made
-    if (x._form.spec.overlaps or base._form.spec.overlaps) and hooks.overlapping(x, base):
+    if (x._form.spec.overlaps or base._form.spec.overlaps) and grad_modes.overlapping(x, base):
         raise RuntimeError(f"{name}: {errors.OVERLAP}")
     value = x._value
     if type(value) is not float and not value.flags.writeable:  # type: ignore[union-attr]

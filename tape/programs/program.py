@@ -30,7 +30,7 @@ from tape.programs.replaying import (
 )
 from tape.programs.saving import MisfitError, outcome, way_of
 from tape.programs.tiers import AnyMachine, TieredProgram
-from tape.tensors import hooks, modes
+from tape.tensors import grad_modes, modes
 from tape.tensors.checked_files import Content
 from tape.tensors.operands import native
 from tape.tensors.pytrees import Structure, flattened
@@ -209,7 +209,7 @@ class Program(TieredProgram, Seen):
             return
         for node, x, value in zip(self._recipe.arguments, arguments, machine.inputs, strict=True):
             if node in self._recipe.written and isinstance(x, Tensor):
-                with hooks.no_grad():
+                with grad_modes.no_grad():
                     copy_(x, constant_tensor(value.copy()))
             elif node in self._recipe.written and isinstance(x, np.ndarray):
                 x[...] = value

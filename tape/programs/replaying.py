@@ -29,7 +29,7 @@ from tape.func import jvp
 from tape.operations import writes
 from tape.recording import record, views
 from tape.recording.views import clone
-from tape.tensors import hooks, modes
+from tape.tensors import grad_modes, modes
 from tape.tensors.hooks import Hooks
 from tape.tensors.tensor import Tensor, as_array, constant_tensor, leaf, new, scalar_or_array
 from tape.transforms.batched_run import ProgramRun
@@ -332,7 +332,7 @@ class Replay(Function):
             return None, *(
                 None if x is None or not n else x * g for x, n in zip(gradients, ctx.needs_input_grad[1:], strict=True)
             )
-        with hooks.enable_grad():
+        with grad_modes.enable_grad():
             inputs, places = _inputs(ctx, arguments)
             pairs = [
                 (y, g)
@@ -365,7 +365,7 @@ class ReplayGradient(Function):
     def backward(ctx: Any, *cotangents: Any) -> Any:
         """Differentiate the program, run on tensors, and its gradients."""
         arguments = _restored(ctx)
-        with hooks.enable_grad():
+        with grad_modes.enable_grad():
             inputs, places = _inputs(ctx, arguments)
             results = value_and_gradients(ctx.program._recipe, inputs, create=True)
             pairs = [(y, g) for y, g in zip(results, cotangents, strict=True) if g is not None and y._slot is not None]
@@ -383,7 +383,7 @@ def value_and_gradients(recipe: Recipe, arguments: Sequence[Any], *, create: boo
 
     ``create``: record how gradients are computed, or, for None, if anything but the arguments requires grad.
     """
-    with hooks.enable_grad():
+    with grad_modes.enable_grad():
         pairs = list(zip(arguments, recipe.arguments, strict=True))
         inputs = [_input_of(x) if recipe.nodes[node].differentiable else x for x, node in pairs]
         written = [isinstance(x, Tensor) and node in recipe.written for x, (_, node) in zip(inputs, pairs, strict=True)]

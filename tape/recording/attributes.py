@@ -14,7 +14,7 @@ from tape.recording import promotion, record
 from tape.recording.cached_calls import by_alias, cached_call
 from tape.recording.creation import shape_of
 from tape.recording.views import clone
-from tape.tensors import dtypes, hooks, modes, view_families
+from tape.tensors import dtypes, grad_modes, hooks, modes, view_families
 from tape.tensors.dtypes import Size, check_device, check_format, check_gradient, dtype_of, get_default_dtype
 from tape.tensors.printing import format_tensor
 from tape.tensors.tensor import (
@@ -141,7 +141,7 @@ def _set_requires_grad(x: Tensor, value: bool) -> None:
         extras.leaf, extras.grad = leaf, leaf.grad
         leaf.grad, leaf.owner = None, _NOBODY  # backwards of what was computed from it give it no gradient meanwhile
     elif value and x._slot is None:
-        hooks.check_requires_grad(x)
+        grad_modes.check_requires_grad(x)
         view_families.start_family(x)
         view_families.move(x, _leaf_of(x), x._form)
 
@@ -183,7 +183,7 @@ def detach(x: Tensor) -> Tensor:
 def _data(x: Tensor) -> Tensor:
     """The same memory as a tensor without history, whose writes are counted apart."""
     result = view_families.mark_aliased(constant_tensor(as_array(x)), x)
-    result._form = hooks.alike(result.spec, x.spec)
+    result._form = grad_modes.alike(result.spec, x.spec)
     record.notify_observers(_ALIAS, (x,), result, ((Ellipsis,),))
     return result
 

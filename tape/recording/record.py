@@ -17,7 +17,7 @@ from kernels.kinds.views import Copy, View, view_pattern
 from kernels.native.structs import LARGE, PYTHON, TAPE_BITS
 from kernels.operations.registry import OPS
 from kernels.sweeps.reference_pullbacks import contributions
-from tape.tensors import hooks, modes, tapes
+from tape.tensors import grad_modes, modes, tapes
 from tape.tensors.bytecode import log_operation
 from tape.tensors.dtypes import Size
 from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array, constant_tensor, new, scalar_or_array
@@ -51,7 +51,7 @@ def cached_form(key: tuple[Any, ...], make: Callable[[], Form]) -> Form:
     """Return the form of a key, made at its first use."""
     form = _forms.get(key)
     if form is None:
-        form = _forms.setdefault(key, hooks.checked(make()))
+        form = _forms.setdefault(key, grad_modes.checked(make()))
     return form
 
 
@@ -90,7 +90,7 @@ def finish(
             result._form = form
         watch(tape, result, operands)
     if tape is None or modes.active() is None:
-        hooks.made(result)
+        grad_modes.made(result)
         notify_observers(op, operands, result, params or key)
     return result
 
@@ -235,7 +235,7 @@ def _view_form(
     op: View, source: Spec, value: Array, params: tuple[Any, ...], key: tuple[Any, ...] | None
 ) -> tuple[Form, int]:
     spec, offset = view_pattern(op, source, value, params)
-    spec, name = hooks.alike(spec, source), params if key is None else key
+    spec, name = grad_modes.alike(spec, source), params if key is None else key
     forms_of_pattern = _patterns.setdefault((op, source, spec), {})
     named = name in forms_of_pattern or len(forms_of_pattern) < _NAMED
     form = forms_of_pattern.get(name if named else None)

@@ -19,7 +19,7 @@ from kernels.kinds.form import Descriptor, Form
 from kernels.kinds.reference_tape import expose, exposed_roots
 from kernels.native.structs import LARGE, TAPE_BITS
 from kernels.operations.registry import OPS
-from tape.tensors import hooks, modes
+from tape.tensors import grad_modes, modes
 from tape.tensors.tapes import Tape, every, living
 from tape.tensors.tensor import Array, Slot, Tensor, as_array, make_extras, read_extras
 
@@ -198,7 +198,7 @@ def start_family(x: Tensor, *, moved: bool = False) -> None:
         make_extras(x).counter = counter_of(x)
     if is_view(x) or moved:
         x._views = [] if moved else views_of(x._base)
-    x._form = hooks.alike(spec_of(x._value), x.spec)
+    x._form = grad_modes.alike(spec_of(x._value), x.spec)
     mark_aliased(x)
 
 

@@ -16,7 +16,7 @@ from tape.engine.kind_rules import Operand, Planned, apart, whole
 from tape.engine.kinds import run_batched
 from tape.operations import indexing
 from tape.recording import record, views
-from tape.tensors import hooks, modes
+from tape.tensors import grad_modes, modes
 from tape.tensors.tensor import AccumulateGrad, Tensor, root
 from tape.tensors.view_families import mark_aliased, owns_memory_alone
 from tape.transforms.example_recorder import Derivative, Example, ExampleStep, MappedOperation
@@ -55,7 +55,7 @@ class ProgramRun:
     def step(self, step: Planned, operands: Sequence[int], result: int, *, graded: bool) -> None:
         """Run a step; its gradient is recorded if that was ``graded`` when the program was recorded."""
         if not graded and modes.is_grad_enabled():
-            with hooks.no_grad():
+            with grad_modes.no_grad():
                 self.step(step, operands, result, graded=True)
         elif isinstance(step.op, View) and self.nodes[result].family is None:
             self.keep(result, self.tensor(operands[0]).detach())
@@ -170,7 +170,7 @@ class Batch(ProgramRun):
         if isinstance(step, MappedOperation):
             self.step(step, step.operands, step.result, graded=step.graded)
         elif enabled and not step.graded:
-            with hooks.no_grad():
+            with grad_modes.no_grad():
                 self._do(step, enabled=False)
         elif isinstance(step, Derivative):
             self._derive(step)

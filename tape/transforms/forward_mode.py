@@ -26,7 +26,7 @@ from tape.engine.graph_observers import family_offset
 from tape.engine.sweep_run import family_offset_of, leaves_of
 from tape.recording import record
 from tape.recording.views import clone, stack
-from tape.tensors import hooks, modes
+from tape.tensors import grad_modes, modes
 from tape.tensors.tensor import AccumulateGrad, Tensor, constant_tensor, leaf, root, scalar_or_array
 
 
@@ -42,7 +42,7 @@ def fresh_input(x: Tensor, *, linked: bool = True) -> Tensor:
     copy = clone(x)
     if copy._slot is not None:
         return copy
-    hooks.check_requires_grad(copy)
+    grad_modes.check_requires_grad(copy)
     return root(copy)
 
 
@@ -202,7 +202,7 @@ def _pushed(
 
 
 def _pulled_twice(outputs: Sequence[Tensor], inputs: Sequence[Tensor], tangents: Sequence[Tensor]) -> Derivatives:
-    with hooks.enable_grad():
+    with grad_modes.enable_grad():
         weights = [filled_with(1.0, y).requires_grad_() for y in outputs]
         gradients = _pull(outputs, inputs, weights, 0, create=True, retain=True)
         pairs = [(g, t) for g, t in zip(gradients, tangents, strict=True) if g is not None and g._slot is not None]

@@ -19,7 +19,7 @@ from tape.recording import record, views
 from tape.recording.to_python import numbers_of, warn_of_detaching
 from tape.recording.views import clone
 from tape.tensors import modes
-from tape.tensors.hooks import inference_mode
+from tape.tensors.grad_modes import inference_mode
 from tape.tensors.operands import LARGEST, operand
 from tape.tensors.pytrees import Structure, flattened
 from tape.tensors.tensor import Tensor, as_array, constant_tensor, is_tensor, leaf, scalar_or_array, taken
