@@ -2,7 +2,7 @@
 
 One decorator, :func:`cached_call`. Its ``miss`` makes a call and enters it: by what the call did, as views, reductions
 and joins do; by its operands, which may be numbers (elementwise operations); or by the places that arrays among the
-arguments pick (indexed_calls.py, indexed_calls.py).
+arguments pick (indexed_calls.py).
 """
 
 from __future__ import annotations
