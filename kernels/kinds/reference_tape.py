@@ -329,8 +329,6 @@ def packed(form: Form) -> Form:
     )
 
 
-# Values that pullbacks read later: memory that others can write, and the protection of what is saved.
-
 # Memory that code outside may write without anybody seeing it, as NumPy does: what pullbacks keep of it is copied.
 
 _holders: dict[int, dict[int, ReferenceType[Any]]] = {}

@@ -323,8 +323,6 @@ def packed(results: Sequence[Array]) -> Array:
     return results[0] if len(results) == 1 else np.concatenate([np.ravel(x) for x in results])
 
 
-# Kinds of records that users' code stands behind: custom operations and loops.
-
 # The operands of a custom operation stand end to end in one flat array, so that the pullback runs once for all of them.
 
 RUNNING: list[Array] = []

@@ -52,8 +52,6 @@ from kernels.programs.replay_back_native import (
 from kernels.rules.loop_printer import LEAST
 from kernels.sweeps.gathering_native import settle
 
-# The pullbacks of one instruction, run on its cotangent.
-
 # Reuse of a cotangent's memory in a sweep; kernels/kinds/form.py says by which pullbacks.
 
 

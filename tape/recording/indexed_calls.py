@@ -30,8 +30,6 @@ from tape.tensors.operands import as_ndarray
 from tape.tensors.tensor import Array, Tensor, as_array
 from tape.tensors.view_families import Stale, base_of, has_views, is_view
 
-# Elements picked by arrays, lists and masks: which these are, and what of it native code repeats.
-
 # Indices with arrays of integers or booleans: NumPy's meaning, and the places that they pick as numbers.
 
 
