@@ -15,11 +15,15 @@ from pathlib import Path
 from types import WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
 
-import tape
-from tape import functions
-from tape.operations.elementwise import FUNCTIONS
-from tape.tensors import hooks
-from tape.tensors.tensor import Tensor
+ROOT = str(Path(__file__).resolve().parents[1])
+if ROOT not in sys.path:  # a build beside an earlier installation has it taken out
+    sys.path.insert(0, ROOT)
+
+import tape  # noqa: E402
+from tape import functions  # noqa: E402
+from tape.operations.elementwise import FUNCTIONS  # noqa: E402
+from tape.tensors import hooks  # noqa: E402
+from tape.tensors.tensor import Tensor  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

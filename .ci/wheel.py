@@ -34,9 +34,7 @@ def write_package(root: Path, package: Path) -> None:
 def write_stubs(root: Path) -> None:
     """Write the stubs into the repository's folder ``tape``; without native code, which they do not depend on."""
     command = [sys.executable, str(root / ".ci" / "stubs.py")]
-    paths = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])  # an isolated build has its own
-    environment = {**os.environ, "PYTHONPATH": paths, "TAPE_PLAIN": "1"}
-    subprocess.run(command, cwd=root, env=environment, check=True)  # noqa: S603 (our own module)
+    subprocess.run(command, cwd=root, env={**os.environ, "TAPE_PLAIN": "1"}, check=True)  # noqa: S603 (our own module)
 
 
 def _renamed(source: str) -> str:
