@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from tape import linalg, special
-from tape.numpy_interface.distributions import (
+from tape.distributions import (
     Beta,
     Distribution,
     Exponential,

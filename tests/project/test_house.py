@@ -150,7 +150,7 @@ MAY_NAME = {
     **dict.fromkeys(
         (
             "tape.stats",
-            "tape.numpy_interface.distributions",
+            "tape.distributions",
             "tape.recording.foreign_calls",
         ),
         ("Elementwise", "Routine", "Reduction", "View", "Contraction", "Select"),  # SciPy's names
