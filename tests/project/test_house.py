@@ -52,6 +52,7 @@ HOUSE = [
     "tape.autograd.function",
     "tape.sparse",
     "tape.quadrature",
+    "tape.distributions",
     "tape.stats",
     "tape.optimize",
     "tape.testing",
