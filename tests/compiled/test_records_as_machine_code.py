@@ -26,9 +26,9 @@ APART = {np.float64: (1e-11, 1e-12), np.float32: (2e-4, 2e-5)}
 STEPS = 14
 REFUSED = (
     "a gradient that stands elsewhere than its value", "an argument of", "no elements",
-    "several writes to one place",
+    "several writes to one place", "of strides",
 )  # fmt: skip
-"""Reasons not to compile: arrays without elements, writes to places, arguments that are no floats."""
+"""Reasons not to compile: arrays without elements, writes to places, arguments that are no floats, ``gcd`` of views."""
 
 
 def laid(x: Any, layout: str) -> Any:
