@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from kernels.foundation.locks import Lock
+from kernels.foundation.specs import FLOAT32
 from tape.recording import record
 from tape.tensors import dtypes
 from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor
 
-_FLOAT32 = np.dtype(np.float32)
 _DOUBLE_BITS, _FLOAT_BITS, _WORD = (1 << 53) - 1, (1 << 24) - 1, (1 << 32) - 1
 _LARGEST_SEED = 1 << 64
 _WIDE = 1 << 28
@@ -146,7 +146,7 @@ class Generator:
         if count < _BLOCK or not dense:
             return self._pairs(count)
         whole = count // _BLOCK * _BLOCK
-        values = self.uniform(whole if dtype.itemsize < _FLOAT32.itemsize else count, dtype)
+        values = self.uniform(whole if dtype.itemsize < FLOAT32.itemsize else count, dtype)
         _to_normal(values[:whole])
         if whole < count:  # the last block is drawn anew, over what stands there
             last = self.uniform(_BLOCK, dtype)

@@ -11,7 +11,18 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from kernels.foundation.specs import Array, Strides, broadcast, dense, intern_spec, spec_of
+from kernels.foundation.specs import (
+    BOOL,
+    FLOAT32,
+    FLOAT64,
+    INT64,
+    Array,
+    Strides,
+    broadcast,
+    dense,
+    intern_spec,
+    spec_of,
+)
 from kernels.foundation.tables import dataclass
 from kernels.kinds.elementwise import Elementwise
 from kernels.programs.rolled_program import Index, Numbers, Ref, RolledProgram, Uncompiled, Value
@@ -21,7 +32,6 @@ from kernels.rules.symbols import Functions, Symbol, literal_of, parameters_of, 
 
 # What an operation does to one element, as text: its rules, read from its record, with places for the operands.
 
-FLOAT64, FLOAT32, BOOL, INT64 = np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.bool_), np.dtype(np.int64)
 FLOATS = FLOAT64, FLOAT32
 _CHEAP = (
     "add", "subtract", "multiply", "negative", "square", "cut", "less", "less_equal", "greater", "greater_equal",

@@ -12,10 +12,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from kernels.language import elementary as _erf
-from kernels.language import elementary as _exp
-from kernels.language import elementary as _log
-from kernels.language import elementary as _trig
+from kernels.language import elementary
 from kernels.language.jit import intrinsic, named_intrinsic, types
 from kernels.language.lanes import CallingModule
 from kernels.language.llvm_values import F4, F8, Format, LaneValue
@@ -63,15 +60,15 @@ def _intrinsic(function: Function, result: Any = None) -> Any:
     return named_intrinsic(function.__name__, count, typed)
 
 
-exp, exp2, expm1 = _intrinsic(_exp.exp), _intrinsic(_exp.exp2), _intrinsic(_exp.expm1)
-log, log1p = _intrinsic(_log.log), _intrinsic(_log.log1p)
-log2, log10 = _intrinsic(_log.log2), _intrinsic(_log.log10)
-sin, cos, tan = _intrinsic(_trig.sin), _intrinsic(_trig.cos), _intrinsic(_trig.tan)
-sinh, cosh, tanh = _intrinsic(_exp.sinh), _intrinsic(_exp.cosh), _intrinsic(_exp.tanh)
-erf, erfc = _intrinsic(_erf.erf), _intrinsic(_erf.erfc)
-logistic, arctan, power = _intrinsic(_exp.logistic), _intrinsic(_trig.arctan), _intrinsic(_log.power)
-whole, rooted = _intrinsic(_log.whole), _intrinsic(_log.rooted)
-beyond = _intrinsic(_trig.beyond, types.boolean)
+exp, exp2, expm1 = _intrinsic(elementary.exp), _intrinsic(elementary.exp2), _intrinsic(elementary.expm1)
+log, log1p = _intrinsic(elementary.log), _intrinsic(elementary.log1p)
+log2, log10 = _intrinsic(elementary.log2), _intrinsic(elementary.log10)
+sin, cos, tan = _intrinsic(elementary.sin), _intrinsic(elementary.cos), _intrinsic(elementary.tan)
+sinh, cosh, tanh = _intrinsic(elementary.sinh), _intrinsic(elementary.cosh), _intrinsic(elementary.tanh)
+erf, erfc = _intrinsic(elementary.erf), _intrinsic(elementary.erfc)
+logistic, arctan, power = _intrinsic(elementary.logistic), _intrinsic(elementary.arctan), _intrinsic(elementary.power)
+whole, rooted = _intrinsic(elementary.whole), _intrinsic(elementary.rooted)
+beyond = _intrinsic(elementary.beyond, types.boolean)
 
 
 @intrinsic
@@ -80,6 +77,6 @@ def farther(typingctx: Any, far: Any, x: Any) -> Any:  # noqa: ARG001 (Numba fix
     form = _FORMS[x]
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
-        return _trig.farther(*[LaneValue(builder, form, a) for a in args]).node
+        return elementary.farther(*[LaneValue(builder, form, a) for a in args]).node
 
     return far(far, x), codegen

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kernels.foundation.numpy_arrays import FreedError, GradientObserver, Seed, empty, pattern, plant
-from kernels.foundation.specs import Array, Spec
+from kernels.foundation.specs import FLOAT64, Array, Spec
 from kernels.language import jit
 from kernels.native import pool
 from kernels.native.memory import data_of
@@ -30,7 +30,6 @@ from kernels.native.structs import (
 )
 from kernels.sweeps import debug_checks
 
-FLOAT64 = np.dtype(np.float64)
 _PRESET = SweepHeader.preset
 ROOT = USED | TOUCHED | KEPT
 ONE = struct.unpack("q", struct.pack("d", 1.0))[0]

@@ -23,7 +23,6 @@ from tape.engine import graph_observers, nodes
 from tape.engine.accumulate_grad import deliver, separate_gradient, tape_of
 from tape.engine.graph_observers import Arrivals, family_offset
 from tape.recording import record
-from tape.recording import record as recording
 from tape.tensors import hooks, modes
 from tape.tensors.hooks import Hook, RemovableHandle
 from tape.tensors.tapes import Tape
@@ -68,7 +67,7 @@ def starts_of(roots: Sequence[Tensor], weights: Sequence[Any]) -> list[tuple[Ten
         if weight is None:
             cotangent = constant_tensor(1.0 if spec is SCALAR else np.full(spec.shape, 1.0, spec.dtype))
         else:
-            cotangent = weight if weight.spec.dtype is spec.dtype else recording.to_dtype(weight, spec.dtype)
+            cotangent = weight if weight.spec.dtype is spec.dtype else record.to_dtype(weight, spec.dtype)
         starts.append((root, cotangent))
     return starts
 
@@ -96,8 +95,8 @@ def _cotangent(i: int, root: Tensor, weight: Any, batch: int) -> Array | float:
         raise TypeError(f"gradients can be either Tensors or None, but got {type(weight).__name__}")
     if weight.spec.shape[batch > 0 :] != root.spec.shape:
         raise errors.GradError(
-            f"Mismatch in shape: grad_output[{i}] has a shape of {recording.size_of(weight)} and output[{i}] has a "
-            f"shape of {recording.size_of(root)}."
+            f"Mismatch in shape: grad_output[{i}] has a shape of {record.size_of(weight)} and output[{i}] has a "
+            f"shape of {record.size_of(root)}."
         )
     if weight.spec.dtype.kind != "f":
         return np.asarray(weight._value, root.spec.dtype)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.specs import Spec
+from kernels.foundation.specs import FLOAT64, INT64, Spec
 from tape.operations import writes
 from tape.random import Draw, Generator
 from tape.recording import record
@@ -19,7 +19,6 @@ from tape.tensors.hooks import public
 from tape.tensors.operands import operand
 from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor, method, scalar_or_array
 
-_INT64, _FLOAT64 = np.dtype(np.int64), np.dtype(np.float64)
 _OMITTED: Any = ...
 """In place of a bound that is not given: None means the largest number."""
 
@@ -77,7 +76,7 @@ def _below(source: Generator, shape: tuple[int, ...], dtype: np.dtype[Any], odds
 
 
 def _exponential(source: Generator, shape: tuple[int, ...], dtype: np.dtype[Any], rate: float) -> Array:
-    return np.asarray(-np.log1p(-source.uniform(math.prod(shape), _FLOAT64).reshape(shape)) / rate).astype(dtype)
+    return np.asarray(-np.log1p(-source.uniform(math.prod(shape), FLOAT64).reshape(shape)) / rate).astype(dtype)
 
 
 def _memory_order(spec: Spec) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -178,7 +177,7 @@ def randint(
         raise TypeError(
             f"randint: size is a tuple of extents, got {size}: randint(high, size), randint(low, high, size)"
         )
-    wanted = dtype_of(_INT64 if dtype is None and out is None else dtype if out is None else out.spec.dtype)
+    wanted = dtype_of(INT64 if dtype is None and out is None else dtype if out is None else out.spec.dtype)
     draw = Draw(_integers, generator, shape_of((size,)), wanted, *_bounds("randint", low, high, wanted))
     return _delivered("randint", draw, out, device, requires_grad, layout, pin_memory)
 
@@ -219,7 +218,7 @@ def randperm(
     """Return the integers from 0 to n - 1 in a random order."""
     if n < 0:
         raise RuntimeError(f"randperm: n must be non-negative, got {n}")
-    draw = Draw(_permutation, generator, n, _INT64 if dtype is None else dtype_of(dtype))
+    draw = Draw(_permutation, generator, n, INT64 if dtype is None else dtype_of(dtype))
     return _delivered("randperm", draw, out, device, requires_grad, layout, pin_memory)
 
 
@@ -334,7 +333,7 @@ def random_(
     if high is not None and high is not _OMITTED:
         return _filled(x, "random_", generator, _integers, *_bounds("random_", low, high, dtype))
     largest = 1 << np.finfo(dtype).nmant + 1 if dtype.kind == "f" else _most(dtype)
-    long = dtype.itemsize >= _INT64.itemsize if low == 0 and high is _OMITTED else None
+    long = dtype.itemsize >= INT64.itemsize if low == 0 and high is _OMITTED else None
     return _filled(x, "random_", generator, _integers, int(low), largest + 1, long)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from kernels.foundation.specs import FLOAT64
 from tape.operations import gather
 from tape.operations.elementwise import FUNCTIONS
 from tape.recording import creation, promotion, record, views
@@ -334,9 +335,6 @@ def _meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str =
     return tuple(map(views.clone, result)) if copy else result
 
 
-_FLOAT64 = np.dtype(np.float64)
-
-
 @public()
 def ravel(input: Any) -> Any:
     """Return a tensor's elements in one dim, a view where strides allow one; of a structure a vector and its inverse.
@@ -362,8 +360,8 @@ def raveled(tree: Any) -> tuple[Any, Inverse]:
     """Return a structure, which may be a single leaf, as a vector, and the inverse; see :func:`ravel`."""
     leaves, structure = pytrees.flattened(tree)
     operands = [_leaf(x, path) for x, path in zip(leaves, structure.paths(), strict=True)]
-    dtypes = [x.dtype if x.dtype.kind == "f" else _FLOAT64 for x in operands]
-    dtype = np.result_type(*dtypes) if dtypes else _FLOAT64
+    dtypes = [x.dtype if x.dtype.kind == "f" else FLOAT64 for x in operands]
+    dtype = np.result_type(*dtypes) if dtypes else FLOAT64
     numbers = [not isinstance(x, (Tensor, np.ndarray)) for x in leaves]
     back = Inverse(structure, [tuple(x.shape) for x in operands], dtypes, numbers)
     if any(isinstance(x, Tensor) for x in operands):

@@ -14,7 +14,6 @@ from kernels.native.structs import OP_PART
 from kernels.operations.registry import OPS
 from tape.operations import rearranging, writes
 from tape.recording import attributes, indexed_calls, record, views
-from tape.recording import views as shaping
 from tape.recording.cached_calls import NATIVELY, cached_call, enter_view
 from tape.recording.creation import sizes_of
 from tape.recording.indexed_calls import by_index, cache_gather
@@ -346,15 +345,15 @@ def _install(name: str, function: Callable[..., Tensor], doc: str) -> None:
 
 def _squeezed(input: Tensor, dim: Any = None, *, axis: Any = None) -> Tensor:
     dims = either("dim", dim, "axis", axis, None)
-    return shaping.squeeze(input) if dims is None else shaping.squeeze(input, dims)
+    return views.squeeze(input) if dims is None else views.squeeze(input, dims)
 
 
-for _exchange in (shaping.transpose, rearranging.swapaxes, rearranging.swapdims):  # their parameters' names differ
+for _exchange in (views.transpose, rearranging.swapaxes, rearranging.swapdims):  # their parameters' names differ
     _install(f"{_exchange.__name__}_", _exchange, "Exchange two dims of this tensor; return it.")
-_install("t_", shaping.t, "Transpose this matrix; return it.")
+_install("t_", views.t, "Transpose this matrix; return it.")
 _install("squeeze_", _squeezed, "Take dims of length one from this tensor, or one of them; return it.")
-_install("unsqueeze_", shaping.unsqueeze, "Insert a dim of length one into this tensor; return it.")
-_install("as_strided_", shaping.as_strided, "Let this tensor show its memory by size and stride; return it.")
+_install("unsqueeze_", views.unsqueeze, "Insert a dim of length one into this tensor; return it.")
+_install("as_strided_", views.as_strided, "Let this tensor show its memory by size and stride; return it.")
 
 
 @method()

@@ -15,7 +15,6 @@ from tape.operations import elementwise
 from tape.operations.elementwise import FUNCTIONS, cast, not_nan
 from tape.operations.indexing import index
 from tape.recording import promotion, routine_calls, views
-from tape.recording import promotion as recorded
 from tape.recording.cached_calls import cached_call
 from tape.recording.parameters import also, dim_of, dims_of, either
 from tape.recording.promotion import alike
@@ -49,7 +48,7 @@ def along(op: Op, x: Any, dim: Any, axis: Any, keepdim: Any, keepdims: Any, dtyp
     if dtype is not None and dtype_of(dtype) != x.spec.dtype:
         x = promotion.cast(x, dtype_of(dtype))
     assert isinstance(op, Reduction)
-    return recorded.reduction(op, x, axes, keep, "" if dim is None else op.dims_grad_fn)
+    return promotion.reduction(op, x, axes, keep, "" if dim is None else op.dims_grad_fn)
 
 
 @method()
@@ -92,7 +91,7 @@ def _extremum(name: str) -> Any:
         _not_empty(name, input, dim)
         if dim is None:
             return along(over_all, input, None, None, keepdim, keepdims, None)
-        return pair(*recorded.select(by_rows, input, dim_of(input, dim), keep))  # type: ignore[arg-type]
+        return pair(*promotion.select(by_rows, input, dim_of(input, dim), keep))  # type: ignore[arg-type]
 
     extremum.__name__ = extremum.__qualname__ = name
     extremum.__doc__ = f"""Return the {name}imum of all elements, or of each row along ``dim`` with its place.

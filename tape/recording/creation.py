@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.specs import Spec, unsupported
+from kernels.foundation.specs import FLOAT64, Spec, unsupported
 from kernels.native import pool
 from kernels.native.structs import LARGE
 from tape.recording import promotion, record
@@ -28,8 +28,6 @@ from tape.tensors.operands import as_ndarray, native, usable
 from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor, leaf, made, method, scalar_or_array
 from tape.tensors.view_families import mark_exported_to_numpy
 
-_FLOAT64 = np.dtype(np.float64)
-
 
 def tensor(
     data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False
@@ -43,13 +41,13 @@ def tensor(
         check_device(device)
     if pin_memory:
         check_memory("tensor", None, pin_memory)
-    if dtype is _FLOAT64 or (dtype is None and DEFAULT["dtype"] is _FLOAT64):
+    if dtype is FLOAT64 or (dtype is None and DEFAULT["dtype"] is FLOAT64):
         at_once: Tensor | None = None if ON_MADE else made(data, requires_grad)
         if at_once is not None:
             return at_once
         if type(data) is float:
             return leaf(data, requires_grad=requires_grad)
-        if type(data) is np.ndarray and data.dtype is _FLOAT64 and data.ndim:
+        if type(data) is np.ndarray and data.dtype is FLOAT64 and data.ndim:
             return leaf(pool.call(data.copy) if data.nbytes >= LARGE else data.copy(), requires_grad=requires_grad)
     if isinstance(data, Tensor):
         warnings.warn(
@@ -75,7 +73,7 @@ def _array(data: Any, dtype: Any, *, copy: bool | None) -> Array:
     array = np.array(data, dtype=wanted)
     kind = array.dtype.kind
     if kind == "f":
-        return array if dtype is not None or get_default_dtype() is _FLOAT64 else array.astype(get_default_dtype())
+        return array if dtype is not None or get_default_dtype() is FLOAT64 else array.astype(get_default_dtype())
     if kind not in "iub":
         if kind == "c":
             raise TypeError(unsupported(array.dtype))

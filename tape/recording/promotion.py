@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from kernels.foundation.numpy_arrays import dividing, silently
-from kernels.foundation.specs import spec_of
+from kernels.foundation.specs import BOOL, FLOAT32, FLOAT64, spec_of
 from kernels.kinds.call_entries import WrappedArray
 from kernels.kinds.elementwise import Elementwise, Reduction, Select, counted, reduced, tied
 from kernels.kinds.form import Form
@@ -41,16 +41,12 @@ from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor, leaf, 
 
 # Elementwise operations on tensors and numbers, run by Python: broadcast, computed, recorded.
 
-_FLOAT64 = np.dtype(np.float64)
-_FLOAT32 = np.dtype(np.float32)
-_BOOL = np.dtype(np.bool_)
-
 
 def elementwise(op: Elementwise, *args: Any) -> Tensor:
     """Run an elementwise operation on tensors of one dtype and Python numbers, by NumPy's broadcasting."""
     if op.scalar and len(args) == 2 and isinstance(args[1], Number) and not isinstance(args[1], bool):  # noqa: PLR2004
         return _with_number(OPS[op.scalar], args[0], args[1])  # type: ignore[arg-type]
-    dtype = next((o.dtype for o in args if isinstance(o, (Tensor, np.ndarray)) and o.dtype.kind == "f"), _BOOL)
+    dtype = next((o.dtype for o in args if isinstance(o, (Tensor, np.ndarray)) and o.dtype.kind == "f"), BOOL)
     operands = tuple([operand(beside(o, dtype)) for o in args])
     if op.condition and not is_mask(operands[0]):
         raise RuntimeError(f"{op.name}: the condition must be a bool tensor; write {op.name}(x != 0, ...)")
@@ -94,7 +90,7 @@ def _silently(compute: Callable[..., Any], values: list[Any]) -> Any:
     """
     dtypes = [value.dtype for value in values if type(value) is np.ndarray]
     numbers = [value for value in values if type(value) is float]
-    if numbers and _FLOAT32 in dtypes:
+    if numbers and FLOAT32 in dtypes:
         np.array(numbers).astype(np.float32)
     floats = numbers or any(dtype.kind == "f" for dtype in dtypes)
     return silently(compute, *values) if floats else compute(*values)
@@ -131,7 +127,7 @@ def _of_one_dtype(op: Elementwise, operands: tuple[Any, ...], value: Array | flo
     """Cast operands, recorded, to the dtype that NumPy computed in; conditions stay boolean."""
     if not op.differentiable or not value_is_float(value):
         return operands
-    dtype = _FLOAT64 if type(value) is float else value.dtype  # type: ignore[union-attr]
+    dtype = FLOAT64 if type(value) is float else value.dtype  # type: ignore[union-attr]
     cast = [
         float(o) if type(o) is bool or (type(o) is int and abs(o) <= LARGEST)
         else o if not isinstance(o, Tensor) or rule is None or o.spec.dtype == dtype

@@ -11,14 +11,13 @@ import pytest
 import tape
 from kernels.sweeps import backend
 from tape.autograd import grad
-from tape.engine import backward as backward_module
 from tape.engine import backward as engine
 
 
 @pytest.fixture(params=["short", "long"])
 def way(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "long":
-        monkeypatch.setattr(backward_module, "native_backward", lambda *_: NotImplemented)
+        monkeypatch.setattr(engine, "native_backward", lambda *_: NotImplemented)
     return str(request.param)
 
 
@@ -72,7 +71,7 @@ def listed(found: Any) -> Any:
 @pytest.mark.parametrize("name", CALLS)
 def test_as_the_long_way(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = listed(CALLS[name](*leaves()))
-    monkeypatch.setattr(backward_module, "native_backward", lambda *_: NotImplemented)
+    monkeypatch.setattr(engine, "native_backward", lambda *_: NotImplemented)
     assert found == listed(CALLS[name](*leaves()))
 
 
