@@ -117,7 +117,7 @@ if _TYPE_CHECKING:
     from tape.numpy_interface.op_table import op_table
     from tape.programs.program import Program, record
     from tape.programs.tiers import get_num_threads, set_num_threads
-    from tape.recording.routine_calls import custom
+    from tape.recording.foreign_calls import custom
     from tape.tensors.printing import listing
     from tape.transforms.vmap import vmap
 
@@ -128,7 +128,7 @@ __getattr__ = _found_in(
         "CompiledFunction": "tape.compiled.compiled_function",
         "Program": "tape.programs.program",
         "compile": "tape.compiled.compiled_gradient",
-        "custom": "tape.recording.routine_calls",
+        "custom": "tape.recording.foreign_calls",
         "ensemble": "tape.ensembles",
         "first_nonfinite": "tape.checks.first_nonfinite",
         "func": "tape.func",

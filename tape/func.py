@@ -19,8 +19,7 @@ from tape.tensors import modes
 from tape.tensors.pytrees import flattened
 from tape.tensors.tensor import Tensor
 from tape.transforms import points, value_and_grad
-from tape.transforms.forward_mode import needs_graph, pulled, pushed, settle, zeros_for
-from tape.transforms.points import Evaluation, as_tensor
+from tape.transforms.points import Evaluation, as_tensor, needs_graph, pulled, pushed, settle, zeros_for
 from tape.transforms.vmap import vmap
 
 __all__ = ["grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "vjp", "vmap"]

@@ -17,7 +17,7 @@ import numpy as np
 from kernels.operations import interpolation
 from kernels.operations.interpolation import Pattern, pattern_of
 from kernels.operations.registry import OPS
-from tape.recording import creation, routine_calls
+from tape.recording import creation, foreign_calls
 from tape.tensors.hooks import implements
 from tape.tensors.operands import tensor_of
 from tape.tensors.tensor import Tensor, as_array
@@ -132,12 +132,12 @@ def _checked(data: Tensor, indices: Any, indptr: Any, shape: tuple[int, int]) ->
 
 @implements(interpolation.multiply)
 def _spmm(data: Any, x: Any, *, pattern: Pattern, trans: bool = False) -> Tensor:
-    return routine_calls.call(_OPS["spmm"], data, x, pattern=pattern, trans=trans)  # type: ignore[no-any-return]
+    return foreign_calls.call(_OPS["spmm"], data, x, pattern=pattern, trans=trans)  # type: ignore[no-any-return]
 
 
 @implements(interpolation.spsolve)
 def _spsolve(data: Any, b: Any, *, pattern: Pattern, trans: bool = False) -> Tensor:
-    return routine_calls.call(_OPS["spsolve"], data, b, pattern=pattern, trans=trans)  # type: ignore[no-any-return]
+    return foreign_calls.call(_OPS["spsolve"], data, b, pattern=pattern, trans=trans)  # type: ignore[no-any-return]
 
 
 def spsolve(A: CSR, b: Any) -> Tensor:  # noqa: N803 (SciPy's name)

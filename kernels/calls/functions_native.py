@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from kernels.calls.calls_native import begin, begin_join, call_words, end, entry_at, entry_of, new_value, part_of
-from kernels.calls.in_place_native import update
 from kernels.calls.keys_native import forget, put_call
 from kernels.calls.wrapping_native import base_of, hit_wrapped, new_alias, new_view_of
-from kernels.calls.writes_native import write_again
+from kernels.calls.writes_native import update, write_again
 from kernels.language.native_types import Int32, Void, Word
 from kernels.native.c_api import (
     ARGUMENTS,

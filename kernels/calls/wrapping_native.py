@@ -6,8 +6,8 @@ import numpy as np
 
 from kernels.calls.calls_native import dropped, entry_of, hit, is_same, part_of, record_and_notify
 from kernels.calls.computing_native import copy_of
-from kernels.calls.in_place_native import counter_of, is_counted, is_listing, new_extras
 from kernels.calls.notifying_native import tape_in_force
+from kernels.calls.writes_native import counter_of, is_counted, is_listing, new_extras
 from kernels.language.native_types import kept_apart
 from kernels.native.c_api import (
     A_ALIGNED,

@@ -17,9 +17,8 @@ from kernels.kinds.views import Copy, Gather
 from kernels.native.structs import PULLS
 from kernels.programs.assembly import ProgramPlan
 from kernels.programs.machine import Machine, plan, pullback_plan
-from kernels.programs.program import ProgramNode, Recipe
+from kernels.programs.program import ProgramNode, Recipe, StepKind
 from kernels.programs.rolled_program import Numbers, Ref, RolledInstruction, RolledProgram, Uncompiled
-from kernels.programs.structs import StepKind
 from kernels.rules.op import Op
 from kernels.rules.rows import Factor, Product, matrices
 from kernels.rules.scalar_loops import ByteComparison, ConstantFill, NodeRef, PythonCall, Steering, UfuncCall

@@ -11,14 +11,22 @@ import numpy as np
 from kernels.compiler import scalar_program as scalar
 from kernels.compiler import statements as fused
 from kernels.compiler.adjoint import Adjoint, KeptValues
-from kernels.compiler.compiled_code import ROLES, CompiledCode, account_of
+from kernels.compiler.compiled_code import (
+    LEAST,
+    ROLES,
+    CompiledCode,
+    ProgramText,
+    SharedSizes,
+    account_of,
+    arrange_memory,
+    printed,
+)
 from kernels.compiler.expansion import Expansion
 from kernels.compiler.forward_text import ForwardText
 from kernels.compiler.fusion import Fusion
 from kernels.compiler.parallel_loops import IMPORTS, ParallelLoops, SplitProgram, call_pieces
 from kernels.compiler.reverse_text import ReverseText
 from kernels.compiler.scalar_program import walk
-from kernels.compiler.source_text import LEAST, ProgramText, SharedSizes, arrange_memory, printed
 from kernels.compiler.statements import BOOL, FLOATS, INT64, AnyStatement, GuardStatement
 from kernels.compiler.storage import Blocks, HistoryRows, Region, Storage, storage_within
 from kernels.foundation.locks import cached_property

@@ -8,8 +8,8 @@ import numpy as np
 
 from kernels.compiler import scalar_program as scalar
 from kernels.compiler.adjoint import KeptValues
+from kernels.compiler.compiled_code import LEAST, ProgramText
 from kernels.compiler.scalar_program import walk
-from kernels.compiler.source_text import LEAST, ProgramText
 from kernels.compiler.statements import BOOL, FLOAT32, LARGER_INTEGER, LARGEST_INTEGER, CalledKernel
 from kernels.compiler.storage import Element, Region, Storage
 

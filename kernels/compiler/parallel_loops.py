@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from kernels.compiler.source_text import NAME, Affine, ElementUse, Line, ProgramText, Suite, lines_in, printed
+from kernels.compiler.compiled_code import NAME, Affine, ElementUse, Line, ProgramText, Suite, lines_in, printed
 from kernels.compiler.storage import KINDS, Dtype, Region
 from kernels.native.structs import MOST_PARTS
 from kernels.native.threads import WORKERS

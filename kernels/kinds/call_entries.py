@@ -17,6 +17,7 @@ from weakref import ref
 
 import numpy as np
 
+from kernels.calls.object_types import Computation
 from kernels.foundation import numpy_arrays
 from kernels.foundation.locks import Lock
 from kernels.foundation.specs import Array, Spec, Strides, broadcast, spec_of
@@ -25,7 +26,6 @@ from kernels.kinds.form import Descriptor, Form
 from kernels.language import jit
 from kernels.native import memory
 from kernels.native.c_api import A_WRITEABLE
-from kernels.native.computation import Computation
 from kernels.native.memory import REGISTRY, where
 from kernels.native.structs import (
     ADDED_TO_PLACES,

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from kernels.calls.object_types import Computation, InnerLoop, is_fresh, loop_of, of_arrays, strides_along, to_array
 from kernels.foundation import numpy_arrays
 from kernels.foundation.numpy_arrays import dividing, silently
 from kernels.foundation.specs import BOOL, FLOAT32, FLOAT64, INT64, Array, Spec, Strides, broadcast, dense
@@ -18,7 +19,6 @@ from kernels.foundation.tables import dataclass
 from kernels.kinds.form import Form, Lowering, ProgramStep, Pull, pulls_of, rule_loop, saved_names, scattered
 from kernels.language import jit
 from kernels.native import pool
-from kernels.native.computation import Computation, InnerLoop, is_fresh, loop_of, of_arrays, strides_along, to_array
 from kernels.native.structs import (
     ADD,
     CALLED,

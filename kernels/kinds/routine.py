@@ -14,6 +14,7 @@ from weakref import WeakSet
 import numba
 import numpy as np
 
+from kernels.calls.object_types import Computation, InnerLoop, of_arrays, to_array
 from kernels.foundation.numpy_arrays import tried
 from kernels.foundation.specs import FLOAT64, Array, Spec, Strides, dense, spec_of
 from kernels.foundation.tables import dataclass
@@ -21,7 +22,6 @@ from kernels.kinds.form import Form, Lowering, ProgramStep
 from kernels.kinds.reference_tape import Instruction
 from kernels.kinds.views import ResultPart, View, strided, strided_batch
 from kernels.language.jit import SIGNATURE, NumbaError, carray, compiling
-from kernels.native.computation import Computation, InnerLoop, of_arrays, to_array
 from kernels.native.memory import load_i8, pointer_f4, pointer_f8, store_i8, where
 from kernels.native.structs import CALLED, KERNEL, PICK_CONTEXT, PICK_EXTRA, PICK_RESULT, PYTHON, LoopWords
 from kernels.rules.op import Flags, Op, Params

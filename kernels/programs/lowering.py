@@ -29,8 +29,7 @@ from kernels.native.structs import (
     RUN_RESTORE,
     VIEW,
 )
-from kernels.programs.program import ProgramError, ProgramNode, Recipe
-from kernels.programs.structs import HEAD, Step
+from kernels.programs.program import HEAD, ProgramError, ProgramNode, Recipe, Step
 from kernels.programs.task_blocks import (
     EXTRA,
     NODE,

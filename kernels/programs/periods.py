@@ -12,9 +12,9 @@ from kernels.foundation.specs import Array, Spec
 from kernels.foundation.tables import dataclass
 from kernels.kinds.routine import Callback, Guard, LoopMark
 from kernels.kinds.views import View, Write
+from kernels.programs.program import HEAD, StepKind
 from kernels.programs.rolled_program import Uncompiled
 from kernels.programs.several_ways import Predicated
-from kernels.programs.structs import HEAD, StepKind
 from kernels.programs.task_blocks import Columns
 
 

@@ -18,8 +18,7 @@ from kernels.kinds.views import Gather, ResultPart, Write
 from kernels.operations.interpolation import Pattern, pattern_of
 from kernels.operations.registry import OPS
 from kernels.programs import steps
-from kernels.programs.program import ProgramNode, Recipe, custom_of, form_from
-from kernels.programs.structs import HEAD, Lines, StepKind, Steps, steps_from
+from kernels.programs.program import HEAD, Lines, ProgramNode, Recipe, StepKind, Steps, custom_of, form_from, steps_from
 from kernels.rules.op import Op
 
 # A JSON list is a tuple; an object of one key says by it what its value is. Arrays stand apart, by number, and so do

@@ -78,7 +78,7 @@ from kernels.native.structs import (
     LoopWords,
     ProgramRow,
 )
-from kernels.programs.structs import ALIKE_KIND, ALIKE_NODE, ALIKE_PARAMS, HEAD, N_APARTS, RecorderTables
+from kernels.programs.program import ALIKE_KIND, ALIKE_NODE, ALIKE_PARAMS, HEAD, N_APARTS, RecorderTables
 
 MOST_COUNT = 4.0e18
 

@@ -20,9 +20,19 @@ from kernels.kinds.routine import Guard, LoopBegin
 from kernels.kinds.views import Write
 from kernels.operations.registry import OPS
 from kernels.operations.views import CLONE, GUARD
-from kernels.programs.program import ProgramNode, Recipe, describe, parameters
+from kernels.programs.program import (
+    HEAD,
+    Lines,
+    ProgramNode,
+    Recipe,
+    StepKind,
+    Steps,
+    StepWords,
+    bodies_of,
+    describe,
+    parameters,
+)
 from kernels.programs.rolled_program import Uncompiled
-from kernels.programs.structs import HEAD, Lines, StepKind, Steps, StepWords, bodies_of
 from kernels.rules.scalar_loops import NodeRef
 
 

@@ -24,8 +24,7 @@ from kernels.kinds.routine import (
     packed,
 )
 from kernels.kinds.views import Copy, Gather, Join, View, Write
-from kernels.programs.program import Recipe
-from kernels.programs.structs import HEAD, Step
+from kernels.programs.program import HEAD, Recipe, Step
 from kernels.rules.scalar_loops import NodeRef
 
 _MOST_PERIODS = 48

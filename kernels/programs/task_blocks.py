@@ -14,8 +14,7 @@ from kernels.kinds.form import Lowering, ProgramStep
 from kernels.kinds.routine import LoopEnd
 from kernels.native.memory import where
 from kernels.native.structs import RUN_AGAIN, RUN_BODY, RUN_GUARD, RUN_LOOP, RUN_NEXT, LoopStack, ProgramRow
-from kernels.programs.program import ProgramNode, Recipe
-from kernels.programs.structs import HEAD
+from kernels.programs.program import HEAD, ProgramNode, Recipe
 from kernels.rules.scalar_loops import OperandPlace, Steering, Tasks, node_of
 
 

@@ -261,7 +261,7 @@ class Product:
         extents = [1, m, k, n]
         strides = [0, 0, 0, *self.left.strides, *self.right.strides, *self.target.strides]
         layout = np.array(words + extents + strides, np.int64)
-        return int(jit.load_module("rules.matmul_native").kernel.address), layout
+        return int(jit.load_module("rules.rows_native").kernel.address), layout
 
 
 def product(

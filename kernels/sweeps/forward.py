@@ -37,11 +37,11 @@ from kernels.native.structs import (
 )
 from kernels.rules.loop_printer import KernelOperand, PrintedLoop
 from kernels.rules.rows import Factor, Product, RowPull
-from kernels.sweeps import backend
-from kernels.sweeps import graph as graphs
-from kernels.sweeps.leaves import operand_spec
+from kernels.sweeps import reverse
+from kernels.sweeps import workspace as graphs
 from kernels.sweeps.reference_pullbacks import buffer_of
-from kernels.sweeps.workspace import Workspace, key_of, mark, observe, seed_buffer
+from kernels.sweeps.reverse import operand_spec
+from kernels.sweeps.workspace import Workspace, key_of, observe, run_mark, seed_buffer
 
 # Pushforwards: each pullback read the other way, with the patterns of target and cotangent exchanged.
 #
@@ -253,24 +253,24 @@ def forward(
     these are neither sources nor ``fixed``, without a tangent, nothing is done but to return them. Raises FreedError
     if a needed instruction is gone, NotImplementedError naming an operation that has no pushforward.
     """
-    if backend.NATIVE:
-        return _forward(backend.workspace(), entries, sources, targets, batch, fixed)
+    if reverse.NATIVE:
+        return _forward(reverse.workspace(), entries, sources, targets, batch, fixed)
     sweep = _ReferenceForward(entries, number, sources, targets, batch)
     return _foreign(sweep.leaf_rows, sources, fixed) or sweep.run()
 
 
 def leaves(entries: Any, number: int, slots: list[int]) -> Leaves:
     """Return the leaves that slots were computed from, and with their specs the slots of other tapes."""
-    if not backend.NATIVE:
+    if not reverse.NATIVE:
         seeds = [Seed(slot, _NOWHERE, 0.0) for slot in slots]
         return list(graphs.mark(entries, number, seeds).ends.items())
-    space = backend.workspace()
+    space = reverse.workspace()
     header = space.words
     try:
         space.busy = True
         header[SweepHeader.tape] = header_of(entries)
         space.preset([(slot, 0, 0, _TARGET) for slot in slots])
-        mark(space, entries)
+        run_mark(space, entries)
         return _leaves(space, entries)
     finally:
         space.busy = False
@@ -318,7 +318,7 @@ def _forward(
         header[SweepHeader.restrict], header[SweepHeader.batch] = 0, batch or 1
         space.preset(rows)
         space.held = [*tangents, *buffers]
-        mark(space, entries)
+        run_mark(space, entries)
         if foreign := _foreign(_leaves(space, entries), sources, fixed):
             return foreign
         space.relevant(space.address)
@@ -348,7 +348,7 @@ def _run(space: Workspace, entries: Any, batch: int, known: PushforwardTable) ->
     stash: dict[Any, Any] = {}
     while (status := native.push(space.address, known.address, known.mask)) == PAUSE:
         _act(space, entries, stash, batch)
-    backend.check(status, "tangents of a forward")
+    reverse.check(status, "tangents of a forward")
 
 
 def _act(space: Workspace, entries: Any, stash: dict[Any, Any], batch: int) -> None:

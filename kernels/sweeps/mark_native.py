@@ -38,7 +38,7 @@ from kernels.native.structs import (
 )
 from kernels.native.tape_native import cut, point_at, seek, take_out
 from kernels.programs.replay_back_native import begin, bucket_of, fill, open_bucket, probe
-from kernels.sweeps.gathering_native import settle
+from kernels.sweeps.short_backward_native import settle
 
 # Drops the instructions that a backward has used, if it frees the graph.
 

@@ -14,7 +14,7 @@ from typing import Any
 from kernels.foundation.specs import Spec
 from kernels.kinds.reference_tape import Instruction
 from kernels.native.structs import PULLS, PYTHON, VIEW
-from kernels.sweeps.graph import Families, MarkedGraph, by_slot, relevant
+from kernels.sweeps.workspace import Families, MarkedGraph, by_slot, relevant
 
 
 class Sweep(Families):

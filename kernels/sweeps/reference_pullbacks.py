@@ -32,12 +32,12 @@ from kernels.native.structs import CLEARS, PYTHON, VIEW
 from kernels.rules.loop_printer import KernelOperand, PrintedLoop
 from kernels.rules.rows import Factor, Product, RowPull
 from kernels.rules.symbols import Exponent
-from kernels.sweeps.graph import MarkedGraph, drop, mark
 from kernels.sweeps.reference import Sweep
+from kernels.sweeps.workspace import MarkedGraph, drop, mark
 
 
 def sweep(task: Task) -> Outcome:
-    """Sweep a tape; see :func:`kernels.sweeps.backend.run`."""
+    """Sweep a tape; see :func:`kernels.sweeps.reverse.run`."""
     graph = mark(task.entries, task.number, task.seeds)
     if not task.cross_tape and graph.foreign():
         raise CrossingError

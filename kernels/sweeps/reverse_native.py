@@ -50,7 +50,7 @@ from kernels.programs.replay_back_native import (
     write_out,
 )
 from kernels.rules.loop_printer import LEAST
-from kernels.sweeps.gathering_native import settle
+from kernels.sweeps.short_backward_native import settle
 
 # Reuse of a cotangent's memory in a sweep; kernels/kinds/form.py says by which pullbacks.
 

@@ -17,7 +17,7 @@ from tape.recording import views
 from tape.recording.attributes import detach
 from tape.tensors import grad_modes
 from tape.tensors.tensor import Tensor
-from tape.transforms.forward_mode import fresh_input, needs_graph, pushed, settle
+from tape.transforms.points import fresh_input, needs_graph, pushed, settle
 
 __all__ = ["UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual"]
 

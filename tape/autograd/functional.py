@@ -14,7 +14,7 @@ from tape.recording import record as recording
 from tape.tensors import grad_modes
 from tape.tensors.tensor import Tensor
 from tape.transforms import points
-from tape.transforms.forward_mode import filled_with, fresh_input, pulled, pushed, settle, zeros_for
+from tape.transforms.points import filled_with, fresh_input, pulled, pushed, settle, zeros_for
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
 

@@ -13,8 +13,7 @@ from kernels.foundation.specs import Spec, spec_of
 from kernels.kinds.routine import LOOP_STATE, Guard
 from kernels.kinds.views import Write
 from kernels.operations.views import CLONE, LOOP_AGAIN, LOOP_BEGIN, LOOP_END
-from kernels.programs.program import ProgramNode, Recipe
-from kernels.programs.structs import Lines, StepKind, Steps, StepWords
+from kernels.programs.program import Lines, ProgramNode, Recipe, StepKind, Steps, StepWords
 from tape.compiled.function_calls import same_kind
 from tape.compiled.loop_spans import (
     DoesNotFitError,

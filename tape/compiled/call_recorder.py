@@ -19,8 +19,7 @@ from kernels.kinds.reference_tape import Instruction, root_of
 from kernels.kinds.routine import FUNCTION, Callback, Routine
 from kernels.native.memory import where
 from kernels.operations.views import GUARD
-from kernels.programs.program import ProgramError, ProgramNode
-from kernels.programs.structs import StepWords
+from kernels.programs.program import ProgramError, ProgramNode, StepWords
 from kernels.rules.scalar_loops import NodeRef
 from tape.compiled.function_calls import RAISED, Attempt, FunctionCall, Inside, KnownTensors, comparisons_of, number_of
 from tape.compiled.loop_spans import Visit
@@ -32,7 +31,7 @@ from tape.tensors import modes
 from tape.tensors.recorder import CLONE, ProgramRecorder, caller
 from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array, constant_tensor, scalar_or_array
 from tape.tensors.view_families import base_of, counter_of, is_view
-from tape.transforms.forward_mode import needs_graph
+from tape.transforms.points import needs_graph
 from tape.watching.python_loops import HeadVisit
 from tape.watching.snapshots import ArrayContent
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from kernels.compiler.compiled_code import CompiledCode
 from kernels.foundation.locks import Lock
-from kernels.machine_code.memory_use import MemoryUse
+from kernels.machine_code.compiled_machine import MemoryUse
 from kernels.machine_code.tiers import begin, called_at_once
 from kernels.programs.program import ProgramError
 from tape.compiled import native_calls

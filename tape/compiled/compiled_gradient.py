@@ -24,8 +24,7 @@ from tape.recording.views import clone
 from tape.tensors import modes
 from tape.tensors.pytrees import LEAF, Structure, flattened
 from tape.tensors.tensor import Tensor, constant_tensor, leaf, scalar_or_array
-from tape.transforms.forward_mode import reaches_out
-from tape.transforms.points import released
+from tape.transforms.points import reaches_out, released
 from tape.transforms.value_and_grad import arranged, made_of
 
 _FORMS = {"value_and_grad": VALUE_AND_GRAD, "grad": GRAD, "grad_and_value": GRAD_AND_VALUE}

@@ -17,13 +17,12 @@ from kernels.kinds.routine import Callback, Routine, computed
 from kernels.kinds.views import Copy, Gather, Join, Write
 from kernels.native.structs import ADDS, CLEARS, PULLS, VIEW
 from kernels.programs.machine import GuardMissed
-from kernels.programs.program import Recipe, Tables
-from kernels.programs.structs import Step, StepKind
+from kernels.programs.program import Recipe, Step, StepKind, Tables
 from kernels.rules.scalar_loops import NodeRef
 from tape.engine import custom_function
 from tape.engine.custom_calls import CustomCall
 from tape.random import Draw
-from tape.recording.routine_calls import TensorCall
+from tape.recording.foreign_calls import TensorCall
 from tape.tensors import modes
 from tape.tensors.bytecode import users_frame
 from tape.tensors.modes import Observer

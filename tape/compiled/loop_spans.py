@@ -10,8 +10,7 @@ from typing import Any
 from kernels.kinds.routine import Guard
 from kernels.kinds.views import Write
 from kernels.operations.views import CLONE
-from kernels.programs.program import ProgramNode, Recipe
-from kernels.programs.structs import HEAD, StepKind
+from kernels.programs.program import HEAD, ProgramNode, Recipe, StepKind
 from tape.compiled.function_calls import same, same_kind
 from tape.watching.python_loops import HeadVisit
 

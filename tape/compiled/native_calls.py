@@ -29,8 +29,7 @@ from tape.compiled.compiled_program import CompiledProgram
 from tape.compiled.native_checks import Checks
 from tape.compiled.specialization import Specialization
 from tape.errors import FileFormatError
-from tape.programs import program, saving
-from tape.programs.program import Program
+from tape.programs.program import Program, read_programs, write_programs
 from tape.recording import to_python
 from tape.tensors import checked_files, modes
 from tape.tensors.checked_files import Content
@@ -331,12 +330,12 @@ def write(f: Any, name: str, programs: Sequence[tuple[CompiledProgram, Signature
     if not programs:
         raise ProgramError(f"save: {name} has no program yet; call it, three times or more for each signature")
     extra = {"name": name, "gradient": None if gradient is None else [list(gradient[0]), *gradient[1:]]}
-    saving.write(f, KIND, [_alone(program, signature) for program, signature in programs], extra)
+    write_programs(f, KIND, [_alone(program, signature) for program, signature in programs], extra)
 
 
 def read(content: Content, name: str, types: Iterable[Any]) -> LoadedFunction:
     """Return the function that a file holds."""
-    programs, extra = program.read(content, name, types)
+    programs, extra = read_programs(content, name, types)
     gradient = extra["gradient"]
     return LoadedFunction(extra["name"], programs, None if gradient is None else (tuple(gradient[0]), *gradient[1:]))
 
@@ -407,7 +406,7 @@ def load(
 
 
 def _program(content: Content, name: str, types: Iterable[Any]) -> Program:
-    programs, _ = program.read(content, name, types)
+    programs, _ = read_programs(content, name, types)
     if len(programs) != 1:
         raise FileFormatError(f"load: {name} holds {len(programs)} programs where one is expected")
     return programs[0]

@@ -17,7 +17,7 @@ from kernels.kinds.reference_tape import instructions
 from kernels.native.c_api import SMALL_GRADIENT
 from kernels.native.structs import LARGE, TAPE_BITS
 from kernels.operations.registry import OPS
-from kernels.sweeps.leaves import adder
+from kernels.sweeps.reverse import adder
 from tape import errors
 from tape.engine.kind_rules import added, full, negative_zeros
 from tape.operations import indexing, reductions, writes

@@ -13,12 +13,11 @@ from kernels.foundation.numpy_arrays import FreedError
 from kernels.foundation.specs import Spec
 from kernels.kinds.routine import Unsettled
 from kernels.native.structs import PULLS, TAPE_BITS, VIEW
-from kernels.sweeps import backend
+from kernels.sweeps import reverse
 from tape import errors
 from tape.engine import graph_observers
 from tape.engine.accumulate_grad import accumulate, deliver
-from tape.engine.double_backward import Derivation, RecordedRun, derived, gradients, takes_part
-from tape.engine.equal_values import settled
+from tape.engine.double_backward import Derivation, RecordedRun, derived, gradients, settled, takes_part
 from tape.engine.nodes import tensors_of
 from tape.engine.sweep_run import BackwardRun, batch_of, ending, seeds_of, starts_of, weights_of
 from tape.recording import record
@@ -54,7 +53,7 @@ def native_backward(
         return NotImplemented
     try:
         how = value, targets, alone, tensors, free, seen
-        outcome = backend.short_backward(tape.entries, x, _root, tape, how)
+        outcome = reverse.short_backward(tape.entries, x, _root, tape, how)
     except Unsettled:
         return NotImplemented
     except FreedError:
@@ -102,7 +101,7 @@ def leads(y: Any, inputs: tuple[Any, ...]) -> bool:
     if type(y) is not Tensor or not tape or tape.hooks or tape.nodes or tape.retained:
         return False
     try:
-        return backend.leads(tape.entries, y, tape, inputs)
+        return reverse.leads(tape.entries, y, tape, inputs)
     except FreedError:  # the longer way says so
         return False
 

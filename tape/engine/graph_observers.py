@@ -26,8 +26,8 @@ from kernels.kinds.form import Form
 from kernels.kinds.reference_tape import Instruction
 from kernels.native.structs import ADDS, CLEARS, PULLS, PYTHON, TAPE_BITS, VIEW
 from kernels.sweeps import forward as sweeps
-from kernels.sweeps import graph as graphs
-from kernels.sweeps.graph import MarkedGraph, drop, mark, relevant
+from kernels.sweeps import workspace as graphs
+from kernels.sweeps.workspace import MarkedGraph, drop, mark, relevant
 from tape.engine.accumulate_grad import accumulate, shares, take_in, tape_of
 from tape.tensors import bytecode as callers
 from tape.tensors import grad_modes, hooks, modes

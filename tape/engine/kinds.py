@@ -32,7 +32,7 @@ from tape.engine.kind_rules import (
     onto,
 )
 from tape.operations import elementwise, indexing, matmul, reductions
-from tape.recording import indexed_calls, record, routine_calls, views
+from tape.recording import foreign_calls, indexed_calls, record, views
 from tape.recording import promotion as recorded
 from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor
 from tape.tensors.view_families import is_view
@@ -317,7 +317,7 @@ class CustomKind(Kind):
         def called(flat: Tensor) -> Tensor:
             starts = [0, *ends[:-1]]
             parts = [views.reshape(flat[s:e], shape) for s, e, shape in zip(starts, ends, shapes, strict=True)]
-            return routine_calls.call_custom(step.op, tuple(parts))
+            return foreign_calls.call_custom(step.op, tuple(parts))
 
         return views.stack([called(x.value[e]) for e in range(x.lead[0])]) if x.batched else called(x.value)
 
@@ -352,7 +352,7 @@ class RoutineKind(Kind):
         (frozen, *extra), op, size = step.params, step.op, batch_size(operands)
 
         def called(e: int) -> Tensor:
-            results = routine_calls.call(op, *[x.value[e] if x.batched else x.value for x in operands], **dict(frozen))
+            results = foreign_calls.call(op, *[x.value[e] if x.batched else x.value for x in operands], **dict(frozen))
             if not isinstance(results, tuple):
                 return results  # type: ignore[no-any-return]
             if extra:

@@ -14,9 +14,9 @@ import numpy as np
 from kernels.foundation.numpy_arrays import CrossingError, GradientObserver, Seed, Task
 from kernels.foundation.specs import SCALAR, Array, Spec
 from kernels.native.structs import PULLS, TAPE_BITS, VIEW
-from kernels.sweeps import backend
 from kernels.sweeps import forward as sweeps
-from kernels.sweeps import graph as graphs
+from kernels.sweeps import reverse
+from kernels.sweeps import workspace as graphs
 from kernels.sweeps.reference_pullbacks import sweep_graph
 from tape import errors
 from tape.engine import graph_observers, nodes
@@ -209,7 +209,7 @@ class BackwardRun:
         token = REACH.set(None if crosses else partial(self._reach, tape, seeds))
         try:
             with tape.reading():
-                leaves, foreign = backend.run(task)
+                leaves, foreign = reverse.run(task)
         finally:
             REACH.reset(token)
         for observer, old in zip(observers, before, strict=True):

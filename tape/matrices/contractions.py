@@ -18,7 +18,7 @@ import numpy as np
 from kernels.operations.registry import OPS
 from tape.operations.diagonals import diagonal
 from tape.operations.matmul import bmm, dot, matmul, mm, mv, product_of_batches
-from tape.recording import routine_calls, views
+from tape.recording import foreign_calls, views
 from tape.recording.cached_calls import cached_call
 from tape.recording.parameters import also, dim_of, either
 from tape.recording.promotion import tensors_of
@@ -362,7 +362,7 @@ def vector_product(name: str, a: Any, b: Any, dim: int) -> Tensor:
         raise RuntimeError(f"linalg.cross: inputs dimension {dim} must have length 3. Got {sizes[0]} and {sizes[1]}")
     shape = _merge(name, a.spec.shape, b.spec.shape)
     a, b = (x if x.spec.shape == shape else views.expand(x, shape) for x in (a, b))
-    return routine_calls.call(_CROSS, a, b, dim=dim)  # type: ignore[no-any-return]
+    return foreign_calls.call(_CROSS, a, b, dim=dim)  # type: ignore[no-any-return]
 
 
 def vecdot(x: Any, y: Any, *, dim: int = -1) -> Any:
@@ -456,7 +456,7 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Tensor:
     if len(x.spec.shape) != 1 or len(y.spec.shape) != 1:
         raise ValueError("object too deep for desired array")
     m, n = sorted((x.spec.size, y.spec.size))
-    full = routine_calls.call(_OPS["convolve"], x, y)
+    full = foreign_calls.call(_OPS["convolve"], x, y)
     if mode == "full":
         return full  # type: ignore[no-any-return]
     starts = {"same": ((m - 1) // 2, n), "valid": (m - 1, n - m + 1)}

@@ -10,7 +10,7 @@ from kernels.operations import decompositions
 from kernels.operations.decompositions import _QR_COMPLETE
 from kernels.operations.registry import OPS
 from tape.operations.elementwise import FUNCTIONS
-from tape.recording import creation, routine_calls, views
+from tape.recording import creation, foreign_calls, views
 from tape.recording.cached_calls import cached_call
 from tape.recording.parameters import also
 from tape.recording.promotion import alike
@@ -84,7 +84,7 @@ def identity(n: int, like: Tensor) -> Tensor:
 #
 # Matrices stand in the last two dims, batches in front. Where values are equal, as far as rounding lets them be, the
 # derivative of what depends on the choice of their vectors is nan, as in PyTorch; that of functions of the matrix is
-# found by ``tape/engine/equal_values.py``.
+# found by ``tape/engine/double_backward.py``.
 
 _OPS: dict[str, Any] = OPS
 _where = FUNCTIONS["where"]
@@ -112,7 +112,7 @@ def cholesky(input: Any, upper: bool = False) -> Tensor:
 def cholesky_factor(x: Any, upper: bool) -> Tensor:
     """Return what :func:`cholesky` does."""
     a = square_of("linalg.cholesky", x)
-    factor = routine_calls.call(_OPS["cholesky"], turned(a) if upper else a)
+    factor = foreign_calls.call(_OPS["cholesky"], turned(a) if upper else a)
     return turned(factor) if upper else factor
 
 
@@ -126,7 +126,7 @@ def cholesky_ex(A: Any, *, upper: bool = False, check_errors: bool = False) -> A
     tensor(1, dtype=tape.int32)
     """
     a = square_of("linalg.cholesky", A)
-    factor, info = routine_calls.call(_OPS["cholesky_ex"], turned(a) if upper else a, check_errors=bool(check_errors))
+    factor, info = foreign_calls.call(_OPS["cholesky_ex"], turned(a) if upper else a, check_errors=bool(check_errors))
     return CholeskyEx(turned(factor) if upper else factor, info)
 
 
@@ -146,7 +146,7 @@ def qr(A: Any, mode: str = "reduced") -> Any:  # noqa: N803 (PyTorch's names)
     m, n = a.spec.shape[-2:]
     if mode == "complete" and m > n and wants(a):
         raise RuntimeError(_QR_COMPLETE)
-    q, r = routine_calls.call(_OPS["qr"], a, mode="reduced" if mode == "r" else mode)
+    q, r = foreign_calls.call(_OPS["qr"], a, mode="reduced" if mode == "r" else mode)
     return QR(creation.empty(0, dtype=a.spec.dtype) if mode == "r" else q, r)
 
 
@@ -177,7 +177,7 @@ def eigh(A: Any, UPLO: str = "L") -> Any:  # noqa: N803 (PyTorch's names)
     tensor([1., 2.])
     """
     a = square_of("linalg.eigh", A)
-    return Eigh(*routine_calls.call(_OPS["eigh"], a, uplo=_uplo("linalg.eigh", UPLO)))
+    return Eigh(*foreign_calls.call(_OPS["eigh"], a, uplo=_uplo("linalg.eigh", UPLO)))
 
 
 @also(input="A")
@@ -188,8 +188,8 @@ def eigvalsh(A: Any, UPLO: str = "L") -> Tensor:  # noqa: N803
     tensor([1., 2.])
     """
     a, uplo = square_of("linalg.eigvalsh", A), _uplo("linalg.eigvalsh", UPLO)
-    w = routine_calls.call(_OPS["eigvalsh"], a, uplo=uplo)
-    return routine_calls.call(_OPS["eigh"], a, uplo=uplo)[0] if _has_equal(w) else w  # type: ignore[no-any-return]
+    w = foreign_calls.call(_OPS["eigvalsh"], a, uplo=uplo)
+    return foreign_calls.call(_OPS["eigh"], a, uplo=uplo)[0] if _has_equal(w) else w  # type: ignore[no-any-return]
 
 
 def svd(A: Any, full_matrices: bool = True) -> Any:  # noqa: N803
@@ -203,7 +203,7 @@ def svd(A: Any, full_matrices: bool = True) -> Any:  # noqa: N803
     """
     a = matrix_of("linalg.svd", A)
     full = bool(full_matrices) and a.spec.shape[-1] != a.spec.shape[-2]
-    return SVD(*routine_calls.call(_OPS["svd"], a, full_matrices=full))
+    return SVD(*foreign_calls.call(_OPS["svd"], a, full_matrices=full))
 
 
 def svdvals(A: Any) -> Tensor:  # noqa: N803
@@ -213,8 +213,8 @@ def svdvals(A: Any) -> Tensor:  # noqa: N803
     tensor([2., 1.])
     """
     a = matrix_of("linalg.svdvals", A)
-    s = routine_calls.call(_OPS["svdvals"], a)
-    return routine_calls.call(_OPS["svd"], a, full_matrices=False)[1] if _has_equal(s) else s  # type: ignore[no-any-return]
+    s = foreign_calls.call(_OPS["svdvals"], a)
+    return foreign_calls.call(_OPS["svd"], a, full_matrices=False)[1] if _has_equal(s) else s  # type: ignore[no-any-return]
 
 
 def _top_level_qr(input: Any, some: bool = True) -> Any:
@@ -254,13 +254,13 @@ def _refuse_any(g: Tensor) -> None:
 @implements(decompositions.spectral)
 def _spectral(a: Any, d: Any, *, uplo: str, fixed: bool = False) -> Tensor:
     a, d = tensor_of(a), tensor_of(d)
-    return routine_calls.call(_OPS["spectral"], a, d, uplo=uplo, fixed=fixed or d._slot is None)  # type: ignore[no-any-return]
+    return foreign_calls.call(_OPS["spectral"], a, d, uplo=uplo, fixed=fixed or d._slot is None)  # type: ignore[no-any-return]
 
 
 @implements(decompositions.singular)
 def _singular(a: Any, d: Any, *, fixed: bool = False) -> Tensor:
     a, d = tensor_of(a), tensor_of(d)
-    return routine_calls.call(_OPS["singular"], a, d, fixed=fixed or d._slot is None)  # type: ignore[no-any-return]
+    return foreign_calls.call(_OPS["singular"], a, d, fixed=fixed or d._slot is None)  # type: ignore[no-any-return]
 
 
 _PACKED = "Both factors in one matrix, the rows exchanged, and which pivot is zero."
@@ -367,7 +367,7 @@ def _checked(packed: Tensor, pivots: Tensor) -> Tensor:
 
 
 def _permutation(packed: Tensor, pivots: Tensor) -> Any:
-    return routine_calls.call(_OPS["lu_permutation"], pivots, n=packed.spec.shape[-2], dtype=packed.spec.dtype.str)
+    return foreign_calls.call(_OPS["lu_permutation"], pivots, n=packed.spec.shape[-2], dtype=packed.spec.dtype.str)
 
 
 def _triangles(packed: Tensor) -> tuple[Any, Any]:
@@ -382,7 +382,7 @@ def _factors(name: str, matrix: Any, pivot: bool, *, check: bool = False) -> Any
     a = matrix_of(name, matrix)
     if not pivot:
         raise RuntimeError("linalg.lu_factor: LU without pivoting is not implemented on the CPU")
-    return routine_calls.call(_OPS["lu_factor"], a, check=name if check else "")
+    return foreign_calls.call(_OPS["lu_factor"], a, check=name if check else "")
 
 
 @also(input="A")
@@ -415,4 +415,4 @@ def _ldl(name: str, matrix: Any, *, check: bool) -> Any:
     a = square_of(name, matrix)
     if wants(a):
         raise RuntimeError(f"{name}: there is no gradient; give A.detach()")
-    return routine_calls.call(_OPS["ldl_factor"], a, check=name if check else "")
+    return foreign_calls.call(_OPS["ldl_factor"], a, check=name if check else "")

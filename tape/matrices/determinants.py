@@ -17,7 +17,7 @@ from tape.operations.in_place import copy_
 from tape.operations.matmul import matmul
 from tape.operations.reductions import _norm_of, vector_norm
 from tape.operations.scans import cumprod
-from tape.recording import creation, record, routine_calls, views
+from tape.recording import creation, foreign_calls, record, views
 from tape.recording.cached_calls import cached_call
 from tape.recording.parameters import also, dim_of
 from tape.return_types import named
@@ -47,7 +47,7 @@ def det(input: Any) -> Tensor:
     >>> tape.det(tape.tensor([[1.0, 2.0], [3.0, 5.0]]))
     tensor(-1.0000)
     """
-    return routine_calls.call(_OPS["det"], square_of("linalg.det", input))  # type: ignore[no-any-return]
+    return foreign_calls.call(_OPS["det"], square_of("linalg.det", input))  # type: ignore[no-any-return]
 
 
 @public()
@@ -57,7 +57,7 @@ def slogdet(input: Any) -> Any:
     >>> tape.slogdet(-tape.eye(3)).sign
     tensor(-1.)
     """
-    return Slogdet(*routine_calls.call(_OPS["slogdet"], square_of("linalg.slogdet", input)))
+    return Slogdet(*foreign_calls.call(_OPS["slogdet"], square_of("linalg.slogdet", input)))
 
 
 @public()
@@ -67,7 +67,7 @@ def logdet(input: Any) -> Tensor:
     >>> tape.logdet(tape.eye(3))
     tensor(0.)
     """
-    sign, logabsdet = routine_calls.call(_OPS["slogdet"], square_of("logdet", input))
+    sign, logabsdet = foreign_calls.call(_OPS["slogdet"], square_of("logdet", input))
     return _where(sign == -1.0, float("nan"), logabsdet)  # type: ignore[no-any-return]
 
 
@@ -78,7 +78,7 @@ def matrix_exp(input: Any) -> Tensor:
     >>> tape.matrix_exp(tape.tensor([[0.0, 1.0], [0.0, 0.0]])).tolist()
     [[1.0, 1.0], [0.0, 1.0]]
     """
-    return routine_calls.call(_OPS["matrix_exp"], square_of("linalg.matrix_exp", input))  # type: ignore[no-any-return]
+    return foreign_calls.call(_OPS["matrix_exp"], square_of("linalg.matrix_exp", input))  # type: ignore[no-any-return]
 
 
 implements(factorizations.matrix_exp)(matrix_exp)
@@ -87,7 +87,7 @@ implements(factorizations.matrix_exp)(matrix_exp)
 @implements(factorizations.cofactors)
 def _cofactors(a: Tensor, y: Tensor) -> Tensor:
     del y
-    return routine_calls.call(_OPS["cofactors"], a)  # type: ignore[no-any-return]
+    return foreign_calls.call(_OPS["cofactors"], a)  # type: ignore[no-any-return]
 
 
 @public()
@@ -125,7 +125,7 @@ def pinv(A: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None
     del hermitian  # the pseudoinverse is the same
     a = matrix_of("linalg.pinv", A)
     rtol = _tolerance(a, rtol if rcond is None else rcond)
-    return routine_calls.call(_OPS["pinv"], a, rtol=rtol)  # type: ignore[no-any-return]
+    return foreign_calls.call(_OPS["pinv"], a, rtol=rtol)  # type: ignore[no-any-return]
 
 
 @public()
@@ -172,7 +172,7 @@ def lstsq(A: Any, B: Any, rcond: Any = None, *, driver: str | None = None) -> An
     if b.spec.shape[-2] != m:
         raise RuntimeError(f"linalg.lstsq: input.size(-2) should match other.size({-1 if vector else -2})")
     a, b = together("linalg.lstsq", a, b)
-    solution, rank, s = routine_calls.call(_OPS["lstsq"], a, b, rcond=_tolerance(a, rcond))
+    solution, rank, s = foreign_calls.call(_OPS["lstsq"], a, b, rcond=_tolerance(a, rcond))
     ranks, values, residual = _DRIVERS[driver or "gelsy"]
     nothing, none = views.reshape(solution, -1)[:0], creation.empty(0, dtype=np.int64)
     residual = residual and m > n and (not ranks or bool((as_array(rank) == n).all()))
@@ -198,7 +198,7 @@ def matrix_rank(
     a = matrix_of("torch.linalg.matrix_rank", A)
     atol = tol if atol is None else atol
     relative = 0.0 if rtol is None and atol is not None else _tolerance(a, rtol)
-    return routine_calls.call(  # type: ignore[no-any-return]
+    return foreign_calls.call(  # type: ignore[no-any-return]
         _OPS["matrix_rank"], a, atol=float(atol or 0.0), rtol=relative
     )
 

@@ -11,7 +11,7 @@ from kernels.operations import factorizations, solves
 from kernels.operations.registry import OPS
 from tape.matrices.decompositions import MATRIX, batch_of, matrix_of, square_of, tensor_like, together, turned
 from tape.operations.matmul import matmul
-from tape.recording import promotion, routine_calls, views
+from tape.recording import foreign_calls, promotion, views
 from tape.recording.cached_calls import cached_call
 from tape.recording.parameters import also
 from tape.return_types import named
@@ -41,7 +41,7 @@ def solve(A: Any, B: Any, *, left: bool = True) -> Tensor:  # noqa: N803 (PyTorc
     if not left:
         return turned(solve(turned(a), turned(b)))
     _check_rows("linalg.solve", a, b)
-    return routine_calls.call(_OPS["solve"], *together("linalg.solve", a, b))[0]  # type: ignore[no-any-return]
+    return foreign_calls.call(_OPS["solve"], *together("linalg.solve", a, b))[0]  # type: ignore[no-any-return]
 
 
 def solve_ex(A: Any, B: Any, *, left: bool = True, check_errors: bool = False) -> Any:  # noqa: N803
@@ -59,7 +59,7 @@ def solve_ex(A: Any, B: Any, *, left: bool = True, check_errors: bool = False) -
     a, b = (turned(a), b if vector else turned(b)) if not left else (a, b)
     _check_rows("linalg.solve", a, b)
     batch = batch_of(a)
-    solution, info = routine_calls.call(
+    solution, info = foreign_calls.call(
         _OPS["solve_ex"], *together("linalg.solve", a, b), check_errors=bool(check_errors)
     )
     more = len(info.spec.shape) - len(batch)
@@ -70,7 +70,7 @@ def solve_ex(A: Any, B: Any, *, left: bool = True, check_errors: bool = False) -
 def _vector(a: Tensor, b: Tensor) -> Tensor:
     if a.spec.shape[0] != b.spec.shape[0]:
         _check_rows("linalg.solve", a, views.unsqueeze(b, -1))
-    return routine_calls.call(_OPS["solve"], a, b)[0]  # type: ignore[no-any-return]
+    return foreign_calls.call(_OPS["solve"], a, b)[0]  # type: ignore[no-any-return]
 
 
 def _is_vector(a: Tensor, b: Tensor) -> bool:
@@ -99,7 +99,7 @@ def inverse(input: Any) -> Tensor:
 
 def inverted(x: Any) -> Tensor:
     """Return what :func:`inverse` does."""
-    return routine_calls.call(_OPS["inv"], square_of("linalg.inv", x))  # type: ignore[no-any-return]
+    return foreign_calls.call(_OPS["inv"], square_of("linalg.inv", x))  # type: ignore[no-any-return]
 
 
 implements(factorizations.inverse)(inverse)
@@ -114,7 +114,7 @@ def inv_ex(A: Any, *, check_errors: bool = False) -> Any:  # noqa: N803
     tensor(2, dtype=tape.int32)
     """
     a = square_of("linalg.inv", A)
-    return InvEx(*routine_calls.call(_OPS["inv_ex"], a, check_errors=bool(check_errors)))
+    return InvEx(*foreign_calls.call(_OPS["inv_ex"], a, check_errors=bool(check_errors)))
 
 
 @also(input="A", unit_diagonal="unitriangular")
@@ -139,7 +139,7 @@ def solve_triangular(
     if not left:
         return turned(solve_triangular(turned(a), turned(b), upper=not upper, unitriangular=unitriangular))
     _check_rows(name, a, b)
-    return routine_calls.call(  # type: ignore[no-any-return]
+    return foreign_calls.call(  # type: ignore[no-any-return]
         _OPS["solve_triangular"], *together(name, a, b), upper=bool(upper), unitriangular=bool(unitriangular)
     )
 
@@ -177,7 +177,7 @@ def cholesky_solve(input: Any, L: Any, upper: bool = False) -> Tensor:  # noqa: 
             f"{rows[0]} by {rows[1]}"
         )
     b, factor = together("cholesky_solve", b, factor)
-    return routine_calls.call(_OPS["cholesky_solve"], b, factor, upper=bool(upper))  # type: ignore[no-any-return]
+    return foreign_calls.call(_OPS["cholesky_solve"], b, factor, upper=bool(upper))  # type: ignore[no-any-return]
 
 
 @implements(factorizations.cholesky_solve)
@@ -196,7 +196,7 @@ def cholesky_inverse(input: Any, upper: bool = False) -> Tensor:
     [[0.25, 0.0], [0.0, 0.25]]
     """
     factor = square_of("cholesky_inverse", input)
-    return routine_calls.call(_OPS["cholesky_inverse"], factor, upper=bool(upper))  # type: ignore[no-any-return]
+    return foreign_calls.call(_OPS["cholesky_inverse"], factor, upper=bool(upper))  # type: ignore[no-any-return]
 
 
 def lu_solve(LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool = False) -> Tensor:  # noqa: N803
@@ -212,7 +212,7 @@ def lu_solve(LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool =
         return turned(lu_solve(packed, pivots, turned(b), adjoint=not adjoint))
     _check_rows("linalg.lu_solve", packed, b)
     n = packed.spec.shape[-1]
-    p = routine_calls.call(_OPS["lu_permutation"], tensor_of(pivots), n=n, dtype=packed.spec.dtype.str)
+    p = foreign_calls.call(_OPS["lu_permutation"], tensor_of(pivots), n=n, dtype=packed.spec.dtype.str)
     if adjoint:
         half = solve_triangular(turned(packed), b, upper=False)
         return matmul(p, solve_triangular(turned(packed), half, upper=True, unitriangular=True))
@@ -274,7 +274,7 @@ def solve_banded(l_and_u: Any, ab: Any, b: Any) -> Tensor:
             f"does not equal ab.shape[0]; ab has shape {list(bands.spec.shape)}"
         )
     _check("solve_banded", right, bands.spec.shape[1])
-    return routine_calls.call(_OPS["solve_banded"], bands, right, l_and_u=(lower, upper))  # type: ignore[no-any-return]
+    return foreign_calls.call(_OPS["solve_banded"], bands, right, l_and_u=(lower, upper))  # type: ignore[no-any-return]
 
 
 @implements(factorizations.solve_banded)
@@ -295,7 +295,7 @@ def solveh_banded(ab: Any, b: Any, *, lower: bool = False) -> Tensor:
     if len(bands.spec.shape) != _MATRIX:
         raise ValueError(f"solveh_banded: ab has shape {list(bands.spec.shape)}; it has a row for each diagonal")
     _check("solveh_banded", right, bands.spec.shape[1])
-    return routine_calls.call(_OPS["solveh_banded"], bands, right, lower=bool(lower))  # type: ignore[no-any-return]
+    return foreign_calls.call(_OPS["solveh_banded"], bands, right, lower=bool(lower))  # type: ignore[no-any-return]
 
 
 implements(factorizations.solveh_banded)(solveh_banded)
@@ -318,7 +318,7 @@ def solve_toeplitz(c_or_cr: Any, b: Any) -> Tensor:
             f"{list(row.spec.shape)}"
         )
     _check("solve_toeplitz", right, column.spec.shape[0])
-    return routine_calls.call(_OPS["solve_toeplitz"], column, row, right)  # type: ignore[no-any-return]
+    return foreign_calls.call(_OPS["solve_toeplitz"], column, row, right)  # type: ignore[no-any-return]
 
 
 @implements(factorizations.solve_toeplitz)

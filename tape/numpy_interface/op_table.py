@@ -23,7 +23,7 @@ from tape.operations import reductions, scans
 from tape.operations.elementwise import FUNCTIONS, install_in_place
 from tape.operations.rearranging import flip
 from tape.operations.reductions import along
-from tape.recording import creation, record, routine_calls, views
+from tape.recording import creation, foreign_calls, record, views
 from tape.recording.cached_calls import cached_call
 from tape.recording.parameters import names_of, parameters_like, printed
 from tape.recording.promotion import alike
@@ -68,7 +68,7 @@ def _routine(op: Any) -> Callable[..., Any]:
     kind = return_types.named(op.name, op.doc, *names) if len(names) > 1 else None
 
     def run(operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        results = routine_calls.call(op, *operands, **{name: _static(op, name, x) for name, x in params.items()})
+        results = foreign_calls.call(op, *operands, **{name: _static(op, name, x) for name, x in params.items()})
         return results if kind is None else kind(*results)
 
     return _written(op, op.forward, run)
@@ -346,7 +346,7 @@ def interp(
         slopes = _monotone_slopes(xp, fp)
     else:
         raise ValueError(f"interp: kind is 'linear', 'cubic', 'monotone' or 'pchip', not {kind!r}")
-    return routine_calls.call(_OPS["hermite"], input, xp, fp, slopes)
+    return foreign_calls.call(_OPS["hermite"], input, xp, fp, slopes)
 
 
 def _floats(*values: Any) -> list[Tensor]:
@@ -371,7 +371,7 @@ def _level(x: Tensor, xp: Tensor, fp: Tensor, left: Any, right: Any, period: Any
         left = right = None
     if xp.spec.size == 1:
         xp, fp = views.cat([xp, xp]), views.cat([fp, fp])
-    level = routine_calls.call(_OPS["interp"], x, xp, fp)
+    level = foreign_calls.call(_OPS["interp"], x, xp, fp)
     if left is not None:
         level = _where(x < xp[0], left, level)
     return level if right is None else _where(x > xp[-1], right, level)
@@ -472,7 +472,7 @@ def interpn(
         )
     if min(sizes) < 2:  # noqa: PLR2004
         raise ValueError("interpn: each axis has two or more knots")
-    result = routine_calls.call(_OPS["interpn"], x, views.cat(grids), v, sizes=sizes, bounds_error=bool(bounds_error))
+    result = foreign_calls.call(_OPS["interpn"], x, views.cat(grids), v, sizes=sizes, bounds_error=bool(bounds_error))
     if bounds_error or fill_value is None:
         return result
     for k, grid in enumerate(grids):
@@ -483,7 +483,7 @@ def interpn(
 
 @implements(interpolation.interval)
 def _interval(x: Any, xp: Any) -> Tensor:
-    return routine_calls.call(_OPS["interval"], x, xp)  # type: ignore[no-any-return]
+    return foreign_calls.call(_OPS["interval"], x, xp)  # type: ignore[no-any-return]
 
 
 @implements(interpolation.added_at)

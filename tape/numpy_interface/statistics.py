@@ -13,7 +13,7 @@ from tape import return_types
 from tape.operations.elementwise import FUNCTIONS, array_like, cast, reduces
 from tape.operations.indexing import index
 from tape.operations.sorting import along, constant_result, escaped_values, filled, sort
-from tape.recording import indexed_calls, record, routine_calls, views
+from tape.recording import foreign_calls, indexed_calls, record, views
 from tape.recording.cached_calls import cached_call
 from tape.recording.parameters import dim_of, dims_of, either
 from tape.tensors.hooks import implements, public
@@ -146,7 +146,7 @@ def searchsorted(
             )
         rows = constant_result(np.take_along_axis(escaped_values(rows.detach(), "searchsorted"), order, -1))
     where = "right" if right or side == "right" else "left"
-    places = routine_calls.call(_SEARCHSORTED, rows, x, side=where)
+    places = foreign_calls.call(_SEARCHSORTED, rows, x, side=where)
     return cast(places, np.int32 if out_int32 else None)
 
 
@@ -305,7 +305,7 @@ def _middle(name: str, of_what: str, example: str) -> Any:
             return tensor_of(
                 np.array(np.nan, input.spec.dtype) if input.spec.dtype.kind == "f" else np.zeros((), input.spec.dtype)
             )
-        return routine_calls.call(over_all, input)  # type: ignore[arg-type]
+        return foreign_calls.call(over_all, input)  # type: ignore[arg-type]
 
     middle.__name__ = middle.__qualname__ = name
     middle.__doc__ = f"""Return the lower median of {of_what}, or of each row along ``dim`` with its int64 place.

@@ -14,7 +14,7 @@ from tape.operations.elementwise import FUNCTIONS, also, array_like, cast, chose
 from tape.operations.indexing import index
 from tape.operations.matmul import matmul
 from tape.operations.reductions import where_and_how
-from tape.recording import creation, routine_calls, views
+from tape.recording import creation, foreign_calls, views
 from tape.recording.cached_calls import cached_call
 from tape.recording.parameters import dims_of
 from tape.tensors import bytecode
@@ -212,7 +212,7 @@ def _spread(op: Any, x: Any, dims: tuple[int, ...], keep: bool, correction: floa
     if math.prod(x.spec.shape[i] for i in dims) <= correction:
         warnings.warn(f"{op.name}{_FREEDOM}{_FACTOR}", UserWarning, stacklevel=4)
         bytecode.log_incomplete()  # it is to warn each time
-    return routine_calls.call(op, x, dims=dims, correction=float(correction), keepdim=keep)  # type: ignore[no-any-return]
+    return foreign_calls.call(op, x, dims=dims, correction=float(correction), keepdim=keep)  # type: ignore[no-any-return]
 
 
 def _floating(x: Any) -> Tensor:

@@ -23,7 +23,7 @@ from kernels.native.structs import MOST_OPERANDS, OP_MATMUL
 from kernels.operations.registry import OPS
 from kernels.rules.op import LateUfunc
 from tape.operations.elementwise import FUNCTIONS, cast, into_array, written
-from tape.recording import foreign_calls, record, routine_calls, views
+from tape.recording import foreign_calls, record, views
 from tape.recording.cached_calls import NATIVELY, cached_call, enter_call, key_of, number_of, number_of_op
 from tape.recording.indexed_calls import array_key
 from tape.recording.parameters import names_of
@@ -133,7 +133,7 @@ def _spread(x: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def _multiplied(a: Tensor, b: Tensor) -> Tensor:
-    return routine_calls.call(_BMM, a, b)  # type: ignore[no-any-return]
+    return foreign_calls.call(_BMM, a, b)  # type: ignore[no-any-return]
 
 
 @cached_call()

@@ -14,7 +14,7 @@ from tape import return_types
 from tape.operations import elementwise
 from tape.operations.elementwise import FUNCTIONS, cast, not_nan
 from tape.operations.indexing import index
-from tape.recording import promotion, routine_calls, views
+from tape.recording import foreign_calls, promotion, views
 from tape.recording.cached_calls import cached_call
 from tape.recording.parameters import also, dim_of, dims_of, either
 from tape.recording.promotion import alike
@@ -166,13 +166,13 @@ def prod(
     input = accumulated(input, dtype)
     op = _PROD if dim is None and axis is None else _PROD_DIM
     dims, keep = where_and_how(input, dim, axis, keepdim, keepdims)
-    return routine_calls.call(op, input, dims=dims, keepdim=keep)  # type: ignore[no-any-return]
+    return foreign_calls.call(op, input, dims=dims, keepdim=keep)  # type: ignore[no-any-return]
 
 
 def _truth(op: Any, x: Any, dim: Any, axis: Any, keepdim: Any, keepdims: Any) -> Tensor:
     x = tensor_of(x)
     dims, keep = where_and_how(x, dim, axis, keepdim, keepdims)
-    truth = routine_calls.call(op, x, dims=dims, keepdim=keep)
+    truth = foreign_calls.call(op, x, dims=dims, keepdim=keep)
     return cast(truth, np.uint8 if x.spec.dtype == np.uint8 else None)
 
 
@@ -212,7 +212,7 @@ def count_nonzero(input: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
 
 def counted(x: Tensor, dim: Any, *, keepdim: bool) -> Tensor:
     """Return how many elements over dims are nonzero."""
-    return routine_calls.call(_COUNT, x, dims=dims_of(x, dim), keepdim=keepdim)  # type: ignore[no-any-return, arg-type]
+    return foreign_calls.call(_COUNT, x, dims=dims_of(x, dim), keepdim=keepdim)  # type: ignore[no-any-return, arg-type]
 
 
 def extremum_place(op: Any, x: Tensor, dim: Any, keepdim: Any) -> Tensor:
@@ -223,7 +223,7 @@ def extremum_place(op: Any, x: Tensor, dim: Any, keepdim: Any) -> Tensor:
     if at is not None and x.spec.shape and x.spec.shape[at] == 0:
         raise IndexError(f"{op.name}(): Expected reduction dim {at} to have non-zero size.")
     at = at if x.spec.shape else None
-    return routine_calls.call(op, x, dim=at, keepdim=bool(keepdim))  # type: ignore[no-any-return]
+    return foreign_calls.call(op, x, dim=at, keepdim=bool(keepdim))  # type: ignore[no-any-return]
 
 
 def _places(op: Any, extremum: str, example: str) -> Any:
@@ -329,9 +329,9 @@ def _norm_of(
             f"identity; the shape is {list(x.spec.shape)}"
         )
     if not x.spec.shape:
-        norm = routine_calls.call(_NORM, views.reshape(x, 1), order=order, dims=(0,), keepdim=True)
+        norm = foreign_calls.call(_NORM, views.reshape(x, 1), order=order, dims=(0,), keepdim=True)
         return views.reshape(norm, ())
-    return routine_calls.call(_NORM, x, order=order, dims=dims, keepdim=keep)  # type: ignore[no-any-return]
+    return foreign_calls.call(_NORM, x, order=order, dims=dims, keepdim=keep)  # type: ignore[no-any-return]
 
 
 @cached_call()
@@ -394,7 +394,7 @@ def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = "") -> Tensor:
             f"cdist: leading dims of X1 {list(a.spec.shape)} and X2 {list(b.spec.shape)} do not broadcast"
         ) from None
     a, b = (views.expand(x, (*lead, *x.spec.shape[-2:])) for x in alike(a, b))
-    return routine_calls.call(_CDIST, a, b, order=float(p))  # type: ignore[no-any-return]
+    return foreign_calls.call(_CDIST, a, b, order=float(p))  # type: ignore[no-any-return]
 
 
 def _points(name: str, x: Any) -> Tensor:

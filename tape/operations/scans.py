@@ -13,7 +13,7 @@ from tape.operations.elementwise import array_like, cast, chosen, floating, not_
 from tape.operations.indexing import index
 from tape.operations.rearranging import part
 from tape.operations.reductions import accumulated
-from tape.recording import creation, routine_calls, views
+from tape.recording import creation, foreign_calls, views
 from tape.recording.cached_calls import cached_call
 from tape.recording.parameters import dim_of, dims_of, either
 from tape.tensors import dtypes
@@ -35,8 +35,8 @@ def _scan(op: Any, x: Tensor, dim: Any, axis: Any) -> Any:
         raise TypeError(f"{op.name}() missing 1 required positional argument: 'dim'")
     at = dim_of(x, dim)
     if x.spec.shape:
-        return routine_calls.call(op, x, dim=at)
-    scanned = routine_calls.call(op, views.reshape(x, 1), dim=0)
+        return foreign_calls.call(op, x, dim=at)
+    scanned = foreign_calls.call(op, views.reshape(x, 1), dim=0)
     return tuple(views.reshape(y, ()) for y in scanned) if isinstance(scanned, tuple) else views.reshape(scanned, ())
 
 
@@ -180,8 +180,8 @@ def _along(op: Any, x: Any, dim: Any, dtype: Any, axis: Any) -> Tensor:
         )
     at = dim_of(x, dim)
     if not x.spec.shape:
-        return views.reshape(routine_calls.call(op, views.reshape(x, 1), dim=0), ())
-    return routine_calls.call(op, x, dim=at)  # type: ignore[no-any-return]
+        return views.reshape(foreign_calls.call(op, views.reshape(x, 1), dim=0), ())
+    return foreign_calls.call(op, x, dim=at)  # type: ignore[no-any-return]
 
 
 @public()

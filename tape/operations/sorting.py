@@ -13,7 +13,7 @@ from kernels.operations.registry import OPS
 from kernels.rules import op
 from tape import return_types
 from tape.operations.indexing import index
-from tape.recording import creation, record, routine_calls, views
+from tape.recording import creation, foreign_calls, record, views
 from tape.recording.cached_calls import cached_call
 from tape.recording.parameters import dim_of, either
 from tape.tensors.hooks import implements, public
@@ -40,8 +40,8 @@ def _placed(g: Tensor, places: Array, dim: int, length: int) -> Tensor:
 def along(op: Any, x: Tensor, dim: int, **params: Any) -> tuple[Tensor, ...]:
     """Call a routine along a dim; a 0-d tensor counts as one of length one."""
     if x.spec.shape:
-        return routine_calls.call(op, x, dim=dim, **params)  # type: ignore[no-any-return]
-    result = routine_calls.call(op, views.reshape(x, 1), dim=0, **params)
+        return foreign_calls.call(op, x, dim=dim, **params)  # type: ignore[no-any-return]
+    result = foreign_calls.call(op, views.reshape(x, 1), dim=0, **params)
     return tuple(views.reshape(y, ()) if y.spec.size == 1 else y for y in result)
 
 
@@ -89,7 +89,7 @@ def argsort(
 def _argsort(x: Tensor, dim: int, *, descending: bool = False) -> Tensor:
     if not x.spec.shape:
         return leaf(np.zeros((), np.int64), requires_grad=False)
-    return routine_calls.call(_ARGSORT, x, dim=dim, descending=descending)  # type: ignore[no-any-return, arg-type]
+    return foreign_calls.call(_ARGSORT, x, dim=dim, descending=descending)  # type: ignore[no-any-return, arg-type]
 
 
 @public()

@@ -13,14 +13,12 @@ from typing import Any
 import numpy as np
 
 from kernels.kinds.routine import Unsettled
-from kernels.machine_code.compiled_machine import CompiledMachine
-from kernels.machine_code.memory_use import MemoryUse, compiled_memory_use, memory_use
+from kernels.machine_code.compiled_machine import CompiledMachine, MemoryUse, compiled_memory_use, memory_use
 from kernels.machine_code.tiers import Uncompiled, loop_program, reason_of
 from kernels.programs import steps as flows
 from kernels.programs.machine import CallTimes, GuardMissed, call_times
-from kernels.programs.program import ProgramError, Recipe, describe, listing, parameters
+from kernels.programs.program import HEAD, ProgramError, Recipe, StepKind, describe, listing, parameters
 from kernels.programs.steps import Groups, groups_of, representatives
-from kernels.programs.structs import HEAD, StepKind
 from tape.tensors.figures import DotText, Edges, Graph, installed
 from tape.tensors.printing import table
 from tape.tensors.pytrees import Structure

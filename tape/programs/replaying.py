@@ -18,8 +18,7 @@ from kernels.kinds.reference_tape import Instruction, kept_arguments, unexposed
 from kernels.kinds.routine import LoopAgain, LoopBegin, LoopEnd, Unsettled
 from kernels.native.structs import LARGE, REPLAYED, RESULT, FormBlock, InputBlock
 from kernels.programs.machine import KeptReplay, Machine, kept_replay, pullback_plan
-from kernels.programs.program import ProgramNode, Recipe
-from kernels.programs.structs import HEAD, StepKind, bodies_of
+from kernels.programs.program import HEAD, ProgramNode, Recipe, StepKind, bodies_of
 from kernels.rules.scalar_loops import NodeRef
 from tape.engine.backward import grad
 from tape.engine.custom_calls import CustomCall, FunctionCtx, Output
@@ -33,7 +32,7 @@ from tape.tensors import grad_modes, modes
 from tape.tensors.hooks import Hooks
 from tape.tensors.tensor import Tensor, as_array, constant_tensor, leaf, new, scalar_or_array
 from tape.transforms.batched_run import ProgramRun
-from tape.transforms.forward_mode import filled_with, fresh_input, needs_graph, pulled, settle, zeros_for
+from tape.transforms.points import filled_with, fresh_input, needs_graph, pulled, settle, zeros_for
 
 # A program run on tensors, operation by operation: recorded, mapped and differentiated as in dynamic mode.
 

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from kernels.calls.object_types import operation, place_of
+from kernels.calls.object_types import Computation, operation, place_of
 from kernels.foundation import numpy_arrays
 from kernels.foundation.specs import Spec, dense
 from kernels.kinds import call_entries as calls
@@ -28,7 +28,6 @@ from kernels.kinds.routine import Routine
 from kernels.language import jit
 from kernels.native import memory
 from kernels.native.c_api import NATIVE, NEW, NEW_VIEW, SET_BASE, agrees, table
-from kernels.native.computation import Computation
 from kernels.native.memory import where
 from kernels.native.structs import (
     ALIASED,

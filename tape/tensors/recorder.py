@@ -21,8 +21,7 @@ from kernels.kinds.reference_tape import root_of
 from kernels.kinds.views import View
 from kernels.native.memory import where
 from kernels.operations.registry import OPS
-from kernels.programs.program import APART, ProgramError, ProgramNode, Recipe, Tables, native_notify
-from kernels.programs.structs import Lines, StepWords
+from kernels.programs.program import APART, Lines, ProgramError, ProgramNode, Recipe, StepWords, Tables, native_notify
 from kernels.rules.scalar_loops import NodeRef
 from tape.tensors import modes
 from tape.tensors.bytecode import LineTable

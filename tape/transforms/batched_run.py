@@ -20,7 +20,7 @@ from tape.tensors import grad_modes, modes
 from tape.tensors.tensor import AccumulateGrad, Tensor, root
 from tape.tensors.view_families import mark_aliased, owns_memory_alone
 from tape.transforms.example_recorder import Derivative, Example, ExampleStep, MappedOperation
-from tape.transforms.forward_mode import needs_graph, settle
+from tape.transforms.points import needs_graph, settle
 
 _AS_STRIDED: Any = OPS["as_strided"]
 

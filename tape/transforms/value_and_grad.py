@@ -21,8 +21,7 @@ from tape.tensors import modes
 from tape.tensors.operands import operand
 from tape.tensors.pytrees import LEAF, Structure, flattened
 from tape.tensors.tensor import Array, Tensor, constant_tensor, taken
-from tape.transforms.forward_mode import settle
-from tape.transforms.points import Evaluation, released, usual_inputs, value_of
+from tape.transforms.points import Evaluation, released, settle, usual_inputs, value_of
 
 _KINDS = {"b": "b", "u": "iu", "i": "iu", "f": "biuf"}
 """The kinds of numbers that an argument may be, by the kind of dtype of the recorded number."""
@@ -336,7 +335,7 @@ def evaluated_at(
     if alone and len(args) == 1 and not kwargs and not modes.ON_MADE:  # apart: it takes 2 us less
         x = taken(args[0])
         if x is not None:
-            inputs: Any = (x,)  # by this name forward_mode.py finds it
+            inputs: Any = (x,)  # by this name points.py finds it
             if type(args[0]) is Tensor:
                 return inputs, LEAF, True, func(x)
             before = tape.given_arrays  # this thread's, since x was made

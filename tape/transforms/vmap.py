@@ -30,7 +30,7 @@ from tape.tensors.tensor import Tensor, as_array, constant_tensor, leaf, scalar_
 from tape.tensors.view_families import mark_aliased
 from tape.transforms.batched_run import Batch
 from tape.transforms.example_recorder import Example
-from tape.transforms.forward_mode import reaches_out
+from tape.transforms.points import reaches_out
 
 
 class _Mapped:

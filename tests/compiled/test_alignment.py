@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import tape
+from kernels.compiler.compiled_code import ProgramText, begins_of
 from kernels.compiler.compiling import Compilation
-from kernels.compiler.source_text import ProgramText, begins_of
 from kernels.compiler.storage import Element, Region
 
 

@@ -22,8 +22,7 @@ import tape
 from kernels.compiler import compiling, reverse_text, storage
 from kernels.compiler.compiling import Compilation
 from kernels.compiler.expansion import Expansion
-from kernels.compiler.first_gradients import StencilGather, gather_of
-from kernels.compiler.reverse_text import ReverseText
+from kernels.compiler.reverse_text import ReverseText, StencilGather, gather_of
 from kernels.compiler.scalar_program import StepLoop
 from kernels.compiler.storage import Placement, Storage
 from kernels.machine_code.compiled_machine import CompiledMachine

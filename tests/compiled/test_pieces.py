@@ -12,9 +12,9 @@ import pytest
 
 import tape
 from kernels.compiler import compiling, parallel_loops
+from kernels.compiler.compiled_code import ProgramText
 from kernels.compiler.compiling import Compilation
 from kernels.compiler.parallel_loops import SplitProgram
-from kernels.compiler.source_text import ProgramText
 from kernels.machine_code.compiled_machine import CompiledMachine
 from kernels.programs.rolled_program import Uncompiled
 from tests.compiled.test_compiled_programs_at_random import FOUND, IN_BLOCKS, Case, in_blocks, quiet, written

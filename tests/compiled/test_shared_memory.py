@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import tape
+from kernels.compiler.compiled_code import ProgramText, share_memory
 from kernels.compiler.compiling import Compilation
-from kernels.compiler.source_text import ProgramText, share_memory
 from kernels.compiler.storage import Region
 from kernels.machine_code.compiled_machine import CompiledMachine
 

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.compiler.compiled_code import CompiledCode
+from kernels.compiler.compiled_code import CompiledCode, SharedSizes
 from kernels.compiler.compiling import Compilation
-from kernels.compiler.source_text import SharedSizes
 from kernels.machine_code.compiled_machine import CompiledMachine
 from tests.compiled.test_loop_texts import rosenbrock
 

@@ -17,8 +17,8 @@ import pytest
 
 import tape
 from kernels.compiler import parallel_loops
+from kernels.compiler.compiled_code import printed
 from kernels.compiler.compiling import Compilation
-from kernels.compiler.source_text import printed
 from kernels.machine_code.c_source import c_files
 from kernels.machine_code.compiled_machine import CompiledMachine
 from kernels.native import threads as threads_module

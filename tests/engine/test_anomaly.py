@@ -14,7 +14,7 @@ import pytest
 
 import tape
 from kernels.kinds.reference_tape import instructions
-from kernels.sweeps import backend
+from kernels.sweeps import reverse
 from tape.autograd import detect_anomaly, set_detect_anomaly
 from tape.checks.first_nonfinite import NonFinite, _graph
 from tape.engine.saved_tensors import Values
@@ -31,9 +31,9 @@ pytestmark = [
 @pytest.fixture(params=[True, False], ids=["native", "plain"])
 def sweep(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Run the test with both sweeps."""
-    if request.param and not backend.NATIVE:
+    if request.param and not reverse.NATIVE:
         pytest.skip("this interpreter's memory cannot be read")
-    monkeypatch.setattr(backend, "NATIVE", request.param)
+    monkeypatch.setattr(reverse, "NATIVE", request.param)
     return bool(request.param)
 
 

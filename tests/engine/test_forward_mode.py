@@ -12,10 +12,10 @@ from hypothesis import given
 
 import tape
 from kernels.operations.registry import OPS
-from kernels.sweeps import backend
+from kernels.sweeps import reverse
 from tape.engine import accumulate_grad
 from tape.tensors.tensor import AccumulateGrad
-from tape.transforms.forward_mode import leaves_of, needs_graph, pushed, pushed_arrays
+from tape.transforms.points import leaves_of, needs_graph, pushed, pushed_arrays
 from tests.support import expressions, memories, record_cases
 from tests.support.expressions import Expression
 from tests.support.record_cases import Case, tensors
@@ -23,13 +23,13 @@ from tests.support.record_cases import Case, tensors
 Array = np.ndarray[Any, Any]
 CASES = [case for op in OPS.values() for case in record_cases.cases_of(op) if case.differentiable]
 DTYPES = [(case, np.float64) for case in CASES] + [(case, np.float32) for case in CASES if case.quick]
-WAYS = ["native", "plain"] if backend.NATIVE else ["plain"]
+WAYS = ["native", "plain"] if reverse.NATIVE else ["plain"]
 
 
 @pytest.fixture(params=WAYS)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Run a test by the native sweep and by the one in plain Python."""
-    monkeypatch.setattr(backend, "NATIVE", request.param == "native")
+    monkeypatch.setattr(reverse, "NATIVE", request.param == "native")
     return str(request.param)
 
 
@@ -70,7 +70,7 @@ def test_each_record_against_reverse_mode(case: Case, dtype: type, monkeypatch: 
     (several,) = pushed_arrays([result], wanted, batch, 3)
     assert several is not None
     close(several, np.stack([pushed_native, 2 * pushed_native, -pushed_native]), dtype, size)
-    monkeypatch.setattr(backend, "NATIVE", False)
+    monkeypatch.setattr(reverse, "NATIVE", False)
     (in_python,) = pushed_arrays([result], wanted, given_tangents)
     close(in_python, pushed_native, dtype, size)
 
@@ -309,7 +309,7 @@ class TestSweep:
 
     def test_a_long_chain(self) -> None:
         y: Any = (x := tape.tensor(1.0, requires_grad=True))
-        for _ in range(20_000 if backend.NATIVE else 500):
+        for _ in range(20_000 if reverse.NATIVE else 500):
             y = y * 1.0
         assert push([y], [x], 3.0) == [3.0]
 
@@ -347,7 +347,7 @@ def test_the_jvp_of_a_function() -> None:
 
 
 def test_tangents_that_nothing_reads_any_more_are_freed() -> None:
-    if not backend.NATIVE:
+    if not reverse.NATIVE:
         pytest.skip("this interpreter's memory cannot be read")
     import resource
 

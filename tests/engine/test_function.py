@@ -17,7 +17,7 @@ import scipy.special
 
 import tape
 from kernels.programs.program import ProgramError
-from kernels.sweeps import backend
+from kernels.sweeps import reverse
 from tape.autograd import Function
 from tape.recording.record import recorded
 from tape.tensors import modes
@@ -695,9 +695,9 @@ y.sum().backward()
 @pytest.fixture(params=[True, False], ids=["native", "plain"], autouse=True)
 def sweep(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Run every test with both sweeps."""
-    if request.param and not backend.NATIVE:
+    if request.param and not reverse.NATIVE:
         pytest.skip("this interpreter's memory cannot be read")
-    monkeypatch.setattr(backend, "NATIVE", request.param)
+    monkeypatch.setattr(reverse, "NATIVE", request.param)
     return bool(request.param)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.sweeps import backend
+from kernels.sweeps import reverse
 from tests.support.pytorch_outcomes import Outcomes, Raised
 
 if TYPE_CHECKING:
@@ -1545,9 +1545,9 @@ def names_of_hooks_in_messages(lib: Any) -> Any:
 @pytest.fixture(params=[True, False], ids=["native", "plain"])
 def sweep(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Run the test with both sweeps."""
-    if request.param and not backend.NATIVE:
+    if request.param and not reverse.NATIVE:
         pytest.skip("this interpreter's memory cannot be read")
-    monkeypatch.setattr(backend, "NATIVE", request.param)
+    monkeypatch.setattr(reverse, "NATIVE", request.param)
     return bool(request.param)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.sweeps import backend
+from kernels.sweeps import reverse
 from tape.autograd import graph
 from tape.recording.record import recorded
 from tape.tensors import modes
@@ -169,9 +169,9 @@ with graph.allow_mutation_on_saved_tensors(): y = x.exp(); u = y * 1; y.zero_();
 @pytest.fixture(params=[True, False], ids=["native", "plain"], autouse=True)
 def sweep(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Run every test with both sweeps."""
-    if request.param and not backend.NATIVE:
+    if request.param and not reverse.NATIVE:
         pytest.skip("this interpreter's memory cannot be read")
-    monkeypatch.setattr(backend, "NATIVE", request.param)
+    monkeypatch.setattr(reverse, "NATIVE", request.param)
     return bool(request.param)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.sweeps import backend
+from kernels.sweeps import reverse
 from tape.autograd import grad
 from tape.engine import backward as engine
 
@@ -75,7 +75,7 @@ def test_as_the_long_way(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found == listed(CALLS[name](*leaves()))
 
 
-@pytest.mark.skipif(not backend.NATIVE, reason="the plain sweep has one way")
+@pytest.mark.skipif(not reverse.NATIVE, reason="the plain sweep has one way")
 @pytest.mark.parametrize("name", ["one", "a list", "all", "weighted", "a vector", "a view", "a part", "backward"])
 def test_it_is_taken(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> Any:
@@ -85,7 +85,7 @@ def test_it_is_taken(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     CALLS[name](*leaves())
 
 
-@pytest.mark.skipif(not backend.NATIVE, reason="the plain sweep has one way")
+@pytest.mark.skipif(not reverse.NATIVE, reason="the plain sweep has one way")
 def test_it_is_taken_by_transforms(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> Any:
         raise AssertionError("the long way")
@@ -205,7 +205,7 @@ def test_cotangents_of_integers(create_graph: bool) -> None:
     assert x.grad.tolist() == [2.0, 8.0, 0.0]
 
 
-@pytest.mark.skipif(not backend.NATIVE, reason="the plain sweep has one way")
+@pytest.mark.skipif(not reverse.NATIVE, reason="the plain sweep has one way")
 @pytest.mark.usefixtures("own_tape")
 def test_it_is_taken_whoever_looks_at_other_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hook, a node or a retained gradient costs the graph that it belongs to alone."""

@@ -12,7 +12,7 @@ from numba.core.errors import TypingError
 
 import tape
 from kernels.language import cache_files
-from kernels.sweeps import backend
+from kernels.sweeps import reverse
 from tape.recording.record import recorded
 from tests.native.test_native import native, python_calls
 from tests.robustness.test_lifetime import held
@@ -110,9 +110,9 @@ def outer_of_operations(a: Any, b: Any, c: Any) -> Any:
 @pytest.fixture(params=[True, False], ids=["native", "plain"], autouse=True)
 def sweep(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Run every test with both sweeps."""
-    if request.param and not backend.NATIVE:
+    if request.param and not reverse.NATIVE:
         pytest.skip("this interpreter's memory cannot be read")
-    monkeypatch.setattr(backend, "NATIVE", request.param)
+    monkeypatch.setattr(reverse, "NATIVE", request.param)
     return bool(request.param)
 
 

@@ -13,7 +13,7 @@ from kernels.kinds import form
 from kernels.native import pool
 from kernels.native.memory import REGISTRY
 from kernels.native.structs import NONE, FormBlock, InputBlock, PoolWords
-from kernels.sweeps import backend
+from kernels.sweeps import reverse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -170,7 +170,7 @@ def test_second_derivatives_and_forward_mode() -> None:
 
 def test_in_place_kernels_are_used() -> None:
     """The second sweep over a chain takes no memory for its gradient buffers but the first."""
-    if not backend.NATIVE:
+    if not reverse.NATIVE:
         pytest.skip("without native code NumPy makes its own")
     x = tape.tensor(np.ones(N), requires_grad=True)
     w = tape.tensor(np.linspace(0.0, 1.0, N))
@@ -214,8 +214,8 @@ def test_first_contributions_to_parts(name: str, cotangent: float, n: int, monke
     """What a view does not show has no gradient, whichever contribution comes first, of a leaf and of a result."""
     view, values = VIEWS[name], np.random.default_rng(1).normal(size=n)
     found = []
-    for is_native in (backend.NATIVE, False):
-        monkeypatch.setattr(backend, "NATIVE", is_native)
+    for is_native in (reverse.NATIVE, False):
+        monkeypatch.setattr(reverse, "NATIVE", is_native)
         for f in (
             lambda x: view(x) * 2.0,
             lambda x: view(x * 3.0) * 2.0,

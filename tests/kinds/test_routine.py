@@ -13,7 +13,7 @@ from kernels.kinds.routine import Routine
 from kernels.rules.op import OPS
 from kernels.rules.symbols import DeclarationError
 from tape.autograd import grad, gradcheck, gradgradcheck
-from tape.recording import routine_calls
+from tape.recording import foreign_calls
 from tests.engine.test_hooks import sweep  # noqa: F401 (a fixture)
 
 SQUARE = np.array([[2.0, 1.0, 0.0], [0.5, 3.0, -1.0], [1.0, 0.0, 4.0]])
@@ -63,7 +63,7 @@ def two() -> Routine:
 
 
 def inverse(op: Routine, x: Any) -> Any:
-    return routine_calls.call(op, x)
+    return foreign_calls.call(op, x)
 
 
 @pytest.mark.quick
@@ -89,10 +89,10 @@ def test_gradients_of_any_order() -> None:
 @pytest.mark.usefixtures("sweep")
 def test_several_results_and_extras() -> None:
     op, x = two(), tape.tensor([1.0, -2.0, 3.0], requires_grad=True)
-    a, b, positive = routine_calls.call(op, x, scale=3.0)
+    a, b, positive = foreign_calls.call(op, x, scale=3.0)
     assert (a.tolist(), b.tolist(), positive.tolist()) == ([3.0, -6.0], [4.0, 9.0], [True, False, True])
     assert (positive.dtype, positive.requires_grad, a.grad_fn.name()) == (tape.bool, False, "PlantedBackward0")
-    for run in (lambda x: routine_calls.call(op, x, scale=3.0)[:2], lambda x: routine_calls.call(op, x, scale=3.0)[1]):
+    for run in (lambda x: foreign_calls.call(op, x, scale=3.0)[:2], lambda x: foreign_calls.call(op, x, scale=3.0)[1]):
         assert gradcheck(run, x)
         assert gradgradcheck(run, x)
     b.sum().backward()  # the first result has no gradient
@@ -121,7 +121,7 @@ def test_saved_values_may_be_packed() -> None:
         return t.numpy().tolist()
 
     with tape.autograd.graph.saved_tensors_hooks(pack, tape.tensor):
-        _, b, _ = routine_calls.call(op, x, scale=1.0)
+        _, b, _ = foreign_calls.call(op, x, scale=1.0)
     b.sum().backward()
     assert (seen, x.grad.tolist()) == ([(3,)], [0.0, -4.0, 6.0])
 
@@ -131,7 +131,7 @@ def test_programs_call_it_forward_and_back() -> None:
 
     def run(x: Any) -> Any:
         y = inverse(op, x)
-        a, b, _ = routine_calls.call(pair, y[0], scale=2.0)
+        a, b, _ = foreign_calls.call(pair, y[0], scale=2.0)
         y[1] *= 3.0  # after the inverse, whose rule reads it
         return (a * b).sum() + (y * y).sum()
 
@@ -148,7 +148,7 @@ def test_programs_call_it_forward_and_back() -> None:
 
 def test_extras_that_leave_a_program_are_noticed() -> None:
     pair = two()
-    program = tape.record(lambda x: x * routine_calls.call(pair, x, scale=1.0)[2].tolist()[0], np.ones(3))
+    program = tape.record(lambda x: x * foreign_calls.call(pair, x, scale=1.0)[2].tolist()[0], np.ones(3))
     with pytest.raises(RuntimeError, match="left for Python"):
         program(np.ones(3))
 
@@ -159,15 +159,15 @@ def test_forward_mode_and_batches() -> None:
     x, t = tape.tensor(SQUARE), tape.tensor(np.arange(9.0).reshape(3, 3))
     y, tangent = tape.func.jvp(lambda x: inverse(op, x), (x,), (t,))
     np.testing.assert_allclose(tangent.numpy(), -y.numpy() @ t.numpy() @ y.numpy())
-    jacobian = tape.func.jacfwd(lambda x: routine_calls.call(pair, x, scale=2.0)[1])(tape.tensor([1.0, 2.0, 3.0]))
+    jacobian = tape.func.jacfwd(lambda x: foreign_calls.call(pair, x, scale=2.0)[1])(tape.tensor([1.0, 2.0, 3.0]))
     assert jacobian.tolist() == [[0.0, 4.0, 0.0], [0.0, 0.0, 6.0]]
-    again = tape.func.jacrev(lambda x: routine_calls.call(pair, x, scale=2.0)[1])(tape.tensor([1.0, 2.0, 3.0]))
+    again = tape.func.jacrev(lambda x: foreign_calls.call(pair, x, scale=2.0)[1])(tape.tensor([1.0, 2.0, 3.0]))
     assert again.tolist() == jacobian.tolist()
     mapped = tape.func.vmap(lambda x: inverse(op, x).sum())(tape.stack([x, 2 * x]))
     np.testing.assert_allclose(mapped.numpy(), [y.numpy().sum(), y.numpy().sum() / 2])
     without = planted(name="without", jvp=None)
     with pytest.raises(NotImplementedError, match="without: no pushforward"):
-        tape.func.jvp(lambda x: routine_calls.call(without, x), (x,), (t,))
+        tape.func.jvp(lambda x: foreign_calls.call(without, x), (x,), (t,))
 
 
 def test_what_is_not_wanted_leaves_no_trace() -> None:
@@ -176,7 +176,7 @@ def test_what_is_not_wanted_leaves_no_trace() -> None:
         assert not inverse(op, x).requires_grad
     assert not inverse(op, x.detach()).requires_grad
     constant = planted(name="constant", vjp=None)
-    assert not routine_calls.call(constant, x).requires_grad
+    assert not foreign_calls.call(constant, x).requires_grad
     one, two_ = tape.tensor(SQUARE, requires_grad=True), tape.tensor(SQUARE)
     needed: list[Any] = []
 
@@ -185,7 +185,7 @@ def test_what_is_not_wanted_leaves_no_trace() -> None:
         return g @ b.T, a.T @ g
 
     times = planted(name="times", forward=lambda a, b: a @ b, vjp=product, jvp=None)
-    routine_calls.call(times, one, two_).sum().backward()
+    foreign_calls.call(times, one, two_).sum().backward()
     assert needed == [(True, False)]
     assert one.grad.tolist() == (np.ones((3, 3)) @ SQUARE.T).tolist()
 
@@ -193,7 +193,7 @@ def test_what_is_not_wanted_leaves_no_trace() -> None:
 def test_dtypes_are_promoted() -> None:
     times = planted(name="times", forward=lambda a, b: a * b, vjp=lambda g, a, b: (g * b, g * a), jvp=None)
     a = tape.tensor([1.0, 2.0], dtype=tape.float32, requires_grad=True)
-    y = routine_calls.call(times, a, np.array([3.0, 4.0]))
+    y = foreign_calls.call(times, a, np.array([3.0, 4.0]))
     y.sum().backward()
     assert (y.dtype, a.grad.dtype, a.grad.tolist()) == (tape.float64, tape.float32, [3.0, 4.0])
 

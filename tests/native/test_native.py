@@ -13,7 +13,7 @@ from numba import njit
 
 import tape
 from kernels.native import memory, pool
-from kernels.sweeps import backend
+from kernels.sweeps import reverse
 from tape.tensors import hooks
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from conftest import Fresh
 
-native = pytest.mark.skipif(not backend.NATIVE, reason="this interpreter's memory cannot be read")
+native = pytest.mark.skipif(not reverse.NATIVE, reason="this interpreter's memory cannot be read")
 
 
 CHECKS = {
@@ -156,8 +156,8 @@ def test_self_check_notices_another_layout(monkeypatch: pytest.MonkeyPatch, offs
 
 FALLBACK = """
 import numpy as np, tape
-from kernels.sweeps import backend
-assert backend.NATIVE is {native}
+from kernels.sweeps import reverse
+assert reverse.NATIVE is {native}
 x = tape.tensor([1., 2., 3.], requires_grad=True)
 y = x[1:] * x[:-1]
 y.retain_grad()

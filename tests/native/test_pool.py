@@ -14,7 +14,7 @@ from numpy._core.multiarray import get_handler_name
 
 import tape
 from kernels.native import pool
-from kernels.sweeps import backend
+from kernels.sweeps import reverse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from conftest import Fresh
 
 N = 20_000  # elements: 160 kB
-native = pytest.mark.skipif(not backend.NATIVE, reason="without native code arrays are NumPy's own")
+native = pytest.mark.skipif(not reverse.NATIVE, reason="without native code arrays are NumPy's own")
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ import pytest
 import tape
 from kernels.kinds.elementwise import Elementwise
 from kernels.operations.registry import OPS
-from kernels.sweeps import backend
+from kernels.sweeps import reverse
 from tape.recording.parameters import names_of
 from tape.recording.record import recorded
 from tape.tensors import modes
@@ -351,7 +351,7 @@ def agree(found: tuple[float, list[Array]], expected: tuple[float, list[Array]],
 @pytest.mark.parametrize("native", [True, False], ids=["native", "plain"])
 @pytest.mark.parametrize(("function", "shapes"), CASES)
 def test_value_and_gradient(function: Function, shapes: Any, native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backend, "NATIVE", native and backend.NATIVE)
+    monkeypatch.setattr(reverse, "NATIVE", native and reverse.NATIVE)
     leaves = drawn(shapes)
     agree(swept(function, leaves), by_complex_step(function, leaves))
 
@@ -383,7 +383,7 @@ def test_replay(function: Function, shapes: Any) -> None:
         expected, by_sweep = swept(function, leaves)
         assert value == program(*leaves) == expected
         for one, other in zip(gradients, by_sweep, strict=True):
-            if backend.NATIVE:
+            if reverse.NATIVE:
                 np.testing.assert_array_equal(one, other)
             else:  # a sweep by NumPy adds in another order
                 np.testing.assert_allclose(one, other, rtol=1e-14)

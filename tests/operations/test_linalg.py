@@ -13,7 +13,7 @@ import tape
 from kernels.kinds.routine import Routine
 from kernels.operations.registry import OPS
 from kernels.rules.op import turned
-from tape.recording import routine_calls
+from tape.recording import foreign_calls
 from tests.support import matrix_domains, record_cases
 from tests.support.pytorch_outcomes import Outcomes, Raised
 
@@ -360,7 +360,7 @@ def test_condition_numbers_and_older_names() -> None:
 def test_vmap_and_call_forms() -> None:
     a, b = (tape.tensor(x) for x in matrices(BATCH, (REAL, (2, 3))))
     np.testing.assert_allclose(tape.vmap(tape.linalg.solve)(a, b).numpy(), tape.linalg.solve(a, b).numpy(), rtol=1e-13)
-    assert routine_calls.call(OPS["matrix_rank"], a, atol=0.0, rtol=1e-9).tolist() == [3, 3]
+    assert foreign_calls.call(OPS["matrix_rank"], a, atol=0.0, rtol=1e-9).tolist() == [3, 3]
     assert matrix_domains.symmetric(turned(a)).shape == (2, 3, 3)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import tape
 from kernels.kinds.reference_tape import locate
-from kernels.sweeps.leaves import PausedSweep
+from kernels.sweeps.reverse import PausedSweep
 from tape.tensors import modes
 
 pytestmark = pytest.mark.quick

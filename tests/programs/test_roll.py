@@ -11,10 +11,9 @@ import pytest
 import tape
 from kernels.foundation.specs import spec_of
 from kernels.operations.views import GUARD
-from kernels.programs.program import ProgramNode
+from kernels.programs.program import ProgramNode, StepKind, Steps
 from kernels.programs.roll import rolled
 from kernels.programs.rolled_program import Index, Ref, RolledInstruction, RolledProgram, Uncompiled
-from kernels.programs.structs import StepKind, Steps
 from tests.support.rolled_reference import Reference, differences, instructions
 
 pytestmark = pytest.mark.quick

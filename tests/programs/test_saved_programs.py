@@ -24,7 +24,7 @@ from kernels.kinds.routine import Custom
 from kernels.operations.registry import OPS
 from kernels.rules.op import Op
 from tape.errors import FileFormatError
-from tape.programs import program, saving
+from tape.programs.program import read_programs, write_programs
 from tape.tensors import checked_files
 from tests.support.record_cases import bits, cases_of, tensors
 
@@ -285,9 +285,9 @@ def test_several_programs_with_more_that_is_said() -> None:
     table = np.arange(1000.0)
     programs = [tape.record(lambda x, k=k: (x * table).sum() * k, np.ones(1000)) for k in (1.0, 2.0)]
     file = io.BytesIO()
-    saving.write(file, "several", programs, SEVERAL)
+    write_programs(file, "several", programs, SEVERAL)
     content = checked_files.read(file.getvalue(), "it")
-    found, said = program.read(content, "it", ())
+    found, said = read_programs(content, "it", ())
     assert (content.kind, content.version, said) == ("several", tape.__version__, SEVERAL)
     assert [p(np.ones(1000)) for p in found] == [p(np.ones(1000)) for p in programs]
     with pytest.raises(FileFormatError, match="holds a several, which this version of tape does not know"):
@@ -297,8 +297,8 @@ def test_several_programs_with_more_that_is_said() -> None:
 def test_arrays_that_several_programs_have_are_written_once() -> None:
     program = tape.record(lambda x: (x * np.arange(1000.0)).sum(), np.ones(1000))
     one, two = io.BytesIO(), io.BytesIO()
-    saving.write(one, "several", [program])
-    saving.write(two, "several", [program, program])
+    write_programs(one, "several", [program])
+    write_programs(two, "several", [program, program])
     assert len(two.getvalue()) < len(one.getvalue()) + 4000
 
 

@@ -13,9 +13,8 @@ from numba import njit
 
 import tape
 from kernels.foundation.specs import spec_of
-from kernels.programs.program import Recipe
+from kernels.programs.program import Recipe, StepKind, steps_from
 from kernels.programs.recipe_encoding import Decoder, Encoder, decoded, encoded, name_of
-from kernels.programs.structs import StepKind, steps_from
 
 
 @njit

@@ -152,7 +152,6 @@ MAY_NAME = {
         (
             "tape.stats",
             "tape.distributions",
-            "tape.recording.foreign_calls",
         ),
         ("Elementwise", "Routine", "Reduction", "View", "Contraction", "Select"),  # SciPy's names
     ),

@@ -19,7 +19,7 @@ import tape
 from kernels.kinds.elementwise import Elementwise
 from kernels.native.structs import TAPE_BITS
 from kernels.operations.registry import OPS
-from kernels.sweeps import backend
+from kernels.sweeps import reverse
 from tape.recording.record import locate
 from tape.tensors import modes
 from tape.tensors.tensor import new
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from conftest import Fresh
 
-native = pytest.mark.skipif(not backend.NATIVE, reason="this interpreter's memory cannot be read")
+native = pytest.mark.skipif(not reverse.NATIVE, reason="this interpreter's memory cannot be read")
 PERTURBED = {"MALLOC_PERTURB_": "165", "PYTHONMALLOC": "malloc"}
 
 

@@ -908,9 +908,9 @@ AT_RANDOM = """
 import random, signal, sys, time
 sys.path.insert(0, {tests!r})
 import tape
-from kernels.sweeps import backend
+from kernels.sweeps import reverse
 from tests.robustness.test_leaks import everything
-backend.NATIVE = backend.NATIVE and {native}
+reverse.NATIVE = reverse.NATIVE and {native}
 
 class Interrupt(BaseException):
     pass
@@ -955,10 +955,10 @@ AT_EVERY_CALL = """
 import sys
 sys.path.insert(0, {tests!r})
 import tape
-from kernels.sweeps import backend
+from kernels.sweeps import reverse
 from tape.tensors import modes
 from tests.robustness.test_leaks import everything
-backend.NATIVE = backend.NATIVE and {native}
+reverse.NATIVE = reverse.NATIVE and {native}
 
 class Interrupt(BaseException):
     pass

@@ -16,7 +16,7 @@ from kernels.kinds.reference_tape import PlainTape
 from kernels.native import pool
 from kernels.native.memory import MOST_TAPES
 from kernels.native.structs import TAPE_BITS
-from kernels.sweeps import backend
+from kernels.sweeps import reverse
 from tape.recording.record import recorded
 from tape.tensors import modes, tapes
 
@@ -423,7 +423,7 @@ def test_doubles_whose_dtype_has_metadata() -> None:
         assert b.grad.tolist() == np.ones(shape).tolist()
 
 
-@pytest.mark.skipif(not backend.NATIVE or pool.DEBUG, reason="of the tape of words, without canaries")
+@pytest.mark.skipif(not reverse.NATIVE or pool.DEBUG, reason="of the tape of words, without canaries")
 @pytest.mark.parametrize("shape", [(), (1,)])
 def test_bytes_of_a_chain(shape: tuple[int, ...]) -> None:
     """The graph, and what a backward takes besides."""

@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 import tape
 from kernels.kinds import views
-from kernels.sweeps import backend
+from kernels.sweeps import reverse
 from tape.operations import indexing
 from tape.operations import writes as writing
 from tape.recording import indexed_calls, record
@@ -136,7 +136,7 @@ def test_random_programs(start: int) -> None:
 
 
 def test_random_programs_swept_in_plain_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backend, "NATIVE", False)
+    monkeypatch.setattr(reverse, "NATIVE", False)
     for seed in range(10_000, 10_150):
         complaint = compared(author_of(seed))
         assert complaint is None, report(seed, complaint)

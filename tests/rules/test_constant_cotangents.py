@@ -14,7 +14,7 @@ from kernels.kinds.form import Form
 from kernels.native.memory import REGISTRY
 from kernels.native.structs import REQUESTED, FormBlock, InputBlock
 from kernels.rules import loop_printer
-from kernels.sweeps import backend
+from kernels.sweeps import reverse
 
 SHAPE = (2, max(loop_printer.LEAST // 2, 30) + 3)
 RNG = np.random.default_rng(5)
@@ -101,7 +101,7 @@ def gradients(program: Program) -> list[Any]:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_sweeps_agree(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = gradients(PROGRAMS[name])
-    monkeypatch.setattr(backend, "NATIVE", False)
+    monkeypatch.setattr(reverse, "NATIVE", False)
     expected = gradients(PROGRAMS[name])[0]
     np.testing.assert_allclose(first, expected, rtol=1e-12, atol=1e-13)
     np.testing.assert_array_equal(second, first)
@@ -181,8 +181,8 @@ def test_given_cotangent_is_left_as_it_is(name: str, zero: float, monkeypatch: p
     weights, scale, found = W.copy(), X.copy(), []
     weights[0, :3], scale[0, 1] = zero, np.inf
     given = tape.tensor(weights)
-    for native in (backend.NATIVE, False):
-        monkeypatch.setattr(backend, "NATIVE", native)
+    for native in (reverse.NATIVE, False):
+        monkeypatch.setattr(reverse, "NATIVE", native)
         x = tape.tensor(X, requires_grad=True)
         with np.errstate(invalid="ignore"):
             y = ROOTS[name](x * tape.tensor(scale))
@@ -200,7 +200,7 @@ def _forms() -> dict[int, Form]:
     return {code: form for code, form in found.items() if form is not None}
 
 
-@pytest.mark.skipif(not backend.NATIVE, reason="this interpreter's memory cannot be read")
+@pytest.mark.skipif(not reverse.NATIVE, reason="this interpreter's memory cannot be read")
 def test_kernels_are_asked_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first sweep that meets such a cotangent asks for the kernels of all that it would reach."""
     monkeypatch.setattr(tables, "MOST", 2 * tables.MOST)  # no table is to forget them meanwhile

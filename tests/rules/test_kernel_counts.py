@@ -11,10 +11,10 @@ import pytest
 import tape
 from kernels.language import jit
 from kernels.rules import symbols
-from kernels.sweeps import backend
+from kernels.sweeps import reverse
 from tape import Tensor
 
-pytestmark = pytest.mark.skipif(not backend.NATIVE, reason="no kernels without native code")
+pytestmark = pytest.mark.skipif(not reverse.NATIVE, reason="no kernels without native code")
 
 RNG = np.random.default_rng(0)
 SIZES = ((3, 7, 2), (5, 11, 3), (4, 8, 5))

@@ -11,7 +11,7 @@ import tape
 from kernels.kinds.routine import Routine, RoutineCall, computed
 from kernels.operations.registry import OPS
 from tape.autograd import grad
-from tape.recording import routine_calls
+from tape.recording import foreign_calls
 from tape.recording.cached_calls import NATIVELY
 
 RNG = np.random.default_rng(3)
@@ -89,7 +89,7 @@ def test_special_values(name: str) -> None:
 
 
 def results(op: Any, x: Any, params: dict[str, Any]) -> Any:
-    found = routine_calls.call(op, x, **params)
+    found = foreign_calls.call(op, x, **params)
     return found[0] if isinstance(found, tuple) else found
 
 

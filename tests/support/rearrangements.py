@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.sweeps import backend
+from kernels.sweeps import reverse
 from tests.support.pytorch_outcomes import Outcomes, Raised, result_or_error
 
 Array = np.ndarray[Any, Any]
@@ -72,7 +72,7 @@ def derivatives(text: str, library: Any) -> tuple[list[Any], list[Any], list[Any
 def compare(text: str, pytorch: Outcomes) -> None:
     """Check values, shapes and dtypes, first and second gradients against PyTorch's."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backend, "NATIVE", False)  # kernels take a tenth of a second each to compile
+        patch.setattr(reverse, "NATIVE", False)  # kernels take a tenth of a second each to compile
         mine = derivatives(text, tape)
     theirs = pytorch(lambda torch: derivatives(text, torch), text)
     assert len(mine[0]) == len(theirs[0])
@@ -101,7 +101,7 @@ def compare_replay(text: str) -> None:
     assert value.item() == fresh.item()
     for found, leaf in zip(gradients, other, strict=True):
         wanted = np.zeros(leaf.shape) if leaf.grad is None else leaf.grad.numpy()
-        if backend.NATIVE:
+        if reverse.NATIVE:
             np.testing.assert_array_equal(found.detach().numpy(), wanted)
         else:  # a plain sweep adds in NumPy's order
             np.testing.assert_allclose(found.detach().numpy(), wanted, rtol=1e-14)
@@ -131,7 +131,7 @@ def compare_numpy(text: str) -> None:
         return sum((np.asarray(f, float) ** 2 * (k + 1)).sum() for k, f in enumerate(found))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backend, "NATIVE", False)
+        patch.setattr(reverse, "NATIVE", False)
         loss = sum((a * a).sum() * (k + 1) for k, (a, _) in enumerate(pairs) if a.requires_grad)
         gradients = tape.autograd.grad(loss, given, materialize_grads=True)
     slope = sum((g.numpy() * d).sum() for g, d in zip(gradients, directions, strict=True))

@@ -21,9 +21,9 @@ from kernels.kinds.views import Copy, Gather, Join, View, Write
 from kernels.operations import arithmetic
 from kernels.operations.registry import OPS
 from kernels.rules.op import Op
-from kernels.sweeps import backend
+from kernels.sweeps import reverse
 from tape.operations import matmul
-from tape.recording import promotion, record, routine_calls
+from tape.recording import foreign_calls, promotion, record
 from tests.support import matrix_domains
 
 Array = np.ndarray[Any, Any]
@@ -407,7 +407,7 @@ def routine_cases(op: Routine) -> Iterator[Case]:
     for k, (shapes, params) in enumerate(op.samples):
 
         def run(*xs: Any, params: Any = params) -> Any:
-            found = routine_calls.call(op, *xs, **params)
+            found = foreign_calls.call(op, *xs, **params)
             if not isinstance(found, tuple):
                 return found
             own = found[: len(op.results)]
@@ -589,7 +589,7 @@ def check_replay(case: Case, dtype: type) -> None:
     fresh.backward()
     assert bits(value) == bits(fresh)
     wanted = [x.grad for x in inputs if x.requires_grad]
-    if backend.NATIVE:
+    if reverse.NATIVE:
         assert list(map(bits, gradients)) == list(map(bits, wanted))
     else:
         agree_but_for_rounding(gradients, wanted)

@@ -26,7 +26,7 @@ from kernels.native.c_api import ArrayObject
 from kernels.native.structs import GONE, Chunk, FormBlock, SweepHeader, TapeHeader
 from kernels.native.pool import DamagedError
 from kernels.calls.object_types import header_of
-from kernels.sweeps import backend
+from kernels.sweeps import reverse
 x = tape.tensor(np.linspace(0.5, 1.5, 8), requires_grad=True)
 w = tape.tensor(1.5, requires_grad=True)
 other = []
@@ -117,7 +117,7 @@ sweep(); put(at(T, TapeHeader.words), after + 1, 7)""",
     ),
     "before a chunk": ("put(chunk, -1, 0)", "has been written before its beginning"),
     "behind the buckets": (
-        "sweep(); s = backend.workspace(); put(s.words[SweepHeader.buckets], 4 * s.bucket_room, 1)",
+        "sweep(); s = reverse.workspace(); put(s.words[SweepHeader.buckets], 4 * s.bucket_room, 1)",
         "the sweep's buckets .* have been written behind its end",
     ),
     "behind a large array": (

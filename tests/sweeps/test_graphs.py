@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.sweeps import backend
+from kernels.sweeps import reverse
 
 if TYPE_CHECKING:
     from conftest import Fresh
@@ -19,9 +19,9 @@ pytestmark = pytest.mark.usefixtures("sweep")
 @pytest.fixture(params=[True, False], ids=["native", "plain"])
 def sweep(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Run the test with both sweeps."""
-    if request.param and not backend.NATIVE:
+    if request.param and not reverse.NATIVE:
         pytest.skip("this interpreter's memory cannot be read")
-    monkeypatch.setattr(backend, "NATIVE", request.param)
+    monkeypatch.setattr(reverse, "NATIVE", request.param)
     return bool(request.param)
 
 
@@ -312,8 +312,8 @@ def test_chain_of_a_million_operations(*, sweep: bool) -> None:
 def test_more_observers_than_a_fresh_table_has_buckets(fresh: Fresh) -> None:
     code = f"""
 import tape
-from kernels.sweeps import backend
-backend.NATIVE = {backend.NATIVE}
+from kernels.sweeps import reverse
+reverse.NATIVE = {reverse.NATIVE}
 y = x = tape.ones(2).requires_grad_()
 kept = []
 for _ in range(100):

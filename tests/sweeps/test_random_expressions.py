@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tape
-from kernels.sweeps import backend
+from kernels.sweeps import reverse
 from tests.support.expressions import Expression, Tensors, by_complex_step, expressions
 
 FEW = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -46,7 +46,7 @@ def test_sweep_agrees_with_complex_step(expression: Expression) -> None:
 def test_plain_sweep_agrees(expression: Expression) -> None:
     _, native = swept(expression, expression.leaves())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backend, "NATIVE", False)
+        patch.setattr(reverse, "NATIVE", False)
         _, plain = swept(expression, expression.leaves())
     agree(native, plain, rtol=1e-14)
 
@@ -97,7 +97,7 @@ def observed(library: Any, tensor: Any, expression: Expression, *, retain: bool)
 def test_observed_values_agree_with_pytorch_and_plain(expression: Expression, retain: bool) -> None:
     native = observed(tape, tape.tensor, expression, retain=retain)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backend, "NATIVE", False)
+        patch.setattr(reverse, "NATIVE", False)
         plain = observed(tape, tape.tensor, expression, retain=retain)
     assert [g is None for g in native] == [g is None for g in plain]
     agree(present(native), present(plain), rtol=1e-14)

@@ -12,7 +12,7 @@ import pytest
 
 import tape
 import tape.func
-from kernels.sweeps import backend
+from kernels.sweeps import reverse
 from tape import func as transforms
 from tape.func import grad, grad_and_value, hessian, jacfwd, jacrev, jvp, linearize, vjp, vmap
 from tape.recording.record import recorded
@@ -36,7 +36,7 @@ def points() -> tuple[Any, Any]:
 
 def alive() -> int:
     """Return how many instructions live; the collector in plain Python takes several looks."""
-    return [recorded() for _ in range(1 if backend.NATIVE else 40)][-1]
+    return [recorded() for _ in range(1 if reverse.NATIVE else 40)][-1]
 
 
 def listed(tree: Any) -> Any:
@@ -307,8 +307,8 @@ def test_named_tuples_and_empty_tensors() -> None:
 
 def test_one_batched_sweep_for_a_jacobian(monkeypatch: pytest.MonkeyPatch) -> None:
     sweeps = []
-    run = backend.run
-    monkeypatch.setattr(backend, "run", lambda task: sweeps.append(task.batch) or run(task))
+    run = reverse.run
+    monkeypatch.setattr(reverse, "run", lambda task: sweeps.append(task.batch) or run(task))
     jacrev(lambda x: (x * x, x.sum()))(tape.ones(4))
     assert sweeps == [5]
     sweeps.clear()

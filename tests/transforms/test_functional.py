@@ -178,11 +178,11 @@ def test_what_pytorch_refuses() -> None:
 
 
 def test_one_batched_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
-    from kernels.sweeps import backend
+    from kernels.sweeps import reverse
 
     sweeps = []
-    run = backend.run
-    monkeypatch.setattr(backend, "run", lambda task: sweeps.append(task.batch) or run(task))
+    run = reverse.run
+    monkeypatch.setattr(reverse, "run", lambda task: sweeps.append(task.batch) or run(task))
     functional.jacobian(lambda a: a * a, tape.ones(7))
     functional.hessian(scalar, tape.ones(5))
     assert sweeps == [7, 5]

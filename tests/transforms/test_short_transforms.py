@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.sweeps import backend
+from kernels.sweeps import reverse
 from tape import func, value_and_grad
 from tape.tensors import pytrees
 from tape.transforms import value_and_grad as gradients
@@ -95,7 +95,7 @@ def _near(found: Any, wanted: Any) -> None:
 @pytest.mark.parametrize("tensors", [False, True], ids=["arrays", "tensors"])
 @pytest.mark.parametrize("form", [name for name in FORMS if "aux" not in name or name == "value, aux"])
 def test_no_form_takes_the_long_way(form: str, tensors: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not backend.NATIVE:
+    if not reverse.NATIVE:
         pytest.skip("plain Python has one way")
 
     def refused(*_: Any, **__: Any) -> Any:
