@@ -11,9 +11,8 @@ import numpy as np
 from kernels.compiler import statements as fused
 from kernels.compiler.statements import FLOATS, AnyStatement, CalledKernel, NativeCall
 from kernels.foundation.specs import Array, Spec, is_dense
-from kernels.kinds.elementwise import Contraction, Elementwise, Reduction, Select
-from kernels.kinds.routine import Custom, CustomKernel, Routine
-from kernels.kinds.views import Copy, Gather
+from kernels.kinds.routine import CustomKernel
+from kernels.kinds.views import Gather
 from kernels.native.structs import PULLS
 from kernels.programs.assembly import ProgramPlan
 from kernels.programs.machine import Machine, plan, pullback_plan
@@ -207,15 +206,13 @@ def _multiplied(product: Product, places: tuple[fused.CalledOperand, ...], *, ad
     return CalledKernel(address, layout, places, adds)
 
 
-_CALLED = Elementwise, Copy, Reduction, Routine, Contraction, Gather, Select, Custom
-"""Kinds whose records are called, where there are no statements for them."""
 _COPIED = *FLOATS, fused.BOOL
 
 
 def called(instruction: RolledInstruction, program: RolledProgram) -> list[AnyStatement]:
     """Return an instruction as a call of a kernel or the interpreter; Uncompiled where that cannot be."""
     op = instruction.op
-    if instruction.result < 0 or not isinstance(op, _CALLED):
+    if instruction.result < 0 or not op.is_called:
         raise Uncompiled(f"{op.name} changes what is there, or its result")
     for operand in instruction.operands:
         _check(operand, op)

@@ -39,7 +39,7 @@ from kernels.native.structs import (
 )
 from kernels.rules import scalar_loops
 from kernels.rules.loop_printer import KernelOperand, PrintedLoop, nest_layout
-from kernels.rules.op import OPS, Flags, Op, Params, resolved, ufunc_of
+from kernels.rules.op import OPS, Flags, Op, Params, Shapes, resolved, ufunc_of
 from kernels.rules.rows import Factor, Pick, Product, matrices, pick, product
 from kernels.rules.scalar_loops import (
     ConstantFill,
@@ -51,6 +51,7 @@ from kernels.rules.scalar_loops import (
     forward,
     initial,
     node_of,
+    reduced_shape,
     spread,
     tie,
 )
@@ -79,6 +80,7 @@ class Elementwise(Op):
     computed by our own kernel, to 2 ulp (kernels/language/vectormath.py).
     """
 
+    is_called: ClassVar[bool] = True
     repeatable: ClassVar[bool] = True
 
     forward: Rule
@@ -131,6 +133,11 @@ class Elementwise(Op):
 
         name = self.reversed_grad_fn if specs[0] is None else self.number_grad_fn if specs[-1] is None else ""
         return Form(self, specs, spec, wanted, saved, pulls_of(specs, wanted, pull), params, name)
+
+    def fits(self, shapes: Shapes, params: Params, spec: Spec, specs: list[Any]) -> bool:
+        """Whether operands spread over the result."""
+        del params, specs
+        return len(shapes) == len(self.inputs) and np.broadcast_shapes(*shapes, spec.shape) == spec.shape
 
     def lower(self, step: ProgramStep, lowering: Lowering) -> None:
         """Print the expression where that rounds as NumPy does; else run the ufunc."""
@@ -312,6 +319,8 @@ class Reduction(Op):
     ``selects``: one element of many gives the result; the pullback then knows ``n`` as the number that tie.
     """
 
+    is_called: ClassVar[bool] = True
+    shaped_by_params: ClassVar[bool] = True
     contribution: ClassVar[str] = "{}, spread over the dims"
     inputs: ClassVar[tuple[str, ...]] = ("x",)
     repeatable: ClassVar[bool] = True
@@ -347,6 +356,11 @@ class Reduction(Op):
         cotangent = KernelOperand("g", spec.dtype, 1, spread(spec.gradient, rank, axes, keepdims))
         loop = rule_loop(self, 0, source.shape, (target, cotangent, *reads))
         return Form(self, specs, spec, wanted, saved, (loop,), params, name)
+
+    def fits(self, shapes: Shapes, params: Params, spec: Spec, specs: list[Any]) -> bool:
+        """Whether the result has what the axes leave."""
+        del specs
+        return [reduced_shape(shape, *params) for shape in shapes] == [spec.shape]
 
     def lower(self, step: ProgramStep, lowering: Lowering) -> None:
         """Fill with what NumPy starts from, then run its loop; count ties where the pullback needs them."""
@@ -473,6 +487,7 @@ def _count_ties(step: ProgramStep, source: int, onto: Strides, lowering: Lowerin
 class Contraction(Op):
     """A matrix product of one- and two-dimensional operands; both pullbacks are matrix products."""
 
+    is_called: ClassVar[bool] = True
     inputs: ClassVar[tuple[str, ...]] = ("a", "b")
     repeatable: ClassVar[bool] = True
 
@@ -494,6 +509,12 @@ class Contraction(Op):
             factor = Factor(2 + saved.index("a"), left)
             pulls[1] = product(spec.dtype, (k, n, m), Factor(0, d_right), factor.turned, g)
         return Form(self, specs, spec, wanted, saved, tuple(pulls), params, name)
+
+    def fits(self, shapes: Shapes, params: Params, spec: Spec, specs: list[Any]) -> bool:
+        """Whether the matrices meet in their inner extent."""
+        del params, specs
+        a, b = shapes
+        return (len(a), len(b)) in self.ranks and a[-1] == b[0] and (*a[:-1], *b[1:]) == spec.shape
 
     def lower(self, step: ProgramStep, lowering: Lowering) -> None:
         """Multiply matrices or vectors by BLAS, as NumPy does."""
@@ -530,6 +551,8 @@ _FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
 class Select(Op):
     """One element along an axis, with its index: values and the int64 positions, first of equals."""
 
+    is_called: ClassVar[bool] = True
+    shaped_by_params: ClassVar[bool] = True
     contribution: ClassVar[str] = "{}, at the index"
     inputs: ClassVar[tuple[str, ...]] = ("x",)
 
@@ -539,6 +562,12 @@ class Select(Op):
     def form(self, specs: Any, spec: Spec, wanted: Flags, params: Params = (), name: str = "") -> Form:
         """Return the form of an element picked along (axis, keepdims); its place ``i`` is saved, dense, as int64."""
         return Form(self, specs, spec, wanted, ("i",), (scattered(specs[0], spec, params[0], 2),), params, name)
+
+    def fits(self, shapes: Shapes, params: Params, spec: Spec, specs: list[Any]) -> bool:
+        """Whether the result has what the axis leaves."""
+        del specs
+        (shape,), (axis, keepdims, *_of_places) = shapes, params
+        return (not shape and not spec.shape) or reduced_shape(shape, (axis,), keepdims) == spec.shape
 
     def lower(self, step: ProgramStep, lowering: Lowering) -> None:
         """Pick the extremum along an axis and its place; that is a step of its own if the program has a use for it."""

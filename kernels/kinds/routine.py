@@ -24,7 +24,7 @@ from kernels.kinds.views import ResultPart, View, strided, strided_batch
 from kernels.language.jit import SIGNATURE, NumbaError, carray, compiling
 from kernels.native.memory import load_i8, pointer_f4, pointer_f8, store_i8, where
 from kernels.native.structs import CALLED, KERNEL, PICK_CONTEXT, PICK_EXTRA, PICK_RESULT, PYTHON, LoopWords
-from kernels.rules.op import Flags, Op, Params
+from kernels.rules.op import Flags, Op, Params, Shapes
 from kernels.rules.rows import RowValue
 from kernels.rules.scalar_loops import ByteComparison, KernelCall, OperandPlace, PythonCall, node_of
 from kernels.rules.symbols import DeclarationError, Rule, asked
@@ -55,6 +55,8 @@ class Routine(Op):
     return lists of what is side by side along the last axes, or NotImplemented. ``unsettled`` returns whether the
     cotangents that there are leave the gradient open: vjp, run on tensors, then asks for derivatives of these.
     """
+
+    is_called: ClassVar[bool] = True
 
     forward: Rule
     vjp: Rule | None
@@ -131,6 +133,15 @@ class Routine(Op):
     def reformed(self, form: Any, specs: Any, spec: Any) -> Any:
         """Return the form of the same instruction with other specs; Python runs its rules if it did."""
         return self.form(specs, spec, form.wanted, form.params, form.name, python=form.kind == PYTHON)
+
+    def fits(self, shapes: Shapes, params: Params, spec: Spec, specs: list[Any]) -> bool:
+        """Whether it gives that many numbers, where it has kernels; others run in Python, where NumPy looks."""
+        if (self.native is None and self.rows is None) or params[1:]:
+            return len(shapes) == len(self.inputs)
+        ones = [np.ones(shape, operand.dtype) for shape, operand in zip(shapes, specs, strict=True)]
+        value = computed(self, ones, dict(params[0]))
+        results = value[: len(self.results)] if isinstance(value, tuple) else (value,)
+        return packed(results).shape == spec.shape
 
     def lower(self, step: ProgramStep, lowering: Lowering) -> None:
         """Call NumPy or SciPy; the extras, steps of their own, are computed with the results if these are there."""
@@ -340,6 +351,8 @@ class Custom(Op):
     kernels: dict[Any, Any] = field(default_factory=dict)
     running: Array = field(default_factory=lambda: np.zeros(1, np.int64))
 
+    is_called: ClassVar[bool] = True
+    shaped_by_params: ClassVar[bool] = True
     inputs: ClassVar[tuple[str, ...]] = ("x",)
 
     def __post_init__(self) -> None:
@@ -349,6 +362,11 @@ class Custom(Op):
         """Return the form of a call on a flat operand, in which operands of the shapes, the one parameter, stand."""
         pull: Any = CustomKernel(self, params[0], spec.shape, spec.dtype, pulls=True)
         return Form(self, specs, spec, wanted, ("x",), (pull,), params, name)
+
+    def fits(self, shapes: Shapes, params: Params, spec: Spec, specs: list[Any]) -> bool:
+        """Whether the operands of the shapes stand in the flat one."""
+        del spec, specs
+        return shapes == [(sum(map(math.prod, params[0])),)]
 
     def lower(self, step: ProgramStep, lowering: Lowering) -> None:
         """Call the user's own function."""
@@ -594,6 +612,11 @@ class LoopMark(Op):
     pullback: tuple[Rule | None, ...] = ()
     function: bool = False
 
+    def fits(self, shapes: Shapes, params: Params, spec: Spec, specs: list[Any]) -> bool:
+        """Whether it has the parameters of a begin, or none."""
+        del shapes, spec, specs
+        return len(params) in (0, 4)
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LoopBegin(LoopMark):
@@ -636,6 +659,11 @@ class Guard(Op):
 
     pullback: tuple[Rule | None, ...] = (None, None)
     function: bool = False
+
+    def fits(self, shapes: Shapes, params: Params, spec: Spec, specs: list[Any]) -> bool:
+        """Whether value and expected are alike."""
+        del params
+        return shapes == [spec.shape] * 2 and specs[0].dtype == specs[1].dtype
 
     def lower(self, step: ProgramStep, lowering: Lowering) -> None:
         """Compare the bytes of the value, in C order, with those expected."""

@@ -18,7 +18,7 @@ from kernels.kinds.form import Form, Lowering, ProgramStep, pulls_of
 from kernels.native.memory import where
 from kernels.native.structs import ADDS, CALLED, CLEARS, NEST, NEST4, ONCE, VIEW
 from kernels.rules.loop_printer import KernelOperand, PrintedLoop, nest_layout
-from kernels.rules.op import Flags, Op, Params
+from kernels.rules.op import Flags, Op, Params, Shapes
 from kernels.rules.scalar_loops import KernelCall, OperandPlace, node_of, same
 from kernels.rules.symbols import Rule, passed
 
@@ -50,6 +50,11 @@ class View(Op):
     def form(self, specs: Any, spec: Spec, wanted: Flags = (True,), params: Params = (), name: str = "") -> Form:
         """Return the form of a view: no kernel, its consumers write to the gradient of the base."""
         return Form(self, specs, spec, wanted, ("offset",), (None,), params, name)
+
+    def fits(self, shapes: Shapes, params: Params, spec: Spec, specs: list[Any]) -> bool:
+        """Whether there is one operand; what it shows of that is read from memory."""
+        del params, spec, specs
+        return len(shapes) == 1
 
     def lower(self, step: Any, lowering: Any) -> None:
         """Add no task: the result stands in the memory of the base."""
@@ -97,6 +102,7 @@ def strided(x: Any, shape: tuple[int, ...], strides: tuple[int, ...], offset: in
 class Copy(Op):
     """The same values in new memory, of this or another dtype."""
 
+    is_called: ClassVar[bool] = True
     inputs: ClassVar[tuple[str, ...]] = ("x",)
     repeatable: ClassVar[bool] = True
 
@@ -108,6 +114,11 @@ class Copy(Op):
         target = KernelOperand("target", source.dtype, 0, source.gradient)
         loop = PrintedLoop(passed, spec.shape, (target, KernelOperand("g", spec.dtype, 1, spec.gradient)))
         return Form(self, specs, spec, wanted, (), (loop,), params, name)
+
+    def fits(self, shapes: Shapes, params: Params, spec: Spec, specs: list[Any]) -> bool:
+        """Whether the shape is the same."""
+        del params, specs
+        return shapes == [spec.shape]
 
     def lower(self, step: ProgramStep, lowering: Lowering) -> None:
         """Copy elements to another layout or dtype."""
@@ -145,6 +156,7 @@ def cast(dtype: np.dtype[Any], value: Any) -> np.ndarray[Any, Any]:
 class Join(Op):
     """Operands copied side by side along an axis."""
 
+    shaped_by_params: ClassVar[bool] = True
     contribution: ClassVar[str] = "its part of {}"
     repeatable: ClassVar[bool] = True
 
@@ -166,6 +178,17 @@ class Join(Op):
             return PrintedLoop(passed, source.shape, (target, cotangent))
 
         return Form(self, specs, spec, wanted, (), pulls_of(specs, wanted, pull), params, name)
+
+    def fits(self, shapes: Shapes, params: Params, spec: Spec, specs: list[Any]) -> bool:
+        """Whether the operands are alike but for the axis, along which their lengths add up."""
+        del specs
+        axis, new = params
+        (first, *_), ranks = shapes, {len(shape) for shape in shapes}
+        if len(ranks) != 1 or type(axis) is not int or not 0 <= axis < len(first) + bool(new):
+            return False
+        around = {(*shape[:axis], *shape[axis + (not new) :]) for shape in shapes}
+        length = len(shapes) if new else sum(shape[axis] for shape in shapes)
+        return len(around) == 1 and (*first[:axis], length, *first[axis + (not new) :]) == spec.shape
 
     def lower(self, step: ProgramStep, lowering: Lowering) -> None:
         """Copy each operand to its part of the result."""
@@ -189,6 +212,7 @@ class Join(Op):
 class Gather(Op):
     """Elements picked by index arrays, copied; the same element may be picked more than once."""
 
+    is_called: ClassVar[bool] = True
     contribution: ClassVar[str] = "{}, added at the places picked"
     inputs: ClassVar[tuple[str, ...]] = ("x",)
 
@@ -204,6 +228,11 @@ class Gather(Op):
         )
         loop = PrintedLoop(passed, spec.shape, operands, scatter=source.dtype.itemsize)
         return Form(self, specs, spec, wanted, ("i",), (loop, None)[: len(specs)], params, name)
+
+    def fits(self, shapes: Shapes, params: Params, spec: Spec, specs: list[Any]) -> bool:
+        """Whether there is a place for each element of the result."""
+        del specs
+        return len(shapes) == 1 and all(places.shape == spec.shape for places in params)
 
     def lower(self, step: ProgramStep, lowering: Lowering) -> None:
         """Copy the elements that places pick, in elements of memory, and of the gradient: see Lowering.places."""
@@ -270,6 +299,12 @@ class Write(Op):
             pull = PrintedLoop(passed, over, (target, cotangent, *places), gather=step)
         saved, pattern = ("offset", *(place.name for place in places)), spec if wanted[0] else None
         return Form(self, (pattern, source), spec, wanted, saved, (clear, pull), params, name)
+
+    def fits(self, shapes: Shapes, params: Params, spec: Spec, specs: list[Any]) -> bool:
+        """Whether the value spreads over the part, or over the places."""
+        del specs
+        onto = params[0].shape if params else spec.shape
+        return np.broadcast_shapes(*shapes[1:], onto) == onto
 
     def lower(self, step: ProgramStep, lowering: Lowering) -> None:
         """Copy a value into part of a base; what pullbacks need of that part is saved before."""

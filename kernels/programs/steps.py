@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernels.foundation.specs import Array, Strides
-from kernels.kinds.elementwise import Contraction, Elementwise, Reduction, Select
+from kernels.foundation.specs import Array, Spec
 from kernels.kinds.routine import (
     LOOP_STATE,
-    Custom,
     Guard,
     LoopAgain,
     LoopBegin,
     LoopEnd,
     LoopMark,
-    Routine,
-    computed,
-    packed,
 )
-from kernels.kinds.views import Copy, Gather, Join, View, Write
+from kernels.kinds.views import View, Write
 from kernels.programs.program import HEAD, Recipe, Step
 from kernels.rules.scalar_loops import NodeRef
 
@@ -278,8 +272,6 @@ def _enter(
 # Native code takes extents from results, and trusts that operands reach as far: what was recorded does so, what
 # somebody wrote need not.
 
-Shapes = list[Strides]
-
 
 def check(recipe: Recipe) -> None:
     """Raise ValueError for a step whose result, operands, parameters and form do not agree."""
@@ -339,7 +331,7 @@ def _check_specs(recipe: Recipe, step: Step) -> None:
     specs = [recipe.nodes[o.node].spec if isinstance(o, NodeRef) else None for o in step.operands]
     op, form, result = step.op, step.form, recipe.nodes[step.result].spec
     shapes = [() if spec is None else spec.shape for spec in specs]
-    _check_shape(op, shapes, result.shape, step.params, specs)
+    _check_shape(op, shapes, result, step.params, specs)
     if form is None:
         return
     base = recipe.nodes[recipe.family_of(step.result)].spec if isinstance(op, Write) else result
@@ -352,75 +344,13 @@ def _check_specs(recipe: Recipe, step: Step) -> None:
         places = step.params[1].shape if step.params else None
         if shape != places or (shape is None and (region.shape, region.gradient) != (result.shape, result.gradient)):
             raise ValueError(f"{step.op.name} has a form of another part")
-    elif isinstance(op, (Reduction, Select, Join, Custom)):
-        _check_shape(op, shapes, result.shape, form.params, specs)
+    elif op.shaped_by_params:
+        _check_shape(op, shapes, result, form.params, specs)
 
 
-def _check_shape(op: Any, shapes: Shapes, result: Strides, params: tuple[Any, ...], specs: list[Any]) -> None:
-    for kind, rule in _RULES.items():
-        if isinstance(op, kind):
-            if rule(op, shapes, params, result, specs):
-                return
-            raise ValueError(f"{op.name} of shapes {shapes} with {params} does not have shape {result}")
-    raise ValueError(f"{op.name} is of a kind that is not checked")
-
-
-def _spreads(shapes: Shapes, onto: Strides) -> bool:
-    return np.broadcast_shapes(*shapes, onto) == onto
-
-
-def _reduced(shape: Strides, axes: Any, keepdims: Any) -> Strides | None:
-    if len(set(axes)) != len(axes) or not all(type(axis) is int and 0 <= axis < len(shape) for axis in axes):
-        return None
-    kept = [1 if i in axes else n for i, n in enumerate(shape) if keepdims or i not in axes]
-    return tuple(kept)
-
-
-def _joined(shapes: Shapes, params: tuple[Any, ...]) -> Strides | None:
-    axis, new = params
-    (first, *_), ranks = shapes, {len(shape) for shape in shapes}
-    if len(ranks) != 1 or type(axis) is not int or not 0 <= axis < len(first) + bool(new):
-        return None
-    around = {(*shape[:axis], *shape[axis + (not new) :]) for shape in shapes}
-    length = len(shapes) if new else sum(shape[axis] for shape in shapes)
-    return (*first[:axis], length, *first[axis + (not new) :]) if len(around) == 1 else None
-
-
-def _product(op: Contraction, shapes: Shapes) -> Strides | None:
-    a, b = shapes
-    return (*a[:-1], *b[1:]) if (len(a), len(b)) in op.ranks and a[-1] == b[0] else None
-
-
-def _select(_: Any, shapes: Shapes, params: tuple[Any, ...], result: Strides, __: Any) -> bool:
-    (shape,), (axis, keepdims, *_of_places) = shapes, params
-    return (not shape and not result) or _reduced(shape, (axis,), keepdims) == result
-
-
-def _routine(op: Routine, shapes: Shapes, params: tuple[Any, ...], result: Strides, specs: list[Any]) -> bool:
-    """Whether a routine that has kernels gives that many numbers; others run in Python, where NumPy looks."""
-    if (op.native is None and op.rows is None) or params[1:]:
-        return len(shapes) == len(op.inputs)
-    ones = [np.ones(shape, spec.dtype) for shape, spec in zip(shapes, specs, strict=True)]
-    value = computed(op, ones, dict(params[0]))
-    results = value[: len(op.results)] if isinstance(value, tuple) else (value,)
-    return packed(results).shape == result
-
-
-_RULES: dict[type, Callable[[Any, Shapes, tuple[Any, ...], Strides, list[Any]], bool]] = {
-    Elementwise: lambda op, shapes, _, result, __: len(shapes) == len(op.inputs) and _spreads(shapes, result),
-    Copy: lambda _, shapes, __, result, ___: shapes == [result],
-    Reduction: lambda _, shapes, params, result, __: [_reduced(shape, *params) for shape in shapes] == [result],
-    Select: _select,
-    Contraction: lambda op, shapes, _, result, __: _product(op, shapes) == result,
-    Join: lambda _, shapes, params, result, __: _joined(shapes, params) == result,
-    Gather: lambda _, shapes, params, result, __: len(shapes) == 1 and all(p.shape == result for p in params),
-    Write: lambda _, shapes, params, result, __: _spreads(shapes[1:], params[0].shape if params else result),
-    Routine: _routine,
-    View: lambda _, shapes, __, ___, ____: len(shapes) == 1,
-    Custom: lambda _, shapes, params, __, ___: shapes == [(sum(map(math.prod, params[0])),)],
-    LoopMark: lambda _, __, params, ___, ____: len(params) in (0, 4),
-    Guard: lambda _, shapes, __, result, specs: shapes == [result] * 2 and specs[0].dtype == specs[1].dtype,
-}
+def _check_shape(op: Any, shapes: Any, spec: Spec, params: tuple[Any, ...], specs: list[Any]) -> None:
+    if not op.fits(shapes, params, spec, specs):
+        raise ValueError(f"{op.name} of shapes {shapes} with {params} does not have shape {spec.shape}")
 
 
 def _check_places(recipe: Recipe, step: Step) -> None:

@@ -25,6 +25,7 @@ OPS: dict[str, Op] = {}
 Flags = tuple[bool, ...]
 """Whether each input's gradient is wanted."""
 Params = tuple[Any, ...]
+Shapes = list[tuple[int, ...]]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -51,6 +52,8 @@ class Op:
     """What is added to a contribution that Python computed; 0.0 makes its -0.0, nothing, a gradient of zero."""
     contribution: ClassVar[str] = "{}"  # how the table of operations says where the gradient of a rule goes
     repeatable: ClassVar[bool] = False  # whether the tasks of a step depend on specs and parameters alone
+    is_called: ClassVar[bool] = False  # whether compiled programs call its kernels where it is no statement of theirs
+    shaped_by_params: ClassVar[bool] = False  # whether a form's parameters, as a step's, tell the shape of the result
 
     def __post_init__(self) -> None:
         if self.name in OPS:
@@ -74,6 +77,13 @@ class Op:
     def reformed(self, form: Any, specs: Any, spec: Any) -> Any:
         """Return the form of the same instruction with other specs: of saved values that were copied."""
         return self.form(specs, spec, form.wanted, form.params, form.name)
+
+    def fits(self, shapes: Shapes, params: Params, spec: Any, specs: list[Any]) -> bool:
+        """Whether a step that a file says of it can be: a result of that spec, from operands of these shapes and specs.
+
+        A Python number has the shape () and None for a spec. Native code trusts steps that passed.
+        """
+        raise ValueError(f"{self.name} is of a kind that is not checked: {params}, {shapes}, {specs} to {spec}")
 
     def lower(self, step: Any, lowering: Any) -> None:
         """Add the tasks of a step of a program: see :class:`kernels.kinds.form.Lowering`."""

@@ -161,6 +161,13 @@ def tie(x: Any, y: Any) -> Any:
     return np.where((x == y) | ((x != x) & (y != y)), 1.0, 0.0)
 
 
+def reduced_shape(shape: Strides, axes: Any, keepdims: Any) -> Strides | None:
+    """Return the shape of a reduction's result; None where the axes are not distinct ones of the input."""
+    if len(set(axes)) != len(axes) or not all(type(axis) is int and 0 <= axis < len(shape) for axis in axes):
+        return None
+    return tuple([1 if i in axes else n for i, n in enumerate(shape) if keepdims or i not in axes])
+
+
 def spread(strides: Strides, rank: int, axes: Strides, keepdims: bool) -> Strides:
     """Return the strides of a reduction's result over the space of its input."""
     remaining = iter(strides)

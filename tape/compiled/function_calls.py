@@ -11,16 +11,16 @@ import numpy as np
 
 from kernels.foundation.specs import Array, Spec
 from kernels.kinds import reference_tape
-from kernels.kinds.elementwise import Contraction, Elementwise, Reduction
 from kernels.kinds.reference_tape import Instruction
 from kernels.kinds.routine import Callback, Routine, computed
-from kernels.kinds.views import Copy, Gather, Join, Write
+from kernels.kinds.views import Gather, Write
 from kernels.native.structs import ADDS, CLEARS, PULLS, VIEW
 from kernels.programs.machine import GuardMissed
 from kernels.programs.program import Recipe, Step, StepKind, Tables
 from kernels.rules.scalar_loops import NodeRef
 from tape.engine import custom_function
 from tape.engine.custom_calls import CustomCall
+from tape.engine.kinds import kind_of
 from tape.random import Draw
 from tape.recording.foreign_calls import TensorCall
 from tape.tensors import modes
@@ -283,8 +283,6 @@ def _is_reached(cotangent: Array) -> bool:
     return bool(np.any((cotangent != 0.0) | ~np.signbit(cotangent)))
 
 
-_FOLLOWED = (Elementwise, Contraction, Reduction, Copy, Join, Routine)
-"""Kinds of operations whose pullbacks compute with tensors alone."""
 _PART_AND_VALUE = 2
 
 
@@ -343,7 +341,7 @@ class KnownTensors:
             return None
         if isinstance(form.op, Gather):
             return instruction.saved if step.params else None
-        if not isinstance(form.op, _FOLLOWED):
+        if not kind_of(form.op).is_followed:
             return None
         pairs = zip(form.saved, instruction.saved, strict=True)
         saved = tuple([self._saved(name, value, instruction, step) for name, value in pairs])

@@ -195,6 +195,8 @@ class Pullbacks:
 class Kind:
     """A kind of records: how its pullbacks run on tensors, and its operations on a batch."""
 
+    is_followed = False  # whether its pullbacks compute with tensors alone, so that a recorder can follow them
+
     def pullbacks(self, form: Form) -> Pullbacks:
         """Return what runs the pullbacks of instructions of a form."""
         return Pullbacks(form)

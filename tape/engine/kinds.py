@@ -16,6 +16,7 @@ from kernels.kinds.routine import Callback, Custom, Guard, Routine
 from kernels.kinds.views import Copy, Gather, Join, ResultPart, View, Write
 from kernels.operations.registry import OPS
 from kernels.programs.program import ProgramError
+from kernels.rules.op import Op
 from tape.engine.kind_rules import (
     Contribution,
     Kind,
@@ -160,6 +161,8 @@ class ViewKind(Kind):
 class CopyKind(Kind):
     """A batch is copied whole."""
 
+    is_followed = True
+
     def pullbacks(self, form: Form) -> _RearrangementPullbacks:
         """Return what runs the pullbacks of instructions of a form."""
         return _RearrangementPullbacks(form)
@@ -185,6 +188,8 @@ class _RearrangementPullbacks(Pullbacks):
 
 class JoinKind(Kind):
     """The axis is counted behind that of the batch."""
+
+    is_followed = True
 
     def pullbacks(self, form: Form) -> Pullbacks:
         """Return what runs the pullbacks of instructions of a form."""
@@ -231,6 +236,8 @@ class WriteKind(Kind):
 
 class ReductionKind(Kind):
     """Axes stand behind that of the batch."""
+
+    is_followed = True
 
     def pullbacks(self, form: Form) -> _ReductionPullbacks:
         """Return what runs the pullbacks of instructions of a form."""
@@ -342,6 +349,8 @@ class GuardKind(Kind):
 class RoutineKind(Kind):
     """A routine is called for each example; several results stand end to end."""
 
+    is_followed = True
+
     def pullbacks(self, form: Form) -> Pullbacks:
         """Return what runs the pullbacks of instructions of a form."""
         return Pullbacks(form, _call_pull)
@@ -376,6 +385,8 @@ RUN = {**elementwise.RUN, **{number: elementwise.RUN[name] for number, name in _
 
 class ElementwiseKind(Kind):
     """Operands get as many dims behind the batch as the result has."""
+
+    is_followed = True
 
     def pullbacks(self, form: Form) -> _ElementwisePullbacks:
         """Return what runs the pullbacks of instructions of a form."""
@@ -432,6 +443,8 @@ _MOST = 1 << 22
 
 class ContractionKind(Kind):
     """A batch is one product where all examples share an operand."""
+
+    is_followed = True
 
     def pullbacks(self, form: Form) -> _ContractionPullbacks:
         """Return what runs the pullbacks of instructions of a form."""
@@ -520,14 +533,19 @@ KINDS: dict[type, Kind] = {
 _OTHER = Kind()
 
 
+def kind_of(op: Op) -> Kind:
+    """Return what the kind of a record has on tensors."""
+    return KINDS.get(type(op), _OTHER)
+
+
 def pullbacks_of(form: Form) -> Pullbacks:
     """Return what runs the pullbacks of instructions of a form, made at its first use."""
     pullbacks: Pullbacks | None = form.tensor_pullbacks
     if pullbacks is None:
-        pullbacks = form.tensor_pullbacks = KINDS.get(type(form.op), _OTHER).pullbacks(form)
+        pullbacks = form.tensor_pullbacks = kind_of(form.op).pullbacks(form)
     return pullbacks
 
 
 def run_batched(step: Planned, operands: Sequence[Operand], spec: Spec) -> Any:
     """Run a step on these operands; ``spec`` is that of the result of one example. NotImplementedError by name."""
-    return KINDS.get(type(step.op), _OTHER).batched(step, operands, spec)
+    return kind_of(step.op).batched(step, operands, spec)
