@@ -26,7 +26,8 @@ class Intervals:
     An item is filed in blocks of a power of two just above its own length, so that it stands in one or two, and a
     question looks into the blocks of each length that it touches: both take a time that does not grow with the rest.
     Threads, and finalizers in the middle of a method, may add, ask and discard: a list of a block is never replaced,
-    and is copied before it is gone through.
+    and is copied before it is gone through. A dict is copied as a whole: ``list(items())`` allocates, and a garbage
+    collection in its midst lets another thread run.
     """
 
     def __init__(self) -> None:
@@ -58,13 +59,13 @@ class Intervals:
                 blocks.get(block, []).remove((low, high, item))
 
     def _near(self, low: int, high: int) -> Iterator[tuple[int, int, Any]]:
-        for level, blocks in list(self._levels.items()):
+        for level, blocks in self._levels.copy().items():
             first, last = low >> level, (high - 1) >> level
             if last - first < _FEW:
                 for block in range(first, last + 1):
                     yield from tuple(blocks.get(block, ()))
             else:
-                for block, entries in list(blocks.items()):
+                for block, entries in blocks.copy().items():
                     if first <= block <= last:
                         yield from tuple(entries)
 

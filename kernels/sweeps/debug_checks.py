@@ -152,7 +152,7 @@ def keep(header: int, before: Checked, now: Checked, kept: int) -> None:
     """Keep the state of a tape that has been checked, with ``kept`` words unchanged since the last check."""
     seen = len(now.words) - kept + len(before.words) - kept + EACH_CHECK
     since = before.since + seen if before is not NOTHING else 0
-    for other, (number, _) in list(_checked.items()):
+    for other, (number, _) in _checked.copy().items():
         if word_at(memory.REGISTRY.tapes + 8 * number) != other:
             _checked.pop(other, None)
     _checked[header] = word_at(header + 8 * TapeHeader.number), now._replace(since=since)

@@ -203,7 +203,7 @@ class RecordedSweep(Sweep):
 
     def __init__(self, results: RecordedRun, graph: MarkedGraph, tapes: list[Tape], roots: set[Any]) -> None:
         self.results, self.anomaly = results, graph_observers.current()
-        self.hooks = {slot: registered for tape in tapes if tape.hooks for slot, registered in list(tape.hooks.items())}
+        self.hooks = {slot: registered for tape in tapes for slot, registered in tape.hooks.copy().items()}
         self.watched = dict(results.asked)
         for tape in tapes if results.accumulates else ():
             for x in [x for ref in list(tape.retained.values()) if (x := ref()) is not None]:
