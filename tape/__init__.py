@@ -13,7 +13,7 @@ if getattr(_kernels, "DISTRIBUTION", None) != "tape-autograd":
         "install it as a wheel, which keeps its kernels apart: pip install ."
     )
 
-from kernels.foundation.locks import uncollected as _uncollected
+from kernels.foundation.tables import uncollected as _uncollected
 
 with _uncollected(lasting=True):
     from tape import array_api, autograd, functions, linalg, random  # noqa: F401

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.locks import Lock
 from kernels.foundation.specs import FLOAT32
+from kernels.foundation.tables import Lock
 from tape.recording import record
 from tape.tensors import dtypes
 from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor

@@ -8,9 +8,21 @@ collection, is made before that.
 from __future__ import annotations
 
 from kernels.calls.computing_native import append, count_ties, release_copies, secure, values_of
-from kernels.calls.keys_native import LARGEST_HASH, forget, hash_of, ints_in, mixed, put_call, put_int
-from kernels.calls.notifying_native import are_alike, called, notify_recorder, paired, tape_in_force
-from kernels.language.native_types import kept_apart
+from kernels.calls.keys_native import (
+    LARGEST_HASH,
+    are_alike,
+    called,
+    forget,
+    hash_of,
+    ints_in,
+    mixed,
+    notify_recorder,
+    paired,
+    put_call,
+    put_int,
+    tape_in_force,
+)
+from kernels.language.llvm_values import kept_apart
 from kernels.native.c_api import (
     COUNTED,
     UNHELD,
@@ -98,7 +110,7 @@ def end(call: CallRequest):
         call.held = 0
 
 
-def hit(called_as, args, count):
+def hit_call(called_as, args, count):
     """Make another call that is in the table; see functions_native.py: called by address, since that leads here."""
     return call_at(tape_registry().hit, called_as, args, count, 0)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernels.language.native_types import Void, Word
+from kernels.language.llvm_values import Void, Word
 from kernels.native.c_api import (
     A_DENSE,
     A_SIMPLE,

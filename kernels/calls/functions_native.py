@@ -1,39 +1,73 @@
-"""Functions and methods of tensors as native callables: a hit in the table of calls, else Python."""
+"""Functions and methods of tensors as native callables, arrays and views in them: a hit in the table, else Python."""
 
 from __future__ import annotations
 
-from kernels.calls.calls_native import begin, begin_join, call_words, end, entry_at, entry_of, new_value, part_of
-from kernels.calls.keys_native import forget, put_call
-from kernels.calls.wrapping_native import base_of, hit_wrapped, new_alias, new_view_of
-from kernels.calls.writes_native import update, write_again
-from kernels.language.native_types import Int32, Void, Word
+import numpy as np
+
+from kernels.calls.calls_native import (
+    begin,
+    begin_join,
+    call_words,
+    dropped,
+    end,
+    entry_at,
+    entry_of,
+    hit_call,
+    is_same,
+    new_value,
+    part_of,
+    record_and_notify,
+)
+from kernels.calls.computing_native import copy_of
+from kernels.calls.keys_native import forget, put_call, tape_in_force
+from kernels.calls.writes_native import counter_of, is_counted, is_listing, new_extras, update, write_again
+from kernels.language.llvm_values import Int32, Void, Word, kept_apart
 from kernels.native.c_api import (
+    A_ALIGNED,
+    A_DENSE,
+    A_WRITEABLE,
     ARGUMENTS,
+    COUNTED,
+    DOUBLES,
     ArrayObject,
     FunctionObject,
     Py_DecRef,
     Py_IncRef,
+    PyBytes_FromStringAndSize,
+    PyErr_Clear,
     PyErr_Occurred,
+    PyFloat_FromDouble,
+    PyList_Append,
+    PyList_Size,
     PyMem_RawFree,
     PyMethod_New,
     PyObject_GC_Del,
     PyObject_GC_UnTrack,
     PyObject_Vectorcall,
     PyType_IsSubtype,
+    PyWeakref_NewRef,
     TensorObject,
     call_visit,
+    new_view,
+    set_base,
     tape_registry,
     three_words,
 )
-from kernels.native.memory import store_i8
-from kernels.native.objects_native import drop_all, kind_of, visit_all
+from kernels.native.memory import HEADER, load_f8, load_i8, store_f8, store_i8, word
+from kernels.native.objects_native import array_of, drop_all, elements, kind_of, new_tensor, put, visit_all
 from kernels.native.structs import (
     ALIASED,
     ARGUED,
+    CONDITION,
+    COPIED,
+    EXPOSED,
     GATHERS,
     INDEXED,
     JOINS,
+    KNOWN_ARRAYS,
+    MOST_KNOWN_DIMS,
     MOST_OPERANDS,
+    MOST_VIEWS,
     NEW,
     NOT_NATIVE,
     NUMBERED,
@@ -51,11 +85,376 @@ from kernels.native.structs import (
     SHOWN,
     WRITES,
     CallEntry,
+    CallOperand,
     CallRequest,
+    KnownArray,
     RegistryTable,
+    TapeHeader,
 )
+from kernels.native.tape_native import reserve
+
+# Arrays of a caller as tensors, and views, in repeated calls.
+
+# NumPy's arrays and scalars among the operands of a call: wrapped in tensors for the call.
+#
+# A hash table maps dtype, shape and strides of arrays to specs (kernels/kinds/call_entries.py adds them). Of scalars
+# and of arrays without dims, doubles are accepted, and integers too if another operand is a tensor of doubles.
 
 CONTROL = True
+
+BYTES = bytes.__basicsize__ - 1
+"""Where the memory of bytes begins in the object."""
+MIX = -7046029254386353131
+"""The golden ratio, times 2**64 (Knuth)."""
+
+
+def row_of(registry: RegistryTable, array: ArrayObject):
+    """The row of the table for an array's spec; 0 for an array that the table cannot hold."""
+    ndim = array.ndim
+    if ndim < 1 or ndim > MOST_KNOWN_DIMS or array.flags & A_ALIGNED == 0:
+        return 0
+    shape, strides, hashed = array.shape, array.strides, array.dtype
+    for k in range(ndim):
+        hashed = (hashed ^ shape[k]) * MIX + strides[k]
+    return registry.known_arrays + 8 * KnownArray.SIZE * ((hashed >> 32) & (KNOWN_ARRAYS - 1))
+
+
+def is_entered(row: KnownArray, array: ArrayObject):
+    """Whether a row has the array's dtype, shape and strides."""
+    ndim = array.ndim
+    if row.spec == 0 or row.dtype != array.dtype or row.ndim != ndim:
+        return False
+    shape, strides, alike = array.shape, array.strides, True
+    for k in range(ndim):
+        alike = (
+            alike and word(row, KnownArray.shape + k) == shape[k] and word(row, KnownArray.strides + k) == strides[k]
+        )
+    return alike
+
+
+def add_layout(array: ArrayObject, spec: int) -> int:
+    """Enter an array's spec, owning a reference to it; return the number of the row, -1 if that cannot be done."""
+    registry = tape_registry()
+    row = KnownArray(row_of(registry, array))
+    if row == 0:
+        return -1
+    ndim, shape, strides = array.ndim, array.shape, array.strides
+    row.dtype = array.dtype
+    row.ndim = ndim
+    for k in range(ndim):
+        store_i8(row + 8 * (KnownArray.shape + k), shape[k])
+        store_i8(row + 8 * (KnownArray.strides + k), strides[k])
+    row.spec = spec
+    return (row - registry.known_arrays) // (8 * KnownArray.SIZE)
+
+
+def laid_over(registry: RegistryTable, array: ArrayObject, data, flags, base):
+    """An array like another of memory that ``base``, whose reference it takes over, owns; 0 with an exception."""
+    dtype, ndim = array.dtype, array.ndim
+    Py_IncRef(dtype)
+    shape, strides = array.shape, array.strides
+    made = new_view(registry.new_view, registry.array_type, dtype, ndim, shape, strides, data, flags)
+    if made == 0:
+        Py_DecRef(base)
+    elif set_base(registry.set_base, made, base) != 0:
+        Py_DecRef(made)
+        return 0
+    return made
+
+
+def view_of(registry, array: ArrayObject):
+    """A view of an array, whose shape nobody else can set; 0 with an exception."""
+    Py_IncRef(array)
+    flags = array.flags & A_WRITEABLE
+    return laid_over(registry, array, array.data, flags, array)
+
+
+def small_copy(registry, array: ArrayObject, count):
+    """A copy of a dense array of few doubles, which costs hardly more than a view; 0 with an exception."""
+    held = PyBytes_FromStringAndSize(array.data, 8 * count)
+    return laid_over(registry, array, held + BYTES, 0, held) if held != 0 else 0
+
+
+def is_double(registry: RegistryTable, array: ArrayObject):
+    """Whether an array is a single double."""
+    aligned = array.flags & A_ALIGNED != 0
+    return array.ndim == 0 and array.dtype == registry.double and aligned
+
+
+def spec_for(registry: RegistryTable, op, x):
+    """The spec of the tensor that wraps an operand; 0 for anything but arrays and NumPy's scalars.
+
+    Where an operation has a condition, a scalar counts as a Python number; elsewhere it is a tensor.
+    """
+    kind = kind_of(x)
+    if kind == registry.numpy_double or kind == registry.numpy_int:
+        return registry.numpy_spec if op & CONDITION == 0 else 0
+    if kind != registry.array_type:
+        return 0
+    if is_double(registry, x):
+        return registry.numpy_spec
+    row = KnownArray(row_of(registry, x))
+    return row.spec if row != 0 and is_entered(row, x) else 0
+
+
+def is_spread(array: ArrayObject):
+    """Whether an array has the same element at several places."""
+    spread = False
+    for k in range(array.ndim):
+        spread = spread or (array.strides[k] == 0 and array.shape[k] > 1)
+    return spread
+
+
+def value_of_array(registry: RegistryTable, array: ArrayObject, keeps):
+    """The value of the tensor that wraps an array, a copy or a view: a new reference; 0 where Python has to do it.
+
+    Recorders see the memory itself: what they read from outside is read again at replays.
+    """
+    flags, count = array.flags, elements(array.shape, array.ndim)
+    if flags & A_DENSE == 0:
+        spread = count > COPIED and is_spread(array)
+        return 0 if spread or tape_in_force(registry) & 1 != 0 else copy_of(registry, array)
+    few = keeps and count <= COPIED and array.dtype == registry.double
+    if few and tape_in_force(registry) & 1 == 0:
+        return small_copy(registry, array, count)
+    return view_of(registry, array) if flags & A_WRITEABLE != 0 or count <= COPIED else 0
+
+
+def value_for(registry: RegistryTable, x: ArrayObject, keeps):
+    """The value of the tensor that wraps an operand: a new reference; 0 with an exception, or for Python."""
+    if kind_of(x) == registry.numpy_int:
+        return PyFloat_FromDouble(np.float64(load_i8(x + HEADER)))
+    if kind_of(x) != registry.array_type:
+        return PyFloat_FromDouble(load_f8(x + HEADER))
+    if is_double(registry, x):
+        return PyFloat_FromDouble(load_f8(x.data))
+    return value_of_array(registry, x, keeps)
+
+
+def is_lent(registry: RegistryTable, value: ArrayObject, x: ArrayObject):
+    """Whether a value is a view of the caller's memory."""
+    same = kind_of(value) == registry.array_type and kind_of(x) == registry.array_type
+    return same and value.data == x.data
+
+
+def wrap(registry: RegistryTable, op, x, keeps):
+    """A new tensor that wraps an operand; 0 without an exception if the operand cannot be wrapped.
+
+    ``keeps``: a pullback may keep the value. What it keeps of memory that the caller lends is copied: the tensor has
+    None in place of what says that memory is shared.
+    """
+    spec = spec_for(registry, op, x)
+    made = TensorObject(new_tensor(registry) if spec != 0 else 0)
+    if made == 0:
+        return 0
+    # Making a tensor may run a garbage collection, and so any Python code.
+    value = value_for(registry, x, keeps) if spec_for(registry, op, x) == spec else 0
+    if value == 0:
+        Py_DecRef(made)
+        return 0
+    if is_lent(registry, value, x):
+        put(made + TensorObject.shared, registry.none)
+    made.value = value
+    put(made + TensorObject.form, spec)
+    return made
+
+
+def suits(registry: RegistryTable, args, count, x):
+    """Whether an operand may be wrapped as a double: an integer only if another operand is a tensor of doubles."""
+    if kind_of(x) != registry.numpy_int:
+        return True
+    doubles = True
+    for k in range(count):
+        if kind_of(word(args, k)) == registry.tensor_type:
+            value = TensorObject(word(args, k)).value
+            kind = kind_of(value) if value != 0 else 0
+            of_doubles = kind == registry.array_type and value.dtype == registry.double
+            doubles = doubles and (of_doubles or kind == registry.float_type)
+    return doubles
+
+
+def give_own(registry: RegistryTable, x: TensorObject):
+    """Give a tensor that somebody keeps, as recorders do, memory of its own in place of what was lent."""
+    value = x.value
+    copy = copy_of(registry, value)
+    if copy != 0:
+        x.value = copy
+        x.shared = 0
+        Py_DecRef(value)
+        Py_DecRef(registry.none)
+    return copy
+
+
+def let_go(registry: RegistryTable, wrapped):
+    """Release the tensors that have been made; 0 with an exception."""
+    done = 1
+    for k in range(MOST_OPERANDS):
+        x = TensorObject(word(wrapped, k))
+        if x != 0:
+            if load_i8(x) & COUNTED != 1 and x.shared == registry.none and give_own(registry, x) == 0:
+                done = 0
+            Py_DecRef(x)
+    return done
+
+
+@kept_apart
+def hit_wrapped(registry: RegistryTable, called_as, args, count):
+    """Make a call with arrays wrapped, if an operand is a tensor; 0 where Python has to or has raised."""
+    operands, wrapped, tensors, made = three_words(), three_words(), 0, 0
+    keeps, risk, op = False, 0, called_as & (NUMBERED - 1)
+    for k in range(MOST_OPERANDS):
+        store_i8(wrapped + 8 * k, 0)
+        if k < count:
+            store_i8(operands + 8 * k, word(args, k))
+            if kind_of(word(args, k)) == registry.tensor_type:
+                tensors += 1
+                keeps = keeps or (TensorObject(word(args, k)).slot != 0 and op not in (OP_ADD, OP_SUBTRACT))
+    no_tensor_to_write = called_as & WRITES != 0 and kind_of(word(args, 0)) != registry.tensor_type
+    if registry.known_arrays == 0 or tensors == 0 or tensors == count or no_tensor_to_write:
+        return 0
+    for k in range(count):
+        x = word(args, k)
+        if kind_of(x) != registry.tensor_type and suits(registry, args, count, x):
+            tensor = TensorObject(wrap(registry, op, x, keeps))
+            if tensor != 0:
+                made += 1
+                risk = 1 if keeps and tensor.shared != 0 else risk
+                store_i8(operands + 8 * k, tensor)
+                store_i8(wrapped + 8 * k, tensor)
+    result, counts = 0, registry.exposed
+    if made != 0 and PyErr_Occurred() == 0 and counts != 0:
+        counts[EXPOSED] += risk  # is_risky
+        result = hit_call(called_as, operands, count)
+        counts[EXPOSED] -= risk
+    if let_go(registry, wrapped) == 0 and result != 0 and result != NOT_NATIVE:
+        Py_DecRef(result)
+        return 0
+    return result
+
+
+# Tensors of the first operand's memory as one native call: views such as ``x[1:]`` and ``x.T``, and ``x.detach()``.
+
+
+def base_of(x: TensorObject, entry: CallEntry):
+    """The base of a view, borrowed."""
+    return x.base if entry.count != 0 else x
+
+
+def can_show(registry: RegistryTable, call: CallRequest, entry: CallEntry):
+    """Whether native code can make the view now: not where dead views are to be forgotten, or the tape is full."""
+    x, t, block = TensorObject(load_i8(call.args)), TapeHeader(call.tape & ~1), entry.block
+    views, value = TensorObject(base_of(x, entry)).views, CallOperand(call.operands).object
+    count = PyList_Size(views) if views != 0 else 0
+    if count < 0:
+        PyErr_Clear()
+    if value == 0 or kind_of(value) != registry.array_type:
+        return False
+    if count < 0 or (count >= MOST_VIEWS and (count + 1) & count == 0):
+        return False
+    return block == 0 or (t.size + block.entries <= t.room and reserve(t, block.entries) != 0)
+
+
+def shown(registry: RegistryTable, entry: CallEntry, value: ArrayObject, start):
+    """A view of an array that begins at ``start``, as the entry says; 0 with an exception."""
+    dtype, data, flags = value.dtype, value.data + start, value.flags & entry.flags
+    Py_IncRef(dtype)
+    made = new_view(registry.new_view, registry.array_type, dtype, entry.ndim, entry.shape, entry.strides, data, flags)
+    if made == 0:
+        return 0
+    Py_IncRef(value)
+    if set_base(registry.set_base, made, value) != 0:
+        Py_DecRef(made)
+        return 0
+    return made
+
+
+def give_view(registry, call: CallRequest, entry: CallEntry, result: TensorObject, reference):
+    """Make a new tensor the view, and enter it into its base's list of views; 0 with an exception."""
+    x, operands, words, results = TensorObject(load_i8(call.args)), call.operands, call.words, three_words()
+    base, offset = TensorObject(base_of(x, entry)), CallOperand(operands + CallOperand.SIZE)
+    made = shown(registry, entry, x.value, part_of(entry, words, CallEntry.start))
+    if made == 0 or PyList_Append(base.views, reference) != 0:
+        dropped(made)
+        return dropped(result)
+    offset.object = 0
+    offset.double = part_of(entry, words, CallEntry.offset)
+    if base != x:
+        offset.double += x.offset
+    put(result + TensorObject.base, base)
+    result.offset = offset.double
+    store_i8(results, result)
+    store_i8(results + 8, 0)
+    return record_and_notify(registry, call, entry, results, made)
+
+
+@kept_apart
+def new_view_of(registry, call: CallRequest, entry: CallEntry):
+    """Return a view like one that was made before; 0, without an exception where Python has to do it.
+
+    A list for the views of a base that has none yet, the tensor and a weak reference are made first: allocating may
+    start a garbage collection, and so run any Python code.
+    """
+    x, constant = TensorObject(load_i8(call.args)), entry.constant
+    if not can_show(registry, call, entry) or not is_listing(base_of(x, entry)):
+        return 0
+    result = new_tensor(registry)
+    reference = PyWeakref_NewRef(result, 0) if result != 0 else 0
+    same = reference != 0 and entry.constant == constant and is_same(registry, call, entry) and entry.target == SHOWN
+    if same and can_show(registry, call, entry) and TensorObject(base_of(x, entry)).views != 0:
+        result = give_view(registry, call, entry, result, reference)
+    else:
+        result = dropped(result)
+    dropped(reference)
+    return result
+
+
+# ``x.detach()``.
+
+
+def array_in(registry: RegistryTable, x: TensorObject):
+    """The array of a tensor, borrowed; a tensor that holds a float is given an array first; 0 with an exception."""
+    value = x.value
+    if value == 0 or kind_of(value) != registry.float_type:
+        return value if value != 0 and kind_of(value) == registry.array_type else 0
+    array = ArrayObject(array_of(registry, 0, three_words(), DOUBLES, False))
+    if array != 0:
+        store_f8(array.data, load_f8(value + HEADER))
+        x.value = array
+        Py_DecRef(value)
+    return array
+
+
+@kept_apart
+def new_alias(registry: RegistryTable, call: CallRequest):
+    """Return a tensor that shares memory and version counter with another; 0 where Python has to or has raised."""
+    x = TensorObject(load_i8(call.args))
+    if x.base != 0 or not is_counted(registry, x) or not is_listing(x):
+        return 0
+    counter = counter_of(registry, x)
+    Py_IncRef(counter)
+    extras = new_extras(registry, counter)
+    result = TensorObject(new_tensor(registry) if extras != 0 else 0)
+    if result == 0:
+        return dropped(extras)
+    result.extras = extras
+    # Allocating may have run any Python code: read everything that matters now.
+    entry = CallEntry(entry_of(registry, call))
+    same = (
+        entry != 0 and entry.target == ALIASED and x.base == 0 and counter_of(registry, x) == counter and x.views != 0
+    )
+    value = array_in(registry, x) if same else 0
+    if value == 0:
+        return dropped(result)
+    if x.shared == 0:
+        put(x + TensorObject.shared, registry.true)
+    put(result + TensorObject.shared, registry.true)
+    put(result + TensorObject.views, x.views)
+    put(result + TensorObject.value, value)
+    put(result + TensorObject.form, entry.form)
+    return result
+
+
+# Functions and methods of tensors as native callables: a hit in the table of calls, else Python.
 
 # The slots of the type of tensors for operators and indices.
 

@@ -1,29 +1,40 @@
-"""The arguments of a call as words: part of its key in the table.
-
-How many words there are, then for each argument a tag and what it is (kernels/native/structs.py).
-"""
+"""The arguments of a call as words of its key in the table; recorders notified of calls that native code repeats."""
 
 from __future__ import annotations
 
 from kernels.native.c_api import (
     A_SIMPLE,
+    C_ORDER,
+    DOUBLES,
+    LONGS,
+    SINGLES,
     ArrayObject,
+    Py_DecRef,
+    Py_IncRef,
+    PyContextVar_Get,
     PyErr_Clear,
     PyErr_Occurred,
     PyFloat_AsDouble,
+    PyFloat_FromDouble,
     PyList_GetItem,
     PyList_Size,
     PyLong_AsLongLong,
     PyMem_RawFree,
     PyMem_RawMalloc,
+    PyObject_Vectorcall,
+    PyThread_get_thread_ident,
     PyTuple_GetItem,
+    PyTuple_New,
+    PyTuple_SetItem,
     PyTuple_Size,
     TensorObject,
+    array_copy,
     sixteen_words,
     tape_registry,
+    three_words,
 )
-from kernels.native.memory import HEADER, bits_of, load_i8, pointer_b1, store_i8, word
-from kernels.native.objects_native import elements, kind_of
+from kernels.native.memory import HEADER, bits_of, load_f8, load_i8, pointer_b1, store_i8, word
+from kernels.native.objects_native import drop_all, elements, kind_of
 from kernels.native.structs import (
     ARRAY_ITEM,
     FLOAT_ITEM,
@@ -31,14 +42,265 @@ from kernels.native.structs import (
     INT_ITEM,
     MOST_ARRAYS,
     MOST_JOINED,
+    MOST_OPERANDS,
     MOST_WORDS,
     NAMES_ITEM,
     NO_BOUND,
     OBJECT_ITEM,
     SEQUENCE_ITEM,
     SLICE_ITEM,
+    CallEntry,
+    CallOperand,
     RegistryTable,
 )
+
+# Notifies the recorder in force of an operation that native code has repeated.
+
+RECORDER_MODE, RECORDER_TAPE, RECORDER_THREAD, RECORDER_NOTIFY, RECORDER_ITEMS = range(5)
+
+
+def look_at(variable):
+    """The value of a context variable: a new reference; 0 if it has none, or with an exception."""
+    out = three_words()
+    return load_i8(out) if PyContextVar_Get(variable, 0, out) == 0 else 0
+
+
+def header_of(registry: RegistryTable, tape):
+    """The header of a tape, 0 for False and 0, -1 for anything else."""
+    if tape == registry.false:
+        return 0
+    if tape == 0 or kind_of(tape) != registry.tape_type:
+        return 0 if tape == registry.zero else -1
+    entries = load_i8(tape + registry.entries)
+    return entries + HEADER if entries != 0 else -1
+
+
+def is_current(registry: RegistryTable, recorder):
+    """Whether a recorder's tuple belongs to the mode and the thread that are in force."""
+    if kind_of(recorder) != registry.tuple_type or PyTuple_Size(recorder) != RECORDER_ITEMS:
+        return 0
+    thread, mode = PyTuple_GetItem(recorder, RECORDER_THREAD), look_at(registry.mode)
+    same = 1 if mode == PyTuple_GetItem(recorder, RECORDER_MODE) else 0
+    if mode != 0:
+        Py_DecRef(mode)
+    if same == 0 or kind_of(thread) != registry.int_type:
+        return 0
+    return 1 if PyLong_AsLongLong(thread) == PyThread_get_thread_ident() else 0
+
+
+def tape_in_force(registry: RegistryTable):
+    """The header of the tape to record on, 0 without gradients; one more where a recorder is notified too.
+
+    -1 where Python has to make the call.
+    """
+    tape = look_at(registry.active)
+    if tape == 0:
+        return -1
+    t = header_of(registry, tape)
+    is_none = tape == registry.none
+    Py_DecRef(tape)
+    if is_none:
+        recorder = look_at(registry.recorder)
+        if recorder != 0:
+            if is_current(registry, recorder):
+                t = header_of(registry, PyTuple_GetItem(recorder, RECORDER_TAPE))
+                t = t + 1 if t != -1 else -1
+            Py_DecRef(recorder)
+    return t
+
+
+def given_arrays(registry: RegistryTable):
+    """Whether a function is running that was given NumPy's arrays; -1 where Python knows."""
+    tape = look_at(registry.active)
+    if tape == 0:
+        return -1
+    if kind_of(tape) == registry.tape_type:
+        result = 0 if load_i8(tape + registry.given_arrays) == registry.false else 1
+    elif tape == registry.false:
+        result = 0
+    else:
+        result = 1 if tape == registry.zero else -1
+    Py_DecRef(tape)
+    return result
+
+
+def operands_for_recorder(registry: RegistryTable, entry: CallEntry, args, operands):
+    """The operands of a call as a tuple, numbers as floats where the result is of floats; 0 with an exception.
+
+    Integers stay integers for integer results: beyond 2**53 they are no doubles, and shifts accept no doubles.
+    """
+    result = PyTuple_New(entry.operands)
+    floats = entry.dtype == SINGLES or entry.dtype == DOUBLES
+    for i in range(entry.operands):
+        if result == 0:
+            return 0
+        x = word(args, i)
+        if kind_of(x) == registry.tensor_type or (kind_of(x) == registry.int_type and not floats):
+            Py_IncRef(x)
+        else:
+            x = PyFloat_FromDouble(load_f8(operands + CallOperand.SIZE * i + CallOperand.double))
+            if x == 0:
+                Py_DecRef(result)
+                return 0
+        PyTuple_SetItem(result, i, x)
+    return result
+
+
+def notify_recorder(registry: RegistryTable, entry: CallEntry, args, operands, result):
+    """Notify the recorder in force: 1; 0 with an exception."""
+    recorder = look_at(registry.recorder)
+    if recorder == 0 or is_current(registry, recorder) == 0:
+        if recorder != 0:
+            Py_DecRef(recorder)
+        return 1  # the mode has ended meanwhile
+    arguments, done = sixteen_words(), 0
+    operation, params = entry.operation, entry.params
+    Py_IncRef(operation)
+    Py_IncRef(params)
+    operands_tuple = operands_for_recorder(registry, entry, args, operands)
+    if operands_tuple != 0:
+        store_i8(arguments, operation)
+        store_i8(arguments + 8, operands_tuple)
+        store_i8(arguments + 16, result)
+        store_i8(arguments + 24, params)
+        answer = PyObject_Vectorcall(PyTuple_GetItem(recorder, RECORDER_NOTIFY), arguments, 4, 0)
+        Py_DecRef(operands_tuple)
+        if answer != 0:
+            Py_DecRef(answer)
+            done = 1
+    Py_DecRef(operation)
+    Py_DecRef(params)
+    Py_DecRef(recorder)
+    return done
+
+
+# Calls in the table whose values a Python function computes: no inner loop of NumPy's, or two results.
+
+
+def values(operands, count, row):
+    """Write the values of operands, numbers as floats: new references; 0 with an exception."""
+    for i in range(count):
+        at = CallOperand(operands + CallOperand.SIZE * i)
+        value = at.object
+        if value == 0:
+            value = PyFloat_FromDouble(load_f8(at + CallOperand.double))
+            if value == 0:
+                drop_all(row, row + 8 * (i - 1))
+                return 0
+        else:
+            Py_IncRef(value)
+        store_i8(row + 8 * i, value)
+    return 1
+
+
+def is_as_recorded(entry: CallEntry, array: ArrayObject, dtype):
+    """Whether an array has the shape of the results of an entry, and this dtype."""
+    if array.ndim != entry.ndim or array.dtype.number != dtype:
+        return 0
+    for k in range(entry.ndim):
+        if array.shape[k] != entry.shape[k]:
+            return 0
+    return 1
+
+
+def owned(registry: RegistryTable, operands, array: ArrayObject):
+    """The array itself if it is C-contiguous and owns its memory, else a copy; takes over the reference."""
+    fresh = array.base == 0 and array.flags & A_SIMPLE == A_SIMPLE
+    for i in range(MOST_OPERANDS):
+        fresh = fresh and CallOperand(operands + CallOperand.SIZE * i).object != array
+    if fresh:
+        return array
+    copied = array_copy(registry.copy_array, array, C_ORDER) if registry.copy_array != 0 else 0
+    Py_DecRef(array)
+    return copied
+
+
+def as_value(registry: RegistryTable, entry: CallEntry, operands, value):
+    """The value for a tensor from a function's result, whose reference is taken over; 0 where Python has to do it."""
+    if entry.ndim == 0 and entry.dtype == DOUBLES:
+        number = PyFloat_AsDouble(value)
+        Py_DecRef(value)
+        if number == -1.0 and PyErr_Occurred() != 0:
+            PyErr_Clear()
+            return 0
+        return PyFloat_FromDouble(number)
+    if kind_of(value) == registry.array_type and is_as_recorded(entry, value, entry.dtype):
+        return owned(registry, operands, value)
+    Py_DecRef(value)
+    return 0
+
+
+def both_values(registry: RegistryTable, entry, operands, results, out):
+    """Write the values for two tensors from a function's tuple: new references; 0 where Python has to do it."""
+    if kind_of(results) != registry.tuple_type or PyTuple_Size(results) != 2:
+        return 0
+    value, extra = PyTuple_GetItem(results, 0), PyTuple_GetItem(results, 1)
+    if kind_of(extra) != registry.array_type or is_as_recorded(entry, extra, LONGS) == 0:
+        return 0
+    Py_IncRef(value)
+    Py_IncRef(extra)
+    store_i8(out, as_value(registry, entry, operands, value))
+    store_i8(out + 8, owned(registry, operands, extra))
+    if load_i8(out) != 0 and load_i8(out + 8) != 0:
+        return 1
+    drop_all(out, out + 8)
+    return 0
+
+
+def called(registry, entry: CallEntry, operands, out):
+    """Write a function's result, and a second one or 0: new references; 0 with an exception or for Python.
+
+    Python code runs meanwhile, so the caller checks afterwards whether the operands are unchanged.
+    """
+    row, count, function = three_words(), entry.count - 1, entry.loop
+    if values(operands, count, row) == 0:
+        return 0
+    Py_IncRef(function)
+    result = PyObject_Vectorcall(function, row, count, 0)
+    Py_DecRef(function)
+    drop_all(row, row + 8 * (count - 1))
+    if result == 0:
+        return 0
+    if entry.extra != 0:
+        both = both_values(registry, entry, operands, result, out)
+        Py_DecRef(result)
+        return both
+    store_i8(out, as_value(registry, entry, operands, result))
+    store_i8(out + 8, 0)
+    return load_i8(out)
+
+
+def are_alike(operands, before):
+    """Whether operands that were read again have the same forms, slots and values."""
+    for i in range(MOST_OPERANDS):
+        a, b = CallOperand(operands + CallOperand.SIZE * i), CallOperand(before + CallOperand.SIZE * i)
+        same = a.form == b.form and a.slot == b.slot
+        if not same or a.object != b.object:
+            return 0
+    return 1
+
+
+def paired(entry: CallEntry, result, second):
+    """A tuple of both results, which takes over their references; 0 with an exception."""
+    pair, both = entry.pair, PyTuple_New(2)
+    if both == 0:
+        Py_DecRef(result)
+        Py_DecRef(second)
+        return 0
+    PyTuple_SetItem(both, 0, result)
+    PyTuple_SetItem(both, 1, second)
+    args = three_words()
+    store_i8(args, both)
+    Py_IncRef(pair)
+    tensor = PyObject_Vectorcall(pair, args, 1, 0)
+    Py_DecRef(pair)
+    Py_DecRef(both)
+    return tensor
+
+
+# The arguments of a call as words: part of its key in the table.
+#
+# How many words there are, then for each argument a tag and what it is (kernels/native/structs.py).
 
 CONTROL = True
 

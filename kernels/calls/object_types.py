@@ -10,12 +10,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from kernels.foundation import numpy_arrays
-from kernels.foundation.numpy_arrays import InnerLoop
-from kernels.foundation.specs import SCALAR, Spec, Strides, broadcast, dense, spec_of
+from kernels.foundation.specs import SCALAR, InnerLoop, Spec, Strides, broadcast, dense, inner_loop, spec_of
 from kernels.foundation.tables import dataclass
 from kernels.language import jit
-from kernels.language.native_types import StructType
+from kernels.language.llvm_values import StructType
 from kernels.native import c_api, memory, pool
 from kernels.native.c_api import (
     BASETYPE,
@@ -120,7 +118,7 @@ def strides_along(source: Spec | None, spec: Spec) -> Strides:
 def loop_of(ufunc: Any, dtypes: tuple[np.dtype[Any], ...]) -> InnerLoop | None:
     """Return NumPy's inner loop; None where there is none for these dtypes."""
     try:
-        return numpy_arrays.find(ufunc, dtypes) if isinstance(ufunc, np.ufunc) else None
+        return inner_loop(ufunc, dtypes) if isinstance(ufunc, np.ufunc) else None
     except (LookupError, ValueError):
         return None
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kernels.calls.notifying_native import look_at
-from kernels.language.native_types import Int32, Void, Word
+from kernels.calls.keys_native import look_at
+from kernels.language.llvm_values import Int32, Void, Word
 from kernels.native.c_api import (
     A_SIMPLE,
     C_ORDER,

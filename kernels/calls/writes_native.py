@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kernels.calls.calls_native import can_do, entry_of, hit, part_of, record_and_notify
+from kernels.calls.calls_native import can_do, entry_of, hit_call, part_of, record_and_notify
 from kernels.calls.computing_native import fill, over_nest, places, scalar
-from kernels.calls.notifying_native import given_arrays, tape_in_force
-from kernels.language.native_types import kept_apart
+from kernels.calls.keys_native import given_arrays, tape_in_force
+from kernels.language.llvm_values import kept_apart
 from kernels.native.c_api import (
     A_WRITEABLE,
     COUNTED,
@@ -191,7 +191,7 @@ def exchange(x, y, at):
 
 def take(registry, call: CallRequest, x: TensorObject):
     """Swap value and, if recorded, history of a tensor with those of a new one, which is then released."""
-    form, result = x.form, TensorObject(hit(call.marks & ~WRITES, call.args, call.count))
+    form, result = x.form, TensorObject(hit_call(call.marks & ~WRITES, call.args, call.count))
     if result == 0 or result == NOT_NATIVE:
         return 0
     # Making the result may have run any Python code.
@@ -219,7 +219,7 @@ def update(registry: RegistryTable, call: CallRequest):
     if call.marks & AUGMENTED != 0 and is_scalar(registry, x.value):
         as_value = given_arrays(registry)
     if as_value != 0:  # Python knows which leaves are written
-        return hit(call.marks & ~WRITES, call.args, call.count) if as_value > 0 and x.slot >= 0 else 0
+        return hit_call(call.marks & ~WRITES, call.args, call.count) if as_value > 0 and x.slot >= 0 else 0
     entry = CallEntry(entry_of(registry, call) if is_counted(registry, x) else 0)
     if entry == 0 or call.tape & 1 != 0 or entry.takes == 0:
         return 0
@@ -326,7 +326,7 @@ def copy_of(registry: RegistryTable, x: TensorObject, view):
         return 0
     args = three_words()
     store_i8(args, view)
-    copy = hit(registry.clone, args, 1)
+    copy = hit_call(registry.clone, args, 1)
     if copy != 0 and copy != NOT_NATIVE and not is_view_of(registry, x, view):
         Py_DecRef(copy)
         return 0

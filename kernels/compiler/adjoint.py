@@ -12,7 +12,7 @@ import numpy as np
 from kernels.compiler import scalar_program as scalar
 from kernels.compiler.expansion import Expansion
 from kernels.compiler.scalar_program import walk
-from kernels.foundation.locks import cached_property
+from kernels.foundation.tables import cached_property
 
 
 class Adjoint:

@@ -29,8 +29,8 @@ from kernels.compiler.reverse_text import ReverseText
 from kernels.compiler.scalar_program import walk
 from kernels.compiler.statements import BOOL, FLOATS, INT64, AnyStatement, GuardStatement
 from kernels.compiler.storage import Blocks, HistoryRows, Region, Storage, storage_within
-from kernels.foundation.locks import cached_property
 from kernels.foundation.specs import is_dense
+from kernels.foundation.tables import cached_property
 from kernels.language import jit
 from kernels.language.jit import MOST_COPIES
 from kernels.programs.program import Recipe, describe

@@ -18,10 +18,9 @@ from kernels.kinds.routine import Guard, Routine
 from kernels.kinds.views import Copy, Gather, Join, Write
 from kernels.native.memory import where
 from kernels.programs.rolled_program import Index, Numbers, Ref, RolledInstruction, RolledProgram, Uncompiled
-from kernels.rules.op import OPS
+from kernels.rules.op import OPS, cut
 from kernels.rules.rows import LARGEST_LOOP, matrices
 from kernels.rules.scalar_loops import spread
-from kernels.rules.symbols import cut
 
 # Operations that records describe as several: run on traced arrays, these become statements.
 

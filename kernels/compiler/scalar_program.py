@@ -15,7 +15,7 @@ from kernels.foundation.specs import Strides
 from kernels.foundation.tables import dataclass
 from kernels.native.memory import where
 from kernels.programs.rolled_program import Index, Loop, Numbers, RolledProgram
-from kernels.rules.symbols import literal_of
+from kernels.rules.op import literal_of
 
 Terms: TypeAlias = tuple[tuple[str, int], ...]
 

@@ -26,9 +26,7 @@ from kernels.foundation.specs import (
 from kernels.foundation.tables import dataclass
 from kernels.kinds.elementwise import Elementwise
 from kernels.programs.rolled_program import Index, Numbers, Ref, RolledProgram, Uncompiled, Value
-from kernels.rules import symbols
-from kernels.rules.op import OPS
-from kernels.rules.symbols import Functions, Symbol, literal_of, parameters_of, source
+from kernels.rules.op import OPS, SMALL, Functions, Symbol, literal_of, parameters_of, source
 
 # What an operation does to one element, as text: its rules, read from its record, with places for the operands.
 
@@ -185,7 +183,7 @@ def _half_power(rule: Any, number: float | None) -> Any:
 
     Where the power is 0, which an inverse never is, the result would be divided by 0.
     """
-    less = symbols.SMALL.get(number - 1.0) if number else None
+    less = SMALL.get(number - 1.0) if number else None
     if not number or less is None or "p" not in parameters_of(rule):
         return None
     if number < 0 and not float(number).is_integer():

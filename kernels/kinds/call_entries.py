@@ -18,10 +18,8 @@ from weakref import ref
 import numpy as np
 
 from kernels.calls.object_types import Computation
-from kernels.foundation import numpy_arrays
-from kernels.foundation.locks import Lock
-from kernels.foundation.specs import Array, Spec, Strides, broadcast, spec_of
-from kernels.foundation.tables import dataclass
+from kernels.foundation.specs import Array, Spec, Strides, broadcast, inner_loop, spec_of
+from kernels.foundation.tables import Lock, dataclass
 from kernels.kinds.form import Descriptor, Form
 from kernels.language import jit
 from kernels.native import memory
@@ -308,7 +306,7 @@ class WrappedArray:
         self._rows = np.zeros((KNOWN_ARRAYS, KnownArray.SIZE), np.int64)
         self._specs: list[Spec | None] = [None] * KNOWN_ARRAYS
         self._double = spec_of(0.0)
-        self._add_layout = jit.load_module("calls.wrapping_native").add_layout.entry_point
+        self._add_layout = jit.load_module("calls.functions_native").add_layout.entry_point
         for at, word in {
             RegistryTable.known_arrays: where(self._rows),
             RegistryTable.numpy_double: id(np.float64),
@@ -349,7 +347,7 @@ def view_computation(above: Descriptor, shown: Array, start: int, offset: int) -
 
 def join_computation(spec: Spec, joined: list[tuple[Spec, int, Strides]]) -> Computation:
     """Return how native code joins tensors: their specs, where each begins in the result, and its strides there."""
-    loop = numpy_arrays.find(np.positive, (spec.dtype, spec.dtype))
+    loop = inner_loop(np.positive, (spec.dtype, spec.dtype))
     nests = [nest_layout(s.shape, s.strides, strides) for s, _, strides in joined]
     layout = [word for nest, (_, start, _) in zip(nests, joined, strict=True) for word in (where(nest), start)]
     return Computation(JOINED, loop, layout=np.array(layout, np.int64), kept=(nests,))

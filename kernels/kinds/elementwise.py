@@ -12,9 +12,20 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kernels.calls.object_types import Computation, InnerLoop, is_fresh, loop_of, of_arrays, strides_along, to_array
-from kernels.foundation import numpy_arrays
-from kernels.foundation.numpy_arrays import dividing, silently
-from kernels.foundation.specs import BOOL, FLOAT32, FLOAT64, INT64, Array, Spec, Strides, broadcast, dense
+from kernels.foundation.specs import (
+    BOOL,
+    FLOAT32,
+    FLOAT64,
+    INT64,
+    Array,
+    Spec,
+    Strides,
+    broadcast,
+    dense,
+    dividing,
+    inner_loop,
+    silently,
+)
 from kernels.foundation.tables import dataclass
 from kernels.kinds.form import Form, Lowering, ProgramStep, Pull, pulls_of, rule_loop, saved_names, scattered
 from kernels.language import jit
@@ -39,7 +50,22 @@ from kernels.native.structs import (
 )
 from kernels.rules import scalar_loops
 from kernels.rules.loop_printer import KernelOperand, PrintedLoop, nest_layout
-from kernels.rules.op import OPS, Flags, Op, Params, Shapes, resolved, ufunc_of
+from kernels.rules.op import (
+    OPS,
+    DeclarationError,
+    Flags,
+    Op,
+    Params,
+    Rule,
+    Shapes,
+    Symbol,
+    Unprinted,
+    names_read,
+    parameters_of,
+    resolved,
+    traced,
+    ufunc_of,
+)
 from kernels.rules.rows import Factor, Pick, Product, matrices, pick, product
 from kernels.rules.scalar_loops import (
     ConstantFill,
@@ -55,7 +81,6 @@ from kernels.rules.scalar_loops import (
     spread,
     tie,
 )
-from kernels.rules.symbols import DeclarationError, Rule, Symbol, Unprinted, names_read, parameters_of, traced
 
 # Elementwise operations: the record, its instruction form, its tasks in a program, its repeated call.
 
@@ -376,7 +401,7 @@ class Reduction(Op):
         onto = spread(result.strides, len(spec.shape), axes, keepdims)
         start = initial(self.ufunc, spec, result.dtype)
         lowering.tasks.append(ConstantFill(OperandPlace(step.result), result.size, result.dtype, start))
-        loop = numpy_arrays.find(self.ufunc, (result.dtype,) * 3)
+        loop = inner_loop(self.ufunc, (result.dtype,) * 3)
         places = (OperandPlace(step.result), OperandPlace(source), OperandPlace(step.result))
         lowering.tasks.append(UfuncCall(loop, spec.shape, (onto, spec.strides, onto), places))
         if self.scale:
@@ -424,7 +449,7 @@ class Reduction(Op):
         if not (isinstance(self.ufunc, np.ufunc) and simple and dense_source):
             return None
         onto = spread(spec.strides, len(source.shape), axes, keepdims)
-        loop = numpy_arrays.find(self.ufunc, (spec.dtype,) * 3)
+        loop = inner_loop(self.ufunc, (spec.dtype,) * 3)
         layout = nest_layout(source.shape, onto, source.strides, onto)
         ties = nest_layout(source.shape, source.strides, onto, onto) if self.selects else None
         return Computation(

@@ -32,10 +32,9 @@ from kernels.native.structs import (
 )
 from kernels.rules import loop_printer
 from kernels.rules.loop_printer import LEAST, KernelOperand, PrintedLoop
-from kernels.rules.op import Op
+from kernels.rules.op import Op, parameters_of, passed
 from kernels.rules.rows import Product
 from kernels.rules.scalar_loops import Tasks
-from kernels.rules.symbols import parameters_of, passed
 
 # A pullback that reads a cotangent for the last time may leave its result in the same memory, which halves memory
 # traffic; where the contribution is the cotangent itself, nothing is written at all.

@@ -14,9 +14,8 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
 from kernels.calls.object_types import words_of_tape
-from kernels.foundation.locks import cached_property
 from kernels.foundation.specs import SCALAR, Array, Intervals, Spec
-from kernels.foundation.tables import dataclass
+from kernels.foundation.tables import cached_property, dataclass
 from kernels.kinds.form import Form, restrided
 from kernels.language.jit import bound
 from kernels.native import memory, pool

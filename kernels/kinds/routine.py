@@ -15,8 +15,7 @@ import numba
 import numpy as np
 
 from kernels.calls.object_types import Computation, InnerLoop, of_arrays, to_array
-from kernels.foundation.numpy_arrays import tried
-from kernels.foundation.specs import FLOAT64, Array, Spec, Strides, dense, spec_of
+from kernels.foundation.specs import FLOAT64, Array, Spec, Strides, dense, spec_of, tried
 from kernels.foundation.tables import dataclass
 from kernels.kinds.form import Form, Lowering, ProgramStep
 from kernels.kinds.reference_tape import Instruction
@@ -24,10 +23,9 @@ from kernels.kinds.views import ResultPart, View, strided, strided_batch
 from kernels.language.jit import SIGNATURE, NumbaError, carray, compiling
 from kernels.native.memory import load_i8, pointer_f4, pointer_f8, store_i8, where
 from kernels.native.structs import CALLED, KERNEL, PICK_CONTEXT, PICK_EXTRA, PICK_RESULT, PYTHON, LoopWords
-from kernels.rules.op import Flags, Op, Params, Shapes
+from kernels.rules.op import DeclarationError, Flags, Op, Params, Rule, Shapes, asked
 from kernels.rules.rows import RowValue
 from kernels.rules.scalar_loops import ByteComparison, KernelCall, OperandPlace, PythonCall, node_of
-from kernels.rules.symbols import DeclarationError, Rule, asked
 
 # Routines, operations of NumPy's or SciPy's on whole arrays: the record, its form, its tasks, its repeated call.
 #

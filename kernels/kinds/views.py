@@ -10,17 +10,26 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kernels.calls.object_types import Computation, is_fresh, strides_along
-from kernels.foundation import numpy_arrays
-from kernels.foundation.numpy_arrays import silently
-from kernels.foundation.specs import BOOL, FLOAT32, FLOAT64, INT64, Spec, Strides, broadcast, dense, view_spec
+from kernels.foundation.specs import (
+    BOOL,
+    FLOAT32,
+    FLOAT64,
+    INT64,
+    Spec,
+    Strides,
+    broadcast,
+    dense,
+    inner_loop,
+    silently,
+    view_spec,
+)
 from kernels.foundation.tables import dataclass
 from kernels.kinds.form import Form, Lowering, ProgramStep, pulls_of
 from kernels.native.memory import where
 from kernels.native.structs import ADDS, CALLED, CLEARS, NEST, NEST4, ONCE, VIEW
 from kernels.rules.loop_printer import KernelOperand, PrintedLoop, nest_layout
-from kernels.rules.op import Flags, Op, Params, Shapes
+from kernels.rules.op import Flags, Op, Params, Rule, Shapes, passed
 from kernels.rules.scalar_loops import KernelCall, OperandPlace, node_of, same
-from kernels.rules.symbols import Rule, passed
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -140,7 +149,7 @@ class Copy(Op):
             return Computation(CALLED, function=function, count=2)
         if spec.dtype.kind == "f" and spec.dtype not in (FLOAT64, FLOAT32):
             return None
-        loop = numpy_arrays.find(np.positive, (spec.dtype, spec.dtype))
+        loop = inner_loop(np.positive, (spec.dtype, spec.dtype))
         if not spec.shape and spec.dtype == FLOAT64:
             return Computation(ONCE, loop, count=2)
         layout = nest_layout(spec.shape, strides_along(source, spec), spec.strides)
@@ -337,6 +346,6 @@ def write_computation(source: Spec | None, spec: Spec, shown: np.ndarray[Any, An
     if source is not None and (source.dtype != dtype or len(source.shape) > shown.ndim):
         return None
     along = (0,) * shown.ndim if source is None else broadcast(source.shape, source.strides, shown.shape)
-    loop = numpy_arrays.find(np.positive, (dtype, dtype))
+    loop = inner_loop(np.positive, (dtype, dtype))
     layout = nest_layout(shown.shape, along, shown.strides)
     return Computation(NEST4 if dtype == FLOAT32 else NEST, loop, layout=layout, count=2)

@@ -29,7 +29,7 @@ from types import CodeType
 from typing import Any
 
 import kernels
-from kernels.foundation.locks import Lock
+from kernels.foundation.tables import Lock
 
 PACKAGE = kernels.__name__
 _HEAD = re.compile(r"\n([ \t]*(?:from|import)\b[^\n(]*(?:\([^)]*\))?[^\n]*)")

@@ -299,7 +299,7 @@ def power(x: LaneValue, y: LaneValue) -> LaneValue:
 
 
 def whole(x: LaneValue, n: LaneValue) -> LaneValue:
-    """Return x**n for a whole n up to 4, the same for all elements: products, as in kernels/rules/symbols.py."""
+    """Return x**n for a whole n up to 4, the same for all elements: products, as in kernels/rules/op.py."""
     square = x.times(x)
     odd = (n.equals(1.0) | n.equals(3.0)).select(x, 1.0)
     even = (n.equals(2.0) | n.equals(3.0)).select(square, 1.0)

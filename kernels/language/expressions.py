@@ -15,7 +15,7 @@ from numba import types
 from kernels.foundation.tables import dataclass
 from kernels.language import lanes
 from kernels.language.lanes import nodes_in
-from kernels.language.native_types import ArrayKind, StructType, is_address
+from kernels.language.llvm_values import ArrayKind, StructType, is_address
 
 I1, I8, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
 _TYPES = {

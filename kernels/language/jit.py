@@ -24,8 +24,7 @@ from numba import carray, types
 from numba.core.errors import NumbaError
 from numba.extending import intrinsic
 
-from kernels.foundation.locks import Lock, uncollected
-from kernels.foundation.tables import dataclass
+from kernels.foundation.tables import Lock, dataclass, uncollected
 from kernels.language import cache_files, statements
 from kernels.language.cache_files import (
     PACKAGE,
@@ -40,7 +39,7 @@ from kernels.language.cache_files import (
     untraced,
 )
 from kernels.language.lanes import keep_forms
-from kernels.language.native_types import SIGNATURE, NativeSignature, signature_of
+from kernels.language.llvm_values import SIGNATURE, NativeSignature, signature_of
 
 FASTCALL = 0x80
 """The flag of a method that takes the address and the count of its arguments."""

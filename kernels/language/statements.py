@@ -14,7 +14,7 @@ from numba import types
 from kernels.language.cache_files import text_of
 from kernels.language.expressions import I64, Arithmetic, Expressions, Number, UntranslatedError, type_of
 from kernels.language.lanes import CallingModule, LoopUses, loop_hints, loops_apart, statements_in
-from kernels.language.native_types import is_address, kind_named
+from kernels.language.llvm_values import is_address, kind_named
 
 
 class FunctionBody(Expressions):

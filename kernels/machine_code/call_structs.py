@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernels.language.native_types import Array, Struct
+from kernels.language.llvm_values import Array, Struct
 
 
 class DirectCall(Struct):

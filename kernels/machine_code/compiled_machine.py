@@ -13,9 +13,8 @@ import numpy as np
 
 from kernels.compiler.compiled_code import CompiledCode
 from kernels.compiler.statements import INTERRUPTS
-from kernels.foundation.locks import Lock, cached_property
 from kernels.foundation.specs import Array, Spec, dense
-from kernels.foundation.tables import dataclass
+from kernels.foundation.tables import Lock, cached_property, dataclass
 from kernels.kinds.views import Write
 from kernels.language.jit import bound
 from kernels.machine_code.call_structs import (

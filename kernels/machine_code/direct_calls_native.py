@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from kernels.language.native_types import Word
+from kernels.language.llvm_values import Word
 from kernels.machine_code.call_structs import (
     BUSY,
     D_ENTRY,

@@ -6,7 +6,7 @@ where a guard misses: then a function of Python's answers the call.
 
 from __future__ import annotations
 
-from kernels.language.native_types import Int32, Void, Word
+from kernels.language.llvm_values import Int32, Void, Word
 from kernels.machine_code.call_structs import (
     CHECK_ATTRIBUTES,
     CHECK_DICT,

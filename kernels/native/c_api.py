@@ -14,7 +14,7 @@ from numba.core import cgutils
 
 from kernels.language import jit
 from kernels.language.jit import API, FASTCALL, Method, intrinsic, types
-from kernels.language.native_types import Array, Int32, Struct
+from kernels.language.llvm_values import Array, Int32, Struct
 from kernels.native.memory import HEADER, c_function, calling, instructions, readable
 from kernels.native.structs import RegistryTable
 

@@ -7,7 +7,7 @@ a freed block is overwritten, so that the use of an old address is detected.
 
 from __future__ import annotations
 
-from kernels.language.native_types import Void, Word
+from kernels.language.llvm_values import Void, Word
 from kernels.native.memory import (
     allocate,
     call_one,

@@ -13,7 +13,7 @@ import numpy as np
 from llvmlite import binding, ir
 from numba.core import cgutils
 
-from kernels.foundation.locks import Lock
+from kernels.foundation.tables import Lock
 from kernels.language.expressions import type_of
 from kernels.language.jit import intrinsic, named_intrinsic, types
 from kernels.native.structs import MOST_OPERATIONS, SETS, WAYS, CallEntry, RegistryTable

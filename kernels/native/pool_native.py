@@ -8,7 +8,7 @@ input, modulo the page size, take half as long again.
 
 from __future__ import annotations
 
-from kernels.language.native_types import Void, Word
+from kernels.language.llvm_values import Void, Word
 from kernels.native.c_api import (
     Py_DecRef,
     PyErr_BadArgument,

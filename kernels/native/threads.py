@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from kernels.foundation.locks import Lock, cached_property
+from kernels.foundation.tables import Lock, cached_property
 from kernels.language.jit import load_module, types
 from kernels.native.memory import external, instructions, where
 from kernels.native.structs import MOST_PARTS, W_EACH, W_FIRST, ThreadPoolWords, WorkerWords

@@ -7,7 +7,7 @@ taken nothing.
 
 from __future__ import annotations
 
-from kernels.language.native_types import Word
+from kernels.language.llvm_values import Word
 from kernels.native.c_api import PyThread_acquire_lock, PyThread_release_lock
 from kernels.native.memory import call_at, load_i8, store_i8
 from kernels.native.structs import NUMBERS, PARTS_BITS, SPINS, W_EACH, W_FIRST, ThreadPoolWords, WorkerWords

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from kernels.kinds.elementwise import Elementwise
-from kernels.rules import symbols
-from kernels.rules.symbols import Rule, cut
+from kernels.rules.op import SMALL, Rule, cut
 
 # Vocabulary of a rule: ``g`` the cotangent, ``y`` the result, ``x`` or ``a, b`` or ``c, a, b`` the inputs, ``p`` a
 # static number. Derivatives: Abramowitz and Stegun, chapters 3 and 4; choices at kinks and ties are PyTorch's.
@@ -97,7 +96,7 @@ Elementwise(
     grad_fn="PowBackward0",
     function=False,
     ufunc=np.power,
-    variants=symbols.SMALL,
+    variants=SMALL,
     forward=lambda x, p: x**p,
     pullback=(lambda g, x, p: g * (p * x ** (p - 1)) if p else 0.0,),
     domain=(POSITIVE,),

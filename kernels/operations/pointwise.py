@@ -9,8 +9,7 @@ import numpy as np
 
 from kernels.kinds.elementwise import Elementwise
 from kernels.operations.arithmetic import NONZERO, ONE, POSITIVE, REAL, TWO, flat
-from kernels.rules.op import special
-from kernels.rules.symbols import Rule, cut
+from kernels.rules.op import Rule, cut, special
 
 CONSTANT = "constant"
 """A domain: Python numbers, which have no gradient."""
@@ -302,7 +301,7 @@ Elementwise(
 )
 
 
-# What is not chosen receives nothing (:func:`kernels.rules.symbols.cut`), not 0 times what may be infinite.
+# What is not chosen receives nothing (:func:`kernels.rules.op.cut`), not 0 times what may be infinite.
 
 Elementwise(
     name="relu",

@@ -12,9 +12,8 @@ from kernels.foundation.specs import Array, Spec
 from kernels.kinds.elementwise import Reduction, Select
 from kernels.kinds.form import scattered
 from kernels.kinds.routine import Routine
-from kernels.rules.op import narrow, picked, placed, wide
+from kernels.rules.op import cut, narrow, picked, placed, wide
 from kernels.rules.rows import RowPull, RowValue, row_pull, row_value
-from kernels.rules.symbols import cut
 
 # Of reductions ``n`` is the number of elements that met (or tied) in one result. Of routines ``dims`` is a tuple of
 # axes, and ``wide`` puts a reduced value back beside what it came from.

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.locks import cached_property
+from kernels.foundation.tables import cached_property
 from kernels.kinds.elementwise import Elementwise
 from kernels.operations.arithmetic import ONE, POSITIVE, REAL, flat
-from kernels.rules.op import LateUfunc, special
-from kernels.rules.symbols import Rule, cut
+from kernels.rules.op import LateUfunc, Rule, cut, special
 
 # Derivatives: Abramowitz and Stegun, chapters 6, 7 and 9, and where they lose digits, the asymptotic series there.
 

@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernels.foundation.locks import cached_property
 from kernels.foundation.specs import Array, spec_of
-from kernels.foundation.tables import dataclass
+from kernels.foundation.tables import cached_property, dataclass
 from kernels.kinds.routine import LoopAgain, LoopBegin
 from kernels.programs.periods import FEWEST_STEPS, NOWHERE, UNWANTED, WANTED, Extraction, StepTable, ValueTable
 

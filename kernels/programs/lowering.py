@@ -9,9 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation import numpy_arrays
-from kernels.foundation.numpy_arrays import add_to
-from kernels.foundation.specs import FLOAT64, Array, Intervals, Spec, Strides, broadcast, dense, intern_spec, spec_of
+from kernels.foundation.specs import (
+    FLOAT64,
+    Array,
+    Intervals,
+    Spec,
+    Strides,
+    add_to,
+    broadcast,
+    dense,
+    inner_loop,
+    intern_spec,
+    spec_of,
+)
 from kernels.kinds.form import Form, restrided
 from kernels.kinds.form import ProgramStep as LoweredStep
 from kernels.kinds.routine import LoopEnd, RoutineCall
@@ -49,6 +59,7 @@ from kernels.programs.task_blocks import (
 )
 from kernels.rules import loop_printer
 from kernels.rules.loop_printer import KernelOperand, PrintedLoop
+from kernels.rules.op import passed
 from kernels.rules.scalar_loops import (
     ConstantFill,
     KernelCall,
@@ -60,7 +71,6 @@ from kernels.rules.scalar_loops import (
     node_of,
     same,
 )
-from kernels.rules.symbols import passed
 
 # From steps to tasks: each kind of operation lowers its own, with the nodes that it needs between.
 #
@@ -215,7 +225,7 @@ class Intermediates:
 
     def _loop(self, ufunc: Any, dtypes: tuple[np.dtype[Any], ...], nodes: list[int], shape: Strides) -> None:
         try:
-            loop = numpy_arrays.find(ufunc, dtypes)
+            loop = inner_loop(ufunc, dtypes)
         except LookupError as error:
             raise ProgramError(f"{ufunc.__name__} cannot be replayed: {error}") from None
         specs = [self.spec(node) for node in nodes]

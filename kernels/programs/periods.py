@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernels.foundation.locks import cached_property
 from kernels.foundation.specs import Array, Spec
-from kernels.foundation.tables import dataclass
+from kernels.foundation.tables import cached_property, dataclass
 from kernels.kinds.routine import Callback, Guard, LoopMark
 from kernels.kinds.views import View, Write
 from kernels.programs.program import HEAD, StepKind

@@ -22,7 +22,7 @@ from kernels.kinds.routine import Custom, LoopAgain, LoopBegin, LoopEnd, Routine
 from kernels.kinds.views import ResultPart, View, Write
 from kernels.language import jit
 from kernels.language.jit import bound
-from kernels.language.native_types import Struct
+from kernels.language.llvm_values import Struct
 from kernels.native import c_api
 from kernels.native.c_api import NATIVE
 from kernels.native.memory import readable, where

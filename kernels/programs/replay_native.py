@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from kernels.language.native_types import Word
+from kernels.language.llvm_values import Word
 from kernels.native.c_api import (
     A_SIMPLE,
     C_ORDER,

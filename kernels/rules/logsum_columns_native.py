@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from kernels.language import vectormath
-from kernels.language.native_types import Void, Word, Words
+from kernels.language.llvm_values import Void, Word, Words
 from kernels.rules.elements import ITEM, pointer, real
 
 INFINITY, ZERO, ONE = real(np.inf), real(0.0), real(1.0)

@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from kernels.language import vectormath
-from kernels.language.native_types import Void, Word, Words
+from kernels.language.llvm_values import Void, Word, Words
 from kernels.rules import accumulators
 from kernels.rules.elements import ITEM, pointer, real, store
 

@@ -14,13 +14,22 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation import numpy_arrays
-from kernels.foundation.specs import Strides, nest
+from kernels.foundation.specs import Strides, inner_loop, nest
 from kernels.foundation.tables import Recent, dataclass
 from kernels.language import jit
 from kernels.native.structs import ALWAYS, IF_INPUT_IS, NEVER
-from kernels.rules.op import resolved, special
-from kernels.rules.symbols import RAISED, Functions, Symbol, bits_of, literal_of, raised, source, trace_known
+from kernels.rules.op import (
+    RAISED,
+    Functions,
+    Symbol,
+    bits_of,
+    literal_of,
+    raised,
+    resolved,
+    source,
+    special,
+    trace_known,
+)
 
 
 @dataclass(frozen=True)
@@ -123,7 +132,7 @@ class PrintedLoop:
         specials = []
         for name in sorted(self.expression.specials):
             ufunc = resolved(getattr(special, name))
-            loop = numpy_arrays.find(ufunc, (self.operands[0].dtype,) * ufunc.nargs)
+            loop = inner_loop(ufunc, (self.operands[0].dtype,) * ufunc.nargs)
             specials += [loop.address, loop.data]
         return specials
 

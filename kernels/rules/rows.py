@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation import numpy_arrays
-from kernels.foundation.specs import Array, Spec, Strides, dense
+from kernels.foundation.specs import Array, Spec, Strides, dense, inner_loop
 from kernels.foundation.tables import dataclass
 from kernels.language import jit
 from kernels.language.cache_files import PACKAGE, content_of
@@ -255,7 +254,7 @@ class Product:
 
     def kernel(self) -> tuple[int, np.ndarray[Any, Any]]:
         """Return the address of the kernel and its layout."""
-        loop = numpy_arrays.find(np.matmul, (self.dtype,) * 3)
+        loop = inner_loop(np.matmul, (self.dtype,) * 3)
         (m, n, k), item = self.extents, self.dtype.itemsize
         words = [loop.address, loop.data, item, self.left.place, self.right.place, self.target.place]
         extents = [1, m, k, n]

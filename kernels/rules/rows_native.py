@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from kernels.language.native_types import Void, Word, Words
+from kernels.language.llvm_values import Void, Word, Words
 from kernels.native.memory import (
     allocate,
     call_loop,

@@ -11,8 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from kernels.foundation import numpy_arrays
-from kernels.foundation.specs import FLOAT64, Array, Spec, Strides, broadcast, spec_of
+from kernels.foundation.specs import FLOAT64, Array, InnerLoop, Spec, Strides, broadcast, loops_readable, spec_of
 from kernels.foundation.tables import Recent, dataclass
 from kernels.language import jit
 from kernels.language.jit import callable_at
@@ -20,7 +19,7 @@ from kernels.native import pool
 from kernels.native.memory import where
 from kernels.native.structs import LARGE
 from kernels.rules.loop_printer import KernelOperand, PrintedLoop
-from kernels.rules.symbols import Symbol, source
+from kernels.rules.op import Symbol, source
 
 # An operation on one double is computed without a call, from an entry of five small words: its kind, with a bit above
 # that to accumulate, then where its target and up to three operands stand, in words behind the beginning of the
@@ -180,7 +179,7 @@ _kernels: Recent[tuple[Expression, Spec, tuple[Spec, ...]], tuple[Any, Array]] =
 
 def suits(op: Expression, spec: Spec, sources: tuple[Spec, ...]) -> bool:
     """Whether the kernel computes this: operands of the result's floating dtype, large, and several laid out alike."""
-    if not op.vector or spec.dtype.kind != "f" or spec.bytes < LARGE or not numpy_arrays.readable():
+    if not op.vector or spec.dtype.kind != "f" or spec.bytes < LARGE or not loops_readable():
         return False
     alike = len(sources) == 1 or all(s.shape == spec.shape and s.strides == spec.strides for s in sources)
     return alike and all(s.dtype == spec.dtype for s in sources)
@@ -239,7 +238,7 @@ class KernelCall:
 class UfuncCall:
     """An inner loop of NumPy's over a nest of strides."""
 
-    loop: numpy_arrays.InnerLoop
+    loop: InnerLoop
     shape: Strides
     strides: tuple[Strides, ...]
     places: tuple[OperandPlace, ...]

@@ -18,9 +18,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from kernels.calls.object_types import header_of
-from kernels.foundation.locks import cached_property
-from kernels.foundation.numpy_arrays import is_object, with_subclasses, word_at
-from kernels.foundation.specs import Array, Spec
+from kernels.foundation.specs import Array, Spec, is_object, with_subclasses, word_at
+from kernels.foundation.tables import cached_property
 from kernels.kinds.form import Form
 from kernels.language import jit
 from kernels.native import memory, pool

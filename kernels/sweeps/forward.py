@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from kernels.calls.object_types import header_of
-from kernels.foundation.numpy_arrays import GradientObserver, Seed, empty, pattern, plant
-from kernels.foundation.specs import Array, Spec
+from kernels.foundation.specs import Array, GradientObserver, Seed, Spec, empty, pattern, plant
 from kernels.foundation.tables import MOST
 from kernels.kinds.form import Form
 from kernels.kinds.reference_tape import Instruction, instruction_at

@@ -10,28 +10,31 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.numpy_arrays import (
+from kernels.foundation.specs import (
+    SCALAR,
+    Array,
     CrossingError,
     GradientObserver,
     Outcome,
     Seed,
+    Spec,
     Task,
     add_to,
     changed,
     empty,
+    meets_itself,
     pattern,
     plant,
     shaped,
     silently,
 )
-from kernels.foundation.specs import SCALAR, Array, Spec, meets_itself
 from kernels.kinds.form import Form, Pull
 from kernels.kinds.reference_tape import Instruction
 from kernels.kinds.routine import CustomKernel, RoutineCall
 from kernels.native.structs import CLEARS, PYTHON, VIEW
 from kernels.rules.loop_printer import KernelOperand, PrintedLoop
+from kernels.rules.op import Exponent
 from kernels.rules.rows import Factor, Product, RowPull
-from kernels.rules.symbols import Exponent
 from kernels.sweeps.reference import Sweep
 from kernels.sweeps.workspace import MarkedGraph, drop, mark
 

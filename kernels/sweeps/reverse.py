@@ -10,19 +10,21 @@ from typing import Any, Final
 import numpy as np
 
 from kernels.calls.object_types import header_of
-from kernels.foundation.numpy_arrays import (
+from kernels.foundation.specs import (
+    SCALAR,
+    Array,
     CrossingError,
     GradientObserver,
     Outcome,
     Readers,
     Seed,
+    Spec,
     Task,
     add_to,
     pattern,
     shaped,
     silently,
 )
-from kernels.foundation.specs import SCALAR, Array, Spec
 from kernels.kinds.reference_tape import Instruction, instruction_at
 from kernels.kinds.routine import RUNNING, check_failed
 from kernels.language import jit

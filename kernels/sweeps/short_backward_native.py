@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernels.language.native_types import Word
+from kernels.language.llvm_values import Word
 from kernels.native.c_api import (
     A_SIMPLE,
     A_WRITEABLE,

@@ -8,8 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.numpy_arrays import FreedError, GradientObserver, Readers, Seed, empty, pattern, plant
-from kernels.foundation.specs import FLOAT64, Array, Spec
+from kernels.foundation.specs import (
+    FLOAT64,
+    Array,
+    FreedError,
+    GradientObserver,
+    Readers,
+    Seed,
+    Spec,
+    empty,
+    pattern,
+    plant,
+)
 from kernels.foundation.tables import dataclass
 from kernels.kinds.reference_tape import Instruction, instruction_at
 from kernels.language import jit

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tape.engine.custom_calls import FunctionCtx
-from tape.engine.custom_function import Function, once_differentiable
+from tape.engine.custom_function import Function, FunctionCtx, once_differentiable
 
 __all__ = ["Function", "FunctionCtx", "once_differentiable"]

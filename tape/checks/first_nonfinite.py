@@ -10,11 +10,11 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from kernels.foundation.numpy_arrays import GradientObserver, Seed
+from kernels.foundation.specs import GradientObserver, Seed
 from kernels.kinds.form import Form
 from kernels.kinds.reference_tape import Instruction
 from kernels.native.structs import ADDS, CLEARS, PULLS, PYTHON, TAPE_BITS, VIEW
-from kernels.rules.symbols import cut
+from kernels.rules.op import cut
 from tape import errors
 from tape.checks.finite_differences import (
     Case,

@@ -34,7 +34,7 @@ from tape.checks.finite_differences import (
     unit_tangents,
 )
 from tape.engine.backward import grad
-from tape.engine.custom_calls import CHANGED
+from tape.engine.custom_function import CHANGED
 from tape.func import jvp, vmap
 from tape.recording.creation import from_numpy, tensor
 from tape.tensors.tensor import Array, Tensor

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from kernels.compiler.compiled_code import CompiledCode
-from kernels.foundation.locks import Lock
+from kernels.foundation.tables import Lock
 from kernels.machine_code.compiled_machine import MemoryUse
 from kernels.machine_code.tiers import begin, called_at_once
 from kernels.programs.program import ProgramError

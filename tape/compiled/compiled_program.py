@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from kernels.compiler.compiled_code import CompiledCode
-from kernels.foundation.locks import cached_property
 from kernels.foundation.specs import Spec
+from kernels.foundation.tables import cached_property
 from kernels.kinds.routine import Callback, Custom, Routine
 from kernels.machine_code.compiled_machine import CompiledMachine
 from kernels.machine_code.tiers import Uncompiled, compiled_machine, reason_of

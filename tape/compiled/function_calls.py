@@ -19,7 +19,7 @@ from kernels.programs.machine import GuardMissed
 from kernels.programs.program import Recipe, Step, StepKind, Tables
 from kernels.rules.scalar_loops import NodeRef
 from tape.engine import custom_function
-from tape.engine.custom_calls import CustomCall
+from tape.engine.custom_function import CustomCall
 from tape.engine.kinds import kind_of
 from tape.random import Draw
 from tape.recording.foreign_calls import TensorCall

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from kernels.compiler.compiled_code import CompiledCode
-from kernels.foundation.locks import Lock
+from kernels.foundation.tables import Lock
 from kernels.kinds.routine import Guard, LoopMark
 from kernels.machine_code.call_structs import FLAT, SINGLE, CallPlan
 from kernels.machine_code.compiled_machine import CompiledMachine, ReturnForm

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.numpy_arrays import word_at
+from kernels.foundation.specs import word_at
 from kernels.machine_code.call_structs import (
     CHECK_ATTRIBUTES,
     CHECK_BYTES,

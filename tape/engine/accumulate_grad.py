@@ -11,8 +11,8 @@ from weakref import ReferenceType, ref
 import numpy as np
 
 from kernels.calls.object_types import beginner, grad_property
-from kernels.foundation.locks import Lock
 from kernels.foundation.specs import Spec, dense, intern_spec, meets_itself, spec_of
+from kernels.foundation.tables import Lock
 from kernels.kinds.reference_tape import instructions
 from kernels.native.c_api import SMALL_GRADIENT
 from kernels.native.structs import LARGE, TAPE_BITS

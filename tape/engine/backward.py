@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.numpy_arrays import FreedError
-from kernels.foundation.specs import Spec
+from kernels.foundation.specs import FreedError, Spec
 from kernels.kinds.routine import Unsettled
 from kernels.native.structs import PULLS, TAPE_BITS, VIEW
 from kernels.sweeps import reverse

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from kernels.foundation.numpy_arrays import Seed
-from kernels.foundation.specs import SCALAR, Spec
+from kernels.foundation.specs import SCALAR, Seed, Spec
 from kernels.kinds.form import Form
 from kernels.kinds.reference_tape import Instruction, is_exposed
 from kernels.kinds.routine import Unsettled, kept_values

@@ -19,8 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from kernels.foundation.numpy_arrays import GradientObserver, Seed
-from kernels.foundation.specs import SCALAR, Array, Spec
+from kernels.foundation.specs import SCALAR, Array, GradientObserver, Seed, Spec
 from kernels.kinds.elementwise import Elementwise
 from kernels.kinds.form import Form
 from kernels.kinds.reference_tape import Instruction

@@ -20,7 +20,7 @@ from kernels.foundation.tables import dataclass
 from kernels.kinds.form import Form
 from kernels.kinds.reference_tape import Instruction
 from kernels.operations.registry import OPS
-from kernels.rules.symbols import parameters_of
+from kernels.rules.op import parameters_of
 from tape.operations import elementwise, matmul, reductions
 from tape.recording import creation, record, views
 from tape.tensors import modes

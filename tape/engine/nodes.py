@@ -13,8 +13,7 @@ from kernels.kinds.form import Descriptor, Form
 from kernels.kinds.reference_tape import Instruction, instructions
 from kernels.native.structs import ADDS, CLEARS, TAPE_BITS, VIEW
 from tape import errors
-from tape.engine.custom_calls import CustomCall
-from tape.engine.custom_function import Function, saved_value
+from tape.engine.custom_function import CustomCall, Function, saved_value
 from tape.errors import GradError
 from tape.recording import record
 from tape.tensors import tapes

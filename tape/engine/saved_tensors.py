@@ -8,8 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from kernels.foundation.numpy_arrays import pattern
-from kernels.foundation.specs import SCALAR, Array, Spec, intern_spec, spec_of
+from kernels.foundation.specs import SCALAR, Array, Spec, intern_spec, pattern, spec_of
 from kernels.kinds.form import Form
 from kernels.kinds.reference_tape import Instruction, instructions
 from kernels.native.structs import ADDS, CLEARS, PYTHON, TAPE_BITS, VIEW

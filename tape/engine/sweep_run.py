@@ -11,8 +11,7 @@ from weakref import ref
 
 import numpy as np
 
-from kernels.foundation.numpy_arrays import CrossingError, GradientObserver, Seed, Task
-from kernels.foundation.specs import SCALAR, Array, Spec
+from kernels.foundation.specs import SCALAR, Array, CrossingError, GradientObserver, Seed, Spec, Task
 from kernels.native.structs import PULLS, TAPE_BITS, VIEW
 from kernels.sweeps import forward as sweeps
 from kernels.sweeps import reverse

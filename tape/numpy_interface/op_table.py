@@ -14,8 +14,7 @@ from kernels.kinds.routine import Routine
 from kernels.kinds.views import View
 from kernels.operations import interpolation
 from kernels.operations.registry import OPS
-from kernels.rules.op import LateUfunc, Op
-from kernels.rules.symbols import Symbol, Unprinted, traced
+from kernels.rules.op import LateUfunc, Op, Symbol, Unprinted, traced
 from tape import return_types
 from tape.matrices import contractions
 from tape.matrices.solves import solve_banded

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.numpy_arrays import silently
-from kernels.foundation.specs import spec_of
+from kernels.foundation.specs import silently, spec_of
 from kernels.kinds import elementwise
 from kernels.kinds.call_entries import Notification
 from kernels.kinds.elementwise import Contraction, Elementwise

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.locks import cached_property
+from kernels.foundation.tables import cached_property
 from kernels.kinds.routine import Unsettled
 from kernels.programs import program as recipes
 from kernels.programs import recipe_encoding

@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernels.foundation.locks import Lock, cached_property
 from kernels.foundation.specs import SCALAR, Array, Spec, dense
-from kernels.foundation.tables import Recent
+from kernels.foundation.tables import Lock, Recent, cached_property
 from kernels.kinds import reference_tape
 from kernels.kinds.form import Form
 from kernels.kinds.reference_tape import Instruction, kept_arguments, unexposed
@@ -21,8 +20,7 @@ from kernels.programs.machine import KeptReplay, Machine, kept_replay, pullback_
 from kernels.programs.program import HEAD, ProgramNode, Recipe, StepKind, bodies_of
 from kernels.rules.scalar_loops import NodeRef
 from tape.engine.backward import grad
-from tape.engine.custom_calls import CustomCall, FunctionCtx, Output
-from tape.engine.custom_function import Function
+from tape.engine.custom_function import CustomCall, Function, FunctionCtx, Output
 from tape.engine.kinds import GuardDiffersError
 from tape.func import jvp
 from tape.operations import writes

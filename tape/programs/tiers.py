@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kernels.compiler.compiled_code import CompiledCode
-from kernels.foundation.locks import Lock
+from kernels.foundation.tables import Lock
 from kernels.language import jit
 from kernels.machine_code.compiled_machine import CompiledMachine
 from kernels.machine_code.tiers import (

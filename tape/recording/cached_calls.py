@@ -18,8 +18,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from kernels.calls.object_types import Computation, operation, place_of
-from kernels.foundation import numpy_arrays
-from kernels.foundation.specs import Spec, dense
+from kernels.foundation.specs import Spec, dense, loops_readable
 from kernels.kinds import call_entries as calls
 from kernels.kinds.call_entries import Key, Notification, arguments, cache_call
 from kernels.kinds.elementwise import Elementwise
@@ -53,7 +52,7 @@ from tape.tensors.view_families import base_of
 Function = TypeVar("Function", bound=Callable[..., Any])
 Miss: TypeAlias = Callable[[Callable[..., Any], int, tuple[Any, ...], dict[str, Any]], Any]
 """Makes a call of a function, and enters it under an operation's number."""
-NATIVELY = NATIVE and numpy_arrays.readable() and agrees()
+NATIVELY = NATIVE and loops_readable() and agrees()
 NATIVE_OPERANDS = (Tensor, float, int)
 """Types of operands that native code accepts."""
 _numbers = itertools.count(OPERATIONS)

@@ -9,8 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from kernels.foundation.numpy_arrays import dividing, silently
-from kernels.foundation.specs import BOOL, FLOAT32, FLOAT64, spec_of
+from kernels.foundation.specs import BOOL, FLOAT32, FLOAT64, dividing, silently, spec_of
 from kernels.kinds.call_entries import WrappedArray
 from kernels.kinds.elementwise import Elementwise, Reduction, Select, counted, reduced, tied
 from kernels.kinds.form import Form

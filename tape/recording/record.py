@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.numpy_arrays import pattern
-from kernels.foundation.specs import Spec, intern_spec, spec_of
+from kernels.foundation.specs import Spec, intern_spec, pattern, spec_of
 from kernels.foundation.tables import Recent
 from kernels.kinds import reference_tape, views
 from kernels.kinds.form import Form

@@ -15,7 +15,7 @@ from types import FunctionType, ModuleType, TracebackType
 from typing import Any
 from weakref import WeakValueDictionary
 
-from kernels.foundation.numpy_arrays import FreedError
+from kernels.foundation.specs import FreedError
 from kernels.kinds.reference_tape import SavedValues, entries_of, locate
 from kernels.native.memory import MOST_TAPES
 from kernels.native.structs import LARGEST_GROWTH

@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.locks import cached_property
-from kernels.foundation.numpy_arrays import GradientObserver, Seed
-from kernels.foundation.specs import Array
+from kernels.foundation.specs import Array, GradientObserver, Seed
+from kernels.foundation.tables import cached_property
 from kernels.native import pool
 from kernels.native.structs import LARGE, TAPE_BITS
 from kernels.programs.program import Recipe

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tape.engine import custom_function
-from tape.engine.custom_calls import FunctionCtx
-from tape.engine.custom_function import Function
+from tape.engine.custom_function import Function, FunctionCtx
 from tape.operations.rearranging import movedim
 from tape.random import default_generator
 from tape.recording import views

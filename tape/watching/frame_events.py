@@ -24,8 +24,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from kernels import PACKAGES
-from kernels.foundation.locks import Lock
-from kernels.foundation.tables import Recent
+from kernels.foundation.tables import Lock, Recent
 from kernels.language.cache_files import is_untraced
 from tape.tensors.tensor import Tensor
 

@@ -17,7 +17,7 @@ import scipy.special
 from kernels.compiler.compiled_code import CompiledCode
 from kernels.language.expressions import UntranslatedError
 from kernels.machine_code.native_entry import flat_function
-from kernels.rules.symbols import VECTOR
+from kernels.rules.op import VECTOR
 from tape.compiled.native_calls import write_c
 from tests.support.handwritten_programs import bell, guarded, program, rosenbrock, tiny
 

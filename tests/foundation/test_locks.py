@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kernels.foundation.locks import Lock, cached_property
+from kernels.foundation.tables import Lock, cached_property
 
 if TYPE_CHECKING:
     from conftest import Fresh

@@ -10,8 +10,7 @@ import pytest
 
 import tape
 from kernels.kinds.routine import Routine
-from kernels.rules.op import OPS
-from kernels.rules.symbols import DeclarationError
+from kernels.rules.op import OPS, DeclarationError
 from tape.autograd import grad, gradcheck, gradgradcheck
 from tape.recording import foreign_calls
 from tests.engine.test_hooks import sweep  # noqa: F401 (a fixture)

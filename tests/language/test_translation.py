@@ -16,7 +16,7 @@ import pytest
 import kernels
 from kernels.language import jit
 from kernels.language.expressions import UntranslatedError
-from kernels.language.native_types import Array, Int32, Struct
+from kernels.language.llvm_values import Array, Int32, Struct
 from kernels.rules import elements
 from tests.support import native_texts
 

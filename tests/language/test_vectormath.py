@@ -18,8 +18,7 @@ import tape
 from kernels.language import llvm_values, vectormath
 from kernels.language.elementary import FURTHEST
 from kernels.language.llvm_values import FITS
-from kernels.rules import symbols
-from kernels.rules.op import OPS
+from kernels.rules.op import OPS, VECTOR, Functions, source, trace
 from tests.support import minimax
 
 Array = np.ndarray[Any, Any]
@@ -310,8 +309,8 @@ def test_gradients_accumulate_and_stride() -> None:
 
 
 def test_a_row_that_reduces_takes_any_angle() -> None:
-    rule = symbols.trace(lambda g, x: g * np.cos(x))
-    text = symbols.source(rule, np.dtype(np.float64), symbols.Functions.GUARDED)
+    rule = trace(lambda g, x: g * np.cos(x))
+    text = source(rule, np.dtype(np.float64), Functions.GUARDED)
     assert text == "(g * (math.cos(x) if vectormath.beyond(x) else vectormath.cos(x)))"
 
 
@@ -319,10 +318,10 @@ def test_a_row_that_reduces_takes_any_angle() -> None:
 def test_every_function_is_printed() -> None:
     """Whatever a record's rule calls and vector math has, kernels call there; one element goes to libm."""
     double = np.dtype(np.float64)
-    rule = symbols.trace(OPS["power"].pullback[1])
-    assert "vectormath.log(a)" in symbols.source(rule, double, symbols.Functions.VECTOR)
-    assert "vectormath" not in symbols.source(rule, double)
-    for name in symbols.VECTOR.values():
+    rule = trace(OPS["power"].pullback[1])
+    assert "vectormath.log(a)" in source(rule, double, Functions.VECTOR)
+    assert "vectormath" not in source(rule, double)
+    for name in VECTOR.values():
         assert hasattr(vectormath, name)
 
 

@@ -27,7 +27,7 @@ native = pytest.mark.skipif(not reverse.NATIVE, reason="this interpreter's memor
 CHECKS = {
     "kernels.sweeps.debug_checks",
     "kernels.native.pool",
-    "kernels.foundation.numpy_arrays",
+    "kernels.foundation.specs",
 }
 
 

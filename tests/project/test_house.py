@@ -73,11 +73,11 @@ HOUSE = [
 ]
 # fmt: on
 
-MOST_LINES = 670
+MOST_LINES = 700
 """A file is one topic; 600 is the aim."""
 MOST_ENTRIES = 16
 MOST_ROOMS = 25
-MOST_IN_ALL = {"kernels": (39_700, 127), "tape": (42_000, 137)}
+MOST_IN_ALL = {"kernels": (39_640, 111), "tape": (41_930, 132)}
 """Lines and files of a package, stubs too. A ceiling falls, or rises in a commit that says what was bought with it."""
 WRITTEN = {"tape/functions.pyi", "tape/tensors/tensor.pyi"}
 """What an installation writes; neither is committed."""
@@ -95,7 +95,7 @@ MAY_NAME = {
         "Select",
         "Reduction",
     ),  # what native source, LLVM and libm call functions
-    "kernels.rules.symbols": ("Elementwise",),  # how each ufunc that a rule may use is printed
+    "kernels.rules.op": ("Elementwise",),  # how each ufunc that a rule may use is printed
     "kernels.kinds.elementwise": ("Elementwise",),  # np.where within an expression
     "kernels.compiler.statements": ("Elementwise",),  # what each ufunc that a rule may use costs
     "kernels.programs.several_ways": ("Elementwise",),  # where, which ways of an iteration are selected by

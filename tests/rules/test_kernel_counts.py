@@ -10,7 +10,7 @@ import pytest
 
 import tape
 from kernels.language import jit
-from kernels.rules import symbols
+from kernels.rules.op import SMALL
 from kernels.sweeps import reverse
 from tape import Tensor
 
@@ -110,7 +110,7 @@ def test_a_replay_joins_by_one_kernel() -> None:
 
 # Powers.
 
-EXPONENTS = sorted(symbols.SMALL)
+EXPONENTS = sorted(SMALL)
 NUMBERS = np.concatenate([np.exp(RNG.uniform(-60, 60, 400)), 1.0 + RNG.random(400)])
 
 

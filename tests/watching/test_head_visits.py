@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import tape
-from kernels.foundation.locks import Lock
+from kernels.foundation.tables import Lock
 from kernels.language import jit
 from tape.watching.frame_events import REPORTS_INSTRUCTIONS
 from tape.watching.python_loops import HeadVisit, HeadWatch
