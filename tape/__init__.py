@@ -19,7 +19,7 @@ with _uncollected(lasting=True):
     from tape import array_api, autograd, functions, linalg, random  # noqa: F401
     from tape.engine import nodes as _nodes  # noqa: F401
     from tape.numpy_interface import protocols as _protocols  # noqa: F401
-    from tape.operations import in_place as _methods  # noqa: F401
+    from tape.operations import copied_views as _methods  # noqa: F401
     from tape.operations import indexing as _indexing  # noqa: F401
     from tape.operations import matmul as _numpy_ufuncs  # noqa: F401
     from tape.recording import attributes as _tensor_types

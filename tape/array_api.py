@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from tape.numpy_interface import array_api_linalg as linalg
 from tape.recording import creation, to_python
 from tape.recording.promotion import common_dtype
 from tape.recording.record import to_dtype
@@ -31,6 +30,10 @@ bitwise_right_shift bitwise_xor ceil clip copysign cos cosh divide equal exp exp
 greater_equal hypot isfinite isinf isnan less less_equal log log10 log1p log2 logaddexp logical_and logical_not
 logical_or logical_xor maximum minimum multiply negative not_equal positive pow reciprocal remainder round sign
 signbit sin sinh sqrt square subtract tan tanh trunc
+""".split()  # noqa: SIM905 (a list of words)
+LINALG = """
+cholesky cross det diagonal eigh eigvalsh inv matmul matrix_norm matrix_power matrix_rank matrix_transpose outer pinv qr
+slogdet solve svd svdvals tensordot trace vecdot vector_norm
 """.split()  # noqa: SIM905 (a list of words)
 OTHERS = """
 all any argmax argmin astype broadcast_arrays broadcast_to concat count_nonzero cumulative_prod
@@ -53,6 +56,8 @@ _DTYPES = {
 }
 globals().update(_DTYPES)
 globals().update({name: getattr(np, name) for name in (*ELEMENTWISE, *OTHERS, *BEYOND)})
+linalg = SimpleNamespace(**{name: getattr(np.linalg, name) for name in LINALG})
+"""The linear algebra extension."""
 from_dlpack, lib = to_python.from_dlpack, np.lib
 
 

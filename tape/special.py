@@ -15,7 +15,7 @@ import numpy as np
 from kernels.operations.registry import OPS
 from kernels.rules.op import LateUfunc
 from tape.operations import matmul, reductions
-from tape.operations import scans as softmaxes
+from tape.operations import sorting as softmaxes
 from tape.operations.elementwise import FUNCTIONS, RUN, array_like, cast, logit, mvlgamma, polygamma, round  # noqa: A004 (PyTorch's names)
 from tape.recording import views
 from tape.recording.parameters import dim_of, either, function_of

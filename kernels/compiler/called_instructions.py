@@ -18,8 +18,8 @@ from kernels.programs.assembly import ProgramPlan
 from kernels.programs.machine import Machine, plan, pullback_plan
 from kernels.programs.program import ProgramNode, Recipe, StepKind
 from kernels.programs.rolled_program import Numbers, Ref, RolledInstruction, RolledProgram, Uncompiled
+from kernels.rules.loop_printer import Factor, Product, matrices
 from kernels.rules.op import Op
-from kernels.rules.rows import Factor, Product, matrices
 from kernels.rules.scalar_loops import ByteComparison, ConstantFill, NodeRef, PythonCall, Steering, UfuncCall
 
 # Instructions that are no statements, as calls of the interpreter: a program of one step, and its pullback.

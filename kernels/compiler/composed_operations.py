@@ -18,8 +18,8 @@ from kernels.kinds.routine import Guard, Routine
 from kernels.kinds.views import Copy, Gather, Join, Write
 from kernels.native.memory import where
 from kernels.programs.rolled_program import Index, Numbers, Ref, RolledInstruction, RolledProgram, Uncompiled
+from kernels.rules.loop_printer import LARGEST_LOOP, matrices
 from kernels.rules.op import OPS, cut
-from kernels.rules.rows import LARGEST_LOOP, matrices
 from kernels.rules.scalar_loops import spread
 
 # Operations that records describe as several: run on traced arrays, these become statements.

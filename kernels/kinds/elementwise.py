@@ -49,7 +49,17 @@ from kernels.native.structs import (
     SUBTRACT,
 )
 from kernels.rules import scalar_loops
-from kernels.rules.loop_printer import KernelOperand, PrintedLoop, nest_layout
+from kernels.rules.loop_printer import (
+    Factor,
+    KernelOperand,
+    Pick,
+    PrintedLoop,
+    Product,
+    matrices,
+    nest_layout,
+    pick,
+    product,
+)
 from kernels.rules.op import (
     OPS,
     DeclarationError,
@@ -66,7 +76,6 @@ from kernels.rules.op import (
     traced,
     ufunc_of,
 )
-from kernels.rules.rows import Factor, Pick, Product, matrices, pick, product
 from kernels.rules.scalar_loops import (
     ConstantFill,
     KernelCall,

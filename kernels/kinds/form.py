@@ -31,9 +31,8 @@ from kernels.native.structs import (
     InputBlock,
 )
 from kernels.rules import loop_printer
-from kernels.rules.loop_printer import LEAST, KernelOperand, PrintedLoop
+from kernels.rules.loop_printer import LEAST, KernelOperand, PrintedLoop, Product
 from kernels.rules.op import Op, parameters_of, passed
-from kernels.rules.rows import Product
 from kernels.rules.scalar_loops import Tasks
 
 # A pullback that reads a cotangent for the last time may leave its result in the same memory, which halves memory

@@ -23,8 +23,8 @@ from kernels.kinds.views import ResultPart, View, strided, strided_batch
 from kernels.language.jit import SIGNATURE, NumbaError, carray, compiling
 from kernels.native.memory import load_i8, pointer_f4, pointer_f8, store_i8, where
 from kernels.native.structs import CALLED, KERNEL, PICK_CONTEXT, PICK_EXTRA, PICK_RESULT, PYTHON, LoopWords
+from kernels.rules.loop_printer import RowValue
 from kernels.rules.op import DeclarationError, Flags, Op, Params, Rule, Shapes, asked
-from kernels.rules.rows import RowValue
 from kernels.rules.scalar_loops import ByteComparison, KernelCall, OperandPlace, PythonCall, node_of
 
 # Routines, operations of NumPy's or SciPy's on whole arrays: the record, its form, its tasks, its repeated call.
@@ -46,9 +46,9 @@ class Routine(Op):
     functions, so that arrays and tensors can run them. ``samples`` are pairs of the inputs' shapes and the parameters,
     for the tests; ``domain`` says what the inputs are made of. With ``cuts`` an element that the vjp leaves at -0.0
     gets nothing; elsewhere zeros become +0.0, as those of every other record. ``native(source, spec, **params)``
-    returns a pullback in native code for operands that suit one (kernels/rules/rows.py), else None;
+    returns a pullback in native code for operands that suit one (kernels/rules/loop_printer.py), else None;
     ``rows(shape, dtype, **params)`` what computes the results of one operand in the place of ``forward``
-    (kernels/rules/rows.py). ``parts`` says the same as ``forward`` in elementwise operations, sums and
+    (kernels/rules/loop_printer.py). ``parts`` says the same as ``forward`` in elementwise operations, sums and
     maxima that keep their dims, and basic indices: the compiler of programs fuses them with their neighbours. It may
     return lists of what is side by side along the last axes, or NotImplemented. ``unsettled`` returns whether the
     cotangents that there are leave the gradient open: vjp, run on tensors, then asks for derivatives of these.

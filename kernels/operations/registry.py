@@ -11,7 +11,6 @@ from kernels.operations import (
     reductions,
     softmax,
     solves,
-    sorting,
     special,
     views,
 )
@@ -19,5 +18,5 @@ from kernels.rules.op import OPS
 
 __all__ = [
     "OPS", "arithmetic", "decompositions", "factorizations", "interpolation", "pointwise", "reductions", "softmax",
-    "solves", "sorting", "special", "views",
+    "solves", "special", "views",
 ]  # fmt: skip

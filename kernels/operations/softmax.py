@@ -15,9 +15,17 @@ from kernels.language.jit import callable_at
 from kernels.native import pool
 from kernels.native.memory import where
 from kernels.native.structs import LARGE
-from kernels.rules.loop_printer import KernelOperand, PrintedLoop
+from kernels.rules.loop_printer import (
+    KernelOperand,
+    PrintedLoop,
+    RowPull,
+    RowValue,
+    address,
+    have_text,
+    row_pull,
+    row_value,
+)
 from kernels.rules.op import wide
-from kernels.rules.rows import RowPull, RowValue, address, have_text, row_pull, row_value
 
 # Large arrays go through our own kernels, row by row or some columns at a time, while they are in the cache; small ones
 # go through NumPy.

@@ -10,8 +10,8 @@ import numpy as np
 from kernels.foundation.specs import Array
 from kernels.kinds.elementwise import Contraction
 from kernels.kinds.routine import Routine
+from kernels.rules.loop_printer import LARGEST_LOOP
 from kernels.rules.op import dispatched, turned
-from kernels.rules.rows import LARGEST_LOOP
 
 Contraction(name="mm", doc="Matrix times matrix.", grad_fn="MmBackward0", ranks=((2, 2),))
 Contraction(name="mv", doc="Matrix times vector.", grad_fn="MvBackward0", ranks=((2, 1),))

@@ -34,8 +34,7 @@ from kernels.native.structs import (
     InputBlock,
     SweepHeader,
 )
-from kernels.rules.loop_printer import KernelOperand, PrintedLoop
-from kernels.rules.rows import Factor, Product, RowPull
+from kernels.rules.loop_printer import Factor, KernelOperand, PrintedLoop, Product, RowPull
 from kernels.sweeps import reverse
 from kernels.sweeps import workspace as graphs
 from kernels.sweeps.reference_pullbacks import buffer_of

@@ -32,9 +32,8 @@ from kernels.kinds.form import Form, Pull
 from kernels.kinds.reference_tape import Instruction
 from kernels.kinds.routine import CustomKernel, RoutineCall
 from kernels.native.structs import CLEARS, PYTHON, VIEW
-from kernels.rules.loop_printer import KernelOperand, PrintedLoop
+from kernels.rules.loop_printer import Factor, KernelOperand, PrintedLoop, Product, RowPull
 from kernels.rules.op import Exponent
-from kernels.rules.rows import Factor, Product, RowPull
 from kernels.sweeps.reference import Sweep
 from kernels.sweeps.workspace import MarkedGraph, drop, mark
 

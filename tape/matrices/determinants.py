@@ -12,11 +12,11 @@ from kernels.operations import factorizations
 from kernels.operations.registry import OPS
 from tape.matrices.decompositions import identity, matrix_of, square_of, svdvals, together
 from tape.matrices.solves import inverse, solve
+from tape.operations.copied_views import copy_
 from tape.operations.elementwise import FUNCTIONS
-from tape.operations.in_place import copy_
 from tape.operations.matmul import matmul
 from tape.operations.reductions import _norm_of, vector_norm
-from tape.operations.scans import cumprod
+from tape.operations.sorting import cumprod
 from tape.recording import creation, foreign_calls, record, views
 from tape.recording.cached_calls import cached_call
 from tape.recording.parameters import also, dim_of

@@ -18,7 +18,7 @@ from kernels.rules.op import LateUfunc, Op, Symbol, Unprinted, traced
 from tape import return_types
 from tape.matrices import contractions
 from tape.matrices.solves import solve_banded
-from tape.operations import reductions, scans
+from tape.operations import reductions, sorting
 from tape.operations.elementwise import FUNCTIONS, install_in_place
 from tape.operations.rearranging import flip
 from tape.operations.reductions import along
@@ -145,15 +145,15 @@ for _function in (
 
 def _cumsum(input: Tensor, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
     defaults_only = dtype is None and axis is None  # then native code repeats it
-    return scans.cumsum(input, dim) if defaults_only else scans.cumsum(input, dim, dtype=dtype, axis=axis)
+    return sorting.cumsum(input, dim) if defaults_only else sorting.cumsum(input, dim, dtype=dtype, axis=axis)
 
 
 def _cumprod(input: Tensor, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
     defaults_only = dtype is None and axis is None
-    return scans.cumprod(input, dim) if defaults_only else scans.cumprod(input, dim, dtype=dtype, axis=axis)
+    return sorting.cumprod(input, dim) if defaults_only else sorting.cumprod(input, dim, dtype=dtype, axis=axis)
 
 
-_cumsum.__doc__, _cumprod.__doc__ = scans.cumsum.__doc__, scans.cumprod.__doc__
+_cumsum.__doc__, _cumprod.__doc__ = sorting.cumsum.__doc__, sorting.cumprod.__doc__
 install_in_place(_cumsum, "cumsum_")
 install_in_place(_cumprod, "cumprod_")
 

@@ -20,7 +20,7 @@ from kernels.programs.program import ProgramError
 from kernels.programs.recipe_encoding import DTYPES, Decoder, Encoder, is_named, name_of
 from tape import pickled_programs, return_types  # noqa: F401 (pickled_programs teaches pickle)
 from tape.errors import FileFormatError
-from tape.operations.in_place import copy_
+from tape.operations.copied_views import copy_
 from tape.programs.drawing import Seen
 from tape.programs.replaying import (
     CallForm,

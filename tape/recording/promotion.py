@@ -17,8 +17,8 @@ from kernels.native import pool
 from kernels.native.structs import LARGE
 from kernels.operations.registry import OPS
 from kernels.rules import scalar_loops
+from kernels.rules.loop_printer import pick
 from kernels.rules.op import calls_scipy
-from kernels.rules.rows import pick
 from tape.recording import record
 from tape.recording.cached_calls import NATIVELY, cached_call
 from tape.recording.record import finish, note_raised, to_dtype, value_is_float

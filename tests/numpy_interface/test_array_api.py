@@ -163,7 +163,7 @@ def test_linalg(call: str) -> None:
 
 
 def test_every_function_of_linalg_is_called() -> None:
-    assert [name for name in array_api.linalg.NAMES if f"{name}(" not in LINALG] == []
+    assert [name for name in vars(array_api.linalg) if f"{name}(" not in LINALG] == []
 
 
 def test_orders() -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from kernels.foundation.specs import spec_of
 from kernels.operations.registry import OPS
-from kernels.rules import loop_printer, rows, scalar_loops
+from kernels.rules import loop_printer, scalar_loops
 from kernels.rules.loop_printer import KernelOperand, PrintedLoop, _Printer
 
 PRINTED = Path(__file__).with_name("printed_loops.txt")
@@ -92,8 +92,8 @@ LOOPS: dict[str, PrintedLoop] = {
         scalar_loops.same, (3,), (matrix("target", 0, 0), matrix("x", 1, 8), KernelOperand("i", I8, 2, (8,))),
         pullback=False, scatter=8, adds=True,
     ),
-    "matmul, pullback of a column and a row": rows.product(  # type: ignore[dict-item]
-        F8, (3, 4, 1), rows.Factor(0, (32, 8)), rows.Factor(1, (8, 8)), rows.Factor(2, (8, 8))
+    "matmul, pullback of a column and a row": loop_printer.product(  # type: ignore[dict-item]
+        F8, (3, 4, 1), loop_printer.Factor(0, (32, 8)), loop_printer.Factor(1, (8, 8)), loop_printer.Factor(2, (8, 8))
     ),
     "a constant cotangent, read: exp": loop_printer.reading_constant(_EXP),
     "a constant cotangent, computed: sum": loop_printer.computing_constant(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.rules.rows import RowPull
+from kernels.rules.loop_printer import RowPull
 from tape.autograd import grad
 from tests.engine.test_hooks import sweep  # noqa: F401 (a fixture)
 
