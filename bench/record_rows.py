@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kernels.kinds.elementwise import Elementwise, Reduction
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from kernels.rules.op import LateUfunc, Op
 
 SIZES = (1, 1_000, 1_000_000)

@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.operations import interpolation
+from kernels.operations import OPS, interpolation
 from kernels.operations.interpolation import Pattern, pattern_of
-from kernels.operations.registry import OPS
 from tape.recording import creation, foreign_calls
 from tape.tensors.hooks import implements
 from tape.tensors.operands import tensor_of

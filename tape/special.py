@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from kernels.rules.op import LateUfunc
 from tape.operations import matmul, reductions
 from tape.operations import sorting as softmaxes

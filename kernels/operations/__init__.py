@@ -1,1 +1,22 @@
-"""The tables of operations, one record each, by topic."""
+"""The tables of operations, one record each, by topic: import OPS from here to find all records in it."""
+
+from __future__ import annotations
+
+from kernels.operations import (
+    arithmetic,
+    decompositions,
+    factorizations,
+    interpolation,
+    pointwise,
+    reductions,
+    softmax,
+    solves,
+    special,
+    views,
+)
+from kernels.rules.op import OPS
+
+__all__ = [
+    "OPS", "arithmetic", "decompositions", "factorizations", "interpolation", "pointwise", "reductions", "softmax",
+    "solves", "special", "views",
+]  # fmt: skip

@@ -40,11 +40,7 @@ COLUMNS = 64
 
 def by_kernel(x: Array) -> bool:
     """Whether our own kernels do this."""
-    return (
-        x.nbytes >= LARGE
-        and x.dtype in (np.float64, np.float32)
-        and have_text("rules.logsums_native", "rules.logsum_columns_native")
-    )
+    return x.nbytes >= LARGE and x.dtype in (np.float64, np.float32) and have_text("rules.logsums_native")
 
 
 def run(name: str, shape: tuple[int, ...], dim: int, result: Array, *operands: Array) -> Array:
@@ -55,14 +51,13 @@ def run(name: str, shape: tuple[int, ...], dim: int, result: Array, *operands: A
     inputs = [np.ascontiguousarray(x, result.dtype) for x in operands]
     layout = np.array([outer, length, inner, columns], np.int64)
     pointers = np.array([where(x) for x in (result, *inputs, scratch)], np.int64)
-    file = "rules.logsums_native" if inner == 1 else "rules.logsum_columns_native"
-    _compiled(file, name, result.dtype)(where(layout), where(pointers), 0)
+    _compiled(name if inner == 1 else f"column_{name}", result.dtype)(where(layout), where(pointers), 0)
     return result
 
 
 @functools.cache
-def _compiled(file: str, name: str, dtype: np.dtype[Any]) -> Any:
-    return callable_at(address(file, name, dtype))
+def _compiled(name: str, dtype: np.dtype[Any]) -> Any:
+    return callable_at(address("rules.logsums_native", name, dtype))
 
 
 def _largest(x: Array, dim: int) -> Array:

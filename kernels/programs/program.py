@@ -27,7 +27,7 @@ from kernels.native import c_api
 from kernels.native.c_api import NATIVE
 from kernels.native.memory import readable, where
 from kernels.native.structs import XK_ARRAY, XK_DOUBLE, XK_INTEGER, XK_SINGLE, ExchangedValue, ExchangeHead
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from kernels.rules.op import Op
 from kernels.rules.scalar_loops import NodeRef
 

@@ -15,8 +15,8 @@ import numpy as np
 from kernels.foundation.specs import INT64, Array, Spec, Strides, view_spec
 from kernels.kinds.routine import Callback, Custom, Routine, RoutineCall
 from kernels.kinds.views import Gather, ResultPart, Write
+from kernels.operations import OPS
 from kernels.operations.interpolation import Pattern, pattern_of
-from kernels.operations.registry import OPS
 from kernels.programs import steps
 from kernels.programs.program import HEAD, Lines, ProgramNode, Recipe, StepKind, Steps, custom_of, form_from, steps_from
 from kernels.rules.op import Op

@@ -18,7 +18,7 @@ import numpy as np
 from kernels.foundation.specs import BOOL, Array, spec_of
 from kernels.kinds.routine import Guard, LoopBegin
 from kernels.kinds.views import Write
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from kernels.operations.views import CLONE, GUARD
 from kernels.programs.program import (
     HEAD,

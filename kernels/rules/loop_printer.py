@@ -396,9 +396,9 @@ def computing_constant(pull: PrintedLoop) -> PrintedLoop:
 
 
 @functools.cache
-def have_text(*files: str) -> bool:
+def have_text(file: str) -> bool:
     """Whether the kernels' text is there, which a frozen application may lack."""
-    return all(isinstance(content_of(f"{PACKAGE}.{file}"), str) for file in files)
+    return isinstance(content_of(f"{PACKAGE}.{file}"), str)
 
 
 @functools.cache

@@ -16,7 +16,7 @@ from kernels.foundation.tables import Lock
 from kernels.kinds.reference_tape import instructions
 from kernels.native.c_api import SMALL_GRADIENT
 from kernels.native.structs import LARGE, TAPE_BITS
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from kernels.sweeps.reverse import adder
 from tape import errors
 from tape.engine.kind_rules import added, full, negative_zeros

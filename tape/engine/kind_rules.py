@@ -19,7 +19,7 @@ from kernels.foundation.specs import Spec
 from kernels.foundation.tables import dataclass
 from kernels.kinds.form import Form
 from kernels.kinds.reference_tape import Instruction
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from kernels.rules.op import parameters_of
 from tape.operations import elementwise, matmul, reductions
 from tape.recording import creation, record, views

@@ -14,7 +14,7 @@ from kernels.kinds.form import Form
 from kernels.kinds.reference_tape import Instruction
 from kernels.kinds.routine import Callback, Custom, Guard, Routine
 from kernels.kinds.views import Copy, Gather, Join, ResultPart, View, Write
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from kernels.programs.program import ProgramError
 from kernels.rules.op import Op
 from tape.engine.kind_rules import (

@@ -12,7 +12,7 @@ from kernels.foundation.specs import SCALAR, Array, Spec, intern_spec, pattern, 
 from kernels.kinds.form import Form
 from kernels.kinds.reference_tape import Instruction, instructions
 from kernels.native.structs import ADDS, CLEARS, PYTHON, TAPE_BITS, VIEW
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from tape.recording import record, views
 from tape.recording.views import clone
 from tape.tensors import grad_modes, modes

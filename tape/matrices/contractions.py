@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from tape.operations.diagonals import diagonal
 from tape.operations.matmul import bmm, dot, matmul, mm, mv, product_of_batches
 from tape.recording import foreign_calls, views

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.operations import decompositions
+from kernels.operations import OPS, decompositions
 from kernels.operations.decompositions import _QR_COMPLETE
-from kernels.operations.registry import OPS
 from tape.operations.elementwise import FUNCTIONS
 from tape.recording import creation, foreign_calls, views
 from tape.recording.cached_calls import cached_call

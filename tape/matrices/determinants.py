@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.operations import factorizations
-from kernels.operations.registry import OPS
+from kernels.operations import OPS, factorizations
 from tape.matrices.decompositions import identity, matrix_of, square_of, svdvals, together
 from tape.matrices.solves import inverse, solve
 from tape.operations.copied_views import copy_

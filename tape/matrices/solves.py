@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.operations import factorizations, solves
-from kernels.operations.registry import OPS
+from kernels.operations import OPS, factorizations, solves
 from tape.matrices.decompositions import MATRIX, batch_of, matrix_of, square_of, tensor_like, together, turned
 from tape.operations.matmul import matmul
 from tape.recording import foreign_calls, promotion, views

@@ -12,8 +12,7 @@ from kernels.foundation.tables import exact
 from kernels.kinds.elementwise import Elementwise, Reduction, Select
 from kernels.kinds.routine import Routine
 from kernels.kinds.views import View
-from kernels.operations import interpolation
-from kernels.operations.registry import OPS
+from kernels.operations import OPS, interpolation
 from kernels.rules.op import LateUfunc, Op, Symbol, Unprinted, traced
 from tape import return_types
 from tape.matrices import contractions

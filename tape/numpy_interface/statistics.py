@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from tape import return_types
 from tape.operations.elementwise import FUNCTIONS, array_like, cast, reduces
 from tape.operations.indexing import index

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from tape.operations import reductions
 from tape.operations.elementwise import FUNCTIONS, also, array_like, cast, chosen, clamp, not_nan, reduces
 from tape.operations.indexing import index

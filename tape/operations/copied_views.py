@@ -12,7 +12,7 @@ import numpy as np
 
 from kernels.kinds.elementwise import Elementwise
 from kernels.native.structs import AUGMENTED, MOST_OPERANDS, OP_ASSIGN, SCATTERS, WRITES
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from tape.operations import diagonals, indexing, rearranging, reductions, writes
 from tape.operations.elementwise import FUNCTIONS, RUN
 from tape.operations.gather import picked_along

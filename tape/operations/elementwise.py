@@ -15,7 +15,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 
 from kernels.kinds.elementwise import Elementwise
 from kernels.native.structs import MOST_OPERANDS
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from kernels.rules.op import special
 from tape.operations import writes
 from tape.recording import creation, promotion, views

@@ -11,7 +11,7 @@ import numpy as np
 from kernels.foundation.specs import dense, spec_of
 from kernels.kinds.views import View
 from kernels.native.structs import OP_PART
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from tape.operations import rearranging, writes
 from tape.recording import attributes, indexed_calls, record, views
 from tape.recording.cached_calls import NATIVELY, cached_call, enter_view

@@ -19,7 +19,7 @@ from kernels.kinds.elementwise import Contraction, Elementwise
 from kernels.kinds.form import Form
 from kernels.native import pool
 from kernels.native.structs import MOST_OPERANDS, OP_MATMUL
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from kernels.rules.op import LateUfunc
 from tape.operations.elementwise import FUNCTIONS, cast, into_array, written
 from tape.recording import foreign_calls, record, views

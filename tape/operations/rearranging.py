@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from tape.operations.elementwise import array_like
 from tape.recording import indexed_calls, promotion, record, views
 from tape.recording.cached_calls import cached_call

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kernels.kinds.elementwise import Reduction
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from kernels.rules.op import Op
 from tape import return_types
 from tape.operations import elementwise

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from kernels.rules import op
 from tape import return_types
 from tape.operations import reductions

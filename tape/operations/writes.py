@@ -13,7 +13,7 @@ from kernels.kinds.form import Form
 from kernels.kinds.reference_tape import meet
 from kernels.native.memory import where
 from kernels.native.structs import LARGE, VIEW
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from tape import errors
 from tape.recording import record as recording
 from tape.recording.promotion import can_cast

@@ -9,7 +9,7 @@ import numpy as np
 
 from kernels.foundation.specs import spec_of
 from kernels.kinds.form import Form
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from tape.recording import promotion, record
 from tape.recording.cached_calls import by_alias, cached_call
 from tape.recording.creation import shape_of

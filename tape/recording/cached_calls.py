@@ -41,7 +41,7 @@ from kernels.native.structs import (
     PYTHON,
     RegistryTable,
 )
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from kernels.rules.op import calls_scipy
 from tape.tensors import modes
 from tape.tensors.bytecode import Run, runs

@@ -15,7 +15,7 @@ from kernels.kinds.elementwise import Elementwise, Reduction, Select, counted, r
 from kernels.kinds.form import Form
 from kernels.native import pool
 from kernels.native.structs import LARGE
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from kernels.rules import scalar_loops
 from kernels.rules.loop_printer import pick
 from kernels.rules.op import calls_scipy

@@ -14,7 +14,7 @@ from kernels.kinds.form import Form
 from kernels.kinds.reference_tape import Instruction, unexposed
 from kernels.kinds.views import Copy, View, view_pattern
 from kernels.native.structs import LARGE, PYTHON, TAPE_BITS
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from kernels.sweeps.reference_pullbacks import contributions
 from tape.tensors import grad_modes, modes, tapes
 from tape.tensors.bytecode import log_operation

@@ -10,7 +10,7 @@ import numpy as np
 from kernels.foundation.specs import spec_of
 from kernels.kinds.views import Join, View
 from kernels.native.structs import ARGUED, JOINS
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from tape.recording import record
 from tape.recording.cached_calls import by_join, cached_call, number_of
 from tape.recording.parameters import dim_of, either, ints_of

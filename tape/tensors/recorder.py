@@ -20,7 +20,7 @@ from kernels.kinds.form import Form
 from kernels.kinds.reference_tape import root_of
 from kernels.kinds.views import View
 from kernels.native.memory import where
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from kernels.programs.program import APART, Lines, ProgramError, ProgramNode, Recipe, StepWords, Tables, native_notify
 from kernels.rules.scalar_loops import NodeRef
 from tape.tensors import modes

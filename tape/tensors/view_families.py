@@ -18,7 +18,7 @@ from kernels.foundation.tables import Recent
 from kernels.kinds.form import Descriptor, Form
 from kernels.kinds.reference_tape import expose, exposed_roots
 from kernels.native.structs import LARGE, TAPE_BITS
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from tape.tensors import grad_modes, modes
 from tape.tensors.tapes import Tape, every, living
 from tape.tensors.tensor import Array, Slot, Tensor, as_array, make_extras, read_extras

@@ -8,7 +8,7 @@ from typing import Any
 
 from kernels.kinds.elementwise import Elementwise
 from kernels.kinds.views import Copy, View
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from kernels.programs.program import Recipe
 from tape.engine import kinds
 from tape.engine.double_backward import derived

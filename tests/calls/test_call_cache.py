@@ -156,7 +156,7 @@ def test_what_is_wrong_stays_wrong(call: Callable[[Any], Any], error: type[Excep
 
 def test_a_composed_function_may_change_what_it_is_given() -> None:
     """Python runs in the middle of such a call: what it changes is seen, the instruction is that of the operands."""
-    from kernels.operations.registry import OPS
+    from kernels.operations import OPS
 
     x = tape.tensor([-1.0, 2.0], requires_grad=True)
     y = x * 1.0

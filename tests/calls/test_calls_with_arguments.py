@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from tape.recording import promotion
 from tape.recording.cached_calls import NATIVELY, cached_call
 from tape.recording.record import recorded

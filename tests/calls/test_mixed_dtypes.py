@@ -13,7 +13,7 @@ import pytest
 
 import tape
 from kernels.kinds.elementwise import Elementwise
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from tape.operations.elementwise import RUN
 
 RNG = np.random.default_rng(3)

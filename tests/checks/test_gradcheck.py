@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from tape.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
 from tape.checks import finite_differences
 from tape.checks.finite_differences import Estimate, Tolerance

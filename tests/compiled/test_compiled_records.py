@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from tape.autograd import grad
 from tests.support import record_cases
 from tests.support.record_cases import Case, bits, tensors

@@ -11,7 +11,7 @@ import pytest
 import tape
 from kernels.compiler.compiling import Compilation
 from kernels.machine_code.compiled_machine import CompiledMachine
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from kernels.programs.program import Recipe
 from kernels.programs.rolled_program import Uncompiled
 from tests.support import record_cases

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 
 import tape
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from kernels.sweeps import reverse
 from tape.engine import accumulate_grad
 from tape.tensors.tensor import AccumulateGrad

@@ -11,7 +11,7 @@ import tape
 from kernels.kinds.elementwise import Reduction
 from kernels.kinds.routine import Routine
 from kernels.kinds.views import View
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from tape.numpy_interface import op_table
 
 Array = np.ndarray[Any, Any]

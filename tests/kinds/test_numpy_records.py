@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from tape.numpy_interface.op_table import numpy_name
 from tape.tensors.hooks import NUMPY, RECORDS
 

@@ -14,7 +14,7 @@ import pytest
 
 import tape
 from kernels.kinds.routine import Routine
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from tape.recording.record import recorded
 from tests.robustness.test_leaks import USES
 from tests.support import record_cases

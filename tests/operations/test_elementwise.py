@@ -12,7 +12,7 @@ import pytest
 
 import tape
 from kernels.kinds.elementwise import Elementwise
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from tape.operations import elementwise
 from tests.support.pytorch_outcomes import Outcomes
 

@@ -16,7 +16,7 @@ import pytest
 
 import tape
 from kernels.kinds.elementwise import Elementwise
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from kernels.sweeps import reverse
 from tape.recording.parameters import names_of
 from tape.recording.record import recorded

@@ -11,7 +11,7 @@ import pytest
 
 import tape
 from kernels.kinds.routine import Routine
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from kernels.rules.op import turned
 from tape.recording import foreign_calls
 from tests.support import matrix_domains, record_cases

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from kernels.rules.op import Op
 from tape.autograd import grad, gradcheck, gradgradcheck
 from tape.func import grad_and_value, hessian, jacfwd, jacrev, jvp, vmap

@@ -13,7 +13,7 @@ from numba import njit
 
 pytest.register_assert_rewrite("record_cases")
 import tape  # noqa: E402
-from kernels.operations.registry import OPS  # noqa: E402
+from kernels.operations import OPS  # noqa: E402
 from kernels.rules.op import Op  # noqa: E402
 from tests.support.record_cases import bits, cases_of, tensors  # noqa: E402 (their asserts are to be rewritten)
 

@@ -15,8 +15,8 @@ from numba import njit
 import tape
 from kernels.foundation.specs import spec_of
 from kernels.kinds.routine import RoutineCall
+from kernels.operations import OPS
 from kernels.operations.interpolation import pattern_of
-from kernels.operations.registry import OPS
 from kernels.programs.program import ProgramNode, Recipe
 from kernels.programs.recipe_encoding import Decoder, Encoder, decoded, encoded, name_of
 from tests.support.record_cases import Case, bits, cases_of, params, tensors

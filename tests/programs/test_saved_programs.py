@@ -21,7 +21,7 @@ from numba import njit
 
 import tape
 from kernels.kinds.routine import Custom
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from kernels.rules.op import Op
 from tape.errors import FileFormatError
 from tape.programs.program import read_programs, write_programs

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tape
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from kernels.programs.machine import call_times
 from tests.support.dot_graphs import parse
 from tests.support.record_cases import Case, cases_of, params

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from tests.checks import test_gradcheck
 from tests.compiled import test_compiled_records, test_inner_gradients, test_records_as_machine_code
 from tests.compiled.test_inner_gradients import KINDS, LOSSES, TRANSFORMS

@@ -18,7 +18,7 @@ import pytest
 import tape
 from kernels.kinds.elementwise import Elementwise
 from kernels.native.structs import TAPE_BITS
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from kernels.sweeps import reverse
 from tape.recording.record import locate
 from tape.tensors import modes

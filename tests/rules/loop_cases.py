@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from kernels.foundation.specs import spec_of
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from kernels.rules import loop_printer, scalar_loops
 from kernels.rules.loop_printer import KernelOperand, PrintedLoop, _Printer
 

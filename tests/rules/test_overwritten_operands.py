@@ -10,7 +10,7 @@ import pytest
 
 import tape
 from kernels.kinds.routine import Routine
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from kernels.rules.op import Op
 from tests.support.record_cases import Array, Case, cases_of
 

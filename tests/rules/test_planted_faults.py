@@ -10,7 +10,7 @@ import pytest
 
 from kernels.kinds.elementwise import Elementwise, Reduction
 from kernels.kinds.views import View
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from kernels.rules.op import DeclarationError, Op
 from tests.support import record_cases
 from tests.support.record_cases import (

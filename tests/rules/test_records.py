@@ -10,7 +10,7 @@ import pytest
 import tape
 from kernels.kinds.elementwise import Elementwise
 from kernels.kinds.routine import Guard, LoopMark
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from tape.recording import promotion
 
 if TYPE_CHECKING:

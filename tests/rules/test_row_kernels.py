@@ -9,7 +9,7 @@ import pytest
 
 import tape
 from kernels.kinds.routine import Routine, RoutineCall, computed
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from tape.autograd import grad
 from tape.recording import foreign_calls
 from tape.recording.cached_calls import NATIVELY

@@ -15,7 +15,7 @@ from kernels.kinds.elementwise import Elementwise
 from kernels.language import jit
 from kernels.native.memory import address_of
 from kernels.native.structs import ROW, RUN_INLINE, ProgramRow
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from kernels.rules import scalar_loops
 from kernels.rules.scalar_loops import forward
 

@@ -12,7 +12,7 @@ import pytest
 import tape
 from kernels.kinds.elementwise import Elementwise
 from kernels.native.structs import LARGE
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from kernels.rules import scalar_loops
 from kernels.rules.op import resolved
 

@@ -18,8 +18,7 @@ import tape.sparse  # operations of our own have functions for tensors once thei
 from kernels.kinds.elementwise import Contraction, Elementwise, Reduction, Select
 from kernels.kinds.routine import Guard, LoopAgain, LoopBegin, LoopEnd, Routine
 from kernels.kinds.views import Copy, Gather, Join, View, Write
-from kernels.operations import arithmetic
-from kernels.operations.registry import OPS
+from kernels.operations import OPS, arithmetic
 from kernels.rules.op import Op
 from kernels.sweeps import reverse
 from tape.operations import matmul

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import tape
 import tape.func
 from kernels.kinds.elementwise import Elementwise
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from tape.func import grad, hessian, jacfwd, jacrev, jvp, vmap
 from tape.random import default_generator
 from tests.support import record_cases

@@ -12,7 +12,7 @@ import pytest
 
 import tape
 from kernels.kinds.routine import Routine
-from kernels.operations.registry import OPS
+from kernels.operations import OPS
 from tape.func import vmap
 from tests.support.pytorch_outcomes import Outcomes, Raised
 
