@@ -105,7 +105,7 @@ class Elementwise(Op):
     ``reversed_grad_fn`` is the node's name where a Python number comes first, ``number_grad_fn`` where one comes last.
     ``condition``: the first input is a boolean mask. ``identity``: the result is the operand itself. ``scaled``:
     PyTorch's ``alpha`` multiplies the second. ``arguments``: what the operands are called where it is not PyTorch's
-    usual ``input`` and ``other``.
+    usual ``input`` and ``other``. ``domain``: what the inputs are made of, for the tests, any real number if not told.
     ``scalar`` names the record that serves a Python number as the second operand; there the number is the
     static parameter ``p`` of forward and rules, and ``variants`` has what computes some p: a ufunc, or a
     function made of ufuncs.
@@ -118,7 +118,7 @@ class Elementwise(Op):
     repeatable: ClassVar[bool] = True
 
     forward: Rule
-    domain: tuple[str, ...]
+    domain: tuple[str, ...] = ()
     operator: str = ""
     reversed_grad_fn: str = ""
     number_grad_fn: str = ""
@@ -139,6 +139,7 @@ class Elementwise(Op):
         """Read the rules: their inputs, their ufunc and what they read."""
         inputs = tuple(n for n in parameters_of(self.forward) if n != "p")
         object.__setattr__(self, "inputs", inputs)
+        object.__setattr__(self, "domain", self.domain or ("real",) * len(inputs))
         if self.ufunc is None:
             ufunc = self.forward if self.composed else getattr(np, self.name, None)
             object.__setattr__(self, "ufunc", ufunc)

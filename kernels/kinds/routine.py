@@ -57,7 +57,7 @@ class Routine(Op):
     is_called: ClassVar[bool] = True
 
     forward: Rule
-    vjp: Rule | None
+    vjp: Rule | None = None
     jvp: Rule | None = None
     results: tuple[str, ...] = ("y",)
     extras: tuple[str, ...] = ()  # type: ignore[misc]
@@ -69,6 +69,8 @@ class Routine(Op):
     domain: tuple[str, ...] = ("real",)
     unsettled: Rule | None = None
     pullback: tuple[Rule | None, ...] = ()
+    grad_fn: str = ""
+    function: bool = False
     inputs: tuple[str, ...] = field(init=False)  # type: ignore[misc]
     params: tuple[str, ...] = field(init=False)
     part: View = field(init=False)

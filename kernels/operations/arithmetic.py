@@ -35,7 +35,6 @@ Elementwise(
     exact=True,
     forward=lambda a, b: a + b,
     pullback=(lambda g: g, lambda g: g),
-    domain=TWO,
 )
 Elementwise(
     name="subtract",
@@ -48,7 +47,6 @@ Elementwise(
     exact=True,
     forward=lambda a, b: a - b,
     pullback=(lambda g: g, lambda g: -g),
-    domain=TWO,
 )
 Elementwise(
     name="multiply",
@@ -59,7 +57,6 @@ Elementwise(
     exact=True,
     forward=lambda a, b: a * b,
     pullback=(lambda g, b: g * b, lambda g, a: g * a),
-    domain=TWO,
 )
 Elementwise(
     name="divide",
@@ -110,7 +107,6 @@ Elementwise(
     exact=True,
     forward=lambda x: -x,
     pullback=(lambda g: -g,),
-    domain=ONE,
 )
 Elementwise(
     name="positive",
@@ -121,7 +117,6 @@ Elementwise(
     exact=True,
     forward=lambda x: +x,
     pullback=(lambda g: g,),
-    domain=ONE,
 )
 Elementwise(
     name="square",
@@ -130,7 +125,6 @@ Elementwise(
     exact=True,
     forward=lambda x: x * x,
     pullback=(lambda g, x: g * (2 * x),),
-    domain=ONE,
 )
 Elementwise(
     name="sqrt",
@@ -168,7 +162,6 @@ Elementwise(
     grad_fn="ExpBackward0",
     forward=lambda x: np.exp(x),
     pullback=(lambda g, y: g * y,),
-    domain=ONE,
 )
 Elementwise(
     name="log",
@@ -185,7 +178,6 @@ Elementwise(
     forward=lambda x: np.sin(x),
     vector=True,
     pullback=(lambda g, x: g * np.cos(x),),
-    domain=ONE,
 )
 Elementwise(
     name="cos",
@@ -194,7 +186,6 @@ Elementwise(
     forward=lambda x: np.cos(x),
     vector=True,
     pullback=(lambda g, x: -g * np.sin(x),),
-    domain=ONE,
 )
 Elementwise(
     name="tan",
@@ -202,7 +193,6 @@ Elementwise(
     grad_fn="TanBackward0",
     forward=lambda x: np.tan(x),
     pullback=(lambda g, y: g * (1 + y * y),),
-    domain=ONE,
 )
 Elementwise(
     name="tanh",
@@ -211,7 +201,6 @@ Elementwise(
     forward=lambda x: np.tanh(x),
     vector=True,
     pullback=(lambda g, y: g * (1 - y * y),),
-    domain=ONE,
 )
 Elementwise(
     name="maximum",
@@ -222,7 +211,6 @@ Elementwise(
         lambda g, a, b: cut(a < b, np.where(a == b, g / 2, g)),
         lambda g, a, b: cut(b < a, np.where(a == b, g / 2, g)),
     ),
-    domain=TWO,
 )
 Elementwise(
     name="minimum",
@@ -233,7 +221,6 @@ Elementwise(
         lambda g, a, b: cut(a > b, np.where(a == b, g / 2, g)),
         lambda g, a, b: cut(b > a, np.where(a == b, g / 2, g)),
     ),
-    domain=TWO,
 )
 Elementwise(
     name="where",

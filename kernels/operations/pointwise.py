@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kernels.kinds.elementwise import Elementwise
-from kernels.operations.arithmetic import NONZERO, ONE, POSITIVE, REAL, TWO, flat
+from kernels.operations.arithmetic import NONZERO, POSITIVE, REAL, flat
 from kernels.rules.op import Rule, cut, special
 
 CONSTANT = "constant"
@@ -33,7 +33,6 @@ Elementwise(
     grad_fn="Exp2Backward0",
     forward=lambda x: np.exp2(x),
     pullback=(lambda g, y: g * (y * _LN2),),
-    domain=ONE,
 )
 Elementwise(
     name="expm1",
@@ -42,7 +41,6 @@ Elementwise(
     forward=lambda x: np.expm1(x),
     vector=True,
     pullback=(lambda g, y: g * (y + 1),),
-    domain=ONE,
 )
 Elementwise(
     name="log2",
@@ -75,7 +73,6 @@ Elementwise(
     vector=True,
     forward=lambda a, b: np.where(a == b, a + _LN2, np.maximum(a, b) + np.log1p(np.exp(-abs(a - b)))),
     pullback=(lambda g, a, b: g * special.expit(a - b), lambda g, a, b: g * special.expit(b - a)),
-    domain=TWO,
 )
 Elementwise(
     name="logaddexp2",
@@ -84,7 +81,6 @@ Elementwise(
     vector=True,
     forward=lambda a, b: np.where(a == b, a + 1.0, np.maximum(a, b) + np.log1p(np.exp2(-abs(a - b))) * _LOG2E),
     pullback=(lambda g, a, b: g * special.expit((a - b) * _LN2), lambda g, a, b: g * special.expit((b - a) * _LN2)),
-    domain=TWO,
 )
 Elementwise(
     name="sigmoid",
@@ -94,7 +90,6 @@ Elementwise(
     vector=True,
     forward=lambda x: special.expit(x),
     pullback=(lambda g, y: g * ((1 - y) * y),),
-    domain=ONE,
 )
 Elementwise(
     name="log_expit",
@@ -104,7 +99,6 @@ Elementwise(
     ufunc=special.log_expit,
     forward=lambda x: special.log_expit(x),
     pullback=(lambda g, x: g * special.expit(-x),),
-    domain=ONE,
 )
 Elementwise(
     name="softplus",
@@ -132,7 +126,6 @@ Elementwise(
     grad_fn="CbrtBackward0",
     forward=lambda x: np.cbrt(x),
     pullback=(lambda g, y: g / (3 * (y * y)),),
-    domain=ONE,
 )
 Elementwise(
     name="ldexp",
@@ -142,7 +135,6 @@ Elementwise(
     composed=True,
     forward=lambda a, b: _scaled(a, b),
     pullback=(lambda g, b: _scaled(g, b), lambda g, y: g * (y * _LN2)),
-    domain=TWO,
 )
 
 
@@ -204,7 +196,6 @@ Elementwise(
     grad_fn="AtanBackward0",
     forward=lambda x: np.arctan(x),
     pullback=(lambda g, x: g / (1 + x * x),),
-    domain=ONE,
 )
 Elementwise(
     name="arctan2",
@@ -216,7 +207,6 @@ Elementwise(
         lambda g, a, b: cut((a == 0) & (b == 0), g * _turning(b, a)),
         lambda g, a, b: cut((a == 0) & (b == 0), -g * _turning(a, b)),
     ),
-    domain=TWO,
 )
 Elementwise(
     name="sinh",
@@ -225,7 +215,6 @@ Elementwise(
     forward=lambda x: np.sinh(x),
     vector=True,
     pullback=(lambda g, x: g * np.cosh(x),),
-    domain=ONE,
 )
 Elementwise(
     name="cosh",
@@ -233,7 +222,6 @@ Elementwise(
     grad_fn="CoshBackward0",
     forward=lambda x: np.cosh(x),
     pullback=(lambda g, x: g * np.sinh(x),),
-    domain=ONE,
 )
 Elementwise(
     name="arcsinh",
@@ -242,7 +230,6 @@ Elementwise(
     grad_fn="AsinhBackward0",
     forward=lambda x: np.arcsinh(x),
     pullback=(lambda g, x: g / np.where(np.absolute(x) < _LARGE, np.sqrt(1 + x * x), np.absolute(x)),),
-    domain=ONE,
 )
 Elementwise(
     name="arccosh",
@@ -269,7 +256,6 @@ Elementwise(
     vector=True,
     forward=lambda a, b: _hypot(np.fmax(abs(a), abs(b)), np.minimum(abs(a), abs(b))),
     pullback=(lambda g, y, a: g * (a / y), lambda g, y, b: g * (b / y)),
-    domain=TWO,
 )
 Elementwise(
     name="deg2rad",
@@ -279,7 +265,6 @@ Elementwise(
     vector=True,
     exact=True,
     pullback=(lambda g: g * (math.pi / 180),),
-    domain=ONE,
 )
 Elementwise(
     name="rad2deg",
@@ -288,7 +273,6 @@ Elementwise(
     forward=lambda x: x * (180 / math.pi),
     vector=True,
     pullback=(lambda g: g * (180 / math.pi),),
-    domain=ONE,
 )
 Elementwise(
     name="sinc",
@@ -326,7 +310,6 @@ def _at_least(name: str, grad_fn: str, number_grad_fn: str, *, function: bool) -
         composed=True,
         forward=lambda a, b: np.maximum(a, b),
         pullback=(lambda g, a, b: cut(np.logical_not(a >= b), g), lambda g, a, b: cut(np.logical_not(a < b), g)),
-        domain=TWO,
     )
 
 
@@ -341,7 +324,6 @@ def _at_most(name: str, grad_fn: str, number_grad_fn: str, *, function: bool) ->
         composed=True,
         forward=lambda a, b: np.minimum(a, b),
         pullback=(lambda g, a, b: cut(np.logical_not(a <= b), g), lambda g, a, b: cut(np.logical_not(a > b), g)),
-        domain=TWO,
     )
 
 
@@ -376,7 +358,6 @@ Elementwise(
         lambda g, a, b: cut(np.logical_not((a >= b) | np.isnan(b)), g),
         lambda g, a, b: cut((a >= b) | np.isnan(b), g),
     ),
-    domain=TWO,
 )
 Elementwise(
     name="fmin",
@@ -387,7 +368,6 @@ Elementwise(
         lambda g, a, b: cut(np.logical_not((a <= b) | np.isnan(b)), g),
         lambda g, a, b: cut((a <= b) | np.isnan(b), g),
     ),
-    domain=TWO,
 )
 Elementwise(
     name="sign",
@@ -425,7 +405,6 @@ Elementwise(
     number_grad_fn="CopysignBackward1",
     forward=lambda a, b: np.copysign(a, b),
     pullback=(lambda g, a, b: cut(a == 0, g * (np.copysign(1.0, a) * np.copysign(1.0, b))), flat),
-    domain=TWO,
 )
 Elementwise(
     name="heaviside",
@@ -434,7 +413,6 @@ Elementwise(
     grad_fn="HeavisideBackward0",
     forward=lambda a, b: np.heaviside(a, b),
     pullback=(flat, lambda g, a: cut(a != 0, g)),
-    domain=TWO,
 )
 Elementwise(
     name="heaviside_number",
@@ -446,7 +424,6 @@ Elementwise(
     composed=True,
     forward=lambda a, b: np.heaviside(np.where(np.equal(a, a), a, -1), b),
     pullback=(flat, lambda g, a: cut(a != 0, g)),
-    domain=TWO,
 )
 Elementwise(
     name="nan_to_num",
@@ -595,5 +572,4 @@ Elementwise(
     grad_fn="NextafterBackward0",
     forward=lambda a, b: np.nextafter(a, b),
     pullback=(lambda g, a, b: cut(a == b, g), flat),
-    domain=TWO,
 )

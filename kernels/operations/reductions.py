@@ -99,7 +99,6 @@ for _name, _grad_fn, _sample in (
         name=_name,
         doc="Product over dims." if _name == "prod" else "Product along a dim.",
         grad_fn=_grad_fn,
-        function=False,
         forward=lambda x, *, dims, keepdim: np.multiply.reduce(x, dims, None, None, keepdim),
         vjp=_prod_vjp,
         jvp=lambda t, x, dims, keepdim: np.sum(_others(x, dims) * t, axis=dims, keepdims=keepdim),
@@ -187,7 +186,6 @@ Routine(
     name="var",
     doc="Variance over dims; the squares are divided by the number of elements less the correction.",
     grad_fn="VarBackward0",
-    function=False,
     forward=_var,
     parts=_var_parts,
     vjp=_var_vjp,
@@ -200,7 +198,6 @@ Routine(
     name="std",
     doc="Standard deviation over dims; its gradient at 0 is 0.",
     grad_fn="StdBackward0",
-    function=False,
     forward=lambda x, *, dims, correction, keepdim: np.sqrt(_var(x, dims=dims, correction=correction, keepdim=keepdim)),
     parts=_std_parts,
     vjp=_std_vjp,
@@ -228,7 +225,6 @@ Routine(
     name="cumsum",
     doc="Running sum along a dim.",
     grad_fn="CumsumBackward0",
-    function=False,
     forward=lambda x, *, dim: np.add.accumulate(x, dim),
     vjp=tail,
     jvp=lambda t, dim: np.cumsum(t, dim),
@@ -276,7 +272,6 @@ Routine(
     name="cumprod",
     doc="Running product along a dim.",
     grad_fn="CumprodBackward0",
-    function=False,
     forward=lambda x, *, dim: np.multiply.accumulate(x, dim),
     vjp=_cumprod_vjp,
     jvp=_cumprod_jvp,
@@ -308,7 +303,6 @@ for _name, _grad_fn, _largest, _doc in (
         name=_name,
         doc=_doc,
         grad_fn=_grad_fn,
-        function=False,
         forward=running(_largest),
         vjp=lambda g, x, places, dim: placed(g, places, dim, x.shape[dim]),
         jvp=lambda t, places, dim: picked(t, places, dim),
@@ -355,7 +349,6 @@ Routine(
     name="logcumsumexp",
     doc="Logarithm of the running sum of exponentials along a dim, without overflow on the way.",
     grad_fn="LogcumsumexpBackward0",
-    function=False,
     forward=_logcumsumexp,
     vjp=_logcumsumexp_vjp,
     jvp=lambda t, y, x, dim: _weighed(t, x, y, dim),
@@ -478,7 +471,6 @@ Routine(
     name="sort",
     doc="Elements in order along a dim, and their places; equal ones keep their order.",
     grad_fn="SortBackward0",
-    function=False,
     forward=_sort,
     vjp=lambda g, places, dim: put(g, places, dim, g.shape[dim]),
     jvp=lambda t, places, dim: picked(t, places, dim),
@@ -492,7 +484,6 @@ Routine(
     name="topk",
     doc="The k largest or smallest elements along a dim, in order, and their places.",
     grad_fn="TopkBackward0",
-    function=False,
     forward=_topk,
     vjp=lambda g, x, places, dim: put(g, places, dim, x.shape[dim]),
     jvp=lambda t, places, dim: picked(t, places, dim),
@@ -506,7 +497,6 @@ Routine(
     name="kthvalue",
     doc="The element of rank k along a dim, and its place.",
     grad_fn="KthvalueBackward0",
-    function=False,
     forward=lambda x, *, rank, dim, keepdim: _pick(x, _ranked(x, rank, dim), dim, keepdim),
     vjp=_back_to_one,
     jvp=_one,
@@ -520,7 +510,6 @@ Routine(
     name="mode",
     doc="The most frequent element along a dim, the smallest of several, and its last place.",
     grad_fn="ModeBackward0",
-    function=False,
     forward=_mode,
     vjp=_back_to_one,
     jvp=_one,
@@ -566,7 +555,6 @@ for _name, _grad_fn, _lower, _doc in (
         name=_name,
         doc=f"{_doc} along a dim, and its place.",
         grad_fn=f"{_grad_fn}1",
-        function=False,
         forward=_along(_lower),
         vjp=_back_to_one,
         jvp=_one,
@@ -582,7 +570,6 @@ for _name, _grad_fn, _lower, _doc in (
         name=f"{_name}_all",
         doc=f"{_doc} of all elements; ties share the gradient evenly.",
         grad_fn=f"{_grad_fn}0",
-        function=False,
         forward=functools.partial(_middle, skips=_name.startswith("nan")),
         vjp=_shared,
         jvp=_mean_of_ties,
@@ -592,7 +579,7 @@ for _name, _grad_fn, _lower, _doc in (
 
 
 def _counted(name: str, doc: str, forward: Any, *samples: Any, parts: Any = None) -> None:
-    Routine(name=name, doc=doc, grad_fn="", function=False, forward=forward, vjp=None, parts=parts, samples=samples)
+    Routine(name=name, doc=doc, forward=forward, parts=parts, samples=samples)
 
 
 def _over(name: str, doc: str, function: Any, parts: Any = None) -> None:

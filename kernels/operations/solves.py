@@ -34,7 +34,6 @@ Routine(
     name="bmm",
     doc="Batches of matrices multiplied, of the same extents in front.",
     grad_fn="BmmBackward0",
-    function=False,
     forward=lambda a, b: np.matmul(a, b),
     parts=_products_parts,
     vjp=lambda g, a, b, needs: (
@@ -50,7 +49,6 @@ Routine(
     name="cross",
     doc="The vector product along an axis of extent 3.",
     grad_fn="LinalgCrossBackward0",
-    function=False,
     forward=lambda a, b, *, dim: np.cross(a, b, axis=dim),
     vjp=lambda g, a, b, dim: (np.cross(b, g, axis=dim), np.cross(g, a, axis=dim)),
     jvp=lambda t_a, t_b, a, b, dim: plus(
@@ -69,7 +67,6 @@ Routine(
     name="convolve",
     doc="The full convolution of two vectors.",
     grad_fn="ConvolveBackward0",
-    function=False,
     forward=lambda a, b: np.convolve(a, b),
     vjp=_convolve_vjp,
     jvp=lambda t_a, t_b, a, b: plus(
@@ -265,7 +262,6 @@ Routine(
     name="solve",
     doc="The solution of linear equations.",
     grad_fn="LinalgSolveExBackward0",
-    function=False,
     forward=solve,
     parts=solution_parts,
     vjp=_solve_vjp,
@@ -305,7 +301,6 @@ Routine(
     name="solve_ex",
     doc="The solution of linear equations, and which pivot is zero, or 0.",
     grad_fn="LinalgSolveExBackward0",
-    function=False,
     forward=lambda a, b, *, check_errors: solve_ex(a, b, check=_SOLVE_EX if check_errors else ""),
     vjp=_solve_ex_vjp,
     jvp=lambda t_a, t_b, y, a: np.linalg.solve(a, plus(t_b, None if t_a is None else -np.matmul(t_a, y))),
@@ -361,7 +356,6 @@ Routine(
     name="solve_triangular",
     doc="The solution of equations with a triangular matrix.",
     grad_fn="LinalgSolveTriangularBackward0",
-    function=False,
     forward=lambda a, b, *, upper, unitriangular: solve_triangular(a, b, upper=upper, unitriangular=unitriangular),
     vjp=_triangular_vjp,
     jvp=_triangular_jvp,
@@ -396,7 +390,6 @@ Routine(
     name="pinv",
     doc="The pseudoinverse of a matrix.",
     grad_fn="LinalgPinvBackward0",
-    function=False,
     forward=lambda a, *, rtol: np.linalg.pinv(a, rcond=rtol),
     vjp=_pinv_vjp,
     jvp=_pinv_jvp,
@@ -435,7 +428,6 @@ Routine(
     name="lstsq",
     doc="The solution of least squares, the shortest where there are several.",
     grad_fn="LinalgLstsqBackward0",
-    function=False,
     forward=lambda a, b, *, rcond: each(lambda a, b: _least(a, b, rcond), a, b),
     vjp=_lstsq_vjp,
     jvp=_lstsq_jvp,
@@ -452,9 +444,6 @@ def _rank(a: Array, *, atol: float, rtol: float) -> Array:
 Routine(
     name="matrix_rank",
     doc="How many singular values of a matrix are no zeros.",
-    grad_fn="",
-    function=False,
     forward=_rank,
-    vjp=None,
     samples=((((3, 2),), {"atol": 0.0, "rtol": 1e-15}),),
 )

@@ -369,7 +369,6 @@ Elementwise(
     ufunc=special.rgamma,
     forward=lambda x: special.rgamma(x),
     pullback=(lambda g, x, y: g * _rgamma_slope(x, y),),
-    domain=ONE,
 )
 Elementwise(
     name="gammasgn",
