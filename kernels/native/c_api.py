@@ -47,7 +47,7 @@ class LeafObject(Struct, start=16, step=8):
 
     grad: int
     hooks: int
-    over: int  # whether the transform that made it is done
+    is_transform_input_done: int  # whether it was an input of a transform that is done
     owner: int
     spec: int
 

@@ -264,9 +264,9 @@ def collected(h, targets, arrays, tensors, over):
             Py_DecRef(gradients)
             return 0
         PyTuple_SetItem(gradients, i, value)
-        if over and LeafObject(-slot).over == 0:
+        if over and LeafObject(-slot).is_transform_input_done == 0:
             Py_IncRef(registry.true)
-            LeafObject(-slot).over = registry.true
+            LeafObject(-slot).is_transform_input_done = registry.true
     return gradients
 
 

@@ -23,7 +23,7 @@ Installed = TypeVar("Installed", bound=Callable[..., Any] | property)
 class AccumulateGrad:
     """The slot of a leaf that requires grad: where sweeps deliver its gradient, and the leaf's node in the graph."""
 
-    __slots__ = ("__weakref__", "grad", "hooks", "over", "owner", "spec")
+    __slots__ = ("__weakref__", "grad", "hooks", "is_transform_input_done", "owner", "spec")
 
     spec: Spec
     grad: Tensor | None
@@ -31,7 +31,7 @@ class AccumulateGrad:
     """The leaf's hooks; the attribute is not set where there are none."""
     owner: ReferenceType[Tensor]
     """The leaf: when it is gone, nobody can see the gradient."""
-    over: bool
+    is_transform_input_done: bool
     """Set, to True, where the leaf was an input of a finished transform: nobody can differentiate by it any more."""
 
     @property

@@ -75,7 +75,7 @@ def needs_graph(outputs: Sequence[Tensor], inputs: Sequence[Tensor], weights: Se
     if len(outputs) == 1 and backward.leads(outputs[0], tuple(inputs)):  # the usual case
         return False
     known = {x._slot for x in inputs}
-    return any(x not in known and not hasattr(x, "over") for x in leaves_of(outputs))
+    return any(x not in known and not hasattr(x, "is_transform_input_done") for x in leaves_of(outputs))
 
 
 def reaches_out(outputs: Sequence[Tensor], inputs: Sequence[Tensor] = ()) -> bool:
@@ -85,7 +85,8 @@ def reaches_out(outputs: Sequence[Tensor], inputs: Sequence[Tensor] = ()) -> boo
     """
     if not modes.is_grad_enabled():
         return False
-    owners = {id(x.owner()) for x in leaves_of(outputs) if not hasattr(x, "over")} - {id(None), *map(id, inputs)}
+    open_leaves = [x for x in leaves_of(outputs) if not hasattr(x, "is_transform_input_done")]
+    owners = {id(x.owner()) for x in open_leaves} - {id(None), *map(id, inputs)}
     frame: FrameType | None = sys._getframe(1) if owners else None
     while frame is not None:
         if str(frame.f_globals.get("__name__")).startswith("tape."):
@@ -100,7 +101,7 @@ def settle(inputs: Sequence[Tensor]) -> None:
     """Mark the inputs of a transform that is over: nobody can differentiate by them any more."""
     for x in inputs:
         if type(x._slot) is AccumulateGrad:
-            x._slot.over = True
+            x._slot.is_transform_input_done = True
 
 
 def pushed_arrays(

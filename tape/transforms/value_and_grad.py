@@ -438,7 +438,7 @@ class VjpEvaluation:
         value_out = (constant_tensor(value) if tensors else value) if number else released(y, tensors=tensors)
         self.results = (value_out if returned is LEAF else returned.filled([value_out]), *aux)
         for x in self.inputs:
-            x._slot.over = True  # leaves, since y leads to them
+            x._slot.is_transform_input_done = True  # leaves, since y leads to them
 
     def pull(self, cotangents: Any, *, free: bool) -> Any:
         """Return the cotangents of the arguments; None, with nothing freed, where this way does not serve."""
