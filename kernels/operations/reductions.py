@@ -220,21 +220,17 @@ def _cumprod_vjp(g: Any, y: Any, x: Any, dim: int) -> Any:
     if (x != 0).all():
         return tail(g * y, dim) / x
     if not isinstance(g, np.ndarray):
-        return _cumprod_vjp_of_squares(g, x, dim)
+        # all others of each element multiplied: memory for the square of the length, derivatives of all orders
+        last = len(x.shape) - 1
+        order = (*(i for i in range(last + 1) if i != dim), dim)
+        n = x.shape[dim]
+        rows, g = np.reshape(np.transpose(x, order), (-1, 1, n)), np.reshape(np.transpose(g, order), (-1, 1, n))
+        others = np.cumprod(np.where(np.eye(n, dtype=bool), 1.0, np.broadcast_to(rows, (rows.shape[0], n, n))), 2)
+        gradient = np.sum(np.where(np.tri(n, dtype=bool).T, g * others, 0.0), 2)
+        shape = tuple(x.shape[i] for i in order)
+        return np.transpose(np.reshape(gradient, shape), tuple(np.argsort(order).tolist()))
     first, others, nonzero = _without_first_zero(x, dim)
     return np.where(first, tail(g * others, dim), tail(g * y, dim) / nonzero)
-
-
-def _cumprod_vjp_of_squares(g: Any, x: Any, dim: int) -> Any:
-    """Multiply, for each element, all others: memory for the square of the length, but derivatives of all orders."""
-    last = len(x.shape) - 1
-    order = (*(i for i in range(last + 1) if i != dim), dim)
-    n = x.shape[dim]
-    rows, g = np.reshape(np.transpose(x, order), (-1, 1, n)), np.reshape(np.transpose(g, order), (-1, 1, n))
-    others = np.cumprod(np.where(np.eye(n, dtype=bool), 1.0, np.broadcast_to(rows, (rows.shape[0], n, n))), 2)
-    gradient = np.sum(np.where(np.tri(n, dtype=bool).T, g * others, 0.0), 2)
-    shape = tuple(x.shape[i] for i in order)
-    return np.transpose(np.reshape(gradient, shape), tuple(np.argsort(order).tolist()))
 
 
 def _cumprod_jvp(t: Any, y: Any, x: Any, dim: int) -> Any:
@@ -289,22 +285,18 @@ for _name, _grad_fn, _largest, _doc in (
 def _weighed(t: Any, inner: Any, outer: Any, dim: int) -> Any:
     """Return ``sum_i t_i exp(inner_i - outer_k)`` over i up to each k, for arrays without overflow on the way."""
     if not isinstance(t, np.ndarray):
-        return _weighed_squares(t, inner, outer, dim)
+        # all pairs: memory for the square of the length, but linear in t everywhere
+        n = t.shape[dim]
+        before, after = (*t.shape[: dim + 1], 1, *t.shape[dim + 1 :]), (*t.shape[:dim], 1, *t.shape[dim:])
+        below = np.reshape(np.tri(n, dtype=bool).T, (n, n, *(1,) * (len(t.shape) - dim - 1)))
+        apart = np.where(below, np.reshape(inner, before) - np.reshape(outer, after), -np.inf)
+        return np.sum(np.reshape(t, before) * np.exp(apart), dim)
     logs = np.log(np.abs(t))
     parts = [
         np.exp(np.logaddexp.accumulate(np.where(chosen, logs + inner, -np.inf), dim) - outer)
         for chosen in (np.logical_not(t < 0), t < 0)
     ]
     return parts[0] - parts[1]
-
-
-def _weighed_squares(t: Any, inner: Any, outer: Any, dim: int) -> Any:
-    """Take all pairs: memory for the square of the length, but linear in t everywhere."""
-    n = t.shape[dim]
-    before, after = (*t.shape[: dim + 1], 1, *t.shape[dim + 1 :]), (*t.shape[:dim], 1, *t.shape[dim:])
-    below = np.reshape(np.tri(n, dtype=bool).T, (n, n, *(1,) * (len(t.shape) - dim - 1)))
-    apart = np.where(below, np.reshape(inner, before) - np.reshape(outer, after), -np.inf)
-    return np.sum(np.reshape(t, before) * np.exp(apart), dim)
 
 
 def _logcumsumexp(x: Array, *, dim: int) -> Array:
