@@ -290,11 +290,7 @@ class ParallelLoops:
     """
 
     def __init__(
-        self,
-        text: ProgramText,
-        dtype_of: Callable[[str], Dtype],
-        add: Callable[[str, int], str],
-        sizes: str = "",
+        self, text: ProgramText, dtype_of: Callable[[str], Dtype], add: Callable[[str, int], str], sizes: str = ""
     ) -> None:
         self.body, self.functions = text.body, list[str]()
         self._text, self._dtype_of, self._add, self._sizes = text, dtype_of, add, sizes

@@ -9,14 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernels.foundation.specs import Array, Spec
-from kernels.kinds.routine import (
-    LOOP_STATE,
-    Guard,
-    LoopAgain,
-    LoopBegin,
-    LoopEnd,
-    LoopMark,
-)
+from kernels.kinds.routine import LOOP_STATE, Guard, LoopAgain, LoopBegin, LoopEnd, LoopMark
 from kernels.kinds.views import View, Write
 from kernels.programs.program import HEAD, Recipe, Step
 from kernels.rules.scalar_loops import NodeRef
