@@ -34,21 +34,18 @@ class Adjoint:
                 self._homes[value] = home
         if output is not None:
             self.buffered.add(output)
-            self._reach(expansion.root)
+            items = [*walk(expansion.root)]
+            before = -1
+            while before != len(self.reached) + len(self.buffered):
+                before = len(self.reached) + len(self.buffered)
+                for block, item in reversed(items):
+                    self._item(block, item)
 
     def home(self, value: int) -> int:
         """Return the value whose memory, and gradient, another is a row of: itself, or a phi."""
         while value in self._homes:
             value = self._homes[value]
         return value
-
-    def _reach(self, root: scalar.ScalarBlock) -> None:
-        items = [*walk(root)]
-        before = -1
-        while before != len(self.reached) + len(self.buffered):
-            before = len(self.reached) + len(self.buffered)
-            for block, item in reversed(items):
-                self._item(block, item)
 
     def _item(self, block: scalar.ScalarBlock, item: object) -> None:
         if isinstance(item, scalar.Compute) and item.name in self.reached:
@@ -292,10 +289,7 @@ class CertainGradients:
         self._around: dict[int, set[int]] = {}
         for block, item in walk(adjoint.expansion.root):
             self._item(block, item)
-        self._settle()
-
-    def _settle(self) -> None:
-        """Take away what is not certain, until nothing changes."""
+        # what is not certain goes, until nothing changes
         before = -1
         while before != len(self.names) + len(self.homes):
             before = len(self.names) + len(self.homes)
@@ -410,7 +404,11 @@ class CertainGradients:
                 and bool(load.address.at) == at_last
                 and self._is_seen(entry.loop, load)
             ):
-                _enter(mask, block, load.address, item)
+                extents = {loop.index: loop.extent for loop in block.loops() if isinstance(loop, scalar.NestLoop)}
+                places = np.array([load.address.constant // item])
+                for name, step in load.address.terms:
+                    places = np.add.outer(places, np.arange(extents[name]) * (step // item)).ravel()
+                mask[places] = True
         return bool(mask.all())
 
     def _is_seen(self, loop: int, load: scalar.Load) -> bool:
@@ -422,12 +420,3 @@ class CertainGradients:
             return True
         count = self.program.loops[loop].count
         return len(address.at) == 1 and address.at[0] == (count - 1, ())
-
-
-def _enter(mask: np.ndarray, block: scalar.ScalarBlock, address: scalar.Address, item: int) -> None:  # type: ignore[type-arg]
-    """Mark the elements that a load reads in all steps of the nests around it."""
-    extents = {loop.index: loop.extent for loop in block.loops() if isinstance(loop, scalar.NestLoop)}
-    places = np.array([address.constant // item])
-    for name, step in address.terms:
-        places = np.add.outer(places, np.arange(extents[name]) * (step // item)).ravel()
-    mask[places] = True

@@ -233,7 +233,12 @@ class Compilation:
     def _text(self) -> ProgramText:
         """The printed program. Printing adds to the storage, so that it is done once."""
         text = ProgramText()
-        self._begin_counts(text)
+        if self.storage.counted:
+            self._sizes = self.storage.constant(np.zeros(0, np.int64))
+        for k, loop in enumerate(self.storage.counted):
+            n = loop.number
+            text.put(f"count{n} = {self._sizes.name}[{k}]")
+            text.double_buffer(f"y{n}", f"count{n}", f"yo{n}")
         self._passes(text)
         if self._sizes is None and self._extents:
             self._sizes = self.storage.constant(np.zeros(0, np.int64))
@@ -288,15 +293,6 @@ class Compilation:
         for item in reversed(root.items[:last]):
             back.item(item)
         back.finish()
-
-    def _begin_counts(self, text: ProgramText) -> None:
-        """Print what numbers of steps are, which stand in a constant with the begins of the workspace's regions."""
-        if self.storage.counted:
-            self._sizes = self.storage.constant(np.zeros(0, np.int64))
-        for k, loop in enumerate(self.storage.counted):
-            n = loop.number
-            text.put(f"count{n} = {self._sizes.name}[{k}]")
-            text.double_buffer(f"y{n}", f"count{n}", f"yo{n}")
 
     @cached_property
     def _extents(self) -> set[int]:

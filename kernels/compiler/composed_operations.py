@@ -325,7 +325,12 @@ def _write(instruction: RolledInstruction, program: RolledProgram) -> list[AnySt
     shape, strides, places = target.spec.shape, target.spec.strides, None
     value, *old = instruction.operands
     if instruction.params:
-        places = _places_of(instruction.params, adds=op.adds)
+        memory, gradient = instruction.params
+        places = np.ascontiguousarray(memory, np.int64)
+        if memory is not gradient:
+            raise Uncompiled("a write to places that are others in the gradient")
+        if not op.adds and len(np.unique(places)) < places.size:
+            raise Uncompiled("several writes to one place")
         shape, strides = places.shape, (0,) * places.ndim
     elif old and program.values[target.value].written:  # places: what was there before is an operand of versions
         (index,), old, shape = old, [], old[0].spec.shape
@@ -344,17 +349,6 @@ def _write(instruction: RolledInstruction, program: RolledProgram) -> list[AnySt
     made = mapped(operation, shape, operands, target, strides, wanted, places=places)
     made.clears = clears
     return [made]
-
-
-def _places_of(params: tuple[Any, ...], *, adds: bool) -> np.ndarray[Any, Any]:
-    """Return the places that are written; Uncompiled where the order of writes matters."""
-    memory, gradient = params
-    places = np.ascontiguousarray(memory, np.int64)
-    if memory is not gradient:
-        raise Uncompiled("a write to places that are others in the gradient")
-    if not adds and len(np.unique(places)) < places.size:
-        raise Uncompiled("several writes to one place")
-    return places
 
 
 def _join(instruction: RolledInstruction, program: RolledProgram) -> list[AnyStatement]:

@@ -195,27 +195,40 @@ class Expansion(scalar.OperationNames):
         for item in block.items:
             if isinstance(item, Placed):
                 if isinstance(item.statement, fused.GuardStatement):
-                    self._guard(item)
+                    statement = item.statement
+                    if not statement.is_recorded:
+                        self._check_always(statement)
+                    names = tuple([self.read(self.address(a, item, {}), a.ref.spec.dtype) for a in statement.pairs])
+                    number, terms = self._number_of(statement) if statement.is_recorded else (scalar.GIVE_UP, ())
+                    self.emit(scalar.GuardCheck((names[0], names[1]), number, terms))
                 elif isinstance(item.statement, fused.CallStatement):
                     self._call(item, item.statement)
                 else:
                     self._statement(item)
             elif isinstance(item, Nest):
-                self._nest(item)
+                outer = self.scope
+                loop = scalar.NestLoop(item.name, item.extent, scalar.ScalarBlock(outer.block))
+                loop.body.loop = loop
+                self.scope = scalar.BlockScope(loop.body, outer)
+                self.scope.indices = {item.name}
+                self._block(item.body)
+                self.scope = outer
+                self.emit(loop)
+                for placed in self._complete[item.name]:
+                    statement = placed.statement
+                    assert isinstance(statement, Statement)
+                    for (owner, target), total in [*self._open.items()]:
+                        if owner == id(placed):
+                            del self._open[owner, target]
+                            assert statement.reduces is not None
+                            loop.totals[total] = statement.reduces
+                            dtype, wanted = _dtype_of_totals(statement), (any(statement.wanted),)
+                            self.define(total, loop, dtype)
+                            wide = statement.target.ref.spec.dtype == fused.FLOAT32 != dtype
+                            name = self.operated(fused.ROUNDED, (total,), wanted, fused.FLOAT32) if wide else total
+                            self._give(target, name, statement)
             else:
                 self._steps(item)
-
-    def _nest(self, nest: Nest) -> None:
-        outer = self.scope
-        loop = scalar.NestLoop(nest.name, nest.extent, scalar.ScalarBlock(outer.block))
-        loop.body.loop = loop
-        self.scope = scalar.BlockScope(loop.body, outer)
-        self.scope.indices = {nest.name}
-        self._block(nest.body)
-        self.scope = outer
-        self.emit(loop)
-        for placed in self._complete[nest.name]:
-            self._totals(placed, loop)
 
     # Statements
 
@@ -237,7 +250,22 @@ class Expansion(scalar.OperationNames):
             else:
                 sums[target] = name
         for target, name in sums.items():
-            self._sum(target, name, statement, placed)
+            wanted = any(statement.wanted)
+            summed = summed_by(placed)
+            if summed is None:
+                self._give(target, name, statement)
+            elif is_scattered(placed):
+                assert statement.reduces is not None
+                self._fill(target, placed, statement.reduces)
+                self.emit(scalar.Store(target, name, wanted, statement.reduces))
+            else:
+                key = id(placed), target
+                total = self._open.get(key)
+                if total is None:
+                    self._count += 1
+                    total = self._open[key] = f"s{self._count}"
+                assert statement.reduces is not None
+                self.emit(scalar.Accumulate(total, name, wanted, statement.reduces))
 
     def _operation(self, statement: Statement, placed: Placed, point: dict[int, int]) -> str:
         dtype = numbers_of(statement)
@@ -261,45 +289,6 @@ class Expansion(scalar.OperationNames):
         made_in = self.scopes.get(self.program.values[value].loop)  # where what its last step gave is read, too
         for scope in (*self.scope.outward(), *([] if made_in is None else [made_in])):
             scope.elements = {address: name for address, name in scope.elements.items() if address.value != value}
-
-    def _sum(self, target: scalar.Address, name: str, statement: Statement, placed: Placed) -> None:
-        """Add what the points of a block give to the element that they are summed in."""
-        wanted = any(statement.wanted)
-        summed = summed_by(placed)
-        if summed is None:
-            self._give(target, name, statement)
-        elif is_scattered(placed):
-            assert statement.reduces is not None
-            self._fill(target, placed, statement.reduces)
-            self.emit(scalar.Store(target, name, wanted, statement.reduces))
-        else:
-            total = self._total(target, placed)
-            assert statement.reduces is not None
-            self.emit(scalar.Accumulate(total, name, wanted, statement.reduces))
-
-    def _total(self, target: scalar.Address, placed: Placed) -> str:
-        """Return the name of the total for a target; it is given by the outermost nest that is summed over."""
-        key = id(placed), target
-        known = self._open.get(key)
-        if known is None:
-            self._count += 1
-            known = self._open[key] = f"s{self._count}"
-        return known
-
-    def _totals(self, placed: Placed, loop: scalar.NestLoop) -> None:
-        """Give the totals of a statement behind the nest that they were summed in."""
-        statement = placed.statement
-        assert isinstance(statement, Statement)
-        for (owner, target), total in [*self._open.items()]:
-            if owner == id(placed):
-                del self._open[owner, target]
-                assert statement.reduces is not None
-                loop.totals[total] = statement.reduces
-                dtype, wanted = _dtype_of_totals(statement), (any(statement.wanted),)
-                self.define(total, loop, dtype)
-                wide = statement.target.ref.spec.dtype == fused.FLOAT32 != dtype
-                name = self.operated(fused.ROUNDED, (total,), wanted, fused.FLOAT32) if wide else total
-                self._give(target, name, statement)
 
     def _fill(self, target: scalar.Address, placed: Placed, reduces: np.ufunc) -> None:
         """Have the memory of scattered sums start, before the outermost nest that is summed over."""
@@ -329,7 +318,13 @@ class Expansion(scalar.OperationNames):
         for phi in loop.phis:
             self.scope = outer
             if phi.value in self._dynamic:
-                in_memory.append(self._begin(phi, loop))
+                spec = self.program.values[phi.value].spec
+                if self.program.values[phi.value].written:
+                    raise Uncompiled("a loop carries what is written in place")
+                start = fused.new_value(self.program, phi.value)
+                self.program.values[start].loop = loop.parent
+                self._copy(phi.initial, fused.ref_to_all(self.program, start, wanted=True), spec)
+                in_memory.append((phi, start))
             else:
                 open_phis += self._carry(phi, item, outer, inner)
         self.scope = inner
@@ -356,16 +351,6 @@ class Expansion(scalar.OperationNames):
         if limit.spec.dtype != FLOAT64:
             raise Uncompiled(f"a number of iterations of {limit.spec.dtype}")
         return self.read(self.address(Access(limit, ()), _NOWHERE, {}), FLOAT64)
-
-    def _begin(self, phi: Phi, loop: Loop) -> tuple[Phi, int]:
-        """Store what a phi in memory is at first; return the value that is that."""
-        spec = self.program.values[phi.value].spec
-        if self.program.values[phi.value].written:
-            raise Uncompiled("a loop carries what is written in place")
-        start = fused.new_value(self.program, phi.value)
-        self.program.values[start].loop = loop.parent
-        self._copy(phi.initial, fused.ref_to_all(self.program, start, wanted=True), spec)
-        return phi, start
 
     def _next(self, phi: Phi, loop: Loop) -> int:
         """Return the value that is what a phi in memory becomes, and stands where that does: a copy if need be."""
@@ -432,15 +417,6 @@ class Expansion(scalar.OperationNames):
     def _begin_of(self, ref: Ref, placed: Placed) -> scalar.Address:
         """Return where the first element of a reference stands."""
         return self.address(Access(ref, ()), placed, {})
-
-    def _guard(self, placed: Placed) -> None:
-        statement = placed.statement
-        assert isinstance(statement, fused.GuardStatement)
-        if not statement.is_recorded:
-            self._check_always(statement)
-        names = tuple([self.read(self.address(a, placed, {}), a.ref.spec.dtype) for a in statement.pairs])
-        number, terms = self._number_of(statement) if statement.is_recorded else (scalar.GIVE_UP, ())
-        self.emit(scalar.GuardCheck((names[0], names[1]), number, terms))
 
     def _check_always(self, statement: AnyStatement) -> None:
         """Raise Uncompiled for what may fail, read anywhere, or make a nan of nothing, where the program does not."""

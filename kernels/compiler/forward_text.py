@@ -42,7 +42,13 @@ class StepLoopText:
         if item.loop.ends is not None:
             self._recorded(item, step)
         elif item.loop.number in self.storage.blocks:
-            self._in_blocks(item)
+            n, count = item.loop.number, item.loop.count
+            block = self.storage.blocks[n]
+            blocks = -(-count // block)
+            self.text.opened(f"for b{n} in range({blocks}):")
+            self._begin_block(item)
+            self.text.opened(f"for j{n} in range({block} if b{n} < {blocks - 1} else {count - block * (blocks - 1)}):")
+            self.text.put(f"{item.index} = {block} * b{n} + j{n}")
             step(item)
         else:
             self._put_first_rows(item)
@@ -83,16 +89,6 @@ class StepLoopText:
         block = self.storage.blocks.get(n)
         self.text.put(f"{item.index} = {self.storage.steps_of(item.loop, 1)}")
         self.text.put(*[] if block is None else [f"j{n} = {(item.loop.count - 1) % block}"])
-
-    def _in_blocks(self, item: scalar.StepLoop) -> None:
-        """Print the heads of a loop over blocks, and of that over a block's steps."""
-        n, count = item.loop.number, item.loop.count
-        block = self.storage.blocks[n]
-        blocks = -(-count // block)
-        self.text.opened(f"for b{n} in range({blocks}):")
-        self._begin_block(item)
-        self.text.opened(f"for j{n} in range({block} if b{n} < {blocks - 1} else {count - block * (blocks - 1)}):")
-        self.text.put(f"{item.index} = {block} * b{n} + j{n}")
 
     def _recorded(self, item: scalar.StepLoop, step: Step) -> None:
         """Print a loop that goes on until a guard misses, or its number of steps is reached."""

@@ -290,11 +290,7 @@ class ParallelLoops:
     """
 
     def __init__(
-        self,
-        text: ProgramText,
-        dtype_of: Callable[[str], Dtype],
-        add: Callable[[str, int], str],
-        sizes: str = "",
+        self, text: ProgramText, dtype_of: Callable[[str], Dtype], add: Callable[[str, int], str], sizes: str = ""
     ) -> None:
         self.body, self.functions = text.body, list[str]()
         self._text, self._dtype_of, self._add, self._sizes = text, dtype_of, add, sizes
@@ -463,7 +459,10 @@ class SplitProgram:
     def __init__(self, body: Sequence[Line], dtype_of: Callable[[str], Dtype], add: Callable[[str, int], str]) -> None:
         self._dtype_of = dtype_of
         pieces = [*_pieces(body)] if len(printed(body)) > LONG else []
-        taken = _taken(pieces)
+        assigned, taken = set[str](), []
+        for piece in pieces:
+            taken.append(assigned & piece.first.keys() - piece.begins)
+            assigned |= piece.last.keys()
         self._slots: dict[str, tuple[str, int]] = {}
         """Where a variable stands between pieces: the memory of its kind, and the element of that."""
         counts: dict[str, int] = defaultdict(int)
@@ -509,15 +508,6 @@ def _pieces(body: Sequence[Line]) -> Iterator[FunctionPiece]:
             piece = FunctionPiece()
         piece.append(statement)
     yield piece
-
-
-def _taken(pieces: list[FunctionPiece]) -> list[set[str]]:
-    """Return, for each piece, the variables that it takes over from those before."""
-    assigned, taken = set[str](), []
-    for piece in pieces:
-        taken.append(assigned & piece.first.keys() - piece.begins)
-        assigned |= piece.last.keys()
-    return taken
 
 
 def call_pieces(words: str, first: int, count: int) -> list[Line]:

@@ -481,11 +481,6 @@ class ReverseText:
         for c in numbers:
             known = self.contribution(c.name, certain=c.update in self.certain.names)
             self.text.put(f"c_{c.name} = {known if c.name in self.started else self.nothing(c.name)}")
-        self._clear(item)
-        self.at.pop()
-
-    def _clear(self, item: scalar.StepLoop) -> None:
-        """Have the gradients of what a step made be nothing again, for the step before."""
         phis = {row.update: row.phi for row in self.adjoint.expansion.rows}
         for value, entry in enumerate(self.adjoint.expansion.program.values):
             home = self.adjoint.home(value)
@@ -495,6 +490,7 @@ class ReverseText:
             stored = value in self.first.blocks if phi is None else phi in self.first.blocks and item.loop.parent < 0
             if not stored:
                 self.fill(value)
+        self.at.pop()
 
     def fill(self, value: int) -> None:
         """Print a loop that makes the gradient of a value nothing."""
@@ -534,7 +530,14 @@ class Gathering:
             text.put(f"whole = {row} >= {first} and {row} < {extents[0]}")
             ends, at_most = " or not whole", max(2 * last, inner + last)
             text.opened("if whole:")
-        self._inside(place, last, inner)
+        self.text.loop(place, inner, last)
+        for shift in self.gather.shifts:
+            self._instance(shift)
+        for (element, sign), group in zip(self._elements(), self.gather.groups, strict=True):
+            terms = [self._variable(load) for load, _ in group.loads]
+            ending = " + 0.0" if self.reverse.is_delivered(group.value) and sign == "=" else ""
+            self.text.store(element, sign, f"{' + '.join(terms)}{ending}")
+        self.text.depth -= 1
         if len(extents) > 1:
             text.depth -= 1
             text.put(f"count = {2 * last} if whole else {inner + last}")
@@ -545,17 +548,6 @@ class Gathering:
             text.bounded(place, (0, inner - last + at_most - 1))
             self._at_ends()
         text.depth = depth
-
-    def _inside(self, place: str, first: int, stop: int) -> None:
-        """Print the steps in which all contribute."""
-        self.text.loop(place, stop, first)
-        for shift in self.gather.shifts:
-            self._instance(shift)
-        for (element, sign), group in zip(self._elements(), self.gather.groups, strict=True):
-            terms = [self._variable(load) for load, _ in group.loads]
-            ending = " + 0.0" if self.reverse.is_delivered(group.value) and sign == "=" else ""
-            self.text.store(element, sign, f"{' + '.join(terms)}{ending}")
-        self.text.depth -= 1
 
     def _at_ends(self) -> None:
         """Print a step in which only some contribute."""
@@ -596,21 +588,18 @@ class Gathering:
         loads = [pair for group in self.gather.groups for pair in group.loads]
         taken = {load.name: self._variable(load) for load, by in loads if by == shift}
         reverse.started -= self.names
-        reverse.only = None if is_main else self._leading_to({*taken})
-        reverse.taken = {load.name: "_" for load, _ in loads} | taken if is_main else taken
-        reverse.at.append(body)
-        reverse.items(body)
-        reverse.at.pop()
-        reverse.only, reverse.taken = None, {}
-
-    def _leading_to(self, names: set[str]) -> set[str]:
-        """Return the names of the body whose gradients lead to those of others."""
+        names = {*taken}
         for item in self.gather.body.items:
             if isinstance(item, scalar.Compute) and any(
                 wanted and operand in names for operand, wanted in zip(item.operands, item.wanted, strict=True)
             ):
                 names.add(item.name)
-        return names
+        reverse.only = None if is_main else names
+        reverse.taken = {load.name: "_" for load, _ in loads} | taken if is_main else taken
+        reverse.at.append(body)
+        reverse.items(body)
+        reverse.at.pop()
+        reverse.only, reverse.taken = None, {}
 
     def _elements(self) -> list[tuple[Element, str]]:
         """Return the elements of gradients that a step is of, and whether they are stored or added to."""

@@ -27,211 +27,114 @@ def _no_inverse(a: Any, b: Any) -> Any:
 
 
 Elementwise(
-    name="add",
-    doc="Sum of two tensors.",
-    grad_fn="AddBackward0",
-    operator="+",
-    scaled=True,
-    exact=True,
-    forward=lambda a, b: a + b,
-    pullback=(lambda g: g, lambda g: g),
-)
+    name="add", doc="Sum of two tensors.", grad_fn="AddBackward0", operator="+", scaled=True, exact=True,
+    forward=lambda a, b: a + b, pullback=(lambda g: g, lambda g: g),
+)  # fmt: skip
 Elementwise(
-    name="subtract",
-    doc="Difference of two tensors.",
-    torch=("sub",),
-    grad_fn="SubBackward0",
-    reversed_grad_fn="RsubBackward1",
-    operator="-",
-    scaled=True,
-    exact=True,
-    forward=lambda a, b: a - b,
-    pullback=(lambda g: g, lambda g: -g),
-)
+    name="subtract", doc="Difference of two tensors.", torch=("sub",), grad_fn="SubBackward0",
+    reversed_grad_fn="RsubBackward1", operator="-", scaled=True, exact=True,
+    forward=lambda a, b: a - b, pullback=(lambda g: g, lambda g: -g),
+)  # fmt: skip
 Elementwise(
-    name="multiply",
-    doc="Product of two tensors.",
-    torch=("mul",),
-    grad_fn="MulBackward0",
-    operator="*",
-    exact=True,
-    forward=lambda a, b: a * b,
-    pullback=(lambda g, b: g * b, lambda g, a: g * a),
-)
+    name="multiply", doc="Product of two tensors.", torch=("mul",), grad_fn="MulBackward0", operator="*", exact=True,
+    forward=lambda a, b: a * b, pullback=(lambda g, b: g * b, lambda g, a: g * a),
+)  # fmt: skip
 Elementwise(
-    name="divide",
-    doc="Quotient of two tensors.",
-    torch=("true_divide",),
-    function=False,
-    grad_fn="DivBackward0",
-    reversed_grad_fn="MulBackward0",
-    operator="/",
-    exact=True,
-    forward=lambda a, b: a / b,
-    pullback=(lambda g, b: g / b, lambda g, a, b: -g * ((a / b) / b)),
+    name="divide", doc="Quotient of two tensors.", torch=("true_divide",), grad_fn="DivBackward0",
+    reversed_grad_fn="MulBackward0", operator="/", function=False, exact=True,
+    forward=lambda a, b: a / b, pullback=(lambda g, b: g / b, lambda g, a, b: -g * ((a / b) / b)),
     domain=(REAL, NONZERO),
-)
+)  # fmt: skip
 Elementwise(
-    name="power",
-    doc="First tensor raised to the second.",
-    torch=("pow",),
-    arguments=("input", "exponent"),
-    grad_fn="PowBackward1",
-    reversed_grad_fn="PowBackward2",
-    operator="**",
-    scalar="power_scalar",
+    name="power", doc="First tensor raised to the second.", torch=("pow",), arguments=("input", "exponent"),
+    grad_fn="PowBackward1", reversed_grad_fn="PowBackward2", operator="**", scalar="power_scalar",
     forward=lambda a, b: a**b,
     pullback=(
         lambda g, a, b: np.where(_no_inverse(a, b), 0.0, g * (b * a ** (b - 1))),
         lambda g, y, a, b: np.where((a == 0) & (b >= 0), 0.0, g * (y * np.log(a))),
     ),
     domain=(POSITIVE, REAL),
-)
+)  # fmt: skip
 Elementwise(
-    name="power_scalar",
-    doc="Tensor raised to a Python number.",
-    grad_fn="PowBackward0",
-    function=False,
-    ufunc=np.power,
+    name="power_scalar", doc="Tensor raised to a Python number.", grad_fn="PowBackward0", function=False,
     variants=SMALL,
-    forward=lambda x, p: x**p,
-    pullback=(lambda g, x, p: g * (p * x ** (p - 1)) if p else 0.0,),
+    forward=lambda x, p: x**p, ufunc=np.power, pullback=(lambda g, x, p: g * (p * x ** (p - 1)) if p else 0.0,),
     domain=(POSITIVE,),
-)
+)  # fmt: skip
 Elementwise(
-    name="negative",
-    doc="Tensor with its sign turned.",
-    torch=("neg",),
-    grad_fn="NegBackward0",
-    operator="-",
+    name="negative", doc="Tensor with its sign turned.", torch=("neg",), grad_fn="NegBackward0", operator="-",
     exact=True,
-    forward=lambda x: -x,
-    pullback=(lambda g: -g,),
-)
+    forward=lambda x: -x, pullback=(lambda g: -g,),
+)  # fmt: skip
 Elementwise(
-    name="positive",
-    doc="The tensor itself.",
-    grad_fn="AliasBackward0",
-    operator="+",
-    identity=True,
-    exact=True,
-    forward=lambda x: +x,
-    pullback=(lambda g: g,),
-)
+    name="positive", doc="The tensor itself.", grad_fn="AliasBackward0", operator="+", identity=True, exact=True,
+    forward=lambda x: +x, pullback=(lambda g: g,),
+)  # fmt: skip
 Elementwise(
-    name="square",
-    doc="Square.",
-    grad_fn="PowBackward0",
-    exact=True,
-    forward=lambda x: x * x,
-    pullback=(lambda g, x: g * (2 * x),),
-)
+    name="square", doc="Square.", grad_fn="PowBackward0", exact=True,
+    forward=lambda x: x * x, pullback=(lambda g, x: g * (2 * x),),
+)  # fmt: skip
 Elementwise(
-    name="sqrt",
-    doc="Square root.",
-    grad_fn="SqrtBackward0",
-    exact=True,
-    forward=lambda x: np.sqrt(x),
-    pullback=(lambda g, y: g / (2 * y),),
-    domain=(POSITIVE,),
-)
+    name="sqrt", doc="Square root.", grad_fn="SqrtBackward0", exact=True,
+    forward=lambda x: np.sqrt(x), pullback=(lambda g, y: g / (2 * y),), domain=(POSITIVE,),
+)  # fmt: skip
 Elementwise(
-    name="reciprocal",
-    doc="One over the tensor.",
-    grad_fn="ReciprocalBackward0",
-    exact=True,
-    forward=lambda x: 1 / x,
-    vector=True,
-    pullback=(lambda g, y: -g * (y * y),),
-    domain=(NONZERO,),
-)
+    name="reciprocal", doc="One over the tensor.", grad_fn="ReciprocalBackward0", exact=True, vector=True,
+    forward=lambda x: 1 / x, pullback=(lambda g, y: -g * (y * y),), domain=(NONZERO,),
+)  # fmt: skip
 Elementwise(
-    name="absolute",
-    doc="Absolute value; the gradient at 0 is 0.",
-    torch=("abs",),
-    grad_fn="AbsBackward0",
-    operator="abs",
-    exact=True,
-    forward=lambda x: np.absolute(x),
-    pullback=(lambda g, x: g * np.sign(x),),
-    domain=(NONZERO,),
-)
+    name="absolute", doc="Absolute value; the gradient at 0 is 0.", torch=("abs",), grad_fn="AbsBackward0",
+    operator="abs", exact=True,
+    forward=lambda x: np.absolute(x), pullback=(lambda g, x: g * np.sign(x),), domain=(NONZERO,),
+)  # fmt: skip
 Elementwise(
-    name="exp",
-    doc="Exponential.",
-    grad_fn="ExpBackward0",
-    forward=lambda x: np.exp(x),
-    pullback=(lambda g, y: g * y,),
-)
+    name="exp", doc="Exponential.", grad_fn="ExpBackward0",
+    forward=lambda x: np.exp(x), pullback=(lambda g, y: g * y,),
+)  # fmt: skip
 Elementwise(
-    name="log",
-    doc="Natural logarithm.",
-    grad_fn="LogBackward0",
-    forward=lambda x: np.log(x),
-    pullback=(lambda g, x: g / x,),
-    domain=(POSITIVE,),
-)
+    name="log", doc="Natural logarithm.", grad_fn="LogBackward0",
+    forward=lambda x: np.log(x), pullback=(lambda g, x: g / x,), domain=(POSITIVE,),
+)  # fmt: skip
 Elementwise(
-    name="sin",
-    doc="Sine of an angle in radians.",
-    grad_fn="SinBackward0",
-    forward=lambda x: np.sin(x),
-    vector=True,
-    pullback=(lambda g, x: g * np.cos(x),),
-)
+    name="sin", doc="Sine of an angle in radians.", grad_fn="SinBackward0", vector=True,
+    forward=lambda x: np.sin(x), pullback=(lambda g, x: g * np.cos(x),),
+)  # fmt: skip
 Elementwise(
-    name="cos",
-    doc="Cosine of an angle in radians.",
-    grad_fn="CosBackward0",
-    forward=lambda x: np.cos(x),
-    vector=True,
-    pullback=(lambda g, x: -g * np.sin(x),),
-)
+    name="cos", doc="Cosine of an angle in radians.", grad_fn="CosBackward0", vector=True,
+    forward=lambda x: np.cos(x), pullback=(lambda g, x: -g * np.sin(x),),
+)  # fmt: skip
 Elementwise(
-    name="tan",
-    doc="Tangent of an angle in radians.",
-    grad_fn="TanBackward0",
-    forward=lambda x: np.tan(x),
-    pullback=(lambda g, y: g * (1 + y * y),),
-)
+    name="tan", doc="Tangent of an angle in radians.", grad_fn="TanBackward0",
+    forward=lambda x: np.tan(x), pullback=(lambda g, y: g * (1 + y * y),),
+)  # fmt: skip
 Elementwise(
-    name="tanh",
-    doc="Hyperbolic tangent.",
-    grad_fn="TanhBackward0",
-    forward=lambda x: np.tanh(x),
-    vector=True,
-    pullback=(lambda g, y: g * (1 - y * y),),
-)
+    name="tanh", doc="Hyperbolic tangent.", grad_fn="TanhBackward0", vector=True,
+    forward=lambda x: np.tanh(x), pullback=(lambda g, y: g * (1 - y * y),),
+)  # fmt: skip
 Elementwise(
-    name="maximum",
-    doc="Larger of two tensors, element by element; a tie gives each half of the gradient.",
+    name="maximum", doc="Larger of two tensors, element by element; a tie gives each half of the gradient.",
     grad_fn="MaximumBackward0",
     forward=lambda a, b: np.maximum(a, b),
     pullback=(
         lambda g, a, b: cut(a < b, np.where(a == b, g / 2, g)),
         lambda g, a, b: cut(b < a, np.where(a == b, g / 2, g)),
     ),
-)
+)  # fmt: skip
 Elementwise(
-    name="minimum",
-    doc="Smaller of two tensors, element by element; a tie gives each half of the gradient.",
+    name="minimum", doc="Smaller of two tensors, element by element; a tie gives each half of the gradient.",
     grad_fn="MinimumBackward0",
     forward=lambda a, b: np.minimum(a, b),
     pullback=(
         lambda g, a, b: cut(a > b, np.where(a == b, g / 2, g)),
         lambda g, a, b: cut(b > a, np.where(a == b, g / 2, g)),
     ),
-)
+)  # fmt: skip
 Elementwise(
-    name="where",
-    doc="Second tensor where the first, a condition, holds, and the third elsewhere.",
-    grad_fn="WhereBackward0",
-    condition=True,
-    exact=True,
+    name="where", doc="Second tensor where the first, a condition, holds, and the third elsewhere.",
+    grad_fn="WhereBackward0", condition=True, exact=True,
     forward=lambda c, a, b: np.where(c, a, b),
-    pullback=(None, lambda g, c: cut(np.logical_not(c), g), lambda g, c: cut(c, g)),
-    domain=(BOOLEAN, REAL, REAL),
-)
+    pullback=(None, lambda g, c: cut(np.logical_not(c), g), lambda g, c: cut(c, g)), domain=(BOOLEAN, REAL, REAL),
+)  # fmt: skip
 
 
 INTEGER = "integer"

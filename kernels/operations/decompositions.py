@@ -76,15 +76,11 @@ def cholesky_jvp(t: Any, y: Any) -> Any:
 
 
 Routine(
-    name="cholesky",
-    doc="The lower triangular factor of a positive-definite matrix.",
+    name="cholesky", doc="The lower triangular factor of a positive-definite matrix.",
     grad_fn="LinalgCholeskyExBackward0",
-    forward=_cholesky,
-    vjp=cholesky_vjp,
-    jvp=cholesky_jvp,
-    samples=((((3, 3),), {}), (((2, 2, 2),), {})),
+    forward=_cholesky, vjp=cholesky_vjp, jvp=cholesky_jvp, samples=((((3, 3),), {}), (((2, 2, 2),), {})),
     domain=("spd",),
-)
+)  # fmt: skip
 
 
 def _qr_vjp(g_q: Any, g_r: Any, q: Any, r: Any, a: Any) -> Any:
@@ -121,15 +117,11 @@ def _qr_jvp(t: Any, q: Any, r: Any, a: Any) -> Any:
 
 
 Routine(
-    name="qr",
-    doc="An orthogonal and an upper triangular factor.",
-    grad_fn="LinalgQrBackward0",
-    forward=lambda a, *, mode: tuple(np.linalg.qr(a, mode)),
-    vjp=_qr_vjp,
-    jvp=_qr_jvp,
+    name="qr", doc="An orthogonal and an upper triangular factor.", grad_fn="LinalgQrBackward0",
     results=("q", "r"),
+    forward=lambda a, *, mode: tuple(np.linalg.qr(a, mode)), vjp=_qr_vjp, jvp=_qr_jvp,
     samples=((((4, 3),), {"mode": "reduced"}), (((2, 2, 3),), {"mode": "complete"})),
-)
+)  # fmt: skip
 
 
 def _rounding(w: Any) -> Any:
@@ -234,17 +226,12 @@ def _eigh_jvp(t: Any, w: Any, v: Any) -> Any:
 
 
 Routine(
-    name="eigh",
-    doc="Eigenvalues and eigenvectors of a symmetric matrix.",
-    grad_fn="LinalgEighBackward0",
-    forward=lambda a, *, uplo: tuple(np.linalg.eigh(a, uplo)),
-    vjp=_eigh_vjp,
-    jvp=_eigh_jvp,
+    name="eigh", doc="Eigenvalues and eigenvectors of a symmetric matrix.", grad_fn="LinalgEighBackward0",
     results=("w", "v"),
+    forward=lambda a, *, uplo: tuple(np.linalg.eigh(a, uplo)), vjp=_eigh_vjp, jvp=_eigh_jvp,
     unsettled=lambda g_v, w: _asks_for_limits(w, g_v),
-    samples=((((3, 3),), {"uplo": "L"}), (((2, 2, 2),), {"uplo": "U"})),
-    domain=("spd",),
-)
+    samples=((((3, 3),), {"uplo": "L"}), (((2, 2, 2),), {"uplo": "U"})), domain=("spd",),
+)  # fmt: skip
 
 
 @dispatched
@@ -268,15 +255,11 @@ def _spectral_jvp(t_a: Any, t_d: Any, a: Any, d: Any, uplo: str) -> Any:
 
 
 Routine(
-    name="spectral",
-    doc="The matrix with the eigenvectors of another, and these eigenvalues.",
+    name="spectral", doc="The matrix with the eigenvectors of another, and these eigenvalues.",
     grad_fn="LinalgEighBackward0",
-    forward=spectral,
-    vjp=lambda g, a, d, uplo, fixed: _turned_by(g, a, d, uplo, fixed),
-    jvp=_spectral_jvp,
-    samples=((((3, 3), (3,)), {"uplo": "L", "fixed": False}),),
-    domain=("spd", "real"),
-)
+    forward=spectral, vjp=lambda g, a, d, uplo, fixed: _turned_by(g, a, d, uplo, fixed), jvp=_spectral_jvp,
+    samples=((((3, 3), (3,)), {"uplo": "L", "fixed": False}),), domain=("spd", "real"),
+)  # fmt: skip
 
 
 def _eigvalsh_jvp(t: Any, a: Any, uplo: str) -> Any:
@@ -285,15 +268,10 @@ def _eigvalsh_jvp(t: Any, a: Any, uplo: str) -> Any:
 
 
 Routine(
-    name="eigvalsh",
-    doc="Eigenvalues of a symmetric matrix.",
-    grad_fn="LinalgEighBackward0",
-    forward=lambda a, *, uplo: np.linalg.eigvalsh(a, uplo),
-    vjp=lambda g, a, uplo: spectral(a, g, uplo=uplo),
-    jvp=_eigvalsh_jvp,
-    samples=((((3, 3),), {"uplo": "L"}),),
-    domain=("spd",),
-)
+    name="eigvalsh", doc="Eigenvalues of a symmetric matrix.", grad_fn="LinalgEighBackward0",
+    forward=lambda a, *, uplo: np.linalg.eigvalsh(a, uplo), vjp=lambda g, a, uplo: spectral(a, g, uplo=uplo),
+    jvp=_eigvalsh_jvp, samples=((((3, 3),), {"uplo": "L"}),), domain=("spd",),
+)  # fmt: skip
 
 
 @dispatched
@@ -362,20 +340,15 @@ def _svd_jvp(t: Any, u: Any, s: Any, vh: Any) -> Any:
 
 
 Routine(
-    name="svd",
-    doc="The singular value decomposition.",
-    grad_fn="LinalgSvdBackward0",
-    forward=lambda a, *, full_matrices: tuple(np.linalg.svd(a, full_matrices)),
-    vjp=_svd_vjp,
-    jvp=_svd_jvp,
-    results=("u", "s", "vh"),
-    unsettled=_svd_unsettled,
+    name="svd", doc="The singular value decomposition.", grad_fn="LinalgSvdBackward0",
+    results=("u", "s", "vh"), unsettled=_svd_unsettled,
+    forward=lambda a, *, full_matrices: tuple(np.linalg.svd(a, full_matrices)), vjp=_svd_vjp, jvp=_svd_jvp,
     samples=(
         (((4, 3),), {"full_matrices": False}),
         (((2, 2, 3),), {"full_matrices": False}),
         (((2, 2),), {"full_matrices": True}),
     ),
-)
+)  # fmt: skip
 
 
 @dispatched
@@ -408,14 +381,11 @@ def _singular_jvp(t_a: Any, t_d: Any, a: Any, d: Any) -> Any:
 
 
 Routine(
-    name="singular",
-    doc="The matrix with the singular vectors of another, and these singular values.",
+    name="singular", doc="The matrix with the singular vectors of another, and these singular values.",
     grad_fn="LinalgSvdBackward0",
-    forward=singular,
-    vjp=lambda g, a, d, fixed: _turned_by_both(g, a, d, fixed),
-    jvp=_singular_jvp,
+    forward=singular, vjp=lambda g, a, d, fixed: _turned_by_both(g, a, d, fixed), jvp=_singular_jvp,
     samples=((((3, 2), (2,)), {"fixed": False}), (((2, 2, 3), (2, 2)), {"fixed": False})),
-)
+)  # fmt: skip
 
 
 def _svdvals_jvp(t: Any, a: Any) -> Any:
@@ -424,11 +394,7 @@ def _svdvals_jvp(t: Any, a: Any) -> Any:
 
 
 Routine(
-    name="svdvals",
-    doc="The singular values of a matrix.",
-    grad_fn="LinalgSvdBackward0",
-    forward=lambda a: np.linalg.svd(a, compute_uv=False),
-    vjp=lambda g, a: singular(a, g),
-    jvp=_svdvals_jvp,
+    name="svdvals", doc="The singular values of a matrix.", grad_fn="LinalgSvdBackward0",
+    forward=lambda a: np.linalg.svd(a, compute_uv=False), vjp=lambda g, a: singular(a, g), jvp=_svdvals_jvp,
     samples=((((3, 2),), {}), (((2, 2, 3),), {})),
-)
+)  # fmt: skip

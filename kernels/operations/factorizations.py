@@ -46,14 +46,10 @@ def _cholesky_ex(a: Array, *, check_errors: bool) -> tuple[Array, Array]:
 Routine(
     name="cholesky_ex",
     doc="The lower triangular factor of a matrix, and which leading minor is not positive-definite, or 0.",
-    grad_fn="LinalgCholeskyExBackward0",
-    forward=_cholesky_ex,
-    vjp=cholesky_vjp,
-    jvp=cholesky_jvp,
-    extras=("info",),
-    samples=((((3, 3),), {"check_errors": True}), (((2, 2, 2),), {"check_errors": False})),
-    domain=("spd",),
-)
+    grad_fn="LinalgCholeskyExBackward0", extras=("info",),
+    forward=_cholesky_ex, vjp=cholesky_vjp, jvp=cholesky_jvp,
+    samples=((((3, 3),), {"check_errors": True}), (((2, 2, 2),), {"check_errors": False})), domain=("spd",),
+)  # fmt: skip
 
 
 def _inverse(factor: Array, *, upper: bool) -> Array:
@@ -90,15 +86,13 @@ def _moved(t: Any, factor: Any, upper: bool) -> Any:
 
 
 Routine(
-    name="cholesky_inverse",
-    doc="The inverse of a matrix, of which a Cholesky factor is given.",
+    name="cholesky_inverse", doc="The inverse of a matrix, of which a Cholesky factor is given.",
     grad_fn="CholeskyInverseBackward0",
     forward=_inverse,
     vjp=lambda g, y, factor, upper: _to_factor(np.matmul(np.matmul(y, _with_turned(g)), y), factor, upper),
     jvp=lambda t, y, factor, upper: -np.matmul(np.matmul(y, _moved(t, factor, upper)), y),
-    samples=((((3, 3),), {"upper": False}), (((2, 2, 2),), {"upper": False})),
-    domain=("lower",),
-)
+    samples=((((3, 3),), {"upper": False}), (((2, 2, 2),), {"upper": False})), domain=("lower",),
+)  # fmt: skip
 
 
 @dispatched
@@ -124,15 +118,12 @@ def _solve_jvp(t_b: Any, t_factor: Any, y: Any, factor: Any, upper: bool) -> Any
 
 
 Routine(
-    name="cholesky_solve",
-    doc="The solution of equations with a matrix of which a Cholesky factor is given.",
+    name="cholesky_solve", doc="The solution of equations with a matrix of which a Cholesky factor is given.",
     grad_fn="CholeskySolveBackward0",
-    forward=lambda b, factor, *, upper: cholesky_solve(b, factor, upper=upper),
-    vjp=_solve_vjp,
-    jvp=_solve_jvp,
+    forward=lambda b, factor, *, upper: cholesky_solve(b, factor, upper=upper), vjp=_solve_vjp, jvp=_solve_jvp,
     samples=((((3, 2), (3, 3)), {"upper": False}), (((2, 3, 1), (2, 3, 3)), {"upper": False})),
     domain=("real", "lower"),
-)
+)  # fmt: skip
 
 
 def _factored(a: Array) -> tuple[Array, ...]:
@@ -212,23 +203,15 @@ def _lu_jvp(t: Any, y: Any, pivots: Array) -> Any:
 
 
 Routine(
-    name="lu_factor",
-    doc="The factors of LU with rows exchanged, packed in one matrix.",
-    grad_fn="LinalgLuFactorExBackward0",
-    forward=_lu_factor,
-    vjp=_lu_vjp,
-    jvp=_lu_jvp,
-    extras=("pivots", "info"),
-    samples=((((3, 3),), {"check": ""}), (((2, 2, 2),), {"check": "lu"})),
+    name="lu_factor", doc="The factors of LU with rows exchanged, packed in one matrix.",
+    grad_fn="LinalgLuFactorExBackward0", extras=("pivots", "info"),
+    forward=_lu_factor, vjp=_lu_vjp, jvp=_lu_jvp, samples=((((3, 3),), {"check": ""}), (((2, 2, 2),), {"check": "lu"})),
     domain=("wellconditioned",),
-)
+)  # fmt: skip
 Routine(
-    name="lu_permutation",
-    doc="The matrix that exchanges rows as pivots say.",
-    forward=permutation,
-    samples=((((3,),), {"n": 3, "dtype": "<f8"}),),
-    domain=("pivots",),
-)
+    name="lu_permutation", doc="The matrix that exchanges rows as pivots say.",
+    forward=permutation, samples=((((3,),), {"n": 3, "dtype": "<f8"}),), domain=("pivots",),
+)  # fmt: skip
 
 
 def _ldl(a: Array) -> tuple[Array, ...]:
@@ -247,13 +230,10 @@ def _ldl_factor(a: Array, *, check: str) -> tuple[Array, ...]:
 
 
 Routine(
-    name="ldl_factor",
-    doc="The factors L and D of a symmetric matrix, packed in one.",
-    forward=_ldl_factor,
+    name="ldl_factor", doc="The factors L and D of a symmetric matrix, packed in one.",
     extras=("pivots", "info"),
-    samples=((((3, 3),), {"check": ""}),),
-    domain=("spd",),
-)
+    forward=_ldl_factor, samples=((((3, 3),), {"check": ""}),), domain=("spd",),
+)  # fmt: skip
 
 
 # The rules are those of Giles (2008), for the exponential of Mathias, "A chain rule for matrix functions" (1996).
@@ -338,37 +318,24 @@ def _cofactors_along(t: Any, a: Any) -> Any:
 
 
 Routine(
-    name="cofactors",
-    doc="The derivative of the determinant of a matrix.",
-    grad_fn="LinalgDetBackward0",
-    forward=lambda a: cofactors(a, np.linalg.det(a)),
-    vjp=lambda g, a: _cofactors_along(g, a),
-    jvp=lambda t, a: _cofactors_along(t, a),
-    samples=((((3, 3),), {}), (((2, 2, 2),), {})),
-    domain=("wellconditioned",),
-)
+    name="cofactors", doc="The derivative of the determinant of a matrix.", grad_fn="LinalgDetBackward0",
+    forward=lambda a: cofactors(a, np.linalg.det(a)), vjp=lambda g, a: _cofactors_along(g, a),
+    jvp=lambda t, a: _cofactors_along(t, a), samples=((((3, 3),), {}), (((2, 2, 2),), {})), domain=("wellconditioned",),
+)  # fmt: skip
 Routine(
-    name="det",
-    doc="The determinant of a matrix.",
-    grad_fn="LinalgDetBackward0",
-    forward=lambda a: np.asarray(np.linalg.det(a)),
-    parts=determinant_parts,
-    vjp=lambda g, y, a: g[..., None, None] * cofactors(a, y),
-    jvp=lambda t, y, a: np.sum(cofactors(a, y) * t, axis=(-2, -1)),
-    samples=((((3, 3),), {}), (((2, 2, 2),), {})),
-    domain=("wellconditioned",),
-)
+    name="det", doc="The determinant of a matrix.", grad_fn="LinalgDetBackward0",
+    forward=lambda a: np.asarray(np.linalg.det(a)), vjp=lambda g, y, a: g[..., None, None] * cofactors(a, y),
+    jvp=lambda t, y, a: np.sum(cofactors(a, y) * t, axis=(-2, -1)), parts=determinant_parts,
+    samples=((((3, 3),), {}), (((2, 2, 2),), {})), domain=("wellconditioned",),
+)  # fmt: skip
 Routine(
-    name="slogdet",
-    doc="The sign, and the logarithm of the absolute value, of a determinant.",
+    name="slogdet", doc="The sign, and the logarithm of the absolute value, of a determinant.",
     grad_fn="LinalgSlogdetBackward0",
     forward=lambda a: tuple(np.asarray(x) for x in np.linalg.slogdet(a)),
     vjp=lambda g_logabsdet, a: g_logabsdet[..., None, None] * turned(inverse(a)),
-    jvp=lambda t, sign, a: (sign * 0.0, np.sum(turned(inverse(a)) * t, axis=(-2, -1))),
-    results=("sign", "logabsdet"),
-    samples=((((3, 3),), {}),),
-    domain=("wellconditioned",),
-)
+    jvp=lambda t, sign, a: (sign * 0.0, np.sum(turned(inverse(a)) * t, axis=(-2, -1))), results=("sign", "logabsdet"),
+    samples=((((3, 3),), {}),), domain=("wellconditioned",),
+)  # fmt: skip
 
 
 @dispatched
@@ -387,14 +354,10 @@ def _exponential_along(a: Any, t: Any) -> Any:
 
 
 Routine(
-    name="matrix_exp",
-    doc="The exponential of a square matrix.",
-    grad_fn="LinalgMatrixExpBackward0",
-    forward=matrix_exp,
-    vjp=lambda g, a: _exponential_along(turned(a), g),
-    jvp=lambda t, a: _exponential_along(a, t),
+    name="matrix_exp", doc="The exponential of a square matrix.", grad_fn="LinalgMatrixExpBackward0",
+    forward=matrix_exp, vjp=lambda g, a: _exponential_along(turned(a), g), jvp=lambda t, a: _exponential_along(a, t),
     samples=((((3, 3),), {}), (((2, 2, 2),), {})),
-)
+)  # fmt: skip
 
 
 # Gradients of banded and Toeplitz solves reach what SciPy reads: bands, first column and first row; unused corners get
@@ -466,15 +429,10 @@ def _banded_jvp(t_ab: Any, t_b: Any, y: Any, ab: Any, l_and_u: tuple[int, int]) 
 
 
 Routine(
-    name="solve_banded",
-    doc="The solution of equations with a banded matrix.",
-    grad_fn="SolveBandedBackward0",
-    forward=lambda ab, b, *, l_and_u: solve_banded(ab, b, l_and_u=l_and_u),
-    vjp=_banded_vjp,
-    jvp=_banded_jvp,
-    samples=((((3, 5), (5,)), {"l_and_u": (1, 1)}), (((4, 4), (4, 2)), {"l_and_u": (2, 1)})),
-    domain=("bands", "real"),
-)
+    name="solve_banded", doc="The solution of equations with a banded matrix.", grad_fn="SolveBandedBackward0",
+    forward=lambda ab, b, *, l_and_u: solve_banded(ab, b, l_and_u=l_and_u), vjp=_banded_vjp, jvp=_banded_jvp,
+    samples=((((3, 5), (5,)), {"l_and_u": (1, 1)}), (((4, 4), (4, 2)), {"l_and_u": (2, 1)})), domain=("bands", "real"),
+)  # fmt: skip
 
 
 @dispatched
@@ -505,15 +463,11 @@ def _solveh_jvp(t_ab: Any, t_b: Any, y: Any, ab: Any, lower: bool) -> Any:
 
 
 Routine(
-    name="solveh_banded",
-    doc="The solution of equations with a banded positive-definite matrix.",
+    name="solveh_banded", doc="The solution of equations with a banded positive-definite matrix.",
     grad_fn="SolvehBandedBackward0",
-    forward=lambda ab, b, *, lower: solveh_banded(ab, b, lower=lower),
-    vjp=_solveh_vjp,
-    jvp=_solveh_jvp,
-    samples=((((2, 5), (5,)), {"lower": True}), (((3, 4), (4, 2)), {"lower": True})),
-    domain=("bands_below", "real"),
-)
+    forward=lambda ab, b, *, lower: solveh_banded(ab, b, lower=lower), vjp=_solveh_vjp, jvp=_solveh_jvp,
+    samples=((((2, 5), (5,)), {"lower": True}), (((3, 4), (4, 2)), {"lower": True})), domain=("bands_below", "real"),
+)  # fmt: skip
 
 
 @dispatched
@@ -550,12 +504,7 @@ def _toeplitz_jvp(t_c: Any, t_r: Any, t_b: Any, y: Any, c: Any, r: Any) -> Any:
 
 
 Routine(
-    name="solve_toeplitz",
-    doc="The solution of equations with a Toeplitz matrix.",
-    grad_fn="SolveToeplitzBackward0",
-    forward=solve_toeplitz,
-    vjp=_toeplitz_vjp,
-    jvp=_toeplitz_jvp,
-    samples=((((4,), (4,), (4,)), {}), (((3,), (3,), (3, 2)), {})),
-    domain=("leading", "fraction", "real"),
-)
+    name="solve_toeplitz", doc="The solution of equations with a Toeplitz matrix.", grad_fn="SolveToeplitzBackward0",
+    forward=solve_toeplitz, vjp=_toeplitz_vjp, jvp=_toeplitz_jvp,
+    samples=((((4,), (4,), (4,)), {}), (((3,), (3,), (3, 2)), {})), domain=("leading", "fraction", "real"),
+)  # fmt: skip

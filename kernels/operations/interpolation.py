@@ -39,12 +39,9 @@ def added_at(values: Any, at: Any, *, n: int) -> Any:
 
 
 Routine(
-    name="interval",
-    doc="The interval between knots that each point lies in.",
-    forward=interval,
-    samples=((((5,), (4,)), {}),),
-    domain=("within", "increasing"),
-)
+    name="interval", doc="The interval between knots that each point lies in.",
+    forward=interval, samples=((((5,), (4,)), {}),), domain=("within", "increasing"),
+)  # fmt: skip
 
 
 def _linear(x: Array, xp: Array, fp: Array) -> Array:
@@ -87,15 +84,10 @@ def _interp_jvp(t_x: Any, t_xp: Any, t_fp: Any, x: Any, xp: Any, fp: Any) -> Any
 
 
 Routine(
-    name="interp",
-    doc="Linear interpolation between knots.",
-    grad_fn="InterpBackward0",
-    forward=_linear,
-    vjp=_interp_vjp,
-    jvp=_interp_jvp,
-    samples=((((5,), (4,), (4,)), {}), (((2, 3), (3,), (3,)), {})),
+    name="interp", doc="Linear interpolation between knots.", grad_fn="InterpBackward0",
+    forward=_linear, vjp=_interp_vjp, jvp=_interp_jvp, samples=((((5,), (4,), (4,)), {}), (((2, 3), (3,), (3,)), {})),
     domain=("within", "increasing", "real"),
-)
+)  # fmt: skip
 
 
 def _hermite(x: Array, xp: Array, fp: Array, slopes: Array) -> Array:
@@ -142,15 +134,10 @@ def _hermite_jvp(t_x: Any, t_xp: Any, t_fp: Any, t_slopes: Any, x: Any, xp: Any,
 
 
 Routine(
-    name="hermite",
-    doc="Interpolation by cubic pieces with given slopes at the knots.",
-    grad_fn="InterpBackward0",
-    forward=_hermite,
-    vjp=_hermite_vjp,
-    jvp=_hermite_jvp,
-    samples=((((5,), (4,), (4,), (4,)), {}),),
+    name="hermite", doc="Interpolation by cubic pieces with given slopes at the knots.", grad_fn="InterpBackward0",
+    forward=_hermite, vjp=_hermite_vjp, jvp=_hermite_jvp, samples=((((5,), (4,), (4,), (4,)), {}),),
     domain=("within", "increasing", "real", "real"),
-)
+)  # fmt: skip
 
 
 def _grids(points: Any, sizes: tuple[int, ...]) -> list[Any]:
@@ -230,15 +217,11 @@ def _interpn_jvp(t_xi: Any, t_points: Any, t_values: Any, xi: Any, points: Any, 
 
 
 Routine(
-    name="interpn",
-    doc="Linear interpolation on a regular grid; the knots of all axes stand end to end.",
+    name="interpn", doc="Linear interpolation on a regular grid; the knots of all axes stand end to end.",
     grad_fn="InterpnBackward0",
-    forward=_interpn,
-    vjp=_interpn_vjp,
-    jvp=_interpn_jvp,
-    samples=((((4, 2), (7,), (3, 4)), {"sizes": (3, 4), "bounds_error": False}),),
-    domain=("within", "grids", "real"),
-)
+    forward=_interpn, vjp=_interpn_vjp, jvp=_interpn_jvp,
+    samples=((((4, 2), (7,), (3, 4)), {"sizes": (3, 4), "bounds_error": False}),), domain=("within", "grids", "real"),
+)  # fmt: skip
 
 
 # A sparse matrix is the values at the places of a fixed pattern, in SciPy's CSR order; gradients reach these values
@@ -325,14 +308,11 @@ _SAMPLE = pattern_of(np.array([0, 2, 1, 2, 0]), np.array([0, 2, 3, 5]), (3, 3))
 _WIDE = pattern_of(np.array([0, 3, 1, 3]), np.array([0, 2, 2, 4]), (3, 4))
 
 Routine(
-    name="spmm",
-    doc="A sparse matrix times a vector or a dense matrix.",
-    grad_fn="SparseMmBackward0",
-    forward=lambda data, x, *, pattern, trans: multiply(data, x, pattern=pattern, trans=trans),
-    vjp=_multiply_vjp,
+    name="spmm", doc="A sparse matrix times a vector or a dense matrix.", grad_fn="SparseMmBackward0",
+    forward=lambda data, x, *, pattern, trans: multiply(data, x, pattern=pattern, trans=trans), vjp=_multiply_vjp,
     jvp=_multiply_jvp,
     samples=((((4,), (4,)), {"pattern": _WIDE, "trans": False}), (((4,), (3, 2)), {"pattern": _WIDE, "trans": True})),
-)
+)  # fmt: skip
 
 
 @dispatched
@@ -365,15 +345,12 @@ def _spsolve_jvp(t_data: Any, t_b: Any, y: Any, data: Any, pattern: Pattern, tra
 
 
 Routine(
-    name="spsolve",
-    doc="The solution of equations with a sparse matrix.",
-    grad_fn="SparseSolveBackward0",
-    forward=lambda data, b, *, pattern, trans: spsolve(data, b, pattern=pattern, trans=trans),
-    vjp=_spsolve_vjp,
+    name="spsolve", doc="The solution of equations with a sparse matrix.", grad_fn="SparseSolveBackward0",
+    forward=lambda data, b, *, pattern, trans: spsolve(data, b, pattern=pattern, trans=trans), vjp=_spsolve_vjp,
     jvp=_spsolve_jvp,
     samples=(
         (((5,), (3,)), {"pattern": _SAMPLE, "trans": False}),
         (((5,), (3, 2)), {"pattern": _SAMPLE, "trans": True}),
     ),
     domain=("values", "real"),
-)
+)  # fmt: skip

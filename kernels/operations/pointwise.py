@@ -28,114 +28,65 @@ def _scaled(x: Any, b: Any) -> Any:
 
 
 Elementwise(
-    name="exp2",
-    doc="Two raised to the tensor.",
-    grad_fn="Exp2Backward0",
-    forward=lambda x: np.exp2(x),
-    pullback=(lambda g, y: g * (y * _LN2),),
-)
+    name="exp2", doc="Two raised to the tensor.", grad_fn="Exp2Backward0",
+    forward=lambda x: np.exp2(x), pullback=(lambda g, y: g * (y * _LN2),),
+)  # fmt: skip
 Elementwise(
-    name="expm1",
-    doc="Exponential less one, right for small arguments.",
-    grad_fn="Expm1Backward0",
-    forward=lambda x: np.expm1(x),
-    vector=True,
-    pullback=(lambda g, y: g * (y + 1),),
-)
+    name="expm1", doc="Exponential less one, right for small arguments.", grad_fn="Expm1Backward0", vector=True,
+    forward=lambda x: np.expm1(x), pullback=(lambda g, y: g * (y + 1),),
+)  # fmt: skip
 Elementwise(
-    name="log2",
-    doc="Logarithm to base 2.",
-    grad_fn="Log2Backward0",
-    forward=lambda x: np.log2(x),
-    pullback=(lambda g, x: g / (x * _LN2),),
-    domain=(POSITIVE,),
-)
+    name="log2", doc="Logarithm to base 2.", grad_fn="Log2Backward0",
+    forward=lambda x: np.log2(x), pullback=(lambda g, x: g / (x * _LN2),), domain=(POSITIVE,),
+)  # fmt: skip
 Elementwise(
-    name="log10",
-    doc="Logarithm to base 10.",
-    grad_fn="Log10Backward0",
-    forward=lambda x: np.log10(x),
-    pullback=(lambda g, x: g / (x * _LN10),),
-    domain=(POSITIVE,),
-)
+    name="log10", doc="Logarithm to base 10.", grad_fn="Log10Backward0",
+    forward=lambda x: np.log10(x), pullback=(lambda g, x: g / (x * _LN10),), domain=(POSITIVE,),
+)  # fmt: skip
 Elementwise(
-    name="log1p",
-    doc="Logarithm of one plus the tensor, right for small arguments.",
-    grad_fn="Log1PBackward0",
-    forward=lambda x: np.log1p(x),
-    pullback=(lambda g, x: g / (1 + x),),
-    domain=(POSITIVE,),
-)
+    name="log1p", doc="Logarithm of one plus the tensor, right for small arguments.", grad_fn="Log1PBackward0",
+    forward=lambda x: np.log1p(x), pullback=(lambda g, x: g / (1 + x),), domain=(POSITIVE,),
+)  # fmt: skip
 Elementwise(
-    name="logaddexp",
-    doc="Logarithm of the sum of the exponentials of two tensors.",
-    grad_fn="LogaddexpBackward0",
+    name="logaddexp", doc="Logarithm of the sum of the exponentials of two tensors.", grad_fn="LogaddexpBackward0",
     vector=True,
     forward=lambda a, b: np.where(a == b, a + _LN2, np.maximum(a, b) + np.log1p(np.exp(-abs(a - b)))),
     pullback=(lambda g, a, b: g * special.expit(a - b), lambda g, a, b: g * special.expit(b - a)),
-)
+)  # fmt: skip
 Elementwise(
-    name="logaddexp2",
-    doc="Logarithm to base 2 of the sum of two raised to two tensors.",
-    grad_fn="Logaddexp2Backward0",
-    vector=True,
+    name="logaddexp2", doc="Logarithm to base 2 of the sum of two raised to two tensors.",
+    grad_fn="Logaddexp2Backward0", vector=True,
     forward=lambda a, b: np.where(a == b, a + 1.0, np.maximum(a, b) + np.log1p(np.exp2(-abs(a - b))) * _LOG2E),
     pullback=(lambda g, a, b: g * special.expit((a - b) * _LN2), lambda g, a, b: g * special.expit((b - a) * _LN2)),
-)
+)  # fmt: skip
 Elementwise(
-    name="sigmoid",
-    doc="Logistic function, 1 / (1 + exp(-x)).",
-    grad_fn="SigmoidBackward0",
-    ufunc=special.expit,
-    vector=True,
-    forward=lambda x: special.expit(x),
-    pullback=(lambda g, y: g * ((1 - y) * y),),
-)
+    name="sigmoid", doc="Logistic function, 1 / (1 + exp(-x)).", grad_fn="SigmoidBackward0", vector=True,
+    forward=lambda x: special.expit(x), ufunc=special.expit, pullback=(lambda g, y: g * ((1 - y) * y),),
+)  # fmt: skip
 Elementwise(
-    name="log_expit",
-    doc="Logarithm of the logistic function.",
-    function=False,
-    grad_fn="LogSigmoidBackward0",
-    ufunc=special.log_expit,
-    forward=lambda x: special.log_expit(x),
-    pullback=(lambda g, x: g * special.expit(-x),),
-)
+    name="log_expit", doc="Logarithm of the logistic function.", grad_fn="LogSigmoidBackward0", function=False,
+    forward=lambda x: special.log_expit(x), ufunc=special.log_expit, pullback=(lambda g, x: g * special.expit(-x),),
+)  # fmt: skip
 Elementwise(
-    name="softplus",
-    doc="Logarithm of one plus exp(b a), divided by b; a itself where b a is larger than c.",
-    function=False,
-    grad_fn="SoftplusBackward0",
-    composed=True,
+    name="softplus", doc="Logarithm of one plus exp(b a), divided by b; a itself where b a is larger than c.",
+    grad_fn="SoftplusBackward0", function=False, composed=True,
     forward=lambda a, b, c: _softplus(a, a * b, b, c),
     pullback=(lambda g, a, b, c: np.where(a * b > c, g, g * special.expit(a * b)), None, None),
     domain=(REAL, CONSTANT, CONSTANT),
-)
+)  # fmt: skip
 Elementwise(
-    name="rsqrt",
-    doc="One over the square root.",
-    grad_fn="RsqrtBackward0",
+    name="rsqrt", doc="One over the square root.", grad_fn="RsqrtBackward0", composed=True, vector=True,
+    forward=lambda x: np.divide(1.0, np.sqrt(x)), pullback=(lambda g, y: g * (-0.5 * (y * y * y)),), domain=(POSITIVE,),
+)  # fmt: skip
+Elementwise(
+    name="cbrt", doc="Cube root, of negative numbers too.", grad_fn="CbrtBackward0",
+    forward=lambda x: np.cbrt(x), pullback=(lambda g, y: g / (3 * (y * y)),),
+)  # fmt: skip
+Elementwise(
+    name="ldexp", doc="First tensor times two to the power of the second.", grad_fn="LdexpBackward0", function=False,
     composed=True,
-    forward=lambda x: np.divide(1.0, np.sqrt(x)),
-    vector=True,
-    pullback=(lambda g, y: g * (-0.5 * (y * y * y)),),
-    domain=(POSITIVE,),
-)
-Elementwise(
-    name="cbrt",
-    doc="Cube root, of negative numbers too.",
-    grad_fn="CbrtBackward0",
-    forward=lambda x: np.cbrt(x),
-    pullback=(lambda g, y: g / (3 * (y * y)),),
-)
-Elementwise(
-    name="ldexp",
-    doc="First tensor times two to the power of the second.",
-    function=False,
-    grad_fn="LdexpBackward0",
-    composed=True,
-    forward=lambda a, b: _scaled(a, b),
-    pullback=(lambda g, b: _scaled(g, b), lambda g, y: g * (y * _LN2)),
-)
+    forward=lambda a, b: _scaled(a, b), pullback=(lambda g, b: _scaled(g, b), lambda g, y: g * (y * _LN2)),
+)  # fmt: skip
 
 
 UNIT, ABOVE = "unit", "above"
@@ -172,131 +123,74 @@ def _sinc_slope(x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (of 
 
 
 Elementwise(
-    name="arcsin",
-    doc="Angle in radians of this sine.",
-    torch=("asin",),
-    grad_fn="AsinBackward0",
-    forward=lambda x: np.arcsin(x),
-    pullback=(lambda g, x: g / np.sqrt((1 - x) * (1 + x)),),
-    domain=(UNIT,),
-)
+    name="arcsin", doc="Angle in radians of this sine.", torch=("asin",), grad_fn="AsinBackward0",
+    forward=lambda x: np.arcsin(x), pullback=(lambda g, x: g / np.sqrt((1 - x) * (1 + x)),), domain=(UNIT,),
+)  # fmt: skip
 Elementwise(
-    name="arccos",
-    doc="Angle in radians of this cosine.",
-    torch=("acos",),
-    grad_fn="AcosBackward0",
-    forward=lambda x: np.arccos(x),
-    pullback=(lambda g, x: -g / np.sqrt((1 - x) * (1 + x)),),
-    domain=(UNIT,),
-)
+    name="arccos", doc="Angle in radians of this cosine.", torch=("acos",), grad_fn="AcosBackward0",
+    forward=lambda x: np.arccos(x), pullback=(lambda g, x: -g / np.sqrt((1 - x) * (1 + x)),), domain=(UNIT,),
+)  # fmt: skip
 Elementwise(
-    name="arctan",
-    doc="Angle in radians of this tangent.",
-    torch=("atan",),
-    grad_fn="AtanBackward0",
-    forward=lambda x: np.arctan(x),
-    pullback=(lambda g, x: g / (1 + x * x),),
-)
+    name="arctan", doc="Angle in radians of this tangent.", torch=("atan",), grad_fn="AtanBackward0",
+    forward=lambda x: np.arctan(x), pullback=(lambda g, x: g / (1 + x * x),),
+)  # fmt: skip
 Elementwise(
-    name="arctan2",
-    doc="Angle in radians of the point (b, a); the gradient at the origin is 0.",
-    torch=("atan2",),
+    name="arctan2", doc="Angle in radians of the point (b, a); the gradient at the origin is 0.", torch=("atan2",),
     grad_fn="Atan2Backward0",
     forward=lambda a, b: np.arctan2(a, b),
     pullback=(
         lambda g, a, b: cut((a == 0) & (b == 0), g * _turning(b, a)),
         lambda g, a, b: cut((a == 0) & (b == 0), -g * _turning(a, b)),
     ),
-)
+)  # fmt: skip
 Elementwise(
-    name="sinh",
-    doc="Hyperbolic sine.",
-    grad_fn="SinhBackward0",
-    forward=lambda x: np.sinh(x),
-    vector=True,
-    pullback=(lambda g, x: g * np.cosh(x),),
-)
+    name="sinh", doc="Hyperbolic sine.", grad_fn="SinhBackward0", vector=True,
+    forward=lambda x: np.sinh(x), pullback=(lambda g, x: g * np.cosh(x),),
+)  # fmt: skip
 Elementwise(
-    name="cosh",
-    doc="Hyperbolic cosine.",
-    grad_fn="CoshBackward0",
-    forward=lambda x: np.cosh(x),
-    pullback=(lambda g, x: g * np.sinh(x),),
-)
+    name="cosh", doc="Hyperbolic cosine.", grad_fn="CoshBackward0",
+    forward=lambda x: np.cosh(x), pullback=(lambda g, x: g * np.sinh(x),),
+)  # fmt: skip
 Elementwise(
-    name="arcsinh",
-    doc="Number of this hyperbolic sine.",
-    torch=("asinh",),
-    grad_fn="AsinhBackward0",
+    name="arcsinh", doc="Number of this hyperbolic sine.", torch=("asinh",), grad_fn="AsinhBackward0",
     forward=lambda x: np.arcsinh(x),
     pullback=(lambda g, x: g / np.where(np.absolute(x) < _LARGE, np.sqrt(1 + x * x), np.absolute(x)),),
-)
+)  # fmt: skip
 Elementwise(
-    name="arccosh",
-    doc="Positive number of this hyperbolic cosine.",
-    torch=("acosh",),
-    grad_fn="AcoshBackward0",
-    forward=lambda x: np.arccosh(x),
-    pullback=(lambda g, x: g / (np.sqrt(x - 1) * np.sqrt(x + 1)),),
-    domain=(ABOVE,),
-)
+    name="arccosh", doc="Positive number of this hyperbolic cosine.", torch=("acosh",), grad_fn="AcoshBackward0",
+    forward=lambda x: np.arccosh(x), pullback=(lambda g, x: g / (np.sqrt(x - 1) * np.sqrt(x + 1)),), domain=(ABOVE,),
+)  # fmt: skip
 Elementwise(
-    name="arctanh",
-    doc="Number of this hyperbolic tangent.",
-    torch=("atanh",),
-    grad_fn="AtanhBackward0",
-    forward=lambda x: np.arctanh(x),
-    pullback=(lambda g, x: g / ((1 - x) * (1 + x)),),
-    domain=(UNIT,),
-)
+    name="arctanh", doc="Number of this hyperbolic tangent.", torch=("atanh",), grad_fn="AtanhBackward0",
+    forward=lambda x: np.arctanh(x), pullback=(lambda g, x: g / ((1 - x) * (1 + x)),), domain=(UNIT,),
+)  # fmt: skip
 Elementwise(
-    name="hypot",
-    doc="Square root of the sum of two squares, without overflow.",
-    grad_fn="HypotBackward0",
-    vector=True,
+    name="hypot", doc="Square root of the sum of two squares, without overflow.", grad_fn="HypotBackward0", vector=True,
     forward=lambda a, b: _hypot(np.fmax(abs(a), abs(b)), np.minimum(abs(a), abs(b))),
     pullback=(lambda g, y, a: g * (a / y), lambda g, y, b: g * (b / y)),
-)
+)  # fmt: skip
 Elementwise(
-    name="deg2rad",
-    doc="Angle in radians of one in degrees.",
-    grad_fn="Deg2RadBackward0",
-    forward=lambda x: x * (math.pi / 180),
-    vector=True,
-    exact=True,
-    pullback=(lambda g: g * (math.pi / 180),),
-)
+    name="deg2rad", doc="Angle in radians of one in degrees.", grad_fn="Deg2RadBackward0", vector=True, exact=True,
+    forward=lambda x: x * (math.pi / 180), pullback=(lambda g: g * (math.pi / 180),),
+)  # fmt: skip
 Elementwise(
-    name="rad2deg",
-    doc="Angle in degrees of one in radians.",
-    grad_fn="Rad2DegBackward0",
-    forward=lambda x: x * (180 / math.pi),
-    vector=True,
-    pullback=(lambda g: g * (180 / math.pi),),
-)
+    name="rad2deg", doc="Angle in degrees of one in radians.", grad_fn="Rad2DegBackward0", vector=True,
+    forward=lambda x: x * (180 / math.pi), pullback=(lambda g: g * (180 / math.pi),),
+)  # fmt: skip
 Elementwise(
-    name="sinc",
-    doc="Sine of pi x divided by pi x; 1 at 0.",
-    grad_fn="SincBackward0",
-    composed=True,
+    name="sinc", doc="Sine of pi x divided by pi x; 1 at 0.", grad_fn="SincBackward0", composed=True,
     forward=lambda x: _sine_over(np.where(np.equal(x, 0), _TINY, math.pi * x)),
-    pullback=(lambda g, x: g * _sinc_slope(x),),
-    domain=(REAL,),
-)
+    pullback=(lambda g, x: g * _sinc_slope(x),), domain=(REAL,),
+)  # fmt: skip
 
 
 # What is not chosen receives nothing (:func:`kernels.rules.op.cut`), not 0 times what may be infinite.
 
 Elementwise(
-    name="relu",
-    doc="Tensor where it is positive, else 0; the gradient at 0 is 0.",
-    grad_fn="ReluBackward0",
-    composed=True,
-    forward=lambda x: np.maximum(x, 0),
-    vector=True,
-    pullback=(lambda g, y: cut(y <= 0, g),),
-    domain=(NONZERO,),
-)
+    name="relu", doc="Tensor where it is positive, else 0; the gradient at 0 is 0.", grad_fn="ReluBackward0",
+    composed=True, vector=True,
+    forward=lambda x: np.maximum(x, 0), pullback=(lambda g, y: cut(y <= 0, g),), domain=(NONZERO,),
+)  # fmt: skip
 
 
 def _at_least(name: str, grad_fn: str, number_grad_fn: str, *, function: bool) -> None:
@@ -337,47 +231,38 @@ _INSIDE: Rule = lambda g, a, b, c: cut(np.logical_not((a >= b) & (a <= c)), g)  
 Elementwise(
     name="clamp",
     doc="First tensor, but not less than the second nor more than the third; at the bounds it has the gradient.",
-    function=False,
-    grad_fn="ClampBackward0",
-    number_grad_fn="ClampBackward1",
-    composed=True,
+    grad_fn="ClampBackward0", function=False, composed=True,
     forward=lambda a, b, c: np.minimum(np.maximum(a, b), c),
     pullback=(
         _INSIDE,
         lambda g, a, b, c: cut(np.logical_not((a < b) & (b < c)), g),
         lambda g, a, b, c: cut(np.logical_not((a > c) | (c < b)), g),
     ),
-    domain=(REAL, "low", "high"),
-)
+    number_grad_fn="ClampBackward1", domain=(REAL, "low", "high"),
+)  # fmt: skip
 Elementwise(
-    name="fmax",
-    doc="Larger of two tensors, or the one that is not nan; a tie gives the first the gradient.",
+    name="fmax", doc="Larger of two tensors, or the one that is not nan; a tie gives the first the gradient.",
     grad_fn="FmaxBackward0",
     forward=lambda a, b: np.fmax(a, b),
     pullback=(
         lambda g, a, b: cut(np.logical_not((a >= b) | np.isnan(b)), g),
         lambda g, a, b: cut((a >= b) | np.isnan(b), g),
     ),
-)
+)  # fmt: skip
 Elementwise(
-    name="fmin",
-    doc="Smaller of two tensors, or the one that is not nan; a tie gives the first the gradient.",
+    name="fmin", doc="Smaller of two tensors, or the one that is not nan; a tie gives the first the gradient.",
     grad_fn="FminBackward0",
     forward=lambda a, b: np.fmin(a, b),
     pullback=(
         lambda g, a, b: cut(np.logical_not((a <= b) | np.isnan(b)), g),
         lambda g, a, b: cut((a <= b) | np.isnan(b), g),
     ),
-)
+)  # fmt: skip
 Elementwise(
-    name="sign",
-    doc="Sign: -1, 0 or 1, and nan of nan, as NumPy has it; the gradient is 0.",
+    name="sign", doc="Sign: -1, 0 or 1, and nan of nan, as NumPy has it; the gradient is 0.", grad_fn="SignBackward0",
     function=False,
-    grad_fn="SignBackward0",
-    forward=lambda x: np.sign(x),
-    pullback=(flat,),
-    domain=(NONZERO,),
-)
+    forward=lambda x: np.sign(x), pullback=(flat,), domain=(NONZERO,),
+)  # fmt: skip
 
 
 def _sign(name: str, grad_fn: str, torch: tuple[str, ...] = ()) -> None:
@@ -399,56 +284,42 @@ _sign("sign_number", "SignBackward0", ("sign",))
 _sign("sgn", "SgnBackward0")
 
 Elementwise(
-    name="copysign",
-    doc="First tensor with the sign of the second; the gradient at 0 is 0.",
+    name="copysign", doc="First tensor with the sign of the second; the gradient at 0 is 0.",
     grad_fn="CopysignBackward0",
-    number_grad_fn="CopysignBackward1",
     forward=lambda a, b: np.copysign(a, b),
     pullback=(lambda g, a, b: cut(a == 0, g * (np.copysign(1.0, a) * np.copysign(1.0, b))), flat),
-)
+    number_grad_fn="CopysignBackward1",
+)  # fmt: skip
 Elementwise(
     name="heaviside",
     doc="0 where the first is negative, 1 where it is positive, the second where it is 0; nan of nan, as NumPy has it.",
-    function=False,
-    grad_fn="HeavisideBackward0",
-    forward=lambda a, b: np.heaviside(a, b),
-    pullback=(flat, lambda g, a: cut(a != 0, g)),
-)
+    grad_fn="HeavisideBackward0", function=False,
+    forward=lambda a, b: np.heaviside(a, b), pullback=(flat, lambda g, a: cut(a != 0, g)),
+)  # fmt: skip
 Elementwise(
     name="heaviside_number",
-    doc="0 where the first is negative or nan, 1 where it is positive, the second where it is 0.",
-    torch=("heaviside",),
-    arguments=("input", "values"),
-    function=False,
-    grad_fn="HeavisideBackward0",
-    composed=True,
-    forward=lambda a, b: np.heaviside(np.where(np.equal(a, a), a, -1), b),
-    pullback=(flat, lambda g, a: cut(a != 0, g)),
-)
+    doc="0 where the first is negative or nan, 1 where it is positive, the second where it is 0.", torch=("heaviside",),
+    arguments=("input", "values"), grad_fn="HeavisideBackward0", function=False, composed=True,
+    forward=lambda a, b: np.heaviside(np.where(np.equal(a, a), a, -1), b), pullback=(flat, lambda g, a: cut(a != 0, g)),
+)  # fmt: skip
 Elementwise(
-    name="nan_to_num",
-    doc="First tensor with b for nan, c for inf, d for -inf; what is replaced has no gradient.",
-    function=False,
-    grad_fn="NanToNumBackward0",
-    composed=True,
+    name="nan_to_num", doc="First tensor with b for nan, c for inf, d for -inf; what is replaced has no gradient.",
+    grad_fn="NanToNumBackward0", function=False, composed=True,
     forward=lambda a, b, c, d: np.where(
         np.equal(a, np.inf), c, np.where(np.equal(a, -np.inf), d, np.where(np.equal(a, a), a, b))
     ),
     pullback=(lambda g, a: cut(np.logical_not(np.isfinite(a)), g), None, None, None),
     domain=(REAL, CONSTANT, CONSTANT, CONSTANT),
-)
+)  # fmt: skip
 Elementwise(
     name="lerp",
     doc="Point on the way from the first tensor to the second; the third is 0 at the first, 1 at the second.",
-    function=False,
-    grad_fn="LerpBackward1",
-    composed=True,
+    grad_fn="LerpBackward1", function=False, composed=True,
     forward=lambda a, b, c: np.where(
         np.less(np.absolute(c), 0.5), np.add(a, np.multiply(c, b - a)), np.subtract(b, np.multiply(b - a, 1 - c))
     ),
-    pullback=(lambda g, c: g * (1 - c), lambda g, c: g * c, lambda g, a, b: g * (b - a)),
-    domain=(REAL, REAL, REAL),
-)
+    pullback=(lambda g, c: g * (1 - c), lambda g, c: g * c, lambda g, a, b: g * (b - a)), domain=(REAL, REAL, REAL),
+)  # fmt: skip
 
 
 def _lerp_number(name: str, phrase: str, forward: Rule) -> None:
@@ -467,25 +338,17 @@ def _lerp_number(name: str, phrase: str, forward: Rule) -> None:
 _lerp_number("lerp_near", "nearer to 0", lambda a, b, c: np.add(a, np.multiply(b - a, c)))
 _lerp_number("lerp_far", "from a half", lambda a, b, c: np.subtract(b, np.multiply(b - a, 1 - c)))
 Elementwise(
-    name="addcmul",
-    doc="First tensor plus the product of the others.",
-    function=False,
-    grad_fn="AddcmulBackward0",
+    name="addcmul", doc="First tensor plus the product of the others.", grad_fn="AddcmulBackward0", function=False,
     composed=True,
     forward=lambda a, b, c: np.add(a, np.multiply(b, c)),
-    pullback=(lambda g: g, lambda g, c: g * c, lambda g, b: g * b),
-    domain=(REAL, REAL, REAL),
-)
+    pullback=(lambda g: g, lambda g, c: g * c, lambda g, b: g * b), domain=(REAL, REAL, REAL),
+)  # fmt: skip
 Elementwise(
-    name="addcdiv",
-    doc="First tensor plus the quotient of the others.",
-    function=False,
-    grad_fn="AddcdivBackward0",
+    name="addcdiv", doc="First tensor plus the quotient of the others.", grad_fn="AddcdivBackward0", function=False,
     composed=True,
     forward=lambda a, b, c: np.add(a, np.divide(b, c)),
-    pullback=(lambda g: g, lambda g, c: g / c, lambda g, b, c: -g * ((b / c) / c)),
-    domain=(REAL, REAL, NONZERO),
-)
+    pullback=(lambda g: g, lambda g, c: g / c, lambda g, b, c: -g * ((b / c) / c)), domain=(REAL, REAL, NONZERO),
+)  # fmt: skip
 
 
 APART = "apart"
@@ -508,68 +371,41 @@ _rounding("floor", "Largest integer that is not larger", "FloorBackward0", lambd
 _rounding("ceil", "Smallest integer that is not smaller", "CeilBackward0", lambda x: np.ceil(x))
 _rounding("rint", "Nearest integer, the even one of two", "RoundBackward0", lambda x: np.rint(x))
 Elementwise(
-    name="round_decimals",
-    doc="Nearest multiple of c / b; the gradient is 0.",
-    function=False,
-    grad_fn="RoundBackward1",
-    composed=True,
+    name="round_decimals", doc="Nearest multiple of c / b; the gradient is 0.", grad_fn="RoundBackward1",
+    function=False, composed=True,
     forward=lambda a, b, c: np.divide(np.multiply(np.rint(np.divide(np.multiply(a, b), c)), c), b),
-    pullback=(flat, None, None),
-    domain=(APART, CONSTANT, CONSTANT),
-)
+    pullback=(flat, None, None), domain=(APART, CONSTANT, CONSTANT),
+)  # fmt: skip
 _rounding("trunc", "Integer part, towards zero", "TruncBackward0", lambda x: np.trunc(x), ("fix",))
 Elementwise(
-    name="frac",
-    doc="What the integer part leaves, with the sign of the tensor.",
-    grad_fn="FracBackward0",
-    composed=True,
-    forward=lambda x: np.subtract(x, np.trunc(x)),
-    vector=True,
-    pullback=(lambda g: g,),
-    domain=(APART,),
-)
+    name="frac", doc="What the integer part leaves, with the sign of the tensor.", grad_fn="FracBackward0",
+    composed=True, vector=True,
+    forward=lambda x: np.subtract(x, np.trunc(x)), pullback=(lambda g: g,), domain=(APART,),
+)  # fmt: skip
 Elementwise(
-    name="floor_divide",
-    doc="Largest integer not larger than the quotient; the gradients are 0.",
-    grad_fn="DivBackward2",
-    operator="//",
-    forward=lambda a, b: np.floor_divide(a, b),
-    pullback=(flat, flat),
-    domain=(REAL, NONZERO),
-)
+    name="floor_divide", doc="Largest integer not larger than the quotient; the gradients are 0.",
+    grad_fn="DivBackward2", operator="//",
+    forward=lambda a, b: np.floor_divide(a, b), pullback=(flat, flat), domain=(REAL, NONZERO),
+)  # fmt: skip
 Elementwise(
-    name="divide_trunc",
-    doc="Integer part of the quotient, towards zero; the gradients are 0.",
-    function=False,
-    grad_fn="DivBackward2",
-    composed=True,
-    forward=lambda a, b: np.trunc(np.divide(a, b)),
-    pullback=(flat, flat),
-    domain=(REAL, NONZERO),
-)
+    name="divide_trunc", doc="Integer part of the quotient, towards zero; the gradients are 0.", grad_fn="DivBackward2",
+    function=False, composed=True,
+    forward=lambda a, b: np.trunc(np.divide(a, b)), pullback=(flat, flat), domain=(REAL, NONZERO),
+)  # fmt: skip
 Elementwise(
-    name="remainder",
-    doc="What floor division leaves, with the sign of the divisor.",
-    grad_fn="RemainderBackward1",
-    number_grad_fn="RemainderBackward0",
+    name="remainder", doc="What floor division leaves, with the sign of the divisor.", grad_fn="RemainderBackward1",
     operator="%",
-    forward=lambda a, b: np.remainder(a, b),
-    pullback=(lambda g: g, lambda g, a, b: -g * np.floor(a / b)),
-    domain=(REAL, NONZERO),
-)
+    forward=lambda a, b: np.remainder(a, b), pullback=(lambda g: g, lambda g, a, b: -g * np.floor(a / b)),
+    number_grad_fn="RemainderBackward0", domain=(REAL, NONZERO),
+)  # fmt: skip
 Elementwise(
-    name="fmod",
-    doc="What truncated division leaves, with the sign of the dividend.",
-    grad_fn="FmodBackward1",
-    number_grad_fn="FmodBackward0",
-    forward=lambda a, b: np.fmod(a, b),
-    pullback=(lambda g: g, lambda g, a, b: -g * np.trunc(a / b)),
-    domain=(REAL, NONZERO),
-)
+    name="fmod", doc="What truncated division leaves, with the sign of the dividend.", grad_fn="FmodBackward1",
+    forward=lambda a, b: np.fmod(a, b), pullback=(lambda g: g, lambda g, a, b: -g * np.trunc(a / b)),
+    number_grad_fn="FmodBackward0", domain=(REAL, NONZERO),
+)  # fmt: skip
 Elementwise(
     name="nextafter",
     doc="Next number of the dtype, from the first towards the second; where they are equal, no gradient.",
     grad_fn="NextafterBackward0",
-    forward=lambda a, b: np.nextafter(a, b),
-    pullback=(lambda g, a, b: cut(a == b, g), flat),
-)
+    forward=lambda a, b: np.nextafter(a, b), pullback=(lambda g, a, b: cut(a == b, g), flat),
+)  # fmt: skip

@@ -21,22 +21,13 @@ from kernels.rules.op import cut, narrow, picked, placed, put, wide
 # axes, and ``wide`` puts a reduced value back beside what it came from.
 
 Reduction(
-    name="sum",
-    doc="Sum over dims.",
-    grad_fn="SumBackward0",
-    dims_grad_fn="SumBackward1",
-    ufunc=np.add,
-    pullback=(lambda g: g,),
-)
+    name="sum", doc="Sum over dims.", grad_fn="SumBackward0", dims_grad_fn="SumBackward1",
+    ufunc=np.add, pullback=(lambda g: g,),
+)  # fmt: skip
 Reduction(
-    name="mean",
-    doc="Mean over dims.",
-    grad_fn="MeanBackward0",
-    dims_grad_fn="MeanBackward1",
-    ufunc=np.add,
-    scale=True,
-    pullback=(lambda g, n: g / n,),
-)
+    name="mean", doc="Mean over dims.", grad_fn="MeanBackward0", dims_grad_fn="MeanBackward1", scale=True,
+    ufunc=np.add, pullback=(lambda g, n: g / n,),
+)  # fmt: skip
 
 
 def evenly(name: str, grad_fn: str, ufunc: np.ufunc, doc: str) -> None:
@@ -183,29 +174,17 @@ _SPREADS = (
 )
 
 Routine(
-    name="var",
-    doc="Variance over dims; the squares are divided by the number of elements less the correction.",
+    name="var", doc="Variance over dims; the squares are divided by the number of elements less the correction.",
     grad_fn="VarBackward0",
-    forward=_var,
-    parts=_var_parts,
-    vjp=_var_vjp,
-    jvp=_var_jvp,
-    native=functools.partial(_spread_native, name="var"),
-    rows=functools.partial(_spread_rows, name="var"),
-    samples=_SPREADS,
-)
+    forward=_var, vjp=_var_vjp, jvp=_var_jvp, native=functools.partial(_spread_native, name="var"),
+    rows=functools.partial(_spread_rows, name="var"), parts=_var_parts, samples=_SPREADS,
+)  # fmt: skip
 Routine(
-    name="std",
-    doc="Standard deviation over dims; its gradient at 0 is 0.",
-    grad_fn="StdBackward0",
+    name="std", doc="Standard deviation over dims; its gradient at 0 is 0.", grad_fn="StdBackward0",
     forward=lambda x, *, dims, correction, keepdim: np.sqrt(_var(x, dims=dims, correction=correction, keepdim=keepdim)),
-    parts=_std_parts,
-    vjp=_std_vjp,
-    jvp=_std_jvp,
-    native=functools.partial(_spread_native, name="std"),
-    rows=functools.partial(_spread_rows, name="std"),
-    samples=_SPREADS,
-)
+    vjp=_std_vjp, jvp=_std_jvp, native=functools.partial(_spread_native, name="std"),
+    rows=functools.partial(_spread_rows, name="std"), parts=_std_parts, samples=_SPREADS,
+)  # fmt: skip
 
 
 # Running products are exact where there are zeros, in gradients of gradients too.
@@ -222,16 +201,11 @@ def _cumsum_native(source: Spec, spec: Spec, dim: int) -> RowPull | None:
 
 
 Routine(
-    name="cumsum",
-    doc="Running sum along a dim.",
-    grad_fn="CumsumBackward0",
-    forward=lambda x, *, dim: np.add.accumulate(x, dim),
-    vjp=tail,
-    jvp=lambda t, dim: np.cumsum(t, dim),
-    native=_cumsum_native,
-    rows=lambda shape, dtype, dim: row_value(shape, dtype, "cumsum", (dim,)),
+    name="cumsum", doc="Running sum along a dim.", grad_fn="CumsumBackward0",
+    forward=lambda x, *, dim: np.add.accumulate(x, dim), vjp=tail, jvp=lambda t, dim: np.cumsum(t, dim),
+    native=_cumsum_native, rows=lambda shape, dtype, dim: row_value(shape, dtype, "cumsum", (dim,)),
     samples=((((5,),), {"dim": 0}), (((2, 3),), {"dim": 1})),
-)
+)  # fmt: skip
 
 
 def _without_first_zero(x: Any, dim: int) -> tuple[Any, Any, Any]:
@@ -245,21 +219,17 @@ def _cumprod_vjp(g: Any, y: Any, x: Any, dim: int) -> Any:
     if (x != 0).all():
         return tail(g * y, dim) / x
     if not isinstance(g, np.ndarray):
-        return _cumprod_vjp_of_squares(g, x, dim)
+        # all others of each element multiplied: memory for the square of the length, derivatives of all orders
+        last = len(x.shape) - 1
+        order = (*(i for i in range(last + 1) if i != dim), dim)
+        n = x.shape[dim]
+        rows, g = np.reshape(np.transpose(x, order), (-1, 1, n)), np.reshape(np.transpose(g, order), (-1, 1, n))
+        others = np.cumprod(np.where(np.eye(n, dtype=bool), 1.0, np.broadcast_to(rows, (rows.shape[0], n, n))), 2)
+        gradient = np.sum(np.where(np.tri(n, dtype=bool).T, g * others, 0.0), 2)
+        shape = tuple(x.shape[i] for i in order)
+        return np.transpose(np.reshape(gradient, shape), tuple(np.argsort(order).tolist()))
     first, others, nonzero = _without_first_zero(x, dim)
     return np.where(first, tail(g * others, dim), tail(g * y, dim) / nonzero)
-
-
-def _cumprod_vjp_of_squares(g: Any, x: Any, dim: int) -> Any:
-    """Multiply, for each element, all others: memory for the square of the length, but derivatives of all orders."""
-    last = len(x.shape) - 1
-    order = (*(i for i in range(last + 1) if i != dim), dim)
-    n = x.shape[dim]
-    rows, g = np.reshape(np.transpose(x, order), (-1, 1, n)), np.reshape(np.transpose(g, order), (-1, 1, n))
-    others = np.cumprod(np.where(np.eye(n, dtype=bool), 1.0, np.broadcast_to(rows, (rows.shape[0], n, n))), 2)
-    gradient = np.sum(np.where(np.tri(n, dtype=bool).T, g * others, 0.0), 2)
-    shape = tuple(x.shape[i] for i in order)
-    return np.transpose(np.reshape(gradient, shape), tuple(np.argsort(order).tolist()))
 
 
 def _cumprod_jvp(t: Any, y: Any, x: Any, dim: int) -> Any:
@@ -269,15 +239,11 @@ def _cumprod_jvp(t: Any, y: Any, x: Any, dim: int) -> Any:
 
 
 Routine(
-    name="cumprod",
-    doc="Running product along a dim.",
-    grad_fn="CumprodBackward0",
-    forward=lambda x, *, dim: np.multiply.accumulate(x, dim),
-    vjp=_cumprod_vjp,
-    jvp=_cumprod_jvp,
+    name="cumprod", doc="Running product along a dim.", grad_fn="CumprodBackward0",
+    forward=lambda x, *, dim: np.multiply.accumulate(x, dim), vjp=_cumprod_vjp, jvp=_cumprod_jvp,
     rows=lambda shape, dtype, dim: row_value(shape, dtype, "cumprod", (dim,)),
     samples=((((5,),), {"dim": 0}), (((2, 3),), {"dim": 0})),
-)
+)  # fmt: skip
 
 
 def running(largest: bool) -> Any:
@@ -317,22 +283,18 @@ for _name, _grad_fn, _largest, _doc in (
 def _weighed(t: Any, inner: Any, outer: Any, dim: int) -> Any:
     """Return ``sum_i t_i exp(inner_i - outer_k)`` over i up to each k, for arrays without overflow on the way."""
     if not isinstance(t, np.ndarray):
-        return _weighed_squares(t, inner, outer, dim)
+        # all pairs: memory for the square of the length, but linear in t everywhere
+        n = t.shape[dim]
+        before, after = (*t.shape[: dim + 1], 1, *t.shape[dim + 1 :]), (*t.shape[:dim], 1, *t.shape[dim:])
+        below = np.reshape(np.tri(n, dtype=bool).T, (n, n, *(1,) * (len(t.shape) - dim - 1)))
+        apart = np.where(below, np.reshape(inner, before) - np.reshape(outer, after), -np.inf)
+        return np.sum(np.reshape(t, before) * np.exp(apart), dim)
     logs = np.log(np.abs(t))
     parts = [
         np.exp(np.logaddexp.accumulate(np.where(chosen, logs + inner, -np.inf), dim) - outer)
         for chosen in (np.logical_not(t < 0), t < 0)
     ]
     return parts[0] - parts[1]
-
-
-def _weighed_squares(t: Any, inner: Any, outer: Any, dim: int) -> Any:
-    """Take all pairs: memory for the square of the length, but linear in t everywhere."""
-    n = t.shape[dim]
-    before, after = (*t.shape[: dim + 1], 1, *t.shape[dim + 1 :]), (*t.shape[:dim], 1, *t.shape[dim:])
-    below = np.reshape(np.tri(n, dtype=bool).T, (n, n, *(1,) * (len(t.shape) - dim - 1)))
-    apart = np.where(below, np.reshape(inner, before) - np.reshape(outer, after), -np.inf)
-    return np.sum(np.reshape(t, before) * np.exp(apart), dim)
 
 
 def _logcumsumexp(x: Array, *, dim: int) -> Array:
@@ -346,14 +308,11 @@ def _logcumsumexp_vjp(g: Any, y: Any, x: Any, dim: int) -> Any:
 
 
 Routine(
-    name="logcumsumexp",
-    doc="Logarithm of the running sum of exponentials along a dim, without overflow on the way.",
+    name="logcumsumexp", doc="Logarithm of the running sum of exponentials along a dim, without overflow on the way.",
     grad_fn="LogcumsumexpBackward0",
-    forward=_logcumsumexp,
-    vjp=_logcumsumexp_vjp,
-    jvp=lambda t, y, x, dim: _weighed(t, x, y, dim),
+    forward=_logcumsumexp, vjp=_logcumsumexp_vjp, jvp=lambda t, y, x, dim: _weighed(t, x, y, dim),
     samples=((((5,),), {"dim": 0}), (((2, 3),), {"dim": 0})),
-)
+)  # fmt: skip
 
 
 # The table of sorts, of what is picked by rank, and of what has places, counts or truths as its result.
@@ -468,56 +427,34 @@ _WHOLE = ((((5,),), {"dim": 0, "descending": False}), (((3, 4),), {"dim": 0, "de
 _ALONG = ((((5,),), {"dim": 0, "keepdim": False}), (((3, 4),), {"dim": 0, "keepdim": True}))
 
 Routine(
-    name="sort",
-    doc="Elements in order along a dim, and their places; equal ones keep their order.",
-    grad_fn="SortBackward0",
-    forward=_sort,
-    vjp=lambda g, places, dim: put(g, places, dim, g.shape[dim]),
+    name="sort", doc="Elements in order along a dim, and their places; equal ones keep their order.",
+    grad_fn="SortBackward0", extras=("places",), cuts=True,
+    forward=_sort, vjp=lambda g, places, dim: put(g, places, dim, g.shape[dim]),
     jvp=lambda t, places, dim: picked(t, places, dim),
-    extras=("places",),
-    cuts=True,
     native=lambda source, spec, dim, **_: scattered(source, spec, dim, 2),
-    rows=lambda shape, dtype, dim, descending: _few(shape, dtype, "sort", dim, descending),
-    samples=_WHOLE,
-)
+    rows=lambda shape, dtype, dim, descending: _few(shape, dtype, "sort", dim, descending), samples=_WHOLE,
+)  # fmt: skip
 Routine(
-    name="topk",
-    doc="The k largest or smallest elements along a dim, in order, and their places.",
-    grad_fn="TopkBackward0",
-    forward=_topk,
-    vjp=lambda g, x, places, dim: put(g, places, dim, x.shape[dim]),
-    jvp=lambda t, places, dim: picked(t, places, dim),
-    extras=("places",),
-    cuts=True,
-    native=_to_places,
+    name="topk", doc="The k largest or smallest elements along a dim, in order, and their places.",
+    grad_fn="TopkBackward0", extras=("places",), cuts=True,
+    forward=_topk, vjp=lambda g, x, places, dim: put(g, places, dim, x.shape[dim]),
+    jvp=lambda t, places, dim: picked(t, places, dim), native=_to_places,
     rows=lambda shape, dtype, k, dim, largest: _few(shape, dtype, "topk", dim, largest, length=k),
     samples=((((6,),), {"k": 2, "dim": 0, "largest": True}), (((3, 4),), {"k": 2, "dim": 0, "largest": False})),
-)
+)  # fmt: skip
 Routine(
-    name="kthvalue",
-    doc="The element of rank k along a dim, and its place.",
-    grad_fn="KthvalueBackward0",
-    forward=lambda x, *, rank, dim, keepdim: _pick(x, _ranked(x, rank, dim), dim, keepdim),
-    vjp=_back_to_one,
-    jvp=_one,
-    extras=("place",),
-    cuts=True,
+    name="kthvalue", doc="The element of rank k along a dim, and its place.", grad_fn="KthvalueBackward0",
+    extras=("place",), cuts=True,
+    forward=lambda x, *, rank, dim, keepdim: _pick(x, _ranked(x, rank, dim), dim, keepdim), vjp=_back_to_one, jvp=_one,
     native=_to_places,
     rows=lambda shape, dtype, rank, dim, keepdim: _few(shape, dtype, "kthvalue", dim, rank, keepdim=keepdim),
     samples=tuple((shapes, {"rank": 1, **params}) for shapes, params in _ALONG),
-)
+)  # fmt: skip
 Routine(
-    name="mode",
-    doc="The most frequent element along a dim, the smallest of several, and its last place.",
-    grad_fn="ModeBackward0",
-    forward=_mode,
-    vjp=_back_to_one,
-    jvp=_one,
-    extras=("place",),
-    cuts=True,
-    native=_to_places,
-    samples=_ALONG,
-)
+    name="mode", doc="The most frequent element along a dim, the smallest of several, and its last place.",
+    grad_fn="ModeBackward0", extras=("place",), cuts=True,
+    forward=_mode, vjp=_back_to_one, jvp=_one, native=_to_places, samples=_ALONG,
+)  # fmt: skip
 
 
 def _ties(x: Any, y: Any) -> Any:

@@ -160,37 +160,23 @@ def _log_softmax_parts(x: Any, dim: int) -> Any:
 
 
 Reduction(
-    name="logsumexp",
-    doc="Logarithm of the sum of exponentials over dims, without overflow on the way.",
+    name="logsumexp", doc="Logarithm of the sum of exponentials over dims, without overflow on the way.",
     grad_fn="LogsumexpBackward0",
-    ufunc=LogSumExp(),
-    parts=_logsumexp_parts,
-    pullback=(lambda g, y, x: g * np.exp(x - y),),
-)
+    ufunc=LogSumExp(), pullback=(lambda g, y, x: g * np.exp(x - y),), parts=_logsumexp_parts,
+)  # fmt: skip
 Routine(
-    name="softmax",
-    doc="Exponentials divided by their sum along a dim.",
-    grad_fn="SoftmaxBackward0",
-    forward=_softmax,
-    parts=_softmax_parts,
-    vjp=_softmax_vjp,
-    jvp=lambda t, y, dim: _softmax_vjp(t, y, dim),
-    native=_softmax_native,
-    rows=lambda shape, dtype, dim: row_value(shape, dtype, "softmax", (dim,)),
+    name="softmax", doc="Exponentials divided by their sum along a dim.", grad_fn="SoftmaxBackward0",
+    forward=_softmax, vjp=_softmax_vjp, jvp=lambda t, y, dim: _softmax_vjp(t, y, dim), native=_softmax_native,
+    rows=lambda shape, dtype, dim: row_value(shape, dtype, "softmax", (dim,)), parts=_softmax_parts,
     samples=((((5,),), {"dim": 0}), (((2, 3, 2),), {"dim": 1})),
-)
+)  # fmt: skip
 Routine(
-    name="log_softmax",
-    doc="Logarithm of softmax along a dim, without loss where it is small.",
+    name="log_softmax", doc="Logarithm of softmax along a dim, without loss where it is small.",
     grad_fn="LogSoftmaxBackward0",
-    forward=_log_softmax,
-    parts=_log_softmax_parts,
-    vjp=_log_softmax_vjp,
-    jvp=_log_softmax_jvp,
-    native=_log_softmax_native,
-    rows=lambda shape, dtype, dim: row_value(shape, dtype, "log_softmax", (dim,)),
+    forward=_log_softmax, vjp=_log_softmax_vjp, jvp=_log_softmax_jvp, native=_log_softmax_native,
+    rows=lambda shape, dtype, dim: row_value(shape, dtype, "log_softmax", (dim,)), parts=_log_softmax_parts,
     samples=((((5,),), {"dim": 0}), (((2, 3, 2),), {"dim": 1})),
-)
+)  # fmt: skip
 
 
 # ``order`` is the exponent p of the norm, 0 (how many are not zero) and both infinities included. Where a norm is 0 its
@@ -264,23 +250,19 @@ def _vector_norm_rows(shape: Strides, dtype: Any, order: float, dims: Strides, k
 _RULES = {1.0: lambda g, x: g * np.sign(x), 2.0: lambda g, x, y: g * (x / np.where(y == 0, np.inf, y))}
 
 Routine(
-    name="vector_norm",
-    doc="Norm of vectors along dims; its gradient at 0 is 0.",
-    grad_fn="LinalgVectorNormBackward0",
-    forward=_vector_norm,
-    vjp=_vector_norm_vjp,
+    name="vector_norm", doc="Norm of vectors along dims; its gradient at 0 is 0.", grad_fn="LinalgVectorNormBackward0",
     cuts=True,
-    native=_vector_norm_native,
-    rows=_vector_norm_rows,
+    forward=_vector_norm, vjp=_vector_norm_vjp,
     jvp=lambda t, y, x, order, dims, keepdim: np.sum(
         t * _slope(x, wide(y, x, dims), order, dims), axis=dims, keepdims=keepdim
     ),
+    native=_vector_norm_native, rows=_vector_norm_rows,
     samples=(
         (((5,),), {"order": 2.0, "dims": (0,), "keepdim": False}),
         (((2, 3),), {"order": 3.0, "dims": (1,), "keepdim": True}),
         (((2, 3),), {"order": math.inf, "dims": (0, 1), "keepdim": False}),
     ),
-)
+)  # fmt: skip
 
 DISTANCE_BLOCK = 1 << 16
 """Coordinates of pairs of points that are looked at together."""
@@ -328,11 +310,7 @@ def _cdist_jvp(t_a: Any, t_b: Any, y: Any, a: Any, b: Any, order: float) -> Any:
 
 
 Routine(
-    name="cdist",
-    doc="Distances between all points of two sets, which are rows.",
-    grad_fn="CdistBackward0",
-    forward=_cdist,
-    vjp=_cdist_vjp,
-    jvp=_cdist_jvp,
+    name="cdist", doc="Distances between all points of two sets, which are rows.", grad_fn="CdistBackward0",
+    forward=_cdist, vjp=_cdist_vjp, jvp=_cdist_jvp,
     samples=((((3, 2), (2, 2)), {"order": 2.0}), (((2, 3, 2), (2, 2, 2)), {"order": 3.0})),
-)
+)  # fmt: skip

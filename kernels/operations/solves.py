@@ -31,11 +31,8 @@ def _products_parts(a: Any, b: Any) -> Any:
 
 
 Routine(
-    name="bmm",
-    doc="Batches of matrices multiplied, of the same extents in front.",
-    grad_fn="BmmBackward0",
+    name="bmm", doc="Batches of matrices multiplied, of the same extents in front.", grad_fn="BmmBackward0",
     forward=lambda a, b: np.matmul(a, b),
-    parts=_products_parts,
     vjp=lambda g, a, b, needs: (
         np.matmul(g, turned(b)) if needs[0] else None,
         np.matmul(turned(a), g) if needs[1] else None,
@@ -43,19 +40,17 @@ Routine(
     jvp=lambda t_a, t_b, a, b: plus(
         None if t_a is None else np.matmul(t_a, b), None if t_b is None else np.matmul(a, t_b)
     ),
-    samples=((((3, 2, 4), (3, 4, 2)), {}),),
-)
+    parts=_products_parts, samples=((((3, 2, 4), (3, 4, 2)), {}),),
+)  # fmt: skip
 Routine(
-    name="cross",
-    doc="The vector product along an axis of extent 3.",
-    grad_fn="LinalgCrossBackward0",
+    name="cross", doc="The vector product along an axis of extent 3.", grad_fn="LinalgCrossBackward0",
     forward=lambda a, b, *, dim: np.cross(a, b, axis=dim),
     vjp=lambda g, a, b, dim: (np.cross(b, g, axis=dim), np.cross(g, a, axis=dim)),
     jvp=lambda t_a, t_b, a, b, dim: plus(
         None if t_a is None else np.cross(t_a, b, axis=dim), None if t_b is None else np.cross(a, t_b, axis=dim)
     ),
     samples=((((2, 3), (2, 3)), {"dim": -1}),),
-)
+)  # fmt: skip
 
 
 def _convolve_vjp(g: Any, a: Any, b: Any) -> Any:
@@ -64,16 +59,13 @@ def _convolve_vjp(g: Any, a: Any, b: Any) -> Any:
 
 
 Routine(
-    name="convolve",
-    doc="The full convolution of two vectors.",
-    grad_fn="ConvolveBackward0",
-    forward=lambda a, b: np.convolve(a, b),
-    vjp=_convolve_vjp,
+    name="convolve", doc="The full convolution of two vectors.", grad_fn="ConvolveBackward0",
+    forward=lambda a, b: np.convolve(a, b), vjp=_convolve_vjp,
     jvp=lambda t_a, t_b, a, b: plus(
         None if t_a is None else np.convolve(t_a, b), None if t_b is None else np.convolve(a, t_b)
     ),
     samples=((((4,), (3,)), {}),),
-)
+)  # fmt: skip
 
 
 # Small matrices are eliminated element by element, so that compiled programs have them in registers: Gauss and Jordan's
@@ -259,19 +251,15 @@ def _solve_vjp(g: Any, y: Any, a: Any, lu: Array, pivots: Array, needs: Any) -> 
 
 
 Routine(
-    name="solve",
-    doc="The solution of linear equations.",
-    grad_fn="LinalgSolveExBackward0",
-    forward=solve,
-    parts=solution_parts,
-    vjp=_solve_vjp,
+    name="solve", doc="The solution of linear equations.", grad_fn="LinalgSolveExBackward0",
+    extras=("lu", "pivots"),
+    forward=solve, vjp=_solve_vjp,
     jvp=lambda t_a, t_b, y, a, lu, pivots: solve_again(
         a, plus(t_b, None if t_a is None else -np.matmul(t_a, y)), lu, pivots, 0
     ),
-    extras=("lu", "pivots"),
-    samples=((((3, 3), (3, 2)), {}), (((3, 3), (3,)), {}), (((2, 3, 3), (2, 3, 1)), {})),
+    parts=solution_parts, samples=((((3, 3), (3, 2)), {}), (((3, 3), (3,)), {}), (((2, 3, 3), (2, 3, 1)), {})),
     domain=("wellconditioned", "real"),
-)
+)  # fmt: skip
 
 
 def _solved_ex(a: Array, b: Array) -> tuple[Array, Array]:
@@ -298,16 +286,13 @@ def _solve_ex_vjp(g: Any, y: Any, a: Any, needs: Any) -> Any:
 
 _SOLVE_EX = _SOLVE.replace("solve:", "solve_ex:")
 Routine(
-    name="solve_ex",
-    doc="The solution of linear equations, and which pivot is zero, or 0.",
-    grad_fn="LinalgSolveExBackward0",
-    forward=lambda a, b, *, check_errors: solve_ex(a, b, check=_SOLVE_EX if check_errors else ""),
-    vjp=_solve_ex_vjp,
+    name="solve_ex", doc="The solution of linear equations, and which pivot is zero, or 0.",
+    grad_fn="LinalgSolveExBackward0", extras=("info",),
+    forward=lambda a, b, *, check_errors: solve_ex(a, b, check=_SOLVE_EX if check_errors else ""), vjp=_solve_ex_vjp,
     jvp=lambda t_a, t_b, y, a: np.linalg.solve(a, plus(t_b, None if t_a is None else -np.matmul(t_a, y))),
-    extras=("info",),
     samples=((((3, 3), (3, 2)), {"check_errors": True}), (((2, 3, 3), (2, 3, 1)), {"check_errors": False})),
     domain=("wellconditioned", "real"),
-)
+)  # fmt: skip
 
 
 def triangle(n: int, upper: bool, unitriangular: bool) -> Array:
@@ -353,18 +338,16 @@ def _triangular_jvp(t_a: Any, t_b: Any, y: Any, a: Any, upper: bool, unitriangul
 
 
 Routine(
-    name="solve_triangular",
-    doc="The solution of equations with a triangular matrix.",
+    name="solve_triangular", doc="The solution of equations with a triangular matrix.",
     grad_fn="LinalgSolveTriangularBackward0",
     forward=lambda a, b, *, upper, unitriangular: solve_triangular(a, b, upper=upper, unitriangular=unitriangular),
-    vjp=_triangular_vjp,
-    jvp=_triangular_jvp,
+    vjp=_triangular_vjp, jvp=_triangular_jvp,
     samples=(
         (((3, 3), (3, 2)), {"upper": True, "unitriangular": False}),
         (((2, 3, 3), (2, 3, 1)), {"upper": False, "unitriangular": True}),
     ),
     domain=("wellconditioned", "real"),
-)
+)  # fmt: skip
 
 
 # The table of pseudoinverses and least squares; the rules are those of Golub and Pereyra (1973), at constant rank.
@@ -387,14 +370,10 @@ def _pinv_jvp(t: Any, y: Any, a: Any) -> Any:
 
 
 Routine(
-    name="pinv",
-    doc="The pseudoinverse of a matrix.",
-    grad_fn="LinalgPinvBackward0",
-    forward=lambda a, *, rtol: np.linalg.pinv(a, rcond=rtol),
-    vjp=_pinv_vjp,
-    jvp=_pinv_jvp,
+    name="pinv", doc="The pseudoinverse of a matrix.", grad_fn="LinalgPinvBackward0",
+    forward=lambda a, *, rtol: np.linalg.pinv(a, rcond=rtol), vjp=_pinv_vjp, jvp=_pinv_jvp,
     samples=((((3, 2),), {"rtol": 1e-15}), (((2, 2, 3),), {"rtol": 1e-15})),
-)
+)  # fmt: skip
 
 
 def _least(a: Array, b: Array, rcond: float) -> tuple[Array, ...]:
@@ -425,15 +404,11 @@ def _lstsq_jvp(t_a: Any, t_b: Any, y: Any, a: Any, b: Any, rcond: float) -> Any:
 
 
 Routine(
-    name="lstsq",
-    doc="The solution of least squares, the shortest where there are several.",
-    grad_fn="LinalgLstsqBackward0",
-    forward=lambda a, b, *, rcond: each(lambda a, b: _least(a, b, rcond), a, b),
-    vjp=_lstsq_vjp,
-    jvp=_lstsq_jvp,
-    extras=("rank", "s"),
+    name="lstsq", doc="The solution of least squares, the shortest where there are several.",
+    grad_fn="LinalgLstsqBackward0", extras=("rank", "s"),
+    forward=lambda a, b, *, rcond: each(lambda a, b: _least(a, b, rcond), a, b), vjp=_lstsq_vjp, jvp=_lstsq_jvp,
     samples=((((4, 2), (4, 2)), {"rcond": 1e-15}), (((2, 2, 3), (2, 2, 1)), {"rcond": 1e-15})),
-)
+)  # fmt: skip
 
 
 def _rank(a: Array, *, atol: float, rtol: float) -> Array:
@@ -442,8 +417,6 @@ def _rank(a: Array, *, atol: float, rtol: float) -> Array:
 
 
 Routine(
-    name="matrix_rank",
-    doc="How many singular values of a matrix are no zeros.",
-    forward=_rank,
-    samples=((((3, 2),), {"atol": 0.0, "rtol": 1e-15}),),
-)
+    name="matrix_rank", doc="How many singular values of a matrix are no zeros.",
+    forward=_rank, samples=((((3, 2),), {"atol": 0.0, "rtol": 1e-15}),),
+)  # fmt: skip

@@ -186,76 +186,50 @@ _special(
 )  # fmt: skip
 
 Elementwise(
-    name="xlogy",
-    doc="First tensor times the logarithm of the second; 0 where the first is 0.",
-    grad_fn="XlogyBackward0",
-    reversed_grad_fn="XlogyBackward1",
-    number_grad_fn="XlogyBackward2",
-    ufunc=special.xlogy,
-    forward=lambda a, b: special.xlogy(a, b),
+    name="xlogy", doc="First tensor times the logarithm of the second; 0 where the first is 0.",
+    grad_fn="XlogyBackward0", reversed_grad_fn="XlogyBackward1",
+    forward=lambda a, b: special.xlogy(a, b), ufunc=special.xlogy,
     pullback=(
         lambda g, a, b: cut((a == 0) & (b <= 0), g * np.log(b)),
         lambda g, a, b: cut((a == 0) & (b <= 0), g * (a / b)),
     ),
-    domain=(REAL, POSITIVE),
-)
+    number_grad_fn="XlogyBackward2", domain=(REAL, POSITIVE),
+)  # fmt: skip
 Elementwise(
-    name="xlog1py",
-    doc="First tensor times the logarithm of one plus the second; 0 where the first is 0.",
-    grad_fn="SpecialXlog1PyBackward0",
-    reversed_grad_fn="SpecialXlog1PyBackward1",
-    number_grad_fn="SpecialXlog1PyBackward2",
-    ufunc=special.xlog1py,
-    forward=lambda a, b: special.xlog1py(a, b),
+    name="xlog1py", doc="First tensor times the logarithm of one plus the second; 0 where the first is 0.",
+    grad_fn="SpecialXlog1PyBackward0", reversed_grad_fn="SpecialXlog1PyBackward1",
+    forward=lambda a, b: special.xlog1py(a, b), ufunc=special.xlog1py,
     pullback=(
         lambda g, a, b: cut((a == 0) & (b <= -1), g * np.log1p(b)),
         lambda g, a, b: cut((a == 0) & (b <= -1), g * (a / (1 + b))),
     ),
-    domain=(REAL, POSITIVE),
-)
+    number_grad_fn="SpecialXlog1PyBackward2", domain=(REAL, POSITIVE),
+)  # fmt: skip
 Elementwise(
-    name="zeta",
-    arguments=("input", "other"),
-    doc="Hurwitz's zeta function; its first argument has no gradient.",
-    function=False,
-    grad_fn="SpecialZetaBackward0",
-    ufunc=special.zeta,
-    forward=lambda a, b: special.zeta(a, b),
-    pullback=(None, lambda g, a, b: -g * (a * special.zeta(a + 1, b))),
-    domain=("constant", POSITIVE),
-)
+    name="zeta", doc="Hurwitz's zeta function; its first argument has no gradient.", arguments=("input", "other"),
+    grad_fn="SpecialZetaBackward0", function=False,
+    forward=lambda a, b: special.zeta(a, b), ufunc=special.zeta,
+    pullback=(None, lambda g, a, b: -g * (a * special.zeta(a + 1, b))), domain=("constant", POSITIVE),
+)  # fmt: skip
 Elementwise(
-    name="polygamma",
-    doc="Derivative of the digamma function: a times Hurwitz's zeta function of b, of order b - 1.",
-    function=False,
-    grad_fn="PolygammaBackward0",
-    composed=True,
+    name="polygamma", doc="Derivative of the digamma function: a times Hurwitz's zeta function of b, of order b - 1.",
+    grad_fn="PolygammaBackward0", function=False, composed=True,
     forward=lambda a, b, c: np.multiply(a, special.zeta(b, c)),
     pullback=(None, None, lambda g, a, b, c: -g * (a * b * special.zeta(b + 1, c))),
     domain=("constant", "constant", POSITIVE),
-)
+)  # fmt: skip
 Elementwise(
-    name="gammainc",
-    arguments=("input", "other"),
-    doc="Regularised lower incomplete gamma function; its first argument has no gradient.",
-    function=False,
-    grad_fn="IgammaBackward0",
-    ufunc=special.gammainc,
-    forward=lambda a, b: special.gammainc(a, b),
-    pullback=(None, lambda g, a, b: g * _gamma_density(a, b)),
-    domain=("constant", POSITIVE),
-)
+    name="gammainc", doc="Regularised lower incomplete gamma function; its first argument has no gradient.",
+    arguments=("input", "other"), grad_fn="IgammaBackward0", function=False,
+    forward=lambda a, b: special.gammainc(a, b), ufunc=special.gammainc,
+    pullback=(None, lambda g, a, b: g * _gamma_density(a, b)), domain=("constant", POSITIVE),
+)  # fmt: skip
 Elementwise(
-    name="gammaincc",
-    arguments=("input", "other"),
-    doc="Regularised upper incomplete gamma function; its first argument has no gradient.",
-    function=False,
-    grad_fn="IgammacBackward0",
-    ufunc=special.gammaincc,
-    forward=lambda a, b: special.gammaincc(a, b),
-    pullback=(None, lambda g, a, b: -g * _gamma_density(a, b)),
-    domain=("constant", POSITIVE),
-)
+    name="gammaincc", doc="Regularised upper incomplete gamma function; its first argument has no gradient.",
+    arguments=("input", "other"), grad_fn="IgammacBackward0", function=False,
+    forward=lambda a, b: special.gammaincc(a, b), ufunc=special.gammaincc,
+    pullback=(None, lambda g, a, b: -g * _gamma_density(a, b)), domain=("constant", POSITIVE),
+)  # fmt: skip
 
 
 # Bessel functions of any order: Abramowitz and Stegun, 9.1.27 and 9.6.26.
@@ -336,50 +310,33 @@ def _area(name: str, doc: str, forward: Any, slope: Any, domain: tuple[str, ...]
 
 
 Elementwise(
-    name="beta",
-    doc="Beta function.",
-    function=False,
-    grad_fn="SpecialBetaBackward0",
-    ufunc=special.beta,
-    forward=lambda a, b: special.beta(a, b),
+    name="beta", doc="Beta function.", grad_fn="SpecialBetaBackward0", function=False,
+    forward=lambda a, b: special.beta(a, b), ufunc=special.beta,
     pullback=(
         lambda g, a, b, y: g * (y * (special.psi(a) - special.psi(a + b))),
         lambda g, a, b, y: g * (y * (special.psi(b) - special.psi(a + b))),
     ),
     domain=(POSITIVE, POSITIVE),
-)
+)  # fmt: skip
 Elementwise(
-    name="betaln",
-    doc="Logarithm of the absolute value of the beta function.",
+    name="betaln", doc="Logarithm of the absolute value of the beta function.", grad_fn="SpecialBetalnBackward0",
     function=False,
-    grad_fn="SpecialBetalnBackward0",
-    ufunc=special.betaln,
-    forward=lambda a, b: special.betaln(a, b),
+    forward=lambda a, b: special.betaln(a, b), ufunc=special.betaln,
     pullback=(
         lambda g, a, b: g * (special.psi(a) - special.psi(a + b)),
         lambda g, a, b: g * (special.psi(b) - special.psi(a + b)),
     ),
     domain=(POSITIVE, POSITIVE),
-)
+)  # fmt: skip
 Elementwise(
-    name="rgamma",
-    doc="One divided by the gamma function.",
-    function=False,
-    grad_fn="SpecialRgammaBackward0",
-    ufunc=special.rgamma,
-    forward=lambda x: special.rgamma(x),
-    pullback=(lambda g, x, y: g * _rgamma_slope(x, y),),
-)
+    name="rgamma", doc="One divided by the gamma function.", grad_fn="SpecialRgammaBackward0", function=False,
+    forward=lambda x: special.rgamma(x), ufunc=special.rgamma, pullback=(lambda g, x, y: g * _rgamma_slope(x, y),),
+)  # fmt: skip
 Elementwise(
-    name="gammasgn",
-    doc="Sign of the gamma function; the gradient is 0.",
+    name="gammasgn", doc="Sign of the gamma function; the gradient is 0.", grad_fn="SpecialGammasgnBackward0",
     function=False,
-    grad_fn="SpecialGammasgnBackward0",
-    ufunc=special.gammasgn,
-    forward=lambda x: special.gammasgn(x),
-    pullback=(flat,),
-    domain=(POSITIVE,),
-)
+    forward=lambda x: special.gammasgn(x), ufunc=special.gammasgn, pullback=(flat,), domain=(POSITIVE,),
+)  # fmt: skip
 _area(
     "betainc", "Area under the beta density up to x",
     lambda a, b, c: special.betainc(a, b, c), lambda g, a, b, c: g * _beta_density(a, b, c),

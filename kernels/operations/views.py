@@ -126,23 +126,17 @@ _view(
 CLONE = Copy(name="clone", doc="A copy in memory of its own.", grad_fn="CloneBackward0", function=False)
 Copy(name="to_copy", doc="A copy of another dtype.", grad_fn="ToCopyBackward0", function=False)
 Join(
-    name="concatenate",
-    doc="Tensors end to end along a dim.",
-    torch=("cat", "concat"),
-    grad_fn="CatBackward0",
+    name="concatenate", doc="Tensors end to end along a dim.", torch=("cat", "concat"), grad_fn="CatBackward0",
     join=np.concatenate,
-)
+)  # fmt: skip
 Join(name="stack", doc="Tensors side by side along a new dim.", grad_fn="StackBackward0", join=np.stack)
 Copy(name="flip", doc="The order of the elements reversed along dims.", grad_fn="FlipBackward0", function=False)
 Gather(name="index", doc="Elements picked by index arrays or a mask.", grad_fn="IndexBackward0", function=False)
 Write(name="copy_", doc="Values copied into part of a tensor.", grad_fn="CopySlices", function=False)
 Write(
-    name="index_put_",
-    doc="Values added to part of a tensor, repeatedly where an index repeats.",
-    grad_fn="IndexPutBackward0",
-    adds=True,
-    function=False,
-)
+    name="index_put_", doc="Values added to part of a tensor, repeatedly where an index repeats.",
+    grad_fn="IndexPutBackward0", adds=True, function=False,
+)  # fmt: skip
 LOOP_BEGIN = LoopBegin(name="loop_begin", doc="The begin of what is repeated while guards hold.", grad_fn="")
 LOOP_AGAIN = LoopAgain(name="loop_again", doc="The end of a body: what the next iteration starts from.", grad_fn="")
 LOOP_END = LoopEnd(name="loop_end", doc="The end of a loop.", grad_fn="")

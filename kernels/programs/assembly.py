@@ -242,7 +242,13 @@ class ProgramMemory(MemoryLayout):
         for place, offset in self.tasks.offsets.items():
             addresses[place] += offset
         begins = self.counts.cumsum() - self.counts
-        inline = self._inline(addresses, begins)
+        # the kind of each task that is computed without a call, -1 of others
+        kinds = [scalar_loops.kind_of(call, n) for call, n in zip(self.tasks.calls, self.tasks.counts, strict=True)]
+        numbers = np.array([-1 if kind is None else kind for kind in kinds], np.int64)[self.kinds]
+        behind = addresses - self.start
+        reached = (behind >= 0) & (behind < min(self.size, scalar_loops.REACH)) & (behind % _DOUBLE == 0)
+        missed = np.concatenate([[0], np.cumsum(~reached)])
+        inline = np.where(missed[begins + self.counts] == missed[begins], numbers, -1)
         heads = _heads(inline >= 0, forward)
         row_words, work = np.zeros((len(heads), ROW), np.int64), np.diff(np.append(heads, len(inline)))
         apart = np.flatnonzero(inline[heads] < 0)
@@ -285,16 +291,13 @@ class ProgramMemory(MemoryLayout):
             task = self.tasks.calls[self.kinds[tasks[k]]]
             arrays = [self.view(node, gradient=gradient) for node, gradient in task.nodes]
             calls[k] = partial(task.run, arrays, self.contexts)
-        return KernelRows(row_words, pointers, _stretches(work), calls, int(work.sum()))
-
-    def _inline(self, addresses: Array, begins: Array) -> Array:
-        """Return the kind of each task that is computed without a call, -1 of others."""
-        kinds = [scalar_loops.kind_of(call, n) for call, n in zip(self.tasks.calls, self.tasks.counts, strict=True)]
-        numbers = np.array([-1 if kind is None else kind for kind in kinds], np.int64)[self.kinds]
-        behind = addresses - self.start
-        reached = (behind >= 0) & (behind < min(self.size, scalar_loops.REACH)) & (behind % _DOUBLE == 0)
-        missed = np.concatenate([[0], np.cumsum(~reached)])
-        return np.where(missed[begins + self.counts] == missed[begins], numbers, -1)
+        done, stretches, begin = work.cumsum(), [], 0
+        while begin < len(work):
+            before = int(done[begin - 1]) if begin else 0
+            end = min(int(np.searchsorted(done, before + WORK_BETWEEN_CHECKS, "right")) + 1, len(work))
+            stretches.append((begin, end))
+            begin = end
+        return KernelRows(row_words, pointers, stretches, calls, int(work.sum()))
 
     def _put_inline(self, row_words: Array, heads: Array, inline: Array, addresses: Array, begins: Array) -> None:
         """Add the entries of what is computed without a call, and the rows that run them."""
@@ -339,18 +342,15 @@ class ProgramMemory(MemoryLayout):
             self.layouts.append(layout)
             room = 3 * count + 1  # the call's arguments use it, too
             return ((RUN_NEST, call.loop.address, where(layout), call.loop.data, count, room), math.prod(call.shape))
-        address, layout = _compiled(call, self.compiled)
+        compiled = self.compiled.get(id(call))
+        if compiled is None:
+            compiled = _kernels.get(call)
+            if compiled is None:
+                compiled = _kernels.setdefault(call, call.kernel())
+            # setdefault: rows hold the address of a layout, so the one that another thread made first must stay.
+            compiled = self.compiled.setdefault(id(call), compiled)
+        address, layout = compiled
         return (RUN_KERNEL, address, where(layout), 0, count, count), call.steps
-
-
-def _stretches(work: Array) -> list[tuple[int, int]]:
-    done, stretches, begin = work.cumsum(), [], 0
-    while begin < len(work):
-        before = int(done[begin - 1]) if begin else 0
-        end = min(int(np.searchsorted(done, before + WORK_BETWEEN_CHECKS, "right")) + 1, len(work))
-        stretches.append((begin, end))
-        begin = end
-    return stretches
 
 
 def _heads(inline: Array, forward: int) -> Array:
@@ -365,18 +365,6 @@ def _heads(inline: Array, forward: int) -> Array:
 
 
 _kernels: Recent[Any, tuple[int, Array]] = Recent()
-
-
-def _compiled(kernel: Any, known: dict[int, tuple[int, Array]]) -> tuple[int, Array]:
-    """Return a kernel's address and layout, made once for equal ones; known, and kept, by id within a plan."""
-    compiled = known.get(id(kernel))
-    if compiled is None:
-        compiled = _kernels.get(kernel)
-        if compiled is None:
-            compiled = _kernels.setdefault(kernel, kernel.kernel())
-        # setdefault: rows hold the address of a layout, so the one that another thread made first must stay.
-        compiled = known.setdefault(id(kernel), compiled)
-    return compiled
 
 
 def _room_of(node: ProgramNode) -> int:

@@ -159,7 +159,14 @@ class _Judgement:
         begin = max(begin, least)
         if begin > self.reference:
             return None
-        self._prepare()
+        steps, lagged = self.steps, self.kind == LOOP_CARRIED
+        offset = steps.offset[..., self.reference : self.stop, :]
+        steady = offset[..., -1:, :]
+        self.moving = lagged & (offset != steady).any(axis=tuple(range(offset.ndim - 1)))
+        zero = (steady == 0).all(axis=tuple(range(offset.ndim - 1)))
+        self.whole_pattern = self._pattern_of(steps.rows.first + steps.start + self.source)
+        self.whole = lagged & zero & ~self.moving & (steps.pattern[self.reference] == self.whole_pattern)
+        self.written = np.unique(steps.value[:, self.writes])
         longest = int(self.lag.max(initial=0))
         for first in range(max(begin - longest, least), begin + 1):
             count = self.stop - first
@@ -193,17 +200,6 @@ class _Judgement:
     def _pattern_of(self, values: Any) -> Array:
         patterns: Array = np.append(self.patterns.pattern, -1)[self.steps.table.spec[values]]
         return patterns
-
-    def _prepare(self) -> None:
-        """Find what is moving and whole of what the loop carries, and what its steps write."""
-        steps, lagged = self.steps, self.kind == LOOP_CARRIED
-        offset = steps.offset[..., self.reference : self.stop, :]
-        steady = offset[..., -1:, :]
-        self.moving = lagged & (offset != steady).any(axis=tuple(range(offset.ndim - 1)))
-        zero = (steady == 0).all(axis=tuple(range(offset.ndim - 1)))
-        self.whole_pattern = self._pattern_of(steps.rows.first + steps.start + self.source)
-        self.whole = lagged & zero & ~self.moving & (steps.pattern[self.reference] == self.whole_pattern)
-        self.written = np.unique(steps.value[:, self.writes])
 
     def _begins(self, first: int, begin: int, good: Array, alike: Array) -> bool:
         """Whether the loop may begin with a step: what differs in it is carried, and has a beginning that serves."""
@@ -382,21 +378,17 @@ class _Body:
                 continue
             key = numbers.tobytes()
             if key not in known:
-                known[key] = self._end_to_end(arrays)
+                pattern = arrays[0]
+                reach = sum((n - 1) * stride for n, stride in zip(pattern.shape, pattern.strides, strict=True))
+                width = reach + pattern.itemsize if pattern.size else 0
+                memory = np.zeros(width * len(arrays), np.uint8)
+                shape, strides = (len(arrays), *pattern.shape), (width, *pattern.strides)
+                whole: Array = np.ndarray(shape, pattern.dtype, memory, 0, strides)
+                for k, array in enumerate(arrays):
+                    whole[k] = array
+                known[key] = self.table.add(self.table.patterns.number(spec_of(whole)), -1, whole), width
             value[slot], width = known[key]
             self.offset[..., slot] += width * np.arange(len(arrays))
-
-    def _end_to_end(self, arrays: list[Array]) -> tuple[int, int]:
-        """Return a constant that has arrays of one spec in its rows, and the bytes of a row."""
-        pattern = arrays[0]
-        reach = sum((n - 1) * stride for n, stride in zip(pattern.shape, pattern.strides, strict=True))
-        width = reach + pattern.itemsize if pattern.size else 0
-        memory = np.zeros(width * len(arrays), np.uint8)
-        shape, strides = (len(arrays), *pattern.shape), (width, *pattern.strides)
-        whole: Array = np.ndarray(shape, pattern.dtype, memory, 0, strides)
-        for k, array in enumerate(arrays):
-            whole[k] = array
-        return self.table.add(self.table.patterns.number(spec_of(whole)), -1, whole), width
 
     def _carry(self, value: Array, merged: Array) -> None:
         """Let slots that read what an earlier step computed read what the loop carries."""

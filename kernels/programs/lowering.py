@@ -548,7 +548,19 @@ class Reverse:
         else:
             for name, node in self.lowering.copies.get(step.at, {}).items():
                 form = restrided(form, form.saved.index(name), self.recipe.nodes[node].spec.strides)
-            self._pull(step, form)
+            base = self.recipe.family_of(step.result)
+            cotangent = OperandPlace(base, gradient=True, offset=self.recipe.nodes[step.result].buffer_offset)
+            saved = tuple([self._saved(step, form, name) for name in form.saved])
+            if base in self.constant_buffers and not all(
+                form.reads_constant(i) for i, pull in enumerate(form.pulls) if pull is not None
+            ):
+                self._write_out(base)
+            for i, pull in enumerate(form.pulls):
+                operand = step.operands[i]
+                if pull is not None and isinstance(operand, NodeRef) and not (i == 0 and form.kind == CLEARS):
+                    self._contribute(step, form, i, (cotangent, *saved))
+            if form.kind == CLEARS and form.pulls[0] is not None:
+                self.tasks.append(KernelCall(form.pulls[0], (cotangent, cotangent, *saved)))
         self.apart.append((first, len(self.tasks), step.at))
 
     def _buffer_of(self, node: int) -> int:
@@ -560,22 +572,6 @@ class Reverse:
     def _fill(self, base: int, dtype: np.dtype[Any], value: float) -> None:
         self.tasks.append(ConstantFill(OperandPlace(base, gradient=True), self.buffers[base], dtype, value))
         self.touched.add(base)
-
-    def _pull(self, step: Step, form: Form) -> None:
-        """Add the pullbacks of one step, for the operands whose gradient is wanted; a write then clears its part."""
-        base = self.recipe.family_of(step.result)
-        cotangent = OperandPlace(base, gradient=True, offset=self.recipe.nodes[step.result].buffer_offset)
-        saved = tuple([self._saved(step, form, name) for name in form.saved])
-        if base in self.constant_buffers and not all(
-            form.reads_constant(i) for i, pull in enumerate(form.pulls) if pull is not None
-        ):
-            self._write_out(base)
-        for i, pull in enumerate(form.pulls):
-            operand = step.operands[i]
-            if pull is not None and isinstance(operand, NodeRef) and not (i == 0 and form.kind == CLEARS):
-                self._contribute(step, form, i, (cotangent, *saved))
-        if form.kind == CLEARS and form.pulls[0] is not None:
-            self.tasks.append(KernelCall(form.pulls[0], (cotangent, cotangent, *saved)))
 
     def _python(self, step: Step, form: Form) -> None:
         if (base := self.recipe.family_of(step.result)) in self.constant_buffers:

@@ -269,7 +269,12 @@ class KeptReplay:
         try:
             free = self._free.pop()
         except IndexError:
-            free = self._another()
+            machine = self._back.copy()
+            first = machine.start - where(machine.memory)
+            memory = machine.memory[first : first + machine.size + 8].view(np.int64)
+            rows = (machine.forward.start, len(machine.forward.words), False)
+            inputs, outputs = machine.inputs[: self._count], [*machine.outputs, memory]
+            free = machine, Exchange(inputs, outputs, [], rows, exactly=True)
         machine, exchange = free
         try:
             results = exchange.whole(*values)  # type: ignore[misc]
@@ -280,14 +285,6 @@ class KeptReplay:
             return results  # type: ignore[no-any-return]
         finally:
             self._free.append(free)
-
-    def _another(self) -> tuple[Machine, Exchange]:
-        machine = self._back.copy()
-        first = machine.start - where(machine.memory)
-        memory = machine.memory[first : first + machine.size + 8].view(np.int64)
-        rows = (machine.forward.start, len(machine.forward.words), False)
-        inputs, outputs = machine.inputs[: self._count], [*machine.outputs, memory]
-        return machine, Exchange(inputs, outputs, [], rows, exactly=True)
 
     def table(self, tensors: Sequence[int], slots: Sequence[int], reached: Sequence[frozenset[int]]) -> Array:
         """Return what a sweep runs the program back by: see kernels/native/structs.py.

@@ -144,7 +144,11 @@ class Extraction:
         starts = np.frombuffer(recipe.steps.starts, np.int64)
         kinds = recipe.steps.kinds
         numbers = words[starts] if len(starts) else starts
-        self._check_kinds(kinds, numbers)
+        for number, kind in enumerate(kinds):
+            looks_up = isinstance(kind.op, Write) and kind.count > _PARTS  # places that may be one several times
+            at = np.flatnonzero(numbers == number)
+            if len(at) and (isinstance(kind.op, Callback) or (looks_up and not kind.op.adds)):
+                raise Uncompiled(f"{kind.op.name} is not compiled", int(self.whole.origins[at[0]]))
         kept = np.flatnonzero(~_of_kinds(kinds, View)[numbers])
         self.kind, self.kept, self.steps = numbers[kept], kept, whole.origins[kept]
         self.result = words[starts[kept] + 1]
@@ -160,17 +164,16 @@ class Extraction:
         self.words[writes] = self.result[self.row[writes]]
         self.table, self.values = self._values()
         self.first = len(self.table) - len(kept)
-        self.active = self._active()
+        wanted = self._is_wanted()
+        active = np.zeros(len(self.table), np.bool_)
+        active[: len(self.recipe.arguments)] = True
+        active[self.first + self.row[wanted]] = True
+        into = self.starts[self.row[wanted & (self.nth > 0) & self.is_write[self.row]]]
+        active[self.values[self.columns.base[self.words[into]]]] = True
+        self.active = active
         self.rows = self._rows()
         outputs = np.array(recipe.outputs, np.int64)
         self.outputs = self._operands(outputs, np.ones(len(outputs), np.bool_), outputs * 0 - 1)
-
-    def _check_kinds(self, kinds: list[StepKind], numbers: Array) -> None:
-        for number, kind in enumerate(kinds):
-            looks_up = isinstance(kind.op, Write) and kind.count > _PARTS  # places that may be one several times
-            at = np.flatnonzero(numbers == number)
-            if len(at) and (isinstance(kind.op, Callback) or (looks_up and not kind.op.adds)):
-                raise Uncompiled(f"{kind.op.name} is not compiled", int(self.whole.origins[at[0]]))
 
     def _values(self) -> tuple[ValueTable, Array]:
         """Return the table of values, and the value of each node that is none's view; -1 for others."""
@@ -196,16 +199,6 @@ class Extraction:
         node = np.concatenate([outer, np.where(makes, self.result, -1)]).astype(np.int64)
         spec = np.where(node >= 0, self.specs[node], -1)
         return ValueTable(self.patterns, spec, node, constants), values
-
-    def _active(self) -> Array:
-        """Return which values a gradient leads on from: arguments, and results of which an operand's is wanted."""
-        wanted = self._is_wanted()
-        active = np.zeros(len(self.table), np.bool_)
-        active[: len(self.recipe.arguments)] = True
-        active[self.first + self.row[wanted]] = True
-        into = self.starts[self.row[wanted & (self.nth > 0) & self.is_write[self.row]]]
-        active[self.values[self.columns.base[self.words[into]]]] = True
-        return active
 
     def _is_wanted(self) -> Array:
         kinds = self.recipe.steps.kinds
@@ -415,18 +408,6 @@ def phase(run: RepeatedRows, rows: StepTable, writes: Array, splits: Array, low:
     if not run.rest:
         return run.start
     middle = slice(begin := run.start + run.times // 2 * run.period, begin + run.rest + 1)
-    passed = _passed(run, rows, writes)[middle] + _WRITTEN * splits[middle]
-    fewest = run.start + np.flatnonzero(passed == passed.min())
-    first = max(run.start - run.period, low)
-    ops = rows.op[first : run.start + run.rest + run.period]
-    differ = np.concatenate([[0], np.cumsum(ops[run.period :] != ops[: -run.period])])
-    begins = fewest[fewest - run.period >= first]
-    begins = begins[differ[begins - first] == differ[begins - run.period - first]]
-    return int(begins[0] if len(begins) else fewest[0])
-
-
-def _passed(run: RepeatedRows, rows: StepTable, writes: Array) -> Array:
-    """Return how many values of a run are used from each row on that were computed before it."""
     stop = run.start + run.rows + run.rest
     slots = slice(int(rows.starts[run.start]), int(rows.starts[stop]))
     readers = np.arange(run.start, stop).repeat(np.diff(rows.starts[run.start : stop + 1]))
@@ -439,7 +420,14 @@ def _passed(run: RepeatedRows, rows: StepTable, writes: Array) -> Array:
         made = np.flatnonzero(last >= 0)
         np.add.at(weights, made + 1, weight)
         np.add.at(weights, last[made] + 1, -weight)
-    return np.cumsum(weights)
+    passed = np.cumsum(weights)[middle] + _WRITTEN * splits[middle]
+    fewest = run.start + np.flatnonzero(passed == passed.min())
+    first = max(run.start - run.period, low)
+    ops = rows.op[first : run.start + run.rest + run.period]
+    differ = np.concatenate([[0], np.cumsum(ops[run.period :] != ops[: -run.period])])
+    begins = fewest[fewest - run.period >= first]
+    begins = begins[differ[begins - first] == differ[begins - run.period - first]]
+    return int(begins[0] if len(begins) else fewest[0])
 
 
 _WRITTEN = 1 << 20

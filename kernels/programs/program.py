@@ -472,6 +472,7 @@ class Exchange:
         words, at = [len(inputs), len(outputs) + len(gradients), *_head()], where(shapes)
         for k, value in enumerate(everything):
             kind = XK_ARRAY if value.ndim else _KINDS.get(value.dtype, XK_ARRAY)
+            whole = value.flags.c_contiguous and value.nbytes % 8 == 0
             words += ExchangedValue.row(
                 kind=kind if k < len(inputs) or kind != XK_INTEGER else XK_ARRAY,
                 place=where(value),
@@ -479,7 +480,7 @@ class Exchange:
                 dtype=id(value.dtype) if k < len(inputs) else value.dtype.num,
                 ndim=value.ndim,
                 shape=at,
-                words=_words(value),
+                words=value.nbytes // 8 if whole and value.nbytes <= 8 * _FEW else -1,
                 gradient=value.size if k >= len(inputs) + len(outputs) else 0,
                 item=0 if k < len(inputs) else value.itemsize,
             )
@@ -498,12 +499,6 @@ def _head() -> list[int]:
     """Return the addresses of types and functions, in the order of the words, and room for the rows."""
     functions = [c_api.table()[place] for place in (c_api.NEW_COPY, c_api.COPY_INTO, c_api.NEW)]
     return [*map(id, (float, np.float64, np.float32, int, np.ndarray)), *functions, 0, 0, 0]
-
-
-def _words(array: Array) -> int:
-    """Return how many words an array has, if they are few and contiguous; else -1."""
-    whole = array.flags.c_contiguous and array.nbytes % 8 == 0
-    return array.nbytes // 8 if whole and array.nbytes <= 8 * _FEW else -1
 
 
 @functools.cache

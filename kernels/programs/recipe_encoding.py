@@ -363,17 +363,40 @@ def _encoded_steps(steps: Steps, encoder: Encoder) -> dict[str, Any]:
 
 def decoded(tree: dict[str, Any], decoder: Decoder) -> Recipe:
     """Return the recipe of what :func:`encoded` returned; ValueError if it contradicts itself."""
-    nodes = _nodes(tree, decoder)
+    order, rows = _integers(decoder, tree["order"]), _integers(decoder, tree["nodes"])
+    if rows.ndim != len(("row", "column")) or order.ndim != 1 or order.min(initial=0) < 0:
+        raise ValueError("no table of nodes")
+    distinct = [_node(row, len(order), decoder) for row in rows.tolist()]
+    nodes = [distinct[i] for i in order.tolist()]
     count = len(nodes)
+    numbers = decoder.array(tree["numbers"]).tolist()
+    for place, value in tree["others"]:
+        numbers[_within(place, len(numbers))] = decoder.value(value)
+    kinds = [
+        StepKind(decoder.op(op), decoder.form(form), decoder.value(params), operands)
+        for op, form, params, operands in tree["kinds"]
+    ]
+    words = _integers(decoder, tree["words"])
+    _check_words(words.tolist(), kinds, len(numbers), count)
     recipe = Recipe(
         nodes,
-        _steps(tree, decoder, count),
+        steps_from(kinds, numbers, array("q", words.tobytes())),
         [_within(i, count) for i in tree["arguments"]],
         [_within(i, count) for i in tree["outputs"]],
         {_within(i, count) for i in tree["written"]},
         _lines(tree["lines"], decoder) if tree.get("lines") is not None else None,
     )
-    _check_nodes(recipe)
+    # each view stands within the memory of its base, its gradient within the buffer of its family
+    for node in {id(node): node for node in recipe.nodes}.values():
+        spec = node.spec
+        base = node if node.base is None else recipe.nodes[node.base]
+        family = node if node.family is None else recipe.nodes[node.family]
+        room = base.spec.size * base.spec.dtype.itemsize // spec.dtype.itemsize
+        if base.base is not None or not _fits(node.offset, spec.shape, spec.strides, spec, room):
+            raise ValueError(f"{spec} at {node.offset} leaves the memory of {base.spec}")
+        size = family.spec.buffer_size * (family.spec.dtype == spec.dtype)
+        if family.family is not None or not _fits(node.buffer_offset, spec.shape, spec.gradient, spec, size):
+            raise ValueError(f"{spec} at {node.buffer_offset} leaves the gradient of {family.spec}")
     steps.check(recipe)
     return recipe
 
@@ -402,17 +425,16 @@ def _integers(decoder: Decoder, number: Any) -> Array:
     return values
 
 
-def _nodes(tree: dict[str, Any], decoder: Decoder) -> list[ProgramNode]:
-    order, rows = _integers(decoder, tree["order"]), _integers(decoder, tree["nodes"])
-    if rows.ndim != len(("row", "column")) or order.ndim != 1 or order.min(initial=0) < 0:
-        raise ValueError("no table of nodes")
-    distinct = [_node(row, len(order), decoder) for row in rows.tolist()]
-    return [distinct[i] for i in order.tolist()]
-
-
 def _node(row: list[int], count: int, decoder: Decoder) -> ProgramNode:
     number, base, offset, buffer_offset, differentiable, family, constant, argument = row
     spec = decoder.spec(number)
+    value = None
+    if constant != _NONE:
+        memory = decoder.array(constant)
+        alike = memory.dtype == spec.dtype and memory.size == spec.size
+        if not alike or not _fits(0, spec.shape, spec.strides, spec, spec.size):
+            raise ValueError(f"a constant of {memory.size} elements where {spec} is")
+        value = np.ndarray(spec.shape, spec.dtype, memory, 0, spec.strides)
     return ProgramNode(
         spec,
         None if base == _NONE else _within(base, count),
@@ -420,16 +442,9 @@ def _node(row: list[int], count: int, decoder: Decoder) -> ProgramNode:
         buffer_offset,
         bool(differentiable),
         None if family == _NONE else _within(family, count),
-        None if constant == _NONE else _constant(decoder.array(constant), spec),
+        value,
         bool(argument),
     )
-
-
-def _constant(memory: Array, spec: Spec) -> Array:
-    alike = memory.dtype == spec.dtype and memory.size == spec.size
-    if not alike or not _fits(0, spec.shape, spec.strides, spec, spec.size):
-        raise ValueError(f"a constant of {memory.size} elements where {spec} is")
-    return np.ndarray(spec.shape, spec.dtype, memory, 0, spec.strides)
 
 
 def _fits(offset: int, shape: Strides, strides: Strides, spec: Spec, size: int) -> bool:
@@ -439,19 +454,6 @@ def _fits(offset: int, shape: Strides, strides: Strides, spec: Spec, size: int) 
     ends = [(n - 1) * stride for n, stride in zip(shape, strides, strict=True)]
     first, last = (offset + sum(pick(end, 0) for end in ends) for pick in (min, max))
     return first >= 0 and last + spec.dtype.itemsize <= size * spec.dtype.itemsize
-
-
-def _steps(tree: dict[str, Any], decoder: Decoder, count: int) -> Steps:
-    numbers = decoder.array(tree["numbers"]).tolist()
-    for place, value in tree["others"]:
-        numbers[_within(place, len(numbers))] = decoder.value(value)
-    kinds = [
-        StepKind(decoder.op(op), decoder.form(form), decoder.value(params), operands)
-        for op, form, params, operands in tree["kinds"]
-    ]
-    words = _integers(decoder, tree["words"])
-    _check_words(words.tolist(), kinds, len(numbers), count)
-    return steps_from(kinds, numbers, array("q", words.tobytes()))
 
 
 def _check_words(words: list[int], kinds: list[StepKind], numbers: int, nodes: int) -> None:
@@ -467,17 +469,3 @@ def _check_words(words: list[int], kinds: list[StepKind], numbers: int, nodes: i
         if max(words[at + HEAD : end], default=0) >= nodes:
             raise ValueError(f"the step at word {at} has an operand that is no node")
         at = end
-
-
-def _check_nodes(recipe: Recipe) -> None:
-    """Check that each view stands within the memory of its base, and its gradient within the buffer of its family."""
-    for node in {id(node): node for node in recipe.nodes}.values():
-        spec = node.spec
-        base = node if node.base is None else recipe.nodes[node.base]
-        family = node if node.family is None else recipe.nodes[node.family]
-        room = base.spec.size * base.spec.dtype.itemsize // spec.dtype.itemsize
-        if base.base is not None or not _fits(node.offset, spec.shape, spec.strides, spec, room):
-            raise ValueError(f"{spec} at {node.offset} leaves the memory of {base.spec}")
-        size = family.spec.buffer_size * (family.spec.dtype == spec.dtype)
-        if family.family is not None or not _fits(node.buffer_offset, spec.shape, spec.gradient, spec, size):
-            raise ValueError(f"{spec} at {node.buffer_offset} leaves the gradient of {family.spec}")

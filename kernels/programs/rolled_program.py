@@ -225,18 +225,15 @@ class _Groups:
                     self.chosen -= self.from_outside(item)
                 continue
             for operand in item.operands:
-                self._read(operand)
+                # a version ends if what is read of it is not in a written part, nor apart from all
+                if isinstance(operand, Ref) and operand.value in self._open:
+                    parts = self._open[operand.value].parts
+                    box = box_of(operand, self.program)
+                    if box is None or not (any(_within(box, part) for part in parts) or _is_apart(box, parts)):
+                        del self._open[operand.value]
             if item.target is not None and item.target.value in self.chosen:
                 self._write(item, item.target, path)
         self._open.clear()
-
-    def _read(self, operand: Operand) -> None:
-        """End the version that is being made, if what is read of it is not in a written part, nor apart from all."""
-        if isinstance(operand, Ref) and operand.value in self._open:
-            parts = self._open[operand.value].parts
-            box = box_of(operand, self.program)
-            if box is None or not (any(_within(box, part) for part in parts) or _is_apart(box, parts)):
-                del self._open[operand.value]
 
     def _write(self, item: RolledInstruction, target: Ref, path: tuple[int, ...]) -> None:
         box = box_of(target, self.program)

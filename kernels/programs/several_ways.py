@@ -177,7 +177,13 @@ class _Iteration:
                 made.put(step)
         conditions: list[int] = []
         for way in ways:
-            condition = self._condition([pair for pair in way.guards if pair not in shared])
+            condition: int | None = None
+            for node, expected in [pair for pair in way.guards if pair not in shared]:
+                spec, constant = self.made.nodes[node].spec, self.made.nodes[expected].constant
+                if spec.dtype != BOOL or spec.shape or constant is None:
+                    raise Uncompiled("a loop whose iterations go several ways by what is no condition", self.first)
+                holds = node if constant else self._computed("logical_not", node)
+                condition = holds if condition is None else self._computed("logical_and", condition, holds)
             if condition is None:  # it is taken if none before it is
                 break
             conditions.append(condition)
@@ -236,17 +242,6 @@ class _Iteration:
             if (base, family) != (entry.base, entry.family):
                 made.nodes[node] = replace(entry, base=base, family=family)
         return way.nodes[node]
-
-    def _condition(self, guards: Sequence[tuple[int, ...]]) -> int | None:
-        """Return whether all guards hold, as a node; None if there are none."""
-        condition: int | None = None
-        for node, expected in guards:
-            spec, constant = self.made.nodes[node].spec, self.made.nodes[expected].constant
-            if spec.dtype != BOOL or spec.shape or constant is None:
-                raise Uncompiled("a loop whose iterations go several ways by what is no condition", self.first)
-            holds = node if constant else self._computed("logical_not", node)
-            condition = holds if condition is None else self._computed("logical_and", condition, holds)
-        return condition
 
     def _put_guard(self, conditions: Sequence[int]) -> None:
         """End the loop where no condition holds."""
@@ -308,20 +303,17 @@ class _Unchanged:
             self.places |= dict.fromkeys((begin, *agains), places)
         for k in places:
             at = begin - len(phis) + k
-            source = self._source(self.made.step(at))
+            copy = self.made.step(at)
+            node, nodes = self.node(copy.operands[0]), self.recipe.nodes
+            base, form = self.node(self.recipe.base_of(node)), self.made.steps.kinds[copy.kind].form
+            is_whole = nodes[copy.result].spec is nodes[node].spec is nodes[base].spec and nodes[node].offset == 0
+            wanted = form is not None and form.wanted[0] and self.node(self.recipe.family_of(node)) == base
+            is_same = wanted or not self.recipe.wants(base)
+            is_plain = self.made.op(copy) is CLONE and is_whole and is_same
+            source = base if is_plain and not {base, copy.result} & self.written else None
             if source is not None:
                 self.nodes[phis[k]] = source
                 self.copies.add(at)
-
-    def _source(self, copy: PathStep) -> int | None:
-        """Return the node that a phi is a copy of at first, if that is all of its memory, and nobody writes to them."""
-        node, nodes = self.node(copy.operands[0]), self.recipe.nodes
-        base, form = self.node(self.recipe.base_of(node)), self.made.steps.kinds[copy.kind].form
-        is_whole = nodes[copy.result].spec is nodes[node].spec is nodes[base].spec and nodes[node].offset == 0
-        wanted = form is not None and form.wanted[0] and self.node(self.recipe.family_of(node)) == base
-        is_same = wanted or not self.recipe.wants(base)
-        is_plain = self.made.op(copy) is CLONE and is_whole and is_same
-        return base if is_plain and not {base, copy.result} & self.written else None
 
     def node(self, node: int) -> int:
         """Return the node that is read in place of one; numbers stand for themselves."""

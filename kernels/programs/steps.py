@@ -9,14 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernels.foundation.specs import Array, Spec
-from kernels.kinds.routine import (
-    LOOP_STATE,
-    Guard,
-    LoopAgain,
-    LoopBegin,
-    LoopEnd,
-    LoopMark,
-)
+from kernels.kinds.routine import LOOP_STATE, Guard, LoopAgain, LoopBegin, LoopEnd, LoopMark
 from kernels.kinds.views import View, Write
 from kernels.programs.program import HEAD, Recipe, Step
 from kernels.rules.scalar_loops import NodeRef
@@ -78,17 +71,6 @@ def _within(symbols: Array, sources: Array, low: int, high: int) -> list[Repeat]
 def _runs(symbols: Array) -> list[tuple[int, int, int]]:
     """Return periods with the parts that have them, from the longest part on: as far as copies are whole."""
     runs = []
-    for period in _periods(symbols):
-        same = np.concatenate([[False], symbols[:-period] == symbols[period:], [False]])
-        begins, ends = np.flatnonzero(np.diff(same.astype(np.int8))).reshape(-1, 2).T
-        for k in np.flatnonzero(ends - begins >= max(period, 2)).tolist():  # so many steps are saved
-            begin, end = int(begins[k]), int(ends[k]) + period
-            runs.append((-((end - begin) // period * period), period, begin, end))
-    return [(period, begin, end) for _, period, begin, end in sorted(runs)[:_MOST_RUNS]]
-
-
-def _periods(symbols: Array) -> list[int]:
-    """Return the likely periods: distances between parts that are alike, of one step, of two, of four and so on."""
     scores: dict[int, int] = {}
     names, width = np.unique(symbols, return_inverse=True)[1], 1
     while len(names) > width:
@@ -102,7 +84,13 @@ def _periods(symbols: Array) -> list[int]:
         names = np.unique(names[:-width] * (int(names.max()) + 1) + names[width:], return_inverse=True)[1]
         width *= 2
     likely = sorted(scores, key=lambda distance: (-scores[distance], distance))[:_MOST_PERIODS]
-    return [distance for distance in likely if _TWO * distance <= len(symbols)]
+    for period in [distance for distance in likely if _TWO * distance <= len(symbols)]:
+        same = np.concatenate([[False], symbols[:-period] == symbols[period:], [False]])
+        begins, ends = np.flatnonzero(np.diff(same.astype(np.int8))).reshape(-1, 2).T
+        for k in np.flatnonzero(ends - begins >= max(period, 2)).tolist():  # so many steps are saved
+            begin, end = int(begins[k]), int(ends[k]) + period
+            runs.append((-((end - begin) // period * period), period, begin, end))
+    return [(period, begin, end) for _, period, begin, end in sorted(runs)[:_MOST_RUNS]]
 
 
 def _regular(sources: Array, start: int, stop: int, period: int) -> list[tuple[int, int]]:

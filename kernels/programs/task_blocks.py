@@ -117,19 +117,16 @@ class TaskBatches:
         """Append the tasks that wait, with room for their places."""
         if len(self.order) < FEW:
             for signed, at in zip(self.order, self.steps, strict=True):
-                self._append(signed, at)
+                k, tasks = signed if signed >= 0 else ~signed, self.tasks
+                self._rows.extend((k, at, len(tasks.places)))
+                calls, adds = self.patterns[k].calls, self.patterns[k].adds
+                tasks.call_numbers.extend(calls)
+                tasks.adds.extend(adds if signed >= 0 else [0] * len(calls))
+                tasks.places.extend([0] * len(self.patterns[k].places))
         else:
             self._append_all(np.array(self.order))
         self.order.clear()
         self.steps.clear()
-
-    def _append(self, signed: int, at: int) -> None:
-        k, tasks = signed if signed >= 0 else ~signed, self.tasks
-        self._rows.extend((k, at, len(tasks.places)))
-        calls, adds = self.patterns[k].calls, self.patterns[k].adds
-        tasks.call_numbers.extend(calls)
-        tasks.adds.extend(adds if signed >= 0 else [0] * len(calls))
-        tasks.places.extend([0] * len(self.patterns[k].places))
 
     def _append_all(self, signed: Array) -> None:
         tasks, order = self.tasks, np.where(signed < 0, ~signed, signed)

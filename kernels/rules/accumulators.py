@@ -15,16 +15,12 @@ def _step(emit: Callable[[Any, Any, Any], Any]) -> Any:
     return named_intrinsic(emit.__name__.strip("_"), 2, lambda _, total, __: (total(total, total), codegen))
 
 
-def _added(builder: Any, total: Any, x: Any) -> Any:
-    return builder.fadd(total, x, flags=("reassoc",))
-
-
 def _greater(builder: Any, top: Any, x: Any) -> Any:
     flags = ("nnan", "nsz")
     return builder.select(builder.fcmp_ordered(">", x, top, flags=flags), x, top, flags=flags)
 
 
-added = _step(_added)
+added = _step(lambda builder, total, x: builder.fadd(total, x, flags=("reassoc",)))
 """The sum so far plus one more term."""
 greater = _step(_greater)
 """The larger of two numbers; of a nan and a number, either."""

@@ -132,16 +132,13 @@ class PrintedLoop:
     def layout(self) -> tuple[np.ndarray[Any, Any], str]:
         """Return the layout words and the pattern of inner strides (kernels/rules/loop_printer.py)."""
         tail = [self.scatter or self.gather or 0, *[operand.offset or 0 for operand in self.operands]]
-        tail += [*self._specials(), *map(raised, self.expression.exponents), *dict(bits_of(self.static)).values()]
-        return laid_out(self.shape, self.operands, tail)
-
-    def _specials(self) -> list[int]:
         specials = []
         for name in sorted(self.expression.specials):
             ufunc = resolved(getattr(special, name))
             loop = inner_loop(ufunc, (self.operands[0].dtype,) * ufunc.nargs)
             specials += [loop.address, loop.data]
-        return specials
+        tail += [*specials, *map(raised, self.expression.exponents), *dict(bits_of(self.static)).values()]
+        return laid_out(self.shape, self.operands, tail)
 
     def kernel(self) -> tuple[int, np.ndarray[Any, Any]]:
         """Compile, or find, the kernel; return its address and layout."""
@@ -242,7 +239,16 @@ class _Printer:
             self.put(depth + 1, "at = rest % layout[3 + axis]", "rest //= layout[3 + axis]")
             self.put(depth + 1, *[f"p{k} += at * layout[4 + axes + {k} * words + axis]" for k in range(count)])
         self._pointers(depth)
-        self._inner(depth)
+        if self.pattern[0] == "0" and self.loop.pullback and self.loop.scatter is None:
+            self.functions = Functions.GUARDED
+            self.put(depth, f"total = {literal_of(self.dtype)(-0.0)}", "for k in range(size):")
+            self.put(depth + 1, f"total = accumulators.added(total, {self._value(depth + 1, 'k')})")
+            self.put(depth, "v0[0] += total")
+        elif angles := self.loop.expression.angles:
+            self._blocks(depth, angles)
+        else:
+            apart = self.outer and "vectormath." in self._expression()
+            (self._apart if apart else self._run)(depth, "np.uint64(0), size")
 
     def _pointers(self, depth: int) -> None:
         for k, operand in enumerate(self.loop.operands):
@@ -303,18 +309,6 @@ class _Printer:
             self.put(depth, "if accumulate:", f"    {place} += {value}", "else:", f"    {place} = {value}")
         else:
             self.put(depth, f"{place} {self._sign} {value}")
-
-    def _inner(self, depth: int) -> None:
-        if self.pattern[0] == "0" and self.loop.pullback and self.loop.scatter is None:
-            self.functions = Functions.GUARDED
-            self.put(depth, f"total = {literal_of(self.dtype)(-0.0)}", "for k in range(size):")
-            self.put(depth + 1, f"total = accumulators.added(total, {self._value(depth + 1, 'k')})")
-            self.put(depth, "v0[0] += total")
-        elif angles := self.loop.expression.angles:
-            self._blocks(depth, angles)
-        else:
-            apart = self.outer and "vectormath." in self._expression()
-            (self._apart if apart else self._run)(depth, "np.uint64(0), size")
 
     def _blocks(self, depth: int, angles: list[Any]) -> None:
         """Print the loop twice, for blocks of angles that are all near enough, and for others."""
