@@ -180,9 +180,7 @@ def cholesky_solve(input: Any, L: Any, upper: bool = False) -> Tensor:  # noqa: 
     return foreign_calls.call(_OPS["cholesky_solve"], b, factor, upper=bool(upper))  # type: ignore[no-any-return]
 
 
-@implements(factorizations.cholesky_solve)
-def _cholesky_solve(b: Any, factor: Any, *, upper: bool) -> Tensor:
-    return cholesky_solve(b, factor, upper)
+implements(factorizations.cholesky_solve)(lambda b, factor, *, upper: cholesky_solve(b, factor, upper))
 
 
 @public()
@@ -277,9 +275,7 @@ def solve_banded(l_and_u: Any, ab: Any, b: Any) -> Tensor:
     return foreign_calls.call(_OPS["solve_banded"], bands, right, l_and_u=(lower, upper))  # type: ignore[no-any-return]
 
 
-@implements(factorizations.solve_banded)
-def _solve_banded(ab: Any, b: Any, *, l_and_u: Any) -> Tensor:
-    return solve_banded(l_and_u, ab, b)
+implements(factorizations.solve_banded)(lambda ab, b, *, l_and_u: solve_banded(l_and_u, ab, b))
 
 
 def solveh_banded(ab: Any, b: Any, *, lower: bool = False) -> Tensor:
@@ -321,6 +317,4 @@ def solve_toeplitz(c_or_cr: Any, b: Any) -> Tensor:
     return foreign_calls.call(_OPS["solve_toeplitz"], column, row, right)  # type: ignore[no-any-return]
 
 
-@implements(factorizations.solve_toeplitz)
-def _solve_toeplitz(c: Any, r: Any, b: Any) -> Tensor:
-    return solve_toeplitz((c, r), b)
+implements(factorizations.solve_toeplitz)(lambda c, r, b: solve_toeplitz((c, r), b))

@@ -480,9 +480,7 @@ def interpn(
     return result
 
 
-@implements(interpolation.interval)
-def _interval(x: Any, xp: Any) -> Tensor:
-    return foreign_calls.call(_OPS["interval"], x, xp)  # type: ignore[no-any-return]
+implements(interpolation.interval)(lambda x, xp: foreign_calls.call(_OPS["interval"], x, xp))
 
 
 @implements(interpolation.added_at)
@@ -492,6 +490,6 @@ def _added_at(values: Any, at: Any, *, n: int) -> Any:
     return sums.index_put_((views.reshape(at, -1),), views.reshape(values, -1), accumulate=True)
 
 
-@implements(np.interp, records="interp")
-def _np_interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
-    return interp(x, xp, fp, left, right, period)
+implements(np.interp, records="interp")(
+    lambda x, xp, fp, left=None, right=None, period=None: interp(x, xp, fp, left, right, period)
+)

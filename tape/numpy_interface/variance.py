@@ -54,14 +54,8 @@ def _prod(
     return _begun(cast(reductions.prod(x, axis, keepdims, dtype=dtype), dtype), FUNCTIONS["multiply"], initial)
 
 
-@reduces(np.nansum)
-def _nansum(x: Tensor, where: Any = True, **arguments: Any) -> Tensor:
-    return _sum(x, where=also(where, not_nan(x)), **arguments)
-
-
-@reduces(np.nanprod)
-def _nanprod(x: Tensor, where: Any = True, **arguments: Any) -> Tensor:
-    return _prod(x, where=also(where, not_nan(x)), **arguments)
+reduces(np.nansum)(lambda x, where=True, **arguments: _sum(x, where=also(where, not_nan(x)), **arguments))
+reduces(np.nanprod)(lambda x, where=True, **arguments: _prod(x, where=also(where, not_nan(x)), **arguments))
 
 
 @reduces(np.mean, records="mean")
@@ -148,14 +142,12 @@ def _not_empty(name: str, x: Tensor, axis: Any) -> None:
 _max, _min = _extremum("max", -math.inf), _extremum("min", math.inf)
 
 
-@reduces(np.ptp)
-def _ptp(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
-    return FUNCTIONS["subtract"](_max(x, axis, keepdims), _min(x, axis, keepdims))  # type: ignore[no-any-return]
-
-
-@reduces(np.any, records="any")
-def _any(x: Tensor, axis: Any = None, keepdims: bool = False, where: Any = True) -> Tensor:
-    return cast(reductions.any(chosen(x, where, 0), axis, keepdims), np.bool_)
+reduces(np.ptp)(
+    lambda x, axis=None, keepdims=False: FUNCTIONS["subtract"](_max(x, axis, keepdims), _min(x, axis, keepdims))
+)
+reduces(np.any, records="any")(
+    lambda x, axis=None, keepdims=False, where=True: cast(reductions.any(chosen(x, where, 0), axis, keepdims), np.bool_)
+)
 
 
 @reduces(np.all, records="all")
@@ -163,9 +155,9 @@ def _all(x: Tensor, axis: Any = None, keepdims: bool = False, where: Any = True)
     return cast(reductions.all(chosen(x, where, 1), axis, keepdims), np.bool_)
 
 
-@reduces(np.count_nonzero, records="count_nonzero")
-def _count_nonzero(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
-    return reductions.counted(x, axis, keepdim=keepdims)
+reduces(np.count_nonzero, records="count_nonzero")(
+    lambda x, axis=None, keepdims=False: reductions.counted(x, axis, keepdim=keepdims)
+)
 
 
 def _place(name: str) -> Any:
@@ -335,9 +327,7 @@ def _nan_variance(
     return FUNCTIONS["where"](counted(there, x, axis, keepdims) > less, variance, np.nan)  # type: ignore[no-any-return]
 
 
-@reduces(np.nanstd)
-def _nan_deviation(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    return _root(_nan_variance(x, *args, **kwargs))
+reduces(np.nanstd)(lambda x, *args, **kwargs: _root(_nan_variance(x, *args, **kwargs)))
 
 
 def _promoted(a: Any, dtype: Any) -> Tensor:
@@ -433,9 +423,7 @@ def _cov(
     return cov(_variables(m, y, rowvar, dtype), correction=correction, fweights=counts, aweights=weights)
 
 
-@implements(np.corrcoef)
-def _corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> Tensor:
-    return corrcoef(_variables(x, y, rowvar, dtype))
+implements(np.corrcoef)(lambda x, y=None, rowvar=True, *, dtype=None: corrcoef(_variables(x, y, rowvar, dtype)))
 
 
 def _variables(m: Any, y: Any, rowvar: bool, dtype: Any) -> Tensor:

@@ -529,9 +529,7 @@ def _repeat(a: Any, repeats: Any, axis: int | None = None) -> Tensor:
     return _repeated(x, at, counts)
 
 
-@implements(np.tile)
-def _tile(A: Any, reps: Any) -> Tensor:  # noqa: N803 (NumPy's name)
-    return tile(A, ints_of((list(reps) if isinstance(reps, np.ndarray) else reps,)))
+implements(np.tile)(lambda A, reps: tile(A, ints_of((list(reps) if isinstance(reps, np.ndarray) else reps,))))  # noqa: N803
 
 
 @implements(np.resize)

@@ -218,19 +218,9 @@ def _diag(v: Any, k: int = 0) -> Tensor:
     return diagonal(x, k) if len(x.spec.shape) == _MATRIX else diag(x, k)  # NumPy gives a view of a matrix
 
 
-@implements(np.diagflat)
-def _diagflat(v: Any, k: int = 0) -> Tensor:
-    return diagflat(v, k)
-
-
-@implements(np.tril)
-def _tril(m: Any, k: int = 0) -> Tensor:
-    return _of_numpy(m, k, lower=True)
-
-
-@implements(np.triu)
-def _triu(m: Any, k: int = 0) -> Tensor:
-    return _of_numpy(m, k, lower=False)
+implements(np.diagflat)(lambda v, k=0: diagflat(v, k))
+implements(np.tril)(lambda m, k=0: _of_numpy(m, k, lower=True))
+implements(np.triu)(lambda m, k=0: _of_numpy(m, k, lower=False))
 
 
 def _of_numpy(m: Any, k: int, *, lower: bool) -> Tensor:

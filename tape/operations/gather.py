@@ -247,9 +247,7 @@ def _nonzero(a: Any) -> tuple[Tensor, ...]:
     return nonzero(a, as_tuple=True)  # type: ignore[no-any-return]
 
 
-@implements(np.flatnonzero)
-def _flatnonzero(a: Any) -> Tensor:
-    return nonzero(views.reshape(tensor_of(a), -1), as_tuple=True)[0]  # type: ignore[no-any-return]
+implements(np.flatnonzero)(lambda a: nonzero(views.reshape(tensor_of(a), -1), as_tuple=True)[0])
 
 
 @implements(np.take)
@@ -292,9 +290,7 @@ def _compress(condition: Any, a: Any, axis: int | None = None) -> Tensor:
     return picked_along(x, along, at)
 
 
-@implements(np.extract)
-def _extract(condition: Any, arr: Any) -> Tensor:
-    return _compress(views.reshape(array_like(condition), -1), arr)
+implements(np.extract)(lambda condition, arr: _compress(views.reshape(array_like(condition), -1), arr))
 
 
 @implements(np.select)

@@ -470,9 +470,7 @@ _TOPK: Any = OPS["topk"]
 _KTHVALUE: Any = OPS["kthvalue"]
 
 
-@implements(op.picked)
-def _picked(x: Tensor, places: Array, dim: int) -> Tensor:
-    return index(x, op.keys(places, dim))
+implements(op.picked)(lambda x, places, dim: index(x, op.keys(places, dim)))
 
 
 @implements(op.placed, op.put)
