@@ -267,45 +267,45 @@ def _copies(view: Any) -> Any:
 
 
 _VIEWS: dict[str, tuple[Any, str, str]] = {  # how each is called with PyTorch's arguments; an example of its copy
-    "view": (lambda input, size: views.view(tensor_of(input), size), "(tape.arange(2), (2, 1))", "[[0], [1]]"),
-    "expand": (lambda input, size: views.expand(tensor_of(input), size), "(tape.ones(1), (2, 1))", "[[1.0], [1.0]]"),
-    "permute": (lambda input, dims: views.permute(tensor_of(input), dims), "(tape.eye(1), (1, 0))", "[[1.0]]"),
-    "transpose": (rearranging.swapdims, "(tape.ones(1, 2), 0, 1)", "[[1.0], [1.0]]"),
-    "t": (lambda input: views.t(tensor_of(input)), "(tape.ones(1, 2))", "[[1.0], [1.0]]"),
-    "squeeze": (lambda input, dim=None: views.squeeze(tensor_of(input), dim), "(tape.ones(1, 2))", "[1.0, 1.0]"),
-    "unsqueeze": (lambda input, dim: views.unsqueeze(tensor_of(input), dim), "(tape.ones(2), 0)", "[[1.0, 1.0]]"),
-    "diagonal": (diagonals.diagonal, "(tape.eye(2))", "[1.0, 1.0]"),
-    "select": (rearranging.select, "(tape.eye(2), 0, 1)", "[0.0, 1.0]"),
-    "narrow": (rearranging.narrow, "(tape.arange(4), 0, 1, 2)", "[1, 2]"),
-    "as_strided": (
+    "view_copy": (lambda input, size: views.view(tensor_of(input), size), "(tape.arange(2), (2, 1))", "[[0], [1]]"),
+    "expand_copy": (lambda input, size: views.expand(tensor_of(input), size), "(tape.ones(1), (1, 1))", "[[1.0]]"),
+    "permute_copy": (lambda input, dims: views.permute(tensor_of(input), dims), "(tape.eye(1), (1, 0))", "[[1.0]]"),
+    "transpose_copy": (rearranging.swapdims, "(tape.ones(1, 2), 0, 1)", "[[1.0], [1.0]]"),
+    "t_copy": (lambda input: views.t(tensor_of(input)), "(tape.ones(1, 2))", "[[1.0], [1.0]]"),
+    "squeeze_copy": (lambda input, dim=None: views.squeeze(tensor_of(input), dim), "(tape.ones(1, 2))", "[1.0, 1.0]"),
+    "unsqueeze_copy": (lambda input, dim: views.unsqueeze(tensor_of(input), dim), "(tape.ones(2), 0)", "[[1.0, 1.0]]"),
+    "diagonal_copy": (diagonals.diagonal, "(tape.eye(2))", "[1.0, 1.0]"),
+    "select_copy": (rearranging.select, "(tape.eye(2), 0, 1)", "[0.0, 1.0]"),
+    "narrow_copy": (rearranging.narrow, "(tape.arange(4), 0, 1, 2)", "[1, 2]"),
+    "as_strided_copy": (
         lambda input, size, stride, storage_offset=0: views.as_strided(tensor_of(input), size, stride, storage_offset),
         "(tape.arange(4), (2,), (2,))",
         "[0, 2]",
     ),
-    "unfold": (
+    "unfold_copy": (
         lambda input, dimension, size, step: rearranging.unfold(tensor_of(input), dimension, size, step),
         "(tape.arange(3), 0, 2, 1)",
         "[[0, 1], [1, 2]]",
     ),
-    "slice": (_slice, "(tape.arange(5), 0, 1, None, 2)", "[1, 3]"),
-    "unbind": (lambda input, dim=0: rearranging.unbind(input, dim), "(tape.eye(2))[1]", "[0.0, 1.0]"),
-    "split": (
+    "slice_copy": (_slice, "(tape.arange(5), 0, 1, None, 2)", "[1, 3]"),
+    "unbind_copy": (lambda input, dim=0: rearranging.unbind(input, dim), "(tape.eye(2))[1]", "[0.0, 1.0]"),
+    "split_copy": (
         lambda input, split_size, dim=0: rearranging.split(input, split_size, dim), "(tape.arange(3), 2)[1]", "[2]",
     ),
-    "split_with_sizes": (rearranging.split_with_sizes, "(tape.arange(3), [1, 2])[1]", "[1, 2]"),
+    "split_with_sizes_copy": (rearranging.split_with_sizes, "(tape.arange(3), [1, 2])[1]", "[1, 2]"),
 }  # fmt: skip
 for _name, (_view, _call, _value) in _VIEWS.items():
     _parameters = [p.replace(annotation="Any") if p.annotation is p.empty else p for p in parameters_like(_view)]
-    _known = {"copies": _copies, "view": _view, "__name__": __name__}
-    _copy = printed(f"{_name}_copy", _parameters, "return copies(view({all}))", **_known)
-    if _name in ("unbind", "split", "split_with_sizes"):
-        _copy.__annotations__["return"] = "tuple[Tensor, ...]"
-    _copy.__doc__ = f"""Return a copy of what ``{_name}`` gives: of a view, or of each of several.
+    _known = {"copies": _copies, "shown": _view, "__name__": __name__}
+    _copy = printed(_name, _parameters, "return copies(shown({all}))", **_known)
+    _several = _name in ("unbind_copy", "split_copy", "split_with_sizes_copy")
+    _copy.__annotations__["return"] = "tuple[Tensor, ...]" if _several else "Tensor"
+    _copy.__doc__ = f"""Return {"copies" if _several else "a copy"} of what ``{_name.removesuffix("_copy")}`` gives.
 
-    >>> tape.{_name}_copy{_call}.tolist()
+    >>> tape.{_name}{_call}.tolist()
     {_value}
     """
-    public(methods=_name == "narrow")(_copy)
+    public(methods=_name == "narrow_copy")(_copy)
 
 
 @method()
