@@ -298,9 +298,9 @@ for _name, (_view, _call, _value) in _VIEWS.items():
     _parameters = [p.replace(annotation="Any") if p.annotation is p.empty else p for p in parameters_like(_view)]
     _known = {"copies": _copies, "shown": _view, "__name__": __name__}
     _copy = printed(_name, _parameters, "return copies(shown({all}))", **_known)
-    _several = _name in ("unbind_copy", "split_copy", "split_with_sizes_copy")
-    _copy.__annotations__["return"] = "tuple[Tensor, ...]" if _several else "Tensor"
-    _copy.__doc__ = f"""Return {"copies" if _several else "a copy"} of what ``{_name.removesuffix("_copy")}`` gives.
+    _of_parts = _name in ("unbind_copy", "split_copy", "split_with_sizes_copy")
+    _copy.__annotations__["return"] = "tuple[Tensor, ...]" if _of_parts else "Tensor"
+    _copy.__doc__ = f"""Return {"copies" if _of_parts else "a copy"} of what ``{_name.removesuffix("_copy")}`` gives.
 
     >>> tape.{_name}{_call}.tolist()
     {_value}
