@@ -16,17 +16,8 @@ from kernels.kinds.reference_tape import Instruction
 from kernels.native.structs import ADDS, CLEARS, PULLS, PYTHON, TAPE_BITS, VIEW
 from kernels.rules.op import cut
 from tape import errors
-from tape.checks.finite_differences import (
-    Case,
-    Gradients,
-    differentiable,
-    filled,
-    memory_of,
-    outputs_of,
-    pull,
-    random_like,
-    wants,
-)
+from tape.checks import finite_differences
+from tape.checks.finite_differences import Case, Gradients, differentiable, filled, memory_of, pull, random_like
 from tape.engine import graph_observers
 from tape.engine.graph_observers import Anomaly, Arrivals, element, family_offset, known_at, line_of, operand_name
 from tape.engine.saved_tensors import Values, place_in
@@ -378,7 +369,7 @@ def _pulled(case: Case, by_input: dict[int, LayoutCase], values: dict[int, Array
     bases = [t for t in stored.values() if t.requires_grad]
     try:
         inputs = [by_input.get(i, PLAIN).view(stored[i]) if i in stored else x for i, x in enumerate(case.inputs)]
-        outputs = differentiable(outputs_of(case.func(*inputs)))
+        outputs = differentiable(finite_differences.outputs_of(case.func(*inputs)))
     except Exception:  # noqa: BLE001 (what a function takes is its own affair: view() refuses most strides)
         return None
     try:
@@ -456,7 +447,7 @@ def _compared(
     for k, (value, computed) in enumerate(zip(expected[0], pulled[0], strict=False)):
         if value.shape != computed.shape or not close(computed, value):
             yield f"Output {k} has other values when {where}:\ncontiguous:{value}\nnow:{computed}\n"
-    wanted = [i for i, x in enumerate(case.inputs) if wants(x)]
+    wanted = [i for i, x in enumerate(case.inputs) if finite_differences.wants(x)]
     for k, (i, gradient, computed) in enumerate(zip(wanted, expected[2], pulled[2], strict=True)):
         fold = by_input.get(i, PLAIN).fold
         folded, size = fold(gradient), float(fold(np.abs(gradient)).max(initial=0.0))
