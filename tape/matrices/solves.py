@@ -9,7 +9,8 @@ import numpy as np
 
 from kernels.operations import factorizations, solves
 from kernels.operations.registry import OPS
-from tape.matrices.decompositions import MATRIX, batch_of, matrix_of, square_of, tensor_like, together, turned
+from tape.matrices.decompositions import MATRIX, batch_of, matrix_of, square_of, together, turned
+from tape.operations.elementwise import array_like
 from tape.operations.matmul import matmul
 from tape.recording import foreign_calls, promotion, views
 from tape.recording.cached_calls import cached_call
@@ -33,11 +34,14 @@ def solve(A: Any, B: Any, *, left: bool = True) -> Tensor:  # noqa: N803 (PyTorc
     >>> tape.linalg.solve(tape.tensor([[2.0, 0.0], [1.0, 1.0]]), tape.tensor([2.0, 3.0]))
     tensor([1., 2.])
     """
-    a, b = square_of("linalg.solve", A), tensor_like(B)
+    a, b = square_of("linalg.solve", A), array_like(B)
     if _is_vector(a, b):
-        if len(a.spec.shape) == MATRIX:
-            return _vector(a if left else turned(a), b)
-        return views.squeeze(solve(a if left else turned(a), views.unsqueeze(b, -1)), -1)
+        a = a if left else turned(a)
+        if len(a.spec.shape) > MATRIX:
+            return views.squeeze(solve(a, views.unsqueeze(b, -1)), -1)
+        if a.spec.shape[0] != b.spec.shape[0]:
+            _check_rows("linalg.solve", a, views.unsqueeze(b, -1))
+        return foreign_calls.call(_OPS["solve"], a, b)[0]  # type: ignore[no-any-return]
     if not left:
         return turned(solve(turned(a), turned(b)))
     _check_rows("linalg.solve", a, b)
@@ -52,7 +56,7 @@ def solve_ex(A: Any, B: Any, *, left: bool = True, check_errors: bool = False) -
     >>> tape.linalg.solve_ex(tape.zeros(2, 2), tape.ones(2)).info
     tensor(1, dtype=tape.int32)
     """
-    a, b = square_of("linalg.solve", A), tensor_like(B)
+    a, b = square_of("linalg.solve", A), array_like(B)
     if vector := _is_vector(a, b):
         b = views.unsqueeze(b, -1)
     across = not left and not vector
@@ -65,12 +69,6 @@ def solve_ex(A: Any, B: Any, *, left: bool = True, check_errors: bool = False) -
     more = len(info.spec.shape) - len(batch)
     info = info[(0,) * more + tuple(slice(0, 1) if n == 1 else slice(None) for n in batch)]
     return SolveEx(views.squeeze(solution, -1) if vector else turned(solution) if across else solution, info)
-
-
-def _vector(a: Tensor, b: Tensor) -> Tensor:
-    if a.spec.shape[0] != b.spec.shape[0]:
-        _check_rows("linalg.solve", a, views.unsqueeze(b, -1))
-    return foreign_calls.call(_OPS["solve"], a, b)[0]  # type: ignore[no-any-return]
 
 
 def _is_vector(a: Tensor, b: Tensor) -> bool:
@@ -132,7 +130,7 @@ def solve_triangular(
     """
     name = "linalg.solve_triangular"
     if upper is None:
-        return _scipys_triangular(tensor_like(A), tensor_like(B), lower, trans, left=left, unitriangular=unitriangular)
+        return _scipys_triangular(array_like(A), array_like(B), lower, trans, left=left, unitriangular=unitriangular)
     if lower or trans:
         raise TypeError(f"{name}: give upper, as PyTorch does, or lower and trans, as SciPy does")
     a, b = square_of(name, A), matrix_of(name, B, "B")
@@ -241,7 +239,7 @@ _MATRIX = 2
 
 
 def _floating(name: str, **operands: Any) -> list[Tensor]:
-    tensors = {key: tensor_like(x) for key, x in operands.items()}
+    tensors = {key: array_like(x) for key, x in operands.items()}
     dtype = np.result_type(np.float32, *(x.spec.dtype for x in tensors.values()))
     for key, x in tensors.items():
         if x.spec.dtype.kind not in "fiu":

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tape.matrices import contractions, decompositions, determinants, solves
-from tape.matrices.decompositions import MATRIX, square_of, tensor_like
+from tape.matrices.decompositions import MATRIX, square_of
 from tape.numpy_interface import predicates
 from tape.operations import diagonals, elementwise, indexing, rearranging
 from tape.operations.elementwise import FUNCTIONS, RUN, array_like, cast, floating, not_nan, reduces
@@ -114,19 +114,14 @@ def _trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Tensor:
     if trim.lower() not in ("fb", "bf", "f", "b"):
         raise ValueError(f"unexpected character(s) in `trim`: {trim.lower()!r}")
     axes = dims_of(x, axis) if axis != () else ()
-    ranges = [(int(at[0]), int(at[-1]) + 1) if at.size else (0, 0) for at in _places(x)]
+    places = np.nonzero(escaped_values(x.detach(), np.trim_zeros.__name__)) if x.spec.shape else ()
+    ranges = [(int(at.min()), int(at.max()) + 1) if at.size else (0, 0) for at in places]
     front, behind = "f" in trim.lower(), "b" in trim.lower()
     ends = [
         (low if front or low == high else 0, high if behind or low == high else n)
         for (low, high), n in zip(ranges, x.spec.shape, strict=True)
     ]
     return indexing.index(x, tuple(slice(*pair) if k in axes else slice(None) for k, pair in enumerate(ends)))
-
-
-def _places(x: Tensor) -> list[Any]:
-    return (
-        [np.unique(at) for at in np.nonzero(escaped_values(x.detach(), np.trim_zeros.__name__))] if x.spec.shape else []
-    )
 
 
 def _without_nan(place: Any, worst: float) -> Any:
@@ -290,32 +285,32 @@ def _only(name: str, value: Any, supported: Any, argument: str) -> None:
 @implements(np.dot, records="dot mv vm mm")
 def _dot(a: Any, b: Any, out: Any = None) -> Any:
     _only("dot", out, None, "out")
-    a, b = tensor_like(a), tensor_like(b)
+    a, b = array_like(a), array_like(b)
     ranks = len(a.spec.shape), len(b.spec.shape)
     if 0 in ranks:
         return a * b
     return matmul(a, b) if max(ranks) <= MATRIX else contractions.tensordot(a, b, ([-1], [-2 if ranks[1] > 1 else -1]))
 
 
-implements(np.linalg.matmul)(lambda x1, x2: matmul(tensor_like(x1), tensor_like(x2)))
-implements(np.inner)(lambda a, b: contractions.inner(tensor_like(a), tensor_like(b)))
+implements(np.linalg.matmul)(lambda x1, x2: matmul(array_like(x1), array_like(x2)))
+implements(np.inner)(lambda a, b: contractions.inner(array_like(a), array_like(b)))
 
 
 @implements(np.outer)
 def _outer(a: Any, b: Any, out: Any = None) -> Any:
     _only("outer", out, None, "out")
-    return contractions.outer(*(views.reshape(tensor_like(x), -1) for x in (a, b)))
+    return contractions.outer(*(views.reshape(array_like(x), -1) for x in (a, b)))
 
 
-implements(np.linalg.outer)(lambda x1, x2: contractions.outer(tensor_like(x1), tensor_like(x2)))
-implements(np.vdot)(lambda a, b: contractions.vdot(*(views.reshape(tensor_like(x), -1) for x in (a, b))))
-implements(np.matvec)(lambda x1, x2: views.squeeze(matmul(tensor_like(x1), views.unsqueeze(tensor_like(x2), -1)), -1))
-implements(np.vecmat)(lambda x1, x2: views.squeeze(matmul(views.unsqueeze(tensor_like(x1), -2), tensor_like(x2)), -2))
+implements(np.linalg.outer)(lambda x1, x2: contractions.outer(array_like(x1), array_like(x2)))
+implements(np.vdot)(lambda a, b: contractions.vdot(*(views.reshape(array_like(x), -1) for x in (a, b))))
+implements(np.matvec)(lambda x1, x2: views.squeeze(matmul(array_like(x1), views.unsqueeze(array_like(x2), -1)), -1))
+implements(np.vecmat)(lambda x1, x2: views.squeeze(matmul(views.unsqueeze(array_like(x1), -2), array_like(x2)), -2))
 
 
 @implements(np.vecdot, np.linalg.vecdot)
 def _vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
-    a, b = (rearranging.movedim(tensor_like(x), axis, -1) for x in (x1, x2))
+    a, b = (rearranging.movedim(array_like(x), axis, -1) for x in (x1, x2))
     if a.spec.shape[-1] != b.spec.shape[-1]:
         raise ValueError(f"np.vecdot: axes of {a.spec.shape[-1]} and {b.spec.shape[-1]} elements do not fit")
     product: Any = a * b
@@ -325,7 +320,7 @@ def _vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
 
 @implements(np.tensordot)
 def _tensordot(a: Any, b: Any, axes: Any = 2) -> Tensor:
-    left, right = tensor_like(a), tensor_like(b)
+    left, right = array_like(a), array_like(b)
     for i, j in zip(*contractions.contracted_dims(left, right, axes), strict=True):
         if left.spec.shape[i] != right.spec.shape[j]:  # no extent of 1 is broadcast here
             raise ValueError(
@@ -335,7 +330,7 @@ def _tensordot(a: Any, b: Any, axes: Any = 2) -> Tensor:
 
 
 implements(np.linalg.tensordot)(lambda x1, x2, *, axes=2: _tensordot(x1, x2, axes))
-implements(np.kron)(lambda a, b: contractions.kron(tensor_like(a), tensor_like(b)))
+implements(np.kron)(lambda a, b: contractions.kron(array_like(a), array_like(b)))
 
 
 @implements(np.einsum)
@@ -351,23 +346,12 @@ def _einsum(*operands: Any, out: Any = None, optimize: Any = False, **kwargs: An
 def _cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: Any = None) -> Any:
     if axis is not None:
         axisa = axisb = axisc = axis
-    a, b = (_last(tensor_like(x), at) for x, at in ((a, axisa), (b, axisb)))
-    product = contractions.vector_product("cross", a, b, -1)
-    rank = len(product.spec.shape)
-    order = [*range(rank - 1)]
-    order.insert(axisc % rank, rank - 1)
-    return views.permute(product, tuple(order))
-
-
-def _last(x: Tensor, axis: int) -> Tensor:
-    rank = len(x.spec.shape)
-    if axis % rank == rank - 1:
-        return x
-    return views.permute(x, (*(k for k in range(rank) if k != axis % rank), axis % rank))
+    a, b = (rearranging.movedim(array_like(x), at, -1) for x, at in ((a, axisa), (b, axisb)))
+    return rearranging.movedim(contractions.vector_product("cross", a, b, -1), -1, axisc)
 
 
 implements(np.linalg.cross, records="cross")(
-    lambda x1, x2, *, axis=-1: contractions.vector_product("cross", tensor_like(x1), tensor_like(x2), axis)
+    lambda x1, x2, *, axis=-1: contractions.vector_product("cross", array_like(x1), array_like(x2), axis)
 )
 
 
@@ -380,13 +364,13 @@ def _trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any =
 implements(np.linalg.trace)(lambda x, *, offset=0, dtype=None: _trace(x, offset, -2, -1, dtype))
 implements(np.linalg.diagonal, records="diagonal")(lambda x, *, offset=0: diagonals.diagonal(x, offset, -2, -1))
 implements(np.convolve, records="convolve")(
-    lambda a, v, mode="full": contractions.convolve(tensor_like(a), tensor_like(v), mode)
+    lambda a, v, mode="full": contractions.convolve(array_like(a), array_like(v), mode)
 )
 
 
 @implements(np.polyval)
 def _polyval(p: Any, x: Any) -> Any:
-    p, x = tensor_like(p), tensor_like(x)
+    p, x = array_like(p), array_like(x)
     y = x * 0
     for k in range(len(p)):
         y = y * x + p[k]
@@ -395,7 +379,7 @@ def _polyval(p: Any, x: Any) -> Any:
 
 @implements(np.linalg.solve, records="solve")
 def _solve(a: Any, b: Any) -> Tensor:
-    a, b = square_of("linalg.solve", a), tensor_like(b)
+    a, b = square_of("linalg.solve", a), array_like(b)
     if len(b.spec.shape) == 1 and len(a.spec.shape) > MATRIX:
         return views.squeeze(solves.solve(a, views.unsqueeze(b, -1)), -1)
     if len(b.spec.shape) == len(a.spec.shape) - 1 > 1:  # matrices to NumPy; PyTorch could see vectors
@@ -439,7 +423,7 @@ implements(np.linalg.svdvals, records="svdvals")(lambda x, /: decompositions.svd
 
 @implements(np.linalg.lstsq, records="lstsq")
 def _lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, ...]:
-    a, b = tensor_like(a), tensor_like(b)
+    a, b = array_like(a), array_like(b)
     solution = determinants.lstsq(a, b, None if rcond is None else max(float(rcond), 0.0), driver="gelsd")
     residuals = solution.residuals
     if int(solution.rank.item()) < a.spec.shape[-1]:
@@ -468,7 +452,7 @@ implements(np.linalg.tensorinv)(lambda a, ind=2: determinants.tensorinv(a, ind))
 
 @implements(np.linalg.norm)
 def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Tensor:  # noqa: A002 (NumPy's name)
-    x = tensor_like(x)
+    x = array_like(x)
     x = x if x.spec.dtype.kind == "f" else record.to_dtype(x, np.dtype(np.float64))
     if ord is not None and axis is None and len(x.spec.shape) not in (1, MATRIX):
         raise ValueError("Improper number of dimensions to norm.")

@@ -210,7 +210,8 @@ def readable(expression: Any) -> str:
 
 
 def _row(op: Op) -> tuple[str, ...]:
-    rules = {_input(op, i): traced(rule, Readable, {}) for i, rule in enumerate(op.pullback) if rule is not None}
+    inputs = op.inputs if isinstance(op, Elementwise) else "ab"
+    rules = {inputs[i]: traced(rule, Readable, {}) for i, rule in enumerate(op.pullback) if rule is not None}
     operator = op.operator if isinstance(op, Elementwise) else ""
     return (
         _code([op.name, *([] if not operator or operator.isidentifier() else [operator])]),
@@ -247,10 +248,6 @@ def numpy_name(function: Any) -> str:
     return f"{module.replace('numpy', 'np', 1)}.{function.__name__}"
 
 
-def _input(op: Op, place: int) -> str:
-    return op.inputs[place] if isinstance(op, Elementwise) else "ab"[place]
-
-
 def _gradient(op: Op, rules: dict[str, Symbol]) -> str:
     if isinstance(op, Routine):
         return "by NumPy's functions" if op.vjp is not None else ""
@@ -278,19 +275,16 @@ def _print(expression: Any) -> tuple[str, int]:
     if not parts:
         return head, _WHOLE
     if head == "cut":
-        return _print_cut(*parts), -1
+        where, value = parts
+        turned = _sign(where.head) == "not "
+        text = f"{readable(value)} if {readable(where.parts[0])} else nothing" if turned else ""
+        return text or f"nothing if {readable(where)} else {readable(value)}", -1
     sign = _sign(head)
     if len(parts) == 1 and sign in _UNARY:
         return sign + _held(parts[0], _UNARY[sign]), _UNARY[sign]
     if sign in _INFIX:
         return _infix(sign, *parts), _INFIX[sign]
     return f"{head}({', '.join(map(readable, parts))})", _WHOLE
-
-
-def _print_cut(where: Symbol, value: Any) -> str:
-    if _sign(where.head) == "not ":
-        return f"{readable(value)} if {readable(where.parts[0])} else nothing"
-    return f"nothing if {readable(where)} else {readable(value)}"
 
 
 def _sign(head: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -273,18 +274,23 @@ std_mean = _with_mean("std_mean", std, "standard deviation", "tensor(1.)")
 
 def _variance(
     x: Tensor, axis: Any = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, where: Any = True,
-    mean: Any = None, correction: Any = None, *, op: Any = _VAR,
+    mean: Any = None, correction: Any = None, *, op: Any = _VAR, without_nan: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Return NumPy's var, or std: no correction unless one is asked for."""
+    """Return NumPy's var, or std: no correction unless one is asked for. ``without_nan``: its nanvar, or nanstd."""
     if correction is not None and ddof:
         raise ValueError("ddof and correction can't be provided simultaneously.")
-    less = ddof if correction is None else correction
+    without_nan = without_nan and x.spec.dtype.kind == "f"
+    if without_nan and dtype is not None and dtype_of(dtype).kind != "f":
+        raise TypeError("If a is inexact, then dtype must be inexact")
+    less, where = ddof if correction is None else correction, also(where, not_nan(x)) if without_nan else where
     x = _promoted(x, dtype)
     if x.spec.dtype.kind != "f":
         raise TypeError(f"np.{op.name} of a tensor computes in a floating dtype, not {x.spec.dtype}")
     if where is True and mean is None:
         return _spread(op, x, dims_of(x, axis), keepdims, less)
     variance = _squares(x, axis, less, keepdims, where, mean)
+    if without_nan:
+        variance = FUNCTIONS["where"](counted(where, x, axis, keepdims) > less, variance, np.nan)
     return variance if op is _VAR else _root(variance)
 
 
@@ -302,32 +308,10 @@ def _root(squared: Tensor) -> Tensor:
     return FUNCTIONS["where"](zero, 0.0, FUNCTIONS["sqrt"](FUNCTIONS["where"](zero, 1.0, squared)))  # type: ignore[no-any-return]
 
 
-def _deviation(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    return _variance(x, *args, op=_STD, **kwargs)
-
-
 reduces(np.var, records="var")(_variance)
-reduces(np.std, records="std")(_deviation)
-
-
-@reduces(np.nanvar)
-def _nan_variance(
-    x: Tensor, axis: Any = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, where: Any = True,
-    mean: Any = None, correction: Any = None,
-) -> Tensor:  # fmt: skip
-    if x.spec.dtype.kind != "f":
-        return _variance(x, axis, dtype, ddof, keepdims, where, mean, correction)
-    if dtype is not None and dtype_of(dtype).kind != "f":
-        raise TypeError("If a is inexact, then dtype must be inexact")
-    if correction is not None and ddof:
-        raise ValueError("ddof and correction can't be provided simultaneously.")
-    x = _promoted(x, dtype)
-    less, there = ddof if correction is None else correction, also(where, not_nan(x))
-    variance = _squares(x, axis, less, keepdims, there, mean)
-    return FUNCTIONS["where"](counted(there, x, axis, keepdims) > less, variance, np.nan)  # type: ignore[no-any-return]
-
-
-reduces(np.nanstd)(lambda x, *args, **kwargs: _root(_nan_variance(x, *args, **kwargs)))
+reduces(np.std, records="std")(partial(_variance, op=_STD))
+reduces(np.nanvar)(partial(_variance, without_nan=True))
+reduces(np.nanstd)(partial(_variance, op=_STD, without_nan=True))
 
 
 def _promoted(a: Any, dtype: Any) -> Tensor:

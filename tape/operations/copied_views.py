@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import operator
 from collections.abc import Callable
@@ -30,41 +29,20 @@ from tape.tensors.tensor import Tensor, as_array, attribute, constant_tensor, me
 _INPLACE = {"+": "iadd", "-": "isub", "*": "imul", "/": "itruediv", "**": "ipow"}
 
 
-def _in_place(op: Elementwise, name: str) -> Callable[..., Tensor]:
+def _writing(op: Elementwise, name: str) -> Callable[..., Tensor]:
+    """Return a function that runs an operation and writes the result to its first operand."""
+
     def run(x: Tensor, *others: Any) -> Tensor:
         writes.check(x, name, reads=True)
-        result = RUN[op.name](x, *others)
-        return writes.store(x, result, name, fresh=not op.identity)
+        return writes.store(x, RUN[op.name](x, *others), name, fresh=not op.identity)
 
-    in_place: Callable[..., Tensor] = in_place_of(op, name, run)
-    in_place.__doc__ = f"{op.doc[:-1]}, in place."
-    return in_place
+    return _adding(op, run, name) if op.operator == "+" and name == "+=" else run
 
 
-def _scaled_in_place(op: Elementwise, name: str) -> Callable[..., Tensor]:
-    """Return the in-place variant of an operation with PyTorch's ``alpha``."""
-    add = _adding(op, _operator(op), "+=") if op.operator == "+" else None
-
-    def run(x: Tensor, other: Any) -> Tensor:
-        if add is not None:
-            return add(x, other)  # type: ignore[no-any-return]
-        writes.check(x, name, reads=True)
-        return writes.store(x, RUN[op.name](x, other), name, fresh=True)
-
-    in_place: Callable[..., Tensor] = in_place_of(op, name, run)
-    in_place.__doc__ = f"{op.doc[:-1]}, in place; ``alpha`` multiplies the second."
-    return in_place
-
-
-def _operator(op: Elementwise) -> Callable[..., Any]:
-    name = f"{op.operator}="
-
-    def in_place(x: Tensor, other: Any) -> Tensor:
-        writes.check(x, name, reads=True)
-        return writes.store(x, RUN[op.name](x, other), name, fresh=True)
-
-    in_place.__name__ = in_place.__qualname__ = f"__{_INPLACE[op.operator]}__"
-    in_place.__doc__ = f"{op.doc[:-1]}, in place."
+def _in_place(op: Elementwise, name: str) -> Callable[..., Tensor]:
+    adds = op.scaled and op.operator == "+"
+    in_place: Callable[..., Tensor] = in_place_of(op, name, _writing(op, "+=" if adds else name))
+    in_place.__doc__ = f"{op.doc[:-1]}, in place{'; ``alpha`` multiplies the second' if op.scaled else ''}."
     return in_place
 
 
@@ -86,21 +64,17 @@ def _adding(op: Elementwise, in_place: Callable[..., Any], name: str) -> Callabl
         check_broadcast(op.name, (x, value))
         return writes.accumulate(x, writes.value_to_write(value, spec.shape, spec.dtype, name))
 
-    add.__name__ = add.__qualname__ = in_place.__name__
-    add.__doc__ = in_place.__doc__
     return add
 
 
 def _augmented(op: Elementwise) -> Callable[..., Any]:
-    run = _operator(op)
-    write = _adding(op, run, "+=") if op.operator == "+" else run
+    write = _writing(op, f"{op.operator}=")
 
-    @functools.wraps(run)
     def augmented(x: Tensor, other: Any) -> Any:
-        if writes.is_value(x):
-            return RUN[op.name](x, other)
-        return write(x, other)
+        return RUN[op.name](x, other) if writes.is_value(x) else write(x, other)
 
+    augmented.__name__ = augmented.__qualname__ = f"__{_INPLACE[op.operator]}__"
+    augmented.__doc__ = f"{op.doc[:-1]}, in place."
     return augmented
 
 
@@ -115,8 +89,7 @@ def _install(op: Elementwise) -> None:
     if len(op.inputs) > 2:  # noqa: PLR2004
         return
     for name in names_of(op):
-        in_place = _scaled_in_place(op, f"{name}_") if op.scaled else _in_place(op, f"{name}_")
-        method(f"{name}_")(_cached(op, in_place))
+        method(f"{name}_")(_cached(op, _in_place(op, f"{name}_")))
     if op.operator in _INPLACE and len(op.inputs) == 2:  # noqa: PLR2004
         method(f"__{_INPLACE[op.operator]}__")(_cached(op, _augmented(op), AUGMENTED))
 
@@ -177,10 +150,16 @@ def _check_mask(x: Tensor, mask: Any) -> None:
     writes.value_to_write(mask, x.spec.shape, np.dtype(np.bool_), "masked_fill_")
 
 
-@method()
-def masked_fill(x: Tensor, mask: Any, value: Any) -> Tensor:
-    """Return a copy filled where a bool mask, broadcast together, holds with one number, or with a 0-d tensor."""
-    return _filled(x, mask, operand(beside(value, x.spec.dtype)))
+@public()
+def masked_fill(input: Any, mask: Any, value: Any) -> Tensor:
+    """Return a copy filled where a bool mask, broadcast together, holds with one number, or with a 0-d tensor.
+
+    >>> x = tape.tensor([1.0, -2.0, 3.0])
+    >>> tape.masked_fill(x, x < 0, 0.0).tolist()
+    [1.0, 0.0, 3.0]
+    """
+    input = tensor_of(input)
+    return _filled(input, mask, operand(beside(value, input.spec.dtype)))
 
 
 def _filled(x: Tensor, mask: Any, value: Any) -> Tensor:

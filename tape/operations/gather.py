@@ -391,17 +391,6 @@ def put(input: Any, index: Any, source: Any, accumulate: bool = False) -> Tensor
     return views.clone(tensor_of(input)).put_(index, source, accumulate)
 
 
-@public(methods=False)
-def masked_fill(input: Any, mask: Any, value: Any) -> Tensor:
-    """Return a copy filled where a bool mask, broadcast together, holds with one number, or with a 0-d tensor.
-
-    >>> x = tape.tensor([1.0, -2.0, 3.0])
-    >>> tape.masked_fill(x, x < 0, 0.0).tolist()
-    [1.0, 0.0, 3.0]
-    """
-    return tensor_of(input).masked_fill(mask, value)
-
-
 @public()
 def slice_scatter(input: Any, src: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Tensor:
     """Return a copy with ``src``, of the shape of the slice, in a slice along ``dim``.
