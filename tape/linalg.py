@@ -15,43 +15,9 @@ from tape.matrices import decompositions as _decompositions
 from tape.matrices import determinants as _determinants
 from tape.matrices import solves as _solves
 from tape.matrices.contractions import multi_dot, vecdot, vector_product
-from tape.matrices.decompositions import (
-    cholesky_ex,
-    eigh,
-    eigvalsh,
-    ldl_factor,
-    ldl_factor_ex,
-    lu,
-    lu_factor,
-    lu_factor_ex,
-    qr,
-    svd,
-    svdvals,
-)
-from tape.matrices.determinants import (
-    cond,
-    logdet,
-    lstsq,
-    matrix_norm,
-    matrix_rank,
-    norm,
-    pinv,
-    tensorinv,
-    tensorsolve,
-    vander,
-)
-from tape.matrices.solves import (
-    cholesky_inverse,
-    cholesky_solve,
-    inv_ex,
-    lu_solve,
-    solve,
-    solve_banded,
-    solve_ex,
-    solve_toeplitz,
-    solve_triangular,
-    solveh_banded,
-)
+from tape.matrices.decompositions import *  # noqa: F403
+from tape.matrices.determinants import *  # noqa: F403
+from tape.matrices.solves import *  # noqa: F403
 from tape.operations.diagonals import diagonal as _diagonal
 from tape.operations.matmul import matmul
 from tape.operations.reductions import vector_norm
@@ -62,12 +28,10 @@ from tape.recording.parameters import printed as _printed
 from tape.tensors.tensor import Tensor
 
 __all__ = [
-    "LinAlgError", "cholesky", "cholesky_ex", "cholesky_inverse", "cholesky_solve", "cond", "cross", "det", "diagonal",
-    "eigh", "eigvalsh", "inv", "inv_ex", "ldl_factor", "ldl_factor_ex", "logdet", "lstsq", "lu", "lu_factor",
-    "lu_factor_ex", "lu_solve", "matmul", "matrix_exp", "matrix_norm", "matrix_power", "matrix_rank", "multi_dot",
-    "norm", "pinv", "qr", "slogdet", "solve", "solve_banded", "solve_ex", "solve_toeplitz", "solve_triangular",
-    "solveh_banded", "svd", "svdvals", "tensorinv", "tensorsolve", "vander", "vecdot", "vector_norm",
+    "LinAlgError", "cholesky", "cross", "det", "diagonal", "inv", "matmul", "matrix_exp", "matrix_power", "multi_dot",
+    "slogdet", "vecdot", "vector_norm",
 ]  # fmt: skip
+__all__ += _decompositions.__all__ + _determinants.__all__ + _solves.__all__
 
 
 def _twin(name: str, function: Any, run: Any = None) -> Any:

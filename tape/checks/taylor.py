@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from tape.checks import finite_differences, first_nonfinite
-from tape.checks.finite_differences import Case, Comparison, GradcheckError, filled, memory_of, pull, random_like
+from tape.checks.finite_differences import Case, Comparison, GradcheckError, filled, pull, random_like
 from tape.engine.backward import grad
 from tape.engine.custom_function import CHANGED
 from tape.func import jvp, vmap
 from tape.recording.creation import from_numpy, tensor
-from tape.tensors.tensor import Array, Tensor
+from tape.tensors.tensor import Array, Tensor, as_array
 
 __all__ = ["DotProducts", "TaylorTest", "dot_product_test", "taylor_test"]
 
@@ -105,7 +105,7 @@ def taylor_test(
 
 
 def _arrays(x: Any) -> list[Array]:
-    arrays = [np.array(memory_of(v) if isinstance(v, Tensor) else v) for v in finite_differences.as_tuple(x)]
+    arrays = [np.array(as_array(v) if isinstance(v, Tensor) else v) for v in finite_differences.as_tuple(x)]
     return [a if a.dtype.kind == "f" else a.astype(np.float64) for a in arrays]
 
 
@@ -130,7 +130,7 @@ def _terms(case: Case, directions: Sequence[Array], *, hessian: bool) -> list[fl
     if value.numel() != 1:
         raise RuntimeError(f"taylor_test: f returned {value.numel()} elements; it must return one")
     gradients = grad(value, case.inputs, create_graph=hessian, allow_unused=True)
-    terms = [float(memory_of(value).item()), _dot(filled(gradients, case.inputs), directions)]
+    terms = [float(as_array(value).item()), _dot(filled(gradients, case.inputs), directions)]
     if hessian:
         products = [(g * tensor(d)).sum() for g, d in zip(gradients, directions, strict=True) if g is not None]
         slopes = finite_differences.differentiable(products)
@@ -140,7 +140,7 @@ def _terms(case: Case, directions: Sequence[Array], *, hessian: bool) -> list[fl
 
 
 def _shrunk(case: Case, directions: Sequence[Array], terms: list[float], steps: tuple[float, ...]) -> TaylorTest:
-    at = finite_differences.along(lambda: _values(case), [memory_of(x) for x in case.inputs], directions)
+    at = finite_differences.along(lambda: _values(case), [as_array(x) for x in case.inputs], directions)
     noise = float(finite_differences.noise_of(at, steps[-1] / 64)[0])
     values = [at(h)[1].item() for h in steps]
     parts = [[term * h**k for k, term in enumerate(terms)] for h in steps]
@@ -231,7 +231,7 @@ def dot_product_test(
     with suppress(NotImplementedError):  # where forward mode cannot pass
         forward = None if differences else _dot(finite_differences.push(case, directions), weights)
     if forward is None:
-        at = finite_differences.along(lambda: _values(case), [memory_of(t) for t in case.inputs], directions)
+        at = finite_differences.along(lambda: _values(case), [as_array(t) for t in case.inputs], directions)
         flat, noise = np.concatenate([a.reshape(-1) for a in weights]), finite_differences.noise_of(at, eps)
         (estimate,) = finite_differences.projected(at, eps, noise, [flat], [reverse])
         forward, error = estimate.value.item(), estimate.error.item()
@@ -243,7 +243,7 @@ def dot_product_test(
 
 
 def _values(case: Case) -> Array:
-    return np.concatenate([np.zeros(0), *(memory_of(o).reshape(-1) for o in case.run() if o.is_floating_point())])
+    return np.concatenate([np.zeros(0), *(as_array(o).reshape(-1) for o in case.run() if o.is_floating_point())])
 
 
 # Contracts of a backward besides right gradients: what it must not change, and which cotangents it must accept.
@@ -318,7 +318,7 @@ def check_zero(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
     for g, x in zip(pull(outputs, inputs, [np.zeros(o.shape, o.dtype) for o in outputs]), inputs, strict=True):
         if g is None:
             continue
-        if memory_of(g).any():
+        if as_array(g).any():
             raise GradcheckError("backward not multiplied by grad_output")
         if g.dtype != x.dtype:
             raise GradcheckError(f"grad is incorrect type: {g.dtype} for an input of {x.dtype}")
@@ -329,7 +329,7 @@ def check_zero(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
 def check_precision(comparison: Comparison, gradients: finite_differences.Gradients) -> None:
     """Raise for a float64 gradient that holds float32 numbers only: a cast hides the dtype that backward returned."""
     for i, (g, error) in enumerate(zip(gradients, comparison.errors, strict=True)):
-        values = np.zeros(0) if g is None else memory_of(g)
+        values = np.zeros(0) if g is None else as_array(g)
         significant = values.dtype == np.float64 and np.abs(values).max(initial=0.0) > error
         if significant and np.array_equal(values, values.astype(np.float32)):
             raise GradcheckError(f"Gradient has dtype mismatch: that of input {i} was rounded to float32 on its way")
@@ -346,7 +346,7 @@ def check_undefined(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> None
                 f"Expected backward function to handle undefined output grads, but with that of output {k} undefined "
                 f"it raised {type(error).__name__}: {error}. check_undefined_grad=False leaves this check out"
             ) from error
-        if any(g is not None and memory_of(g).any() for g in gradients):
+        if any(g is not None and as_array(g).any() for g in gradients):
             raise GradcheckError(
                 "Expected all input grads to be undefined or zero when all output grads are undefined or zero"
             )
@@ -362,7 +362,7 @@ def check_batched(output: Tensor, inputs: Sequence[Tensor], index: int) -> None:
     except RuntimeError as error:
         raise GradcheckError(f"While computing batched gradients, got: {error}") from error
     for i, (x, got, *alone) in enumerate(zip(inputs, batched, *expected, strict=True)):
-        values = np.zeros((2, *x.shape)) if got is None else memory_of(got)
+        values = np.zeros((2, *x.shape)) if got is None else as_array(got)
         if not np.allclose(values, alone, rtol=1e-5, atol=1e-8):
             raise GradcheckError(
                 f"For output {index} and input {i}: batched gradients differ.\nGot:\n{values}\nExpected:\n{alone}"
@@ -385,5 +385,5 @@ def check_batched_forward(case: Case) -> None:
         except RuntimeError as error:
             raise GradcheckError(f"While computing batched gradients, got: {error}") from error
         for k, (got, *alone) in enumerate(zip(batched, *expected, strict=True)):
-            if not np.allclose(memory_of(got), alone, rtol=1e-5, atol=1e-8):
+            if not np.allclose(as_array(got), alone, rtol=1e-5, atol=1e-8):
                 raise GradcheckError(f"For output {k} and input {i}: batched forward gradients differ")

@@ -411,3 +411,9 @@ def _ldl(name: str, matrix: Any, *, check: bool) -> Any:
     if wants(a):
         raise RuntimeError(f"{name}: there is no gradient; give A.detach()")
     return foreign_calls.call(_OPS["ldl_factor"], a, check=name if check else "")
+
+
+__all__ = [
+    "cholesky_ex", "eigh", "eigvalsh", "ldl_factor", "ldl_factor_ex", "lu", "lu_factor", "lu_factor_ex", "qr", "svd",
+    "svdvals",
+]  # fmt: skip

@@ -316,3 +316,9 @@ def solve_toeplitz(c_or_cr: Any, b: Any) -> Tensor:
 
 
 implements(factorizations.solve_toeplitz)(lambda c, r, b: solve_toeplitz((c, r), b))
+
+
+__all__ = [
+    "cholesky_inverse", "cholesky_solve", "inv_ex", "lu_solve", "solve", "solve_banded", "solve_ex", "solve_toeplitz",
+    "solve_triangular", "solveh_banded",
+]  # fmt: skip

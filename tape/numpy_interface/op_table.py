@@ -132,14 +132,8 @@ for _op in _left():
         _to_numpy(MADE[_op.name], _of_numpy)
 
 
-for _function in (
-    contractions.addmm,
-    contractions.addmv,
-    contractions.addr,
-    contractions.baddbmm,
-    contractions.addbmm,
-    reductions.renorm,
-):
+_added = contractions.addmm, contractions.addmv, contractions.addr, contractions.baddbmm, contractions.addbmm
+for _function in (*_added, reductions.renorm):
     install_in_place(_function, f"{_function.__name__}_")
 
 
@@ -328,7 +322,12 @@ def interp(
     tensor([1., 8.])
     """
     input, xp, fp = _floats(input, xp, fp)
-    _check_knots(xp, fp, least=1 if kind == "linear" else 2)
+    least = 1 if kind == "linear" else 2
+    if len(xp.spec.shape) != 1 or fp.spec.shape != xp.spec.shape:
+        shapes = f"{list(fp.spec.shape)} and {list(xp.spec.shape)}"
+        raise ValueError(f"interp: fp and xp are vectors of the same length; their shapes are {shapes}")
+    if xp.spec.size < least:
+        raise ValueError(f"interp: {least} or more knots are needed, {xp.spec.size} given")
     if kind == "linear":
         return _level(input, xp, fp, left, right, period)
     if (left, right, period) != (None, None, None):
@@ -346,16 +345,6 @@ def _floats(*values: Any) -> list[Tensor]:
     tensors = alike(*values)
     double = np.dtype(np.float64)
     return tensors if tensors[0].spec.dtype.kind == "f" else [record.to_dtype(x, double) for x in tensors]
-
-
-def _check_knots(xp: Tensor, fp: Tensor, least: int) -> None:
-    if len(xp.spec.shape) != 1 or fp.spec.shape != xp.spec.shape:
-        raise ValueError(
-            f"interp: fp and xp are vectors of the same length; their shapes are {list(fp.spec.shape)} and "
-            f"{list(xp.spec.shape)}"
-        )
-    if xp.spec.size < least:
-        raise ValueError(f"interp: {least} or more knots are needed, {xp.spec.size} given")
 
 
 def _level(x: Tensor, xp: Tensor, fp: Tensor, left: Any, right: Any, period: Any) -> Any:

@@ -95,7 +95,8 @@ def _extremum(name: str, worst: float) -> Any:
 
     def extremum(x: Tensor, axis: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True) -> Tensor:
         if where is True and initial is None:
-            _not_empty(name, x, axis)
+            if 0 in (x.spec.shape[i] for i in dims_of(x, axis)):
+                raise ValueError(f"zero-size array to reduction operation {name}imum which has no identity")
             return over_all(x, keepdim=keepdims) if axis is None else over(x, axis, keepdims)  # type: ignore[no-any-return]
         if initial is None:
             raise ValueError(
@@ -133,11 +134,6 @@ def _lowest(x: Tensor, worst: float) -> Any:
         return worst > 0
     limits = np.iinfo(x.spec.dtype)
     return limits.max if worst > 0 else limits.min
-
-
-def _not_empty(name: str, x: Tensor, axis: Any) -> None:
-    if 0 in (x.spec.shape[i] for i in dims_of(x, axis)):
-        raise ValueError(f"zero-size array to reduction operation {name}imum which has no identity")
 
 
 _max, _min = _extremum("max", -math.inf), _extremum("min", math.inf)
@@ -208,21 +204,15 @@ def _spread(op: Any, x: Any, dims: tuple[int, ...], keep: bool, correction: floa
     return foreign_calls.call(op, x, dims=dims, correction=float(correction), keepdim=keep)  # type: ignore[no-any-return]
 
 
-def _floating(x: Any) -> Tensor:
-    x = tensor_of(x)
-    if x.spec.dtype.kind != "f":
-        raise RuntimeError(
-            f"std and var only support floating point dtypes, not {x.spec.dtype.name}; convert first: x.double()"
-        )
-    return x  # type: ignore[no-any-return]
-
-
 def _function(op: Any, example: str) -> Any:
     def spread(
         input: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None,
         axis: Any = None, keepdims: Any = None, ddof: Any = None,
     ) -> Tensor:  # fmt: skip
-        input = _floating(input)
+        input = tensor_of(input)
+        if input.spec.dtype.kind != "f":
+            kind = input.spec.dtype.name
+            raise RuntimeError(f"std and var only support floating point dtypes, not {kind}; convert first: x.double()")
         if isinstance(dim, bool):
             dim, unbiased = None, dim
         if sum(option is not None for option in (unbiased, correction, ddof)) > 1:
