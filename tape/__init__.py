@@ -22,8 +22,11 @@ with _uncollected(lasting=True):
     from tape.operations import copied_views as _methods  # noqa: F401
     from tape.operations import indexing as _indexing  # noqa: F401
     from tape.operations import matmul as _numpy_ufuncs  # noqa: F401
-    from tape.recording import attributes as _tensor_types
+    from tape.recording import attributes as _attributes
+    from tape.recording import creation as _creation
     from tape.recording import to_python as _to_python  # noqa: F401 (it installs methods, as those above)
+    from tape.recording import views as _views
+    from tape.tensors import dtypes as _dtypes
 from tape.array_api import e, finfo, iinfo, inf, nan, newaxis, pi, result_type
 from tape.functions import *  # noqa: F403 (one for each record)
 from tape.numpy_interface.sampling import rand, rand_like, randint, randint_like, randn, randn_like, randperm
@@ -31,67 +34,10 @@ from tape.operations.matmul import dot, matmul, mm, mv
 from tape.operations.reductions import amax, amin, max, mean, min, sum  # noqa: A004
 from tape.random import Generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state
 from tape.recording.attributes import *  # noqa: F403 (one for each dtype)
-from tape.recording.creation import (
-    arange,
-    as_tensor,
-    empty,
-    empty_like,
-    eye,
-    from_numpy,
-    full,
-    full_like,
-    linspace,
-    logspace,
-    ones,
-    ones_like,
-    scalar_tensor,
-    tensor,
-    zeros,
-    zeros_like,
-)
+from tape.recording.creation import *  # noqa: F403
 from tape.recording.to_python import _rebuild_tensor, equal, save  # noqa: F401 (pickles name it)
-from tape.recording.views import (
-    as_strided,
-    cat,
-    clone,
-    flatten,
-    permute,
-    reshape,
-    squeeze,
-    stack,
-    t,
-    transpose,
-    unsqueeze,
-)
-from tape.tensors.dtypes import (
-    Size,
-    accelerator,
-    backends,
-    bool,  # noqa: A004 (PyTorch's names)
-    contiguous_format,
-    cuda,
-    device,
-    double,
-    float,  # noqa: A004
-    float16,
-    float32,
-    float64,
-    get_default_dtype,
-    half,
-    int,  # noqa: A004
-    int8,
-    int16,
-    int32,
-    int64,
-    layout,
-    long,
-    memory_format,
-    preserve_format,
-    set_default_dtype,
-    short,
-    strided,
-    uint8,
-)
+from tape.recording.views import *  # noqa: F403
+from tape.tensors.dtypes import *  # noqa: F403
 from tape.tensors.grad_modes import (
     enable_grad,
     inference_mode,
@@ -131,20 +77,15 @@ __getattr__ = _found_in(
         "custom": "tape.recording.foreign_calls",
         "ensemble": "tape.ensembles",
         "first_nonfinite": "tape.checks.first_nonfinite",
-        "func": "tape.func",
         "get_num_threads": "tape.programs.tiers",
         "graph": "tape.engine.drawing",
         "listing": "tape.tensors.printing",
         "load": "tape.compiled.native_calls",
         "op_table": "tape.numpy_interface.op_table",
-        "optimize": "tape.optimize",
-        "quadrature": "tape.quadrature",
         "record": "tape.programs.program",
         "set_num_threads": "tape.programs.tiers",
-        "sparse": "tape.sparse",
-        "special": "tape.special",
-        "stats": "tape.stats",
         "vmap": "tape.transforms.vmap",
+        **{name: f"tape.{name}" for name in ("func", "optimize", "quadrature", "sparse", "special", "stats")},
     },
     instead={
         "nn": "there are no modules; a layer is a function of tensors, tape.func.grad takes its parameters in any nest",
@@ -156,24 +97,19 @@ __getattr__ = _found_in(
         "distributed": "tape.ensemble runs a function on many inputs in processes",
     },
 )
-concat = concatenate = cat
+concat = concatenate = _views.cat
 
 __all__ = [
-    "CompiledFunction", "Generator", "Program", "Size", "Tensor", "__version__", "accelerator", "amax", "amin",
-    "arange", "as_strided", "as_tensor", "autograd", "backends", "bool", "cat", "clone", "compile", "concat",
-    "concatenate", "contiguous_format", "cuda", "custom", "device", "dot", "double", "e", "empty", "empty_like",
-    "enable_grad", "ensemble", "equal", "eye", "finfo", "first_nonfinite", "flatten", "float", "float16", "float32",
-    "float64", "from_numpy", "full", "full_like", "func", "get_default_dtype", "get_num_threads", "get_rng_state",
-    "graph", "half", "iinfo", "inf", "inference_mode", "initial_seed", "int", "int8", "int16", "int32", "int64",
-    "is_grad_enabled", "is_inference", "is_inference_mode_enabled", "is_tensor", "layout", "linalg", "linspace",
-    "listing", "load", "logspace", "long", "manual_seed", "matmul", "max", "mean", "memory_format", "min", "mm", "mv",
-    "nan", "newaxis", "no_grad", "ones", "ones_like", "op_table", "optimize", "permute", "pi", "preserve_format",
-    "quadrature", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "random", "randperm", "record",
-    "reshape", "result_type", "save", "scalar_tensor", "seed", "set_default_dtype", "set_grad_enabled",
-    "set_num_threads", "set_quiet", "set_rng_state", "short", "sparse", "special", "squeeze", "stack", "strided", "sum",
-    "t", "tensor", "transpose", "uint8", "unsqueeze", "value_and_grad", "vmap", "zeros", "zeros_like",
+    "CompiledFunction", "Generator", "Program", "Tensor", "__version__", "amax", "amin", "autograd", "compile",
+    "concat", "concatenate", "custom", "dot", "e", "enable_grad", "ensemble", "equal", "finfo", "first_nonfinite",
+    "func", "get_num_threads", "get_rng_state", "graph", "iinfo", "inf", "inference_mode", "initial_seed",
+    "is_grad_enabled", "is_inference", "is_inference_mode_enabled", "is_tensor", "linalg", "listing", "load",
+    "manual_seed", "matmul", "max", "mean", "min", "mm", "mv", "nan", "newaxis", "no_grad", "op_table", "optimize",
+    "pi", "quadrature", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "random", "randperm",
+    "record", "result_type", "save", "seed", "set_grad_enabled", "set_num_threads", "set_quiet", "set_rng_state",
+    "sparse", "special", "sum", "value_and_grad", "vmap",
 ]  # fmt: skip
-__all__ += functions.__all__ + _tensor_types.__all__
+__all__ += functions.__all__ + _attributes.__all__ + _creation.__all__ + _views.__all__ + _dtypes.__all__
 
 
 def __dir__() -> list[str]:

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     Evaluate = Callable[[NDArray[np.float64]], tuple[float, NDArray[np.float64]]]
 
-    from numpy.typing import NDArray
-
 
 # The tour, `python -m tape`: a tape is printed and swept, a model fitted to data, and timed.
 
@@ -56,9 +54,12 @@ class Fit:
 def show() -> None:
     """Print the whole tour on stdout, and progress on stderr while kernels compile."""
     with compile_progress() as progress:
-        for text in chain(graph(), fits(), cached()):
+        for text in chain(graph(), fits()):
             progress.erase()
             print(text)
+        progress.erase()
+        print(f"\n3. The kernels that ran are cached: {kernel_cache()}.")
+        print("   `python -m tape cache --clear` deletes them; `python -m tape list` lists examples.")
 
 
 def graph() -> Iterator[str]:
@@ -94,12 +95,6 @@ def fits() -> Iterator[str]:
     for name, value in zip(lynx_hare.NAMES, np.exp(replay.x), strict=True):
         yield f"   {name:12}  {value:.5f}"
     yield "\n" + plot(replay.x)
-
-
-def cached() -> Iterator[str]:
-    """Print where the compiled kernels are cached."""
-    yield f"\n3. The kernels that ran are cached: {kernel_cache()}."
-    yield "   `python -m tape cache --clear` deletes them; `python -m tape list` lists examples."
 
 
 def fit(value_and_grad: Evaluate) -> Fit:
@@ -238,11 +233,16 @@ def run_command(top: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
     if options.command == "info":
         print(info())
     elif options.command == "cache":
-        cache(clear=options.clear)
+        removed = f"removed {count_kernels(jit.clear_cache())} from {jit.cache_folder()}" if options.clear else ""
+        print(removed or kernel_cache())
     elif options.command == "list":
-        print(listing())
+        width = max(map(len, examples.names()))
+        print("\n".join(f"{name:{width}}  {examples.summary(name)}" for name in examples.names()))
+    elif options.command == "run" and options.show:
+        print(examples.source(options.name), end="")
     elif options.command == "run":
-        run(options.name, show=options.show)
+        with compile_progress(rewrite=False):
+            examples.load(options.name).main()
     else:
         show()
 
@@ -296,30 +296,6 @@ def info() -> str:
     else:
         rows["BLAS"] += f"; SciPy, for matrix products: {_blas(scipy)}"
     return "\n".join(f"{name:8} {text}" for name, text in rows.items())
-
-
-def cache(*, clear: bool) -> None:
-    """Say where kernels are kept and how many there are; delete them if `clear`."""
-    if clear:
-        print(f"removed {count_kernels(jit.clear_cache())} from {jit.cache_folder()}")
-    else:
-        print(kernel_cache())
-
-
-def listing() -> str:
-    """Return a line for each example: its name and what it shows."""
-    names = examples.names()
-    width = max(map(len, names))
-    return "\n".join(f"{name:{width}}  {examples.summary(name)}" for name in names)
-
-
-def run(name: str, *, show: bool) -> None:
-    """Run an example, or print its source if `show`."""
-    if show:
-        print(examples.source(name), end="")
-        return
-    with compile_progress(rewrite=False):
-        examples.load(name).main()
 
 
 def _heed_interrupt(unraisable: sys.UnraisableHookArgs) -> None:

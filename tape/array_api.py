@@ -45,15 +45,10 @@ BEYOND = "cumprod cumsum einsum gradient isin pad transpose".split()  # noqa: SI
 """What the standard does not have and xarray asks for; and ``lib.stride_tricks``."""
 e, inf, nan, pi, newaxis = float(np.e), float(np.inf), float(np.nan), float(np.pi), None
 _DTYPES = {
-    "bool": bool_dtype,
-    "float32": float32,
-    "float64": float64,
-    "int8": int8,
-    "int16": int16,
-    "int32": int32,
-    "int64": int64,
-    "uint8": uint8,
-}
+    "bool": bool_dtype, "float32": float32, "float64": float64, "int8": int8, "int16": int16, "int32": int32,
+    "int64": int64, "uint8": uint8,
+}  # fmt: skip
+_DEFAULTS = {"real floating": float64, "integral": int64, "indexing": int64}
 globals().update(_DTYPES)
 globals().update({name: getattr(np, name) for name in (*ELEMENTWISE, *OTHERS, *BEYOND)})
 linalg = SimpleNamespace(**{name: getattr(np.linalg, name) for name in LINALG})
@@ -204,20 +199,12 @@ def __array_namespace_info__() -> SimpleNamespace:  # noqa: N807 (the standard's
     return SimpleNamespace(
         capabilities=lambda: {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64},
         default_device=lambda: "cpu",
-        default_dtypes=lambda *, device=None: {  # noqa: ARG005 (there is one device)
-            "real floating": float64,
-            "integral": int64,
-            "indexing": int64,
-        },
+        default_dtypes=lambda *, device=None: dict(_DEFAULTS),  # noqa: ARG005 (there is one device)
         devices=lambda: ["cpu"],
-        dtypes=_dtypes_of,
+        dtypes=lambda *, device=None, kind=None: {  # noqa: ARG005
+            name: dtype for name, dtype in _DTYPES.items() if kind is None or np.isdtype(dtype, kind)
+        },
     )
-
-
-def _dtypes_of(*, device: Any = None, kind: Any = None) -> dict[str, Any]:
-    """Return the dtypes of a kind by name."""
-    del device
-    return {name: dtype for name, dtype in _DTYPES.items() if kind is None or np.isdtype(dtype, kind)}
 
 
 @method("__array_namespace__")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from inspect import Parameter, Signature
 from typing import Any
 
@@ -13,20 +14,9 @@ from tape import special
 from tape.operations.elementwise import FUNCTIONS, floating
 from tape.tensors.tensor import Tensor
 
-# What distributions share: parameters bound and checked as SciPy does, densities, areas and their inverses.
-
 __all__ = [
-    "Beta",
-    "Continuous",
-    "Distribution",
-    "Exponential",
-    "Frozen",
-    "Gamma",
-    "LogNormal",
-    "Normal",
-    "Student",
-    "Uniform",
-]
+    "Beta", "Continuous", "Distribution", "Exponential", "Frozen", "Gamma", "LogNormal", "Normal", "Student", "Uniform",
+]  # fmt: skip
 
 _where, _log, _exp = FUNCTIONS["where"], FUNCTIONS["log"], FUNCTIONS["exp"]
 
@@ -86,11 +76,8 @@ class Distribution:
         missing = [name for name in self.shapes if name not in parameters]
         if missing:
             raise TypeError(f"{self.name}: missing the parameter {', '.join(missing)}")
-        return (
-            [floating(parameters[n]) for n in self.shapes],
-            floating(parameters["loc"]),
-            floating(parameters["scale"]),
-        )
+        shapes = [floating(parameters[n]) for n in self.shapes]
+        return shapes, floating(parameters["loc"]), floating(parameters["scale"])
 
     def valid(self, *shapes: Any) -> Any:
         """Return where shape parameters are in range: positive."""
@@ -110,27 +97,18 @@ class Continuous(Distribution):
 
     low, high = -math.inf, math.inf
 
-    def _log_density(self, z: Any, *shapes: Any) -> Any:
-        raise NotImplementedError
-
-    def _area(self, z: Any, *shapes: Any) -> Any:
-        raise NotImplementedError
+    _log_density: Callable[..., Any]
+    _area: Callable[..., Any]
+    _inverse: Callable[..., Any]
 
     def _tail(self, z: Any, *shapes: Any) -> Any:
         return 1 - self._area(z, *shapes)
-
-    def _inverse(self, q: Any, *shapes: Any) -> Any:
-        raise NotImplementedError
 
     def _log_area(self, z: Any, *shapes: Any) -> Any:
         return _log(self._area(z, *shapes))
 
     def _log_tail(self, z: Any, *shapes: Any) -> Any:
         return _log(self._tail(z, *shapes))
-
-    def _within(self, z: Any, result: Any, below: float, above: float) -> Any:
-        result = _where(z < self.low, below, result) if self.low > -math.inf else result
-        return _where(z > self.high, above, result) if self.high < math.inf else result
 
     def _at(self, x: Any, args: Any, kwargs: Any, of: Any, ends: tuple[float, float], *, density: bool = False) -> Any:
         shapes, loc, scale = self.bound(args, kwargs)
@@ -140,7 +118,9 @@ class Continuous(Distribution):
             result = of(z, *shapes)
             if density:
                 result = result - _log(scale)
-            return checked(x, self.valid(*shapes) & (scale > 0), self._within(z, result, *ends))
+            result = _where(z < self.low, ends[0], result) if self.low > -math.inf else result
+            result = _where(z > self.high, ends[1], result) if self.high < math.inf else result
+            return checked(x, self.valid(*shapes) & (scale > 0), result)
 
     def logpdf(self, x: Any, *args: Any, **kwargs: Any) -> Tensor:
         """Return the logarithm of the density at x; -inf outside of the support."""
@@ -189,24 +169,12 @@ class Normal(Continuous):
     """The normal distribution: ``norm.logpdf(x, loc=0, scale=1)``."""
 
     name = "norm"
-
-    def _log_density(self, z: Any) -> Any:
-        return -0.5 * z * z - _LOG_ROOT
-
-    def _area(self, z: Any) -> Any:
-        return special.ndtr(z)
-
-    def _tail(self, z: Any) -> Any:
-        return special.ndtr(-z)
-
-    def _log_area(self, z: Any) -> Any:
-        return special.log_ndtr(z)
-
-    def _log_tail(self, z: Any) -> Any:
-        return special.log_ndtr(-z)
-
-    def _inverse(self, q: Any) -> Any:
-        return special.ndtri(q)
+    _log_density = staticmethod(lambda z: -0.5 * z * z - _LOG_ROOT)
+    _area = staticmethod(special.ndtr)
+    _tail = staticmethod(lambda z: special.ndtr(-z))
+    _log_area = staticmethod(special.log_ndtr)
+    _log_tail = staticmethod(lambda z: special.log_ndtr(-z))
+    _inverse = staticmethod(special.ndtri)
 
 
 class LogNormal(Continuous):
@@ -218,20 +186,11 @@ class LogNormal(Continuous):
         u = _log(z) / s
         return _where(z > 0, -0.5 * u * u - _LOG_ROOT - _log(s) - _log(z), -math.inf)
 
-    def _area(self, z: Any, s: Any) -> Any:
-        return special.ndtr(_log(z) / s)
-
-    def _tail(self, z: Any, s: Any) -> Any:
-        return special.ndtr(-_log(z) / s)
-
-    def _log_area(self, z: Any, s: Any) -> Any:
-        return special.log_ndtr(_log(z) / s)
-
-    def _log_tail(self, z: Any, s: Any) -> Any:
-        return special.log_ndtr(-_log(z) / s)
-
-    def _inverse(self, q: Any, s: Any) -> Any:
-        return _exp(s * special.ndtri(q))
+    _area = staticmethod(lambda z, s: special.ndtr(_log(z) / s))
+    _tail = staticmethod(lambda z, s: special.ndtr(-_log(z) / s))
+    _log_area = staticmethod(lambda z, s: special.log_ndtr(_log(z) / s))
+    _log_tail = staticmethod(lambda z, s: special.log_ndtr(-_log(z) / s))
+    _inverse = staticmethod(lambda q, s: _exp(s * special.ndtri(q)))
 
 
 class Student(Continuous):
@@ -243,83 +202,48 @@ class Student(Continuous):
         front = special.gammaln(0.5 * df + 0.5) - special.gammaln(0.5 * df) - 0.5 * _log(math.pi * df)
         return front - (0.5 * df + 0.5) * _log1p(z * z / df)
 
-    def _area(self, z: Any, df: Any) -> Any:
-        return special.stdtr(df, z)
-
-    def _tail(self, z: Any, df: Any) -> Any:
-        return special.stdtr(df, -z)
-
-    def _inverse(self, q: Any, df: Any) -> Any:
-        return _where(q == 0, -math.inf, special.stdtrit(df, q))  # SciPy's ufunc says inf
+    _area = staticmethod(lambda z, df: special.stdtr(df, z))
+    _tail = staticmethod(lambda z, df: special.stdtr(df, -z))
+    _inverse = staticmethod(lambda q, df: _where(q == 0, -math.inf, special.stdtrit(df, q)))  # SciPy's ufunc says inf
 
 
 class Gamma(Continuous):
     """The gamma distribution: ``gamma.logpdf(x, a, loc=0, scale=1)``."""
 
     name, shapes, low = "gamma", ("a",), 0.0
-
-    def _log_density(self, z: Any, a: Any) -> Any:
-        return special.xlogy(a - 1, z) - z - special.gammaln(a)
-
-    def _area(self, z: Any, a: Any) -> Any:
-        return special.gammainc(a, z)
-
-    def _tail(self, z: Any, a: Any) -> Any:
-        return special.gammaincc(a, z)
-
-    def _inverse(self, q: Any, a: Any) -> Any:
-        return special.gammaincinv(a, q)
+    _log_density = staticmethod(lambda z, a: special.xlogy(a - 1, z) - z - special.gammaln(a))
+    _area = staticmethod(lambda z, a: special.gammainc(a, z))
+    _tail = staticmethod(lambda z, a: special.gammaincc(a, z))
+    _inverse = staticmethod(lambda q, a: special.gammaincinv(a, q))
 
 
 class Beta(Continuous):
     """The beta distribution: ``beta.logpdf(x, a, b, loc=0, scale=1)``."""
 
     name, shapes, low, high = "beta", ("a", "b"), 0.0, 1.0
-
-    def _log_density(self, z: Any, a: Any, b: Any) -> Any:
-        return special.xlog1py(b - 1, -z) + special.xlogy(a - 1, z) - special.betaln(a, b)
-
-    def _area(self, z: Any, a: Any, b: Any) -> Any:
-        return special.betainc(a, b, z)
-
-    def _tail(self, z: Any, a: Any, b: Any) -> Any:
-        return special.betaincc(a, b, z)
-
-    def _inverse(self, q: Any, a: Any, b: Any) -> Any:
-        return special.betaincinv(a, b, q)
+    _log_density = staticmethod(
+        lambda z, a, b: special.xlog1py(b - 1, -z) + special.xlogy(a - 1, z) - special.betaln(a, b)
+    )
+    _area = staticmethod(lambda z, a, b: special.betainc(a, b, z))
+    _tail = staticmethod(lambda z, a, b: special.betaincc(a, b, z))
+    _inverse = staticmethod(lambda q, a, b: special.betaincinv(a, b, q))
 
 
 class Exponential(Continuous):
     """The exponential distribution: ``expon.logpdf(x, loc=0, scale=1)``."""
 
     name, low = "expon", 0.0
-
-    def _log_density(self, z: Any) -> Any:
-        return -z
-
-    def _area(self, z: Any) -> Any:
-        return -_expm1(-z)
-
-    def _tail(self, z: Any) -> Any:
-        return _exp(-z)
-
-    def _log_tail(self, z: Any) -> Any:
-        return -z
-
-    def _inverse(self, q: Any) -> Any:
-        return -_log1p(-q)
+    _log_density = staticmethod(lambda z: -z)
+    _area = staticmethod(lambda z: -_expm1(-z))
+    _tail = staticmethod(lambda z: _exp(-z))
+    _log_tail = staticmethod(lambda z: -z)
+    _inverse = staticmethod(lambda q: -_log1p(-q))
 
 
 class Uniform(Continuous):
     """Even between loc and loc + scale: ``uniform.logpdf(x, loc=0, scale=1)``."""
 
     name, low, high = "uniform", 0.0, 1.0
-
-    def _log_density(self, z: Any) -> Any:
-        return 0 * z
-
-    def _area(self, z: Any) -> Any:
-        return z
-
-    def _inverse(self, q: Any) -> Any:
-        return q
+    _log_density = staticmethod(lambda z: 0 * z)
+    _area = staticmethod(lambda z: z)
+    _inverse = staticmethod(lambda q: q)

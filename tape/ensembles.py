@@ -12,15 +12,8 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import (
-    BrokenExecutor,
-    CancelledError,
-    Executor,
-    Future,
-    ProcessPoolExecutor,
-    ThreadPoolExecutor,
-    wait,
-)
+from concurrent.futures import BrokenExecutor, CancelledError, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,7 +72,9 @@ class Pool:
         self.mine = executor is None or isinstance(executor, type) or not hasattr(executor, "submit")
         if self.mine and executor is not None and not callable(executor):
             raise TypeError(f"ensemble: executor is a {type(executor).__name__}, which has no submit()")
-        self.make = (executor or _threads) if self.mine else None
+        threads = WORKERS.wanted if WORKERS.wanted > 1 else _processors()
+        make = executor or functools.partial(ThreadPoolExecutor, threads, "tape.ensemble")
+        self.make = make if self.mine else None
         self.executor: Any = self.make() if self.make is not None else executor
         self.local = isinstance(self.executor, ThreadPoolExecutor)
         self.workers = _workers_of(self.executor)
@@ -87,12 +82,9 @@ class Pool:
 
     def submit(self, f: Any, sets: Any) -> Future[list[Outcome]]:
         """Have a chunk run."""
-        future: Future[list[Outcome]]
         if self.local:
-            future = self.executor.submit(_called, f, sets, self.to_end, self.stop)
-        else:
-            future = self.executor.submit(_called_there, f, sets, self.to_end)
-        return future
+            return self.executor.submit(_called, f, sets, self.to_end, self.stop)  # type: ignore[no-any-return]
+        return self.executor.submit(_called_there, f, sets, self.to_end)  # type: ignore[no-any-return]
 
     def renew(self, error: BaseException) -> None:
         """Take a new executor in place of one that broke; raise the error if it is not known how."""
@@ -110,10 +102,6 @@ class Pool:
         if self.mine:
             with_cancelling = "cancel_futures" in inspect.signature(self.executor.shutdown).parameters  # not Dask's
             self.executor.shutdown(wait=wait, **({"cancel_futures": True} if with_cancelling else {}))
-
-
-def _threads() -> Executor:
-    return ThreadPoolExecutor(WORKERS.wanted if WORKERS.wanted > 1 else _processors(), "tape.ensemble")
 
 
 def _processors() -> int:
@@ -259,7 +247,7 @@ class ChunkRun:
         try:
             self.submit()
             while self.running:
-                for future in wait(self.running, return_when="FIRST_COMPLETED").done:
+                for future in wait_for(self.running, return_when="FIRST_COMPLETED").done:
                     chunk = self.running.pop(future)
                     outcomes = self._outcomes(future, chunk)
                     if outcomes is not None:
@@ -268,7 +256,11 @@ class ChunkRun:
                         yield chunk.start, outcomes
                 self.submit()
         finally:
-            self._close()
+            for future in self.running:
+                future.cancel()
+            self.pool.close(wait=not self.running)
+            if self.bar is not None:
+                self.bar.close()
 
     def _outcomes(self, future: Future[list[Outcome]], chunk: _Chunk) -> list[Outcome] | None:
         try:
@@ -283,22 +275,14 @@ class ChunkRun:
             chunk.lost += chunk.alone or not broken
             if chunk.lost > self.retries and len(chunk.sets) == 1:
                 return [(False, error)]
-            self.suspects.extend([chunk] if chunk.lost <= self.retries else _halves(chunk, self.retries))
+            if chunk.lost <= self.retries:
+                self.suspects.append(chunk)
+            else:  # its halves, each of which may run once more
+                count = len(chunk.sets)
+                for start, stop in ((0, count // 2), (count // 2, count)):
+                    half = chunk.sets.part(start, stop)
+                    self.suspects.append(_Chunk(chunk.start + start, half, self.retries))
             return None
-
-    def _close(self) -> None:
-        for future in self.running:
-            future.cancel()
-        self.pool.close(wait=not self.running)
-        if self.bar is not None:
-            self.bar.close()
-
-
-def _halves(chunk: _Chunk, lost: int) -> list[_Chunk]:
-    """Return the halves of a chunk; each may run once more."""
-    count = len(chunk.sets)
-    ends = ((0, count // 2), (count // 2, count))
-    return [_Chunk(chunk.start + start, chunk.sets.part(start, stop), lost) for start, stop in ends]
 
 
 def _pickled(f: Any) -> Any:
@@ -313,16 +297,9 @@ _CHUNKS = 4
 
 
 def ensemble(
-    f: Callable[..., Any],
-    batch: Any,
-    executor: Any = None,
-    *,
-    chunk: int | None = None,
-    ordered: bool = True,
-    progress: bool = False,
-    retries: int = 2,
-    errors: str = "raise",
-) -> Iterator[Any]:
+    f: Callable[..., Any], batch: Any, executor: Any = None, *, chunk: int | None = None, ordered: bool = True,
+    progress: bool = False, retries: int = 2, errors: str = "raise",
+) -> Iterator[Any]:  # fmt: skip
     """Call ``f``, a program or another function, with each parameter set of a batch; iterate over the results.
 
     ``batch`` is a list or another iterable of parameter sets: a tuple is the arguments of one call, anything else the

@@ -46,29 +46,24 @@ def minimize(
 
     problem = _Problem(x0, args)
     result = optimize.minimize(
-        x0=problem.start,
-        method=method,
-        bounds=problem.bounds(bounds),
-        constraints=_constraints(problem, constraints),
-        tol=tol,
-        callback=None if callback is None else _callback(problem, callback),
-        options=options,
+        x0=problem.start, method=method, bounds=problem.bounds(bounds), constraints=_constraints(problem, constraints),
+        tol=tol, callback=None if callback is None else _callback(problem, callback), options=options,
         **_derivatives(problem, fun, method, jac, hess, hessp),
-    )
+    )  # fmt: skip
     return problem.result(result, "x", "jac", "grad")
 
 
 def _derivatives(problem: _Problem, fun: Any, method: Any, jac: Any, hess: Any, hessp: Any) -> dict[str, Any]:
     name, call = method.lower() if isinstance(method, str) else "", problem.call(fun)
-    arguments: dict[str, Any] = {"fun": problem.number(fun), "jac": jac or None, "hess": hess, "hessp": hessp}
+    arguments: dict[str, Any] = {"fun": problem.numbers(fun, _number), "jac": jac or None, "hess": hess, "hessp": hessp}
     if jac is True:
-        arguments["fun"] = problem.both(fun)
+        arguments["fun"] = problem.numbers(fun, lambda both: (_number(both[0]), _vector(both[1])))
     elif callable(jac):
-        arguments["jac"] = problem.array(jac)
+        arguments["jac"] = problem.numbers(jac)
     elif jac is None and name not in _WITHOUT_GRADIENT:
         arguments["fun"], arguments["jac"] = value_and_grad(call), True
     if callable(hess):
-        arguments["hess"] = problem.matrix(hess)
+        arguments["hess"] = problem.numbers(hess, _matrix)
     if callable(hessp):
         arguments["hessp"] = lambda v, p: _vector(hessp(problem.back(v), problem.back(p), *problem.args))
     if hess is None and hessp is None and name in _WITH_HESSIAN:
@@ -90,7 +85,7 @@ def least_squares(fun: Callable[..., Any], x0: Any, jac: Any = None, *more: Any,
     from scipy import optimize
 
     problem = _Problem(x0, args)
-    result = optimize.least_squares(problem.array(fun), problem.start, problem.jacobian(fun, jac), *more, **named)
+    result = optimize.least_squares(problem.numbers(fun), problem.start, problem.jacobian(fun, jac), *more, **named)
     return problem.result(result, "x")
 
 
@@ -111,7 +106,7 @@ def root(
     problem = _Problem(x0, args)
     wanted = problem.jacobian(fun, jac) if method in ("hybr", "lm") and jac is not False else jac
     solution = optimize.root(
-        problem.array(fun), problem.start, method=method, jac=wanted, tol=tol, callback=callback, options=options
+        problem.numbers(fun), problem.start, method=method, jac=wanted, tol=tol, callback=callback, options=options
     )
     return problem.result(solution, "x")
 
@@ -133,8 +128,9 @@ class _Problem:
         rest = self.args if args is None else args
         return lambda v: fun(self.back(v), *rest)
 
-    def _numbers(self, fun: Callable[..., Any], args: tuple[Any, ...] | None, out: Callable[[Any], Any]) -> Any:
-        call = self.call(fun, args)
+    def numbers(self, fun: Callable[..., Any], out: Any = None, args: tuple[Any, ...] | None = None) -> Any:
+        """Return a function of the vector to one of what ``fun`` gives, in any structure, or to what ``out`` makes."""
+        out, call = out or _vector, self.call(fun, args)
 
         def run(v: Any) -> Any:
             with grad_modes.no_grad():
@@ -142,26 +138,10 @@ class _Problem:
 
         return run
 
-    def number(self, fun: Callable[..., Any]) -> Callable[[Any], float]:
-        """Return a function to one float."""
-        return self._numbers(fun, None, _number)  # type: ignore[no-any-return]
-
-    def both(self, fun: Callable[..., Any]) -> Callable[[Any], tuple[float, Any]]:
-        """Return a function that gives a number and a gradient."""
-        return self._numbers(fun, None, lambda both: (_number(both[0]), _vector(both[1])))  # type: ignore[no-any-return]
-
-    def array(self, fun: Callable[..., Any], args: tuple[Any, ...] | None = None) -> Callable[[Any], Any]:
-        """Return a function to a vector, of what the function gives in any structure."""
-        return self._numbers(fun, args, _vector)  # type: ignore[no-any-return]
-
-    def matrix(self, fun: Callable[..., Any], args: tuple[Any, ...] | None = None) -> Callable[[Any], Any]:
-        """Return a function to a matrix."""
-        return self._numbers(fun, args, lambda m: np.atleast_2d(_array_of(m)))  # type: ignore[no-any-return]
-
     def jacobian(self, fun: Callable[..., Any], jac: Any, args: tuple[Any, ...] | None = None) -> Any:
         """Return the Jacobian as a function of the vector, by tape if none is given; SciPy's names as they are."""
         if callable(jac):
-            return self.matrix(jac, args)
+            return self.numbers(jac, _matrix, args)
         call = self.call(fun, args)
         by_tape = func.jacrev(lambda v: _as_vector(call(v)))
         return jac or (lambda v: by_tape(np.array(v, np.float64)))
@@ -215,6 +195,10 @@ def _vector(values: Any) -> Any:
     return np.array(_array_of(raveled(values)[0]))
 
 
+def _matrix(values: Any) -> Any:
+    return np.atleast_2d(_array_of(values))
+
+
 def _as_vector(values: Any) -> Any:
     vector = raveled(values)[0]
     return vector if isinstance(vector, Tensor) else constant_tensor(vector)
@@ -228,11 +212,11 @@ def _constraints(problem: _Problem, constraints: Any) -> Any:
     if isinstance(constraints, dict):
         rest = constraints.get("args", ())
         jac = problem.jacobian(constraints["fun"], constraints.get("jac"), rest)
-        return {"type": constraints["type"], "fun": problem.array(constraints["fun"], rest), "jac": jac}
+        return {"type": constraints["type"], "fun": problem.numbers(constraints["fun"], args=rest), "jac": jac}
     if not isinstance(constraints, NonlinearConstraint):
         return constraints
     made = copy.copy(constraints)
-    made.fun = problem.array(constraints.fun, ())
+    made.fun = problem.numbers(constraints.fun, args=())
     made.jac = problem.jacobian(constraints.fun, None if constraints.jac == "2-point" else constraints.jac, ())
     return made
 

@@ -227,11 +227,8 @@ class Draw:
 
     def same(self, other: Any) -> bool:
         """Whether another one draws in the same way."""
-        return type(other) is Draw and (self.function, self.generator, self._key) == (
-            other.function,
-            other.generator,
-            other._key,
-        )
+        mine = self.function, self.generator, self._key
+        return type(other) is Draw and mine == (other.function, other.generator, other._key)
 
 
 def _stacked(source: Generator, size: int, function: Callable[..., Array], *args: Any) -> Array:

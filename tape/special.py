@@ -35,25 +35,13 @@ __all__ = [
 
 _where: Any = FUNCTIONS["where"]
 multigammaln = mvlgamma
-digamma = FUNCTIONS["digamma"]
-entr = FUNCTIONS["entr"]
-erf = FUNCTIONS["erf"]
-erfc = FUNCTIONS["erfc"]
-erfcx = FUNCTIONS["erfcx"]
-erfinv = FUNCTIONS["erfinv"]
-exp2 = FUNCTIONS["exp2"]
-expm1 = FUNCTIONS["expm1"]
-i0 = FUNCTIONS["i0"]
-i0e = FUNCTIONS["i0e"]
-i1 = FUNCTIONS["i1"]
-i1e = FUNCTIONS["i1e"]
-log1p = FUNCTIONS["log1p"]
-log_ndtr = FUNCTIONS["log_ndtr"]
-ndtr = FUNCTIONS["ndtr"]
-ndtri = FUNCTIONS["ndtri"]
-sinc = FUNCTIONS["sinc"]
-xlog1py = FUNCTIONS["xlog1py"]
-xlogy = FUNCTIONS["xlogy"]
+(
+    digamma, entr, erf, erfc, erfcx, erfinv, exp2, expm1, i0, i0e, i1, i1e, log1p, log_ndtr, ndtr, ndtri, sinc,
+    xlog1py, xlogy,
+) = map(FUNCTIONS.__getitem__, (
+    "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "exp2", "expm1", "i0", "i0e", "i1", "i1e", "log1p",
+    "log_ndtr", "ndtr", "ndtri", "sinc", "xlog1py", "xlogy",
+))  # fmt: skip
 expit, psi, gammaln = FUNCTIONS["sigmoid"], FUNCTIONS["digamma"], FUNCTIONS["lgamma"]
 log_expit, gamma, erfcinv = RUN["log_expit"], RUN["gamma"], RUN["erfcinv"]
 j0 = bessel_j0 = RUN["j0"]

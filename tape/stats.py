@@ -17,23 +17,13 @@ Student's t (``cdf``, ``sf``, ``ppf``) have no gradient to shape parameters, and
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tape import linalg, special
-from tape.distributions import (
-    Beta,
-    Distribution,
-    Exponential,
-    Frozen,
-    Gamma,
-    LogNormal,
-    Normal,
-    Student,
-    Uniform,
-    checked,
-)
+from tape import distributions, linalg, special
+from tape.distributions import Frozen, checked
 from tape.operations import reductions
 from tape.operations.elementwise import FUNCTIONS, floating
 from tape.recording import views
@@ -45,19 +35,14 @@ _where, _log, _exp, _floor = (FUNCTIONS[name] for name in ("where", "log", "exp"
 _MATRIX = 2
 
 
-class Discrete(Distribution):
+class Discrete(distributions.Distribution):
     """A distribution of integers, given by what it is at loc 0."""
 
     scaled = False
 
-    def _log_mass(self, k: Any, *shapes: Any) -> Any:
-        raise NotImplementedError
-
-    def _area(self, k: Any, *shapes: Any) -> Any:
-        raise NotImplementedError
-
-    def _tail(self, k: Any, *shapes: Any) -> Any:
-        raise NotImplementedError
+    _log_mass: Callable[..., Any]
+    _area: Callable[..., Any]
+    _tail: Callable[..., Any]
 
     def _at(self, k: Any, args: Any, kwargs: Any, of: Any) -> Any:
         shapes, loc, _ = self.bound(args, kwargs)
@@ -101,14 +86,11 @@ class Poisson(Discrete):
         """Return where mu is not negative."""
         return shapes[0] >= 0
 
-    def _log_mass(self, k: Any, mu: Any) -> Any:
-        return _where(k >= 0, special.xlogy(k, mu) - special.gammaln(k + 1) - mu, -math.inf)
-
-    def _area(self, k: Any, mu: Any) -> Any:
-        return _where(k >= 0, special.gammaincc(k + 1, mu), 0.0)
-
-    def _tail(self, k: Any, mu: Any) -> Any:
-        return _where(k >= 0, special.gammainc(k + 1, mu), 1.0)
+    _log_mass = staticmethod(
+        lambda k, mu: _where(k >= 0, special.xlogy(k, mu) - special.gammaln(k + 1) - mu, -math.inf)
+    )
+    _area = staticmethod(lambda k, mu: _where(k >= 0, special.gammaincc(k + 1, mu), 0.0))
+    _tail = staticmethod(lambda k, mu: _where(k >= 0, special.gammainc(k + 1, mu), 1.0))
 
 
 class Binomial(Discrete):
@@ -126,11 +108,8 @@ class Binomial(Discrete):
         log_mass = ways + special.xlogy(k, p) + special.xlog1py(n - k, -p)
         return _where((k >= 0) & (k <= n), log_mass, -math.inf)
 
-    def _area(self, k: Any, n: Any, p: Any) -> Any:
-        return _where(k >= n, 1.0, _where(k >= 0, special.betainc(n - k, k + 1, 1 - p), 0.0))
-
-    def _tail(self, k: Any, n: Any, p: Any) -> Any:
-        return _where(k >= n, 0.0, _where(k >= 0, special.betainc(k + 1, n - k, p), 1.0))
+    _area = staticmethod(lambda k, n, p: _where(k >= n, 1.0, _where(k >= 0, special.betainc(n - k, k + 1, 1 - p), 0.0)))
+    _tail = staticmethod(lambda k, n, p: _where(k >= n, 0.0, _where(k >= 0, special.betainc(k + 1, n - k, p), 1.0)))
 
 
 class MultivariateNormal:
@@ -154,7 +133,7 @@ class MultivariateNormal:
             raise NotImplementedError("multivariate_normal: allow_singular is not supported; give a definite cov")
         x, cov = floating(x), floating(cov)
         mean = None if mean is None else floating(mean)
-        n = self._length(mean, cov)
+        n = int(cov.spec.shape[-1] if cov.spec.shape else 1 if mean is None else mean.spec.size)
         if len(cov.spec.shape) < _MATRIX:
             cov = np.eye(n) * cov
         if cov.spec.shape != (n, n) or (mean is not None and mean.spec.shape not in ((), (n,))):
@@ -174,14 +153,6 @@ class MultivariateNormal:
         return _exp(self.logpdf(x, mean, cov, allow_singular))  # type: ignore[no-any-return]
 
     @staticmethod
-    def _length(mean: Any, cov: Any) -> int:
-        if cov.spec.shape:
-            return int(cov.spec.shape[-1])
-        if mean is not None:
-            return int(mean.spec.size)
-        return 1
-
-    @staticmethod
     def _vectors(x: Any, n: int) -> Any:
         if not x.spec.shape:
             return views.reshape(x, 1)
@@ -192,7 +163,7 @@ class MultivariateNormal:
         return x
 
 
-beta, expon, gamma, lognorm, norm, t, uniform = (
-    Beta(), Exponential(), Gamma(), LogNormal(), Normal(), Student(), Uniform(),
-)  # fmt: skip
+beta, expon, gamma = distributions.Beta(), distributions.Exponential(), distributions.Gamma()
+lognorm, norm = distributions.LogNormal(), distributions.Normal()
+t, uniform = distributions.Student(), distributions.Uniform()
 binom, multivariate_normal, poisson = Binomial(), MultivariateNormal(), Poisson()

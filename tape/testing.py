@@ -57,15 +57,10 @@ class Ratio:
 
 
 def ratio(
-    slow: Callable[..., object],
-    fast: Callable[..., object],
-    *,
-    pairs: int = 30,
-    min_time: float = 0.005,
-    setup_slow: Callable[[], object] | None = None,
-    setup_fast: Callable[[], object] | None = None,
+    slow: Callable[..., object], fast: Callable[..., object], *, pairs: int = 30, min_time: float = 0.005,
+    setup_slow: Callable[[], object] | None = None, setup_fast: Callable[[], object] | None = None,
     clock: Callable[[], float] = time.perf_counter,
-) -> Ratio:
+) -> Ratio:  # fmt: skip
     """Measure how many times longer `slow` takes than `fast`, in interleaved pairs.
 
     Each function is called once to warm up, then as often in a row as one half of a pair needs to
@@ -106,53 +101,31 @@ def ratio(
     with _only_new_garbage():
         first = _Half(slow, setup_slow, clock, min_time)
         second = _Half(fast, setup_fast, clock, min_time)
-        times = [_pair(first, second, swap=number % 2 == 1) for number in range(pairs)]
+        times = []
+        for number in range(pairs):
+            seconds = {half: half.seconds_per_call() for half in ((second, first) if number % 2 else (first, second))}
+            times.append((seconds[first], seconds[second]))
     return _summary(times)
-
-
-def _pair(first: _Half, second: _Half, *, swap: bool) -> tuple[float, float]:
-    if swap:
-        after = second.seconds_per_call()
-        return first.seconds_per_call(), after
-    return first.seconds_per_call(), second.seconds_per_call()
 
 
 def _summary(times: list[tuple[float, float]]) -> Ratio:
     quotients = [slow / fast for slow, fast in times]
     lower, median, upper = statistics.quantiles(quotients, method="inclusive") if len(times) > 1 else quotients * 3
     slow_times, fast_times = zip(*times, strict=True)
-    return Ratio(
-        median=median,
-        lower=lower,
-        upper=upper,
-        slow=statistics.median(slow_times),
-        fast=statistics.median(fast_times),
-        pairs=len(times),
-    )
+    return Ratio(median, lower, upper, statistics.median(slow_times), statistics.median(fast_times), len(times))
 
 
 class _Half:
     """One of the two functions, and how many calls of it make one half of a pair."""
 
     def __init__(
-        self,
-        function: Callable[..., object],
-        setup: Callable[[], object] | None,
-        clock: Callable[[], float],
+        self, function: Callable[..., object], setup: Callable[[], object] | None, clock: Callable[[], float],
         min_time: float,
-    ) -> None:
-        self._function = function
-        self._setup = setup
-        self._clock = clock
+    ) -> None:  # fmt: skip
+        self._function, self._setup, self._clock = function, setup, clock
         self._most = _MOST_SETUPS if setup else _MOST_CALLS
         self._calls = 1
         self._seconds()  # warms up: compiles, fills caches
-        self._calibrate(min_time)
-
-    def seconds_per_call(self) -> float:
-        return self._seconds() / self._calls
-
-    def _calibrate(self, min_time: float) -> None:
         seconds = self._seconds()
         while seconds < min_time and self._calls < self._most:
             factor = 1.2 * min_time / seconds if seconds > 0 else math.inf
@@ -160,6 +133,9 @@ class _Half:
             seconds = self._seconds()
         if not seconds > 0:
             raise ValueError(f"ratio: the clock did not move during {self._calls} calls")
+
+    def seconds_per_call(self) -> float:
+        return self._seconds() / self._calls
 
     def _seconds(self) -> float:
         function, clock, calls = self._function, self._clock, self._calls

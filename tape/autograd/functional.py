@@ -196,13 +196,9 @@ def hvp(
 
 
 def jacobian(
-    func: Callable[..., Any],
-    inputs: Any,
-    create_graph: bool = False,
-    strict: bool = False,
-    vectorize: bool = False,
+    func: Callable[..., Any], inputs: Any, create_graph: bool = False, strict: bool = False, vectorize: bool = False,
     strategy: str = "reverse-mode",
-) -> Any:
+) -> Any:  # fmt: skip
     """Return the Jacobian: for an output of shape s and an input of shape t a tensor of shape (*s, *t).
 
     For a tuple of outputs, of inputs, or both, it is a tuple, or a tuple of tuples ``[output][input]``. ``vectorize``
@@ -216,13 +212,9 @@ def jacobian(
 
 
 def hessian(
-    func: Callable[..., Any],
-    inputs: Any,
-    create_graph: bool = False,
-    strict: bool = False,
-    vectorize: bool = False,
+    func: Callable[..., Any], inputs: Any, create_graph: bool = False, strict: bool = False, vectorize: bool = False,
     outer_jacobian_strategy: str = "reverse-mode",
-) -> Any:
+) -> Any:  # fmt: skip
     """Return the Hessian of a function of one element: the Jacobian of its gradient, which is recorded.
 
     For inputs of shapes s and t there is a tensor of shape (*s, *t); for a tuple of inputs a tuple of tuples.
@@ -244,8 +236,10 @@ def _forward(strategy: str) -> bool:
 
 def _jacobian(point: _Point, outputs: Sequence[Tensor], *, forward: bool, several: tuple[bool, bool]) -> Any:
     inputs, create = point.inputs, point.create
-    if point.strict:
-        _check_dependence(point, outputs)
+    for i, y in enumerate(outputs if point.strict else ()):
+        for j, g in enumerate(pulled([y], inputs, [filled_with(1.0, y)], create=False, retain=True)):
+            if g is None:
+                raise RuntimeError(_independent(f"Output {i}", j))
     blocks = (points.by_columns if forward else points.by_rows)(outputs, inputs, create=create)
     for row in blocks if point.strict and create else ():
         for j, block in enumerate(row):
@@ -254,10 +248,3 @@ def _jacobian(point: _Point, outputs: Sequence[Tensor], *, forward: bool, severa
     full = [point.finished(row) for row in points.filled(blocks, outputs, inputs, like_output=forward)]
     settle(inputs)
     return _packed([_packed(row, several=several[1]) for row in full], several=several[0])
-
-
-def _check_dependence(point: _Point, outputs: Sequence[Tensor]) -> None:
-    for i, y in enumerate(outputs):
-        for j, g in enumerate(pulled([y], point.inputs, [filled_with(1.0, y)], create=False, retain=True)):
-            if g is None:
-                raise RuntimeError(_independent(f"Output {i}", j))

@@ -15,18 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from tape.checks import taylor
-from tape.checks.finite_differences import (
-    Case,
-    Comparison,
-    GradcheckError,
-    Tolerance,
-    as_tuple,
-    differentiable,
-    gapped,
-    random_like,
-    wants,
-)
+from tape.checks import finite_differences, taylor
+from tape.checks.finite_differences import Case, GradcheckError, as_tuple, differentiable, wants
 from tape.engine.backward import grad
 from tape.recording.creation import from_numpy
 from tape.tensors.tensor import Tensor
@@ -83,8 +73,13 @@ def gradcheck(
     case = Case(func, as_tuple(inputs))
     _check_inputs(case)
     try:
-        comparison = Comparison(
-            case, eps, Tolerance(atol, rtol), nondet_tol, check_dtypes=check_grad_dtypes, fast=fast_mode
+        comparison = finite_differences.Comparison(
+            case,
+            eps,
+            finite_differences.Tolerance(atol, rtol),
+            nondet_tol,
+            check_dtypes=check_grad_dtypes,
+            fast=fast_mode,
         )
         comparison.check(backward=check_backward_ad, forward=check_forward_ad)
         if check_batched_forward_grad:
@@ -116,21 +111,11 @@ def gradgradcheck(
     _check_modes(modes, "check_rev_over_rev", check_batched_grad=check_batched_grad)
     gradient, arguments = _gradient(func, as_tuple(inputs), grad_outputs, strided=gen_non_contig_grad_outputs)
     return gradcheck(
-        gradient,
-        arguments,
-        eps=eps,
-        atol=atol,
-        rtol=rtol,
-        raise_exception=raise_exception,
-        nondet_tol=nondet_tol,
-        check_undefined_grad=check_undefined_grad,
-        check_grad_dtypes=check_grad_dtypes,
-        check_batched_grad=check_batched_grad,
-        fast_mode=fast_mode,
-        check_forward_ad=check_fwd_over_rev,
-        check_backward_ad=check_rev_over_rev,
-        masked=masked,
-    )
+        gradient, arguments, eps=eps, atol=atol, rtol=rtol, raise_exception=raise_exception, nondet_tol=nondet_tol,
+        check_undefined_grad=check_undefined_grad, check_grad_dtypes=check_grad_dtypes,
+        check_batched_grad=check_batched_grad, fast_mode=fast_mode, check_forward_ad=check_fwd_over_rev,
+        check_backward_ad=check_rev_over_rev, masked=masked,
+    )  # fmt: skip
 
 
 def _check_modes(modes: dict[str, bool], needed: str, **flags: bool) -> None:
@@ -165,8 +150,8 @@ def _cotangents(case: Case, *, strided: bool) -> tuple[Tensor, ...]:
     outputs = differentiable(case.run())
     if not outputs:
         raise ValueError("gradgradcheck expects at least one output that requires grad")
-    arrays = random_like(outputs)
-    return tuple(from_numpy(gapped(a) if strided else a).requires_grad_() for a in arrays)
+    arrays = finite_differences.random_like(outputs)
+    return tuple(from_numpy(finite_differences.gapped(a) if strided else a).requires_grad_() for a in arrays)
 
 
 def _check_inputs(case: Case) -> None:

@@ -65,18 +65,9 @@ class set_multithreading_enabled(ContextDecorator):  # noqa: N801 (PyTorch's nam
 _METADATA: WeakKeyDictionary[AccumulateGrad, dict[str, Any]] = WeakKeyDictionary()
 
 
-def _leaf_metadata(node: AccumulateGrad) -> dict[str, Any]:
-    """A dict for notes on this node; it lasts as long as the leaf."""
-    return _METADATA.setdefault(node, {})
-
-
-def _variable(node: AccumulateGrad) -> Tensor | None:
-    """The leaf; None if it is gone, or requires grad no more."""
-    return node.owner()
-
-
-AccumulateGrad.metadata = property(_leaf_metadata)  # type: ignore[attr-defined]
-AccumulateGrad.variable = property(_variable)  # type: ignore[attr-defined]
+_NOTES, _LEAF = "A dict for notes on this node; it lasts as long as the leaf.", "The leaf; None if it is gone."
+AccumulateGrad.metadata = property(lambda node: _METADATA.setdefault(node, {}), doc=_NOTES)  # type: ignore[attr-defined]
+AccumulateGrad.variable = property(lambda node: node.owner(), doc=_LEAF)  # type: ignore[attr-defined]
 AccumulateGrad.register_hook = _leaf_hook  # type: ignore[attr-defined]
 AccumulateGrad.register_prehook = _leaf_prehook  # type: ignore[attr-defined]
 

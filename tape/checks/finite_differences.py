@@ -81,11 +81,6 @@ def as_tuple(x: Any) -> tuple[Any, ...]:
     return tuple(x) if isinstance(x, (tuple, list)) else (x,)
 
 
-def memory_of(x: Tensor) -> Array:
-    """Return the array that a tensor computes with; writing to it changes the tensor."""
-    return as_array(x)
-
-
 def scale_of(array: Array) -> Array:
     """Return the unit of each element's step: its size, or 1 for a smaller one."""
     return np.asarray(np.maximum(np.abs(array.astype(np.float64)), 1.0))
@@ -182,12 +177,10 @@ def jacobians(
             at = along(evaluate, [array], [direction])
             row = derivative(at, step, noise, lambda e, t=target * unit: precise(e, t))  # type: ignore[misc]
             rows.append(Estimate(row.value / unit, row.error / unit))
-        estimates.append(_stacked(rows, (array.size, noise.size)))
+        values, errors = np.array([r.value for r in rows]), np.array([r.error for r in rows])
+        shape = (array.size, noise.size)
+        estimates.append(Estimate(values.reshape(shape), errors.reshape(shape)))
     return estimates
-
-
-def _stacked(rows: list[Estimate], shape: tuple[int, int]) -> Estimate:
-    return Estimate(np.array([r.value for r in rows]).reshape(shape), np.array([r.error for r in rows]).reshape(shape))
 
 
 def projected(
@@ -273,7 +266,7 @@ def pull(outputs: Sequence[Tensor], inputs: Sequence[Tensor], cotangents: Sequen
 def filled(gradients: Gradients, inputs: Sequence[Tensor]) -> list[Array]:
     """Return gradients as float64 arrays, zeros for None."""
     return [
-        np.zeros(x.shape) if g is None else memory_of(g).astype(np.float64)
+        np.zeros(x.shape) if g is None else as_array(g).astype(np.float64)
         for g, x in zip(gradients, inputs, strict=True)
     ]
 
@@ -303,15 +296,15 @@ def check_attributes(gradients: Gradients, inputs: Sequence[Tensor], *, check_dt
 @contextmanager
 def untouched(tensors: dict[str, Tensor]) -> Iterator[None]:
     """Raise, with the memory put back, if a backward within the block changes a tensor."""
-    before = {name: memory_of(x).copy() for name, x in tensors.items()}
+    before = {name: as_array(x).copy() for name, x in tensors.items()}
     failure = None
     try:
         yield
     except Exception as error:  # noqa: BLE001 (raised again, unless it has a cause to be named)
         failure = error
-    changed = [name for name, old in before.items() if memory_of(tensors[name]).tobytes() != old.tobytes()]
+    changed = [name for name, old in before.items() if as_array(tensors[name]).tobytes() != old.tobytes()]
     for name in changed:
-        memory_of(tensors[name])[...] = before[name]
+        as_array(tensors[name])[...] = before[name]
     if changed:
         raise GradcheckError(f"Backward changed {' and '.join(changed)} in place; it must work on copies") from failure
     if failure is not None:
@@ -334,7 +327,7 @@ def push(case: Case, tangents: Sequence[Array]) -> list[Array]:
     function, primals = forward_function(case)
     weights = tuple(tensor(np.asarray(t, x.dtype)) for t, x in zip(tangents, primals, strict=True))
     _, pushed = jvp(function, primals, weights)
-    return [memory_of(t).astype(np.float64) for t in as_tuple(pushed)]
+    return [as_array(t).astype(np.float64) for t in as_tuple(pushed)]
 
 
 def unit_tangents(inputs: Sequence[Tensor], i: int, values: Array) -> list[Array]:
@@ -376,7 +369,7 @@ class Comparison:
         self.case, self.eps, self.tolerance, self.nondet_tol = case, eps, tolerance, nondet_tol
         self.check_dtypes, self.fast = check_dtypes, fast
         self.inputs = case.wanted
-        self.memory = [memory_of(x) for x in self.inputs]
+        self.memory = [as_array(x) for x in self.inputs]
         results = case.run()
         self.floating = [k for k, o in enumerate(results) if o.is_floating_point()]
         self.sizes = [results[k].numel() for k in self.floating]
@@ -404,7 +397,7 @@ class Comparison:
                         f"Expected `func` to return outputs with the same {attribute} when inputs are perturbed by "
                         f"{self.eps}, but got: {attribute}s {old} and {new}."
                     )
-        return np.concatenate([np.zeros(0), *(memory_of(o).reshape(-1) for o in now)])
+        return np.concatenate([np.zeros(0), *(as_array(o).reshape(-1) for o in now)])
 
     def close(self, computed: Array, expected: Array, size: float | None = None, error: float = 0.0) -> bool:
         """Whether two computed arrays agree up to rounding, that of numbers of a size (the largest's), and an error."""
@@ -419,7 +412,9 @@ class Comparison:
     def check(self, *, backward: bool, forward: bool) -> None:
         """Raise GradcheckError for the first Jacobian that is wrong."""
         if not self.outputs:
-            self._check_constant()
+            zeros = [np.zeros((m.size, self.noise.size)) for m in self.memory]
+            if any(e.value.any() for e in jacobians(self.values, self.memory, self.eps, self.noise, zeros)):
+                raise GradcheckError("Numerical gradient for function expected to be zero")
             return
         tables = [("", self._by_backward())] if backward else []
         if forward:
@@ -432,11 +427,6 @@ class Comparison:
             for k, jacobian_by_input in enumerate(table):
                 for i, jacobian in enumerate(jacobian_by_input):
                     self._compare(mode, k, i, jacobian, estimates[k][i])
-
-    def _check_constant(self) -> None:
-        zeros = [np.zeros((m.size, self.noise.size)) for m in self.memory]
-        if any(e.value.any() for e in jacobians(self.values, self.memory, self.eps, self.noise, zeros)):
-            raise GradcheckError("Numerical gradient for function expected to be zero")
 
     def _by_backward(self) -> Table:
         table = []

@@ -16,17 +16,8 @@ from kernels.kinds.reference_tape import Instruction
 from kernels.native.structs import ADDS, CLEARS, PULLS, PYTHON, TAPE_BITS, VIEW
 from kernels.rules.op import cut
 from tape import errors
-from tape.checks.finite_differences import (
-    Case,
-    Gradients,
-    differentiable,
-    filled,
-    memory_of,
-    outputs_of,
-    pull,
-    random_like,
-    wants,
-)
+from tape.checks import finite_differences
+from tape.checks.finite_differences import Case, Gradients, differentiable, filled, pull, random_like
 from tape.engine import graph_observers
 from tape.engine.graph_observers import Anomaly, Arrivals, element, family_offset, known_at, line_of, operand_name
 from tape.engine.saved_tensors import Values, place_in
@@ -34,7 +25,7 @@ from tape.engine.sweep_run import BackwardRun
 from tape.recording.creation import tensor
 from tape.tensors import modes
 from tape.tensors.tapes import Tape
-from tape.tensors.tensor import AccumulateGrad, Array, Tensor
+from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array
 
 # ``tape.first_nonfinite``: the first NaN or infinity of a finished graph, without a mode switched on before.
 #
@@ -106,15 +97,12 @@ def first_nonfinite(loss: Tensor) -> NonFinite | None:
     for name, x in (*frame.f_globals.items(), *frame.f_locals.items()):
         if isinstance(x, Tensor) and type(x._slot) is AccumulateGrad and name.isidentifier():
             names[id(x._slot)] = name
-    search = _Search(_graph(loss), loss, names)
+    order: list[Instruction] = []
+    if type(loss._slot) is int:
+        with graph_observers.reading([Seed(loss._slot, loss.spec, 1.0)]) as (graph, _):
+            order = graph.marked[::-1]
+    search = _Search(order, loss, names)
     return search.forward() or search.backward(loss)
-
-
-def _graph(loss: Tensor) -> list[Instruction]:
-    if type(loss._slot) is not int:
-        return []
-    with graph_observers.reading([Seed(loss._slot, loss.spec, 1.0)]) as (graph, _):
-        return graph.marked[::-1]
 
 
 def _first(values: Array | None) -> Hit | None:
@@ -254,16 +242,9 @@ class _Search(Anomaly):
         raise _SearchEnded(self._at(instruction, "backward", name, (index, value[index].item()), where, values))
 
     def _at(
-        self,
-        instruction: Instruction,
-        phase: str,
-        operand: str,
-        hit: Hit,
-        where: Any,
-        known: dict[str, float],
-        *,
+        self, instruction: Instruction, phase: str, operand: str, hit: Hit, where: Any, known: dict[str, float], *,
         certain: bool = True,
-    ) -> NonFinite:
+    ) -> NonFinite:  # fmt: skip
         op, line, items = instruction.form.op.name, line_of(instruction.slot), tuple(known.items())
         return NonFinite(phase, op, operand, *hit, self._where(where), line, items, certain)
 
@@ -378,14 +359,14 @@ def _pulled(case: Case, by_input: dict[int, LayoutCase], values: dict[int, Array
     bases = [t for t in stored.values() if t.requires_grad]
     try:
         inputs = [by_input.get(i, PLAIN).view(stored[i]) if i in stored else x for i, x in enumerate(case.inputs)]
-        outputs = differentiable(outputs_of(case.func(*inputs)))
+        outputs = differentiable(finite_differences.outputs_of(case.func(*inputs)))
     except Exception:  # noqa: BLE001 (what a function takes is its own affair: view() refuses most strides)
         return None
     try:
         gradients = pull(outputs, bases, random_like(outputs)) if outputs else (None,) * len(bases)
     except np.linalg.LinAlgError:  # a matrix whose rows are expanded from one is singular
         return None
-    return [memory_of(o).copy() for o in outputs], gradients, filled(gradients, bases)
+    return [as_array(o).copy() for o in outputs], gradients, filled(gradients, bases)
 
 
 def differences(case: Case, close: Close) -> Iterator[str]:
@@ -394,7 +375,7 @@ def differences(case: Case, close: Close) -> Iterator[str]:
     Points where the last digits of the inputs decide (ties, kinks, singular matrices: repeated values make them) are
     left out, and so are layouts that the function refuses.
     """
-    values = {i: memory_of(x).copy() for i, x in enumerate(case.inputs) if isinstance(x, Tensor)}
+    values = {i: as_array(x).copy() for i, x in enumerate(case.inputs) if isinstance(x, Tensor)}
     plain = _settled(case, values, close)
     if plain is None or _from_elsewhere(case, plain[1]):
         return
@@ -456,7 +437,7 @@ def _compared(
     for k, (value, computed) in enumerate(zip(expected[0], pulled[0], strict=False)):
         if value.shape != computed.shape or not close(computed, value):
             yield f"Output {k} has other values when {where}:\ncontiguous:{value}\nnow:{computed}\n"
-    wanted = [i for i, x in enumerate(case.inputs) if wants(x)]
+    wanted = [i for i, x in enumerate(case.inputs) if finite_differences.wants(x)]
     for k, (i, gradient, computed) in enumerate(zip(wanted, expected[2], pulled[2], strict=True)):
         fold = by_input.get(i, PLAIN).fold
         folded, size = fold(gradient), float(fold(np.abs(gradient)).max(initial=0.0))

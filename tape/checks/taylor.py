@@ -16,28 +16,12 @@ from typing import Any
 import numpy as np
 
 from tape.checks import finite_differences, first_nonfinite
-from tape.checks.finite_differences import (
-    Case,
-    Comparison,
-    GradcheckError,
-    Gradients,
-    as_tuple,
-    differentiable,
-    filled,
-    forward_function,
-    gapped,
-    memory_of,
-    outputs_of,
-    pull,
-    push,
-    random_like,
-    unit_tangents,
-)
+from tape.checks.finite_differences import Case, Comparison, GradcheckError, filled, pull, random_like
 from tape.engine.backward import grad
 from tape.engine.custom_function import CHANGED
 from tape.func import jvp, vmap
 from tape.recording.creation import from_numpy, tensor
-from tape.tensors.tensor import Array, Tensor
+from tape.tensors.tensor import Array, Tensor, as_array
 
 __all__ = ["DotProducts", "TaylorTest", "dot_product_test", "taylor_test"]
 
@@ -81,15 +65,9 @@ class TaylorTest:
 
 
 def taylor_test(
-    f: Callable[..., Tensor],
-    x: Any,
-    dx: Any = None,
-    *,
-    hessian: bool = False,
-    h: float = 2.0**-7,
-    steps: int = 6,
+    f: Callable[..., Tensor], x: Any, dx: Any = None, *, hessian: bool = False, h: float = 2.0**-7, steps: int = 6,
     verbose: bool = True,
-) -> TaylorTest:
+) -> TaylorTest:  # fmt: skip
     """Print how fast Taylor remainders of a function shrink as the step is halved; return them.
 
     The remainder ``|f(x + h dx) - f(x)|`` has order 1 in h, less ``h <g, dx>`` order 2 if g is the gradient, less
@@ -127,14 +105,18 @@ def taylor_test(
 
 
 def _arrays(x: Any) -> list[Array]:
-    arrays = [np.array(memory_of(v) if isinstance(v, Tensor) else v) for v in as_tuple(x)]
+    arrays = [np.array(as_array(v) if isinstance(v, Tensor) else v) for v in finite_differences.as_tuple(x)]
     return [a if a.dtype.kind == "f" else a.astype(np.float64) for a in arrays]
 
 
 def _directions(points: Sequence[Array], direction: Any) -> list[Array]:
     if direction is None:
         rng = np.random.default_rng(0)
-        return [rng.standard_normal(p.shape) * _size(p) for p in points]
+        sizes = [np.abs(p.astype(np.float64)) for p in points]
+        return [  # of the size of each element; of zeros that of the largest, or 1
+            rng.standard_normal(p.shape) * np.where(size > 0, size, size.max(initial=0.0) or 1.0)
+            for p, size in zip(points, sizes, strict=True)
+        ]
     directions = _arrays(direction)
     shapes = [p.shape for p in points], [d.shape for d in directions]
     if shapes[0] != shapes[1]:
@@ -142,30 +124,23 @@ def _directions(points: Sequence[Array], direction: Any) -> list[Array]:
     return directions
 
 
-def _size(point: Array) -> Array:
-    """Return each element's size; for zeros the largest one, or 1."""
-    size = np.abs(point.astype(np.float64))
-    largest = size.max(initial=0.0) or 1.0
-    return np.where(size > 0, size, largest)
-
-
 def _terms(case: Case, directions: Sequence[Array], *, hessian: bool) -> list[float]:
     """Return f, its slope along the direction, and with the Hessian half its curvature."""
-    (value,) = outputs_of(case.func(*case.inputs))
+    (value,) = finite_differences.outputs_of(case.func(*case.inputs))
     if value.numel() != 1:
         raise RuntimeError(f"taylor_test: f returned {value.numel()} elements; it must return one")
     gradients = grad(value, case.inputs, create_graph=hessian, allow_unused=True)
-    terms = [float(memory_of(value).item()), _dot(filled(gradients, case.inputs), directions)]
+    terms = [float(as_array(value).item()), _dot(filled(gradients, case.inputs), directions)]
     if hessian:
         products = [(g * tensor(d)).sum() for g, d in zip(gradients, directions, strict=True) if g is not None]
-        slopes = differentiable(products)
+        slopes = finite_differences.differentiable(products)
         second = grad(slopes, case.inputs, allow_unused=True) if slopes else (None,) * len(directions)
         terms.append(_dot(filled(second, case.inputs), directions) / 2)
     return terms
 
 
 def _shrunk(case: Case, directions: Sequence[Array], terms: list[float], steps: tuple[float, ...]) -> TaylorTest:
-    at = finite_differences.along(lambda: _values(case), [memory_of(x) for x in case.inputs], directions)
+    at = finite_differences.along(lambda: _values(case), [as_array(x) for x in case.inputs], directions)
     noise = float(finite_differences.noise_of(at, steps[-1] / 64)[0])
     values = [at(h)[1].item() for h in steps]
     parts = [[term * h**k for k, term in enumerate(terms)] for h in steps]
@@ -177,19 +152,18 @@ def _shrunk(case: Case, directions: Sequence[Array], terms: list[float], steps: 
         _NOISY * (noise + np.finfo(float).eps * (abs(value) + sum(map(abs, part))))
         for value, part in zip(values, parts, strict=True)
     ]
-    return TaylorTest(steps, remainders, {k: _orders(column, rounding) for k, column in remainders.items()})
+    orders = {
+        order: tuple(
+            math.inf if fine <= unit else math.log2(coarse / fine) if coarse > 0 else -math.inf
+            for coarse, fine, unit in zip(column, column[1:], rounding[1:], strict=False)
+        )
+        for order, column in remainders.items()
+    }
+    return TaylorTest(steps, remainders, orders)
 
 
 def _dot(left: Sequence[Array], right: Sequence[Array]) -> float:
     return float(sum(np.vdot(a, b) for a, b in zip(left, right, strict=True)))
-
-
-def _orders(remainders: Sequence[float], rounding: Sequence[float]) -> tuple[float, ...]:
-    """Return the orders from each remainder to the next, half the step."""
-    return tuple(
-        math.inf if fine <= unit else math.log2(coarse / fine) if coarse > 0 else -math.inf
-        for coarse, fine, unit in zip(remainders, remainders[1:], rounding[1:], strict=False)
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,15 +191,9 @@ class DotProducts:
 
 
 def dot_product_test(
-    f: Callable[..., Any],
-    x: Any,
-    v: Any = None,
-    w: Any = None,
-    *,
-    differences: bool = False,
-    eps: float = 1e-6,
+    f: Callable[..., Any], x: Any, v: Any = None, w: Any = None, *, differences: bool = False, eps: float = 1e-6,
     verbose: bool = True,
-) -> DotProducts:
+) -> DotProducts:  # fmt: skip
     """Print and return <J v, w> and <v, J^T w> of a function's Jacobian J: the transpose that backward applies.
 
     J^T w is by ``tape.autograd.grad``; J v by ``tape.func.jvp``, to the last digits, or by differences, which share no
@@ -254,14 +222,19 @@ def dot_product_test(
     weights = random_like(outputs) if w is None else _arrays(w)
     if [a.shape for a in weights] != [tuple(o.shape) for o in outputs]:
         raise ValueError(f"weights of shapes {[a.shape for a in weights]} for {[tuple(o.shape) for o in outputs]}")
-    if not differentiable(outputs):
+    if not finite_differences.differentiable(outputs):
         raise RuntimeError("dot_product_test: nothing that f returns requires grad")
     pairs = [(o, a) for o, a in zip(outputs, weights, strict=True) if o.requires_grad]
     gradients = pull([o for o, _ in pairs], case.inputs, [a.astype(o.dtype) for o, a in pairs])
     reverse = _dot(filled(gradients, case.inputs), directions)
-    forward, error = None if differences else _pushed(case, directions, weights), 0.0
+    forward, error = None, 0.0
+    with suppress(NotImplementedError):  # where forward mode cannot pass
+        forward = None if differences else _dot(finite_differences.push(case, directions), weights)
     if forward is None:
-        forward, error = _by_differences(case, directions, weights, reverse, eps)
+        at = finite_differences.along(lambda: _values(case), [as_array(t) for t in case.inputs], directions)
+        flat, noise = np.concatenate([a.reshape(-1) for a in weights]), finite_differences.noise_of(at, eps)
+        (estimate,) = finite_differences.projected(at, eps, noise, [flat], [reverse])
+        forward, error = estimate.value.item(), estimate.error.item()
     largest = max(abs(forward), abs(reverse)) or 1.0
     result = DotProducts(forward, reverse, abs(forward - reverse) / largest, error / largest)
     if verbose:
@@ -269,25 +242,8 @@ def dot_product_test(
     return result
 
 
-def _pushed(case: Case, directions: Sequence[Array], weights: Sequence[Array]) -> float | None:
-    """Return <J v, w> by forward mode, None where it cannot pass."""
-    try:
-        return _dot(push(case, directions), weights)
-    except NotImplementedError:
-        return None
-
-
-def _by_differences(
-    case: Case, directions: Sequence[Array], weights: Sequence[Array], expected: float, eps: float
-) -> tuple[float, float]:
-    at = finite_differences.along(lambda: _values(case), [memory_of(x) for x in case.inputs], directions)
-    flat = np.concatenate([a.reshape(-1) for a in weights])
-    (estimate,) = finite_differences.projected(at, eps, finite_differences.noise_of(at, eps), [flat], [expected])
-    return estimate.value.item(), estimate.error.item()
-
-
 def _values(case: Case) -> Array:
-    return np.concatenate([np.zeros(0), *(memory_of(o).reshape(-1) for o in case.run() if o.is_floating_point())])
+    return np.concatenate([np.zeros(0), *(as_array(o).reshape(-1) for o in case.run() if o.is_floating_point())])
 
 
 # Contracts of a backward besides right gradients: what it must not change, and which cotangents it must accept.
@@ -314,7 +270,7 @@ def check(comparison: Comparison, *, undefined: bool, batched: bool) -> None:
         raise GradcheckError(difference)
 
 
-def check_linear(comparison: Comparison) -> Gradients:
+def check_linear(comparison: Comparison) -> finite_differences.Gradients:
     """Raise unless backward is linear in cotangents and takes strided ones; return gradients."""
     outputs, inputs = comparison.outputs, comparison.inputs
     first = random_like(outputs)
@@ -323,7 +279,7 @@ def check_linear(comparison: Comparison) -> Gradients:
     gradients = pull(outputs, inputs, first)
     base, second_gradients = filled(gradients, inputs), filled(pull(outputs, inputs, second), inputs)
     mixed = filled(pull(outputs, inputs, [1024 * a + b for a, b in zip(first, second, strict=True)]), inputs)
-    strided = filled(pull(outputs, inputs, [from_numpy(gapped(c)) for c in first]), inputs)
+    strided = filled(pull(outputs, inputs, [from_numpy(finite_differences.gapped(c)) for c in first]), inputs)
     for i, (a, b, m, s) in enumerate(zip(base, second_gradients, mixed, strided, strict=True)):
         error = comparison.errors[i]
         if not comparison.close(m, 1024 * a + b, error=1024 * error):
@@ -345,7 +301,7 @@ def check_cotangents(outputs: Sequence[Tensor], inputs: Sequence[Tensor], cotang
         raise GradcheckError(f"Backward changed grad_output {changed[0]} in place; it must work on copies")
 
 
-def check_recorded(comparison: Comparison, gradients: Gradients) -> None:
+def check_recorded(comparison: Comparison, gradients: finite_differences.Gradients) -> None:
     """Raise unless a recorded backward gives the same gradients. What it raises is left to gradgradcheck."""
     outputs, inputs = comparison.outputs, comparison.inputs
     cotangents = [tensor(c) for c in random_like(outputs)]
@@ -362,7 +318,7 @@ def check_zero(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
     for g, x in zip(pull(outputs, inputs, [np.zeros(o.shape, o.dtype) for o in outputs]), inputs, strict=True):
         if g is None:
             continue
-        if memory_of(g).any():
+        if as_array(g).any():
             raise GradcheckError("backward not multiplied by grad_output")
         if g.dtype != x.dtype:
             raise GradcheckError(f"grad is incorrect type: {g.dtype} for an input of {x.dtype}")
@@ -370,10 +326,10 @@ def check_zero(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
             raise GradcheckError(f"grad is incorrect size: {tuple(g.shape)} for {tuple(x.shape)}")
 
 
-def check_precision(comparison: Comparison, gradients: Gradients) -> None:
+def check_precision(comparison: Comparison, gradients: finite_differences.Gradients) -> None:
     """Raise for a float64 gradient that holds float32 numbers only: a cast hides the dtype that backward returned."""
     for i, (g, error) in enumerate(zip(gradients, comparison.errors, strict=True)):
-        values = np.zeros(0) if g is None else memory_of(g)
+        values = np.zeros(0) if g is None else as_array(g)
         significant = values.dtype == np.float64 and np.abs(values).max(initial=0.0) > error
         if significant and np.array_equal(values, values.astype(np.float32)):
             raise GradcheckError(f"Gradient has dtype mismatch: that of input {i} was rounded to float32 on its way")
@@ -390,7 +346,7 @@ def check_undefined(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> None
                 f"Expected backward function to handle undefined output grads, but with that of output {k} undefined "
                 f"it raised {type(error).__name__}: {error}. check_undefined_grad=False leaves this check out"
             ) from error
-        if any(g is not None and memory_of(g).any() for g in gradients):
+        if any(g is not None and as_array(g).any() for g in gradients):
             raise GradcheckError(
                 "Expected all input grads to be undefined or zero when all output grads are undefined or zero"
             )
@@ -406,7 +362,7 @@ def check_batched(output: Tensor, inputs: Sequence[Tensor], index: int) -> None:
     except RuntimeError as error:
         raise GradcheckError(f"While computing batched gradients, got: {error}") from error
     for i, (x, got, *alone) in enumerate(zip(inputs, batched, *expected, strict=True)):
-        values = np.zeros((2, *x.shape)) if got is None else memory_of(got)
+        values = np.zeros((2, *x.shape)) if got is None else as_array(got)
         if not np.allclose(values, alone, rtol=1e-5, atol=1e-8):
             raise GradcheckError(
                 f"For output {index} and input {i}: batched gradients differ.\nGot:\n{values}\nExpected:\n{alone}"
@@ -415,19 +371,19 @@ def check_batched(output: Tensor, inputs: Sequence[Tensor], index: int) -> None:
 
 def check_batched_forward(case: Case) -> None:
     """Raise unless vmap over two tangents of an input returns the derivatives along each."""
-    function, primals = forward_function(case)
+    function, primals = finite_differences.forward_function(case)
     for i, x in enumerate(primals):
         pair = [random_like([x])[0], np.cos(np.arange(x.numel())).reshape(x.shape)]
-        expected = [push(case, unit_tangents(primals, i, t)) for t in pair]
+        expected = [finite_differences.push(case, finite_differences.unit_tangents(primals, i, t)) for t in pair]
 
         def pushed(tangent: Tensor, i: int = i) -> Any:
             tangents = tuple(tangent if k == i else tensor(np.zeros(p.shape, p.dtype)) for k, p in enumerate(primals))
             return jvp(function, primals, tangents)[1]
 
         try:
-            batched = as_tuple(vmap(pushed)(tensor(np.stack(pair).astype(x.dtype))))
+            batched = finite_differences.as_tuple(vmap(pushed)(tensor(np.stack(pair).astype(x.dtype))))
         except RuntimeError as error:
             raise GradcheckError(f"While computing batched gradients, got: {error}") from error
         for k, (got, *alone) in enumerate(zip(batched, *expected, strict=True)):
-            if not np.allclose(memory_of(got), alone, rtol=1e-5, atol=1e-8):
+            if not np.allclose(as_array(got), alone, rtol=1e-5, atol=1e-8):
                 raise GradcheckError(f"For output {k} and input {i}: batched forward gradients differ")

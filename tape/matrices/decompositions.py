@@ -8,7 +8,7 @@ import numpy as np
 
 from kernels.operations import OPS, decompositions
 from kernels.operations.decompositions import _QR_COMPLETE
-from tape.operations.elementwise import FUNCTIONS
+from tape.operations.elementwise import FUNCTIONS, array_like
 from tape.recording import creation, foreign_calls, views
 from tape.recording.cached_calls import cached_call
 from tape.recording.parameters import also
@@ -22,14 +22,9 @@ from tape.tensors.tensor import Tensor, as_array, constant_tensor
 MATRIX = 2
 
 
-def tensor_like(x: Any) -> Tensor:
-    """Return an operand as a tensor, nested lists of numbers too."""
-    return tensor_of(np.asarray(x) if isinstance(x, (list, tuple)) else x)
-
-
 def matrix_of(name: str, value: Any, argument: str = "A") -> Tensor:
     """Return a floating tensor of two or more dims; RuntimeError otherwise, with PyTorch's words."""
-    x = tensor_like(value)
+    x = array_like(value)
     if x.spec.dtype.kind != "f":
         raise RuntimeError(
             f"{name}: Expected a floating point or complex tensor as input. Got {x.spec.dtype.name}; "
@@ -415,3 +410,9 @@ def _ldl(name: str, matrix: Any, *, check: bool) -> Any:
     if wants(a):
         raise RuntimeError(f"{name}: there is no gradient; give A.detach()")
     return foreign_calls.call(_OPS["ldl_factor"], a, check=name if check else "")
+
+
+__all__ = [
+    "cholesky_ex", "eigh", "eigvalsh", "ldl_factor", "ldl_factor_ex", "lu", "lu_factor", "lu_factor_ex", "qr", "svd",
+    "svdvals",
+]  # fmt: skip

@@ -380,3 +380,8 @@ def _top_level_norm(
 
 _top_level_norm.__name__ = _top_level_norm.__qualname__ = "norm"
 public()(cached_call()(_top_level_norm))
+
+
+__all__ = [
+    "cond", "logdet", "lstsq", "matrix_norm", "matrix_rank", "norm", "pinv", "tensorinv", "tensorsolve", "vander",
+]  # fmt: skip

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from kernels.operations import OPS, factorizations, solves
-from tape.matrices.decompositions import MATRIX, batch_of, matrix_of, square_of, tensor_like, together, turned
+from tape.matrices.decompositions import MATRIX, batch_of, matrix_of, square_of, together, turned
+from tape.operations.elementwise import array_like
 from tape.operations.matmul import matmul
 from tape.recording import foreign_calls, promotion, views
 from tape.recording.cached_calls import cached_call
@@ -32,11 +33,14 @@ def solve(A: Any, B: Any, *, left: bool = True) -> Tensor:  # noqa: N803 (PyTorc
     >>> tape.linalg.solve(tape.tensor([[2.0, 0.0], [1.0, 1.0]]), tape.tensor([2.0, 3.0]))
     tensor([1., 2.])
     """
-    a, b = square_of("linalg.solve", A), tensor_like(B)
+    a, b = square_of("linalg.solve", A), array_like(B)
     if _is_vector(a, b):
-        if len(a.spec.shape) == MATRIX:
-            return _vector(a if left else turned(a), b)
-        return views.squeeze(solve(a if left else turned(a), views.unsqueeze(b, -1)), -1)
+        a = a if left else turned(a)
+        if len(a.spec.shape) > MATRIX:
+            return views.squeeze(solve(a, views.unsqueeze(b, -1)), -1)
+        if a.spec.shape[0] != b.spec.shape[0]:
+            _check_rows("linalg.solve", a, views.unsqueeze(b, -1))
+        return foreign_calls.call(_OPS["solve"], a, b)[0]  # type: ignore[no-any-return]
     if not left:
         return turned(solve(turned(a), turned(b)))
     _check_rows("linalg.solve", a, b)
@@ -51,7 +55,7 @@ def solve_ex(A: Any, B: Any, *, left: bool = True, check_errors: bool = False) -
     >>> tape.linalg.solve_ex(tape.zeros(2, 2), tape.ones(2)).info
     tensor(1, dtype=tape.int32)
     """
-    a, b = square_of("linalg.solve", A), tensor_like(B)
+    a, b = square_of("linalg.solve", A), array_like(B)
     if vector := _is_vector(a, b):
         b = views.unsqueeze(b, -1)
     across = not left and not vector
@@ -64,12 +68,6 @@ def solve_ex(A: Any, B: Any, *, left: bool = True, check_errors: bool = False) -
     more = len(info.spec.shape) - len(batch)
     info = info[(0,) * more + tuple(slice(0, 1) if n == 1 else slice(None) for n in batch)]
     return SolveEx(views.squeeze(solution, -1) if vector else turned(solution) if across else solution, info)
-
-
-def _vector(a: Tensor, b: Tensor) -> Tensor:
-    if a.spec.shape[0] != b.spec.shape[0]:
-        _check_rows("linalg.solve", a, views.unsqueeze(b, -1))
-    return foreign_calls.call(_OPS["solve"], a, b)[0]  # type: ignore[no-any-return]
 
 
 def _is_vector(a: Tensor, b: Tensor) -> bool:
@@ -131,7 +129,7 @@ def solve_triangular(
     """
     name = "linalg.solve_triangular"
     if upper is None:
-        return _scipys_triangular(tensor_like(A), tensor_like(B), lower, trans, left=left, unitriangular=unitriangular)
+        return _scipys_triangular(array_like(A), array_like(B), lower, trans, left=left, unitriangular=unitriangular)
     if lower or trans:
         raise TypeError(f"{name}: give upper, as PyTorch does, or lower and trans, as SciPy does")
     a, b = square_of(name, A), matrix_of(name, B, "B")
@@ -179,9 +177,7 @@ def cholesky_solve(input: Any, L: Any, upper: bool = False) -> Tensor:  # noqa: 
     return foreign_calls.call(_OPS["cholesky_solve"], b, factor, upper=bool(upper))  # type: ignore[no-any-return]
 
 
-@implements(factorizations.cholesky_solve)
-def _cholesky_solve(b: Any, factor: Any, *, upper: bool) -> Tensor:
-    return cholesky_solve(b, factor, upper)
+implements(factorizations.cholesky_solve)(lambda b, factor, *, upper: cholesky_solve(b, factor, upper))
 
 
 @public()
@@ -242,7 +238,7 @@ _MATRIX = 2
 
 
 def _floating(name: str, **operands: Any) -> list[Tensor]:
-    tensors = {key: tensor_like(x) for key, x in operands.items()}
+    tensors = {key: array_like(x) for key, x in operands.items()}
     dtype = np.result_type(np.float32, *(x.spec.dtype for x in tensors.values()))
     for key, x in tensors.items():
         if x.spec.dtype.kind not in "fiu":
@@ -276,9 +272,7 @@ def solve_banded(l_and_u: Any, ab: Any, b: Any) -> Tensor:
     return foreign_calls.call(_OPS["solve_banded"], bands, right, l_and_u=(lower, upper))  # type: ignore[no-any-return]
 
 
-@implements(factorizations.solve_banded)
-def _solve_banded(ab: Any, b: Any, *, l_and_u: Any) -> Tensor:
-    return solve_banded(l_and_u, ab, b)
+implements(factorizations.solve_banded)(lambda ab, b, *, l_and_u: solve_banded(l_and_u, ab, b))
 
 
 def solveh_banded(ab: Any, b: Any, *, lower: bool = False) -> Tensor:
@@ -320,6 +314,10 @@ def solve_toeplitz(c_or_cr: Any, b: Any) -> Tensor:
     return foreign_calls.call(_OPS["solve_toeplitz"], column, row, right)  # type: ignore[no-any-return]
 
 
-@implements(factorizations.solve_toeplitz)
-def _solve_toeplitz(c: Any, r: Any, b: Any) -> Tensor:
-    return solve_toeplitz((c, r), b)
+implements(factorizations.solve_toeplitz)(lambda c, r, b: solve_toeplitz((c, r), b))
+
+
+__all__ = [
+    "cholesky_inverse", "cholesky_solve", "inv_ex", "lu_solve", "solve", "solve_banded", "solve_ex", "solve_toeplitz",
+    "solve_triangular", "solveh_banded",
+]  # fmt: skip

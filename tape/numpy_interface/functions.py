@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tape.matrices import contractions, decompositions, determinants, solves
-from tape.matrices.decompositions import MATRIX, square_of, tensor_like
+from tape.matrices.decompositions import MATRIX, square_of
 from tape.numpy_interface import predicates
 from tape.operations import diagonals, elementwise, indexing, rearranging
 from tape.operations.elementwise import FUNCTIONS, RUN, array_like, cast, floating, not_nan, reduces
@@ -45,9 +45,7 @@ def _divmod(x1: Any, x2: Any) -> tuple[Tensor, Tensor]:
 method("__divmod__")(_divmod)
 
 
-@method("__rdivmod__")
-def _reflected_divmod(x2: Tensor, x1: Any) -> tuple[Tensor, Tensor]:
-    return _divmod(x1, x2)
+method("__rdivmod__")(lambda x2, x1: _divmod(x1, x2))
 
 
 @implements(np.clip, records="clamp clamp_above clamp_below")
@@ -56,19 +54,11 @@ def _clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max:
     return views.clone(tensor_of(a)) if low is None and high is None else elementwise.clamp(a, low, high)
 
 
-@implements(np.round, np.around, records="rint round_decimals")
-def _round(a: Any, decimals: int = 0) -> Tensor:
-    return elementwise.round(a, decimals=decimals)
-
-
-@method("__round__")
-def _rounded(x: Tensor, ndigits: int | None = None) -> Tensor:
-    return elementwise.round(x, decimals=ndigits or 0)
-
-
-@method("__reversed__")
-def _reversed(x: Tensor) -> Tensor:
-    return x.flip(0) if x.spec.shape else x
+implements(np.round, np.around, records="rint round_decimals")(
+    lambda a, decimals=0: elementwise.round(a, decimals=decimals)
+)
+method("__round__")(lambda x, ndigits=None: elementwise.round(x, decimals=ndigits or 0))
+method("__reversed__")(lambda x: x.flip(0) if x.spec.shape else x)
 
 
 @implements(np.nan_to_num, records="nan_to_num")
@@ -78,25 +68,21 @@ def _nan_to_num(x: Any, copy: bool = True, nan: float = 0.0, posinf: Any = None,
     return elementwise.nan_to_num(x, nan, posinf, neginf)
 
 
-@implements(np.isclose)
-def _isclose(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
-    return elementwise.isclose(a, b, rtol, atol, equal_nan)
+implements(np.isclose)(
+    lambda a, b, rtol=1e-05, atol=1e-08, equal_nan=False: elementwise.isclose(a, b, rtol, atol, equal_nan)
+)
+implements(np.allclose)(
+    lambda a, b, rtol=1e-05, atol=1e-08, equal_nan=False: elementwise.allclose(a, b, rtol, atol, equal_nan)
+)
 
 
-@implements(np.allclose)
-def _allclose(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
-    return elementwise.allclose(a, b, rtol, atol, equal_nan)
+def _of_one_array(name: str) -> Any:
+    return lambda x: FUNCTIONS[name](x)  # noqa: PLW0108 (NumPy's names)
 
 
-def _of_one_array(numpys: Any, name: str) -> None:
-    @implements(numpys, records=name)
-    def function(x: Any) -> Tensor:
-        return FUNCTIONS[name](x)  # type: ignore[no-any-return]
-
-
-_of_one_array(np.fix, "trunc")
+implements(np.fix, records="trunc")(_of_one_array("trunc"))
 for _function in (np.sinc, np.i0, np.isposinf, np.isneginf):
-    _of_one_array(_function, _function.__name__)
+    implements(_function, records=_function.__name__)(_of_one_array(_function.__name__))
 
 
 @implements(np.choose)
@@ -128,19 +114,14 @@ def _trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Tensor:
     if trim.lower() not in ("fb", "bf", "f", "b"):
         raise ValueError(f"unexpected character(s) in `trim`: {trim.lower()!r}")
     axes = dims_of(x, axis) if axis != () else ()
-    ranges = [(int(at[0]), int(at[-1]) + 1) if at.size else (0, 0) for at in _places(x)]
+    places = np.nonzero(escaped_values(x.detach(), np.trim_zeros.__name__)) if x.spec.shape else ()
+    ranges = [(int(at.min()), int(at.max()) + 1) if at.size else (0, 0) for at in places]
     front, behind = "f" in trim.lower(), "b" in trim.lower()
     ends = [
         (low if front or low == high else 0, high if behind or low == high else n)
         for (low, high), n in zip(ranges, x.spec.shape, strict=True)
     ]
     return indexing.index(x, tuple(slice(*pair) if k in axes else slice(None) for k, pair in enumerate(ends)))
-
-
-def _places(x: Tensor) -> list[Any]:
-    return (
-        [np.unique(at) for at in np.nonzero(escaped_values(x.detach(), np.trim_zeros.__name__))] if x.spec.shape else []
-    )
 
 
 def _without_nan(place: Any, worst: float) -> Any:
@@ -162,16 +143,8 @@ reduces(np.nanargmin, one_axis=True)(_without_nan(np.argmin, np.inf))
 # NumPy's polynomials, given by their coefficients, the highest power first: arithmetic, calculus and fits.
 
 
-@implements(np.polyadd)
-def _add(a1: Any, a2: Any) -> Tensor:
-    a, b = _of_one_length(a1, a2)
-    return a + b
-
-
-@implements(np.polysub)
-def _subtract(a1: Any, a2: Any) -> Tensor:
-    a, b = _of_one_length(a1, a2)
-    return a - b
+implements(np.polyadd)(lambda a1, a2: operator.add(*_of_one_length(a1, a2)))
+implements(np.polysub)(lambda a1, a2: operator.sub(*_of_one_length(a1, a2)))
 
 
 def _of_one_length(*values: Any) -> list[Tensor]:
@@ -184,9 +157,7 @@ def _vector(x: Any) -> Tensor:
     return NUMPY[np.atleast_1d](array_like(x))  # type: ignore[no-any-return]
 
 
-@implements(np.polymul)
-def _multiply(a1: Any, a2: Any) -> Tensor:
-    return contractions.convolve(_without_zeros(a1), _without_zeros(a2))
+implements(np.polymul)(lambda a1, a2: contractions.convolve(_without_zeros(a1), _without_zeros(a2)))
 
 
 def _without_zeros(x: Any) -> Tensor:
@@ -259,9 +230,7 @@ def _check_fit(x: Tensor, y: Tensor, degree: int) -> None:
         )
 
 
-@implements(np.correlate)
-def _correlate(a: Any, v: Any, mode: str = "valid") -> Tensor:
-    return contractions.convolve(array_like(a), array_like(v).flip(0), mode)
+implements(np.correlate)(lambda a, v, mode="valid": contractions.convolve(array_like(a), array_like(v).flip(0), mode))
 
 
 @implements(np.linspace)
@@ -316,52 +285,32 @@ def _only(name: str, value: Any, supported: Any, argument: str) -> None:
 @implements(np.dot, records="dot mv vm mm")
 def _dot(a: Any, b: Any, out: Any = None) -> Any:
     _only("dot", out, None, "out")
-    a, b = tensor_like(a), tensor_like(b)
+    a, b = array_like(a), array_like(b)
     ranks = len(a.spec.shape), len(b.spec.shape)
     if 0 in ranks:
         return a * b
     return matmul(a, b) if max(ranks) <= MATRIX else contractions.tensordot(a, b, ([-1], [-2 if ranks[1] > 1 else -1]))
 
 
-@implements(np.linalg.matmul)
-def _matmul(x1: Any, x2: Any) -> Tensor:
-    return matmul(tensor_like(x1), tensor_like(x2))
-
-
-@implements(np.inner)
-def _inner(a: Any, b: Any) -> Any:
-    return contractions.inner(tensor_like(a), tensor_like(b))
+implements(np.linalg.matmul)(lambda x1, x2: matmul(array_like(x1), array_like(x2)))
+implements(np.inner)(lambda a, b: contractions.inner(array_like(a), array_like(b)))
 
 
 @implements(np.outer)
 def _outer(a: Any, b: Any, out: Any = None) -> Any:
     _only("outer", out, None, "out")
-    return contractions.outer(*(views.reshape(tensor_like(x), -1) for x in (a, b)))
+    return contractions.outer(*(views.reshape(array_like(x), -1) for x in (a, b)))
 
 
-@implements(np.linalg.outer)
-def _linalg_outer(x1: Any, x2: Any) -> Any:
-    return contractions.outer(tensor_like(x1), tensor_like(x2))
-
-
-@implements(np.vdot)
-def _vdot(a: Any, b: Any) -> Tensor:
-    return contractions.vdot(*(views.reshape(tensor_like(x), -1) for x in (a, b)))
-
-
-@implements(np.matvec)
-def _matvec(x1: Any, x2: Any) -> Tensor:
-    return views.squeeze(matmul(tensor_like(x1), views.unsqueeze(tensor_like(x2), -1)), -1)
-
-
-@implements(np.vecmat)
-def _vecmat(x1: Any, x2: Any) -> Tensor:
-    return views.squeeze(matmul(views.unsqueeze(tensor_like(x1), -2), tensor_like(x2)), -2)
+implements(np.linalg.outer)(lambda x1, x2: contractions.outer(array_like(x1), array_like(x2)))
+implements(np.vdot)(lambda a, b: contractions.vdot(*(views.reshape(array_like(x), -1) for x in (a, b))))
+implements(np.matvec)(lambda x1, x2: views.squeeze(matmul(array_like(x1), views.unsqueeze(array_like(x2), -1)), -1))
+implements(np.vecmat)(lambda x1, x2: views.squeeze(matmul(views.unsqueeze(array_like(x1), -2), array_like(x2)), -2))
 
 
 @implements(np.vecdot, np.linalg.vecdot)
 def _vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
-    a, b = (rearranging.movedim(tensor_like(x), axis, -1) for x in (x1, x2))
+    a, b = (rearranging.movedim(array_like(x), axis, -1) for x in (x1, x2))
     if a.spec.shape[-1] != b.spec.shape[-1]:
         raise ValueError(f"np.vecdot: axes of {a.spec.shape[-1]} and {b.spec.shape[-1]} elements do not fit")
     product: Any = a * b
@@ -371,7 +320,7 @@ def _vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
 
 @implements(np.tensordot)
 def _tensordot(a: Any, b: Any, axes: Any = 2) -> Tensor:
-    left, right = tensor_like(a), tensor_like(b)
+    left, right = array_like(a), array_like(b)
     for i, j in zip(*contractions.contracted_dims(left, right, axes), strict=True):
         if left.spec.shape[i] != right.spec.shape[j]:  # no extent of 1 is broadcast here
             raise ValueError(
@@ -380,14 +329,8 @@ def _tensordot(a: Any, b: Any, axes: Any = 2) -> Tensor:
     return contractions.tensordot(left, right, axes)
 
 
-@implements(np.linalg.tensordot)
-def _linalg_tensordot(x1: Any, x2: Any, *, axes: Any = 2) -> Tensor:
-    return _tensordot(x1, x2, axes)
-
-
-@implements(np.kron)
-def _kron(a: Any, b: Any) -> Any:
-    return contractions.kron(tensor_like(a), tensor_like(b))
+implements(np.linalg.tensordot)(lambda x1, x2, *, axes=2: _tensordot(x1, x2, axes))
+implements(np.kron)(lambda a, b: contractions.kron(array_like(a), array_like(b)))
 
 
 @implements(np.einsum)
@@ -403,24 +346,13 @@ def _einsum(*operands: Any, out: Any = None, optimize: Any = False, **kwargs: An
 def _cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: Any = None) -> Any:
     if axis is not None:
         axisa = axisb = axisc = axis
-    a, b = (_last(tensor_like(x), at) for x, at in ((a, axisa), (b, axisb)))
-    product = contractions.vector_product("cross", a, b, -1)
-    rank = len(product.spec.shape)
-    order = [*range(rank - 1)]
-    order.insert(axisc % rank, rank - 1)
-    return views.permute(product, tuple(order))
+    a, b = (rearranging.movedim(array_like(x), at, -1) for x, at in ((a, axisa), (b, axisb)))
+    return rearranging.movedim(contractions.vector_product("cross", a, b, -1), -1, axisc)
 
 
-def _last(x: Tensor, axis: int) -> Tensor:
-    rank = len(x.spec.shape)
-    if axis % rank == rank - 1:
-        return x
-    return views.permute(x, (*(k for k in range(rank) if k != axis % rank), axis % rank))
-
-
-@implements(np.linalg.cross, records="cross")
-def _linalg_cross(x1: Any, x2: Any, *, axis: int = -1) -> Tensor:
-    return contractions.vector_product("cross", tensor_like(x1), tensor_like(x2), axis)
+implements(np.linalg.cross, records="cross")(
+    lambda x1, x2, *, axis=-1: contractions.vector_product("cross", array_like(x1), array_like(x2), axis)
+)
 
 
 @implements(np.trace)
@@ -429,24 +361,16 @@ def _trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any =
     return diagonals.diagonal(a, offset, axis1, axis2).sum(-1, dtype=dtype)
 
 
-@implements(np.linalg.trace)
-def _linalg_trace(x: Any, *, offset: int = 0, dtype: Any = None) -> Any:
-    return _trace(x, offset, -2, -1, dtype)
-
-
-@implements(np.linalg.diagonal, records="diagonal")
-def _linalg_diagonal(x: Any, *, offset: int = 0) -> Tensor:
-    return diagonals.diagonal(x, offset, -2, -1)
-
-
-@implements(np.convolve, records="convolve")
-def _convolve(a: Any, v: Any, mode: str = "full") -> Tensor:
-    return contractions.convolve(tensor_like(a), tensor_like(v), mode)
+implements(np.linalg.trace)(lambda x, *, offset=0, dtype=None: _trace(x, offset, -2, -1, dtype))
+implements(np.linalg.diagonal, records="diagonal")(lambda x, *, offset=0: diagonals.diagonal(x, offset, -2, -1))
+implements(np.convolve, records="convolve")(
+    lambda a, v, mode="full": contractions.convolve(array_like(a), array_like(v), mode)
+)
 
 
 @implements(np.polyval)
 def _polyval(p: Any, x: Any) -> Any:
-    p, x = tensor_like(p), tensor_like(x)
+    p, x = array_like(p), array_like(x)
     y = x * 0
     for k in range(len(p)):
         y = y * x + p[k]
@@ -455,7 +379,7 @@ def _polyval(p: Any, x: Any) -> Any:
 
 @implements(np.linalg.solve, records="solve")
 def _solve(a: Any, b: Any) -> Tensor:
-    a, b = square_of("linalg.solve", a), tensor_like(b)
+    a, b = square_of("linalg.solve", a), array_like(b)
     if len(b.spec.shape) == 1 and len(a.spec.shape) > MATRIX:
         return views.squeeze(solves.solve(a, views.unsqueeze(b, -1)), -1)
     if len(b.spec.shape) == len(a.spec.shape) - 1 > 1:  # matrices to NumPy; PyTorch could see vectors
@@ -463,29 +387,13 @@ def _solve(a: Any, b: Any) -> Tensor:
     return solves.solve(a, b)
 
 
-@implements(np.linalg.inv, records="inv")
-def _inv(a: Any) -> Tensor:
-    return solves.inverse(a)
-
-
-@implements(np.linalg.pinv, records="pinv")
-def _pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Tensor:
-    return determinants.pinv(a, rcond, hermitian, rtol=rtol)
-
-
-@implements(np.linalg.det, records="det")
-def _det(a: Any) -> Tensor:
-    return determinants.det(a)
-
-
-@implements(np.linalg.slogdet, records="slogdet")
-def _slogdet(a: Any) -> Any:
-    return _kind(np.linalg.slogdet, 1, 1)(*determinants.slogdet(a))
-
-
-@implements(np.linalg.cholesky, records="cholesky")
-def _cholesky(a: Any, /, *, upper: bool = False) -> Tensor:
-    return decompositions.cholesky(a, upper)
+implements(np.linalg.inv, records="inv")(lambda a: solves.inverse(a))  # noqa: PLW0108 (NumPy's names)
+implements(np.linalg.pinv, records="pinv")(
+    lambda a, rcond=None, hermitian=False, *, rtol=None: determinants.pinv(a, rcond, hermitian, rtol=rtol)
+)
+implements(np.linalg.det, records="det")(lambda a: determinants.det(a))  # noqa: PLW0108 (NumPy's names)
+implements(np.linalg.slogdet, records="slogdet")(lambda a: _kind(np.linalg.slogdet, 1, 1)(*determinants.slogdet(a)))
+implements(np.linalg.cholesky, records="cholesky")(lambda a, /, *, upper=False: decompositions.cholesky(a, upper))
 
 
 @implements(np.linalg.qr, records="qr")
@@ -496,14 +404,10 @@ def _qr(a: Any, mode: str = "reduced") -> Any:
     return factors.R if mode == "r" else _kind(np.linalg.qr, 1, 1)(*factors)
 
 
-@implements(np.linalg.eigh, records="eigh")
-def _eigh(a: Any, UPLO: str = "L") -> Any:  # noqa: N803 (NumPy's name)
-    return _kind(np.linalg.eigh, 1, 1)(*decompositions.eigh(a, UPLO))
-
-
-@implements(np.linalg.eigvalsh, records="eigvalsh")
-def _eigvalsh(a: Any, UPLO: str = "L") -> Tensor:  # noqa: N803
-    return decompositions.eigvalsh(a, UPLO)
+implements(np.linalg.eigh, records="eigh")(
+    lambda a, UPLO="L": _kind(np.linalg.eigh, 1, 1)(*decompositions.eigh(a, UPLO))  # noqa: N803
+)
+implements(np.linalg.eigvalsh, records="eigvalsh")(lambda a, UPLO="L": decompositions.eigvalsh(a, UPLO))  # noqa: N803
 
 
 @implements(np.linalg.svd, records="svd")
@@ -514,14 +418,12 @@ def _svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian:
     return _kind(np.linalg.svd, 1, 1)(*decompositions.svd(a, full_matrices))
 
 
-@implements(np.linalg.svdvals, records="svdvals")
-def _svdvals(x: Any, /) -> Tensor:
-    return decompositions.svdvals(x)
+implements(np.linalg.svdvals, records="svdvals")(lambda x, /: decompositions.svdvals(x))
 
 
 @implements(np.linalg.lstsq, records="lstsq")
 def _lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, ...]:
-    a, b = tensor_like(a), tensor_like(b)
+    a, b = array_like(a), array_like(b)
     solution = determinants.lstsq(a, b, None if rcond is None else max(float(rcond), 0.0), driver="gelsd")
     residuals = solution.residuals
     if int(solution.rank.item()) < a.spec.shape[-1]:
@@ -531,19 +433,11 @@ def _lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, ...]:
     return solution.solution, residuals, int(solution.rank.item()), solution.singular_values
 
 
-@implements(np.linalg.matrix_rank, records="matrix_rank")
-def _matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Tensor:  # noqa: N803
-    return determinants.matrix_rank(A, tol, hermitian, rtol=rtol)
-
-
-@implements(np.linalg.matrix_power)
-def _matrix_power(a: Any, n: int) -> Tensor:
-    return determinants.matrix_power(a, n)
-
-
-@implements(np.linalg.cond)
-def _cond(x: Any, p: Any = None) -> Tensor:
-    return determinants.cond(x, p)
+implements(np.linalg.matrix_rank, records="matrix_rank")(
+    lambda A, tol=None, hermitian=False, *, rtol=None: determinants.matrix_rank(A, tol, hermitian, rtol=rtol)  # noqa: N803
+)
+implements(np.linalg.matrix_power)(lambda a, n: determinants.matrix_power(a, n))  # noqa: PLW0108 (NumPy's names)
+implements(np.linalg.cond)(lambda x, p=None: determinants.cond(x, p))
 
 
 @implements(np.linalg.multi_dot)
@@ -552,25 +446,19 @@ def _multi_dot(arrays: Any, *, out: Any = None) -> Tensor:
     return contractions.multi_dot(arrays)
 
 
-@implements(np.linalg.tensorsolve)
-def _tensorsolve(a: Any, b: Any, axes: Any = None) -> Tensor:
-    return determinants.tensorsolve(a, b, axes)
-
-
-@implements(np.linalg.tensorinv)
-def _tensorinv(a: Any, ind: int = 2) -> Tensor:
-    return determinants.tensorinv(a, ind)
+implements(np.linalg.tensorsolve)(lambda a, b, axes=None: determinants.tensorsolve(a, b, axes))
+implements(np.linalg.tensorinv)(lambda a, ind=2: determinants.tensorinv(a, ind))
 
 
 @implements(np.linalg.norm)
 def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Tensor:  # noqa: A002 (NumPy's name)
-    x = tensor_like(x)
+    x = array_like(x)
     x = x if x.spec.dtype.kind == "f" else record.to_dtype(x, np.dtype(np.float64))
     if ord is not None and axis is None and len(x.spec.shape) not in (1, MATRIX):
         raise ValueError("Improper number of dimensions to norm.")
     return determinants.norm(x, ord, axis, keepdims)
 
 
-@implements(np.linalg.matrix_norm)
-def _matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Tensor:  # noqa: A002 (NumPy's name)
-    return determinants.matrix_norm(x, ord, keepdim=keepdims)
+implements(np.linalg.matrix_norm)(
+    lambda x, /, *, keepdims=False, ord="fro": determinants.matrix_norm(x, ord, keepdim=keepdims)  # noqa: A006
+)

@@ -131,14 +131,8 @@ for _op in _left():
         _to_numpy(MADE[_op.name], _of_numpy)
 
 
-for _function in (
-    contractions.addmm,
-    contractions.addmv,
-    contractions.addr,
-    contractions.baddbmm,
-    contractions.addbmm,
-    reductions.renorm,
-):
+_added = contractions.addmm, contractions.addmv, contractions.addr, contractions.baddbmm, contractions.addbmm
+for _function in (*_added, reductions.renorm):
     install_in_place(_function, f"{_function.__name__}_")
 
 
@@ -209,7 +203,8 @@ def readable(expression: Any) -> str:
 
 
 def _row(op: Op) -> tuple[str, ...]:
-    rules = {_input(op, i): traced(rule, Readable, {}) for i, rule in enumerate(op.pullback) if rule is not None}
+    inputs = op.inputs if isinstance(op, Elementwise) else "ab"
+    rules = {inputs[i]: traced(rule, Readable, {}) for i, rule in enumerate(op.pullback) if rule is not None}
     operator = op.operator if isinstance(op, Elementwise) else ""
     return (
         _code([op.name, *([] if not operator or operator.isidentifier() else [operator])]),
@@ -246,10 +241,6 @@ def numpy_name(function: Any) -> str:
     return f"{module.replace('numpy', 'np', 1)}.{function.__name__}"
 
 
-def _input(op: Op, place: int) -> str:
-    return op.inputs[place] if isinstance(op, Elementwise) else "ab"[place]
-
-
 def _gradient(op: Op, rules: dict[str, Symbol]) -> str:
     if isinstance(op, Routine):
         return "by NumPy's functions" if op.vjp is not None else ""
@@ -277,19 +268,16 @@ def _print(expression: Any) -> tuple[str, int]:
     if not parts:
         return head, _WHOLE
     if head == "cut":
-        return _print_cut(*parts), -1
+        where, value = parts
+        turned = _sign(where.head) == "not "
+        text = f"{readable(value)} if {readable(where.parts[0])} else nothing" if turned else ""
+        return text or f"nothing if {readable(where)} else {readable(value)}", -1
     sign = _sign(head)
     if len(parts) == 1 and sign in _UNARY:
         return sign + _held(parts[0], _UNARY[sign]), _UNARY[sign]
     if sign in _INFIX:
         return _infix(sign, *parts), _INFIX[sign]
     return f"{head}({', '.join(map(readable, parts))})", _WHOLE
-
-
-def _print_cut(where: Symbol, value: Any) -> str:
-    if _sign(where.head) == "not ":
-        return f"{readable(value)} if {readable(where.parts[0])} else nothing"
-    return f"nothing if {readable(where)} else {readable(value)}"
 
 
 def _sign(head: str) -> str:
@@ -333,7 +321,12 @@ def interp(
     tensor([1., 8.])
     """
     input, xp, fp = _floats(input, xp, fp)
-    _check_knots(xp, fp, least=1 if kind == "linear" else 2)
+    least = 1 if kind == "linear" else 2
+    if len(xp.spec.shape) != 1 or fp.spec.shape != xp.spec.shape:
+        shapes = f"{list(fp.spec.shape)} and {list(xp.spec.shape)}"
+        raise ValueError(f"interp: fp and xp are vectors of the same length; their shapes are {shapes}")
+    if xp.spec.size < least:
+        raise ValueError(f"interp: {least} or more knots are needed, {xp.spec.size} given")
     if kind == "linear":
         return _level(input, xp, fp, left, right, period)
     if (left, right, period) != (None, None, None):
@@ -351,16 +344,6 @@ def _floats(*values: Any) -> list[Tensor]:
     tensors = alike(*values)
     double = np.dtype(np.float64)
     return tensors if tensors[0].spec.dtype.kind == "f" else [record.to_dtype(x, double) for x in tensors]
-
-
-def _check_knots(xp: Tensor, fp: Tensor, least: int) -> None:
-    if len(xp.spec.shape) != 1 or fp.spec.shape != xp.spec.shape:
-        raise ValueError(
-            f"interp: fp and xp are vectors of the same length; their shapes are {list(fp.spec.shape)} and "
-            f"{list(xp.spec.shape)}"
-        )
-    if xp.spec.size < least:
-        raise ValueError(f"interp: {least} or more knots are needed, {xp.spec.size} given")
 
 
 def _level(x: Tensor, xp: Tensor, fp: Tensor, left: Any, right: Any, period: Any) -> Any:
@@ -479,9 +462,7 @@ def interpn(
     return result
 
 
-@implements(interpolation.interval)
-def _interval(x: Any, xp: Any) -> Tensor:
-    return foreign_calls.call(_OPS["interval"], x, xp)  # type: ignore[no-any-return]
+implements(interpolation.interval)(lambda x, xp: foreign_calls.call(_OPS["interval"], x, xp))
 
 
 @implements(interpolation.added_at)
@@ -491,6 +472,6 @@ def _added_at(values: Any, at: Any, *, n: int) -> Any:
     return sums.index_put_((views.reshape(at, -1),), views.reshape(values, -1), accumulate=True)
 
 
-@implements(np.interp, records="interp")
-def _np_interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
-    return interp(x, xp, fp, left, right, period)
+implements(np.interp, records="interp")(
+    lambda x, xp, fp, left=None, right=None, period=None: interp(x, xp, fp, left, right, period)
+)

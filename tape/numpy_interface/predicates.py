@@ -131,9 +131,7 @@ def angle(input: Any) -> Tensor:
     return result
 
 
-@implements(np.angle)
-def _angle(z: Any, deg: bool = False) -> Tensor:
-    return FUNCTIONS["rad2deg"](angle(z)) if deg else angle(z)
+implements(np.angle)(lambda z, deg=False: FUNCTIONS["rad2deg"](angle(z)) if deg else angle(z))
 
 
 @public(methods=False)
@@ -355,14 +353,12 @@ def _array_equal(a1: Any, a2: Any, equal_nan: builtins.bool = False) -> builtins
     return same and builtins.bool(((a1 == a2) | (np.isnan(a1) & np.isnan(a2))).all())
 
 
-@implements(np.array_equiv)
-def _array_equiv(a1: Any, a2: Any) -> builtins.bool:
-    return np.array_equiv(_values(a1), _values(a2))
-
-
-@implements(np.result_type)
-def _result_type(*arrays_and_dtypes: Any) -> Any:
-    return np.result_type(*(x.spec.dtype if isinstance(x, Tensor) else x for x in arrays_and_dtypes))
+implements(np.array_equiv)(lambda a1, a2: np.array_equiv(_values(a1), _values(a2)))
+implements(np.result_type)(
+    lambda *arrays_and_dtypes: np.result_type(
+        *(x.spec.dtype if isinstance(x, Tensor) else x for x in arrays_and_dtypes)
+    )
+)
 
 
 @implements(np.empty_like)
@@ -371,14 +367,8 @@ def _empty_like(prototype: Tensor, dtype: Any = None) -> Tensor:
     return leaf(record.unset(prototype.spec.shape, wanted), requires_grad=False)
 
 
-@implements(np.imag)
-def _imag(val: Tensor) -> Tensor:
-    return leaf(np.zeros(val.spec.shape, val.spec.dtype), requires_grad=False)
-
-
-@implements(np.iscomplex)
-def _iscomplex(x: Tensor) -> Tensor:
-    return leaf(np.zeros(x.spec.shape, np.bool_), requires_grad=False)
+implements(np.imag)(lambda val: leaf(np.zeros(val.spec.shape, val.spec.dtype), requires_grad=False))
+implements(np.iscomplex)(lambda x: leaf(np.zeros(x.spec.shape, np.bool_), requires_grad=False))
 
 
 @implements(np.iscomplexobj)
@@ -387,9 +377,7 @@ def _iscomplexobj(x: Any) -> builtins.bool:
     return False
 
 
-@implements(np.isreal)
-def _isreal(x: Any) -> Tensor:
-    return isreal(x)
+implements(np.isreal)(lambda x: isreal(x))  # noqa: PLW0108 (NumPy's names)
 
 
 @implements(np.isrealobj)

@@ -438,9 +438,7 @@ def _expand_dims(a: Tensor, axis: Any) -> Tensor:
     return views.unsqueeze(a, places[0]) if len(places) == 1 else views.reshape(a, shape)
 
 
-@implements(np.broadcast_to, records="expand")
-def _broadcast_to(array: Tensor, shape: Any) -> Tensor:
-    return views.expand(array, shape)
+implements(np.broadcast_to, records="expand")(lambda array, shape: array.expand(shape))
 
 
 @implements(np.lib.stride_tricks.sliding_window_view, records="unfold")
@@ -490,21 +488,7 @@ def _full_like(
     return result
 
 
-@implements(np.shape)
-def _shape(a: Tensor) -> tuple[int, ...]:
-    return a.spec.shape
-
-
-@implements(np.ndim)
-def _ndim(a: Tensor) -> int:
-    return len(a.spec.shape)
-
-
-@implements(np.size)
-def _size(a: Tensor, axis: int | None = None) -> int:
-    return a.spec.size if axis is None else a.spec.shape[axis]
-
-
-@implements(np.copy)
-def _copy(a: Tensor) -> Tensor:
-    return views.clone(a)
+implements(np.shape)(lambda a: a.spec.shape)
+implements(np.ndim)(lambda a: len(a.spec.shape))
+implements(np.size)(lambda a, axis=None: a.spec.size if axis is None else a.spec.shape[axis])
+implements(np.copy)(lambda a: a.clone())

@@ -109,14 +109,9 @@ def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Tensor:
 
 @public()
 def searchsorted(
-    sorted_sequence: Any,
-    input: Any,
-    *,
-    out_int32: bool = False,
-    right: bool = False,
-    side: Any = None,
+    sorted_sequence: Any, input: Any, *, out_int32: bool = False, right: bool = False, side: Any = None,
     sorter: Any = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Return where each value would be inserted into rows that are in order, as int64; no gradient.
 
     The rows have one dim, or the first dims of the values. ``right=True`` (``side="right"``) inserts behind equal ones;
@@ -337,49 +332,33 @@ def mode(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, 
     return return_types.mode(*along(_MODE, input, at, keepdim=keep))
 
 
-def _last(x: Tensor, dims: tuple[int, ...]) -> Tensor:
-    shape = x.spec.shape
-    kept = tuple(i for i in range(len(shape)) if i not in dims)
-    turned = views.permute(x, (*kept, *dims)) if shape else x
-    return views.reshape(turned, (*(shape[i] for i in kept), math.prod(shape[i] for i in dims)))
-
-
 @functools.lru_cache(256)
 def _positions(count: int, q: tuple[float, ...], method: str) -> Array:
     """Return where quantiles lie between the sorted elements: NumPy finds them in 0, 1, 2, ... itself."""
     return np.quantile(np.arange(max(count, 1), dtype=np.float64), q, method=method)  # type: ignore[call-overload, no-any-return]
 
 
-def _in_rows(counts: Array, q: tuple[float, ...], method: str) -> Array:
-    """Return where each quantile lies in rows of so many elements, a column for each row."""
-    positions = np.zeros((len(q), len(counts)))
-    for count in np.unique(counts):
-        positions[:, counts == count] = _positions(int(count), q, method)[:, None]
-    return positions
-
-
 def quantiles(
-    x: Tensor,
-    q: Array,
-    dims: tuple[int, ...],
-    method: str,
-    *,
-    without_nan: bool = False,
-    keepdim: bool = False,
+    x: Tensor, q: Array, dims: tuple[int, ...], method: str, *, without_nan: bool = False, keepdim: bool = False,
     shift: Tensor | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Return quantiles over dims, for each q along leading dims; nan where an element is nan, or all are.
 
     ``shift`` is a tensor of zeros through which q gets its gradient; see :func:`_shift`.
     """
-    rows = sort(_last(x, dims)).values
+    shape = x.spec.shape
+    kept = tuple(i for i in range(len(shape)) if i not in dims)
+    turned = views.permute(x, (*kept, *dims)) if shape else x
+    rows = sort(views.reshape(turned, (*(shape[i] for i in kept), math.prod(shape[i] for i in dims)))).values
     n, lead = rows.spec.shape[-1], rows.spec.shape[:-1]
     if without_nan:
         record.note_escape(x)  # how many are no nan decides what is picked
         counts = (~np.isnan(as_array(rows))).sum(-1).reshape(-1)
     else:
         counts = np.full(math.prod(lead), n)
-    at = _in_rows(counts, tuple(q.reshape(-1).tolist()), method)
+    at = np.zeros((q.size, len(counts)))  # where each quantile lies, a column for each row
+    for count in np.unique(counts):
+        at[:, counts == count] = _positions(int(count), tuple(q.reshape(-1).tolist()), method)[:, None]
     flat = views.reshape(rows, (math.prod(lead), n))
     every = np.arange(math.prod(lead))
     low, high = np.floor(at).astype(np.int64), np.ceil(at).astype(np.int64)
@@ -388,9 +367,8 @@ def quantiles(
     if shift is not None or not np.array_equal(low, high):
         between: Any = (at - low).astype(x.spec.dtype)
         if shift is not None:
-            between = between + views.reshape(cast(shift, x.spec.dtype), (-1, 1)) * np.maximum(counts - 1, 0).astype(
-                x.spec.dtype
-            )
+            steps = np.maximum(counts - 1, 0).astype(x.spec.dtype)
+            between = between + views.reshape(cast(shift, x.spec.dtype), (-1, 1)) * steps
         above: Any = index(flat, (every, high))
         apart = above - below
         result = _where(between < 0.5, below + apart * between, above - apart * (1 - between))  # noqa: PLR2004 (as NumPy)
@@ -398,8 +376,8 @@ def quantiles(
     if not without_nan:
         largest = index(flat, (every, np.full_like(low, n - 1)))
         result = _where(largest == largest, result, largest)  # noqa: PLR0124 (nan)
-    shape = [1 if i in dims else m for i, m in enumerate(x.spec.shape)] if keepdim else lead
-    return views.reshape(result, (*q.shape, *shape))
+    lead = tuple(1 if i in dims else m for i, m in enumerate(shape)) if keepdim else lead
+    return views.reshape(result, (*q.shape, *lead))
 
 
 _INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")

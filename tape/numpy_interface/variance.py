@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -54,14 +55,8 @@ def _prod(
     return _begun(cast(reductions.prod(x, axis, keepdims, dtype=dtype), dtype), FUNCTIONS["multiply"], initial)
 
 
-@reduces(np.nansum)
-def _nansum(x: Tensor, where: Any = True, **arguments: Any) -> Tensor:
-    return _sum(x, where=also(where, not_nan(x)), **arguments)
-
-
-@reduces(np.nanprod)
-def _nanprod(x: Tensor, where: Any = True, **arguments: Any) -> Tensor:
-    return _prod(x, where=also(where, not_nan(x)), **arguments)
+reduces(np.nansum)(lambda x, where=True, **arguments: _sum(x, where=also(where, not_nan(x)), **arguments))
+reduces(np.nanprod)(lambda x, where=True, **arguments: _prod(x, where=also(where, not_nan(x)), **arguments))
 
 
 @reduces(np.mean, records="mean")
@@ -100,7 +95,8 @@ def _extremum(name: str, worst: float) -> Any:
 
     def extremum(x: Tensor, axis: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True) -> Tensor:
         if where is True and initial is None:
-            _not_empty(name, x, axis)
+            if 0 in (x.spec.shape[i] for i in dims_of(x, axis)):
+                raise ValueError(f"zero-size array to reduction operation {name}imum which has no identity")
             return over_all(x, keepdim=keepdims) if axis is None else over(x, axis, keepdims)  # type: ignore[no-any-return]
         if initial is None:
             raise ValueError(
@@ -140,22 +136,15 @@ def _lowest(x: Tensor, worst: float) -> Any:
     return limits.max if worst > 0 else limits.min
 
 
-def _not_empty(name: str, x: Tensor, axis: Any) -> None:
-    if 0 in (x.spec.shape[i] for i in dims_of(x, axis)):
-        raise ValueError(f"zero-size array to reduction operation {name}imum which has no identity")
-
-
 _max, _min = _extremum("max", -math.inf), _extremum("min", math.inf)
 
 
-@reduces(np.ptp)
-def _ptp(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
-    return FUNCTIONS["subtract"](_max(x, axis, keepdims), _min(x, axis, keepdims))  # type: ignore[no-any-return]
-
-
-@reduces(np.any, records="any")
-def _any(x: Tensor, axis: Any = None, keepdims: bool = False, where: Any = True) -> Tensor:
-    return cast(reductions.any(chosen(x, where, 0), axis, keepdims), np.bool_)
+reduces(np.ptp)(
+    lambda x, axis=None, keepdims=False: FUNCTIONS["subtract"](_max(x, axis, keepdims), _min(x, axis, keepdims))
+)
+reduces(np.any, records="any")(
+    lambda x, axis=None, keepdims=False, where=True: cast(reductions.any(chosen(x, where, 0), axis, keepdims), np.bool_)
+)
 
 
 @reduces(np.all, records="all")
@@ -163,9 +152,9 @@ def _all(x: Tensor, axis: Any = None, keepdims: bool = False, where: Any = True)
     return cast(reductions.all(chosen(x, where, 1), axis, keepdims), np.bool_)
 
 
-@reduces(np.count_nonzero, records="count_nonzero")
-def _count_nonzero(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
-    return reductions.counted(x, axis, keepdim=keepdims)
+reduces(np.count_nonzero, records="count_nonzero")(
+    lambda x, axis=None, keepdims=False: reductions.counted(x, axis, keepdim=keepdims)
+)
 
 
 def _place(name: str) -> Any:
@@ -215,21 +204,15 @@ def _spread(op: Any, x: Any, dims: tuple[int, ...], keep: bool, correction: floa
     return foreign_calls.call(op, x, dims=dims, correction=float(correction), keepdim=keep)  # type: ignore[no-any-return]
 
 
-def _floating(x: Any) -> Tensor:
-    x = tensor_of(x)
-    if x.spec.dtype.kind != "f":
-        raise RuntimeError(
-            f"std and var only support floating point dtypes, not {x.spec.dtype.name}; convert first: x.double()"
-        )
-    return x  # type: ignore[no-any-return]
-
-
 def _function(op: Any, example: str) -> Any:
     def spread(
         input: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None,
         axis: Any = None, keepdims: Any = None, ddof: Any = None,
     ) -> Tensor:  # fmt: skip
-        input = _floating(input)
+        input = tensor_of(input)
+        if input.spec.dtype.kind != "f":
+            kind = input.spec.dtype.name
+            raise RuntimeError(f"std and var only support floating point dtypes, not {kind}; convert first: x.double()")
         if isinstance(dim, bool):
             dim, unbiased = None, dim
         if sum(option is not None for option in (unbiased, correction, ddof)) > 1:
@@ -281,18 +264,23 @@ std_mean = _with_mean("std_mean", std, "standard deviation", "tensor(1.)")
 
 def _variance(
     x: Tensor, axis: Any = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, where: Any = True,
-    mean: Any = None, correction: Any = None, *, op: Any = _VAR,
+    mean: Any = None, correction: Any = None, *, op: Any = _VAR, without_nan: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Return NumPy's var, or std: no correction unless one is asked for."""
+    """Return NumPy's var, or std: no correction unless one is asked for. ``without_nan``: its nanvar, or nanstd."""
     if correction is not None and ddof:
         raise ValueError("ddof and correction can't be provided simultaneously.")
-    less = ddof if correction is None else correction
+    without_nan = without_nan and x.spec.dtype.kind == "f"
+    if without_nan and dtype is not None and dtype_of(dtype).kind != "f":
+        raise TypeError("If a is inexact, then dtype must be inexact")
+    less, where = ddof if correction is None else correction, also(where, not_nan(x)) if without_nan else where
     x = _promoted(x, dtype)
     if x.spec.dtype.kind != "f":
         raise TypeError(f"np.{op.name} of a tensor computes in a floating dtype, not {x.spec.dtype}")
     if where is True and mean is None:
         return _spread(op, x, dims_of(x, axis), keepdims, less)
     variance = _squares(x, axis, less, keepdims, where, mean)
+    if without_nan:
+        variance = FUNCTIONS["where"](counted(where, x, axis, keepdims) > less, variance, np.nan)
     return variance if op is _VAR else _root(variance)
 
 
@@ -310,34 +298,10 @@ def _root(squared: Tensor) -> Tensor:
     return FUNCTIONS["where"](zero, 0.0, FUNCTIONS["sqrt"](FUNCTIONS["where"](zero, 1.0, squared)))  # type: ignore[no-any-return]
 
 
-def _deviation(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    return _variance(x, *args, op=_STD, **kwargs)
-
-
 reduces(np.var, records="var")(_variance)
-reduces(np.std, records="std")(_deviation)
-
-
-@reduces(np.nanvar)
-def _nan_variance(
-    x: Tensor, axis: Any = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, where: Any = True,
-    mean: Any = None, correction: Any = None,
-) -> Tensor:  # fmt: skip
-    if x.spec.dtype.kind != "f":
-        return _variance(x, axis, dtype, ddof, keepdims, where, mean, correction)
-    if dtype is not None and dtype_of(dtype).kind != "f":
-        raise TypeError("If a is inexact, then dtype must be inexact")
-    if correction is not None and ddof:
-        raise ValueError("ddof and correction can't be provided simultaneously.")
-    x = _promoted(x, dtype)
-    less, there = ddof if correction is None else correction, also(where, not_nan(x))
-    variance = _squares(x, axis, less, keepdims, there, mean)
-    return FUNCTIONS["where"](counted(there, x, axis, keepdims) > less, variance, np.nan)  # type: ignore[no-any-return]
-
-
-@reduces(np.nanstd)
-def _nan_deviation(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    return _root(_nan_variance(x, *args, **kwargs))
+reduces(np.std, records="std")(partial(_variance, op=_STD))
+reduces(np.nanvar)(partial(_variance, without_nan=True))
+reduces(np.nanstd)(partial(_variance, op=_STD, without_nan=True))
 
 
 def _promoted(a: Any, dtype: Any) -> Tensor:
@@ -433,9 +397,7 @@ def _cov(
     return cov(_variables(m, y, rowvar, dtype), correction=correction, fweights=counts, aweights=weights)
 
 
-@implements(np.corrcoef)
-def _corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> Tensor:
-    return corrcoef(_variables(x, y, rowvar, dtype))
+implements(np.corrcoef)(lambda x, y=None, rowvar=True, *, dtype=None: corrcoef(_variables(x, y, rowvar, dtype)))
 
 
 def _variables(m: Any, y: Any, rowvar: bool, dtype: Any) -> Tensor:

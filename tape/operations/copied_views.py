@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import operator
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from tape.operations.gather import picked_along
 from tape.recording import indexed_calls, promotion, views
 from tape.recording.cached_calls import NATIVELY, cached_call, number_of_op, set_miss_handlers
 from tape.recording.indexed_calls import assign_call, by_items, scatter_call
-from tape.recording.parameters import dim_of, in_place_of, ints_of, names_of
+from tape.recording.parameters import dim_of, in_place_of, ints_of, names_of, parameters_like, printed
 from tape.tensors import grad_modes, modes, view_families
 from tape.tensors.hooks import implements, public
 from tape.tensors.operands import Number, beside, check_broadcast, is_mask, operand, tensor_of
@@ -30,41 +29,20 @@ from tape.tensors.tensor import Tensor, as_array, attribute, constant_tensor, me
 _INPLACE = {"+": "iadd", "-": "isub", "*": "imul", "/": "itruediv", "**": "ipow"}
 
 
-def _in_place(op: Elementwise, name: str) -> Callable[..., Tensor]:
+def _writing(op: Elementwise, name: str) -> Callable[..., Tensor]:
+    """Return a function that runs an operation and writes the result to its first operand."""
+
     def run(x: Tensor, *others: Any) -> Tensor:
         writes.check(x, name, reads=True)
-        result = RUN[op.name](x, *others)
-        return writes.store(x, result, name, fresh=not op.identity)
+        return writes.store(x, RUN[op.name](x, *others), name, fresh=not op.identity)
 
-    in_place: Callable[..., Tensor] = in_place_of(op, name, run)
-    in_place.__doc__ = f"{op.doc[:-1]}, in place."
-    return in_place
+    return _adding(op, run, name) if op.operator == "+" and name == "+=" else run
 
 
-def _scaled_in_place(op: Elementwise, name: str) -> Callable[..., Tensor]:
-    """Return the in-place variant of an operation with PyTorch's ``alpha``."""
-    add = _adding(op, _operator(op), "+=") if op.operator == "+" else None
-
-    def run(x: Tensor, other: Any) -> Tensor:
-        if add is not None:
-            return add(x, other)  # type: ignore[no-any-return]
-        writes.check(x, name, reads=True)
-        return writes.store(x, RUN[op.name](x, other), name, fresh=True)
-
-    in_place: Callable[..., Tensor] = in_place_of(op, name, run)
-    in_place.__doc__ = f"{op.doc[:-1]}, in place; ``alpha`` multiplies the second."
-    return in_place
-
-
-def _operator(op: Elementwise) -> Callable[..., Any]:
-    name = f"{op.operator}="
-
-    def in_place(x: Tensor, other: Any) -> Tensor:
-        writes.check(x, name, reads=True)
-        return writes.store(x, RUN[op.name](x, other), name, fresh=True)
-
-    in_place.__name__ = in_place.__qualname__ = f"__{_INPLACE[op.operator]}__"
-    in_place.__doc__ = f"{op.doc[:-1]}, in place."
+def _in_place(op: Elementwise, name: str) -> Callable[..., Tensor]:
+    adds = op.scaled and op.operator == "+"
+    in_place: Callable[..., Tensor] = in_place_of(op, name, _writing(op, "+=" if adds else name))
+    in_place.__doc__ = f"{op.doc[:-1]}, in place{'; ``alpha`` multiplies the second' if op.scaled else ''}."
     return in_place
 
 
@@ -86,21 +64,17 @@ def _adding(op: Elementwise, in_place: Callable[..., Any], name: str) -> Callabl
         check_broadcast(op.name, (x, value))
         return writes.accumulate(x, writes.value_to_write(value, spec.shape, spec.dtype, name))
 
-    add.__name__ = add.__qualname__ = in_place.__name__
-    add.__doc__ = in_place.__doc__
     return add
 
 
 def _augmented(op: Elementwise) -> Callable[..., Any]:
-    run = _operator(op)
-    write = _adding(op, run, "+=") if op.operator == "+" else run
+    write = _writing(op, f"{op.operator}=")
 
-    @functools.wraps(run)
     def augmented(x: Tensor, other: Any) -> Any:
-        if writes.is_value(x):
-            return RUN[op.name](x, other)
-        return write(x, other)
+        return RUN[op.name](x, other) if writes.is_value(x) else write(x, other)
 
+    augmented.__name__ = augmented.__qualname__ = f"__{_INPLACE[op.operator]}__"
+    augmented.__doc__ = f"{op.doc[:-1]}, in place."
     return augmented
 
 
@@ -115,8 +89,7 @@ def _install(op: Elementwise) -> None:
     if len(op.inputs) > 2:  # noqa: PLR2004
         return
     for name in names_of(op):
-        in_place = _scaled_in_place(op, f"{name}_") if op.scaled else _in_place(op, f"{name}_")
-        method(f"{name}_")(_cached(op, in_place))
+        method(f"{name}_")(_cached(op, _in_place(op, f"{name}_")))
     if op.operator in _INPLACE and len(op.inputs) == 2:  # noqa: PLR2004
         method(f"__{_INPLACE[op.operator]}__")(_cached(op, _augmented(op), AUGMENTED))
 
@@ -177,10 +150,16 @@ def _check_mask(x: Tensor, mask: Any) -> None:
     writes.value_to_write(mask, x.spec.shape, np.dtype(np.bool_), "masked_fill_")
 
 
-@method()
-def masked_fill(x: Tensor, mask: Any, value: Any) -> Tensor:
-    """Return a copy filled where a bool mask, broadcast together, holds with one number, or with a 0-d tensor."""
-    return _filled(x, mask, operand(beside(value, x.spec.dtype)))
+@public()
+def masked_fill(input: Any, mask: Any, value: Any) -> Tensor:
+    """Return a copy filled where a bool mask, broadcast together, holds with one number, or with a 0-d tensor.
+
+    >>> x = tape.tensor([1.0, -2.0, 3.0])
+    >>> tape.masked_fill(x, x < 0, 0.0).tolist()
+    [1.0, 0.0, 3.0]
+    """
+    input = tensor_of(input)
+    return _filled(input, mask, operand(beside(value, input.spec.dtype)))
 
 
 def _filled(x: Tensor, mask: Any, value: Any) -> Tensor:
@@ -247,17 +226,7 @@ def _version(x: Tensor) -> int:
 # Copies of what views show, repeats and broadcasts: tile, repeat, expand, PyTorch's ``_copy`` functions.
 
 
-@public(methods=False)
-def alias_copy(input: Any) -> Tensor:
-    """Return a copy of a tensor.
-
-    >>> tape.alias_copy(tape.ones(2)).tolist()
-    [1.0, 1.0]
-    """
-    return views.clone(tensor_of(input))
-
-
-@public(methods=False)
+@public("alias_copy", methods=False)
 def detach_copy(input: Any) -> Tensor:
     """Return a copy of a tensor. As in PyTorch it has a gradient, unlike what ``detach`` gives.
 
@@ -267,165 +236,55 @@ def detach_copy(input: Any) -> Tensor:
     return views.clone(tensor_of(input))
 
 
-@public(methods=False)
-def view_copy(input: Any, size: Any) -> Tensor:
-    """Return a copy of :meth:`Tensor.view`.
-
-    >>> tape.view_copy(tape.ones(2, 3), (3, 2)).shape
-    tape.Size([3, 2])
-    """
-    return views.clone(views.view(tensor_of(input), size))
-
-
-@public(methods=False)
-def expand_copy(input: Any, size: Any) -> Tensor:
-    """Return a copy of :meth:`Tensor.expand`.
-
-    >>> tape.expand_copy(tape.ones(3), (2, 3)).shape
-    tape.Size([2, 3])
-    """
-    return views.clone(views.expand(tensor_of(input), size))
-
-
-@public(methods=False)
-def permute_copy(input: Any, dims: Any) -> Tensor:
-    """Return a copy of :func:`permute`.
-
-    >>> tape.permute_copy(tape.ones(2, 3), (1, 0)).shape
-    tape.Size([3, 2])
-    """
-    return views.clone(views.permute(tensor_of(input), dims))
-
-
-@public(methods=False)
-def transpose_copy(input: Any, dim0: int, dim1: int) -> Tensor:
-    """Return a copy of :func:`transpose`.
-
-    >>> tape.transpose_copy(tape.ones(2, 3), 0, 1).shape
-    tape.Size([3, 2])
-    """
-    return views.clone(views.transpose(tensor_of(input), dim0, dim1))
-
-
-@public(methods=False)
-def t_copy(input: Any) -> Tensor:
-    """Return a copy of :func:`t`.
-
-    >>> tape.t_copy(tape.ones(2, 3)).shape
-    tape.Size([3, 2])
-    """
-    return views.clone(views.t(tensor_of(input)))
-
-
-@public(methods=False)
-def squeeze_copy(input: Any, dim: Any = None) -> Tensor:
-    """Return a copy of :func:`squeeze`.
-
-    >>> tape.squeeze_copy(tape.ones(1, 3)).shape
-    tape.Size([3])
-    """
-    return views.clone(views.squeeze(tensor_of(input), dim))
-
-
-@public(methods=False)
-def unsqueeze_copy(input: Any, dim: int) -> Tensor:
-    """Return a copy of :func:`unsqueeze`.
-
-    >>> tape.unsqueeze_copy(tape.ones(3), 0).shape
-    tape.Size([1, 3])
-    """
-    return views.clone(views.unsqueeze(tensor_of(input), dim))
-
-
-@public(methods=False)
-def diagonal_copy(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """Return a copy of :func:`diagonal`.
-
-    >>> tape.diagonal_copy(tape.eye(2)).tolist()
-    [1.0, 1.0]
-    """
-    return views.clone(diagonals.diagonal(input, offset, dim1, dim2))
-
-
-@public(methods=False)
-def select_copy(input: Any, dim: int, index: int) -> Tensor:
-    """Return a copy of :func:`select`.
-
-    >>> tape.select_copy(tape.eye(2), 0, 1).tolist()
-    [0.0, 1.0]
-    """
-    return views.clone(rearranging.select(input, dim, index))
-
-
-@public()
-def narrow_copy(input: Any, dim: int, start: Any, length: int) -> Tensor:
-    """Return a copy of :func:`narrow`.
-
-    >>> tape.narrow_copy(tape.arange(4), 0, 1, 2).tolist()
-    [1, 2]
-    """
-    return views.clone(rearranging.narrow(input, dim, start, length))
-
-
-@public(methods=False)
-def as_strided_copy(input: Any, size: Any, stride: Any, storage_offset: int = 0) -> Tensor:
-    """Return a copy of :func:`as_strided`.
-
-    >>> tape.as_strided_copy(tape.arange(4), (2,), (2,)).tolist()
-    [0, 2]
-    """
-    return views.clone(views.as_strided(tensor_of(input), size, stride, storage_offset))
-
-
-@public(methods=False)
-def unfold_copy(input: Any, dimension: int, size: int, step: int) -> Tensor:
-    """Return a copy of :meth:`Tensor.unfold`.
-
-    >>> tape.unfold_copy(tape.arange(3), 0, 2, 1).tolist()
-    [[0, 1], [1, 2]]
-    """
-    return views.clone(rearranging.unfold(tensor_of(input), dimension, size, step))
-
-
-@public(methods=False)
-def slice_copy(input: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Tensor:
-    """Return a copy of a slice along ``dim``.
-
-    >>> tape.slice_copy(tape.arange(5), 0, 1, None, 2).tolist()
-    [1, 3]
-    """
+def _slice(input: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Tensor:
     x = tensor_of(input)
-    return views.clone(indexing.index(x, (slice(None),) * dim_of(x, dim) + (slice(start, end, step),)))
+    return indexing.index(x, (slice(None),) * dim_of(x, dim) + (slice(start, end, step),))
 
 
-@public(methods=False)
-def unbind_copy(input: Any, dim: int = 0) -> tuple[Tensor, ...]:
-    """Return copies of what :func:`unbind` gives.
+def _copies(view: Any) -> Any:
+    return tuple(map(views.clone, view)) if isinstance(view, tuple) else views.clone(view)
 
-    >>> [row.tolist() for row in tape.unbind_copy(tape.eye(2))]
-    [[1.0, 0.0], [0.0, 1.0]]
+
+_VIEWS: dict[str, tuple[Any, str, str]] = {  # how each is called with PyTorch's arguments; an example of its copy
+    "view_copy": (lambda input, size: views.view(tensor_of(input), size), "(tape.arange(2), (2, 1))", "[[0], [1]]"),
+    "expand_copy": (lambda input, size: views.expand(tensor_of(input), size), "(tape.ones(1), (1, 1))", "[[1.0]]"),
+    "permute_copy": (lambda input, dims: views.permute(tensor_of(input), dims), "(tape.eye(1), (1, 0))", "[[1.0]]"),
+    "transpose_copy": (rearranging.swapdims, "(tape.ones(1, 2), 0, 1)", "[[1.0], [1.0]]"),
+    "t_copy": (lambda input: views.t(tensor_of(input)), "(tape.ones(1, 2))", "[[1.0], [1.0]]"),
+    "squeeze_copy": (lambda input, dim=None: views.squeeze(tensor_of(input), dim), "(tape.ones(1, 2))", "[1.0, 1.0]"),
+    "unsqueeze_copy": (lambda input, dim: views.unsqueeze(tensor_of(input), dim), "(tape.ones(2), 0)", "[[1.0, 1.0]]"),
+    "diagonal_copy": (diagonals.diagonal, "(tape.eye(2))", "[1.0, 1.0]"),
+    "select_copy": (rearranging.select, "(tape.eye(2), 0, 1)", "[0.0, 1.0]"),
+    "narrow_copy": (rearranging.narrow, "(tape.arange(4), 0, 1, 2)", "[1, 2]"),
+    "as_strided_copy": (
+        lambda input, size, stride, storage_offset=0: views.as_strided(tensor_of(input), size, stride, storage_offset),
+        "(tape.arange(4), (2,), (2,))",
+        "[0, 2]",
+    ),
+    "unfold_copy": (
+        lambda input, dimension, size, step: rearranging.unfold(tensor_of(input), dimension, size, step),
+        "(tape.arange(3), 0, 2, 1)",
+        "[[0, 1], [1, 2]]",
+    ),
+    "slice_copy": (_slice, "(tape.arange(5), 0, 1, None, 2)", "[1, 3]"),
+    "unbind_copy": (lambda input, dim=0: rearranging.unbind(input, dim), "(tape.eye(2))[1]", "[0.0, 1.0]"),
+    "split_copy": (
+        lambda input, split_size, dim=0: rearranging.split(input, split_size, dim), "(tape.arange(3), 2)[1]", "[2]",
+    ),
+    "split_with_sizes_copy": (rearranging.split_with_sizes, "(tape.arange(3), [1, 2])[1]", "[1, 2]"),
+}  # fmt: skip
+for _name, (_view, _call, _value) in _VIEWS.items():
+    _parameters = [p.replace(annotation="Any") if p.annotation is p.empty else p for p in parameters_like(_view)]
+    _known = {"copies": _copies, "shown": _view, "__name__": __name__}
+    _copy = printed(_name, _parameters, "return copies(shown({all}))", **_known)
+    _of_parts = _name in ("unbind_copy", "split_copy", "split_with_sizes_copy")
+    _copy.__annotations__["return"] = "tuple[Tensor, ...]" if _of_parts else "Tensor"
+    _copy.__doc__ = f"""Return {"copies" if _of_parts else "a copy"} of what ``{_name.removesuffix("_copy")}`` gives.
+
+    >>> tape.{_name}{_call}.tolist()
+    {_value}
     """
-    return tuple(map(views.clone, rearranging.unbind(input, dim)))
-
-
-@public(methods=False)
-def split_copy(input: Any, split_size: Any, dim: int = 0) -> tuple[Tensor, ...]:
-    """Return copies of what :func:`split` gives.
-
-    >>> [part.tolist() for part in tape.split_copy(tape.arange(3), 2)]
-    [[0, 1], [2]]
-    """
-    return tuple(map(views.clone, rearranging.split(input, split_size, dim)))
-
-
-@public(methods=False)
-def split_with_sizes_copy(input: Any, split_sizes: Any, dim: int = 0) -> tuple[Tensor, ...]:
-    """Return copies of what :func:`split_with_sizes` gives.
-
-    >>> [part.tolist() for part in tape.split_with_sizes_copy(tape.arange(3), [1, 2])]
-    [[0], [1, 2]]
-    """
-    return tuple(map(views.clone, rearranging.split_with_sizes(input, split_sizes, dim)))
+    public(methods=_name == "narrow_copy")(_copy)
 
 
 @method()
@@ -529,9 +388,7 @@ def _repeat(a: Any, repeats: Any, axis: int | None = None) -> Tensor:
     return _repeated(x, at, counts)
 
 
-@implements(np.tile)
-def _tile(A: Any, reps: Any) -> Tensor:  # noqa: N803 (NumPy's name)
-    return tile(A, ints_of((list(reps) if isinstance(reps, np.ndarray) else reps,)))
+implements(np.tile)(lambda A, reps: tile(A, ints_of((list(reps) if isinstance(reps, np.ndarray) else reps,))))  # noqa: N803
 
 
 @implements(np.resize)

@@ -10,8 +10,8 @@ import numpy as np
 
 from kernels.foundation.specs import FLOAT64
 from tape.operations import gather
-from tape.operations.elementwise import FUNCTIONS
-from tape.recording import creation, promotion, record, views
+from tape.operations.elementwise import FUNCTIONS, cast
+from tape.recording import creation, record, views
 from tape.recording.cached_calls import cached_call
 from tape.recording.parameters import dim_of
 from tape.tensors import pytrees
@@ -218,19 +218,9 @@ def _diag(v: Any, k: int = 0) -> Tensor:
     return diagonal(x, k) if len(x.spec.shape) == _MATRIX else diag(x, k)  # NumPy gives a view of a matrix
 
 
-@implements(np.diagflat)
-def _diagflat(v: Any, k: int = 0) -> Tensor:
-    return diagflat(v, k)
-
-
-@implements(np.tril)
-def _tril(m: Any, k: int = 0) -> Tensor:
-    return _of_numpy(m, k, lower=True)
-
-
-@implements(np.triu)
-def _triu(m: Any, k: int = 0) -> Tensor:
-    return _of_numpy(m, k, lower=False)
+implements(np.diagflat)(lambda v, k=0: diagflat(v, k))
+implements(np.tril)(lambda m, k=0: _of_numpy(m, k, lower=True))
+implements(np.triu)(lambda m, k=0: _of_numpy(m, k, lower=False))
 
 
 def _of_numpy(m: Any, k: int, *, lower: bool) -> Tensor:
@@ -365,7 +355,7 @@ def raveled(tree: Any) -> tuple[Any, Inverse]:
     numbers = [not isinstance(x, (Tensor, np.ndarray)) for x in leaves]
     back = Inverse(structure, [tuple(x.shape) for x in operands], dtypes, numbers)
     if any(isinstance(x, Tensor) for x in operands):
-        return views.cat([_cast(views.reshape(tensor_of(x), -1), dtype) for x in operands]), back
+        return views.cat([cast(views.reshape(tensor_of(x), -1), dtype) for x in operands]), back
     parts = [np.reshape(x, -1) for x in operands]
     return np.concatenate(parts, dtype=dtype) if parts else np.zeros(0), back
 
@@ -381,10 +371,6 @@ def _leaf(x: Any, path: str) -> Any:
     if array.dtype.kind not in "fiu":
         raise TypeError(f"ravel: {path or 'the argument'} is a {type(x).__name__}, no number, array or tensor of them")
     return array
-
-
-def _cast(x: Tensor, dtype: np.dtype[Any]) -> Tensor:
-    return x if x.spec.dtype == dtype else promotion.cast(x, dtype)
 
 
 class Inverse:
@@ -403,16 +389,11 @@ class Inverse:
             vector = np.asarray(vector)
         if tuple(vector.shape) != (self.size,):
             raise ValueError(f"ravel: the structure takes a vector of {self.size}, not of shape {tuple(vector.shape)}")
-        part = self._tensor if isinstance(vector, Tensor) else self._array
         descriptions = zip(self.places, self.shapes, self.dtypes, self.numbers, strict=True)
-        return self.structure.filled(part(vector, *description) for description in descriptions)
+        return self.structure.filled(self._part(vector, *description) for description in descriptions)
 
-    def _tensor(self, vector: Tensor, place: tuple[int, int], shape: Any, dtype: Any, number: bool) -> Tensor:
-        del number
-        whole = place == (0, self.size)
-        return _cast(views.reshape(vector if whole else vector[place[0] : place[1]], shape), dtype)
-
-    def _array(self, vector: Any, place: tuple[int, int], shape: Any, dtype: Any, number: bool) -> Any:
-        if number:
-            return float(vector[place[0]])
-        return np.array(vector[place[0] : place[1]], dtype).reshape(shape)
+    def _part(self, vector: Any, place: tuple[int, int], shape: Any, dtype: Any, number: bool) -> Any:
+        part = vector if place == (0, self.size) else vector[place[0] : place[1]]
+        if isinstance(vector, Tensor):
+            return cast(views.reshape(part, shape), dtype)
+        return float(part[0]) if number else np.array(part, dtype).reshape(shape)

@@ -417,13 +417,9 @@ def float_power(input: Any, exponent: Any) -> Tensor:
     >>> float_power(np.array([2, 3]), -1).tolist()
     [0.5, 0.3333333333333333]
     """
-    base, power = (y if isinstance(y, Number) else _double(y) for y in (input, exponent))
-    return FUNCTIONS["pow"](_double(base) if isinstance(power, Number) else base, power)  # type: ignore[no-any-return]
-
-
-def _double(x: Any) -> Tensor:
-    x = tensor_of(x)
-    return x if x.spec.dtype == np.float64 else promotion.cast(x, np.dtype(np.float64))
+    base, power = (y if isinstance(y, Number) else cast(tensor_of(y), np.float64) for y in (input, exponent))
+    base = cast(tensor_of(base), np.float64) if isinstance(power, Number) else base
+    return FUNCTIONS["pow"](base, power)  # type: ignore[no-any-return]
 
 
 @public()
@@ -434,18 +430,13 @@ def ldexp(input: Any, other: Any) -> Tensor:
     [8.98846567431158e+307, 12.0]
     """
     if isinstance(other, Number):
-        input = _floating(input)
+        input = floating(input)
     else:
         input, other = tensor_of(input), tensor_of(other)
-        floating = _integral(input) and not _integral(other)
-        input = promotion.cast(input, other.spec.dtype) if floating else _floating(input)
+        as_other = _integral(input) and not _integral(other)
+        input = promotion.cast(input, other.spec.dtype) if as_other else floating(input)
         other = promotion.cast(other, input.spec.dtype) if _integral(other) else other
     return RUN["ldexp"](input, other)  # type: ignore[no-any-return]
-
-
-def _floating(x: Any) -> Tensor:
-    x = tensor_of(x)
-    return _double(x) if _integral(x) else x
 
 
 @public()
@@ -536,7 +527,7 @@ def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, eq
     """
     with grad_modes.no_grad(), np.errstate(invalid="ignore"):
         a, b = tensor_of(input), tensor_of(other)
-        near = abs(_floating(a) - _floating(b)) <= atol + rtol * abs(b)
+        near = abs(floating(a) - floating(b)) <= atol + rtol * abs(b)
         close: Tensor = (a == b) | (near & FUNCTIONS["isfinite"](b))
         return close | (FUNCTIONS["isnan"](a) & FUNCTIONS["isnan"](b)) if equal_nan else close
 

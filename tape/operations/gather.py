@@ -247,9 +247,7 @@ def _nonzero(a: Any) -> tuple[Tensor, ...]:
     return nonzero(a, as_tuple=True)  # type: ignore[no-any-return]
 
 
-@implements(np.flatnonzero)
-def _flatnonzero(a: Any) -> Tensor:
-    return nonzero(views.reshape(tensor_of(a), -1), as_tuple=True)[0]  # type: ignore[no-any-return]
+implements(np.flatnonzero)(lambda a: nonzero(views.reshape(tensor_of(a), -1), as_tuple=True)[0])
 
 
 @implements(np.take)
@@ -292,9 +290,7 @@ def _compress(condition: Any, a: Any, axis: int | None = None) -> Tensor:
     return picked_along(x, along, at)
 
 
-@implements(np.extract)
-def _extract(condition: Any, arr: Any) -> Tensor:
-    return _compress(views.reshape(array_like(condition), -1), arr)
+implements(np.extract)(lambda condition, arr: _compress(views.reshape(array_like(condition), -1), arr))
 
 
 @implements(np.select)
@@ -393,17 +389,6 @@ def put(input: Any, index: Any, source: Any, accumulate: bool = False) -> Tensor
     [[0.0, 5.0], [0.0, 6.0]]
     """
     return views.clone(tensor_of(input)).put_(index, source, accumulate)
-
-
-@public(methods=False)
-def masked_fill(input: Any, mask: Any, value: Any) -> Tensor:
-    """Return a copy filled where a bool mask, broadcast together, holds with one number, or with a 0-d tensor.
-
-    >>> x = tape.tensor([1.0, -2.0, 3.0])
-    >>> tape.masked_fill(x, x < 0, 0.0).tolist()
-    [1.0, 0.0, 3.0]
-    """
-    return tensor_of(input).masked_fill(mask, value)
 
 
 @public()

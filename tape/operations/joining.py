@@ -95,14 +95,8 @@ def block_diag(*tensors: Any) -> Tensor:
     return views.cat(rows, 0)
 
 
-@implements(np.hstack)
-def _hstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Tensor:
-    return _stacked(hstack, tup, dtype, casting)
-
-
-@implements(np.vstack)
-def _vstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Tensor:
-    return _stacked(vstack, tup, dtype, casting)
+implements(np.hstack)(lambda tup, *, dtype=None, casting="same_kind": _stacked(hstack, tup, dtype, casting))
+implements(np.vstack)(lambda tup, *, dtype=None, casting="same_kind": _stacked(vstack, tup, dtype, casting))
 
 
 def _stacked(join: Any, tup: Any, dtype: Any, casting: str) -> Tensor:
@@ -117,14 +111,8 @@ def _stacked(join: Any, tup: Any, dtype: Any, casting: str) -> Tensor:
     return result.to(dtype_of(dtype))  # type: ignore[no-any-return]
 
 
-@implements(np.dstack)
-def _dstack(tup: Any) -> Tensor:
-    return _stacked(dstack, tup, None, "")
-
-
-@implements(np.column_stack)
-def _column_stack(tup: Any) -> Tensor:
-    return _stacked(column_stack, tup, None, "")
+implements(np.dstack)(lambda tup: _stacked(dstack, tup, None, ""))
+implements(np.column_stack)(lambda tup: _stacked(column_stack, tup, None, ""))
 
 
 @implements(np.append)

@@ -71,6 +71,9 @@ def _product(op: Contraction, a: Tensor, b: Tensor) -> Tensor:
     )
 
 
+_OPERANDS = {1: "a vector", 2: "a matrix"}
+
+
 def _checked(name: str, a: Any, b: Any) -> Tensor:
     a, b = alike(a, b)
     shapes = a.spec.shape, b.spec.shape
@@ -78,20 +81,14 @@ def _checked(name: str, a: Any, b: Any) -> Tensor:
     if op is None and name == "matmul":
         return _of_batches(a, b)
     if op is None or name not in ("matmul", op.name):
+        ranks = OPS[name].ranks[0]  # type: ignore[attr-defined]
         raise RuntimeError(
-            f"{name}: operands of shapes {list(shapes[0])} and {list(shapes[1])}; {name} takes {_wanted(name)}, "
-            "use matmul"
+            f"{name}: operands of shapes {list(shapes[0])} and {list(shapes[1])}; {name} takes "
+            f"{' and '.join(_OPERANDS[rank] for rank in ranks)}, use matmul"
         )
     if shapes[0][-1] != shapes[1][0]:
         raise RuntimeError(_mismatch(op.name, *shapes))
     return _product(op, a, b)
-
-
-def _wanted(name: str) -> str:
-    words = {1: "a vector", 2: "a matrix"}
-    op = OPS[name]
-    assert isinstance(op, Contraction)
-    return " and ".join(words[rank] for rank in op.ranks[0])
 
 
 def _mismatch(name: str, a: tuple[int, ...], b: tuple[int, ...]) -> str:
@@ -131,14 +128,10 @@ def _spread(x: Tensor, shape: tuple[int, ...]) -> Tensor:
     return x if x.spec.shape == shape else views.expand(x, shape)
 
 
-def _multiplied(a: Tensor, b: Tensor) -> Tensor:
-    return foreign_calls.call(_BMM, a, b)  # type: ignore[no-any-return]
-
-
 @cached_call()
 def product_of_batches(a: Tensor, b: Tensor) -> Tensor:
     """Multiply matrices of the same extents in front."""
-    return _multiplied(a, b)
+    return foreign_calls.call(_BMM, a, b)  # type: ignore[no-any-return]
 
 
 @public()
@@ -159,7 +152,7 @@ def bmm(input: Any, mat2: Any) -> Tensor:
             f"Expected size for first two dimensions of batch2 tensor to be: [{left[0]}, {left[2]}] but got: "
             f"[{right[0]}, {right[1]}]."
         )
-    return _multiplied(a, b)
+    return foreign_calls.call(_BMM, a, b)  # type: ignore[no-any-return]
 
 
 @method()
@@ -215,12 +208,10 @@ def _reversed(self: Any, other: Any, /) -> Tensor:
     return NotImplemented if isinstance(other, Number) or is_foreign(other) else _checked("matmul", other, self)
 
 
-def _product_operator(a: Any, b: Any) -> Any:
-    return _operator(a, b) if isinstance(a, Tensor) else _reversed(b, a)
-
-
 if NATIVELY:
-    cached_call(_by_product, number=OP_MATMUL, slot=True)(_product_operator)
+    cached_call(_by_product, number=OP_MATMUL, slot=True)(
+        lambda a, b: _operator(a, b) if isinstance(a, Tensor) else _reversed(b, a)
+    )
 else:
     method("__matmul__")(_operator)
     method("__rmatmul__")(_reversed)

@@ -254,14 +254,8 @@ def _roll(a: Any, shift: Any, axis: Any = None) -> Tensor:
     return _rolled(x, tuple(total.values()), tuple(total))
 
 
-@implements(np.rot90)
-def _rot90(m: Any, k: int = 1, axes: Any = (0, 1)) -> Tensor:
-    return _quarters(tensor_of(m), k, ints_of((tuple(axes),)), _reversed)
-
-
-@implements(np.moveaxis)
-def _moveaxis(a: Any, source: Any, destination: Any) -> Tensor:
-    return movedim(a, source, destination)
+implements(np.rot90)(lambda m, k=1, axes=(0, 1): _quarters(tensor_of(m), k, ints_of((tuple(axes),)), _reversed))
+implements(np.moveaxis)(lambda a, source, destination: movedim(a, source, destination))  # noqa: PLW0108 (NumPy's names)
 
 
 @implements(np.rollaxis)
@@ -272,9 +266,7 @@ def _rollaxis(a: Any, axis: int, start: int = 0) -> Tensor:
     return movedim(x, at, before - (at < before))
 
 
-@implements(np.swapaxes, records="transpose")
-def _swapaxes(a: Any, axis1: int, axis2: int) -> Tensor:
-    return swapaxes(a, axis1, axis2)
+implements(np.swapaxes, records="transpose")(lambda a, axis1, axis2: swapaxes(a, axis1, axis2))  # noqa: PLW0108 (NumPy's names)
 
 
 @implements(np.matrix_transpose, np.linalg.matrix_transpose)
@@ -561,6 +553,4 @@ _split_along(0, np.vsplit, 2)
 _split_along(2, np.dsplit, 3)
 
 
-@implements(np.unstack)
-def _unstack(x: Any, /, *, axis: int = 0) -> tuple[Tensor, ...]:
-    return unbind(x, axis)
+implements(np.unstack)(lambda x, /, *, axis=0: unbind(x, axis))

@@ -36,11 +36,7 @@ def _scan(op: Any, x: Tensor, dim: Any, axis: Any) -> Any:
     dim = either("dim", dim, "axis", axis, None)
     if dim is None:
         raise TypeError(f"{op.name}() missing 1 required positional argument: 'dim'")
-    at = dim_of(x, dim)
-    if x.spec.shape:
-        return foreign_calls.call(op, x, dim=at)
-    scanned = foreign_calls.call(op, views.reshape(x, 1), dim=0)
-    return tuple(views.reshape(y, ()) for y in scanned) if isinstance(scanned, tuple) else views.reshape(scanned, ())
+    return along(op, x, dim_of(x, dim))
 
 
 @public()
@@ -174,17 +170,11 @@ def logsumexp(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = N
 
 def _along(op: Any, x: Any, dim: Any, dtype: Any, axis: Any) -> Tensor:
     x = cast(tensor_of(x), dtype)
-    dim = either("dim", dim, "axis", axis, None)
-    if dim is None:
-        raise TypeError(f"{op.name}() missing 1 required positional argument: 'dim'")
-    if x.spec.dtype.kind != "f":
+    if x.spec.dtype.kind != "f" and (dim is not None or axis is not None):
         raise NotImplementedError(
             f'"{op.name}" not implemented for {np.dtype(x.spec.dtype).name}; give dtype=tape.float64'
         )
-    at = dim_of(x, dim)
-    if not x.spec.shape:
-        return views.reshape(foreign_calls.call(op, views.reshape(x, 1), dim=0), ())
-    return foreign_calls.call(op, x, dim=at)  # type: ignore[no-any-return]
+    return _scan(op, x, dim, axis)  # type: ignore[no-any-return]
 
 
 @public()
@@ -470,9 +460,7 @@ _TOPK: Any = OPS["topk"]
 _KTHVALUE: Any = OPS["kthvalue"]
 
 
-@implements(op.picked)
-def _picked(x: Tensor, places: Array, dim: int) -> Tensor:
-    return index(x, op.keys(places, dim))
+implements(op.picked)(lambda x, places, dim: index(x, op.keys(places, dim)))
 
 
 @implements(op.placed, op.put)
@@ -482,11 +470,13 @@ def _placed(g: Tensor, places: Array, dim: int, length: int) -> Tensor:
     return target.index_put_(op.keys(places, dim), g, accumulate=True)  # type: ignore[no-any-return]
 
 
-def along(op: Any, x: Tensor, dim: int, **params: Any) -> tuple[Tensor, ...]:
+def along(op: Any, x: Tensor, dim: int, **params: Any) -> Any:
     """Call a routine along a dim; a 0-d tensor counts as one of length one."""
     if x.spec.shape:
-        return foreign_calls.call(op, x, dim=dim, **params)  # type: ignore[no-any-return]
+        return foreign_calls.call(op, x, dim=dim, **params)
     result = foreign_calls.call(op, views.reshape(x, 1), dim=0, **params)
+    if isinstance(result, Tensor):
+        return views.reshape(result, ())
     return tuple(views.reshape(y, ()) if y.spec.size == 1 else y for y in result)
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.specs import Spec
 from kernels.foundation.tables import Recent
 from kernels.kinds.form import Form
 from kernels.kinds.reference_tape import meet
@@ -163,15 +162,9 @@ def rewrite(x: Tensor, value: Tensor) -> None:
 
 
 def store_at(
-    x: Tensor,
-    key: Any,
-    places: tuple[Array, Array] | tuple[Tensor],
-    source: Any,
-    name: str,
-    *,
-    adds: bool = False,
+    x: Tensor, key: Any, places: tuple[Array, Array] | tuple[Tensor], source: Any, name: str, *, adds: bool = False,
     item: bool = True,
-) -> None:
+) -> None:  # fmt: skip
     """Write a value, broadcast, to the elements that ``key`` picks.
 
     ``places`` are their indices in the memory and in the gradient, or a tensor of both; without ``adds`` each must be
@@ -205,13 +198,10 @@ def value_to_write(
     value = operand(beside(source, dtype))
     tensor = isinstance(value, Tensor)
     value_shape, kind = (value.spec.shape, value.spec.dtype) if tensor else ((), np.result_type(value))
-    try:
-        broadcast = np.broadcast_shapes(shape, value_shape)
-    except ValueError:
-        broadcast = value_shape
+    broadcast = _broadcast(shape, value_shape)
     if broadcast != shape:
-        extra = len(value_shape) - len(shape)
-        if item and extra > 0 and value_shape[:extra] == (1,) * extra and _broadcasts(value_shape[extra:], shape):
+        extra, rest = len(value_shape) - len(shape), value_shape[len(value_shape) - len(shape) :]
+        if item and extra > 0 and value_shape[:extra] == (1,) * extra and _broadcast(shape, rest) == shape:
             return value_to_write(value.reshape(value_shape[extra:]), shape, dtype, name, casts=casts)
         raise RuntimeError(
             f"shape mismatch: value tensor of shape {list(value_shape)} cannot be broadcast to indexing result of "
@@ -224,11 +214,11 @@ def value_to_write(
     return recording.to_dtype(value, dtype) if tensor and kind != dtype else value
 
 
-def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
+def _broadcast(shape: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
     try:
-        return np.broadcast_shapes(shape, to) == to
+        return np.broadcast_shapes(shape, other)
     except ValueError:
-        return False
+        return other
 
 
 def wanted(x: Tensor, value: Any) -> tapes.Tape | None:
@@ -305,21 +295,15 @@ def record(x: Tensor, value: Any, tape: tapes.Tape, op: Any = _COPY, places: Arr
     source, slot = (value.spec, value._slot) if isinstance(value, Tensor) else (None, None)
     whole, region, before = base.spec, x.spec, base._slot
     wants = (before is not None, slot is not None)
-    if places is None:
-        form = recording.cached_form(
-            (op, whole, region, source if wants[1] else None, wants),
-            lambda: op.form((whole, source if wants[1] else None), whole, wants, (region, None)),
-        )
-    else:
-        form = _form_at(op, whole, places.shape, source if wants[1] else None, wants)
+    source = source if wants[1] else None
+    key: Any = (op, whole, region, source, wants)
+    picked: Any = (region, None)
+    if places is not None:
+        key, picked = (op, whole, places.shape, source, wants, "at"), (None, places.shape)
+    form = recording.cached_form(key, lambda: op.form((whole, source), whole, wants, picked))
     offset = x._offset if view_families.is_view(x) else 0
     view_families.record(tape, base, form, (before, slot), (offset,) if places is None else (offset, places))
     view_families.invalidate_views(base)
-
-
-def _form_at(op: Any, whole: Spec, shape: tuple[int, ...], source: Spec | None, wants: tuple[bool, bool]) -> Form:
-    key = (op, whole, shape, source, wants, "at")
-    return recording.cached_form(key, lambda: op.form((whole, source), whole, wants, (None, shape)))
 
 
 def notify_overwrite(x: Tensor, value: Any) -> None:
@@ -338,8 +322,6 @@ def notify_written(op: Any, x: Tensor, value: Any, params: tuple[Any, ...]) -> N
 
 # Adding to a part of a tensor in place: nothing is overwritten, so the gradient buffer keeps its gradient.
 
-_ADD: Any = OPS["index_put_"]
-
 
 def accumulate(x: Tensor, value: Any) -> Tensor:
     """Add a value of the same dtype, checked by :func:`fitting`, to a tensor whose memory other tensors may share."""
@@ -352,12 +334,12 @@ def accumulate(x: Tensor, value: Any) -> Tensor:
     np.add(array, value._value if isinstance(value, Tensor) else value, out=array)
     view_families.counter_of(x)[0] += 1
     if tape is not None:
-        record(x, value, tape, _ADD)
+        record(x, value, tape, _PUT)
         whole = base_of(x).spec
         if isinstance(value, Tensor) and view_families.is_view(x) and whole.bytes < LARGE:
             key = (x._form.spec, whole, value.spec, value._slot is None)
             _added[key] = base_of(x)._form  # type: ignore[assignment]
-    notify_written(_ADD, x, value, ())
+    notify_written(_PUT, x, value, ())
     return x
 
 

@@ -13,7 +13,7 @@ from kernels.foundation.specs import FLOAT64, Spec, unsupported
 from kernels.native import pool
 from kernels.native.structs import LARGE
 from tape.recording import promotion, record
-from tape.recording.views import clone, stack
+from tape.recording.views import stack
 from tape.tensors.dtypes import (
     DEFAULT,
     check_device,
@@ -299,8 +299,8 @@ def scalar_tensor(
 
 
 __all__ = [
-    "arange", "as_tensor", "clone", "empty", "eye", "from_numpy", "full", "linspace", "logspace", "ones",
-    "scalar_tensor", "tensor", "zeros",
+    "arange", "as_tensor", "empty", "empty_like", "eye", "from_numpy", "full", "full_like", "linspace", "logspace",
+    "ones", "ones_like", "scalar_tensor", "tensor", "zeros", "zeros_like",
 ]  # fmt: skip
 
 

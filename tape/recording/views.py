@@ -291,3 +291,8 @@ def _check_join(name: str, operands: tuple[Tensor, ...], *, new: bool) -> None:
             raise RuntimeError(
                 f"{name}: Tensors must have same number of dimensions: got {len(first)} and {len(o.spec.shape)}"
             )
+
+
+__all__ = [
+    "as_strided", "cat", "clone", "flatten", "permute", "reshape", "squeeze", "stack", "t", "transpose", "unsqueeze",
+]  # fmt: skip

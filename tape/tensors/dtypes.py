@@ -20,8 +20,9 @@ uint8 = np.dtype(np.uint8)
 bool = np.dtype(np.bool_)  # noqa: A001
 
 __all__ = [
-    "bool", "double", "float", "float16", "float32", "float64", "half", "int", "int8", "int16", "int32", "int64",
-    "long", "short", "uint8",
+    "Size", "accelerator", "backends", "bool", "contiguous_format", "cuda", "device", "double", "float", "float16",
+    "float32", "float64", "get_default_dtype", "half", "int", "int8", "int16", "int32", "int64", "layout", "long",
+    "memory_format", "preserve_format", "set_default_dtype", "short", "strided", "uint8",
 ]  # fmt: skip
 
 
