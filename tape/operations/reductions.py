@@ -24,9 +24,7 @@ from tape.tensors.hooks import implements, public
 from tape.tensors.operands import tensor_of
 from tape.tensors.tensor import Tensor, method
 
-_SUM: Any
-_MEAN: Any
-_SUM, _MEAN = OPS["sum"], OPS["mean"]
+_OPS: dict[str, Any] = OPS
 _INTEGERS = "iub"
 _LARGEST = 8
 """Bytes of uint64, whose sums int64 does not hold."""
@@ -60,7 +58,7 @@ def sum(  # noqa: A001 (PyTorch's and NumPy's name)
     input = tensor_of(input)
     if dtype is None and input._form.spec.dtype.kind == "u":
         dtype = accumulator(input)
-    return along(_SUM, input, dim, axis, keepdim, keepdims, dtype)
+    return along(_OPS["sum"], input, dim, axis, keepdim, keepdims, dtype)
 
 
 @method()
@@ -75,7 +73,7 @@ def mean(
             f"mean(): could not infer output dtype. Input dtype must be floating point, got {input.spec.dtype.name}; "
             "convert it first: x.double().mean()"
         )
-    return along(_MEAN, input, dim, axis, keepdim, keepdims, dtype)
+    return along(_OPS["mean"], input, dim, axis, keepdim, keepdims, dtype)
 
 
 def _extremum(name: str) -> Any:
@@ -130,10 +128,6 @@ amax = _over("amax")
 amin = _over("amin")
 
 
-_PROD: Any = OPS["prod"]
-_PROD_DIM: Any = OPS["prod_dim"]
-_ANY, _ALL, _COUNT = OPS["any"], OPS["all"], OPS["count_nonzero"]
-_ARGMAX, _ARGMIN = OPS["argmax"], OPS["argmin"]
 _where: Any = FUNCTIONS["where"]
 
 
@@ -164,38 +158,31 @@ def prod(
     tensor([6., 0., 0.])
     """
     input = accumulated(input, dtype)
-    op = _PROD if dim is None and axis is None else _PROD_DIM
+    op = _OPS["prod"] if dim is None and axis is None else _OPS["prod_dim"]
     dims, keep = where_and_how(input, dim, axis, keepdim, keepdims)
     return foreign_calls.call(op, input, dims=dims, keepdim=keep)  # type: ignore[no-any-return]
 
 
-def _truth(op: Any, x: Any, dim: Any, axis: Any, keepdim: Any, keepdims: Any) -> Tensor:
-    x = tensor_of(x)
-    dims, keep = where_and_how(x, dim, axis, keepdim, keepdims)
-    truth = foreign_calls.call(op, x, dims=dims, keepdim=keep)
-    return cast(truth, np.uint8 if x.spec.dtype == np.uint8 else None)
+def _truth(name: str, what: str, example: str) -> Any:
+    op = _OPS[name]
 
+    def truth(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
+        input = tensor_of(input)
+        dims, keep = where_and_how(input, dim, axis, keepdim, keepdims)
+        result = foreign_calls.call(op, input, dims=dims, keepdim=keep)
+        return cast(result, np.uint8 if input.spec.dtype == np.uint8 else None)
 
-@public()
-@cached_call()
-def any(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:  # noqa: A001
-    """Return whether an element over ``dim`` is nonzero or True: bool, but uint8 of uint8, as PyTorch has it.
+    truth.__name__ = truth.__qualname__ = name
+    truth.__doc__ = f"""Return whether {what} nonzero or True over ``dim``: bool, but uint8 of uint8, as PyTorch has it.
 
-    >>> tape.any(tape.tensor([[0.0, 2.0], [0.0, 0.0]]), 1).tolist()
-    [True, False]
+    >>> tape.{name}(tape.tensor([[0.0, 0.0], [0.0, 2.0], [1.0, 3.0]]), 1).tolist()
+    {example}
     """
-    return _truth(_ANY, input, dim, axis, keepdim, keepdims)
+    return public()(cached_call()(truth))
 
 
-@public()
-@cached_call()
-def all(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:  # noqa: A001
-    """Return whether all elements over ``dim`` are nonzero or True: bool, but uint8 of uint8, as PyTorch has it.
-
-    >>> tape.all(tape.tensor([[0.0, 2.0], [1.0, 3.0]]), 1).tolist()
-    [False, True]
-    """
-    return _truth(_ALL, input, dim, axis, keepdim, keepdims)
+any = _truth("any", "an element is", "[False, True, True]")  # noqa: A001
+all = _truth("all", "all elements are", "[False, False, True]")  # noqa: A001
 
 
 @public()
@@ -212,7 +199,7 @@ def count_nonzero(input: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
 
 def counted(x: Tensor, dim: Any, *, keepdim: bool) -> Tensor:
     """Return how many elements over dims are nonzero."""
-    return foreign_calls.call(_COUNT, x, dims=dims_of(x, dim), keepdim=keepdim)  # type: ignore[no-any-return, arg-type]
+    return foreign_calls.call(_OPS["count_nonzero"], x, dims=dims_of(x, dim), keepdim=keepdim)  # type: ignore[no-any-return]
 
 
 def extremum_place(op: Any, x: Tensor, dim: Any, keepdim: Any) -> Tensor:
@@ -245,8 +232,8 @@ def _places(op: Any, extremum: str, example: str) -> Any:
     return public()(cached_call()(places))
 
 
-argmax = _places(_ARGMAX, "largest", "[1, 0]")
-argmin = _places(_ARGMIN, "smallest", "[0, 1]")
+argmax = _places(_OPS["argmax"], "largest", "[1, 0]")
+argmin = _places(_OPS["argmin"], "smallest", "[0, 1]")
 
 
 @public()
@@ -299,8 +286,6 @@ def nanmean(
         return total / cast(count, total.spec.dtype)
 
 
-_NORM: Any = OPS["vector_norm"]
-_CDIST: Any = OPS["cdist"]
 _LINALG = "linalg.vector_norm"
 _clamp_min: Any = FUNCTIONS["clamp_min"]
 
@@ -329,9 +314,9 @@ def _norm_of(
             f"identity; the shape is {list(x.spec.shape)}"
         )
     if not x.spec.shape:
-        norm = foreign_calls.call(_NORM, views.reshape(x, 1), order=order, dims=(0,), keepdim=True)
+        norm = foreign_calls.call(_OPS["vector_norm"], views.reshape(x, 1), order=order, dims=(0,), keepdim=True)
         return views.reshape(norm, ())
-    return foreign_calls.call(_NORM, x, order=order, dims=dims, keepdim=keep)  # type: ignore[no-any-return]
+    return foreign_calls.call(_OPS["vector_norm"], x, order=order, dims=dims, keepdim=keep)  # type: ignore[no-any-return]
 
 
 @cached_call()
@@ -394,7 +379,7 @@ def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = "") -> Tensor:
             f"cdist: leading dims of X1 {list(a.spec.shape)} and X2 {list(b.spec.shape)} do not broadcast"
         ) from None
     a, b = (views.expand(x, (*lead, *x.spec.shape[-2:])) for x in alike(a, b))
-    return foreign_calls.call(_CDIST, a, b, order=float(p))  # type: ignore[no-any-return]
+    return foreign_calls.call(_OPS["cdist"], a, b, order=float(p))  # type: ignore[no-any-return]
 
 
 def _points(name: str, x: Any) -> Tensor:

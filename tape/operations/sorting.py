@@ -25,11 +25,7 @@ from tape.tensors.tensor import Array, Tensor, as_array, leaf, scalar_or_array
 
 # Scans along a dim, softmax, differences and trapezoid rules, under PyTorch's and NumPy's names.
 
-_CUMSUM: Any = OPS["cumsum"]
-_CUMPROD: Any = OPS["cumprod"]
-_CUMMAX: Any = OPS["cummax"]
-_CUMMIN: Any = OPS["cummin"]
-_LOGCUMSUMEXP: Any = OPS["logcumsumexp"]
+_OPS: dict[str, Any] = OPS
 
 
 def _scan(op: Any, x: Tensor, dim: Any, axis: Any) -> Any:
@@ -47,7 +43,7 @@ def cumsum(input: Any, dim: Any = None, *, dtype: Any = None, axis: Any = None) 
     >>> tape.cumsum(tape.tensor([[1.0, 2.0], [3.0, 4.0]]), 1).tolist()
     [[1.0, 3.0], [3.0, 7.0]]
     """
-    return _scan(_CUMSUM, accumulated(input, dtype), dim, axis)  # type: ignore[no-any-return]
+    return _scan(_OPS["cumsum"], accumulated(input, dtype), dim, axis)  # type: ignore[no-any-return]
 
 
 @public()
@@ -60,29 +56,28 @@ def cumprod(input: Any, dim: Any = None, *, dtype: Any = None, axis: Any = None)
     >>> tape.cumprod(tape.tensor([1.0, 2.0, 3.0, 4.0]), 0).tolist()
     [1.0, 2.0, 6.0, 24.0]
     """
-    return _scan(_CUMPROD, accumulated(input, dtype), dim, axis)  # type: ignore[no-any-return]
+    return _scan(_OPS["cumprod"], accumulated(input, dtype), dim, axis)  # type: ignore[no-any-return]
 
 
-@public()
-@cached_call()
-def cummax(input: Any, dim: Any = None, *, axis: Any = None) -> Any:
-    """Return the running maximum along ``dim`` and its int64 places: the last of equals, to which the gradient goes.
+def _running(name: str, extremum: str, places: str) -> Any:
+    op, kind = _OPS[name], getattr(return_types, name)
 
-    >>> tape.cummax(tape.tensor([1.0, 3.0, 2.0, 3.0]), 0).indices.tolist()
-    [0, 1, 1, 3]
+    def running(input: Any, dim: Any = None, *, axis: Any = None) -> Any:
+        return kind(*_scan(op, tensor_of(input), dim, axis))
+
+    running.__name__ = running.__qualname__ = name
+    running.__doc__ = f"""Return the {extremum} element so far along ``dim`` and its int64 place.
+
+    Of equals the place is that of the last, to which the gradient goes.
+
+    >>> tape.{name}(tape.tensor([2.0, 3.0, 1.0, 3.0]), 0).indices.tolist()
+    {places}
     """
-    return return_types.cummax(*_scan(_CUMMAX, tensor_of(input), dim, axis))
+    return public()(cached_call()(running))
 
 
-@public()
-@cached_call()
-def cummin(input: Any, dim: Any = None, *, axis: Any = None) -> Any:
-    """Return the running minimum along ``dim`` and its int64 places: the last of equals, to which the gradient goes.
-
-    >>> tape.cummin(tape.tensor([3.0, 1.0, 2.0, 0.0]), 0).values.tolist()
-    [3.0, 1.0, 1.0, 0.0]
-    """
-    return return_types.cummin(*_scan(_CUMMIN, tensor_of(input), dim, axis))
+cummax = _running("cummax", "largest", "[0, 1, 1, 3]")
+cummin = _running("cummin", "smallest", "[0, 0, 2, 2]")
 
 
 @public()
@@ -98,7 +93,7 @@ def logcumsumexp(input: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
     input = tensor_of(input)
     if input.spec.dtype.kind != "f":
         raise NotImplementedError(f'"logcumsumexp" not implemented for {input.spec.dtype.name}; convert it: x.double()')
-    return _scan(_LOGCUMSUMEXP, input, dim, axis)  # type: ignore[no-any-return]
+    return _scan(_OPS["logcumsumexp"], input, dim, axis)  # type: ignore[no-any-return]
 
 
 def _flat(function: Any, scan: Any, *, records: str = "", instead: float | None = None) -> None:
@@ -146,11 +141,6 @@ implements(np.cumulative_sum)(_standard(cumsum, 0))
 implements(np.cumulative_prod)(_standard(cumprod, 1))
 
 
-_LOGSUMEXP: Any = OPS["logsumexp"]
-_SOFTMAX: Any = OPS["softmax"]
-_LOG_SOFTMAX: Any = OPS["log_softmax"]
-
-
 @public()
 @cached_call()
 def logsumexp(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
@@ -165,7 +155,7 @@ def logsumexp(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = N
     input = cast(input, None if input.spec.dtype.kind == "f" else dtypes.get_default_dtype())
     if dim is None and axis is None:
         raise TypeError("logsumexp() missing 1 required positional argument: 'dim'")
-    return reductions.along(_LOGSUMEXP, input, dim, axis, keepdim, keepdims, None)
+    return reductions.along(_OPS["logsumexp"], input, dim, axis, keepdim, keepdims, None)
 
 
 def _along(op: Any, x: Any, dim: Any, dtype: Any, axis: Any) -> Tensor:
@@ -188,7 +178,7 @@ def softmax(input: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None)
     >>> tape.softmax(tape.tensor([[0.0, 0.0], [1000.0, 0.0]]), 1).tolist()
     [[0.5, 0.5], [1.0, 0.0]]
     """
-    return _along(_SOFTMAX, input, dim, dtype, axis)
+    return _along(_OPS["softmax"], input, dim, dtype, axis)
 
 
 @public()
@@ -199,7 +189,7 @@ def log_softmax(input: Any, dim: Any = None, dtype: Any = None, *, axis: Any = N
     >>> tape.log_softmax(tape.tensor([0.0, 1000.0]), 0).tolist()
     [-1000.0, 0.0]
     """
-    return _along(_LOG_SOFTMAX, input, dim, dtype, axis)
+    return _along(_OPS["log_softmax"], input, dim, dtype, axis)
 
 
 @public(methods=False)
@@ -209,7 +199,7 @@ def softmin(input: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None)
     >>> tape.softmin(tape.tensor([0.0, 1000.0]), 0).tolist()
     [1.0, 0.0]
     """
-    return _along(_SOFTMAX, -tensor_of(input), dim, dtype, axis)
+    return _along(_OPS["softmax"], -tensor_of(input), dim, dtype, axis)
 
 
 def _part(x: Tensor, at: int, start: Any, stop: Any) -> Any:
@@ -455,10 +445,6 @@ def _trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Tensor:
 #
 # nan counts as larger than all numbers. The gradient goes to the elements picked.
 
-_SORT, _ARGSORT = OPS["sort"], OPS["argsort"]
-_TOPK: Any = OPS["topk"]
-_KTHVALUE: Any = OPS["kthvalue"]
-
 
 implements(op.picked)(lambda x, places, dim: index(x, op.keys(places, dim)))
 
@@ -503,7 +489,7 @@ def sort(
     del stable
     input = tensor_of(input)
     at = dim_of(input, either("dim", dim, "axis", axis, -1))
-    return return_types.sort(*along(_SORT, input, at, descending=bool(descending)))
+    return return_types.sort(*along(_OPS["sort"], input, at, descending=bool(descending)))
 
 
 @public()
@@ -524,7 +510,7 @@ def argsort(
 def _argsort(x: Tensor, dim: int, *, descending: bool = False) -> Tensor:
     if not x.spec.shape:
         return leaf(np.zeros((), np.int64), requires_grad=False)
-    return foreign_calls.call(_ARGSORT, x, dim=dim, descending=descending)  # type: ignore[no-any-return, arg-type]
+    return foreign_calls.call(_OPS["argsort"], x, dim=dim, descending=descending)  # type: ignore[no-any-return]
 
 
 @public()
@@ -555,7 +541,7 @@ def topk(
     length = input.spec.shape[at] if input.spec.shape else 1
     if not 0 <= k <= length:
         raise RuntimeError(f"topk(): selected index k out of range: k is {k}, dim {at} has {length} elements")
-    return return_types.topk(*along(_TOPK, input, at, k=int(k), largest=bool(largest)))
+    return return_types.topk(*along(_OPS["topk"], input, at, k=int(k), largest=bool(largest)))
 
 
 @public()
@@ -573,7 +559,7 @@ def kthvalue(
     if not 1 <= k <= (input.spec.shape[at] if input.spec.shape else 1):
         raise RuntimeError(f"kthvalue(): selected number k out of range for dimension {at}: k is {k}")
     keep = bool(either("keepdim", keepdim, "keepdims", keepdims, default=False))
-    return return_types.kthvalue(*along(_KTHVALUE, input, at, rank=int(k) - 1, keepdim=keep))
+    return return_types.kthvalue(*along(_OPS["kthvalue"], input, at, rank=int(k) - 1, keepdim=keep))
 
 
 def escaped_values(x: Tensor, name: str) -> Array:
