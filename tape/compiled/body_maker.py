@@ -14,7 +14,6 @@ from kernels.kinds.routine import LOOP_STATE, Guard
 from kernels.kinds.views import Write
 from kernels.operations.views import CLONE, LOOP_AGAIN, LOOP_BEGIN, LOOP_END
 from kernels.programs.program import Lines, ProgramNode, Recipe, StepKind, Steps, StepWords
-from tape.compiled.function_calls import same_kind
 from tape.compiled.loop_spans import (
     DoesNotFitError,
     Heads,
@@ -29,6 +28,7 @@ from tape.compiled.loop_spans import (
     phis_of,
     usable,
 )
+from tape.tensors.recorder import same_kind
 from tape.tensors.tensor import Tensor, as_array
 
 _MOST_KINDS = 256

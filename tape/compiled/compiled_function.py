@@ -13,25 +13,27 @@ import numpy as np
 
 from kernels.compiler.compiled_code import CompiledCode
 from kernels.foundation.locks import Lock
-from kernels.machine_code.compiled_machine import MemoryUse
-from kernels.machine_code.tiers import begin, called_at_once
+from kernels.machine_code.call_structs import FLAT, SINGLE
+from kernels.machine_code.compiled_machine import CompiledMachine, MemoryUse, ReturnForm
+from kernels.machine_code.tiers import DirectlyCalled, begin, called_at_once
 from kernels.programs.program import ProgramError
 from tape.compiled import native_calls
 from tape.compiled.call_key import (
     CallArguments,
     CallShape,
+    as_given,
     call_of,
     either_way,
     inputs_of,
     is_separated,
-    named,
+    owned,
+    same_results,
     shared_input,
 )
-from tape.compiled.compiled_program import CompiledProgram
-from tape.compiled.explanation import as_given, explained, same_results
-from tape.compiled.native_calls import NativelyCalled, NativeUse
-from tape.compiled.recordings import Recording, owned, record_call
-from tape.compiled.specialization import Specialization
+from tape.compiled.compiled_program import CompiledProgram, Specialization
+from tape.compiled.explanation import explained
+from tape.compiled.native_calls import MOST_PLANS, MOST_TIMES, NativePlan, NativeUse, named, plan_of
+from tape.compiled.recordings import Recording, record_call
 from tape.errors import CompileWarning
 from tape.programs.drawing import Profile
 from tape.tensors import modes
@@ -52,7 +54,7 @@ MOST_KEYS = 64
 
 
 @called_at_once
-class CompiledFunction(NativeUse, NativelyCalled):
+class CompiledFunction(NativeUse, DirectlyCalled):
     """A compiled function: :func:`tape.compile` makes it, and tells of it.
 
     Native code calls it by ``native``, ``address``, ``ctypes`` and :meth:`low_level_callable`; :meth:`export_c` writes
@@ -67,6 +69,8 @@ class CompiledFunction(NativeUse, NativelyCalled):
     """The object whose method this is."""
     budget: int | None = None
     """Bytes that the workspace of a program may have; None if that is not limited."""
+    _runs_back = False
+    """Whether its programs compute gradients, too."""
     compiled_gradient: ClassVar[Callable[..., Any]]
     """What :func:`tape.value_and_grad` of one returns."""
 
@@ -84,7 +88,12 @@ class CompiledFunction(NativeUse, NativelyCalled):
         self._methods: dict[int, CompiledFunction] = {}
         """Those of objects without a dictionary, by number."""
         self._lock = Lock()
-        self._begin()
+        self._dynamic = ""
+        """Why no call is replayed; empty while some may be."""
+        self._fast: tuple[CompiledProgram, Specialization, CallShape | None] | None = None
+        """The program of the last call, if it can be tried at once, where it belongs, and how its values are found."""
+        self._direct: list[NativePlan] = []
+        """The plans that native code tries."""
         self.calls = {"recorded": 0, "dynamic": 0, "checked": 0}
         """Counts of calls recorded, run dynamically, and replays verified."""
 
@@ -198,6 +207,44 @@ class CompiledFunction(NativeUse, NativelyCalled):
         current.dynamic = "a replay differed from dynamic mode"
         self._warn(current.dynamic)
 
+    def _direct_form(self, program: CompiledProgram) -> ReturnForm | None:
+        return ReturnForm(FLAT) if program._tuple else ReturnForm(SINGLE) if program._single else None
+
+    def _settle(self) -> None:
+        with self._lock:
+            for plan in self._direct:
+                plan.settle()
+
+    def _forget(self) -> None:
+        with self._lock:
+            self._settle()
+            self._fast, self._direct, self._plans = None, [], ()
+
+    def _prepare(self, program: CompiledProgram, state: Specialization, shape: CallShape | None) -> None:
+        """Have the next calls like this one, which has been replayed, made natively, if possible."""
+        direct = self._direct
+        if direct and direct[0].program is program and not direct[0].is_stale:
+            return
+        machine = program._first.get(self._runs_back)
+        if type(machine) is not CompiledMachine or machine.words is None:
+            return
+        if state.planned.get(program, 0) >= MOST_TIMES:
+            return
+        plan = state.plans.get(program)
+        if plan is None or plan.is_stale:
+            simple = program.is_plain and not program.tensors
+            plan = plan_of(program, state, machine, shape, self._direct_form(program) if simple else None)
+        with self._lock:
+            if self._dynamic or state.dynamic:  # another thread has found that out
+                return
+            for known in direct:
+                known.settle()
+            self._direct = [p for p in direct if p.program is not program][: MOST_PLANS - 1]
+            if plan is not None:
+                plan.limit()
+                self._direct.insert(0, plan)
+            self._plans = tuple([x for p in self._direct for x in (p.words, p)])
+
     def _is_due(self, program: CompiledProgram) -> bool:
         if self.check == "never" or program.writes:
             program.due = sys.maxsize
@@ -226,7 +273,7 @@ class CompiledFunction(NativeUse, NativelyCalled):
         result, recording = self._record(call, current)
         recording.drawn = states.reason()
         self.calls["recorded"] += 1
-        changed = current.changed() or changed_of(recording.reads.watches.values())
+        changed = changed_of([*current.watches, *recording.reads.watches.values()])
         if any(x.tobytes() != content for x, content in read):
             changed = changed or "an array from outside, which NumPy wrote to"
         impure = recording.impure or (f"the call itself changed {changed}" if changed else "")
@@ -247,7 +294,7 @@ class CompiledFunction(NativeUse, NativelyCalled):
             return modes.call_given(call.arrays, self.__wrapped__, *args, **kwargs)
 
         result, recording = record_call(
-            run, inputs, again=current.again, codes=current.codes, contents=current.contents
+            run, inputs, earlier=current.recordings, codes=current.codes, contents=current.contents
         )
         recording.check_written(call.values)
         if recording.discarded and apart:  # it was to see itself what it writes to another argument

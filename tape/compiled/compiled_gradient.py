@@ -14,12 +14,13 @@ from kernels.machine_code.call_structs import GRAD, GRAD_AND_VALUE, VALUE_AND_GR
 from kernels.machine_code.compiled_machine import ReturnForm
 from kernels.machine_code.tiers import MODES, called_at_once
 from tape.compiled import native_calls
-from tape.compiled.call_key import CallArguments, StructureSteps, Unknown, call_of, input_of, is_separated, shared_input
+from tape.compiled.call_key import CallArguments, call_of, input_of, is_separated, shared_input
 from tape.compiled.compiled_function import CompiledFunction, named_as
-from tape.compiled.compiled_program import CompiledProgram, as_number, values_of
+from tape.compiled.compiled_program import CompiledProgram, Specialization, values_of
+from tape.compiled.native_calls import StructureSteps, Unknown
 from tape.compiled.recordings import Recording, record_call
-from tape.compiled.specialization import Specialization
 from tape.engine.backward import grad
+from tape.programs.program import outcome
 from tape.recording.views import clone
 from tape.tensors import modes
 from tape.tensors.pytrees import LEAF, Structure, flattened
@@ -52,7 +53,7 @@ class GradientProgram(CompiledProgram):
         if at_once is not None:
             return at_once[0]
         results, gradients = self._replayed_back(arguments)
-        return self._joined([as_number(x) for x in (*results, *gradients)])
+        return self._joined([outcome(x, False) for x in (*results, *gradients)])
 
     def _on_tensors(self, values: tuple[Any, ...]) -> tuple[Any] | None:
         arrays = self._arrays_of(values)
@@ -178,7 +179,7 @@ class CompiledGradient(CompiledFunction):
             return self._numbered(result) if self._by.is_number and not _are_tensors(call) else result
 
         result, recording = record_call(
-            run, inputs, again=current.again, codes=current.codes, contents=current.contents, graded=True
+            run, inputs, earlier=current.recordings, codes=current.codes, contents=current.contents, graded=True
         )
         if recording.writes(call.values):
             recording.stop("it writes to an argument, which the caller sees")

@@ -17,7 +17,7 @@ from kernels.kinds.routine import Callback, Routine, computed
 from kernels.kinds.views import Copy, Gather, Join, Write
 from kernels.native.structs import ADDS, CLEARS, PULLS, VIEW
 from kernels.programs.machine import GuardMissed
-from kernels.programs.program import Recipe, Step, StepKind, Tables
+from kernels.programs.program import Recipe, Step, Tables
 from kernels.rules.scalar_loops import NodeRef
 from tape.engine import custom_function
 from tape.engine.custom_calls import CustomCall
@@ -26,44 +26,10 @@ from tape.recording.foreign_calls import TensorCall
 from tape.tensors import modes
 from tape.tensors.bytecode import users_frame
 from tape.tensors.modes import Observer
+from tape.tensors.recorder import same_params
 from tape.tensors.tensor import Tensor, as_array, constant_tensor, leaf, scalar_or_array
 from tape.tensors.view_families import base_of, is_view
 from tape.watching.snapshots import OPERATORS, Compared, compared_in
-
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
-
-
-def same(x: Any, y: Any) -> bool:
-    """Whether two Python objects are the same one, or the same value to the last bit."""
-    if x is y:
-        return True
-    if type(x) is not type(y):
-        return False
-    if isinstance(x, (np.ndarray, np.generic)):
-        return bool(x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes())
-    return isinstance(x, _PLAIN) and repr(x) == repr(y)
-
-
-def same_kind(x: StepKind, y: StepKind) -> bool:
-    """Whether steps of two kinds do the same, if their operands are alike."""
-    if x.op is not y.op or not same_params(x.params, y.params):
-        return False
-    if x.form is y.form or x.form is None or y.form is None:
-        return x.form is y.form
-    return (x.form.specs, x.form.spec, x.form.wanted) == (y.form.specs, y.form.spec, y.form.wanted)
-
-
-def same_params(x: Any, y: Any) -> bool:
-    """Whether static parameters are the same."""
-    if isinstance(x, (tuple, list)) and type(x) is type(y):
-        return len(x) == len(y) and all(map(same_params, x, y))
-    if same(x, y):
-        return True
-    try:
-        return type(x) is type(y) and bool(x == y)
-    except ValueError:  # arrays
-        return False
-
 
 # What operations raise while a call is recorded that goes on, since the function catches it: guards of the program.
 

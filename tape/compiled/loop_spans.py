@@ -11,7 +11,7 @@ from kernels.kinds.routine import Guard
 from kernels.kinds.views import Write
 from kernels.operations.views import CLONE
 from kernels.programs.program import HEAD, ProgramNode, Recipe, StepKind
-from tape.compiled.function_calls import same, same_kind
+from tape.tensors.recorder import same, same_kind
 from tape.watching.python_loops import HeadVisit
 
 MOST_BODIES = 16

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import dis
 import gc
+import itertools
 import pickle
 import random
 import sys
@@ -521,6 +522,59 @@ def _at(code: CodeType, offset: int) -> Any:
         if activation is not None:
             activation.at(frame, offset)
     return None
+
+
+_MOST_CODES = 1 << 14
+_followed: dict[int, tuple[CodeType, bool]] = {}
+
+
+class CodeListener:
+    """Hears what code begins to run while a function runs in this thread: ``begins`` is told, with its globals, once.
+
+    ``reason`` says afterwards why what was heard does not count, if so.
+    """
+
+    def __init__(self, begins: Callable[[CodeType, dict[str, Any]], Any] | None) -> None:
+        self.begins, self.reason = begins, ""
+        self.serials = itertools.count()
+        self.executed: dict[tuple[int, int], tuple[int, CodeType, Any, Any]] = {}
+        """The code that was called, with when that was last, its globals and builtins."""
+
+    def call(self, function: Callable[..., Result], *args: Any) -> Result:
+        """Call a function, watched. In Python 3.11 it is not where the thread is traced already, as by a debugger."""
+        observe()
+        return call(self, function, *args)
+
+    def begin(self, frame: FrameType) -> Activation | None:
+        """Take in that a frame begins."""
+        if not is_collecting() and _is_followed(frame):  # finalizers run then, and callbacks of the collector
+            code, variables = frame.f_code, frame.f_globals
+            key = id(code), id(variables)
+            if self.begins is not None and key not in self.executed:
+                self.begins(code, variables)
+            self.executed[key] = next(self.serials), code, variables, frame.f_builtins
+        return None
+
+    def concerns(self, frame: FrameType) -> bool:
+        """Return whether a frame has code that counts."""
+        return _is_followed(frame)
+
+
+def _is_followed(frame: FrameType) -> bool:
+    """Whether the code of a frame may read from outside: it is of no package that is taken to stay as it is."""
+    code = frame.f_code
+    known = _followed.get(id(code))
+    if known is None:
+        if len(_followed) >= _MOST_CODES:
+            _followed.clear()
+        known = _followed[id(code)] = code, not is_decided(module_of_frame(frame))
+    return known[1]
+
+
+def module_of_frame(frame: FrameType) -> str:
+    """Return the name of the module whose code a frame runs; ours for what ``kernels.foundation.tables`` writes."""
+    ours = frame.f_globals.get("_set") is object.__setattr__
+    return "tape" if ours else str(frame.f_globals.get("__name__"))
 
 
 # The garbage collector: whether it is at work in this thread, and calls during which it works rarely.

@@ -13,14 +13,15 @@ import numpy as np
 from kernels.foundation.tables import Recent
 from tape.tensors.bytecode import FLIPPED, CodeStep, ControlFlow, touches_locals
 from tape.tensors.tensor import Tensor
-from tape.watching import frame_events
 from tape.watching.frame_events import (
     MISSING,
     REPORTS_INSTRUCTIONS,
+    CodeListener,
     CodeReads,
     LoopScope,
-    is_decided,
+    is_collecting,
     module_of,
+    module_of_frame,
     plain_attribute,
     reads_within,
 )
@@ -311,7 +312,6 @@ def _is_changed(flow: ControlFlow, body: frozenset[int], threshold: int | str) -
 
 Result = TypeVar("Result")
 
-_MOST_CODES = 1 << 14
 _BUILTINS: dict[str, Any] = {"range": range, "int": int}
 
 
@@ -338,56 +338,27 @@ class HeadVisit:
         return self.state.reason
 
 
-class HeadWatch:
-    """Watches the heads of loops, and what code begins to run, while a function runs in this thread.
+class HeadWatch(CodeListener):
+    """Watches the heads of loops, too. ``visit`` is called at each visit of a head.
 
-    ``visit``, if there is one, is called at each visit of a head; if it returns False, not again before the loop is
-    left. ``begins`` is called with code and its globals, each once. ``reason`` says afterwards why its visits do not
-    count, if so.
+    If it returns False, it is not called again before the loop is left.
     """
 
-    __slots__ = ("_begins", "_executed", "_visit", "reason", "serials")
-
     def __init__(
-        self, visit: Callable[[HeadVisit], Any] | None, begins: Callable[[CodeType, dict[str, Any]], Any] | None = None
+        self, visit: Callable[[HeadVisit], Any], begins: Callable[[CodeType, dict[str, Any]], Any] | None = None
     ) -> None:
-        self._visit, self._begins, self.reason = visit, begins, ""
-        self.serials = itertools.count()
-        self._executed: dict[tuple[int, int], tuple[int, CodeType, Any, Any]] = {}
-        """The code that was called, with when that was last, its globals and builtins."""
-
-    def call(self, function: Callable[..., Result], *args: Any) -> Result:
-        """Call a function, watched. In Python 3.11 it is not where the thread is traced already, as by a debugger."""
-        frame_events.observe()
-        return frame_events.call(self, function, *args)
+        super().__init__(begins)
+        self.visit = visit
 
     def begin(self, frame: FrameType) -> _Activation | None:
         """Return what follows a frame, called at its beginning: nothing for nearly all."""
-        if frame_events.is_collecting():  # finalizers, and callbacks of the collector
-            return None
-        code, plan, is_followed = _known_visits(frame)
-        if is_followed:
-            variables = frame.f_globals
-            key = id(code), id(variables)
-            if self._begins is not None and key not in self._executed:
-                self._begins(code, variables)
-            self._executed[key] = next(self.serials), code, variables, frame.f_builtins
-        return None if plan is None or self._visit is None else _Activation(self, plan)
+        super().begin(frame)
+        plan = None if is_collecting() else _plan_of(frame)
+        return None if plan is None else _Activation(self, plan)
 
     def concerns(self, frame: FrameType) -> bool:
         """Return whether a frame has loops that are watched, or code that counts."""
-        _, plan, is_followed = _known_visits(frame)
-        return plan is not None or is_followed
-
-    def add_executed(self, scope: LoopScope, since: int) -> None:
-        """Add to a scope the code that was called since then."""
-        for serial, *called in tuple(self._executed.values()):
-            if serial > since:
-                scope.add(*called)
-
-    def notify(self, visit: HeadVisit) -> Any:
-        """Report a visit."""
-        return self._visit is not None and self._visit(visit)
+        return super().concerns(frame) or _plan_of(frame) is not None
 
 
 class _Plan:
@@ -402,27 +373,19 @@ class _Plan:
         self.points = frozenset(self.heads).union(*[loop.exits for loop in loops])
 
 
-_Known = tuple[CodeType, _Plan | None, bool]
-_plans: dict[int, _Known] = {}
-"""What is followed in frames of a code object, and whether it counts as code that reads from outside."""
+_plans: Recent[int, tuple[CodeType, _Plan | None]] = Recent()
 
 
-def _known_visits(frame: FrameType) -> _Known:
+def _plan_of(frame: FrameType) -> _Plan | None:
+    """Return what is followed in frames of a code object; None where nothing is."""
     code = frame.f_code
     known = _plans.get(id(code))
-    if known is not None:
-        return known
-    module = str(frame.f_globals.get("__name__"))
-    if frame.f_globals.get("_set") is object.__setattr__:  # written by kernels.foundation.tables
-        module = "tape"
-    plan = None
-    if module.partition(".")[0] not in SKIPPED:
-        loops = [loop for loop in loops_of(code).values() if not loop.reason]
-        plan = _Plan(loops) if loops else None
-    if len(_plans) >= _MOST_CODES:
-        _plans.clear()
-    _plans[id(code)] = known = code, plan, not is_decided(module)
-    return known
+    if known is None or known[0] is not code:
+        loops = []
+        if module_of_frame(frame).partition(".")[0] not in SKIPPED:
+            loops = [loop for loop in loops_of(code).values() if not loop.reason]
+        known = _plans[id(code)] = code, _Plan(loops) if loops else None
+    return known[1]
 
 
 class _Entry:
@@ -495,12 +458,13 @@ class _Activation:
         return entry
 
     def _visit(self, frame: FrameType, entry: _Entry) -> None:
-        if frame_events.is_collecting():  # an interrupt kept its end from being told
+        if is_collecting():  # an interrupt kept its end from being told
             self.watch.reason = "a garbage collection was interrupted while loops were watched"
         elif not entry.stopped:
-            self.watch.add_executed(entry.scope, entry.since)
-            visit = _visit_of(entry, frame)
-            entry.stopped = self.watch.notify(visit) is False
+            for serial, *called in tuple(self.watch.executed.values()):
+                if serial > entry.since:
+                    entry.scope.add(*called)
+            entry.stopped = self.watch.visit(_visit_of(entry, frame)) is False
         entry.number += 1
 
 

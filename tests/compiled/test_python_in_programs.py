@@ -11,8 +11,8 @@ import pytest
 
 import tape
 from tape.autograd import Function
-from tape.compiled.call_recorder import CallRecorder
 from tape.compiled.function_calls import Inside
+from tape.compiled.recordings import CallRecorder
 from tape.errors import CompileWarning
 from tape.tensors.modes import Observer
 from tape.tensors.pytrees import flattened
