@@ -42,7 +42,7 @@ from tape.tensors.figures import Graph
 from tape.tensors.pytrees import METHODS, flattened
 from tape.tensors.tensor import Tensor
 from tape.tensors.view_families import counter_of
-from tape.watching.frame_events import variables_of
+from tape.watching.frame_events import RandomStates, variables_of
 from tape.watching.watched import changed_of, watches_of
 
 _FIRST = 3
@@ -269,7 +269,7 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         self._forget()
         known = [state for states in list(self._keys.values()) for state in list(states)]
         read = [(x, x.tobytes()) for state in known for x in state.arrays()]
-        states = current.random_states()
+        states = RandomStates(current.generators)
         result, recording = self._record(call, current)
         recording.drawn = states.reason()
         self.calls["recorded"] += 1

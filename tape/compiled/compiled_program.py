@@ -31,9 +31,9 @@ from tape.tensors.dtypes import DEFAULT
 from tape.tensors.pytrees import Signature, flattened
 from tape.tensors.tensor import Array, Tensor, as_array
 from tape.transforms.value_and_grad import check_written
-from tape.watching.frame_events import GENERATORS, RandomStates
+from tape.watching.frame_events import GENERATORS
 from tape.watching.snapshots import ArrayContent, contents_of, found_in
-from tape.watching.watched import CodeKey, Finder, Unseen, Watch, changed_of
+from tape.watching.watched import CodeKey, CodeWatch, Finder, Unseen, Watch, changed_of
 
 _FEW = 8
 
@@ -431,6 +431,8 @@ class Specialization:
         self.contents: list[ArrayContent] = []
         self.outside: dict[int, Any] = {}
         """The arrays and tensors that the function reads from outside, by id."""
+        self.generators: list[tuple[str, Any]] = []
+        """Random number generators that calls may draw from, with their names."""
         self.codes: dict[CodeKey, Any] = {}
         """The code of which it is known what it reads."""
         self.programs: list[CompiledProgram] = []
@@ -456,10 +458,11 @@ class Specialization:
         self.watches, self.plans = [*self.watches, *watches], {}
         self._watched, self.codes = self._watched | reads.watches.keys(), self.codes | reads.codes
         known = {id(content.array) for content in self.contents}
-        contents = contents_of([watch.expected for watch in watches])
-        self.contents = [*self.contents, *[content for content in contents if id(content.array) not in known]]
-        arrays = [content.array for content in self.contents]
-        self.outside |= {id(x): x for x in (*arrays, *[x for w in watches for x in found_in(w.expected, Tensor)])}
+        if held := [watch.expected for watch in watches if not isinstance(watch, (CodeWatch, Unseen))]:
+            self.contents = [*self.contents, *[c for c in contents_of(held) if id(c.array) not in known]]
+            self.outside |= {id(x): x for expected in held for x in found_in(expected, Tensor)}
+            self.generators += [(w.name, x) for w in watches for x in found_in(w.expected, GENERATORS)]
+        self.outside |= {id(content.array): content.array for content in self.contents}
         unseen = [watch.name for watch in watches if isinstance(watch, Unseen)]
         if unseen:
             self.dynamic = f"the function reads {unseen[0]}, which programs do not hold"
@@ -579,10 +582,6 @@ class Specialization:
         """Return the arrays from outside that calls have read."""
         read = [x for r in self.pending.values() for x in (*r.sources.values(), *r.refilled)]
         return [x for x in (*read, *[x for p in self.programs for x in p.live]) if isinstance(x, np.ndarray)]
-
-    def random_states(self) -> RandomStates:
-        """Return the states of random number generators that calls may draw from."""
-        return RandomStates((watch.name, x) for watch in self.watches for x in found_in(watch.expected, GENERATORS))
 
     def add(self, recording: Recording) -> None:
         """Take in a recorded call: it waits for another that does the same, or completes a program."""

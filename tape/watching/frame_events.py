@@ -32,7 +32,7 @@ from tape.tensors.tensor import Tensor
 
 _DECIDED = frozenset((*PACKAGES, "numpy", "scipy", "numba", "llvmlite")) | sys.stdlib_module_names
 _UNDECIDED = frozenset(("random", "secrets", "uuid", "datetime", "tempfile", "this", "antigravity"))
-_CLOCKS = frozenset(("time", "posix", "nt", "gc", "_thread", "_socket", "_uuid", "cython_runtime"))
+CLOCKS = frozenset(("time", "posix", "nt", "gc", "_thread", "_socket", "_uuid", "cython_runtime"))
 _READERS = frozenset(("globals", "locals", "eval", "exec", "id", "input", "open", "__import__", "breakpoint"))
 """Builtin functions whose results are in no snapshot."""
 _OF_TENSORS = frozenset(("is_leaf", "grad_fn", "grad", "_version", "data_ptr", "retains_grad", "next_functions"))
@@ -59,12 +59,6 @@ class CodeReads(NamedTuple):
     identities: bool
 
 
-class _All:
-    def __contains__(self, _: object) -> bool:
-        return True
-
-
-_ALL = _All()
 _known: Recent[int, tuple[CodeType, CodeReads]] = Recent()
 
 
@@ -76,28 +70,18 @@ def is_decided(package: Any) -> bool:
     return first in _DECIDED and first not in _UNDECIDED and not str(package).startswith("numpy.random")
 
 
-def is_clock(module: Any) -> bool:
-    """Whether functions of a module, by its name, say something else at each call."""
-    return str(module) in _CLOCKS
-
-
-def is_written(name: str) -> bool:
-    """Whether source can hold a name: what rewrites asserts puts others into modules."""
-    return not name.startswith("@")
-
-
 def reads_of(code: CodeType) -> CodeReads:
     """Return what a code object, with those of functions defined in it, reads from outside."""
     known = _known.get(id(code))
     if known is None or known[0] is not code:
-        known = _known[id(code)] = code, reads_within(code, _ALL)
+        known = _known[id(code)] = code, reads_within(code)
     return known[1]
 
 
-def reads_within(code: CodeType, offsets: Container[int]) -> CodeReads:
-    """Return what the instructions at these offsets, and functions that they define, read from outside."""
+def reads_within(code: CodeType, offsets: Container[int] | None = None) -> CodeReads:
+    """Return what the instructions at these offsets (None: all), and functions they define, read from outside."""
     variables, names, reasons, identities, before = set[str](), set(_NAMES), list[str](), False, ""
-    for step in (step for step in dis.get_instructions(code) if step.offset in offsets):
+    for step in (step for step in dis.get_instructions(code) if offsets is None or step.offset in offsets):
         value = step.argval
         identities |= step.opname == "CONTAINS_OP" or (step.opname == "IS_OP" and before != "LOAD_CONST")
         before = step.opname
@@ -107,7 +91,9 @@ def reads_within(code: CodeType, offsets: Container[int]) -> CodeReads:
             names |= inner.names
             reasons += [inner.reason] * bool(inner.reason)
             identities |= inner.identities
-        elif step.opname in _GLOBALS and is_written(value):
+        elif step.opname in _GLOBALS and not value.startswith(
+            "@"
+        ):  # what rewrites asserts puts such names into modules
             variables.add(value)
         elif step.opname in _STORES:
             reasons.append(f"{code.co_qualname} {_STORES[step.opname]} {value}")
@@ -119,8 +105,6 @@ def reads_within(code: CodeType, offsets: Container[int]) -> CodeReads:
 
 class LoopScope:
     """The code that an entry of a loop may run, and the names that it reads; both only grow."""
-
-    __slots__ = ("_seen", "codes", "identities", "names", "reason")
 
     def __init__(self) -> None:
         self.codes: list[tuple[CodeType, tuple[str, ...], dict[str, Any], dict[str, Any]]] = []
@@ -167,10 +151,12 @@ class LoopScope:
 
 MISSING: Any = object()
 _PLAIN_READS: tuple[Any, ...] = (object.__getattribute__, ModuleType.__getattribute__)
-_LINES, _DICTIONARY, _MODULE, _FLAGS = (
+bases_of: Callable[[type], tuple[type, ...]]
+dictionary_of: Callable[[type], types.MappingProxyType[str, Any]]
+bases_of, dictionary_of, _MODULE, _FLAGS = (
     vars(type)[name].__get__ for name in ("__mro__", "__dict__", "__module__", "__flags__")
 )
-"""What classes say of themselves, past what their metaclasses answer."""
+"""What classes say of themselves, past what their metaclasses answer: a class and those above it, what it has."""
 _MADE = 1 << 9
 """The flag of classes that a ``class`` statement makes. It finds builtins' name where its module has none."""
 NAMED_FIELD = type(vars(namedtuple("_Named", "a"))["a"])  # noqa: PYI024 (only the class of its fields is wanted)
@@ -179,16 +165,6 @@ _MEMBERS = (types.MemberDescriptorType, NAMED_FIELD)
 _BOUND = (types.FunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, classmethod, staticmethod)
 _BOUND += (types.ClassMethodDescriptorType, types.BuiltinFunctionType)  # type: ignore[assignment]
 """What becomes a method when it is looked up, by nothing else than the object."""
-
-
-def bases_of(kind: type) -> tuple[type, ...]:
-    """Return a class and those above it."""
-    return _LINES(kind)  # type: ignore[no-any-return]
-
-
-def dictionary_of(kind: type) -> types.MappingProxyType[str, Any]:
-    """Return the dictionary of a class."""
-    return _DICTIONARY(kind)  # type: ignore[no-any-return]
 
 
 def module_of(kind: type) -> str:
@@ -225,11 +201,6 @@ def member_of(value: Any, name: str) -> Any:
         return MISSING
 
 
-def is_wrapped(value: Any) -> bool:
-    """Whether an object is made of a function that it names as ``__wrapped__``."""
-    return wrapped_by(value) is not MISSING
-
-
 def wrapped_by(value: Any) -> Any:
     """Return the function that a function or another object is made of, as ``functools.wraps`` notes it."""
     variables = None if issubclass(type(value), type) else variables_of(value)
@@ -248,7 +219,8 @@ def read(value: Any, name: str) -> Any:
         return member_of(value, name)
     variables = variables_of(value)
     if _is_data(entry):
-        return entry.__get__(value, kind) if _is_builtin(entry) else MISSING
+        stays = type(entry) is types.GetSetDescriptorType and is_decided(module_of(entry.__objclass__))
+        return entry.__get__(value, kind) if stays else MISSING
     if variables is not None and name in variables:
         return variables[name]
     return _bound(entry, value, kind)
@@ -265,11 +237,6 @@ def _read_of_class(value: type, name: str) -> Any:
 def _is_data(entry: Any) -> bool:
     kind = type(entry)
     return any(entry_of_class(kind, name) is not MISSING for name in ("__set__", "__delete__"))
-
-
-def _is_builtin(entry: Any) -> bool:
-    """Whether an attribute is computed by a package that is taken to stay as it is."""
-    return type(entry) is types.GetSetDescriptorType and is_decided(module_of(entry.__objclass__))
 
 
 def _bound(entry: Any, value: Any, kind: type) -> Any:
@@ -331,13 +298,10 @@ REPORTS_INSTRUCTIONS = monitoring is not None
 class Activation(Protocol):
     """What one activation of a function is asked to report."""
 
-    @property
-    def points(self) -> Collection[int]:
-        """Offsets of the instructions that are reported; the same for all activations of one code object."""
-
-    @property
-    def setups(self) -> Collection[int]:
-        """Offsets of instructions that make the iterators of for loops, which are entered behind them."""
+    points: frozenset[int]
+    """Offsets of the instructions that are reported; the same for all activations of one code object."""
+    setups: frozenset[int]
+    """Offsets of instructions that make the iterators of for loops, which are entered behind them."""
 
     def at(self, frame: FrameType, offset: int) -> None:
         """Take in that an instruction is next."""
@@ -346,27 +310,7 @@ class Activation(Protocol):
         """Return whether a for loop would be entered here."""
 
 
-class Listener(Protocol):
-    """Who is told what runs. It has a ``reason`` if what it was told does not count."""
-
-    reason: str
-
-    def begin(self, frame: FrameType) -> Activation | None:
-        """Take in that a frame begins, or goes on as a generator does; return what is to be reported of it."""
-
-    def concerns(self, frame: FrameType) -> bool:
-        """Return whether anybody is to be told that frames of this code begin."""
-
-
-def call(listener: Listener, function: Callable[..., Result], *args: Any) -> Result:
-    """Call a function; a listener is told what runs in this thread.
-
-    No context manager: an interrupt as its end begins would leave the thread traced.
-    """
-    return _call_traced(listener, function, *args) if monitoring is None else _call_monitored(listener, function, *args)
-
-
-def _call_traced(listener: Listener, function: Callable[..., Result], *args: Any) -> Result:
+def _call_traced(listener: CodeListener, function: Callable[..., Result], *args: Any) -> Result:
     if sys.gettrace() is not None:
         listener.reason = "loops are not watched while another trace function is set"
         return function(*args)
@@ -387,9 +331,7 @@ def _call_traced(listener: Listener, function: Callable[..., Result], *args: Any
 class _Traced:
     """Hears of lines and instructions as a trace function."""
 
-    __slots__ = ("activation", "listener")
-
-    def __init__(self, listener: Listener, activation: Activation | None = None) -> None:
+    def __init__(self, listener: CodeListener, activation: Activation | None = None) -> None:
         self.listener, self.activation = listener, activation
 
     def began(self, frame: FrameType, *_: Any) -> _Tracer | None:
@@ -421,9 +363,7 @@ class _Monitored:
     same code begins.
     """
 
-    __slots__ = ("activations", "listener")
-
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: CodeListener) -> None:
         self.listener = listener
         self.activations: dict[int, Activation] = {}
 
@@ -437,7 +377,7 @@ _points: dict[int, tuple[CodeType, Collection[int]]] = {}
 """The code of which instructions are reported, and which."""
 
 
-def _call_monitored(listener: Listener, function: Callable[..., Result], *args: Any) -> Result:
+def _call_monitored(listener: CodeListener, function: Callable[..., Result], *args: Any) -> Result:
     thread = threading.get_ident()
     if thread in _calls or not _is_tool():
         others = "others are" if thread in _calls else "all numbers of sys.monitoring are taken by other tools"
@@ -541,9 +481,12 @@ class CodeListener:
         """The code that was called, with when that was last, its globals and builtins."""
 
     def call(self, function: Callable[..., Result], *args: Any) -> Result:
-        """Call a function, watched. In Python 3.11 it is not where the thread is traced already, as by a debugger."""
+        """Call a function, watched. In Python 3.11 it is not where the thread is traced already, as by a debugger.
+
+        No context manager: an interrupt as its end begins would leave the thread traced.
+        """
         observe()
-        return call(self, function, *args)
+        return (_call_traced if monitoring is None else _call_monitored)(self, function, *args)
 
     def begin(self, frame: FrameType) -> Activation | None:
         """Take in that a frame begins."""

@@ -23,7 +23,7 @@ from tape.tensors import dtypes, modes
 from tape.tensors.bytecode import CodeStep, ControlFlow
 from tape.tensors.pytrees import METHODS
 from tape.tensors.tensor import Tensor
-from tape.watching.frame_events import REPORTS_INSTRUCTIONS, LoopScope, is_clock, is_decided, module_of
+from tape.watching.frame_events import CLOCKS, REPORTS_INSTRUCTIONS, LoopScope, is_decided, module_of
 
 _DEEPEST = 10
 _KERNELS = f"{kernels.__name__}."
@@ -88,13 +88,9 @@ def state_of(
         return LoopState(f"{error} in the loop at {location}")
     if scope.reason:
         return LoopState(f"{scope.reason} in the loop at {location}")
-    return LoopState("", (_surroundings(), template), look.tensors, look.names)
-
-
-def _surroundings() -> tuple[Any, ...]:
-    """Return what operations do depends on, besides their operands."""
-    mode = modes.current()
-    return mode.grad, mode.inference, _Same(mode.pack), _Same(mode.anomaly), dtypes.get_default_dtype().str
+    mode = modes.current()  # what operations do depends on, besides their operands
+    around = mode.grad, mode.inference, _Same(mode.pack), _Same(mode.anomaly), dtypes.get_default_dtype().str
+    return LoopState("", (around, template), look.tensors, look.names)
 
 
 class _NotComparableError(Exception):
@@ -159,7 +155,7 @@ class _Look:
                 self._add_bytes(len(value), name)
             return kind, value
         if kind is float or kind is complex:
-            return kind, _bits(value)
+            return kind, value.hex() if kind is float else (value.real.hex(), value.imag.hex())
         if issubclass(kind, _WHOLE):
             return _Same(value)
         if kind is range:  # those of the same numbers are equal
@@ -220,7 +216,7 @@ class _Look:
         return kind, value.dtype.str, value.shape, value.tobytes()
 
     def _composed(self, kind: type, value: Any, name: str, depth: int) -> Any:
-        if _is_named_tuple(kind):
+        if kind.__bases__ == (tuple,) and hasattr(kind, "_fields") and kind.__dict__.get("__slots__") == ():
             return self._sequence(value, name, depth + 1)
         package = kind.__module__.partition(".")[0]
         if kind.__module__.startswith(_KERNELS):  # records of operations, and what native code is made of
@@ -233,20 +229,12 @@ class _Look:
     def _sequence(self, value: Iterable[Any], name: str, depth: int) -> Any:
         return type(value), [self.at(part, f"{name}[{i}]", depth) for i, part in enumerate(tuple(value))]
 
-    def _slice(self, value: slice, name: str, depth: int) -> Any:
-        return self.at((value.start, value.stop, value.step), name, depth)
-
-    def _method(self, value: types.MethodType, name: str, depth: int) -> Any:
-        return self.at(value.__func__, name, depth), self.at(value.__self__, f"{name}.__self__", depth)
-
-    def _partial(self, value: functools.partial[Any], name: str, depth: int) -> Any:
-        return self.at((value.func, value.args, value.keywords, vars(value)), name, depth)
-
     def _items(self, value: dict[Any, Any], name: str, depth: int) -> list[Any]:
-        return [
-            (self.at(key, f"a key of {name}", depth), self.at(part, f"{name}[{_shown(key)}]", depth))
-            for key, part in tuple(value.items())
-        ]
+        items = []
+        for key, part in tuple(value.items()):
+            shown = repr(key) if type(key) in _VALUES else f"a {type(key).__name__}"  # of others no code is run
+            items.append((self.at(key, f"a key of {name}", depth), self.at(part, f"{name}[{shown}]", depth)))
+        return items
 
     def _function(self, value: types.FunctionType, name: str, depth: int) -> Any:
         if not is_decided(value.__globals__.get("__name__")):
@@ -266,7 +254,7 @@ class _Look:
 
     def _builtin(self, value: types.BuiltinMethodType, name: str, depth: int) -> Any:
         owner = value.__self__
-        if is_clock(value.__module__) or (isinstance(owner, type) and not is_decided(module_of(owner))):
+        if str(value.__module__) in CLOCKS or (isinstance(owner, type) and not is_decided(module_of(owner))):
             raise _NotComparableError(f"{name} may return something else at each call")
         if owner is None or isinstance(owner, (types.ModuleType, type)):
             return _Same(value)
@@ -290,31 +278,20 @@ _TAKE: dict[type, Callable[[_Look, Any, str, int], Any]] = {
     list: _Look._sequence,
     tuple: _Look._sequence,
     dict: _Look._items,
-    slice: _Look._slice,
+    slice: lambda look, x, name, depth: look.at((x.start, x.stop, x.step), name, depth),
     types.FunctionType: _Look._function,
-    types.MethodType: _Look._method,
+    types.MethodType: lambda look, x, *called: (
+        look.at(x.__func__, *called),
+        look.at(x.__self__, f"{called[0]}.__self__", called[1]),
+    ),
     types.BuiltinMethodType: _Look._builtin,
-    functools.partial: _Look._partial,
+    functools.partial: lambda look, x, *called: look.at((x.func, x.args, x.keywords, vars(x)), *called),
     functools.cached_property: _Look._descriptor,
     property: _Look._descriptor,
     staticmethod: _Look._descriptor,
     classmethod: _Look._descriptor,
 }
 """What is compared of an object of a class that is not a user's."""
-
-
-def _shown(key: Any) -> str:
-    """Return a key for messages; of other classes no code is run."""
-    return repr(key) if type(key) in _VALUES else f"a {type(key).__name__}"
-
-
-def _bits(value: complex) -> Any:
-    """Return what is equal for numbers of the same bits, and for nan."""
-    return value.hex() if isinstance(value, float) else (value.real.hex(), value.imag.hex())
-
-
-def _is_named_tuple(kind: type) -> bool:
-    return kind.__bases__ == (tuple,) and hasattr(kind, "_fields") and kind.__dict__.get("__slots__") == ()
 
 
 class _Attributes:

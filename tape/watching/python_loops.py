@@ -36,6 +36,7 @@ _SIGNS = {"+": 1, "+=": 1, "-": -1, "-=": -1}
 _APPENDS = frozenset(("LIST_APPEND", "SET_ADD", "MAP_ADD"))
 _LOADED = frozenset(("LOAD_FAST", "LOAD_FAST_CHECK"))
 _SOURCES = {"LOAD_FAST": "local", "LOAD_FAST_CHECK": "local", "LOAD_DEREF": "local", "LOAD_GLOBAL": "global"}
+_BUILTINS: dict[str, Any] = {"range": range, "int": int}
 _ONLY_RANGE = "only loops `for _ in range(n)` whose variable nobody reads, and while loops, can be repeated natively"
 
 
@@ -135,14 +136,10 @@ def loops_of(code: CodeType) -> dict[int, PythonLoop]:
     """Return the loops of a code object by the offsets of their heads, with those that are not supported."""
     known = _known.get(id(code))
     if known is None or known[0] is not code:
-        known = _known[id(code)] = code, _find(code)
+        flow = ControlFlow(code)
+        loops = [PythonLoop(flow, head, test) for head, test in tests_of(flow).items()]
+        known = _known[id(code)] = code, {loop.head: loop for loop in loops}
     return known[1]
-
-
-def _find(code: CodeType) -> dict[int, PythonLoop]:
-    flow = ControlFlow(code)
-    loops = (PythonLoop(flow, head, test) for head, test in tests_of(flow).items())
-    return {loop.head: loop for loop in loops}
 
 
 def _offsets(flow: ControlFlow, body: frozenset[int]) -> frozenset[int]:
@@ -312,8 +309,6 @@ def _is_changed(flow: ControlFlow, body: frozenset[int], threshold: int | str) -
 
 Result = TypeVar("Result")
 
-_BUILTINS: dict[str, Any] = {"range": range, "int": int}
-
 
 class HeadVisit:
     """The flow of a call is at the head of a loop.
@@ -325,17 +320,13 @@ class HeadVisit:
     ``identities``: whether the code that ran looks at which of two objects is which.
     """
 
-    __slots__ = ("count", "entry", "exhausted", "identities", "loop", "number", "remaining", "state")
+    __slots__ = ("count", "entry", "exhausted", "identities", "loop", "number", "reason", "remaining", "state")
 
     def __init__(self, entry: _Entry, state: LoopState, remaining: int | None) -> None:
         self.loop, self.entry, self.number, self.count = entry.loop, entry.serial, entry.number, entry.count
         self.state, self.remaining, self.identities = state, remaining, entry.scope.identities
-        self.exhausted = entry.number == entry.total
-
-    @property
-    def reason(self) -> str:
+        self.exhausted, self.reason = entry.number == entry.total, state.reason
         """Why the iteration that begins here cannot be repeated natively, or nothing."""
-        return self.state.reason
 
 
 class HeadWatch(CodeListener):
@@ -364,8 +355,6 @@ class HeadWatch(CodeListener):
 class _Plan:
     """What is followed in frames of one code object."""
 
-    __slots__ = ("heads", "points", "reads", "setups")
-
     def __init__(self, loops: list[PythonLoop]) -> None:
         self.heads = {head: loop for loop in loops for head in loop.heads}
         self.reads: dict[int, CodeReads] = {loop.head: reads_within(loop.code, loop.body) for loop in loops}
@@ -391,7 +380,6 @@ def _plan_of(frame: FrameType) -> _Plan | None:
 class _Entry:
     """One entry of a loop: all visits from which the loop was not left."""
 
-    __slots__ = ("count", "loop", "number", "reason", "scope", "serial", "since", "stopped", "template", "total")
     serials = itertools.count()
 
     def __init__(self, loop: PythonLoop, since: int) -> None:
@@ -417,21 +405,9 @@ class _Entry:
 class _Activation:
     """Follows one activation of a function."""
 
-    __slots__ = ("entries", "plan", "watch")
-
     def __init__(self, watch: HeadWatch, plan: _Plan) -> None:
-        self.watch, self.plan = watch, plan
+        self.watch, self.plan, self.points, self.setups = watch, plan, plan.points, plan.setups
         self.entries: dict[int, _Entry] = {}
-
-    @property
-    def points(self) -> frozenset[int]:
-        """Offsets of the heads of loops, and of where they are left."""
-        return self.plan.points
-
-    @property
-    def setups(self) -> frozenset[int]:
-        """Offsets of the instructions that make the iterators of for loops."""
-        return self.plan.setups
 
     def is_entry(self, offset: int) -> bool:
         """Return whether the head of a for loop that is not entered is here."""
@@ -531,11 +507,8 @@ def _extent_of(frame: FrameType, extent: Extent) -> Any:
     if isinstance(value, Tensor):
         return value
     kinds = (int, float, np.integer, np.floating) if extent.is_int else (int, np.integer)
-    return int(value) if isinstance(value, kinds) and not _is_users(type(value)) else None
-
-
-def _is_users(kind: type) -> bool:
-    return module_of(kind).partition(".")[0] not in ("builtins", "numpy")
+    users = module_of(type(value)).partition(".")[0] not in ("builtins", "numpy")
+    return int(value) if isinstance(value, kinds) and not users else None
 
 
 def _is_builtin(frame: FrameType, name: str) -> bool:
