@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -252,17 +252,6 @@ def _copying(source: Spec, target: Spec, wanted: bool) -> StepKind:
     return StepKind(CLONE, form, (), 1)
 
 
-def bodies_of(recorded: Recorded, span: LoopSpan, phis: list[int], outer: Mapping[int, int]) -> list[IterationBody]:
-    """Return the different bodies of a loop, in the order they came; ``outer`` numbers the nodes from before it."""
-
-    def before(node: int) -> Ref | None:
-        return ("outer", outer[node]) if node in outer else None
-
-    bodies = _bodies(recorded, span, phis, before)
-    check_repeats(bodies, "")
-    return bodies
-
-
 def _bodies(recorded: Recorded, span: LoopSpan, phis: list[int], before: Before) -> list[IterationBody]:
     bodies: list[IterationBody] = []
     for number in range(len(span.ends)):
@@ -309,7 +298,12 @@ class Rolled:
             begin = span.stop
         self._flat(begin, len(trace.starts), -1)
         phis = {phi for loop in self.loops for _, phi in loop.phis}
-        self.outputs = [self._result(self._place(node), phis) for node in old.outputs]
+        self.outputs = list(map(self._place, old.outputs))
+        for k, place in enumerate(self.outputs):
+            base = self.nodes[place].base
+            if (place if base is None else base) in phis:  # the way back through loops would change it
+                self.pieces[-1].append(self._copied(place, -1))  # type: ignore[union-attr]
+                self.outputs[k] = len(self.nodes) - 1
 
     def _place(self, node: int) -> int:
         known = self.places.get(node)
@@ -336,14 +330,6 @@ class Rolled:
         self.pieces.append(steps)
         self.guards.append(guards)
 
-    def _result(self, place: int, phis: set[int]) -> int:
-        """Return a result that the way back through loops does not change: a copy, if it is a phi."""
-        node = self.nodes[place]
-        if (place if node.base is None else node.base) not in phis:
-            return place
-        self.pieces[-1].append(self._copied(place, -1))  # type: ignore[union-attr]
-        return len(self.nodes) - 1
-
     def _copied(self, place: int, line: int) -> Step:
         node = self.nodes[place]
         family = node if node.family is None else self.nodes[node.family]
@@ -360,7 +346,9 @@ class Rolled:
         count: Ref | None = None if span.count is None else ("outer", self._place(span.count))
         forget_views(self.places, self.trace, self.trace.written(span.start, span.stop))
         self.nodes.append(ProgramNode(LOOP_STATE))
-        state, bodies = len(self.nodes) - 1, bodies_of(self.recorded, span, phis, self.places)
+        state, places = len(self.nodes) - 1, self.places
+        bodies = _bodies(self.recorded, span, phis, lambda node: ("outer", places[node]) if node in places else None)
+        check_repeats(bodies, "")
         outer, where = tuple([("outer", number) for number in numbers]), span.visits[0].line
         loop = NativeLoop(("outer", state), outer, count, span.limit, span.counted, span.apart, where, bodies, line)
         self.pieces.append(loop)

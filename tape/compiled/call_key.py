@@ -199,7 +199,9 @@ def _forced(
 
 
 def shared_input(x: Any) -> Tensor:
-    """Return a value that is no tensor as one of the same memory, in which writes are seen."""
+    """Return a tensor as it is, another value as one of the same memory, in which writes are seen."""
+    if isinstance(x, Tensor):
+        return x
     return mark_exported_to_numpy(
         constant_tensor(scalar_or_array(usable(x))) if isinstance(x, np.ndarray) else input_of(x)
     )

@@ -7,7 +7,7 @@ import sys
 import warnings
 from collections.abc import Callable, Collection, Sequence
 from types import MethodType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -42,6 +42,7 @@ from tape.tensors.figures import Graph
 from tape.tensors.pytrees import METHODS, flattened
 from tape.tensors.tensor import Tensor
 from tape.tensors.view_families import counter_of
+from tape.transforms.value_and_grad import Differentiated
 from tape.watching.frame_events import RandomStates, variables_of
 from tape.watching.watched import changed_of, watches_of
 
@@ -69,6 +70,8 @@ class CompiledFunction(NativeUse, DirectlyCalled):
     """The object whose method this is."""
     budget: int | None = None
     """Bytes that the workspace of a program may have; None if that is not limited."""
+    _by: Differentiated | None = None
+    """What a gradient function was made of."""
     _runs_back = False
     """Whether its programs compute gradients, too."""
     compiled_gradient: ClassVar[Callable[..., Any]]
@@ -136,17 +139,10 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         return self.__wrapped__(*args, **kwargs)
 
     def _finished(self, program: CompiledProgram, call: CallArguments) -> CompiledProgram:
+        """Return the program of a call, to be compiled as this function is."""
         del call
-        return program
-
-    def _moded(self, program: CompiledProgram) -> CompiledProgram:
         program._mode, program._budget = self.mode, self.budget
         return program
-
-    def tuned_as(self, other: CompiledFunction) -> Self:
-        """Have programs compiled as those of another function; return it."""
-        self.mode, self.budget = other.mode, other.budget
-        return self
 
     def _started(self, call: CallArguments) -> Specialization | None:
         """Return a specialization for a key and what is outside now; None if there are too many."""
@@ -161,7 +157,7 @@ class CompiledFunction(NativeUse, DirectlyCalled):
             started = Specialization(
                 call,
                 watches_of(self.__wrapped__, [x for _, x in call.fixed]),
-                lambda program: self._finished(self._moded(program), call),
+                lambda program: self._finished(program, call),
             )
             if started.dynamic:
                 self._warn(started.dynamic)
@@ -181,7 +177,9 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         if replayed is None:
             if current.goes_back or current.shares(call.values):
                 return self._run(call)
-            return self._recorded(current, call) if self._is_apart(current, call) else self._watched(current, call)
+            # a gradient is made again where it writes to what another argument sees
+            apart = self._runs_back or current.reads_alone or not is_separated(call.values)
+            return self._recorded(current, call) if apart else self._watched(current, call)
         program, result = replayed
         self._fast = None
         if checked:
@@ -323,13 +321,9 @@ class CompiledFunction(NativeUse, DirectlyCalled):
             self._forget()
             self._warn(current.dynamic)
 
-    def _is_apart(self, current: Specialization, call: CallArguments) -> bool:
-        """Whether a call may be recorded on tensors that do not share memory although its arguments do."""
-        return current.reads_alone or not is_separated(call.values)
-
     def _watched(self, current: Specialization, call: CallArguments) -> Any:
         """Make a call whose arguments share memory; the next one is recorded if this one writes to none of them."""
-        inputs = [x if isinstance(x, Tensor) else shared_input(x) for x in call.values]
+        inputs = list(map(shared_input, call.values))
         before = [counter_of(x)[0] for x in inputs]
         result = self._run(call, inputs)
         current.reads_alone = all(counter_of(x)[0] == count for x, count in zip(inputs, before, strict=True))
@@ -338,7 +332,7 @@ class CompiledFunction(NativeUse, DirectlyCalled):
     def _run(self, call: CallArguments, inputs: Sequence[Tensor] | None = None) -> Any:
         self.calls["dynamic"] += 1
         if inputs is None:
-            inputs = [x if isinstance(x, Tensor) else shared_input(x) for x in call.values]
+            inputs = list(map(shared_input, call.values))
         args, kwargs = call.filled(inputs)
         result = modes.call_given(call.arrays, self.__wrapped__, *args, **kwargs)
         if call.tensors:  # as those of replays, they own their memory
@@ -369,8 +363,8 @@ class CompiledFunction(NativeUse, DirectlyCalled):
 
     def _bound(self, instance: Any) -> CompiledFunction:
         method, variables = MethodType(self.__wrapped__, instance), variables_of(instance)
-        known = CompiledFunction(method, self.static, self.traced, self.check).tuned_as(self)
-        known.bound_to = instance
+        known = CompiledFunction(method, self.static, self.traced, self.check)
+        known.mode, known.budget, known.bound_to = self.mode, self.budget, instance
         if variables is not None:
             _Methods.of(instance, variables)[self] = known
         else:
@@ -404,10 +398,7 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         """
         states = [s for known in self._keys.values() for s in known if s.is_saved and s.is_current()]
         programs = [(program, state.signature) for state in states for program in state.programs]
-        native_calls.write(f, getattr(self.__wrapped__, "__name__", "function"), programs, self._saved_gradient())
-
-    def _saved_gradient(self) -> native_calls.Gradient | None:
-        return None
+        native_calls.write(f, getattr(self.__wrapped__, "__name__", "function"), programs, self._by)
 
     def graph(self, *, reverse: bool = True) -> Graph:
         """Return the graph of the latest program: see :meth:`tape.Program.graph`. ProgramError if there is none."""
@@ -454,10 +445,9 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         state = next(s for states in self._keys.values() for s in states if program in s.programs)
         if self._dynamic or state.dynamic:
             raise ProgramError(f"calls stay dynamic\n{self.explain()}")
-        return program.native_code(reverse=self._runs_back), named(self._called_as(), state.signature.names)
-
-    def _called_as(self) -> Callable[..., Any]:
-        return self.__wrapped__
+        return program.native_code(reverse=self._runs_back), named(
+            self.__wrapped__ if self._by is None else self._by.function, state.signature.names
+        )
 
     def explain(self) -> str:
         """Return as text what was compiled, and what stayed dynamic and why."""

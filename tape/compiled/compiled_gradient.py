@@ -13,7 +13,6 @@ from kernels.foundation.specs import SCALAR, Spec
 from kernels.machine_code.call_structs import GRAD, GRAD_AND_VALUE, VALUE_AND_GRAD
 from kernels.machine_code.compiled_machine import ReturnForm
 from kernels.machine_code.tiers import MODES, called_at_once
-from tape.compiled import native_calls
 from tape.compiled.call_key import CallArguments, call_of, input_of, is_separated, shared_input
 from tape.compiled.compiled_function import CompiledFunction, named_as
 from tape.compiled.compiled_program import CompiledProgram, Specialization, values_of
@@ -26,7 +25,7 @@ from tape.tensors import modes
 from tape.tensors.pytrees import LEAF, Structure, flattened
 from tape.tensors.tensor import Tensor, constant_tensor, leaf, scalar_or_array
 from tape.transforms.points import reaches_out, released
-from tape.transforms.value_and_grad import arranged, made_of
+from tape.transforms.value_and_grad import Differentiated, arranged, made_of
 
 _FORMS = {"value_and_grad": VALUE_AND_GRAD, "grad": GRAD, "grad_and_value": GRAD_AND_VALUE}
 _FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
@@ -86,7 +85,7 @@ class CompiledGradient(CompiledFunction):
         super().__init__(function, static, traced, check)
         differentiated = made_of(function)
         assert differentiated is not None
-        self._by = differentiated
+        self._by: Differentiated = differentiated
         self._reaches_out = False
         """Whether the function reads tensors that require grad: of tensors, the gradient does then too."""
 
@@ -117,14 +116,7 @@ class CompiledGradient(CompiledFunction):
         parts = by.transform, function, argnums, has_aux, self.static, self.traced, self.check, self.mode, self.budget
         return _made_again, parts
 
-    def _saved_gradient(self) -> native_calls.Gradient:
-        numbers, alone = self._by.argnums, not isinstance(self._by.argnums, tuple)
-        return (numbers,) if alone else numbers, alone, self._by.has_aux, self._by.form  # type: ignore[return-value]
-
     _runs_back = True
-
-    def _called_as(self) -> Callable[..., Any]:
-        return self._by.function
 
     def _direct_form(self, program: CompiledProgram) -> ReturnForm | None:
         assert isinstance(program, GradientProgram)
@@ -139,11 +131,6 @@ class CompiledGradient(CompiledFunction):
         except Unknown:
             return None
         return ReturnForm(kind, chosen, steps=tuple(steps.words), filled=structure.filled)
-
-    def _is_apart(self, current: Specialization, call: CallArguments) -> bool:
-        """Whether a call may be recorded: it is made again where it writes to what another argument sees."""
-        del current, call
-        return True
 
     def _run(self, call: CallArguments, inputs: Sequence[Tensor] | None = None) -> Any:
         del inputs
@@ -160,7 +147,7 @@ class CompiledGradient(CompiledFunction):
     def _passed(self, call: CallArguments, by: Collection[int]) -> Any:
         """Make a call in dynamic mode: values that it does not differentiate by are tensors, as in a recorded one."""
         self.calls["dynamic"] += 1
-        others = [x if i in by or isinstance(x, Tensor) else shared_input(x) for i, x in enumerate(call.values)]
+        others = [x if i in by else shared_input(x) for i, x in enumerate(call.values)]
         args, kwargs = call.filled(others)
         return self.__wrapped__(*args, **kwargs)
 
@@ -189,7 +176,7 @@ class CompiledGradient(CompiledFunction):
         if outer and (_are_tensors(call) or reaches_out(outer)):
             self._reaches_out = recording.discarded = True
             return self._run(call), recording
-        pair = self._by.has_aux and isinstance(result, tuple) and len(result) == len(("value", "aux"))
+        pair = self._is_pair(result)
         y = result[0] if pair else result
         self._by.check(y)
         wanted = [inputs[i] for i in chosen]
@@ -204,17 +191,17 @@ class CompiledGradient(CompiledFunction):
 
     def _numbered(self, result: Any) -> Any:
         """Return a result whose value, one element of an array, is of no dimensions: it is returned as a float."""
-        if self._by.has_aux and isinstance(result, tuple) and len(result) == len(("value", "aux")):
-            return self._numbered_value(result[0]), result[1]
-        return self._numbered_value(result)
+        if self._is_pair(result):
+            return self._numbered(result[0]), result[1]
+        return result.reshape(()) if isinstance(result, Tensor) and result.ndim and result.numel() == 1 else result
 
-    @staticmethod
-    def _numbered_value(y: Any) -> Any:
-        return y.reshape(()) if isinstance(y, Tensor) and y.ndim and y.numel() == 1 else y
+    def _is_pair(self, result: Any) -> bool:
+        return self._by.has_aux and isinstance(result, tuple) and len(result) == len(("value", "aux"))
 
     def _finished(self, program: CompiledProgram, call: CallArguments) -> CompiledProgram:
         assert call.chosen is not None
         chosen, structure = call.chosen
+        super()._finished(program, call)
         program.__class__ = GradientProgram
         assert isinstance(program, GradientProgram)
         nodes = program._recipe.nodes
@@ -273,8 +260,8 @@ def _returned(x: Any, spec: Spec, *, tensors: bool) -> Any:
 
 def compiled_gradient(compiled: CompiledFunction, transform: Any, argnums: Any, has_aux: bool) -> CompiledGradient:
     """Return the gradient of a compiled function, compiled."""
-    made = transform(_not_compiled(compiled), argnums, has_aux)
-    return CompiledGradient(made, compiled.static, compiled.traced, compiled.check).tuned_as(compiled)
+    of = compiled.static, compiled.traced, compiled.check, compiled.mode, compiled.budget
+    return _made_again(transform, compiled, argnums, has_aux, *of)
 
 
 def _made_again(

@@ -39,12 +39,12 @@ from tape.compiled.compiled_program import CompiledProgram, Specialization
 from tape.compiled.native_checks import Checks
 from tape.errors import FileFormatError
 from tape.programs.program import Program, read_programs
-from tape.programs.saving import MAGIC, Content, read_content, write_programs
+from tape.programs.saving import MAGIC, read_content, write_programs
 from tape.recording import to_python
 from tape.tensors import modes
 from tape.tensors.dtypes import DEFAULT, check_device
 from tape.tensors.pytrees import LEAF, Signature, Structure
-from tape.transforms.value_and_grad import arranged
+from tape.transforms.value_and_grad import Differentiated, arranged
 
 # Native calls of compiled functions, exported code, functions loaded from files.
 #
@@ -368,25 +368,18 @@ class LoadedFunction:
         return f"<{self.__name__}, of {len(self.programs)} programs from a file>"
 
 
-def write(f: Any, name: str, programs: Sequence[tuple[CompiledProgram, Signature]], gradient: Gradient | None) -> None:
+def write(f: Any, name: str, programs: Sequence[tuple[CompiledProgram, Signature]], by: Differentiated | None) -> None:
     """Write the programs of a compiled function to a path or a binary file. ProgramError if there are none."""
     if not programs:
         raise ProgramError(f"save: {name} has no program yet; call it, three times or more for each signature")
-    extra = {"name": name, "gradient": None if gradient is None else [list(gradient[0]), *gradient[1:]]}
-    write_programs(f, KIND, [_alone(program, signature) for program, signature in programs], extra)
-
-
-def read(content: Content, name: str, types: Iterable[Any]) -> LoadedFunction:
-    """Return the function that a file holds."""
-    programs, extra = read_programs(content, name, types)
-    gradient = extra["gradient"]
-    return LoadedFunction(extra["name"], programs, None if gradient is None else (tuple(gradient[0]), *gradient[1:]))
-
-
-def _alone(program: CompiledProgram, signature: Signature) -> Program:
-    if program.generators:
+    if any(program.generators for program, _ in programs):
         raise ProgramError("save: the function draws random numbers, which no file holds")
-    return program.with_recipe(program.alone(), signature)
+    alone = [program.with_recipe(program.alone(), signature) for program, signature in programs]
+    gradient = None
+    if by is not None:
+        numbers = list(by.argnums) if isinstance(by.argnums, tuple) else [by.argnums]
+        gradient = [numbers, not isinstance(by.argnums, tuple), by.has_aux, by.form]
+    write_programs(f, KIND, alone, {"name": name, "gradient": gradient})
 
 
 def _path(recipe: Recipe) -> tuple[bytes, ...] | None:
@@ -443,19 +436,15 @@ def load(
         if not ours and mmap_mode is None:
             return to_python.tensors_of(file, name)
     content = read_content(f if data is None else data, name, mapped=mmap_mode is not None)
-    if content.kind not in _READERS:
+    if content.kind not in ("program", KIND):
         raise FileFormatError(f"load: {name} holds a {content.kind}, which this version of tape does not know")
-    return _READERS[content.kind](content, name, types)
-
-
-def _program(content: Content, name: str, types: Iterable[Any]) -> Program:
-    programs, _ = read_programs(content, name, types)
+    programs, extra = read_programs(content, name, types)
+    if content.kind == KIND:
+        gradient = extra["gradient"] and (tuple(extra["gradient"][0]), *extra["gradient"][1:])
+        return LoadedFunction(extra["name"], programs, gradient)
     if len(programs) != 1:
         raise FileFormatError(f"load: {name} holds {len(programs)} programs where one is expected")
     return programs[0]
-
-
-_READERS = {"program": _program, KIND: read}
 
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

@@ -62,8 +62,8 @@ _FEW = 1 << 17
 """Bytes up to which copies are compared, which is faster."""
 _BLOCK = 1 << 15
 _SEQUENCES: tuple[Any, ...] = (list, tuple, set, frozenset, deque)
-_BUFFERS = (bytearray, memoryview, array.array, ctypes.Array, ctypes.Structure, ctypes._SimpleCData)
-CONTAINERS = frozenset(map(id, (*_SEQUENCES, *_BUFFERS, dict, OrderedDict, defaultdict, functools.partial)))
+BUFFERS = (bytearray, memoryview, array.array, ctypes.Array, ctypes.Structure, ctypes._SimpleCData)
+CONTAINERS = frozenset(map(id, (*_SEQUENCES, *BUFFERS, dict, OrderedDict, defaultdict, functools.partial)))
 _REBUILT = frozenset(map(id, (list, tuple, dict, set, frozenset)))
 """Containers that are as they were if another one holds the same."""
 
@@ -184,7 +184,7 @@ def _held(kind: type, value: Any) -> list[tuple[Any, Any]]:
         return parts
     if issubclass(kind, types.MappingProxyType):
         return list(enumerate(gc.get_referents(value)))
-    if issubclass(kind, _BUFFERS):
+    if issubclass(kind, BUFFERS):
         with contextlib.suppress(ValueError):  # a view that was released
             return [("bytes", memoryview(value).tobytes())]
     if issubclass(kind, np.ndarray):
