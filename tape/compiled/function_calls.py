@@ -164,7 +164,9 @@ class FunctionCall:
         ends = np.cumsum([spec.size for spec in self.specs]).tolist()
         flat = zip(self.specs, ends, strict=True)
         parts = [g] if len(ends) == 1 else [g[end - spec.size : end].reshape(spec.shape) for spec, end in flat]
-        arrived = {k: part for k, part in enumerate(parts) if self.graded[k] and _is_reached(part)}
+        arrived = {
+            k: part for k, part in enumerate(parts) if self.graded[k] and np.any((part != 0.0) | ~np.signbit(part))
+        }
         if not arrived:
             return [None] * len(instruction.form.specs)
         return instruction.saved[0].pull(instruction, None, {instruction.slot: arrived}, batch=0)  # type: ignore[no-any-return]
@@ -243,10 +245,6 @@ class Inside(Observer):
 
 def _is_fixed(x: Any) -> bool:
     return all(map(_is_fixed, x)) if type(x) is tuple else isinstance(x, _FIXED) or callable(x)
-
-
-def _is_reached(cotangent: Array) -> bool:
-    return bool(np.any((cotangent != 0.0) | ~np.signbit(cotangent)))
 
 
 _FOLLOWED = (Elementwise, Contraction, Reduction, Copy, Join, Routine)
@@ -365,16 +363,12 @@ def comparisons_of(x: Tensor) -> list[Tensor] | None:
     inner = sys._getframe(steps)
     how = _CONVERSIONS.get((inner.f_globals.get("__name__", ""), inner.f_code.co_name))
     compared = None if how is None or frame is None else compared_in(frame, how)
-    if compared is None or not all(_is_exact(x, each.other) for each in compared):
-        return None
-    return [_made(x.detach(), each) for each in compared]
-
-
-def _is_exact(x: Tensor, other: float) -> bool:
-    """Whether tensors are compared as Python's numbers are."""
-    if type(other) is int and abs(other) > _LARGEST:
-        return False
-    return x.spec.dtype.kind == "f" or (x.spec.dtype == np.int64 and type(other) is int)
+    of_float, of_int = x.spec.dtype.kind == "f", x.spec.dtype == np.int64
+    for each in compared or ():  # where tensors are not compared as Python's numbers are
+        is_int = type(each.other) is int
+        if (is_int and abs(each.other) > _LARGEST) or not (of_float or (of_int and is_int)):
+            return None
+    return None if compared is None else [_made(x.detach(), each) for each in compared]
 
 
 def _made(x: Tensor, compared: Compared) -> Tensor:

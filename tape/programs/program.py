@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any
@@ -23,7 +24,7 @@ from kernels.programs.program import ProgramError
 from kernels.programs.recipe_encoding import Decoder
 from kernels.programs.rolled_program import Uncompiled
 from tape import pickled_programs, return_types  # noqa: F401 (pickled_programs teaches pickle)
-from tape.errors import FileFormatError
+from tape.errors import CompileWarning, FileFormatError
 from tape.operations.in_place import copy_
 from tape.programs.drawing import Seen
 from tape.programs.replaying import (
@@ -35,8 +36,9 @@ from tape.programs.replaying import (
     value_and_gradients,
 )
 from tape.programs.saving import Content, MisfitError, decoded, decoded_signature, named, write_programs
-from tape.programs.tiers import BackgroundCompile, Failed, machine_code, warn_of
+from tape.programs.tiers import BackgroundCompile, Failed, machine_code
 from tape.tensors import grad_modes, modes
+from tape.tensors.bytecode import stack_level
 from tape.tensors.operands import native
 from tape.tensors.pytrees import Signature, Structure, flattened
 from tape.tensors.recorder import ProgramRecorder
@@ -381,7 +383,8 @@ class Program(Seen):
             self._interpreted.pop(reverse, None)
             return machine
         if isinstance(machine, Failed):
-            warn_of(machine)
+            message = f"a program is interpreted, since {machine.reason}; please report it"
+            warnings.warn(message, CompileWarning, stacklevel=stack_level())
         self._interpreted[reverse] = machine
         return None
 
@@ -562,7 +565,10 @@ def _run(
     positional, keywords = signature.filled(tensors)
     arrays = not any(isinstance(x, Tensor) for x in values)
     leaves, template = flattened(modes.call_given(arrays, fun, *positional, **keywords), none=True)
-    kept = {i: _checked_output(x) for i, x in enumerate(leaves) if not isinstance(x, Tensor)}
+    kept = {i: x for i, x in enumerate(leaves) if not isinstance(x, Tensor)}
+    for x in kept.values():
+        if x is not None and not isinstance(x, (str, bool)):
+            raise TypeError(f"a recorded function returns tensors, not {type(x).__name__}; keep the result a tensor")
     recorder.recipe.outputs = [recorder.reference(x).node for x in leaves if isinstance(x, Tensor)]
     return template, kept
 
@@ -577,18 +583,16 @@ def _argument(name: str, value: Any) -> Tensor:
     return leaf(scalar_or_array(array), requires_grad=array.dtype.kind == "f")
 
 
-def _checked_output(output: Any) -> Any:
-    if output is not None and not isinstance(output, (str, bool)):
-        raise TypeError(f"a recorded function returns tensors, not {type(output).__name__}; keep the result a tensor")
-    return output
-
-
 def read_programs(content: Content, name: str, types: Iterable[Any]) -> tuple[list[Program], Any]:
     """Return the programs of a file, and what is said of them; ``types``: the classes and functions that it names.
 
     TypeError if one is missing or has other fields, FileFormatError for what no version wrote, or this one not.
     """
-    classes = named(_names(content, name), types)
+    try:
+        names = [str(one) for one in content.body["names"]]
+    except (TypeError, KeyError) as error:
+        raise _unread(content, name, error) from error
+    classes = named(names, types)
     try:
         body = content.body
         decoder = Decoder(body["tables"], content.arrays, classes)
@@ -596,13 +600,6 @@ def read_programs(content: Content, name: str, types: Iterable[Any]) -> tuple[li
     except MisfitError:
         raise
     except Exception as error:  # whatever senseless content leads to
-        raise _unread(content, name, error) from error
-
-
-def _names(content: Content, name: str) -> list[str]:
-    try:
-        return [str(one) for one in content.body["names"]]
-    except (TypeError, KeyError) as error:
         raise _unread(content, name, error) from error
 
 
@@ -618,14 +615,7 @@ def _decoded(tree: dict[str, Any], decoder: Decoder) -> Program:
     if len(recipe.arguments) != len(signature.names) or len(recipe.outputs) + len(kept) != len(template):
         raise ValueError("the program has other arguments and results than its signature")
     program = Program.__new__(Program)
-    program.__setstate__(
-        {
-            "_recipe": recipe,
-            "_signature": signature,
-            "_template": template,
-            "_kept": kept,
-            "_escapes": [str(line) for line in tree["escapes"]],
-            "_unfinished": "",
-        }
-    )
+    program._recipe, program._signature, program._template, program._kept = recipe, signature, template, kept
+    program._escapes, program._unfinished = [str(line) for line in tree["escapes"]], ""
+    program._begin()
     return program

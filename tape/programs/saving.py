@@ -219,16 +219,14 @@ def named(names: Iterable[str], types: Iterable[Any]) -> dict[str, Any]:
 
 def _chosen(name: str, candidates: list[Any]) -> Any:
     """Return the candidate of this name; else the only one of this name in another module, or None."""
-    for candidate in candidates:
-        if name_of(candidate) == name:
-            return candidate
-    alike = [x for x in candidates if f".{name}".endswith(f".{_within_module(x)}")]
+    alike = []
+    for x in candidates:
+        if name_of(x) == name:
+            return x
+        module = getattr(getattr(x, "py_func", x), "__module__", None)
+        if f".{name}".endswith(f".{name_of(x).removeprefix(f'{module}.')}"):
+            alike.append(x)
     return alike[0] if len(alike) == 1 else None
-
-
-def _within_module(value: Any) -> str:
-    module = getattr(getattr(value, "py_func", value), "__module__", None)
-    return name_of(value).removeprefix(f"{module}.")
 
 
 def encoded(structure: Structure, encoder: Encoder, place: str) -> Any:

@@ -6,7 +6,6 @@ import operator
 import os
 import queue
 import threading
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -17,8 +16,6 @@ from kernels.machine_code.tiers import (
 )
 from kernels.native.threads import WORKERS
 from kernels.programs.program import Recipe
-from tape.errors import CompileWarning
-from tape.tensors.bytecode import stack_level
 
 Outcome = CompiledMachine | Uncompiled
 _FAULTS = ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, SyntaxError, TypeError, ValueError
@@ -43,12 +40,6 @@ def machine_code(
         return type(refused)(refused.reason, refused.step)  # without its frames, which refer to the program
     except _FAULTS as error:
         return Failed(f"the compiler failed: {error!r}")
-
-
-def warn_of(failed: Failed) -> None:
-    """Warn the caller of a function of this package of a fault of the compiler."""
-    message = f"a program is interpreted, since {failed.reason}; please report it"
-    warnings.warn(message, CompileWarning, stacklevel=stack_level())
 
 
 class BackgroundCompile:

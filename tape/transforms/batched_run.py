@@ -233,9 +233,14 @@ class Batch(ProgramRun):
             derivatives = [x if x is None or not rows else _exchanged(x) for x in derivatives]
         else:  # the same function for all: so many more rows
             outputs, inputs = (list(map(self.tensor, group)) for group in (step.outputs, step.inputs))
-            weights = [_together(self._each(x, 0), rows) for x in step.weights]
+            weights = [self._each(x, 0) for x in step.weights]
+            if rows:  # of each example's run together
+                weights = [views.reshape(x, (-1, *x.spec.shape[2:])) for x in weights]
             derivatives = derived(step.derivation, outputs, inputs, weights, self.size * max(rows, 1))
-            derivatives = [x if x is None or not rows else _divided(x, rows) for x in derivatives]
+            if rows:
+                shapes = [(-1, rows) if x is None else (-1, rows, *x.spec.shape[1:]) for x in derivatives]
+                pairs = zip(derivatives, shapes, strict=True)
+                derivatives = [None if x is None else views.reshape(x, shape) for x, shape in pairs]
         for node, x in zip(step.results, derivatives, strict=True):
             if node is not None and x is not None:
                 self.keep(node, x)
@@ -246,15 +251,6 @@ class Batch(ProgramRun):
         if node in self.batched:
             return _exchanged(x) if rows else x
         return whole(x, self.size, behind=int(rows > 0))
-
-
-def _together(x: Tensor, rows: int) -> Tensor:
-    """Run two leading axes together, if the second one is of rows."""
-    return views.reshape(x, (-1, *x.spec.shape[2:])) if rows else x
-
-
-def _divided(x: Tensor, rows: int) -> Tensor:
-    return views.reshape(x, (-1, rows, *x.spec.shape[1:]))
 
 
 def _exchanged(x: Tensor) -> Tensor:

@@ -297,22 +297,9 @@ class Evaluation:
             if not isinstance(result, tuple) or len(result) != 2:  # noqa: PLR2004 (a pair)
                 raise RuntimeError(f"{api}: output of function f should be a tuple: (output, aux) if has_aux is True")
             result, self.aux = result
-        self.result = result
+        self.result, (self.outputs, self.returned) = result, flattened(result, none=True)
+        """What the function returned; its leaves and their structure."""
         self.tensors = self.tensors or self._is_within(args, kwargs)
-
-    @cached_property
-    def _returned(self) -> tuple[list[Any], Structure]:
-        return flattened(self.result, none=True)
-
-    @property
-    def outputs(self) -> list[Any]:
-        """The leaves of what the function returned."""
-        return self._returned[0]
-
-    @property
-    def returned(self) -> Structure:
-        """The structure of what the function returned."""
-        return self._returned[1]
 
     @cached_property
     def _linked(self) -> list[Tensor]:
@@ -383,10 +370,9 @@ class Evaluation:
 
     def release(self) -> None:
         """Detach results and aux from the inputs' graph alone; where no tensor was given they become NumPy's."""
-        outputs, structure = self._returned
         values, aux = flattened(self.aux, none=True)
         linked = self._linked
-        self.result = structure.filled([self._released(x, linked) for x in outputs])
+        self.result = self.returned.filled([self._released(x, linked) for x in self.outputs])
         self.aux = aux.filled([self._released(x, linked) for x in values])
 
     def gradient(self) -> Any:

@@ -40,7 +40,7 @@ class _Mapped:
         self, name: str, func: Callable[..., Any], arguments: _Arguments, kwargs: dict[str, Any], randomness: str
     ) -> None:
         self.name = name
-        drawn, before = _drawn(), modes.current()
+        drawn, before = default_generator.changes, modes.current()
         self.example = Example(before.recorder, randomness)
         leaves = iter(arguments.leaves(self.example))
         passed = [next(leaves) if s.kind is None else s.filled(leaves) for s in arguments.structures]
@@ -62,7 +62,7 @@ class _Mapped:
     def _check(self, randomness: str, *, drawn: Any) -> None:
         """Raise for what cannot be done for all examples, after undoing writes."""
         try:
-            self._check_values(randomness, drew=bool(self.example.states) or drawn != _drawn())
+            self._check_values(randomness, drew=bool(self.example.states) or drawn != default_generator.changes)
             self.batched = self.example.batched()
             self.example.forget()
             if self.example.starts or self.example.replaced:
@@ -110,7 +110,8 @@ class _Mapped:
     def finished(self, moved: Sequence[Tensor], size: int, chunk: int | None, out_dims: Any) -> Any:
         """Run the program, ``chunk`` examples at once; put the dim of examples where it is wanted."""
         if chunk is None or chunk >= size:
-            if out_dims == 0 and self.plain():
+            # all results are tensors that differ: they are what is wanted, the batch in front
+            if out_dims == 0 and self.batched.issuperset(self.nodes):
                 return self.structure.filled(self.outputs(moved, size))
             columns: Any = [[x] for x in self.outputs(moved, size)]
         else:
@@ -122,10 +123,6 @@ class _Mapped:
         return self.structure.filled(
             map(self._placed, self.nodes, self.others, self._out_dims(out_dims), columns, repeat(size))
         )
-
-    def plain(self) -> bool:
-        """Whether all results are tensors that differ, so that they are what is wanted with the batch in front."""
-        return self.batched.issuperset(self.nodes)
 
     def _out_dims(self, out_dims: Any) -> list[Any]:
         if isinstance(out_dims, tuple) and len(out_dims) == 1 and self.structure.kind is None:
@@ -177,11 +174,12 @@ class _Arguments:
             self.structures.append(structure)
         self.tensors = any(isinstance(x, Tensor) for x in self.flat)
         if not self.tensors:
-            self.flat = list(map(_converted, self.flat))
+            arrays = [native(x) if isinstance(x, np.ndarray) else None for x in self.flat]
+            pairs = zip(self.flat, arrays, strict=True)
+            self.flat = [x if array is None else constant_tensor(scalar_or_array(array)) for x, array in pairs]
         self.dims = _in_dims_of(name, in_dims, args, self.structures, self.flat)
         self.size = _size_of(self.flat, self.dims)
-        pairs = zip(self.flat, self.dims, strict=True)
-        self.moved = [_front(x, d) for x, d in pairs if d is not None]
+        self.moved = [movedim(x, d, 0) if d else x for x, d in zip(self.flat, self.dims, strict=True) if d is not None]
 
     def leaves(self, example: Example) -> list[Any]:
         """Return the leaves of the first example; its recorder registers them as arguments."""
@@ -199,11 +197,6 @@ def _first(x: Tensor) -> Tensor:
     first = array[0] if len(array) else np.zeros(array.shape[1:], array.dtype)
     # Shared, so that what is written into it is noted as a write.
     return mark_aliased(leaf(scalar_or_array(np.array(first, order="C")), requires_grad=x._slot is not None))
-
-
-def _drawn() -> int:
-    """Return how often random numbers have been drawn."""
-    return default_generator.changes
 
 
 def vmap(
@@ -244,10 +237,6 @@ def vmap(
     return mapped
 
 
-def _converted(x: Any) -> Any:
-    return constant_tensor(scalar_or_array(native(x))) if isinstance(x, np.ndarray) else x
-
-
 def _number(name: str, x: Any) -> Any:
     """Return a result as NumPy's, as the arguments were."""
     if not isinstance(x, Tensor):
@@ -256,12 +245,6 @@ def _number(name: str, x: Any) -> Any:
         warn_of_detaching(f"vmap({name})")
     number = numbers_of(x)
     return number if isinstance(number, float) else number.copy()
-
-
-def _front(x: Tensor, d: int) -> Tensor:
-    """Return a tensor with the mapped dim in front."""
-    rank = len(x.spec.shape)
-    return x if d == 0 else views.permute(x, (d, *(k for k in range(rank) if k != d)))
 
 
 # ``in_dims`` and ``out_dims``: checked, and one for each leaf of the arguments.
@@ -293,7 +276,10 @@ def _in_dims_of(
             f"vmap({name})(<inputs>): got no inputs. Maybe you forgot to add inputs, or you are trying to vmap over a "
             "function with no inputs. The latter is unsupported."
         )
-    below = list(map(_spread, each, structures)) if len(each) == len(args) else [None]
+    pairs = zip(each, structures, strict=False)
+    alone = [s.kind is None and (d is None or type(d) is int) for d, s in pairs]
+    below = [[d] if one else spread(d, s) for d, s, one in zip(each, structures, alone, strict=False)]
+    below = below if len(each) == len(args) else [None]
     if None in below:
         raise ValueError(
             f"{_head(name, in_dims)}in_dims is not compatible with the structure of `inputs`. in_dims has structure "
@@ -308,10 +294,6 @@ def _usual(d: Any, structure: Structure, x: Any) -> bool:
     if structure.kind is not None:
         return False
     return d is None or (type(d) is int and type(x) is Tensor and 0 <= d < len(x._form.spec.shape))
-
-
-def _spread(d: Any, structure: Structure) -> list[Any] | None:
-    return [d] if structure.kind is None and (d is None or type(d) is int) else spread(d, structure)
 
 
 def _head(name: str, in_dims: Any) -> str:
@@ -371,13 +353,8 @@ def _run_function(cls: type[Function], size: int, args: Sequence[Any], batched: 
     dims = spread(out_dims, structure)
     if dims is None:
         raise RuntimeError(f"{cls.__name__}.vmap: out_dims {out_dims} do not fit the outputs, {structure}")
-    return [_in_front(x, d, size) for x, d in zip(leaves, dims, strict=True)]
-
-
-def _in_front(x: Tensor, d: int | None, size: int) -> Tensor:
-    if d is None:
-        return views.expand(x, (size, *x.spec.shape))
-    return x if d == 0 else movedim(x, d, 0)
+    pairs = zip(leaves, dims, strict=True)
+    return [views.expand(x, (size, *x.spec.shape)) if d is None else movedim(x, d, 0) if d else x for x, d in pairs]
 
 
 custom_function.MAPPED.append(_run_function)
