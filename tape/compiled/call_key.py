@@ -157,10 +157,6 @@ def _traced(x: Any) -> Any:
     return _kind(x)
 
 
-def _untraced(x: Any) -> None:
-    del x
-
-
 def _static(x: Any) -> Any:
     """Return what stands for an object in a key: its value if it is plain, else the object itself."""
     if isinstance(x, np.generic):
@@ -191,7 +187,7 @@ def _forced(
     at = 0
     for name, value in (*enumerate(args), *kwargs.items()):
         count = len(flattened(value, none=True)[0])
-        look = _untraced if name in static else _traced if name in traced else None
+        look = (lambda _: None) if name in static else _traced if name in traced else None
         if look is not None:
             forced.update(dict.fromkeys(range(at, at + count), look))
         at += count
@@ -383,16 +379,15 @@ def one_rounding_apart(values: Sequence[Any]) -> Iterator[list[Any]]:
     """Give values several times, each floating one changed by about its rounding, zeros by that of the largest."""
     random = np.random.default_rng(0)
     for _ in range(_MOST_RUNS):
-        yield [_rounded(x, random) for x in values]
-
-
-def _rounded(x: Any, random: np.random.Generator) -> Any:
-    array = np.asarray(x._value if isinstance(x, Tensor) else x)
-    if array.dtype.kind != "f":
-        return x
-    scale = np.where(array == 0, _size(array) or 1.0, np.abs(array)) * np.finfo(array.dtype).eps
-    moved = np.array(array + scale * random.choice([-2.0, -1.0, 1.0, 2.0], array.shape), array.dtype)
-    return constant_tensor(scalar_or_array(moved)) if isinstance(x, Tensor) else moved if array.ndim else moved[()]
+        near = list(values)
+        for i, x in enumerate(values):
+            array = np.asarray(x._value if isinstance(x, Tensor) else x)
+            if array.dtype.kind == "f":
+                scale = np.where(array == 0, _size(array) or 1.0, np.abs(array)) * np.finfo(array.dtype).eps
+                moved = np.array(array + scale * random.choice([-2.0, -1.0, 1.0, 2.0], array.shape), array.dtype)
+                number = moved if moved.ndim else moved[()]
+                near[i] = constant_tensor(scalar_or_array(moved)) if isinstance(x, Tensor) else number
+        yield near
 
 
 def _size(x: Any) -> float:

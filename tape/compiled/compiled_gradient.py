@@ -29,6 +29,7 @@ from tape.transforms.value_and_grad import Differentiated, arranged, made_of
 
 _FORMS = {"value_and_grad": VALUE_AND_GRAD, "grad": GRAD, "grad_and_value": GRAD_AND_VALUE}
 _FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
+_NUMBERS = (float, int, np.float64, np.float32)
 
 
 class GradientProgram(CompiledProgram):
@@ -97,7 +98,8 @@ class CompiledGradient(CompiledFunction):
         leaves, structure = flattened(
             tuple(args[i] for i in numbers) if numbers is self._by.argnums else args[numbers[0]]
         )
-        if not leaves or not all(map(_is_differentiable, leaves)) or any(map(_requires_grad, leaves)):
+        known = [x.dtype in _FLOATS if type(x) in (np.ndarray, Tensor) else type(x) in _NUMBERS for x in leaves]
+        if not leaves or not all(known) or any(map(_requires_grad, leaves)):
             return None
         call = call_of(args, kwargs, self._fixed, (*self._values, *numbers), leaves)
         if call.tensors and (self._reaches_out or any(map(_requires_grad, call.values))):
@@ -226,12 +228,6 @@ def _values_of(call: CallArguments, numbers: Collection[int]) -> list[int]:
     return [k for i in numbers for k, place in enumerate(call.places) if starts[i] <= place < starts[i + 1]]
 
 
-def _is_differentiable(x: Any) -> bool:
-    if type(x) is np.ndarray or type(x) is Tensor:
-        return x.dtype in _FLOATS
-    return type(x) in (float, int, np.float64, np.float32)
-
-
 def _requires_grad(x: Any) -> bool:
     return isinstance(x, Tensor) and x._slot is not None
 
@@ -268,15 +264,11 @@ def _made_again(
     transform: Any, function: Any, argnums: Any, has_aux: bool, static: Any, traced: Any, check: str, *tuned: Any
 ) -> CompiledGradient:
     """Return the compiled gradient of a function, as it was pickled."""
-    made = CompiledGradient(transform(_not_compiled(function), argnums, has_aux), static, traced, check)
-    made.mode, made.budget = tuned
-    return made
-
-
-def _not_compiled(function: Any) -> Any:
     while isinstance(function, CompiledFunction):
         function = function.__wrapped__
-    return function
+    made = CompiledGradient(transform(function, argnums, has_aux), static, traced, check)
+    made.mode, made.budget = tuned
+    return made
 
 
 CompiledFunction.compiled_gradient = staticmethod(compiled_gradient)

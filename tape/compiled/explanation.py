@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from kernels.machine_code.tiers import reason_of
 from kernels.programs.program import Recipe
 from kernels.programs.several_ways import unrolled
 
+Places = Callable[[Iterable[int]], str]
 _MOST = 8
 """Loops, and nests, that are told of."""
 
@@ -27,7 +28,7 @@ def explained(function: Any) -> str:
     if function._dynamic:
         lines.append(f"  dynamic: {function._dynamic}")
     for key, states in function._keys.items():
-        lines.append(f"  signature ({_signature(key)})")
+        lines.append(f"  signature ({', '.join(map(_leaf, key[2]))})")
         for state in states:
             lines += _state(state, reverse=function._runs_back)
     return "\n".join(lines)
@@ -56,10 +57,6 @@ def _guards(program: Any) -> Iterator[str]:
         missed[line] = missed.get(line, 0) + times
     for line, count in Counter(program.lines).items():
         yield f"      guard at {line}{f', {count:,} of them' if count > 1 else ''}: missed {missed[line]} times"
-
-
-def _signature(key: Any) -> str:
-    return ", ".join(map(_leaf, key[2]))
 
 
 def _leaf(kind: Any) -> str:
@@ -100,23 +97,18 @@ def _machine_code(recipe: Recipe, code: CompiledCode) -> Iterator[str]:
     account = code.account
     if account is not None:
         yield f"machine code: {account.lines:,} lines, {code.work:,} bytes of workspace"
-        places = _Places(recipe)
+        places = _places_in(recipe)
         for line in (*_loops(recipe, account, places), *_nests(account.nests, places), *_calls(account.calls, places)):
             yield f"  {line}"
 
 
-class _Places:
-    def __init__(self, recipe: Recipe) -> None:
-        self._lines = recipe.lines
-        self._numbers = None if recipe.lines is None else recipe.lines.of_steps(recipe.steps)
+def _places_in(recipe: Recipe) -> Places:
+    """Return what gives the lines of steps as text: file, and numbers; of one line its source, too."""
+    lines, numbers = recipe.lines, None if recipe.lines is None else recipe.lines.of_steps(recipe.steps)
 
-    def at(self, steps: Iterable[int]) -> str:
-        """Return the lines of steps as text: file, and numbers; of one line its source, too."""
-        lines, numbers = self._lines, self._numbers
-        if lines is None or numbers is None:
-            return ""
-        known = sorted({int(numbers[step]) for step in steps if step >= 0} - {-1})
-        if not known:
+    def at(steps: Iterable[int]) -> str:
+        known = [] if numbers is None else sorted({int(numbers[step]) for step in steps if step >= 0} - {-1})
+        if lines is None or not known:
             return ""
         if len(known) == 1:
             return f" at {lines.text(known[0], short=True)}"
@@ -127,12 +119,14 @@ class _Places:
         ]
         return f" at {'; '.join(files)}"
 
+    return at
 
-def _loops(recipe: Recipe, account: Account, places: _Places) -> Iterator[str]:
+
+def _loops(recipe: Recipe, account: Account, places: Places) -> Iterator[str]:
     for loop in account.loops[:_MOST]:
         inner = "  " * loop.depth
         times = f"{loop.count:,} times" if not loop.ends else f"until it ends, after {loop.count:,} times at most,"
-        yield f"{inner}loop, {times} {_counted(len(loop.steps), 'operation')}{places.at(loop.steps)}"
+        yield f"{inner}loop, {times} {_counted(len(loop.steps), 'operation')}{places(loop.steps)}"
     if len(account.loops) > _MOST:
         yield f"and {_counted(len(account.loops) - _MOST, 'loop')} more"
     if account.straight:
@@ -144,7 +138,7 @@ def _loops(recipe: Recipe, account: Account, places: _Places) -> Iterator[str]:
         yield f"    no loop: {entry.reason}"
 
 
-def _nests(nests: Sequence[NestAccount], places: _Places) -> Iterator[str]:
+def _nests(nests: Sequence[NestAccount], places: Places) -> Iterator[str]:
     shown = [_nest(nest, places) for nest in nests]
     for entry in [*dict.fromkeys(shown)][:_MOST]:
         count = shown.count(entry)
@@ -154,13 +148,13 @@ def _nests(nests: Sequence[NestAccount], places: _Places) -> Iterator[str]:
         yield f"and {_counted(len(set(shown)) - _MOST, 'nest')} more"
 
 
-def _nest(nest: NestAccount, places: _Places) -> tuple[str, ...]:
-    where = places.at(nest.steps)
+def _nest(nest: NestAccount, places: Places) -> tuple[str, ...]:
+    where = places(nest.steps)
     line = f"nest of {_counted(nest.statements, 'statement')} over {nest.elements:,} elements{where}"
     if nest.apart is None:
         return (line,)
     earlier, later = nest.apart
-    first, second = places.at([earlier]), places.at([later])
+    first, second = places([earlier]), places([later])
     return (
         line,
         f"  not part of the nest before: all, or other elements, of what is computed{first}",
@@ -168,13 +162,13 @@ def _nest(nest: NestAccount, places: _Places) -> tuple[str, ...]:
     )
 
 
-def _calls(calls: Sequence[CallAccount], places: _Places) -> Iterator[str]:
+def _calls(calls: Sequence[CallAccount], places: Places) -> Iterator[str]:
     alike: dict[tuple[str, str], list[CallAccount]] = {}
     for call in calls:
         alike.setdefault((call.name, call.by), []).append(call)
     for (name, by), group in alike.items():
         times = sum(call.times for call in group)
-        yield f"{_counted(times, 'call')} of {name} by {by}{places.at([call.step for call in group])}"
+        yield f"{_counted(times, 'call')} of {name} by {by}{places([call.step for call in group])}"
 
 
 def _counted(count: int, thing: str) -> str:

@@ -326,19 +326,16 @@ class KnownTensors:
             return value
         if instruction.operands[i] is not None:
             return self._wanted(operand.node, instruction.operands[i], step.at)
-        return self._constant(operand.node, value, step.at)
+        if self._is_written(operand.node, step.at):
+            return None
+        constant = constant_tensor(scalar_or_array(value))
+        self._tables.held.append(constant)
+        self._tables.known[id(constant)] = operand.node
+        return constant
 
     def _wanted(self, node: int, slot: Any, since: int) -> Tensor | None:
         x = self._tables.held[self._by_node[node]] if node in self._by_node else None
         return x if isinstance(x, Tensor) and x._slot == slot and not self._is_written(node, since) else None
-
-    def _constant(self, node: int, value: Any, since: int) -> Tensor | None:
-        if self._is_written(node, since):
-            return None
-        constant = constant_tensor(scalar_or_array(value))
-        self._tables.held.append(constant)
-        self._tables.known[id(constant)] = node
-        return constant
 
     def _is_written(self, node: int, since: int) -> bool:
         return self._written.get(self._recipe.base_of(node), -1) > since

@@ -463,14 +463,11 @@ def named(function: Callable[..., Any], paths: Sequence[str]) -> list[str]:
     except (TypeError, ValueError):  # a function of C
         parameters = []
     positional = [p.name for p in parameters if p.kind in _POSITIONAL]
-    return [_name(path, positional) for path in paths]
-
-
-def _name(path: str, positional: Sequence[str]) -> str:
-    match = _PATH.fullmatch(path)
-    if match is None:
-        return path
-    head, rest = match.groups()
-    if head.isdigit():
-        head = positional[int(head)] if int(head) < len(positional) else f"x{head}"
-    return "_".join([head, *re.findall(r"\w+", rest)])
+    names = []
+    for path in paths:
+        match = _PATH.fullmatch(path)
+        head, rest = match.groups() if match is not None else (path, "")
+        if match is not None and head.isdigit():
+            head = positional[int(head)] if int(head) < len(positional) else f"x{head}"
+        names.append("_".join([head, *re.findall(r"\w+", rest)]))
+    return names

@@ -204,7 +204,11 @@ class _ProgramDrawing:
         """Draw everything."""
         for at in range(len(self.standing)):
             self._read(at)
-        self._read_results()
+        for k, (node, at) in enumerate(zip(self.recipe.outputs, self.flow.outputs, strict=True)):
+            self.edges.add(self._drawn_source(at, node, -1), f"o{k}")
+        at = self.outputs[0] if self.outputs else -1
+        if at >= 0 and self.reversed[at]:
+            self.edges.add("o0", f"r{self.standing[at]}")
         with self.text.cluster("forward"):
             self._arguments()
             self.text.parts(self.flow.repeats, 0, len(self.standing), partial(self._steps, reverse=False))
@@ -263,13 +267,6 @@ class _ProgramDrawing:
         shown = first if alike else base
         self.constants.setdefault(shown, set()).add(base)
         return f"v{shown}"
-
-    def _read_results(self) -> None:
-        for k, (node, at) in enumerate(zip(self.recipe.outputs, self.flow.outputs, strict=True)):
-            self.edges.add(self._drawn_source(at, node, -1), f"o{k}")
-        at = self.outputs[0] if self.outputs else -1
-        if at >= 0 and self.reversed[at]:
-            self.edges.add("o0", f"r{self.standing[at]}")
 
     def _arguments(self) -> None:
         for node in self.recipe.arguments:

@@ -314,20 +314,17 @@ class Program(Seen):
         except IndexError:
             with self._lock:
                 first = self._first.get(reverse)
-                if first is None:
-                    return self._made(reverse=reverse)
-            return first.copy()
-
-    def _made(self, *, reverse: bool) -> AnyMachine:
-        compiles = self._mode == "max" or self._budget is not None or not jit.makes_native_code()
-        if compiles and self._compile(reverse=reverse):
-            return self._machines[reverse].pop()
-        machine = Machine(plan(self._recipe, reverse=reverse), exactly=self._exactly)
-        self._check_budget(machine)
-        if self._mode == "default":
-            self._due[reverse] = calls_until_compiled(machine)
-        self._first[reverse] = machine
-        return machine
+                if first is not None:
+                    return first.copy()
+                compiles = self._mode == "max" or self._budget is not None or not jit.makes_native_code()
+                if compiles and self._compile(reverse=reverse):
+                    return self._machines[reverse].pop()
+                machine = Machine(plan(self._recipe, reverse=reverse), exactly=self._exactly)
+                self._check_budget(machine)
+                if self._mode == "default":
+                    self._due[reverse] = calls_until_compiled(machine)
+                self._first[reverse] = machine
+                return machine
 
     def _count(self, *, reverse: bool) -> None:
         """Count a call of the interpreter; compile beside the calls when that pays, and take over some calls later.
@@ -345,22 +342,16 @@ class Program(Seen):
                 return
             if self._due.get(reverse, 2) > 1:  # another thread was here
                 return
-            more = self._calls_beside(first, reverse=reverse)
+            beside = self._beside.get(reverse)
+            if beside is not None:
+                more = beside.more_calls(functools.partial(calls_in, machine=first))
+            else:
+                more, make = calls_meanwhile(first), functools.partial(self._made_code, reverse=reverse, always=False)
+                self._beside[reverse] = BackgroundCompile(make, more)
             if more > 0:
                 self._due[reverse] = more
             else:
                 self._compile(reverse=reverse, always=False)
-
-    def _calls_beside(self, machine: Machine, *, reverse: bool) -> int:
-        """Return how many more calls the interpreter does beside the compiler, which is started if need be."""
-        beside = self._beside.get(reverse)
-        if beside is not None:
-            return beside.more_calls(functools.partial(calls_in, machine=machine))
-        calls = calls_meanwhile(machine)
-        self._beside[reverse] = BackgroundCompile(
-            functools.partial(self._made_code, reverse=reverse, always=False), calls
-        )
-        return calls
 
     def _compile(self, *, reverse: bool, always: bool = True) -> bool:
         machine = self._machine_code(reverse=reverse, always=always)

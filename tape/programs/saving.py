@@ -26,7 +26,7 @@ import shutil
 import struct
 import tempfile
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -120,7 +120,10 @@ def read_content(f: Any, name: str, *, mapped: bool = False) -> Content:
     size = _checked(memory, name)
     try:
         tree = json.loads(memory[_START : _START + size].tobytes(), parse_constant=_refused)
-        arrays = list(_arrays(memory, _START + size, tree["arrays"]))
+        arrays, at = [], _START + size
+        for _ in range(tree["arrays"]):
+            array, at = _array(memory, at + -at % _START)
+            arrays.append(array)
         return Content(str(tree["kind"]), str(tree["versions"]["tape"]), tree["body"], arrays)
     except Exception as error:
         raise FileFormatError(f"load: {name} is damaged: {error}") from error
@@ -160,13 +163,6 @@ def _checked(memory: Array, name: str) -> int:
     if _checksum(head, hashlib.blake2b(memory[_START:].data).digest()) != start[_HEAD.size :]:
         raise FileFormatError(f"load: {name} is damaged: its bytes are not those that were written")
     return int(text)
-
-
-def _arrays(memory: Array, at: int, count: int) -> Iterator[Array]:
-    for _ in range(count):
-        at += -at % _START
-        array, at = _array(memory, at)
-        yield array
 
 
 def _array(memory: Array, at: int) -> tuple[Array, int]:

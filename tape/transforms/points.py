@@ -217,7 +217,10 @@ def _pushed(
     del again  # a forward sweep frees nothing
     roots = [y for y in outputs if y._slot is not None]
     if needs_graph(roots, inputs, tangents) if create is None else create:
-        return _pushed_rows(outputs, inputs, tangents, batch) if batch else _pulled_twice(outputs, inputs, tangents)
+        if not batch:
+            return _pulled_twice(outputs, inputs, tangents)
+        rows = [_pulled_twice(outputs, inputs, [t[k] for t in tangents]) for k in range(batch)]
+        return [None if any(t is None for t in column) else stack(column) for column in zip(*rows, strict=True)]
     arrays = pushed_arrays(outputs, inputs, [t._value for t in tangents], batch)
     return [None if t is None else constant_tensor(scalar_or_array(t)) for t in arrays]
 
@@ -231,13 +234,6 @@ def _pulled_twice(outputs: Sequence[Tensor], inputs: Sequence[Tensor], tangents:
             return [None] * len(outputs)
         pulled_back, directions = zip(*pairs, strict=True)
         return _pull(pulled_back, weights, directions, 0, create=True, retain=True)
-
-
-def _pushed_rows(
-    outputs: Sequence[Tensor], inputs: Sequence[Tensor], tangents: Sequence[Tensor], batch: int
-) -> Derivatives:
-    rows = [_pulled_twice(outputs, inputs, [t[k] for t in tangents]) for k in range(batch)]
-    return [None if any(t is None for t in column) else stack(column) for column in zip(*rows, strict=True)]
 
 
 def zeros_for(derivatives: Derivatives, like: Sequence[Tensor], lead: tuple[int, ...] = ()) -> list[Tensor]:
@@ -564,18 +560,13 @@ def by_columns(
     """Return Jacobians by forward mode: a tangent for each element of the inputs, ``chunk`` of them in a sweep."""
     sizes = [x.spec.size for x in inputs]
     rows = _swept(_basis(inputs), chunk, lambda t, n: pushed(outputs, inputs, t, batch=n, create=create))
-    return [
-        [
-            None if part is None else _turned(part, y.spec.shape, x.spec.shape)
-            for x, part in zip(inputs, _parts(row, sizes), strict=True)
-        ]
-        for y, row in zip(outputs, _whole(rows, outputs), strict=True)
-    ]
-
-
-def _turned(part: Tensor, output: tuple[int, ...], wanted: tuple[int, ...]) -> Tensor:
-    order = (*range(1, len(output) + 1), 0)
-    return views.reshape(views.permute(part, order), (*output, *wanted))
+    blocks: Blocks = []
+    for y, row in zip(outputs, _whole(rows, outputs), strict=True):
+        order = (*range(1, len(y.spec.shape) + 1), 0)
+        turned = [None if part is None else views.permute(part, order) for part in _parts(row, sizes)]
+        pairs = zip(inputs, turned, strict=True)
+        blocks.append([z if z is None else views.reshape(z, (*y.spec.shape, *x.spec.shape)) for x, z in pairs])
+    return blocks
 
 
 def _basis(tensors: Sequence[Tensor]) -> list[Tensor]:

@@ -91,8 +91,7 @@ class _Mapped:
 
     def _check_surroundings(self) -> None:
         """Raise if a tensor that lives on, outside of the function, was written with values that differ."""
-        example = self.example
-        for start in (*example.starts.values(), *example.replaced):
+        for start in (*self.example.starts.values(), *self.example.replaced):
             if start.node in self.batched and start.tensor() is not None:
                 raise RuntimeError(
                     f"vmap({self.name}): in-place on a tensor from outside of the mapped function is not possible: it "
@@ -178,7 +177,15 @@ class _Arguments:
             pairs = zip(self.flat, arrays, strict=True)
             self.flat = [x if array is None else constant_tensor(scalar_or_array(array)) for x, array in pairs]
         self.dims = _in_dims_of(name, in_dims, args, self.structures, self.flat)
-        self.size = _size_of(self.flat, self.dims)
+        sizes = [x.spec.shape[d] for x, d in zip(self.flat, self.dims, strict=True) if d is not None]
+        if not sizes:
+            raise ValueError("vmap: Expected at least one Tensor to vmap over")
+        if len(set(sizes)) > 1:
+            raise ValueError(
+                "vmap: Expected all tensors to have the same size in the mapped dimension, got sizes "
+                f"{sizes} for the mapped dimension"
+            )
+        self.size = int(sizes[0])
         self.moved = [movedim(x, d, 0) if d else x for x, d in zip(self.flat, self.dims, strict=True) if d is not None]
 
     def leaves(self, example: Example) -> list[Any]:
@@ -223,7 +230,11 @@ def vmap(
     if chunk_size is not None and chunk_size <= 0:
         raise ValueError(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size})")
     name = getattr(func, "__name__", repr(func))
-    _check_out_dims(name, out_dims)
+    if not all(d is None or isinstance(d, int) for d in leaves(out_dims)):
+        raise ValueError(
+            f"vmap({name}, ..., out_dims={out_dims}): `out_dims` must be an int, None or a python collection of ints "
+            "representing where in the outputs the vmapped dimension should appear."
+        )
 
     @functools.wraps(func)
     def mapped(*args: Any, **kwargs: Any) -> Any:
@@ -248,15 +259,6 @@ def _number(name: str, x: Any) -> Any:
 
 
 # ``in_dims`` and ``out_dims``: checked, and one for each leaf of the arguments.
-
-
-def _check_out_dims(name: str, out_dims: Any) -> None:
-    """Raise unless a value is a dim."""
-    if not all(d is None or isinstance(d, int) for d in leaves(out_dims)):
-        raise ValueError(
-            f"vmap({name}, ..., out_dims={out_dims}): `out_dims` must be an int, None or a python collection of ints "
-            "representing where in the outputs the vmapped dimension should appear."
-        )
 
 
 def _in_dims_of(
@@ -317,19 +319,6 @@ def _in_dim(name: str, in_dims: Any, d: Any, x: Any) -> int:
             f"so expected in_dim to satisfy -{rank} <= in_dim < {rank}."
         )
     return d % rank
-
-
-def _size_of(flat: list[Any], dims: list[int | None]) -> int:
-    """Return how many examples there are."""
-    sizes = [x.spec.shape[d] for x, d in zip(flat, dims, strict=True) if d is not None]
-    if not sizes:
-        raise ValueError("vmap: Expected at least one Tensor to vmap over")
-    if len(set(sizes)) > 1:
-        raise ValueError(
-            "vmap: Expected all tensors to have the same size in the mapped dimension, got sizes "
-            f"{sizes} for the mapped dimension"
-        )
-    return int(sizes[0])
 
 
 # ``vmap`` of an ``autograd.Function``: by its own rule for batches, or by one made of its forward and backward.

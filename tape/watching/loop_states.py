@@ -12,6 +12,7 @@ import enum
 import functools
 import itertools
 import types
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -266,7 +267,10 @@ class _Look:
 
     def _object(self, value: Any, name: str, depth: int) -> Any:
         """Return what is compared of an object of a class: all that it holds must be in its dictionary."""
-        if not _holds_only_attributes(type(value)):
+        kind = type(value)
+        slots = any(part.__dict__.get("__slots__") for part in kind.__mro__)
+        same_size = kind.__basicsize__ == _Attributes.__basicsize__ and kind.__itemsize__ == 0
+        if slots or not same_size or kind.__dictoffset__ != _Attributes.__dictoffset__:
             raise _NotComparableError(f"{name}, a {type(value).__name__}, may change unseen")
         variables = object.__getattribute__(value, "__dict__")
         kinds = self.at(type(value), f"class of {name}", depth)
@@ -298,13 +302,6 @@ class _Attributes:
     """A class whose objects hold nothing but attributes."""
 
 
-def _holds_only_attributes(kind: type) -> bool:
-    """Whether objects of a class hold nothing beside their dictionary."""
-    slots = any(part.__dict__.get("__slots__") for part in kind.__mro__)
-    same_size = kind.__basicsize__ == _Attributes.__basicsize__ and kind.__itemsize__ == 0
-    return same_size and not slots and kind.__dictoffset__ == _Attributes.__dictoffset__
-
-
 # The tests of while loops: compiled twice, before the loop and at the end of its body.
 #
 # A body's begin is where backward jumps lead, but what runs again is test and body; where the first test fails, the
@@ -330,15 +327,12 @@ def tests_of(flow: ControlFlow) -> dict[int, Test | None]:
     """
     heads = flow.heads()
     tests = {head: test for head in heads if (test := _test(flow, head)) is not None}
-    others = {head for head in heads if head not in tests and not _is_continued(flow, head, tests)}
+    continued = defaultdict[int, set[int]](set)
+    for test in tests.values():
+        continued[test.first].update(test.continues)
+    others = {head for head in heads if head not in tests and continued[head] != set(flow.back(head))}
     apart = {head: test for head, test in tests.items() if test.first not in others}
     return {head: apart.get(head) for head in heads if head in tests or head in others}
-
-
-def _is_continued(flow: ControlFlow, head: int, tests: dict[int, Test]) -> bool:
-    """Whether what leads back to an instruction are ``continue`` statements of loops whose test it is."""
-    continues = [i for test in tests.values() if test.first == head for i in test.continues]
-    return set(continues) == set(flow.back(head))
 
 
 def _test(flow: ControlFlow, head: int) -> Test | None:

@@ -246,7 +246,11 @@ def _counter(flow: ControlFlow, heads: tuple[int, ...], body: frozenset[int], na
     compared = {i: _comparison(flow, i) for i in uses - updates.keys() - {i - 3 for i in updates}}
     comparisons = []
     for i, comparison in compared.items():
-        if comparison is None or i not in counted[0] or _is_changed(flow, body, comparison[1]):
+        if comparison is None or i not in counted[0]:
+            return None
+        threshold, steps = comparison[1], [flow.steps[i] for i in body]
+        changed = [s for s in steps if s.value == threshold and touches_locals(s) and s.name not in _LOADED]
+        if isinstance(threshold, str) and (changed or threshold in flow.always_live):
             return None
         comparisons.append(CounterTest(counted[0][i], *comparison))
     return Counter(name, counted[1], tuple(sorted(set(comparisons), key=str)))
@@ -291,15 +295,6 @@ def _comparison(flow: ControlFlow, i: int) -> tuple[str, int | str] | None:
         if compare.name == "COMPARE_OP" and (is_number or threshold.name in _LOADED):
             return compare.value if first == i else FLIPPED[compare.value], threshold.value
     return None
-
-
-def _is_changed(flow: ControlFlow, body: frozenset[int], threshold: int | str) -> bool:
-    if isinstance(threshold, int):
-        return False
-    steps = [flow.steps[i] for i in body]
-    return threshold in flow.always_live or any(
-        step.value == threshold and touches_locals(step) and step.name not in _LOADED for step in steps
-    )
 
 
 # Which loops a call runs through, and the Python state at each return to their heads.
@@ -422,16 +417,14 @@ class _Activation:
                     del self.entries[head]
             loop = self.plan.heads.get(offset)
             if loop is not None:
-                self._visit(frame, self.entries.get(loop.head) or self._entered(frame, loop))
+                if loop.head not in self.entries:
+                    entry = self.entries[loop.head] = _Entry(loop, next(self.watch.serials))
+                    entry.scope.add(frame.f_code, frame.f_globals, frame.f_builtins, self.plan.reads[loop.head])
+                    if loop.extent is not None:
+                        entry.evaluate(frame, loop.extent)
+                self._visit(frame, self.entries[loop.head])
         except Exception as error:  # noqa: BLE001 (the user's function goes on)
             self.watch.reason = f"loops cannot be watched: {error!r}"
-
-    def _entered(self, frame: FrameType, loop: PythonLoop) -> _Entry:
-        entry = self.entries[loop.head] = _Entry(loop, next(self.watch.serials))
-        entry.scope.add(frame.f_code, frame.f_globals, frame.f_builtins, self.plan.reads[loop.head])
-        if loop.extent is not None:
-            entry.evaluate(frame, loop.extent)
-        return entry
 
     def _visit(self, frame: FrameType, entry: _Entry) -> None:
         if is_collecting():  # an interrupt kept its end from being told
@@ -448,32 +441,21 @@ def _visit_of(entry: _Entry, frame: FrameType) -> HeadVisit:
     loop, variables = entry.loop, frame.f_locals
     if entry.reason:
         return HeadVisit(entry, LoopState(entry.reason), None)
-    counters = [counter for counter in loop.counters if _is_counting(counter, variables)]
+    tested = {c.name: [t.threshold for t in c.comparisons if isinstance(t.threshold, str)] for c in loop.counters}
+    counters = [c for c in loop.counters if all(type(variables.get(x)) is int for x in (c.name, *tested[c.name]))]
     bases = outcomes_in(frame, variables)
     bases |= {c.name: (c.step, variables[c.name] - c.step * entry.number) for c in counters}
-    bounds = [bound for counter in counters for bound in _bounds(counter, variables)]
-    if entry.total is not None:
-        bounds.append(entry.total - entry.number)
+    bounds = [None if entry.total is None else entry.total - entry.number]
+    for c in counters:
+        for test in c.comparisons:
+            limit = variables[test.threshold] if isinstance(test.threshold, str) else test.threshold
+            bounds.append(iterations_alike(test, c.step, variables[c.name], limit))
     live = {name: variables[name] for name in loop.live if name in variables}
     state = state_of(live, bases, loop.location, entry.scope)
     if state.template == entry.template:
         state.template = entry.template
     entry.template = state.template
-    return HeadVisit(entry, state, min(bounds, default=None))
-
-
-def _is_counting(counter: Counter, variables: dict[str, Any]) -> bool:
-    names = [counter.name, *[c.threshold for c in counter.comparisons if isinstance(c.threshold, str)]]
-    return all(type(variables.get(name)) is int for name in names)
-
-
-def _bounds(counter: Counter, variables: dict[str, Any]) -> Iterator[int]:
-    for comparison in counter.comparisons:
-        threshold = comparison.threshold
-        limit = threshold if isinstance(threshold, int) else variables[threshold]
-        bound = iterations_alike(comparison, counter.step, variables[counter.name], limit)
-        if bound is not None:
-            yield bound
+    return HeadVisit(entry, state, min([bound for bound in bounds if bound is not None], default=None))
 
 
 def iterations_alike(comparison: CounterTest, step: int, value: int, limit: int) -> int | None:

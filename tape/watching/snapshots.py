@@ -488,9 +488,6 @@ class _Stack:
         self.made[number] += 1
         self.values.append(number)
 
-    def _global(self, step: dis.Instruction) -> None:
-        self.values += [_Value("global", step.argval), *[None] * ((step.arg or 0) & 1)]
-
     def _of_one(self, _: dis.Instruction) -> None:
         self._pop()
         self.values.append(None)
@@ -559,7 +556,9 @@ _EFFECTS: dict[str, Callable[[_Stack, dis.Instruction], None]] = {
     "STORE_FAST": _Stack._store,
     "STORE_FAST_STORE_FAST": _Stack._store,
     "STORE_FAST_LOAD_FAST": _Stack._store_and_load,
-    "LOAD_GLOBAL": _Stack._global,
+    "LOAD_GLOBAL": lambda stack, step: stack.values.extend(
+        [_Value("global", step.argval), *[None] * ((step.arg or 0) & 1)]
+    ),
     "LOAD_DEREF": lambda stack, step: stack._push("cell", step),
     "PUSH_NULL": lambda stack, step: stack._push("null", step),
     "UNARY_NEGATIVE": _Stack._of_one,

@@ -321,17 +321,14 @@ def step(value: Any, kind: str, key: Any) -> Any:
     try:
         if kind == "attribute":
             return getattr(value, key) if plain else read(value, key)
-        return value[key] if plain else _item(value, key)
+        container = next((x for x in (dict, list, tuple, deque) if issubclass(type(value), x)), None)
+        if plain:
+            return value[key]
+        if container is None or entry_of_class(type(value), "__getitem__") is not container.__getitem__:
+            return MISSING
+        return dict.get(value, key, MISSING) if container is dict else container.__getitem__(value, key)
     except Exception:  # noqa: BLE001 (the call itself will raise it)
         return MISSING
-
-
-def _item(value: Any, key: Any) -> Any:
-    kind = type(value)
-    container = next((x for x in (dict, list, tuple, deque) if issubclass(kind, x)), None)
-    if container is None or entry_of_class(kind, "__getitem__") is not container.__getitem__:
-        return MISSING
-    return dict.get(value, key, MISSING) if container is dict else container.__getitem__(value, key)
 
 
 def _start_of(function: types.FunctionType, receiver: Any, first: tuple[str, Any]) -> Callable[[], Any]:
@@ -349,7 +346,10 @@ def _reader(function: types.FunctionType, receiver: Any, path: Path) -> Callable
         return start
     value, steps = start(), []
     for kind, key in more:
-        steps.append((kind, key, type(value) if _is_usual(value, kind, key) else None))
+        variables = variables_of(value)
+        usual = variables is not None and key in variables and entry_of_class(type(value), "__getattr__") is MISSING
+        usual = type(value) in (list, tuple, dict) if kind == "item" else usual
+        steps.append((kind, key, type(value) if usual else None))
         value = step(value, kind, key)
 
     def read_along() -> Any:
@@ -362,13 +362,6 @@ def _reader(function: types.FunctionType, receiver: Any, path: Path) -> Callable
         return value
 
     return read_along
-
-
-def _is_usual(value: Any, kind: str, key: Any) -> bool:
-    if kind == "item":
-        return type(value) is list or type(value) is tuple or type(value) is dict
-    variables = variables_of(value)
-    return variables is not None and key in variables and entry_of_class(type(value), "__getattr__") is MISSING
 
 
 def _cell_reader(function: types.FunctionType, name: str) -> Callable[[], Any]:
