@@ -16,10 +16,10 @@ from kernels.foundation.locks import Lock, cached_property
 from kernels.kinds.routine import Unsettled
 from kernels.language import jit
 from kernels.machine_code.compiled_machine import CompiledMachine
-from kernels.machine_code.tiers import Unprofitable, calls_in, calls_meanwhile, calls_until_compiled, reason_of
+from kernels.machine_code.tiers import Unprofitable, reason_of
 from kernels.programs import program as recipes
 from kernels.programs import recipe_encoding
-from kernels.programs.machine import Machine, plan
+from kernels.programs.machine import Machine, calls_in, calls_meanwhile, calls_until_compiled, plan
 from kernels.programs.program import ProgramError
 from kernels.programs.recipe_encoding import Decoder
 from kernels.programs.rolled_program import Uncompiled
