@@ -60,8 +60,7 @@ class _BodyMaker:
         self.after = [end[place] for place in phis]
         self.inner = recorded.heads.within(span, number)
         self.body = IterationBody(recording=recorded.recording)
-        self.at = self.first
-        """The step that is told."""
+        self.at = self.first  # the step that is told
         self._leaves: dict[Any, Ref] = {}
         self.written = self.trace.written(self.first, self.last)
         self.shared: dict[int, tuple[Ref, ...]] = {}
@@ -263,8 +262,7 @@ def _bodies(recorded: Recorded, span: LoopSpan, phis: list[int], before: Before)
 
 Step = tuple[StepKind, int, list[Any], int]
 """A kind, the result, operands (a number in a tuple), and the number of the line."""
-Above = Callable[[Any], int]
-"""What returns the nodes that bodies of a loop within another one know as those above."""
+Above = Callable[[Any], int]  # what returns the nodes that bodies of a loop within another one know as those above
 
 
 class Rolled:
@@ -274,13 +272,10 @@ class Rolled:
         self.recording, self.trace, self.spans = recording, heads.trace, spans
         trace, old = self.trace, self.trace.recipe
         self.nodes: list[ProgramNode] = []
-        self.places: dict[int, int] = {}
-        """The nodes by those of the recording."""
-        self.at = -1
-        """The step that is taken."""
+        self.places: dict[int, int] = {}  # the nodes by those of the recording
+        self.at = -1  # the step that is taken
         self.pieces: list[list[Step] | NativeLoop] = []
-        self.guards: list[list[Any]] = []
-        """Those of each piece."""
+        self.guards: list[list[Any]] = []  # those of each piece
         if spans and any(at >= (*trace.starts, 0)[spans[0].start] for at in recording.draws):
             raise DoesNotFitError("random numbers are drawn in it, or behind it")
         starts = [*trace.starts, len(trace.words)]
@@ -405,10 +400,8 @@ class _Assembly:
         self.rolled, self.least, self.nodes, self.steps = rolled, least, list(rolled.nodes), Steps()
         self.lines = None if old.lines is None else Lines([*old.lines.table])
         self.guards: list[Any] = []
-        self.path: list[bytes] = []
-        """What guards outside of loops expect, and a mark for each loop."""
-        self.guard_positions: list[int] = []
-        """Of each guard, where it stands in the path; -1 for those in loops."""
+        self.path: list[bytes] = []  # what guards outside of loops expect, and a mark for each loop
+        self.guard_positions: list[int] = []  # of each guard, where it stands in the path; -1 for those in loops
         self._kinds: dict[Any, list[int]] = {}
         self.sources: dict[int, Any] = {}
         self.readers: dict[int, Any] = {}

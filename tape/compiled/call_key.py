@@ -291,8 +291,7 @@ def _opened(structure: Structure, tree: Any, leaves: list[Any]) -> bool:
 
 DOUBLE, SINGLE = (1 << 16) * float(np.finfo(np.float64).eps), (1 << 13) * float(np.finfo(np.float32).eps)
 """How far results that rounding sets apart are from each other, of the largest: where all is float64, and where not."""
-_RUNS = 1 << 10
-"""How many times as far apart as results of arguments one rounding apart."""
+_RUNS = 1 << 10  # how many times as far apart as results of arguments one rounding apart
 _MOST_RUNS = 4
 
 

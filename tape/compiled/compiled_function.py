@@ -46,12 +46,9 @@ from tape.transforms.value_and_grad import Differentiated
 from tape.watching.frame_events import RandomStates, variables_of
 from tape.watching.watched import changed_of, watches_of
 
-_FIRST = 3
-"""The call that is the first replay; the next one is checked, then calls 8, 16, ..."""
-_MOST_OBJECTS = 16
-"""Objects without a dictionary for which a method remains compiled."""
-MOST_KEYS = 64
-"""Keys of calls, and states of what is outside, for which a function has programs."""
+_FIRST = 3  # the call that is the first replay; the next one is checked, then calls 8, 16, and so on
+_MOST_OBJECTS = 16  # objects without a dictionary for which a method remains compiled
+MOST_KEYS = 64  # keys of calls, and states of what is outside, for which a function has programs
 
 
 @called_at_once
@@ -70,10 +67,8 @@ class CompiledFunction(NativeUse, DirectlyCalled):
     """The object whose method this is."""
     budget: int | None = None
     """Bytes that the workspace of a program may have; None if that is not limited."""
-    _by: Differentiated | None = None
-    """What a gradient function was made of."""
-    _runs_back = False
-    """Whether its programs compute gradients, too."""
+    _by: Differentiated | None = None  # what a gradient function was made of
+    _runs_back = False  # whether its programs compute gradients, too
     compiled_gradient: ClassVar[Callable[..., Any]]
     """What :func:`tape.value_and_grad` of one returns."""
 
@@ -88,15 +83,12 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         self._keys: dict[Any, list[Specialization]] = {}
         self._states = 0
         self._warned = False
-        self._methods: dict[int, CompiledFunction] = {}
-        """Those of objects without a dictionary, by number."""
+        self._methods: dict[int, CompiledFunction] = {}  # those of objects without a dictionary, by number
         self._lock = Lock()
-        self._dynamic = ""
-        """Why no call is replayed; empty while some may be."""
+        self._dynamic = ""  # why no call is replayed; empty while some may be
         self._fast: tuple[CompiledProgram, Specialization, CallShape | None] | None = None
         """The program of the last call, if it can be tried at once, where it belongs, and how its values are found."""
-        self._direct: list[NativePlan] = []
-        """The plans that native code tries."""
+        self._direct: list[NativePlan] = []  # the plans that native code tries
         self.calls = {"recorded": 0, "dynamic": 0, "checked": 0}
         """Counts of calls recorded, run dynamically, and replays verified."""
 

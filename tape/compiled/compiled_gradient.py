@@ -35,17 +35,12 @@ _NUMBERS = (float, int, np.float64, np.float32)
 class GradientProgram(CompiledProgram):
     """The program of a function that returns a number, with the gradient by some of its arguments."""
 
-    places: list[int]
-    """Which gradients, of those of all floating arguments, and in which order."""
+    places: list[int]  # which gradients, of those of all floating arguments, and in which order
     structure: Structure
-    form: str
-    """How value and gradient are returned."""
-    on_tensors: bool
-    """Whether results are tensors."""
-    specs: list[Spec]
-    """Those of results and gradients; empty where these are given as they come."""
-    _usual: bool
-    """Whether the gradient is one array or number, or a tuple of all there are, in their order."""
+    form: str  # how value and gradient are returned
+    on_tensors: bool  # whether results are tensors
+    specs: list[Spec]  # those of results and gradients; empty where these are given as they come
+    _usual: bool  # whether the gradient is one array or number, or a tuple of all there are, in their order
 
     def _result_of(self, arguments: Sequence[Any], *, tensors: bool) -> Any:
         del tensors

@@ -46,41 +46,30 @@ class CompiledProgram(Program):
 
     __module__ = "tape"
     _exactly = True
-    path: tuple[bytes, ...]
-    """The values that its guards expect, in order; a loop is one mark."""
-    guard_positions: list[int]
-    """Of each guard, where it stands in the path; -1 for those in loops."""
+    path: tuple[bytes, ...]  # the values that its guards expect, in order; a loop is one mark
+    guard_positions: list[int]  # of each guard, where it stands in the path; -1 for those in loops
     has_loops: bool
-    lines: list[str]
-    """Where these leave for Python."""
+    lines: list[str]  # where these leave for Python
     hits: int
     misses: list[int]
-    due: int
-    """The number of the next replay that is checked against dynamic mode."""
+    due: int  # the number of the next replay that is checked against dynamic mode
     mode: modes.Mode
     dtype: np.dtype[Any]
-    tensors = False
-    """Whether the last call was on tensors."""
+    tensors = False  # whether the last call was on tensors
     _leaves: list[tuple[type, Spec | None, bool]]
-    _requires_grad = False
-    """Whether one of them requires grad."""
+    _requires_grad = False  # whether one of them requires grad
     alike: list[tuple[int, int]]
     """Pairs of leaves that may be one object in another call: that is another recording."""
-    strangers: list[tuple[int, Any]]
-    """Leaves that may be an object from outside in another call, and that object."""
-    _formed: tuple[Any, CallForm | None] = (None, None)
-    """Leaves of a call, and the form that it had."""
-    recording: Recording
-    """What later recordings are compared with."""
+    strangers: list[tuple[int, Any]]  # leaves that may be an object from outside in another call, and that object
+    _formed: tuple[Any, CallForm | None] = (None, None)  # leaves of a call, and the form that it had
+    recording: Recording  # what later recordings are compared with
     _outside: list[Any]
     _held: tuple[Any, CompiledCode | None] = (None, None)
     """Machine code in which what comes from outside is constant: its values, and the code."""
     _readers: list[tuple[Tensor, Array]]
-    live: list[Array]
-    """The arrays from outside that it reads by reference."""
+    live: list[Array]  # the arrays from outside that it reads by reference
     _written: list[int]
-    _fresh: bool
-    """Whether results hold arrays that are no values of the program, and are copied for each call."""
+    _fresh: bool  # whether results hold arrays that are no values of the program, and are copied for each call
 
     def _read_live(self, node: int, source: Any, first: Recording, second: Recording) -> None:
         """Let a constant be what an array from outside holds, by reference; a number is one more argument."""
@@ -405,15 +394,11 @@ def program_of(first: Recording, second: Recording) -> CompiledProgram:
 # A call is recorded until two went the same way and did the same. Where a guard misses, the program of the other branch
 # takes over, if there is one; nothing outside of a program's memory has changed until then.
 
-MOST_PROGRAMS = 32
-"""Programs for calls with one key and one state of what is outside."""
-MOST_PENDING = 24
-"""Ways that were each taken once; where there are more, calls rarely go the same way twice."""
+MOST_PROGRAMS = 32  # programs for calls with one key and one state of what is outside
+MOST_PENDING = 24  # ways that were each taken once; where there are more, calls rarely go the same way twice
 MOST_DIFFERENCES = 2
-MOST_CAUGHT = 8
-"""Calls behind a caught error of which no program can be made, until calls stay dynamic."""
-_RAISED = (MemoryError, ProgramError)
-"""What a replay raises that is no operation's error, but for GuardMissed."""
+MOST_CAUGHT = 8  # calls behind a caught error of which no program can be made, until calls stay dynamic
+_RAISED = (MemoryError, ProgramError)  # what a replay raises that is no operation's error, but for GuardMissed
 
 
 class Specialization:
@@ -423,34 +408,27 @@ class Specialization:
         self, call: CallArguments, reads: Finder, finish: Callable[[CompiledProgram], CompiledProgram]
     ) -> None:
         self.signature = call.signature()
-        self.is_saved = not call.again
-        """Whether files can hold its calls: those give no object twice."""
+        self.is_saved = not call.again  # whether files can hold its calls: those give no object twice
         self._finish = finish
         self.watches: list[Watch] = []
         self._watched: set[Any] = set()
         self.contents: list[ArrayContent] = []
-        self.outside: dict[int, Any] = {}
-        """The arrays and tensors that the function reads from outside, by id."""
+        self.outside: dict[int, Any] = {}  # the arrays and tensors that the function reads from outside, by id
         self.generators: list[tuple[str, Any]] = []
         """Random number generators that calls may draw from, with their names."""
-        self.codes: dict[CodeKey, Any] = {}
-        """The code of which it is known what it reads."""
+        self.codes: dict[CodeKey, Any] = {}  # the code of which it is known what it reads
         self.programs: list[CompiledProgram] = []
         self.pending: dict[tuple[bytes, ...], Recording] = {}
         self._differences = 0
         self._caught = 0
         self.goes_back = False
         """Whether the last replay raised, and no program is made of what the function does then."""
-        self.unrolled = ""
-        """Why a loop stays Python."""
-        self.dynamic = ""
-        """Why calls stay dynamic; empty while they need not."""
-        self.reads_alone = False
-        """Whether a call whose arguments share memory was seen to write to none of them."""
+        self.unrolled = ""  # why a loop stays Python
+        self.dynamic = ""  # why calls stay dynamic; empty while they need not
+        self.reads_alone = False  # whether a call whose arguments share memory was seen to write to none of them
         self.plans: dict[CompiledProgram, Any] = {}
         """By program, the plans of native calls (native_calls.py), which look at what is watched."""
-        self.planned: dict[CompiledProgram, int] = {}
-        """How many plans a program has had."""
+        self.planned: dict[CompiledProgram, int] = {}  # how many plans a program has had
         self._watch(reads)
 
     def _watch(self, reads: Finder) -> None:

@@ -15,8 +15,7 @@ from kernels.programs.program import Recipe
 from kernels.programs.several_ways import unrolled
 
 Places = Callable[[Iterable[int]], str]
-_MOST = 8
-"""Loops, and nests, that are told of."""
+_MOST = 8  # loops, and nests, that are told of
 
 
 def explained(function: Any) -> str:

@@ -83,8 +83,7 @@ def number_of(error: Exception) -> float:
 
 # Calls of an ``autograd.Function`` in compiled functions: Python between native stretches, forward and back.
 
-_TENSOR = object()
-"""Stands for a tensor among the arguments of a call."""
+_TENSOR = object()  # stands for a tensor among the arguments of a call
 _FIXED = (bool, int, float, complex, str, bytes, type(None), np.dtype, np.generic, type)
 
 
@@ -110,8 +109,7 @@ class FunctionCall:
             if is_view(x) or any(x is a for a in args):
                 raise NotImplementedError(f"{self.name} returns an argument, or a view")
         self.specs = [x.spec for x in outputs]
-        self.graded = [x._slot is not None for x in outputs]
-        """Which results have a gradient."""
+        self.graded = [x._slot is not None for x in outputs]  # which results have a gradient
         if len({spec.dtype for spec in self.specs}) > 1:
             raise NotImplementedError(f"{self.name} returns several dtypes")
 
@@ -262,12 +260,9 @@ class KnownTensors:
         """Where they are among those that are held, so that nothing more holds them."""
         self._by_slot: dict[int, int] = {}
         self._made: dict[int, int] = {}
-        self._written: dict[int, int] = {}
-        """The last step that wrote to the memory of a node."""
-        self._places_vary = False
-        """Whether a write was to places that are an operand."""
-        self.earliest = 0
-        """The first step whose gradient was asked for, since it was set."""
+        self._written: dict[int, int] = {}  # the last step that wrote to the memory of a node
+        self._places_vary = False  # whether a write was to places that are an operand
+        self.earliest = 0  # the first step whose gradient was asked for, since it was set
 
     def _catch_up(self) -> None:
         tables = self._tables
@@ -341,8 +336,7 @@ class KnownTensors:
         return self._written.get(self._recipe.base_of(node), -1) > since
 
 
-_LARGEST = 1 << 53
-"""Integers up to this are floats, too."""
+_LARGEST = 1 << 53  # integers up to this are floats, too
 _CONVERSIONS = {
     ("tape.recording.to_python", "item"): "item",
     ("tape.numpy_interface.protocols", "_item"): "item",

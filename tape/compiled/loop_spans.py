@@ -14,18 +14,15 @@ from kernels.programs.program import HEAD, ProgramNode, Recipe, StepKind
 from tape.tensors.recorder import same, same_kind
 from tape.watching.python_loops import HeadVisit
 
-MOST_BODIES = 16
-"""Ways through one iteration."""
+MOST_BODIES = 16  # ways through one iteration
 _DIFFERENT = "an iteration did something else than another, though no value that left for Python was another one"
-_FEW = 2
-"""Iterations that may all differ."""
+_FEW = 2  # iterations that may all differ
 Ref = tuple[str, Any]
 """A node as a body knows it: a phi, a local or a leaf by number, or one from before the loop; or a Python number.
 
 A body of a loop within another's knows the nodes of that one as those ``above``.
 """
-BodyStep = tuple[StepKind, Ref, tuple[Ref, ...], int]
-"""A kind, the result, operands, and the number of the line."""
+BodyStep = tuple[StepKind, Ref, tuple[Ref, ...], int]  # A kind, the result, operands, and the number of the line
 
 
 class DoesNotFitError(Exception):
@@ -50,10 +47,8 @@ class IterationBody:
     """What operands may be, by step (-1 for ``updates``) and place, where several phis began with the same tensor."""
     guards: list[Any] = field(default_factory=list)
     recording: Any = None
-    seen: int = 1
-    """How often an iteration did this."""
-    calls: int = 1
-    """In how many calls."""
+    seen: int = 1  # how often an iteration did this
+    calls: int = 1  # in how many calls
 
     def merged(self, other: IterationBody) -> IterationBody:
         """Return a body that knows of another that did the same, and of the loops within both."""
@@ -109,8 +104,7 @@ class NativeLoop:
     apart: bool
     line: str
     bodies: list[IterationBody]
-    number: int
-    """That of its line."""
+    number: int  # that of its line
 
     @property
     def traits(self) -> tuple[Any, ...]:
@@ -210,8 +204,7 @@ def _is_same_operand(a: IterationBody, one: Ref, b: IterationBody, other: Ref) -
 # same until other values leave for it; so what an iteration did is known from where it began, and need not be recorded
 # again.
 
-_FEWEST = 2
-"""Visits of which the last one may be left out."""
+_FEWEST = 2  # visits of which the last one may be left out
 
 
 class Visit:
@@ -289,8 +282,7 @@ class RecordedTrace:
     def __init__(self, recipe: Recipe) -> None:
         self.recipe, self.words, self.starts = recipe, recipe.steps.words.tolist(), recipe.steps.starts
         self.made: dict[int, int] = {}
-        self.guards: dict[int, int] = {}
-        """The steps that are guards, with their numbers."""
+        self.guards: dict[int, int] = {}  # the steps that are guards, with their numbers
         for at, start in enumerate(self.starts):
             op = self.kind(at).op
             if isinstance(op, Guard):

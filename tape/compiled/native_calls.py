@@ -51,12 +51,9 @@ from tape.transforms.value_and_grad import Differentiated, arranged
 # A plan holds what :class:`CompiledFunction` looks at before a replay: the mode, what is outside, the arguments, and
 # how many calls there are until one is checked. Whatever a plan does not take, Python answers as without one.
 
-MOST_PLANS = 4
-"""Plans of a function that native code tries, one after the other."""
-MOST_TIMES = 8
-"""How many times a plan is made for one program: its watches may be others than native code can see."""
-_FEW = 3
-"""Pairs of arguments that are compared at each call, without a look whether they are those of the last one."""
+MOST_PLANS = 4  # plans of a function that native code tries, one after the other
+MOST_TIMES = 8  # how many times a plan is made for one program: its watches may be others than native code can see
+_FEW = 3  # pairs of arguments that are compared at each call, without a look whether they are those of the last one
 _NAME = next(name for name in DEFAULT if name == "dtype")
 
 

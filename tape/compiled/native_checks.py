@@ -36,8 +36,7 @@ _LOOK_UP, _VERSION = 144, 384
 """Where classes have the function that looks up attributes of objects, and the number of their state."""
 _DESCRIBED, _KIND, _AT = 40, 8, 16
 """Where a descriptor of a member has the address of what describes it; what that says of kind and place."""
-_REFERENCES = (6, 16)
-"""The kinds of members that are references."""
+_REFERENCES = (6, 16)  # the kinds of members that are references
 
 
 def version_of(kind: type) -> int:
@@ -140,8 +139,7 @@ def places_in_functions() -> tuple[int, int, int]:
     return place_of("__code__"), place_of("__kwdefaults__"), place_of("__defaults__")
 
 
-Check = tuple[int, int, int, int]
-"""Kind, where it looks, what for, and what has to be there."""
+Check = tuple[int, int, int, int]  # kind, where it looks, what for, and what has to be there
 _BOUND = (types.FunctionType, staticmethod, classmethod)
 """What a class has of which an attribute is made that depends on nothing else."""
 _PYTHONS = (set, deque, OrderedDict, types.MappingProxyType, *BUFFERS)
@@ -320,8 +318,7 @@ def _is_plain(entry: Any, *, in_object: bool = False) -> bool:
 #
 # A check compares more strictly than a watch does, by identity, and never less so: where one fails, Python looks.
 
-_MOST_BYTES = 1 << 16
-"""Bytes of an array that native code compares; for more, NumPy is faster."""
+_MOST_BYTES = 1 << 16  # bytes of an array that native code compares; for more, NumPy is faster
 
 
 class Checks(Draft):
@@ -330,8 +327,7 @@ class Checks(Draft):
     def __init__(self, watches: Iterable[Watch], contents: Iterable[ArrayContent]) -> None:
         super().__init__()
         self._rest: list[Watch | ArrayContent] = []
-        self.holds = True
-        """Whether all was as it was when the checks were made."""
+        self.holds = True  # whether all was as it was when the checks were made
         for watch in watches:
             if not isinstance(watch, Unseen):
                 self._add(watch, _checks_of(watch))

@@ -50,8 +50,7 @@ from tape.watching.watched import CodeKey, Finder
 
 REFUSED = (ProgramError, NotImplementedError)
 _UNROLLED = "a gradient is taken through its iterations"
-_MOST_STEPS = 1 << 17
-"""Steps that a Jacobian may have."""
+_MOST_STEPS = 1 << 17  # steps that a Jacobian may have
 
 
 def _until_stopped(method: Callable[..., None]) -> Callable[..., None]:
@@ -96,8 +95,7 @@ class CallRecorder(ProgramRecorder):
         """What was read from outside, by its constant's node: an array, or a tensor that holds a number."""
         self.readers: dict[int, Tensor] = {}
         """The tensor through which it was read, which may be given another array later."""
-        self.begun: list[ArrayContent] = []
-        """What arrays from outside held when the call began."""
+        self.begun: list[ArrayContent] = []  # what arrays from outside held when the call began
         self.refilled: list[Array] = []
         """Arrays that were read after the call itself had NumPy write to them: constants, not read from outside."""
         self.taken_over: dict[int, Array] = {}
@@ -105,10 +103,8 @@ class CallRecorder(ProgramRecorder):
         """What the call wrote to: memory, perhaps from outside, by the step that copies it; tensors given others."""
         self.rounds = False
         """Whether a backward was followed, whose gradients in turn may sum in another order than in dynamic mode."""
-        self._deriving = 0
-        """Within how many gradients another one is taken."""
-        self.unrolled: set[int] = set()
-        """The entries of loops through whose iterations a gradient was taken."""
+        self._deriving = 0  # within how many gradients another one is taken
+        self.unrolled: set[int] = set()  # the entries of loops through whose iterations a gradient was taken
         self.visits: list[Visit] = []
 
     @cached_property
@@ -449,11 +445,9 @@ class CallRecorder(ProgramRecorder):
         return super()._begun(kept, x) if known is None else self._cloned(NodeRef(known), spec)
 
 
-_HELD_BY_LOOP = 2
-"""References to an object from the loop that counts them."""
+_HELD_BY_LOOP = 2  # references to an object from the loop that counts them
 _TRAITS = operator.attrgetter("spec", "base", "offset", "buffer_offset", "differentiable", "family", "argument")
-(_ALONE,) = map(sys.getrefcount, [object()])
-"""What is counted of an object that a list alone holds."""
+(_ALONE,) = map(sys.getrefcount, [object()])  # what is counted of an object that a list alone holds
 
 
 class Recording:
@@ -475,15 +469,12 @@ class Recording:
         self.guard_positions = list(range(len(self.path)))
         self.rolled: Rolled | None = None
         """What the recipe is of which loops were found: that has these without their bodies."""
-        self.unrolled = ""
-        """Why a loop stays Python."""
+        self.unrolled = ""  # why a loop stays Python
         self.taken_over, self.written_outside = recorder.taken_over, [*recorder.taken_over.values(), *recorder.replaced]
         self.template: Structure
-        self.reads: Finder
-        """What code that ran read from outside, of that which was not known."""
+        self.reads: Finder  # what code that ran read from outside, of that which was not known
         self.kept: dict[int, Any] = {}
-        self.discarded = False
-        """Whether it tells of this call alone."""
+        self.discarded = False  # whether it tells of this call alone
         self.drawn = self.impure = ""
         """Why the call cannot be replayed, if it drew random numbers of NumPy's or Python's; why no call can be."""
 

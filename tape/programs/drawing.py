@@ -25,8 +25,7 @@ from tape.tensors.pytrees import Structure
 from tape.tensors.tensor import Tensor
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
-_SHOWN = 20
-"""Rows of a table; the rest is summed."""
+_SHOWN = 20  # rows of a table; the rest is summed
 
 
 @dataclass(slots=True)
@@ -171,8 +170,7 @@ def _stacks(
 
 
 _MORE = ", ..."
-_MOST_LINES = 200
-"""Of a listing in a notebook."""
+_MOST_LINES = 200  # of a listing in a notebook
 
 
 class _ProgramDrawing:
@@ -197,8 +195,7 @@ class _ProgramDrawing:
         self.edges = Edges()
         self.constants: dict[int, set[int]] = {}
         """Nodes of constants that are drawn, with those in whose place they are."""
-        self.varying: set[int] = set()
-        """Steps whose numbers or parameters differ from copy to copy."""
+        self.varying: set[int] = set()  # steps whose numbers or parameters differ from copy to copy
 
     def graph(self) -> Graph:
         """Draw everything."""

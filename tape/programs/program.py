@@ -70,8 +70,7 @@ _NOT_PICKLED = (
 )  # fmt: skip
 
 
-AnyMachine = Machine | CompiledMachine
-"""What runs a program: the interpreter, or machine code."""
+AnyMachine = Machine | CompiledMachine  # what runs a program: the interpreter, or machine code
 
 
 class Program(Seen):
@@ -94,12 +93,10 @@ class Program(Seen):
     _kept: dict[int, Any]
     _escapes: list[str]
     _unfinished: str
-    _exactly = False
-    """Whether arguments are floats and C-contiguous arrays only, on the native way."""
+    _exactly = False  # whether arguments are floats and C-contiguous arrays only, on the native way
     _mode = "default"
     """When it is compiled: one of :data:`kernels.machine_code.tiers.MODES`."""
-    _budget: int | None = None
-    """Bytes of memory that it may use; None if that is not limited."""
+    _budget: int | None = None  # bytes of memory that it may use; None if that is not limited
 
     def __init__(self) -> None:
         """Raise TypeError: ``tape.record(function, *examples)`` makes programs."""
@@ -115,10 +112,8 @@ class Program(Seen):
         """After how many calls it is compiled, forward and with its reverse; nothing where that has been tried."""
         self._beside: dict[bool, BackgroundCompile] = {}
         """Machine code that is being made; after so many calls it runs, or they wait for it."""
-        self._interpreted: dict[bool, Uncompiled] = {}
-        """Why it is not compiled."""
-        self._apart: dict[bool, CompiledMachine | None] = {}
-        """Machine code that calls of it do not use."""
+        self._interpreted: dict[bool, Uncompiled] = {}  # why it is not compiled
+        self._apart: dict[bool, CompiledMachine | None] = {}  # machine code that calls of it do not use
         self._lock = Lock()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -150,8 +150,7 @@ class _UnbatchedRun(ProgramRun):
 # for one number whose gradient is not differentiated again. Otherwise the program is run on tensors.
 
 NAME = "ReplayBackward"
-SAVED = object()
-"""Stands among the arguments of a replay for a tensor that the tape has saved."""
+SAVED = object()  # stands among the arguments of a replay for a tensor that the tape has saved
 _NO_TENSOR = "no tensor"
 
 

@@ -187,8 +187,7 @@ _USUAL = (
     *(dtype.type for dtype in DTYPES.values()),
     *_RETURNED,
 )
-KNOWN = {name_of(kind): kind for kind in _USUAL}
-"""The types that every reader has."""
+KNOWN = {name_of(kind): kind for kind in _USUAL}  # the types that every reader has
 _LEAF_TEXT, _NONE_TEXT = "leaf", "none"
 
 

@@ -31,8 +31,7 @@ class ProgramRun:
     ``size`` is how many examples the batch has. Operands of steps are words: a node, or ``~k`` for ``numbers[k]``.
     """
 
-    unreachable = ""
-    """What an error says of a part of memory that cannot be told by its pattern."""
+    unreachable = ""  # what an error says of a part of memory that cannot be told by its pattern
 
     def __init__(
         self,

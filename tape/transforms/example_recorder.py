@@ -28,8 +28,7 @@ from tape.tensors.tensor import Tensor, as_array, constant_tensor
 from tape.tensors.view_families import base_of, is_view
 
 _new: Any = tuple.__new__
-_NODES: Recent[Spec, ProgramNode] = Recent()
-"""Nodes with memory of their own, by the spec of an example's tensor."""
+_NODES: Recent[Spec, ProgramNode] = Recent()  # nodes with memory of their own, by the spec of an example's tensor
 
 
 Nodes = tuple[int, ...]
@@ -134,13 +133,11 @@ class Example(Recorder):
         super().__init__(Recipe([], self.steps, [], [], set()), {}, [])  # type: ignore[arg-type]
         self.outer, self.randomness = outer, randomness
         self.begun = len(outer.held) if hasattr(outer, "let_go") else 0
-        self.states: dict[Any, Any] = {}
-        """What the generators that were drawn from go back to."""
+        self.states: dict[Any, Any] = {}  # what the generators that were drawn from go back to
         self.numbers: list[Any] = []
         """Operands that are no tensors; steps have ``~k`` for ``numbers[k]``."""
         self.derivatives: list[Derivative] = []
-        self.differing: set[int] = set()
-        """Nodes that differ between examples."""
+        self.differing: set[int] = set()  # nodes that differ between examples
         self.tensors: dict[int, Tensor] = {}
         self.constants: dict[int, Start] = {}
         self.starts: dict[int, Start] = {}

@@ -181,8 +181,7 @@ class Differentiated(NamedTuple):
     function: Callable[..., Any]
     argnums: int | tuple[int, ...]
     has_aux: bool
-    check: Callable[[Any], None]
-    """Raises for another result than a tensor of one floating element."""
+    check: Callable[[Any], None]  # raises for another result than a tensor of one floating element
 
     @property
     def is_number(self) -> bool:

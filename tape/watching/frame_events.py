@@ -43,8 +43,7 @@ _GLOBALS = frozenset(("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"))
 _STORES = {"STORE_GLOBAL": "stores the global", "DELETE_GLOBAL": "deletes the global", "IMPORT_NAME": "imports"}
 _STORES |= {"IMPORT_STAR": "imports"}
 
-_NAMES = frozenset(("__call__",))
-"""Attributes that are read without their names."""
+_NAMES = frozenset(("__call__",))  # attributes that are read without their names
 
 
 class CodeReads(NamedTuple):
@@ -257,8 +256,7 @@ def plain_attribute(value: Any, name: str) -> Any:
 
 
 GENERATORS: tuple[type, ...] = (random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator)
-_TWISTER = 4 * 625
-"""Bytes of a Mersenne twister: its words, and how many of them were used."""
+_TWISTER = 4 * 625  # bytes of a Mersenne twister: its words, and how many of them were used
 
 
 def state_of(generator: Any) -> Any:
@@ -369,12 +367,9 @@ class _Monitored:
 
 
 _lock = Lock(waited_for=True)
-_tools: list[int] = []
-"""This library's number among the tools that monitor, once it has one."""
-_calls: dict[int, _Monitored] = {}
-"""The calls that are monitored, by thread."""
-_points: dict[int, tuple[CodeType, Collection[int]]] = {}
-"""The code of which instructions are reported, and which."""
+_tools: list[int] = []  # this library's number among the tools that monitor, once it has one
+_calls: dict[int, _Monitored] = {}  # the calls that are monitored, by thread
+_points: dict[int, tuple[CodeType, Collection[int]]] = {}  # the code of which instructions are reported, and which
 
 
 def _call_monitored(listener: CodeListener, function: Callable[..., Result], *args: Any) -> Result:
@@ -524,10 +519,8 @@ def module_of_frame(frame: FrameType) -> str:
 #
 # What finalizers and callbacks do while it works is part of no call.
 
-_MANY = 1 << 17
-"""New objects after which the collector looks at them, where most are known to be alive."""
-_collecting: set[int] = set()
-"""The threads in which the collector is at work."""
+_MANY = 1 << 17  # new objects after which the collector looks at them, where most are known to be alive
+_collecting: set[int] = set()  # the threads in which the collector is at work
 
 
 def _begun(phase: str, _: dict[str, Any]) -> None:

@@ -28,8 +28,7 @@ from tape.watching.frame_events import CLOCKS, REPORTS_INSTRUCTIONS, LoopScope, 
 
 _DEEPEST = 10
 _KERNELS = f"{kernels.__name__}."
-_MOST = 1000
-"""Parts that are looked at: items, attributes and variables."""
+_MOST = 1000  # parts that are looked at: items, attributes and variables
 _MOST_BYTES = 1 << 20
 _VALUES = (bool, int, str, bytes, type(None))
 _WHOLE = (np.ufunc, np.dtype, enum.Enum, types.EllipsisType, types.NotImplementedType, types.CodeType)
@@ -121,8 +120,7 @@ class _Look:
         self.tensors: list[Tensor] = []
         self.names: list[str] = []
         self.seen: dict[int, int] = {}
-        self.kept: list[Any] = []
-        """What was seen, so that its address stays its own."""
+        self.kept: list[Any] = []  # what was seen, so that its address stays its own
         self.memories: dict[int, tuple[int, int]] = {}
         """Of each memory that was seen: its number, and the first address."""
         self.parts = self.size = 0

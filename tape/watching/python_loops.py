@@ -88,8 +88,7 @@ class PythonLoop:
         self.live = tuple(sorted(frozenset[str]().union(*[flow.live(i) for i in heads])))
         self.body, self.setup = _offsets(flow, body), frozenset[int]()
         """Offsets of the instructions in the loop, and of those that make its iterator."""
-        self.exits = _offsets(flow, frozenset(_exits(flow, body)))
-        """Offsets of those outside of it that may follow."""
+        self.exits = _offsets(flow, frozenset(_exits(flow, body)))  # offsets of those outside of it that may follow
         self.extent: Extent | None = None
         self.counters: tuple[Counter, ...] = ()
         self.read = self.behind = frozenset[str]()
@@ -380,8 +379,7 @@ class _Entry:
     def __init__(self, loop: PythonLoop, since: int) -> None:
         self.scope, self.since = LoopScope(), since
         self.loop, self.serial, self.number, self.stopped = loop, next(self.serials), 0, False
-        self.template: Any = None
-        """The latest one; equal ones are one object."""
+        self.template: Any = None  # the latest one; equal ones are one object
         self.total: int | None = None
         self.count: Tensor | None = None
         self.reason = ""

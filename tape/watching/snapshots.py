@@ -46,8 +46,7 @@ from tape.watching.frame_events import (
 SKIPPED = (*PACKAGES, "numpy", "scipy", "math", "builtins", "functools", "itertools", "operator", "typing")
 """Packages whose functions are not looked into."""
 DEEPEST = 4
-MOST = 256
-"""Parts of a container or object that are looked at."""
+MOST = 256  # parts of a container or object that are looked at
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _PLAIN = frozenset(map(id, PLAIN))
 _EXACT = (bool, int, str, bytes, type(None))
@@ -55,11 +54,9 @@ _EXACT = (bool, int, str, bytes, type(None))
 _OBJECT, _ARRAY, _METHOD = object(), object(), object()
 """In snapshots: what is compared by identity; arrays, with contents that are looked at apart; bound functions."""
 _WHOLE = (Tensor, types.ModuleType, types.FunctionType, type, *GENERATORS)
-_OURS = (*PACKAGES, "numba", "llvmlite")
-"""Packages of whose objects the attributes are not looked at."""
+_OURS = (*PACKAGES, "numba", "llvmlite")  # packages of whose objects the attributes are not looked at
 _INTEGERS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
-_FEW = 1 << 17
-"""Bytes up to which copies are compared, which is faster."""
+_FEW = 1 << 17  # bytes up to which copies are compared, which is faster
 _BLOCK = 1 << 15
 _SEQUENCES: tuple[Any, ...] = (list, tuple, set, frozenset, deque)
 BUFFERS = (bytearray, memoryview, array.array, ctypes.Array, ctypes.Structure, ctypes._SimpleCData)
@@ -408,16 +405,11 @@ class _Stack:
         """How often numbers that calls give, or their absolute values, were on the stack."""
         self.takers: defaultdict[_Value, list[str | _Comparison]] = defaultdict(list)
         """The locals and the comparisons that took them from there."""
-        self.stored: defaultdict[str, list[_Value | None]] = defaultdict(list)
-        """What locals are given."""
-        self.loads = Counter[str]()
-        """How often locals are read."""
-        self.uses: defaultdict[str, list[_Comparison]] = defaultdict(list)
-        """The comparisons that read them."""
-        self.unknown: set[str] = set()
-        """Those of which more is done."""
-        self.changed: set[str] = set()
-        """Globals that are stored."""
+        self.stored: defaultdict[str, list[_Value | None]] = defaultdict(list)  # what locals are given
+        self.loads = Counter[str]()  # how often locals are read
+        self.uses: defaultdict[str, list[_Comparison]] = defaultdict(list)  # the comparisons that read them
+        self.unknown: set[str] = set()  # those of which more is done
+        self.changed: set[str] = set()  # globals that are stored
 
     def result(self) -> _Comparisons:
         """Return the comparisons."""

@@ -37,8 +37,7 @@ _MOST_WRAPPED, _INNER = 32, -2
 _FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
 _KEPT = (Tensor, np.ndarray, list, tuple, dict, set, frozenset, deque, *GENERATORS)
 """What is watched even where code reads an attribute or item of it: its methods write."""
-CodeKey = tuple[int, int]
-"""Numbers of a code object and of the globals that it runs with."""
+CodeKey = tuple[int, int]  # numbers of a code object and of the globals that it runs with
 
 
 class Watch:
@@ -112,8 +111,7 @@ class Finder:
         self.watches: dict[Any, Watch] = {}
         self.codes: dict[CodeKey, Any] = dict(known or {})
         """The code that was looked at, with its globals, which stay alive so that their numbers are theirs."""
-        self._functions: list[tuple[Any, Any]] = []
-        """What was looked at, with the object that it is a method of."""
+        self._functions: list[tuple[Any, Any]] = []  # what was looked at, with the object that it is a method of
 
     def note(self, code: types.CodeType, variables: dict[str, Any]) -> None:
         """Look at code that begins to run with these globals, reached in whatever way; its cells are not known."""
