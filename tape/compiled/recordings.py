@@ -41,7 +41,7 @@ from tape.tensors.recorder import CLONE, ProgramRecorder, caller, same, same_kin
 from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array, constant_tensor, scalar_or_array
 from tape.tensors.view_families import base_of, counter_of, is_view
 from tape.transforms import value_and_grad
-from tape.transforms.points import needs_graph
+from tape.transforms.points import Tensors, needs_graph
 from tape.watching import frame_events
 from tape.watching.frame_events import CodeListener
 from tape.watching.python_loops import HeadVisit, HeadWatch
@@ -159,7 +159,7 @@ class CallRecorder(ProgramRecorder):
         self.stop(what)
 
     @staticmethod
-    def follows_indices(indices: Sequence[Tensor], *, adds: bool) -> bool:
+    def follows_indices(indices: Tensors, *, adds: bool) -> bool:
         """Whether index tensors are operands: of what they pick, and of what is added there; elsewhere they guard."""
         del indices
         return adds
@@ -200,12 +200,7 @@ class CallRecorder(ProgramRecorder):
         return result
 
     def derived(
-        self,
-        derivation: Derivation,
-        outputs: Sequence[Tensor],
-        inputs: Sequence[Tensor],
-        weights: Sequence[Tensor],
-        rows: int,
+        self, derivation: Derivation, outputs: Tensors, inputs: Tensors, weights: Tensors, rows: int
     ) -> Derivatives:
         """Take a gradient, and record the operations that compute it: its backward as one that creates a graph."""
         if not derivation.pulls:
@@ -258,7 +253,7 @@ class CallRecorder(ProgramRecorder):
         bool(marks.any())
         return None
 
-    def _references(self, operands: Sequence[Tensor]) -> list[NodeRef]:
+    def _references(self, operands: Tensors) -> list[NodeRef]:
         try:
             return [self.reference(x) for x in operands]
         except REFUSED as error:
@@ -284,12 +279,7 @@ class CallRecorder(ProgramRecorder):
         self.caught = self.caught or f"{name} raised an error, which the function caught, at {caller()}"
 
     def _called(
-        self,
-        call: Any,
-        operands: Sequence[Tensor],
-        refs: Sequence[NodeRef],
-        outputs: Sequence[Tensor],
-        op: Callback = FUNCTION,
+        self, call: Any, operands: Tensors, refs: Sequence[NodeRef], outputs: Tensors, op: Callback = FUNCTION
     ) -> None:
         self.mark_line()
         nodes, graded = self.recipe.nodes, [x._slot is not None for x in outputs]
@@ -309,7 +299,7 @@ class CallRecorder(ProgramRecorder):
         if len(outputs) > 1:
             self._apart(result, outputs)
 
-    def _apart(self, packed: int, outputs: Sequence[Tensor]) -> None:
+    def _apart(self, packed: int, outputs: Tensors) -> None:
         """Copy each of several results from where they stand end to end."""
         nodes, offset = self.recipe.nodes, 0
         for x in outputs:

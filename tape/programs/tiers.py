@@ -10,10 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kernels.machine_code.compiled_machine import CompiledMachine
-from kernels.machine_code.tiers import (
-    Uncompiled,
-    compiled_machine,
-)
+from kernels.machine_code.tiers import Uncompiled, compiled_machine
 from kernels.native.threads import WORKERS
 from kernels.programs.program import Recipe
 

@@ -20,7 +20,7 @@ from tape.tensors import grad_modes, modes
 from tape.tensors.tensor import AccumulateGrad, Tensor, root
 from tape.tensors.view_families import mark_aliased, owns_memory_alone
 from tape.transforms.example_recorder import Derivative, Example, ExampleStep, MappedOperation
-from tape.transforms.points import needs_graph, settle
+from tape.transforms.points import Tensors, needs_graph, settle
 
 _AS_STRIDED: Any = OPS["as_strided"]
 
@@ -112,7 +112,7 @@ class Batch(ProgramRun):
         "copy it first with contiguous() or clone()"
     )
 
-    def __init__(self, example: Example, batched: set[int], arguments: Sequence[Tensor], size: int) -> None:
+    def __init__(self, example: Example, batched: set[int], arguments: Tensors, size: int) -> None:
         values = dict(zip(example.recipe.arguments, arguments, strict=True))
         super().__init__(example.recipe, example.numbers, values, batched, size)
         self.example = example
@@ -139,13 +139,7 @@ class Batch(ProgramRun):
 
     def _steps(self, steps: Sequence[ExampleStep], enabled: bool) -> None:
         """Run steps: elementwise ones on operands with as many dims behind the batch as one example's result has."""
-        values, numbers, batched, run, plain = (
-            self.values,
-            self.numbers,
-            self.batched,
-            kinds.RUN,
-            not self.sources,
-        )
+        values, numbers, batched, run, plain = (self.values, self.numbers, self.batched, kinds.RUN, not self.sources)
         for step in steps:
             if type(step) is not MappedOperation or type(step[0]) is not Elementwise or (enabled and not step[5]):
                 self._do(step, enabled)

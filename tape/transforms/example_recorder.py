@@ -26,6 +26,7 @@ from tape.tensors.pytrees import leaves
 from tape.tensors.recorder import Recorder, caller
 from tape.tensors.tensor import Tensor, as_array, constant_tensor
 from tape.tensors.view_families import base_of, is_view
+from tape.transforms.points import Tensors
 
 _new: Any = tuple.__new__
 _NODES: Recent[Spec, ProgramNode] = Recent()  # nodes with memory of their own, by the spec of an example's tensor
@@ -104,14 +105,14 @@ class Start:
 ExampleStep = MappedOperation | Derivative | Called
 
 
-def _check_indices(low: int, high: int, size: int, args: Sequence[Tensor], batched: Sequence[bool]) -> tuple[()]:
+def _check_indices(low: int, high: int, size: int, args: Tensors, batched: Sequence[bool]) -> tuple[()]:
     del size, batched
     if args[0].spec.size and not are_within(args[0], low, high):
         raise IndexError(f"vmap: an index of some example is out of bounds, {low} to {high - 1}: {args[0].tolist()}")
     return ()
 
 
-def _draw_anew(draw: Any, size: int, args: Sequence[Tensor], batched: Sequence[bool]) -> tuple[Tensor]:
+def _draw_anew(draw: Any, size: int, args: Tensors, batched: Sequence[bool]) -> tuple[Tensor]:
     del args, batched
     all_draws = draw.repeated(size)
     x = constant_tensor(all_draws.array())
@@ -327,7 +328,7 @@ class Example(Recorder):
         if self.outer is not None:
             self.outer.replaces(x, other)
 
-    def follows_indices(self, indices: Sequence[Tensor], *, adds: bool) -> bool:
+    def follows_indices(self, indices: Tensors, *, adds: bool) -> bool:
         """Whether index tensors differ between examples, or the recorder around this one follows them."""
         if any(self._differ((index,)) for index in indices if self._depends(index)):
             return True
@@ -348,14 +349,7 @@ class Example(Recorder):
         elif self.outer is not None:
             self.outer.note_escape(tensor)
 
-    def derived(
-        self,
-        derivation: Derivation,
-        outputs: Sequence[Tensor],
-        inputs: Sequence[Tensor],
-        weights: Sequence[Tensor],
-        rows: int,
-    ) -> Any:
+    def derived(self, derivation: Derivation, outputs: Tensors, inputs: Tensors, weights: Tensors, rows: int) -> Any:
         """Compute derivatives for this example, and record to compute them for all."""
         depends = any(map(self._depends, (*outputs, *inputs, *weights)))
         groups = (outputs, inputs, weights) if depends else ((), (), ())

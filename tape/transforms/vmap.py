@@ -30,7 +30,7 @@ from tape.tensors.tensor import Tensor, as_array, constant_tensor, leaf, scalar_
 from tape.tensors.view_families import mark_aliased
 from tape.transforms.batched_run import Batch
 from tape.transforms.example_recorder import Example
-from tape.transforms.points import reaches_out
+from tape.transforms.points import Tensors, reaches_out
 
 
 class _Mapped:
@@ -99,14 +99,14 @@ class _Mapped:
                     "`self` not being vmapped over). Use out-of-place operations, or pass it in as an argument"
                 )
 
-    def outputs(self, moved: Sequence[Tensor], size: int) -> list[Any]:
+    def outputs(self, moved: Tensors, size: int) -> list[Any]:
         """Run the program on a batch; return the results, those that differ with the batch in front."""
         batch = Batch(self.example, self.batched, moved, size)
         modes.call_given(None, batch.run)
         pairs = zip(self.nodes, self.others, strict=True)
         return [x if node is None else batch.result(node) for node, x in pairs]
 
-    def finished(self, moved: Sequence[Tensor], size: int, chunk: int | None, out_dims: Any) -> Any:
+    def finished(self, moved: Tensors, size: int, chunk: int | None, out_dims: Any) -> Any:
         """Run the program, ``chunk`` examples at once; put the dim of examples where it is wanted."""
         if chunk is None or chunk >= size:
             # all results are tensors that differ: they are what is wanted, the batch in front

@@ -75,11 +75,6 @@ class PythonLoop:
     iteration. ``extent``: of a ``for`` loop.
     """
 
-    __slots__ = (
-        "behind", "body", "code", "counters", "exits", "extent", "heads", "is_for", "line", "live", "read", "reason",
-        "setup",
-    )  # fmt: skip
-
     def __init__(self, flow: ControlFlow, head: int, test: Test | None) -> None:
         body, heads = (flow.body(head), (head,)) if test is None else (test.body, (test.first, test.again))
         self.code, self.heads = flow.code, tuple([flow.steps[i].offset for i in heads])
@@ -92,27 +87,21 @@ class PythonLoop:
         self.extent: Extent | None = None
         self.counters: tuple[Counter, ...] = ()
         self.read = self.behind = frozenset[str]()
-        self.reason = self._located(_reason(flow, head, body, is_visible=test is not None))
-        if self.is_for and not self.reason:
-            self._take_extent(flow, head, body)
-        if not self.reason:
+        reason = _reason(flow, head, body, is_visible=test is not None)
+        if self.is_for and not reason:
+            start = _setup_start(flow, head)
+            if start is None or not _is_unread(flow, head, body):
+                reason = _ONLY_RANGE
+            else:
+                self.extent = _extent(flow.steps[start + 1 : head - 2])
+                self.setup = _offsets(flow, frozenset(range(start, head)))
+                reason = "" if self.extent else "the argument of range is no number, name or attribute"
+        self.reason = reason and f"{reason} (the loop at {self.location})"
+        if not reason:
             self.counters = tuple(_counters(flow, heads, body))
             whole = body if test is None else body.union(range(test.first, head))
             self.read = self.read.union(*[flow.read_within(i, whole) for i in heads])
             self.behind = self.behind.union(*[flow.live(i) for i in _exits(flow, whole)])
-
-    def _take_extent(self, flow: ControlFlow, head: int, body: frozenset[int]) -> None:
-        start = _setup_start(flow, head)
-        if start is None or not _is_unread(flow, head, body):
-            self.reason = self._located(_ONLY_RANGE)
-            return
-        self.extent = _extent(flow.steps[start + 1 : head - 2])
-        self.setup = _offsets(flow, frozenset(range(start, head)))
-        if self.extent is None:
-            self.reason = self._located("the argument of range is no number, name or attribute")
-
-    def _located(self, reason: str) -> str:
-        return reason and f"{reason} (the loop at {self.location})"
 
     @property
     def head(self) -> int:
@@ -376,23 +365,21 @@ class _Entry:
 
     serials = itertools.count()
 
-    def __init__(self, loop: PythonLoop, since: int) -> None:
+    def __init__(self, loop: PythonLoop, frame: FrameType, since: int, reads: CodeReads) -> None:
         self.scope, self.since = LoopScope(), since
+        self.scope.add(frame.f_code, frame.f_globals, frame.f_builtins, reads)
         self.loop, self.serial, self.number, self.stopped = loop, next(self.serials), 0, False
         self.template: Any = None  # the latest one; equal ones are one object
         self.total: int | None = None
         self.count: Tensor | None = None
         self.reason = ""
-
-    def evaluate(self, frame: FrameType, extent: Extent) -> None:
-        """Take in how many iterations there will be."""
-        total = _extent_of(frame, extent)
+        total = None if loop.extent is None else _extent_of(frame, loop.extent)
         if isinstance(total, Tensor):
             self.count = total
-        elif total is None:
-            self.reason = f"the number of iterations of the loop at {self.loop.location} is not plain"
-        else:
-            self.total = max(total, 0)
+        elif total is not None:
+            self.total = max(total, 0)  # how many iterations there will be
+        elif loop.extent is not None:
+            self.reason = f"the number of iterations of the loop at {loop.location} is not plain"
 
 
 class _Activation:
@@ -416,10 +403,8 @@ class _Activation:
             loop = self.plan.heads.get(offset)
             if loop is not None:
                 if loop.head not in self.entries:
-                    entry = self.entries[loop.head] = _Entry(loop, next(self.watch.serials))
-                    entry.scope.add(frame.f_code, frame.f_globals, frame.f_builtins, self.plan.reads[loop.head])
-                    if loop.extent is not None:
-                        entry.evaluate(frame, loop.extent)
+                    since, reads = next(self.watch.serials), self.plan.reads[loop.head]
+                    self.entries[loop.head] = _Entry(loop, frame, since, reads)
                 self._visit(frame, self.entries[loop.head])
         except Exception as error:  # noqa: BLE001 (the user's function goes on)
             self.watch.reason = f"loops cannot be watched: {error!r}"
