@@ -18,9 +18,10 @@ from tape.tensors import modes
 from tape.tensors.dtypes import DEFAULT
 from tape.tensors.operands import usable
 from tape.tensors.pytrees import LEAF, Signature, Structure, flattened
-from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor, scalar_or_array
+from tape.tensors.tensor import Tensor, as_array, constant_tensor, scalar_or_array
 from tape.tensors.view_families import is_view, mark_aliased
 from tape.transforms.value_and_grad import share_memory
+from tape.watching.snapshots import Same
 
 # What tells calls of a compiled function apart: everything that its Python code can see without computing with values.
 #
@@ -164,21 +165,6 @@ def _static(x: Any) -> Any:
     return (type(x), exact(x)) if type(x) in _PLAIN else Same(x)  # a derived class, as of enums, may hold more
 
 
-class Same:
-    """An object as part of a key: equal to itself alone, and kept alive."""
-
-    __slots__ = ("object",)
-
-    def __init__(self, thing: Any) -> None:
-        self.object = thing
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and other.object is self.object
-
-    def __hash__(self) -> int:
-        return id(self.object)
-
-
 def _forced(
     args: tuple[Any, ...], kwargs: Mapping[str, Any], static: Collection[Any], traced: Collection[Any]
 ) -> dict[int, Any]:
@@ -199,12 +185,6 @@ def shared_input(x: Any) -> Tensor:
     if isinstance(x, Tensor):
         return x
     return mark_aliased(constant_tensor(scalar_or_array(usable(x))) if isinstance(x, np.ndarray) else input_of(x))
-
-
-def inputs_of(values: Sequence[Any], *, apart: bool) -> list[Tensor]:
-    """Return values as the tensors that a recorded function gets; ``apart``: none has memory of the caller's."""
-    inputs = list(map(input_of, values))
-    return list(map(clone, inputs)) if apart else inputs
 
 
 def is_separated(values: Sequence[Any]) -> bool:
@@ -399,17 +379,12 @@ def _same(x: Any, y: Any, apart: float) -> bool:
         return False
     if isinstance(x, Tensor):
         return (x._slot is None) == (y._slot is None) and _same(np.asarray(x._value), np.asarray(y._value), apart)
-    if isinstance(x, (np.ndarray, np.generic, float)):
-        return _same_arrays(np.asarray(x), np.asarray(y), apart)
-    return bool(x is y or (type(x) is type(y) and repr(x) == repr(y)))
-
-
-def _same_arrays(a: Array, b: Array, apart: float) -> bool:
-    if a.dtype != b.dtype or a.shape != b.shape:
-        return False
-    if a.dtype.kind != "f":
-        return bool(np.array_equal(a, b))
+    if not isinstance(x, (np.ndarray, np.generic, float)):
+        return bool(x is y or (type(x) is type(y) and repr(x) == repr(y)))
+    a, b = np.asarray(x), np.asarray(y)
+    if a.dtype != b.dtype or a.shape != b.shape or a.dtype.kind != "f":
+        return a.dtype == b.dtype and bool(np.array_equal(a, b))
     if apart:
         return bool(np.allclose(a, b, rtol=0.0, atol=apart, equal_nan=True))
-    one, other = [np.where(np.isnan(x), False, np.signbit(x)) for x in (a, b)]
+    one, other = [np.where(np.isnan(v), False, np.signbit(v)) for v in (a, b)]
     return bool(np.array_equal(a, b, equal_nan=True) and np.array_equal(one, other))

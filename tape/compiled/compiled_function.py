@@ -24,7 +24,7 @@ from tape.compiled.call_key import (
     as_given,
     call_of,
     either_way,
-    inputs_of,
+    input_of,
     is_separated,
     owned,
     same_results,
@@ -36,6 +36,7 @@ from tape.compiled.native_calls import MOST_PLANS, MOST_TIMES, NativePlan, Nativ
 from tape.compiled.recordings import Recording, record_call
 from tape.errors import CompileWarning
 from tape.programs.drawing import Profile
+from tape.recording.views import clone
 from tape.tensors import modes
 from tape.tensors.bytecode import stack_level
 from tape.tensors.figures import Graph
@@ -276,7 +277,7 @@ class CompiledFunction(NativeUse, DirectlyCalled):
 
     def _record(self, call: CallArguments, current: Specialization) -> tuple[Any, Recording]:
         apart = is_separated(call.values)
-        inputs = inputs_of(call.values, apart=apart)
+        inputs = [clone(input_of(x)) if apart else input_of(x) for x in call.values]
         before = [counter_of(x)[0] for x in inputs]
 
         def run(tensors: Sequence[Tensor]) -> Any:

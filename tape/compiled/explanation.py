@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernels.compiler.compiled_code import Account, CallAccount, CompiledCode, NestAccount
+from kernels.compiler.compiled_code import Account, CallAccount, NestAccount
 from kernels.machine_code.compiled_machine import CompiledMachine
 from kernels.machine_code.tiers import reason_of
 from kernels.programs.program import Recipe
@@ -78,7 +78,11 @@ def _tier(program: Any, *, reverse: bool) -> Iterator[str]:
     if pulling is not None and pulling.kept is not None:
         yield "interpreter, on tensors that require grad: the tape keeps the memory of a small program"
     if isinstance(machine, CompiledMachine):
-        yield from _machine_code(recipe, machine.code)
+        account, places = machine.code.account, _places_in(recipe)
+        if account is not None:
+            yield f"machine code: {account.lines:,} lines, {machine.code.work:,} bytes of workspace"
+            more = _loops(recipe, account, places), _nests(account.nests, places), _calls(account.calls, places)
+            yield from [f"  {line}" for line in itertools.chain(*more)]
     elif reverse in program._interpreted:
         yield f"interpreter: {reason_of(recipe, program._interpreted[reverse])}"
     elif program._mode == "eager":
@@ -90,15 +94,6 @@ def _tier(program: Any, *, reverse: bool) -> Iterator[str]:
         yield f"interpreter, for {program._due[reverse]:,} more calls{meanwhile}"
     else:
         yield "interpreter, at first"
-
-
-def _machine_code(recipe: Recipe, code: CompiledCode) -> Iterator[str]:
-    account = code.account
-    if account is not None:
-        yield f"machine code: {account.lines:,} lines, {code.work:,} bytes of workspace"
-        places = _places_in(recipe)
-        for line in (*_loops(recipe, account, places), *_nests(account.nests, places), *_calls(account.calls, places)):
-            yield f"  {line}"
 
 
 def _places_in(recipe: Recipe) -> Places:
@@ -138,27 +133,21 @@ def _loops(recipe: Recipe, account: Account, places: Places) -> Iterator[str]:
 
 
 def _nests(nests: Sequence[NestAccount], places: Places) -> Iterator[str]:
-    shown = [_nest(nest, places) for nest in nests]
+    shown: list[tuple[str, ...]] = []
+    for nest in nests:
+        over = f"nest of {_counted(nest.statements, 'statement')} over {nest.elements:,} elements{places(nest.steps)}"
+        if nest.apart is None:
+            shown.append((over,))
+            continue
+        first, second = places([nest.apart[0]]), places([nest.apart[1]])
+        apart = f"  not part of the nest before: all, or other elements, of what is computed{first}"
+        shown.append((over, apart, f"  is needed{second}"))
     for entry in [*dict.fromkeys(shown)][:_MOST]:
         count = shown.count(entry)
         yield entry[0] if count == 1 else f"{count:,} times {entry[0]}"
         yield from entry[1:]
     if len(set(shown)) > _MOST:
         yield f"and {_counted(len(set(shown)) - _MOST, 'nest')} more"
-
-
-def _nest(nest: NestAccount, places: Places) -> tuple[str, ...]:
-    where = places(nest.steps)
-    line = f"nest of {_counted(nest.statements, 'statement')} over {nest.elements:,} elements{where}"
-    if nest.apart is None:
-        return (line,)
-    earlier, later = nest.apart
-    first, second = places([earlier]), places([later])
-    return (
-        line,
-        f"  not part of the nest before: all, or other elements, of what is computed{first}",
-        f"  is needed{second}",
-    )
 
 
 def _calls(calls: Sequence[CallAccount], places: Places) -> Iterator[str]:

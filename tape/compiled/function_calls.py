@@ -97,6 +97,7 @@ class FunctionCall:
         self, cls: Any, args: Sequence[Any], kwargs: dict[str, Any], positional: int, outputs: Sequence[Any]
     ) -> None:
         self.cls, self.kwargs, self.positional = cls, kwargs, positional
+        self.name = f"the Function {cls.__name__}"
         self.arrays = modes.given_arrays()
         self.args = [_TENSOR if isinstance(x, Tensor) else x for x in args]
         self.needs = [isinstance(x, Tensor) and x._slot is not None for x in args]
@@ -112,11 +113,6 @@ class FunctionCall:
         self.graded = [x._slot is not None for x in outputs]  # which results have a gradient
         if len({spec.dtype for spec in self.specs}) > 1:
             raise NotImplementedError(f"{self.name} returns several dtypes")
-
-    @property
-    def name(self) -> str:
-        """What errors call it."""
-        return f"the Function {self.cls.__name__}"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, FunctionCall) and same_params(self._identity(), other._identity())

@@ -345,21 +345,19 @@ class LoadedFunction:
             if None not in (path, expected) and expected[: len(path)] != path:  # type: ignore[index, arg-type]
                 continue
             try:
-                return self._called(one, args, kwargs)
+                if self._gradient is None:
+                    return one(*args, **kwargs)
+                numbers, alone, has_aux, form = self._gradient
+                value, gradients = one.value_and_grad(*args, has_aux=has_aux, **kwargs)
+                by_number = dict(zip(sorted(numbers), gradients, strict=True))
+                gradient = by_number[numbers[0]] if alone else tuple(by_number[i] for i in numbers)
+                return arranged(form, value, gradient)
             except GuardMissed as missed:
                 mismatch = missed
                 path = path if expected is None else (*expected[: missed.number], missed.value)
             except TypeError as error:
                 mismatch = mismatch if isinstance(mismatch, GuardMissed) else error
         raise mismatch
-
-    def _called(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self._gradient is None:
-            return program(*args, **kwargs)
-        numbers, alone, has_aux, form = self._gradient
-        value, gradients = program.value_and_grad(*args, has_aux=has_aux, **kwargs)
-        by_number = dict(zip(sorted(numbers), gradients, strict=True))
-        return arranged(form, value, by_number[numbers[0]] if alone else tuple(by_number[i] for i in numbers))
 
     def __repr__(self) -> str:
         return f"<{self.__name__}, of {len(self.programs)} programs from a file>"

@@ -233,17 +233,14 @@ class Program(Seen):
             values = [np.array(o, order="C") for o in machine.outputs]
             return values, [g + g.dtype.type(0.0) for g in machine.gradients]
         except Unsettled:
-            return self._interpreted_back(arguments)
+            # operations on tensors find the gradient where cotangents do not tell it
+            values = [np.array(x._value if isinstance(x, Tensor) else x) for x in arguments]
+            with modes.under(modes.current()._replace(recorder=None)):
+                tensors = [as_array(x) for x in value_and_gradients(self._recipe, values)]
+            count = len(self._recipe.outputs)
+            return tensors[:count], tensors[count:]
         finally:
             self._machines[True].append(machine)
-
-    def _interpreted_back(self, arguments: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """Return the same by operations on tensors, which find the gradient where cotangents do not tell it."""
-        values = [np.array(x._value if isinstance(x, Tensor) else x) for x in arguments]
-        with modes.under(modes.current()._replace(recorder=None)):
-            tensors = [as_array(x) for x in value_and_gradients(self._recipe, values)]
-        count = len(self._recipe.outputs)
-        return tensors[:count], tensors[count:]
 
     def _write_back(self, machine: AnyMachine, arguments: Sequence[Any]) -> None:
         if not self._recipe.written:

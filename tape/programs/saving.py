@@ -281,18 +281,6 @@ def _maker(kind: Any, keys: tuple[Any, ...], fields: dict[str, Any], static: dic
     return functools.partial(dataclass_of, kind, fields, keys)
 
 
-def encoded_signature(signature: Signature, encoder: Encoder) -> dict[str, Any]:
-    """Return JSON for the signature of a program."""
-    return {
-        "positional": [encoded(s, encoder, f"argument {i}") for i, s in enumerate(signature.positional)],
-        "keywords": {name: encoded(s, encoder, f"argument {name}") for name, s in signature.keywords.items()},
-        "static": [[i, encoder.value(x, signature.paths[i])] for i, x in signature.static.items()],
-        "paths": signature.paths,
-        "names": signature.names,
-        "simple": signature.simple,
-    }
-
-
 def decoded_signature(tree: dict[str, Any], decoder: Decoder) -> Signature:
     """Return the signature of JSON."""
     signature = Signature.__new__(Signature)
@@ -321,9 +309,17 @@ def write_programs(f: Any, kind: str, programs: Sequence[Any], extra: Any = None
 def _encoded(program: Any, encoder: Encoder) -> dict[str, Any]:
     if program._unfinished:
         raise ProgramError(program._unfinished)
+    signature = program._signature
     return {
         "recipe": recipe_encoding.encoded(program._recipe, encoder),
-        "signature": encoded_signature(program._signature, encoder),
+        "signature": {
+            "positional": [encoded(s, encoder, f"argument {i}") for i, s in enumerate(signature.positional)],
+            "keywords": {name: encoded(s, encoder, f"argument {name}") for name, s in signature.keywords.items()},
+            "static": [[i, encoder.value(x, signature.paths[i])] for i, x in signature.static.items()],
+            "paths": signature.paths,
+            "names": signature.names,
+            "simple": signature.simple,
+        },
         "template": encoded(program._template, encoder, "the result"),
         "kept": [[i, encoder.value(x, "a result")] for i, x in program._kept.items()],
         "escapes": program._escapes,

@@ -161,7 +161,9 @@ def value_and_grad(
 
     def check(y: Any) -> None:
         if not isinstance(y, Tensor) or y._form.spec.size != 1 or y._form.spec.dtype.kind != "f":
-            raise _refused(name, y)
+            is_tensor = isinstance(y, Tensor)
+            kind = f"{y.spec.dtype.name} of shape {list(y.spec.shape)}" if is_tensor else f"a {type(y).__name__}"
+            raise TypeError(f"{name}: the function returned {kind}; it must return a tensor of one floating element")
 
     @functools.wraps(fun)
     def both(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
@@ -222,11 +224,6 @@ def compiled_gradient(
     """Return what a transform gives of a compiled function, compiled; None of any other function."""
     compiled = getattr(type(fun), "compiled_gradient", None)
     return None if compiled is None else compiled(fun, transform, argnums, has_aux)
-
-
-def _refused(name: str, y: Any) -> TypeError:
-    result = f"{y.spec.dtype.name} of shape {list(y.spec.shape)}" if isinstance(y, Tensor) else f"a {type(y).__name__}"
-    return TypeError(f"{name}: the function returned {result}; it must return a tensor of one floating element")
 
 
 Evaluated = tuple[tuple[Tensor, ...], Structure | None, bool, Any]

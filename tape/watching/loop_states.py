@@ -25,6 +25,7 @@ from tape.tensors.bytecode import CodeStep, ControlFlow
 from tape.tensors.pytrees import METHODS
 from tape.tensors.tensor import Tensor
 from tape.watching.frame_events import CLOCKS, REPORTS_INSTRUCTIONS, LoopScope, is_decided, module_of
+from tape.watching.snapshots import Same
 
 _DEEPEST = 10
 _KERNELS = f"{kernels.__name__}."
@@ -63,11 +64,6 @@ class LoopState:
         numbers = [id(x) for x in self.tensors]
         self.template = template, [numbers.index(number) for number in numbers]
 
-    @property
-    def fits(self) -> bool:
-        """Whether the state can be compared."""
-        return not self.reason
-
 
 def state_of(
     variables: dict[str, Any], counters: dict[str, Any], location: str, scope: LoopScope | None = None
@@ -89,27 +85,12 @@ def state_of(
     if scope.reason:
         return LoopState(f"{scope.reason} in the loop at {location}")
     mode = modes.current()  # what operations do depends on, besides their operands
-    around = mode.grad, mode.inference, _Same(mode.pack), _Same(mode.anomaly), dtypes.get_default_dtype().str
+    around = mode.grad, mode.inference, Same(mode.pack), Same(mode.anomaly), dtypes.get_default_dtype().str
     return LoopState("", (around, template), look.tensors, look.names)
 
 
 class _NotComparableError(Exception):
     """Something of which no snapshot can be taken; the message says what."""
-
-
-class _Same:
-    """Equal to that of the same object."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is _Same and self.value is other.value
-
-    def __hash__(self) -> int:
-        return id(self.value)
 
 
 class _Look:
@@ -156,7 +137,7 @@ class _Look:
         if kind is float or kind is complex:
             return kind, value.hex() if kind is float else (value.real.hex(), value.imag.hex())
         if issubclass(kind, _WHOLE):
-            return _Same(value)
+            return Same(value)
         if kind is range:  # those of the same numbers are equal
             return kind, value.start, value.stop, value.step
         return self._seen(kind, value, name, depth)
@@ -177,7 +158,7 @@ class _Look:
         if issubclass(kind, np.generic):
             return self._array(kind, value, name)
         if kind is np.ndarray:
-            return _Same(value), value.strides, self._memory(value, value), self._array(kind, value, name)
+            return Same(value), value.strides, self._memory(value, value), self._array(kind, value, name)
         if issubclass(kind, (type, types.ModuleType)):
             return self._named(value, name, depth + 1)
         return self._composed(kind, value, name, depth)
@@ -201,12 +182,12 @@ class _Look:
         module = value.__name__ if isinstance(value, types.ModuleType) else module_of(value)
         package = str(module).partition(".")[0]
         if package in PACKAGES or (isinstance(value, type) and is_decided(module)):
-            return _Same(value)
+            return Same(value)
         variables = dict(vars(value))
         read = [key for key in variables if self.scope.reads(key)]
         bases = value.__mro__[1:] if isinstance(value, type) else ()
         parts = [(key, self.at(variables[key], f"{name}.{key}", depth)) for key in read]
-        return _Same(value), parts, [self.at(base, f"{name}.{base.__name__}", depth) for base in bases]
+        return Same(value), parts, [self.at(base, f"{name}.{base.__name__}", depth) for base in bases]
 
     def _array(self, kind: type, value: Any, name: str) -> tuple[Any, ...]:
         if value.dtype.hasobject:
@@ -219,9 +200,9 @@ class _Look:
             return self._sequence(value, name, depth + 1)
         package = kind.__module__.partition(".")[0]
         if kind.__module__.startswith(_KERNELS):  # records of operations, and what native code is made of
-            return _Same(value)
+            return Same(value)
         if (package, kind.__name__) in _COMPILED:
-            return _Same(value), self.at(getattr(value, "__wrapped__", None), name, depth + 1)
+            return Same(value), self.at(getattr(value, "__wrapped__", None), name, depth + 1)
         take = _TAKE.get(kind, _Look._object)
         return kind, take(self, value, name, depth + 1)
 
@@ -243,20 +224,20 @@ class _Look:
             for variable, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
         ]
         defaults = (value.__defaults__, value.__kwdefaults__, value.__dict__)
-        return _Same(value), _Same(value.__code__), cells, self.at(defaults, f"defaults of {name}", depth)
+        return Same(value), Same(value.__code__), cells, self.at(defaults, f"defaults of {name}", depth)
 
     def _cell(self, cell: types.CellType, name: str, depth: int) -> Any:
         try:
-            return _Same(cell), self.at(cell.cell_contents, name, depth)
+            return Same(cell), self.at(cell.cell_contents, name, depth)
         except ValueError:  # not bound yet
-            return _Same(cell)
+            return Same(cell)
 
     def _builtin(self, value: types.BuiltinMethodType, name: str, depth: int) -> Any:
         owner = value.__self__
         if str(value.__module__) in CLOCKS or (isinstance(owner, type) and not is_decided(module_of(owner))):
             raise _NotComparableError(f"{name} may return something else at each call")
         if owner is None or isinstance(owner, (types.ModuleType, type)):
-            return _Same(value)
+            return Same(value)
         return value.__name__, self.at(owner, f"{name}.__self__", depth)
 
     def _descriptor(self, value: Any, name: str, depth: int) -> Any:

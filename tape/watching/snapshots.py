@@ -99,6 +99,21 @@ def _same_memory(a: Array, b: Array) -> bool:
     )  # by parts that stay in the cache
 
 
+class Same:
+    """An object as part of a key or of what is compared: equal to itself alone, and kept alive."""
+
+    __slots__ = ("object",)
+
+    def __init__(self, thing: Any) -> None:
+        self.object = thing
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and other.object is self.object
+
+    def __hash__(self) -> int:
+        return id(self.object)
+
+
 def contents_of(snapshots: Iterable[Any]) -> list[ArrayContent]:
     """Return the contents of all arrays in snapshots, those in containers and objects, too."""
     arrays: dict[int, Array] = {}
