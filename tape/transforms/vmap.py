@@ -28,8 +28,7 @@ from tape.tensors.pytrees import Structure, flattened, leaves, shown, spread
 from tape.tensors.pytrees import mapped as mapped_leaves
 from tape.tensors.tensor import Tensor, as_array, constant_tensor, leaf, scalar_or_array
 from tape.tensors.view_families import mark_aliased
-from tape.transforms.batched_run import Batch
-from tape.transforms.example_recorder import Example
+from tape.transforms.batched_run import Batch, Example
 from tape.transforms.points import Tensors, reaches_out
 
 

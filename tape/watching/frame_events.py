@@ -58,9 +58,6 @@ class CodeReads(NamedTuple):
     identities: bool
 
 
-_known: Recent[int, tuple[CodeType, CodeReads]] = Recent()
-
-
 def is_decided(package: Any) -> bool:
     """Whether a module, by its name, belongs to a package whose functions depend on what they are given alone."""
     first = str(package).partition(".")[0]
@@ -69,12 +66,26 @@ def is_decided(package: Any) -> bool:
     return first in _DECIDED and first not in _UNDECIDED and not str(package).startswith("numpy.random")
 
 
+Result = TypeVar("Result")
+
+
+def of_code(compute: Callable[[CodeType], Result]) -> Callable[[CodeType], Result]:
+    """Return a function of code objects that computes its result once for each."""
+    known: Recent[int, tuple[CodeType, Result]] = Recent()
+
+    def result(code: CodeType) -> Result:
+        entry = known.get(id(code))
+        if entry is None or entry[0] is not code:
+            entry = known[id(code)] = code, compute(code)
+        return entry[1]
+
+    return result
+
+
+@of_code
 def reads_of(code: CodeType) -> CodeReads:
     """Return what a code object, with those of functions defined in it, reads from outside."""
-    known = _known.get(id(code))
-    if known is None or known[0] is not code:
-        known = _known[id(code)] = code, reads_within(code)
-    return known[1]
+    return reads_within(code)
 
 
 def reads_within(code: CodeType, offsets: Container[int] | None = None) -> CodeReads:
@@ -287,7 +298,6 @@ class RandomStates:
 # Python 3.12 and later report single instructions (``sys.monitoring``, PEP 669), to several tools at once. Before it,
 # the thread is traced: lines are reported, and instructions where that is asked for.
 
-Result = TypeVar("Result")
 _Tracer = Callable[[FrameType, str, Any], Any]
 monitoring: Any = getattr(sys, "monitoring", None)
 REPORTS_INSTRUCTIONS = monitoring is not None

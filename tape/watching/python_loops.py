@@ -22,6 +22,7 @@ from tape.watching.frame_events import (
     is_collecting,
     module_of,
     module_of_frame,
+    of_code,
     plain_attribute,
     reads_within,
 )
@@ -117,17 +118,12 @@ class PythonLoop:
         return f"<loop at line {self.line} of {self.code.co_qualname}: {self.reason or 'supported'}>"
 
 
-_known: Recent[int, tuple[CodeType, dict[int, PythonLoop]]] = Recent()
-
-
+@of_code
 def loops_of(code: CodeType) -> dict[int, PythonLoop]:
     """Return the loops of a code object by the offsets of their heads, with those that are not supported."""
-    known = _known.get(id(code))
-    if known is None or known[0] is not code:
-        flow = ControlFlow(code)
-        loops = [PythonLoop(flow, head, test) for head, test in tests_of(flow).items()]
-        known = _known[id(code)] = code, {loop.head: loop for loop in loops}
-    return known[1]
+    flow = ControlFlow(code)
+    loops = [PythonLoop(flow, head, test) for head, test in tests_of(flow).items()]
+    return {loop.head: loop for loop in loops}
 
 
 def _offsets(flow: ControlFlow, body: frozenset[int]) -> frozenset[int]:

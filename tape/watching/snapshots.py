@@ -25,7 +25,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernels import PACKAGES
-from kernels.foundation.tables import Recent
 from tape.tensors.bytecode import FLIPPED, reads_locals
 from tape.tensors.pytrees import METHODS
 from tape.tensors.tensor import Array, Tensor
@@ -38,6 +37,7 @@ from tape.watching.frame_events import (
     is_decided,
     member_of,
     module_of,
+    of_code,
     plain_attribute,
     read,
     variables_of,
@@ -357,7 +357,6 @@ class Compared(NamedTuple):
 
 _Comparisons = tuple[dict[int, _Number], dict[str, tuple[_Comparison, ...]]]
 """Of one code object: numbers, by the offsets at which a frame may be while they are asked for; and locals."""
-_known: Recent[int, tuple[CodeType, _Comparisons]] = Recent()
 
 
 def compared_in(frame: FrameType, how: str) -> list[Compared] | None:
@@ -403,11 +402,9 @@ def _evaluated(value: _Value | None, frame: FrameType) -> Any:
     return plain_attribute(_evaluated(value.of, frame), value.name) if value.kind == "attribute" else MISSING
 
 
+@of_code
 def _comparisons(code: CodeType) -> _Comparisons:
-    known = _known.get(id(code))
-    if known is None or known[0] is not code:
-        known = _known[id(code)] = code, _Stack(code).result()
-    return known[1]
+    return _Stack(code).result()
 
 
 class _Stack:

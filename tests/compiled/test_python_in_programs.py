@@ -17,7 +17,7 @@ from tape.errors import CompileWarning
 from tape.tensors.modes import Observer
 from tape.tensors.pytrees import flattened
 from tape.tensors.recorder import ProgramRecorder
-from tape.transforms.example_recorder import Example
+from tape.transforms.batched_run import Example
 from tests.support.rounding import assert_same
 
 pytestmark = pytest.mark.quick
