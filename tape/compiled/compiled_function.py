@@ -47,7 +47,7 @@ from tape.tensors.pytrees import METHODS, flattened
 from tape.tensors.tensor import Tensor
 from tape.tensors.view_families import counter_of
 from tape.transforms.value_and_grad import Differentiated
-from tape.watching.frame_events import RandomStates, variables_of
+from tape.watching.frame_events import drawn_since, random_states, variables_of
 from tape.watching.watched import changed_of, watches_of
 
 _FIRST = 3  # the call that is the first replay; the next one is checked, then calls 8, 16, and so on
@@ -263,9 +263,9 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         self._forget()
         known = [state for states in list(self._keys.values()) for state in list(states)]
         read = [(x, x.tobytes()) for state in known for x in state.arrays()]
-        states = RandomStates(current.generators)
+        states = random_states(current.generators)
         result, recording = self._record(call, current)
-        recording.drawn = states.reason()
+        recording.drawn = drawn_since(states)
         self.calls["recorded"] += 1
         changed = changed_of([*current.watches, *recording.reads.watches.values()])
         if any(x.tobytes() != content for x, content in read):
@@ -362,7 +362,11 @@ class CompiledFunction(NativeUse, DirectlyCalled):
         known = CompiledFunction(method, self.static, self.traced, self.check)
         known.mode, known.budget, known.bound_to = self.mode, self.budget, instance
         if variables is not None:
-            _Methods.of(instance, variables)[self] = known
+            held = variables.get(METHODS)
+            if type(held) is not _Methods or held.owner is not instance:  # none yet, or those of what it is a copy of
+                held = variables[METHODS] = _Methods()
+                held.owner = instance
+            held[self] = known
         else:
             for number in list(self._methods)[:-_MOST_OBJECTS]:
                 self._methods.pop(number, None)
@@ -447,7 +451,17 @@ class CompiledFunction(NativeUse, DirectlyCalled):
 
     def explain(self) -> str:
         """Return as text what was compiled, and what stayed dynamic and why."""
-        return explained(self)
+        name = getattr(self.__wrapped__, "__qualname__", repr(self.__wrapped__))
+        calls = {"replayed": sum(program.hits for program in self.programs), **self.calls}
+        counts = ", ".join(f"{count} {way}" for way, count in calls.items() if count)
+        lines = [f"{name}: {counts or 'not called yet'}"]
+        if self._dynamic:
+            lines.append(f"  dynamic: {self._dynamic}")
+        for key, states in self._keys.items():
+            lines.append(f"  signature ({', '.join(map(_leaf_of, key[2]))})")
+            for state in states:
+                lines += _state(state, reverse=self._runs_back)
+        return "\n".join(lines)
 
     def __repr__(self) -> str:
         return f"<compiled {self.__wrapped__!r}>"
@@ -466,15 +480,6 @@ class _Methods(dict[CompiledFunction, Any]):
 
     owner: Any = None
 
-    @staticmethod
-    def of(instance: Any, variables: dict[str, Any]) -> _Methods:
-        """Return those of an object; none at first, and where it is a copy."""
-        held = variables.get(METHODS)
-        if type(held) is not _Methods or held.owner is not instance:
-            held = variables[METHODS] = _Methods()
-            held.owner = instance
-        return held
-
     def __reduce__(self) -> Any:
         return _Methods, ()
 
@@ -490,21 +495,6 @@ Places = Callable[[Iterable[int]], str]
 _MOST = 8  # loops, and nests, that are told of
 
 
-def explained(function: Any) -> str:
-    """Return the signatures of a compiled function, their programs and guards, and what stayed dynamic and why."""
-    name = getattr(function.__wrapped__, "__qualname__", repr(function.__wrapped__))
-    calls = {"replayed": sum(program.hits for program in function.programs), **function.calls}
-    counts = ", ".join(f"{count} {way}" for way, count in calls.items() if count)
-    lines = [f"{name}: {counts or 'not called yet'}"]
-    if function._dynamic:
-        lines.append(f"  dynamic: {function._dynamic}")
-    for key, states in function._keys.items():
-        lines.append(f"  signature ({', '.join(map(_leaf_of, key[2]))})")
-        for state in states:
-            lines += _state(state, reverse=function._runs_back)
-    return "\n".join(lines)
-
-
 def _state(state: Any, *, reverse: bool) -> list[str]:
     lines = []
     if state.dynamic:
@@ -513,21 +503,18 @@ def _state(state: Any, *, reverse: bool) -> list[str]:
         lines.append(f"    as long as these stay as they were: {', '.join(watch.name for watch in state.watches)}")
     for program in state.programs:
         lines.append(f"    program of {len(program)} operations, replayed {program.hits} times")
-        lines += _guards(program)
+        missed = Counter[str]()
+        for line, times in zip(program.lines, program.misses, strict=True):
+            missed[line] += times
+        for line, count in Counter(program.lines).items():
+            many = f", {count:,} of them" if count > 1 else ""
+            lines.append(f"      guard at {line}{many}: missed {missed[line]} times")
         lines += [f"      {line}" for line in _tier(program, reverse=reverse)]
     if state.unrolled:
         lines.append(f"    unrolled: {state.unrolled}")
     if state.pending:
         lines.append(f"    {len(state.pending)} ways that were taken once: recorded again before they are replayed")
     return lines
-
-
-def _guards(program: Any) -> Iterator[str]:
-    missed: dict[str, int] = {}
-    for line, times in zip(program.lines, program.misses, strict=True):
-        missed[line] = missed.get(line, 0) + times
-    for line, count in Counter(program.lines).items():
-        yield f"      guard at {line}{f', {count:,} of them' if count > 1 else ''}: missed {missed[line]} times"
 
 
 def _leaf_of(kind: Any) -> str:

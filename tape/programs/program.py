@@ -374,15 +374,8 @@ class Program(Seen):
     def _made_code(
         self, expected: Callable[[float], None] | None = None, *, reverse: bool, always: bool
     ) -> CompiledMachine | Uncompiled:
-        options: dict[str, Any] = {
-            "reverse": reverse, "exactly": self._exactly, "always": always, "expected": expected,
-        }  # fmt: skip
-        machine = machine_code(self._recipe, memory=self._budget, **options)
-        if self._budget is not None and isinstance(machine, CompiledMachine) and self._budget < machine.size:
-            within = 2 * self._budget - machine.size  # leaves room for what stands beside the workspace
-            if within > 0:
-                return machine_code(self._recipe, memory=within, **options)
-        return machine
+        options = {"reverse": reverse, "exactly": self._exactly, "always": always, "expected": expected}
+        return machine_code(self._recipe, memory=self._budget, **options)
 
     def _code(self, *, reverse: bool) -> CompiledCode:
         machine: AnyMachine | None

@@ -23,16 +23,18 @@ class Failed(Uncompiled):
     """The compiler has a fault."""
 
 
-def machine_code(
-    recipe: Recipe, *, always: bool, expected: Callable[[float], None] | None = None, **options: Any
-) -> Outcome:
+def machine_code(recipe: Recipe, *, memory: int | None, **options: Any) -> Outcome:
     """Return a machine that runs machine code, or the reason that the interpreter has to run the program.
 
-    Without ``always`` that may be that it is as fast. ``options``, and what ``expected`` is told, are those of
+    Without ``always`` that may be that it is as fast. ``options`` are those of
     :func:`kernels.machine_code.tiers.compiled_machine`.
     """
     try:
-        return compiled_machine(recipe, always=always, expected=expected, **options)
+        machine = compiled_machine(recipe, memory=memory, **options)
+        fits = memory is None or not memory < machine.size < 2 * memory  # what stands beside the workspace counts, too
+        return (
+            machine if memory is None or fits else compiled_machine(recipe, memory=2 * memory - machine.size, **options)
+        )
     except Uncompiled as refused:
         return type(refused)(refused.reason, refused.step)  # without its frames, which refer to the program
     except _FAULTS as error:

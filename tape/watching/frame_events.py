@@ -280,17 +280,16 @@ def state_of(generator: Any) -> Any:
     return pickle.dumps(bits.state)
 
 
-class RandomStates:
-    """The states of Python's and NumPy's global generators, and of others, by name, before a call."""
+def random_states(known: Iterable[tuple[str, Any]]) -> list[tuple[str, Any, Any]]:
+    """Return Python's and NumPy's global generators, and others, by name, with the states that tell them apart."""
+    shared = [("Python's random", random._inst), ("np.random", np.random.mtrand._rand)]
+    return [(name, x, state_of(x)) for name, x in (*shared, *known)]
 
-    def __init__(self, known: Iterable[tuple[str, Any]]) -> None:
-        shared = [("Python's random", random._inst), ("np.random", np.random.mtrand._rand)]
-        self._before = [(name, x, state_of(x)) for name, x in (*shared, *known)]
 
-    def reason(self) -> str:
-        """Return why the call cannot be replayed, if it drew from one."""
-        drawn = [name for name, x, state in self._before if state_of(x) != state]
-        return f"the call draws random numbers from {drawn[0]}, which programs do not hold" if drawn else ""
+def drawn_since(states: Iterable[tuple[str, Any, Any]]) -> str:
+    """Return why a call cannot be replayed, if it drew from one of these."""
+    drawn = [name for name, x, state in states if state_of(x) != state]
+    return f"the call draws random numbers from {drawn[0]}, which programs do not hold" if drawn else ""
 
 
 # What runs in this thread during a call: frames as they begin, and in some of them chosen instructions.
