@@ -31,14 +31,13 @@ def machine_code(recipe: Recipe, *, memory: int | None, **options: Any) -> Outco
     """
     try:
         machine = compiled_machine(recipe, memory=memory, **options)
-        fits = memory is None or not memory < machine.size < 2 * memory  # what stands beside the workspace counts, too
-        return (
-            machine if memory is None or fits else compiled_machine(recipe, memory=2 * memory - machine.size, **options)
-        )
+        if memory is not None and memory < machine.size < 2 * memory:  # leave room for what stands beside the workspace
+            machine = compiled_machine(recipe, memory=2 * memory - machine.size, **options)
     except Uncompiled as refused:
         return type(refused)(refused.reason, refused.step)  # without its frames, which refer to the program
     except _FAULTS as error:
         return Failed(f"the compiler failed: {error!r}")
+    return machine
 
 
 class BackgroundCompile:
