@@ -7,8 +7,7 @@ from typing import Any
 from kernels.kinds.routine import RoutineCall
 from kernels.programs.program import ProgramNode as Node
 from kernels.programs.program import Recipe, StepKind, custom_from, form_from, op_named, part_of, spec_from, steps_from
-from tape.tensors.pytrees import LEAF, NONE, Structure, dataclass_of, dict_of, mapping_of
-from tape.transforms.value_and_grad import Signature
+from tape.tensors.pytrees import LEAF, NONE, Signature, Structure, dataclass_of, dict_of, mapping_of
 
 __all__ = [
     "LEAF", "NONE", "Node", "Recipe", "RoutineCall", "Signature", "StepKind", "Structure", "custom_from",

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kernels.calls.object_types import Computation, InnerLoop, is_fresh, loop_of, of_arrays, strides_along, to_array
+from kernels.calls.object_types import Computation, InnerLoop, of_arrays, to_array
 from kernels.foundation.specs import (
     BOOL,
     FLOAT32,
@@ -27,6 +27,7 @@ from kernels.foundation.specs import (
     silently,
 )
 from kernels.foundation.tables import dataclass
+from kernels.kinds.call_entries import is_fresh, loop_of, strides_along
 from kernels.kinds.form import Form, Lowering, ProgramStep, Pull, pulls_of, rule_loop, saved_names, scattered
 from kernels.language import jit
 from kernels.native import pool

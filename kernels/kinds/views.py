@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kernels.calls.object_types import Computation, is_fresh, strides_along
+from kernels.calls.object_types import Computation
 from kernels.foundation.specs import (
     BOOL,
     FLOAT32,
@@ -24,6 +24,7 @@ from kernels.foundation.specs import (
     view_spec,
 )
 from kernels.foundation.tables import dataclass
+from kernels.kinds.call_entries import is_fresh, strides_along
 from kernels.kinds.form import Form, Lowering, ProgramStep, pulls_of
 from kernels.native.memory import where
 from kernels.native.structs import ADDS, CALLED, CLEARS, NEST, NEST4, ONCE, VIEW

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import math
 import platform
 import re
@@ -9,6 +10,7 @@ import struct
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from types import FunctionType
 from typing import Any, Generic, TypeVar, Union
 
 from llvmlite import binding, ir
@@ -141,6 +143,30 @@ def signature_of(function: Callable[..., Any]) -> NativeSignature | None:
         raise TypeError(f"{function.__name__} is called from outside: annotate its parameter {error}") from None
     result = annotations["return"]
     return NativeSignature(tuple(kinds), _KINDS[result], result in ("int", "None"))
+
+
+SOURCE = "__native_source__"
+"""The name, among a module's globals, of its source."""
+
+
+class Source:
+    """The text of a native module, whose functions others may call, and what its names mean."""
+
+    def __init__(self, name: str, text: str, names: dict[str, Any]) -> None:
+        self.name, self.text, self.names = name, text, names
+        self.trees: dict[str, ast.FunctionDef] = {}
+        names[SOURCE] = self
+
+    def has(self, thing: Any) -> bool:
+        """Whether a thing is a function of this module."""
+        return isinstance(thing, FunctionType) and thing.__globals__ is self.names
+
+    def tree(self, name: str) -> ast.FunctionDef:
+        """Return a function of the source, which is parsed when one is wanted."""
+        if not self.trees:
+            functions = [node for node in ast.parse(self.text).body if isinstance(node, ast.FunctionDef)]
+            self.trees = {function.name: function for function in functions}
+        return self.trees[name]
 
 
 # Values of LLVM with operators, in doubles and floats, and the fitted coefficients.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Sequence
-from types import FunctionType
 from typing import Any
 
 from llvmlite import ir
@@ -14,7 +13,7 @@ from numba import types
 from kernels.language.cache_files import text_of
 from kernels.language.expressions import I64, Arithmetic, Expressions, Number, UntranslatedError, type_of
 from kernels.language.lanes import CallingModule, LoopUses, loop_hints, loops_apart, statements_in
-from kernels.language.llvm_values import is_address, kind_named
+from kernels.language.llvm_values import SOURCE, Source, is_address, kind_named
 
 
 class FunctionBody(Expressions):
@@ -242,30 +241,6 @@ class FunctionBody(Expressions):
 
 SHORT = 40
 """Instructions, before any optimization, up to which a function is copied into each of its callers."""
-
-
-SOURCE = "__native_source__"
-"""The name, among a module's globals, of its source."""
-
-
-class Source:
-    """The text of a native module, whose functions others may call, and what its names mean."""
-
-    def __init__(self, name: str, text: str, names: dict[str, Any]) -> None:
-        self.name, self.text, self.names = name, text, names
-        self.trees: dict[str, ast.FunctionDef] = {}
-        names[SOURCE] = self
-
-    def has(self, thing: Any) -> bool:
-        """Whether a thing is a function of this module."""
-        return isinstance(thing, FunctionType) and thing.__globals__ is self.names
-
-    def tree(self, name: str) -> ast.FunctionDef:
-        """Return a function of the source, which is parsed when one is wanted."""
-        if not self.trees:
-            functions = [node for node in ast.parse(self.text).body if isinstance(node, ast.FunctionDef)]
-            self.trees = {function.name: function for function in functions}
-        return self.trees[name]
 
 
 def source_of(function: Any) -> Source:

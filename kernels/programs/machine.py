@@ -440,3 +440,39 @@ def _bytes(plan: ProgramPlan) -> Array:
     ends = np.concatenate([[0], sizes.cumsum()])
     stops = counts.cumsum()
     return np.asarray(ends[stops] - ends[stops - counts])
+
+
+# How many calls the interpreter makes while a program is compiled.
+
+MEANWHILE = 2
+"""Times the calls until a program is compiled that go on while a thread compiles it, at least."""
+_ROW, _ELEMENT = 12e-9, 0.4e-9
+"""Seconds of a row of the interpreter, and of an element that it computes, about."""
+_ITERATIONS = 20
+"""Of a recorded loop, whose number is not known, about."""
+_ROLL_ROW = 15e-6
+"""Seconds that it takes to find out whether a row repeats, about."""
+_COMPILE, _COMPILE_ROW, _MOST_ROWS = 30e-3, 150e-6, 2_000
+"""Seconds that compiling takes at least, and for a row, of so many: what repeats is compiled once."""
+
+
+def calls_until_compiled(machine: Machine) -> int:
+    """Return after how many calls the interpreter has taken as long as compiling would, about."""
+    return max(calls_in(_COMPILE + _COMPILE_ROW * min(_rows(machine), _MOST_ROWS), machine), 3)
+
+
+def calls_meanwhile(machine: Machine) -> int:
+    """Return how many calls go on beside the compiler until it says how long it takes, about."""
+    return MEANWHILE * calls_until_compiled(machine) + calls_in(_ROLL_ROW * _rows(machine), machine)
+
+
+def calls_in(seconds: float, machine: Machine) -> int:
+    """Return how many calls the interpreter does in a time, about."""
+    times = 1 if machine.shared is None else _ITERATIONS
+    rows = times * _rows(machine)
+    elements = times * (machine.forward.work + machine.reverse.work)
+    return int(seconds / (_ROW * rows + _ELEMENT * elements + 1e-6))
+
+
+def _rows(machine: Machine) -> int:
+    return len(machine.forward.words) + len(machine.reverse.words)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -14,7 +14,6 @@ from kernels.kinds.routine import LOOP_STATE, Guard
 from kernels.kinds.views import Write
 from kernels.operations.views import CLONE, LOOP_AGAIN, LOOP_BEGIN, LOOP_END
 from kernels.programs.program import Lines, ProgramNode, Recipe, StepKind, Steps, StepWords
-from tape.compiled.function_calls import same_kind
 from tape.compiled.loop_spans import (
     DoesNotFitError,
     Heads,
@@ -29,6 +28,7 @@ from tape.compiled.loop_spans import (
     phis_of,
     usable,
 )
+from tape.tensors.recorder import same_kind
 from tape.tensors.tensor import Tensor, as_array
 
 _MOST_KINDS = 256
@@ -60,8 +60,7 @@ class _BodyMaker:
         self.after = [end[place] for place in phis]
         self.inner = recorded.heads.within(span, number)
         self.body = IterationBody(recording=recorded.recording)
-        self.at = self.first
-        """The step that is told."""
+        self.at = self.first  # the step that is told
         self._leaves: dict[Any, Ref] = {}
         self.written = self.trace.written(self.first, self.last)
         self.shared: dict[int, tuple[Ref, ...]] = {}
@@ -252,17 +251,6 @@ def _copying(source: Spec, target: Spec, wanted: bool) -> StepKind:
     return StepKind(CLONE, form, (), 1)
 
 
-def bodies_of(recorded: Recorded, span: LoopSpan, phis: list[int], outer: Mapping[int, int]) -> list[IterationBody]:
-    """Return the different bodies of a loop, in the order they came; ``outer`` numbers the nodes from before it."""
-
-    def before(node: int) -> Ref | None:
-        return ("outer", outer[node]) if node in outer else None
-
-    bodies = _bodies(recorded, span, phis, before)
-    check_repeats(bodies, "")
-    return bodies
-
-
 def _bodies(recorded: Recorded, span: LoopSpan, phis: list[int], before: Before) -> list[IterationBody]:
     bodies: list[IterationBody] = []
     for number in range(len(span.ends)):
@@ -274,8 +262,7 @@ def _bodies(recorded: Recorded, span: LoopSpan, phis: list[int], before: Before)
 
 Step = tuple[StepKind, int, list[Any], int]
 """A kind, the result, operands (a number in a tuple), and the number of the line."""
-Above = Callable[[Any], int]
-"""What returns the nodes that bodies of a loop within another one know as those above."""
+Above = Callable[[Any], int]  # what returns the nodes that bodies of a loop within another one know as those above
 
 
 class Rolled:
@@ -285,13 +272,10 @@ class Rolled:
         self.recording, self.trace, self.spans = recording, heads.trace, spans
         trace, old = self.trace, self.trace.recipe
         self.nodes: list[ProgramNode] = []
-        self.places: dict[int, int] = {}
-        """The nodes by those of the recording."""
-        self.at = -1
-        """The step that is taken."""
+        self.places: dict[int, int] = {}  # the nodes by those of the recording
+        self.at = -1  # the step that is taken
         self.pieces: list[list[Step] | NativeLoop] = []
-        self.guards: list[list[Any]] = []
-        """Those of each piece."""
+        self.guards: list[list[Any]] = []  # those of each piece
         if spans and any(at >= (*trace.starts, 0)[spans[0].start] for at in recording.draws):
             raise DoesNotFitError("random numbers are drawn in it, or behind it")
         starts = [*trace.starts, len(trace.words)]
@@ -309,7 +293,12 @@ class Rolled:
             begin = span.stop
         self._flat(begin, len(trace.starts), -1)
         phis = {phi for loop in self.loops for _, phi in loop.phis}
-        self.outputs = [self._result(self._place(node), phis) for node in old.outputs]
+        self.outputs = list(map(self._place, old.outputs))
+        for k, place in enumerate(self.outputs):
+            base = self.nodes[place].base
+            if (place if base is None else base) in phis:  # the way back through loops would change it
+                self.pieces[-1].append(self._copied(place, -1))  # type: ignore[union-attr]
+                self.outputs[k] = len(self.nodes) - 1
 
     def _place(self, node: int) -> int:
         known = self.places.get(node)
@@ -336,14 +325,6 @@ class Rolled:
         self.pieces.append(steps)
         self.guards.append(guards)
 
-    def _result(self, place: int, phis: set[int]) -> int:
-        """Return a result that the way back through loops does not change: a copy, if it is a phi."""
-        node = self.nodes[place]
-        if (place if node.base is None else node.base) not in phis:
-            return place
-        self.pieces[-1].append(self._copied(place, -1))  # type: ignore[union-attr]
-        return len(self.nodes) - 1
-
     def _copied(self, place: int, line: int) -> Step:
         node = self.nodes[place]
         family = node if node.family is None else self.nodes[node.family]
@@ -360,7 +341,9 @@ class Rolled:
         count: Ref | None = None if span.count is None else ("outer", self._place(span.count))
         forget_views(self.places, self.trace, self.trace.written(span.start, span.stop))
         self.nodes.append(ProgramNode(LOOP_STATE))
-        state, bodies = len(self.nodes) - 1, bodies_of(self.recorded, span, phis, self.places)
+        state, places = len(self.nodes) - 1, self.places
+        bodies = _bodies(self.recorded, span, phis, lambda node: ("outer", places[node]) if node in places else None)
+        check_repeats(bodies, "")
         outer, where = tuple([("outer", number) for number in numbers]), span.visits[0].line
         loop = NativeLoop(("outer", state), outer, count, span.limit, span.counted, span.apart, where, bodies, line)
         self.pieces.append(loop)
@@ -417,10 +400,8 @@ class _Assembly:
         self.rolled, self.least, self.nodes, self.steps = rolled, least, list(rolled.nodes), Steps()
         self.lines = None if old.lines is None else Lines([*old.lines.table])
         self.guards: list[Any] = []
-        self.path: list[bytes] = []
-        """What guards outside of loops expect, and a mark for each loop."""
-        self.guard_positions: list[int] = []
-        """Of each guard, where it stands in the path; -1 for those in loops."""
+        self.path: list[bytes] = []  # what guards outside of loops expect, and a mark for each loop
+        self.guard_positions: list[int] = []  # of each guard, where it stands in the path; -1 for those in loops
         self._kinds: dict[Any, list[int]] = {}
         self.sources: dict[int, Any] = {}
         self.readers: dict[int, Any] = {}

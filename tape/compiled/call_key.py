@@ -3,116 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import functools
 import inspect
-import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from kernels.foundation.specs import fills
 from kernels.foundation.tables import exact
-from kernels.kinds.reference_tape import expose
-from kernels.machine_code.call_structs import (
-    DEEPEST,
-    MOST_VALUES,
-    S_DICT,
-    S_END,
-    S_FIXED,
-    S_LIST,
-    S_TUPLE,
-    S_VALUE,
-)
-from kernels.native.memory import HEADER
+from kernels.kinds.reference_tape import expose, root_of
+from kernels.native.memory import where
 from tape.recording.views import clone
 from tape.tensors import modes
-from tape.tensors.dtypes import get_default_dtype
+from tape.tensors.dtypes import DEFAULT
 from tape.tensors.operands import usable
-from tape.tensors.pytrees import LEAF, Structure, flattened
+from tape.tensors.pytrees import LEAF, Signature, Structure, flattened
 from tape.tensors.tensor import Tensor, as_array, constant_tensor, scalar_or_array
-from tape.tensors.view_families import is_view, mark_exported_to_numpy
-from tape.transforms.value_and_grad import Signature, share_memory
-
-_STRUCTURE_KINDS: dict[Any, int] = {tuple: S_TUPLE, list: S_LIST, dict: S_DICT}
-
-
-class Unknown(Exception):  # noqa: N818 (no error: Python does it)
-    """A structure that native code does not open."""
-
-
-class StructureSteps:
-    """Steps through structures, with what they refer to; ``fixed``: what leaves have to be that are no values.
-
-    :class:`Unknown` for other structures than tuples, lists and dictionaries by names, and where these are many.
-    """
-
-    def __init__(self, fixed: dict[int, Any]) -> None:
-        self.words: list[int] = []
-        self.kept: list[Any] = [fixed]
-        self.values, self.count = 0, 0
-        self._kinds: set[Any] = set()
-        self._fixed, self._leaf = fixed, 0
-        if not _tuples_agree():
-            raise Unknown
-
-    @classmethod
-    def of_arguments(cls, structure: Structure, fixed: dict[int, Any]) -> StructureSteps:
-        """Return the steps through arguments by position."""
-        positional, named = structure.parts
-        if named.parts:
-            raise Unknown
-        self = cls(fixed)
-        self._parts(positional, 0)
-        self.count = len(positional.parts)
-        if not 0 < self.values <= MOST_VALUES:
-            raise Unknown
-        return self
-
-    @classmethod
-    def of_gradient(cls, structure: Structure) -> StructureSteps:
-        """Return the steps through a structure that is to be made."""
-        self = cls({})
-        self._one(structure, 0, 0)
-        if any(kind not in _STRUCTURE_KINDS for kind in self._kinds):
-            raise Unknown
-        return self
-
-    def _parts(self, structure: Structure, depth: int) -> None:
-        by_name = structure.kind is dict
-        for key, part in zip(structure.keys, structure.parts, strict=True):
-            if by_name and type(key) is not str:
-                raise Unknown
-            self._one(part, id(key) if by_name else 0, depth)
-        self.words += (S_END, 0, 0, 0)
-
-    def _one(self, structure: Structure, key: int, depth: int) -> None:
-        if structure is LEAF:
-            number, self._leaf = self._leaf, self._leaf + 1
-            if number in self._fixed:
-                self.words += (S_FIXED, key, id(self._fixed[number]), 0)
-            else:
-                self.words += (S_VALUE, key, 0, 0)
-                self.values += 1
-            return
-        kind: Any = structure.kind
-        named = isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
-        if depth >= DEEPEST or not (kind in _STRUCTURE_KINDS or named):
-            raise Unknown
-        self._kinds.add(kind)
-        self.kept.append(structure)
-        self.words += (S_TUPLE if named else _STRUCTURE_KINDS[kind], key, len(structure.parts), id(kind))
-        self._parts(structure, depth + 1)
-
-
-@functools.cache
-def _tuples_agree() -> bool:
-    """Check, on a known tuple, that native code finds the items where it looks."""
-    probe = 1.5, 2.5
-    items = [ctypes.c_int64.from_address(id(probe) + tuple.__basicsize__ + 8 * k).value for k in range(2)]
-    return ctypes.c_int64.from_address(id(probe) + HEADER).value == len(probe) and items == [id(x) for x in probe]
-
+from tape.tensors.view_families import is_view, mark_aliased
+from tape.transforms.value_and_grad import share_memory
+from tape.watching.snapshots import Same
 
 # What tells calls of a compiled function apart: everything that its Python code can see without computing with values.
 #
@@ -205,7 +114,7 @@ def call_of(
             places.append(i)
             tensors = tensors or isinstance(x, Tensor)
     mode, as_values = modes.current(), modes.given_arrays() or (bool(places) and not tensors)
-    key = (structure, _order(structure), tuple(kinds), mode.grad, get_default_dtype(), as_values)
+    key = (structure, _order(structure), tuple(kinds), mode.grad, DEFAULT["dtype"], as_values)
     return CallArguments(key, [leaves[i] for i in places], tensors, leaves, places, structure, again=tuple(again))
 
 
@@ -249,30 +158,11 @@ def _traced(x: Any) -> Any:
     return _kind(x)
 
 
-def _untraced(x: Any) -> None:
-    del x
-
-
 def _static(x: Any) -> Any:
     """Return what stands for an object in a key: its value if it is plain, else the object itself."""
     if isinstance(x, np.generic):
         return type(x), x.tobytes()
     return (type(x), exact(x)) if type(x) in _PLAIN else Same(x)  # a derived class, as of enums, may hold more
-
-
-class Same:
-    """An object as part of a key: equal to itself alone, and kept alive."""
-
-    __slots__ = ("object",)
-
-    def __init__(self, thing: Any) -> None:
-        self.object = thing
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and other.object is self.object
-
-    def __hash__(self) -> int:
-        return id(self.object)
 
 
 def _forced(
@@ -283,7 +173,7 @@ def _forced(
     at = 0
     for name, value in (*enumerate(args), *kwargs.items()):
         count = len(flattened(value, none=True)[0])
-        look = _untraced if name in static else _traced if name in traced else None
+        look = (lambda _: None) if name in static else _traced if name in traced else None
         if look is not None:
             forced.update(dict.fromkeys(range(at, at + count), look))
         at += count
@@ -291,16 +181,10 @@ def _forced(
 
 
 def shared_input(x: Any) -> Tensor:
-    """Return a value that is no tensor as one of the same memory, in which writes are seen."""
-    return mark_exported_to_numpy(
-        constant_tensor(scalar_or_array(usable(x))) if isinstance(x, np.ndarray) else input_of(x)
-    )
-
-
-def inputs_of(values: Sequence[Any], *, apart: bool) -> list[Tensor]:
-    """Return values as the tensors that a recorded function gets; ``apart``: none has memory of the caller's."""
-    inputs = list(map(input_of, values))
-    return list(map(clone, inputs)) if apart else inputs
+    """Return a tensor as it is, another value as one of the same memory, in which writes are seen."""
+    if isinstance(x, Tensor):
+        return x
+    return mark_aliased(constant_tensor(scalar_or_array(usable(x))) if isinstance(x, np.ndarray) else input_of(x))
 
 
 def is_separated(values: Sequence[Any]) -> bool:
@@ -328,39 +212,29 @@ _PLAIN_TYPES = frozenset((bool, int, float, str, bytes))
 class CallShape:
     """The structure of a call's arguments (dicts, lists and tuples), and those of its leaves that are no values."""
 
-    __slots__ = ("_again", "_fixed", "_places", "_structure")
+    __slots__ = ("again", "fixed", "places", "structure")
 
     def __init__(self, call: CallArguments) -> None:
-        self._structure, self._places = call.structure, call.places
-        self._again = [(i, call.places[number]) for i, number in call.again]
-        self._fixed = call.fixed
+        self.structure, self.places, self.fixed = call.structure, call.places, call.fixed
+        self.again = [(i, call.places[number]) for i, number in call.again]
 
     @staticmethod
     def suits(call: CallArguments) -> bool:
         """Whether a call has values, in structures that are opened in one way."""
         return bool(call.places) and _is_plain(call.structure)
 
-    def steps(self) -> StructureSteps | None:
-        """Return how native code finds the values; None where it does not."""
-        if self._again:
-            return None
-        try:
-            return StructureSteps.of_arguments(self._structure, dict(self._fixed))
-        except Unknown:
-            return None
-
     def values(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
         """Return the values of a call; None where something else differs. What they are is not looked at."""
         leaves: list[Any] = []
-        if not _opened(self._structure, (args, kwargs), leaves):
+        if not _opened(self.structure, (args, kwargs), leaves):
             return None
-        for i, x in self._fixed:
+        for i, x in self.fixed:
             other = leaves[i]
             if other is not x and not (type(x) in _PLAIN_TYPES and type(other) is type(x) and exact(other) == exact(x)):
                 return None
-        if any(leaves[i] is not leaves[j] for i, j in self._again):
+        if any(leaves[i] is not leaves[j] for i, j in self.again):
             return None
-        return tuple([leaves[i] for i in self._places])
+        return tuple([leaves[i] for i in self.places])
 
 
 def _is_plain(structure: Structure) -> bool:
@@ -393,28 +267,124 @@ def _opened(structure: Structure, tree: Any, leaves: list[Any]) -> bool:
     return True
 
 
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-_PATH = re.compile(r"argument (\w+)(.*)", re.DOTALL)
+# Results of calls: given as the arguments were, and compared.
+
+DOUBLE, SINGLE = (1 << 16) * float(np.finfo(np.float64).eps), (1 << 13) * float(np.finfo(np.float32).eps)
+"""How far results that rounding sets apart are from each other, of the largest: where all is float64, and where not."""
+_RUNS = 1 << 10  # how many times as far apart as results of arguments one rounding apart
+_MOST_RUNS = 4
 
 
-def named(function: Callable[..., Any], paths: Sequence[str]) -> list[str]:
-    """Return names for leaves of a call, which a signature knows by paths such as ``argument 0['a']``.
+def owned(leaves: Sequence[Any], inputs: Sequence[Tensor]) -> list[Any]:
+    """Return results, copied where they are of an argument's memory, parts of another tensor, or one result twice."""
+    seen, results = set(map(_memory, inputs)), list(leaves)
+    for i, x in enumerate(leaves):
+        if isinstance(x, Tensor):
+            shares = is_view(x) or _memory(x) in seen
+            results[i] = clone(x) if shares else x
+            seen.update(() if shares else (_memory(x),))
+    return results
 
-    A position becomes the name of the parameter, if that is known; parts follow behind underscores.
+
+def _memory(x: Tensor) -> tuple[str, int]:
+    return ("tensor", id(x)) if type(x._value) is float else ("memory", where(root_of(as_array(x))))
+
+
+def kept(x: Any) -> Any:
+    """Return a result that is no tensor as it is kept, or given out: an array copied."""
+    return x.copy() if isinstance(x, np.ndarray) else x
+
+
+def as_given(result: Any, *, tensors: bool) -> Any:
+    """Return a result with NumPy's values for tensors that do not require grad, unless tensors were given."""
+    if tensors:
+        return result
+    if isinstance(result, Tensor):
+        return _plain(result)
+    leaves, structure = flattened(result, none=True)
+    return structure.filled([_plain(x) if isinstance(x, Tensor) else x for x in leaves])
+
+
+def _plain(x: Tensor) -> Any:
+    if x._slot is not None:
+        return x
+    value = x._value
+    if type(value) is float:
+        return value
+    array = np.array(value, order="K")
+    return float(array) if array.ndim == 0 and array.dtype.kind == "f" else array
+
+
+def same_results(one: Any, other: Any, *, rounding: float = 0.0) -> bool:
+    """Whether two results are the same to the last bit, or up to this part of the largest; nan is as good as nan."""
+    (leaves, structure), (others, other_structure) = (flattened(x, none=True) for x in (one, other))
+    if structure != other_structure:
+        return False
+    apart = rounding * sizes(others) if rounding else 0.0
+    return all(_same(x, y, apart) for x, y in zip(leaves, others, strict=True))
+
+
+def within_runs(one: Any, other: Any, runs: Sequence[Any], apart: float) -> bool:
+    """Whether two results are as close as rounding leaves them: nearer than ``apart``, and as near as runs come.
+
+    These are of arguments that differ by rounding. Where a result is what is left of terms that cancel, both are of the
+    size of these terms' rounding. A wrong term is farther; and so is chaos, whose runs come anywhere.
     """
-    try:
-        parameters = [*inspect.signature(function).parameters.values()]
-    except (TypeError, ValueError):  # a function of C
-        parameters = []
-    positional = [p.name for p in parameters if p.kind in _POSITIONAL]
-    return [_name(path, positional) for path in paths]
+    (leaves, structure), (others, other_structure) = (flattened(x, none=True) for x in (one, other))
+    if not runs or structure != other_structure:
+        return False
+    columns = zip(leaves, others, *[flattened(x, none=True)[0] for x in runs], strict=True)
+    return all(_within(*column, apart=apart) for column in columns)
 
 
-def _name(path: str, positional: Sequence[str]) -> str:
-    match = _PATH.fullmatch(path)
-    if match is None:
-        return path
-    head, rest = match.groups()
-    if head.isdigit():
-        head = positional[int(head)] if int(head) < len(positional) else f"x{head}"
-    return "_".join([head, *re.findall(r"\w+", rest)])
+def _within(x: Any, y: Any, *runs: Any, apart: float) -> bool:
+    if _same(x, y, 0.0):
+        return True
+    one, other, *others = [np.asarray(v._value if isinstance(v, Tensor) else v) for v in (x, y, *runs)]
+    if one.dtype.kind != "f" or one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    spread = max(_size(run - other) for run in others)
+    return bool(np.allclose(one, other, rtol=0.0, atol=min(apart, _RUNS * spread), equal_nan=True))
+
+
+def sizes(values: Iterable[Any]) -> float:
+    """Return the size of the largest finite element of values."""
+    return max(map(_size, values), default=0.0)
+
+
+def one_rounding_apart(values: Sequence[Any]) -> Iterator[list[Any]]:
+    """Give values several times, each floating one changed by about its rounding, zeros by that of the largest."""
+    random = np.random.default_rng(0)
+    for _ in range(_MOST_RUNS):
+        near = list(values)
+        for i, x in enumerate(values):
+            array = np.asarray(x._value if isinstance(x, Tensor) else x)
+            if array.dtype.kind == "f":
+                scale = np.where(array == 0, _size(array) or 1.0, np.abs(array)) * np.finfo(array.dtype).eps
+                moved = np.array(array + scale * random.choice([-2.0, -1.0, 1.0, 2.0], array.shape), array.dtype)
+                number = moved if moved.ndim else moved[()]
+                near[i] = constant_tensor(scalar_or_array(moved)) if isinstance(x, Tensor) else number
+        yield near
+
+
+def _size(x: Any) -> float:
+    values = np.asarray(x._value if isinstance(x, Tensor) else x)
+    if values.dtype.kind != "f" or not values.size:
+        return 0.0
+    return float(np.max(np.abs(values), where=np.isfinite(values), initial=0.0))
+
+
+def _same(x: Any, y: Any, apart: float) -> bool:
+    if isinstance(x, Tensor) != isinstance(y, Tensor):
+        return False
+    if isinstance(x, Tensor):
+        return (x._slot is None) == (y._slot is None) and _same(np.asarray(x._value), np.asarray(y._value), apart)
+    if not isinstance(x, (np.ndarray, np.generic, float)):
+        return bool(x is y or (type(x) is type(y) and repr(x) == repr(y)))
+    a, b = np.asarray(x), np.asarray(y)
+    if a.dtype != b.dtype or a.shape != b.shape or a.dtype.kind != "f":
+        return a.dtype == b.dtype and bool(np.array_equal(a, b))
+    if apart:
+        return bool(np.allclose(a, b, rtol=0.0, atol=apart, equal_nan=True))
+    one, other = [np.where(np.isnan(v), False, np.signbit(v)) for v in (a, b)]
+    return bool(np.array_equal(a, b, equal_nan=True) and np.array_equal(one, other))

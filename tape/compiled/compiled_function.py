@@ -3,56 +3,60 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from pathlib import Path
 from types import MethodType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
-from kernels.compiler.compiled_code import CompiledCode
+from kernels.compiler.compiled_code import Account, CallAccount, CompiledCode, NestAccount
 from kernels.foundation.tables import Lock
-from kernels.machine_code.compiled_machine import MemoryUse
-from kernels.machine_code.tiers import begin, called_at_once
-from kernels.programs.program import ProgramError
+from kernels.machine_code.call_structs import FLAT, SINGLE
+from kernels.machine_code.compiled_machine import CompiledMachine, MemoryUse, ReturnForm
+from kernels.machine_code.tiers import DirectlyCalled, begin, called_at_once, reason_of
+from kernels.programs.program import ProgramError, Recipe
+from kernels.programs.several_ways import unrolled
 from tape.compiled import native_calls
 from tape.compiled.call_key import (
     CallArguments,
     CallShape,
+    as_given,
     call_of,
     either_way,
-    inputs_of,
+    input_of,
     is_separated,
-    named,
+    owned,
+    same_results,
     shared_input,
 )
-from tape.compiled.compiled_program import CompiledProgram
-from tape.compiled.explanation import as_given, explained, same_results
-from tape.compiled.native_calls import NativelyCalled, NativeUse
-from tape.compiled.recordings import Recording, owned, record_call
-from tape.compiled.specialization import Specialization
+from tape.compiled.compiled_program import CompiledProgram, Specialization
+from tape.compiled.native_calls import MOST_PLANS, MOST_TIMES, NativePlan, NativeUse, named, plan_of
+from tape.compiled.recordings import Recording, record_call
 from tape.errors import CompileWarning
 from tape.programs.drawing import Profile
+from tape.recording.views import clone
 from tape.tensors import modes
 from tape.tensors.bytecode import stack_level
 from tape.tensors.figures import Graph
 from tape.tensors.pytrees import METHODS, flattened
 from tape.tensors.tensor import Tensor
 from tape.tensors.view_families import counter_of
-from tape.watching.frame_events import variables_of
+from tape.transforms.value_and_grad import Differentiated
+from tape.watching.frame_events import drawn_since, random_states, variables_of
 from tape.watching.watched import changed_of, watches_of
 
-_FIRST = 3
-"""The call that is the first replay; the next one is checked, then calls 8, 16, ..."""
-_MOST_OBJECTS = 16
-"""Objects without a dictionary for which a method remains compiled."""
-MOST_KEYS = 64
-"""Keys of calls, and states of what is outside, for which a function has programs."""
+_FIRST = 3  # the call that is the first replay; the next one is checked, then calls 8, 16, and so on
+_MOST_OBJECTS = 16  # objects without a dictionary for which a method remains compiled
+MOST_KEYS = 64  # keys of calls, and states of what is outside, for which a function has programs
 
 
 @called_at_once
-class CompiledFunction(NativeUse, NativelyCalled):
+class CompiledFunction(NativeUse, DirectlyCalled):
     """A compiled function: :func:`tape.compile` makes it, and tells of it.
 
     Native code calls it by ``native``, ``address``, ``ctypes`` and :meth:`low_level_callable`; :meth:`export_c` writes
@@ -67,6 +71,8 @@ class CompiledFunction(NativeUse, NativelyCalled):
     """The object whose method this is."""
     budget: int | None = None
     """Bytes that the workspace of a program may have; None if that is not limited."""
+    _by: Differentiated | None = None  # what a gradient function was made of
+    _runs_back = False  # whether its programs compute gradients, too
     compiled_gradient: ClassVar[Callable[..., Any]]
     """What :func:`tape.value_and_grad` of one returns."""
 
@@ -81,10 +87,12 @@ class CompiledFunction(NativeUse, NativelyCalled):
         self._keys: dict[Any, list[Specialization]] = {}
         self._states = 0
         self._warned = False
-        self._methods: dict[int, CompiledFunction] = {}
-        """Those of objects without a dictionary, by number."""
+        self._methods: dict[int, CompiledFunction] = {}  # those of objects without a dictionary, by number
         self._lock = Lock()
-        self._begin()
+        self._dynamic = ""  # why no call is replayed; empty while some may be
+        self._fast: tuple[CompiledProgram, Specialization, CallShape | None] | None = None
+        """The program of the last call, if it can be tried at once, where it belongs, and how its values are found."""
+        self._direct: list[NativePlan] = []  # the plans that native code tries
         self.calls = {"recorded": 0, "dynamic": 0, "checked": 0}
         """Counts of calls recorded, run dynamically, and replays verified."""
 
@@ -127,17 +135,10 @@ class CompiledFunction(NativeUse, NativelyCalled):
         return self.__wrapped__(*args, **kwargs)
 
     def _finished(self, program: CompiledProgram, call: CallArguments) -> CompiledProgram:
+        """Return the program of a call, to be compiled as this function is."""
         del call
-        return program
-
-    def _moded(self, program: CompiledProgram) -> CompiledProgram:
         program._mode, program._budget = self.mode, self.budget
         return program
-
-    def tuned_as(self, other: CompiledFunction) -> Self:
-        """Have programs compiled as those of another function; return it."""
-        self.mode, self.budget = other.mode, other.budget
-        return self
 
     def _started(self, call: CallArguments) -> Specialization | None:
         """Return a specialization for a key and what is outside now; None if there are too many."""
@@ -152,7 +153,7 @@ class CompiledFunction(NativeUse, NativelyCalled):
             started = Specialization(
                 call,
                 watches_of(self.__wrapped__, [x for _, x in call.fixed]),
-                lambda program: self._finished(self._moded(program), call),
+                lambda program: self._finished(program, call),
             )
             if started.dynamic:
                 self._warn(started.dynamic)
@@ -172,7 +173,9 @@ class CompiledFunction(NativeUse, NativelyCalled):
         if replayed is None:
             if current.goes_back or current.shares(call.values):
                 return self._run(call)
-            return self._recorded(current, call) if self._is_apart(current, call) else self._watched(current, call)
+            # a gradient is made again where it writes to what another argument sees
+            apart = self._runs_back or current.reads_alone or not is_separated(call.values)
+            return self._recorded(current, call) if apart else self._watched(current, call)
         program, result = replayed
         self._fast = None
         if checked:
@@ -198,6 +201,44 @@ class CompiledFunction(NativeUse, NativelyCalled):
         current.dynamic = "a replay differed from dynamic mode"
         self._warn(current.dynamic)
 
+    def _direct_form(self, program: CompiledProgram) -> ReturnForm | None:
+        return ReturnForm(FLAT) if program._tuple else ReturnForm(SINGLE) if program._single else None
+
+    def _settle(self) -> None:
+        with self._lock:
+            for plan in self._direct:
+                plan.settle()
+
+    def _forget(self) -> None:
+        with self._lock:
+            self._settle()
+            self._fast, self._direct, self._plans = None, [], ()
+
+    def _prepare(self, program: CompiledProgram, state: Specialization, shape: CallShape | None) -> None:
+        """Have the next calls like this one, which has been replayed, made natively, if possible."""
+        direct = self._direct
+        if direct and direct[0].program is program and not direct[0].is_stale:
+            return
+        machine = program._first.get(self._runs_back)
+        if type(machine) is not CompiledMachine or machine.words is None:
+            return
+        if state.planned.get(program, 0) >= MOST_TIMES:
+            return
+        plan = state.plans.get(program)
+        if plan is None or plan.is_stale:
+            simple = program.is_plain and not program.tensors
+            plan = plan_of(program, state, machine, shape, self._direct_form(program) if simple else None)
+        with self._lock:
+            if self._dynamic or state.dynamic:  # another thread has found that out
+                return
+            for known in direct:
+                known.settle()
+            self._direct = [p for p in direct if p.program is not program][: MOST_PLANS - 1]
+            if plan is not None:
+                plan.limit()
+                self._direct.insert(0, plan)
+            self._plans = tuple([x for p in self._direct for x in (p.words, p)])
+
     def _is_due(self, program: CompiledProgram) -> bool:
         if self.check == "never" or program.writes:
             program.due = sys.maxsize
@@ -222,11 +263,11 @@ class CompiledFunction(NativeUse, NativelyCalled):
         self._forget()
         known = [state for states in list(self._keys.values()) for state in list(states)]
         read = [(x, x.tobytes()) for state in known for x in state.arrays()]
-        states = current.random_states()
+        states = random_states(current.generators)
         result, recording = self._record(call, current)
-        recording.drawn = states.reason()
+        recording.drawn = drawn_since(states)
         self.calls["recorded"] += 1
-        changed = current.changed() or changed_of(recording.reads.watches.values())
+        changed = changed_of([*current.watches, *recording.reads.watches.values()])
         if any(x.tobytes() != content for x, content in read):
             changed = changed or "an array from outside, which NumPy wrote to"
         impure = recording.impure or (f"the call itself changed {changed}" if changed else "")
@@ -239,7 +280,7 @@ class CompiledFunction(NativeUse, NativelyCalled):
 
     def _record(self, call: CallArguments, current: Specialization) -> tuple[Any, Recording]:
         apart = is_separated(call.values)
-        inputs = inputs_of(call.values, apart=apart)
+        inputs = [clone(input_of(x)) if apart else input_of(x) for x in call.values]
         before = [counter_of(x)[0] for x in inputs]
 
         def run(tensors: Sequence[Tensor]) -> Any:
@@ -247,7 +288,7 @@ class CompiledFunction(NativeUse, NativelyCalled):
             return modes.call_given(call.arrays, self.__wrapped__, *args, **kwargs)
 
         result, recording = record_call(
-            run, inputs, again=current.again, codes=current.codes, contents=current.contents
+            run, inputs, earlier=current.recordings, codes=current.codes, contents=current.contents
         )
         recording.check_written(call.values)
         if recording.discarded and apart:  # it was to see itself what it writes to another argument
@@ -276,13 +317,9 @@ class CompiledFunction(NativeUse, NativelyCalled):
             self._forget()
             self._warn(current.dynamic)
 
-    def _is_apart(self, current: Specialization, call: CallArguments) -> bool:
-        """Whether a call may be recorded on tensors that do not share memory although its arguments do."""
-        return current.reads_alone or not is_separated(call.values)
-
     def _watched(self, current: Specialization, call: CallArguments) -> Any:
         """Make a call whose arguments share memory; the next one is recorded if this one writes to none of them."""
-        inputs = [x if isinstance(x, Tensor) else shared_input(x) for x in call.values]
+        inputs = list(map(shared_input, call.values))
         before = [counter_of(x)[0] for x in inputs]
         result = self._run(call, inputs)
         current.reads_alone = all(counter_of(x)[0] == count for x, count in zip(inputs, before, strict=True))
@@ -291,7 +328,7 @@ class CompiledFunction(NativeUse, NativelyCalled):
     def _run(self, call: CallArguments, inputs: Sequence[Tensor] | None = None) -> Any:
         self.calls["dynamic"] += 1
         if inputs is None:
-            inputs = [x if isinstance(x, Tensor) else shared_input(x) for x in call.values]
+            inputs = list(map(shared_input, call.values))
         args, kwargs = call.filled(inputs)
         result = modes.call_given(call.arrays, self.__wrapped__, *args, **kwargs)
         if call.tensors:  # as those of replays, they own their memory
@@ -322,10 +359,14 @@ class CompiledFunction(NativeUse, NativelyCalled):
 
     def _bound(self, instance: Any) -> CompiledFunction:
         method, variables = MethodType(self.__wrapped__, instance), variables_of(instance)
-        known = CompiledFunction(method, self.static, self.traced, self.check).tuned_as(self)
-        known.bound_to = instance
+        known = CompiledFunction(method, self.static, self.traced, self.check)
+        known.mode, known.budget, known.bound_to = self.mode, self.budget, instance
         if variables is not None:
-            _Methods.of(instance, variables)[self] = known
+            held = variables.get(METHODS)
+            if type(held) is not _Methods or held.owner is not instance:  # none yet, or those of what it is a copy of
+                held = variables[METHODS] = _Methods()
+                held.owner = instance
+            held[self] = known
         else:
             for number in list(self._methods)[:-_MOST_OBJECTS]:
                 self._methods.pop(number, None)
@@ -357,10 +398,7 @@ class CompiledFunction(NativeUse, NativelyCalled):
         """
         states = [s for known in self._keys.values() for s in known if s.is_saved and s.is_current()]
         programs = [(program, state.signature) for state in states for program in state.programs]
-        native_calls.write(f, getattr(self.__wrapped__, "__name__", "function"), programs, self._saved_gradient())
-
-    def _saved_gradient(self) -> native_calls.Gradient | None:
-        return None
+        native_calls.write(f, getattr(self.__wrapped__, "__name__", "function"), programs, self._by)
 
     def graph(self, *, reverse: bool = True) -> Graph:
         """Return the graph of the latest program: see :meth:`tape.Program.graph`. ProgramError if there is none."""
@@ -407,14 +445,23 @@ class CompiledFunction(NativeUse, NativelyCalled):
         state = next(s for states in self._keys.values() for s in states if program in s.programs)
         if self._dynamic or state.dynamic:
             raise ProgramError(f"calls stay dynamic\n{self.explain()}")
-        return program.native_code(reverse=self._runs_back), named(self._called_as(), state.signature.names)
-
-    def _called_as(self) -> Callable[..., Any]:
-        return self.__wrapped__
+        return program.native_code(reverse=self._runs_back), named(
+            self.__wrapped__ if self._by is None else self._by.function, state.signature.names
+        )
 
     def explain(self) -> str:
         """Return as text what was compiled, and what stayed dynamic and why."""
-        return explained(self)
+        name = getattr(self.__wrapped__, "__qualname__", repr(self.__wrapped__))
+        calls = {"replayed": sum(program.hits for program in self.programs), **self.calls}
+        counts = ", ".join(f"{count} {way}" for way, count in calls.items() if count)
+        lines = [f"{name}: {counts or 'not called yet'}"]
+        if self._dynamic:
+            lines.append(f"  dynamic: {self._dynamic}")
+        for key, states in self._keys.items():
+            lines.append(f"  signature ({', '.join(map(_leaf_of, key[2]))})")
+            for state in states:
+                lines += _state(state, reverse=self._runs_back)
+        return "\n".join(lines)
 
     def __repr__(self) -> str:
         return f"<compiled {self.__wrapped__!r}>"
@@ -433,15 +480,6 @@ class _Methods(dict[CompiledFunction, Any]):
 
     owner: Any = None
 
-    @staticmethod
-    def of(instance: Any, variables: dict[str, Any]) -> _Methods:
-        """Return those of an object; none at first, and where it is a copy."""
-        held = variables.get(METHODS)
-        if type(held) is not _Methods or held.owner is not instance:
-            held = variables[METHODS] = _Methods()
-            held.owner = instance
-        return held
-
     def __reduce__(self) -> Any:
         return _Methods, ()
 
@@ -449,3 +487,136 @@ class _Methods(dict[CompiledFunction, Any]):
         return type(other) is _Methods
 
     __hash__ = None
+
+
+# What a compiled function tells of itself.
+
+Places = Callable[[Iterable[int]], str]
+_MOST = 8  # loops, and nests, that are told of
+
+
+def _state(state: Any, *, reverse: bool) -> list[str]:
+    lines = []
+    if state.dynamic:
+        lines.append(f"    dynamic: {state.dynamic}")
+    if state.watches:
+        lines.append(f"    as long as these stay as they were: {', '.join(watch.name for watch in state.watches)}")
+    for program in state.programs:
+        lines.append(f"    program of {len(program)} operations, replayed {program.hits} times")
+        missed = Counter[str]()
+        for line, times in zip(program.lines, program.misses, strict=True):
+            missed[line] += times
+        for line, count in Counter(program.lines).items():
+            many = f", {count:,} of them" if count > 1 else ""
+            lines.append(f"      guard at {line}{many}: missed {missed[line]} times")
+        lines += [f"      {line}" for line in _tier(program, reverse=reverse)]
+    if state.unrolled:
+        lines.append(f"    unrolled: {state.unrolled}")
+    if state.pending:
+        lines.append(f"    {len(state.pending)} ways that were taken once: recorded again before they are replayed")
+    return lines
+
+
+def _leaf_of(kind: Any) -> str:
+    if kind == "float":
+        return "float"
+    if isinstance(kind, tuple) and kind[0] in ("tensor", "array"):
+        shape = ", ".join(map(str, kind[1]))
+        grad = ", requires grad" if kind[0] == "tensor" and kind[4] else ""
+        return f"{kind[0]} {kind[3].name}[{shape}]{grad}"
+    if isinstance(kind, tuple) and kind[0] == "again":
+        return f"value {kind[1]} again"
+    if isinstance(kind, tuple) and kind[0] == "scalar":
+        return f"{kind[1].name}[]"
+    return str(getattr(kind, "object", kind[1] if isinstance(kind, tuple) else kind))
+
+
+def _tier(program: Any, *, reverse: bool) -> Iterator[str]:
+    recipe, machine = program._recipe, program._first.get(reverse)
+    pulling = vars(program).get("pulling")
+    if pulling is not None and pulling.kept is not None:
+        yield "interpreter, on tensors that require grad: the tape keeps the memory of a small program"
+    if isinstance(machine, CompiledMachine):
+        account, places = machine.code.account, _places_in(recipe)
+        if account is not None:
+            yield f"machine code: {account.lines:,} lines, {machine.code.work:,} bytes of workspace"
+            more = _loops(recipe, account, places), _nests(account.nests, places), _calls(account.calls, places)
+            yield from [f"  {line}" for line in itertools.chain(*more)]
+    elif reverse in program._interpreted:
+        yield f"interpreter: {reason_of(recipe, program._interpreted[reverse])}"
+    elif program._mode == "eager":
+        yield 'interpreter: the mode is "eager"'
+    elif program.writes:
+        yield "interpreter: it writes to arguments"
+    elif reverse in program._due:
+        meanwhile = ", while machine code is being made" if reverse in program._beside else ""
+        yield f"interpreter, for {program._due[reverse]:,} more calls{meanwhile}"
+    else:
+        yield "interpreter, at first"
+
+
+def _places_in(recipe: Recipe) -> Places:
+    """Return what gives the lines of steps as text: file, and numbers; of one line its source, too."""
+    lines, numbers = recipe.lines, None if recipe.lines is None else recipe.lines.of_steps(recipe.steps)
+
+    def at(steps: Iterable[int]) -> str:
+        known = [] if numbers is None else sorted({int(numbers[step]) for step in steps if step >= 0} - {-1})
+        if lines is None or not known:
+            return ""
+        if len(known) == 1:
+            return f" at {lines.text(known[0], short=True)}"
+        table = sorted({lines.table[number][:2] for number in known})
+        files = [
+            f"{Path(path).name}:{', '.join(str(line) for _, line in group)}"
+            for path, group in itertools.groupby(table, key=lambda entry: entry[0])
+        ]
+        return f" at {'; '.join(files)}"
+
+    return at
+
+
+def _loops(recipe: Recipe, account: Account, places: Places) -> Iterator[str]:
+    for loop in account.loops[:_MOST]:
+        inner = "  " * loop.depth
+        times = f"{loop.count:,} times" if not loop.ends else f"until it ends, after {loop.count:,} times at most,"
+        yield f"{inner}loop, {times} {_counted(len(loop.steps), 'operation')}{places(loop.steps)}"
+    if len(account.loops) > _MOST:
+        yield f"and {_counted(len(account.loops) - _MOST, 'loop')} more"
+    if account.straight:
+        yield f"in no loop: {_counted(len(account.straight), 'operation')}"
+    for entry in unrolled(recipe, account.straight)[:_MOST]:
+        assert recipe.lines is not None
+        where = recipe.lines.text(entry.line, short=True)
+        yield f"  {entry.operations:,} of these in {entry.times:,} times of {where}"
+        yield f"    no loop: {entry.reason}"
+
+
+def _nests(nests: Sequence[NestAccount], places: Places) -> Iterator[str]:
+    shown: list[tuple[str, ...]] = []
+    for nest in nests:
+        over = f"nest of {_counted(nest.statements, 'statement')} over {nest.elements:,} elements{places(nest.steps)}"
+        if nest.apart is None:
+            shown.append((over,))
+            continue
+        first, second = places([nest.apart[0]]), places([nest.apart[1]])
+        apart = f"  not part of the nest before: all, or other elements, of what is computed{first}"
+        shown.append((over, apart, f"  is needed{second}"))
+    for entry in [*dict.fromkeys(shown)][:_MOST]:
+        count = shown.count(entry)
+        yield entry[0] if count == 1 else f"{count:,} times {entry[0]}"
+        yield from entry[1:]
+    if len(set(shown)) > _MOST:
+        yield f"and {_counted(len(set(shown)) - _MOST, 'nest')} more"
+
+
+def _calls(calls: Sequence[CallAccount], places: Places) -> Iterator[str]:
+    alike: dict[tuple[str, str], list[CallAccount]] = {}
+    for call in calls:
+        alike.setdefault((call.name, call.by), []).append(call)
+    for (name, by), group in alike.items():
+        times = sum(call.times for call in group)
+        yield f"{_counted(times, 'call')} of {name} by {by}{places([call.step for call in group])}"
+
+
+def _counted(count: int, thing: str) -> str:
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"

@@ -13,38 +13,34 @@ from kernels.foundation.specs import SCALAR, Spec
 from kernels.machine_code.call_structs import GRAD, GRAD_AND_VALUE, VALUE_AND_GRAD
 from kernels.machine_code.compiled_machine import ReturnForm
 from kernels.machine_code.tiers import MODES, called_at_once
-from tape.compiled import native_calls
-from tape.compiled.call_key import CallArguments, StructureSteps, Unknown, call_of, input_of, is_separated, shared_input
+from tape.compiled.call_key import CallArguments, call_of, input_of, is_separated, shared_input
 from tape.compiled.compiled_function import CompiledFunction, named_as
-from tape.compiled.compiled_program import CompiledProgram, as_number, values_of
+from tape.compiled.compiled_program import CompiledProgram, Specialization, values_of
+from tape.compiled.native_calls import StructureSteps, Unknown
 from tape.compiled.recordings import Recording, record_call
-from tape.compiled.specialization import Specialization
 from tape.engine.backward import grad
+from tape.programs.program import outcome
 from tape.recording.views import clone
 from tape.tensors import modes
 from tape.tensors.pytrees import LEAF, Structure, flattened
 from tape.tensors.tensor import Tensor, constant_tensor, leaf, scalar_or_array
 from tape.transforms.points import reaches_out, released
-from tape.transforms.value_and_grad import arranged, made_of
+from tape.transforms.value_and_grad import Differentiated, arranged, made_of
 
 _FORMS = {"value_and_grad": VALUE_AND_GRAD, "grad": GRAD, "grad_and_value": GRAD_AND_VALUE}
 _FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
+_NUMBERS = (float, int, np.float64, np.float32)
 
 
 class GradientProgram(CompiledProgram):
     """The program of a function that returns a number, with the gradient by some of its arguments."""
 
-    places: list[int]
-    """Which gradients, of those of all floating arguments, and in which order."""
+    places: list[int]  # which gradients, of those of all floating arguments, and in which order
     structure: Structure
-    form: str
-    """How value and gradient are returned."""
-    on_tensors: bool
-    """Whether results are tensors."""
-    specs: list[Spec]
-    """Those of results and gradients; empty where these are given as they come."""
-    _usual: bool
-    """Whether the gradient is one array or number, or a tuple of all there are, in their order."""
+    form: str  # how value and gradient are returned
+    on_tensors: bool  # whether results are tensors
+    specs: list[Spec]  # those of results and gradients; empty where these are given as they come
+    _usual: bool  # whether the gradient is one array or number, or a tuple of all there are, in their order
 
     def _result_of(self, arguments: Sequence[Any], *, tensors: bool) -> Any:
         del tensors
@@ -52,7 +48,7 @@ class GradientProgram(CompiledProgram):
         if at_once is not None:
             return at_once[0]
         results, gradients = self._replayed_back(arguments)
-        return self._joined([as_number(x) for x in (*results, *gradients)])
+        return self._joined([outcome(x, False) for x in (*results, *gradients)])
 
     def _on_tensors(self, values: tuple[Any, ...]) -> tuple[Any] | None:
         arrays = self._arrays_of(values)
@@ -85,7 +81,7 @@ class CompiledGradient(CompiledFunction):
         super().__init__(function, static, traced, check)
         differentiated = made_of(function)
         assert differentiated is not None
-        self._by = differentiated
+        self._by: Differentiated = differentiated
         self._reaches_out = False
         """Whether the function reads tensors that require grad: of tensors, the gradient does then too."""
 
@@ -97,7 +93,8 @@ class CompiledGradient(CompiledFunction):
         leaves, structure = flattened(
             tuple(args[i] for i in numbers) if numbers is self._by.argnums else args[numbers[0]]
         )
-        if not leaves or not all(map(_is_differentiable, leaves)) or any(map(_requires_grad, leaves)):
+        known = [x.dtype in _FLOATS if type(x) in (np.ndarray, Tensor) else type(x) in _NUMBERS for x in leaves]
+        if not leaves or not all(known) or any(map(_requires_grad, leaves)):
             return None
         call = call_of(args, kwargs, self._fixed, (*self._values, *numbers), leaves)
         if call.tensors and (self._reaches_out or any(map(_requires_grad, call.values))):
@@ -116,14 +113,7 @@ class CompiledGradient(CompiledFunction):
         parts = by.transform, function, argnums, has_aux, self.static, self.traced, self.check, self.mode, self.budget
         return _made_again, parts
 
-    def _saved_gradient(self) -> native_calls.Gradient:
-        numbers, alone = self._by.argnums, not isinstance(self._by.argnums, tuple)
-        return (numbers,) if alone else numbers, alone, self._by.has_aux, self._by.form  # type: ignore[return-value]
-
     _runs_back = True
-
-    def _called_as(self) -> Callable[..., Any]:
-        return self._by.function
 
     def _direct_form(self, program: CompiledProgram) -> ReturnForm | None:
         assert isinstance(program, GradientProgram)
@@ -138,11 +128,6 @@ class CompiledGradient(CompiledFunction):
         except Unknown:
             return None
         return ReturnForm(kind, chosen, steps=tuple(steps.words), filled=structure.filled)
-
-    def _is_apart(self, current: Specialization, call: CallArguments) -> bool:
-        """Whether a call may be recorded: it is made again where it writes to what another argument sees."""
-        del current, call
-        return True
 
     def _run(self, call: CallArguments, inputs: Sequence[Tensor] | None = None) -> Any:
         del inputs
@@ -159,7 +144,7 @@ class CompiledGradient(CompiledFunction):
     def _passed(self, call: CallArguments, by: Collection[int]) -> Any:
         """Make a call in dynamic mode: values that it does not differentiate by are tensors, as in a recorded one."""
         self.calls["dynamic"] += 1
-        others = [x if i in by or isinstance(x, Tensor) else shared_input(x) for i, x in enumerate(call.values)]
+        others = [x if i in by else shared_input(x) for i, x in enumerate(call.values)]
         args, kwargs = call.filled(others)
         return self.__wrapped__(*args, **kwargs)
 
@@ -178,7 +163,7 @@ class CompiledGradient(CompiledFunction):
             return self._numbered(result) if self._by.is_number and not _are_tensors(call) else result
 
         result, recording = record_call(
-            run, inputs, again=current.again, codes=current.codes, contents=current.contents, graded=True
+            run, inputs, earlier=current.recordings, codes=current.codes, contents=current.contents, graded=True
         )
         if recording.writes(call.values):
             recording.stop("it writes to an argument, which the caller sees")
@@ -188,7 +173,7 @@ class CompiledGradient(CompiledFunction):
         if outer and (_are_tensors(call) or reaches_out(outer)):
             self._reaches_out = recording.discarded = True
             return self._run(call), recording
-        pair = self._by.has_aux and isinstance(result, tuple) and len(result) == len(("value", "aux"))
+        pair = self._is_pair(result)
         y = result[0] if pair else result
         self._by.check(y)
         wanted = [inputs[i] for i in chosen]
@@ -203,17 +188,17 @@ class CompiledGradient(CompiledFunction):
 
     def _numbered(self, result: Any) -> Any:
         """Return a result whose value, one element of an array, is of no dimensions: it is returned as a float."""
-        if self._by.has_aux and isinstance(result, tuple) and len(result) == len(("value", "aux")):
-            return self._numbered_value(result[0]), result[1]
-        return self._numbered_value(result)
+        if self._is_pair(result):
+            return self._numbered(result[0]), result[1]
+        return result.reshape(()) if isinstance(result, Tensor) and result.ndim and result.numel() == 1 else result
 
-    @staticmethod
-    def _numbered_value(y: Any) -> Any:
-        return y.reshape(()) if isinstance(y, Tensor) and y.ndim and y.numel() == 1 else y
+    def _is_pair(self, result: Any) -> bool:
+        return self._by.has_aux and isinstance(result, tuple) and len(result) == len(("value", "aux"))
 
     def _finished(self, program: CompiledProgram, call: CallArguments) -> CompiledProgram:
         assert call.chosen is not None
         chosen, structure = call.chosen
+        super()._finished(program, call)
         program.__class__ = GradientProgram
         assert isinstance(program, GradientProgram)
         nodes = program._recipe.nodes
@@ -236,12 +221,6 @@ class CompiledGradient(CompiledFunction):
 def _values_of(call: CallArguments, numbers: Collection[int]) -> list[int]:
     starts = np.cumsum([0, *map(len, call.structure.parts[0].parts)]).tolist()
     return [k for i in numbers for k, place in enumerate(call.places) if starts[i] <= place < starts[i + 1]]
-
-
-def _is_differentiable(x: Any) -> bool:
-    if type(x) is np.ndarray or type(x) is Tensor:
-        return x.dtype in _FLOATS
-    return type(x) in (float, int, np.float64, np.float32)
 
 
 def _requires_grad(x: Any) -> bool:
@@ -272,23 +251,19 @@ def _returned(x: Any, spec: Spec, *, tensors: bool) -> Any:
 
 def compiled_gradient(compiled: CompiledFunction, transform: Any, argnums: Any, has_aux: bool) -> CompiledGradient:
     """Return the gradient of a compiled function, compiled."""
-    made = transform(_not_compiled(compiled), argnums, has_aux)
-    return CompiledGradient(made, compiled.static, compiled.traced, compiled.check).tuned_as(compiled)
+    of = compiled.static, compiled.traced, compiled.check, compiled.mode, compiled.budget
+    return _made_again(transform, compiled, argnums, has_aux, *of)
 
 
 def _made_again(
     transform: Any, function: Any, argnums: Any, has_aux: bool, static: Any, traced: Any, check: str, *tuned: Any
 ) -> CompiledGradient:
     """Return the compiled gradient of a function, as it was pickled."""
-    made = CompiledGradient(transform(_not_compiled(function), argnums, has_aux), static, traced, check)
-    made.mode, made.budget = tuned
-    return made
-
-
-def _not_compiled(function: Any) -> Any:
     while isinstance(function, CompiledFunction):
         function = function.__wrapped__
-    return function
+    made = CompiledGradient(transform(function, argnums, has_aux), static, traced, check)
+    made.mode, made.budget = tuned
+    return made
 
 
 CompiledFunction.compiled_gradient = staticmethod(compiled_gradient)

@@ -17,24 +17,23 @@ from kernels.foundation.tables import cached_property
 from kernels.kinds.routine import Callback, Custom, Routine
 from kernels.machine_code.compiled_machine import CompiledMachine
 from kernels.machine_code.tiers import Uncompiled, compiled_machine, reason_of
+from kernels.native.memory import where
 from kernels.programs.machine import GuardMissed
 from kernels.programs.program import ProgramError, Recipe
 from kernels.programs.several_ways import without_unchanged
-from tape.compiled.call_key import CallArguments
-from tape.compiled.explanation import DOUBLE, SINGLE, one_rounding_apart, sizes, within_runs
-from tape.compiled.recordings import Recording, kept, live_sources
-from tape.programs.program import Program
+from tape.compiled.call_key import DOUBLE, SINGLE, CallArguments, kept, one_rounding_apart, sizes, within_runs
+from tape.compiled.recordings import Recording, difference, live_sources, shared_memory
+from tape.programs.program import Program, outcome
 from tape.programs.replaying import CallForm, ProgramPullback, interpreted, result_tensors
 from tape.random import Draw, Generator
 from tape.tensors import modes
 from tape.tensors.dtypes import DEFAULT
-from tape.tensors.pytrees import flattened
-from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor, scalar_or_array
-from tape.transforms.value_and_grad import Signature, check_written
-from tape.watching.snapshots import ArrayContent
-
-__all__ = ["CompiledProgram", "GuardMissed"]
-
+from tape.tensors.pytrees import Signature, flattened
+from tape.tensors.tensor import Array, Tensor, as_array
+from tape.transforms.value_and_grad import check_written
+from tape.watching.frame_events import GENERATORS
+from tape.watching.snapshots import ArrayContent, contents_of, found_in
+from tape.watching.watched import CodeKey, CodeWatch, Finder, Unseen, Watch, changed_of
 
 _FEW = 8
 
@@ -47,41 +46,30 @@ class CompiledProgram(Program):
 
     __module__ = "tape"
     _exactly = True
-    path: tuple[bytes, ...]
-    """The values that its guards expect, in order; a loop is one mark."""
-    guard_positions: list[int]
-    """Of each guard, where it stands in the path; -1 for those in loops."""
+    path: tuple[bytes, ...]  # the values that its guards expect, in order; a loop is one mark
+    guard_positions: list[int]  # of each guard, where it stands in the path; -1 for those in loops
     has_loops: bool
-    lines: list[str]
-    """Where these leave for Python."""
+    lines: list[str]  # where these leave for Python
     hits: int
     misses: list[int]
-    due: int
-    """The number of the next replay that is checked against dynamic mode."""
+    due: int  # the number of the next replay that is checked against dynamic mode
     mode: modes.Mode
     dtype: np.dtype[Any]
-    tensors = False
-    """Whether the last call was on tensors."""
+    tensors = False  # whether the last call was on tensors
     _leaves: list[tuple[type, Spec | None, bool]]
-    _requires_grad = False
-    """Whether one of them requires grad."""
+    _requires_grad = False  # whether one of them requires grad
     alike: list[tuple[int, int]]
     """Pairs of leaves that may be one object in another call: that is another recording."""
-    strangers: list[tuple[int, Any]]
-    """Leaves that may be an object from outside in another call, and that object."""
-    _formed: tuple[Any, CallForm | None] = (None, None)
-    """Leaves of a call, and the form that it had."""
-    recording: Recording
-    """What later recordings are compared with."""
+    strangers: list[tuple[int, Any]]  # leaves that may be an object from outside in another call, and that object
+    _formed: tuple[Any, CallForm | None] = (None, None)  # leaves of a call, and the form that it had
+    recording: Recording  # what later recordings are compared with
     _outside: list[Any]
     _held: tuple[Any, CompiledCode | None] = (None, None)
     """Machine code in which what comes from outside is constant: its values, and the code."""
     _readers: list[tuple[Tensor, Array]]
-    live: list[Array]
-    """The arrays from outside that it reads by reference."""
+    live: list[Array]  # the arrays from outside that it reads by reference
     _written: list[int]
-    _fresh: bool
-    """Whether results hold arrays that are no values of the program, and are copied for each call."""
+    _fresh: bool  # whether results hold arrays that are no values of the program, and are copied for each call
 
     def _read_live(self, node: int, source: Any, first: Recording, second: Recording) -> None:
         """Let a constant be what an array from outside holds, by reference; a number is one more argument."""
@@ -189,7 +177,7 @@ class CompiledProgram(Program):
         """How much of the largest result replays may differ from dynamic mode by: 0 where all bits are the same."""
         if not (self.recording.rounds or self.is_machine_code):
             return 0.0
-        return SINGLE if self._is_single else DOUBLE
+        return SINGLE if any(node.spec.dtype == np.float32 for node in self._recipe.nodes) else DOUBLE
 
     def is_near(self, result: Any, expected: Any, values: Sequence[Any], *, tensors: bool) -> bool:
         """Whether rounding explains a replay that differs by more than :attr:`rounding` of the largest result."""
@@ -205,10 +193,6 @@ class CompiledProgram(Program):
         constants = [node.constant for node in recipe.nodes if node.constant is not None]
         largest = sizes([*values, *self.outside(), *constants, *recipe.steps.numbers, *leaves])
         return within_runs(result, expected, runs, self.rounding * largest)
-
-    @cached_property
-    def _is_single(self) -> bool:
-        return any(node.spec.dtype == np.float32 for node in self._recipe.nodes)
 
     def interpret(self, reason: str) -> None:
         """Let the interpreter run it from now on, the next replay checked."""
@@ -231,10 +215,6 @@ class CompiledProgram(Program):
         """Whether it is plain, and there is nothing to look at before a replay."""
         return self.is_plain and not self._readers
 
-    def is_ready(self) -> bool:
-        """Whether it is plain, and may be replayed now."""
-        return self.is_plain and self.is_current()
-
     def is_mode(self, mode: modes.Mode) -> bool:
         """Whether a mode, and the default dtype, are those of the recording."""
         return mode is self.mode and DEFAULT["dtype"] is self.dtype
@@ -249,10 +229,19 @@ class CompiledProgram(Program):
 
     def expect(self, call: CallArguments, outside: Iterable[Any]) -> None:
         """Keep what the leaves of a call are, for calls on tensors to be compared with at once."""
-        self.tensors, self._leaves = call.tensors, [_leaf(x) for x in call.values]
+        self.tensors, self._as_values = call.tensors, modes.given_arrays()
+        self._leaves = [
+            (type(x), x.spec, x._slot is not None) if isinstance(x, Tensor) else (type(x), None, False)
+            for x in call.values
+        ]
         self._requires_grad = any(slot for _, _, slot in self._leaves)
-        self._as_values = modes.given_arrays()
-        self.alike, self.strangers = _alike_of(call.values), _strangers_of(call.values, outside)
+        arrays = [(i, x) for i, x in enumerate(call.values) if isinstance(x, (Tensor, np.ndarray))]
+        like: dict[Any, list[int]] = {}
+        for i, x in arrays:
+            like.setdefault((x.shape, x.dtype), []).append(i)
+        self.alike = [pair for group in like.values() for pair in itertools.combinations(group, 2)]
+        traits = [(i, (type(x), x.shape, x.dtype)) for i, x in arrays]
+        self.strangers = [(i, y) for y in outside for i, kind in traits if kind == (type(y), y.shape, y.dtype)]
 
     def expect_as(self, other: CompiledProgram) -> None:
         """Expect what another program for the same calls does."""
@@ -312,10 +301,8 @@ class CompiledProgram(Program):
 
     def replay(self, values: Sequence[Any], *, tensors: bool) -> Any:
         """Return the function's result on these leaves; :class:`GuardMissed`, with nothing changed, off its path."""
-        if not self._outside:
-            return self._result_of(values, tensors=tensors)
-        if not self.can_miss:
-            return self._result_of([*values, *self.outside()], tensors=tensors)
+        if not (self._outside and self.can_miss):
+            return self._result_of([*values, *self.outside()] if self._outside else values, tensors=tensors)
         before = [generator.snapshot() for generator in self.generators]
         arguments = [*values, *self.outside()]
         changes = [generator.changes for generator in self.generators]
@@ -342,7 +329,7 @@ class CompiledProgram(Program):
         try:
             machine.run(machine.forward)
             self._write_back(machine, arguments)
-            return self._filled([_result(o, tensors=tensors) for o in machine.outputs])
+            return self._filled([outcome(o.copy(order="K"), tensors) for o in machine.outputs])
         finally:
             self._machines[False].append(machine)
 
@@ -368,37 +355,10 @@ class CompiledProgram(Program):
         )
 
 
-def _alike_of(values: Sequence[Any]) -> list[tuple[int, int]]:
-    like: dict[Any, list[int]] = {}
-    for i, x in enumerate(values):
-        if isinstance(x, (Tensor, np.ndarray)):
-            like.setdefault((x.shape, x.dtype), []).append(i)
-    return [pair for group in like.values() for pair in itertools.combinations(group, 2)]
-
-
-def _strangers_of(values: Sequence[Any], outside: Iterable[Any]) -> list[tuple[int, Any]]:
-    known = [(i, (type(x), x.shape, x.dtype)) for i, x in enumerate(values) if isinstance(x, (Tensor, np.ndarray))]
-    return [(i, y) for y in outside for i, kind in known if kind == (type(y), y.shape, y.dtype)]
-
-
-def _leaf(x: Any) -> tuple[type, Spec | None, bool]:
-    return (type(x), x.spec, x._slot is not None) if isinstance(x, Tensor) else (type(x), None, False)
-
-
 def values_of(arguments: Sequence[Any]) -> tuple[Any, ...]:
     """Return arguments as arrays and floats."""
     values = [x._value if isinstance(x, Tensor) else x for x in arguments]
     return tuple([float(x) if type(x) is np.ndarray and x.ndim == 0 and x.dtype == np.float64 else x for x in values])
-
-
-def _result(value: Array, *, tensors: bool) -> Any:
-    copied = value.copy(order="K")
-    return constant_tensor(scalar_or_array(copied)) if tensors else as_number(copied)
-
-
-def as_number(value: Array) -> Any:
-    """Return a float for a floating array of no dimensions, other arrays as they are."""
-    return float(value) if value.ndim == 0 and value.dtype.kind == "f" else value
 
 
 def program_of(first: Recording, second: Recording) -> CompiledProgram:
@@ -407,7 +367,8 @@ def program_of(first: Recording, second: Recording) -> CompiledProgram:
         second.rolled.put(second, least=2)
     self = CompiledProgram.__new__(CompiledProgram)
     self._readers, self.live, self._outside = [], [], list(second.outer)
-    live, recipe = live_sources(first, second), without_unchanged(second.recipe)
+    live = live_sources(first, second)
+    recipe = second.recipe if second.rolled is None else without_unchanged(second.recipe)
     self._recipe = recipe = replace(recipe, nodes=[*recipe.nodes], arguments=[*recipe.arguments])
     for node, source in live.items():
         self._read_live(node, source, first, second)
@@ -426,3 +387,239 @@ def program_of(first: Recording, second: Recording) -> CompiledProgram:
         second.rolled.put(second, least=None)
     self.recording = second
     return self
+
+
+# The programs of a function for calls with one key: a tree by the values that left for Python.
+#
+# A call is recorded until two went the same way and did the same. Where a guard misses, the program of the other branch
+# takes over, if there is one; nothing outside of a program's memory has changed until then.
+
+MOST_PROGRAMS = 32  # programs for calls with one key and one state of what is outside
+MOST_PENDING = 24  # ways that were each taken once; where there are more, calls rarely go the same way twice
+MOST_DIFFERENCES = 2
+MOST_CAUGHT = 8  # calls behind a caught error of which no program can be made, until calls stay dynamic
+_RAISED = (MemoryError, ProgramError)  # what a replay raises that is no operation's error, but for GuardMissed
+
+
+class Specialization:
+    """Programs for one key, as long as what the function reads from outside is as it was."""
+
+    def __init__(
+        self, call: CallArguments, reads: Finder, finish: Callable[[CompiledProgram], CompiledProgram]
+    ) -> None:
+        self.signature = call.signature()
+        self.is_saved = not call.again  # whether files can hold its calls: those give no object twice
+        self._finish = finish
+        self.watches: list[Watch] = []
+        self._watched: set[Any] = set()
+        self.contents: list[ArrayContent] = []
+        self.outside: dict[int, Any] = {}  # the arrays and tensors that the function reads from outside, by id
+        self.generators: list[tuple[str, Any]] = []
+        """Random number generators that calls may draw from, with their names."""
+        self.codes: dict[CodeKey, Any] = {}  # the code of which it is known what it reads
+        self.programs: list[CompiledProgram] = []
+        self.pending: dict[tuple[bytes, ...], Recording] = {}
+        self._differences = 0
+        self._caught = 0
+        self.goes_back = False
+        """Whether the last replay raised, and no program is made of what the function does then."""
+        self.unrolled = ""  # why a loop stays Python
+        self.dynamic = ""  # why calls stay dynamic; empty while they need not
+        self.reads_alone = False  # whether a call whose arguments share memory was seen to write to none of them
+        self.plans: dict[CompiledProgram, Any] = {}
+        """By program, the plans of native calls (native_calls.py), which look at what is watched."""
+        self.planned: dict[CompiledProgram, int] = {}  # how many plans a program has had
+        self._watch(reads)
+
+    def _watch(self, reads: Finder) -> None:
+        watches = [watch for key, watch in reads.watches.items() if key not in self._watched]
+        self.watches, self.plans = [*self.watches, *watches], {}
+        self._watched, self.codes = self._watched | reads.watches.keys(), self.codes | reads.codes
+        known = {id(content.array) for content in self.contents}
+        if held := [watch.expected for watch in watches if not isinstance(watch, (CodeWatch, Unseen))]:
+            self.contents = [*self.contents, *[c for c in contents_of(held) if id(c.array) not in known]]
+            self.outside |= {id(x): x for expected in held for x in found_in(expected, Tensor)}
+            self.generators += [(w.name, x) for w in watches for x in found_in(w.expected, GENERATORS)]
+        self.outside |= {id(content.array): content.array for content in self.contents}
+        unseen = [watch.name for watch in watches if isinstance(watch, Unseen)]
+        if unseen:
+            self.dynamic = f"the function reads {unseen[0]}, which programs do not hold"
+
+    def is_current(self) -> bool:
+        """Whether what the function reads from outside is as it was."""
+        for watch in self.watches:
+            if watch.changed():
+                return False
+        return not self.contents or not any(content.changed() for content in self.contents)
+
+    def adopts(self, recording: Recording) -> bool:
+        """Take in a recording that did the same on other contents of arrays, which only tape's operations read then."""
+        if self.dynamic or recording.stopped or changed_of(self.watches):
+            return False
+        path = recording.path
+        program = self._on_path(path)
+        earlier = self.pending.get(path) if program is None else program.recording
+        if earlier is None or difference(earlier, recording):
+            return False
+        reads = [x for x in earlier.original_sources.values() if isinstance(x, np.ndarray)]
+        if any(np.may_share_memory(x, y) for x in recording.refilled for y in reads):
+            return False  # what was read there was not what the array held before the call
+        if program is None:
+            self.add(recording)
+        live = {where(array) for p in self.programs for array in p.live}
+        for content in self.contents:
+            if content.changed():
+                content.verify(live=where(content.array) in live)
+        return True
+
+    def replay(self, call: CallArguments) -> tuple[CompiledProgram, Any] | None:
+        """Replay the program of the way that the call goes; None if that is not known."""
+        self.goes_back = False
+        program, tried = self.programs[0] if self.programs else None, list[CompiledProgram]()
+        while program is not None:
+            if not program.is_current():
+                self.programs.remove(program)
+                return self.replay(call)
+            try:
+                result = program.replay(call.values, tensors=not call.arrays)
+            except GuardMissed as missed:
+                program = self._next(program, missed, tried)
+            except _RAISED:
+                raise
+            except Exception as error:  # noqa: BLE001 (an operation's, which the function may catch)
+                program = self._next(program, GuardMissed(-1, b"", repr(error)), tried)
+                self.goes_back = self._caught > 0
+            else:
+                self._count(program)
+                if self.programs[0] is not program:
+                    self.programs = [program, *[p for p in self.programs if p is not program]]
+                return program, result
+        return None
+
+    def at_once(self, program: CompiledProgram, args: tuple[Any, ...]) -> tuple[CompiledProgram, tuple[Any]] | None:
+        """Replay on arguments as the last call had; return a tuple of the result, or None if there is more to do."""
+        following: CompiledProgram | None = program
+        tried: list[CompiledProgram] = []
+        while following is not None:
+            if following.hits >= following.due or not (
+                following.is_simple or (following.is_plain and following.is_current())
+            ):
+                return None
+            if following is not program:
+                following.expect_as(program)
+            try:
+                results = following.at_once(args)
+            except GuardMissed as missed:
+                following = self._next(following, missed, tried)
+                continue
+            except _RAISED:
+                raise
+            except Exception:  # noqa: BLE001 (an operation's, which the function may catch)
+                return None
+            if results is None:
+                return None
+            self._count(following)
+            return following, results
+        return None
+
+    def _next(
+        self, program: CompiledProgram, missed: GuardMissed, tried: list[CompiledProgram]
+    ) -> CompiledProgram | None:
+        """Return the program to try after one whose guard missed, or an operation of which raised.
+
+        It is of the same way, else one with loops; where errors are guards, which other ways do not have, any.
+        """
+        tried.append(program)
+        way = program.way_of(missed)
+        following = None if way is None else self._on_path(way)
+        if following is None or following in tried:
+            catches = any(p.recording.catches for p in self.programs)
+            return next((p for p in self.programs if (p.has_loops or catches) and p not in tried), None)
+        return following
+
+    def _on_path(self, path: tuple[bytes, ...]) -> CompiledProgram | None:
+        return next((p for p in self.programs if p.path[: len(path)] == path), None)
+
+    def _count(self, program: CompiledProgram) -> None:
+        program.hits += 1
+        plan = self.plans.get(program)
+        if plan is not None:
+            plan.limit()
+
+    def shares(self, values: Sequence[Any]) -> bool:
+        """Whether arguments are, or share memory with, what the function reads from outside."""
+        return any(_meet(x, y) for x in values for y in self.outside.values())
+
+    def meets(self, call: CallArguments) -> bool:
+        """Whether an argument is what the function reads from outside, or is written and shares memory with that."""
+        if any(id(x) in self.outside for x in call.values):
+            return True
+        return any(p.writes for p in self.programs) and self.shares(call.values)
+
+    def arrays(self) -> list[Array]:
+        """Return the arrays from outside that calls have read."""
+        read = [x for r in self.pending.values() for x in (*r.sources.values(), *r.refilled)]
+        return [x for x in (*read, *[x for p in self.programs for x in p.live]) if isinstance(x, np.ndarray)]
+
+    def add(self, recording: Recording) -> None:
+        """Take in a recorded call: it waits for another that does the same, or completes a program."""
+        self._caught += bool(recording.caught)
+        self.dynamic = recording.stopped or (recording.caught if self._caught > MOST_CAUGHT else "")
+        if recording.stopped or recording.caught:
+            return
+        path, self.unrolled = recording.path, recording.unrolled or self.unrolled
+        earlier, replaced = self.pending.pop(path, None), None
+        if earlier is None and recording.rolled is not None:
+            replaced = next((p for p in self.programs if p.path == path and p.has_loops), None)
+            earlier = None if replaced is None else replaced.recording
+        if earlier is None:
+            self.pending[path] = recording
+            if len(self.pending) > MOST_PENDING:
+                line = recording.guards[-1].line if recording.guards else "no line"
+                self.dynamic = f"each call goes another way, by the value that leaves at {line}"
+            return
+        differs = difference(earlier, recording)
+        if shared_memory(earlier, recording):
+            self.dynamic = "the call writes to tensors from outside"
+        elif differs:
+            self._differences += 1
+            self.pending[path] = recording
+            if replaced is not None:
+                self.programs.remove(replaced)
+            if self._differences >= MOST_DIFFERENCES:
+                self.dynamic = f"two calls that went the same way differed: {differs}"
+        elif replaced is None and len(self.programs) >= MOST_PROGRAMS:
+            self.dynamic = f"there are more than {MOST_PROGRAMS} ways through the function"
+        else:
+            self._complete(earlier, recording, replaced)
+
+    def _complete(self, earlier: Recording, recording: Recording, replaced: CompiledProgram | None) -> None:
+        """Make the program of two recordings; one with loops takes the place of that which knew fewer bodies."""
+        self.dynamic = earlier.drawn or recording.drawn
+        if self.dynamic:
+            return
+        if recording.rolled is not None and earlier.rolled is not None:
+            recording.rolled.join(earlier.rolled)
+            if recording.rolled.lacks_bodies(least=2):
+                self.pending[recording.path] = recording
+                return
+        self._watch(recording.reads)
+        if self.dynamic:
+            return
+        program = self._finish(program_of(earlier, recording))
+        if replaced is not None:
+            program.hits, program.due = replaced.hits, replaced.due
+            self.programs.remove(replaced)
+        self.programs.insert(0, program)
+
+    @property
+    def recordings(self) -> list[Recording]:
+        """The calls that were recorded, as far as later ones are compared with them."""
+        return [*self.pending.values(), *[p.recording for p in self.programs]]
+
+
+def _meet(x: Any, y: Any) -> bool:
+    if x is y:
+        return True
+    a, b = (v._value if isinstance(v, Tensor) else v for v in (x, y))
+    return isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and np.may_share_memory(a, b)

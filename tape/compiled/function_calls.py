@@ -16,7 +16,7 @@ from kernels.kinds.routine import Callback, Routine, computed
 from kernels.kinds.views import Gather, Write
 from kernels.native.structs import ADDS, CLEARS, PULLS, VIEW
 from kernels.programs.machine import GuardMissed
-from kernels.programs.program import Recipe, Step, StepKind, Tables
+from kernels.programs.program import Recipe, Step, Tables
 from kernels.rules.scalar_loops import NodeRef
 from tape.engine import custom_function
 from tape.engine.custom_function import CustomCall
@@ -26,44 +26,10 @@ from tape.recording.foreign_calls import TensorCall
 from tape.tensors import modes
 from tape.tensors.bytecode import users_frame
 from tape.tensors.modes import Observer
+from tape.tensors.recorder import same_params
 from tape.tensors.tensor import Tensor, as_array, constant_tensor, leaf, scalar_or_array
 from tape.tensors.view_families import base_of, is_view
 from tape.watching.snapshots import OPERATORS, Compared, compared_in
-
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
-
-
-def same(x: Any, y: Any) -> bool:
-    """Whether two Python objects are the same one, or the same value to the last bit."""
-    if x is y:
-        return True
-    if type(x) is not type(y):
-        return False
-    if isinstance(x, (np.ndarray, np.generic)):
-        return bool(x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes())
-    return isinstance(x, _PLAIN) and repr(x) == repr(y)
-
-
-def same_kind(x: StepKind, y: StepKind) -> bool:
-    """Whether steps of two kinds do the same, if their operands are alike."""
-    if x.op is not y.op or not same_params(x.params, y.params):
-        return False
-    if x.form is y.form or x.form is None or y.form is None:
-        return x.form is y.form
-    return (x.form.specs, x.form.spec, x.form.wanted) == (y.form.specs, y.form.spec, y.form.wanted)
-
-
-def same_params(x: Any, y: Any) -> bool:
-    """Whether static parameters are the same."""
-    if isinstance(x, (tuple, list)) and type(x) is type(y):
-        return len(x) == len(y) and all(map(same_params, x, y))
-    if same(x, y):
-        return True
-    try:
-        return type(x) is type(y) and bool(x == y)
-    except ValueError:  # arrays
-        return False
-
 
 # What operations raise while a call is recorded that goes on, since the function catches it: guards of the program.
 
@@ -117,8 +83,7 @@ def number_of(error: Exception) -> float:
 
 # Calls of an ``autograd.Function`` in compiled functions: Python between native stretches, forward and back.
 
-_TENSOR = object()
-"""Stands for a tensor among the arguments of a call."""
+_TENSOR = object()  # stands for a tensor among the arguments of a call
 _FIXED = (bool, int, float, complex, str, bytes, type(None), np.dtype, np.generic, type)
 
 
@@ -132,6 +97,7 @@ class FunctionCall:
         self, cls: Any, args: Sequence[Any], kwargs: dict[str, Any], positional: int, outputs: Sequence[Any]
     ) -> None:
         self.cls, self.kwargs, self.positional = cls, kwargs, positional
+        self.name = f"the Function {cls.__name__}"
         self.arrays = modes.given_arrays()
         self.args = [_TENSOR if isinstance(x, Tensor) else x for x in args]
         self.needs = [isinstance(x, Tensor) and x._slot is not None for x in args]
@@ -144,15 +110,9 @@ class FunctionCall:
             if is_view(x) or any(x is a for a in args):
                 raise NotImplementedError(f"{self.name} returns an argument, or a view")
         self.specs = [x.spec for x in outputs]
-        self.graded = [x._slot is not None for x in outputs]
-        """Which results have a gradient."""
+        self.graded = [x._slot is not None for x in outputs]  # which results have a gradient
         if len({spec.dtype for spec in self.specs}) > 1:
             raise NotImplementedError(f"{self.name} returns several dtypes")
-
-    @property
-    def name(self) -> str:
-        """What errors call it."""
-        return f"the Function {self.cls.__name__}"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, FunctionCall) and same_params(self._identity(), other._identity())
@@ -198,7 +158,9 @@ class FunctionCall:
         ends = np.cumsum([spec.size for spec in self.specs]).tolist()
         flat = zip(self.specs, ends, strict=True)
         parts = [g] if len(ends) == 1 else [g[end - spec.size : end].reshape(spec.shape) for spec, end in flat]
-        arrived = {k: part for k, part in enumerate(parts) if self.graded[k] and _is_reached(part)}
+        arrived = {
+            k: part for k, part in enumerate(parts) if self.graded[k] and np.any((part != 0.0) | ~np.signbit(part))
+        }
         if not arrived:
             return [None] * len(instruction.form.specs)
         return instruction.saved[0].pull(instruction, None, {instruction.slot: arrived}, batch=0)  # type: ignore[no-any-return]
@@ -279,10 +241,6 @@ def _is_fixed(x: Any) -> bool:
     return all(map(_is_fixed, x)) if type(x) is tuple else isinstance(x, _FIXED) or callable(x)
 
 
-def _is_reached(cotangent: Array) -> bool:
-    return bool(np.any((cotangent != 0.0) | ~np.signbit(cotangent)))
-
-
 _PART_AND_VALUE = 2
 
 
@@ -296,12 +254,9 @@ class KnownTensors:
         """Where they are among those that are held, so that nothing more holds them."""
         self._by_slot: dict[int, int] = {}
         self._made: dict[int, int] = {}
-        self._written: dict[int, int] = {}
-        """The last step that wrote to the memory of a node."""
-        self._places_vary = False
-        """Whether a write was to places that are an operand."""
-        self.earliest = 0
-        """The first step whose gradient was asked for, since it was set."""
+        self._written: dict[int, int] = {}  # the last step that wrote to the memory of a node
+        self._places_vary = False  # whether a write was to places that are an operand
+        self.earliest = 0  # the first step whose gradient was asked for, since it was set
 
     def _catch_up(self) -> None:
         tables = self._tables
@@ -360,26 +315,22 @@ class KnownTensors:
             return value
         if instruction.operands[i] is not None:
             return self._wanted(operand.node, instruction.operands[i], step.at)
-        return self._constant(operand.node, value, step.at)
+        if self._is_written(operand.node, step.at):
+            return None
+        constant = constant_tensor(scalar_or_array(value))
+        self._tables.held.append(constant)
+        self._tables.known[id(constant)] = operand.node
+        return constant
 
     def _wanted(self, node: int, slot: Any, since: int) -> Tensor | None:
         x = self._tables.held[self._by_node[node]] if node in self._by_node else None
         return x if isinstance(x, Tensor) and x._slot == slot and not self._is_written(node, since) else None
 
-    def _constant(self, node: int, value: Any, since: int) -> Tensor | None:
-        if self._is_written(node, since):
-            return None
-        constant = constant_tensor(scalar_or_array(value))
-        self._tables.held.append(constant)
-        self._tables.known[id(constant)] = node
-        return constant
-
     def _is_written(self, node: int, since: int) -> bool:
         return self._written.get(self._recipe.base_of(node), -1) > since
 
 
-_LARGEST = 1 << 53
-"""Integers up to this are floats, too."""
+_LARGEST = 1 << 53  # integers up to this are floats, too
 _CONVERSIONS = {
     ("tape.recording.to_python", "item"): "item",
     ("tape.numpy_interface.protocols", "_item"): "item",
@@ -397,16 +348,12 @@ def comparisons_of(x: Tensor) -> list[Tensor] | None:
     inner = sys._getframe(steps)
     how = _CONVERSIONS.get((inner.f_globals.get("__name__", ""), inner.f_code.co_name))
     compared = None if how is None or frame is None else compared_in(frame, how)
-    if compared is None or not all(_is_exact(x, each.other) for each in compared):
-        return None
-    return [_made(x.detach(), each) for each in compared]
-
-
-def _is_exact(x: Tensor, other: float) -> bool:
-    """Whether tensors are compared as Python's numbers are."""
-    if type(other) is int and abs(other) > _LARGEST:
-        return False
-    return x.spec.dtype.kind == "f" or (x.spec.dtype == np.int64 and type(other) is int)
+    of_float, of_int = x.spec.dtype.kind == "f", x.spec.dtype == np.int64
+    for each in compared or ():  # where tensors are not compared as Python's numbers are
+        is_int = type(each.other) is int
+        if (is_int and abs(each.other) > _LARGEST) or not (of_float or (of_int and is_int)):
+            return None
+    return None if compared is None else [_made(x.detach(), each) for each in compared]
 
 
 def _made(x: Tensor, compared: Compared) -> Tensor:

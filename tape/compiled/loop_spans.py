@@ -11,21 +11,18 @@ from kernels.kinds.routine import Guard
 from kernels.kinds.views import Write
 from kernels.operations.views import CLONE
 from kernels.programs.program import HEAD, ProgramNode, Recipe, StepKind
-from tape.compiled.function_calls import same, same_kind
+from tape.tensors.recorder import same, same_kind
 from tape.watching.python_loops import HeadVisit
 
-MOST_BODIES = 16
-"""Ways through one iteration."""
+MOST_BODIES = 16  # ways through one iteration
 _DIFFERENT = "an iteration did something else than another, though no value that left for Python was another one"
-_FEW = 2
-"""Iterations that may all differ."""
+_FEW = 2  # iterations that may all differ
 Ref = tuple[str, Any]
 """A node as a body knows it: a phi, a local or a leaf by number, or one from before the loop; or a Python number.
 
 A body of a loop within another's knows the nodes of that one as those ``above``.
 """
-BodyStep = tuple[StepKind, Ref, tuple[Ref, ...], int]
-"""A kind, the result, operands, and the number of the line."""
+BodyStep = tuple[StepKind, Ref, tuple[Ref, ...], int]  # A kind, the result, operands, and the number of the line
 
 
 class DoesNotFitError(Exception):
@@ -50,10 +47,8 @@ class IterationBody:
     """What operands may be, by step (-1 for ``updates``) and place, where several phis began with the same tensor."""
     guards: list[Any] = field(default_factory=list)
     recording: Any = None
-    seen: int = 1
-    """How often an iteration did this."""
-    calls: int = 1
-    """In how many calls."""
+    seen: int = 1  # how often an iteration did this
+    calls: int = 1  # in how many calls
 
     def merged(self, other: IterationBody) -> IterationBody:
         """Return a body that knows of another that did the same, and of the loops within both."""
@@ -73,7 +68,8 @@ class IterationBody:
             if step < 0:
                 updates[place] = one
             else:
-                steps[step] = _with_operand(steps[step], place, one)
+                kind, result, operands, line = steps[step]  # type: ignore[misc]
+                steps[step] = kind, result, (*operands[:place], one, *operands[place + 1 :]), line
         return replace(self, steps=steps, updates=tuple(updates), choices=choices)
 
     def may_be(self, step: int, place: int) -> frozenset[Ref]:
@@ -90,12 +86,10 @@ class IterationBody:
 
     def is_known(self, least: int) -> bool:
         """Whether it was seen so often, and, if it reads constants, in two calls, which found them the same."""
-        often = self.seen >= least and not self.choices and (self.calls > 1 or not self._has_constants())
-        return often and all(usable(loop.bodies, least) for loop in self.loops() if loop.counted)
-
-    def _has_constants(self) -> bool:
         steps = [s for s in self.steps if not isinstance(s, NativeLoop) and not isinstance(s[0].op, Guard)]
-        return any(operand[0] == "leaf" for _, _, operands, _ in steps for operand in operands)
+        constants = any(operand[0] == "leaf" for _, _, operands, _ in steps for operand in operands)
+        often = self.seen >= least and not self.choices and (self.calls > 1 or not constants)
+        return often and all(usable(loop.bodies, least) for loop in self.loops() if loop.counted)
 
 
 @dataclass(slots=True)
@@ -110,8 +104,7 @@ class NativeLoop:
     apart: bool
     line: str
     bodies: list[IterationBody]
-    number: int
-    """That of its line."""
+    number: int  # that of its line
 
     @property
     def traits(self) -> tuple[Any, ...]:
@@ -166,21 +159,16 @@ def _is_body_apart(a: IterationBody, b: IterationBody) -> bool:
             if not (isinstance(x, NativeLoop) and isinstance(y, NativeLoop) and x.traits == y.traits):
                 return True
         elif not _is_same_step(a, x, b, y, at):
-            if _are_guards_of_one(a, x, b, y, at) or CLONE in (
-                x[0].op,
-                y[0].op,
-            ):  # a loop begins, of which one has none
+            ops = x[0].op, y[0].op
+            of_one = all(isinstance(op, Guard) for op in ops) and (x[2][0] == y[2][0] or _may_be_same(a, b, at, 0))
+            if of_one or CLONE in ops:  # a loop begins, of which one has none
                 return True
             raise DoesNotFitError(_DIFFERENT)
-    traits = [(len(body.steps), len(body.updates), list(map(_traits, body.nodes))) for body in (a, b)]
+    nodes = [[(x.spec, *of, x.offset, x.buffer_offset, x.differentiable) for x, *of in body.nodes] for body in (a, b)]
+    traits = [(len(body.steps), len(body.updates), made) for body, made in zip((a, b), nodes, strict=True)]
     if traits[0] != traits[1] or not all(a.may_be(-1, k) & b.may_be(-1, k) for k in range(len(a.updates))):
         raise DoesNotFitError(_DIFFERENT)
     return False
-
-
-def _traits(node: tuple[ProgramNode, Ref | None, Ref | None]) -> tuple[Any, ...]:
-    entry, base, family = node
-    return entry.spec, base, family, entry.offset, entry.buffer_offset, entry.differentiable
 
 
 def _is_same_step(a: IterationBody, x: BodyStep, b: IterationBody, y: BodyStep, at: int) -> bool:
@@ -197,34 +185,17 @@ def _may_be_same(a: IterationBody, b: IterationBody, at: int, place: int) -> boo
     return is_choice and not a.may_be(at, place).isdisjoint(b.may_be(at, place))
 
 
-def _with_operand(step: BodyStep | NativeLoop, place: int, operand: Ref) -> BodyStep:
-    assert not isinstance(step, NativeLoop)
-    kind, result, operands, line = step
-    return kind, result, (*operands[:place], operand, *operands[place + 1 :]), line
-
-
-def _are_guards_of_one(a: IterationBody, x: BodyStep, b: IterationBody, y: BodyStep, at: int) -> bool:
-    are_guards = isinstance(x[0].op, Guard) and isinstance(y[0].op, Guard)
-    return are_guards and (x[2][0] == y[2][0] or _may_be_same(a, b, at, 0))
-
-
 def _is_same_operand(a: IterationBody, one: Ref, b: IterationBody, other: Ref) -> bool:
     if one[0] != other[0]:
         return False
-    if one[0] == "leaf":
-        return _is_same_leaf(a, a.leaves[one[1]], b, b.leaves[other[1]])
-    return same(one[1], other[1]) if one[0] == "number" else bool(one[1] == other[1])
-
-
-def _is_same_leaf(a: IterationBody, x: tuple[ProgramNode, int], b: IterationBody, y: tuple[ProgramNode, int]) -> bool:
-    (one, i), (other, j) = x, y
-    assert one.constant is not None
-    assert other.constant is not None
-    if one.spec is not other.spec:
-        return False
+    if one[0] != "leaf":
+        return same(one[1], other[1]) if one[0] == "number" else bool(one[1] == other[1])
+    (x, i), (y, j) = a.leaves[one[1]], b.leaves[other[1]]
+    assert x.constant is not None
+    assert y.constant is not None
     source = a.recording.original_sources.get(i)  # what calls read from one place, it may hold another value each time
     shared = a.recording is not b.recording and source is not None and source is b.recording.original_sources.get(j)
-    return shared or one.constant.tobytes() == other.constant.tobytes()
+    return x.spec is y.spec and (shared or x.constant.tobytes() == y.constant.tobytes())
 
 
 # Python loops in recorded calls: the iterations that did the same as far as Python decides.
@@ -233,8 +204,7 @@ def _is_same_leaf(a: IterationBody, x: tuple[ProgramNode, int], b: IterationBody
 # same until other values leave for it; so what an iteration did is known from where it began, and need not be recorded
 # again.
 
-_FEWEST = 2
-"""Visits of which the last one may be left out."""
+_FEWEST = 2  # visits of which the last one may be left out
 
 
 class Visit:
@@ -312,8 +282,7 @@ class RecordedTrace:
     def __init__(self, recipe: Recipe) -> None:
         self.recipe, self.words, self.starts = recipe, recipe.steps.words.tolist(), recipe.steps.starts
         self.made: dict[int, int] = {}
-        self.guards: dict[int, int] = {}
-        """The steps that are guards, with their numbers."""
+        self.guards: dict[int, int] = {}  # the steps that are guards, with their numbers
         for at, start in enumerate(self.starts):
             op = self.kind(at).op
             if isinstance(op, Guard):
@@ -377,16 +346,22 @@ class Heads:
     def spans(self) -> list[LoopSpan]:
         """Return the loops that native ones may repeat, outer ones instead of those within."""
         visits = [visit for visit in self.visits if visit.entry not in self.without]
-        return _outermost([self._span(those, len(self.trace.starts), least=1) for those in _entries(visits)])
+        return self._outermost(visits, len(self.trace.starts), least=1)
 
     def within(self, span: LoopSpan, number: int) -> list[LoopSpan]:
         """Return the loops within an iteration of a loop, also those that had none: another may have some."""
         first, after = span.visits[number], span.visits[number + 1]
         visits = [v for v in self.visits[first.serial + 1 : after.serial] if v.line not in self.flat]
-        return _outermost([self._span(those, span.ends[number], least=0) for those in _entries(visits)])
+        return self._outermost(visits, span.ends[number], least=0)
 
-    def _span(self, visits: list[Visit], end: int, *, least: int) -> LoopSpan | None:
-        return _span(self.trace, visits, end, least=least, apart=visits[0].line in self.apart)
+    def _outermost(self, visits: Iterable[Visit], end: int, *, least: int) -> list[LoopSpan]:
+        entries = _entries(visits)
+        spans = [_span(self.trace, those, end, least=least, apart=those[0].line in self.apart) for those in entries]
+        outer: list[LoopSpan] = []
+        for span in sorted([span for span in spans if span is not None], key=lambda span: span.visits[0].serial):
+            if not (outer and outer[-1].surrounds(span)):
+                outer.append(span)
+        return outer
 
 
 def _entries(visits: Iterable[Visit]) -> Iterable[list[Visit]]:
@@ -394,14 +369,6 @@ def _entries(visits: Iterable[Visit]) -> Iterable[list[Visit]]:
     for visit in visits:
         entries.setdefault(visit.entry, []).append(visit)
     return entries.values()
-
-
-def _outermost(spans: Iterable[LoopSpan | None]) -> list[LoopSpan]:
-    apart: list[LoopSpan] = []
-    for span in sorted([span for span in spans if span is not None], key=lambda span: span.visits[0].serial):
-        if not (apart and apart[-1].surrounds(span)):
-            apart.append(span)
-    return apart
 
 
 def is_within(spans: Sequence[LoopSpan], at: int) -> bool:
@@ -449,12 +416,10 @@ def _alike_at_end(trace: RecordedTrace, visits: list[Visit], *, apart: bool) -> 
 def _span(trace: RecordedTrace, entry: list[Visit], end: int, *, least: int, apart: bool) -> LoopSpan | None:
     """Return the iterations of one entry, which ends before a step, that a native loop may repeat, if so many."""
     visits = _alike_at_end(trace, entry, apart=apart)
-    last = visits[-1]
-    if (
-        last.reason
-        or (len(visits) <= least and last.count is None)
-        or any(trace.recipe.nodes[n].base is not None for n in _changing(visits))
-    ):
+    last, columns = visits[-1], zip(*[visit.nodes for visit in visits], strict=True)
+    changing = [node for column in columns if len(set(column)) > 1 for node in column]
+    few = len(visits) <= least and last.count is None
+    if last.reason or few or any(trace.recipe.nodes[node].base is not None for node in changing):
         return None
     ends = [bisect_left(trace.starts, visit.at) for visit in visits]
     span = LoopSpan(ends[0], ends[1:], visits, None, counted=False, apart=apart)
@@ -475,19 +440,14 @@ def _counted_by_tensor(trace: RecordedTrace, span: LoopSpan) -> LoopSpan | None:
     visit, iterations = span.visits[0], len(span.visits) - 1
     before = bisect_left(trace.starts, visit.at) - 1
     drawn = before in trace.guards and trace.operands(before)[0] == visit.count
-    if visit.number or not drawn or _is_written(trace, visit.count):
+    written = trace.written(0, len(trace.starts))
+    if visit.number or visit.count is None or not drawn or trace.recipe.base_of(visit.count) in written:
         return None
     value = trace.recipe.nodes[trace.operands(before)[1]].constant
     if value is None or int(value) != iterations or visit.remaining is not None:  # it was left before
         return None
     span.count, span.drawn, span.counted = visit.count, before, True
     return span
-
-
-def _is_written(trace: RecordedTrace, node: int | None) -> bool:
-    base = trace.recipe.base_of(node) if node is not None else -1
-    writes = (at for at in range(len(trace.starts)) if isinstance(trace.kind(at).op, Write))
-    return any(trace.recipe.base_of(trace.result(at)) == base for at in writes)
 
 
 def _alike(trace: RecordedTrace, a: Visit, b: Visit, *, apart: bool) -> bool:
@@ -499,11 +459,6 @@ def _alike(trace: RecordedTrace, a: Visit, b: Visit, *, apart: bool) -> bool:
         x == y or (nodes[x].spec is nodes[y].spec and recipe.wants(x) == recipe.wants(y) and nodes[x].base is None)
         for x, y in zip(a.nodes, b.nodes, strict=True)
     )
-
-
-def _changing(visits: Sequence[Visit]) -> list[int]:
-    columns = zip(*[visit.nodes for visit in visits], strict=True)
-    return [node for column in columns if len(set(column)) > 1 for node in column]
 
 
 def phis_of(trace: RecordedTrace, span: LoopSpan) -> list[int]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import functools
+import inspect
 import io
 import itertools
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -15,39 +17,123 @@ from typing import Any
 import numpy as np
 
 from kernels.compiler.compiled_code import CompiledCode
-from kernels.foundation.tables import Lock
 from kernels.kinds.routine import Guard, LoopMark
-from kernels.machine_code.call_structs import FLAT, SINGLE, CallPlan
+from kernels.machine_code.call_structs import (
+    DEEPEST,
+    MOST_VALUES,
+    S_DICT,
+    S_END,
+    S_FIXED,
+    S_LIST,
+    S_TUPLE,
+    S_VALUE,
+    CallPlan,
+)
 from kernels.machine_code.compiled_machine import CompiledMachine, ReturnForm
-from kernels.machine_code.tiers import DirectlyCalled
-from kernels.native.memory import where
+from kernels.native.memory import HEADER, where
 from kernels.programs.machine import GuardMissed
 from kernels.programs.program import ProgramError, Recipe
 from kernels.rules.scalar_loops import node_of
-from tape.compiled.call_key import CallShape, StructureSteps
-from tape.compiled.compiled_program import CompiledProgram
+from tape.compiled.call_key import CallShape
+from tape.compiled.compiled_program import CompiledProgram, Specialization
 from tape.compiled.native_checks import Checks
-from tape.compiled.specialization import Specialization
 from tape.errors import FileFormatError
-from tape.programs.program import Program, read_programs, write_programs
+from tape.programs.program import Program, read_programs
+from tape.programs.saving import MAGIC, read_content, write_programs
 from tape.recording import to_python
-from tape.tensors import checked_files, modes
-from tape.tensors.checked_files import Content
+from tape.tensors import modes
 from tape.tensors.dtypes import DEFAULT, check_device
-from tape.transforms.value_and_grad import Signature, arranged
+from tape.tensors.pytrees import LEAF, Signature, Structure
+from tape.transforms.value_and_grad import Differentiated, arranged
 
 # Native calls of compiled functions, exported code, functions loaded from files.
 #
 # A plan holds what :class:`CompiledFunction` looks at before a replay: the mode, what is outside, the arguments, and
 # how many calls there are until one is checked. Whatever a plan does not take, Python answers as without one.
 
-MOST_PLANS = 4
-"""Plans of a function that native code tries, one after the other."""
-_FEW = 3
-"""Pairs of arguments that are compared at each call, without a look whether they are those of the last one."""
-_MOST_TIMES = 8
-"""How many times a plan is made for one program: its watches may be others than native code can see."""
+MOST_PLANS = 4  # plans of a function that native code tries, one after the other
+MOST_TIMES = 8  # how many times a plan is made for one program: its watches may be others than native code can see
+_FEW = 3  # pairs of arguments that are compared at each call, without a look whether they are those of the last one
 _NAME = next(name for name in DEFAULT if name == "dtype")
+
+
+_STRUCTURE_KINDS: dict[Any, int] = {tuple: S_TUPLE, list: S_LIST, dict: S_DICT}
+
+
+class Unknown(Exception):  # noqa: N818 (no error: Python does it)
+    """A structure that native code does not open."""
+
+
+class StructureSteps:
+    """Steps through structures, with what they refer to; ``fixed``: what leaves have to be that are no values.
+
+    :class:`Unknown` for other structures than tuples, lists and dictionaries by names, and where these are many.
+    """
+
+    def __init__(self, fixed: dict[int, Any]) -> None:
+        self.words: list[int] = []
+        self.kept: list[Any] = [fixed]
+        self.values, self.count = 0, 0
+        self._kinds: set[Any] = set()
+        self._fixed, self._leaf = fixed, 0
+        if not _tuples_agree():
+            raise Unknown
+
+    @classmethod
+    def of_arguments(cls, shape: CallShape) -> StructureSteps:
+        """Return the steps through arguments by position."""
+        positional, named = shape.structure.parts
+        if named.parts or shape.again:
+            raise Unknown
+        self = cls(dict(shape.fixed))
+        self._parts(positional, 0)
+        self.count = len(positional.parts)
+        if not 0 < self.values <= MOST_VALUES:
+            raise Unknown
+        return self
+
+    @classmethod
+    def of_gradient(cls, structure: Structure) -> StructureSteps:
+        """Return the steps through a structure that is to be made."""
+        self = cls({})
+        self._one(structure, 0, 0)
+        if any(kind not in _STRUCTURE_KINDS for kind in self._kinds):
+            raise Unknown
+        return self
+
+    def _parts(self, structure: Structure, depth: int) -> None:
+        by_name = structure.kind is dict
+        for key, part in zip(structure.keys, structure.parts, strict=True):
+            if by_name and type(key) is not str:
+                raise Unknown
+            self._one(part, id(key) if by_name else 0, depth)
+        self.words += (S_END, 0, 0, 0)
+
+    def _one(self, structure: Structure, key: int, depth: int) -> None:
+        if structure is LEAF:
+            number, self._leaf = self._leaf, self._leaf + 1
+            if number in self._fixed:
+                self.words += (S_FIXED, key, id(self._fixed[number]), 0)
+            else:
+                self.words += (S_VALUE, key, 0, 0)
+                self.values += 1
+            return
+        kind: Any = structure.kind
+        named = isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
+        if depth >= DEEPEST or not (kind in _STRUCTURE_KINDS or named):
+            raise Unknown
+        self._kinds.add(kind)
+        self.kept.append(structure)
+        self.words += (S_TUPLE if named else _STRUCTURE_KINDS[kind], key, len(structure.parts), id(kind))
+        self._parts(structure, depth + 1)
+
+
+@functools.cache
+def _tuples_agree() -> bool:
+    """Check, on a known tuple, that native code finds the items where it looks."""
+    probe = 1.5, 2.5
+    items = [ctypes.c_int64.from_address(id(probe) + tuple.__basicsize__ + 8 * k).value for k in range(2)]
+    return ctypes.c_int64.from_address(id(probe) + HEADER).value == len(probe) and items == [id(x) for x in probe]
 
 
 class NativePlan:
@@ -105,74 +191,28 @@ class NativePlan:
         return bool(self.words[CallPlan.stale])
 
 
-class NativelyCalled(DirectlyCalled):
-    """The part of a compiled function that has its calls made natively."""
-
-    _lock: Lock
-    _runs_back = False
-    """Whether its programs compute gradients, too."""
-
-    def _begin(self) -> None:
-        self._dynamic = ""
-        """Why no call is replayed; empty while some may be."""
-        self._fast: tuple[CompiledProgram, Specialization, CallShape | None] | None = None
-        """The program of the last call, if it can be tried at once, where it belongs, and how its values are found."""
-        self._direct: list[NativePlan] = []
-        """The plans that native code tries."""
-
-    def _direct_form(self, program: CompiledProgram) -> ReturnForm | None:
-        return ReturnForm(FLAT) if program._tuple else ReturnForm(SINGLE) if program._single else None
-
-    def _settle(self) -> None:
-        with self._lock:
-            for plan in self._direct:
-                plan.settle()
-
-    def _forget(self) -> None:
-        with self._lock:
-            self._settle()
-            self._fast, self._direct, self._plans = None, [], ()
-
-    def _prepare(self, program: CompiledProgram, state: Specialization, shape: CallShape | None) -> None:
-        """Have the next calls like this one, which has been replayed, made natively, if possible."""
-        direct = self._direct
-        if direct and direct[0].program is program and not direct[0].is_stale:
-            return
-        if state.planned.get(program, 0) >= _MOST_TIMES:
-            return
-        machine = program._first.get(self._runs_back)
-        if type(machine) is not CompiledMachine or machine.words is None:
-            return
-        plan = state.plans.get(program)
-        if plan is None or plan.is_stale:
-            plan = self._new_plan(program, state, machine, shape)
-        with self._lock:
-            if self._dynamic or state.dynamic:  # another thread has found that out
-                return
-            kept = [p for p in direct if p.program is not program][: MOST_PLANS - 1]
-            for left_out in direct:
-                left_out.settle()
-            if plan is not None:
-                plan.limit()
-            self._direct = [plan, *kept] if plan is not None else kept
-            self._plans = tuple([x for p in self._direct for x in (p.words, p)])
-
-    def _new_plan(
-        self, program: CompiledProgram, state: Specialization, machine: CompiledMachine, shape: CallShape | None
-    ) -> NativePlan | None:
-        state.plans.pop(program, None)
-        steps = None if shape is None else shape.steps()
-        fits = shape is None or steps is not None
-        form = self._direct_form(program) if fits and program.is_plain and not program.tensors else None
-        state.planned[program] = state.planned.get(program, 0) + 1 if form is not None else _MOST_TIMES
-        if form is None or state.dynamic:
-            return None
-        checks = Checks(state.watches, state.contents)
-        checks.add_references(program._readers)
-        if not checks.holds:
-            return None
-        plan = state.plans[program] = NativePlan(program, machine.formed(form), checks, steps)
-        return plan
+def plan_of(
+    program: CompiledProgram,
+    state: Specialization,
+    machine: CompiledMachine,
+    shape: CallShape | None,
+    form: ReturnForm | None,
+) -> NativePlan | None:
+    """Return the plan of a program whose results are given in a form; None where native code cannot make its calls."""
+    state.plans.pop(program, None)
+    try:
+        steps = None if shape is None else StructureSteps.of_arguments(shape)
+    except Unknown:
+        steps, form = None, None
+    state.planned[program] = state.planned.get(program, 0) + 1 if form is not None else MOST_TIMES
+    if form is None or state.dynamic:
+        return None
+    checks = Checks(state.watches, state.contents)
+    checks.add_references(program._readers)
+    if not checks.holds:
+        return None
+    plan = state.plans[program] = NativePlan(program, machine.formed(form), checks, steps)
+    return plan
 
 
 class NativeUse:
@@ -305,7 +345,13 @@ class LoadedFunction:
             if None not in (path, expected) and expected[: len(path)] != path:  # type: ignore[index, arg-type]
                 continue
             try:
-                return self._called(one, args, kwargs)
+                if self._gradient is None:
+                    return one(*args, **kwargs)
+                numbers, alone, has_aux, form = self._gradient
+                value, gradients = one.value_and_grad(*args, has_aux=has_aux, **kwargs)
+                by_number = dict(zip(sorted(numbers), gradients, strict=True))
+                gradient = by_number[numbers[0]] if alone else tuple(by_number[i] for i in numbers)
+                return arranged(form, value, gradient)
             except GuardMissed as missed:
                 mismatch = missed
                 path = path if expected is None else (*expected[: missed.number], missed.value)
@@ -313,37 +359,22 @@ class LoadedFunction:
                 mismatch = mismatch if isinstance(mismatch, GuardMissed) else error
         raise mismatch
 
-    def _called(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self._gradient is None:
-            return program(*args, **kwargs)
-        numbers, alone, has_aux, form = self._gradient
-        value, gradients = program.value_and_grad(*args, has_aux=has_aux, **kwargs)
-        by_number = dict(zip(sorted(numbers), gradients, strict=True))
-        return arranged(form, value, by_number[numbers[0]] if alone else tuple(by_number[i] for i in numbers))
-
     def __repr__(self) -> str:
         return f"<{self.__name__}, of {len(self.programs)} programs from a file>"
 
 
-def write(f: Any, name: str, programs: Sequence[tuple[CompiledProgram, Signature]], gradient: Gradient | None) -> None:
+def write(f: Any, name: str, programs: Sequence[tuple[CompiledProgram, Signature]], by: Differentiated | None) -> None:
     """Write the programs of a compiled function to a path or a binary file. ProgramError if there are none."""
     if not programs:
         raise ProgramError(f"save: {name} has no program yet; call it, three times or more for each signature")
-    extra = {"name": name, "gradient": None if gradient is None else [list(gradient[0]), *gradient[1:]]}
-    write_programs(f, KIND, [_alone(program, signature) for program, signature in programs], extra)
-
-
-def read(content: Content, name: str, types: Iterable[Any]) -> LoadedFunction:
-    """Return the function that a file holds."""
-    programs, extra = read_programs(content, name, types)
-    gradient = extra["gradient"]
-    return LoadedFunction(extra["name"], programs, None if gradient is None else (tuple(gradient[0]), *gradient[1:]))
-
-
-def _alone(program: CompiledProgram, signature: Signature) -> Program:
-    if program.generators:
+    if any(program.generators for program, _ in programs):
         raise ProgramError("save: the function draws random numbers, which no file holds")
-    return program.with_recipe(program.alone(), signature)
+    alone = [program.with_recipe(program.alone(), signature) for program, signature in programs]
+    gradient = None
+    if by is not None:
+        numbers = list(by.argnums) if isinstance(by.argnums, tuple) else [by.argnums]
+        gradient = [numbers, not isinstance(by.argnums, tuple), by.has_aux, by.form]
+    write_programs(f, KIND, alone, {"name": name, "gradient": gradient})
 
 
 def _path(recipe: Recipe) -> tuple[bytes, ...] | None:
@@ -395,21 +426,43 @@ def load(
     name = str(f)
     data = None if at_path else f.read()
     with Path(f).open("rb") if data is None else io.BytesIO(data) as file:
-        ours = file.read(len(checked_files.MAGIC)) == checked_files.MAGIC
+        ours = file.read(len(MAGIC)) == MAGIC
         file.seek(0)
         if not ours and mmap_mode is None:
             return to_python.tensors_of(file, name)
-    content = checked_files.read(f if data is None else data, name, mapped=mmap_mode is not None)
-    if content.kind not in _READERS:
+    content = read_content(f if data is None else data, name, mapped=mmap_mode is not None)
+    if content.kind not in ("program", KIND):
         raise FileFormatError(f"load: {name} holds a {content.kind}, which this version of tape does not know")
-    return _READERS[content.kind](content, name, types)
-
-
-def _program(content: Content, name: str, types: Iterable[Any]) -> Program:
-    programs, _ = read_programs(content, name, types)
+    programs, extra = read_programs(content, name, types)
+    if content.kind == KIND:
+        gradient = extra["gradient"] and (tuple(extra["gradient"][0]), *extra["gradient"][1:])
+        return LoadedFunction(extra["name"], programs, gradient)
     if len(programs) != 1:
         raise FileFormatError(f"load: {name} holds {len(programs)} programs where one is expected")
     return programs[0]
 
 
-_READERS = {"program": _program, KIND: read}
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+_PATH = re.compile(r"argument (\w+)(.*)", re.DOTALL)
+
+
+def named(function: Callable[..., Any], paths: Sequence[str]) -> list[str]:
+    """Return names for leaves of a call, which a signature knows by paths such as ``argument 0['a']``.
+
+    A position becomes the name of the parameter, if that is known; parts follow behind underscores.
+    """
+    try:
+        parameters = [*inspect.signature(function).parameters.values()]
+    except (TypeError, ValueError):  # a function of C
+        parameters = []
+    positional = [p.name for p in parameters if p.kind in _POSITIONAL]
+    names = []
+    for path in paths:
+        match = _PATH.fullmatch(path)
+        head, rest = match.groups() if match is not None else (path, "")
+        if match is not None and head.isdigit():
+            head = positional[int(head)] if int(head) < len(positional) else f"x{head}"
+        names.append("_".join([head, *re.findall(r"\w+", rest)]))
+    return names

@@ -6,7 +6,6 @@ object; before memory of an object is read, the class of what may change its cla
 
 from __future__ import annotations
 
-import array
 import ctypes
 import functools
 import types
@@ -30,15 +29,14 @@ from kernels.native.c_api import ArrayObject, TensorObject
 from kernels.native.memory import HEADER, where
 from tape.tensors.tensor import Tensor
 from tape.watching.frame_events import MISSING, NAMED_FIELD, dictionary_of, entry_of_class, member_of, variables_of
-from tape.watching.snapshots import ArrayContent, opened, slots_of, unchanged
+from tape.watching.snapshots import BUFFERS, ArrayContent, opened, slots_of, unchanged
 from tape.watching.watched import ClassWatch, CodeWatch, Unseen, Watch, step
 
 _LOOK_UP, _VERSION = 144, 384
 """Where classes have the function that looks up attributes of objects, and the number of their state."""
 _DESCRIBED, _KIND, _AT = 40, 8, 16
 """Where a descriptor of a member has the address of what describes it; what that says of kind and place."""
-_REFERENCES = (6, 16)
-"""The kinds of members that are references."""
+_REFERENCES = (6, 16)  # the kinds of members that are references
 
 
 def version_of(kind: type) -> int:
@@ -116,15 +114,6 @@ def place_of_member(kind: type, name: str) -> int:
     return _described(member) if type(member) is types.MemberDescriptorType and _members_agree() else 0
 
 
-def attributes_of(x: Any) -> dict[str, Any] | None:
-    """Return the dictionary of an object's attributes, the one that look-ups read; None if it has none."""
-    try:
-        variables = _attributes(x, None)
-    except AttributeError:
-        return None
-    return variables if type(variables) is dict else None
-
-
 _attributes = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p)(
     ("PyObject_GenericGetDict", ctypes.pythonapi)
 )
@@ -150,22 +139,10 @@ def places_in_functions() -> tuple[int, int, int]:
     return place_of("__code__"), place_of("__kwdefaults__"), place_of("__defaults__")
 
 
-Check = tuple[int, int, int, int]
-"""Kind, where it looks, what for, and what has to be there."""
+Check = tuple[int, int, int, int]  # kind, where it looks, what for, and what has to be there
 _BOUND = (types.FunctionType, staticmethod, classmethod)
 """What a class has of which an attribute is made that depends on nothing else."""
-_PYTHONS = (
-    set,
-    deque,
-    OrderedDict,
-    types.MappingProxyType,
-    memoryview,
-    bytearray,
-    array.array,
-    ctypes._SimpleCData,
-    ctypes.Array,
-    ctypes.Structure,
-)
+_PYTHONS = (set, deque, OrderedDict, types.MappingProxyType, *BUFFERS)
 """Containers that native code does not look into."""
 _PARTIAL = ("func", "args", "keywords")
 
@@ -182,8 +159,8 @@ class Draft:
 
     def word(self, holder: Any, at: int, expected: Any) -> None:
         """Check a reference in an object; MISSING stands for none."""
-        self.kept += (holder, expected)
-        self.checks.append((CHECK_WORD, id(holder), at, 0 if expected is MISSING else id(expected)))
+        self.kept.append(expected)
+        self.number(holder, at, 0 if expected is MISSING else id(expected))
 
     def number(self, holder: Any, at: int, expected: int) -> None:
         """Check a word of an object that is a number."""
@@ -253,10 +230,14 @@ class Draft:
 
     def attributes(self, holder: Any) -> dict[str, Any] | None:
         """Check which dictionary an object has its attributes in; return it, None if there is none."""
-        variables = attributes_of(holder)
-        if variables is not None:
-            self.kept += (holder, variables)
-            self.checks.append((CHECK_ATTRIBUTES, id(holder), 0, id(variables)))
+        try:
+            variables = _attributes(holder, None)
+        except AttributeError:
+            return None
+        if type(variables) is not dict:
+            return None
+        self.kept += (holder, variables)
+        self.checks.append((CHECK_ATTRIBUTES, id(holder), 0, id(variables)))
         return variables
 
     def attribute(self, holder: Any, name: str) -> bool:
@@ -337,20 +318,16 @@ def _is_plain(entry: Any, *, in_object: bool = False) -> bool:
 #
 # A check compares more strictly than a watch does, by identity, and never less so: where one fails, Python looks.
 
-_MOST_BYTES = 1 << 16
-"""Bytes of an array that native code compares; for more, NumPy is faster."""
+_MOST_BYTES = 1 << 16  # bytes of an array that native code compares; for more, NumPy is faster
 
 
-class Checks:
-    """The checks of a program's watches, what they refer to, and the watches of which there are none."""
+class Checks(Draft):
+    """The checks of a program's watches, and the watches of which there are none."""
 
     def __init__(self, watches: Iterable[Watch], contents: Iterable[ArrayContent]) -> None:
-        self.checks: list[Check] = []
-        self.kept: list[Any] = []
-        """What stays alive as long as the checks are used."""
+        super().__init__()
         self._rest: list[Watch | ArrayContent] = []
-        self.holds = True
-        """Whether all was as it was when the checks were made."""
+        self.holds = True  # whether all was as it was when the checks were made
         for watch in watches:
             if not isinstance(watch, Unseen):
                 self._add(watch, _checks_of(watch))
@@ -370,12 +347,9 @@ class Checks:
 
     def add_references(self, pairs: Iterable[tuple[Tensor, Any]]) -> None:
         """Check that tensors still have their values."""
-        draft = Draft()
         for x, value in pairs:
-            draft.word(x, TensorObject.value, value)
+            self.word(x, TensorObject.value, value)
             self.holds = self.holds and x._value is value
-        self.checks += draft.checks
-        self.kept += draft.kept
 
     @property
     def rest(self) -> Callable[[], bool] | None:
@@ -394,7 +368,9 @@ def _checks_of(watch: Watch) -> Draft | None:
         draft.word(watch.function, place, watch.expected)
         return draft if place else None
     if type(watch) is ClassWatch:
-        return draft if _is_class(draft, watch) else None
+        variables, (_, _, parts) = dictionary_of(watch.kind), watch.expected
+        seen = not watch.changed() and draft.state(watch.kind)
+        return draft if seen and all(draft.parts(x, variables.get(name)) for name, x in parts) else None
     if type(watch) is not Watch:
         return None
     value = watch.read()
@@ -437,15 +413,6 @@ def _reached(draft: Draft, named: dict[str, Any]) -> bool:
     return False
 
 
-def _is_class(draft: Draft, watch: ClassWatch) -> bool:
-    variables, (_, _, parts) = dictionary_of(watch.kind), watch.expected
-    return (
-        not watch.changed()
-        and draft.state(watch.kind)
-        and all(draft.parts(x, variables.get(name)) for name, x in parts)
-    )
-
-
 def _stepped(draft: Draft, value: Any, steps: Sequence[tuple[str, Any, Any]]) -> bool:
     for kind, key, _ in steps:
         if kind == "attribute":
@@ -453,19 +420,13 @@ def _stepped(draft: Draft, value: Any, steps: Sequence[tuple[str, Any, Any]]) ->
                 draft.entry(vars(value), key)
             elif not draft.attribute(value, key):
                 return False
-        elif not _item(draft, value, key):
+        elif type(value) is dict and type(key) is str:
+            draft.entry(value, key)
+        elif type(value) is list and type(key) is int:
+            draft.item(value, key % len(value))
+        elif type(value) is not tuple:
             return False
         value = step(value, kind, key)
-    return True
-
-
-def _item(draft: Draft, value: Any, key: Any) -> bool:
-    if type(value) is dict and type(key) is str:
-        draft.entry(value, key)
-    elif type(value) is list and type(key) is int:
-        draft.item(value, key % len(value))
-    else:
-        return type(value) is tuple
     return True
 
 

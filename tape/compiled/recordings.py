@@ -1,41 +1,443 @@
-"""Recorded calls: what a call of a function did, and whether two calls did the same."""
+"""Recorded calls of compiled functions: the recorder, what a call did, and whether two calls did the same.
+
+A recorder never raises: what it cannot follow is noted, with the line, and the call goes on as in dynamic mode.
+"""
 
 from __future__ import annotations
 
-import enum
+import operator
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any
+from weakref import ref
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
-from kernels.kinds.reference_tape import root_of
+from kernels.foundation.specs import Spec, dense, fills, intern_spec, spec_of
+from kernels.foundation.tables import cached_property
+from kernels.kinds.reference_tape import Instruction, root_of
+from kernels.kinds.routine import FUNCTION, Callback, Routine
 from kernels.native.c_api import NATIVE
 from kernels.native.memory import where
-from kernels.programs.program import ProgramError, ProgramNode, Recipe, describe
+from kernels.operations.views import GUARD
+from kernels.programs.program import ProgramError, ProgramNode, Recipe, StepWords, describe
 from kernels.rules.loop_printer import DTYPES
+from kernels.rules.scalar_loops import NodeRef
 from tape.compiled.body_maker import Rolled, rolled
-from tape.compiled.call_recorder import CallRecorder
-from tape.compiled.function_calls import same, same_kind, same_params
+from tape.compiled.call_key import kept, owned
+from tape.compiled.function_calls import RAISED, Attempt, FunctionCall, Inside, KnownTensors, comparisons_of, number_of
 from tape.compiled.loop_spans import Heads, RecordedTrace, Visit, unrolled
+from tape.engine import custom_function, kind_rules
+from tape.engine.double_backward import Derivation, Derivatives
 from tape.random import Draw
-from tape.recording.views import clone
+from tape.recording import attributes
 from tape.tensors import modes
 from tape.tensors.pytrees import Structure, flattened
-from tape.tensors.tensor import Tensor, as_array
-from tape.tensors.view_families import is_view
+from tape.tensors.recorder import CLONE, ProgramRecorder, caller, same, same_kind, same_params
+from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array, constant_tensor, scalar_or_array
+from tape.tensors.view_families import base_of, counter_of, is_view
 from tape.transforms import value_and_grad
+from tape.transforms.points import Tensors, needs_graph
 from tape.watching import frame_events
-from tape.watching.python_loops import HeadWatch
+from tape.watching.frame_events import CodeListener
+from tape.watching.python_loops import HeadVisit, HeadWatch
 from tape.watching.snapshots import ArrayContent
 from tape.watching.watched import CodeKey, Finder
 
-_HELD_BY_LOOP = 2
-"""References to an object from the loop that counts them."""
-(_ALONE,) = map(sys.getrefcount, [object()])
-"""What is counted of an object that a list alone holds."""
+REFUSED = (ProgramError, NotImplementedError)
+_UNROLLED = "a gradient is taken through its iterations"
+_MOST_STEPS = 1 << 17  # steps that a Jacobian may have
+
+
+def _until_stopped(method: Callable[..., None]) -> Callable[..., None]:
+    """Return a recorder's method that does nothing once it has stopped, and stops it where it refuses."""
+
+    def notified(self: CallRecorder, *args: Any) -> None:
+        if not self.stopped:
+            try:
+                method(self, *args)
+            except REFUSED as error:
+                self.stop(str(error))
+
+    return notified
+
+
+@dataclass(slots=True)
+class Escape:
+    """A value that left for Python: where, what it was, and the tensor, which may share its memory with NumPy."""
+
+    tensor: Tensor | None
+    value: bytes
+    line: str
+
+
+class CallRecorder(ProgramRecorder):
+    """Records a call. ``stopped`` says why, and where, no program can be made of it."""
+
+    has_guards = True
+
+    def __init__(self, *, lines: bool = False) -> None:
+        super().__init__(lines=lines)
+        self.stopped = ""
+        self.guards: list[Escape] = []
+        self.caught, self.catches = "", False
+        """Which error the call went on behind that programs do not look for; whether there are guards of errors."""
+        self.outer: list[Tensor | Draw] = []
+        """Tensors from outside that require grad, and random numbers: further arguments, in the order of their use."""
+        self.draws: list[int] = []
+        self.kept: list[int] = []
+        """How many words had been recorded when random numbers were drawn, and when Python kept something for later."""
+        self.sources: dict[int, Any] = {}
+        """What was read from outside, by its constant's node: an array, or a tensor that holds a number."""
+        self.readers: dict[int, Tensor] = {}
+        """The tensor through which it was read, which may be given another array later."""
+        self.begun: list[ArrayContent] = []  # what arrays from outside held when the call began
+        self.refilled: list[Array] = []
+        """Arrays that were read after the call itself had NumPy write to them: constants, not read from outside."""
+        self.taken_over: dict[int, Array] = {}
+        self.replaced: list[Tensor] = []
+        """What the call wrote to: memory, perhaps from outside, by the step that copies it; tensors given others."""
+        self.rounds = False
+        """Whether a backward was followed, whose gradients in turn may sum in another order than in dynamic mode."""
+        self._deriving = 0  # within how many gradients another one is taken
+        self.unrolled: set[int] = set()  # the entries of loops through whose iterations a gradient was taken
+        self.visits: list[Visit] = []
+
+    @cached_property
+    def tensors(self) -> KnownTensors:
+        """What is known of the tensors that it holds, for gradients that are taken inside."""
+        return KnownTensors(self.tables, self.recipe)
+
+    def stop(self, reason: str) -> None:
+        """Note why no program can be made of this call; the first reason counts."""
+        self.stopped = self.stopped or f"{reason} at {caller()}"
+
+    _notify = _until_stopped(ProgramRecorder._notify)
+    overwrites = _until_stopped(ProgramRecorder.overwrites)
+    wrote = _until_stopped(ProgramRecorder.wrote)
+    _replaces = _until_stopped(ProgramRecorder.replaces)
+
+    def replaces(self, x: Tensor, other: Tensor) -> None:
+        """Prepare for an assignment to ``.data``."""
+        self.replaced.append(x)
+        self._replaces(x, other)
+
+    def is_argument(self, x: Tensor) -> bool:
+        """Return whether what is written to a tensor goes into its memory; leaves are refused as in dynamic mode."""
+        return type(x._slot) is not AccumulateGrad and super().is_argument(x)
+
+    def becomes_view(self, x: Tensor, name: str) -> None:
+        """Note that an argument is given another shape."""
+        if super().is_argument(x):
+            self.stop(f"{name} of an argument")
+
+    def taken(self, x: Tensor, value: Tensor) -> None:
+        """Identify a tensor that has taken over another's value with that one."""
+        if id(x) not in self.nodes:
+            self.replaced.append(x)
+        super().taken(x, value)
+
+    def let_go(self, since: int) -> None:
+        """Hold no longer what nobody else does of the tensors that are held since then: what they held is constant."""
+        sources = [(n, as_array(x), ref(x)) for n, x in self.sources.items() if isinstance(x, Tensor)]
+        readers, replaced = [(n, ref(x)) for n, x in self.readers.items()], list(map(ref, self.replaced))
+        self.sources.update((node, array) for node, array, _ in sources)
+        self.readers.clear()
+        self.replaced.clear()
+        super().let_go(since)
+        self.sources.update((node, x()) for node, _, x in sources if x() is not None)
+        self.readers.update((node, living) for node, x in readers if (living := x()) is not None)
+        self.replaced += [living for x in replaced if (living := x()) is not None]
+
+    def note_unrecorded(self, tensor: Tensor | None, what: str) -> None:
+        """Note that the call does something that programs do not hold."""
+        del tensor
+        self.stop(what)
+
+    @staticmethod
+    def follows_indices(indices: Tensors, *, adds: bool) -> bool:
+        """Whether index tensors are operands: of what they pick, and of what is added there; elsewhere they guard."""
+        del indices
+        return adds
+
+    def note_drawn(self, tensor: Tensor, draw: Draw) -> None:
+        """Let random numbers be an argument, drawn for each replay; the tensor is a copy, which may be written."""
+        if self.stopped:
+            return
+        source = self.argument(constant_tensor(scalar_or_array(np.array(tensor._value, order="K"))))
+        self.outer.append(draw)
+        self.draws.append(self.recipe.steps.head[StepWords.used])
+        node = self._cloned(NodeRef(source), tensor.spec)
+        self.nodes[id(tensor)] = node
+        self.held.append(tensor)
+        if type(tensor._value) is not float and tensor.spec.size:
+            self.owned.append((*byte_bounds(as_array(tensor)), node))
+
+    def function_called(self, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any], positional: int) -> Any:
+        """Make a call of an ``autograd.Function``, and record it as a call of Python."""
+        if self.stopped:
+            return custom_function.called(cls, args, kwargs, positional)
+        operands = [x for x in args if isinstance(x, Tensor)]
+        refs = self._references(operands)
+        try:
+            result = custom_function.called(cls, args, kwargs, positional, Inside(self._is_made, self.stop, args))
+        except Exception:
+            self._went_on(f"{cls.__name__}.forward")
+            raise
+        if not self.stopped:
+            outputs = list(result) if isinstance(result, (tuple, list)) else [result]
+            try:
+                call = FunctionCall(cls, args, kwargs, positional, outputs)
+                if any(call.graded):
+                    self.kept.append(self.recipe.steps.head[StepWords.used])
+                self._called(call, operands, refs, outputs)
+            except REFUSED as error:
+                self.stop(str(error))
+        return result
+
+    def derived(
+        self, derivation: Derivation, outputs: Tensors, inputs: Tensors, weights: Tensors, rows: int
+    ) -> Derivatives:
+        """Take a gradient, and record the operations that compute it: its backward as one that creates a graph."""
+        if not derivation.pulls:
+            self.stop("a derivative in forward mode")
+        elif rows * len(self.recipe.steps) > _MOST_STEPS:
+            self.stop(f"a Jacobian of {rows} rows")
+        if not self.stopped:
+            self.rounds, self.tensors.earliest = True, len(self.recipe.steps)
+            create = needs_graph(outputs, inputs, weights) if derivation.create is None else derivation.create
+            self._deriving += 1
+            try:
+                gradients = derivation.run(outputs, inputs, weights, rows, create=True, again=True)
+            except REFUSED as error:
+                self.stop(str(error))
+            except Exception:
+                self._went_on("a gradient")
+                raise
+            finally:
+                self._deriving -= 1
+            self._keep_unrolled(self.tensors.earliest)
+            if not self.stopped:
+                return gradients if create else [g if g is None else attributes.detach(g) for g in gradients]
+        if self._deriving:  # what it is part of is taken anew, without a recorder
+            raise NotImplementedError(self.stopped)
+        with modes.under(modes.current()._replace(recorder=None)):
+            return derivation.run(outputs, inputs, weights, rows)
+
+    def _keep_unrolled(self, earliest: int) -> None:
+        """Keep loops Python that were run through since a step: the gradient goes back as many iterations."""
+        starts = self.recipe.steps.starts
+        begin = starts[earliest] if earliest < len(starts) else self.recipe.steps.head[StepWords.used]
+        later = takewhile(lambda visit: visit.at > begin, reversed(self.visits))
+        entries = {visit.entry for visit in later} - self.unrolled
+        self.unrolled |= entries
+        for visit in self.visits if entries else ():
+            visit.reason = visit.reason or (_UNROLLED if visit.entry in self.unrolled else "")
+
+    def with_tensors(self, instruction: Instruction) -> Instruction:
+        """Return an instruction with tensors, known here, for what it saved; NotImplementedError for unknown ones."""
+        saved = self.tensors.saved_by(instruction)
+        if saved is None:
+            raise NotImplementedError(f"the gradient of {instruction.form.name or instruction.form.op.name}")
+        return replace(instruction, saved=saved)
+
+    def negative_zeros(self, value: Tensor) -> Any:
+        """Return where a cotangent has -0.0, the mark of what was not contributed to; None if nowhere: a guard."""
+        marks = (value == 0) & value.signbit()
+        if kind_rules.marks_of(value) is not None:
+            return marks
+        bool(marks.any())
+        return None
+
+    def _references(self, operands: Tensors) -> list[NodeRef]:
+        try:
+            return [self.reference(x) for x in operands]
+        except REFUSED as error:
+            self.stop(str(error))
+            return []
+
+    def _is_made(self, x: Tensor) -> bool:
+        """Whether a tensor is an argument, or was made by the call."""
+        node = self.nodes.get(id(x), self.nodes.get(id(base_of(x))))
+        return node is not None and self.recipe.nodes[self.recipe.base_of(node)].constant is None
+
+    def note_raised(self, op: Any, operands: tuple[Any, ...], params: dict[str, Any], error: Exception) -> None:
+        """Guard which error a routine raises, since the call may go on; others make the recording one of this call."""
+        if not isinstance(op, Routine):
+            self._went_on(op.name)
+        refs = [] if self.stopped or self.caught else self._references(operands)
+        if refs and not self.stopped:
+            number, self.catches = constant_tensor(number_of(error)), True
+            self._called(Attempt(op, params), operands, refs, [number], RAISED)
+            self.note_escape(number)
+
+    def _went_on(self, name: str) -> None:
+        self.caught = self.caught or f"{name} raised an error, which the function caught, at {caller()}"
+
+    def _called(
+        self, call: Any, operands: Tensors, refs: Sequence[NodeRef], outputs: Tensors, op: Callback = FUNCTION
+    ) -> None:
+        self.mark_line()
+        nodes, graded = self.recipe.nodes, [x._slot is not None for x in outputs]
+        wants = [x._slot is not None and self.recipe.wants(r.node) for x, r in zip(operands, refs, strict=False)]
+        specs = tuple([x.spec if want else None for x, want in zip(operands, wants, strict=False)])
+        wanted = any(wants) and any(graded)
+        if len(outputs) == 1:
+            spec = outputs[0].spec
+            result = self._add(outputs[0], ProgramNode(spec, differentiable=wanted))
+        else:
+            spec = spec_of(np.empty(sum(x.spec.size for x in outputs), outputs[0].spec.dtype))
+            nodes.append(ProgramNode(spec, differentiable=wanted))
+            result = len(nodes) - 1
+        form = FUNCTION.form(specs, spec, tuple(wants), (call,)) if wanted else None
+        self._step(op, refs, result, (call,), form)
+        self.tables.nodes_added(outputs[0]._form if wanted and len(outputs) == 1 else None)
+        if len(outputs) > 1:
+            self._apart(result, outputs)
+
+    def _apart(self, packed: int, outputs: Tensors) -> None:
+        """Copy each of several results from where they stand end to end."""
+        nodes, offset = self.recipe.nodes, 0
+        for x in outputs:
+            spec, graded = x.spec, x._slot is not None and nodes[packed].differentiable
+            strides = dense(spec.shape, spec.dtype.itemsize)
+            part = intern_spec(spec.shape, strides, spec.dtype, strides, nodes[packed].spec.size)
+            nodes.append(ProgramNode(part, packed, offset, offset, family=packed if graded else None))
+            source = NodeRef(len(nodes) - 1)
+            result = self._add(x, ProgramNode(spec, differentiable=graded))
+            self._step(CLONE, (source,), result, (), CLONE.form((part,), spec) if graded else None)
+            self.tables.nodes_added(x._form if graded else None)
+            offset += spec.bytes
+
+    def note_number(self, tensor: Tensor) -> None:
+        """Guard a number; where the user's code just compares it, what that gives."""
+        flags = None if self.stopped else comparisons_of(tensor)
+        for each in [tensor] if flags is None else flags:
+            self.note_escape(each)
+
+    def note_escape(self, tensor: Tensor) -> None:
+        """Guard a value that leaves for Python: a replay stops where it differs."""
+        if self.stopped or not self._depends(tensor):
+            return
+        try:
+            at = self.reference(tensor).node
+        except REFUSED as error:
+            self.stop(str(error))
+            return
+        expected, line, nodes = np.array(tensor._value, order="C"), caller(), self.recipe.nodes
+        nodes.append(ProgramNode(spec_of(expected), constant=expected))
+        number = len(nodes) - 1
+        kind = self.tables.kind(GUARD, None, (line,), (nodes[at].spec, spec_of(expected), nodes[at].spec))
+        self.recipe.steps.add(kind, at, [at, number])
+        self.tables.nodes_added()
+        self.guards.append(Escape(tensor, expected.tobytes(), line))
+
+    def visited(self, visit: HeadVisit) -> bool:
+        """Note a visit of the head of a loop; False if further ones of this entry do not count.
+
+        So it is within a mapped function: what is recorded is what is done for all examples, behind it.
+        """
+        if self.stopped or modes.current().recorder is not self:
+            return False
+        try:
+            nodes = [self.reference(x).node for x in visit.state.tensors]
+            count = None if visit.count is None else self.reference(visit.count).node
+        except REFUSED:
+            return False
+        counters = [counter_of(x) for x in visit.state.tensors]
+        self.visits.append(
+            Visit(visit, len(self.visits), self.recipe.steps.head[StepWords.used], nodes, counters, count)
+        )
+        self.visits[-1].reason = visit.reason or (_UNROLLED if visit.entry in self.unrolled else "")
+        return not visit.reason
+
+    def _depends(self, x: Any) -> bool:
+        """All tensors count: what the call reads from outside is read anew at each replay."""
+        return isinstance(x, Tensor)
+
+    def _constant(self, x: Tensor) -> int:
+        if x._slot is not None:
+            outer = base_of(x) if is_view(x) else x
+            if outer._slot is None or not fills(as_array(outer)):
+                raise NotImplementedError("a tensor from outside that requires grad is part of other memory")
+            self.argument(outer)
+            self.outer.append(outer)
+            return int(super().reference(x).node)
+        if type(x._value) is float:
+            return self._number(x)
+        array = as_array(x)
+        node = self._of_array(array, x.spec)
+        if not any(array is other for other in self.refilled):
+            self.readers.setdefault(node, x)
+        return node
+
+    def _number(self, x: Tensor) -> int:
+        key, value = (id(x), x.spec), np.array(x._value)
+        known = self._known(key, value)
+        if known is None:
+            self.held.append(x)
+            known = self.copies[key] = self._new(x.spec, value, x)
+        return known
+
+    def _known(self, key: Any, value: Array) -> int | None:
+        """Return the node of a copy that holds a value; None if there is none."""
+        known = self.copies.get(key)
+        return known if known is not None and self._copied(known).tobytes() == value.tobytes() else None
+
+    def _of_array(self, array: Array, spec: Spec) -> int:
+        key = where(array), spec
+        known = self._known(key, array)
+        if known is not None:
+            return known
+        self._look(array)
+        self.held.append(array)  # its address stays its own
+        if fills(array) or not array.size:
+            node = self._new(spec, array.copy(order="K"), array)
+        else:
+            root = root_of(array)
+            if not fills(root):
+                raise NotImplementedError("an array with gaps, of memory with gaps")
+            above = self._of_array(root, spec_of(root))
+            self.recipe.nodes.append(ProgramNode(spec, base=above, offset=where(array) - where(root)))
+            node = len(self.recipe.nodes) - 1
+        self.copies[key] = node
+        return node
+
+    def _new(self, spec: Spec, value: Array, source: Any) -> int:
+        self.recipe.nodes.append(ProgramNode(spec, constant=value))
+        node = len(self.recipe.nodes) - 1
+        if isinstance(source, np.ndarray) and any(
+            np.may_share_memory(source, content.array) and content.changed() for content in self.begun
+        ):
+            self.refilled.append(source)
+        else:
+            self.sources[node] = source
+        return node
+
+    def _owned(self, x: Tensor) -> int | None:
+        node = super()._owned(x)
+        if node is not None and self.recipe.nodes[self.recipe.base_of(node)].argument:
+            raise NotImplementedError("what is read from outside has the memory of an argument")
+        return node
+
+    def _take_over(self, x: Tensor) -> None:
+        self.taken_over[len(self.recipe.steps)] = root_of(as_array(x))
+        super()._take_over(x)
+
+    def _begun(self, kept: Array, x: Tensor) -> int:
+        spec = spec_of(kept)
+        known = self._known((where(kept), spec) if (where(kept), spec) in self.copies else (id(x), spec), kept)
+        # what a loop began with, perhaps
+        return super()._begun(kept, x) if known is None else self._cloned(NodeRef(known), spec)
+
+
+_HELD_BY_LOOP = 2  # references to an object from the loop that counts them
+_TRAITS = operator.attrgetter("spec", "base", "offset", "buffer_offset", "differentiable", "family", "argument")
+(_ALONE,) = map(sys.getrefcount, [object()])  # what is counted of an object that a list alone holds
 
 
 class Recording:
@@ -46,7 +448,6 @@ class Recording:
         self.inputs = inputs
         self.guards, self.stopped = recorder.guards, recorder.stopped
         self.caught, self.catches = recorder.caught, recorder.catches
-        """Which error it went on behind, so that it tells of this call alone; whether there are guards of errors."""
         self.outer, self.sources, self.readers = recorder.outer, recorder.sources, recorder.readers
         self.draws, self.kept_calls, self.refilled = recorder.draws, recorder.kept, recorder.refilled
         self.rounds = recorder.rounds or not NATIVE
@@ -56,21 +457,16 @@ class Recording:
         self.path = tuple([guard.value for guard in self.guards])
         """The values that left for Python, in order: which way the call went; a loop is one mark."""
         self.guard_positions = list(range(len(self.path)))
-        self.unrolled = ""
-        """Why a loop stays Python."""
         self.rolled: Rolled | None = None
         """What the recipe is of which loops were found: that has these without their bodies."""
+        self.unrolled = ""  # why a loop stays Python
         self.taken_over, self.written_outside = recorder.taken_over, [*recorder.taken_over.values(), *recorder.replaced]
         self.template: Structure
-        self.reads: Finder
-        """What code that ran read from outside, of that which was not known."""
+        self.reads: Finder  # what code that ran read from outside, of that which was not known
         self.kept: dict[int, Any] = {}
-        self.discarded = False
-        """Whether it tells of this call alone."""
-        self.drawn = ""
-        """Why the call cannot be replayed, if it drew random numbers of Python's or NumPy's."""
-        self.impure = ""
-        """What the call changed outside, so that no call of the function can be replayed."""
+        self.discarded = False  # whether it tells of this call alone
+        self.drawn = self.impure = ""
+        """Why the call cannot be replayed, if it drew random numbers of NumPy's or Python's; why no call can be."""
 
     def stop(self, reason: str) -> None:
         """Note why no program can be made of this call; the first reason counts."""
@@ -86,7 +482,8 @@ class Recording:
         arguments = self.recipe.arguments[: self.inputs]
         written = [i for i, node in enumerate(arguments) if node in self.recipe.written]
         try:
-            value_and_grad.check_written([f"argument {i}" for i in range(len(values))], values, written)
+            if written:
+                value_and_grad.check_written([f"argument {i}" for i in range(len(values))], values, written)
         except ProgramError:
             self.discarded = True
 
@@ -100,101 +497,61 @@ class Recording:
                 self.recipe.nodes[node] = replace(self.recipe.nodes[node], constant=source)
 
 
-class RecordingStage(enum.Enum):
-    """Which recording of a call this is: the first, or a later one with or without guards in the earlier."""
-
-    FIRST = enum.auto()
-    PLAIN = enum.auto()
-    GUARDED = enum.auto()
-
-
 def record_call(
     function: Callable[[list[Tensor]], Any],
     inputs: list[Tensor],
     *,
-    again: RecordingStage,
+    earlier: Sequence[Recording],
     codes: Mapping[CodeKey, Any],
     contents: Iterable[ArrayContent] = (),
     graded: bool = False,
 ) -> tuple[Any, Recording]:
     """Call a function on its arguments' tensors, recorded; return its result, whose tensors own their memory.
 
-    Where there was such a call, the user's lines are kept, and what code reads that is not known by ``codes``; where
-    values left for Python in it, loops are found. ``contents`` are of arrays that code reads. ``graded`` turns gradient
-    mode on.
+    Where there were ``earlier`` calls, the user's lines are kept, and what code reads that is not known by ``codes``;
+    where values left for Python in them, loops are found. ``contents`` are of arrays that code reads. ``graded`` turns
+    gradient mode on.
     """
-    before, recorder = modes.current(), CallRecorder(lines=again is not RecordingStage.FIRST)
+    before, recorder = modes.current(), CallRecorder(lines=bool(earlier))
     mode, watch, finder = before._replace(recorder=recorder, grad=graded or before.grad), None, Finder(codes)
     recorder.begun = [ArrayContent(content.array) for content in contents]
-    if again is not RecordingStage.FIRST:
-        watch = HeadWatch(recorder.visited if again is RecordingStage.GUARDED else None, finder.note)
+    guarded = any(recording.guards for recording in earlier)
+    if earlier:
+        watch = HeadWatch(recorder.visited, finder.note) if guarded else CodeListener(finder.note)
     under = mode, _called, recorder, function, inputs, watch
     leaves, template, outputs = frame_events.rarely_collected(modes.call_under, *under)
     recording = Recording(recorder, len(inputs))
-    recording.reads = finder
-    recording.template, recording.recipe.outputs = template, outputs
+    recording.reads, recording.template, recording.recipe.outputs = finder, template, outputs
     recording.recipe.steps.fit()
     recording.kept = {i: kept(x) for i, x in enumerate(leaves) if not isinstance(x, Tensor)}
     _look_for_changes(recorder, recording)
     nodes = {id(node): node for node in recording.recipe.nodes}
-    names = {node.spec.dtype.name for node in nodes.values()} - DTYPES
-    if names:
+    if names := {node.spec.dtype.name for node in nodes.values()} - DTYPES:
         recording.stop(f"programs hold no {min(names)}")
-    escaped = "" if recording.stopped else _escaped(recorder, leaves)
-    if escaped:
+    if not recording.stopped and (escaped := _escaped(recorder, leaves)):
         recording.impure = f"a tensor that the call made, {escaped}, stays behind somewhere else than in its result"
-    if again is RecordingStage.GUARDED and watch is not None and not (watch.reason or recording.stopped):
-        _roll(recording, recorder.visits)
+    if guarded and watch is not None and not (watch.reason or recording.stopped):
+        trace = RecordedTrace(recording.recipe)
+        recording.rolled, spans, recording.unrolled = rolled(recording, Heads(trace, recorder.visits))
+        recording.unrolled = recording.unrolled or unrolled(trace, recorder.visits, spans)
+        if recording.rolled is not None:
+            recording.rolled.put(recording, least=None)
     return template.filled(owned(leaves, inputs)), recording
 
 
-def _roll(recording: Recording, visits: Sequence[Visit]) -> None:
-    """Find the loops of a recording; its recipe has then marks in their place."""
-    trace = RecordedTrace(recording.recipe)
-    recording.rolled, spans, recording.unrolled = rolled(recording, Heads(trace, visits))
-    recording.unrolled = recording.unrolled or unrolled(trace, visits, spans)
-    if recording.rolled is not None:
-        recording.rolled.put(recording, least=None)
-
-
 def _called(
-    recorder: CallRecorder, function: Callable[[list[Tensor]], Any], inputs: list[Tensor], watch: HeadWatch | None
+    recorder: CallRecorder, function: Callable[[list[Tensor]], Any], inputs: list[Tensor], watch: CodeListener | None
 ) -> tuple[list[Any], Structure, list[int]]:
     for x in inputs:
         recorder.argument(x)
     result = function(inputs) if watch is None else watch.call(function, inputs)
     leaves, template = flattened(result, none=True)
-    return leaves, template, _outputs(recorder, leaves)
-
-
-def owned(leaves: Sequence[Any], inputs: Sequence[Tensor]) -> list[Any]:
-    """Return results, copied where they are of an argument's memory, parts of another tensor, or one result twice."""
-    seen = set(map(_memory, inputs))
-    results = []
-    for x in leaves:
-        if isinstance(x, Tensor) and (is_view(x) or _memory(x) in seen):
-            results.append(clone(x))
-        else:
-            results.append(x)
-            seen.update([_memory(x)] if isinstance(x, Tensor) else ())
-    return results
-
-
-def _memory(x: Tensor) -> tuple[str, int]:
-    return ("tensor", id(x)) if type(x._value) is float else ("memory", where(root_of(as_array(x))))
-
-
-def _outputs(recorder: CallRecorder, leaves: Sequence[Any]) -> list[int]:
+    outputs = []
     try:
-        return [] if recorder.stopped else [recorder.reference(x).node for x in leaves if isinstance(x, Tensor)]
-    except (ProgramError, NotImplementedError) as error:
+        outputs = [] if recorder.stopped else [recorder.reference(x).node for x in leaves if isinstance(x, Tensor)]
+    except REFUSED as error:
         recorder.stop(str(error))
-        return []
-
-
-def kept(x: Any) -> Any:
-    """Return a result that is no tensor as it is kept, or given out: an array copied."""
-    return x.copy() if isinstance(x, np.ndarray) else x
+    return leaves, template, outputs
 
 
 def _look_for_changes(recorder: CallRecorder, recording: Recording) -> None:
@@ -246,28 +603,25 @@ def difference(a: Recording, b: Recording) -> str:
         return "a Python number in an operation was another one"
     if (one.arguments, one.outputs, one.written) != (other.arguments, other.outputs, other.written):
         return "other results were returned, or other arguments written"
-    if len(a.outer) != len(b.outer) or not all(map(_is_same_outer, a.outer, b.outer)):
+    if len(a.outer) != len(b.outer) or not all(
+        x is y or (isinstance(x, Draw) and x.same(y)) for x, y in zip(a.outer, b.outer, strict=True)
+    ):
         return "another tensor from outside that requires grad was used, or other random numbers were drawn"
     loops = "" if a.rolled is None or b.rolled is None else b.rolled.difference(a.rolled)
-    return loops or _differing_results(a, b) or _differing_constant(a, b)
+    return loops or _differing_value(a, b)
 
 
-def _is_same_outer(x: Tensor | Draw, y: Tensor | Draw) -> bool:
-    return x is y or (isinstance(x, Draw) and x.same(y))
-
-
-def _differing_results(a: Recording, b: Recording) -> str:
+def _differing_value(a: Recording, b: Recording) -> str:
     if a.template != b.template or a.kept.keys() != b.kept.keys():
         return "the result had another structure"
-    return "" if all(same(a.kept[i], b.kept[i]) for i in a.kept) else "a result that is no tensor was another one"
-
-
-def _differing_constant(a: Recording, b: Recording) -> str:
+    if not all(same(a.kept[i], b.kept[i]) for i in a.kept):
+        return "a result that is no tensor was another one"
     ones, others = a.recipe.nodes, b.recipe.nodes  # nodes of one form are one object, most often
     pairs = {pair: i for i, pair in enumerate(zip(map(id, ones), map(id, others), strict=True))}
     for i in pairs.values():
         x, y = ones[i], others[i]
-        if not _alike(x, y) and not _live(a, b, i):
+        one, other = [None if node.constant is None else node.constant.tobytes() for node in (x, y)]
+        if (_TRAITS(x) != _TRAITS(y) or one != other) and not _live(a, b, i):
             return f"a constant {describe(x.spec)} that the call made, or read from outside, was another one"
     return ""
 
@@ -275,12 +629,9 @@ def _differing_constant(a: Recording, b: Recording) -> str:
 def live_sources(a: Recording, b: Recording) -> dict[int, Any]:
     """Return what two calls, whose recordings are both still here, read from the same memory, by node of the second."""
     live = {node: a.sources[node] for node in a.sources if _live(a, b, node)}
-    one, other = (
-        {_identity(x) for x in r.original_sources.values() if isinstance(x, Tensor) or x.size} for r in (a, b)
-    )
-    known = one & other  # bodies may be of calls before
-    more = [(node, x) for node, x in b.sources.items() if node not in a.sources]  # those of loops
-    return live | {node: x for node, x in more if _identity(x) in known}
+    both = [{_identity(x) for x in r.original_sources.values() if isinstance(x, Tensor) or x.size} for r in (a, b)]
+    known = both[0] & both[1]  # bodies of loops may be of calls before
+    return live | {n: x for n, x in b.sources.items() if n not in a.sources and _identity(x) in known}
 
 
 def shared_memory(a: Recording, b: Recording) -> bool:
@@ -295,23 +646,5 @@ def _identity(x: Any) -> tuple[str, int]:
 
 def _live(a: Recording, b: Recording, node: int) -> bool:
     one, other = a.sources.get(node), b.sources.get(node)
-    if one is None or other is None:
-        return False
-    if isinstance(one, Tensor) or isinstance(other, Tensor):
-        return one is other
-    return one.size > 0 and where(one) == where(other)
-
-
-def _alike(x: ProgramNode, y: ProgramNode) -> bool:
-    same = (x.spec, x.base, x.offset, x.buffer_offset, x.differentiable, x.family, x.argument) == (
-        y.spec,
-        y.base,
-        y.offset,
-        y.buffer_offset,
-        y.differentiable,
-        y.family,
-        y.argument,
-    )
-    if not same or (x.constant is None) != (y.constant is None):
-        return False
-    return x.constant is None or y.constant is None or x.constant.tobytes() == y.constant.tobytes()
+    there = one is not None and other is not None and (isinstance(one, Tensor) or one.size > 0)
+    return there and _identity(one) == _identity(other)

@@ -40,9 +40,9 @@ def accumulator(x: Tensor) -> np.dtype[Any]:
 def along(op: Op, x: Any, dim: Any, axis: Any, keepdim: Any, keepdims: Any, dtype: Any) -> Tensor:
     """Reduce over dims as users give them."""
     x = tensor_of(x)
-    dim = either("dim", dim, "axis", axis, None)
-    axes = dims_of(x, dim)
-    keep = bool(either("keepdim", keepdim, "keepdims", keepdims, default=False))
+    dim = dim if axis is None else either("dim", dim, "axis", axis, None)
+    axes = tuple(range(len(x.spec.shape))) if dim is None else dims_of(x, dim)
+    keep = bool(keepdim if keepdims is None else either("keepdim", keepdim, "keepdims", keepdims, default=False))
     if dtype is not None and dtype_of(dtype) != x.spec.dtype:
         x = promotion.cast(x, dtype_of(dtype))
     assert isinstance(op, Reduction)

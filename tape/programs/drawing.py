@@ -25,8 +25,7 @@ from tape.tensors.pytrees import Structure
 from tape.tensors.tensor import Tensor
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
-_SHOWN = 20
-"""Rows of a table; the rest is summed."""
+_SHOWN = 20  # rows of a table; the rest is summed
 
 
 @dataclass(slots=True)
@@ -94,7 +93,8 @@ def _time(nanoseconds: float) -> str:
 def _table(title: str, entries: list[CallGroup], total: float) -> str:
     shown = entries[:_SHOWN]
     if rest := entries[_SHOWN:]:
-        shown = [*shown, _sum(f"{len(rest)} more", rest)]
+        columns = zip(*[(e.calls, e.bytes, e.forward, e.reverse) for e in rest], strict=True)
+        shown = [*shown, CallGroup(f"{len(rest)} more", *map(sum, columns))]
     width = max(len(title), *(len(entry.name) for entry in shown)) if shown else len(title)
     lines = [f"{title:<{width}} {'calls':>10} {'bytes':>14} {'forward':>14} {'reverse':>14} {'share':>6}"]
     for e in shown:
@@ -102,14 +102,6 @@ def _table(title: str, entries: list[CallGroup], total: float) -> str:
         times = f"{_time(e.forward):>14} {_time(e.reverse):>14}"
         lines.append(f"{e.name:<{width}} {e.calls:>10,} {e.bytes:>14,} {times} {share:>6}")
     return "\n".join(lines)
-
-
-def _sum(name: str, entries: Iterable[CallGroup]) -> CallGroup:
-    total = CallGroup(name)
-    for e in entries:
-        total.calls, total.bytes = total.calls + e.calls, total.bytes + e.bytes
-        total.forward, total.reverse = total.forward + e.forward, total.reverse + e.reverse
-    return total
 
 
 def profiled(recipe: Recipe, arguments: Sequence[Any], expected: Sequence[Any], *, reverse: bool) -> Profile:
@@ -178,25 +170,7 @@ def _stacks(
 
 
 _MORE = ", ..."
-_MOST_LINES = 200
-"""Of a listing in a notebook."""
-
-
-def shown(recipe: Recipe) -> str:
-    """Return a program as HTML: a table, and the beginning of its listing."""
-    lines = listing(recipe).splitlines()
-    if len(lines) > _MOST_LINES:
-        lines = [*lines[:_MOST_LINES], f"  ... and {len(lines) - _MOST_LINES} more lines: print(program)"]
-    arguments, results = (
-        ", ".join(describe(recipe.nodes[i].spec) for i in g) for g in (recipe.arguments, recipe.outputs)
-    )
-    rows = [("operations", str(len(recipe.steps))), ("arguments", arguments), ("results", results)]
-    return table(rows, "\n".join(lines))
-
-
-def drawn(recipe: Recipe, *, reverse: bool) -> Graph:
-    """Return the graph of a program; with ``reverse`` also its pullbacks, if its result is one floating number."""
-    return _ProgramDrawing(recipe, reverse=reverse).graph()
+_MOST_LINES = 200  # of a listing in a notebook
 
 
 class _ProgramDrawing:
@@ -221,14 +195,17 @@ class _ProgramDrawing:
         self.edges = Edges()
         self.constants: dict[int, set[int]] = {}
         """Nodes of constants that are drawn, with those in whose place they are."""
-        self.varying: set[int] = set()
-        """Steps whose numbers or parameters differ from copy to copy."""
+        self.varying: set[int] = set()  # steps whose numbers or parameters differ from copy to copy
 
     def graph(self) -> Graph:
         """Draw everything."""
         for at in range(len(self.standing)):
             self._read(at)
-        self._read_results()
+        for k, (node, at) in enumerate(zip(self.recipe.outputs, self.flow.outputs, strict=True)):
+            self.edges.add(self._drawn_source(at, node, -1), f"o{k}")
+        at = self.outputs[0] if self.outputs else -1
+        if at >= 0 and self.reversed[at]:
+            self.edges.add("o0", f"r{self.standing[at]}")
         with self.text.cluster("forward"):
             self._arguments()
             self.text.parts(self.flow.repeats, 0, len(self.standing), partial(self._steps, reverse=False))
@@ -237,7 +214,9 @@ class _ProgramDrawing:
         if self.pulled:
             with self.text.cluster("reverse"):
                 self.text.parts(self.flow.repeats, 0, len(self.standing), partial(self._steps, reverse=True))
-                self._gradients()
+                for node in self.recipe.arguments:
+                    if any(end == f"g{node}" for _, end in self.edges.between):
+                        self.text.node(f"g{node}", f"gradient of %{node}", shape="ellipse")
         self.text.edges(self.edges)
         return self.text.graph()
 
@@ -286,13 +265,6 @@ class _ProgramDrawing:
         self.constants.setdefault(shown, set()).add(base)
         return f"v{shown}"
 
-    def _read_results(self) -> None:
-        for k, (node, at) in enumerate(zip(self.recipe.outputs, self.flow.outputs, strict=True)):
-            self.edges.add(self._drawn_source(at, node, -1), f"o{k}")
-        at = self.outputs[0] if self.outputs else -1
-        if at >= 0 and self.reversed[at]:
-            self.edges.add("o0", f"r{self.standing[at]}")
-
     def _arguments(self) -> None:
         for node in self.recipe.arguments:
             self.text.node(f"v{node}", f"%{node}\n{describe(self.recipe.nodes[node].spec)}", shape="ellipse")
@@ -311,24 +283,17 @@ class _ProgramDrawing:
             title = self.recipe.lines.text(line, short=True) if self.recipe.lines is not None else ""
             with self.text.cluster(title, style="dashed") if title else nullcontext():
                 for at in members:
-                    self.text.node(*((f"r{at}", self._pullback(at)) if reverse else (f"s{at}", self._label(at))))
+                    self.text.node(f"{'r' if reverse else 's'}{at}", self._label(at, reverse=reverse))
 
-    def _label(self, at: int) -> str:
-        kind = self._kind(at)
+    def _label(self, at: int, *, reverse: bool) -> str:
+        kind: Any = self._kind(at)
+        if reverse:
+            saved = () if kind.form.is_view else kind.form.saved
+            return f"{kind.form.name}\nreads {', '.join(saved)}" if saved else str(kind.form.name)
         numbers = [f" {self.recipe.steps.numbers[~word]!r}" for word in self._operands(at) if word < 0]
         more = _MORE if at in self.varying else ""
         spec = self.recipe.nodes[self.words[self.starts[at] + 1]].spec
         return f"{kind.op.name}{''.join(numbers)}{parameters(kind.params)}{more}\n{describe(spec)}"
-
-    def _pullback(self, at: int) -> str:
-        form: Any = self._kind(at).form
-        saved = () if form.is_view else form.saved
-        return f"{form.name}\nreads {', '.join(saved)}" if saved else str(form.name)
-
-    def _gradients(self) -> None:
-        for node in self.recipe.arguments:
-            if any(end == f"g{node}" for _, end in self.edges.between):
-                self.text.node(f"g{node}", f"gradient of %{node}", shape="ellipse")
 
 
 class Seen:
@@ -360,7 +325,7 @@ class Seen:
         }
         """
         self._check_finished()
-        return drawn(self._recipe, reverse=reverse)
+        return _ProgramDrawing(self._recipe, reverse=reverse).graph()
 
     def memory(self, *, reverse: bool = False) -> MemoryUse:
         """Return the bytes that a call needs, or with ``reverse`` a call of :meth:`value_and_grad`, before it runs.
@@ -436,7 +401,15 @@ class Seen:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: how much it computes, and the beginning of its listing."""
-        return shown(self._recipe)
+        recipe, lines = self._recipe, listing(self._recipe).splitlines()
+        if len(lines) > _MOST_LINES:
+            lines = [*lines[:_MOST_LINES], f"  ... and {len(lines) - _MOST_LINES} more lines: print(program)"]
+        specs = [
+            ", ".join(describe(recipe.nodes[i].spec) for i in group) for group in (recipe.arguments, recipe.outputs)
+        ]
+        return table(
+            [("operations", str(len(recipe.steps))), ("arguments", specs[0]), ("results", specs[1])], "\n".join(lines)
+        )
 
     def _repr_svg_(self) -> str | None:
         """Return the graph as a drawing; None where Graphviz is missing, or the graph is large."""

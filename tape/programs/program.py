@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import functools
-from collections import OrderedDict
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 
-from kernels.foundation.tables import cached_property
+from kernels.compiler.compiled_code import CompiledCode
+from kernels.foundation.tables import Lock, cached_property
 from kernels.kinds.routine import Unsettled
+from kernels.language import jit
+from kernels.machine_code.compiled_machine import CompiledMachine
+from kernels.machine_code.tiers import Unprofitable, reason_of
 from kernels.programs import program as recipes
 from kernels.programs import recipe_encoding
+from kernels.programs.machine import Machine, calls_in, calls_meanwhile, calls_until_compiled, plan
 from kernels.programs.program import ProgramError
-from kernels.programs.recipe_encoding import DTYPES, Decoder, Encoder, is_named, name_of
+from kernels.programs.recipe_encoding import Decoder
+from kernels.programs.rolled_program import Uncompiled
 from tape import pickled_programs, return_types  # noqa: F401 (pickled_programs teaches pickle)
-from tape.errors import FileFormatError
+from tape.errors import CompileWarning, FileFormatError
 from tape.operations.copied_views import copy_
 from tape.programs.drawing import Seen
 from tape.programs.replaying import (
@@ -30,16 +35,15 @@ from tape.programs.replaying import (
     recorded,
     value_and_gradients,
 )
-from tape.programs.tiers import AnyMachine, TieredProgram
-from tape.tensors import checked_files, grad_modes, modes
-from tape.tensors.checked_files import Content
+from tape.programs.saving import Content, MisfitError, decoded, decoded_signature, named, write_programs
+from tape.programs.tiers import BackgroundCompile, Failed, machine_code
+from tape.tensors import grad_modes, modes
+from tape.tensors.bytecode import stack_level
 from tape.tensors.operands import native
-from tape.tensors.pytrees import LEAF, NONE, Structure, dataclass_of, dict_of, flattened, mapping_of
+from tape.tensors.pytrees import Signature, Structure, flattened
 from tape.tensors.recorder import ProgramRecorder
 from tape.tensors.tensor import Tensor, as_array, constant_tensor, leaf, scalar_or_array
-from tape.transforms.value_and_grad import Signature, argument_value, check_written
-
-# Programs in files: structures, outcomes, what is written.
+from tape.transforms.value_and_grad import argument_value, check_written
 
 
 def outcome(value: Any, tensor: bool) -> Any:
@@ -60,169 +64,16 @@ def way_of(arguments: Sequence[Any]) -> bool | None:
     )
 
 
-# Structures, and the signatures made of them, as JSON: for files, whose readers are given the user's types.
-
-_RETURNED = [kind for kind in vars(return_types).values() if isinstance(kind, type) and issubclass(kind, tuple)]
-_USUAL = (
-    *(bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset, type(None), OrderedDict, np.ndarray),
-    *(dtype.type for dtype in DTYPES.values()),
-    *_RETURNED,
-)
-KNOWN = {name_of(kind): kind for kind in _USUAL}
-"""The types that every reader has."""
-_LEAF_TEXT, _NONE_TEXT = "leaf", "none"
-
-
-class MisfitError(TypeError):
-    """A type that a reader was given is not as the one of its name was."""
-
-
-def named(names: Iterable[str], types: Iterable[Any]) -> dict[str, Any]:
-    """Return what stands for the names of a file: one of ``types``, whatever module it is in now; TypeError if none."""
-    candidates = list(types)
-    for candidate in candidates:
-        if not is_named(candidate):
-            raise TypeError(f"types: {candidate!r} is no class or function")
-    values = {name: KNOWN[name] if name in KNOWN else _chosen(name, candidates) for name in names}
-    missing = [name for name, value in values.items() if value is None]
-    if missing:
-        last = ", ".join(name.rpartition(".")[2] for name in missing)
-        raise TypeError(
-            f"load: the file has {', '.join(missing)}, by name alone: a file can name no code that is then run; give "
-            f"what is meant: load(..., types=[{last}])"
-        )
-    return values
-
-
-def _chosen(name: str, candidates: list[Any]) -> Any:
-    """Return the candidate of this name; else the only one of this name in another module, or None."""
-    for candidate in candidates:
-        if name_of(candidate) == name:
-            return candidate
-    alike = [x for x in candidates if f".{name}".endswith(f".{_within_module(x)}")]
-    return alike[0] if len(alike) == 1 else None
-
-
-def _within_module(value: Any) -> str:
-    module = getattr(getattr(value, "py_func", value), "__module__", None)
-    return name_of(value).removeprefix(f"{module}.")
-
-
-def encoded(structure: Structure, encoder: Encoder, place: str) -> Any:
-    """Return JSON for a structure that stands at a place; TypeError if it has what a file does not hold."""
-    kind = structure.kind
-    if kind is None or kind is type(None):
-        return _LEAF_TEXT if kind is None else _NONE_TEXT
-    if issubclass(kind, dict) and kind not in (dict, OrderedDict):
-        raise TypeError(f"{place} is a {kind.__name__}, which a file does not hold; make it a dict")
-    make = structure.make
-    fields = make.args[1] if isinstance(make, functools.partial) and make.func is dataclass_of else {}
-    return {
-        "kind": encoder.named(kind),
-        "keys": encoder.values(structure.keys, f"a key of {place}"),
-        "parts": [
-            encoded(part, encoder, f"{place}[{key!r}]")
-            for key, part in zip(structure.keys, structure.parts, strict=True)
-        ],
-        "static": {name: encoder.value(x, f"{place}.{name}") for name, x in structure.static.items()},
-        "fields": {name: encoder.value(x, f"{place}.{name}") for name, x in fields.items()},
-    }
-
-
-def decoded(tree: Any, decoder: Decoder) -> Structure:
-    """Return the structure of JSON; MisfitError if a type of the user's has changed."""
-    if tree in (_LEAF_TEXT, _NONE_TEXT):
-        return LEAF if tree == _LEAF_TEXT else NONE
-    kind = decoder.named[tree["kind"]]
-    keys = tuple(map(decoder.value, tree["keys"]))
-    parts = tuple([decoded(part, decoder) for part in tree["parts"]])
-    static, fields = ({name: decoder.value(x) for name, x in tree[of].items()} for of in ("static", "fields"))
-    structure = Structure(kind, keys, parts, static, _maker(kind, keys, fields, static))
-    if kind in (dict, list, tuple) and all(part is LEAF for part in parts):
-        structure.flat = len(parts)
-    return structure
-
-
-def _maker(kind: Any, keys: tuple[Any, ...], fields: dict[str, Any], static: dict[str, Any]) -> Any:
-    if kind is dict:
-        return functools.partial(dict_of, keys)
-    if kind is OrderedDict:
-        return functools.partial(mapping_of, OrderedDict.fromkeys(keys), keys)
-    if not isinstance(kind, type):
-        raise MisfitError(f"types: {kind!r} is no class")
-    if issubclass(kind, (tuple, list)):
-        names: Any = getattr(kind, "_fields", None)
-        if names is None and keys == tuple(range(len(keys))):
-            return kind
-        if names == keys:
-            return getattr(kind, "_make")  # noqa: B009 (of named tuples alone)
-        raise MisfitError(f"types: {kind.__name__} has the fields {names}, and {keys} in the file")
-    present = {f.name for f in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else set()
-    if not {*keys, *static} <= present:
-        raise MisfitError(
-            f"types: {kind.__name__} has no fields {sorted({*keys, *static} - present)}, and has in the file"
-        )
-    return functools.partial(dataclass_of, kind, fields, keys)
-
-
-def encoded_signature(signature: Signature, encoder: Encoder) -> dict[str, Any]:
-    """Return JSON for the signature of a program."""
-    return {
-        "positional": [encoded(s, encoder, f"argument {i}") for i, s in enumerate(signature.positional)],
-        "keywords": {name: encoded(s, encoder, f"argument {name}") for name, s in signature.keywords.items()},
-        "static": [[i, encoder.value(x, signature.paths[i])] for i, x in signature.static.items()],
-        "paths": signature.paths,
-        "names": signature.names,
-        "simple": signature.simple,
-    }
-
-
-def decoded_signature(tree: dict[str, Any], decoder: Decoder) -> Signature:
-    """Return the signature of JSON."""
-    signature = Signature.__new__(Signature)
-    signature.positional = [decoded(s, decoder) for s in tree["positional"]]
-    signature.keywords = {name: decoded(s, decoder) for name, s in tree["keywords"].items()}
-    signature.static = {i: decoder.value(x) for i, x in tree["static"]}
-    signature.paths, signature.names, signature.simple = tree["paths"], tree["names"], bool(tree["simple"])
-    leaves = sum(map(len, [*signature.positional, *signature.keywords.values()]))
-    if len(signature.paths) != leaves or len(signature.names) != leaves - len(signature.static):
-        raise ValueError(f"a signature of {leaves} leaves has {len(signature.paths)} paths")
-    return signature
-
-
-def write_programs(f: Any, kind: str, programs: Sequence[Any], extra: Any = None) -> None:
-    """Write programs, and a value that says more of them, to a path or binary file as a thing of this kind.
-
-    TypeError, naming where it stands, for what a file does not hold; ProgramError for a program that is not recorded.
-    """
-    encoder = Encoder()
-    trees = [_encoded(program, encoder) for program in programs]
-    said = encoder.value(extra, "what is said of the programs")
-    body = {"programs": trees, "extra": said, "tables": encoder.tables, "names": encoder.names}
-    checked_files.write(f, kind, body, encoder.arrays)
-
-
-def _encoded(program: Any, encoder: Encoder) -> dict[str, Any]:
-    if program._unfinished:
-        raise ProgramError(program._unfinished)
-    return {
-        "recipe": recipe_encoding.encoded(program._recipe, encoder),
-        "signature": encoded_signature(program._signature, encoder),
-        "template": encoded(program._template, encoder, "the result"),
-        "kept": [[i, encoder.value(x, "a result")] for i, x in program._kept.items()],
-        "escapes": program._escapes,
-    }
-
-
-# Programs that users call: made from a recording, read from a file.
-
 _NOT_PICKLED = (
     "pulling", "_first", "_machines", "_due", "_beside", "_interpreted", "_apart", "_scalar", "_lock", "_single",
     "_tuple", "_formed", "is_plain", "is_simple", "can_miss",
 )  # fmt: skip
 
 
-class Program(TieredProgram, Seen):
+AnyMachine = Machine | CompiledMachine  # what runs a program: the interpreter, or machine code
+
+
+class Program(Seen):
     """A recorded function. Call it, or :meth:`value_and_grad`, with new values of the recorded shapes and dtypes.
 
     Arguments have the recorded structure; strings, None and other objects in it must equal those of the recording.
@@ -242,6 +93,10 @@ class Program(TieredProgram, Seen):
     _kept: dict[int, Any]
     _escapes: list[str]
     _unfinished: str
+    _exactly = False  # whether arguments are floats and C-contiguous arrays only, on the native way
+    _mode = "default"
+    """When it is compiled: one of :data:`kernels.machine_code.tiers.MODES`."""
+    _budget: int | None = None  # bytes of memory that it may use; None if that is not limited
 
     def __init__(self) -> None:
         """Raise TypeError: ``tape.record(function, *examples)`` makes programs."""
@@ -250,8 +105,16 @@ class Program(TieredProgram, Seen):
     def _begin(self) -> None:
         self._single = self._template.kind is None and not self._kept
         self._tuple = self._template.kind is tuple and self._template.flat > 0 and not self._kept
-        self._begin_tiers()
         self._scalar: set[bool] = set()
+        self._first: dict[bool, AnyMachine] = {}
+        self._machines: dict[bool, list[AnyMachine]] = {False: [], True: []}
+        self._due: dict[bool, int] = {}
+        """After how many calls it is compiled, forward and with its reverse; nothing where that has been tried."""
+        self._beside: dict[bool, BackgroundCompile] = {}
+        """Machine code that is being made; after so many calls it runs, or they wait for it."""
+        self._interpreted: dict[bool, Uncompiled] = {}  # why it is not compiled
+        self._apart: dict[bool, CompiledMachine | None] = {}  # machine code that calls of it do not use
+        self._lock = Lock()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Replay the function forward; arguments that it changes in place are changed, as by the function."""
@@ -370,17 +233,14 @@ class Program(TieredProgram, Seen):
             values = [np.array(o, order="C") for o in machine.outputs]
             return values, [g + g.dtype.type(0.0) for g in machine.gradients]
         except Unsettled:
-            return self._interpreted_back(arguments)
+            # operations on tensors find the gradient where cotangents do not tell it
+            values = [np.array(x._value if isinstance(x, Tensor) else x) for x in arguments]
+            with modes.under(modes.current()._replace(recorder=None)):
+                tensors = [as_array(x) for x in value_and_gradients(self._recipe, values)]
+            count = len(self._recipe.outputs)
+            return tensors[:count], tensors[count:]
         finally:
             self._machines[True].append(machine)
-
-    def _interpreted_back(self, arguments: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """Return the same by operations on tensors, which find the gradient where cotangents do not tell it."""
-        values = [np.array(x._value if isinstance(x, Tensor) else x) for x in arguments]
-        with modes.under(modes.current()._replace(recorder=None)):
-            tensors = [as_array(x) for x in value_and_gradients(self._recipe, values)]
-        count = len(self._recipe.outputs)
-        return tensors[:count], tensors[count:]
 
     def _write_back(self, machine: AnyMachine, arguments: Sequence[Any]) -> None:
         if not self._recipe.written:
@@ -433,6 +293,112 @@ class Program(TieredProgram, Seen):
         return self._template.filled(
             [self._kept[i] if i in self._kept else next(remaining) for i in range(len(self._template))]
         )
+
+    def _started(self, arguments: Sequence[Any], *, reverse: bool) -> Any:
+        machine = self._machine(reverse=reverse)
+        for place, x in zip(machine.inputs, arguments, strict=True):
+            place[...] = x._value if isinstance(x, Tensor) else x
+        return machine
+
+    def _machine(self, *, reverse: bool) -> AnyMachine:
+        try:
+            return self._machines[reverse].pop()
+        except IndexError:
+            with self._lock:
+                first = self._first.get(reverse)
+                if first is not None:
+                    return first.copy()
+                compiles = self._mode == "max" or self._budget is not None or not jit.makes_native_code()
+                if compiles and self._compile(reverse=reverse):
+                    return self._machines[reverse].pop()
+                machine = Machine(plan(self._recipe, reverse=reverse), exactly=self._exactly)
+                self._check_budget(machine)
+                if self._mode == "default":
+                    self._due[reverse] = calls_until_compiled(machine)
+                self._first[reverse] = machine
+                return machine
+
+    def _count(self, *, reverse: bool) -> None:
+        """Count a call of the interpreter; compile beside the calls when that pays, and take over some calls later.
+
+        How many does not depend on when the code is ready: results would, on how busy the machine is.
+        """
+        left = self._due.get(reverse, 1)
+        if left > 1:
+            self._due[reverse] = left - 1
+            return
+        with self._lock:
+            first = self._first.get(reverse)
+            if not isinstance(first, Machine):
+                self._due.pop(reverse, None)
+                return
+            if self._due.get(reverse, 2) > 1:  # another thread was here
+                return
+            beside = self._beside.get(reverse)
+            if beside is not None:
+                more = beside.more_calls(functools.partial(calls_in, machine=first))
+            else:
+                more, make = calls_meanwhile(first), functools.partial(self._made_code, reverse=reverse, always=False)
+                self._beside[reverse] = BackgroundCompile(make, more)
+            if more > 0:
+                self._due[reverse] = more
+            else:
+                self._compile(reverse=reverse, always=False)
+
+    def _compile(self, *, reverse: bool, always: bool = True) -> bool:
+        machine = self._machine_code(reverse=reverse, always=always)
+        if machine is not None:
+            self._first[reverse] = machine
+            self._machines[reverse][:] = [machine]
+        self._due.pop(reverse, None)  # last: a process that is forked, or a call that is interrupted, tries again
+        return machine is not None
+
+    def _machine_code(self, *, reverse: bool, always: bool = True) -> CompiledMachine | None:
+        known = self._interpreted.get(reverse)
+        if known is not None and not (always and isinstance(known, Unprofitable)):
+            return None
+        beside = self._beside.pop(reverse, None)
+        machine = beside.result() if beside is not None else self._made_code(reverse=reverse, always=always)
+        if always and isinstance(machine, Unprofitable):
+            machine = self._made_code(reverse=reverse, always=True)
+        if isinstance(machine, CompiledMachine):
+            self._check_budget(machine)
+            self._interpreted.pop(reverse, None)
+            return machine
+        if isinstance(machine, Failed):
+            message = f"a program is interpreted, since {machine.reason}; please report it"
+            warnings.warn(message, CompileWarning, stacklevel=stack_level())
+        self._interpreted[reverse] = machine
+        return None
+
+    def _made_code(
+        self, expected: Callable[[float], None] | None = None, *, reverse: bool, always: bool
+    ) -> CompiledMachine | Uncompiled:
+        options = {"reverse": reverse, "exactly": self._exactly, "always": always, "expected": expected}
+        return machine_code(self._recipe, memory=self._budget, **options)
+
+    def _code(self, *, reverse: bool) -> CompiledCode:
+        machine: AnyMachine | None
+        with self._lock:
+            if self._mode == "eager":
+                if reverse not in self._apart:
+                    self._apart[reverse] = self._machine_code(reverse=reverse)
+                machine = self._apart[reverse]
+            else:
+                if not isinstance(self._first.get(reverse), CompiledMachine):
+                    self._compile(reverse=reverse)
+                machine = self._first.get(reverse)
+        if not isinstance(machine, CompiledMachine):
+            raise ProgramError(f"no machine code: {reason_of(self._recipe, self._interpreted[reverse])}")
+        return machine.code
+
+    def _check_budget(self, machine: AnyMachine) -> None:
+        if self._budget is not None and machine.size > self._budget:
+            kind = "machine code" if isinstance(machine, CompiledMachine) else "the interpreter"
+            raise MemoryError(
+                f"{kind} of this program needs {machine.size:,} bytes of memory, of which compile(..., memory=...) "
+                f"allows {self._budget:,}"
+            )
 
     def save(self, f: Any) -> None:
         """Write the program to a path or a binary file, from which :func:`tape.load` has it back: data, and no code.
@@ -575,7 +541,10 @@ def _run(
     positional, keywords = signature.filled(tensors)
     arrays = not any(isinstance(x, Tensor) for x in values)
     leaves, template = flattened(modes.call_given(arrays, fun, *positional, **keywords), none=True)
-    kept = {i: _checked_output(x) for i, x in enumerate(leaves) if not isinstance(x, Tensor)}
+    kept = {i: x for i, x in enumerate(leaves) if not isinstance(x, Tensor)}
+    for x in kept.values():
+        if x is not None and not isinstance(x, (str, bool)):
+            raise TypeError(f"a recorded function returns tensors, not {type(x).__name__}; keep the result a tensor")
     recorder.recipe.outputs = [recorder.reference(x).node for x in leaves if isinstance(x, Tensor)]
     return template, kept
 
@@ -590,18 +559,16 @@ def _argument(name: str, value: Any) -> Tensor:
     return leaf(scalar_or_array(array), requires_grad=array.dtype.kind == "f")
 
 
-def _checked_output(output: Any) -> Any:
-    if output is not None and not isinstance(output, (str, bool)):
-        raise TypeError(f"a recorded function returns tensors, not {type(output).__name__}; keep the result a tensor")
-    return output
-
-
 def read_programs(content: Content, name: str, types: Iterable[Any]) -> tuple[list[Program], Any]:
     """Return the programs of a file, and what is said of them; ``types``: the classes and functions that it names.
 
     TypeError if one is missing or has other fields, FileFormatError for what no version wrote, or this one not.
     """
-    classes = named(_names(content, name), types)
+    try:
+        names = [str(one) for one in content.body["names"]]
+    except (TypeError, KeyError) as error:
+        raise _unread(content, name, error) from error
+    classes = named(names, types)
     try:
         body = content.body
         decoder = Decoder(body["tables"], content.arrays, classes)
@@ -609,13 +576,6 @@ def read_programs(content: Content, name: str, types: Iterable[Any]) -> tuple[li
     except MisfitError:
         raise
     except Exception as error:  # whatever senseless content leads to
-        raise _unread(content, name, error) from error
-
-
-def _names(content: Content, name: str) -> list[str]:
-    try:
-        return [str(one) for one in content.body["names"]]
-    except (TypeError, KeyError) as error:
         raise _unread(content, name, error) from error
 
 
@@ -631,14 +591,7 @@ def _decoded(tree: dict[str, Any], decoder: Decoder) -> Program:
     if len(recipe.arguments) != len(signature.names) or len(recipe.outputs) + len(kept) != len(template):
         raise ValueError("the program has other arguments and results than its signature")
     program = Program.__new__(Program)
-    program.__setstate__(
-        {
-            "_recipe": recipe,
-            "_signature": signature,
-            "_template": template,
-            "_kept": kept,
-            "_escapes": [str(line) for line in tree["escapes"]],
-            "_unfinished": "",
-        }
-    )
+    program._recipe, program._signature, program._template, program._kept = recipe, signature, template, kept
+    program._escapes, program._unfinished = [str(line) for line in tree["escapes"]], ""
+    program._begin()
     return program

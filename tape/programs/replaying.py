@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from kernels.kinds.reference_tape import Instruction, kept_arguments, unexposed
 from kernels.kinds.routine import LoopAgain, LoopBegin, LoopEnd, Unsettled
 from kernels.native.structs import LARGE, REPLAYED, RESULT, FormBlock, InputBlock
 from kernels.programs.machine import KeptReplay, Machine, kept_replay, pullback_plan
-from kernels.programs.program import HEAD, ProgramNode, Recipe, StepKind, bodies_of
+from kernels.programs.program import HEAD, Recipe, StepKind, bodies_of
 from kernels.rules.scalar_loops import NodeRef
 from tape.engine.backward import grad
 from tape.engine.custom_function import CustomCall, Function, FunctionCtx, Output
@@ -70,9 +70,16 @@ class _UnbatchedRun(ProgramRun):
         return views.clone(x) if node in self.recipe.written or not ordered else x
 
     def first(self, node: int) -> None:
-        """Compute a constant, or a view that no step made."""
-        entry, base = self.nodes[node], self.nodes[self.recipe.base_of(node)]
-        self.values[node] = self.part(node) if base.constant is None else _constant(entry, base)
+        """Compute a constant, or a part of one, as a tensor of its own, or a view that no step made."""
+        entry, memory = self.nodes[node], self.nodes[self.recipe.base_of(node)].constant
+        if memory is None:
+            self.values[node] = self.part(node)
+            return
+        spec, part = entry.spec, np.empty(entry.spec.shape, entry.spec.dtype)
+        if spec.size:
+            part = np.ndarray(spec.shape, spec.dtype, memory.ravel("K"), entry.offset, spec.strides)
+            part = part.copy(order="K" if entry.base is None else "C")
+        self.values[node] = constant_tensor(scalar_or_array(part) if spec.size else part)
 
     def steps(self, at: int, stop: int) -> None:
         """Run some steps, in order; loops as often as they go on."""
@@ -122,11 +129,9 @@ class _UnbatchedRun(ProgramRun):
         """Return a result of its own memory."""
         entry, x = self.nodes[node], self.tensor(node)
         unshared = entry.base is None and entry.constant is None and not entry.argument
-        return x if unshared and self.recipe.outputs.count(node) == 1 and node not in self._seen() else views.clone(x)
-
-    def _seen(self) -> set[int]:
-        """Return the nodes of which a result is a view."""
-        return {self.recipe.base_of(o) for o in self.recipe.outputs if self.nodes[o].base is not None}
+        outputs = self.recipe.outputs
+        seen = {self.recipe.base_of(o) for o in outputs if self.nodes[o].base is not None}
+        return x if unshared and outputs.count(node) == 1 and node not in seen else views.clone(x)
 
     def write_back(self, arguments: Sequence[Any]) -> None:
         """Write the final values of written arguments into the caller's tensors and arrays."""
@@ -137,24 +142,13 @@ class _UnbatchedRun(ProgramRun):
                 argument[...] = as_array(self.values[node])
 
 
-def _constant(node: ProgramNode, base: ProgramNode) -> Tensor:
-    """Return a constant, or a part of one, as a tensor of its own."""
-    spec, memory = node.spec, base.constant
-    assert memory is not None
-    if not spec.size:
-        return constant_tensor(np.empty(spec.shape, spec.dtype))
-    part = np.ndarray(spec.shape, spec.dtype, memory.ravel("K"), node.offset, spec.strides)
-    return constant_tensor(scalar_or_array(part.copy(order="K" if node.base is None else "C")))
-
-
 # Replays as operations of other functions: native forward, and differentiable through the recorded rules.
 #
 # A replay among operations is recorded as one, by its arguments. Its backward is a native replay where that suffices:
 # for one number whose gradient is not differentiated again. Otherwise the program is run on tensors.
 
 NAME = "ReplayBackward"
-SAVED = object()
-"""Stands among the arguments of a replay for a tensor that the tape has saved."""
+SAVED = object()  # stands among the arguments of a replay for a tensor that the tape has saved
 _NO_TENSOR = "no tensor"
 
 
@@ -318,7 +312,7 @@ class Replay(Function):
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> Any:
         """Replay backward, or differentiate the program run on tensors."""
-        recipe, arguments = ctx.program._recipe, _restored(ctx)
+        recipe, arguments = ctx.program._recipe, _arguments(ctx)
         if len(cotangents) == 1 and recipe.nodes[recipe.outputs[0]].spec.size == 1 and not modes.is_grad_enabled():
             if cotangents[0] is None:
                 return (None,) * (1 + len(arguments))
@@ -329,20 +323,12 @@ class Replay(Function):
             return None, *(
                 None if x is None or not n else x * g for x, n in zip(gradients, ctx.needs_input_grad[1:], strict=True)
             )
-        with grad_modes.enable_grad():
-            inputs, places = _inputs(ctx, arguments)
-            pairs = [
-                (y, g)
-                for y, g in zip(interpreted(recipe, inputs), cotangents, strict=True)
-                if g is not None and y._slot is not None
-            ]
-        return _placed(inputs, places, *zip(*pairs, strict=True)) if pairs else (None,) * (1 + len(arguments))
+        return _pulled(ctx, functools.partial(interpreted, recipe), cotangents)
 
     @staticmethod
     def jvp(ctx: Any, _: Any, *tangents: Any) -> Any:
         """Push tangents through the program run on tensors."""
-        recipe = ctx.program._recipe
-        return _pushed(lambda inputs: tuple(interpreted(recipe, inputs)), _restored(ctx), tangents)
+        return _pushed(ctx, functools.partial(interpreted, ctx.program._recipe), tangents)
 
 
 class ReplayGradient(Function):
@@ -361,18 +347,52 @@ class ReplayGradient(Function):
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> Any:
         """Differentiate the program, run on tensors, and its gradients."""
-        arguments = _restored(ctx)
-        with grad_modes.enable_grad():
-            inputs, places = _inputs(ctx, arguments)
-            results = value_and_gradients(ctx.program._recipe, inputs, create=True)
-            pairs = [(y, g) for y, g in zip(results, cotangents, strict=True) if g is not None and y._slot is not None]
-        return _placed(inputs, places, *zip(*pairs, strict=True)) if pairs else (None,) * (1 + len(arguments))
+        return _pulled(ctx, functools.partial(value_and_gradients, ctx.program._recipe, create=True), cotangents)
 
     @staticmethod
     def jvp(ctx: Any, _: Any, *tangents: Any) -> Any:
         """Push tangents through the gradients of the program run on tensors."""
-        recipe = ctx.program._recipe
-        return _pushed(lambda inputs: tuple(value_and_gradients(recipe, inputs, create=True)), _restored(ctx), tangents)
+        return _pushed(ctx, functools.partial(value_and_gradients, ctx.program._recipe, create=True), tangents)
+
+
+def _arguments(ctx: Any) -> list[Any]:
+    """Return the arguments of a replay."""
+    saved = iter(ctx.saved_tensors)
+    return [next(saved) if x is SAVED else x for x in ctx.arguments]
+
+
+def _pulled(ctx: Any, run: Callable[[list[Any]], list[Tensor]], cotangents: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the gradient of each argument of a program that is run on tensors, and None for the program."""
+    inputs, places = _arguments(ctx), [i for i, needed in enumerate(ctx.needs_input_grad[1:]) if needed]
+    with grad_modes.enable_grad():
+        for i in places:
+            inputs[i] = _input_of(inputs[i])
+        pairs = zip(run(inputs), cotangents, strict=True)
+        reached = [(y, g) for y, g in pairs if g is not None and y._slot is not None]
+    if not reached:
+        return (None,) * (1 + len(inputs))
+    create, wanted = modes.is_grad_enabled(), [inputs[i] for i in places]
+    outputs, weights = zip(*reached, strict=True)
+    gradients = grad(outputs, wanted, weights, create_graph=create, allow_unused=True)
+    by_place = dict(zip(places, gradients, strict=True))
+    return None, *(by_place.get(i) for i in range(len(inputs)))
+
+
+def _pushed(ctx: Any, run: Callable[[list[Any]], list[Tensor]], tangents: Sequence[Any]) -> Any:
+    arguments, places = _arguments(ctx), [i for i, t in enumerate(tangents) if t is not None]
+
+    def of_those(*xs: Tensor) -> Any:
+        by_place = dict(zip(places, xs, strict=True))
+        return tuple(run([by_place.get(i, x) for i, x in enumerate(arguments)]))
+
+    return jvp(of_those, tuple(arguments[i] for i in places), tuple(tangents[i] for i in places))[1]
+
+
+def _input_of(argument: Any) -> Tensor:
+    """Return an argument as a tensor to differentiate by, linked to what it was computed from."""
+    return fresh_input(
+        argument if isinstance(argument, Tensor) else constant_tensor(scalar_or_array(np.array(argument)))
+    )
 
 
 def value_and_gradients(recipe: Recipe, arguments: Sequence[Any], *, create: bool | None = None) -> list[Tensor]:
@@ -390,45 +410,6 @@ def value_and_gradients(recipe: Recipe, arguments: Sequence[Any], *, create: boo
         gradients = zeros_for(pulled([y], wanted, [filled_with(1.0, y)], create=create, retain=True), wanted)
         settle(wanted)
     return [x if x._slot is None or create or needs_graph([x], wanted) else x.detach() for x in (*results, *gradients)]
-
-
-def _input_of(argument: Any) -> Tensor:
-    """Return an argument as a tensor to differentiate by, linked to what it was computed from."""
-    if not isinstance(argument, Tensor):
-        argument = constant_tensor(scalar_or_array(np.array(argument)))
-    return fresh_input(argument)
-
-
-def _restored(ctx: Any) -> list[Any]:
-    saved = iter(ctx.saved_tensors)
-    return [next(saved) if x is SAVED else x for x in ctx.arguments]
-
-
-def _inputs(ctx: Any, arguments: Sequence[Any]) -> tuple[list[Any], list[int]]:
-    """Return the arguments, and the places of those that are to be differentiated by, as tensors that can be."""
-    places = [i for i, needed in enumerate(ctx.needs_input_grad[1:]) if needed]
-    return [_input_of(x) if i in places else x for i, x in enumerate(arguments)], places
-
-
-def _placed(inputs: list[Any], places: list[int], outputs: Any, cotangents: Any) -> tuple[Any, ...]:
-    """Return the gradient of each argument, and None for the program."""
-    gradients = grad(
-        outputs, [inputs[i] for i in places], cotangents, create_graph=modes.is_grad_enabled(), allow_unused=True
-    )
-    by_place = dict(zip(places, gradients, strict=True))
-    return None, *(by_place.get(i) for i in range(len(inputs)))
-
-
-def _pushed(run: Any, arguments: list[Any], tangents: Sequence[Any]) -> Any:
-    places = [i for i, t in enumerate(tangents) if t is not None]
-
-    def of_those(*xs: Tensor) -> Any:
-        inputs = list(arguments)
-        for i, x in zip(places, xs, strict=True):
-            inputs[i] = x
-        return run(inputs)
-
-    return jvp(of_those, tuple(arguments[i] for i in places), tuple(tangents[i] for i in places))[1]
 
 
 # A replay among recorded operations: one instruction, whose pullback is a native replay forward and back.

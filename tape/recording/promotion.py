@@ -45,7 +45,10 @@ def elementwise(op: Elementwise, *args: Any) -> Tensor:
     """Run an elementwise operation on tensors of one dtype and Python numbers, by NumPy's broadcasting."""
     if op.scalar and len(args) == 2 and isinstance(args[1], Number) and not isinstance(args[1], bool):  # noqa: PLR2004
         return _with_number(OPS[op.scalar], args[0], args[1])  # type: ignore[arg-type]
-    dtype = next((o.dtype for o in args if isinstance(o, (Tensor, np.ndarray)) and o.dtype.kind == "f"), BOOL)
+    dtypes = [
+        o._form.spec.dtype if isinstance(o, Tensor) else o.dtype for o in args if isinstance(o, (Tensor, np.ndarray))
+    ]
+    dtype = next((dtype for dtype in dtypes if dtype.kind == "f"), BOOL)
     operands = tuple([operand(beside(o, dtype)) for o in args])
     if op.condition and not is_mask(operands[0]):
         raise RuntimeError(f"{op.name}: the condition must be a bool tensor; write {op.name}(x != 0, ...)")
@@ -79,7 +82,8 @@ def _computed(op: Elementwise, values: list[Any]) -> Any:
     value = scalar_loops.run(op, *values) if op.vector else None
     if value is not None:
         return value
-    return _silently(partial(pool.call, op.ufunc) if any(map(pool.is_large, values)) else op.ufunc, values)
+    large = any(type(value) is np.ndarray and value.nbytes >= LARGE for value in values)
+    return _silently(partial(pool.call, op.ufunc) if large else op.ufunc, values)
 
 
 def _silently(compute: Callable[..., Any], values: list[Any]) -> Any:

@@ -89,7 +89,8 @@ def finish(
             result._form = form
         watch(tape, result, operands)
     if tape is None or modes.active() is None:
-        grad_modes.made(result)
+        if modes.current().inference:
+            grad_modes.made(result)
         notify_observers(op, operands, result, params or key)
     return result
 

@@ -7,12 +7,14 @@ import json
 import math
 import os
 import sys
+import tempfile
 import warnings
 import zipfile
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -24,7 +26,6 @@ from tape.recording.creation import from_numpy
 from tape.recording.views import clone, view
 from tape.tensors import modes, view_families
 from tape.tensors.bytecode import stack_level
-from tape.tensors.checked_files import replacing
 from tape.tensors.hooks import public
 from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array, leaf, method, scalar_or_array
 
@@ -275,6 +276,29 @@ def _write(file: Any, tree: Any, arrays: list[Any]) -> None:
         for i, array in enumerate(arrays):
             with archive.open(f"{i}.npy", "w", force_zip64=True) as entry:
                 np.lib.format.write_array(entry, array, allow_pickle=False)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """Yield a new file, which takes its place at a path when it is whole; after an error what stood there stays."""
+    handle, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
+    draft = Path(name)
+    try:
+        with os.fdopen(handle, "w+b") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        draft.chmod(0o666 & ~_umask())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    """Return the mask of permissions of new files, which can only be read by setting it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 class _Reader:

@@ -286,3 +286,69 @@ def spread(prefix: Any, structure: Structure) -> list[Any] | None:
             return None
         values += below
     return values
+
+
+class Signature:
+    """The arguments of a program: their structures and names, which leaves are values and which are fixed."""
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.positional = [flattened(a)[1] for a in args]
+        self.keywords = {name: flattened(a)[1] for name, a in kwargs.items()}
+        named = [(f"argument {i}", s) for i, s in enumerate(self.positional)]
+        named += [(f"argument {name}", s) for name, s in self.keywords.items()]
+        self.paths = [path for name, structure in named for path in structure.paths(name)]
+        self.static = {i: x for i, x in enumerate(self._leaves(args, kwargs)) if not is_value(x)}
+        self.names = [path for i, path in enumerate(self.paths) if i not in self.static]
+        self.simple = not self.static and not self.keywords and all(s.kind is None for s in self.positional)
+
+    def values(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
+        """Return the leaves that are values; TypeError for another structure, or another value of a fixed leaf."""
+        if self.simple and not kwargs and len(args) == len(self.positional):
+            return args
+        leaves = self._leaves(args, kwargs)
+        for i, kept in self.static.items():
+            if type(leaves[i]) is not type(kept) or not _same(leaves[i], kept):
+                raise TypeError(
+                    f"{self.paths[i]}: got {leaves[i]!r}, but the program was recorded with {kept!r}; record it anew"
+                )
+        return [x for i, x in enumerate(leaves) if i not in self.static] if self.static else leaves
+
+    def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        if len(args) != len(self.positional) or kwargs.keys() != self.keywords.keys():
+            count, names = len(self.positional), list(self.keywords)
+            with_names = f" and by name {', '.join(names)}" if names else ""
+            got = f" and by name {', '.join(kwargs)}" if kwargs else ""
+            raise TypeError(f"program takes {count} arguments{with_names}, got {len(args)}{got}")
+        leaves = []
+        values = (*enumerate(args), *[(name, kwargs[name]) for name in self.keywords])
+        for structure, (name, argument) in zip((*self.positional, *self.keywords.values()), values, strict=True):
+            leaves += [argument] if structure.kind is None else structure.leaves_of(argument, f"argument {name}")
+        return leaves
+
+    def filled(self, values: Iterable[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return arguments of this structure, with these values and the fixed leaves."""
+        remaining = iter(values)
+        leaves = iter([self.static[i] if i in self.static else next(remaining) for i in range(len(self.paths))])
+        args = tuple(s.filled([next(leaves) for _ in range(len(s))]) for s in self.positional)
+        return args, {name: s.filled([next(leaves) for _ in range(len(s))]) for name, s in self.keywords.items()}
+
+    def gradients(self, gradients: Iterable[Any], differentiable: Sequence[bool]) -> tuple[Any, ...]:
+        """Return gradients in the structure of the positional arguments that have some; None for other leaves."""
+        if self.simple:
+            return tuple(gradients)
+        remaining, wants = iter(gradients), iter(differentiable)
+        kinds = [i not in self.static and next(wants) for i in range(len(self.paths))]
+        leaves, result, at = [next(remaining) if wanted else None for wanted in kinds], [], 0
+        for structure in self.positional:
+            count = len(structure)
+            if any(kinds[at : at + count]):
+                result.append(structure.filled(leaves[at : at + count]))
+            at += count
+        return tuple(result)
+
+
+def is_value(x: Any) -> bool:
+    """Whether an argument is a value that the program computes with: a tensor, an array or a number."""
+    if isinstance(x, (Tensor, bool, int, float, np.number, np.bool_)):
+        return True
+    return hasattr(type(x), "__array__")

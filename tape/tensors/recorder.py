@@ -21,7 +21,17 @@ from kernels.kinds.reference_tape import root_of
 from kernels.kinds.views import View
 from kernels.native.memory import where
 from kernels.operations import OPS
-from kernels.programs.program import APART, Lines, ProgramError, ProgramNode, Recipe, StepWords, Tables, native_notify
+from kernels.programs.program import (
+    APART,
+    Lines,
+    ProgramError,
+    ProgramNode,
+    Recipe,
+    StepKind,
+    StepWords,
+    Tables,
+    native_notify,
+)
 from kernels.rules.scalar_loops import NodeRef
 from tape.tensors import modes
 from tape.tensors.bytecode import LineTable
@@ -564,3 +574,40 @@ def _equal(a: Array, b: Array) -> bool:
     """Whether arrays hold the same bits."""
     kind = f"u{a.itemsize}"
     return np.array_equal(a.view(kind), b.view(kind))
+
+
+# Whether what two recordings hold is the same.
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+
+
+def same(x: Any, y: Any) -> bool:
+    """Whether two Python objects are the same one, or the same value to the last bit."""
+    if x is y:
+        return True
+    if type(x) is not type(y):
+        return False
+    if isinstance(x, (np.ndarray, np.generic)):
+        return bool(x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes())
+    return isinstance(x, _PLAIN) and repr(x) == repr(y)
+
+
+def same_kind(x: StepKind, y: StepKind) -> bool:
+    """Whether steps of two kinds do the same, if their operands are alike."""
+    if x.op is not y.op or not same_params(x.params, y.params):
+        return False
+    if x.form is y.form or x.form is None or y.form is None:
+        return x.form is y.form
+    return (x.form.specs, x.form.spec, x.form.wanted) == (y.form.specs, y.form.spec, y.form.wanted)
+
+
+def same_params(x: Any, y: Any) -> bool:
+    """Whether static parameters are the same."""
+    if isinstance(x, (tuple, list)) and type(x) is type(y):
+        return len(x) == len(y) and all(map(same_params, x, y))
+    if same(x, y):
+        return True
+    try:
+        return type(x) is type(y) and bool(x == y)
+    except ValueError:  # arrays
+        return False

@@ -50,6 +50,9 @@ from tape.tensors.tensor import (
 # them.
 
 
+Tensors = Sequence[Tensor]
+
+
 def fresh_input(x: Tensor, *, linked: bool = True) -> Tensor:
     """Return a new tensor that requires grad, of an input's value: what a transform differentiates by.
 
@@ -66,7 +69,7 @@ def fresh_input(x: Tensor, *, linked: bool = True) -> Tensor:
     return root(copy)
 
 
-def needs_graph(outputs: Sequence[Tensor], inputs: Sequence[Tensor], weights: Sequence[Tensor] = ()) -> bool:
+def needs_graph(outputs: Tensors, inputs: Tensors, weights: Tensors = ()) -> bool:
     """Whether outputs, or their derivatives by these inputs, depend on anything else that requires grad."""
     if not modes.is_grad_enabled():
         return False
@@ -78,7 +81,7 @@ def needs_graph(outputs: Sequence[Tensor], inputs: Sequence[Tensor], weights: Se
     return any(x not in known and not hasattr(x, "is_transform_input_done") for x in leaves_of(outputs))
 
 
-def reaches_out(outputs: Sequence[Tensor], inputs: Sequence[Tensor] = ()) -> bool:
+def reaches_out(outputs: Tensors, inputs: Tensors = ()) -> bool:
     """Whether outputs depend on an input, other than these, of a transform whose function is running up the stack.
 
     Those who run functions hold what they made of the arguments in a local variable ``inputs``.
@@ -97,16 +100,14 @@ def reaches_out(outputs: Sequence[Tensor], inputs: Sequence[Tensor] = ()) -> boo
     return False
 
 
-def settle(inputs: Sequence[Tensor]) -> None:
+def settle(inputs: Tensors) -> None:
     """Mark the inputs of a transform that is over: nobody can differentiate by them any more."""
     for x in inputs:
         if type(x._slot) is AccumulateGrad:
             x._slot.is_transform_input_done = True
 
 
-def pushed_arrays(
-    outputs: Sequence[Tensor], inputs: Sequence[Tensor], tangents: Sequence[Any], batch: int = 0
-) -> list[Array | None]:
+def pushed_arrays(outputs: Tensors, inputs: Tensors, tangents: Sequence[Any], batch: int = 0) -> list[Array | None]:
     """Return the tangents of outputs for those of inputs, which are leaves; None where an output does not depend.
 
     With ``batch`` tangents have a leading axis of that length.
@@ -147,9 +148,9 @@ def _push(targets: list[GradientObserver], sources: dict[Any, Seed], batch: int)
 
 
 def pulled(
-    outputs: Sequence[Tensor],
-    inputs: Sequence[Tensor],
-    weights: Sequence[Tensor],
+    outputs: Tensors,
+    inputs: Tensors,
+    weights: Tensors,
     *,
     batch: int = 0,
     create: bool | None = None,
@@ -166,12 +167,7 @@ def pulled(
 
 
 def pushed(
-    outputs: Sequence[Tensor],
-    inputs: Sequence[Tensor],
-    tangents: Sequence[Tensor],
-    *,
-    batch: int = 0,
-    create: bool | None = None,
+    outputs: Tensors, inputs: Tensors, tangents: Tensors, *, batch: int = 0, create: bool | None = None
 ) -> Derivatives:
     """Return the tangents of outputs for those of inputs; None where an output depends on no input. See pulled."""
     derivation = Derivation(partial(_pushed, create=create), pulls=False, create=create)
@@ -179,9 +175,9 @@ def pushed(
 
 
 def _pull(
-    outputs: Sequence[Tensor],
-    inputs: Sequence[Tensor],
-    weights: Sequence[Tensor],
+    outputs: Tensors,
+    inputs: Tensors,
+    weights: Tensors,
     batch: int,
     *,
     create: bool | None,
@@ -206,23 +202,20 @@ def _pull(
 
 
 def _pushed(
-    outputs: Sequence[Tensor],
-    inputs: Sequence[Tensor],
-    tangents: Sequence[Tensor],
-    batch: int,
-    *,
-    create: bool | None,
-    again: bool = False,
+    outputs: Tensors, inputs: Tensors, tangents: Tensors, batch: int, *, create: bool | None, again: bool = False
 ) -> Derivatives:
     del again  # a forward sweep frees nothing
     roots = [y for y in outputs if y._slot is not None]
     if needs_graph(roots, inputs, tangents) if create is None else create:
-        return _pushed_rows(outputs, inputs, tangents, batch) if batch else _pulled_twice(outputs, inputs, tangents)
+        if not batch:
+            return _pulled_twice(outputs, inputs, tangents)
+        rows = [_pulled_twice(outputs, inputs, [t[k] for t in tangents]) for k in range(batch)]
+        return [None if any(t is None for t in column) else stack(column) for column in zip(*rows, strict=True)]
     arrays = pushed_arrays(outputs, inputs, [t._value for t in tangents], batch)
     return [None if t is None else constant_tensor(scalar_or_array(t)) for t in arrays]
 
 
-def _pulled_twice(outputs: Sequence[Tensor], inputs: Sequence[Tensor], tangents: Sequence[Tensor]) -> Derivatives:
+def _pulled_twice(outputs: Tensors, inputs: Tensors, tangents: Tensors) -> Derivatives:
     with grad_modes.enable_grad():
         weights = [filled_with(1.0, y).requires_grad_() for y in outputs]
         gradients = _pull(outputs, inputs, weights, 0, create=True, retain=True)
@@ -233,14 +226,7 @@ def _pulled_twice(outputs: Sequence[Tensor], inputs: Sequence[Tensor], tangents:
         return _pull(pulled_back, weights, directions, 0, create=True, retain=True)
 
 
-def _pushed_rows(
-    outputs: Sequence[Tensor], inputs: Sequence[Tensor], tangents: Sequence[Tensor], batch: int
-) -> Derivatives:
-    rows = [_pulled_twice(outputs, inputs, [t[k] for t in tangents]) for k in range(batch)]
-    return [None if any(t is None for t in column) else stack(column) for column in zip(*rows, strict=True)]
-
-
-def zeros_for(derivatives: Derivatives, like: Sequence[Tensor], lead: tuple[int, ...] = ()) -> list[Tensor]:
+def zeros_for(derivatives: Derivatives, like: Tensors, lead: tuple[int, ...] = ()) -> list[Tensor]:
     """Return derivatives, zeros for None; ``lead`` are the extents of a leading axis."""
     return [filled_with(0.0, x, lead) if d is None else d for d, x in zip(derivatives, like, strict=True)]
 
@@ -297,22 +283,9 @@ class Evaluation:
             if not isinstance(result, tuple) or len(result) != 2:  # noqa: PLR2004 (a pair)
                 raise RuntimeError(f"{api}: output of function f should be a tuple: (output, aux) if has_aux is True")
             result, self.aux = result
-        self.result = result
+        self.result, (self.outputs, self.returned) = result, flattened(result, none=True)
+        """What the function returned; its leaves and their structure."""
         self.tensors = self.tensors or self._is_within(args, kwargs)
-
-    @cached_property
-    def _returned(self) -> tuple[list[Any], Structure]:
-        return flattened(self.result, none=True)
-
-    @property
-    def outputs(self) -> list[Any]:
-        """The leaves of what the function returned."""
-        return self._returned[0]
-
-    @property
-    def returned(self) -> Structure:
-        """The structure of what the function returned."""
-        return self._returned[1]
 
     @cached_property
     def _linked(self) -> list[Tensor]:
@@ -383,10 +356,9 @@ class Evaluation:
 
     def release(self) -> None:
         """Detach results and aux from the inputs' graph alone; where no tensor was given they become NumPy's."""
-        outputs, structure = self._returned
         values, aux = flattened(self.aux, none=True)
         linked = self._linked
-        self.result = structure.filled([self._released(x, linked) for x in outputs])
+        self.result = self.returned.filled([self._released(x, linked) for x in self.outputs])
         self.aux = aux.filled([self._released(x, linked) for x in values])
 
     def gradient(self) -> Any:
@@ -425,7 +397,7 @@ class Evaluation:
             return []
         return [x for x in traced if needs_graph([x], self.inputs)]
 
-    def _released(self, x: Any, linked: Sequence[Tensor] = ()) -> Any:
+    def _released(self, x: Any, linked: Tensors = ()) -> Any:
         if not isinstance(x, Tensor):
             return x
         needed = any(x is other for other in linked)
@@ -557,9 +529,7 @@ Blocks = list[list[Tensor | None]]
 """For each output and each input a derivative of shape (*output, *input); None where there is no dependence."""
 
 
-def by_rows(
-    outputs: Sequence[Tensor], inputs: Sequence[Tensor], *, create: bool | None = None, chunk: int | None = None
-) -> Blocks:
+def by_rows(outputs: Tensors, inputs: Tensors, *, create: bool | None = None, chunk: int | None = None) -> Blocks:
     """Return Jacobians by reverse mode: a cotangent for each element of the outputs, ``chunk`` of them in a sweep."""
     sizes = [y.spec.size for y in outputs]
     columns = _swept(
@@ -572,27 +542,20 @@ def by_rows(
     return blocks
 
 
-def by_columns(
-    outputs: Sequence[Tensor], inputs: Sequence[Tensor], *, create: bool | None = None, chunk: int | None = None
-) -> Blocks:
+def by_columns(outputs: Tensors, inputs: Tensors, *, create: bool | None = None, chunk: int | None = None) -> Blocks:
     """Return Jacobians by forward mode: a tangent for each element of the inputs, ``chunk`` of them in a sweep."""
     sizes = [x.spec.size for x in inputs]
     rows = _swept(_basis(inputs), chunk, lambda t, n: pushed(outputs, inputs, t, batch=n, create=create))
-    return [
-        [
-            None if part is None else _turned(part, y.spec.shape, x.spec.shape)
-            for x, part in zip(inputs, _parts(row, sizes), strict=True)
-        ]
-        for y, row in zip(outputs, _whole(rows, outputs), strict=True)
-    ]
+    blocks: Blocks = []
+    for y, row in zip(outputs, _whole(rows, outputs), strict=True):
+        order = (*range(1, len(y.spec.shape) + 1), 0)
+        turned = [None if part is None else views.permute(part, order) for part in _parts(row, sizes)]
+        pairs = zip(inputs, turned, strict=True)
+        blocks.append([z if z is None else views.reshape(z, (*y.spec.shape, *x.spec.shape)) for x, z in pairs])
+    return blocks
 
 
-def _turned(part: Tensor, output: tuple[int, ...], wanted: tuple[int, ...]) -> Tensor:
-    order = (*range(1, len(output) + 1), 0)
-    return views.reshape(views.permute(part, order), (*output, *wanted))
-
-
-def _basis(tensors: Sequence[Tensor]) -> list[Tensor]:
+def _basis(tensors: Tensors) -> list[Tensor]:
     total, start, basis = sum(x.spec.size for x in tensors), 0, []
     for x in tensors:
         units = np.zeros((total, x.spec.size), x.spec.dtype)
@@ -612,7 +575,7 @@ def _swept(
         yield n, sweep(basis if n == total else [w[start : start + n] for w in basis], n)
 
 
-def _whole(chunks: Iterator[tuple[int, Derivatives]], like: Sequence[Tensor]) -> Derivatives:
+def _whole(chunks: Iterator[tuple[int, Derivatives]], like: Tensors) -> Derivatives:
     swept = list(chunks)
     if len(swept) == 1:
         return swept[0][1]
@@ -633,9 +596,7 @@ def _parts(column: Tensor | None, sizes: Sequence[int]) -> list[Tensor | None]:
     return [column[start : start + size] for start, size in zip(starts, sizes, strict=True)]
 
 
-def filled(
-    blocks: Blocks, outputs: Sequence[Tensor], inputs: Sequence[Tensor], *, like_output: bool
-) -> list[list[Tensor]]:
+def filled(blocks: Blocks, outputs: Tensors, inputs: Tensors, *, like_output: bool) -> list[list[Tensor]]:
     """Return the blocks, zeros for None: in the output's dtype or the input's."""
     return [
         [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from types import FunctionType
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -27,84 +27,6 @@ _KINDS = {"b": "b", "u": "iu", "i": "iu", "f": "biuf"}
 """The kinds of numbers that an argument may be, by the kind of dtype of the recorded number."""
 _WORK = 10_000
 """Steps spent on whether two strided arrays share memory; if that is not decided by then, they count as sharing it."""
-
-
-class Signature:
-    """The arguments of a program: their structures and names, which leaves are values and which are fixed."""
-
-    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.positional = [flattened(a)[1] for a in args]
-        self.keywords = {name: flattened(a)[1] for name, a in kwargs.items()}
-        named = [(f"argument {i}", s) for i, s in enumerate(self.positional)]
-        named += [(f"argument {name}", s) for name, s in self.keywords.items()]
-        paths = [path for name, structure in named for path in structure.paths(name)]
-        self.static: dict[int, Any] = {}
-        self.paths = paths
-        leaves = self._leaves(args, kwargs)
-        self.static = {i: x for i, x in enumerate(leaves) if not is_value(x)}
-        self.names = [path for i, path in enumerate(paths) if i not in self.static]
-        self.simple = not self.static and not self.keywords and all(s.kind is None for s in self.positional)
-
-    def values(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
-        """Return the leaves that are values; TypeError for another structure, or another value of a fixed leaf."""
-        if self.simple and not kwargs and len(args) == len(self.positional):
-            return args
-        leaves = self._leaves(args, kwargs)
-        for i, kept in self.static.items():
-            if leaves[i] is not kept and not _same(leaves[i], kept):
-                raise TypeError(
-                    f"{self.paths[i]}: got {leaves[i]!r}, but the program was recorded with {kept!r}; record it anew"
-                )
-        return [x for i, x in enumerate(leaves) if i not in self.static] if self.static else leaves
-
-    def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        if len(args) != len(self.positional) or kwargs.keys() != self.keywords.keys():
-            count, names = len(self.positional), list(self.keywords)
-            with_names = f" and by name {', '.join(names)}" if names else ""
-            got = f" and by name {', '.join(kwargs)}" if kwargs else ""
-            raise TypeError(f"program takes {count} arguments{with_names}, got {len(args)}{got}")
-        leaves = []
-        for i, (structure, argument) in enumerate(zip(self.positional, args, strict=True)):
-            leaves += [argument] if structure.kind is None else structure.leaves_of(argument, f"argument {i}")
-        for name, structure in self.keywords.items():
-            argument = kwargs[name]
-            leaves += [argument] if structure.kind is None else structure.leaves_of(argument, f"argument {name}")
-        return leaves
-
-    def filled(self, values: Iterable[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return arguments of this structure, with these values and the fixed leaves."""
-        remaining = iter(values)
-        leaves = iter([self.static[i] if i in self.static else next(remaining) for i in range(len(self.paths))])
-        args = tuple(s.filled([next(leaves) for _ in range(len(s))]) for s in self.positional)
-        return args, {name: s.filled([next(leaves) for _ in range(len(s))]) for name, s in self.keywords.items()}
-
-    def gradients(self, gradients: Iterable[Any], differentiable: Sequence[bool]) -> tuple[Any, ...]:
-        """Return gradients in the structure of the positional arguments that have some; None for other leaves."""
-        if self.simple:
-            return tuple(gradients)
-        remaining, wants = iter(gradients), iter(differentiable)
-        kinds = [i not in self.static and next(wants) for i in range(len(self.paths))]
-        leaves, result, at = [next(remaining) if wanted else None for wanted in kinds], [], 0
-        for structure in self.positional:
-            count = len(structure)
-            if any(kinds[at : at + count]):
-                result.append(structure.filled(leaves[at : at + count]))
-            at += count
-        return tuple(result)
-
-
-def is_value(x: Any) -> bool:
-    """Whether an argument is a value that the program computes with: a tensor, an array or a number."""
-    if isinstance(x, (Tensor, bool, int, float, np.number, np.bool_)):
-        return True
-    return hasattr(type(x), "__array__")
-
-
-def _same(a: Any, b: Any) -> bool:
-    try:
-        return type(a) is type(b) and bool(a == b)
-    except Exception:  # noqa: BLE001 (a user's own comparison)
-        return False
 
 
 def argument_value(name: str, argument: Any, spec: Spec) -> Array | float:
@@ -239,7 +161,9 @@ def value_and_grad(
 
     def check(y: Any) -> None:
         if not isinstance(y, Tensor) or y._form.spec.size != 1 or y._form.spec.dtype.kind != "f":
-            raise _refused(name, y)
+            is_tensor = isinstance(y, Tensor)
+            kind = f"{y.spec.dtype.name} of shape {list(y.spec.shape)}" if is_tensor else f"a {type(y).__name__}"
+            raise TypeError(f"{name}: the function returned {kind}; it must return a tensor of one floating element")
 
     @functools.wraps(fun)
     def both(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
@@ -259,8 +183,7 @@ class Differentiated(NamedTuple):
     function: Callable[..., Any]
     argnums: int | tuple[int, ...]
     has_aux: bool
-    check: Callable[[Any], None]
-    """Raises for another result than a tensor of one floating element."""
+    check: Callable[[Any], None]  # raises for another result than a tensor of one floating element
 
     @property
     def is_number(self) -> bool:
@@ -301,11 +224,6 @@ def compiled_gradient(
     """Return what a transform gives of a compiled function, compiled; None of any other function."""
     compiled = getattr(type(fun), "compiled_gradient", None)
     return None if compiled is None else compiled(fun, transform, argnums, has_aux)
-
-
-def _refused(name: str, y: Any) -> TypeError:
-    result = f"{y.spec.dtype.name} of shape {list(y.spec.shape)}" if isinstance(y, Tensor) else f"a {type(y).__name__}"
-    return TypeError(f"{name}: the function returned {result}; it must return a tensor of one floating element")
 
 
 Evaluated = tuple[tuple[Tensor, ...], Structure | None, bool, Any]

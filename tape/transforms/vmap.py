@@ -27,9 +27,8 @@ from tape.tensors.pytrees import Structure, flattened, leaves, shown, spread
 from tape.tensors.pytrees import mapped as mapped_leaves
 from tape.tensors.tensor import Tensor, as_array, constant_tensor, leaf, scalar_or_array
 from tape.tensors.view_families import mark_aliased
-from tape.transforms.batched_run import Batch
-from tape.transforms.example_recorder import Example
-from tape.transforms.points import reaches_out
+from tape.transforms.batched_run import Batch, Example
+from tape.transforms.points import Tensors, reaches_out
 
 
 class _Mapped:
@@ -39,7 +38,7 @@ class _Mapped:
         self, name: str, func: Callable[..., Any], arguments: _Arguments, kwargs: dict[str, Any], randomness: str
     ) -> None:
         self.name = name
-        drawn, before = _drawn(), modes.current()
+        drawn, before = default_generator.changes, modes.current()
         self.example = Example(before.recorder, randomness)
         leaves = iter(arguments.leaves(self.example))
         passed = [next(leaves) if s.kind is None else s.filled(leaves) for s in arguments.structures]
@@ -61,7 +60,7 @@ class _Mapped:
     def _check(self, randomness: str, *, drawn: Any) -> None:
         """Raise for what cannot be done for all examples, after undoing writes."""
         try:
-            self._check_values(randomness, drew=bool(self.example.states) or drawn != _drawn())
+            self._check_values(randomness, drew=bool(self.example.states) or drawn != default_generator.changes)
             self.batched = self.example.batched()
             self.example.forget()
             if self.example.starts or self.example.replaced:
@@ -90,8 +89,7 @@ class _Mapped:
 
     def _check_surroundings(self) -> None:
         """Raise if a tensor that lives on, outside of the function, was written with values that differ."""
-        example = self.example
-        for start in (*example.starts.values(), *example.replaced):
+        for start in (*self.example.starts.values(), *self.example.replaced):
             if start.node in self.batched and start.tensor() is not None:
                 raise RuntimeError(
                     f"vmap({self.name}): in-place on a tensor from outside of the mapped function is not possible: it "
@@ -99,17 +97,18 @@ class _Mapped:
                     "`self` not being vmapped over). Use out-of-place operations, or pass it in as an argument"
                 )
 
-    def outputs(self, moved: Sequence[Tensor], size: int) -> list[Any]:
+    def outputs(self, moved: Tensors, size: int) -> list[Any]:
         """Run the program on a batch; return the results, those that differ with the batch in front."""
         batch = Batch(self.example, self.batched, moved, size)
         modes.call_given(None, batch.run)
         pairs = zip(self.nodes, self.others, strict=True)
         return [x if node is None else batch.result(node) for node, x in pairs]
 
-    def finished(self, moved: Sequence[Tensor], size: int, chunk: int | None, out_dims: Any) -> Any:
+    def finished(self, moved: Tensors, size: int, chunk: int | None, out_dims: Any) -> Any:
         """Run the program, ``chunk`` examples at once; put the dim of examples where it is wanted."""
         if chunk is None or chunk >= size:
-            if out_dims == 0 and self.plain():
+            # all results are tensors that differ: they are what is wanted, the batch in front
+            if out_dims == 0 and self.batched.issuperset(self.nodes):
                 return self.structure.filled(self.outputs(moved, size))
             columns: Any = [[x] for x in self.outputs(moved, size)]
         else:
@@ -121,10 +120,6 @@ class _Mapped:
         return self.structure.filled(
             map(self._placed, self.nodes, self.others, self._out_dims(out_dims), columns, repeat(size))
         )
-
-    def plain(self) -> bool:
-        """Whether all results are tensors that differ, so that they are what is wanted with the batch in front."""
-        return self.batched.issuperset(self.nodes)
 
     def _out_dims(self, out_dims: Any) -> list[Any]:
         if isinstance(out_dims, tuple) and len(out_dims) == 1 and self.structure.kind is None:
@@ -176,11 +171,20 @@ class _Arguments:
             self.structures.append(structure)
         self.tensors = any(isinstance(x, Tensor) for x in self.flat)
         if not self.tensors:
-            self.flat = list(map(_converted, self.flat))
+            arrays = [native(x) if isinstance(x, np.ndarray) else None for x in self.flat]
+            pairs = zip(self.flat, arrays, strict=True)
+            self.flat = [x if array is None else constant_tensor(scalar_or_array(array)) for x, array in pairs]
         self.dims = _in_dims_of(name, in_dims, args, self.structures, self.flat)
-        self.size = _size_of(self.flat, self.dims)
-        pairs = zip(self.flat, self.dims, strict=True)
-        self.moved = [_front(x, d) for x, d in pairs if d is not None]
+        sizes = [x.spec.shape[d] for x, d in zip(self.flat, self.dims, strict=True) if d is not None]
+        if not sizes:
+            raise ValueError("vmap: Expected at least one Tensor to vmap over")
+        if len(set(sizes)) > 1:
+            raise ValueError(
+                "vmap: Expected all tensors to have the same size in the mapped dimension, got sizes "
+                f"{sizes} for the mapped dimension"
+            )
+        self.size = int(sizes[0])
+        self.moved = [movedim(x, d, 0) if d else x for x, d in zip(self.flat, self.dims, strict=True) if d is not None]
 
     def leaves(self, example: Example) -> list[Any]:
         """Return the leaves of the first example; its recorder registers them as arguments."""
@@ -198,11 +202,6 @@ def _first(x: Tensor) -> Tensor:
     first = array[0] if len(array) else np.zeros(array.shape[1:], array.dtype)
     # Shared, so that what is written into it is noted as a write.
     return mark_aliased(leaf(scalar_or_array(np.array(first, order="C")), requires_grad=x._slot is not None))
-
-
-def _drawn() -> int:
-    """Return how often random numbers have been drawn."""
-    return default_generator.changes
 
 
 def vmap(
@@ -229,7 +228,11 @@ def vmap(
     if chunk_size is not None and chunk_size <= 0:
         raise ValueError(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size})")
     name = getattr(func, "__name__", repr(func))
-    _check_out_dims(name, out_dims)
+    if not all(d is None or isinstance(d, int) for d in leaves(out_dims)):
+        raise ValueError(
+            f"vmap({name}, ..., out_dims={out_dims}): `out_dims` must be an int, None or a python collection of ints "
+            "representing where in the outputs the vmapped dimension should appear."
+        )
 
     @functools.wraps(func)
     def mapped(*args: Any, **kwargs: Any) -> Any:
@@ -243,10 +246,6 @@ def vmap(
     return mapped
 
 
-def _converted(x: Any) -> Any:
-    return constant_tensor(scalar_or_array(native(x))) if isinstance(x, np.ndarray) else x
-
-
 def _number(name: str, x: Any) -> Any:
     """Return a result as NumPy's, as the arguments were."""
     if not isinstance(x, Tensor):
@@ -257,22 +256,7 @@ def _number(name: str, x: Any) -> Any:
     return number if isinstance(number, float) else number.copy()
 
 
-def _front(x: Tensor, d: int) -> Tensor:
-    """Return a tensor with the mapped dim in front."""
-    rank = len(x.spec.shape)
-    return x if d == 0 else views.permute(x, (d, *(k for k in range(rank) if k != d)))
-
-
 # ``in_dims`` and ``out_dims``: checked, and one for each leaf of the arguments.
-
-
-def _check_out_dims(name: str, out_dims: Any) -> None:
-    """Raise unless a value is a dim."""
-    if not all(d is None or isinstance(d, int) for d in leaves(out_dims)):
-        raise ValueError(
-            f"vmap({name}, ..., out_dims={out_dims}): `out_dims` must be an int, None or a python collection of ints "
-            "representing where in the outputs the vmapped dimension should appear."
-        )
 
 
 def _in_dims_of(
@@ -292,7 +276,10 @@ def _in_dims_of(
             f"vmap({name})(<inputs>): got no inputs. Maybe you forgot to add inputs, or you are trying to vmap over a "
             "function with no inputs. The latter is unsupported."
         )
-    below = list(map(_spread, each, structures)) if len(each) == len(args) else [None]
+    pairs = zip(each, structures, strict=False)
+    alone = [s.kind is None and (d is None or type(d) is int) for d, s in pairs]
+    below = [[d] if one else spread(d, s) for d, s, one in zip(each, structures, alone, strict=False)]
+    below = below if len(each) == len(args) else [None]
     if None in below:
         raise ValueError(
             f"{_head(name, in_dims)}in_dims is not compatible with the structure of `inputs`. in_dims has structure "
@@ -307,10 +294,6 @@ def _usual(d: Any, structure: Structure, x: Any) -> bool:
     if structure.kind is not None:
         return False
     return d is None or (type(d) is int and type(x) is Tensor and 0 <= d < len(x._form.spec.shape))
-
-
-def _spread(d: Any, structure: Structure) -> list[Any] | None:
-    return [d] if structure.kind is None and (d is None or type(d) is int) else spread(d, structure)
 
 
 def _head(name: str, in_dims: Any) -> str:
@@ -336,19 +319,6 @@ def _in_dim(name: str, in_dims: Any, d: Any, x: Any) -> int:
     return d % rank
 
 
-def _size_of(flat: list[Any], dims: list[int | None]) -> int:
-    """Return how many examples there are."""
-    sizes = [x.spec.shape[d] for x, d in zip(flat, dims, strict=True) if d is not None]
-    if not sizes:
-        raise ValueError("vmap: Expected at least one Tensor to vmap over")
-    if len(set(sizes)) > 1:
-        raise ValueError(
-            "vmap: Expected all tensors to have the same size in the mapped dimension, got sizes "
-            f"{sizes} for the mapped dimension"
-        )
-    return int(sizes[0])
-
-
 # ``vmap`` of an ``autograd.Function``: by its own rule for batches, or by one made of its forward and backward.
 
 
@@ -370,13 +340,8 @@ def _run_function(cls: type[Function], size: int, args: Sequence[Any], batched: 
     dims = spread(out_dims, structure)
     if dims is None:
         raise RuntimeError(f"{cls.__name__}.vmap: out_dims {out_dims} do not fit the outputs, {structure}")
-    return [_in_front(x, d, size) for x, d in zip(leaves, dims, strict=True)]
-
-
-def _in_front(x: Tensor, d: int | None, size: int) -> Tensor:
-    if d is None:
-        return views.expand(x, (size, *x.spec.shape))
-    return x if d == 0 else movedim(x, d, 0)
+    pairs = zip(leaves, dims, strict=True)
+    return [views.expand(x, (size, *x.spec.shape)) if d is None else movedim(x, d, 0) if d else x for x, d in pairs]
 
 
 custom_function.MAPPED.append(_run_function)

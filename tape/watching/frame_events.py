@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import dis
 import gc
+import itertools
 import pickle
 import random
 import sys
@@ -30,7 +31,7 @@ from tape.tensors.tensor import Tensor
 
 _DECIDED = frozenset((*PACKAGES, "numpy", "scipy", "numba", "llvmlite")) | sys.stdlib_module_names
 _UNDECIDED = frozenset(("random", "secrets", "uuid", "datetime", "tempfile", "this", "antigravity"))
-_CLOCKS = frozenset(("time", "posix", "nt", "gc", "_thread", "_socket", "_uuid", "cython_runtime"))
+CLOCKS = frozenset(("time", "posix", "nt", "gc", "_thread", "_socket", "_uuid", "cython_runtime"))
 _READERS = frozenset(("globals", "locals", "eval", "exec", "id", "input", "open", "__import__", "breakpoint"))
 """Builtin functions whose results are in no snapshot."""
 _OF_TENSORS = frozenset(("is_leaf", "grad_fn", "grad", "_version", "data_ptr", "retains_grad", "next_functions"))
@@ -41,8 +42,7 @@ _GLOBALS = frozenset(("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"))
 _STORES = {"STORE_GLOBAL": "stores the global", "DELETE_GLOBAL": "deletes the global", "IMPORT_NAME": "imports"}
 _STORES |= {"IMPORT_STAR": "imports"}
 
-_NAMES = frozenset(("__call__",))
-"""Attributes that are read without their names."""
+_NAMES = frozenset(("__call__",))  # attributes that are read without their names
 
 
 class CodeReads(NamedTuple):
@@ -57,15 +57,6 @@ class CodeReads(NamedTuple):
     identities: bool
 
 
-class _All:
-    def __contains__(self, _: object) -> bool:
-        return True
-
-
-_ALL = _All()
-_known: Recent[int, tuple[CodeType, CodeReads]] = Recent()
-
-
 def is_decided(package: Any) -> bool:
     """Whether a module, by its name, belongs to a package whose functions depend on what they are given alone."""
     first = str(package).partition(".")[0]
@@ -74,28 +65,32 @@ def is_decided(package: Any) -> bool:
     return first in _DECIDED and first not in _UNDECIDED and not str(package).startswith("numpy.random")
 
 
-def is_clock(module: Any) -> bool:
-    """Whether functions of a module, by its name, say something else at each call."""
-    return str(module) in _CLOCKS
+Result = TypeVar("Result")
 
 
-def is_written(name: str) -> bool:
-    """Whether source can hold a name: what rewrites asserts puts others into modules."""
-    return not name.startswith("@")
+def of_code(compute: Callable[[CodeType], Result]) -> Callable[[CodeType], Result]:
+    """Return a function of code objects that computes its result once for each."""
+    known: Recent[int, tuple[CodeType, Result]] = Recent()
+
+    def result(code: CodeType) -> Result:
+        entry = known.get(id(code))
+        if entry is None or entry[0] is not code:
+            entry = known[id(code)] = code, compute(code)
+        return entry[1]
+
+    return result
 
 
+@of_code
 def reads_of(code: CodeType) -> CodeReads:
     """Return what a code object, with those of functions defined in it, reads from outside."""
-    known = _known.get(id(code))
-    if known is None or known[0] is not code:
-        known = _known[id(code)] = code, reads_within(code, _ALL)
-    return known[1]
+    return reads_within(code)
 
 
-def reads_within(code: CodeType, offsets: Container[int]) -> CodeReads:
-    """Return what the instructions at these offsets, and functions that they define, read from outside."""
+def reads_within(code: CodeType, offsets: Container[int] | None = None) -> CodeReads:
+    """Return what the instructions at these offsets (None: all), and functions they define, read from outside."""
     variables, names, reasons, identities, before = set[str](), set(_NAMES), list[str](), False, ""
-    for step in (step for step in dis.get_instructions(code) if step.offset in offsets):
+    for step in (step for step in dis.get_instructions(code) if offsets is None or step.offset in offsets):
         value = step.argval
         identities |= step.opname == "CONTAINS_OP" or (step.opname == "IS_OP" and before != "LOAD_CONST")
         before = step.opname
@@ -105,7 +100,9 @@ def reads_within(code: CodeType, offsets: Container[int]) -> CodeReads:
             names |= inner.names
             reasons += [inner.reason] * bool(inner.reason)
             identities |= inner.identities
-        elif step.opname in _GLOBALS and is_written(value):
+        elif step.opname in _GLOBALS and not value.startswith(
+            "@"
+        ):  # what rewrites asserts puts such names into modules
             variables.add(value)
         elif step.opname in _STORES:
             reasons.append(f"{code.co_qualname} {_STORES[step.opname]} {value}")
@@ -117,8 +114,6 @@ def reads_within(code: CodeType, offsets: Container[int]) -> CodeReads:
 
 class LoopScope:
     """The code that an entry of a loop may run, and the names that it reads; both only grow."""
-
-    __slots__ = ("_seen", "codes", "identities", "names", "reason")
 
     def __init__(self) -> None:
         self.codes: list[tuple[CodeType, tuple[str, ...], dict[str, Any], dict[str, Any]]] = []
@@ -165,10 +160,12 @@ class LoopScope:
 
 MISSING: Any = object()
 _PLAIN_READS: tuple[Any, ...] = (object.__getattribute__, ModuleType.__getattribute__)
-_LINES, _DICTIONARY, _MODULE, _FLAGS = (
+bases_of: Callable[[type], tuple[type, ...]]
+dictionary_of: Callable[[type], types.MappingProxyType[str, Any]]
+bases_of, dictionary_of, _MODULE, _FLAGS = (
     vars(type)[name].__get__ for name in ("__mro__", "__dict__", "__module__", "__flags__")
 )
-"""What classes say of themselves, past what their metaclasses answer."""
+"""What classes say of themselves, past what their metaclasses answer: a class and those above it, what it has."""
 _MADE = 1 << 9
 """The flag of classes that a ``class`` statement makes. It finds builtins' name where its module has none."""
 NAMED_FIELD = type(vars(namedtuple("_Named", "a"))["a"])  # noqa: PYI024 (only the class of its fields is wanted)
@@ -177,16 +174,6 @@ _MEMBERS = (types.MemberDescriptorType, NAMED_FIELD)
 _BOUND = (types.FunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, classmethod, staticmethod)
 _BOUND += (types.ClassMethodDescriptorType, types.BuiltinFunctionType)  # type: ignore[assignment]
 """What becomes a method when it is looked up, by nothing else than the object."""
-
-
-def bases_of(kind: type) -> tuple[type, ...]:
-    """Return a class and those above it."""
-    return _LINES(kind)  # type: ignore[no-any-return]
-
-
-def dictionary_of(kind: type) -> types.MappingProxyType[str, Any]:
-    """Return the dictionary of a class."""
-    return _DICTIONARY(kind)  # type: ignore[no-any-return]
 
 
 def module_of(kind: type) -> str:
@@ -223,11 +210,6 @@ def member_of(value: Any, name: str) -> Any:
         return MISSING
 
 
-def is_wrapped(value: Any) -> bool:
-    """Whether an object is made of a function that it names as ``__wrapped__``."""
-    return wrapped_by(value) is not MISSING
-
-
 def wrapped_by(value: Any) -> Any:
     """Return the function that a function or another object is made of, as ``functools.wraps`` notes it."""
     variables = None if issubclass(type(value), type) else variables_of(value)
@@ -246,7 +228,8 @@ def read(value: Any, name: str) -> Any:
         return member_of(value, name)
     variables = variables_of(value)
     if _is_data(entry):
-        return entry.__get__(value, kind) if _is_builtin(entry) else MISSING
+        stays = type(entry) is types.GetSetDescriptorType and is_decided(module_of(entry.__objclass__))
+        return entry.__get__(value, kind) if stays else MISSING
     if variables is not None and name in variables:
         return variables[name]
     return _bound(entry, value, kind)
@@ -263,11 +246,6 @@ def _read_of_class(value: type, name: str) -> Any:
 def _is_data(entry: Any) -> bool:
     kind = type(entry)
     return any(entry_of_class(kind, name) is not MISSING for name in ("__set__", "__delete__"))
-
-
-def _is_builtin(entry: Any) -> bool:
-    """Whether an attribute is computed by a package that is taken to stay as it is."""
-    return type(entry) is types.GetSetDescriptorType and is_decided(module_of(entry.__objclass__))
 
 
 def _bound(entry: Any, value: Any, kind: type) -> Any:
@@ -288,8 +266,7 @@ def plain_attribute(value: Any, name: str) -> Any:
 
 
 GENERATORS: tuple[type, ...] = (random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator)
-_TWISTER = 4 * 625
-"""Bytes of a Mersenne twister: its words, and how many of them were used."""
+_TWISTER = 4 * 625  # bytes of a Mersenne twister: its words, and how many of them were used
 
 
 def state_of(generator: Any) -> Any:
@@ -302,17 +279,16 @@ def state_of(generator: Any) -> Any:
     return pickle.dumps(bits.state)
 
 
-class RandomStates:
-    """The states of Python's and NumPy's global generators, and of others, by name, before a call."""
+def random_states(known: Iterable[tuple[str, Any]]) -> list[tuple[str, Any, Any]]:
+    """Return Python's and NumPy's global generators, and others, by name, with the states that tell them apart."""
+    shared = [("Python's random", random._inst), ("np.random", np.random.mtrand._rand)]
+    return [(name, x, state_of(x)) for name, x in (*shared, *known)]
 
-    def __init__(self, known: Iterable[tuple[str, Any]]) -> None:
-        shared = [("Python's random", random._inst), ("np.random", np.random.mtrand._rand)]
-        self._before = [(name, x, state_of(x)) for name, x in (*shared, *known)]
 
-    def reason(self) -> str:
-        """Return why the call cannot be replayed, if it drew from one."""
-        drawn = [name for name, x, state in self._before if state_of(x) != state]
-        return f"the call draws random numbers from {drawn[0]}, which programs do not hold" if drawn else ""
+def drawn_since(states: Iterable[tuple[str, Any, Any]]) -> str:
+    """Return why a call cannot be replayed, if it drew from one of these."""
+    drawn = [name for name, x, state in states if state_of(x) != state]
+    return f"the call draws random numbers from {drawn[0]}, which programs do not hold" if drawn else ""
 
 
 # What runs in this thread during a call: frames as they begin, and in some of them chosen instructions.
@@ -320,7 +296,6 @@ class RandomStates:
 # Python 3.12 and later report single instructions (``sys.monitoring``, PEP 669), to several tools at once. Before it,
 # the thread is traced: lines are reported, and instructions where that is asked for.
 
-Result = TypeVar("Result")
 _Tracer = Callable[[FrameType, str, Any], Any]
 monitoring: Any = getattr(sys, "monitoring", None)
 REPORTS_INSTRUCTIONS = monitoring is not None
@@ -329,13 +304,10 @@ REPORTS_INSTRUCTIONS = monitoring is not None
 class Activation(Protocol):
     """What one activation of a function is asked to report."""
 
-    @property
-    def points(self) -> Collection[int]:
-        """Offsets of the instructions that are reported; the same for all activations of one code object."""
-
-    @property
-    def setups(self) -> Collection[int]:
-        """Offsets of instructions that make the iterators of for loops, which are entered behind them."""
+    points: frozenset[int]
+    """Offsets of the instructions that are reported; the same for all activations of one code object."""
+    setups: frozenset[int]
+    """Offsets of instructions that make the iterators of for loops, which are entered behind them."""
 
     def at(self, frame: FrameType, offset: int) -> None:
         """Take in that an instruction is next."""
@@ -344,27 +316,7 @@ class Activation(Protocol):
         """Return whether a for loop would be entered here."""
 
 
-class Listener(Protocol):
-    """Who is told what runs. It has a ``reason`` if what it was told does not count."""
-
-    reason: str
-
-    def begin(self, frame: FrameType) -> Activation | None:
-        """Take in that a frame begins, or goes on as a generator does; return what is to be reported of it."""
-
-    def concerns(self, frame: FrameType) -> bool:
-        """Return whether anybody is to be told that frames of this code begin."""
-
-
-def call(listener: Listener, function: Callable[..., Result], *args: Any) -> Result:
-    """Call a function; a listener is told what runs in this thread.
-
-    No context manager: an interrupt as its end begins would leave the thread traced.
-    """
-    return _call_traced(listener, function, *args) if monitoring is None else _call_monitored(listener, function, *args)
-
-
-def _call_traced(listener: Listener, function: Callable[..., Result], *args: Any) -> Result:
+def _call_traced(listener: CodeListener, function: Callable[..., Result], *args: Any) -> Result:
     if sys.gettrace() is not None:
         listener.reason = "loops are not watched while another trace function is set"
         return function(*args)
@@ -385,9 +337,7 @@ def _call_traced(listener: Listener, function: Callable[..., Result], *args: Any
 class _Traced:
     """Hears of lines and instructions as a trace function."""
 
-    __slots__ = ("activation", "listener")
-
-    def __init__(self, listener: Listener, activation: Activation | None = None) -> None:
+    def __init__(self, listener: CodeListener, activation: Activation | None = None) -> None:
         self.listener, self.activation = listener, activation
 
     def began(self, frame: FrameType, *_: Any) -> _Tracer | None:
@@ -419,23 +369,18 @@ class _Monitored:
     same code begins.
     """
 
-    __slots__ = ("activations", "listener")
-
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: CodeListener) -> None:
         self.listener = listener
         self.activations: dict[int, Activation] = {}
 
 
 _lock = Lock(waited_for=True)
-_tools: list[int] = []
-"""This library's number among the tools that monitor, once it has one."""
-_calls: dict[int, _Monitored] = {}
-"""The calls that are monitored, by thread."""
-_points: dict[int, tuple[CodeType, Collection[int]]] = {}
-"""The code of which instructions are reported, and which."""
+_tools: list[int] = []  # this library's number among the tools that monitor, once it has one
+_calls: dict[int, _Monitored] = {}  # the calls that are monitored, by thread
+_points: dict[int, tuple[CodeType, Collection[int]]] = {}  # the code of which instructions are reported, and which
 
 
-def _call_monitored(listener: Listener, function: Callable[..., Result], *args: Any) -> Result:
+def _call_monitored(listener: CodeListener, function: Callable[..., Result], *args: Any) -> Result:
     thread = threading.get_ident()
     if thread in _calls or not _is_tool():
         others = "others are" if thread in _calls else "all numbers of sys.monitoring are taken by other tools"
@@ -522,14 +467,68 @@ def _at(code: CodeType, offset: int) -> Any:
     return None
 
 
+_MOST_CODES = 1 << 14
+_followed: dict[int, tuple[CodeType, bool]] = {}
+
+
+class CodeListener:
+    """Hears what code begins to run while a function runs in this thread: ``begins`` is told, with its globals, once.
+
+    ``reason`` says afterwards why what was heard does not count, if so.
+    """
+
+    def __init__(self, begins: Callable[[CodeType, dict[str, Any]], Any] | None) -> None:
+        self.begins, self.reason = begins, ""
+        self.serials = itertools.count()
+        self.executed: dict[tuple[int, int], tuple[int, CodeType, Any, Any]] = {}
+        """The code that was called, with when that was last, its globals and builtins."""
+
+    def call(self, function: Callable[..., Result], *args: Any) -> Result:
+        """Call a function, watched. In Python 3.11 it is not where the thread is traced already, as by a debugger.
+
+        No context manager: an interrupt as its end begins would leave the thread traced.
+        """
+        observe()
+        return (_call_traced if monitoring is None else _call_monitored)(self, function, *args)
+
+    def begin(self, frame: FrameType) -> Activation | None:
+        """Take in that a frame begins."""
+        if not is_collecting() and _is_followed(frame):  # finalizers run then, and callbacks of the collector
+            code, variables = frame.f_code, frame.f_globals
+            key = id(code), id(variables)
+            if self.begins is not None and key not in self.executed:
+                self.begins(code, variables)
+            self.executed[key] = next(self.serials), code, variables, frame.f_builtins
+        return None
+
+    def concerns(self, frame: FrameType) -> bool:
+        """Return whether a frame has code that counts."""
+        return _is_followed(frame)
+
+
+def _is_followed(frame: FrameType) -> bool:
+    """Whether the code of a frame may read from outside: it is of no package that is taken to stay as it is."""
+    code = frame.f_code
+    known = _followed.get(id(code))
+    if known is None:
+        if len(_followed) >= _MOST_CODES:
+            _followed.clear()
+        known = _followed[id(code)] = code, not is_decided(module_of_frame(frame))
+    return known[1]
+
+
+def module_of_frame(frame: FrameType) -> str:
+    """Return the name of the module whose code a frame runs; ours for what ``kernels.foundation.tables`` writes."""
+    ours = frame.f_globals.get("_set") is object.__setattr__
+    return "tape" if ours else str(frame.f_globals.get("__name__"))
+
+
 # The garbage collector: whether it is at work in this thread, and calls during which it works rarely.
 #
 # What finalizers and callbacks do while it works is part of no call.
 
-_MANY = 1 << 17
-"""New objects after which the collector looks at them, where most are known to be alive."""
-_collecting: set[int] = set()
-"""The threads in which the collector is at work."""
+_MANY = 1 << 17  # new objects after which the collector looks at them, where most are known to be alive
+_collecting: set[int] = set()  # the threads in which the collector is at work
 
 
 def _begun(phase: str, _: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ import enum
 import functools
 import itertools
 import types
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -23,12 +24,12 @@ from tape.tensors import dtypes, modes
 from tape.tensors.bytecode import CodeStep, ControlFlow
 from tape.tensors.pytrees import METHODS
 from tape.tensors.tensor import Tensor
-from tape.watching.frame_events import REPORTS_INSTRUCTIONS, LoopScope, is_clock, is_decided, module_of
+from tape.watching.frame_events import CLOCKS, REPORTS_INSTRUCTIONS, LoopScope, is_decided, module_of
+from tape.watching.snapshots import Same
 
 _DEEPEST = 10
 _KERNELS = f"{kernels.__name__}."
-_MOST = 1000
-"""Parts that are looked at: items, attributes and variables."""
+_MOST = 1000  # parts that are looked at: items, attributes and variables
 _MOST_BYTES = 1 << 20
 _VALUES = (bool, int, str, bytes, type(None))
 _WHOLE = (np.ufunc, np.dtype, enum.Enum, types.EllipsisType, types.NotImplementedType, types.CodeType)
@@ -63,11 +64,6 @@ class LoopState:
         numbers = [id(x) for x in self.tensors]
         self.template = template, [numbers.index(number) for number in numbers]
 
-    @property
-    def fits(self) -> bool:
-        """Whether the state can be compared."""
-        return not self.reason
-
 
 def state_of(
     variables: dict[str, Any], counters: dict[str, Any], location: str, scope: LoopScope | None = None
@@ -88,32 +84,13 @@ def state_of(
         return LoopState(f"{error} in the loop at {location}")
     if scope.reason:
         return LoopState(f"{scope.reason} in the loop at {location}")
-    return LoopState("", (_surroundings(), template), look.tensors, look.names)
-
-
-def _surroundings() -> tuple[Any, ...]:
-    """Return what operations do depends on, besides their operands."""
-    mode = modes.current()
-    return mode.grad, mode.inference, _Same(mode.pack), _Same(mode.anomaly), dtypes.get_default_dtype().str
+    mode = modes.current()  # what operations do depends on, besides their operands
+    around = mode.grad, mode.inference, Same(mode.pack), Same(mode.anomaly), dtypes.get_default_dtype().str
+    return LoopState("", (around, template), look.tensors, look.names)
 
 
 class _NotComparableError(Exception):
     """Something of which no snapshot can be taken; the message says what."""
-
-
-class _Same:
-    """Equal to that of the same object."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is _Same and self.value is other.value
-
-    def __hash__(self) -> int:
-        return id(self.value)
 
 
 class _Look:
@@ -124,8 +101,7 @@ class _Look:
         self.tensors: list[Tensor] = []
         self.names: list[str] = []
         self.seen: dict[int, int] = {}
-        self.kept: list[Any] = []
-        """What was seen, so that its address stays its own."""
+        self.kept: list[Any] = []  # what was seen, so that its address stays its own
         self.memories: dict[int, tuple[int, int]] = {}
         """Of each memory that was seen: its number, and the first address."""
         self.parts = self.size = 0
@@ -159,9 +135,9 @@ class _Look:
                 self._add_bytes(len(value), name)
             return kind, value
         if kind is float or kind is complex:
-            return kind, _bits(value)
+            return kind, value.hex() if kind is float else (value.real.hex(), value.imag.hex())
         if issubclass(kind, _WHOLE):
-            return _Same(value)
+            return Same(value)
         if kind is range:  # those of the same numbers are equal
             return kind, value.start, value.stop, value.step
         return self._seen(kind, value, name, depth)
@@ -182,7 +158,7 @@ class _Look:
         if issubclass(kind, np.generic):
             return self._array(kind, value, name)
         if kind is np.ndarray:
-            return _Same(value), value.strides, self._memory(value, value), self._array(kind, value, name)
+            return Same(value), value.strides, self._memory(value, value), self._array(kind, value, name)
         if issubclass(kind, (type, types.ModuleType)):
             return self._named(value, name, depth + 1)
         return self._composed(kind, value, name, depth)
@@ -206,12 +182,12 @@ class _Look:
         module = value.__name__ if isinstance(value, types.ModuleType) else module_of(value)
         package = str(module).partition(".")[0]
         if package in PACKAGES or (isinstance(value, type) and is_decided(module)):
-            return _Same(value)
+            return Same(value)
         variables = dict(vars(value))
         read = [key for key in variables if self.scope.reads(key)]
         bases = value.__mro__[1:] if isinstance(value, type) else ()
         parts = [(key, self.at(variables[key], f"{name}.{key}", depth)) for key in read]
-        return _Same(value), parts, [self.at(base, f"{name}.{base.__name__}", depth) for base in bases]
+        return Same(value), parts, [self.at(base, f"{name}.{base.__name__}", depth) for base in bases]
 
     def _array(self, kind: type, value: Any, name: str) -> tuple[Any, ...]:
         if value.dtype.hasobject:
@@ -220,33 +196,25 @@ class _Look:
         return kind, value.dtype.str, value.shape, value.tobytes()
 
     def _composed(self, kind: type, value: Any, name: str, depth: int) -> Any:
-        if _is_named_tuple(kind):
+        if kind.__bases__ == (tuple,) and hasattr(kind, "_fields") and kind.__dict__.get("__slots__") == ():
             return self._sequence(value, name, depth + 1)
         package = kind.__module__.partition(".")[0]
         if kind.__module__.startswith(_KERNELS):  # records of operations, and what native code is made of
-            return _Same(value)
+            return Same(value)
         if (package, kind.__name__) in _COMPILED:
-            return _Same(value), self.at(getattr(value, "__wrapped__", None), name, depth + 1)
+            return Same(value), self.at(getattr(value, "__wrapped__", None), name, depth + 1)
         take = _TAKE.get(kind, _Look._object)
         return kind, take(self, value, name, depth + 1)
 
     def _sequence(self, value: Iterable[Any], name: str, depth: int) -> Any:
         return type(value), [self.at(part, f"{name}[{i}]", depth) for i, part in enumerate(tuple(value))]
 
-    def _slice(self, value: slice, name: str, depth: int) -> Any:
-        return self.at((value.start, value.stop, value.step), name, depth)
-
-    def _method(self, value: types.MethodType, name: str, depth: int) -> Any:
-        return self.at(value.__func__, name, depth), self.at(value.__self__, f"{name}.__self__", depth)
-
-    def _partial(self, value: functools.partial[Any], name: str, depth: int) -> Any:
-        return self.at((value.func, value.args, value.keywords, vars(value)), name, depth)
-
     def _items(self, value: dict[Any, Any], name: str, depth: int) -> list[Any]:
-        return [
-            (self.at(key, f"a key of {name}", depth), self.at(part, f"{name}[{_shown(key)}]", depth))
-            for key, part in tuple(value.items())
-        ]
+        items = []
+        for key, part in tuple(value.items()):
+            shown = repr(key) if type(key) in _VALUES else f"a {type(key).__name__}"  # of others no code is run
+            items.append((self.at(key, f"a key of {name}", depth), self.at(part, f"{name}[{shown}]", depth)))
+        return items
 
     def _function(self, value: types.FunctionType, name: str, depth: int) -> Any:
         if not is_decided(value.__globals__.get("__name__")):
@@ -256,20 +224,20 @@ class _Look:
             for variable, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
         ]
         defaults = (value.__defaults__, value.__kwdefaults__, value.__dict__)
-        return _Same(value), _Same(value.__code__), cells, self.at(defaults, f"defaults of {name}", depth)
+        return Same(value), Same(value.__code__), cells, self.at(defaults, f"defaults of {name}", depth)
 
     def _cell(self, cell: types.CellType, name: str, depth: int) -> Any:
         try:
-            return _Same(cell), self.at(cell.cell_contents, name, depth)
+            return Same(cell), self.at(cell.cell_contents, name, depth)
         except ValueError:  # not bound yet
-            return _Same(cell)
+            return Same(cell)
 
     def _builtin(self, value: types.BuiltinMethodType, name: str, depth: int) -> Any:
         owner = value.__self__
-        if is_clock(value.__module__) or (isinstance(owner, type) and not is_decided(module_of(owner))):
+        if str(value.__module__) in CLOCKS or (isinstance(owner, type) and not is_decided(module_of(owner))):
             raise _NotComparableError(f"{name} may return something else at each call")
         if owner is None or isinstance(owner, (types.ModuleType, type)):
-            return _Same(value)
+            return Same(value)
         return value.__name__, self.at(owner, f"{name}.__self__", depth)
 
     def _descriptor(self, value: Any, name: str, depth: int) -> Any:
@@ -278,7 +246,10 @@ class _Look:
 
     def _object(self, value: Any, name: str, depth: int) -> Any:
         """Return what is compared of an object of a class: all that it holds must be in its dictionary."""
-        if not _holds_only_attributes(type(value)):
+        kind = type(value)
+        slots = any(part.__dict__.get("__slots__") for part in kind.__mro__)
+        same_size = kind.__basicsize__ == _Attributes.__basicsize__ and kind.__itemsize__ == 0
+        if slots or not same_size or kind.__dictoffset__ != _Attributes.__dictoffset__:
             raise _NotComparableError(f"{name}, a {type(value).__name__}, may change unseen")
         variables = object.__getattribute__(value, "__dict__")
         kinds = self.at(type(value), f"class of {name}", depth)
@@ -290,11 +261,14 @@ _TAKE: dict[type, Callable[[_Look, Any, str, int], Any]] = {
     list: _Look._sequence,
     tuple: _Look._sequence,
     dict: _Look._items,
-    slice: _Look._slice,
+    slice: lambda look, x, name, depth: look.at((x.start, x.stop, x.step), name, depth),
     types.FunctionType: _Look._function,
-    types.MethodType: _Look._method,
+    types.MethodType: lambda look, x, *called: (
+        look.at(x.__func__, *called),
+        look.at(x.__self__, f"{called[0]}.__self__", called[1]),
+    ),
     types.BuiltinMethodType: _Look._builtin,
-    functools.partial: _Look._partial,
+    functools.partial: lambda look, x, *called: look.at((x.func, x.args, x.keywords, vars(x)), *called),
     functools.cached_property: _Look._descriptor,
     property: _Look._descriptor,
     staticmethod: _Look._descriptor,
@@ -303,29 +277,8 @@ _TAKE: dict[type, Callable[[_Look, Any, str, int], Any]] = {
 """What is compared of an object of a class that is not a user's."""
 
 
-def _shown(key: Any) -> str:
-    """Return a key for messages; of other classes no code is run."""
-    return repr(key) if type(key) in _VALUES else f"a {type(key).__name__}"
-
-
-def _bits(value: complex) -> Any:
-    """Return what is equal for numbers of the same bits, and for nan."""
-    return value.hex() if isinstance(value, float) else (value.real.hex(), value.imag.hex())
-
-
-def _is_named_tuple(kind: type) -> bool:
-    return kind.__bases__ == (tuple,) and hasattr(kind, "_fields") and kind.__dict__.get("__slots__") == ()
-
-
 class _Attributes:
     """A class whose objects hold nothing but attributes."""
-
-
-def _holds_only_attributes(kind: type) -> bool:
-    """Whether objects of a class hold nothing beside their dictionary."""
-    slots = any(part.__dict__.get("__slots__") for part in kind.__mro__)
-    same_size = kind.__basicsize__ == _Attributes.__basicsize__ and kind.__itemsize__ == 0
-    return same_size and not slots and kind.__dictoffset__ == _Attributes.__dictoffset__
 
 
 # The tests of while loops: compiled twice, before the loop and at the end of its body.
@@ -353,15 +306,12 @@ def tests_of(flow: ControlFlow) -> dict[int, Test | None]:
     """
     heads = flow.heads()
     tests = {head: test for head in heads if (test := _test(flow, head)) is not None}
-    others = {head for head in heads if head not in tests and not _is_continued(flow, head, tests)}
+    continued = defaultdict[int, set[int]](set)
+    for test in tests.values():
+        continued[test.first].update(test.continues)
+    others = {head for head in heads if head not in tests and continued[head] != set(flow.back(head))}
     apart = {head: test for head, test in tests.items() if test.first not in others}
     return {head: apart.get(head) for head in heads if head in tests or head in others}
-
-
-def _is_continued(flow: ControlFlow, head: int, tests: dict[int, Test]) -> bool:
-    """Whether what leads back to an instruction are ``continue`` statements of loops whose test it is."""
-    continues = [i for test in tests.values() if test.first == head for i in test.continues]
-    return set(continues) == set(flow.back(head))
 
 
 def _test(flow: ControlFlow, head: int) -> Test | None:

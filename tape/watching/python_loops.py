@@ -13,14 +13,16 @@ import numpy as np
 from kernels.foundation.tables import Recent
 from tape.tensors.bytecode import FLIPPED, CodeStep, ControlFlow, touches_locals
 from tape.tensors.tensor import Tensor
-from tape.watching import frame_events
 from tape.watching.frame_events import (
     MISSING,
     REPORTS_INSTRUCTIONS,
+    CodeListener,
     CodeReads,
     LoopScope,
-    is_decided,
+    is_collecting,
     module_of,
+    module_of_frame,
+    of_code,
     plain_attribute,
     reads_within,
 )
@@ -35,6 +37,7 @@ _SIGNS = {"+": 1, "+=": 1, "-": -1, "-=": -1}
 _APPENDS = frozenset(("LIST_APPEND", "SET_ADD", "MAP_ADD"))
 _LOADED = frozenset(("LOAD_FAST", "LOAD_FAST_CHECK"))
 _SOURCES = {"LOAD_FAST": "local", "LOAD_FAST_CHECK": "local", "LOAD_DEREF": "local", "LOAD_GLOBAL": "global"}
+_BUILTINS: dict[str, Any] = {"range": range, "int": int}
 _ONLY_RANGE = "only loops `for _ in range(n)` whose variable nobody reads, and while loops, can be repeated natively"
 
 
@@ -73,11 +76,6 @@ class PythonLoop:
     iteration. ``extent``: of a ``for`` loop.
     """
 
-    __slots__ = (
-        "behind", "body", "code", "counters", "exits", "extent", "heads", "is_for", "line", "live", "read", "reason",
-        "setup",
-    )  # fmt: skip
-
     def __init__(self, flow: ControlFlow, head: int, test: Test | None) -> None:
         body, heads = (flow.body(head), (head,)) if test is None else (test.body, (test.first, test.again))
         self.code, self.heads = flow.code, tuple([flow.steps[i].offset for i in heads])
@@ -86,32 +84,25 @@ class PythonLoop:
         self.live = tuple(sorted(frozenset[str]().union(*[flow.live(i) for i in heads])))
         self.body, self.setup = _offsets(flow, body), frozenset[int]()
         """Offsets of the instructions in the loop, and of those that make its iterator."""
-        self.exits = _offsets(flow, frozenset(_exits(flow, body)))
-        """Offsets of those outside of it that may follow."""
+        self.exits = _offsets(flow, frozenset(_exits(flow, body)))  # offsets of those outside of it that may follow
         self.extent: Extent | None = None
         self.counters: tuple[Counter, ...] = ()
         self.read = self.behind = frozenset[str]()
-        self.reason = self._located(_reason(flow, head, body, is_visible=test is not None))
-        if self.is_for and not self.reason:
-            self._take_extent(flow, head, body)
-        if not self.reason:
+        reason = _reason(flow, head, body, is_visible=test is not None)
+        if self.is_for and not reason:
+            start = _setup_start(flow, head)
+            if start is None or not _is_unread(flow, head, body):
+                reason = _ONLY_RANGE
+            else:
+                self.extent = _extent(flow.steps[start + 1 : head - 2])
+                self.setup = _offsets(flow, frozenset(range(start, head)))
+                reason = "" if self.extent else "the argument of range is no number, name or attribute"
+        self.reason = reason and f"{reason} (the loop at {self.location})"
+        if not reason:
             self.counters = tuple(_counters(flow, heads, body))
             whole = body if test is None else body.union(range(test.first, head))
             self.read = self.read.union(*[flow.read_within(i, whole) for i in heads])
             self.behind = self.behind.union(*[flow.live(i) for i in _exits(flow, whole)])
-
-    def _take_extent(self, flow: ControlFlow, head: int, body: frozenset[int]) -> None:
-        start = _setup_start(flow, head)
-        if start is None or not _is_unread(flow, head, body):
-            self.reason = self._located(_ONLY_RANGE)
-            return
-        self.extent = _extent(flow.steps[start + 1 : head - 2])
-        self.setup = _offsets(flow, frozenset(range(start, head)))
-        if self.extent is None:
-            self.reason = self._located("the argument of range is no number, name or attribute")
-
-    def _located(self, reason: str) -> str:
-        return reason and f"{reason} (the loop at {self.location})"
 
     @property
     def head(self) -> int:
@@ -127,20 +118,11 @@ class PythonLoop:
         return f"<loop at line {self.line} of {self.code.co_qualname}: {self.reason or 'supported'}>"
 
 
-_known: Recent[int, tuple[CodeType, dict[int, PythonLoop]]] = Recent()
-
-
+@of_code
 def loops_of(code: CodeType) -> dict[int, PythonLoop]:
     """Return the loops of a code object by the offsets of their heads, with those that are not supported."""
-    known = _known.get(id(code))
-    if known is None or known[0] is not code:
-        known = _known[id(code)] = code, _find(code)
-    return known[1]
-
-
-def _find(code: CodeType) -> dict[int, PythonLoop]:
     flow = ControlFlow(code)
-    loops = (PythonLoop(flow, head, test) for head, test in tests_of(flow).items())
+    loops = [PythonLoop(flow, head, test) for head, test in tests_of(flow).items()]
     return {loop.head: loop for loop in loops}
 
 
@@ -248,7 +230,11 @@ def _counter(flow: ControlFlow, heads: tuple[int, ...], body: frozenset[int], na
     compared = {i: _comparison(flow, i) for i in uses - updates.keys() - {i - 3 for i in updates}}
     comparisons = []
     for i, comparison in compared.items():
-        if comparison is None or i not in counted[0] or _is_changed(flow, body, comparison[1]):
+        if comparison is None or i not in counted[0]:
+            return None
+        threshold, steps = comparison[1], [flow.steps[i] for i in body]
+        changed = [s for s in steps if s.value == threshold and touches_locals(s) and s.name not in _LOADED]
+        if isinstance(threshold, str) and (changed or threshold in flow.always_live):
             return None
         comparisons.append(CounterTest(counted[0][i], *comparison))
     return Counter(name, counted[1], tuple(sorted(set(comparisons), key=str)))
@@ -295,24 +281,12 @@ def _comparison(flow: ControlFlow, i: int) -> tuple[str, int | str] | None:
     return None
 
 
-def _is_changed(flow: ControlFlow, body: frozenset[int], threshold: int | str) -> bool:
-    if isinstance(threshold, int):
-        return False
-    steps = [flow.steps[i] for i in body]
-    return threshold in flow.always_live or any(
-        step.value == threshold and touches_locals(step) and step.name not in _LOADED for step in steps
-    )
-
-
 # Which loops a call runs through, and the Python state at each return to their heads.
 #
 # While a call is recorded, functions with loops that are supported report each visit of a head. Two visits of one
 # entry with equal states, tensors apart, begin iterations that do the same, as far as Python decides.
 
 Result = TypeVar("Result")
-
-_MOST_CODES = 1 << 14
-_BUILTINS: dict[str, Any] = {"range": range, "int": int}
 
 
 class HeadVisit:
@@ -325,75 +299,40 @@ class HeadVisit:
     ``identities``: whether the code that ran looks at which of two objects is which.
     """
 
-    __slots__ = ("count", "entry", "exhausted", "identities", "loop", "number", "remaining", "state")
+    __slots__ = ("count", "entry", "exhausted", "identities", "loop", "number", "reason", "remaining", "state")
 
     def __init__(self, entry: _Entry, state: LoopState, remaining: int | None) -> None:
         self.loop, self.entry, self.number, self.count = entry.loop, entry.serial, entry.number, entry.count
         self.state, self.remaining, self.identities = state, remaining, entry.scope.identities
-        self.exhausted = entry.number == entry.total
-
-    @property
-    def reason(self) -> str:
+        self.exhausted, self.reason = entry.number == entry.total, state.reason
         """Why the iteration that begins here cannot be repeated natively, or nothing."""
-        return self.state.reason
 
 
-class HeadWatch:
-    """Watches the heads of loops, and what code begins to run, while a function runs in this thread.
+class HeadWatch(CodeListener):
+    """Watches the heads of loops, too. ``visit`` is called at each visit of a head.
 
-    ``visit``, if there is one, is called at each visit of a head; if it returns False, not again before the loop is
-    left. ``begins`` is called with code and its globals, each once. ``reason`` says afterwards why its visits do not
-    count, if so.
+    If it returns False, it is not called again before the loop is left.
     """
 
-    __slots__ = ("_begins", "_executed", "_visit", "reason", "serials")
-
     def __init__(
-        self, visit: Callable[[HeadVisit], Any] | None, begins: Callable[[CodeType, dict[str, Any]], Any] | None = None
+        self, visit: Callable[[HeadVisit], Any], begins: Callable[[CodeType, dict[str, Any]], Any] | None = None
     ) -> None:
-        self._visit, self._begins, self.reason = visit, begins, ""
-        self.serials = itertools.count()
-        self._executed: dict[tuple[int, int], tuple[int, CodeType, Any, Any]] = {}
-        """The code that was called, with when that was last, its globals and builtins."""
-
-    def call(self, function: Callable[..., Result], *args: Any) -> Result:
-        """Call a function, watched. In Python 3.11 it is not where the thread is traced already, as by a debugger."""
-        frame_events.observe()
-        return frame_events.call(self, function, *args)
+        super().__init__(begins)
+        self.visit = visit
 
     def begin(self, frame: FrameType) -> _Activation | None:
         """Return what follows a frame, called at its beginning: nothing for nearly all."""
-        if frame_events.is_collecting():  # finalizers, and callbacks of the collector
-            return None
-        code, plan, is_followed = _known_visits(frame)
-        if is_followed:
-            variables = frame.f_globals
-            key = id(code), id(variables)
-            if self._begins is not None and key not in self._executed:
-                self._begins(code, variables)
-            self._executed[key] = next(self.serials), code, variables, frame.f_builtins
-        return None if plan is None or self._visit is None else _Activation(self, plan)
+        super().begin(frame)
+        plan = None if is_collecting() else _plan_of(frame)
+        return None if plan is None else _Activation(self, plan)
 
     def concerns(self, frame: FrameType) -> bool:
         """Return whether a frame has loops that are watched, or code that counts."""
-        _, plan, is_followed = _known_visits(frame)
-        return plan is not None or is_followed
-
-    def add_executed(self, scope: LoopScope, since: int) -> None:
-        """Add to a scope the code that was called since then."""
-        for serial, *called in tuple(self._executed.values()):
-            if serial > since:
-                scope.add(*called)
-
-    def notify(self, visit: HeadVisit) -> Any:
-        """Report a visit."""
-        return self._visit is not None and self._visit(visit)
+        return super().concerns(frame) or _plan_of(frame) is not None
 
 
 class _Plan:
     """What is followed in frames of one code object."""
-
-    __slots__ = ("heads", "points", "reads", "setups")
 
     def __init__(self, loops: list[PythonLoop]) -> None:
         self.heads = {head: loop for loop in loops for head in loop.heads}
@@ -402,73 +341,49 @@ class _Plan:
         self.points = frozenset(self.heads).union(*[loop.exits for loop in loops])
 
 
-_Known = tuple[CodeType, _Plan | None, bool]
-_plans: dict[int, _Known] = {}
-"""What is followed in frames of a code object, and whether it counts as code that reads from outside."""
+_plans: Recent[int, tuple[CodeType, _Plan | None]] = Recent()
 
 
-def _known_visits(frame: FrameType) -> _Known:
+def _plan_of(frame: FrameType) -> _Plan | None:
+    """Return what is followed in frames of a code object; None where nothing is."""
     code = frame.f_code
     known = _plans.get(id(code))
-    if known is not None:
-        return known
-    module = str(frame.f_globals.get("__name__"))
-    if frame.f_globals.get("_set") is object.__setattr__:  # written by kernels.foundation.tables
-        module = "tape"
-    plan = None
-    if module.partition(".")[0] not in SKIPPED:
-        loops = [loop for loop in loops_of(code).values() if not loop.reason]
-        plan = _Plan(loops) if loops else None
-    if len(_plans) >= _MOST_CODES:
-        _plans.clear()
-    _plans[id(code)] = known = code, plan, not is_decided(module)
-    return known
+    if known is None or known[0] is not code:
+        loops = []
+        if module_of_frame(frame).partition(".")[0] not in SKIPPED:
+            loops = [loop for loop in loops_of(code).values() if not loop.reason]
+        known = _plans[id(code)] = code, _Plan(loops) if loops else None
+    return known[1]
 
 
 class _Entry:
     """One entry of a loop: all visits from which the loop was not left."""
 
-    __slots__ = ("count", "loop", "number", "reason", "scope", "serial", "since", "stopped", "template", "total")
     serials = itertools.count()
 
-    def __init__(self, loop: PythonLoop, since: int) -> None:
+    def __init__(self, loop: PythonLoop, frame: FrameType, since: int, reads: CodeReads) -> None:
         self.scope, self.since = LoopScope(), since
+        self.scope.add(frame.f_code, frame.f_globals, frame.f_builtins, reads)
         self.loop, self.serial, self.number, self.stopped = loop, next(self.serials), 0, False
-        self.template: Any = None
-        """The latest one; equal ones are one object."""
+        self.template: Any = None  # the latest one; equal ones are one object
         self.total: int | None = None
         self.count: Tensor | None = None
         self.reason = ""
-
-    def evaluate(self, frame: FrameType, extent: Extent) -> None:
-        """Take in how many iterations there will be."""
-        total = _extent_of(frame, extent)
+        total = None if loop.extent is None else _extent_of(frame, loop.extent)
         if isinstance(total, Tensor):
             self.count = total
-        elif total is None:
-            self.reason = f"the number of iterations of the loop at {self.loop.location} is not plain"
-        else:
-            self.total = max(total, 0)
+        elif total is not None:
+            self.total = max(total, 0)  # how many iterations there will be
+        elif loop.extent is not None:
+            self.reason = f"the number of iterations of the loop at {loop.location} is not plain"
 
 
 class _Activation:
     """Follows one activation of a function."""
 
-    __slots__ = ("entries", "plan", "watch")
-
     def __init__(self, watch: HeadWatch, plan: _Plan) -> None:
-        self.watch, self.plan = watch, plan
+        self.watch, self.plan, self.points, self.setups = watch, plan, plan.points, plan.setups
         self.entries: dict[int, _Entry] = {}
-
-    @property
-    def points(self) -> frozenset[int]:
-        """Offsets of the heads of loops, and of where they are left."""
-        return self.plan.points
-
-    @property
-    def setups(self) -> frozenset[int]:
-        """Offsets of the instructions that make the iterators of for loops."""
-        return self.plan.setups
 
     def is_entry(self, offset: int) -> bool:
         """Return whether the head of a for loop that is not entered is here."""
@@ -483,24 +398,21 @@ class _Activation:
                     del self.entries[head]
             loop = self.plan.heads.get(offset)
             if loop is not None:
-                self._visit(frame, self.entries.get(loop.head) or self._entered(frame, loop))
+                if loop.head not in self.entries:
+                    since, reads = next(self.watch.serials), self.plan.reads[loop.head]
+                    self.entries[loop.head] = _Entry(loop, frame, since, reads)
+                self._visit(frame, self.entries[loop.head])
         except Exception as error:  # noqa: BLE001 (the user's function goes on)
             self.watch.reason = f"loops cannot be watched: {error!r}"
 
-    def _entered(self, frame: FrameType, loop: PythonLoop) -> _Entry:
-        entry = self.entries[loop.head] = _Entry(loop, next(self.watch.serials))
-        entry.scope.add(frame.f_code, frame.f_globals, frame.f_builtins, self.plan.reads[loop.head])
-        if loop.extent is not None:
-            entry.evaluate(frame, loop.extent)
-        return entry
-
     def _visit(self, frame: FrameType, entry: _Entry) -> None:
-        if frame_events.is_collecting():  # an interrupt kept its end from being told
+        if is_collecting():  # an interrupt kept its end from being told
             self.watch.reason = "a garbage collection was interrupted while loops were watched"
         elif not entry.stopped:
-            self.watch.add_executed(entry.scope, entry.since)
-            visit = _visit_of(entry, frame)
-            entry.stopped = self.watch.notify(visit) is False
+            for serial, *called in tuple(self.watch.executed.values()):
+                if serial > entry.since:
+                    entry.scope.add(*called)
+            entry.stopped = self.watch.visit(_visit_of(entry, frame)) is False
         entry.number += 1
 
 
@@ -508,32 +420,21 @@ def _visit_of(entry: _Entry, frame: FrameType) -> HeadVisit:
     loop, variables = entry.loop, frame.f_locals
     if entry.reason:
         return HeadVisit(entry, LoopState(entry.reason), None)
-    counters = [counter for counter in loop.counters if _is_counting(counter, variables)]
+    tested = {c.name: [t.threshold for t in c.comparisons if isinstance(t.threshold, str)] for c in loop.counters}
+    counters = [c for c in loop.counters if all(type(variables.get(x)) is int for x in (c.name, *tested[c.name]))]
     bases = outcomes_in(frame, variables)
     bases |= {c.name: (c.step, variables[c.name] - c.step * entry.number) for c in counters}
-    bounds = [bound for counter in counters for bound in _bounds(counter, variables)]
-    if entry.total is not None:
-        bounds.append(entry.total - entry.number)
+    bounds = [None if entry.total is None else entry.total - entry.number]
+    for c in counters:
+        for test in c.comparisons:
+            limit = variables[test.threshold] if isinstance(test.threshold, str) else test.threshold
+            bounds.append(iterations_alike(test, c.step, variables[c.name], limit))
     live = {name: variables[name] for name in loop.live if name in variables}
     state = state_of(live, bases, loop.location, entry.scope)
     if state.template == entry.template:
         state.template = entry.template
     entry.template = state.template
-    return HeadVisit(entry, state, min(bounds, default=None))
-
-
-def _is_counting(counter: Counter, variables: dict[str, Any]) -> bool:
-    names = [counter.name, *[c.threshold for c in counter.comparisons if isinstance(c.threshold, str)]]
-    return all(type(variables.get(name)) is int for name in names)
-
-
-def _bounds(counter: Counter, variables: dict[str, Any]) -> Iterator[int]:
-    for comparison in counter.comparisons:
-        threshold = comparison.threshold
-        limit = threshold if isinstance(threshold, int) else variables[threshold]
-        bound = iterations_alike(comparison, counter.step, variables[counter.name], limit)
-        if bound is not None:
-            yield bound
+    return HeadVisit(entry, state, min([bound for bound in bounds if bound is not None], default=None))
 
 
 def iterations_alike(comparison: CounterTest, step: int, value: int, limit: int) -> int | None:
@@ -567,11 +468,8 @@ def _extent_of(frame: FrameType, extent: Extent) -> Any:
     if isinstance(value, Tensor):
         return value
     kinds = (int, float, np.integer, np.floating) if extent.is_int else (int, np.integer)
-    return int(value) if isinstance(value, kinds) and not _is_users(type(value)) else None
-
-
-def _is_users(kind: type) -> bool:
-    return module_of(kind).partition(".")[0] not in ("builtins", "numpy")
+    users = module_of(type(value)).partition(".")[0] not in ("builtins", "numpy")
+    return int(value) if isinstance(value, kinds) and not users else None
 
 
 def _is_builtin(frame: FrameType, name: str) -> bool:

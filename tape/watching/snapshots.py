@@ -11,20 +11,20 @@ import dis
 import functools
 import gc
 import io
+import itertools
 import mmap
 import operator
 import random
 import sys
 import types
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from kernels import PACKAGES
-from kernels.foundation.tables import Recent
 from tape.tensors.bytecode import FLIPPED, reads_locals
 from tape.tensors.pytrees import METHODS
 from tape.tensors.tensor import Array, Tensor
@@ -37,6 +37,7 @@ from tape.watching.frame_events import (
     is_decided,
     member_of,
     module_of,
+    of_code,
     plain_attribute,
     read,
     variables_of,
@@ -45,8 +46,7 @@ from tape.watching.frame_events import (
 SKIPPED = (*PACKAGES, "numpy", "scipy", "math", "builtins", "functools", "itertools", "operator", "typing")
 """Packages whose functions are not looked into."""
 DEEPEST = 4
-MOST = 256
-"""Parts of a container or object that are looked at."""
+MOST = 256  # parts of a container or object that are looked at
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _PLAIN = frozenset(map(id, PLAIN))
 _EXACT = (bool, int, str, bytes, type(None))
@@ -54,15 +54,13 @@ _EXACT = (bool, int, str, bytes, type(None))
 _OBJECT, _ARRAY, _METHOD = object(), object(), object()
 """In snapshots: what is compared by identity; arrays, with contents that are looked at apart; bound functions."""
 _WHOLE = (Tensor, types.ModuleType, types.FunctionType, type, *GENERATORS)
-_OURS = (*PACKAGES, "numba", "llvmlite")
-"""Packages of whose objects the attributes are not looked at."""
+_OURS = (*PACKAGES, "numba", "llvmlite")  # packages of whose objects the attributes are not looked at
 _INTEGERS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
-_FEW = 1 << 17
-"""Bytes up to which copies are compared, which is faster."""
+_FEW = 1 << 17  # bytes up to which copies are compared, which is faster
 _BLOCK = 1 << 15
 _SEQUENCES: tuple[Any, ...] = (list, tuple, set, frozenset, deque)
-_BUFFERS = (bytearray, memoryview, array.array, ctypes.Array, ctypes.Structure, ctypes._SimpleCData)
-CONTAINERS = frozenset(map(id, (*_SEQUENCES, *_BUFFERS, dict, OrderedDict, defaultdict, functools.partial)))
+BUFFERS = (bytearray, memoryview, array.array, ctypes.Array, ctypes.Structure, ctypes._SimpleCData)
+CONTAINERS = frozenset(map(id, (*_SEQUENCES, *BUFFERS, dict, OrderedDict, defaultdict, functools.partial)))
 _REBUILT = frozenset(map(id, (list, tuple, dict, set, frozenset)))
 """Containers that are as they were if another one holds the same."""
 
@@ -101,34 +99,44 @@ def _same_memory(a: Array, b: Array) -> bool:
     )  # by parts that stay in the cache
 
 
+class Same:
+    """An object as part of a key or of what is compared: equal to itself alone, and kept alive."""
+
+    __slots__ = ("object",)
+
+    def __init__(self, thing: Any) -> None:
+        self.object = thing
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and other.object is self.object
+
+    def __hash__(self) -> int:
+        return id(self.object)
+
+
 def contents_of(snapshots: Iterable[Any]) -> list[ArrayContent]:
     """Return the contents of all arrays in snapshots, those in containers and objects, too."""
     arrays: dict[int, Array] = {}
-    for expected in snapshots:
-        _collect(expected, arrays)
-    return [ArrayContent(array) for array in arrays.values()]
-
-
-def _collect(expected: Any, arrays: dict[int, Array]) -> None:
-    if type(expected) is tuple:
-        kind, value, parts = expected
+    for kind, value in itertools.chain(*map(_entries, snapshots)):
         if kind is _ARRAY:
             arrays[id(value)] = value
-        elif type(kind) is not object:
-            if type(value) is kind and issubclass(kind, np.ndarray):
-                arrays[id(value)] = np.ndarray.view(value, np.ndarray)
-            for _, part in parts:
-                _collect(part, arrays)
+        elif type(value) is kind and issubclass(kind, np.ndarray):
+            arrays[id(value)] = np.ndarray.view(value, np.ndarray)
+    return [ArrayContent(array) for array in arrays.values()]
 
 
 def found_in(expected: Any, kinds: type | tuple[type, ...]) -> list[Any]:
     """Return the tensors, or other objects of classes that are compared by identity, of a snapshot."""
-    if type(expected) is not tuple:
-        return []
-    kind, value, parts = expected
-    if kind is _OBJECT:
-        return [value] if issubclass(type(value), kinds) else []
-    return [] if type(kind) is object else [x for _, part in parts for x in found_in(part, kinds)]
+    return [value for kind, value in _entries(expected) if kind is _OBJECT and issubclass(type(value), kinds)]
+
+
+def _entries(expected: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the kinds and values of a snapshot, of the parts of containers and objects too, but plain values."""
+    if type(expected) is tuple:
+        kind, value, parts = expected
+        yield kind, value
+        for _, part in () if type(kind) is object else parts:
+            yield from _entries(part)
 
 
 def snapshot(value: Any, depth: int = 0) -> Any:
@@ -143,7 +151,8 @@ def snapshot(value: Any, depth: int = 0) -> Any:
         return _ARRAY, value, (value.shape, value.dtype)
     if kind is types.MethodType:
         return _METHOD, value.__func__, value.__self__
-    parts = opened(value) if depth < DEEPEST and not _is_whole(value) else None
+    whole = issubclass(kind, _WHOLE) or module_of(kind).partition(".")[0] in _OURS or is_known(value)
+    parts = opened(value) if depth < DEEPEST and (is_one_of(kind, CONTAINERS) or not whole) else None
     if parts is None or len(parts) > MOST:
         return _OBJECT, value, ()
     return kind, value, [(key, snapshot(part, depth + 1)) for key, part in parts]
@@ -157,13 +166,6 @@ def is_one_of(kind: type, numbers: frozenset[int]) -> bool:
 def is_scalar(kind: type) -> bool:
     """Whether objects of a class are numbers of NumPy's, which do not change."""
     return issubclass(kind, np.generic) and kind is not np.void and is_decided(module_of(kind))
-
-
-def _is_whole(value: Any) -> bool:
-    kind = type(value)
-    if is_one_of(kind, CONTAINERS):
-        return False
-    return issubclass(kind, _WHOLE) or module_of(kind).partition(".")[0] in _OURS or is_known(value)
 
 
 def opened(value: Any) -> list[tuple[Any, Any]]:
@@ -194,7 +196,7 @@ def _held(kind: type, value: Any) -> list[tuple[Any, Any]]:
         return parts
     if issubclass(kind, types.MappingProxyType):
         return list(enumerate(gc.get_referents(value)))
-    if issubclass(kind, _BUFFERS):
+    if issubclass(kind, BUFFERS):
         with contextlib.suppress(ValueError):  # a view that was released
             return [("bytes", memoryview(value).tobytes())]
     if issubclass(kind, np.ndarray):
@@ -216,13 +218,8 @@ def classes_of(kind: type) -> list[type]:
 
 def classes_in(expected: Any) -> dict[int, type]:
     """Return the classes of the objects in a snapshot, by their numbers."""
-    if type(expected) is not tuple or not isinstance(expected[0], type):
-        return {}
-    kind, _, parts = expected
-    classes = {id(x): x for x in classes_of(kind)}
-    for _, part in parts:
-        classes.update(classes_in(part))
-    return classes
+    kinds = [kind for kind, _ in _entries(expected) if isinstance(kind, type)]
+    return {id(x): x for kind in kinds for x in classes_of(kind)}
 
 
 def parts_of(kind: type) -> tuple[list[tuple[str, Any]], list[tuple[str, Any]]]:
@@ -274,10 +271,14 @@ def is_same_key(key: Any, other: Any) -> bool:
 def unchanged(expected: Any, value: Any) -> bool:
     """Whether a value is what a snapshot was taken of. It runs at each call, and no code of a user's."""
     if type(expected) is not tuple:
-        return value is expected or (type(value) is type(expected) and _is_equal(expected, value))
+        kind = type(expected)
+        equal = type(value) is kind and (value == expected if kind in _EXACT else repr(value) == repr(expected))
+        return value is expected or bool(equal)
     kind, before, parts = expected
     if type(kind) is object:
-        return _is_same(expected, value)
+        bound = type(value) is types.MethodType and value.__func__ is before and value.__self__ is parts
+        same = value is before and (kind is not _ARRAY or (value.shape, value.dtype) == parts)
+        return bound if kind is _METHOD else same
     if type(value) is not kind or (value is not before and not is_one_of(kind, _REBUILT)):
         return False
     now: Any = value.items() if kind is dict else opened(value)
@@ -287,19 +288,6 @@ def unchanged(expected: Any, value: Any) -> bool:
         if not (key is other or is_same_key(key, other)) or not (x is part or unchanged(part, x)):
             return False
     return True
-
-
-def _is_equal(expected: Any, value: Any) -> bool:
-    """Whether a plain value is equal, or has the same bits."""
-    return bool(value == expected) if type(expected) in _EXACT else repr(value) == repr(expected)
-
-
-def _is_same(expected: Any, value: Any) -> bool:
-    """Whether a value is what a snapshot by identity was taken of."""
-    kind, before, more = expected
-    if kind is _METHOD:
-        return type(value) is types.MethodType and value.__func__ is before and value.__self__ is more
-    return value is before and (kind is not _ARRAY or (value.shape, value.dtype) == more)
 
 
 # Values whose state nobody sees without changing it: iterators and files, and sources of true randomness.
@@ -314,13 +302,10 @@ def is_opaque(value: Any, follows: tuple[tuple[str, Any], ...] = ()) -> bool:
     """Whether code that reads a value may find something else at each call; ``follows``: what it reads of it next."""
     kind = type(value)
     if issubclass(kind, _io._IOBase):
-        return any(kind is x for x in _FILES) and not (follows and follows[0][1] in _WRITES) and _is_readable(value)
+        reads = any(kind is x for x in _FILES) and not (follows and follows[0][1] in _WRITES)
+        return reads and not value.closed and bool(value.readable())
     advance = entry_of_class(kind, "__next__")
     return issubclass(kind, _OPAQUE) or (advance is not MISSING and type(advance) is types.WrapperDescriptorType)
-
-
-def _is_readable(file: Any) -> bool:
-    return not file.closed and bool(file.readable())
 
 
 # Numbers of tensors that code just compares: ``if error.item() < 1e-6``. What decides is the comparison alone.
@@ -370,19 +355,13 @@ class Compared(NamedTuple):
     absolute: bool
 
 
-class _Comparisons(NamedTuple):
-    """Of one code object: numbers, by the offsets at which a frame may be while they are asked for; and locals."""
-
-    numbers: dict[int, _Number]
-    variables: dict[str, tuple[_Comparison, ...]]
-
-
-_known: Recent[int, tuple[CodeType, _Comparisons]] = Recent()
+_Comparisons = tuple[dict[int, _Number], dict[str, tuple[_Comparison, ...]]]
+"""Of one code object: numbers, by the offsets at which a frame may be while they are asked for; and locals."""
 
 
 def compared_in(frame: FrameType, how: str) -> list[Compared] | None:
     """Return with what a number is compared that ``item`` or ``float`` gives a frame; None if more becomes of it."""
-    number = _comparisons(frame.f_code).numbers.get(frame.f_lasti)
+    number = _comparisons(frame.f_code)[0].get(frame.f_lasti)
     if number is None or number.how != how:
         return None
     names = [_FLOAT] * (how == _FLOAT) + [_ABSOLUTE] * number.absolute
@@ -397,7 +376,7 @@ def compared_in(frame: FrameType, how: str) -> list[Compared] | None:
 def outcomes_in(frame: FrameType, variables: dict[str, Any]) -> dict[str, Any]:
     """Return what comparisons give of the locals that are numbers which a frame's code just compares, by name."""
     outcomes = {}
-    for name, comparisons in _comparisons(frame.f_code).variables.items():
+    for name, comparisons in _comparisons(frame.f_code)[1].items():
         value, others = variables.get(name), [_plain(each.other, frame) for each in comparisons]
         if type(value) in (int, float) and None not in others:
             pairs = zip(comparisons, others, strict=True)
@@ -423,11 +402,9 @@ def _evaluated(value: _Value | None, frame: FrameType) -> Any:
     return plain_attribute(_evaluated(value.of, frame), value.name) if value.kind == "attribute" else MISSING
 
 
+@of_code
 def _comparisons(code: CodeType) -> _Comparisons:
-    known = _known.get(id(code))
-    if known is None or known[0] is not code:
-        known = _known[id(code)] = code, _Stack(code).result()
-    return known[1]
+    return _Stack(code).result()
 
 
 class _Stack:
@@ -440,16 +417,11 @@ class _Stack:
         """How often numbers that calls give, or their absolute values, were on the stack."""
         self.takers: defaultdict[_Value, list[str | _Comparison]] = defaultdict(list)
         """The locals and the comparisons that took them from there."""
-        self.stored: defaultdict[str, list[_Value | None]] = defaultdict(list)
-        """What locals are given."""
-        self.loads = Counter[str]()
-        """How often locals are read."""
-        self.uses: defaultdict[str, list[_Comparison]] = defaultdict(list)
-        """The comparisons that read them."""
-        self.unknown: set[str] = set()
-        """Those of which more is done."""
-        self.changed: set[str] = set()
-        """Globals that are stored."""
+        self.stored: defaultdict[str, list[_Value | None]] = defaultdict(list)  # what locals are given
+        self.loads = Counter[str]()  # how often locals are read
+        self.uses: defaultdict[str, list[_Comparison]] = defaultdict(list)  # the comparisons that read them
+        self.unknown: set[str] = set()  # those of which more is done
+        self.changed: set[str] = set()  # globals that are stored
 
     def result(self) -> _Comparisons:
         """Return the comparisons."""
@@ -458,8 +430,13 @@ class _Stack:
                 self.values.clear()
             if step.opname not in _NOTHING:
                 _EFFECTS.get(step.opname, _Stack._more)(self, step)
-        names = [] if reads_locals(self.code) else self._compared()
-        variables = {name: tuple(dict.fromkeys(self.uses[name])) for name in names}
+        variables = {
+            name: tuple(dict.fromkeys(self.uses[name]))
+            for name in (() if reads_locals(self.code) else self.stored)
+            if len(self.uses[name]) == self.loads[name]
+            and name not in self.unknown
+            and all(self._is_fixed(each.other) for each in self.uses[name])
+        }
         after = [step.offset for step in self.steps[1:]]
         spans = {step.offset: range(step.offset, end) for step, end in zip(self.steps, after, strict=False)}
         numbers: dict[int, _Number] = {}
@@ -472,16 +449,7 @@ class _Stack:
                 comparisons = tuple(dict.fromkeys(each for some in known for each in some or ()))
                 number = _Number(call.of, value.kind == "magnitude", comparisons)
                 numbers |= dict.fromkeys(spans[call.name], number)
-        return _Comparisons(numbers, variables)
-
-    def _compared(self) -> list[str]:
-        return [
-            name
-            for name in self.stored
-            if len(self.uses[name]) == self.loads[name]
-            and name not in self.unknown
-            and all(self._is_fixed(each.other) for each in self.uses[name])
-        ]
+        return numbers, variables
 
     def _is_fixed(self, value: _Value) -> bool:
         is_argument = value.kind == "local" and value.name not in self.stored and value.name not in self.unknown
@@ -495,8 +463,8 @@ class _Stack:
         elif step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
             self.changed.add(step.argval)
 
-    def _constant(self, step: dis.Instruction) -> None:
-        self.values.append(_Value("constant", step.argval))
+    def _push(self, kind: str, step: dis.Instruction) -> None:
+        self.values.append(None if kind == "null" else _Value(kind, step.argval))
 
     def _local(self, step: dis.Instruction) -> None:
         for name in _names(step):
@@ -524,15 +492,6 @@ class _Stack:
         self.made[number] += 1
         self.values.append(number)
 
-    def _cell(self, step: dis.Instruction) -> None:
-        self.values.append(_Value("cell", step.argval))
-
-    def _global(self, step: dis.Instruction) -> None:
-        self.values += [_Value("global", step.argval), *[None] * ((step.arg or 0) & 1)]
-
-    def _null(self, _: dis.Instruction) -> None:
-        self.values.append(None)
-
     def _of_one(self, _: dis.Instruction) -> None:
         self._pop()
         self.values.append(None)
@@ -550,6 +509,8 @@ class _Stack:
 
     def _call(self, step: dis.Instruction) -> None:
         """Take the arguments, the function, and the place beside it, which is empty or has what it is a method of."""
+        if step.opname == "CALL_KW":  # the names of arguments
+            self._pop()
         arguments = [self._pop() for _ in range(step.arg or 0)]
         both = [self._pop(), self._pop()]
         functions = [value for value in both if value is not None]
@@ -557,10 +518,6 @@ class _Stack:
         if result is not None:
             self.made[result] += 1
         self.values.append(result)
-
-    def _call_by_names(self, step: dis.Instruction) -> None:
-        self._pop()
-        self._call(step)
 
     def _compare(self, step: dis.Instruction) -> None:
         right, left = self._pop(), self._pop()
@@ -593,8 +550,8 @@ def _called(offset: int, function: _Value, arguments: list[_Value | None]) -> _V
 
 
 _EFFECTS: dict[str, Callable[[_Stack, dis.Instruction], None]] = {
-    "LOAD_CONST": _Stack._constant,
-    "LOAD_SMALL_INT": _Stack._constant,
+    "LOAD_CONST": lambda stack, step: stack._push("constant", step),
+    "LOAD_SMALL_INT": lambda stack, step: stack._push("constant", step),
     "LOAD_FAST": _Stack._local,
     "LOAD_FAST_CHECK": _Stack._local,
     "LOAD_FAST_BORROW": _Stack._local,
@@ -603,9 +560,11 @@ _EFFECTS: dict[str, Callable[[_Stack, dis.Instruction], None]] = {
     "STORE_FAST": _Stack._store,
     "STORE_FAST_STORE_FAST": _Stack._store,
     "STORE_FAST_LOAD_FAST": _Stack._store_and_load,
-    "LOAD_GLOBAL": _Stack._global,
-    "LOAD_DEREF": _Stack._cell,
-    "PUSH_NULL": _Stack._null,
+    "LOAD_GLOBAL": lambda stack, step: stack.values.extend(
+        [_Value("global", step.argval), *[None] * ((step.arg or 0) & 1)]
+    ),
+    "LOAD_DEREF": lambda stack, step: stack._push("cell", step),
+    "PUSH_NULL": lambda stack, step: stack._push("null", step),
     "UNARY_NEGATIVE": _Stack._of_one,
     "UNARY_INVERT": _Stack._of_one,
     "BINARY_OP": _Stack._of_two,
@@ -614,6 +573,6 @@ _EFFECTS: dict[str, Callable[[_Stack, dis.Instruction], None]] = {
     "LOAD_METHOD": _Stack._attribute,
     "COPY": _Stack._copy,
     "CALL": _Stack._call,
-    "CALL_KW": _Stack._call_by_names,
+    "CALL_KW": _Stack._call,
     "COMPARE_OP": _Stack._compare,
 }

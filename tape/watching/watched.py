@@ -22,7 +22,6 @@ from tape.watching.frame_events import (
     MISSING,
     dictionary_of,
     entry_of_class,
-    is_written,
     module_of,
     read,
     variables_of,
@@ -38,8 +37,7 @@ _MOST_WRAPPED, _INNER = 32, -2
 _FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
 _KEPT = (Tensor, np.ndarray, list, tuple, dict, set, frozenset, deque, *GENERATORS)
 """What is watched even where code reads an attribute or item of it: its methods write."""
-CodeKey = tuple[int, int]
-"""Numbers of a code object and of the globals that it runs with."""
+CodeKey = tuple[int, int]  # numbers of a code object and of the globals that it runs with
 
 
 class Watch:
@@ -113,8 +111,7 @@ class Finder:
         self.watches: dict[Any, Watch] = {}
         self.codes: dict[CodeKey, Any] = dict(known or {})
         """The code that was looked at, with its globals, which stay alive so that their numbers are theirs."""
-        self._functions: list[tuple[Any, Any]] = []
-        """What was looked at, with the object that it is a method of."""
+        self._functions: list[tuple[Any, Any]] = []  # what was looked at, with the object that it is a method of
 
     def note(self, code: types.CodeType, variables: dict[str, Any]) -> None:
         """Look at code that begins to run with these globals, reached in whatever way; its cells are not known."""
@@ -142,17 +139,13 @@ class Finder:
                     self._look_at_function(function, receiver, depth)
             elif inner is MISSING and not snapshots.is_known(function):
                 inner = read(function, "__call__")
-            elif not _is_ours(module_of(kind)):
-                self._look_at_call(function, depth)
+            elif not _is_ours(module_of(kind)):  # an object that wraps a function: what it does when it is called
+                called = entry_of_class(kind, "__call__")
+                if type(called) is types.FunctionType:
+                    self._look_at_function(called, function, depth)
             if inner is MISSING or inner is function:
                 return
             function = inner
-
-    def _look_at_call(self, function: Any, depth: int) -> None:
-        """Look at what an object that wraps a function does when it is called."""
-        called = entry_of_class(type(function), "__call__")
-        if type(called) is types.FunctionType:
-            self._look_at_function(called, function, depth)
 
     def _look_at_function(self, function: types.FunctionType, receiver: Any, depth: int) -> None:
         if depth > snapshots.DEEPEST or any(function is known and receiver is of for known, of in self._functions):
@@ -203,15 +196,17 @@ class Finder:
             if snapshots.is_opaque(value, path[count : count + 1]):
                 self._note_unseen(_name(function, part), function, f"a {_name_of(kind)}")
                 return
-            if snapshots.is_known(value) and (issubclass(type(owner), types.ModuleType) or _is_method(value)):
+            known, last = snapshots.is_known(value), count == len(path)
+            is_method = kind is types.BuiltinMethodType and not isinstance(value.__self__, types.ModuleType)
+            if known and (is_method or issubclass(type(owner), types.ModuleType)):
                 return
-            if count > 1 and (_is_property(owner, part[-1]) or _is_made_of(owner, value, part[-1])):
+            if count > 1 and _is_computed(owner, value, part[-1]):
                 return
             expected = snapshots.item_in(expected, part[-1][1]) if part[-1][0] == "item" else MISSING
-            known, last = snapshots.is_known(value), count == len(path)
             if expected is MISSING and (part[-1][0] in ("global", "cell") or last or issubclass(kind, _KEPT) or known):
                 watch = Watch(_name(function, part), _reader(function, receiver, part))
-                self._watch((_source(function, receiver, part), part), watch)
+                sources = {"global": function.__globals__, "cell": function}
+                self._watch((id(sources.get(part[0][0], receiver)), part), watch)
                 expected = watch.expected
             if known:
                 return
@@ -246,7 +241,7 @@ def watches_of(function: Any, fixed: Iterable[Any] = ()) -> Finder:
         if snapshots.is_opaque(value):
             finder.watches[name] = Unseen(f"{name}, a {_name_of(type(value))}")
         elif not issubclass(type(value), snapshots.PLAIN):
-            finder._watch(name, Watch(name, functools.partial(_itself, value)))
+            finder._watch(name, Watch(name, functools.partial(lambda x: x, value)))
             finder.look_into(value)
     return finder
 
@@ -254,10 +249,6 @@ def watches_of(function: Any, fixed: Iterable[Any] = ()) -> Finder:
 def changed_of(watches: Iterable[Watch]) -> str:
     """Return the name of what is not as it was; empty if all is."""
     return next((watch.name for watch in watches if watch.changed()), "")
-
-
-def _itself(value: Any) -> Any:
-    return value
 
 
 def _has_code(value: Any) -> bool:
@@ -275,16 +266,6 @@ def _name_of(value: Any) -> str:
     return value.__qualname__ if type(value) is types.FunctionType else f"a {_name_of(type(value))}"
 
 
-def _is_method(value: Any) -> bool:
-    kind = type(value)
-    return kind is types.BuiltinMethodType and not isinstance(value.__self__, types.ModuleType)
-
-
-def _source(function: types.FunctionType, receiver: Any, path: Path) -> int:
-    kind = path[0][0]
-    return id(function.__globals__ if kind == "global" else function if kind == "cell" else receiver)
-
-
 def paths(code: types.CodeType, method: bool) -> Iterator[Path]:
     """Yield what a function's code reads from outside."""
     receiver = code.co_varnames[0] if method and code.co_argcount else None
@@ -294,7 +275,7 @@ def paths(code: types.CodeType, method: bool) -> Iterator[Path]:
         name, value = step.name, step.value
         if name in _VARIABLES:
             yield tuple(path)
-            path = [(_VARIABLES[name], value)] if is_written(value) else []
+            path = [(_VARIABLES[name], value)] if not value.startswith("@") else []
         elif name == "LOAD_FAST" and value == receiver:
             yield tuple(path)
             path = [("self", receiver)]
@@ -322,19 +303,12 @@ def paths_within(code: types.CodeType, method: bool) -> Iterator[Path]:
             yield from paths_within(constant, method=False)
 
 
-def _is_property(owner: Any, last: tuple[str, Any]) -> bool:
-    """Whether an attribute of a tensor is computed; others that are, are not read at all."""
+def _is_computed(owner: Any, value: Any, last: tuple[str, Any]) -> bool:
+    """Whether a value is computed from a tensor or array, which is watched: another view or copy each time, say."""
     kind, name = last
-    return (
-        kind == "attribute"
-        and issubclass(type(owner), Tensor)
-        and name != "grad"
-        and isinstance(entry_of_class(type(owner), name), property)
-    )
-
-
-def _is_made_of(owner: Any, value: Any, last: tuple[str, Any]) -> bool:
-    """Whether a value is another view or copy of an array each time, as ``M[0]`` and ``M.T``: the array is watched."""
+    of_tensor = kind == "attribute" and issubclass(type(owner), Tensor) and name != "grad"
+    if of_tensor and isinstance(entry_of_class(type(owner), name), property):
+        return True
     both = issubclass(type(owner), (Tensor, np.ndarray)) and issubclass(type(value), (Tensor, np.ndarray))
     return both and step(owner, *last) is not value
 
@@ -345,23 +319,21 @@ def step(value: Any, kind: str, key: Any) -> Any:
     try:
         if kind == "attribute":
             return getattr(value, key) if plain else read(value, key)
-        return value[key] if plain else _item(value, key)
+        container = next((x for x in (dict, list, tuple, deque) if issubclass(type(value), x)), None)
+        if plain:
+            return value[key]
+        if container is None or entry_of_class(type(value), "__getitem__") is not container.__getitem__:
+            return MISSING
+        return dict.get(value, key, MISSING) if container is dict else container.__getitem__(value, key)
     except Exception:  # noqa: BLE001 (the call itself will raise it)
         return MISSING
-
-
-def _item(value: Any, key: Any) -> Any:
-    kind = type(value)
-    container = next((x for x in (dict, list, tuple, deque) if issubclass(kind, x)), None)
-    if container is None or entry_of_class(kind, "__getitem__") is not container.__getitem__:
-        return MISSING
-    return dict.get(value, key, MISSING) if container is dict else container.__getitem__(value, key)
 
 
 def _start_of(function: types.FunctionType, receiver: Any, first: tuple[str, Any]) -> Callable[[], Any]:
     kind, name = first
     if kind == "global":
-        return _global_reader(function, name)
+        variables = function.__globals__
+        return lambda: variables.get(name, MISSING)
     return _cell_reader(function, name) if kind == "cell" else lambda: receiver
 
 
@@ -372,7 +344,10 @@ def _reader(function: types.FunctionType, receiver: Any, path: Path) -> Callable
         return start
     value, steps = start(), []
     for kind, key in more:
-        steps.append((kind, key, type(value) if _is_usual(value, kind, key) else None))
+        variables = variables_of(value)
+        usual = variables is not None and key in variables and entry_of_class(type(value), "__getattr__") is MISSING
+        usual = type(value) in (list, tuple, dict) if kind == "item" else usual
+        steps.append((kind, key, type(value) if usual else None))
         value = step(value, kind, key)
 
     def read_along() -> Any:
@@ -385,18 +360,6 @@ def _reader(function: types.FunctionType, receiver: Any, path: Path) -> Callable
         return value
 
     return read_along
-
-
-def _is_usual(value: Any, kind: str, key: Any) -> bool:
-    if kind == "item":
-        return type(value) is list or type(value) is tuple or type(value) is dict
-    variables = variables_of(value)
-    return variables is not None and key in variables and entry_of_class(type(value), "__getattr__") is MISSING
-
-
-def _global_reader(function: types.FunctionType, name: str) -> Callable[[], Any]:
-    variables = function.__globals__
-    return lambda: variables.get(name, MISSING)
 
 
 def _cell_reader(function: types.FunctionType, name: str) -> Callable[[], Any]:

@@ -13,7 +13,7 @@ import pytest
 
 import tape
 from kernels.machine_code.compiled_machine import CompiledMachine
-from tape.programs import tiers
+from tape.programs import program, tiers
 
 pytestmark = pytest.mark.quick
 X = np.linspace(0.1, 1.0, 50)
@@ -27,9 +27,9 @@ def chained(x: Any) -> Any:
 
 def started(monkeypatch: pytest.MonkeyPatch, calls: int = 40) -> Any:
     """Return a compiled function that is due after so many calls, and is not recorded any more."""
-    monkeypatch.setattr(tiers, "calls_until_compiled", lambda _: calls)
-    monkeypatch.setattr(tiers, "calls_meanwhile", lambda _: 2 * calls)
-    monkeypatch.setattr(tiers, "calls_in", lambda seconds, machine: int(seconds))  # noqa: ARG005 (its name)
+    monkeypatch.setattr(program, "calls_until_compiled", lambda _: calls)
+    monkeypatch.setattr(program, "calls_meanwhile", lambda _: 2 * calls)
+    monkeypatch.setattr(program, "calls_in", lambda seconds, machine: int(seconds))  # noqa: ARG005 (its name)
     compiled = tape.compile(tape.value_and_grad(chained), check="never")
     while not compiled.programs or True not in compiled.programs[0]._due:
         compiled(X)

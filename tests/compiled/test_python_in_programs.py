@@ -11,13 +11,13 @@ import pytest
 
 import tape
 from tape.autograd import Function
-from tape.compiled.call_recorder import CallRecorder
 from tape.compiled.function_calls import Inside
+from tape.compiled.recordings import CallRecorder
 from tape.errors import CompileWarning
 from tape.tensors.modes import Observer
 from tape.tensors.pytrees import flattened
 from tape.tensors.recorder import ProgramRecorder
-from tape.transforms.example_recorder import Example
+from tape.transforms.batched_run import Example
 from tests.support.rounding import assert_same
 
 pytestmark = pytest.mark.quick

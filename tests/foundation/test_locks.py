@@ -116,11 +116,11 @@ def test_a_cached_property_is_computed_once() -> None:
 FORKS = """
 import faulthandler, os, random, signal, sys, threading, time, traceback, warnings
 import numpy as np, numpy.testing, tape  # Python itself hangs where a thread was importing
-from tape.programs import tiers
+from tape.programs import program
 warnings.simplefilter("ignore", DeprecationWarning)
-tiers.calls_until_compiled = lambda machine: 20
-tiers.calls_meanwhile = lambda machine: 40
-tiers.calls_in = lambda seconds, machine: int(seconds)  # callers wait for the thread
+program.calls_until_compiled = lambda machine: 20
+program.calls_meanwhile = lambda machine: 40
+program.calls_in = lambda seconds, machine: int(seconds)  # callers wait for the thread
 X, W, rng, forks = np.linspace(0.2, 1.0, 16), 0.7, random.Random(0), 0
 
 def value(x, w, k, sin, exp, total):

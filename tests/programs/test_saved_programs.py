@@ -24,8 +24,8 @@ from kernels.kinds.routine import Custom
 from kernels.operations import OPS
 from kernels.rules.op import Op
 from tape.errors import FileFormatError
+from tape.programs import saving
 from tape.programs.program import read_programs, write_programs
-from tape.tensors import checked_files
 from tests.support.record_cases import bits, cases_of, tensors
 
 
@@ -286,7 +286,7 @@ def test_several_programs_with_more_that_is_said() -> None:
     programs = [tape.record(lambda x, k=k: (x * table).sum() * k, np.ones(1000)) for k in (1.0, 2.0)]
     file = io.BytesIO()
     write_programs(file, "several", programs, SEVERAL)
-    content = checked_files.read(file.getvalue(), "it")
+    content = saving.read_content(file.getvalue(), "it")
     found, said = read_programs(content, "it", ())
     assert (content.kind, content.version, said) == ("several", tape.__version__, SEVERAL)
     assert [p(np.ones(1000)) for p in found] == [p(np.ones(1000)) for p in programs]
@@ -351,27 +351,27 @@ def test_foreign_files_are_refused() -> None:
 
 
 def forged(
-    data: bytes, text: bytes | None = None, *, number: int = checked_files.FORMAT, arrays: bytes | None = None
+    data: bytes, text: bytes | None = None, *, number: int = saving.FORMAT, arrays: bytes | None = None
 ) -> bytes:
     """Return a file with another text, format or arrays, whose checksum is right."""
-    head = checked_files._HEAD.unpack(data[:32])
+    head = saving._HEAD.unpack(data[:32])
     body = data[64 + head[3] :] if arrays is None else arrays
     text = data[64 : 64 + head[3]] if text is None else text
     if arrays is None:
         body = body.lstrip(b" ")
     rest = text + b" " * (-len(text) % 64) + body
-    start = checked_files._HEAD.pack(checked_files.MAGIC, number, 0, len(text), 64 + len(rest))
-    return start + checked_files._checksum(start, hashlib.blake2b(rest).digest()) + rest
+    start = saving._HEAD.pack(saving.MAGIC, number, 0, len(text), 64 + len(rest))
+    return start + saving._checksum(start, hashlib.blake2b(rest).digest()) + rest
 
 
 def text_of(data: bytes) -> Any:
-    return json.loads(data[64 : 64 + checked_files._HEAD.unpack(data[:32])[3]])
+    return json.loads(data[64 : 64 + saving._HEAD.unpack(data[:32])[3]])
 
 
 def test_files_of_other_versions() -> None:
     data = written(small())
     assert tape.load(io.BytesIO(forged(data)))(np.ones(2)) == 3.0
-    newer = refused(forged(data, number=checked_files.FORMAT + 1))
+    newer = refused(forged(data, number=saving.FORMAT + 1))
     assert "is of format 3, and this version of tape, 0.1.0, reads format 2; a newer" in newer
     assert "is of format 1" in refused(forged(data, number=1))
     tree = text_of(data)

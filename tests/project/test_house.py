@@ -209,7 +209,7 @@ NOT_THE_OP = {  # (module, string): what else it means there
     ("kernels.compiler.compiled_code", "t"): "memory for what operations keep, by its first letter",
     ("kernels.compiler.storage", "t"): "likewise",
     ("kernels.machine_code.tiers", "max"): "a mode: compiled at once",
-    ("tape.programs.tiers", "max"): "likewise",
+    ("tape.programs.program", "max"): "likewise",
     ("tape.compiled.compiled_function", "mode"): "the argument that says when programs are compiled",
     ("kernels.programs.recipe_encoding", "slice"): "the kind of values of an index",
     ("tape.examples.lynx_hare", "gamma"): "a rate of the model",

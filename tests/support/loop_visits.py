@@ -44,12 +44,12 @@ def is_unwatched() -> bool:
 
 def equal_states(visits: list[HeadVisit]) -> bool:
     """Whether all visits have one state."""
-    return all(v.state.fits and v.state.template == visits[0].state.template for v in visits)
+    return all(not v.state.reason and v.state.template == visits[0].state.template for v in visits)
 
 
 def unlike(visits: list[HeadVisit]) -> bool:
     """Whether no two visits one after the other are known to have one state."""
     pairs = list(itertools.pairwise(visits))
     return bool(pairs) and all(
-        not a.state.fits or not b.state.fits or a.state.template != b.state.template for a, b in pairs
+        a.state.reason or b.state.reason or a.state.template != b.state.template for a, b in pairs
     )

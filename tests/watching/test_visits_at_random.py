@@ -376,7 +376,7 @@ def check_entry(visits: list[HeadVisit], places: list[int], ran: list[Instructio
     for visit, start, end in zip(visits, places, [*places[1:], left(visits[0].loop, places[-1], ran)], strict=True):
         before = known.setdefault(tuple(outcomes[ran[start].outcomes : ran[end].outcomes]), [])
         offsets = [at for i in ran[start : end + 1] if (at := test.get(i.offset, i.offset)) is not None]
-        for first, expected in [*before[:4], *before[-8:]] if visit.state.fits else ():
+        for first, expected in [*before[:4], *before[-8:]] if not visit.state.reason else ():
             within = first.remaining is None or visit.number - first.number < first.remaining
             if within and first.state.template == visit.state.template:
                 assert offsets == expected, (visit.loop, first.number, visit.number)
