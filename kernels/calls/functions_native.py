@@ -150,9 +150,12 @@ def add_layout(array: ArrayObject, spec: int) -> int:
 
 def laid_over(registry: RegistryTable, array: ArrayObject, data, flags, base):
     """An array like another of memory that ``base``, whose reference it takes over, owns; 0 with an exception."""
-    dtype, ndim = array.dtype, array.ndim
+    return laid_out(registry, array.dtype, array.ndim, array.shape, array.strides, data, flags, base)
+
+
+def laid_out(registry: RegistryTable, dtype, ndim, shape, strides, data, flags, base):
+    """The same, of these dims."""
     Py_IncRef(dtype)
-    shape, strides = array.shape, array.strides
     made = new_view(registry.new_view, registry.array_type, dtype, ndim, shape, strides, data, flags)
     if made == 0:
         Py_DecRef(base)
@@ -160,19 +163,6 @@ def laid_over(registry: RegistryTable, array: ArrayObject, data, flags, base):
         Py_DecRef(made)
         return 0
     return made
-
-
-def view_of(registry, array: ArrayObject):
-    """A view of an array, whose shape nobody else can set; 0 with an exception."""
-    Py_IncRef(array)
-    flags = array.flags & A_WRITEABLE
-    return laid_over(registry, array, array.data, flags, array)
-
-
-def small_copy(registry, array: ArrayObject, count):
-    """A copy of a dense array of few doubles, which costs hardly more than a view; 0 with an exception."""
-    held = PyBytes_FromStringAndSize(array.data, 8 * count)
-    return laid_over(registry, array, held + BYTES, 0, held) if held != 0 else 0
 
 
 def is_double(registry: RegistryTable, array: ArrayObject):
@@ -205,39 +195,32 @@ def is_spread(array: ArrayObject):
     return spread
 
 
-def value_of_array(registry: RegistryTable, array: ArrayObject, keeps):
-    """The value of the tensor that wraps an array, a copy or a view: a new reference; 0 where Python has to do it.
+def value_of(registry: RegistryTable, array: ArrayObject, keeps):
+    """The value of the tensor that wraps an operand: a new reference; 0 with an exception, or for Python.
 
-    Recorders see the memory itself: what they read from outside is read again at replays.
+    Of an array it is a copy or a view. Recorders see the memory itself: what they read from outside is read again at
+    replays.
     """
+    if kind_of(array) == registry.numpy_int:
+        return PyFloat_FromDouble(np.float64(load_i8(array + HEADER)))
+    is_scalar = kind_of(array) != registry.array_type
+    if is_scalar or is_double(registry, array):
+        return PyFloat_FromDouble(load_f8(array + HEADER if is_scalar else array.data))
     flags, count = array.flags, elements(array.shape, array.ndim)
     if flags & A_DENSE == 0:
         spread = count > COPIED and is_spread(array)
         return 0 if spread or tape_in_force(registry) & 1 != 0 else copy_of(registry, array)
     few = keeps and count <= COPIED and array.dtype == registry.double
     if few and tape_in_force(registry) & 1 == 0:
-        return small_copy(registry, array, count)
-    return view_of(registry, array) if flags & A_WRITEABLE != 0 or count <= COPIED else 0
+        held = PyBytes_FromStringAndSize(array.data, 8 * count)  # few doubles: hardly more than a view
+        return laid_over(registry, array, held + BYTES, 0, held) if held != 0 else 0
+    if flags & A_WRITEABLE == 0 and count > COPIED:
+        return 0
+    Py_IncRef(array)  # a view, whose shape nobody else can set
+    return laid_over(registry, array, array.data, flags & A_WRITEABLE, array)
 
 
-def value_for(registry: RegistryTable, x: ArrayObject, keeps):
-    """The value of the tensor that wraps an operand: a new reference; 0 with an exception, or for Python."""
-    if kind_of(x) == registry.numpy_int:
-        return PyFloat_FromDouble(np.float64(load_i8(x + HEADER)))
-    if kind_of(x) != registry.array_type:
-        return PyFloat_FromDouble(load_f8(x + HEADER))
-    if is_double(registry, x):
-        return PyFloat_FromDouble(load_f8(x.data))
-    return value_of_array(registry, x, keeps)
-
-
-def is_lent(registry: RegistryTable, value: ArrayObject, x: ArrayObject):
-    """Whether a value is a view of the caller's memory."""
-    same = kind_of(value) == registry.array_type and kind_of(x) == registry.array_type
-    return same and value.data == x.data
-
-
-def wrap(registry: RegistryTable, op, x, keeps):
+def wrap(registry: RegistryTable, op, x: ArrayObject, keeps):
     """A new tensor that wraps an operand; 0 without an exception if the operand cannot be wrapped.
 
     ``keeps``: a pullback may keep the value. What it keeps of memory that the caller lends is copied: the tensor has
@@ -248,11 +231,12 @@ def wrap(registry: RegistryTable, op, x, keeps):
     if made == 0:
         return 0
     # Making a tensor may run a garbage collection, and so any Python code.
-    value = value_for(registry, x, keeps) if spec_for(registry, op, x) == spec else 0
+    value = ArrayObject(value_of(registry, x, keeps) if spec_for(registry, op, x) == spec else 0)
     if value == 0:
         Py_DecRef(made)
         return 0
-    if is_lent(registry, value, x):
+    arrays = kind_of(value) == registry.array_type and kind_of(x) == registry.array_type
+    if arrays and value.data == x.data:  # a view of the caller's memory
         put(made + TensorObject.shared, registry.none)
     made.value = value
     put(made + TensorObject.form, spec)
@@ -354,25 +338,14 @@ def can_show(registry: RegistryTable, call: CallRequest, entry: CallEntry):
     return block == 0 or (t.size + block.entries <= t.room and reserve(t, block.entries) != 0)
 
 
-def shown(registry: RegistryTable, entry: CallEntry, value: ArrayObject, start):
-    """A view of an array that begins at ``start``, as the entry says; 0 with an exception."""
-    dtype, data, flags = value.dtype, value.data + start, value.flags & entry.flags
-    Py_IncRef(dtype)
-    made = new_view(registry.new_view, registry.array_type, dtype, entry.ndim, entry.shape, entry.strides, data, flags)
-    if made == 0:
-        return 0
-    Py_IncRef(value)
-    if set_base(registry.set_base, made, value) != 0:
-        Py_DecRef(made)
-        return 0
-    return made
-
-
 def give_view(registry, call: CallRequest, entry: CallEntry, result: TensorObject, reference):
     """Make a new tensor the view, and enter it into its base's list of views; 0 with an exception."""
     x, operands, words, results = TensorObject(load_i8(call.args)), call.operands, call.words, three_words()
     base, offset = TensorObject(base_of(x, entry)), CallOperand(operands + CallOperand.SIZE)
-    made = shown(registry, entry, x.value, part_of(entry, words, CallEntry.start))
+    value = ArrayObject(x.value)
+    data, flags = value.data + part_of(entry, words, CallEntry.start), value.flags & entry.flags
+    Py_IncRef(value)
+    made = laid_out(registry, value.dtype, entry.ndim, entry.shape, entry.strides, data, flags, value)
     if made == 0 or PyList_Append(base.views, reference) != 0:
         dropped(made)
         return dropped(result)

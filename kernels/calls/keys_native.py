@@ -335,13 +335,6 @@ def put_bound(registry: RegistryTable, x, out, used):
     return used + 1 if word(out, used) != NO_BOUND else 0
 
 
-def put_slice(registry, x, out, used):
-    """Write the bounds of a slice."""
-    used = put_bound(registry, word(x, 2), out, used)
-    used = put_bound(registry, word(x, 3), out, used)
-    return put_bound(registry, word(x, 4), out, used)
-
-
 def trues(data, count):
     """How many elements of a mask are true."""
     true_count = 0
@@ -418,7 +411,9 @@ def put_indices(registry: RegistryTable, x, out, used, arrays):
     kind, at = kind_of(x), out + 8 * used
     if kind == registry.slice_type:
         store_i8(at, SLICE_ITEM)
-        return put_slice(registry, x, out, used + 1)
+        used = put_bound(registry, word(x, 2), out, used + 1)
+        used = put_bound(registry, word(x, 3), out, used)
+        return put_bound(registry, word(x, 4), out, used)
     if kind == registry.list_type or kind == registry.tensor_type or kind == registry.array_type:
         return put_elements(registry, x, out, used, arrays)
     store_i8(at, INT_ITEM if kind == registry.numpy_int else OBJECT_ITEM)

@@ -333,11 +333,6 @@ def copy_of(registry: RegistryTable, x: TensorObject, view):
     return copy if copy != NOT_NATIVE else 0
 
 
-def is_value(registry, view: TensorObject):
-    """Whether a view is a value by itself: an element, in functions given arrays."""
-    return is_scalar(registry, view.value) and given_arrays(registry) != 0
-
-
 def released(registry, x, view: TensorObject):
     """Give the one view of a tensor memory of its own, by a recorded copy if it is recorded; whether that was done."""
     copy = TensorObject(copy_of(registry, x, view))
@@ -477,7 +472,7 @@ def written(registry, call: CallRequest, value: TensorObject, view: TensorObject
 @kept_apart
 def write_view(registry: RegistryTable, call: CallRequest, x, view: TensorObject):
     """Write the one view of a tensor, or a copy of it, to the tensor."""
-    if is_value(registry, view):
+    if is_scalar(registry, view.value) and given_arrays(registry) != 0:  # an element, in functions given arrays
         return written(registry, call, view, 0) if released(registry, x, view) else 0
     result = written(registry, call, view, view)
     copy = copy_of(registry, x, view) if result == 0 and PyErr_Occurred() == 0 else 0

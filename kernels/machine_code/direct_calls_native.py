@@ -150,10 +150,8 @@ def opened(steps, args, values):
 
 def released(values, size):
     """Release so many values."""
-    k = 0
-    while k < size:
+    for k in range(size):
         Py_DecRef(word(values, k))
-        k += 1
 
 
 def new_part(step: StructureStep):
@@ -241,9 +239,8 @@ def array_place(entry: DirectArgument, array: ArrayObject):
 
 def entered(table: DirectCall, arguments):
     """Put the addresses of the arguments into the program's table; 0 where one is not as recorded."""
-    places, entry, k = table.table, table + 8 * DirectCall.SIZE, 0
-    count, of_arrays = table.arguments, table.array_type
-    while k < count:
+    places, entry, of_arrays = table.table, table + 8 * DirectCall.SIZE, table.array_type
+    for k in range(table.arguments):
         argument = word(arguments, k)
         kind = load_i8(argument + 8)
         place = array_place(entry, argument) if kind == of_arrays else number_place(table, entry, argument, kind)
@@ -251,7 +248,6 @@ def entered(table: DirectCall, arguments):
             return 0
         store_i8(places + 8 * k, place)
         entry += 8 * D_ENTRY
-        k += 1
     return 1
 
 
@@ -262,40 +258,33 @@ def first_result(table: DirectCall):
 
 def dropped(table: DirectCall):
     """Release the arrays made for results; return 0."""
-    entry, k = DirectResult(first_result(table)), 0
-    while k < table.results:
+    entry = DirectResult(first_result(table))
+    for _ in range(table.results):
         made = entry.made
         if made != 0:
             entry.made = 0
             Py_DecRef(made)
         entry += 8 * D_ENTRY
-        k += 1
     return 0
-
-
-def array_for(table: DirectCall, entry: DirectResult):
-    """Return a new array for a result; 0 with Python's exception where there is no memory."""
-    kind, ndim = table.array_type, entry.ndim
-    if entry.large != 0:
-        return call_at(table.pooled, kind, ndim, entry.shape, entry.number)
-    return new_array(table.new_array, kind, ndim, entry.shape, entry.number)
 
 
 def results_made(table: DirectCall):
     """Make the arrays of results, their addresses into the program's table; 0 with an exception."""
     if table.arrays == 0:
         return 1
-    entry, place, k = DirectResult(first_result(table)), table.table + 8 * table.places, 0
-    while k < table.results:
+    entry, place, kind = DirectResult(first_result(table)), table.table + 8 * table.places, table.array_type
+    for _ in range(table.results):
         if entry.kind == DK_ARRAY:
-            made = array_for(table, entry)
+            if entry.large != 0:
+                made = call_at(table.pooled, kind, entry.ndim, entry.shape, entry.number)
+            else:
+                made = new_array(table.new_array, kind, entry.ndim, entry.shape, entry.number)
             if made == 0:
                 return dropped(table)
             entry.made = made
             store_i8(place, load_i8(made + HEADER))
         entry += 8 * D_ENTRY
         place += 8
-        k += 1
     return 1
 
 
@@ -310,18 +299,15 @@ def result(entry: DirectResult):
     return PyFloat_FromDouble(load_f8(place) if kind == DK_DOUBLE else np.float64(load_f4(place)))
 
 
-def all_of(table: DirectCall):
-    """Return a tuple of all results; 0 with an exception."""
-    entry, k, count = first_result(table), 0, table.results
-    results = PyTuple_New(count)
-    while k < count and results != 0:
-        value = result(entry)
+def several(table: DirectCall, chosen, count):
+    """Return a tuple of so many chosen results, of the first where ``chosen`` is 0; 0 with an exception."""
+    entry, results = first_result(table), PyTuple_New(count)
+    for k in range(count if results != 0 else 0):
+        value = result(entry + 8 * D_ENTRY * (word(chosen, k) if chosen != 0 else k))
         if value == 0:
             Py_DecRef(results)
             return 0
         PyTuple_SetItem(results, k, value)
-        entry += 8 * D_ENTRY
-        k += 1
     return results
 
 
@@ -354,20 +340,9 @@ def built(table: DirectCall):
 
 def gradient_of(table: DirectCall):
     """Return the gradient: one result, or a tuple of some; 0 with an exception."""
-    entry, chosen, k, count = first_result(table), table.chosen, 0, table.count
     if table.alone != 0:
-        return result(entry + 8 * D_ENTRY * chosen[0])
-    if table.steps != 0:
-        return built(table)
-    results = PyTuple_New(count)
-    while k < count and results != 0:
-        value = result(entry + 8 * D_ENTRY * chosen[k])
-        if value == 0:
-            Py_DecRef(results)
-            return 0
-        PyTuple_SetItem(results, k, value)
-        k += 1
-    return results
+        return result(first_result(table) + 8 * D_ENTRY * table.chosen[0])
+    return built(table) if table.steps != 0 else several(table, table.chosen, table.count)
 
 
 def paired(first, second):
@@ -388,7 +363,7 @@ def returned(table: DirectCall):
     """Return the results in their form; 0 with an exception."""
     form, made = table.form, 0
     if form == FLAT:
-        made = all_of(table)
+        made = several(table, 0, table.results)
     elif form == SINGLE:
         made = result(first_result(table))
     else:

@@ -59,15 +59,13 @@ CONTROL = True
 
 def same_bytes(a, b, size):
     """Whether bytes of two places are the same."""
-    at, whole = 0, size & ~7
-    while at < whole:
+    whole = size & ~7
+    for at in range(0, whole, 8):
         if load_i8(a + at) != load_i8(b + at):
             return 0
-        at += 8
-    while at < size:
+    for at in range(whole, size):
         if load_i1(a + at) != load_i1(b + at):
             return 0
-        at += 1
     return 1
 
 
@@ -83,14 +81,13 @@ def same_entries(dictionary, entries, count):
     """Whether a dictionary has these keys and values, in this order, and no others."""
     if PyDict_Size(dictionary) != count:
         return 0
-    out, k = three_words(), 0
+    out = three_words()
     store_i8(out, 0)
-    while k < count:
+    for k in range(count):
         if PyDict_Next(dictionary, out, out + 8, out + 16) == 0:
             return 0
         if load_i8(out + 8) != word(entries, 2 * k) or load_i8(out + 16) != word(entries, 2 * k + 1):
             return 0
-        k += 1
     return 1
 
 
@@ -103,32 +100,20 @@ def has_attributes(holder, expected):
     return same
 
 
-def same_parts(kind, holder, key, expected):
-    """Whether all items, entries, attributes or bytes are as they were."""
-    if kind == CHECK_LIST:
-        return same_bytes(load_i8(holder + LIST_ITEMS), expected, 8 * key) if load_i8(holder + HEADER) == key else 0
-    if kind == CHECK_DICT:
-        return same_entries(holder, expected, key)
-    if kind == CHECK_ATTRIBUTES:
-        return has_attributes(holder, expected)
-    return same_bytes(holder, expected, key)
-
-
 def holds(check: PlanCheck):
     """Whether what a check looks at is as it was."""
-    kind, holder, key, expected = (
-        check.kind,
-        check.holder,
-        check.key,
-        check.expected,
-    )
+    kind, holder, key, expected = check.kind, check.holder, check.key, check.expected
     if kind == CHECK_WORD:
         return 1 if load_i8(holder + key) == expected else 0
     if kind == CHECK_ENTRY:
         return is_entry(PyDict_GetItemWithError(holder, key), expected)
     if kind == CHECK_ITEM:
         return 1 if word(load_i8(holder + LIST_ITEMS), key) == expected else 0
-    return same_parts(kind, holder, key, expected)
+    if kind == CHECK_LIST:
+        return same_bytes(load_i8(holder + LIST_ITEMS), expected, 8 * key) if load_i8(holder + HEADER) == key else 0
+    if kind == CHECK_DICT:
+        return same_entries(holder, expected, key)
+    return has_attributes(holder, expected) if kind == CHECK_ATTRIBUTES else same_bytes(holder, expected, key)
 
 
 def is_mode(plan: CallPlan):
@@ -147,12 +132,11 @@ def is_mode(plan: CallPlan):
 
 def is_current(plan: CallPlan):
     """Whether what the program reads from outside is as it was."""
-    check, k = plan + 8 * CallPlan.SIZE, 0
-    while k < plan.checks:
+    check = plan + 8 * CallPlan.SIZE
+    for _ in range(plan.checks):
         if holds(check) == 0:
             return 0
         check += 8 * PlanCheck.SIZE
-        k += 1
     if plan.rest == 0:
         return 1
     answer = PyObject_CallNoArgs(plan.rest)
@@ -215,9 +199,7 @@ def called_with(plan: CallPlan, args, count):
     size = opened(plan.steps, args, values)
     if size >= 0:
         result = called_apart(plan, values, size)
-        released(values, size)
-    else:
-        released(values, -1 - size)
+    released(values, size if size >= 0 else -1 - size)
     return result
 
 

@@ -37,7 +37,7 @@ from kernels.native.structs import (
 from kernels.rules.loop_printer import Factor, KernelOperand, PrintedLoop, Product, RowPull
 from kernels.sweeps import reverse
 from kernels.sweeps import workspace as graphs
-from kernels.sweeps.reference_pullbacks import buffer_of
+from kernels.sweeps.reference_pullbacks import add_by_elements, buffer_of, clear, product
 from kernels.sweeps.reverse import operand_spec
 from kernels.sweeps.workspace import Workspace, key_of, observe, run_mark, seed_buffer
 
@@ -81,7 +81,12 @@ class Pushes:
         # The first of a write takes away what it overwrites, tangents as it does gradients.
         self.pulls = (None, *form.pulls[1:]) if form.kind in (CLEARS, ADDS) else form.pulls
         self.loops = tuple(turned(pull) for pull in self.pulls)
-        self.covers = tuple(push is not None and _covers(push, form.spec) for push in self.loops)
+        # A push that meets each element of its result once may store a first contribution.
+        whole, size = form.spec.covers, form.spec.size
+        self.covers = tuple(
+            push is not None and whole and push.covers and (isinstance(push, Product) or math.prod(push.shape) == size)
+            for push in self.loops
+        )
         self._tables: list[Array] = []
         self.block = np.zeros(InputBlock.SIZE * len(self.loops), np.int64)
 
@@ -97,11 +102,6 @@ class Pushes:
             at = InputBlock.SIZE * i
             self.block[at + InputBlock.kernel], self.block[at + InputBlock.layout] = address, where(layout)
             self.block[at + InputBlock.covers] = self.covers[i]
-
-
-def _covers(push: PrintedLoop | Product, spec: Spec) -> bool:
-    """Whether a push meets each element of its result once: a first contribution may then be stored."""
-    return spec.covers and push.covers and (isinstance(push, Product) or math.prod(push.shape) == spec.size)
 
 
 def pushes_of(form: Form) -> Pushes:
@@ -157,71 +157,20 @@ def table() -> PushforwardTable:
 
 def push(form: Form, i: int, memory: Array, tangent: Array, saved: tuple[Any, ...], start: int, offset: int) -> None:
     """Add one pushforward to a flat tangent, in NumPy; ``start`` and ``offset`` are where the patterns begin, bytes."""
-    loop = pushes_of(form).loops[i]
+    loop, source = pushes_of(form).loops[i], form.specs[i]
     if loop is None:
         raise NotImplementedError(f"{form.name}: no pushforward, so forward mode cannot pass through it")
-    values = (None, None, *saved)
-    if isinstance(loop, Product):
-        source = form.specs[i]
-        assert source is not None
-        target = pattern(memory, form.spec, start)
-        target += _product(loop, pattern(tangent, source, offset), values).reshape(form.spec.shape)
+    if isinstance(loop, PrintedLoop):
+        add_by_elements(loop, memory, start, tangent, offset, saved)
         return
-    if isinstance(loop, RowPull):
-        source = form.specs[i]
-        assert source is not None
-        target = pattern(memory, form.spec, start)
-        with np.errstate(all="ignore"):
-            target += np.asarray(loop.rule(pattern(tangent, source, offset), *saved)).reshape(form.spec.shape)
-        return
-    result, tangent_operand, *reads = loop.operands
-    read = {o.name: np.lib.stride_tricks.as_strided(np.asarray(values[o.place]), loop.shape, o.strides) for o in reads}
-    places = read.pop("i", None)
-    if 0 in loop.shape:
-        return
-    g = tangent[_elements(loop, tangent_operand, places, loop.gather) + offset // tangent_operand.dtype.itemsize]
-    contribution = _contribution(loop, g, read).astype(result.dtype)
-    at = _elements(loop, result, places, loop.scatter) + start // result.dtype.itemsize
-    np.add.at(memory, at.reshape(-1), contribution.reshape(-1))
-
-
-def _contribution(loop: PrintedLoop, g: Array, reads: dict[str, Array]) -> Array:
+    assert source is not None
+    target = pattern(memory, form.spec, start)
     with np.errstate(all="ignore"):
-        contribution = loop.rule(g=g, **reads, **dict(loop.static))
-        if loop.expression.head != "cut":
-            contribution = contribution + 0.0
-    contribution = np.where((g == 0) & np.signbit(g), -0.0, contribution)
-    return np.broadcast_to(contribution, loop.shape)
-
-
-def _elements(loop: PrintedLoop, operand: KernelOperand, places: Array | None, step: int | None) -> Array:
-    """Return which element of flat memory each place of a loop's space meets."""
-    item = operand.dtype.itemsize
-    flat = np.full(loop.shape, (operand.offset or 0) // item)
-    for axis, (n, stride) in enumerate(zip(loop.shape, operand.strides, strict=True)):
-        along = np.arange(n) * (stride // item)
-        flat += along.reshape([-1 if a == axis else 1 for a in range(len(loop.shape))])
-    return flat if step is None or places is None else flat + places * (step // item)
-
-
-def _product(loop: Product, tangent: Array, values: tuple[Any, ...]) -> Array:
-    m, n, k = loop.extents
-
-    def matrix(factor: Factor, rows: int, columns: int) -> Array:
-        if factor.place == 1:
-            return tangent.reshape(rows, columns)
-        return np.lib.stride_tricks.as_strided(np.asarray(values[factor.place]), (rows, columns), factor.strides)
-
-    return np.asarray(matrix(loop.left, m, k) @ matrix(loop.right, k, n) + 0.0)
-
-
-def clear(form: Form, memory: Array, saved: tuple[Any, ...], start: int) -> None:
-    """Take away the tangents that a write overwrites, in NumPy."""
-    loop = form.pulls[0]
-    assert isinstance(loop, PrintedLoop)
-    target = loop.operands[0]
-    at = _elements(loop, target, saved[1] if loop.scatter is not None else None, loop.scatter)
-    memory[at.reshape(-1) + start // target.dtype.itemsize] = -0.0
+        if isinstance(loop, Product):
+            result = product(loop, (None, tangent[offset // tangent.itemsize :], *saved))
+        else:
+            result = np.asarray(loop.rule(pattern(tangent, source, offset), *saved))
+        target += result.reshape(form.spec.shape)
 
 
 # The forward sweep of a tape: tangents of leaves or slots in, tangents of other slots out, in one pass.
@@ -305,7 +254,7 @@ def _forward(
     batch: int,
     fixed: Sequence[int],
 ) -> Leaves:
-    header = space.words
+    header, native = space.words, _native()
     tangents = [seed_buffer(seed, batch) for seed in sources]
     buffers = [empty(o.spec, batch) for o in targets]
     rows = [(key_of(s.slot), -id(buffer), 0, _SOURCE) for s, buffer in zip(sources, tangents, strict=True)]
@@ -320,7 +269,14 @@ def _forward(
         if foreign := _foreign(_leaves(space, entries), sources, fixed):
             return foreign
         space.relevant(space.address)
-        _run(space, entries, batch, _compiled(space, entries))
+        known = table()
+        while native.prepare(space.address, known.address, known.mask) == MISSING:  # and count the uses of each tangent
+            known.add(entries.form(header[SweepHeader.at]))
+        header[SweepHeader.position] = header[SweepHeader.count] - 1
+        stash: dict[Any, Any] = {}
+        while (status := native.push(space.address, known.address, known.mask)) == PAUSE:
+            _act(space, entries, stash, batch)
+        reverse.check(status, "tangents of a forward")
         for observer, buffer in zip(targets, buffers, strict=True):
             observe(space, observer, buffer)
     finally:
@@ -328,25 +284,6 @@ def _forward(
         space.shrink_and_release()
         space.busy = False
     return []
-
-
-def _compiled(space: Workspace, entries: Any) -> PushforwardTable:
-    """Make the pushforwards that are missing, and count the uses of each tangent."""
-    native = _native()
-    known = table()
-    while native.prepare(space.address, known.address, known.mask) == MISSING:
-        known.add(entries.form(space.words[SweepHeader.at]))
-    return known
-
-
-def _run(space: Workspace, entries: Any, batch: int, known: PushforwardTable) -> None:
-    """Sweep, and let Python act where the native sweep pauses."""
-    header, native = space.words, _native()
-    header[SweepHeader.position] = header[SweepHeader.count] - 1
-    stash: dict[Any, Any] = {}
-    while (status := native.push(space.address, known.address, known.mask)) == PAUSE:
-        _act(space, entries, stash, batch)
-    reverse.check(status, "tangents of a forward")
 
 
 def _act(space: Workspace, entries: Any, stash: dict[Any, Any], batch: int) -> None:
@@ -438,7 +375,7 @@ class _ReferenceForward:
         form, start = instruction.form, instruction.saved[0]
         if form.kind == CLEARS and instruction.operands[0] is not None and home in self.state.buffers:
             for row in np.atleast_2d(self.state.buffers[home]):
-                clear(form, row, instruction.saved, start)
+                clear(form.pulls[0], row, instruction.saved)
         if form.pulls[1] is not None:
             self._add(instruction, 1, home, start)
 

@@ -7,7 +7,7 @@ buffers.
 
 from __future__ import annotations
 
-from kernels.native.memory import call_kernel, give, load_f4, load_i8, store_f4, store_i8
+from kernels.native.memory import give, load_f4, load_i8, store_f4
 from kernels.native.structs import (
     ALIAS,
     CLEARS,
@@ -29,6 +29,7 @@ from kernels.native.structs import (
 )
 from kernels.native.tape_native import block_at, point_at
 from kernels.programs.replay_back_native import family, find, gradient_buffer
+from kernels.sweeps.reverse_native import call
 
 
 def pushes(table, mask, block):
@@ -39,11 +40,6 @@ def pushes(table, mask, block):
         if held == block or held == 0:
             return load_i8(table + 16 * at + 8)
         at = (at + 1) & mask
-
-
-def operand_bucket(h, key):
-    """The bucket of an operand."""
-    return find(h, key)
 
 
 def prepare(h: SweepHeader, table: int, mask: int) -> int:
@@ -64,7 +60,7 @@ def prepare(h: SweepHeader, table: int, mask: int) -> int:
         for i in range(block.inputs):
             key = items[start + 1 + i]
             if key != 0:
-                home = family(operand_bucket(h, key), buckets)
+                home = family(find(h, key), buckets)
                 flags = home.flags
                 if flags & ALIAS == 0:  # an alias keeps its parent where others have the count
                     home.flags = flags + (1 << PARENT)
@@ -74,19 +70,10 @@ def prepare(h: SweepHeader, table: int, mask: int) -> int:
 def tangent(h: SweepHeader, key: int) -> int:
     """The address of an operand's tangent; 0 where that is zero."""
     buckets = h.buckets
-    bucket = Bucket(operand_bucket(h, key))
+    bucket = Bucket(find(h, key))
     offset = bucket.value if bucket.flags & ALIAS else 0
     home = family(bucket, buckets)
     return home.pointer + offset if home.flags & TOUCHED else 0
-
-
-def call(h: SweepHeader, pushforward: InputBlock, target, tangent, target_bytes, tangent_bytes, accumulate):
-    """Run one kernel for each of a batch of tangents."""
-    pointers = h.pointers
-    for k in range(h.batch):
-        store_i8(pointers, target + k * target_bytes)
-        store_i8(pointers + 8, tangent + k * tangent_bytes)
-        call_kernel(pushforward.kernel, pushforward.layout, pointers, accumulate)
 
 
 def copied(h: SweepHeader, bucket: Bucket, block: FormBlock):
@@ -127,15 +114,8 @@ def write(h: SweepHeader, last, block: FormBlock, bucket: Bucket, pushforwards):
         if memory == 0:
             return MEMORY
         of = InputBlock(block + 8 * (FormBlock.SIZE + InputBlock.SIZE))
-        call(
-            h,
-            pushforwards + 8 * InputBlock.SIZE,
-            memory + region,
-            source_tangent,
-            whole,
-            of.buffer * of.item,
-            1,
-        )
+        push = pushforwards + 8 * InputBlock.SIZE
+        call(h, push, memory + region, source_tangent, whole, of.buffer * of.item, 1)
     return OK
 
 
@@ -148,17 +128,14 @@ def add(h: SweepHeader, last, block: FormBlock, bucket: Bucket, pushforwards):
         operand_tangent = tangent(h, key) if key != 0 else 0
         if operand_tangent == 0:
             continue
-        push, of = (
-            InputBlock(pushforwards + 8 * InputBlock.SIZE * i),
-            InputBlock(block + 8 * (FormBlock.SIZE + InputBlock.SIZE * i)),
-        )
+        push = InputBlock(pushforwards + 8 * InputBlock.SIZE * i)
+        of = InputBlock(block + 8 * (FormBlock.SIZE + InputBlock.SIZE * i))
         covers, touched = push.covers, bucket.flags & TOUCHED
         memory = gradient_buffer(bucket, buckets, elements * h.batch, block.item, covers)
         if memory == 0:
             return MEMORY
         accumulate = 0 if covers != 0 and touched == 0 else 1
-        sizes = elements * block.item, of.buffer * of.item
-        call(h, push, memory, operand_tangent, sizes[0], sizes[1], accumulate)
+        call(h, push, memory, operand_tangent, elements * block.item, of.buffer * of.item, accumulate)
     return OK
 
 
@@ -170,7 +147,7 @@ def let_go(h: SweepHeader, last, block: FormBlock):
         key = items[start + 1 + i]
         if key == 0:
             continue
-        home = family(operand_bucket(h, key), buckets)
+        home = family(find(h, key), buckets)
         flags = home.flags
         if flags & ALIAS:
             continue
@@ -203,21 +180,19 @@ def push(h: SweepHeader, table: int, mask: int) -> int:
         else:
             pushforwards = pushes(table, mask, block)
             point_at(items + 8 * (last - block.saved), block, h.pointers + 16)
-            step = (
-                add(h, last, block, bucket, pushforwards)
-                if kind == PULLS
-                else write(h, last, block, bucket, pushforwards)
-            )
-            if step != OK:
-                return step
+            if kind == PULLS:
+                status = add(h, last, block, bucket, pushforwards)
+            else:
+                status = write(h, last, block, bucket, pushforwards)
+            if status != OK:
+                return status
         let_go(h, last, block)
     return OK
 
 
 def place(h: SweepHeader, key: int, elements: int, item: int) -> int:
     """The address of the tangent of a slot that Python writes, filled with -0.0 at first; 0 without memory."""
-    bucket = find(h, key)
-    return gradient_buffer(bucket, h.buckets, elements, item, 0)
+    return gradient_buffer(find(h, key), h.buckets, elements, item, 0)
 
 
 def passed(h: SweepHeader, k: int) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from kernels.foundation.specs import (
     SCALAR,
@@ -130,7 +131,7 @@ class ArraySweep(Sweep):
         self._contribute(instruction, 1, gradient, saved[0])
         if form.kind == CLEARS and form.pulls[0] is not None:
             for row in np.atleast_2d(gradient):
-                _clear(form.pulls[0], row, saved)
+                clear(form.pulls[0], row, saved)
 
     def fold(self, instruction: Instruction, gradient: Array) -> None:
         """Add a whole buffer to another; that of a view with hooks behind it by way of these."""
@@ -187,10 +188,12 @@ def _delivered(buffer: Array, spec: Spec) -> Array | float:
     return float(gradient) if spec is SCALAR and buffer.ndim == 1 else np.asarray(gradient)
 
 
-def _clear(pull: Pull, buffer: Array, saved: tuple[Any, ...]) -> None:
+def clear(pull: Pull, buffer: Array, saved: tuple[Any, ...]) -> None:
+    """Take away from a buffer what a write overwrites."""
     assert isinstance(pull, PrintedLoop)
     places = saved[1] if pull.scatter is not None else None
-    buffer[elements_of(pull, places, buffer.itemsize).reshape(-1) + saved[0] // buffer.itemsize] = -0.0
+    target = pull.operands[0]
+    buffer[_elements(pull, target, places, pull.scatter).reshape(-1) + saved[0] // buffer.itemsize] = -0.0
 
 
 # What one instruction contributes: native sweeps call this, too, where Python has to act.
@@ -273,62 +276,50 @@ def contribute(
     """Add the contribution of one pullback to a buffer; ``start`` is where the cotangent's pattern begins, in bytes."""
     pull, spec = form.pulls[i], form.specs[i]
     assert spec is not None
-    values = (None, cotangent, *saved)
     if isinstance(pull, Product):
-        add_to(pattern(buffer, spec, offset), silently(_product, pull, values).reshape(spec.shape))
-        return
-    if isinstance(pull, (CustomKernel, RowPull)):
+        add_to(pattern(buffer, spec, offset), silently(product, pull, (None, cotangent, *saved)).reshape(spec.shape))
+    elif isinstance(pull, (CustomKernel, RowPull)):
         pull.contribute(buffer, offset, cotangent, saved)
+    else:
+        assert isinstance(pull, PrintedLoop)
+        add_by_elements(pull, buffer, offset, cotangent, start, saved)
+
+
+def add_by_elements(
+    loop: PrintedLoop, buffer: Array, offset: int, source: Array, start: int, saved: tuple[Any, ...]
+) -> None:
+    """Add to a flat buffer what a loop, there or back, makes of another; where their patterns begin is in bytes."""
+    if 0 in loop.shape:
         return
-    assert isinstance(pull, PrintedLoop)
-    reads = {operand.name: _read(operand, values, pull.shape, start) for operand in pull.operands[1:]}
-    if pull.gather is not None:
-        item = spec.dtype.itemsize
-        reads["g"] = cotangent.reshape(-1).view(spec.dtype)[reads["i"] * (pull.gather // item) + start // item]
+    values, (target, g, *others) = (None, None, *saved), loop.operands
+    reads = {o.name: as_strided(np.asarray(values[o.place]), loop.shape, o.strides) for o in others}
+    places = reads.pop("i", None)
+    reads["g"] = source[_elements(loop, g, places, loop.gather) + start // g.dtype.itemsize]
     with np.errstate(all="ignore"):
-        result = np.broadcast_to(_contribution(pull, reads), pull.shape).astype(spec.dtype)
-        _add(pull, buffer, offset, result, reads.get("i"))
-
-
-def _contribution(pull: PrintedLoop, reads: dict[str, Array]) -> Any:
-    arguments = {name: value for name, value in reads.items() if name != "i"}
-    result = pull.rule(**arguments, **{name: Exponent(value) for name, value in pull.static})
-    if pull.expression.head != "cut":
-        result = result + 0.0
+        result = loop.rule(**reads, **{name: Exponent(value) for name, value in loop.static})
+        if loop.expression.head != "cut":
+            result = result + 0.0
     cut = (reads["g"] == 0) & np.signbit(reads["g"])
-    return np.where(cut, -0.0, result)
+    result = np.broadcast_to(np.where(cut, -0.0, result), loop.shape)
+    at = _elements(loop, target, places, loop.scatter) + offset // target.dtype.itemsize
+    with np.errstate(all="ignore"):  # elements may meet, where an axis was broadcast
+        np.add.at(buffer, at.reshape(-1), result.astype(target.dtype).reshape(-1))
 
 
-def _read(operand: KernelOperand, values: tuple[Any, ...], shape: tuple[int, ...], start: int) -> Array:
-    value = np.asarray(values[operand.place])
-    if operand.place == 1:  # the cotangent: a flat gradient buffer
-        value = value.reshape(-1).view(np.uint8)
-        if value.size == 0 or 0 in shape:
-            return np.zeros(shape)
-        return np.ndarray(shape, operand.dtype, value, start + (operand.offset or 0), operand.strides)
-    return np.lib.stride_tricks.as_strided(value, shape, operand.strides, writeable=False)
+def _elements(loop: PrintedLoop, operand: KernelOperand, places: Array | None, step: int | None) -> Array:
+    """Return which element of its gradient buffer each place of a loop meets."""
+    item = operand.dtype.itemsize
+    flat = np.full(loop.shape, (operand.offset or 0) // item)
+    for axis, (n, stride) in enumerate(zip(loop.shape, operand.strides, strict=True)):
+        flat += (np.arange(n) * (stride // item)).reshape([-1 if a == axis else 1 for a in range(len(loop.shape))])
+    return flat if step is None or places is None else flat + places * (step // item)
 
 
-def _add(pull: PrintedLoop, buffer: Array, offset: int, result: Array, places: Array | None) -> None:
-    """Scatter a contribution: elements may meet, where an axis was broadcast."""
-    elements = elements_of(pull, places if pull.scatter is not None else None, buffer.itemsize)
-    np.add.at(buffer, elements.reshape(-1) + offset // buffer.itemsize, result.reshape(-1))
-
-
-def elements_of(pull: PrintedLoop, places: Array | None, item: int) -> Array:
-    """Return which element of its gradient buffer each place of a loop writes to."""
-    flat = np.zeros(pull.shape, np.int64)
-    for axis, stride in enumerate(pull.operands[0].strides):
-        extent = np.arange(pull.shape[axis]) * (stride // item)
-        flat += extent.reshape([-1 if a == axis else 1 for a in range(len(pull.shape))])
-    return flat if places is None else flat + places * ((pull.scatter or 0) // item)
-
-
-def _product(pull: Product, values: tuple[Any, ...]) -> Array:
+def product(pull: Product, values: tuple[Any, ...]) -> Array:
+    """Return a product of matrices, there or back: of these values, a by the strides of its factors."""
     m, n, k = pull.extents
 
     def matrix(factor: Factor, rows: int, columns: int) -> Array:
-        value = np.asarray(values[factor.place])
-        return np.lib.stride_tricks.as_strided(value, (rows, columns), factor.strides)
+        return as_strided(np.asarray(values[factor.place]), (rows, columns), factor.strides)
 
     return np.asarray(matrix(pull.left, m, k) @ matrix(pull.right, k, n) + 0.0)

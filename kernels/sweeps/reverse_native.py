@@ -289,13 +289,6 @@ def paused(h: SweepHeader, k, block, bucket):
     return PAUSE if dense(block, bucket) else MEMORY
 
 
-def interrupt_check(h: SweepHeader, k):
-    """Return to Python for an interrupt check; the sweep continues with instruction ``k``."""
-    h.position = k
-    h.resume = 0
-    return INTERRUPT_CHECK
-
-
 def let_go(block: FormBlock, bucket: Bucket):
     """Free the gradient buffer of an instruction that Python has run; that of a result is kept for the call."""
     kept = block.kind == PYTHON and role(block) == RESULT
@@ -372,7 +365,9 @@ def sweep(h: SweepHeader) -> int:
             return status
         work += block.work * batch
         if work > WORK_BETWEEN_CHECKS:
-            return interrupt_check(h, k + 1)
+            h.position = k + 1
+            h.resume = 0
+            return INTERRUPT_CHECK
     settle(h)
     return OK
 
@@ -389,16 +384,10 @@ def place(h: SweepHeader, key: int, elements: int, item: int, covers: int) -> in
     return -address if first and covers else address
 
 
-def free(bucket: Bucket):
-    """Free a gradient buffer that a sweep left behind."""
-    if bucket.flags & OWNED:
-        drop(bucket)
-
-
 def abandon(h: SweepHeader) -> None:
     """Free every buffer that a sweep left behind (no memory, or base buffers that nothing consumed)."""
     buckets = h.buckets
     for i in range(h.mask + 1 + h.extent):
         bucket = Bucket(buckets + 8 * Bucket.SIZE * i)
-        if bucket.key == h.stamp or (i <= h.mask and bucket.key != 0):
-            free(bucket)
+        if (bucket.key == h.stamp or (i <= h.mask and bucket.key != 0)) and bucket.flags & OWNED != 0:
+            drop(bucket)
