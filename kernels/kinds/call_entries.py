@@ -18,7 +18,6 @@ from weakref import ref
 import numpy as np
 
 from kernels.calls.object_types import Computation
-from kernels.foundation import numpy_arrays
 from kernels.foundation.locks import Lock
 from kernels.foundation.specs import Array, Spec, Strides, broadcast, spec_of
 from kernels.foundation.tables import dataclass
@@ -30,7 +29,6 @@ from kernels.native.memory import REGISTRY, where
 from kernels.native.structs import (
     ADDED_TO_PLACES,
     INDEXED,
-    JOINED,
     KEY,
     KNOWN_ARRAYS,
     LARGE,
@@ -59,7 +57,6 @@ from kernels.native.structs import (
     KnownArray,
     RegistryTable,
 )
-from kernels.rules.loop_printer import nest_layout
 
 # The arguments of a call, as part of its key in native code's table.
 
@@ -345,14 +342,6 @@ def view_computation(above: Descriptor, shown: Array, start: int, offset: int) -
         NEST, target=SHOWN, count=of_view, picks=(1,), shape=shown.shape, strides=shown.strides, start=start,
         offset=offset, writeable=shown.flags.writeable,
     )  # fmt: skip
-
-
-def join_computation(spec: Spec, joined: list[tuple[Spec, int, Strides]]) -> Computation:
-    """Return how native code joins tensors: their specs, where each begins in the result, and its strides there."""
-    loop = numpy_arrays.find(np.positive, (spec.dtype, spec.dtype))
-    nests = [nest_layout(s.shape, s.strides, strides) for s, _, strides in joined]
-    layout = [word for nest, (_, start, _) in zip(nests, joined, strict=True) for word in (where(nest), start)]
-    return Computation(JOINED, loop, layout=np.array(layout, np.int64), kept=(nests,))
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ from kernels.native.structs import (
 )
 from kernels.rules import scalar_loops
 from kernels.rules.loop_printer import KernelOperand, PrintedLoop, nest_layout
-from kernels.rules.op import OPS, Flags, Op, Params, resolved, ufunc_of
+from kernels.rules.op import OPS, Flags, Op, Params, calls_scipy, resolved, ufunc_of
 from kernels.rules.rows import Factor, Pick, Product, matrices, pick, product
 from kernels.rules.scalar_loops import (
     ConstantFill,
@@ -182,45 +182,40 @@ class Elementwise(Op):
             return self.variants[form.params[0]](*values)
         return self.ufunc(*values, *form.params)
 
-    def computation(self, specs: Specs, spec: Spec, saved: tuple[str, ...], number: float | None) -> Computation | None:
-        """Return how native code repeats it on these operands (None: a number); None where Python has to do it."""
-        record, sources = self, specs
-        ufunc: Any = self.ufunc
-        if number is not None:
-            record = OPS[self.scalar]  # type: ignore[assignment]
-            ufunc = record.variants.get(number, record.ufunc)
-            sources = specs[:1] if number in record.variants else specs
-        names = (*record.inputs, "y")
-        picks = tuple([PICK_RESULT if name == "y" else names.index(name) for name in saved])
+    def computation(self, sources: Specs, form: Any, params: Params) -> Computation | None:
+        """Return how native code repeats it: by NumPy's loop, inline or by a kernel of ours, or as Python does."""
+        if calls_scipy(self):
+            return None
+        spec, ufunc, specs = form.spec, self.ufunc, sources
+        if params:
+            ufunc = self.variants.get(params[0], ufunc)
+            specs = sources if params[0] in self.variants else (*sources, None)
         divides = ufunc in _QUOTIENTS and specs[1:] == (None,)
-        dtype = _dtype_of((*specs, spec), np.add if divides else ufunc)
-        if dtype is None or not is_fresh(spec) or not any(s is not None and s.dtype == dtype for s in specs):
+        dtype = _dtype_of((*sources, spec), np.add if divides else ufunc)
+        if dtype is None or not is_fresh(spec) or not any(s is not None and s.dtype == dtype for s in sources):
             return None  # of masks and numbers alone the default dtype decides
-        if all(s is not None and scalar_loops.suits(self, spec, (s,)) for s in specs) and number is None:
-            return self._by_kernel(specs, spec, picks)  # type: ignore[arg-type]
+        names = (*self.inputs, "y")
+        saved = form.saved if isinstance(form, Form) else ()
+        picks = tuple([PICK_RESULT if name == "y" else names.index(name) for name in saved])
+        if not params and None not in sources and scalar_loops.suits(self, spec, sources):
+            address, layout = forward(self, spec, sources).kernel()
+            return Computation(KERNEL, InnerLoop(address, 0), layout=layout, count=len(sources) + 1, picks=picks)
         ufunc = resolved(ufunc)
-        count, loop = len(sources) + 1, _loop(ufunc, (*[dtype if s is None else s.dtype for s in sources], spec.dtype))
+        count, loop = len(specs) + 1, _loop(ufunc, (*[dtype if s is None else s.dtype for s in specs], spec.dtype))
         if loop is None:
             known = isinstance(ufunc, np.ufunc) or (not spec.shape and spec.dtype != FLOAT64)
             large = spec.bytes >= LARGE
             function = partial(silently, partial(pool.call, ufunc) if large else ufunc)
             return None if known else Computation(CALLED, function=function, count=count, picks=picks)
         if not spec.shape and spec.dtype == FLOAT64:
-            kind = ONCE if number is not None else _INLINE.get((self.operator, len(self.inputs)), ONCE)
+            kind = _INLINE.get((self.operator, len(self.inputs)), ONCE)
             return Computation(kind, loop, count=count, picks=picks)
-        layout = nest_layout(spec.shape, *[strides_along(s, spec) for s in (*sources, spec)])
+        layout = nest_layout(spec.shape, *[strides_along(s, spec) for s in (*specs, spec)])
         kind, bounds = NEST4 if dtype == FLOAT32 else NEST, None
         if dtype.kind in "iu":
             limits = np.iinfo(dtype)
             kind, bounds = NEST_INT, (1 if divides else int(limits.min), min(int(limits.max), _INT64.max))
         return Computation(kind, loop, layout=layout, count=count, picks=picks, bounds=bounds)
-
-    def _by_kernel(self, specs: tuple[Spec, ...], spec: Spec, picks: tuple[int, ...]) -> Computation | None:
-        """Return how a kernel of ours computes it; None if that does not suit these specs."""
-        if not scalar_loops.suits(self, spec, specs):
-            return None
-        address, layout = forward(self, spec, specs).kernel()
-        return Computation(KERNEL, InnerLoop(address, 0), layout=layout, count=len(specs) + 1, picks=picks)
 
 
 def _pattern(spec: Spec | None, shape: Strides) -> tuple[np.dtype[Any], Strides]:
@@ -386,7 +381,7 @@ class Reduction(Op):
         axes, keepdims = form.params
         return reduced(self, values[0], axes=axes, keepdims=keepdims)
 
-    def computation(self, sources: tuple[Spec, ...], form: Any, params: Any) -> Computation | None:
+    def computation(self, sources: tuple[Spec, ...], form: Any, params: Params) -> Computation | None:
         """Return how native code repeats it: by NumPy's loop, or as Python does; None where ties are counted."""
         (source,), (axes, keepdims) = sources, params
         saved = form.saved if isinstance(form, Form) else ()
@@ -509,18 +504,19 @@ class Contraction(Op):
         del form, saved
         return np.matmul(*values)
 
-
-def computation(a: Spec, b: Spec, spec: Spec, saved: tuple[str, ...]) -> Computation | None:
-    """Return how native code repeats a product of matrices and vectors; None where Python has to do it."""
-    if not a.dtype == b.dtype == spec.dtype or not is_fresh(spec) or 0 in (a.size, b.size):
-        return None
-    loop = loop_of(np.matmul, (spec.dtype,) * 3)
-    if loop is None or spec.dtype.kind != "f":
-        return None
-    extents, left, right, result = matrices(a.shape, a.strides, b.shape, b.strides, spec.strides)
-    layout = np.array([1, *extents, 0, 0, 0, *left, *right, *result], np.int64)
-    picks = tuple(["ab".index(name) for name in saved])
-    return Computation(PRODUCT, loop, layout=layout, count=3, picks=picks)
+    def computation(self, sources: tuple[Spec, ...], form: Any, params: Params) -> Computation | None:
+        """Return how native code repeats it: by NumPy's loop of a matrix product; None for other layouts."""
+        del params
+        (a, b), spec = sources, form.spec
+        if not a.dtype == b.dtype == spec.dtype or not is_fresh(spec) or 0 in (a.size, b.size):
+            return None
+        loop = loop_of(np.matmul, (spec.dtype,) * 3)
+        if loop is None or spec.dtype.kind != "f":
+            return None
+        extents, left, right, result = matrices(a.shape, a.strides, b.shape, b.strides, spec.strides)
+        layout = np.array([1, *extents, 0, 0, 0, *left, *right, *result], np.int64)
+        picks = tuple(["ab".index(name) for name in (form.saved if isinstance(form, Form) else ())])
+        return Computation(PRODUCT, loop, layout=layout, count=3, picks=picks)
 
 
 _FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
@@ -563,7 +559,7 @@ class Select(Op):
         result = np.take_along_axis(value, saved[0] if keepdims else np.expand_dims(saved[0], axis), axis)
         return result if keepdims else result.squeeze(axis)
 
-    def computation(self, sources: tuple[Spec, ...], form: Any, params: Any) -> Computation:
+    def computation(self, sources: tuple[Spec, ...], form: Any, params: Params) -> Computation:
         """Return how native code repeats it: by our kernel, or as Python does."""
         (source,), (axis, keepdims) = sources, params
         picks = (PICK_EXTRA,) if isinstance(form, Form) else ()

@@ -10,10 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from kernels.foundation.numpy_arrays import dividing, silently
-from kernels.foundation.specs import BOOL, FLOAT32, FLOAT64, spec_of
-from kernels.kinds.call_entries import WrappedArray
+from kernels.foundation.specs import BOOL, FLOAT32, FLOAT64
 from kernels.kinds.elementwise import Elementwise, Reduction, Select, counted, reduced, tied
-from kernels.kinds.form import Form
 from kernels.native import pool
 from kernels.native.structs import LARGE
 from kernels.operations.registry import OPS
@@ -21,14 +19,13 @@ from kernels.rules import scalar_loops
 from kernels.rules.op import calls_scipy
 from kernels.rules.rows import pick
 from tape.recording import record
-from tape.recording.cached_calls import NATIVELY, cached_call
+from tape.recording.cached_calls import NATIVELY, add_layout, cached_call
 from tape.recording.record import finish, note_raised, to_dtype, value_is_float
 from tape.tensors import dtypes, modes
-from tape.tensors.bytecode import log_operation
+from tape.tensors.bytecode import log_results
 from tape.tensors.operands import (
     LARGEST,
     Number,
-    as_saved,
     beside,
     check_broadcast,
     is_mask,
@@ -61,18 +58,7 @@ def elementwise(op: Elementwise, *args: Any) -> Tensor:
         raise
     if any(isinstance(o, Tensor) and o._slot is not None for o in operands) or modes.current().recorder:
         operands = _of_one_dtype(op, operands, scalar_or_array(value))
-        values = values_of(operands)
-
-    def make() -> Form:
-        specs = tuple(o.spec if isinstance(o, Tensor) else None for o in operands)
-        wants = tuple(isinstance(o, Tensor) and o._slot is not None for o in operands)
-        return op.form(specs, spec_of(scalar_or_array(value)), wants)
-
-    def saved(form: Form) -> tuple[Any, ...]:
-        by_name = dict(zip(op.inputs, map(as_saved, values), strict=True), y=scalar_or_array(value))
-        return tuple(by_name[name] for name in form.saved)
-
-    return finish(op, operands, value, make, saved, ())
+    return finish(op, operands, value)
 
 
 def _computed(op: Elementwise, values: list[Any]) -> Any:
@@ -107,20 +93,13 @@ def _with_number(op: Elementwise, x: Any, number: float) -> Tensor:
         except Exception as error:
             note_raised(op, (x,), {}, error)
             raise
-        return finish(op, (x,), value, lambda: spec_of(value), lambda _form: (), (), params=(number,))  # type: ignore[arg-type, return-value]
+        return finish(op, (x,), value, notice=(number,))
     p = float(number)
     compute = op.variants[p] if p in op.variants else lambda value: op.ufunc(value, p)
     large = x.spec.bytes >= LARGE
     value = _silently(lambda array, _: pool.call(compute, array) if large else compute(array), [x._value, p])
 
-    def saved(form: Form) -> tuple[Any, ...]:
-        by_name = {"x": x._value, "y": scalar_or_array(value)}
-        return tuple(by_name[name] for name in form.saved)
-
-    def make() -> Form:
-        return op.form((x.spec,), spec_of(scalar_or_array(value)), (True,), (p,))
-
-    return finish(op, (x,), value, make, saved, (p,))
+    return finish(op, (x,), value, (p,))
 
 
 def _of_one_dtype(op: Elementwise, operands: tuple[Any, ...], value: Array | float) -> tuple[Any, ...]:
@@ -144,15 +123,12 @@ def select(op: Select, x: Tensor, axis: int, keepdims: bool) -> tuple[Tensor, Te
     """Return the extremum along an axis and its first place."""
     picked, indices = pick(op.locate, as_array(x), axis=axis, keepdims=keepdims)
 
-    def make() -> Form:
-        return op.form((x.spec,), spec_of(scalar_or_array(picked)), (True,), (axis, keepdims))
-
-    values = record.finish(op, (x,), picked, make, lambda _form: (indices,), (axis, keepdims))
+    values = finish(op, (x,), picked, (axis, keepdims), further=lambda _: indices)
     places = leaf(indices, requires_grad=False)
     recorder = modes.current().recorder
     if recorder is not None:
         recorder.notify(op, (x,), places, (axis, keepdims, "indices"))
-    log_operation(op, (x,), (axis, keepdims), (values, places))
+    log_results(places)
     return values, places
 
 
@@ -164,18 +140,12 @@ def reduction(op: Reduction, x: Tensor, axes: tuple[int, ...], keepdims: bool, n
     array = as_array(x)
     value = reduced(op, array, axes=axes, keepdims=keepdims)
 
-    def saved(form: Form) -> tuple[Any, ...]:
-        by_name = {"x": x._value, "y": scalar_or_array(value), "n": float(counted(array.shape, axes))}
+    def count(_: str) -> Any:
         if op.selects:
-            by_name["n"] = scalar_or_array(tied(op, array, axes=axes, keepdims=keepdims))
-        return tuple(by_name[name] for name in form.saved)
+            return scalar_or_array(tied(op, array, axes=axes, keepdims=keepdims))
+        return float(counted(array.shape, axes))
 
-    def make() -> Form:
-        return op.form((x.spec,), spec_of(scalar_or_array(value)), (True,), (axes, keepdims), name)
-
-    result = record.finish(op, (x,), value, make, saved, (axes, keepdims), name)
-    log_operation(op, (x,), (axes, keepdims), (result,))
-    return result
+    return finish(op, (x,), value, (axes, keepdims), name=name, further=count)
 
 
 # The dtype that operands of several dtypes are computed in: PyTorch's between tensors, NumPy's beside arrays.
@@ -344,18 +314,9 @@ def with_tensors(op: Elementwise, args: tuple[Any, ...]) -> tuple[Any, ...]:
 def with_tensor(value: Any) -> Tensor:
     """Return an array or a scalar as a tensor; native code converts the next one with its layout."""
     tensor: Tensor = operand(value)
-    if NATIVELY:
-        if not _layouts:
-            _layouts.append(WrappedArray())
-        if type(value) is np.ndarray and value.dtype is tensor.spec.dtype and value.flags.aligned:
-            dense = value.flags.c_contiguous or value.flags.f_contiguous
-            if dense or not np.may_share_memory(value, as_array(tensor)):
-                _layouts[0].add_layout(value, tensor.spec)
+    if NATIVELY and type(value) is np.ndarray:
+        add_layout(value, tensor)
     return tensor
-
-
-_layouts: list[WrappedArray] = []
-"""The native table of layouts: empty until its first use, then of one element."""
 
 
 @functools.lru_cache(4096)

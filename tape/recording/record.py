@@ -59,16 +59,16 @@ def finish(
     op: Any,
     operands: tuple[Any, ...],
     value: Any,
-    make: Callable[[], Form],
-    saved: Callable[[Form], tuple[Any, ...]],
-    key: tuple[Any, ...],
-    name: str = "",
     params: tuple[Any, ...] = (),
+    *,
+    name: str = "",
+    further: Callable[[str], Any] | None = None,
+    notice: tuple[Any, ...] | None = None,
 ) -> Tensor:
     """Return the result as a tensor, recorded if an operand requires grad.
 
-    ``make`` gives the form, found again by ``key``; ``saved(form)`` the values that the tape keeps. A program being
-    recorded is notified with ``params``, or ``key``.
+    The tape keeps what the kind's form saves: values of operands, by the record's names, the result, and of other
+    names ``further(name)``. Recorders are notified of ``params``, or of ``notice`` in their place.
     """
     result = new(Tensor)
     result._value = value = scalar_or_array(value)
@@ -80,9 +80,10 @@ def finish(
     if tape is not None:
         specs = tuple([o._form.spec if isinstance(o, Tensor) else None for o in operands])
         wants = tuple([slot is not None for slot in slots])
-        form = cached_form((op, specs, result._form, wants, name, *key), make)
-        kept = saved(form)
-        if (pack := modes.current().pack) is not None and form.kind != PYTHON:
+        key = (op, specs, result._form, wants, name, *params)
+        form = cached_form(key, lambda: op.form(specs, spec_of(value), wants, params, name))
+        kept = _kept(form, operands, value, further) if form.saved else ()
+        if (pack := modes.current().pack) is not None:
             form, kept = packed(form, kept, pack)
         other, kept = unexposed(form, kept)
         tape.record(result, other.code, tuple(slots), kept)
@@ -91,8 +92,16 @@ def finish(
         watch(tape, result, operands)
     if tape is None or modes.active() is None:
         grad_modes.made(result)
-        notify_observers(op, operands, result, params or key)
+        notify_observers(op, operands, result, params if notice is None else notice)
+    log_operation(op, operands, params if notice is None else notice, (result,))
     return result
+
+
+def _kept(form: Form, operands: tuple[Any, ...], value: Any, further: Callable[[str], Any] | None) -> tuple[Any, ...]:
+    """Return what the tape keeps, arrays and floats: native code reads nothing else."""
+    by_name = {"y": value, **dict(zip(form.op.inputs, operands, strict=False))}
+    kept = [by_name[name] if name in by_name or further is None else further(name) for name in form.saved]
+    return tuple([x._value if isinstance(x, Tensor) else float(x) if type(x) in (int, bool) else x for x in kept])
 
 
 def watch(tape: tapes.Tape, result: Tensor, operands: tuple[Any, ...]) -> None:
@@ -180,10 +189,7 @@ def to_dtype(x: Tensor, dtype: np.dtype[Any], op: Any = TO_COPY) -> Tensor:
             f"a tensor that requires grad as {dtype.name}, which has no gradients: only float64 and float32 have; "
             "convert x.detach()"
         )
-    value = views.cast(dtype, x._value)
-    y = finish(op, (x,), value, lambda: op.form((x.spec,), spec_of(scalar_or_array(value))), lambda _form: (), ())
-    log_operation(op, (x,), (), (y,))
-    return y
+    return finish(op, (x,), views.cast(dtype, x._value))
 
 
 def view(op: View, x: Tensor, params: tuple[Any, ...], key: tuple[Any, ...] | None = None) -> Tensor:
@@ -341,7 +347,10 @@ def _is_value(form: Form, name: str) -> bool:
 
 
 def packed(form: Form, values: tuple[Any, ...], hooks: Hooks) -> tuple[Form, tuple[Any, ...]]:
-    """Return the form and the saved values of an instruction whose values are packed."""
+    """Return the form and the saved values of an instruction whose values are packed; a routine unpacks each itself."""
+    if form.kind == PYTHON:
+        pairs = zip(form.saved, values, strict=True)
+        return form, tuple(v if name == "context" else PackedValue(v, hooks) for name, v in pairs)
     if not any(_is_value(form, name) for name in form.saved):
         return form, values
     if form.packed is None:
