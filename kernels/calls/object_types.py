@@ -10,9 +10,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from kernels.foundation import numpy_arrays
 from kernels.foundation.numpy_arrays import InnerLoop
-from kernels.foundation.specs import SCALAR, Spec, Strides, broadcast, dense, spec_of
+from kernels.foundation.specs import SCALAR, Spec, Strides, spec_of
 from kernels.foundation.tables import dataclass
 from kernels.language import jit
 from kernels.language.native_types import StructType
@@ -105,24 +104,6 @@ class Computation:
     """How many places there are, if none may be written twice."""
     kept: tuple[Any, ...] = ()
     """What ``layout`` refers to."""
-
-
-def is_fresh(spec: Spec) -> bool:
-    """Whether a result is laid out as NumPy makes arrays."""
-    return spec.strides == dense(spec.shape, spec.dtype.itemsize) and spec_of(np.empty(spec.shape, spec.dtype)) is spec
-
-
-def strides_along(source: Spec | None, spec: Spec) -> Strides:
-    """Return an operand's strides along the dims of a result; None is a number."""
-    return (0,) * len(spec.shape) if source is None else broadcast(source.shape, source.strides, spec.shape)
-
-
-def loop_of(ufunc: Any, dtypes: tuple[np.dtype[Any], ...]) -> InnerLoop | None:
-    """Return NumPy's inner loop; None where there is none for these dtypes."""
-    try:
-        return numpy_arrays.find(ufunc, dtypes) if isinstance(ufunc, np.ufunc) else None
-    except (LookupError, ValueError):
-        return None
 
 
 def of_arrays(function: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import field
@@ -11,12 +12,24 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kernels.calls.object_types import Computation, InnerLoop, is_fresh, loop_of, of_arrays, strides_along, to_array
+from kernels.calls.object_types import Computation, InnerLoop, of_arrays, to_array
 from kernels.foundation import numpy_arrays
 from kernels.foundation.numpy_arrays import dividing, silently
 from kernels.foundation.specs import BOOL, FLOAT32, FLOAT64, INT64, Array, Spec, Strides, broadcast, dense
 from kernels.foundation.tables import dataclass
-from kernels.kinds.form import Form, Lowering, ProgramStep, Pull, pulls_of, rule_loop, saved_names, scattered
+from kernels.kinds.form import (
+    Form,
+    Lowering,
+    ProgramStep,
+    Pull,
+    is_fresh,
+    loop_of,
+    pulls_of,
+    rule_loop,
+    saved_names,
+    scattered,
+    strides_along,
+)
 from kernels.language import jit
 from kernels.native import pool
 from kernels.native.structs import (
@@ -39,7 +52,7 @@ from kernels.native.structs import (
 )
 from kernels.rules import scalar_loops
 from kernels.rules.loop_printer import KernelOperand, PrintedLoop, nest_layout
-from kernels.rules.op import OPS, Flags, Op, Params, calls_scipy, resolved, ufunc_of
+from kernels.rules.op import OPS, Flags, Op, Params, resolved, ufunc_of
 from kernels.rules.rows import Factor, Pick, Product, matrices, pick, product
 from kernels.rules.scalar_loops import (
     ConstantFill,
@@ -116,6 +129,11 @@ class Elementwise(Op):
                 raise DeclarationError(msg)
         object.__setattr__(self, "reads", names_read(self.name, self.pullback, ("g", "y", "p", *inputs)))
 
+    @property
+    def calls_scipy(self) -> bool:
+        """Whether it calls one of SciPy's on several operands: to those a Python number is a double."""
+        return len(self.inputs) > 1 and not isinstance(self.ufunc, np.ufunc) and _calls_scipy(self)
+
     def form(self, specs: Specs, spec: Spec, wanted: Flags, params: Params = (), _: str = "") -> Form:
         """Return the form; the spec of a Python number is None, and the node's name follows from where it stands."""
         saved = saved_names(self, wanted, (*self.inputs, "y"))
@@ -184,7 +202,7 @@ class Elementwise(Op):
 
     def computation(self, sources: Specs, form: Any, params: Params) -> Computation | None:
         """Return how native code repeats it: by NumPy's loop, inline or by a kernel of ours, or as Python does."""
-        if calls_scipy(self):
+        if self.calls_scipy:
             return None
         spec, ufunc, specs = form.spec, self.ufunc, sources
         if params:
@@ -197,10 +215,10 @@ class Elementwise(Op):
         names = (*self.inputs, "y")
         saved = form.saved if isinstance(form, Form) else ()
         picks = tuple([PICK_RESULT if name == "y" else names.index(name) for name in saved])
-        if not params and None not in sources and scalar_loops.suits(self, spec, sources):
+        if self.vector and not params and None not in sources and scalar_loops.suits(self, spec, sources):
             address, layout = forward(self, spec, sources).kernel()
             return Computation(KERNEL, InnerLoop(address, 0), layout=layout, count=len(sources) + 1, picks=picks)
-        ufunc = resolved(ufunc)
+        ufunc = ufunc if isinstance(ufunc, np.ufunc) else resolved(ufunc)
         count, loop = len(specs) + 1, _loop(ufunc, (*[dtype if s is None else s.dtype for s in specs], spec.dtype))
         if loop is None:
             known = isinstance(ufunc, np.ufunc) or (not spec.shape and spec.dtype != FLOAT64)
@@ -216,6 +234,11 @@ class Elementwise(Op):
             limits = np.iinfo(dtype)
             kind, bounds = NEST_INT, (1 if divides else int(limits.min), min(int(limits.max), _INT64.max))
         return Computation(kind, loop, layout=layout, count=count, picks=picks, bounds=bounds)
+
+
+@functools.cache
+def _calls_scipy(op: Elementwise) -> bool:
+    return bool(traced(op.forward, Unprinted, {}).specials)
 
 
 def _pattern(spec: Spec | None, shape: Strides) -> tuple[np.dtype[Any], Strides]:

@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kernels.calls.object_types import Computation, is_fresh, strides_along
+from kernels.calls.object_types import Computation
 from kernels.foundation import numpy_arrays
 from kernels.foundation.numpy_arrays import silently
 from kernels.foundation.specs import BOOL, FLOAT32, FLOAT64, INT64, Spec, Strides, broadcast, dense, view_spec
 from kernels.foundation.tables import dataclass
-from kernels.kinds.form import Form, Lowering, ProgramStep, pulls_of
+from kernels.kinds.form import Form, Lowering, ProgramStep, is_fresh, pulls_of, strides_along
 from kernels.native.memory import where
 from kernels.native.structs import ADDS, CALLED, CLEARS, JOINED, NEST, NEST4, ONCE, VIEW
 from kernels.rules.loop_printer import KernelOperand, PrintedLoop, nest_layout

@@ -224,11 +224,6 @@ def empty(shape: Any, spec: Spec) -> np.ndarray[Any, Any]:
     return call(np.empty, shape, spec.dtype) if spec.bytes >= LARGE else np.empty(shape, spec.dtype)  # type: ignore[no-any-return]
 
 
-def is_large(x: Any) -> bool:
-    """Whether this is an array whose results are worth a ``call``."""
-    return type(x) is np.ndarray and x.nbytes >= LARGE
-
-
 def kept() -> int:
     """Return how many bytes are kept for reuse."""
     pool = linked()

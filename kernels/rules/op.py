@@ -12,7 +12,7 @@ from kernels.foundation.locks import cached_property
 from kernels.foundation.specs import Array
 from kernels.foundation.tables import dataclass
 from kernels.native.structs import PULLS
-from kernels.rules.symbols import SPECIAL, DeclarationError, Rule, Symbol, Unprinted, traced
+from kernels.rules.symbols import SPECIAL, DeclarationError, Rule, Symbol
 
 # The record of an operation: one declaration, many readers. Its class is its kind, one file of kernels/kinds each.
 #
@@ -159,13 +159,6 @@ special = _Special()
 def resolved(function: Any) -> Any:
     """Return a forward function as NumPy or SciPy has it: the ufunc behind a late one."""
     return function.ufunc if isinstance(function, LateUfunc) else function
-
-
-@functools.cache
-def calls_scipy(op: Any) -> bool:
-    """Whether an elementwise record calls one of SciPy's on several operands: to those a Python number is a double."""
-    several = len(op.inputs) > 1 and not isinstance(op.ufunc, np.ufunc)
-    return several and bool(traced(op.forward, Unprinted, {}).specials)
 
 
 def ufunc_of(head: str) -> np.ufunc:

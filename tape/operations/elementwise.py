@@ -113,7 +113,7 @@ def by_operator(op: Elementwise, *operands: Any) -> Any:
         alike = of_one_dtype(op, operands)
         if alike is not None:
             return RUN[op.name](*alike)
-        known = all(type(x) in _KNOWN_TYPES for x in operands)
+        known = _KNOWN_TYPES.issuperset(map(type, operands))
         return NotImplemented if not known and any(map(is_foreign, operands)) else run_with_promotion(op, *operands)
     except TypeError:
         if op.operator not in _EQUALITY or all(isinstance(x, Tensor) for x in operands):

@@ -16,11 +16,10 @@ from kernels.native import pool
 from kernels.native.structs import LARGE
 from kernels.operations.registry import OPS
 from kernels.rules import scalar_loops
-from kernels.rules.op import calls_scipy
 from kernels.rules.rows import pick
 from tape.recording import record
 from tape.recording.cached_calls import NATIVELY, add_layout, cached_call
-from tape.recording.record import finish, note_raised, to_dtype, value_is_float
+from tape.recording.record import finish, note_raised, to_dtype
 from tape.tensors import dtypes, modes
 from tape.tensors.bytecode import log_results
 from tape.tensors.operands import (
@@ -32,7 +31,6 @@ from tape.tensors.operands import (
     operand,
     refused,
     tensor_of,
-    values_of,
 )
 from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor, leaf, scalar_or_array
 
@@ -43,16 +41,26 @@ def elementwise(op: Elementwise, *args: Any) -> Tensor:
     """Run an elementwise operation on tensors of one dtype and Python numbers, by NumPy's broadcasting."""
     if op.scalar and len(args) == 2 and isinstance(args[1], Number) and not isinstance(args[1], bool):  # noqa: PLR2004
         return _with_number(OPS[op.scalar], args[0], args[1])  # type: ignore[arg-type]
-    dtype = next((o.dtype for o in args if isinstance(o, (Tensor, np.ndarray)) and o.dtype.kind == "f"), BOOL)
-    operands = tuple([operand(beside(o, dtype)) for o in args])
+    operands = args
+    if not _PLAIN.issuperset(map(type, args)):
+        floats = [o.dtype for o in args if isinstance(o, (Tensor, np.ndarray)) and o.dtype.kind == "f"]
+        operands = tuple([operand(beside(o, floats[0] if floats else BOOL)) for o in args])
     if op.condition and not is_mask(operands[0]):
         raise RuntimeError(f"{op.name}: the condition must be a bool tensor; write {op.name}(x != 0, ...)")
     if op.condition and type(operands[0]) is bool:  # its rules choose by a mask
         operands = (constant_tensor(np.asarray(operands[0])), *operands[1:])
-    check_broadcast(op.name, operands)
-    values = values_of(operands)
+    specs = [o._form.spec for o in operands if isinstance(o, Tensor)]
+    alike = specs.count(specs[0]) == len(specs) if specs else True
+    if not alike:
+        check_broadcast(op.name, operands)
+    # Where dtypes differ, the float of a float64 tensor must not count as weak.
+    wide = not alike and len({spec.dtype for spec in specs}) > 1
+    values = [o if not isinstance(o, Tensor) else np.asarray(o._value) if wide else o._value for o in operands]
     try:
-        value = _computed(op, values)
+        value = scalar_loops.run(op, *values) if op.vector else None
+        if value is None:
+            large = any(type(x) is np.ndarray and x.nbytes >= LARGE for x in values)
+            value = _silently(partial(pool.call, op.ufunc) if large else op.ufunc, values)
     except Exception as error:
         note_raised(op, operands, {}, error)
         raise
@@ -61,12 +69,8 @@ def elementwise(op: Elementwise, *args: Any) -> Tensor:
     return finish(op, operands, value)
 
 
-def _computed(op: Elementwise, values: list[Any]) -> Any:
-    """Return the value: by the ufunc, or for large results of some operations by our own kernel."""
-    value = scalar_loops.run(op, *values) if op.vector else None
-    if value is not None:
-        return value
-    return _silently(partial(pool.call, op.ufunc) if any(map(pool.is_large, values)) else op.ufunc, values)
+_PLAIN = frozenset((Tensor, float))
+"""Types of operands that are what the user gave."""
 
 
 def _silently(compute: Callable[..., Any], values: list[Any]) -> Any:
@@ -104,9 +108,10 @@ def _with_number(op: Elementwise, x: Any, number: float) -> Tensor:
 
 def _of_one_dtype(op: Elementwise, operands: tuple[Any, ...], value: Array | float) -> tuple[Any, ...]:
     """Cast operands, recorded, to the dtype that NumPy computed in; conditions stay boolean."""
-    if not op.differentiable or not value_is_float(value):
-        return operands
     dtype = FLOAT64 if type(value) is float else value.dtype  # type: ignore[union-attr]
+    fits = [type(o) is float or (type(o) is Tensor and o._form.spec.dtype is dtype) for o in operands]
+    if all(fits) or dtype.kind != "f" or not op.differentiable:
+        return operands
     cast = [
         float(o) if type(o) is bool or (type(o) is int and abs(o) <= LARGEST)
         else o if not isinstance(o, Tensor) or rule is None or o.spec.dtype == dtype
@@ -262,7 +267,7 @@ def run_with_promotion(op: Elementwise, *args: Any) -> Tensor:
     if not any(isinstance(o, Tensor) for o in args):
         _check_alone(args)
     floating = [o for o in args if isinstance(o, Tensor) and o._form.spec.dtype.kind == "f"]
-    if floating and calls_scipy(op):
+    if floating and op.calls_scipy:
         args = _weak(args, floating)
     if op.condition and not floating and any(isinstance(o, float) for o in args[1:]):
         wanted = dtypes.get_default_dtype()
@@ -285,6 +290,10 @@ def of_one_dtype(op: Elementwise, args: tuple[Any, ...]) -> tuple[Any, ...] | No
 
     Arrays beside a tensor are tensors then. Casts are only of tensors; a condition stays as it is.
     """
+    if not op.condition and _USUAL.issuperset(map(type, args)):
+        dtypes_given = {x._form.spec.dtype for x in args if type(x) is Tensor}
+        if len(dtypes_given) == 1 and dtypes_given.pop().kind == "f":
+            return None
     before, args = args, with_tensors(op, args)
     kinds = tuple([(x._form.spec.dtype, bool(x._form.spec.shape)) if type(x) is Tensor else type(x) for x in args])
     wanted, numpys = _wanted(op, kinds, dtypes.DEFAULT["dtype"])
@@ -342,7 +351,7 @@ def _wanted_of(op: Elementwise, kinds: tuple[Any, ...], default: np.dtype[Any], 
         common = promoted(chosen, numpy=numpy, default=default)
         if common.kind == "f" and not op.differentiable and all(dtype.kind != "f" for dtype in dtypes):
             return None  # int64 and uint64, which NumPy compares exactly
-    if common.kind != "f" and not op.condition and not calls_scipy(op):
+    if common.kind != "f" and not op.condition and not op.calls_scipy:
         known = tuple([kind[0] if isinstance(kind, tuple) else kind for kind in kinds])
         common = default if _is_float(op, known) else common
     return None if dtypes == {common} else common

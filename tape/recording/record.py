@@ -12,14 +12,15 @@ from kernels.foundation.specs import Spec, intern_spec, spec_of
 from kernels.foundation.tables import Recent
 from kernels.kinds import reference_tape, views
 from kernels.kinds.form import Form
-from kernels.kinds.reference_tape import Instruction, unexposed
+from kernels.kinds.reference_tape import HOLDERS, Instruction, unexposed
 from kernels.kinds.views import Copy, View, view_pattern
 from kernels.native.structs import LARGE, PYTHON, TAPE_BITS
 from kernels.operations.registry import OPS
 from kernels.sweeps.reference_pullbacks import contributions
 from tape.tensors import grad_modes, modes, tapes
-from tape.tensors.bytecode import log_operation
+from tape.tensors.bytecode import Run, runs
 from tape.tensors.dtypes import Size
+from tape.tensors.grad_modes import INFERENCE_SAVED, InferenceSpec
 from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array, constant_tensor, new, scalar_or_array
 from tape.tensors.view_families import is_scalar, join
 
@@ -48,11 +49,21 @@ def locate(slot: int) -> Instruction | None:
 
 
 def cached_form(key: tuple[Any, ...], make: Callable[[], Form]) -> Form:
-    """Return the form of a key, made at its first use."""
+    """Return the form of a key, made at its first use.
+
+    RuntimeError if an instruction of it would keep an inference tensor for its backward.
+    """
     form = _forms.get(key)
     if form is None:
-        form = _forms.setdefault(key, grad_modes.checked(make()))
+        form = make()
+        if InferenceSpec in map(type, form.specs) and _saves_inference_tensor(form):
+            raise RuntimeError(INFERENCE_SAVED)
+        form = _forms.setdefault(key, form)
     return form
+
+
+def _saves_inference_tensor(form: Form) -> bool:
+    return any(type(spec) is InferenceSpec and name in form.saved for name, spec in grad_modes.named(form))
 
 
 def finish(
@@ -75,7 +86,7 @@ def finish(
     result._slot = None
     result._form = spec_of(value)
     slots = [o._slot if isinstance(o, Tensor) else None for o in operands]
-    wanted = slots.count(None) < len(slots) and value_is_float(value)
+    wanted = slots.count(None) < len(slots) and result._form.dtype.kind == "f"
     tape = (modes.active() or modes.wanted_tape()) if wanted else None
     if tape is not None:
         specs = tuple([o._form.spec if isinstance(o, Tensor) else None for o in operands])
@@ -85,7 +96,7 @@ def finish(
         kept = _kept(form, operands, value, further) if form.saved else ()
         if (pack := modes.current().pack) is not None:
             form, kept = packed(form, kept, pack)
-        other, kept = unexposed(form, kept)
+        other, kept = unexposed(form, kept) if HOLDERS else (form, kept)
         tape.record(result, other.code, tuple(slots), kept)
         if other is not form:  # for the tape alone
             result._form = form
@@ -93,7 +104,8 @@ def finish(
     if tape is None or modes.active() is None:
         grad_modes.made(result)
         notify_observers(op, operands, result, params if notice is None else notice)
-    log_operation(op, operands, params if notice is None else notice, (result,))
+    if runs.log is not None:
+        runs.log.append(Run(op, operands, params if notice is None else notice, (result,)))
     return result
 
 
@@ -174,11 +186,6 @@ def note_raised(op: Any, operands: tuple[Any, ...], params: dict[str, Any], erro
         recorder = modes.current().recorder
         if recorder is not None:
             recorder.note_raised(op, operands, params, error)
-
-
-def value_is_float(value: Array | float) -> bool:
-    """Whether a value is of a floating dtype."""
-    return type(value) is float or value.dtype.kind == "f"  # type: ignore[union-attr]
 
 
 def to_dtype(x: Tensor, dtype: np.dtype[Any], op: Any = TO_COPY) -> Tensor:
