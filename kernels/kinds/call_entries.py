@@ -93,15 +93,21 @@ def arguments(
     if any(x is NotImplemented for x in objects):
         return None
     words, addresses = np.zeros(MOST_WORDS + len(forms), np.int64), np.array([*map(id, everything), 0], np.int64)
-    native = jit.load_module("calls.keys_native")
+    words_of, hash_words = _key_functions()
     marks = INDEXED if indexed else 0
-    arrays = native.words_of(where(addresses), len(args), id(names) if names else 0, marks, where(words))
+    arrays = words_of(where(addresses), len(args), id(names) if names else 0, marks, where(words))
     if arrays < 0:
         return None
     if forms:
         used = int(words[0]) or 1
         words[0], words[used : used + len(forms)] = used + len(forms), forms
-    return Arguments(words[: max(1, words[0])].copy(), native.hash_words(where(words)), arrays, (*names, *objects))
+    return Arguments(words[: max(1, words[0])].copy(), hash_words(where(words)), arrays, (*names, *objects))
+
+
+@functools.cache
+def _key_functions() -> tuple[Any, Any]:
+    native = jit.load_module("calls.keys_native")
+    return native.words_of.entry_point, native.hash_words.entry_point
 
 
 OPERATORS = {

@@ -10,13 +10,13 @@ import numpy as np
 
 from kernels.foundation.specs import dense
 from kernels.kinds.views import View
-from kernels.native.structs import OP_PART
+from kernels.native.structs import OP_ASSIGN, OP_PART
 from kernels.operations.registry import OPS
 from tape.operations import rearranging, writes
 from tape.recording import attributes, indexed_calls, record, views
-from tape.recording.cached_calls import NATIVELY, Call, cached_call, enter_view
+from tape.recording.cached_calls import NATIVELY, Call, cached_call, enter_view, set_miss_handlers
 from tape.recording.creation import sizes_of
-from tape.recording.indexed_calls import by_index, cache_gather
+from tape.recording.indexed_calls import assign_call, by_index, cache_gather
 from tape.recording.parameters import as_method, either, parameters_like, printed
 from tape.recording.views import VIEWS, clone
 from tape.tensors import modes, view_families
@@ -205,6 +205,31 @@ def assign_at(x: Tensor, key: Any, source: Any, name: str, *, adds: bool = False
         keys = np.unravel_index(numbers, spec.shape)
     memory = picked if spec.strides == spec.gradient else indexed_calls.places(spec, spec.strides, keys)
     writes.store_at(x, keys, (memory, picked), source, name, adds=adds, item=item)
+
+
+def assign(x: Tensor, key: Any, value: Any) -> None:
+    """Write to a part given by slices, ints, None, Ellipsis, and arrays of integers or booleans."""
+    name = "x[...] = ..."
+    if type(key) is list:
+        key = several(key)
+    if modes.given_arrays() and view_families.is_element(x):
+        writes.release(x)  # what it is an element of stays as it is
+    if not is_basic(key) or indexed_calls.is_followed(*items_of(key), adds=False):
+        assign_at(x, key, value, name)
+        return
+    part = region(x, key)
+    ends = isinstance(value, Tensor) and view_families.is_view(value) and type(value._base._slot) is int
+    if ends and writes.same(x, value, as_array(part)):  # x[key] += ... has written it
+        writes.count_write(x)
+    else:
+        writes.check(part, name, through=x)
+        writes.store(part, value, name, item=True, casts=True)
+
+
+if NATIVELY:
+    set_miss_handlers(OP_ASSIGN, assign_call(assign, writes.release_elements), writes.count_write)
+else:
+    method("__setitem__")(assign)
 
 
 _GATHER: Any = OPS["index"]

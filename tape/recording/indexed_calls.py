@@ -407,8 +407,10 @@ def places_of(spec: Spec, key: tuple[Any, ...], *, wraps: bool) -> Tensor | None
     behind = lead + len(indices)
     before, after = spec.shape[:lead], spec.shape[behind:]
     if before or after:
-        wide = (*(1 for _ in before), *total.shape, *(1 for _ in after))
-        total = views.reshape(total, wide) + _whole_axes(before, after, len(total.shape), steps)
+        rank, ones = len(total.shape), ((1,) * len(before), (1,) * len(after))
+        rest = np.zeros((*before, *(1,) * rank, *after), np.int64)  # what the axes that are taken whole add
+        rest = _spread(rest, [*steps[:lead], *(0,) * rank, *steps[behind:]])
+        total = views.reshape(total, (*ones[0], *total.shape, *ones[1])) + rest
     return views.contiguous(total) if total.spec.dtype == np.int64 else None
 
 
@@ -460,16 +462,6 @@ def are_within(index: Tensor, low: int, high: int) -> bool:
     if mapping is not None:
         return mapping.checks_indices(index, low, high)
     return bool(index.amin() >= low) and bool(index.amax() < high)
-
-
-def _whole_axes(before: Sequence[int], after: Sequence[int], rank: int, steps: Sequence[int]) -> Array:
-    """Return what the axes that are taken whole add to places, of so many dims between them."""
-    total = np.zeros((*before, *(1,) * rank, *after), np.int64)
-    for k, n in enumerate((*before, *after)):
-        axis = k if k < len(before) else k + rank
-        step = steps[k if k < len(before) else len(steps) - len(before) - len(after) + k]
-        total += (np.arange(n) * step).reshape([-1 if d == axis else 1 for d in range(total.ndim)])
-    return total
 
 
 # Writes that native code repeats, to a part of a tensor or to places in it; see cached_calls.py.

@@ -135,20 +135,21 @@ def notify_observers(op: Any, operands: tuple[Any, ...], result: Tensor, params:
     mode.notify_anomaly(result._slot)
 
 
+def _recorder() -> modes.Observer | None:
+    """Return the recorder, if there is one: then no tape is active by itself."""
+    return modes.current().recorder if modes.active() is None else None
+
+
 def note_escape(x: Any) -> None:
     """Notify the recorder that a value escapes: it becomes a Python number or array."""
-    if modes.active() is None:  # so it is while one is recorded
-        recorder = modes.current().recorder
-        if recorder is not None and isinstance(x, Tensor):
-            recorder.note_escape(x)
+    if isinstance(x, Tensor) and (recorder := _recorder()) is not None:
+        recorder.note_escape(x)
 
 
 def note_number(x: Tensor) -> None:
     """Notify the recorder that the only element of a tensor becomes a Python number."""
-    if modes.active() is None:
-        recorder = modes.current().recorder
-        if recorder is not None:
-            recorder.note_number(x)
+    if (recorder := _recorder()) is not None:
+        recorder.note_number(x)
 
 
 def unset(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
@@ -158,34 +159,26 @@ def unset(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 
 def note_drawing(generator: Any) -> None:
     """Notify the recorder that a generator is about to be drawn from."""
-    if modes.active() is None:
-        recorder = modes.current().recorder
-        if recorder is not None:
-            recorder.note_drawing(generator)
+    if (recorder := _recorder()) is not None:
+        recorder.note_drawing(generator)
 
 
 def note_drawn(x: Tensor, draw: Any) -> None:
     """Notify the recorder of a new tensor of random numbers, and of what draws them."""
-    if modes.active() is None:
-        recorder = modes.current().recorder
-        if recorder is not None:
-            recorder.note_drawn(x, draw)
+    if (recorder := _recorder()) is not None:
+        recorder.note_drawn(x, draw)
 
 
 def note_unrecorded(x: Any, what: str) -> None:
     """Notify the recorder that a tensor, or None, is used for something, beside its value, that is not recorded."""
-    if modes.active() is None:
-        recorder = modes.current().recorder
-        if recorder is not None and (x is None or isinstance(x, Tensor)):
-            recorder.note_unrecorded(x, what)
+    if (x is None or isinstance(x, Tensor)) and (recorder := _recorder()) is not None:
+        recorder.note_unrecorded(x, what)
 
 
 def note_raised(op: Any, operands: tuple[Any, ...], params: dict[str, Any], error: Exception) -> None:
     """Notify the recorder that an operation raised by the values of its operands: the caller may catch that."""
-    if modes.active() is None:
-        recorder = modes.current().recorder
-        if recorder is not None:
-            recorder.note_raised(op, operands, params, error)
+    if (recorder := _recorder()) is not None:
+        recorder.note_raised(op, operands, params, error)
 
 
 def to_dtype(x: Tensor, dtype: np.dtype[Any], op: Any = TO_COPY) -> Tensor:
@@ -248,7 +241,7 @@ def _view_form(
     op: View, source: Spec, value: Array, params: tuple[Any, ...], key: tuple[Any, ...] | None
 ) -> tuple[Form, int]:
     spec, offset = view_pattern(op, source, value, params)
-    spec, name = grad_modes.alike(spec, source), params if key is None else key
+    spec, name = spec if type(source) is Spec else grad_modes.alike(spec, source), params if key is None else key
     forms_of_pattern = _patterns.setdefault((op, source, spec), {})
     named = name in forms_of_pattern or len(forms_of_pattern) < _NAMED
     form = forms_of_pattern.get(name if named else None)
