@@ -267,7 +267,7 @@ def run_with_promotion(op: Elementwise, *args: Any) -> Tensor:
     if not any(isinstance(o, Tensor) for o in args):
         _check_alone(args)
     floating = [o for o in args if isinstance(o, Tensor) and o._form.spec.dtype.kind == "f"]
-    if floating and op.calls_scipy:
+    if 0 < len(floating) < len(args) and op.calls_scipy:
         args = _weak(args, floating)
     if op.condition and not floating and any(isinstance(o, float) for o in args[1:]):
         wanted = dtypes.get_default_dtype()
