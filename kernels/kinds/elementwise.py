@@ -178,7 +178,8 @@ class Elementwise(Op):
         else:
             number = step.params[:1] if step.params and ufunc is self.ufunc else ()
             operands = *step.operands, *number
-            if ufunc in _RAISING and lowering.spec(step.result).dtype.kind in "iu" and not _is_positive(operands[1]):
+            positive = not isinstance(operands[-1], NodeRef) and operands[-1] > 0
+            if ufunc in _RAISING and lowering.spec(step.result).dtype.kind in "iu" and not positive:
                 self._in_python(operands, step.result, lowering)
             else:
                 lowering.ufunc(resolved(ufunc), operands, step.result)
@@ -290,10 +291,6 @@ _EXACT: set[Any] = {
 _QUOTIENTS = (np.floor_divide, np.remainder, np.fmod)
 """Operations that cannot raise if the second operand is a number from 1 on."""
 _RAISING = (*_QUOTIENTS, np.power)
-
-
-def _is_positive(operand: Any) -> bool:
-    return not isinstance(operand, NodeRef) and operand > 0
 
 
 def _dtype_of(specs: Specs, ufunc: Any) -> np.dtype[Any] | None:

@@ -67,15 +67,12 @@ class TensorCall(RoutineCall):
         if self.op.unsettled is not None and gradient is not None:
             settled = SETTLED.get()
             if instruction.slot not in settled:
-                self._check_settled(instruction, gradient.reshape(-1, gradient.shape[-1]))
+                rows, values = gradient.reshape(-1, gradient.shape[-1]), kept_values(instruction)
+                if any(self.is_unsettled(row, values) for row in rows) and not hooked():
+                    raise Unsettled(instruction)
             elif (known := settled[instruction.slot]) is not None:
                 return [known]
         return super().pull(instruction, gradient, stash, batch=batch)
-
-    def _check_settled(self, instruction: Instruction, rows: Array) -> None:
-        values = kept_values(instruction)
-        if any(self.is_unsettled(row, values) for row in rows) and not hooked():
-            raise Unsettled(instruction)
 
     def pull_tensors(
         self, instruction: Instruction, gradient: Tensor | None, stash: dict[Any, Any], saved_tensors: Any

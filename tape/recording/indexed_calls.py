@@ -425,17 +425,19 @@ def _axes_taken(spec: Spec, key: tuple[Any, ...]) -> tuple[int, list[Any]] | Non
     while indices and _whole(indices[-1]):
         indices.pop()
     indices = [np.asarray(i) if isinstance(i, (list, int, np.integer)) else i for i in indices]
-    if rest < 0 or lead + len(indices) > len(spec.shape) or not all(map(_is_integer, indices)):
+    arrays = [i for i in indices if isinstance(i, (Tensor, np.ndarray)) and i.dtype.kind in "iu"]
+    if (
+        rest < 0
+        or lead + len(indices) > len(spec.shape)
+        or len(arrays) < len(indices)
+        or any(map(is_byte_mask, arrays))
+    ):
         return None
     try:
         np.broadcast_shapes(*[i.shape for i in indices])
     except ValueError:
         return None
     return lead, indices
-
-
-def _is_integer(index: Any) -> bool:
-    return isinstance(index, (Tensor, np.ndarray)) and index.dtype.kind in "iu" and not is_byte_mask(index)
 
 
 def _within(index: Any, n: int, *, wraps: bool) -> Any:

@@ -264,8 +264,10 @@ def tensors_of(*operands: Any) -> list[Tensor]:
 
 def run_with_promotion(op: Elementwise, *args: Any) -> Tensor:
     """Run an elementwise operation on tensors, arrays and Python numbers."""
-    if not any(isinstance(o, Tensor) for o in args):
-        _check_alone(args)
+    if not any(isinstance(o, Tensor) for o in args):  # lists are operands beside tensors only, as in PyTorch
+        for value in args:
+            if not isinstance(value, (np.ndarray, np.generic, *Number)):
+                raise refused(value)
     floating = [o for o in args if isinstance(o, Tensor) and o._form.spec.dtype.kind == "f"]
     if 0 < len(floating) < len(args) and op.calls_scipy:
         args = _weak(args, floating)
@@ -355,13 +357,6 @@ def _wanted_of(op: Elementwise, kinds: tuple[Any, ...], default: np.dtype[Any], 
         known = tuple([kind[0] if isinstance(kind, tuple) else kind for kind in kinds])
         common = default if _is_float(op, known) else common
     return None if dtypes == {common} else common
-
-
-def _check_alone(args: tuple[Any, ...]) -> None:
-    """Raise, as PyTorch does, for lists where no operand is a tensor."""
-    for value in args:
-        if not isinstance(value, (np.ndarray, np.generic, *Number)):
-            raise refused(value)
 
 
 def _weak(args: tuple[Any, ...], floating: list[Tensor]) -> tuple[Any, ...]:
