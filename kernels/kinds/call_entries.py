@@ -264,7 +264,7 @@ def kind_of(key: Key) -> int | None:
     Native code may still leave it to Python at times, and does each time if the kind is SLOWLY.
     """
     row = key.words()
-    place = next((place for place in _places(row) if _words_at(place) == row), None)
+    place = next((place for place, known in _places(row).items() if known == row), None)
     return None if place is None else ctypes.c_int64.from_address(place + 8 * CallEntry.kind).value
 
 
@@ -273,32 +273,21 @@ def _find_place() -> Any:
     return jit.load_module("calls.calls_native").place.entry_point
 
 
-def _places(row: list[int]) -> list[int]:
-    """Return the addresses at which a call may be entered."""
-    first = _find_place()(*row[:KEY])
-    return [first + 8 * CallEntry.SIZE * k for k in range(WAYS)]
-
-
 _KeyWords = ctypes.c_int64 * KEY  # made once: ctypes' types are reference cycles
 
 
-def _words_at(place: int) -> list[int]:
-    return list(_KeyWords.from_address(place))
+def _places(row: list[int]) -> dict[int, list[int]]:
+    """Return the keys that stand at the addresses at which a call may be entered."""
+    first, size = _find_place()(*row[:KEY]), 8 * CallEntry.SIZE
+    return {place: _KeyWords.from_address(place)[:] for place in range(first, first + WAYS * size, size)}
 
 
 def _place(row: list[int]) -> int:
     """Return where to enter a call: at its own place, that of a removed one, an empty one, or in place of another."""
     places = _places(row)
-    known = [_words_at(place) for place in places]
-    if row[:KEY] in known:
-        return places[known.index(row[:KEY])]
-    for place, key in zip(places, known, strict=True):
-        if key[CallEntry.op] == _REMOVED:
-            return place
-    for place in places:
-        if place not in _kept:
-            return place
-    return places[next(_turn) % WAYS]
+    own = [place for place, key in places.items() if key == row[:KEY]]
+    removed = [place for place, key in places.items() if key[CallEntry.op] == _REMOVED]
+    return (own or removed or [place for place in places if place not in _kept] or [*places][next(_turn) % WAYS :])[0]
 
 
 # Arrays and NumPy's doubles among operands of calls: native code wraps them in tensors once their spec is known.
