@@ -213,9 +213,9 @@ def part_of(spec: Spec, shape: Strides, strides: Strides) -> Spec:
 
 def broadcast(shape: Strides, strides: Strides, to: Strides) -> Strides:
     """Return the strides by which an operand of ``shape`` is read over the space ``to``."""
-    lead = len(to) - len(shape)
-    trailing = tuple(0 if n == 1 else s for n, s in zip(shape, strides, strict=True))
-    return (0,) * lead + trailing
+    if 1 in shape:
+        strides = tuple(0 if n == 1 else s for n, s in zip(shape, strides, strict=True))
+    return (0,) * (len(to) - len(shape)) + strides
 
 
 def nest(shape: Strides, operands: list[Strides]) -> tuple[list[int], list[list[int]]]:

@@ -28,7 +28,6 @@ from kernels.native.memory import REGISTRY, where
 from kernels.native.structs import (
     ADDED_TO_PLACES,
     INDEXED,
-    JOINED,
     KEY,
     KNOWN_ARRAYS,
     LARGE,
@@ -57,7 +56,6 @@ from kernels.native.structs import (
     KnownArray,
     RegistryTable,
 )
-from kernels.rules.loop_printer import nest_layout
 
 # The arguments of a call, as part of its key in native code's table.
 
@@ -94,15 +92,21 @@ def arguments(
     if any(x is NotImplemented for x in objects):
         return None
     words, addresses = np.zeros(MOST_WORDS + len(forms), np.int64), np.array([*map(id, everything), 0], np.int64)
-    native = jit.load_module("calls.keys_native")
+    words_of, hash_words = _key_functions()
     marks = INDEXED if indexed else 0
-    arrays = native.words_of(where(addresses), len(args), id(names) if names else 0, marks, where(words))
+    arrays = words_of(where(addresses), len(args), id(names) if names else 0, marks, where(words))
     if arrays < 0:
         return None
     if forms:
         used = int(words[0]) or 1
         words[0], words[used : used + len(forms)] = used + len(forms), forms
-    return Arguments(words[: max(1, words[0])].copy(), native.hash_words(where(words)), arrays, (*names, *objects))
+    return Arguments(words[: max(1, words[0])].copy(), hash_words(where(words)), arrays, (*names, *objects))
+
+
+@functools.cache
+def _key_functions() -> tuple[Any, Any]:
+    native = jit.load_module("calls.keys_native")
+    return native.words_of.entry_point, native.hash_words.entry_point
 
 
 OPERATORS = {
@@ -259,7 +263,7 @@ def kind_of(key: Key) -> int | None:
     Native code may still leave it to Python at times, and does each time if the kind is SLOWLY.
     """
     row = key.words()
-    place = next((place for place in _places(row) if _words_at(place) == row), None)
+    place = next((place for place, known in _places(row).items() if known == row), None)
     return None if place is None else ctypes.c_int64.from_address(place + 8 * CallEntry.kind).value
 
 
@@ -268,32 +272,21 @@ def _find_place() -> Any:
     return jit.load_module("calls.calls_native").place.entry_point
 
 
-def _places(row: list[int]) -> list[int]:
-    """Return the addresses at which a call may be entered."""
-    first = _find_place()(*row[:KEY])
-    return [first + 8 * CallEntry.SIZE * k for k in range(WAYS)]
-
-
 _KeyWords = ctypes.c_int64 * KEY  # made once: ctypes' types are reference cycles
 
 
-def _words_at(place: int) -> list[int]:
-    return list(_KeyWords.from_address(place))
+def _places(row: list[int]) -> dict[int, list[int]]:
+    """Return the keys that stand at the addresses at which a call may be entered."""
+    first, size = _find_place()(*row[:KEY]), 8 * CallEntry.SIZE
+    return {place: _KeyWords.from_address(place)[:] for place in range(first, first + WAYS * size, size)}
 
 
 def _place(row: list[int]) -> int:
     """Return where to enter a call: at its own place, that of a removed one, an empty one, or in place of another."""
     places = _places(row)
-    known = [_words_at(place) for place in places]
-    if row[:KEY] in known:
-        return places[known.index(row[:KEY])]
-    for place, key in zip(places, known, strict=True):
-        if key[CallEntry.op] == _REMOVED:
-            return place
-    for place in places:
-        if place not in _kept:
-            return place
-    return places[next(_turn) % WAYS]
+    own = [place for place, key in places.items() if key == row[:KEY]]
+    removed = [place for place, key in places.items() if key[CallEntry.op] == _REMOVED]
+    return (own or removed or [place for place in places if place not in _kept] or [*places][next(_turn) % WAYS :])[0]
 
 
 # Arrays and NumPy's doubles among operands of calls: native code wraps them in tensors once their spec is known.
@@ -343,14 +336,6 @@ def view_computation(above: Descriptor, shown: Array, start: int, offset: int) -
         NEST, target=SHOWN, count=of_view, picks=(1,), shape=shown.shape, strides=shown.strides, start=start,
         offset=offset, writeable=shown.flags.writeable,
     )  # fmt: skip
-
-
-def join_computation(spec: Spec, joined: list[tuple[Spec, int, Strides]]) -> Computation:
-    """Return how native code joins tensors: their specs, where each begins in the result, and its strides there."""
-    loop = inner_loop(np.positive, (spec.dtype, spec.dtype))
-    nests = [nest_layout(s.shape, s.strides, strides) for s, _, strides in joined]
-    layout = [word for nest, (_, start, _) in zip(nests, joined, strict=True) for word in (where(nest), start)]
-    return Computation(JOINED, loop, layout=np.array(layout, np.int64), kept=(nests,))
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import field
@@ -27,8 +28,19 @@ from kernels.foundation.specs import (
     silently,
 )
 from kernels.foundation.tables import dataclass
-from kernels.kinds.call_entries import is_fresh, loop_of, strides_along
-from kernels.kinds.form import Form, Lowering, ProgramStep, Pull, pulls_of, rule_loop, saved_names, scattered
+from kernels.kinds.form import (
+    Form,
+    Lowering,
+    ProgramStep,
+    Pull,
+    is_fresh,
+    loop_of,
+    pulls_of,
+    rule_loop,
+    saved_names,
+    scattered,
+    strides_along,
+)
 from kernels.language import jit
 from kernels.native import pool
 from kernels.native.structs import (
@@ -154,6 +166,11 @@ class Elementwise(Op):
                 raise DeclarationError(msg)
         object.__setattr__(self, "reads", names_read(self.name, self.pullback, ("g", "y", "p", *inputs)))
 
+    @property
+    def calls_scipy(self) -> bool:
+        """Whether it calls one of SciPy's on several operands: to those a Python number is a double."""
+        return len(self.inputs) > 1 and not isinstance(self.ufunc, np.ufunc) and _calls_scipy(self)
+
     def form(self, specs: Specs, spec: Spec, wanted: Flags, params: Params = (), _: str = "") -> Form:
         """Return the form; the spec of a Python number is None, and the node's name follows from where it stands."""
         saved = saved_names(self, wanted, (*self.inputs, "y"))
@@ -203,7 +220,8 @@ class Elementwise(Op):
         else:
             number = step.params[:1] if step.params and ufunc is self.ufunc else ()
             operands = *step.operands, *number
-            if ufunc in _RAISING and lowering.spec(step.result).dtype.kind in "iu" and not _is_positive(operands[1]):
+            positive = not isinstance(operands[-1], NodeRef) and operands[-1] > 0
+            if ufunc in _RAISING and lowering.spec(step.result).dtype.kind in "iu" and not positive:
                 self._in_python(operands, step.result, lowering)
             else:
                 lowering.ufunc(resolved(ufunc), operands, step.result)
@@ -225,45 +243,45 @@ class Elementwise(Op):
             return self.variants[form.params[0]](*values)
         return self.ufunc(*values, *form.params)
 
-    def computation(self, specs: Specs, spec: Spec, saved: tuple[str, ...], number: float | None) -> Computation | None:
-        """Return how native code repeats it on these operands (None: a number); None where Python has to do it."""
-        record, sources = self, specs
-        ufunc: Any = self.ufunc
-        if number is not None:
-            record = OPS[self.scalar]  # type: ignore[assignment]
-            ufunc = record.variants.get(number, record.ufunc)
-            sources = specs[:1] if number in record.variants else specs
-        names = (*record.inputs, "y")
-        picks = tuple([PICK_RESULT if name == "y" else names.index(name) for name in saved])
+    def computation(self, sources: Specs, form: Any, params: Params) -> Computation | None:
+        """Return how native code repeats it: by NumPy's loop, inline or by a kernel of ours, or as Python does."""
+        if self.calls_scipy:
+            return None
+        spec, ufunc, specs = form.spec, self.ufunc, sources
+        if params:
+            ufunc = self.variants.get(params[0], ufunc)
+            specs = sources if params[0] in self.variants else (*sources, None)
         divides = ufunc in _QUOTIENTS and specs[1:] == (None,)
-        dtype = _dtype_of((*specs, spec), np.add if divides else ufunc)
-        if dtype is None or not is_fresh(spec) or not any(s is not None and s.dtype == dtype for s in specs):
+        dtype = _dtype_of((*sources, spec), np.add if divides else ufunc)
+        if dtype is None or not is_fresh(spec) or not any(s is not None and s.dtype == dtype for s in sources):
             return None  # of masks and numbers alone the default dtype decides
-        if all(s is not None and scalar_loops.suits(self, spec, (s,)) for s in specs) and number is None:
-            return self._by_kernel(specs, spec, picks)  # type: ignore[arg-type]
-        ufunc = resolved(ufunc)
-        count, loop = len(sources) + 1, _loop(ufunc, (*[dtype if s is None else s.dtype for s in sources], spec.dtype))
+        names = (*self.inputs, "y")
+        saved = form.saved if isinstance(form, Form) else ()
+        picks = tuple([PICK_RESULT if name == "y" else names.index(name) for name in saved])
+        if self.vector and not params and None not in sources and scalar_loops.suits(self, spec, sources):
+            address, layout = forward(self, spec, sources).kernel()
+            return Computation(KERNEL, InnerLoop(address, 0), layout=layout, count=len(sources) + 1, picks=picks)
+        ufunc = ufunc if isinstance(ufunc, np.ufunc) else resolved(ufunc)
+        count, loop = len(specs) + 1, _loop(ufunc, (*[dtype if s is None else s.dtype for s in specs], spec.dtype))
         if loop is None:
             known = isinstance(ufunc, np.ufunc) or (not spec.shape and spec.dtype != FLOAT64)
             large = spec.bytes >= LARGE
             function = partial(silently, partial(pool.call, ufunc) if large else ufunc)
             return None if known else Computation(CALLED, function=function, count=count, picks=picks)
         if not spec.shape and spec.dtype == FLOAT64:
-            kind = ONCE if number is not None else _INLINE.get((self.operator, len(self.inputs)), ONCE)
+            kind = _INLINE.get((self.operator, len(self.inputs)), ONCE)
             return Computation(kind, loop, count=count, picks=picks)
-        layout = nest_layout(spec.shape, *[strides_along(s, spec) for s in (*sources, spec)])
+        layout = nest_layout(spec.shape, *[strides_along(s, spec) for s in (*specs, spec)])
         kind, bounds = NEST4 if dtype == FLOAT32 else NEST, None
         if dtype.kind in "iu":
             limits = np.iinfo(dtype)
             kind, bounds = NEST_INT, (1 if divides else int(limits.min), min(int(limits.max), _INT64.max))
         return Computation(kind, loop, layout=layout, count=count, picks=picks, bounds=bounds)
 
-    def _by_kernel(self, specs: tuple[Spec, ...], spec: Spec, picks: tuple[int, ...]) -> Computation | None:
-        """Return how a kernel of ours computes it; None if that does not suit these specs."""
-        if not scalar_loops.suits(self, spec, specs):
-            return None
-        address, layout = forward(self, spec, specs).kernel()
-        return Computation(KERNEL, InnerLoop(address, 0), layout=layout, count=len(specs) + 1, picks=picks)
+
+@functools.cache
+def _calls_scipy(op: Elementwise) -> bool:
+    return bool(traced(op.forward, Unprinted, {}).specials)
 
 
 def _pattern(spec: Spec | None, shape: Strides) -> tuple[np.dtype[Any], Strides]:
@@ -315,10 +333,6 @@ _EXACT: set[Any] = {
 _QUOTIENTS = (np.floor_divide, np.remainder, np.fmod)
 """Operations that cannot raise if the second operand is a number from 1 on."""
 _RAISING = (*_QUOTIENTS, np.power)
-
-
-def _is_positive(operand: Any) -> bool:
-    return not isinstance(operand, NodeRef) and operand > 0
 
 
 def _dtype_of(specs: Specs, ufunc: Any) -> np.dtype[Any] | None:
@@ -436,7 +450,7 @@ class Reduction(Op):
         axes, keepdims = form.params
         return reduced(self, values[0], axes=axes, keepdims=keepdims)
 
-    def computation(self, sources: tuple[Spec, ...], form: Any, params: Any) -> Computation | None:
+    def computation(self, sources: tuple[Spec, ...], form: Any, params: Params) -> Computation | None:
         """Return how native code repeats it: by NumPy's loop, or as Python does; None where ties are counted."""
         (source,), (axes, keepdims) = sources, params
         saved = form.saved if isinstance(form, Form) else ()
@@ -566,18 +580,19 @@ class Contraction(Op):
         del form, saved
         return np.matmul(*values)
 
-
-def computation(a: Spec, b: Spec, spec: Spec, saved: tuple[str, ...]) -> Computation | None:
-    """Return how native code repeats a product of matrices and vectors; None where Python has to do it."""
-    if not a.dtype == b.dtype == spec.dtype or not is_fresh(spec) or 0 in (a.size, b.size):
-        return None
-    loop = loop_of(np.matmul, (spec.dtype,) * 3)
-    if loop is None or spec.dtype.kind != "f":
-        return None
-    extents, left, right, result = matrices(a.shape, a.strides, b.shape, b.strides, spec.strides)
-    layout = np.array([1, *extents, 0, 0, 0, *left, *right, *result], np.int64)
-    picks = tuple(["ab".index(name) for name in saved])
-    return Computation(PRODUCT, loop, layout=layout, count=3, picks=picks)
+    def computation(self, sources: tuple[Spec, ...], form: Any, params: Params) -> Computation | None:
+        """Return how native code repeats it: by NumPy's loop of a matrix product; None for other layouts."""
+        del params
+        (a, b), spec = sources, form.spec
+        if not a.dtype == b.dtype == spec.dtype or not is_fresh(spec) or 0 in (a.size, b.size):
+            return None
+        loop = loop_of(np.matmul, (spec.dtype,) * 3)
+        if loop is None or spec.dtype.kind != "f":
+            return None
+        extents, left, right, result = matrices(a.shape, a.strides, b.shape, b.strides, spec.strides)
+        layout = np.array([1, *extents, 0, 0, 0, *left, *right, *result], np.int64)
+        picks = tuple(["ab".index(name) for name in (form.saved if isinstance(form, Form) else ())])
+        return Computation(PRODUCT, loop, layout=layout, count=3, picks=picks)
 
 
 _FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
@@ -628,7 +643,7 @@ class Select(Op):
         result = np.take_along_axis(value, saved[0] if keepdims else np.expand_dims(saved[0], axis), axis)
         return result if keepdims else result.squeeze(axis)
 
-    def computation(self, sources: tuple[Spec, ...], form: Any, params: Any) -> Computation:
+    def computation(self, sources: tuple[Spec, ...], form: Any, params: Params) -> Computation:
         """Return how native code repeats it: by our kernel, or as Python does."""
         (source,), (axis, keepdims) = sources, params
         picks = (PICK_EXTRA,) if isinstance(form, Form) else ()

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from kernels.foundation.specs import FLOAT64, INT64, Spec, Strides, dense, intern_spec, spec_of
+from kernels.foundation.specs import (
+    FLOAT64,
+    INT64,
+    InnerLoop,
+    Spec,
+    Strides,
+    broadcast,
+    dense,
+    inner_loop,
+    intern_spec,
+    spec_of,
+)
 from kernels.native.memory import REGISTRY, where
 from kernels.native.structs import (
     ALWAYS,
@@ -218,9 +230,8 @@ Descriptor: TypeAlias = Form | Spec
 
 def saved_names(op: Any, wanted: tuple[bool, ...], order: tuple[str, ...]) -> tuple[str, ...]:
     """Return what the wanted pullbacks of a record read, besides the cotangent and numbers, in the order given."""
-    reads = [names for names, want in zip(op.reads, wanted, strict=True) if want]
-    union = frozenset[str]().union(*reads)
-    return tuple(name for name in order if name in union)
+    union = frozenset[str]().union(*itertools.compress(op.reads, wanted))
+    return tuple(filter(union.__contains__, order))
 
 
 def rule_loop(
@@ -228,19 +239,19 @@ def rule_loop(
 ) -> PrintedLoop:
     """Return the loop of a record's rule, with the operands that it reads beside target and cotangent."""
     rule = op.pullback[i]
-    used = tuple(operand for k, operand in enumerate(operands) if k <= 1 or operand.name in op.reads[i])
-    names = parameters_of(rule)
-    return PrintedLoop(rule, shape, used, static=tuple(pair for pair in static if pair[0] in names))
+    used = tuple([operand for k, operand in enumerate(operands) if k <= 1 or operand.name in op.reads[i]])
+    if static:
+        names = parameters_of(rule)
+        static = tuple([pair for pair in static if pair[0] in names])
+    return PrintedLoop(rule, shape, used, static=static)
 
 
 def pulls_of(
     specs: tuple[Spec | None, ...], wanted: tuple[bool, ...], pull: Callable[[int, Spec], PrintedLoop]
 ) -> tuple[Pull | None, ...]:
     """Return the pullback of each operand that has one; ``pull(i, spec)`` makes it."""
-    return tuple(
-        pull(i, source) if want and source is not None else None
-        for i, (source, want) in enumerate(zip(specs, wanted, strict=True))
-    )
+    pairs = enumerate(zip(specs, wanted, strict=True))
+    return tuple([pull(i, source) if want and source is not None else None for i, (source, want) in pairs])
 
 
 def restrided(form: Form, place: int, strides: Strides) -> Form:
@@ -284,6 +295,24 @@ def scattered(source: Spec, spec: Spec, axis: int, place: int) -> PrintedLoop:
         KernelOperand("i", INT64, place, dense(spec.shape, INT64.itemsize)),
     )
     return PrintedLoop(passed, spec.shape, operands, scatter=step)
+
+
+def is_fresh(spec: Spec) -> bool:
+    """Whether a result is laid out as NumPy makes arrays."""
+    return spec.strides == dense(spec.shape, spec.dtype.itemsize) and spec_of(np.empty(spec.shape, spec.dtype)) is spec
+
+
+def strides_along(source: Spec | None, spec: Spec) -> Strides:
+    """Return an operand's strides along the dims of a result; None is a number."""
+    return (0,) * len(spec.shape) if source is None else broadcast(source.shape, source.strides, spec.shape)
+
+
+def loop_of(ufunc: Any, dtypes: tuple[np.dtype[Any], ...]) -> InnerLoop | None:
+    """Return NumPy's inner loop; None where there is none for these dtypes."""
+    try:
+        return inner_loop(ufunc, dtypes) if isinstance(ufunc, np.ufunc) else None
+    except (LookupError, ValueError):
+        return None
 
 
 class ProgramStep(Protocol):

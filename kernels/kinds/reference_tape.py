@@ -330,7 +330,7 @@ def packed(form: Form) -> Form:
 
 # Memory that code outside may write without anybody seeing it, as NumPy does: what pullbacks keep of it is copied.
 
-_holders: dict[int, dict[int, ReferenceType[Any]]] = {}
+HOLDERS: dict[int, dict[int, ReferenceType[Any]]] = {}
 """By the id of an array that owns memory: those through whom others may write there, as long as they live."""
 _roots: dict[int, ReferenceType[Array]] = {}
 _counts = np.zeros(2 * EXPOSED + 1, np.int64)
@@ -352,13 +352,13 @@ def expose(array: Array, holder: Any = None) -> None:
     """Mark the memory of an array as exposed while ``holder`` lives, by default the array that owns the memory."""
     root = root_of(array)
     key, holder = id(root), root if holder is None else holder
-    if type(root.base) is bytes or id(holder) in _holders.get(key, ()):
+    if type(root.base) is bytes or id(holder) in HOLDERS.get(key, ()):
         return
     place = _place(key)
     _only[place] = key if _counts[place] == 0 or _only[place] == key else _SEVERAL
     _counts[place] += 1
     _counts[EXPOSED] += 1
-    holders = _holders.setdefault(key, {})
+    holders = HOLDERS.setdefault(key, {})
     _roots[key] = ref(root, partial(_died, key))
     holders[id(holder)] = ref(holder, partial(_end, key, id(holder)))
 
@@ -368,10 +368,10 @@ def _place(key: int) -> int:
 
 
 def _end(key: int, holder: int, _: Any) -> None:
-    holders = _holders.get(key)
+    holders = HOLDERS.get(key)
     if holders is not None and holders.pop(holder, None) is not None:
         if not holders:
-            _holders.pop(key, None)
+            HOLDERS.pop(key, None)
             _roots.pop(key, None)
         _counts[_place(key)] -= 1
         _counts[EXPOSED] -= 1
@@ -379,7 +379,7 @@ def _end(key: int, holder: int, _: Any) -> None:
 
 def _died(key: int, _: Any) -> None:
     """Forget an array that has died, whose id is free, although a holder may live on."""
-    for holder in list(_holders.get(key, ())):
+    for holder in list(HOLDERS.get(key, ())):
         _end(key, holder, None)
 
 
@@ -397,7 +397,7 @@ def kept_arguments(arguments: Iterable[Any]) -> list[Any]:
 
 def is_exposed(array: Array) -> bool:
     """Whether others may write the memory of an array."""
-    return bool(_holders) and id(root_of(array)) in _holders
+    return bool(HOLDERS) and id(root_of(array)) in HOLDERS
 
 
 def exposed_roots() -> list[Array]:
@@ -407,8 +407,6 @@ def exposed_roots() -> list[Array]:
 
 def unexposed(form: Form, saved: tuple[Any, ...]) -> tuple[Form, tuple[Any, ...]]:
     """Return the form and the saved values of an instruction with copies of exposed memory."""
-    if not _holders:
-        return form, saved
     values = list(saved)
     for k, value in enumerate(saved):
         if type(value) is np.ndarray and is_exposed(value):

@@ -123,6 +123,7 @@ class Routine(Op):
     ) -> Form:  # fmt: skip
         """Return the form of a call, the one parameter; ``python``: Python runs its rules, though native code could."""
         (call,) = params
+        specs = tuple([spec if want else None for spec, want in zip(specs, wanted, strict=True)])
         native = None if python or specs[0] is None else self.native
         pull = native(specs[0], spec, **call.params) if native is not None else None
         if pull is not None:
@@ -182,6 +183,7 @@ class Routine(Op):
 
     def computation(self, sources: tuple[Spec, ...], form: Any, params: Any) -> Computation | None:
         """Return how native code repeats it: by its forward, on arrays; None for a number, as rules expect arrays."""
+        params = dict(params[0])
         rows = self.rows(sources[0].shape, sources[0].dtype, **params) if self.rows is not None else None
         function: Any = rows.run if rows is not None else partial(tried, partial(self.forward, **params))
         if not all(source.shape for source in sources):

@@ -24,10 +24,9 @@ from kernels.foundation.specs import (
     view_spec,
 )
 from kernels.foundation.tables import dataclass
-from kernels.kinds.call_entries import is_fresh, strides_along
-from kernels.kinds.form import Form, Lowering, ProgramStep, pulls_of
+from kernels.kinds.form import Form, Lowering, ProgramStep, is_fresh, pulls_of, strides_along
 from kernels.native.memory import where
-from kernels.native.structs import ADDS, CALLED, CLEARS, NEST, NEST4, ONCE, VIEW
+from kernels.native.structs import ADDS, CALLED, CLEARS, JOINED, NEST, NEST4, ONCE, VIEW
 from kernels.rules.loop_printer import KernelOperand, PrintedLoop, nest_layout
 from kernels.rules.op import Flags, Op, Params, Rule, Shapes, passed
 from kernels.rules.scalar_loops import KernelCall, OperandPlace, node_of, same
@@ -138,7 +137,7 @@ class Copy(Op):
         """Return the value of a result."""
         return values[0].astype(form.spec.dtype)
 
-    def computation(self, sources: tuple[Spec, ...], form: Any, params: Any) -> Computation | None:
+    def computation(self, sources: tuple[Spec, ...], form: Any, params: Params) -> Computation | None:
         """Return how native code repeats it on these operands; None where Python has to do it."""
         source, spec = sources[0], form.spec
         del params
@@ -217,6 +216,21 @@ class Join(Op):
         """Return the value of a result."""
         return self.join(values, axis=form.params[0])
 
+    def computation(self, sources: tuple[Spec, ...], form: Any, params: Params) -> Computation | None:
+        """Return how native code repeats it: by NumPy's loop that copies; None where dtypes or ranks differ."""
+        (axis, new), spec = params, form.spec
+        alike = all(s.dtype == spec.dtype and len(s.shape) == len(sources[0].shape) for s in sources)
+        fresh = spec.shape and spec.size and spec.strides == dense(spec.shape, spec.dtype.itemsize)
+        if not (alike and fresh and spec.dtype.kind in "fiu" and spec.dtype != np.float16):
+            return None
+        loop, start, layout = inner_loop(np.positive, (spec.dtype, spec.dtype)), 0, []
+        strides = spec.strides[:axis] + spec.strides[axis + 1 :] if new else spec.strides
+        nests = [nest_layout(s.shape, s.strides, strides) for s in sources]
+        for source, nest in zip(sources, nests, strict=True):
+            layout += [where(nest), start * spec.strides[axis]]
+            start += 1 if new else source.shape[axis]
+        return Computation(JOINED, loop, layout=np.array(layout, np.int64), kept=(nests,))
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Gather(Op):
@@ -231,6 +245,7 @@ class Gather(Op):
     def form(self, specs: Any, spec: Spec, wanted: Flags = (True,), params: Params = (), name: str = "") -> Form:
         """Return the form of a read by positions ``i`` in the source's gradient, saved or a second operand."""
         source = specs[0]
+        specs = (source, None)[: len(specs)]
         operands = (
             KernelOperand("target", source.dtype, 0, (0,) * len(spec.shape)),
             KernelOperand("g", spec.dtype, 1, spec.gradient),

@@ -452,6 +452,13 @@ class Op:
         """Add the tasks of a step of a program: see :class:`kernels.kinds.form.Lowering`."""
         raise NotImplementedError(f"{self.name}: {type(self).__name__} has no tasks for {step} ({lowering})")
 
+    def computation(self, sources: tuple[Any, ...], form: Any, params: Params) -> Any:
+        """Return how native code repeats a call on operands of these specs (None: a number); None: Python repeats it.
+
+        ``form`` describes the result, ``params`` are what recorders are notified of.
+        """
+        del sources, form, params
+
     def recomputed(self, form: Any, saved: tuple[Any, ...], *values: Any) -> Any:
         """Return the value of a result from those of its operands; None where that is not known."""
         del form, saved, values
@@ -525,12 +532,6 @@ special = _Special()
 def resolved(function: Any) -> Any:
     """Return a forward function as NumPy or SciPy has it: the ufunc behind a late one."""
     return function.ufunc if isinstance(function, LateUfunc) else function
-
-
-@functools.cache
-def calls_scipy(op: Any) -> bool:
-    """Whether an elementwise record calls one of SciPy's on several operands: to those a Python number is a double."""
-    return len(op.inputs) > 1 and bool(traced(op.forward, Unprinted, {}).specials)
 
 
 def ufunc_of(head: str) -> np.ufunc:

@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 
 from kernels.kinds.elementwise import Elementwise
-from kernels.native.structs import AUGMENTED, MOST_OPERANDS, OP_ASSIGN, SCATTERS, WRITES
+from kernels.native.structs import AUGMENTED, MOST_OPERANDS, SCATTERS, WRITES
 from kernels.operations import OPS
 from tape.operations import diagonals, indexing, rearranging, reductions, writes
 from tape.operations.elementwise import FUNCTIONS, RUN
 from tape.operations.gather import picked_along
 from tape.recording import indexed_calls, promotion, views
-from tape.recording.cached_calls import NATIVELY, cached_call, number_of_op, set_miss_handlers
-from tape.recording.indexed_calls import assign_call, by_items, scatter_call
+from tape.recording.cached_calls import cached_call, number_of_op
+from tape.recording.indexed_calls import by_items, scatter_call
 from tape.recording.parameters import dim_of, in_place_of, ints_of, names_of, parameters_like, printed
-from tape.tensors import grad_modes, modes, view_families
+from tape.tensors import grad_modes, view_families
 from tape.tensors.hooks import implements, public
 from tape.tensors.operands import Number, beside, check_broadcast, is_mask, operand, tensor_of
-from tape.tensors.tensor import Tensor, as_array, attribute, constant_tensor, method, read_extras
+from tape.tensors.tensor import Tensor, attribute, constant_tensor, method, read_extras
 
 # In-place operations: each is its out-of-place record, followed by a write.
 
@@ -189,31 +189,6 @@ def _put_at(x: Tensor, *items: Any) -> Tensor:
 def _added_at(x: Tensor, *items: Any) -> Tensor:
     indexing.assign_at(x, items[:-1], items[-1], "index_put_", adds=True, item=False)
     return x
-
-
-def assign(x: Tensor, key: Any, value: Any) -> None:
-    """Write to a part given by slices, ints, None, Ellipsis, and arrays of integers or booleans."""
-    name = "x[...] = ..."
-    if type(key) is list:
-        key = indexing.several(key)
-    if modes.given_arrays() and view_families.is_element(x):
-        writes.release(x)  # what it is an element of stays as it is
-    if not indexing.is_basic(key) or indexed_calls.is_followed(*indexing.items_of(key), adds=False):
-        indexing.assign_at(x, key, value, name)
-        return
-    part = indexing.region(x, key)
-    ends = isinstance(value, Tensor) and view_families.is_view(value) and type(value._base._slot) is int
-    if ends and writes.same(x, value, as_array(part)):  # x[key] += ... has written it
-        writes.count_write(x)
-    else:
-        writes.check(part, name, through=x)
-        writes.store(part, value, name, item=True, casts=True)
-
-
-if NATIVELY:
-    set_miss_handlers(OP_ASSIGN, assign_call(assign, writes.release_elements), writes.count_write)
-else:
-    method("__setitem__")(assign)
 
 
 @attribute

@@ -19,7 +19,7 @@ from kernels.operations import OPS
 from kernels.rules.op import special
 from tape.operations import writes
 from tape.recording import creation, promotion, views
-from tape.recording.cached_calls import by_operands, cached_call, number_of_op, operator_number
+from tape.recording.cached_calls import cached_call, number_of_op, operator_number
 from tape.recording.parameters import as_method, function_of, method_of, names_of, parameters_like, printed
 from tape.recording.promotion import of_one_dtype, run_with_promotion
 from tape.tensors import grad_modes, modes, pytrees
@@ -63,7 +63,7 @@ def _cached(op: Elementwise, function: Callable[..., Any]) -> Callable[..., Any]
     """Return the function of an operation, whose operands may be numbers, as one that native code repeats."""
     if len(op.inputs) > MOST_OPERANDS:
         return function
-    return cached_call(by_operands(op), marks=0, number=number_of_op(op))(function)
+    return cached_call(marks=0, number=number_of_op(op))(function)
 
 
 def _method(op: Elementwise, run: Callable[..., Any]) -> Any:
@@ -88,9 +88,8 @@ def _operators(op: Elementwise) -> None:
     def operator(*operands: Any) -> Any:
         return by_operator(op, *operands)
 
-    number = operator_number(op)
-    if number is not None:
-        cached_call(by_operands(op), number=number, slot=True)(operator)
+    if operator_number(op) is not None:
+        cached_call(marks=0, number=number_of_op(op), slot=True)(operator)
     elif len(op.inputs) == 1:
         setattr(Tensor, _UNARY[op.operator], _positive if op.identity else RUN[op.name])
     else:
@@ -114,7 +113,7 @@ def by_operator(op: Elementwise, *operands: Any) -> Any:
         alike = of_one_dtype(op, operands)
         if alike is not None:
             return RUN[op.name](*alike)
-        known = all(type(x) in _KNOWN_TYPES for x in operands)
+        known = _KNOWN_TYPES.issuperset(map(type, operands))
         return NotImplemented if not known and any(map(is_foreign, operands)) else run_with_promotion(op, *operands)
     except TypeError:
         if op.operator not in _EQUALITY or all(isinstance(x, Tensor) for x in operands):

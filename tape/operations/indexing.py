@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.specs import dense, spec_of
+from kernels.foundation.specs import dense
 from kernels.kinds.views import View
-from kernels.native.structs import OP_PART
+from kernels.native.structs import OP_ASSIGN, OP_PART
 from kernels.operations import OPS
 from tape.operations import rearranging, writes
 from tape.recording import attributes, indexed_calls, record, views
-from tape.recording.cached_calls import NATIVELY, cached_call, enter_view
+from tape.recording.cached_calls import NATIVELY, Call, cached_call, enter_view, set_miss_handlers
 from tape.recording.creation import sizes_of
-from tape.recording.indexed_calls import by_index, cache_gather
+from tape.recording.indexed_calls import assign_call, by_index, cache_gather
 from tape.recording.parameters import as_method, either, parameters_like, printed
 from tape.recording.views import VIEWS, clone
 from tape.tensors import modes, view_families
@@ -43,13 +43,11 @@ def items_of(key: Any) -> tuple[Any, ...]:
     return key if isinstance(key, tuple) else (key,)
 
 
-def _by_part(function: Callable[..., Any], number: int, args: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
+def _by_part(call: Call) -> Tensor:
     """Return ``x[key]``, and enter it: a view, or elements that are picked."""
-    result: Tensor = function(*args, **named)
-    if not enter_view(
-        number, result, args, named, lambda x, key: _checked_view(x, several(key) if type(key) is list else key)[1]
-    ):
-        cache_gather(number, result, args, by_index)
+    result: Tensor = call.run()
+    if not enter_view(call, result, lambda x, key: _checked_view(x, several(key) if type(key) is list else key)[1]):
+        cache_gather(call, result, by_index)
     return result
 
 
@@ -122,30 +120,14 @@ def pick_followed(x: Tensor, items: tuple[Any, ...], *, wraps: bool = True) -> T
         return None
     picked = as_array(x)[tuple([as_array(k) if isinstance(k, Tensor) else k for k in items])]
     value = np.asarray(picked, order="C")
-    return record.finish(
-        _GATHER,
-        (x, places),
-        value,
-        lambda: _GATHER.form((x.spec, None), spec_of(value), (True, False)),
-        lambda _form: (as_array(places),),
-        (),
-    )
+    return record.finish(_GATHER, (x, places), value, further=lambda _: as_array(places))
 
 
 def _picked(x: Tensor, value: Array, places: Callable[[], tuple[Array, Array]]) -> Tensor:
     """Return picked elements; if they are recorded, with their places in the memory and in the gradient."""
     asked = x._slot is not None or modes.current().recorder is not None
     memory, picked = places() if asked else (value, value)
-    spec = x.spec
-    return record.finish(
-        _GATHER,
-        (x,),
-        value,
-        lambda: _GATHER.form((spec,), spec_of(value)),
-        lambda _form: (picked,),
-        (),
-        params=(memory, picked),
-    )
+    return record.finish(_GATHER, (x,), value, further=lambda _: picked, notice=(memory, picked))
 
 
 def pick(x: Tensor, numbers: Callable[[], Array], take: Callable[[Array], Array]) -> Tensor:
@@ -223,6 +205,31 @@ def assign_at(x: Tensor, key: Any, source: Any, name: str, *, adds: bool = False
         keys = np.unravel_index(numbers, spec.shape)
     memory = picked if spec.strides == spec.gradient else indexed_calls.places(spec, spec.strides, keys)
     writes.store_at(x, keys, (memory, picked), source, name, adds=adds, item=item)
+
+
+def assign(x: Tensor, key: Any, value: Any) -> None:
+    """Write to a part given by slices, ints, None, Ellipsis, and arrays of integers or booleans."""
+    name = "x[...] = ..."
+    if type(key) is list:
+        key = several(key)
+    if modes.given_arrays() and view_families.is_element(x):
+        writes.release(x)  # what it is an element of stays as it is
+    if not is_basic(key) or indexed_calls.is_followed(*items_of(key), adds=False):
+        assign_at(x, key, value, name)
+        return
+    part = region(x, key)
+    ends = isinstance(value, Tensor) and view_families.is_view(value) and type(value._base._slot) is int
+    if ends and writes.same(x, value, as_array(part)):  # x[key] += ... has written it
+        writes.count_write(x)
+    else:
+        writes.check(part, name, through=x)
+        writes.store(part, value, name, item=True, casts=True)
+
+
+if NATIVELY:
+    set_miss_handlers(OP_ASSIGN, assign_call(assign, writes.release_elements), writes.count_write)
+else:
+    method("__setitem__")(assign)
 
 
 _GATHER: Any = OPS["index"]

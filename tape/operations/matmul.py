@@ -12,27 +12,24 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.specs import silently, spec_of
-from kernels.kinds import elementwise
-from kernels.kinds.call_entries import Notification
+from kernels.foundation.specs import silently
 from kernels.kinds.elementwise import Contraction, Elementwise
-from kernels.kinds.form import Form
 from kernels.native import pool
 from kernels.native.structs import MOST_OPERANDS, OP_MATMUL
 from kernels.operations import OPS
 from kernels.rules.op import LateUfunc
 from tape.operations.elementwise import FUNCTIONS, cast, into_array, written
 from tape.recording import foreign_calls, record, views
-from tape.recording.cached_calls import NATIVELY, cached_call, enter_call, key_of, number_of, number_of_op
+from tape.recording.cached_calls import NATIVELY, cached_call, number_of, number_of_op
 from tape.recording.indexed_calls import array_key
 from tape.recording.parameters import names_of
-from tape.recording.promotion import alike, with_tensor
+from tape.recording.promotion import alike
 from tape.tensors import modes
 from tape.tensors.dtypes import dtype_of
 from tape.tensors.hooks import FUNCTIONS as PUBLIC
 from tape.tensors.hooks import NUMPY, RECORDS, public
 from tape.tensors.operands import Number, _merge, is_foreign, tensor_of
-from tape.tensors.tensor import Tensor, as_array, method, scalar_or_array
+from tape.tensors.tensor import Tensor, as_array, method
 
 _PRODUCTS = {op.ranks[0]: op for op in OPS.values() if isinstance(op, Contraction)}
 """The records of products by the ranks of both operands."""
@@ -40,35 +37,6 @@ _BMM: Any = OPS["bmm"]
 MATMUL = number_of("matmul")
 _MATRIX = 2
 _BATCH = 3
-
-
-def _by_product(function: Callable[..., Any], number: int, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """Make a product of two tensors, or of one and an array, and enter it if it is one of matrices and vectors."""
-    result = function(*args, **named)
-    if not named and type(result) is Tensor and any(type(x) is Tensor for x in args):
-        operands = tuple([with_tensor(x) if type(x) is np.ndarray else x for x in args])
-        op = _PRODUCTS.get(tuple([len(x.spec.shape) if type(x) is Tensor else -1 for x in operands]))  # type: ignore[arg-type]
-        if op is not None:
-            specs, forms = tuple([x.spec for x in operands]), tuple([x._form for x in operands])
-
-            def how(saved: tuple[str, ...]) -> Any:
-                return elementwise.computation(specs[0], specs[1], result.spec, saved)
-
-            enter_call(key_of(number, operands, forms, 0), operands, result, Notification(op, 2), how)
-    return result
-
-
-def _product(op: Contraction, a: Tensor, b: Tensor) -> Tensor:
-    value = silently(pool.call, np.matmul, as_array(a), as_array(b))
-    wants = (a._slot is not None, b._slot is not None)
-
-    def saved(form: Form) -> tuple[Any, ...]:
-        by_name = {"a": a._value, "b": b._value}
-        return tuple(by_name[name] for name in form.saved)
-
-    return record.finish(
-        op, (a, b), value, lambda: op.form((a.spec, b.spec), spec_of(scalar_or_array(value)), wants), saved, ()
-    )
 
 
 _OPERANDS = {1: "a vector", 2: "a matrix"}
@@ -88,7 +56,8 @@ def _checked(name: str, a: Any, b: Any) -> Tensor:
         )
     if shapes[0][-1] != shapes[1][0]:
         raise RuntimeError(_mismatch(op.name, *shapes))
-    return _product(op, a, b)
+    value = silently(pool.call, np.matmul, as_array(a), as_array(b))
+    return record.finish(op, (a, b), value)
 
 
 def _mismatch(name: str, a: tuple[int, ...], b: tuple[int, ...]) -> str:
@@ -156,7 +125,7 @@ def bmm(input: Any, mat2: Any) -> Tensor:
 
 
 @method()
-@cached_call(_by_product, marks=0)
+@cached_call(marks=0)
 def mm(input: Any, mat2: Any) -> Tensor:
     """Return the product of an (m, k) and a (k, n) matrix.
 
@@ -167,7 +136,7 @@ def mm(input: Any, mat2: Any) -> Tensor:
 
 
 @method()
-@cached_call(_by_product, marks=0)
+@cached_call(marks=0)
 def mv(input: Any, vec: Any) -> Tensor:
     """Return the product of an (m, k) matrix and a (k,) vector.
 
@@ -178,7 +147,7 @@ def mv(input: Any, vec: Any) -> Tensor:
 
 
 @method()
-@cached_call(_by_product, marks=0)
+@cached_call(marks=0)
 def dot(input: Any, tensor: Any) -> Tensor:
     """Return the inner product of two vectors, 0-d.
 
@@ -189,7 +158,7 @@ def dot(input: Any, tensor: Any) -> Tensor:
 
 
 @method()
-@cached_call(_by_product, marks=0, number=MATMUL)
+@cached_call(marks=0, number=MATMUL)
 def matmul(input: Any, other: Any) -> Tensor:
     """Return the product of vectors, matrices and batches of them, as ``@`` does; batches are broadcast.
 
@@ -209,7 +178,7 @@ def _reversed(self: Any, other: Any, /) -> Tensor:
 
 
 if NATIVELY:
-    cached_call(_by_product, number=OP_MATMUL, slot=True)(
+    cached_call(marks=0, number=OP_MATMUL, slot=True)(
         lambda a, b: _operator(a, b) if isinstance(a, Tensor) else _reversed(b, a)
     )
 else:

@@ -195,7 +195,7 @@ def value_to_write(
     source: Any, shape: tuple[int, ...], dtype: np.dtype[Any], name: str, *, item: bool = False, casts: bool = False
 ) -> Any:
     """Return a value that can be written to this shape and dtype: a tensor of the dtype, or a number."""
-    value = operand(beside(source, dtype))
+    value = source if type(source) in (Tensor, float) else operand(beside(source, dtype))
     tensor = isinstance(value, Tensor)
     value_shape, kind = (value.spec.shape, value.spec.dtype) if tensor else ((), np.result_type(value))
     broadcast = _broadcast(shape, value_shape)
@@ -260,7 +260,10 @@ def _take(x: Tensor, value: Tensor) -> bool:
 
 def meets(x: Tensor, value: Any) -> bool:
     """Whether a value is read from the memory that is about to be written."""
-    return isinstance(value, Tensor) and type(value._value) is not float and meet(value._value, as_array(x))  # type: ignore[arg-type]
+    if not isinstance(value, Tensor) or type(value._value) is float:
+        return False
+    array: Any = value._value
+    return np.may_share_memory(array, as_array(x)) and meet(array, as_array(x))
 
 
 def same(x: Tensor, value: Tensor, part: Array | None = None) -> bool:

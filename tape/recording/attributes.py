@@ -12,7 +12,7 @@ from kernels.kinds.form import Form
 from kernels.operations import OPS
 from tape.recording import promotion, record
 from tape.recording.cached_calls import by_alias, cached_call
-from tape.recording.creation import shape_of
+from tape.recording.creation import by_type
 from tape.recording.views import clone
 from tape.tensors import dtypes, grad_modes, hooks, modes, view_families
 from tape.tensors.dtypes import Size, check_device, check_format, check_gradient, dtype_of, get_default_dtype
@@ -26,7 +26,6 @@ from tape.tensors.tensor import (
     make_extras,
     method,
     read_extras,
-    scalar_or_array,
 )
 
 _ALIAS = OPS["alias"]
@@ -335,11 +334,7 @@ class _TensorType(type):
 
     def __call__(cls, *args: Any) -> Tensor:
         """Return zeros of a shape given by numbers, or a copy of a sequence, an array or a tensor."""
-        if len(args) == 1 and not isinstance(args[0], int):
-            record.note_escape(args[0])
-            data = as_array(args[0]) if isinstance(args[0], Tensor) else args[0]
-            return constant_tensor(scalar_or_array(np.array(data, dtype=cls.dtype)))
-        return constant_tensor(np.zeros(shape_of(args) if args else (0,), cls.dtype))
+        return by_type(cls.dtype, args)
 
     def __instancecheck__(cls, x: Any) -> bool:
         return isinstance(x, Tensor) and x.spec.dtype == cls.dtype

@@ -1,8 +1,7 @@
 """Functions whose calls native code repeats: a call that is not in its table runs in Python, and is then entered.
 
-One decorator, :func:`cached_call`. Its ``miss`` makes a call and enters it: by what the call did, as views, reductions
-and joins do; by its operands, which may be numbers (elementwise operations); or by the places that arrays among the
-arguments pick (indexed_calls.py).
+One decorator, :func:`cached_call`. Its ``miss`` makes a call and enters it: by the operation that ran, or by the places
+that arrays among the arguments pick (indexed_calls.py).
 """
 
 from __future__ import annotations
@@ -13,17 +12,16 @@ import operator
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
 from kernels.calls.object_types import Computation, operation, place_of
-from kernels.foundation.specs import Spec, dense, loops_readable
+from kernels.foundation.specs import loops_readable
 from kernels.kinds import call_entries as calls
-from kernels.kinds.call_entries import Key, Notification, arguments, cache_call
+from kernels.kinds.call_entries import Arguments, Key, Notification, WrappedArray, arguments, cache_call
 from kernels.kinds.elementwise import Elementwise
 from kernels.kinds.form import Form
-from kernels.kinds.routine import Routine
 from kernels.language import jit
 from kernels.native import memory
 from kernels.native.c_api import NATIVE, NEW, NEW_VIEW, SET_BASE, agrees, table
@@ -41,19 +39,35 @@ from kernels.native.structs import (
     PYTHON,
     RegistryTable,
 )
-from kernels.operations import OPS
-from kernels.rules.op import calls_scipy
 from tape.tensors import modes
 from tape.tensors.bytecode import Run, runs
+from tape.tensors.operands import LARGEST
 from tape.tensors.tapes import Tape
-from tape.tensors.tensor import Tensor
+from tape.tensors.tensor import Array, Tensor, as_array
 from tape.tensors.view_families import base_of
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-Miss: TypeAlias = Callable[[Callable[..., Any], int, tuple[Any, ...], dict[str, Any]], Any]
-"""Makes a call of a function, and enters it under an operation's number."""
+
+
+class Call(NamedTuple):
+    """A call that is not in the table: of a function, with the number and the marks of its operation."""
+
+    function: Callable[..., Any]
+    number: int
+    marks: int
+    args: tuple[Any, ...]
+    named: dict[str, Any]
+
+    def run(self) -> Any:
+        """Make the call."""
+        return self.function(*self.args, **self.named)
+
+
+Miss: TypeAlias = Callable[[Call], Any]
+"""Makes a call, and enters it."""
 NATIVELY = NATIVE and loops_readable() and agrees()
-NATIVE_OPERANDS = (Tensor, float, int)
+_NUMBERS = (float, int)
+NATIVE_OPERANDS = (Tensor, *_NUMBERS)
 """Types of operands that native code accepts."""
 _numbers = itertools.count(OPERATIONS)
 _number_of_name: dict[str, int] = {}
@@ -86,13 +100,13 @@ def set_miss_handlers(number: int, fill: Callable[..., Any], bypass: Callable[..
     memory.put(memory.REGISTRY.missed, 2 * number + 1, id(bypass))
 
 
-def key_of(number: int, operands: tuple[Any, ...], forms: tuple[Any, ...], extra: int) -> Key | None:
+def key_of(call: Call, operands: tuple[Any, ...], number: int = 0) -> Key | None:
     """Return the key of a call in the table; None where others than a recorder observe operations."""
     tape = modes.tape_beside_recorder()
     if tape is None:
         return None
     wanted = tuple([bool(tape) and type(x) is Tensor and x._slot is not None for x in operands])
-    return Key(number, forms, wanted, extra)
+    return Key(call.number, tuple([x._form if type(x) is Tensor else None for x in operands]), wanted, number)
 
 
 def _may(key: Key, result: Tensor) -> bool:
@@ -103,211 +117,150 @@ def _may(key: Key, result: Tensor) -> bool:
     return not (wanted and result.spec.dtype.kind == "f")
 
 
-# By operands, which may be numbers.
-
-
-def by_operands(op: Elementwise) -> Miss:
-    """Return what makes and enters calls of an elementwise operation."""
-
-    def miss(function: Callable[..., Any], number: int, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        result = function(*args, **named)
-        if not named and len(args) == len(op.inputs) and type(result) is Tensor:
-            _enter_operands(op, number & (NUMBERED - 1), result, args)
-        return result
-
-    return miss
-
-
-def _enter_operands(op: Elementwise, op_number: int, result: Tensor, operands: tuple[Any, ...]) -> None:
-    if not all(type(x) in NATIVE_OPERANDS for x in operands):
-        return
-    forms = tuple([x._form if type(x) is Tensor else None for x in operands])
-    if float in map(type, operands) and all(form is None or form.spec.dtype.kind != "f" for form in forms):
-        return  # the same call with an int is another one
-    number = float(operands[-1]) if op.scalar and forms[-1] is None else None
-    power = number if result.spec.dtype.kind == "f" else operands[-1]
-    notification = Notification(op, len(operands)) if number is None else Notification(OPS[op.scalar], 1, (power,))
-    key = key_of(op_number, operands, forms, 0 if number is None else calls.bits(number))
-
-    def how(saved: tuple[str, ...]) -> Any:
-        specs = tuple([None if form is None else form.spec for form in forms])
-        return None if calls_scipy(op) else op.computation(specs, result.spec, saved, number)
-
-    enter_call(key, operands, result, notification, how)
-
-
-def enter_call(
-    key: Key | None,
-    operands: tuple[Any, ...],
-    result: Tensor,
-    notification: Notification,
-    how: Callable[[tuple[str, ...]], Any],
-) -> None:
-    """Enter a call; ``how(saved)`` returns its computation, or None where native code cannot do it."""
-    if key is None or calls.kind_of(key) is not None:
-        return
-    form: Any = result._form
-    recorded = type(form) is Form
-    done = _may(key, result)
-    if recorded and (form.kind != PULLS or not all(map(_is_recorded, operands, form.specs))):
-        done = False
-    computation = how(form.saved if recorded else ()) if done else None
-    largest = max(x.spec.bytes for x in (*operands, result) if type(x) is Tensor)
-    cache_call(key, form, computation, notification=notification, largest=largest)
-
-
-def _is_recorded(operand: Any, spec: Spec | None) -> bool:
-    """Whether an operand is what was recorded, not cast before: its pullbacks read memory of the spec's dtype."""
-    return spec is None or type(operand) is not Tensor or operand.spec.dtype is spec.dtype
-
-
 # By what a call did: one logged operation on its own arguments, a view of the first, or a tensor of the same memory.
 
 
-def by_operation(function: Callable[..., Any], number: int, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+def by_operation(call: Call) -> Any:
     """Make a call, and enter it if it was one operation, or a view of the first argument.
 
-    The function calls no such function itself: an operation that native code runs in its place is not logged.
+    The function calls no such function itself: an operation that native code runs in its place is not logged. All
+    arguments of a call that is not ARGUED are operands, numbers too; where these are cast it is entered to be left to
+    Python.
     """
-    result, log = _logged(function, args, named)
-    if len(log) == 1 and _is_all(log[0], result, args):
-        _enter_run(number, log[0], result, args[len(log[0].operands) :], named)
-    elif not log and args and type(result) is Tensor and result is not args[0]:
-        enter_view(number, result, args, named)
+    plain = not call.marks & ARGUED
+    if plain and call.named:
+        return call.run()
+    result, log = _logged(call)
+    run = log[0] if len(log) == 1 and _is_all(log[0], result, call.args) else None
+    if plain:
+        if type(result) is Tensor:
+            _enter_plain(call, run, result)
+    elif run is not None:
+        asked = arguments(call.args[len(run.operands) :], call.named)
+        key = None if asked is None else key_of(call, run.operands, asked.hashed)
+        _enter(key, run, result, asked)
+    elif not log and call.args and type(result) is Tensor and result is not call.args[0]:
+        enter_view(call, result)
     return result
 
 
-def by_join(function: Callable[..., Any], number: int, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+def by_join(call: Call) -> Any:
     """Make a call that joins the tensors of a list, and enter it."""
-    result, log = _logged(function, args, named)
-    joined = tuple(args[0]) if args and type(args[0]) in (list, tuple) else ()
-    plain = 0 < len(joined) <= MOST_JOINED and all(type(x) is Tensor for x in joined) and _is_plain(result, joined)
-    if plain and len(log) == 1 and all(map(operator.is_, log[0].operands, joined)):
-        _enter_join(number, log[0], joined, args[1:], named)
+    result, log = _logged(call)
+    joined = tuple(call.args[0]) if call.args and type(call.args[0]) in (list, tuple) else ()
+    alone = 0 < len(joined) <= MOST_JOINED and len(log) == 1 and all(type(x) is Tensor for x in joined)
+    key = key_of(call, joined) if alone and all(map(operator.is_, log[0].operands, joined)) else None
+    if key is not None:
+        words = tuple([id(form) + want for form, want in zip(key.forms, key.wanted, strict=True)])
+        asked = arguments(call.args[1:], call.named, words)
+        if asked is not None:
+            first = replace(key, forms=key.forms[:1], wanted=(any(key.wanted),), number=asked.hashed)
+            _enter(first, log[0], result, asked, key.forms[1:])
     return result
 
 
-def by_alias(function: Callable[..., Any], number: int, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+def by_alias(call: Call) -> Any:
     """Make a call that returns a tensor without history that shares memory and version counter, and enter it."""
-    result, x = function(*args, **named), args[0] if args else None
-    if len(args) == 1 and not named and type(x) is Tensor and base_of(x) is x and type(x._value) is np.ndarray:
-        key = key_of(number, args, (x._form,), 0) if result._value is x._value else None
+    result, x = call.run(), call.args[0] if call.args else None
+    alone = len(call.args) == 1 and not call.named
+    if alone and type(x) is Tensor and base_of(x) is x and type(x._value) is np.ndarray:
+        key = key_of(call, call.args) if result._value is x._value else None
         if key is not None and modes.unobserved_tape() is not None:
             cache_call(key, result._form, Computation(NEST, target=ALIASED), asked=arguments((), {}))
     return result
 
 
-def _logged(function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, list[Run]]:
+def _logged(call: Call) -> tuple[Any, list[Run]]:
     """Return the result of a call, and the operations that ran."""
     before, runs.log = runs.log, []
     try:
-        return function(*args, **named), runs.log
+        return call.run(), runs.log
     finally:
         runs.log = before
 
 
 def _is_all(run: Run, result: Any, args: tuple[Any, ...]) -> bool:
     """Whether an operation ran on the function's first arguments and returned the function's result."""
-    count = len(run.operands)
     results = (result,) if type(result) is Tensor else result
-    if not 0 < count <= min(len(args), MOST_OPERANDS) or len(results) != len(run.results):
+    if not 0 < len(run.operands) <= min(len(args), MOST_OPERANDS) or len(results) != len(run.results):
         return False
-    pairs = [*zip(run.operands, args, strict=False), *zip(run.results, results, strict=True)]
-    return all(type(x) is Tensor and x is y for x, y in pairs)
+    return all(map(_stands_for, run.operands, args)) and all(map(operator.is_, run.results, results))
 
 
-def _enter_run(number: int, run: Run, result: Any, args: tuple[Any, ...], named: dict[str, Any]) -> None:
-    value, *extra = run.results
-    key, asked = key_of(number, run.operands, tuple([x._form for x in run.operands]), 0), arguments(args, named)
-    known = None if key is None or asked is None else calls.kind_of(replace(key, number=asked.hashed))
-    if key is None or asked is None or known:
+def _stands_for(operand: Any, arg: Any) -> bool:
+    """Whether an operand is an argument: the tensor itself, or one of an array of the same dtype, or a number too."""
+    if type(operand) is not Tensor:
+        return type(arg) in _NUMBERS
+    return operand is arg or (type(arg) is np.ndarray and operand.spec.dtype is arg.dtype)
+
+
+def _enter_plain(call: Call, run: Run | None, result: Tensor) -> None:
+    """Enter a call of tensors and numbers; without a run so that native code leaves such calls to Python."""
+    operands = call.args
+    if run is not None:
+        for x, arg in zip(run.operands, operands, strict=False):
+            if type(arg) is np.ndarray:
+                add_layout(arg, x)
+        operands = *run.operands, *operands[len(run.operands) :]
+    numbers = [x for x in operands if type(x) is not Tensor]
+    if any(type(x) not in _NUMBERS or not -LARGEST <= x <= LARGEST for x in numbers):
         return
-    notification: Notification | None = Notification(run.op, len(run.operands), _recorder_params(run))
-    how = _computed(run, extra, result) if _may(key, value) else None
-    largest = max(x.spec.bytes for x in (*run.operands, value))
+    if float in map(type, numbers) and all(x.spec.dtype.kind != "f" for x in operands if type(x) is Tensor):
+        return  # the same call with an int is another one
+    keyed = call.marks & NUMBERED and type(operands[-1]) is not Tensor
+    _enter(key_of(call, operands, calls.bits(float(operands[-1])) if keyed else 0), run, result)
+
+
+def _enter(
+    key: Key | None,
+    run: Run | None,
+    result: Any,
+    asked: Arguments | None = None,
+    others: tuple[Any, ...] = (),
+) -> None:
+    """Enter a call, unless it is there; where native code cannot compute or record it, so that Python does."""
+    known = None if key is None else calls.kind_of(key)
+    if key is None or known:
+        return
+    tensors = [result] if run is None else [run.results[0], *[x for x in run.operands if type(x) is Tensor]]
+    how = None if run is None or not _may(key, tensors[0]) else _computed(run, result)
     if how is not None or known is None:
-        if how is not None and how.extra is not None:
-            notification = None  # Python notifies recorders of two results
-        cache_call(key, value._form, how, notification=notification, largest=largest, asked=asked)
+        notification = None
+        if run is not None and (how is None or how.extra is None):  # Python notifies recorders of two results
+            notification = Notification(run.op, len(run.operands), run.params)
+        largest = max(x.spec.bytes for x in tensors)
+        form = tensors[0]._form
+        cache_call(key, form, how, notification=notification, largest=largest, asked=asked, others=others)
 
 
-def _recorder_params(run: Run) -> tuple[Any, ...]:
-    """Return the parameters that recorders are notified of."""
-    frozen: tuple[Any, ...] = (tuple(sorted(run.params.items())),) if isinstance(run.op, Routine) else run.params
-    return frozen
-
-
-def _computed(run: Run, extra: list[Tensor], result: Any) -> Computation | None:
+def _computed(run: Run, result: Any) -> Computation | None:
     """Return how native code computes a run; None where it cannot."""
-    op, form, sources = run.op, run.results[0]._form, tuple([x.spec for x in run.operands])
-    how: Computation | None = op.computation(sources, form, run.params)
+    value, *extra = run.results
+    sources = tuple([x.spec if type(x) is Tensor else None for x in run.operands])
+    how: Computation | None = run.op.computation(sources, value._form, run.params)
     if how is None or not extra:
         return how
     places = extra[0].spec
-    if len(extra) > 1 or places.dtype != np.int64 or places.shape != form.spec.shape:
+    if len(extra) > 1 or places.dtype != np.int64 or places.shape != value.spec.shape:
         return None
     return replace(how, extra=places, pair=partial(tuple.__new__, type(result)))
 
 
-def _is_plain(result: Tensor, tensors: tuple[Tensor, ...]) -> bool:
-    """Whether all tensors have one dtype and rank, and the result is C-contiguous and not empty."""
-    spec = result.spec
-    same = all(x.spec.dtype == spec.dtype for x in tensors)
-    fresh = spec.shape and spec.size and spec.strides == dense(spec.shape, spec.dtype.itemsize)
-    alike = len({len(x.spec.shape) for x in tensors}) == 1
-    return bool(same and alike and fresh and spec.dtype.kind in "fiu" and spec.dtype != np.float16)
-
-
-def _enter_join(
-    number: int, run: Run, tensors: tuple[Tensor, ...], args: tuple[Any, ...], named: dict[str, Any]
-) -> None:
-    (result,), (axis, new) = run.results, run.params
-    forms, spec = tuple([x._form for x in tensors]), result.spec
-    key = key_of(number, tensors, forms, 0)
-    if key is None or not _may(key, result):
-        return
-    words = tuple([id(form) + want for form, want in zip(forms, key.wanted, strict=True)])
-    asked = arguments(args, named, words)
-    key = replace(key, forms=forms[:1], wanted=(any(key.wanted),), number=0 if asked is None else asked.hashed)
-    if asked is None or calls.kind_of(key) is not None:
-        return
-    joined, at = [], 0
-    strides = spec.strides[:axis] + spec.strides[axis + 1 :] if new else spec.strides
-    for x in tensors:
-        joined.append((x.spec, at * spec.strides[axis], strides))
-        at += 1 if new else x.spec.shape[axis]
-    cache_call(
-        key,
-        result._form,
-        calls.join_computation(spec, joined),
-        notification=Notification(run.op, len(tensors), run.params),
-        largest=max(spec.bytes, *[x.spec.bytes for x in tensors]),
-        asked=asked,
-        others=forms[1:],
-    )
-
-
-def enter_view(
-    number: int,
-    result: Tensor,
-    args: tuple[Any, ...],
-    named: dict[str, Any],
-    params: Callable[..., tuple[Any, ...]] | None = None,
-) -> bool:
+def enter_view(call: Call, result: Tensor, params: Callable[..., tuple[Any, ...]] | None = None) -> bool:
     """Enter a view of the first argument; whether it is one.
 
     Of ``x[key]`` recorders are notified of ``params(x, key)``; of others Python notifies them.
     """
-    x, form = args[0], result._form
+    x, form = call.args[0], result._form
     if type(form) is not Form or not form.is_view or type(x) is not Tensor or modes.tape_beside_recorder() is None:
         return False
-    axes = () if params is None or form.params else calls.axes_of(x._form.spec, args[1])
-    asked = None if axes else arguments(args[1:], named, indexed=params is not None)
-    key = Key(number, (x._form,), (type(result._slot) is int,), len(axes) if asked is None else asked.hashed)
+    axes = () if params is None or form.params else calls.axes_of(x._form.spec, call.args[1])
+    asked = None if axes else arguments(call.args[1:], call.named, indexed=params is not None)
+    key = Key(call.number, (x._form,), (type(result._slot) is int,), len(axes) if asked is None else asked.hashed)
     known = (asked is None and not axes) or calls.kind_of(key) is not None
     how = None if known else _view_computation(x, result)
     if how is not None:
-        notification = None if params is None or axes else Notification(form.op, 1, params(*args))
+        notification = None if params is None or axes else Notification(form.op, 1, params(*call.args))
         cache_call(key, form, how, notification=notification, largest=form.spec.bytes, asked=asked, axes=axes)
     return True
 
@@ -325,6 +278,20 @@ def _view_computation(x: Tensor, result: Tensor) -> Computation | None:
     return calls.view_computation(x._form, shown, where(shown) - where(whole), result._offset - above)
 
 
+_layouts: list[WrappedArray] = []
+"""The native table of layouts: empty until its first use, then of one element."""
+
+
+def add_layout(array: Array, tensor: Tensor) -> None:
+    """Let native code convert the next array of this layout to such a tensor as Python has made of it."""
+    if not _layouts:
+        _layouts.append(WrappedArray())
+    if array.dtype is tensor.spec.dtype and array.flags.aligned:
+        dense = array.flags.c_contiguous or array.flags.f_contiguous
+        if dense or not np.may_share_memory(array, as_array(tensor)):
+            _layouts[0].add_layout(array, tensor.spec)
+
+
 def cached_call(
     miss: Miss | None = by_operation, *, marks: int = ARGUED, number: int | None = None, slot: bool = False
 ) -> Callable[[Function], Function]:
@@ -338,18 +305,19 @@ def cached_call(
     def decorated(function: Function) -> Function:
         if not NATIVELY:
             return function
-        op_number = next(_numbers) if number is None else number
+        called_as = (next(_numbers) if number is None else number) | marks
+        op_number = called_as & (NUMBERED - 1)
 
         @functools.wraps(function)
         def missed(*args: Any, **named: Any) -> Any:
             assert miss is not None
-            return miss(function, op_number, args, named)
+            return miss(Call(function, op_number, called_as, args, named))
 
         fill: Callable[..., Any] = function if miss is None else missed
         if slot:
-            set_miss_handlers(op_number & (NUMBERED - 1), fill, function)
+            set_miss_handlers(op_number, fill, function)
             return function
-        return operation(op_number | marks, fill, function, function)  # type: ignore[no-any-return]
+        return operation(called_as, fill, function, function)  # type: ignore[no-any-return]
 
     return decorated
 

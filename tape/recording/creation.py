@@ -58,7 +58,7 @@ def tensor(
         )
         record.note_escape(data)
         data = as_array(data)
-    elif isinstance(data, (list, tuple)) and _holds_tensors(data):
+    elif _holds_tensors(data):
         return _stacked(data, dtype, requires_grad=requires_grad)
     array = _array(data, dtype, copy=True)
     if requires_grad:
@@ -82,28 +82,17 @@ def _array(data: Any, dtype: Any, *, copy: bool | None) -> Array:
 
 
 def _holds_tensors(data: Any) -> bool:
-    kinds = set(map(type, data))
-    return Tensor in kinds or (
-        (list in kinds or tuple in kinds) and any(_holds_tensors(d) for d in data if isinstance(d, (list, tuple)))
-    )
+    """Whether data is a list, or a tuple, that holds tensors, or lists of them."""
+    kinds = set(map(type, data)) if isinstance(data, (list, tuple)) else ()
+    return Tensor in kinds or ((list in kinds or tuple in kinds) and any(map(_holds_tensors, data)))
 
 
-def _stacked(data: Any, dtype: Any, *, requires_grad: bool) -> Tensor:
-    parts = [_part(d) for d in data]
-    result = stack(parts)
+def _stacked(data: Any, dtype: Any, *, requires_grad: bool = False) -> Tensor:
+    parts = (d if isinstance(d, Tensor) else _stacked(d, None) if _holds_tensors(d) else tensor(d) for d in data)
+    result = stack(list(parts))
     if dtype is not None:
         result = promotion.cast(result, dtype_of(dtype))
     return result.requires_grad_() if requires_grad and result._slot is None else result
-
-
-def _part(data: Any) -> Tensor:
-    if isinstance(data, Tensor):
-        return data
-    return (
-        _stacked(data, None, requires_grad=False)
-        if isinstance(data, (list, tuple)) and _holds_tensors(data)
-        else tensor(data)
-    )
 
 
 def as_tensor(data: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
@@ -111,8 +100,8 @@ def as_tensor(data: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     check_device(device)
     if isinstance(data, Tensor):
         return data if dtype is None or dtype_of(dtype) == data.spec.dtype else promotion.cast(data, dtype_of(dtype))
-    if isinstance(data, (list, tuple)) and _holds_tensors(data):
-        return _stacked(data, dtype, requires_grad=False)
+    if _holds_tensors(data):
+        return _stacked(data, dtype)
     array = _array(data, dtype, copy=None)
     result = leaf(array if isinstance(data, np.ndarray) else scalar_or_array(array), requires_grad=False)
     return mark_exported_to_numpy(result) if isinstance(data, np.ndarray) else result
@@ -125,14 +114,19 @@ def from_numpy(array: Array) -> Tensor:
     return mark_exported_to_numpy(leaf(native(as_ndarray(array)), requires_grad=False))
 
 
-def legacy(cls: type[Tensor], *args: Any) -> Tensor:
-    """Make ``Tensor(2, 3)`` (zeros of that shape) or ``Tensor([1, 2])`` of the default dtype, as PyTorch does."""
-    del cls
+def by_type(dtype: np.dtype[Any], args: tuple[Any, ...]) -> Tensor:
+    """Return zeros of a shape given by numbers, or a copy of a sequence, an array or a tensor."""
     if len(args) == 1 and not isinstance(args[0], int):
         record.note_escape(args[0])
         data = as_array(args[0]) if isinstance(args[0], Tensor) else args[0]
-        return constant_tensor(scalar_or_array(np.array(data, dtype=get_default_dtype())))
-    return constant_tensor(np.zeros(tuple(map(operator.index, args)) if args else (0,), get_default_dtype()))
+        return constant_tensor(scalar_or_array(np.array(data, dtype=dtype)))
+    return constant_tensor(np.zeros(shape_of(args) if args else (0,), dtype))
+
+
+def legacy(cls: type[Tensor], *args: Any) -> Tensor:
+    """Make ``Tensor(2, 3)`` (zeros of that shape) or ``Tensor([1, 2])`` of the default dtype, as PyTorch does."""
+    del cls
+    return by_type(get_default_dtype(), args)
 
 
 Tensor.__new__ = legacy  # type: ignore[method-assign]

@@ -20,7 +20,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from kernels.foundation.specs import spec_of
 from kernels.foundation.tables import Recent, exact
 from kernels.kinds.reference_tape import Instruction
 from kernels.kinds.routine import (
@@ -34,13 +33,11 @@ from kernels.kinds.routine import (
     packed,
     part_params,
 )
-from kernels.native.structs import PYTHON
 from tape import errors
 from tape.recording import record, views
 from tape.recording.promotion import alike
-from tape.recording.record import PackedValue
 from tape.tensors import hooks, modes
-from tape.tensors.bytecode import log_operation
+from tape.tensors.bytecode import log_operation, log_results
 from tape.tensors.operands import operand
 from tape.tensors.tapes import every
 from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor, leaf, scalar_or_array
@@ -70,15 +67,12 @@ class TensorCall(RoutineCall):
         if self.op.unsettled is not None and gradient is not None:
             settled = SETTLED.get()
             if instruction.slot not in settled:
-                self._check_settled(instruction, gradient.reshape(-1, gradient.shape[-1]))
+                rows, values = gradient.reshape(-1, gradient.shape[-1]), kept_values(instruction)
+                if any(self.is_unsettled(row, values) for row in rows) and not hooked():
+                    raise Unsettled(instruction)
             elif (known := settled[instruction.slot]) is not None:
                 return [known]
         return super().pull(instruction, gradient, stash, batch=batch)
-
-    def _check_settled(self, instruction: Instruction, rows: Array) -> None:
-        values = kept_values(instruction)
-        if any(self.is_unsettled(row, values) for row in rows) and not hooked():
-            raise Unsettled(instruction)
 
     def pull_tensors(
         self, instruction: Instruction, gradient: Tensor | None, stash: dict[Any, Any], saved_tensors: Any
@@ -126,19 +120,17 @@ def call(op: Routine, *operands: Any, **params: Any) -> Any:
         raise
     parts = [_unshared(x, arrays) for x in (result if isinstance(result, tuple) else (result,))]
     frozen = tuple(sorted(params.items()))
-    if op.vjp is None and len(parts) == 1:
-        y = _extra(op, tensors, parts[0], (frozen,))
-        log_operation(op, tuple(tensors), params, (y,))
-        return y
     results, extras = parts[: len(op.results)], parts[len(op.results) :]
-    shapes = tuple(x.shape for x in results)
-    shared = _shared_call(op, params, frozen, shapes)
-    y = _finished(op, shared, tensors, packed(results), dict(zip(op.extras, extras, strict=True)), frozen)
+    shared = _shared_call(op, params, frozen, tuple(x.shape for x in results))
+    if op.vjp is None:
+        y = _extra(op, tensors, packed(results), (frozen,))
+        log_operation(op, tuple(tensors), (frozen,), (y,))
+    else:
+        further = {"context": shared, **dict(zip(op.extras, extras, strict=True))}.__getitem__
+        y = record.finish(op, tuple(tensors), packed(results), (shared,), further=further, notice=(frozen,))
     tensors_of_extras = [_extra(op, tensors, x, (frozen, k)) for k, x in enumerate(extras)]
-    log_operation(op, tuple(tensors), params, (y, *tensors_of_extras))
-    if len(parts) == 1:
-        return y
-    return (*shared.apart(y), *tensors_of_extras)
+    log_results(*tensors_of_extras)
+    return y if len(parts) == 1 else (*shared.apart(y), *tensors_of_extras)
 
 
 def _shared_call(op: Routine, params: dict[str, Any], frozen: tuple[Any, ...], shapes: tuple[Any, ...]) -> TensorCall:
@@ -155,31 +147,6 @@ def _unshared(x: Any, operands: list[Array]) -> Array:
     array = np.asarray(x)
     fresh = array.base is None and array.flags.c_contiguous and not any(array is o for o in operands)
     return array if fresh else np.array(x, order="C")
-
-
-def _finished(
-    op: Routine, shared: TensorCall, tensors: list[Tensor], y: Any, extras: dict[str, Any], frozen: tuple[Any, ...]
-) -> Tensor:
-    """Record the call, if there is a gradient to record."""
-    if op.vjp is None:
-        return _extra(op, tensors, y, (frozen,))
-    value, pack = scalar_or_array(y), modes.current().pack
-    available = {**{n: x._value for n, x in zip(op.inputs, tensors, strict=True)}, "y": value, **extras}
-    kept = [available[name] for name in op.kept]
-
-    def make() -> Any:
-        specs = tuple(x.spec if x._slot is not None else None for x in tensors)
-        wanted = tuple(spec is not None for spec in specs)
-        return op.form(specs, spec_of(value), wanted, (shared,))
-
-    def saved(form: Any) -> tuple[Any, ...]:
-        if form.kind != PYTHON:
-            return tuple(kept)
-        if pack is not None:
-            return (form.params[0], *(PackedValue(x, pack) for x in kept))
-        return (form.params[0], *kept)
-
-    return record.finish(op, tuple(tensors), value, make, saved, (shared,), params=(frozen,))
 
 
 def _extra(op: Routine, tensors: list[Tensor], value: Any, params: tuple[Any, ...]) -> Tensor:
@@ -237,14 +204,7 @@ def call_custom(op: Custom, args: tuple[Any, ...]) -> Tensor:
     if value.dtype != dtype:
         raise TypeError(f"{op.name}: forward returned {value.dtype} for operands of {dtype}")
     value = np.array(value, order="C")
-    return record.finish(
-        op,
-        (flat,),
-        value,
-        lambda: op.form((flat.spec,), spec_of(scalar_or_array(value)), (True,), (shapes,)),
-        lambda _form: (flat._value,),
-        (shapes,),
-    )
+    return record.finish(op, (flat,), value, (shapes,))
 
 
 def _floating(op: Custom, value: Any) -> Any:

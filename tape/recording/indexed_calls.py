@@ -20,7 +20,7 @@ from kernels.native import memory, structs
 from kernels.native.memory import where
 from kernels.native.structs import RegistryTable
 from tape.recording import record, views
-from tape.recording.cached_calls import NATIVE_OPERANDS, NATIVELY, Miss, number_of
+from tape.recording.cached_calls import NATIVE_OPERANDS, NATIVELY, Call, Miss, number_of
 from tape.recording.promotion import with_tensor
 from tape.recording.views import CLONE, clone
 from tape.tensors import modes
@@ -234,18 +234,18 @@ def gather_call(plan: Plan) -> Miss:
     def in_order(spec: Spec, *args: Any) -> GatherPlan | None:
         return plan(spec, *args) if spec.strides == dense(spec.shape, spec.dtype.itemsize) else None
 
-    def miss(function: Callable[..., Any], number: int, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        result = function(*args, **named)
-        if args and not named:
-            cache_gather(number, result, args, in_order)
+    def miss(call: Call) -> Any:
+        result = call.run()
+        if call.args and not call.named:
+            cache_gather(call, result, in_order)
         return result
 
     return miss
 
 
-def cache_gather(number: int, result: Any, args: tuple[Any, ...], plan: Plan) -> None:
+def cache_gather(call: Call, result: Any, plan: Plan) -> None:
     """Enter a call that has picked elements of a tensor, the first argument, as ``plan(spec, *others)`` says."""
-    x = args[0]
+    x, *others = call.args
     if type(x) is not Tensor or type(result) is not Tensor or not 0 < result.spec.size <= LARGEST:
         return
     if modes.unobserved_tape() is None or not x.spec.shape or not x.spec.size or x.spec.strides != x.spec.gradient:
@@ -254,11 +254,11 @@ def cache_gather(number: int, result: Any, args: tuple[Any, ...], plan: Plan) ->
     recorded = type(form) is Form and isinstance(form.op, Gather) and type(result._slot) is int
     if recorded is not wanted or result.spec.strides != dense(result.spec.shape, result.spec.dtype.itemsize):
         return
-    asked = arguments(args[1:], {}, indexed=True)
-    picks = plan(x.spec, *args[1:]) if asked is not None and asked.arrays else None
+    asked = arguments(tuple(others), {}, indexed=True)
+    picks = plan(x.spec, *others) if asked is not None and asked.arrays else None
     how = None if picks is None else gather_computation(picks, form.spec)
     if how is not None:
-        cache_call(Key(number, (x._form,), (wanted,)), form, how, asked=asked)
+        cache_call(Key(call.number, (x._form,), (wanted,)), form, how, asked=asked)
 
 
 def by_index(spec: Spec, key: Any) -> GatherPlan | None:
@@ -407,8 +407,10 @@ def places_of(spec: Spec, key: tuple[Any, ...], *, wraps: bool) -> Tensor | None
     behind = lead + len(indices)
     before, after = spec.shape[:lead], spec.shape[behind:]
     if before or after:
-        wide = (*(1 for _ in before), *total.shape, *(1 for _ in after))
-        total = views.reshape(total, wide) + _whole_axes(before, after, len(total.shape), steps)
+        rank, ones = len(total.shape), ((1,) * len(before), (1,) * len(after))
+        rest = np.zeros((*before, *(1,) * rank, *after), np.int64)  # what the axes that are taken whole add
+        rest = _spread(rest, [*steps[:lead], *(0,) * rank, *steps[behind:]])
+        total = views.reshape(total, (*ones[0], *total.shape, *ones[1])) + rest
     return views.contiguous(total) if total.spec.dtype == np.int64 else None
 
 
@@ -423,17 +425,19 @@ def _axes_taken(spec: Spec, key: tuple[Any, ...]) -> tuple[int, list[Any]] | Non
     while indices and _whole(indices[-1]):
         indices.pop()
     indices = [np.asarray(i) if isinstance(i, (list, int, np.integer)) else i for i in indices]
-    if rest < 0 or lead + len(indices) > len(spec.shape) or not all(map(_is_integer, indices)):
+    arrays = [i for i in indices if isinstance(i, (Tensor, np.ndarray)) and i.dtype.kind in "iu"]
+    if (
+        rest < 0
+        or lead + len(indices) > len(spec.shape)
+        or len(arrays) < len(indices)
+        or any(map(is_byte_mask, arrays))
+    ):
         return None
     try:
         np.broadcast_shapes(*[i.shape for i in indices])
     except ValueError:
         return None
     return lead, indices
-
-
-def _is_integer(index: Any) -> bool:
-    return isinstance(index, (Tensor, np.ndarray)) and index.dtype.kind in "iu" and not is_byte_mask(index)
 
 
 def _within(index: Any, n: int, *, wraps: bool) -> Any:
@@ -460,16 +464,6 @@ def are_within(index: Tensor, low: int, high: int) -> bool:
     if mapping is not None:
         return mapping.checks_indices(index, low, high)
     return bool(index.amin() >= low) and bool(index.amax() < high)
-
-
-def _whole_axes(before: Sequence[int], after: Sequence[int], rank: int, steps: Sequence[int]) -> Array:
-    """Return what the axes that are taken whole add to places, of so many dims between them."""
-    total = np.zeros((*before, *(1,) * rank, *after), np.int64)
-    for k, n in enumerate((*before, *after)):
-        axis = k if k < len(before) else k + rank
-        step = steps[k if k < len(before) else len(steps) - len(before) - len(after) + k]
-        total += (np.arange(n) * step).reshape([-1 if d == axis else 1 for d in range(total.ndim)])
-    return total
 
 
 # Writes that native code repeats, to a part of a tensor or to places in it; see cached_calls.py.
@@ -582,18 +576,19 @@ def scatter_call(plan: Plan, *, adds: bool = False) -> Miss:
     The places are of arguments before that: ``plan(spec, *arguments)`` says which.
     """
 
-    def miss(method: Callable[..., Any], number: int, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    def miss(call: Call) -> Any:
+        args = call.args
         x: Any = args[0] if args else None
         is_base = type(x) is Tensor and base_of(x) is x
-        if not is_base or len(args) == 1 or named or type(args[-1]) not in NATIVE_OPERANDS:
-            return method(*args, **named)
+        if not is_base or len(args) == 1 or call.named or type(args[-1]) not in NATIVE_OPERANDS:
+            return call.run()
         if modes.unobserved_tape() is None:
-            return method(*args)
+            return call.run()
         operand = args[-1]
         if _is_view_of(x, operand):
             args = *args[:-1], clone(operand)
-        seen, spec = _key(number, x, args[-1], operand), x.spec
-        result = method(*args)
+        seen, spec = _key(call.number, x, args[-1], operand), x.spec
+        result = call.function(*args)
         in_order = spec.strides == dense(spec.shape, spec.dtype.itemsize)
         if seen is not None and in_order and _is_native(seen, x) and not (adds and spec.dtype not in _ADDED):
             cache_scatter(seen, args[:-1], args[-1], plan, adds=adds)

@@ -79,8 +79,7 @@ def parameters_of(op: Elementwise) -> tuple[str, ...]:
 
 def function_of(op: Elementwise, run: Callable[..., Tensor]) -> Any:
     """Return the function of a record as users call it: any operand may be a tensor, a NumPy array or a number."""
-    name, names = (names_of(op) or (op.name,))[0], parameters_of(op)
-    function = _renamed((_scaled_out if op.scaled else _OUT[len(names)])(run, name), name, names)
+    function = _function(op, (names_of(op) or (op.name,))[0], run, writes=True)
     function.__module__ = "tape.functions" if names_of(op) else "tape.special"  # where pickle finds it
     function.__doc__ = _documented(op)
     return function
@@ -88,8 +87,7 @@ def function_of(op: Elementwise, run: Callable[..., Tensor]) -> Any:
 
 def method_of(op: Elementwise, run: Callable[..., Tensor]) -> Any:
     """Return the same as a method of tensors, which takes no ``out=``."""
-    name, names = names_of(op)[0], parameters_of(op)
-    function = _renamed(_scaled(run) if op.scaled else _PLAIN[len(names)](run), name, names)
+    function = _function(op, names_of(op)[0], run, writes=False)
     function.__doc__ = _documented(op)
     return as_method(function)
 
@@ -102,8 +100,7 @@ def as_method(function: Any) -> Any:
 
 def in_place_of(op: Elementwise, name: str, run: Callable[..., Tensor]) -> Any:
     """Return the function of a record's in-place variant, which takes no ``out=``."""
-    names = parameters_of(op)
-    return as_method(_renamed(_scaled(run) if op.scaled else _PLAIN[len(names)](run), name, names))
+    return as_method(_function(op, name, run, writes=False))
 
 
 def _documented(op: Elementwise) -> str:
@@ -179,83 +176,31 @@ def scaled(other: Any, alpha: Any) -> Any:
     return other if type(alpha) is int and alpha == 1 else other * alpha
 
 
-def _unary(run: Callable[..., Tensor]) -> Any:
-    def function(a: Any) -> Tensor:
-        return run(a)
-
-    return function
-
-
-def _binary(run: Callable[..., Tensor]) -> Any:
-    def function(a: Any, b: Any) -> Tensor:
-        return run(a, b)
-
-    return function
-
-
-def _scaled(run: Callable[..., Tensor]) -> Any:
-    def function(a: Any, b: Any, *, alpha: Any = 1) -> Tensor:
-        return run(a, scaled(b, alpha))
-
-    return function
+@functools.cache
+def _maker(count: int, scales: bool, writes: bool) -> Callable[[Callable[..., Tensor], str], Any]:
+    """Return what makes a function of so many operands that calls ``run``, with ``alpha=`` and ``out=`` if wanted."""
+    heads = ", ".join("abcd"[:count])
+    operands = "a, scaled(b, alpha)" if scales else heads
+    options = ", *" * (scales or writes) + ", alpha=1" * scales + ", out=None" * writes
+    into = f" if out is None else _into(out, name, run, {operands})" * writes
+    made: dict[str, Any] = {}
+    text = f"def made(run, name):\n    def function({heads}{options}):\n        return run({operands}){into}\n"
+    exec(f"{text}    return function", globals(), made)  # noqa: S102 (our own text)
+    return made["made"]  # type: ignore[no-any-return]
 
 
-def _ternary(run: Callable[..., Tensor]) -> Any:
-    def function(a: Any, b: Any, c: Any) -> Tensor:
-        return run(a, b, c)
-
-    return function
-
-
-_PLAIN = {1: _unary, 2: _binary, 3: _ternary}
-
-
-def _unary_out(run: Callable[..., Tensor], name: str) -> Any:
-    def function(a: Any, *, out: Tensor | None = None) -> Tensor:
-        return run(a) if out is None else _into(out, name, run, a)
-
-    return function
-
-
-def _binary_out(run: Callable[..., Tensor], name: str) -> Any:
-    def function(a: Any, b: Any, *, out: Tensor | None = None) -> Tensor:
-        return run(a, b) if out is None else _into(out, name, run, a, b)
-
-    return function
-
-
-def _scaled_out(run: Callable[..., Tensor], name: str) -> Any:
-    def function(a: Any, b: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
-        b = scaled(b, alpha)
-        return run(a, b) if out is None else _into(out, name, run, a, b)
-
-    return function
-
-
-def _ternary_out(run: Callable[..., Tensor], name: str) -> Any:
-    def function(a: Any, b: Any, c: Any, *, out: Tensor | None = None) -> Tensor:
-        return run(a, b, c) if out is None else _into(out, name, run, a, b, c)
-
-    return function
-
-
-def _quaternary_out(run: Callable[..., Tensor], name: str) -> Any:
-    def function(a: Any, b: Any, c: Any, d: Any, *, out: Tensor | None = None) -> Tensor:
-        return run(a, b, c, d) if out is None else _into(out, name, run, a, b, c, d)
-
-    return function
-
-
-_OUT = {1: _unary_out, 2: _binary_out, 3: _ternary_out, 4: _quaternary_out}
-
-
-def _renamed(function: Any, name: str, names: tuple[str, ...]) -> Any:
+def _function(op: Elementwise, name: str, run: Callable[..., Tensor], *, writes: bool) -> Any:
+    """Return the function of a record of this name, with the names of its operands."""
+    operands = parameters_of(op)
+    function = _maker(len(operands), op.scaled, writes)(run, name)
     code = function.__code__
-    names += code.co_varnames[len(names) :]
+    names = operands + code.co_varnames[len(operands) :]
     code = code.replace(co_name=name, co_qualname=name, co_varnames=names)
     renamed = FunctionType(code, function.__globals__, name, None, function.__closure__)
     renamed.__kwdefaults__ = function.__kwdefaults__
-    renamed.__annotations__ = dict(zip([*names, "return"], function.__annotations__.values(), strict=True))
+    renamed.__annotations__ = {**dict.fromkeys(names, "Any"), "return": "Tensor"}
+    if writes:
+        renamed.__annotations__["out"] = "Tensor | None"
     return renamed
 
 

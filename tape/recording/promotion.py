@@ -9,32 +9,27 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from kernels.foundation.specs import BOOL, FLOAT32, FLOAT64, dividing, silently, spec_of
-from kernels.kinds.call_entries import WrappedArray
+from kernels.foundation.specs import BOOL, FLOAT32, FLOAT64, dividing, silently
 from kernels.kinds.elementwise import Elementwise, Reduction, Select, counted, reduced, tied
-from kernels.kinds.form import Form
 from kernels.native import pool
 from kernels.native.structs import LARGE
 from kernels.operations import OPS
 from kernels.rules import scalar_loops
 from kernels.rules.loop_printer import pick
-from kernels.rules.op import calls_scipy
 from tape.recording import record
-from tape.recording.cached_calls import NATIVELY, cached_call
-from tape.recording.record import finish, note_raised, to_dtype, value_is_float
+from tape.recording.cached_calls import NATIVELY, add_layout, cached_call
+from tape.recording.record import finish, note_raised, to_dtype
 from tape.tensors import dtypes, modes
-from tape.tensors.bytecode import log_operation
+from tape.tensors.bytecode import log_results
 from tape.tensors.operands import (
     LARGEST,
     Number,
-    as_saved,
     beside,
     check_broadcast,
     is_mask,
     operand,
     refused,
     tensor_of,
-    values_of,
 )
 from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor, leaf, scalar_or_array
 
@@ -45,45 +40,36 @@ def elementwise(op: Elementwise, *args: Any) -> Tensor:
     """Run an elementwise operation on tensors of one dtype and Python numbers, by NumPy's broadcasting."""
     if op.scalar and len(args) == 2 and isinstance(args[1], Number) and not isinstance(args[1], bool):  # noqa: PLR2004
         return _with_number(OPS[op.scalar], args[0], args[1])  # type: ignore[arg-type]
-    dtypes = [
-        o._form.spec.dtype if isinstance(o, Tensor) else o.dtype for o in args if isinstance(o, (Tensor, np.ndarray))
-    ]
-    dtype = next((dtype for dtype in dtypes if dtype.kind == "f"), BOOL)
-    operands = tuple([operand(beside(o, dtype)) for o in args])
+    operands = args
+    if not _PLAIN.issuperset(map(type, args)):
+        floats = [o.dtype for o in args if isinstance(o, (Tensor, np.ndarray)) and o.dtype.kind == "f"]
+        operands = tuple([operand(beside(o, floats[0] if floats else BOOL)) for o in args])
     if op.condition and not is_mask(operands[0]):
         raise RuntimeError(f"{op.name}: the condition must be a bool tensor; write {op.name}(x != 0, ...)")
     if op.condition and type(operands[0]) is bool:  # its rules choose by a mask
         operands = (constant_tensor(np.asarray(operands[0])), *operands[1:])
-    check_broadcast(op.name, operands)
-    values = values_of(operands)
+    specs = [o._form.spec for o in operands if isinstance(o, Tensor)]
+    alike = specs.count(specs[0]) == len(specs) if specs else True
+    if not alike:
+        check_broadcast(op.name, operands)
+    # Where dtypes differ, the float of a float64 tensor must not count as weak.
+    wide = not alike and len({spec.dtype for spec in specs}) > 1
+    values = [o if not isinstance(o, Tensor) else np.asarray(o._value) if wide else o._value for o in operands]
     try:
-        value = _computed(op, values)
+        value = scalar_loops.run(op, *values) if op.vector else None
+        if value is None:
+            large = any(type(x) is np.ndarray and x.nbytes >= LARGE for x in values)
+            value = _silently(partial(pool.call, op.ufunc) if large else op.ufunc, values)
     except Exception as error:
         note_raised(op, operands, {}, error)
         raise
     if any(isinstance(o, Tensor) and o._slot is not None for o in operands) or modes.current().recorder:
         operands = _of_one_dtype(op, operands, scalar_or_array(value))
-        values = values_of(operands)
-
-    def make() -> Form:
-        specs = tuple(o.spec if isinstance(o, Tensor) else None for o in operands)
-        wants = tuple(isinstance(o, Tensor) and o._slot is not None for o in operands)
-        return op.form(specs, spec_of(scalar_or_array(value)), wants)
-
-    def saved(form: Form) -> tuple[Any, ...]:
-        by_name = dict(zip(op.inputs, map(as_saved, values), strict=True), y=scalar_or_array(value))
-        return tuple(by_name[name] for name in form.saved)
-
-    return finish(op, operands, value, make, saved, ())
+    return finish(op, operands, value)
 
 
-def _computed(op: Elementwise, values: list[Any]) -> Any:
-    """Return the value: by the ufunc, or for large results of some operations by our own kernel."""
-    value = scalar_loops.run(op, *values) if op.vector else None
-    if value is not None:
-        return value
-    large = any(type(value) is np.ndarray and value.nbytes >= LARGE for value in values)
-    return _silently(partial(pool.call, op.ufunc) if large else op.ufunc, values)
+_PLAIN = frozenset((Tensor, float))
+"""Types of operands that are what the user gave."""
 
 
 def _silently(compute: Callable[..., Any], values: list[Any]) -> Any:
@@ -110,27 +96,21 @@ def _with_number(op: Elementwise, x: Any, number: float) -> Tensor:
         except Exception as error:
             note_raised(op, (x,), {}, error)
             raise
-        return finish(op, (x,), value, lambda: spec_of(value), lambda _form: (), (), params=(number,))  # type: ignore[arg-type, return-value]
+        return finish(op, (x,), value, notice=(number,))
     p = float(number)
     compute = op.variants[p] if p in op.variants else lambda value: op.ufunc(value, p)
     large = x.spec.bytes >= LARGE
     value = _silently(lambda array, _: pool.call(compute, array) if large else compute(array), [x._value, p])
 
-    def saved(form: Form) -> tuple[Any, ...]:
-        by_name = {"x": x._value, "y": scalar_or_array(value)}
-        return tuple(by_name[name] for name in form.saved)
-
-    def make() -> Form:
-        return op.form((x.spec,), spec_of(scalar_or_array(value)), (True,), (p,))
-
-    return finish(op, (x,), value, make, saved, (p,))
+    return finish(op, (x,), value, (p,))
 
 
 def _of_one_dtype(op: Elementwise, operands: tuple[Any, ...], value: Array | float) -> tuple[Any, ...]:
     """Cast operands, recorded, to the dtype that NumPy computed in; conditions stay boolean."""
-    if not op.differentiable or not value_is_float(value):
-        return operands
     dtype = FLOAT64 if type(value) is float else value.dtype  # type: ignore[union-attr]
+    fits = [type(o) is float or (type(o) is Tensor and o._form.spec.dtype is dtype) for o in operands]
+    if all(fits) or dtype.kind != "f" or not op.differentiable:
+        return operands
     cast = [
         float(o) if type(o) is bool or (type(o) is int and abs(o) <= LARGEST)
         else o if not isinstance(o, Tensor) or rule is None or o.spec.dtype == dtype
@@ -147,15 +127,12 @@ def select(op: Select, x: Tensor, axis: int, keepdims: bool) -> tuple[Tensor, Te
     """Return the extremum along an axis and its first place."""
     picked, indices = pick(op.locate, as_array(x), axis=axis, keepdims=keepdims)
 
-    def make() -> Form:
-        return op.form((x.spec,), spec_of(scalar_or_array(picked)), (True,), (axis, keepdims))
-
-    values = record.finish(op, (x,), picked, make, lambda _form: (indices,), (axis, keepdims))
+    values = finish(op, (x,), picked, (axis, keepdims), further=lambda _: indices)
     places = leaf(indices, requires_grad=False)
     recorder = modes.current().recorder
     if recorder is not None:
         recorder.notify(op, (x,), places, (axis, keepdims, "indices"))
-    log_operation(op, (x,), (axis, keepdims), (values, places))
+    log_results(places)
     return values, places
 
 
@@ -167,18 +144,12 @@ def reduction(op: Reduction, x: Tensor, axes: tuple[int, ...], keepdims: bool, n
     array = as_array(x)
     value = reduced(op, array, axes=axes, keepdims=keepdims)
 
-    def saved(form: Form) -> tuple[Any, ...]:
-        by_name = {"x": x._value, "y": scalar_or_array(value), "n": float(counted(array.shape, axes))}
+    def count(_: str) -> Any:
         if op.selects:
-            by_name["n"] = scalar_or_array(tied(op, array, axes=axes, keepdims=keepdims))
-        return tuple(by_name[name] for name in form.saved)
+            return scalar_or_array(tied(op, array, axes=axes, keepdims=keepdims))
+        return float(counted(array.shape, axes))
 
-    def make() -> Form:
-        return op.form((x.spec,), spec_of(scalar_or_array(value)), (True,), (axes, keepdims), name)
-
-    result = record.finish(op, (x,), value, make, saved, (axes, keepdims), name)
-    log_operation(op, (x,), (axes, keepdims), (result,))
-    return result
+    return finish(op, (x,), value, (axes, keepdims), name=name, further=count)
 
 
 # The dtype that operands of several dtypes are computed in: PyTorch's between tensors, NumPy's beside arrays.
@@ -292,10 +263,12 @@ def tensors_of(*operands: Any) -> list[Tensor]:
 
 def run_with_promotion(op: Elementwise, *args: Any) -> Tensor:
     """Run an elementwise operation on tensors, arrays and Python numbers."""
-    if not any(isinstance(o, Tensor) for o in args):
-        _check_alone(args)
+    if not any(isinstance(o, Tensor) for o in args):  # lists are operands beside tensors only, as in PyTorch
+        for value in args:
+            if not isinstance(value, (np.ndarray, np.generic, *Number)):
+                raise refused(value)
     floating = [o for o in args if isinstance(o, Tensor) and o._form.spec.dtype.kind == "f"]
-    if floating and calls_scipy(op):
+    if 0 < len(floating) < len(args) and op.calls_scipy:
         args = _weak(args, floating)
     if op.condition and not floating and any(isinstance(o, float) for o in args[1:]):
         wanted = dtypes.get_default_dtype()
@@ -318,6 +291,10 @@ def of_one_dtype(op: Elementwise, args: tuple[Any, ...]) -> tuple[Any, ...] | No
 
     Arrays beside a tensor are tensors then. Casts are only of tensors; a condition stays as it is.
     """
+    if not op.condition and _USUAL.issuperset(map(type, args)):
+        dtypes_given = {x._form.spec.dtype for x in args if type(x) is Tensor}
+        if len(dtypes_given) == 1 and dtypes_given.pop().kind == "f":
+            return None
     before, args = args, with_tensors(op, args)
     kinds = tuple([(x._form.spec.dtype, bool(x._form.spec.shape)) if type(x) is Tensor else type(x) for x in args])
     wanted, numpys = _wanted(op, kinds, dtypes.DEFAULT["dtype"])
@@ -347,18 +324,9 @@ def with_tensors(op: Elementwise, args: tuple[Any, ...]) -> tuple[Any, ...]:
 def with_tensor(value: Any) -> Tensor:
     """Return an array or a scalar as a tensor; native code converts the next one with its layout."""
     tensor: Tensor = operand(value)
-    if NATIVELY:
-        if not _layouts:
-            _layouts.append(WrappedArray())
-        if type(value) is np.ndarray and value.dtype is tensor.spec.dtype and value.flags.aligned:
-            dense = value.flags.c_contiguous or value.flags.f_contiguous
-            if dense or not np.may_share_memory(value, as_array(tensor)):
-                _layouts[0].add_layout(value, tensor.spec)
+    if NATIVELY and type(value) is np.ndarray:
+        add_layout(value, tensor)
     return tensor
-
-
-_layouts: list[WrappedArray] = []
-"""The native table of layouts: empty until its first use, then of one element."""
 
 
 @functools.lru_cache(4096)
@@ -384,17 +352,10 @@ def _wanted_of(op: Elementwise, kinds: tuple[Any, ...], default: np.dtype[Any], 
         common = promoted(chosen, numpy=numpy, default=default)
         if common.kind == "f" and not op.differentiable and all(dtype.kind != "f" for dtype in dtypes):
             return None  # int64 and uint64, which NumPy compares exactly
-    if common.kind != "f" and not op.condition and not calls_scipy(op):
+    if common.kind != "f" and not op.condition and not op.calls_scipy:
         known = tuple([kind[0] if isinstance(kind, tuple) else kind for kind in kinds])
         common = default if _is_float(op, known) else common
     return None if dtypes == {common} else common
-
-
-def _check_alone(args: tuple[Any, ...]) -> None:
-    """Raise, as PyTorch does, for lists where no operand is a tensor."""
-    for value in args:
-        if not isinstance(value, (np.ndarray, np.generic, *Number)):
-            raise refused(value)
 
 
 def _weak(args: tuple[Any, ...], floating: list[Tensor]) -> tuple[Any, ...]:

@@ -11,14 +11,15 @@ from kernels.foundation.specs import Spec, intern_spec, pattern, spec_of
 from kernels.foundation.tables import Recent
 from kernels.kinds import reference_tape, views
 from kernels.kinds.form import Form
-from kernels.kinds.reference_tape import Instruction, unexposed
+from kernels.kinds.reference_tape import HOLDERS, Instruction, unexposed
 from kernels.kinds.views import Copy, View, view_pattern
 from kernels.native.structs import LARGE, PYTHON, TAPE_BITS
 from kernels.operations import OPS
 from kernels.sweeps.reference_pullbacks import contributions
 from tape.tensors import grad_modes, modes, tapes
-from tape.tensors.bytecode import log_operation
+from tape.tensors.bytecode import Run, runs
 from tape.tensors.dtypes import Size
+from tape.tensors.grad_modes import INFERENCE_SAVED, InferenceSpec
 from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array, constant_tensor, new, scalar_or_array
 from tape.tensors.view_families import is_scalar, join
 
@@ -47,52 +48,71 @@ def locate(slot: int) -> Instruction | None:
 
 
 def cached_form(key: tuple[Any, ...], make: Callable[[], Form]) -> Form:
-    """Return the form of a key, made at its first use."""
+    """Return the form of a key, made at its first use.
+
+    RuntimeError if an instruction of it would keep an inference tensor for its backward.
+    """
     form = _forms.get(key)
     if form is None:
-        form = _forms.setdefault(key, grad_modes.checked(make()))
+        form = make()
+        if InferenceSpec in map(type, form.specs) and _saves_inference_tensor(form):
+            raise RuntimeError(INFERENCE_SAVED)
+        form = _forms.setdefault(key, form)
     return form
+
+
+def _saves_inference_tensor(form: Form) -> bool:
+    return any(type(spec) is InferenceSpec and name in form.saved for name, spec in grad_modes.named(form))
 
 
 def finish(
     op: Any,
     operands: tuple[Any, ...],
     value: Any,
-    make: Callable[[], Form],
-    saved: Callable[[Form], tuple[Any, ...]],
-    key: tuple[Any, ...],
-    name: str = "",
     params: tuple[Any, ...] = (),
+    *,
+    name: str = "",
+    further: Callable[[str], Any] | None = None,
+    notice: tuple[Any, ...] | None = None,
 ) -> Tensor:
     """Return the result as a tensor, recorded if an operand requires grad.
 
-    ``make`` gives the form, found again by ``key``; ``saved(form)`` the values that the tape keeps. A program being
-    recorded is notified with ``params``, or ``key``.
+    The tape keeps what the kind's form saves: values of operands, by the record's names, the result, and of other
+    names ``further(name)``. Recorders are notified of ``params``, or of ``notice`` in their place.
     """
     result = new(Tensor)
     result._value = value = scalar_or_array(value)
     result._slot = None
     result._form = spec_of(value)
     slots = [o._slot if isinstance(o, Tensor) else None for o in operands]
-    wanted = slots.count(None) < len(slots) and value_is_float(value)
+    wanted = slots.count(None) < len(slots) and result._form.dtype.kind == "f"
     tape = (modes.active() or modes.wanted_tape()) if wanted else None
     if tape is not None:
         specs = tuple([o._form.spec if isinstance(o, Tensor) else None for o in operands])
         wants = tuple([slot is not None for slot in slots])
-        form = cached_form((op, specs, result._form, wants, name, *key), make)
-        kept = saved(form)
-        if (pack := modes.current().pack) is not None and form.kind != PYTHON:
+        key = (op, specs, result._form, wants, name, *params)
+        form = cached_form(key, lambda: op.form(specs, spec_of(value), wants, params, name))
+        kept = _kept(form, operands, value, further) if form.saved else ()
+        if (pack := modes.current().pack) is not None:
             form, kept = packed(form, kept, pack)
-        other, kept = unexposed(form, kept)
+        other, kept = unexposed(form, kept) if HOLDERS else (form, kept)
         tape.record(result, other.code, tuple(slots), kept)
         if other is not form:  # for the tape alone
             result._form = form
         watch(tape, result, operands)
     if tape is None or modes.active() is None:
-        if modes.current().inference:
-            grad_modes.made(result)
-        notify_observers(op, operands, result, params or key)
+        grad_modes.made(result)
+        notify_observers(op, operands, result, params if notice is None else notice)
+    if runs.log is not None:
+        runs.log.append(Run(op, operands, params if notice is None else notice, (result,)))
     return result
+
+
+def _kept(form: Form, operands: tuple[Any, ...], value: Any, further: Callable[[str], Any] | None) -> tuple[Any, ...]:
+    """Return what the tape keeps, arrays and floats: native code reads nothing else."""
+    by_name = {"y": value, **dict(zip(form.op.inputs, operands, strict=False))}
+    kept = [by_name[name] if name in by_name or further is None else further(name) for name in form.saved]
+    return tuple([x._value if isinstance(x, Tensor) else float(x) if type(x) in (int, bool) else x for x in kept])
 
 
 def watch(tape: tapes.Tape, result: Tensor, operands: tuple[Any, ...]) -> None:
@@ -114,20 +134,21 @@ def notify_observers(op: Any, operands: tuple[Any, ...], result: Tensor, params:
     mode.notify_anomaly(result._slot)
 
 
+def _recorder() -> modes.Observer | None:
+    """Return the recorder, if there is one: then no tape is active by itself."""
+    return modes.current().recorder if modes.active() is None else None
+
+
 def note_escape(x: Any) -> None:
     """Notify the recorder that a value escapes: it becomes a Python number or array."""
-    if modes.active() is None:  # so it is while one is recorded
-        recorder = modes.current().recorder
-        if recorder is not None and isinstance(x, Tensor):
-            recorder.note_escape(x)
+    if isinstance(x, Tensor) and (recorder := _recorder()) is not None:
+        recorder.note_escape(x)
 
 
 def note_number(x: Tensor) -> None:
     """Notify the recorder that the only element of a tensor becomes a Python number."""
-    if modes.active() is None:
-        recorder = modes.current().recorder
-        if recorder is not None:
-            recorder.note_number(x)
+    if (recorder := _recorder()) is not None:
+        recorder.note_number(x)
 
 
 def unset(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
@@ -137,39 +158,26 @@ def unset(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 
 def note_drawing(generator: Any) -> None:
     """Notify the recorder that a generator is about to be drawn from."""
-    if modes.active() is None:
-        recorder = modes.current().recorder
-        if recorder is not None:
-            recorder.note_drawing(generator)
+    if (recorder := _recorder()) is not None:
+        recorder.note_drawing(generator)
 
 
 def note_drawn(x: Tensor, draw: Any) -> None:
     """Notify the recorder of a new tensor of random numbers, and of what draws them."""
-    if modes.active() is None:
-        recorder = modes.current().recorder
-        if recorder is not None:
-            recorder.note_drawn(x, draw)
+    if (recorder := _recorder()) is not None:
+        recorder.note_drawn(x, draw)
 
 
 def note_unrecorded(x: Any, what: str) -> None:
     """Notify the recorder that a tensor, or None, is used for something, beside its value, that is not recorded."""
-    if modes.active() is None:
-        recorder = modes.current().recorder
-        if recorder is not None and (x is None or isinstance(x, Tensor)):
-            recorder.note_unrecorded(x, what)
+    if (x is None or isinstance(x, Tensor)) and (recorder := _recorder()) is not None:
+        recorder.note_unrecorded(x, what)
 
 
 def note_raised(op: Any, operands: tuple[Any, ...], params: dict[str, Any], error: Exception) -> None:
     """Notify the recorder that an operation raised by the values of its operands: the caller may catch that."""
-    if modes.active() is None:
-        recorder = modes.current().recorder
-        if recorder is not None:
-            recorder.note_raised(op, operands, params, error)
-
-
-def value_is_float(value: Array | float) -> bool:
-    """Whether a value is of a floating dtype."""
-    return type(value) is float or value.dtype.kind == "f"  # type: ignore[union-attr]
+    if (recorder := _recorder()) is not None:
+        recorder.note_raised(op, operands, params, error)
 
 
 def to_dtype(x: Tensor, dtype: np.dtype[Any], op: Any = TO_COPY) -> Tensor:
@@ -180,10 +188,7 @@ def to_dtype(x: Tensor, dtype: np.dtype[Any], op: Any = TO_COPY) -> Tensor:
             f"a tensor that requires grad as {dtype.name}, which has no gradients: only float64 and float32 have; "
             "convert x.detach()"
         )
-    value = views.cast(dtype, x._value)
-    y = finish(op, (x,), value, lambda: op.form((x.spec,), spec_of(scalar_or_array(value))), lambda _form: (), ())
-    log_operation(op, (x,), (), (y,))
-    return y
+    return finish(op, (x,), views.cast(dtype, x._value))
 
 
 def view(op: View, x: Tensor, params: tuple[Any, ...], key: tuple[Any, ...] | None = None) -> Tensor:
@@ -235,7 +240,7 @@ def _view_form(
     op: View, source: Spec, value: Array, params: tuple[Any, ...], key: tuple[Any, ...] | None
 ) -> tuple[Form, int]:
     spec, offset = view_pattern(op, source, value, params)
-    spec, name = grad_modes.alike(spec, source), params if key is None else key
+    spec, name = spec if type(source) is Spec else grad_modes.alike(spec, source), params if key is None else key
     forms_of_pattern = _patterns.setdefault((op, source, spec), {})
     named = name in forms_of_pattern or len(forms_of_pattern) < _NAMED
     form = forms_of_pattern.get(name if named else None)
@@ -341,7 +346,10 @@ def _is_value(form: Form, name: str) -> bool:
 
 
 def packed(form: Form, values: tuple[Any, ...], hooks: Hooks) -> tuple[Form, tuple[Any, ...]]:
-    """Return the form and the saved values of an instruction whose values are packed."""
+    """Return the form and the saved values of an instruction whose values are packed; a routine unpacks each itself."""
+    if form.kind == PYTHON:
+        pairs = zip(form.saved, values, strict=True)
+        return form, tuple(v if name == "context" else PackedValue(v, hooks) for name, v in pairs)
     if not any(_is_value(form, name) for name in form.saved):
         return form, values
     if form.packed is None:

@@ -11,7 +11,7 @@ import tempfile
 import warnings
 import zipfile
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -203,7 +203,9 @@ class _Writer:
     def describe(self, value: Any, path: str) -> Any:
         """Return JSON for a value; ``path`` is where it stands, for messages."""
         if isinstance(value, Tensor):
-            return self._tensor(value, path)
+            record.note_escape(value)
+            number = self._array(value, np.asarray(value._value), path)
+            return {"tensor": number, "requires_grad": value._slot is not None}
         if isinstance(value, (np.ndarray, np.generic)):
             return {"array": self._array(value, np.asarray(value), path), "scalar": isinstance(value, np.generic)}
         if type(value) in _TEXT:
@@ -221,7 +223,7 @@ class _Writer:
     def _container(self, value: Any, path: str) -> Any:
         for name, kind in _SEQUENCES.items():
             if type(value) is kind:
-                return {name: self._all(value, path)}
+                return {name: [self.describe(item, f"{path}[{i}]") for i, item in enumerate(value)]}
         if type(value) in (dict, OrderedDict):
             keys = [self.describe(key, f"{path}: a key") for key in value]
             values = [self.describe(entry, f"{path}[{key!r}]") for key, entry in value.items()]
@@ -230,13 +232,6 @@ class _Writer:
             f"save: {path} is a {type(value).__name__}; a file holds tensors, NumPy arrays, numbers, text, None, "
             "and lists, tuples, sets and dicts of them"
         )
-
-    def _all(self, values: Iterable[Any], path: str) -> list[Any]:
-        return [self.describe(value, f"{path}[{i}]") for i, value in enumerate(values)]
-
-    def _tensor(self, x: Tensor, path: str) -> Any:
-        record.note_escape(x)
-        return {"tensor": self._array(x, np.asarray(x._value), path), "requires_grad": x._slot is not None}
 
     def _array(self, holder: Any, array: Any, path: str) -> int:
         if array.dtype.hasobject:

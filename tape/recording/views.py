@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from kernels.foundation.specs import spec_of
 from kernels.kinds.views import Join, View
 from kernels.native.structs import ARGUED, JOINS
 from kernels.operations import OPS
@@ -16,7 +15,6 @@ from tape.recording.cached_calls import by_join, cached_call, number_of
 from tape.recording.parameters import dim_of, either, ints_of
 from tape.recording.promotion import alike
 from tape.tensors import modes, view_families
-from tape.tensors.bytecode import log_operation
 from tape.tensors.dtypes import check_format
 from tape.tensors.operands import operand
 from tape.tensors.tensor import Tensor, method, scalar_or_array
@@ -198,9 +196,7 @@ def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
     if memory_format is not None:
         check_format("clone", memory_format)
     value = scalar_or_array(np.array(input._value, copy=True, order="C"))
-    y = record.finish(CLONE, (input,), value, lambda: CLONE.form((input.spec,), spec_of(value)), lambda _form: (), ())
-    log_operation(CLONE, (input,), (), (y,))
-    return y
+    return record.finish(CLONE, (input,), value)
 
 
 @method()
@@ -228,14 +224,7 @@ def _join(name: str, tensors: Any, dim: Any, *, new: bool) -> Tensor:
     op = OPS[name]
     assert isinstance(op, Join)
     checked, axis = _checked(name, tuple(tensors), dim, new=new)
-    specs, wants = tuple([o.spec for o in checked]), tuple([o._slot is not None for o in checked])
-    value = _together(op, [o._value for o in checked], axis, new=new)
-    params = axis, new
-    y = record.finish(
-        op, checked, value, lambda: op.form(specs, spec_of(value), wants, params), lambda _form: (), params
-    )
-    log_operation(op, checked, params, (y,))
-    return y
+    return record.finish(op, checked, _together(op, [o._value for o in checked], axis, new=new), (axis, new))
 
 
 def _together(op: Join, values: list[Any], axis: int, *, new: bool) -> Any:

@@ -320,6 +320,12 @@ def log_operation(op: Any, operands: tuple[Any, ...], params: Any, results: tupl
         runs.log.append(Run(op, operands, params, results))
 
 
+def log_results(*results: Any) -> None:
+    """Log further results of the operation that was logged last."""
+    if runs.log is not None:
+        runs.log[-1] = runs.log[-1]._replace(results=(*runs.log[-1].results, *results))
+
+
 def log_incomplete() -> None:
     """Log that the function did more than run operations, such as warn: the log does not describe all of it."""
     if runs.log is not None:

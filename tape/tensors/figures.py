@@ -203,9 +203,10 @@ def panel(
         cells[height - 1 - _level(y / top, height)][column] = "o"
 
     rows = [_paint(row, title, style) for row in cells]
-    lines = [f"{title}: o data, {_sample(style)} fit"]
-    labels = _labels(top, height)
-    lines += [f"{label:>{MARGIN - 1}} |{row}" for label, row in zip(labels, rows, strict=True)]
+    sample = "▄▀▄" if style.blocks else ".'."
+    lines = [f"{title}: o data, {sample} fit"]
+    labels = {0: f"{top:g}", height // 2: f"{top / 2:g}", height - 1: "0"}
+    lines += [f"{labels.get(k, ''):>{MARGIN - 1}} |{row}" for k, row in enumerate(rows)]
     lines += [" " * MARGIN + "+" + "-" * columns, " " * (MARGIN + 1) + _axis(left, right, columns)]
     return "\n".join(line.rstrip() for line in lines)
 
@@ -254,16 +255,6 @@ def _paint(cells: Sequence[str], title: str, style: Style) -> str:
     codes = {" ": "", "o": "1"}  # data bold
     runs = groupby(cells, lambda cell: codes.get(cell, colour))
     return "".join(f"\x1b[{code}m{''.join(run)}\x1b[0m" if code else "".join(run) for code, run in runs)
-
-
-def _sample(style: Style) -> str:
-    return "▄▀▄" if style.blocks else ".'."
-
-
-def _labels(top: float, height: int) -> list[str]:
-    labels = [""] * height
-    labels[0], labels[height // 2], labels[-1] = f"{top:g}", f"{top / 2:g}", "0"
-    return labels
 
 
 def _axis(left: float, right: float, columns: int) -> str:

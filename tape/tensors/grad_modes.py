@@ -149,7 +149,7 @@ class set_grad_enabled(SwitchAtOnce):  # noqa: N801
 
 __all__ = ["inference_mode", "is_inference", "is_inference_mode_enabled"]
 
-_SAVED = (
+INFERENCE_SAVED = (
     "Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode in "
     "computation tracked by autograd. To work around this, you can make a clone to get a normal tensor and use it in "
     "autograd, or use `tape.no_grad()` instead of `tape.inference_mode()`."
@@ -206,13 +206,6 @@ def is_inference(input: Tensor) -> bool:
 def is_inference_mode_enabled() -> bool:
     """Return whether inference mode is on in this thread and context."""
     return modes.current().inference
-
-
-def checked(form: Form) -> Form:
-    """Return a new form; RuntimeError if an instruction of it would keep an inference tensor for its backward."""
-    if any(type(spec) is InferenceSpec and name in form.saved for name, spec in named(form)):
-        raise RuntimeError(_SAVED)
-    return form
 
 
 def named(form: Form) -> list[tuple[str, Spec | None]]:

@@ -23,21 +23,6 @@ def is_mask(condition: Any) -> bool:
     return condition.spec.dtype == np.bool_ if isinstance(condition, Tensor) else isinstance(condition, bool)
 
 
-def values_of(operands: tuple[Any, ...]) -> list[Any]:
-    """Return operands for NumPy: where dtypes differ, the float of a float64 tensor must not count as weak."""
-    dtypes = {o.spec.dtype for o in operands if isinstance(o, Tensor)}
-    if len(dtypes) > 1:
-        return [np.asarray(o._value) if isinstance(o, Tensor) else o for o in operands]
-    return [o._value if isinstance(o, Tensor) else o for o in operands]
-
-
-def as_saved(value: Any) -> Any:
-    """Return a value as the tape saves it, an array or a float: native code reads nothing else."""
-    if type(value) is float or type(value) is np.ndarray:
-        return value
-    return np.asarray(value) if isinstance(value, (np.ndarray, np.generic)) else float(value)
-
-
 def operand(value: Any) -> Any:
     """Return an operand as a tensor or a Python number; an array's memory must not be written through the tensor."""
     if isinstance(value, Tensor):

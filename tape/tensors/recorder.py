@@ -285,7 +285,10 @@ class ProgramRecorder(Recorder):
         """Whether a tensor is a view of one that depends on the arguments, and still of the same memory."""
         if not is_view(x) or not self._is_ours(x._base):
             return False
-        return id(x._base) not in self.moved or _inside(as_array(x), as_array(x._base))
+        if id(x._base) not in self.moved:
+            return True
+        (low, high), (first, last) = byte_bounds(as_array(x)), byte_bounds(as_array(x._base))
+        return bool(first <= low <= high <= last)
 
     def _owned(self, x: Tensor) -> int | None:
         """Return the node of a tensor in the program's own memory; None for a tensor in other memory."""
@@ -555,11 +558,6 @@ class _Marking:
             notify(op, operands, result, params)
 
         return marked
-
-
-def _inside(a: Array, b: Array) -> bool:
-    (low, high), (first, last) = byte_bounds(a), byte_bounds(b)
-    return bool(first <= low <= high <= last)
 
 
 def _extent(array: Array) -> Array:

@@ -42,7 +42,8 @@ def let_go(held: list[Any]) -> int:
         if len(held) > _MOST:
             return len(held)
     reached = _reached([obj for obj, count in zip(held, _counts(held), strict=True) if count - _ALONE > inner[id(obj)]])
-    alone = [obj for obj in held if id(obj) not in reached and _has_slot(obj)]
+    tensors = [obj for obj in held if id(obj) not in reached and hasattr(type(obj), "_unheld")]
+    alone = [x for x in tensors if type(x._slot) is int]
     for obj in alone:
         obj._unheld()
     return 0 if alone else len(held)
@@ -57,10 +58,6 @@ def _reached(outer: list[Any]) -> set[int]:
                 ids.add(id(referent))
                 outer.append(referent)
     return ids
-
-
-def _has_slot(obj: Any) -> bool:
-    return hasattr(type(obj), "_unheld") and type(obj._slot) is int
 
 
 def _referents(obj: Any) -> list[Any]:
