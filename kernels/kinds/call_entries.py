@@ -17,8 +17,8 @@ from weakref import ref
 
 import numpy as np
 
-from kernels.calls.object_types import Computation, InnerLoop
-from kernels.foundation.specs import Array, Spec, Strides, broadcast, dense, inner_loop, spec_of
+from kernels.calls.object_types import Computation
+from kernels.foundation.specs import Array, Spec, Strides, broadcast, spec_of
 from kernels.foundation.tables import Lock, dataclass
 from kernels.kinds.form import Descriptor, Form
 from kernels.language import jit
@@ -411,21 +411,3 @@ def scatter_computation(
         kind, layout=layout, kept=kept, count=dtype.itemsize, picks=(2, PICK_RESULT), bounds=bounds, shape=shape,
         target=ADDED_TO_PLACES if adds else TO_PLACES, offsets=_flat(offsets), extent=spec.size if once else 0,
     )  # fmt: skip
-
-
-def is_fresh(spec: Spec) -> bool:
-    """Whether a result is laid out as NumPy makes arrays."""
-    return spec.strides == dense(spec.shape, spec.dtype.itemsize) and spec_of(np.empty(spec.shape, spec.dtype)) is spec
-
-
-def strides_along(source: Spec | None, spec: Spec) -> Strides:
-    """Return an operand's strides along the dims of a result; None is a number."""
-    return (0,) * len(spec.shape) if source is None else broadcast(source.shape, source.strides, spec.shape)
-
-
-def loop_of(ufunc: Any, dtypes: tuple[np.dtype[Any], ...]) -> InnerLoop | None:
-    """Return NumPy's inner loop; None where there is none for these dtypes."""
-    try:
-        return inner_loop(ufunc, dtypes) if isinstance(ufunc, np.ufunc) else None
-    except (LookupError, ValueError):
-        return None
