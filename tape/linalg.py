@@ -34,23 +34,23 @@ __all__ = [
 __all__ += _decompositions.__all__ + _determinants.__all__ + _solves.__all__
 
 
-def _twin(name: str, function: Any, run: Any = None) -> Any:
+def _variant(name: str, function: Any, run: Any = None) -> Any:
     """Return a function of tape under torch.linalg's names, its own and that of its argument; ``run`` does the same."""
     parameters = [Parameter("A", Parameter.POSITIONAL_OR_KEYWORD, annotation="Any"), *_parameters_like(function)[1:]]
-    twin = _printed(name, parameters, "return function({all})", function=run or function)
+    variant = _printed(name, parameters, "return function({all})", function=run or function)
     theirs, ours = f"tape.{function.__name__}(", f"tape.linalg.{name}("
-    twin.__doc__, twin.__module__ = (function.__doc__ or "").replace(theirs, ours), __name__
-    return twin
+    variant.__doc__, variant.__module__ = (function.__doc__ or "").replace(theirs, ours), __name__
+    return variant
 
 
 cholesky: Callable[..., Tensor] = cached_call()(
-    _also(input="A")(_twin("cholesky", _decompositions.cholesky, _decompositions.cholesky_factor))
+    _also(input="A")(_variant("cholesky", _decompositions.cholesky, _decompositions.cholesky_factor))
 )
-inv: Callable[..., Tensor] = cached_call()(_twin("inv", _solves.inverse, _solves.inverted))
-det: Callable[..., Tensor] = _twin("det", _determinants.det)
-slogdet: Callable[..., Any] = _twin("slogdet", _determinants.slogdet)
-matrix_exp: Callable[..., Tensor] = _also(input="A")(_twin("matrix_exp", _determinants.matrix_exp))
-matrix_power: Callable[..., Tensor] = _also(input="A")(_twin("matrix_power", _determinants.matrix_power))
+inv: Callable[..., Tensor] = cached_call()(_variant("inv", _solves.inverse, _solves.inverted))
+det: Callable[..., Tensor] = _variant("det", _determinants.det)
+slogdet: Callable[..., Any] = _variant("slogdet", _determinants.slogdet)
+matrix_exp: Callable[..., Tensor] = _also(input="A")(_variant("matrix_exp", _determinants.matrix_exp))
+matrix_power: Callable[..., Tensor] = _also(input="A")(_variant("matrix_power", _determinants.matrix_power))
 
 
 @cached_call()

@@ -208,7 +208,10 @@ class Draw:
     def __init__(
         self, function: Callable[..., Array], generator: Generator | None, *args: Any, order: tuple[int, ...] = ()
     ) -> None:
-        self.function, self.generator, self.args, self.order = function, generator_of(generator), args, order
+        if generator is not None and not isinstance(generator, Generator):
+            raise TypeError(f"generator: expected a tape.Generator, got {type(generator).__name__}")
+        self.generator = default_generator if generator is None else generator
+        self.function, self.args, self.order = function, args, order
         self._key = [order, *((x.dtype, x.shape, x.tobytes()) if isinstance(x, np.ndarray) else x for x in args)]
 
     def array(self) -> Array:
@@ -233,15 +236,6 @@ class Draw:
 
 def _stacked(source: Generator, size: int, function: Callable[..., Array], *args: Any) -> Array:
     return np.stack([function(source, *args) for _ in range(size)])
-
-
-def generator_of(generator: Generator | None) -> Generator:
-    """Return the generator that was asked for, or the default one."""
-    if generator is None:
-        return default_generator
-    if not isinstance(generator, Generator):
-        raise TypeError(f"generator: expected a tape.Generator, got {type(generator).__name__}")
-    return generator
 
 
 def manual_seed(seed: int) -> Generator:

@@ -83,10 +83,7 @@ def matrix_exp(input: Any) -> Tensor:
 implements(factorizations.matrix_exp)(matrix_exp)
 
 
-@implements(factorizations.cofactors)
-def _cofactors(a: Tensor, y: Tensor) -> Tensor:
-    del y
-    return foreign_calls.call(_OPS["cofactors"], a)  # type: ignore[no-any-return]
+implements(factorizations.cofactors)(lambda a, y: foreign_calls.call(_OPS["cofactors"], a))  # noqa: ARG005
 
 
 @public()

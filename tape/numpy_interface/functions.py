@@ -203,7 +203,13 @@ def _fit(x: Any, y: Any, deg: int, rcond: Any = None, full: bool = False, w: Any
     if full or cov:
         raise TypeError("np.polyfit of a tensor takes no full= and no cov=; it returns the coefficients")
     at, values, order = floating(x), floating(y), operator.index(deg) + 1
-    _check_fit(at, values, order - 1)
+    shapes = list(at.spec.shape), list(values.spec.shape)
+    if order < 1:
+        raise ValueError("expected deg >= 0")
+    if len(shapes[0]) != 1 or not at.spec.size:
+        raise TypeError(f"expected non-empty 1D vector for x; the shape is {shapes[0]}")
+    if len(shapes[1]) not in (1, 2) or shapes[1][0] != at.spec.size:
+        raise TypeError(f"expected x and y to have same length; the shapes are {shapes[0]}, {shapes[1]}")
     powers = predicates.vander(at, order)
     if w is not None:
         weights = floating(w)
@@ -217,17 +223,6 @@ def _fit(x: Any, y: Any, deg: int, rcond: Any = None, full: bool = False, w: Any
     if int(as_array(coefficients[2]) if isinstance(coefficients[2], Tensor) else coefficients[2]) != order:
         warnings.warn("Polyfit may be poorly conditioned", np.exceptions.RankWarning, stacklevel=4)
     return coefficients[0] / (lengths if len(values.spec.shape) == 1 else lengths[:, None])  # type: ignore[no-any-return]
-
-
-def _check_fit(x: Tensor, y: Tensor, degree: int) -> None:
-    if degree < 0:
-        raise ValueError("expected deg >= 0")
-    if len(x.spec.shape) != 1 or not x.spec.size:
-        raise TypeError(f"expected non-empty 1D vector for x; the shape is {list(x.spec.shape)}")
-    if len(y.spec.shape) not in (1, 2) or y.spec.shape[0] != x.spec.size:
-        raise TypeError(
-            f"expected x and y to have same length; the shapes are {list(x.spec.shape)}, {list(y.spec.shape)}"
-        )
 
 
 implements(np.correlate)(lambda a, v, mode="valid": contractions.convolve(array_like(a), array_like(v).flip(0), mode))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from inspect import Parameter
 from typing import TYPE_CHECKING, Any
 
@@ -117,14 +117,11 @@ def _to_numpy(function: Callable[..., Any], numpys: Any) -> None:
         return function(a, axis, bool(keepdims), dtype=dtype)
 
 
-def _left() -> Iterator[Op]:
-    for op in OPS.values():
-        known = op.name in FUNCTIONS or op.name in hooks.FUNCTIONS or hasattr(Tensor, op.name)
-        if op.function and type(op) in _MAKERS and not known:
-            yield op
-
-
-for _op in _left():
+for _op in OPS.values():
+    if not _op.function or type(_op) not in _MAKERS:
+        continue
+    if _op.name in FUNCTIONS or _op.name in hooks.FUNCTIONS or hasattr(Tensor, _op.name):
+        continue
     MADE[_op.name] = hooks.public(*_op.torch)(function_of(_op))
     _of_numpy = getattr(np, _op.name, None)
     if isinstance(_op, Reduction) and _of_numpy is not None and _of_numpy not in hooks.NUMPY:
@@ -206,6 +203,7 @@ def _row(op: Op) -> tuple[str, ...]:
     inputs = op.inputs if isinstance(op, Elementwise) else "ab"
     rules = {inputs[i]: traced(rule, Readable, {}) for i, rule in enumerate(op.pullback) if rule is not None}
     operator = op.operator if isinstance(op, Elementwise) else ""
+    booleans = isinstance(op, Elementwise) and set(op.domain) == {"boolean"}
     return (
         _code([op.name, *([] if not operator or operator.isidentifier() else [operator])]),
         _code(op.torch),
@@ -213,15 +211,9 @@ def _row(op: Op) -> tuple[str, ...]:
         op.doc.replace("|", "\\|"),  # |x| ends no cell
         _gradient(op, rules),
         _code(op.kept if isinstance(op, Routine) else _kept(op, rules.values())),
-        _dtypes(op),
+        "float" if op.differentiable else "integer, bool" if booleans else "all",
         _code(_numpys(op)),
     )
-
-
-def _dtypes(op: Op) -> str:
-    if op.differentiable:
-        return "float"
-    return "integer, bool" if isinstance(op, Elementwise) and set(op.domain) == {"boolean"} else "all"
 
 
 def _numpys(op: Op) -> list[str]:

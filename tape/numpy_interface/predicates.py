@@ -371,22 +371,9 @@ implements(np.imag)(lambda val: leaf(np.zeros(val.spec.shape, val.spec.dtype), r
 implements(np.iscomplex)(lambda x: leaf(np.zeros(x.spec.shape, np.bool_), requires_grad=False))
 
 
-@implements(np.iscomplexobj)
-def _iscomplexobj(x: Any) -> builtins.bool:
-    del x
-    return False
-
-
+implements(np.iscomplexobj)(lambda x: False)  # noqa: ARG005 (NumPy's names)
 implements(np.isreal)(lambda x: isreal(x))  # noqa: PLW0108 (NumPy's names)
 
 
-@implements(np.isrealobj)
-def _isrealobj(x: Any) -> builtins.bool:
-    del x
-    return True
-
-
-@implements(np.real_if_close)
-def _real_if_close(a: Tensor, tol: float = 100) -> Tensor:
-    del tol
-    return a
+implements(np.isrealobj)(lambda x: True)  # noqa: ARG005
+implements(np.real_if_close)(lambda a, tol=100: a)  # noqa: ARG005

@@ -90,6 +90,7 @@ _scan("cumsum")
 _scan("cumprod")
 
 
+@_renewed("transpose")
 def _transpose_method(x: Tensor, *axes: Any, dim0: Any = None, dim1: Any = None) -> Tensor:
     """As NumPy's: without dims they are reversed; with all of them, or a tuple, they stand in that order."""
     if len(axes) == _VECTORS or dim0 is not None or dim1 is not None:
@@ -98,9 +99,6 @@ def _transpose_method(x: Tensor, *axes: Any, dim0: Any = None, dim1: Any = None)
     if not axes or axes == (None,):
         return x.T
     return views.permute(x, ints_of(axes))
-
-
-_renewed("transpose")(_transpose_method)
 
 
 @_renewed("flatten")
@@ -260,18 +258,15 @@ class Flat:
         return np.asarray(views.reshape(self._of, -1), dtype=dtype)
 
 
-def _flat(x: Tensor) -> Flat:
-    """The elements in order: iterated over, indexed and written to as NumPy's ``flat``."""
-    return Flat(x)
-
-
 def _set_flat(x: Tensor, value: Any) -> None:
     every = np.arange(x.spec.size)
     resize = NUMPY[np.resize] if isinstance(value, Tensor) else np.resize
     indexing.put(x, every, resize(value, every.shape), "flat")
 
 
-method("flat")(property(_flat, _set_flat))
+method("flat")(
+    property(Flat, _set_flat, doc="The elements in order: iterated over, indexed and written to as NumPy's.")
+)
 
 
 # ``np.f(tensor)``: NumPy's functions find the records, with NumPy's meaning; one without a record raises TypeError.

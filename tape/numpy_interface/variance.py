@@ -280,8 +280,11 @@ def _variance(
         return _spread(op, x, dims_of(x, axis), keepdims, less)
     variance = _squares(x, axis, less, keepdims, where, mean)
     if without_nan:
-        variance = FUNCTIONS["where"](counted(where, x, axis, keepdims) > less, variance, np.nan)
-    return variance if op is _VAR else _root(variance)
+        variance = _where(counted(where, x, axis, keepdims) > less, variance, np.nan)
+    if op is _VAR:
+        return variance
+    zero = variance == 0
+    return _where(zero, 0.0, FUNCTIONS["sqrt"](_where(zero, 1.0, variance)))  # type: ignore[no-any-return]
 
 
 def _squares(x: Tensor, axis: Any, less: float, keepdims: bool, where: Any, mean: Any) -> Tensor:
@@ -291,11 +294,6 @@ def _squares(x: Tensor, axis: Any, less: float, keepdims: bool, where: Any, mean
         apart = chosen(x - middle, where, 0)
         left = FUNCTIONS["maximum"](cast(counted(where, x, axis, keepdims), x.spec.dtype) - less, 0.0)
         return reductions.sum(apart * apart, axis, keepdims) / left  # type: ignore[no-any-return]
-
-
-def _root(squared: Tensor) -> Tensor:
-    zero = squared == 0
-    return FUNCTIONS["where"](zero, 0.0, FUNCTIONS["sqrt"](FUNCTIONS["where"](zero, 1.0, squared)))  # type: ignore[no-any-return]
 
 
 reduces(np.var, records="var")(_variance)

@@ -85,18 +85,12 @@ def _cached(op: Elementwise, in_place: Callable[..., Any], augmented: int = 0) -
     return cached_call(None, marks=WRITES | augmented, number=number_of_op(op))(in_place)
 
 
-def _install(op: Elementwise) -> None:
-    if len(op.inputs) > 2:  # noqa: PLR2004
-        return
-    for name in names_of(op):
-        method(f"{name}_")(_cached(op, _in_place(op, f"{name}_")))
-    if op.operator in _INPLACE and len(op.inputs) == 2:  # noqa: PLR2004
-        method(f"__{_INPLACE[op.operator]}__")(_cached(op, _augmented(op), AUGMENTED))
-
-
 for _op in list(OPS.values()):
-    if isinstance(_op, Elementwise) and names_of(_op):
-        _install(_op)
+    if isinstance(_op, Elementwise) and names_of(_op) and len(_op.inputs) <= 2:  # noqa: PLR2004
+        for _name in names_of(_op):
+            method(f"{_name}_")(_cached(_op, _in_place(_op, f"{_name}_")))
+        if _op.operator in _INPLACE and len(_op.inputs) == 2:  # noqa: PLR2004
+            method(f"__{_INPLACE[_op.operator]}__")(_cached(_op, _augmented(_op), AUGMENTED))
 
 
 @method()
@@ -130,7 +124,12 @@ def zero_(x: Tensor) -> Tensor:
 def masked_fill_(x: Tensor, mask: Any, value: Any) -> Tensor:
     """Fill where a bool mask, broadcast to this shape, holds with one number, or with a 0-d tensor."""
     writes.check(x, "masked_fill_", reads=True)
-    _check_mask(x, mask)
+    mask = operand(mask)
+    if not is_mask(mask):
+        dtype = mask.spec.dtype.name if isinstance(mask, Tensor) else type(mask).__name__
+        raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {dtype}")
+    check_broadcast("masked_fill_", (x, mask))
+    writes.value_to_write(mask, x.spec.shape, np.dtype(np.bool_), "masked_fill_")
     value = operand(beside(value, x.spec.dtype))
     if isinstance(value, Tensor) and value.spec.shape:
         rank = len(value.spec.shape)
@@ -139,15 +138,6 @@ def masked_fill_(x: Tensor, mask: Any, value: Any) -> Tensor:
         )
     result = _filled(x, mask, value)
     return writes.store(x, result, "masked_fill_", fresh=True)
-
-
-def _check_mask(x: Tensor, mask: Any) -> None:
-    mask = operand(mask)
-    if not is_mask(mask):
-        dtype = mask.spec.dtype.name if isinstance(mask, Tensor) else type(mask).__name__
-        raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {dtype}")
-    check_broadcast("masked_fill_", (x, mask))
-    writes.value_to_write(mask, x.spec.shape, np.dtype(np.bool_), "masked_fill_")
 
 
 @public()

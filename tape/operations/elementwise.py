@@ -52,7 +52,8 @@ def _install(op: Elementwise) -> None:
     RUN[op.name] = run = function if op.identity else _cached(op, function)
     FUNCTIONS.update(dict.fromkeys(names_of(op), run))
     if names_of(op) and (len(op.inputs) <= 2 or op.condition):  # noqa: PLR2004
-        member = _masked(run) if op.condition else _method(op, operand if op.identity else always)
+        member = _masked(run) if op.condition else method_of(op, operand if op.identity else always)
+        member = member if op.condition or op.identity else _cached(op, member)
         for name in names_of(op):
             setattr(Tensor, name, member)
     if op.operator:
@@ -64,12 +65,6 @@ def _cached(op: Elementwise, function: Callable[..., Any]) -> Callable[..., Any]
     if len(op.inputs) > MOST_OPERANDS:
         return function
     return cached_call(marks=0, number=number_of_op(op))(function)
-
-
-def _method(op: Elementwise, run: Callable[..., Any]) -> Any:
-    """Return the function as a method, which native code repeats with the calls of the function."""
-    function = method_of(op, run)
-    return function if op.identity else _cached(op, function)
 
 
 def _masked(fast: Callable[..., Any]) -> Callable[..., Any]:
@@ -244,7 +239,9 @@ def reduces(*functions: Any, records: str = "", one_axis: bool = False) -> Calla
             if one_axis and arguments.get("axis") is not None:
                 arguments["axis"] = operator.index(arguments["axis"])
             if arguments.get("where", True) is not True:
-                arguments["where"] = _mask(function.__name__, arguments["where"])
+                mask = arguments["where"] = array_like(arguments["where"])
+                if (kind := mask.spec.dtype) != np.bool_:
+                    raise TypeError(f"np.{function.__name__}: where= holds booleans, not {kind}; write where != 0")
             return written(function.__name__, out, reduce(_over(x, arguments), **arguments))
 
         reduction.__name__ = reduction.__qualname__ = function.__name__
@@ -258,13 +255,6 @@ def _plain_axis(x: Tensor, arguments: dict[str, Any]) -> bool:
     axis = arguments.get("axis")
     rank = len(x._form.spec.shape)
     return len(arguments) == 1 and type(axis) is int and -rank <= axis < rank
-
-
-def _mask(name: str, where: Any) -> Any:
-    where = array_like(where)
-    if where.spec.dtype != np.bool_:
-        raise TypeError(f"np.{name}: where= holds booleans, not {where.spec.dtype}; write where != 0")
-    return where
 
 
 def into_array(function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -16,7 +16,7 @@ from tape.recording.indexed_calls import across_dim, along_dim, along_wide, at_p
 from tape.recording.parameters import dim_of
 from tape.tensors.hooks import implements, public
 from tape.tensors.operands import check_broadcast, operand, tensor_of
-from tape.tensors.tensor import Array, Tensor, as_array, leaf, method
+from tape.tensors.tensor import Array, Tensor, as_array, leaf
 
 
 def picked_along(x: Tensor, axis: int, index: Array) -> Tensor:
@@ -347,48 +347,6 @@ def index_put(input: Any, indices: Any, values: Any, accumulate: bool = False) -
     [0.0, 5.0, 0.0]
     """
     return views.clone(tensor_of(input)).index_put_(indices, values, accumulate)
-
-
-@method()
-def put_(x: Tensor, index: Any, source: Any, accumulate: bool = False) -> Tensor:
-    """Write as many values to the elements of these numbers, in C order; with ``accumulate`` add them."""
-    writes.check(x, "put_", reads=accumulate)
-    if indexed_calls.is_followed(index, adds=accumulate) and _put_followed(x, index, source, accumulate):
-        return x
-    at, values = indexed_calls.integers(index, "put_"), tensor_of(source)
-    if values.spec.size != at.size:
-        raise IndexError(
-            "put_(): Expected source and index to have the same number of elements, but got source.numel() = "
-            f"{values.spec.size}, index.numel() = {at.size}"
-        )
-    if values.spec.dtype != x.spec.dtype:
-        raise RuntimeError(
-            f"put_(): self and source expected to have the same dtype: {x.spec.dtype}, {values.spec.dtype}"
-        )
-    numbers = indexed_calls.wrapped(at, x.spec.size, 0)
-    return indexing.put(x, numbers, views.reshape(values, at.shape), "put_", adds=accumulate)
-
-
-def _put_followed(x: Tensor, index: Tensor, source: Any, accumulate: bool) -> bool:
-    """Write by an index that a recorder follows; False, with nothing done, where it does not fit."""
-    values = tensor_of(source)
-    fits = values.spec.size == index.spec.size and values.spec.dtype == x.spec.dtype
-    if not fits or indexing.in_order(x) is not x:
-        return False
-    key, flat = (views.reshape(index, -1),), views.reshape(x, -1)
-    return indexing.put_followed(flat, key, views.reshape(values, -1), "put_", adds=accumulate, wraps=True)
-
-
-@public()
-def put(input: Any, index: Any, source: Any, accumulate: bool = False) -> Tensor:
-    """Return a copy with values at the elements of these numbers, in C order; with ``accumulate`` they are added.
-
-    IndexError for a number out of bounds, and for another number of values; RuntimeError for another dtype.
-
-    >>> tape.put(tape.zeros(2, 2), tape.tensor([1, -1]), tape.tensor([5.0, 6.0])).tolist()
-    [[0.0, 5.0], [0.0, 6.0]]
-    """
-    return views.clone(tensor_of(input)).put_(index, source, accumulate)
 
 
 @public()

@@ -114,6 +114,35 @@ def _both(in_place: Callable[..., Tensor], *, whole: Callable[..., Tensor] | Non
 
 
 @_both
+def put_(input: Tensor, index: Any, source: Any, accumulate: bool = False) -> Tensor:
+    """Write as many values to the elements of these numbers, in C order, in place; with ``accumulate`` add them.
+
+    IndexError for a number out of bounds, and for another number of values; RuntimeError for another dtype.
+
+    >>> tape.zeros(2, 2).put_(tape.tensor([1, -1]), tape.tensor([5.0, 6.0])).tolist()
+    [[0.0, 5.0], [0.0, 6.0]]
+    """
+    writes.check(input, "put_", reads=accumulate)
+    values, size, dtype = tensor_of(source), input.spec.size, input.spec.dtype
+    if indexed_calls.is_followed(index, adds=accumulate) and indexing.in_order(input) is input:
+        fits = values.spec.size == index.spec.size and values.spec.dtype == dtype
+        key, flat = (views.reshape(index, -1),), views.reshape(input, -1)
+        new = views.reshape(values, -1)
+        if fits and indexing.put_followed(flat, key, new, "put_", adds=accumulate, wraps=True):
+            return input
+    at = indexed_calls.integers(index, "put_")
+    if values.spec.size != at.size:
+        raise IndexError(
+            "put_(): Expected source and index to have the same number of elements, but got source.numel() = "
+            f"{values.spec.size}, index.numel() = {at.size}"
+        )
+    if values.spec.dtype != dtype:
+        raise RuntimeError(f"put_(): self and source expected to have the same dtype: {dtype}, {values.spec.dtype}")
+    numbers = indexed_calls.wrapped(at, size, 0)
+    return indexing.put(input, numbers, views.reshape(values, at.shape), "put_", adds=accumulate)
+
+
+@_both
 @cached_call(scatter_call(along_dim), marks=SCATTERS)
 def scatter_(
     input: Tensor, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: str | None = None

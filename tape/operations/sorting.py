@@ -231,14 +231,10 @@ def diff(
     parts = [end for end in (ends[0], input, ends[1]) if end is not None]
     y: Any = views.cat(parts, at) if len(parts) > 1 else input
     for _ in range(n):
-        y = _neighbours(y, at)
+        size = y.spec.shape[at]
+        after, before = part(y, at, min(1, size), size), part(y, at, 0, max(size - 1, 0))
+        y = after != before if y.spec.dtype == np.bool_ else after - before
     return y  # type: ignore[no-any-return]
-
-
-def _neighbours(y: Tensor, at: int) -> Any:
-    size = y.spec.shape[at]
-    after, before = part(y, at, min(1, size), size), part(y, at, 0, max(size - 1, 0))
-    return after != before if y.spec.dtype == np.bool_ else after - before
 
 
 @implements(np.diff)
