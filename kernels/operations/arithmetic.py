@@ -164,53 +164,32 @@ _without_gradient("logical_not", "True where the tensor is zero or False.", lamb
 _without_gradient("logical_and", "True where both are nonzero or True.", lambda a, b: np.logical_and(a, b))
 _without_gradient("logical_or", "True where one is nonzero or True.", lambda a, b: np.logical_or(a, b))
 _without_gradient(
-    "bitwise_and",
-    "Bits, or truth, of both; integer and bool tensors only.",
-    lambda a, b: a & b,
-    (BOOLEAN, BOOLEAN),
+    "bitwise_and", "Bits, or truth, of both; integer and bool tensors only.", lambda a, b: a & b, (BOOLEAN, BOOLEAN),
     operator="&",
-)
+)  # fmt: skip
 _without_gradient(
-    "bitwise_or",
-    "Bits, or truth, of either; integer and bool tensors only.",
-    lambda a, b: a | b,
-    (BOOLEAN, BOOLEAN),
+    "bitwise_or", "Bits, or truth, of either; integer and bool tensors only.", lambda a, b: a | b, (BOOLEAN, BOOLEAN),
     operator="|",
-)
+)  # fmt: skip
 _without_gradient(
     "logical_xor", "True where one of the two, but not both, is nonzero or True.", lambda a, b: np.logical_xor(a, b)
 )
 _without_gradient(
-    "bitwise_xor",
-    "Bits, or truth, of one of the two but not both; integer and bool tensors only.",
-    lambda a, b: a ^ b,
-    (BOOLEAN, BOOLEAN),
-    operator="^",
-)
+    "bitwise_xor", "Bits, or truth, of one of the two but not both; integer and bool tensors only.", lambda a, b: a ^ b,
+    (BOOLEAN, BOOLEAN), operator="^",
+)  # fmt: skip
 _without_gradient(
-    "invert",
-    "Bits, or truth, turned; integer and bool tensors only.",
-    lambda x: np.invert(x),
-    (BOOLEAN,),
-    torch=("bitwise_not",),
-    operator="~",
-)
+    "invert", "Bits, or truth, turned; integer and bool tensors only.", lambda x: np.invert(x), (BOOLEAN,),
+    torch=("bitwise_not",), operator="~",
+)  # fmt: skip
 _without_gradient(
-    "left_shift",
-    "Bits of the first moved up by the second; integer tensors only.",
-    lambda a, b: np.left_shift(a, b),
-    (INTEGER, INTEGER),
-    torch=("bitwise_left_shift",),
-    operator="<<",
-)
+    "left_shift", "Bits of the first moved up by the second; integer tensors only.", lambda a, b: np.left_shift(a, b),
+    (INTEGER, INTEGER), torch=("bitwise_left_shift",), operator="<<",
+)  # fmt: skip
 _without_gradient(
-    "right_shift",
-    "Bits of the first moved down by the second, its sign kept; integer tensors only.",
-    lambda a, b: np.right_shift(a, b),
-    (INTEGER, INTEGER),
-    torch=("bitwise_right_shift",),
-    operator=">>",
-)
+    "right_shift", "Bits of the first moved down by the second, its sign kept; integer tensors only.",
+    lambda a, b: np.right_shift(a, b), (INTEGER, INTEGER), torch=("bitwise_right_shift",), operator=">>",
+)  # fmt: skip
 _without_gradient("isnan", "True where the tensor is nan.", lambda x: np.isnan(x), ONE)
 _without_gradient("isinf", "True where the tensor is inf or -inf.", lambda x: np.isinf(x), ONE)
 _without_gradient("isfinite", "True where the tensor is neither inf nor nan.", lambda x: np.isfinite(x), ONE)

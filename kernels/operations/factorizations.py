@@ -260,16 +260,12 @@ for _name, _forward, _params in (("inv", inverse, {}), ("inv_ex", _inverse_ex, {
     Routine(
         name=_name,
         doc="The inverse of a matrix." if _name == "inv" else "The inverse of a matrix, and which pivot is zero, or 0.",
-        grad_fn="LinalgInvExBackward0",
-        function=False,
-        forward=_forward,
-        parts=None if _params else inverse_parts,
-        vjp=lambda g, y: -np.matmul(np.matmul(turned(y), g), turned(y)),
-        jvp=lambda t, y: -np.matmul(np.matmul(y, t), y),
-        extras=("info",) if _params else (),
-        samples=((((3, 3),), _params), (((2, 2, 2),), _params)),
+        grad_fn="LinalgInvExBackward0", function=False,
+        forward=_forward, vjp=lambda g, y: -np.matmul(np.matmul(turned(y), g), turned(y)),
+        jvp=lambda t, y: -np.matmul(np.matmul(y, t), y), parts=None if _params else inverse_parts,
+        extras=("info",) if _params else (), samples=((((3, 3),), _params), (((2, 2, 2),), _params)),
         domain=("wellconditioned",),
-    )
+    )  # fmt: skip
 
 
 _WELL_CONDITIONED = 1e4

@@ -196,40 +196,27 @@ Elementwise(
 )  # fmt: skip
 
 
-def _at_least(name: str, grad_fn: str, number_grad_fn: str, *, function: bool) -> None:
+_CLAMPED: dict[str, tuple[Rule, tuple[Rule, Rule]]] = {
+    "less": (
+        lambda a, b: np.maximum(a, b),
+        (lambda g, a, b: cut(np.logical_not(a >= b), g), lambda g, a, b: cut(np.logical_not(a < b), g)),
+    ),
+    "more": (
+        lambda a, b: np.minimum(a, b),
+        (lambda g, a, b: cut(np.logical_not(a <= b), g), lambda g, a, b: cut(np.logical_not(a > b), g)),
+    ),
+}
+for _name, _side, _grad_fn, _number_grad_fn, _function in (
+    ("clamp_min", "less", "ClampMinBackward1", "ClampMinBackward0", True),
+    ("clamp_max", "more", "ClampMaxBackward1", "ClampMaxBackward0", True),
+    ("clamp_below", "less", "ClampBackward0", "ClampBackward1", False),
+    ("clamp_above", "more", "ClampBackward0", "ClampBackward1", False),
+):
     Elementwise(
-        name=name,
-        doc="First tensor, but not less than the second; a tie gives the first the gradient.",
-        function=function,
-        arguments=("input", name.removeprefix("clamp_")),
-        grad_fn=grad_fn,
-        number_grad_fn=number_grad_fn,
-        composed=True,
-        forward=lambda a, b: np.maximum(a, b),
-        pullback=(lambda g, a, b: cut(np.logical_not(a >= b), g), lambda g, a, b: cut(np.logical_not(a < b), g)),
-        domain=TWO,
-    )
-
-
-def _at_most(name: str, grad_fn: str, number_grad_fn: str, *, function: bool) -> None:
-    Elementwise(
-        name=name,
-        doc="First tensor, but not more than the second; a tie gives the first the gradient.",
-        function=function,
-        arguments=("input", name.removeprefix("clamp_")),
-        grad_fn=grad_fn,
-        number_grad_fn=number_grad_fn,
-        composed=True,
-        forward=lambda a, b: np.minimum(a, b),
-        pullback=(lambda g, a, b: cut(np.logical_not(a <= b), g), lambda g, a, b: cut(np.logical_not(a > b), g)),
-        domain=TWO,
-    )
-
-
-_at_least("clamp_min", "ClampMinBackward1", "ClampMinBackward0", function=True)
-_at_most("clamp_max", "ClampMaxBackward1", "ClampMaxBackward0", function=True)
-_at_least("clamp_below", "ClampBackward0", "ClampBackward1", function=False)
-_at_most("clamp_above", "ClampBackward0", "ClampBackward1", function=False)
+        name=_name, doc=f"First tensor, but not {_side} than the second; a tie gives the first the gradient.",
+        arguments=("input", _name.removeprefix("clamp_")), grad_fn=_grad_fn, number_grad_fn=_number_grad_fn,
+        function=_function, composed=True, forward=_CLAMPED[_side][0], pullback=_CLAMPED[_side][1], domain=TWO,
+    )  # fmt: skip
 
 _INSIDE: Rule = lambda g, a, b, c: cut(np.logical_not((a >= b) & (a <= c)), g)  # noqa: E731 (a rule)
 
@@ -274,17 +261,10 @@ Elementwise(
 
 def _sign(name: str, grad_fn: str, torch: tuple[str, ...] = ()) -> None:
     Elementwise(
-        name=name,
-        doc="Sign: -1, 0 or 1, and 0 of nan; the gradient is 0.",
-        torch=torch,
-        function=not torch,
-        grad_fn=grad_fn,
-        composed=True,
-        vector=True,
-        forward=lambda x: np.where(np.equal(x, x), np.sign(x), 0),
-        pullback=(flat,),
-        domain=(NONZERO,),
-    )
+        name=name, doc="Sign: -1, 0 or 1, and 0 of nan; the gradient is 0.", torch=torch, grad_fn=grad_fn,
+        function=not torch, composed=True, vector=True,
+        forward=lambda x: np.where(np.equal(x, x), np.sign(x), 0), pullback=(flat,), domain=(NONZERO,),
+    )  # fmt: skip
 
 
 _sign("sign_number", "SignBackward0", ("sign",))
@@ -332,15 +312,10 @@ Elementwise(
 
 def _lerp_number(name: str, phrase: str, forward: Rule) -> None:
     Elementwise(
-        name=name,
-        doc=f"Point on the way from the first tensor to the second, by a Python number {phrase}.",
-        function=False,
-        grad_fn="LerpBackward0",
-        composed=True,
-        forward=forward,
-        pullback=(lambda g, c: g * (1 - c), lambda g, c: g * c, None),
-        domain=(REAL, REAL, CONSTANT),
-    )
+        name=name, doc=f"Point on the way from the first tensor to the second, by a Python number {phrase}.",
+        grad_fn="LerpBackward0", function=False, composed=True,
+        forward=forward, pullback=(lambda g, c: g * (1 - c), lambda g, c: g * c, None), domain=(REAL, REAL, CONSTANT),
+    )  # fmt: skip
 
 
 _lerp_number("lerp_near", "nearer to 0", lambda a, b, c: np.add(a, np.multiply(b - a, c)))
@@ -365,14 +340,9 @@ APART = "apart"
 
 def _rounding(name: str, phrase: str, grad_fn: str, forward: Rule, torch: tuple[str, ...] = ()) -> None:
     Elementwise(
-        name=name,
-        doc=f"{phrase}; the gradient is 0.",
-        torch=torch,
-        grad_fn=grad_fn,
-        forward=forward,
-        pullback=(flat,),
-        domain=(APART,),
-    )
+        name=name, doc=f"{phrase}; the gradient is 0.", torch=torch, grad_fn=grad_fn,
+        forward=forward, pullback=(flat,), domain=(APART,),
+    )  # fmt: skip
 
 
 _rounding("floor", "Largest integer that is not larger", "FloorBackward0", lambda x: np.floor(x))

@@ -239,16 +239,10 @@ def _bessel(name: str, doc: str, slope: Any, domain: str) -> None:
     """Declare a function of an order and a tensor; ``slope(a, b, y)`` is its derivative by b."""
     ufunc = getattr(special, name)
     Elementwise(
-        name=name,
-        doc=f"{doc}; its first argument, the order, has no gradient.",
-        function=False,
-        arguments=("v", "z"),
-        grad_fn=f"Special{name.capitalize()}Backward0",
-        ufunc=ufunc,
-        forward=lambda a, b: ufunc(a, b),
-        pullback=(None, slope),
-        domain=("constant", domain),
-    )
+        name=name, doc=f"{doc}; its first argument, the order, has no gradient.", arguments=("v", "z"),
+        grad_fn=f"Special{name.capitalize()}Backward0", function=False,
+        forward=lambda a, b: ufunc(a, b), ufunc=ufunc, pullback=(None, slope), domain=("constant", domain),
+    )  # fmt: skip
 
 
 _bessel(
@@ -298,15 +292,10 @@ def _rgamma_slope(x, y):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
 def _area(name: str, doc: str, forward: Any, slope: Any, domain: tuple[str, ...]) -> None:
     """Declare an area, or its inverse: a gradient to the last argument alone."""
     Elementwise(
-        name=name,
-        doc=f"{doc}; only its last argument has a gradient.",
+        name=name, doc=f"{doc}; only its last argument has a gradient.", grad_fn=f"Special{name.capitalize()}Backward0",
         function=False,
-        grad_fn=f"Special{name.capitalize()}Backward0",
-        ufunc=getattr(special, name),
-        forward=forward,
-        pullback=(*(None,) * (len(domain) - 1), slope),
-        domain=domain,
-    )
+        forward=forward, ufunc=getattr(special, name), pullback=(*(None,) * (len(domain) - 1), slope), domain=domain,
+    )  # fmt: skip
 
 
 Elementwise(
