@@ -63,8 +63,7 @@ Elementwise(
 )  # fmt: skip
 Elementwise(
     name="negative", doc="Tensor with its sign turned.", torch=("neg",), grad_fn="NegBackward0", operator="-",
-    exact=True,
-    forward=lambda x: -x, pullback=(lambda g: -g,), domain=ONE,
+    exact=True, forward=lambda x: -x, pullback=(lambda g: -g,), domain=ONE,
 )  # fmt: skip
 Elementwise(
     name="positive", doc="The tensor itself.", grad_fn="AliasBackward0", operator="+", identity=True, exact=True,
@@ -113,8 +112,7 @@ Elementwise(
 )  # fmt: skip
 Elementwise(
     name="maximum", doc="Larger of two tensors, element by element; a tie gives each half of the gradient.",
-    grad_fn="MaximumBackward0",
-    forward=lambda a, b: np.maximum(a, b),
+    grad_fn="MaximumBackward0", forward=lambda a, b: np.maximum(a, b),
     pullback=(
         lambda g, a, b: cut(a < b, np.where(a == b, g / 2, g)),
         lambda g, a, b: cut(b < a, np.where(a == b, g / 2, g)),
@@ -123,8 +121,7 @@ Elementwise(
 )  # fmt: skip
 Elementwise(
     name="minimum", doc="Smaller of two tensors, element by element; a tie gives each half of the gradient.",
-    grad_fn="MinimumBackward0",
-    forward=lambda a, b: np.minimum(a, b),
+    grad_fn="MinimumBackward0", forward=lambda a, b: np.minimum(a, b),
     pullback=(
         lambda g, a, b: cut(a > b, np.where(a == b, g / 2, g)),
         lambda g, a, b: cut(b > a, np.where(a == b, g / 2, g)),
@@ -133,8 +130,7 @@ Elementwise(
 )  # fmt: skip
 Elementwise(
     name="where", doc="Second tensor where the first, a condition, holds, and the third elsewhere.",
-    grad_fn="WhereBackward0", condition=True, exact=True,
-    forward=lambda c, a, b: np.where(c, a, b),
+    grad_fn="WhereBackward0", condition=True, exact=True, forward=lambda c, a, b: np.where(c, a, b),
     pullback=(None, lambda g, c: cut(np.logical_not(c), g), lambda g, c: cut(c, g)), domain=(BOOLEAN, REAL, REAL),
 )  # fmt: skip
 

@@ -87,8 +87,7 @@ def _moved(t: Any, factor: Any, upper: bool) -> Any:
 
 Routine(
     name="cholesky_inverse", doc="The inverse of a matrix, of which a Cholesky factor is given.",
-    grad_fn="CholeskyInverseBackward0", function=False,
-    forward=_inverse,
+    grad_fn="CholeskyInverseBackward0", function=False, forward=_inverse,
     vjp=lambda g, y, factor, upper: _to_factor(np.matmul(np.matmul(y, _with_turned(g)), y), factor, upper),
     jvp=lambda t, y, factor, upper: -np.matmul(np.matmul(y, _moved(t, factor, upper)), y),
     samples=((((3, 3),), {"upper": False}), (((2, 2, 2),), {"upper": False})), domain=("lower",),
@@ -231,8 +230,7 @@ def _ldl_factor(a: Array, *, check: str) -> tuple[Array, ...]:
 
 Routine(
     name="ldl_factor", doc="The factors L and D of a symmetric matrix, packed in one.", grad_fn="", function=False,
-    extras=("pivots", "info"),
-    forward=_ldl_factor, vjp=None, samples=((((3, 3),), {"check": ""}),), domain=("spd",),
+    extras=("pivots", "info"), forward=_ldl_factor, vjp=None, samples=((((3, 3),), {"check": ""}),), domain=("spd",),
 )  # fmt: skip
 
 
@@ -316,8 +314,7 @@ def _cofactors_along(t: Any, a: Any) -> Any:
 
 Routine(
     name="cofactors", doc="The derivative of the determinant of a matrix.", grad_fn="LinalgDetBackward0",
-    function=False,
-    forward=lambda a: cofactors(a, np.linalg.det(a)), vjp=lambda g, a: _cofactors_along(g, a),
+    function=False, forward=lambda a: cofactors(a, np.linalg.det(a)), vjp=lambda g, a: _cofactors_along(g, a),
     jvp=lambda t, a: _cofactors_along(t, a), samples=((((3, 3),), {}), (((2, 2, 2),), {})), domain=("wellconditioned",),
 )  # fmt: skip
 Routine(
@@ -504,7 +501,6 @@ def _toeplitz_jvp(t_c: Any, t_r: Any, t_b: Any, y: Any, c: Any, r: Any) -> Any:
 
 Routine(
     name="solve_toeplitz", doc="The solution of equations with a Toeplitz matrix.", grad_fn="SolveToeplitzBackward0",
-    function=False,
-    forward=solve_toeplitz, vjp=_toeplitz_vjp, jvp=_toeplitz_jvp,
+    function=False, forward=solve_toeplitz, vjp=_toeplitz_vjp, jvp=_toeplitz_jvp,
     samples=((((4,), (4,), (4,)), {}), (((3,), (3,), (3, 2)), {})), domain=("leading", "fraction", "real"),
 )  # fmt: skip

@@ -135,8 +135,7 @@ def _hermite_jvp(t_x: Any, t_xp: Any, t_fp: Any, t_slopes: Any, x: Any, xp: Any,
 
 Routine(
     name="hermite", doc="Interpolation by cubic pieces with given slopes at the knots.", grad_fn="InterpBackward0",
-    function=False,
-    forward=_hermite, vjp=_hermite_vjp, jvp=_hermite_jvp, samples=((((5,), (4,), (4,), (4,)), {}),),
+    function=False, forward=_hermite, vjp=_hermite_vjp, jvp=_hermite_jvp, samples=((((5,), (4,), (4,), (4,)), {}),),
     domain=("within", "increasing", "real", "real"),
 )  # fmt: skip
 
@@ -219,8 +218,7 @@ def _interpn_jvp(t_xi: Any, t_points: Any, t_values: Any, xi: Any, points: Any, 
 
 Routine(
     name="interpn", doc="Linear interpolation on a regular grid; the knots of all axes stand end to end.",
-    grad_fn="InterpnBackward0", function=False,
-    forward=_interpn, vjp=_interpn_vjp, jvp=_interpn_jvp,
+    grad_fn="InterpnBackward0", function=False, forward=_interpn, vjp=_interpn_vjp, jvp=_interpn_jvp,
     samples=((((4, 2), (7,), (3, 4)), {"sizes": (3, 4), "bounds_error": False}),), domain=("within", "grids", "real"),
 )  # fmt: skip
 

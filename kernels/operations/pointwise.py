@@ -49,8 +49,7 @@ Elementwise(
 )  # fmt: skip
 Elementwise(
     name="logaddexp", doc="Logarithm of the sum of the exponentials of two tensors.", grad_fn="LogaddexpBackward0",
-    vector=True,
-    forward=lambda a, b: np.where(a == b, a + _LN2, np.maximum(a, b) + np.log1p(np.exp(-abs(a - b)))),
+    vector=True, forward=lambda a, b: np.where(a == b, a + _LN2, np.maximum(a, b) + np.log1p(np.exp(-abs(a - b)))),
     pullback=(lambda g, a, b: g * special.expit(a - b), lambda g, a, b: g * special.expit(b - a)), domain=TWO,
 )  # fmt: skip
 Elementwise(
@@ -71,8 +70,7 @@ Elementwise(
 )  # fmt: skip
 Elementwise(
     name="softplus", doc="Logarithm of one plus exp(b a), divided by b; a itself where b a is larger than c.",
-    grad_fn="SoftplusBackward0", function=False, composed=True,
-    forward=lambda a, b, c: _softplus(a, a * b, b, c),
+    grad_fn="SoftplusBackward0", function=False, composed=True, forward=lambda a, b, c: _softplus(a, a * b, b, c),
     pullback=(lambda g, a, b, c: np.where(a * b > c, g, g * special.expit(a * b)), None, None),
     domain=(REAL, CONSTANT, CONSTANT),
 )  # fmt: skip
@@ -138,8 +136,7 @@ Elementwise(
 )  # fmt: skip
 Elementwise(
     name="arctan2", doc="Angle in radians of the point (b, a); the gradient at the origin is 0.", torch=("atan2",),
-    grad_fn="Atan2Backward0",
-    forward=lambda a, b: np.arctan2(a, b),
+    grad_fn="Atan2Backward0", forward=lambda a, b: np.arctan2(a, b),
     pullback=(
         lambda g, a, b: cut((a == 0) & (b == 0), g * _turning(b, a)),
         lambda g, a, b: cut((a == 0) & (b == 0), -g * _turning(a, b)),
@@ -223,8 +220,7 @@ _INSIDE: Rule = lambda g, a, b, c: cut(np.logical_not((a >= b) & (a <= c)), g)  
 Elementwise(
     name="clamp",
     doc="First tensor, but not less than the second nor more than the third; at the bounds it has the gradient.",
-    grad_fn="ClampBackward0", function=False, composed=True,
-    forward=lambda a, b, c: np.minimum(np.maximum(a, b), c),
+    grad_fn="ClampBackward0", function=False, composed=True, forward=lambda a, b, c: np.minimum(np.maximum(a, b), c),
     pullback=(
         _INSIDE,
         lambda g, a, b, c: cut(np.logical_not((a < b) & (b < c)), g),
@@ -234,8 +230,7 @@ Elementwise(
 )  # fmt: skip
 Elementwise(
     name="fmax", doc="Larger of two tensors, or the one that is not nan; a tie gives the first the gradient.",
-    grad_fn="FmaxBackward0",
-    forward=lambda a, b: np.fmax(a, b),
+    grad_fn="FmaxBackward0", forward=lambda a, b: np.fmax(a, b),
     pullback=(
         lambda g, a, b: cut(np.logical_not((a >= b) | np.isnan(b)), g),
         lambda g, a, b: cut((a >= b) | np.isnan(b), g),
@@ -244,8 +239,7 @@ Elementwise(
 )  # fmt: skip
 Elementwise(
     name="fmin", doc="Smaller of two tensors, or the one that is not nan; a tie gives the first the gradient.",
-    grad_fn="FminBackward0",
-    forward=lambda a, b: np.fmin(a, b),
+    grad_fn="FminBackward0", forward=lambda a, b: np.fmin(a, b),
     pullback=(
         lambda g, a, b: cut(np.logical_not((a <= b) | np.isnan(b)), g),
         lambda g, a, b: cut((a <= b) | np.isnan(b), g),
@@ -254,8 +248,7 @@ Elementwise(
 )  # fmt: skip
 Elementwise(
     name="sign", doc="Sign: -1, 0 or 1, and nan of nan, as NumPy has it; the gradient is 0.", grad_fn="SignBackward0",
-    function=False,
-    forward=lambda x: np.sign(x), pullback=(flat,), domain=(NONZERO,),
+    function=False, forward=lambda x: np.sign(x), pullback=(flat,), domain=(NONZERO,),
 )  # fmt: skip
 
 
@@ -272,8 +265,7 @@ _sign("sgn", "SgnBackward0")
 
 Elementwise(
     name="copysign", doc="First tensor with the sign of the second; the gradient at 0 is 0.",
-    grad_fn="CopysignBackward0",
-    forward=lambda a, b: np.copysign(a, b),
+    grad_fn="CopysignBackward0", forward=lambda a, b: np.copysign(a, b),
     pullback=(lambda g, a, b: cut(a == 0, g * (np.copysign(1.0, a) * np.copysign(1.0, b))), flat),
     number_grad_fn="CopysignBackward1", domain=TWO,
 )  # fmt: skip
@@ -322,14 +314,12 @@ _lerp_number("lerp_near", "nearer to 0", lambda a, b, c: np.add(a, np.multiply(b
 _lerp_number("lerp_far", "from a half", lambda a, b, c: np.subtract(b, np.multiply(b - a, 1 - c)))
 Elementwise(
     name="addcmul", doc="First tensor plus the product of the others.", grad_fn="AddcmulBackward0", function=False,
-    composed=True,
-    forward=lambda a, b, c: np.add(a, np.multiply(b, c)),
+    composed=True, forward=lambda a, b, c: np.add(a, np.multiply(b, c)),
     pullback=(lambda g: g, lambda g, c: g * c, lambda g, b: g * b), domain=(REAL, REAL, REAL),
 )  # fmt: skip
 Elementwise(
     name="addcdiv", doc="First tensor plus the quotient of the others.", grad_fn="AddcdivBackward0", function=False,
-    composed=True,
-    forward=lambda a, b, c: np.add(a, np.divide(b, c)),
+    composed=True, forward=lambda a, b, c: np.add(a, np.divide(b, c)),
     pullback=(lambda g: g, lambda g, c: g / c, lambda g, b, c: -g * ((b / c) / c)), domain=(REAL, REAL, NONZERO),
 )  # fmt: skip
 
@@ -357,8 +347,7 @@ Elementwise(
 _rounding("trunc", "Integer part, towards zero", "TruncBackward0", lambda x: np.trunc(x), ("fix",))
 Elementwise(
     name="frac", doc="What the integer part leaves, with the sign of the tensor.", grad_fn="FracBackward0",
-    composed=True, vector=True,
-    forward=lambda x: np.subtract(x, np.trunc(x)), pullback=(lambda g: g,), domain=(APART,),
+    composed=True, vector=True, forward=lambda x: np.subtract(x, np.trunc(x)), pullback=(lambda g: g,), domain=(APART,),
 )  # fmt: skip
 Elementwise(
     name="floor_divide", doc="Largest integer not larger than the quotient; the gradients are 0.",
@@ -372,8 +361,7 @@ Elementwise(
 )  # fmt: skip
 Elementwise(
     name="remainder", doc="What floor division leaves, with the sign of the divisor.", grad_fn="RemainderBackward1",
-    operator="%",
-    forward=lambda a, b: np.remainder(a, b), pullback=(lambda g: g, lambda g, a, b: -g * np.floor(a / b)),
+    operator="%", forward=lambda a, b: np.remainder(a, b), pullback=(lambda g: g, lambda g, a, b: -g * np.floor(a / b)),
     number_grad_fn="RemainderBackward0", domain=(REAL, NONZERO),
 )  # fmt: skip
 Elementwise(

@@ -478,8 +478,7 @@ for _name, _grad_fn, _lower, _doc in (
 ):
     Routine(
         name=_name, doc=f"{_doc} along a dim, and its place.", grad_fn=f"{_grad_fn}1", function=False,
-        extras=("place",), cuts=True,
-        forward=_along(_lower), vjp=_back_to_one, jvp=_one, native=_to_places,
+        extras=("place",), cuts=True, forward=_along(_lower), vjp=_back_to_one, jvp=_one, native=_to_places,
         rows=(lambda shape, dtype, dim, keepdim: _few(shape, dtype, "median", dim, 0.0, keepdim=keepdim))
         if _name == "median"
         else None,

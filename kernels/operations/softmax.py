@@ -26,6 +26,7 @@ from kernels.rules.loop_printer import (
     row_value,
 )
 from kernels.rules.op import wide
+from kernels.rules.scalar_loops import spread
 
 # Large arrays go through our own kernels, row by row or some columns at a time, while they are in the cache; small ones
 # go through NumPy.
@@ -235,9 +236,7 @@ def _vector_norm_native(
     """Return the pullback of lengths, and of sums of absolute values, which are read element by element."""
     if order not in _RULES:
         return None
-    remaining = iter(zip(spec.strides, spec.gradient, strict=True))
-    pairs = [next(remaining) if keepdim or i not in dims else (0, 0) for i in range(len(source.shape))]
-    strides, gradient = (tuple([0 if i in dims else p[k] for i, p in enumerate(pairs)]) for k in range(2))
+    strides, gradient = (spread(s, len(source.shape), dims, keepdim) for s in (spec.strides, spec.gradient))
     operands = [
         KernelOperand("target", source.dtype, 0, source.gradient),
         KernelOperand("g", spec.dtype, 1, gradient),
@@ -256,8 +255,7 @@ _RULES = {1.0: lambda g, x: g * np.sign(x), 2.0: lambda g, x, y: g * (x / np.whe
 
 Routine(
     name="vector_norm", doc="Norm of vectors along dims; its gradient at 0 is 0.", grad_fn="LinalgVectorNormBackward0",
-    function=False, cuts=True,
-    forward=_vector_norm, vjp=_vector_norm_vjp,
+    function=False, cuts=True, forward=_vector_norm, vjp=_vector_norm_vjp,
     jvp=lambda t, y, x, order, dims, keepdim: np.sum(
         t * _slope(x, wide(y, x, dims), order, dims), axis=dims, keepdims=keepdim
     ),
@@ -316,7 +314,6 @@ def _cdist_jvp(t_a: Any, t_b: Any, y: Any, a: Any, b: Any, order: float) -> Any:
 
 Routine(
     name="cdist", doc="Distances between all points of two sets, which are rows.", grad_fn="CdistBackward0",
-    function=False,
-    forward=_cdist, vjp=_cdist_vjp, jvp=_cdist_jvp,
+    function=False, forward=_cdist, vjp=_cdist_vjp, jvp=_cdist_jvp,
     samples=((((3, 2), (2, 2)), {"order": 2.0}), (((2, 3, 2), (2, 2, 2)), {"order": 3.0})),
 )  # fmt: skip

@@ -32,8 +32,7 @@ def _products_parts(a: Any, b: Any) -> Any:
 
 Routine(
     name="bmm", doc="Batches of matrices multiplied, of the same extents in front.", grad_fn="BmmBackward0",
-    function=False,
-    forward=lambda a, b: np.matmul(a, b),
+    function=False, forward=lambda a, b: np.matmul(a, b),
     vjp=lambda g, a, b, needs: (
         np.matmul(g, turned(b)) if needs[0] else None,
         np.matmul(turned(a), g) if needs[1] else None,
@@ -253,8 +252,7 @@ def _solve_vjp(g: Any, y: Any, a: Any, lu: Array, pivots: Array, needs: Any) -> 
 
 Routine(
     name="solve", doc="The solution of linear equations.", grad_fn="LinalgSolveExBackward0", function=False,
-    extras=("lu", "pivots"),
-    forward=solve, vjp=_solve_vjp,
+    extras=("lu", "pivots"), forward=solve, vjp=_solve_vjp,
     jvp=lambda t_a, t_b, y, a, lu, pivots: solve_again(
         a, plus(t_b, None if t_a is None else -np.matmul(t_a, y)), lu, pivots, 0
     ),

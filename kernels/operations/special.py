@@ -93,8 +93,7 @@ def _gamma_density(a, b):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN20
 
 
 _special(
-    "erf", "Error function.", "ErfBackward0",
-    lambda g, x: g * (2 / _ROOT * np.exp(-x * x)), ONE, vector=True,
+    "erf", "Error function.", "ErfBackward0", lambda g, x: g * (2 / _ROOT * np.exp(-x * x)), ONE, vector=True,
 )  # fmt: skip
 _special(
     "erfc", "One less the error function.", "ErfcBackward0",
@@ -129,8 +128,7 @@ _special(
     lambda g, x: g / np.where((x < 0) | (x > 1), math.nan, x * (1 - x)), (FRACTION,), function=False,
 )  # fmt: skip
 _special(
-    "i0", "Modified Bessel function of the first kind of order 0.", "I0Backward0",
-    lambda g, x: g * special.i1(x), ONE,
+    "i0", "Modified Bessel function of the first kind of order 0.", "I0Backward0", lambda g, x: g * special.i1(x), ONE,
 )  # fmt: skip
 _special(
     "i0e", "Modified Bessel function of order 0 times exp(-|x|).", "SpecialI0EBackward0",
@@ -207,8 +205,7 @@ Elementwise(
 )  # fmt: skip
 Elementwise(
     name="zeta", doc="Hurwitz's zeta function; its first argument has no gradient.", arguments=("input", "other"),
-    grad_fn="SpecialZetaBackward0", function=False,
-    forward=lambda a, b: special.zeta(a, b), ufunc=special.zeta,
+    grad_fn="SpecialZetaBackward0", function=False, forward=lambda a, b: special.zeta(a, b), ufunc=special.zeta,
     pullback=(None, lambda g, a, b: -g * (a * special.zeta(a + 1, b))), domain=("constant", POSITIVE),
 )  # fmt: skip
 Elementwise(
@@ -309,8 +306,7 @@ Elementwise(
 )  # fmt: skip
 Elementwise(
     name="betaln", doc="Logarithm of the absolute value of the beta function.", grad_fn="SpecialBetalnBackward0",
-    function=False,
-    forward=lambda a, b: special.betaln(a, b), ufunc=special.betaln,
+    function=False, forward=lambda a, b: special.betaln(a, b), ufunc=special.betaln,
     pullback=(
         lambda g, a, b: g * (special.psi(a) - special.psi(a + b)),
         lambda g, a, b: g * (special.psi(b) - special.psi(a + b)),
@@ -324,18 +320,15 @@ Elementwise(
 )  # fmt: skip
 Elementwise(
     name="gammasgn", doc="Sign of the gamma function; the gradient is 0.", grad_fn="SpecialGammasgnBackward0",
-    function=False,
-    forward=lambda x: special.gammasgn(x), ufunc=special.gammasgn, pullback=(flat,), domain=(POSITIVE,),
+    function=False, forward=lambda x: special.gammasgn(x), ufunc=special.gammasgn, pullback=(flat,), domain=(POSITIVE,),
 )  # fmt: skip
 _area(
-    "betainc", "Area under the beta density up to x",
-    lambda a, b, c: special.betainc(a, b, c), lambda g, a, b, c: g * _beta_density(a, b, c),
-    ("constant", "constant", FRACTION),
+    "betainc", "Area under the beta density up to x", lambda a, b, c: special.betainc(a, b, c),
+    lambda g, a, b, c: g * _beta_density(a, b, c), ("constant", "constant", FRACTION),
 )  # fmt: skip
 _area(
-    "betaincc", "Area under the beta density from x on",
-    lambda a, b, c: special.betaincc(a, b, c), lambda g, a, b, c: -g * _beta_density(a, b, c),
-    ("constant", "constant", FRACTION),
+    "betaincc", "Area under the beta density from x on", lambda a, b, c: special.betaincc(a, b, c),
+    lambda g, a, b, c: -g * _beta_density(a, b, c), ("constant", "constant", FRACTION),
 )  # fmt: skip
 _area(
     "betaincinv", "Number up to which the area under the beta density is this",
