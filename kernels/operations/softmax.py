@@ -15,16 +15,8 @@ from kernels.language.jit import callable_at
 from kernels.native import pool
 from kernels.native.memory import where
 from kernels.native.structs import LARGE
-from kernels.rules.loop_printer import (
-    KernelOperand,
-    PrintedLoop,
-    RowPull,
-    RowValue,
-    address,
-    have_text,
-    row_pull,
-    row_value,
-)
+from kernels.rules import loop_printer
+from kernels.rules.loop_printer import KernelOperand, PrintedLoop, RowPull, RowValue, row_pull, row_value
 from kernels.rules.op import wide
 from kernels.rules.scalar_loops import spread
 
@@ -44,7 +36,7 @@ def by_kernel(x: Array) -> bool:
     return (
         x.nbytes >= LARGE
         and x.dtype in (np.float64, np.float32)
-        and have_text("rules.logsums_native", "rules.logsum_columns_native")
+        and loop_printer.have_text("rules.logsums_native", "rules.logsum_columns_native")
     )
 
 
@@ -63,7 +55,7 @@ def run(name: str, shape: tuple[int, ...], dim: int, result: Array, *operands: A
 
 @functools.cache
 def _compiled(file: str, name: str, dtype: np.dtype[Any]) -> Any:
-    return callable_at(address(file, name, dtype))
+    return callable_at(loop_printer.address(file, name, dtype))
 
 
 def _largest(x: Array, dim: int) -> Array:
@@ -111,9 +103,9 @@ def _softmax_native(source: Spec, spec: Spec, dim: int) -> RowPull | None:
         return row_pull(source, spec, (dim,), "softmax_vjp", functools.partial(_softmax_vjp, dim=dim))
     item = source.dtype.itemsize
     rows = dim == len(source.shape) - 1 and source.gradient == spec.gradient == dense(source.shape, item)
-    if not rows or source.dtype.kind != "f" or not have_text("rules.logsums_native"):
+    if not rows or source.dtype.kind != "f" or not loop_printer.have_text("rules.logsums_native"):
         return None
-    where = functools.partial(address, "rules.logsums_native", "softmax_vjp")
+    where = functools.partial(loop_printer.address, "rules.logsums_native", "softmax_vjp")
     layout = (math.prod(source.shape[:-1]), source.shape[-1])
     return RowPull(source.shape, spec.shape, source.dtype, layout, where, functools.partial(_softmax_vjp, dim=dim))
 
