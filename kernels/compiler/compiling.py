@@ -8,19 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from kernels.compiler import compiled_code
 from kernels.compiler import scalar_program as scalar
 from kernels.compiler import statements as fused
 from kernels.compiler.adjoint import Adjoint, KeptValues
-from kernels.compiler.compiled_code import (
-    LEAST,
-    ROLES,
-    CompiledCode,
-    ProgramText,
-    SharedSizes,
-    account_of,
-    arrange_memory,
-    printed,
-)
+from kernels.compiler.compiled_code import CompiledCode, ProgramText, arrange_memory, printed
 from kernels.compiler.expansion import Expansion
 from kernels.compiler.forward_text import ForwardText
 from kernels.compiler.fusion import Fusion
@@ -259,7 +251,7 @@ class Compilation:
     def _meaning(self, region: Region) -> str:
         """Return what the memory of a pointer is, as text."""
         if region.role == "work":
-            meanings = dict.fromkeys([ROLES[name[0]][1] for name in (region.name, *region.names)])
+            meanings = dict.fromkeys([compiled_code.ROLES[name[0]][1] for name in (region.name, *region.names)])
             return f"workspace, {region.size:,} bytes: {', then '.join(meanings)}"
         if region.role == "constant":
             if self.storage.counted and region is self._sizes:
@@ -298,7 +290,7 @@ class Compilation:
     def _extents(self) -> set[int]:
         """The extents of nests that are arguments."""
         nests = [item for _, item in walk(self.expansion.root) if isinstance(item, scalar.NestLoop)]
-        return {nest.extent for nest in nests if nest.extent >= LEAST}
+        return {nest.extent for nest in nests if nest.extent >= compiled_code.LEAST}
 
     def _first(self) -> dict[str, int]:
         """Return where in the table the addresses of a role begin."""
@@ -358,7 +350,7 @@ class Compilation:
             self.elements,
             self.storage.owners,
             words,
-            account_of(self.program, self.fusion, self.storage, len(self._lines)),
+            compiled_code.account_of(self.program, self.fusion, self.storage, len(self._lines)),
         )
 
     def _run(self, source: str) -> tuple[Any, np.ndarray[Any, Any] | None]:
@@ -396,7 +388,7 @@ class Compilation:
         if self._sizes is None or not self._extents:
             return source
         constants, place = self.storage.constants, self._sizes.place
-        shared = SharedSizes(source, self._extents, self._sizes.name, constants[place].size)
+        shared = compiled_code.SharedSizes(source, self._extents, self._sizes.name, constants[place].size)
         constants[place] = np.concatenate([constants[place], np.array(shared.numbers, np.int64)])
         return shared.text
 

@@ -406,7 +406,7 @@ def _reduction(instruction: RolledInstruction, program: RolledProgram) -> list[A
         raise Uncompiled(f"{op.name} in another dtype")
     if parts is not None and is_float:
         into = fused.ref_to_all(program, instruction.result, wanted=operand.wanted)
-        strides = _with_dims(into.spec.strides, len(operand.spec.shape), axes, keepdims=keepdims)
+        strides = spread(into.spec.strides, len(operand.spec.shape), axes, keepdims)
         return composed(parts, (operand,), {"axes": axes}, fused.Access(into, strides), program)
     if isinstance(operand, Ref) and not is_float:
         return _integers_reduced(instruction, operand, program)
@@ -455,15 +455,9 @@ def _select(instruction: RolledInstruction, program: RolledProgram) -> list[AnyS
     if of_places or not isinstance(operand, Ref) or operand.spec.dtype not in FLOATS or not operand.spec.shape:
         raise Uncompiled("a place of an extremum")
     into = fused.ref_to_all(program, instruction.result, wanted=operand.wanted)
-    strides = _with_dims(into.spec.strides, len(operand.spec.shape), (axis,), keepdims=keepdims)
+    strides = spread(into.spec.strides, len(operand.spec.shape), (axis,), keepdims)
     parts = partial(first, largest=op.locate is np.argmax)
     return composed(parts, (operand,), {"axis": axis}, fused.Access(into, strides), program)
-
-
-def _with_dims(strides: Strides, rank: int, axes: Strides, *, keepdims: bool) -> Strides:
-    """Return the strides of a reduction's result with the dims of 1 that it has, or would have."""
-    remaining = iter(strides)
-    return tuple([next(remaining) if keepdims or axis not in axes else 0 for axis in range(rank)])
 
 
 def _routine(instruction: RolledInstruction, program: RolledProgram) -> list[AnyStatement]:

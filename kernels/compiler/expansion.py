@@ -93,16 +93,6 @@ def summed_by(placed: Placed) -> str | None:
     return None
 
 
-def complete_sums(statements: Iterable[Placed]) -> dict[str, list[Placed]]:
-    """Return, by nest, the sums that are complete behind it: it is the outermost loop that they sum over."""
-    sums: dict[str, list[Placed]] = defaultdict(list)
-    for placed in statements:
-        name = summed_by(placed)
-        if name is not None and not is_scattered(placed):
-            sums[name].append(placed)
-    return sums
-
-
 def inner_part(placed: Placed, target: scalar.Address, bound: set[str]) -> tuple[scalar.Address, int]:
     """Return where the elements begin that a statement gives in one step of the nests ``bound``, and how many.
 
@@ -164,7 +154,13 @@ class Expansion(scalar.OperationNames):
     def __init__(self, program: RolledProgram, fusion: Fusion) -> None:
         super().__init__(program)
         self.fusion = fusion
-        self._complete = complete_sums(fusion.placed)
+        # by nest, the sums that are complete behind it
+        sums: dict[str, list[Placed]] = defaultdict(list)
+        for placed in fusion.placed:
+            name = summed_by(placed)
+            if name is not None and not is_scattered(placed):
+                sums[name].append(placed)
+        self._complete = sums
         self._guard_numbers = {step: number for number, step in enumerate(program.guards)}
         self.guards: dict[int, np.dtype[Any]] = {}
         """Guards that stop the program, by number, with the dtypes of what they look at."""

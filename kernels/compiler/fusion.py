@@ -348,15 +348,7 @@ class Fusion:
         first, second = _range(other, theirs), _range(statement, ours)
         return first[0] <= second[1] and second[0] <= first[1]
 
-    def _nest(
-        self,
-        placed: Placed,
-        block: FusedBlock,
-        axis: int,
-        before: list[tuple[Placed, Access, Access]],
-        *,
-        is_inner: bool,
-    ) -> Nest:
+    def _nest(self, placed: Placed, block: FusedBlock, axis: int, before: list[Conflict], *, is_inner: bool) -> Nest:
         """Return the nest of a block in which an axis of a statement is the loop: one that is there, or a new one.
 
         One that is there has loops within as the statement has, or computes what that reads.

@@ -407,18 +407,15 @@ class ReverseText:
             for kernel in item.call.pullbacks:
                 self.forward.called(item, kernel)
 
-    def start_totals(self, item: scalar.NestLoop) -> None:
-        """Print gradients of totals that nothing comes to: of all steps of a loop but the last, if that one is read."""
-        for total in item.totals:
-            if total in self.adjoint.reached and total not in self.started:
-                self._begin_gradient(total, self.nothing(total))
-
     def on_NestLoop(self, item: scalar.NestLoop) -> None:  # noqa: N802
         """Print the reverse of a nest, as a gather if it is a stencil; of a joint one, both passes."""
         lines, gather = self.text.here, gather_of(item, self.adjoint)
         before = len(lines)
         for loop in [item] if gather is None else gather.loops:
-            self.start_totals(loop)
+            # nothing comes to totals of all steps of a loop but the last, if that one is read
+            for total in loop.totals:
+                if total in self.adjoint.reached and total not in self.started:
+                    self._begin_gradient(total, self.nothing(total))
         joint = id(item.body) in self.kept.joint
         if joint:
             self.forward.begin_totals(item)

@@ -270,15 +270,8 @@ class ElementNames:
 
     def address(self, access: Access, placed: Placed, point: dict[int, int]) -> Address:
         """Return where an access is at a point of the unrolled axes."""
-        constant, terms, at = self._indexed(access.ref.offset), {}, []
-        terms.update(constant[1])
-        offset = constant[0]
-        for axis, stride in enumerate(access.strides):
-            name = placed.names[axis]
-            if name is None:
-                offset += stride * point[axis]
-            elif stride:
-                terms[name] = terms.get(name, 0) + stride
+        offset, terms = _moved(*self._indexed(access.ref.offset), access.strides, placed, point)
+        at = []
         if isinstance(access.places, Access):
             name = self.read(self.address(access.places, placed, point), INT64)
             terms[name] = access.ref.spec.dtype.itemsize
@@ -292,20 +285,9 @@ class ElementNames:
             number, more = self._indexed(step)
             at.append((number, tuple(sorted((self._behind(name), n) for name, n in more.items()))))
         if access.steps:
-            at[-1] = self._along(at[-1], access.steps, placed, point)
+            number, more = _moved(at[-1][0], dict(at[-1][1]), access.steps, placed, point)
+            at[-1] = number, tuple(sorted(more.items()))
         return Address(access.ref.value, offset, tuple(sorted(terms.items())), tuple(at))
-
-    @staticmethod
-    def _along(at: tuple[int, Terms], steps: Strides, placed: Placed, point: dict[int, int]) -> tuple[int, Terms]:
-        """Return which step of a loop a point reads, where the first one reads ``at``."""
-        number, terms = at[0], dict(at[1])
-        for axis, step in enumerate(steps):
-            name = placed.names[axis]
-            if name is None:
-                number += step * point[axis]
-            elif step:
-                terms[name] = terms.get(name, 0) + step
-        return number, tuple(sorted(terms.items()))
 
     def _behind(self, name: str) -> str:
         """Return the name of a step of a loop, behind it that of its end."""
@@ -314,24 +296,22 @@ class ElementNames:
 
     def _place(self, places: np.ndarray[Any, Any], placed: Placed, point: dict[int, int]) -> str:
         """Return the name of how many elements further an element is."""
-        value, offset, terms = self.constant(places), 0, []
-        for axis, stride in enumerate(self.program.values[value].spec.strides):
-            name = placed.names[axis]
-            if name is None:
-                offset += stride * point[axis]
-            else:
-                terms.append((name, stride))
-        return self.read(Address(value, offset, tuple(sorted(terms))), INT64)
+        value = self.constant(places)
+        offset, terms = _moved(0, {}, self.program.values[value].spec.strides, placed, point)
+        return self.read(Address(value, offset, tuple(sorted(terms.items()))), INT64)
 
     def _indexed(self, index: Index) -> tuple[int, dict[str, int]]:
         terms = {f"k{loop}": step for loop, step in index.terms if step}
         if index.table is not None:
-            loops, table = index.table
-            value = self.constant(table)
-            strides = self.program.values[value].spec.strides
-            places = tuple(sorted((f"k{loop}", stride) for loop, stride in zip(loops, strides, strict=True)))
-            terms[self.read(Address(value, 0, places), INT64)] = 1
+            terms[self._in_table(*index.table, INT64)] = 1
         return index.constant, terms
+
+    def _in_table(self, loops: tuple[int, ...], table: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> str:
+        """Return the name of what a table, with an axis for each of these loops, has at their steps."""
+        value = self.constant(table, dtype)
+        strides = self.program.values[value].spec.strides
+        terms = tuple(sorted((f"k{loop}", stride) for loop, stride in zip(loops, strides, strict=True)))
+        return self.read(Address(value, 0, terms), dtype)
 
     def read(self, address: Address, dtype: np.dtype[Any]) -> str:
         """Return the name of an element: of what computed it, or of a load."""
@@ -413,6 +393,19 @@ class ElementNames:
         return known
 
 
+def _moved(
+    number: int, terms: dict[str, int], strides: Strides, placed: Placed, point: dict[int, int]
+) -> tuple[int, dict[str, int]]:
+    """Return a number and multiples of names, moved along the axes of a space to a point of the unrolled ones."""
+    for axis, stride in enumerate(strides):
+        name = placed.names[axis]
+        if name is None:
+            number += stride * point[axis]
+        elif stride:
+            terms[name] = terms.get(name, 0) + stride
+    return number, terms
+
+
 # Names of operations and of their operands: an operation that was done before on the same is not done again.
 
 _LITERALS = {dtype: literal_of(dtype) for dtype in fused.FLOATS}
@@ -453,10 +446,7 @@ class OperationNames(ElementNames):
         if isinstance(source, Access):
             return self.read(self.address(source, placed, point), source.ref.spec.dtype)
         if isinstance(source, Numbers):
-            value = self.constant(source.table, dtype)
-            strides = self.program.values[value].spec.strides
-            terms = tuple(sorted((f"k{loop}", stride) for loop, stride in zip(source.loops, strides, strict=True)))
-            return self.read(Address(value, 0, terms), dtype)
+            return self._in_table(source.loops, source.table, dtype)
         return literal(float(source), dtype)
 
     def cut(self, name: str, dtype: np.dtype[Any], *, wanted: bool) -> str:

@@ -63,8 +63,7 @@ Elementwise(
 )  # fmt: skip
 Elementwise(
     name="negative", doc="Tensor with its sign turned.", torch=("neg",), grad_fn="NegBackward0", operator="-",
-    exact=True,
-    forward=lambda x: -x, pullback=(lambda g: -g,),
+    exact=True, forward=lambda x: -x, pullback=(lambda g: -g,),
 )  # fmt: skip
 Elementwise(
     name="positive", doc="The tensor itself.", grad_fn="AliasBackward0", operator="+", identity=True, exact=True,
@@ -113,8 +112,7 @@ Elementwise(
 )  # fmt: skip
 Elementwise(
     name="maximum", doc="Larger of two tensors, element by element; a tie gives each half of the gradient.",
-    grad_fn="MaximumBackward0",
-    forward=lambda a, b: np.maximum(a, b),
+    grad_fn="MaximumBackward0", forward=lambda a, b: np.maximum(a, b),
     pullback=(
         lambda g, a, b: cut(a < b, np.where(a == b, g / 2, g)),
         lambda g, a, b: cut(b < a, np.where(a == b, g / 2, g)),
@@ -122,8 +120,7 @@ Elementwise(
 )  # fmt: skip
 Elementwise(
     name="minimum", doc="Smaller of two tensors, element by element; a tie gives each half of the gradient.",
-    grad_fn="MinimumBackward0",
-    forward=lambda a, b: np.minimum(a, b),
+    grad_fn="MinimumBackward0", forward=lambda a, b: np.minimum(a, b),
     pullback=(
         lambda g, a, b: cut(a > b, np.where(a == b, g / 2, g)),
         lambda g, a, b: cut(b > a, np.where(a == b, g / 2, g)),
@@ -131,8 +128,7 @@ Elementwise(
 )  # fmt: skip
 Elementwise(
     name="where", doc="Second tensor where the first, a condition, holds, and the third elsewhere.",
-    grad_fn="WhereBackward0", condition=True, exact=True,
-    forward=lambda c, a, b: np.where(c, a, b),
+    grad_fn="WhereBackward0", condition=True, exact=True, forward=lambda c, a, b: np.where(c, a, b),
     pullback=(None, lambda g, c: cut(np.logical_not(c), g), lambda g, c: cut(c, g)), domain=(BOOLEAN, REAL, REAL),
 )  # fmt: skip
 
@@ -162,53 +158,32 @@ _without_gradient("logical_not", "True where the tensor is zero or False.", lamb
 _without_gradient("logical_and", "True where both are nonzero or True.", lambda a, b: np.logical_and(a, b))
 _without_gradient("logical_or", "True where one is nonzero or True.", lambda a, b: np.logical_or(a, b))
 _without_gradient(
-    "bitwise_and",
-    "Bits, or truth, of both; integer and bool tensors only.",
-    lambda a, b: a & b,
-    (BOOLEAN, BOOLEAN),
+    "bitwise_and", "Bits, or truth, of both; integer and bool tensors only.", lambda a, b: a & b, (BOOLEAN, BOOLEAN),
     operator="&",
-)
+)  # fmt: skip
 _without_gradient(
-    "bitwise_or",
-    "Bits, or truth, of either; integer and bool tensors only.",
-    lambda a, b: a | b,
-    (BOOLEAN, BOOLEAN),
+    "bitwise_or", "Bits, or truth, of either; integer and bool tensors only.", lambda a, b: a | b, (BOOLEAN, BOOLEAN),
     operator="|",
-)
+)  # fmt: skip
 _without_gradient(
     "logical_xor", "True where one of the two, but not both, is nonzero or True.", lambda a, b: np.logical_xor(a, b)
 )
 _without_gradient(
-    "bitwise_xor",
-    "Bits, or truth, of one of the two but not both; integer and bool tensors only.",
-    lambda a, b: a ^ b,
-    (BOOLEAN, BOOLEAN),
-    operator="^",
-)
+    "bitwise_xor", "Bits, or truth, of one of the two but not both; integer and bool tensors only.", lambda a, b: a ^ b,
+    (BOOLEAN, BOOLEAN), operator="^",
+)  # fmt: skip
 _without_gradient(
-    "invert",
-    "Bits, or truth, turned; integer and bool tensors only.",
-    lambda x: np.invert(x),
-    (BOOLEAN,),
-    torch=("bitwise_not",),
-    operator="~",
-)
+    "invert", "Bits, or truth, turned; integer and bool tensors only.", lambda x: np.invert(x), (BOOLEAN,),
+    torch=("bitwise_not",), operator="~",
+)  # fmt: skip
 _without_gradient(
-    "left_shift",
-    "Bits of the first moved up by the second; integer tensors only.",
-    lambda a, b: np.left_shift(a, b),
-    (INTEGER, INTEGER),
-    torch=("bitwise_left_shift",),
-    operator="<<",
-)
+    "left_shift", "Bits of the first moved up by the second; integer tensors only.", lambda a, b: np.left_shift(a, b),
+    (INTEGER, INTEGER), torch=("bitwise_left_shift",), operator="<<",
+)  # fmt: skip
 _without_gradient(
-    "right_shift",
-    "Bits of the first moved down by the second, its sign kept; integer tensors only.",
-    lambda a, b: np.right_shift(a, b),
-    (INTEGER, INTEGER),
-    torch=("bitwise_right_shift",),
-    operator=">>",
-)
+    "right_shift", "Bits of the first moved down by the second, its sign kept; integer tensors only.",
+    lambda a, b: np.right_shift(a, b), (INTEGER, INTEGER), torch=("bitwise_right_shift",), operator=">>",
+)  # fmt: skip
 _without_gradient("isnan", "True where the tensor is nan.", lambda x: np.isnan(x), ONE)
 _without_gradient("isinf", "True where the tensor is inf or -inf.", lambda x: np.isinf(x), ONE)
 _without_gradient("isfinite", "True where the tensor is neither inf nor nan.", lambda x: np.isfinite(x), ONE)

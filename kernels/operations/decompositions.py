@@ -118,8 +118,7 @@ def _qr_jvp(t: Any, q: Any, r: Any, a: Any) -> Any:
 
 Routine(
     name="qr", doc="An orthogonal and an upper triangular factor.", grad_fn="LinalgQrBackward0",
-    results=("q", "r"),
-    forward=lambda a, *, mode: tuple(np.linalg.qr(a, mode)), vjp=_qr_vjp, jvp=_qr_jvp,
+    results=("q", "r"), forward=lambda a, *, mode: tuple(np.linalg.qr(a, mode)), vjp=_qr_vjp, jvp=_qr_jvp,
     samples=((((4, 3),), {"mode": "reduced"}), (((2, 2, 3),), {"mode": "complete"})),
 )  # fmt: skip
 

@@ -9,20 +9,9 @@ import numpy as np
 
 from kernels.foundation.specs import Array
 from kernels.kinds.routine import Routine
+from kernels.operations import solves
 from kernels.operations.decompositions import cholesky_jvp, cholesky_vjp, indefinite, lower, upper
-from kernels.operations.solves import (
-    LinAlgError,
-    determinant_parts,
-    each,
-    guarded,
-    inverse_parts,
-    lapack,
-    outer,
-    plus,
-    solve_ex,
-    solve_triangular,
-    which,
-)
+from kernels.operations.solves import LinAlgError, each, lapack, solve_triangular, which
 from kernels.rules.op import dispatched, turned
 
 # The gradient to a Cholesky factor is PyTorch's: of A = L L^T with all elements of L free, not of its triangle alone.
@@ -87,8 +76,7 @@ def _moved(t: Any, factor: Any, upper: bool) -> Any:
 
 Routine(
     name="cholesky_inverse", doc="The inverse of a matrix, of which a Cholesky factor is given.",
-    grad_fn="CholeskyInverseBackward0",
-    forward=_inverse,
+    grad_fn="CholeskyInverseBackward0", forward=_inverse,
     vjp=lambda g, y, factor, upper: _to_factor(np.matmul(np.matmul(y, _with_turned(g)), y), factor, upper),
     jvp=lambda t, y, factor, upper: -np.matmul(np.matmul(y, _moved(t, factor, upper)), y),
     samples=((((3, 3),), {"upper": False}), (((2, 2, 2),), {"upper": False})), domain=("lower",),
@@ -109,12 +97,12 @@ def _solved(b: Array, factor: Array, upper: bool) -> Array:
 
 def _solve_vjp(g: Any, y: Any, factor: Any, upper: bool, needs: Any) -> Any:
     g_b = cholesky_solve(g, factor, upper=upper)
-    return g_b, (_to_factor(_with_turned(outer(g_b, y)), factor, upper) if needs[1] else None)
+    return g_b, (_to_factor(_with_turned(solves.outer(g_b, y)), factor, upper) if needs[1] else None)
 
 
 def _solve_jvp(t_b: Any, t_factor: Any, y: Any, factor: Any, upper: bool) -> Any:
     moved = None if t_factor is None else -np.matmul(_moved(t_factor, factor, upper), y)
-    return cholesky_solve(plus(t_b, moved), factor, upper=upper)
+    return cholesky_solve(solves.plus(t_b, moved), factor, upper=upper)
 
 
 Routine(
@@ -231,8 +219,7 @@ def _ldl_factor(a: Array, *, check: str) -> tuple[Array, ...]:
 
 Routine(
     name="ldl_factor", doc="The factors L and D of a symmetric matrix, packed in one.",
-    extras=("pivots", "info"),
-    forward=_ldl_factor, samples=((((3, 3),), {"check": ""}),), domain=("spd",),
+    extras=("pivots", "info"), forward=_ldl_factor, samples=((((3, 3),), {"check": ""}),), domain=("spd",),
 )  # fmt: skip
 
 
@@ -248,12 +235,12 @@ _INV_EX = (
 @dispatched
 def inverse(a: Any) -> Any:
     """Return the inverses of matrices; LinAlgError if one is singular."""
-    return guarded(np.linalg.inv, a, message=_INV)
+    return solves.guarded(np.linalg.inv, a, message=_INV)
 
 
 def _inverse_ex(a: Any, *, check_errors: bool) -> Any:
     eye = np.broadcast_to(np.eye(a.shape[-1], dtype=a.dtype), a.shape)
-    return solve_ex(a, eye, check=_INV_EX if check_errors else "")
+    return solves.solve_ex(a, eye, check=_INV_EX if check_errors else "")
 
 
 for _name, _forward, _params in (("inv", inverse, {}), ("inv_ex", _inverse_ex, {"check_errors": False})):
@@ -261,14 +248,11 @@ for _name, _forward, _params in (("inv", inverse, {}), ("inv_ex", _inverse_ex, {
         name=_name,
         doc="The inverse of a matrix." if _name == "inv" else "The inverse of a matrix, and which pivot is zero, or 0.",
         grad_fn="LinalgInvExBackward0",
-        forward=_forward,
-        parts=None if _params else inverse_parts,
-        vjp=lambda g, y: -np.matmul(np.matmul(turned(y), g), turned(y)),
-        jvp=lambda t, y: -np.matmul(np.matmul(y, t), y),
-        extras=("info",) if _params else (),
-        samples=((((3, 3),), _params), (((2, 2, 2),), _params)),
+        forward=_forward, vjp=lambda g, y: -np.matmul(np.matmul(turned(y), g), turned(y)),
+        jvp=lambda t, y: -np.matmul(np.matmul(y, t), y), parts=None if _params else solves.inverse_parts,
+        extras=("info",) if _params else (), samples=((((3, 3),), _params), (((2, 2, 2),), _params)),
         domain=("wellconditioned",),
-    )
+    )  # fmt: skip
 
 
 _WELL_CONDITIONED = 1e4
@@ -325,7 +309,7 @@ Routine(
 Routine(
     name="det", doc="The determinant of a matrix.", grad_fn="LinalgDetBackward0",
     forward=lambda a: np.asarray(np.linalg.det(a)), vjp=lambda g, y, a: g[..., None, None] * cofactors(a, y),
-    jvp=lambda t, y, a: np.sum(cofactors(a, y) * t, axis=(-2, -1)), parts=determinant_parts,
+    jvp=lambda t, y, a: np.sum(cofactors(a, y) * t, axis=(-2, -1)), parts=solves.determinant_parts,
     samples=((((3, 3),), {}), (((2, 2, 2),), {})), domain=("wellconditioned",),
 )  # fmt: skip
 Routine(

@@ -218,8 +218,7 @@ def _interpn_jvp(t_xi: Any, t_points: Any, t_values: Any, xi: Any, points: Any, 
 
 Routine(
     name="interpn", doc="Linear interpolation on a regular grid; the knots of all axes stand end to end.",
-    grad_fn="InterpnBackward0",
-    forward=_interpn, vjp=_interpn_vjp, jvp=_interpn_jvp,
+    grad_fn="InterpnBackward0", forward=_interpn, vjp=_interpn_vjp, jvp=_interpn_jvp,
     samples=((((4, 2), (7,), (3, 4)), {"sizes": (3, 4), "bounds_error": False}),), domain=("within", "grids", "real"),
 )  # fmt: skip
 

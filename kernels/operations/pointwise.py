@@ -49,8 +49,7 @@ Elementwise(
 )  # fmt: skip
 Elementwise(
     name="logaddexp", doc="Logarithm of the sum of the exponentials of two tensors.", grad_fn="LogaddexpBackward0",
-    vector=True,
-    forward=lambda a, b: np.where(a == b, a + _LN2, np.maximum(a, b) + np.log1p(np.exp(-abs(a - b)))),
+    vector=True, forward=lambda a, b: np.where(a == b, a + _LN2, np.maximum(a, b) + np.log1p(np.exp(-abs(a - b)))),
     pullback=(lambda g, a, b: g * special.expit(a - b), lambda g, a, b: g * special.expit(b - a)),
 )  # fmt: skip
 Elementwise(
@@ -69,8 +68,7 @@ Elementwise(
 )  # fmt: skip
 Elementwise(
     name="softplus", doc="Logarithm of one plus exp(b a), divided by b; a itself where b a is larger than c.",
-    grad_fn="SoftplusBackward0", function=False, composed=True,
-    forward=lambda a, b, c: _softplus(a, a * b, b, c),
+    grad_fn="SoftplusBackward0", function=False, composed=True, forward=lambda a, b, c: _softplus(a, a * b, b, c),
     pullback=(lambda g, a, b, c: np.where(a * b > c, g, g * special.expit(a * b)), None, None),
     domain=(REAL, CONSTANT, CONSTANT),
 )  # fmt: skip
@@ -136,8 +134,7 @@ Elementwise(
 )  # fmt: skip
 Elementwise(
     name="arctan2", doc="Angle in radians of the point (b, a); the gradient at the origin is 0.", torch=("atan2",),
-    grad_fn="Atan2Backward0",
-    forward=lambda a, b: np.arctan2(a, b),
+    grad_fn="Atan2Backward0", forward=lambda a, b: np.arctan2(a, b),
     pullback=(
         lambda g, a, b: cut((a == 0) & (b == 0), g * _turning(b, a)),
         lambda g, a, b: cut((a == 0) & (b == 0), -g * _turning(a, b)),
@@ -193,46 +190,34 @@ Elementwise(
 )  # fmt: skip
 
 
-def _at_least(name: str, grad_fn: str, number_grad_fn: str, *, function: bool) -> None:
+_CLAMPED: dict[str, tuple[Rule, tuple[Rule, Rule]]] = {
+    "less": (
+        lambda a, b: np.maximum(a, b),
+        (lambda g, a, b: cut(np.logical_not(a >= b), g), lambda g, a, b: cut(np.logical_not(a < b), g)),
+    ),
+    "more": (
+        lambda a, b: np.minimum(a, b),
+        (lambda g, a, b: cut(np.logical_not(a <= b), g), lambda g, a, b: cut(np.logical_not(a > b), g)),
+    ),
+}
+for _name, _side, _grad_fn, _number_grad_fn, _function in (
+    ("clamp_min", "less", "ClampMinBackward1", "ClampMinBackward0", True),
+    ("clamp_max", "more", "ClampMaxBackward1", "ClampMaxBackward0", True),
+    ("clamp_below", "less", "ClampBackward0", "ClampBackward1", False),
+    ("clamp_above", "more", "ClampBackward0", "ClampBackward1", False),
+):
     Elementwise(
-        name=name,
-        doc="First tensor, but not less than the second; a tie gives the first the gradient.",
-        function=function,
-        arguments=("input", name.removeprefix("clamp_")),
-        grad_fn=grad_fn,
-        number_grad_fn=number_grad_fn,
-        composed=True,
-        forward=lambda a, b: np.maximum(a, b),
-        pullback=(lambda g, a, b: cut(np.logical_not(a >= b), g), lambda g, a, b: cut(np.logical_not(a < b), g)),
-    )
-
-
-def _at_most(name: str, grad_fn: str, number_grad_fn: str, *, function: bool) -> None:
-    Elementwise(
-        name=name,
-        doc="First tensor, but not more than the second; a tie gives the first the gradient.",
-        function=function,
-        arguments=("input", name.removeprefix("clamp_")),
-        grad_fn=grad_fn,
-        number_grad_fn=number_grad_fn,
-        composed=True,
-        forward=lambda a, b: np.minimum(a, b),
-        pullback=(lambda g, a, b: cut(np.logical_not(a <= b), g), lambda g, a, b: cut(np.logical_not(a > b), g)),
-    )
-
-
-_at_least("clamp_min", "ClampMinBackward1", "ClampMinBackward0", function=True)
-_at_most("clamp_max", "ClampMaxBackward1", "ClampMaxBackward0", function=True)
-_at_least("clamp_below", "ClampBackward0", "ClampBackward1", function=False)
-_at_most("clamp_above", "ClampBackward0", "ClampBackward1", function=False)
+        name=_name, doc=f"First tensor, but not {_side} than the second; a tie gives the first the gradient.",
+        arguments=("input", _name.removeprefix("clamp_")), grad_fn=_grad_fn, number_grad_fn=_number_grad_fn,
+        function=_function, composed=True, forward=_CLAMPED[_side][0], pullback=_CLAMPED[_side][1],
+    )  # fmt: skip
 
 _INSIDE: Rule = lambda g, a, b, c: cut(np.logical_not((a >= b) & (a <= c)), g)  # noqa: E731 (a rule)
 
 Elementwise(
     name="clamp",
     doc="First tensor, but not less than the second nor more than the third; at the bounds it has the gradient.",
-    grad_fn="ClampBackward0", function=False, composed=True,
-    forward=lambda a, b, c: np.minimum(np.maximum(a, b), c),
+    grad_fn="ClampBackward0", function=False, composed=True, forward=lambda a, b, c: np.minimum(np.maximum(a, b), c),
     pullback=(
         _INSIDE,
         lambda g, a, b, c: cut(np.logical_not((a < b) & (b < c)), g),
@@ -242,8 +227,7 @@ Elementwise(
 )  # fmt: skip
 Elementwise(
     name="fmax", doc="Larger of two tensors, or the one that is not nan; a tie gives the first the gradient.",
-    grad_fn="FmaxBackward0",
-    forward=lambda a, b: np.fmax(a, b),
+    grad_fn="FmaxBackward0", forward=lambda a, b: np.fmax(a, b),
     pullback=(
         lambda g, a, b: cut(np.logical_not((a >= b) | np.isnan(b)), g),
         lambda g, a, b: cut((a >= b) | np.isnan(b), g),
@@ -251,8 +235,7 @@ Elementwise(
 )  # fmt: skip
 Elementwise(
     name="fmin", doc="Smaller of two tensors, or the one that is not nan; a tie gives the first the gradient.",
-    grad_fn="FminBackward0",
-    forward=lambda a, b: np.fmin(a, b),
+    grad_fn="FminBackward0", forward=lambda a, b: np.fmin(a, b),
     pullback=(
         lambda g, a, b: cut(np.logical_not((a <= b) | np.isnan(b)), g),
         lambda g, a, b: cut((a <= b) | np.isnan(b), g),
@@ -260,24 +243,16 @@ Elementwise(
 )  # fmt: skip
 Elementwise(
     name="sign", doc="Sign: -1, 0 or 1, and nan of nan, as NumPy has it; the gradient is 0.", grad_fn="SignBackward0",
-    function=False,
-    forward=lambda x: np.sign(x), pullback=(flat,), domain=(NONZERO,),
+    function=False, forward=lambda x: np.sign(x), pullback=(flat,), domain=(NONZERO,),
 )  # fmt: skip
 
 
 def _sign(name: str, grad_fn: str, torch: tuple[str, ...] = ()) -> None:
     Elementwise(
-        name=name,
-        doc="Sign: -1, 0 or 1, and 0 of nan; the gradient is 0.",
-        torch=torch,
-        function=not torch,
-        grad_fn=grad_fn,
-        composed=True,
-        vector=True,
-        forward=lambda x: np.where(np.equal(x, x), np.sign(x), 0),
-        pullback=(flat,),
-        domain=(NONZERO,),
-    )
+        name=name, doc="Sign: -1, 0 or 1, and 0 of nan; the gradient is 0.", torch=torch, grad_fn=grad_fn,
+        function=not torch, composed=True, vector=True,
+        forward=lambda x: np.where(np.equal(x, x), np.sign(x), 0), pullback=(flat,), domain=(NONZERO,),
+    )  # fmt: skip
 
 
 _sign("sign_number", "SignBackward0", ("sign",))
@@ -285,8 +260,7 @@ _sign("sgn", "SgnBackward0")
 
 Elementwise(
     name="copysign", doc="First tensor with the sign of the second; the gradient at 0 is 0.",
-    grad_fn="CopysignBackward0",
-    forward=lambda a, b: np.copysign(a, b),
+    grad_fn="CopysignBackward0", forward=lambda a, b: np.copysign(a, b),
     pullback=(lambda g, a, b: cut(a == 0, g * (np.copysign(1.0, a) * np.copysign(1.0, b))), flat),
     number_grad_fn="CopysignBackward1",
 )  # fmt: skip
@@ -324,29 +298,22 @@ Elementwise(
 
 def _lerp_number(name: str, phrase: str, forward: Rule) -> None:
     Elementwise(
-        name=name,
-        doc=f"Point on the way from the first tensor to the second, by a Python number {phrase}.",
-        function=False,
-        grad_fn="LerpBackward0",
-        composed=True,
-        forward=forward,
-        pullback=(lambda g, c: g * (1 - c), lambda g, c: g * c, None),
-        domain=(REAL, REAL, CONSTANT),
-    )
+        name=name, doc=f"Point on the way from the first tensor to the second, by a Python number {phrase}.",
+        grad_fn="LerpBackward0", function=False, composed=True,
+        forward=forward, pullback=(lambda g, c: g * (1 - c), lambda g, c: g * c, None), domain=(REAL, REAL, CONSTANT),
+    )  # fmt: skip
 
 
 _lerp_number("lerp_near", "nearer to 0", lambda a, b, c: np.add(a, np.multiply(b - a, c)))
 _lerp_number("lerp_far", "from a half", lambda a, b, c: np.subtract(b, np.multiply(b - a, 1 - c)))
 Elementwise(
     name="addcmul", doc="First tensor plus the product of the others.", grad_fn="AddcmulBackward0", function=False,
-    composed=True,
-    forward=lambda a, b, c: np.add(a, np.multiply(b, c)),
+    composed=True, forward=lambda a, b, c: np.add(a, np.multiply(b, c)),
     pullback=(lambda g: g, lambda g, c: g * c, lambda g, b: g * b), domain=(REAL, REAL, REAL),
 )  # fmt: skip
 Elementwise(
     name="addcdiv", doc="First tensor plus the quotient of the others.", grad_fn="AddcdivBackward0", function=False,
-    composed=True,
-    forward=lambda a, b, c: np.add(a, np.divide(b, c)),
+    composed=True, forward=lambda a, b, c: np.add(a, np.divide(b, c)),
     pullback=(lambda g: g, lambda g, c: g / c, lambda g, b, c: -g * ((b / c) / c)), domain=(REAL, REAL, NONZERO),
 )  # fmt: skip
 
@@ -357,14 +324,9 @@ APART = "apart"
 
 def _rounding(name: str, phrase: str, grad_fn: str, forward: Rule, torch: tuple[str, ...] = ()) -> None:
     Elementwise(
-        name=name,
-        doc=f"{phrase}; the gradient is 0.",
-        torch=torch,
-        grad_fn=grad_fn,
-        forward=forward,
-        pullback=(flat,),
-        domain=(APART,),
-    )
+        name=name, doc=f"{phrase}; the gradient is 0.", torch=torch, grad_fn=grad_fn,
+        forward=forward, pullback=(flat,), domain=(APART,),
+    )  # fmt: skip
 
 
 _rounding("floor", "Largest integer that is not larger", "FloorBackward0", lambda x: np.floor(x))
@@ -379,8 +341,7 @@ Elementwise(
 _rounding("trunc", "Integer part, towards zero", "TruncBackward0", lambda x: np.trunc(x), ("fix",))
 Elementwise(
     name="frac", doc="What the integer part leaves, with the sign of the tensor.", grad_fn="FracBackward0",
-    composed=True, vector=True,
-    forward=lambda x: np.subtract(x, np.trunc(x)), pullback=(lambda g: g,), domain=(APART,),
+    composed=True, vector=True, forward=lambda x: np.subtract(x, np.trunc(x)), pullback=(lambda g: g,), domain=(APART,),
 )  # fmt: skip
 Elementwise(
     name="floor_divide", doc="Largest integer not larger than the quotient; the gradients are 0.",
@@ -394,8 +355,7 @@ Elementwise(
 )  # fmt: skip
 Elementwise(
     name="remainder", doc="What floor division leaves, with the sign of the divisor.", grad_fn="RemainderBackward1",
-    operator="%",
-    forward=lambda a, b: np.remainder(a, b), pullback=(lambda g: g, lambda g, a, b: -g * np.floor(a / b)),
+    operator="%", forward=lambda a, b: np.remainder(a, b), pullback=(lambda g: g, lambda g, a, b: -g * np.floor(a / b)),
     number_grad_fn="RemainderBackward0", domain=(REAL, NONZERO),
 )  # fmt: skip
 Elementwise(

@@ -33,14 +33,10 @@ Reduction(
 def evenly(name: str, grad_fn: str, ufunc: np.ufunc, doc: str) -> None:
     """Declare an extremum whose ties, nan included, share the gradient evenly."""
     Reduction(
-        name=name,
-        doc=doc,
-        grad_fn=grad_fn,
-        ufunc=ufunc,
+        name=name, doc=doc, grad_fn=grad_fn, selects=True,
+        ufunc=ufunc, pullback=(lambda g, y, x, n: cut(np.logical_not((x == y) | ((x != x) & (y != y))), g / n),),
         function=name.startswith("a"),
-        selects=True,
-        pullback=(lambda g, y, x, n: cut(np.logical_not((x == y) | ((x != x) & (y != y))), g / n),),
-    )
+    )  # fmt: skip
 
 
 evenly("amax", "AmaxBackward0", np.maximum, "Largest element over dims; ties share the gradient evenly.")
@@ -87,16 +83,12 @@ for _name, _grad_fn, _sample in (
     ("prod_dim", "ProdBackward1", ((2, 3, 2), (1,), True)),
 ):
     Routine(
-        name=_name,
-        doc="Product over dims." if _name == "prod" else "Product along a dim.",
-        grad_fn=_grad_fn,
-        forward=lambda x, *, dims, keepdim: np.multiply.reduce(x, dims, None, None, keepdim),
-        vjp=_prod_vjp,
-        jvp=lambda t, x, dims, keepdim: np.sum(_others(x, dims) * t, axis=dims, keepdims=keepdim),
-        native=_prod_native,
+        name=_name, doc="Product over dims." if _name == "prod" else "Product along a dim.", grad_fn=_grad_fn,
+        forward=lambda x, *, dims, keepdim: np.multiply.reduce(x, dims, None, None, keepdim), vjp=_prod_vjp,
+        jvp=lambda t, x, dims, keepdim: np.sum(_others(x, dims) * t, axis=dims, keepdims=keepdim), native=_prod_native,
         rows=lambda shape, dtype, dims, keepdim: row_value(shape, dtype, "prod", dims, keepdim=keepdim),
         samples=(((_sample[0],), {"dims": _sample[1], "keepdim": _sample[2]}),),
-    )
+    )  # fmt: skip
 
 
 def _freedom(x: Any, dims: Dims, correction: float) -> float:
@@ -266,18 +258,13 @@ for _name, _grad_fn, _largest, _doc in (
     ("cummin", "CumminBackward0", False, "Running minimum along a dim, with the place of the last of equals."),
 ):
     Routine(
-        name=_name,
-        doc=_doc,
-        grad_fn=_grad_fn,
-        forward=running(_largest),
-        vjp=lambda g, x, places, dim: placed(g, places, dim, x.shape[dim]),
+        name=_name, doc=_doc, grad_fn=_grad_fn, extras=("places",), cuts=True,
+        forward=running(_largest), vjp=lambda g, x, places, dim: placed(g, places, dim, x.shape[dim]),
         jvp=lambda t, places, dim: picked(t, places, dim),
-        extras=("places",),
-        cuts=True,
         native=lambda source, spec, dim: scattered(source, spec, dim, 3),
         rows=lambda shape, dtype, dim, number=_largest: row_value(shape, dtype, "running", (dim,), number, places=True),
         samples=((((6,),), {"dim": 0}), (((3, 4),), {"dim": 1})),
-    )
+    )  # fmt: skip
 
 
 def _weighed(t: Any, inner: Any, outer: Any, dim: int) -> Any:
@@ -489,30 +476,19 @@ for _name, _grad_fn, _lower, _doc in (
     ("nanmedian", "NanmedianBackward", _nanmedian_place, "The lower median of what is not nan"),
 ):
     Routine(
-        name=_name,
-        doc=f"{_doc} along a dim, and its place.",
-        grad_fn=f"{_grad_fn}1",
-        forward=_along(_lower),
-        vjp=_back_to_one,
-        jvp=_one,
-        extras=("place",),
-        cuts=True,
-        native=_to_places,
+        name=_name, doc=f"{_doc} along a dim, and its place.", grad_fn=f"{_grad_fn}1",
+        extras=("place",), cuts=True, forward=_along(_lower), vjp=_back_to_one, jvp=_one, native=_to_places,
         rows=(lambda shape, dtype, dim, keepdim: _few(shape, dtype, "median", dim, 0.0, keepdim=keepdim))
         if _name == "median"
         else None,
         samples=_ALONG,
-    )
+    )  # fmt: skip
     Routine(
-        name=f"{_name}_all",
-        doc=f"{_doc} of all elements; ties share the gradient evenly.",
-        grad_fn=f"{_grad_fn}0",
-        forward=functools.partial(_middle, skips=_name.startswith("nan")),
-        vjp=_shared,
-        jvp=_mean_of_ties,
+        name=f"{_name}_all", doc=f"{_doc} of all elements; ties share the gradient evenly.", grad_fn=f"{_grad_fn}0",
         cuts=True,
+        forward=functools.partial(_middle, skips=_name.startswith("nan")), vjp=_shared, jvp=_mean_of_ties,
         samples=((((2, 3),), {}),),
-    )
+    )  # fmt: skip
 
 
 def _counted(name: str, doc: str, forward: Any, *samples: Any, parts: Any = None) -> None:
@@ -538,11 +514,9 @@ def _any_parts(x: Any, dims: tuple[int, ...], keepdim: bool, *, of: bool = True)
 
 _over("any", "Whether an element over dims is nonzero or True.", np.logical_or.reduce, _any_parts)
 _over(
-    "all",
-    "Whether all elements over dims are nonzero or True.",
-    np.logical_and.reduce,
+    "all", "Whether all elements over dims are nonzero or True.", np.logical_and.reduce,
     functools.partial(_any_parts, of=False),
-)
+)  # fmt: skip
 _over("count_nonzero", "How many elements over dims are nonzero or True.", np.count_nonzero)
 
 
@@ -554,11 +528,9 @@ _SEARCHED = ((((5,),), {"dim": None, "keepdim": False}), (((2, 3),), {"dim": 1, 
 _counted("argmax", "The place of the largest element, the first of equals.", _place(np.ndarray.argmax), *_SEARCHED)
 _counted("argmin", "The place of the smallest element, the first of equals.", _place(np.ndarray.argmin), *_SEARCHED)
 _counted(
-    "argsort",
-    "The places of elements in order along a dim; equal ones keep theirs.",
-    lambda x, *, dim, descending: ordered(x, dim, descending),
-    (((2, 3),), {"dim": 1, "descending": True}),
-)
+    "argsort", "The places of elements in order along a dim; equal ones keep theirs.",
+    lambda x, *, dim, descending: ordered(x, dim, descending), (((2, 3),), {"dim": 1, "descending": True}),
+)  # fmt: skip
 
 
 def _searchsorted(edges: Array, x: Array, *, side: str) -> Array:
@@ -571,8 +543,6 @@ def _searchsorted(edges: Array, x: Array, *, side: str) -> Array:
 
 
 _counted(
-    "searchsorted",
-    "Where each value would be inserted to keep rows of edges in order.",
-    _searchsorted,
+    "searchsorted", "Where each value would be inserted to keep rows of edges in order.", _searchsorted,
     (((0,), (3,)), {"side": "left"}),
-)
+)  # fmt: skip

@@ -15,17 +15,10 @@ from kernels.language.jit import callable_at
 from kernels.native import pool
 from kernels.native.memory import where
 from kernels.native.structs import LARGE
-from kernels.rules.loop_printer import (
-    KernelOperand,
-    PrintedLoop,
-    RowPull,
-    RowValue,
-    address,
-    have_text,
-    row_pull,
-    row_value,
-)
+from kernels.rules import loop_printer
+from kernels.rules.loop_printer import KernelOperand, PrintedLoop, RowPull, RowValue, row_pull, row_value
 from kernels.rules.op import wide
+from kernels.rules.scalar_loops import spread
 
 # Large arrays go through our own kernels, row by row or some columns at a time, while they are in the cache; small ones
 # go through NumPy.
@@ -40,7 +33,7 @@ COLUMNS = 64
 
 def by_kernel(x: Array) -> bool:
     """Whether our own kernels do this."""
-    return x.nbytes >= LARGE and x.dtype in (np.float64, np.float32) and have_text("rules.logsums_native")
+    return x.nbytes >= LARGE and x.dtype in (np.float64, np.float32) and loop_printer.have_text("rules.logsums_native")
 
 
 def run(name: str, shape: tuple[int, ...], dim: int, result: Array, *operands: Array) -> Array:
@@ -57,7 +50,7 @@ def run(name: str, shape: tuple[int, ...], dim: int, result: Array, *operands: A
 
 @functools.cache
 def _compiled(name: str, dtype: np.dtype[Any]) -> Any:
-    return callable_at(address("rules.logsums_native", name, dtype))
+    return callable_at(loop_printer.address("rules.logsums_native", name, dtype))
 
 
 def _largest(x: Array, dim: int) -> Array:
@@ -105,9 +98,9 @@ def _softmax_native(source: Spec, spec: Spec, dim: int) -> RowPull | None:
         return row_pull(source, spec, (dim,), "softmax_vjp", functools.partial(_softmax_vjp, dim=dim))
     item = source.dtype.itemsize
     rows = dim == len(source.shape) - 1 and source.gradient == spec.gradient == dense(source.shape, item)
-    if not rows or source.dtype.kind != "f" or not have_text("rules.logsums_native"):
+    if not rows or source.dtype.kind != "f" or not loop_printer.have_text("rules.logsums_native"):
         return None
-    where = functools.partial(address, "rules.logsums_native", "softmax_vjp")
+    where = functools.partial(loop_printer.address, "rules.logsums_native", "softmax_vjp")
     layout = (math.prod(source.shape[:-1]), source.shape[-1])
     return RowPull(source.shape, spec.shape, source.dtype, layout, where, functools.partial(_softmax_vjp, dim=dim))
 
@@ -230,9 +223,7 @@ def _vector_norm_native(
     """Return the pullback of lengths, and of sums of absolute values, which are read element by element."""
     if order not in _RULES:
         return None
-    remaining = iter(zip(spec.strides, spec.gradient, strict=True))
-    pairs = [next(remaining) if keepdim or i not in dims else (0, 0) for i in range(len(source.shape))]
-    strides, gradient = (tuple([0 if i in dims else p[k] for i, p in enumerate(pairs)]) for k in range(2))
+    strides, gradient = (spread(s, len(source.shape), dims, keepdim) for s in (spec.strides, spec.gradient))
     operands = [
         KernelOperand("target", source.dtype, 0, source.gradient),
         KernelOperand("g", spec.dtype, 1, gradient),
@@ -251,8 +242,7 @@ _RULES = {1.0: lambda g, x: g * np.sign(x), 2.0: lambda g, x, y: g * (x / np.whe
 
 Routine(
     name="vector_norm", doc="Norm of vectors along dims; its gradient at 0 is 0.", grad_fn="LinalgVectorNormBackward0",
-    cuts=True,
-    forward=_vector_norm, vjp=_vector_norm_vjp,
+    cuts=True, forward=_vector_norm, vjp=_vector_norm_vjp,
     jvp=lambda t, y, x, order, dims, keepdim: np.sum(
         t * _slope(x, wide(y, x, dims), order, dims), axis=dims, keepdims=keepdim
     ),

@@ -252,8 +252,7 @@ def _solve_vjp(g: Any, y: Any, a: Any, lu: Array, pivots: Array, needs: Any) -> 
 
 Routine(
     name="solve", doc="The solution of linear equations.", grad_fn="LinalgSolveExBackward0",
-    extras=("lu", "pivots"),
-    forward=solve, vjp=_solve_vjp,
+    extras=("lu", "pivots"), forward=solve, vjp=_solve_vjp,
     jvp=lambda t_a, t_b, y, a, lu, pivots: solve_again(
         a, plus(t_b, None if t_a is None else -np.matmul(t_a, y)), lu, pivots, 0
     ),
@@ -279,16 +278,13 @@ def solve_ex(a: Array, b: Array, *, check: str) -> tuple[Array, Array]:
     return solution, info
 
 
-def _solve_ex_vjp(g: Any, y: Any, a: Any, needs: Any) -> Any:
-    g_b = np.linalg.solve(turned(a), g)
-    return (-outer(g_b, y) if needs[0] else None), g_b
-
-
+_UNFACTORED = np.empty(0), np.empty(0, np.int32)
 _SOLVE_EX = _SOLVE.replace("solve:", "solve_ex:")
 Routine(
     name="solve_ex", doc="The solution of linear equations, and which pivot is zero, or 0.",
     grad_fn="LinalgSolveExBackward0", extras=("info",),
-    forward=lambda a, b, *, check_errors: solve_ex(a, b, check=_SOLVE_EX if check_errors else ""), vjp=_solve_ex_vjp,
+    forward=lambda a, b, *, check_errors: solve_ex(a, b, check=_SOLVE_EX if check_errors else ""),
+    vjp=lambda g, y, a, needs: _solve_vjp(g, y, a, *_UNFACTORED, needs),
     jvp=lambda t_a, t_b, y, a: np.linalg.solve(a, plus(t_b, None if t_a is None else -np.matmul(t_a, y))),
     samples=((((3, 3), (3, 2)), {"check_errors": True}), (((2, 3, 3), (2, 3, 1)), {"check_errors": False})),
     domain=("wellconditioned", "real"),

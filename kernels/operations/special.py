@@ -93,8 +93,7 @@ def _gamma_density(a, b):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN20
 
 
 _special(
-    "erf", "Error function.", "ErfBackward0",
-    lambda g, x: g * (2 / _ROOT * np.exp(-x * x)), ONE, vector=True,
+    "erf", "Error function.", "ErfBackward0", lambda g, x: g * (2 / _ROOT * np.exp(-x * x)), ONE, vector=True,
 )  # fmt: skip
 _special(
     "erfc", "One less the error function.", "ErfcBackward0",
@@ -129,8 +128,7 @@ _special(
     lambda g, x: g / np.where((x < 0) | (x > 1), math.nan, x * (1 - x)), (FRACTION,), function=False,
 )  # fmt: skip
 _special(
-    "i0", "Modified Bessel function of the first kind of order 0.", "I0Backward0",
-    lambda g, x: g * special.i1(x), ONE,
+    "i0", "Modified Bessel function of the first kind of order 0.", "I0Backward0", lambda g, x: g * special.i1(x), ONE,
 )  # fmt: skip
 _special(
     "i0e", "Modified Bessel function of order 0 times exp(-|x|).", "SpecialI0EBackward0",
@@ -207,8 +205,7 @@ Elementwise(
 )  # fmt: skip
 Elementwise(
     name="zeta", doc="Hurwitz's zeta function; its first argument has no gradient.", arguments=("input", "other"),
-    grad_fn="SpecialZetaBackward0", function=False,
-    forward=lambda a, b: special.zeta(a, b), ufunc=special.zeta,
+    grad_fn="SpecialZetaBackward0", function=False, forward=lambda a, b: special.zeta(a, b), ufunc=special.zeta,
     pullback=(None, lambda g, a, b: -g * (a * special.zeta(a + 1, b))), domain=("constant", POSITIVE),
 )  # fmt: skip
 Elementwise(
@@ -239,16 +236,10 @@ def _bessel(name: str, doc: str, slope: Any, domain: str) -> None:
     """Declare a function of an order and a tensor; ``slope(a, b, y)`` is its derivative by b."""
     ufunc = getattr(special, name)
     Elementwise(
-        name=name,
-        doc=f"{doc}; its first argument, the order, has no gradient.",
-        function=False,
-        arguments=("v", "z"),
-        grad_fn=f"Special{name.capitalize()}Backward0",
-        ufunc=ufunc,
-        forward=lambda a, b: ufunc(a, b),
-        pullback=(None, slope),
-        domain=("constant", domain),
-    )
+        name=name, doc=f"{doc}; its first argument, the order, has no gradient.", arguments=("v", "z"),
+        grad_fn=f"Special{name.capitalize()}Backward0", function=False,
+        forward=lambda a, b: ufunc(a, b), ufunc=ufunc, pullback=(None, slope), domain=("constant", domain),
+    )  # fmt: skip
 
 
 _bessel(
@@ -298,15 +289,10 @@ def _rgamma_slope(x, y):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
 def _area(name: str, doc: str, forward: Any, slope: Any, domain: tuple[str, ...]) -> None:
     """Declare an area, or its inverse: a gradient to the last argument alone."""
     Elementwise(
-        name=name,
-        doc=f"{doc}; only its last argument has a gradient.",
+        name=name, doc=f"{doc}; only its last argument has a gradient.", grad_fn=f"Special{name.capitalize()}Backward0",
         function=False,
-        grad_fn=f"Special{name.capitalize()}Backward0",
-        ufunc=getattr(special, name),
-        forward=forward,
-        pullback=(*(None,) * (len(domain) - 1), slope),
-        domain=domain,
-    )
+        forward=forward, ufunc=getattr(special, name), pullback=(*(None,) * (len(domain) - 1), slope), domain=domain,
+    )  # fmt: skip
 
 
 Elementwise(
@@ -320,8 +306,7 @@ Elementwise(
 )  # fmt: skip
 Elementwise(
     name="betaln", doc="Logarithm of the absolute value of the beta function.", grad_fn="SpecialBetalnBackward0",
-    function=False,
-    forward=lambda a, b: special.betaln(a, b), ufunc=special.betaln,
+    function=False, forward=lambda a, b: special.betaln(a, b), ufunc=special.betaln,
     pullback=(
         lambda g, a, b: g * (special.psi(a) - special.psi(a + b)),
         lambda g, a, b: g * (special.psi(b) - special.psi(a + b)),
@@ -334,18 +319,15 @@ Elementwise(
 )  # fmt: skip
 Elementwise(
     name="gammasgn", doc="Sign of the gamma function; the gradient is 0.", grad_fn="SpecialGammasgnBackward0",
-    function=False,
-    forward=lambda x: special.gammasgn(x), ufunc=special.gammasgn, pullback=(flat,), domain=(POSITIVE,),
+    function=False, forward=lambda x: special.gammasgn(x), ufunc=special.gammasgn, pullback=(flat,), domain=(POSITIVE,),
 )  # fmt: skip
 _area(
-    "betainc", "Area under the beta density up to x",
-    lambda a, b, c: special.betainc(a, b, c), lambda g, a, b, c: g * _beta_density(a, b, c),
-    ("constant", "constant", FRACTION),
+    "betainc", "Area under the beta density up to x", lambda a, b, c: special.betainc(a, b, c),
+    lambda g, a, b, c: g * _beta_density(a, b, c), ("constant", "constant", FRACTION),
 )  # fmt: skip
 _area(
-    "betaincc", "Area under the beta density from x on",
-    lambda a, b, c: special.betaincc(a, b, c), lambda g, a, b, c: -g * _beta_density(a, b, c),
-    ("constant", "constant", FRACTION),
+    "betaincc", "Area under the beta density from x on", lambda a, b, c: special.betaincc(a, b, c),
+    lambda g, a, b, c: -g * _beta_density(a, b, c), ("constant", "constant", FRACTION),
 )  # fmt: skip
 _area(
     "betaincinv", "Number up to which the area under the beta density is this",

@@ -13,19 +13,9 @@ import numpy as np
 from kernels.foundation.specs import Array
 from kernels.foundation.tables import Recent, dataclass
 from kernels.language import jit
+from kernels.native import structs
 from kernels.native.memory import where
-from kernels.native.structs import (
-    ROW,
-    RUN_FILL4,
-    RUN_FILL8,
-    RUN_GUARD,
-    RUN_INLINE,
-    RUN_KERNEL,
-    RUN_NEST,
-    RUN_PYTHON,
-    WORK_BETWEEN_CHECKS,
-    ProgramRow,
-)
+from kernels.native.structs import ROW, WORK_BETWEEN_CHECKS, ProgramRow
 from kernels.programs import task_blocks
 from kernels.programs.program import ProgramNode, Recipe
 from kernels.programs.task_blocks import Columns, LoopTasks
@@ -263,7 +253,7 @@ class ProgramMemory(MemoryLayout):
         row_words[apart[:, None], columns] = call_words[:, :5]
         row_words[apart, ProgramRow.accumulate] = np.array(self.tasks.adds, np.int64)[tasks]
         row_words[apart, ProgramRow.pointers] = where(pointers) + 8 * starts
-        fills = np.flatnonzero((call_words[:, 0] == RUN_FILL8) | (call_words[:, 0] == RUN_FILL4))
+        fills = np.flatnonzero((call_words[:, 0] == structs.RUN_FILL8) | (call_words[:, 0] == structs.RUN_FILL4))
         row_words[apart[fills], ProgramRow.address] = pointers[starts[fills]]
         self._put_inline(row_words, heads, inline, addresses, begins)
         if self.loops:
@@ -287,7 +277,7 @@ class ProgramMemory(MemoryLayout):
 
     def _rows(self, row_words: Array, pointers: Array, work: Array, tasks: Array) -> KernelRows:
         calls = {}
-        for k in np.flatnonzero(row_words[:, ProgramRow.kind] == RUN_PYTHON).tolist():
+        for k in np.flatnonzero(row_words[:, ProgramRow.kind] == structs.RUN_PYTHON).tolist():
             task = self.tasks.calls[self.kinds[tasks[k]]]
             arrays = [self.view(node, gradient=gradient) for node, gradient in task.nodes]
             calls[k] = partial(task.run, arrays, self.contexts)
@@ -309,7 +299,7 @@ class ProgramMemory(MemoryLayout):
             entries[has, 1 + k] = (addresses[begins[tasks[has]] + k] - self.start) // _DOUBLE
         self.layouts.append(entries)
         rows = np.flatnonzero(inline[heads] >= 0)
-        row_words[rows, ProgramRow.kind] = RUN_INLINE
+        row_words[rows, ProgramRow.kind] = structs.RUN_INLINE
         row_words[rows, ProgramRow.address] = where(entries) + entries.itemsize * scalar_loops.ENTRY * np.searchsorted(
             tasks, heads[rows]
         )
@@ -328,20 +318,23 @@ class ProgramMemory(MemoryLayout):
     def _called(self, call: Any, count: int) -> tuple[tuple[int, ...], int]:
         """Return kind, address, layout, data, operands and pointers of what rows call, and how long it takes."""
         if isinstance(call, ConstantFill):
-            kind = RUN_FILL8 if call.dtype.itemsize == _DOUBLE else RUN_FILL4
+            kind = structs.RUN_FILL8 if call.dtype.itemsize == _DOUBLE else structs.RUN_FILL4
             bits = np.array(call.value, call.dtype).view(f"i{call.dtype.itemsize}").item()
             return (kind, 0, 0, bits, call.elements, count), call.elements
         if isinstance(call, ByteComparison):
-            return (RUN_GUARD, 0, 0, 0, call.size, count), call.size
+            return (structs.RUN_GUARD, 0, 0, 0, call.size, count), call.size
         if isinstance(call, Steering):
             return (call.kind, 0, 0, call.number, count, count + len(call.saved)), 1
         if isinstance(call, PythonCall):
-            return (RUN_PYTHON, 0, 0, 0, 0, count), 1
+            return (structs.RUN_PYTHON, 0, 0, 0, 0, count), 1
         if isinstance(call, UfuncCall):
             layout = nest_layout(call.shape, *call.strides)
             self.layouts.append(layout)
             room = 3 * count + 1  # the call's arguments use it, too
-            return ((RUN_NEST, call.loop.address, where(layout), call.loop.data, count, room), math.prod(call.shape))
+            return (
+                (structs.RUN_NEST, call.loop.address, where(layout), call.loop.data, count, room),
+                math.prod(call.shape),
+            )
         compiled = self.compiled.get(id(call))
         if compiled is None:
             compiled = _kernels.get(call)
@@ -350,7 +343,7 @@ class ProgramMemory(MemoryLayout):
             # setdefault: rows hold the address of a layout, so the one that another thread made first must stay.
             compiled = self.compiled.setdefault(id(call), compiled)
         address, layout = compiled
-        return (RUN_KERNEL, address, where(layout), 0, count, count), call.steps
+        return (structs.RUN_KERNEL, address, where(layout), 0, count, count), call.steps
 
 
 def _heads(inline: Array, forward: int) -> Array:

@@ -314,12 +314,9 @@ class Straight:
 Item = Straight | RowLoop
 
 
-def body(regular: Regular, table: ValueTable, elementwise: Array) -> tuple[StepTable, list[Lagged]] | None:
-    """Return the rows of a loop's step, and what it carries; None where gradients are wanted in some steps only."""
-    return _Body(regular, table, elementwise).made()
+class LoopBody:
+    """The rows of a loop's step, and what it carries."""
 
-
-class _Body:
     def __init__(self, regular: Regular, table: ValueTable, elementwise: Array) -> None:
         self.regular, self.table, self.elementwise = regular, table, elementwise
         steps = self.steps = regular.steps
@@ -334,6 +331,7 @@ class _Body:
         self._known: dict[Any, list[Lagged]] = {}
 
     def made(self) -> tuple[StepTable, list[Lagged]] | None:
+        """Return both; None where gradients are wanted in some steps only."""
         steps, regular = self.steps, self.regular
         wanted, dropped = (((self.gradient == flag) & ~self.starting).any(axis=0) for flag in (WANTED, UNWANTED))
         merged = np.where(wanted, WANTED, np.where(dropped, UNWANTED, NOWHERE))

@@ -26,38 +26,11 @@ from kernels.kinds.form import Form, restrided
 from kernels.kinds.form import ProgramStep as LoweredStep
 from kernels.kinds.routine import LoopEnd, RoutineCall
 from kernels.kinds.views import Write
-from kernels.native.structs import (
-    ALWAYS,
-    CLEARS,
-    IF_INPUT_IS,
-    NEVER,
-    PULLS,
-    PYTHON,
-    RUN_BACK,
-    RUN_BEFORE,
-    RUN_CHOOSE,
-    RUN_RESTORE,
-    VIEW,
-)
+from kernels.native import structs
+from kernels.programs import task_blocks
 from kernels.programs.program import HEAD, ProgramError, ProgramNode, Recipe, Step
-from kernels.programs.task_blocks import (
-    EXTRA,
-    NODE,
-    OPERAND,
-    OPERAND_GRADIENT,
-    RESULT,
-    RESULT_GRADIENT,
-    TEMPORARY,
-    Columns,
-    Loops,
-    LoopTasks,
-    Source,
-    StepCalls,
-    TaskBatches,
-    TaskBody,
-    crosses,
-)
-from kernels.rules import loop_printer
+from kernels.programs.task_blocks import Columns, Loops, LoopTasks, Source, StepCalls, TaskBatches, TaskBody, crosses
+from kernels.rules import loop_printer, scalar_loops
 from kernels.rules.loop_printer import KernelOperand, PrintedLoop
 from kernels.rules.op import passed
 from kernels.rules.scalar_loops import (
@@ -69,7 +42,6 @@ from kernels.rules.scalar_loops import (
     Tasks,
     UfuncCall,
     node_of,
-    same,
 )
 
 # From steps to tasks: each kind of operation lowers its own, with the nodes that it needs between.
@@ -207,7 +179,7 @@ class Intermediates:
                 KernelOperand("target", b.dtype, 0, b.strides if strides is None else strides, offset),
                 KernelOperand("x", a.dtype, 1, broadcast(a.shape, a.strides, shape)),
             )
-            return PrintedLoop(same, shape, operands, pullback=False, adds=adds)
+            return PrintedLoop(scalar_loops.same, shape, operands, pullback=False, adds=adds)
 
         kernel = self.kernel((a, b, strides, offset, adds), loop)
         self.tasks.append(KernelCall(kernel, (OperandPlace(target), OperandPlace(source))))
@@ -242,7 +214,7 @@ class Repeating:
         self.words = self.steps.words.tolist()
         self.blocks = TaskBatches(lowering.recipe, lowering.tasks, lowering.number, extra)
         self._patterns: dict[int, int] = {}
-        self._silent = {number for number, kind in enumerate(self.steps.kinds) if kind.op.tape_kind == VIEW}
+        self._silent = {number for number, kind in enumerate(self.steps.kinds) if kind.op.tape_kind == structs.VIEW}
         self._before = (0, 0, 0)
 
     def repeat(self, at: int, start: int) -> bool:
@@ -284,7 +256,7 @@ class Repeating:
                 {
                     k: self.nodes[node].spec.dtype
                     for node, (source, k) in zip(places, names, strict=False)
-                    if source == OPERAND and self._is_number(node)
+                    if source == task_blocks.OPERAND and self._is_number(node)
                 },
             )
             self._patterns[kind] = self.blocks.add(pattern)
@@ -296,23 +268,23 @@ class Repeating:
         for order, places_of_operands in enumerate((places[1:], places[:-1])):
             pairs = zip(places_of_operands, operands, strict=True)
             if places[-order] == result and all(self._is_number(n) if o < 0 else n == o for n, o in pairs):
-                names = [(OPERAND, k) for k in range(len(operands))]
-                return [*names, (RESULT, 0)] if order else [(RESULT, 0), *names]
+                names = [(task_blocks.OPERAND, k) for k in range(len(operands))]
+                return [*names, (task_blocks.RESULT, 0)] if order else [(task_blocks.RESULT, 0), *names]
         return None
 
     def _by_nodes(
         self, places: list[int], operands: list[int], result: int, temporaries: list[int]
     ) -> list[Source] | None:
         """Describe the places by the nodes that they hold; None where these are not unique."""
-        named: dict[int, Source] = {result: (RESULT, 0)}
+        named: dict[int, Source] = {result: (task_blocks.RESULT, 0)}
         for k, o in enumerate(operands):
             if o < 0 or o in named:
                 return None
-            named[o] = OPERAND, k
-        named |= {node: (TEMPORARY, k) for k, node in enumerate(temporaries)}
+            named[o] = task_blocks.OPERAND, k
+        named |= {node: (task_blocks.TEMPORARY, k) for k, node in enumerate(temporaries)}
         if not all(node in named or self._is_number(node) for node in places):
             return None
-        return [named.get(node, (NODE, node)) for node in places]
+        return [named.get(node, (task_blocks.NODE, node)) for node in places]
 
     def _is_number(self, node: int) -> bool:
         if node < 0:
@@ -466,19 +438,19 @@ class Reverse:
             self._ready(node, self.recipe.nodes[node].spec, covers=False)
         before, tasks = set(self.touched), self.tasks
         loop.back = len(tasks)
-        self.lowering.loops.steer(loop, RUN_BACK)
+        self.lowering.loops.steer(loop, structs.RUN_BACK)
         loop.choose = len(tasks)
-        self.lowering.loops.steer(loop, RUN_CHOOSE)
+        self.lowering.loops.steer(loop, structs.RUN_CHOOSE)
         for number, body in enumerate(loop.bodies):
             body.restore = len(tasks)
-            self.lowering.loops.steer(loop, RUN_RESTORE, number)
+            self.lowering.loops.steer(loop, structs.RUN_RESTORE, number)
             self._carry_back(loop, body)
             self._some_steps(body.first, body.last)
             self.blocks.flush()
             self.touched &= before
             self.constant_buffers &= before
             body.before = len(tasks)
-            self.lowering.loops.steer(loop, RUN_BEFORE, body.before - body.restore)
+            self.lowering.loops.steer(loop, structs.RUN_BEFORE, body.before - body.restore)
         loop.back_end = len(tasks)
         return loop.step
 
@@ -512,7 +484,9 @@ class Reverse:
         kept = self.lowering.temporary(spec.shape, spec.dtype)
         strides = self.recipe.nodes[kept].spec.strides
         target = KernelOperand("target", spec.dtype, 0, strides)
-        loop = PrintedLoop(same, spec.shape, (target, KernelOperand("x", spec.dtype, 1, spec.gradient)), pullback=False)
+        loop = PrintedLoop(
+            scalar_loops.same, spec.shape, (target, KernelOperand("x", spec.dtype, 1, spec.gradient)), pullback=False
+        )
         self.tasks.append(KernelCall(loop, (OperandPlace(kept), OperandPlace(self._family[node], gradient=True))))
         return kept
 
@@ -529,21 +503,25 @@ class Reverse:
     def _way(self, form: Form) -> list[tuple[int, int, bool]] | None:
         """Return operand, pattern and whether it covers of pullbacks that only add; None if more is to be done."""
         pulls, names = [(i, pull) for i, pull in enumerate(form.pulls) if pull is not None], form.op.inputs
-        short = form.kind == PULLS and all(form.constant_result(i) == NEVER for i, _ in pulls)
+        short = form.kind == structs.PULLS and all(form.constant_result(i) == structs.NEVER for i, _ in pulls)
         if not short or not {"y", "n", "i", *names}.issuperset(form.saved):
             return None
-        made: dict[str, Source] = {"y": (RESULT, 0), "n": (EXTRA, 0), "i": (EXTRA, 0)}
-        saved = [made.get(name) or (OPERAND, names.index(name)) for name in form.saved]
+        made: dict[str, Source] = {
+            "y": (task_blocks.RESULT, 0),
+            "n": (task_blocks.EXTRA, 0),
+            "i": (task_blocks.EXTRA, 0),
+        }
+        saved = [made.get(name) or (task_blocks.OPERAND, names.index(name)) for name in form.saved]
         ways = []
         for i, pull in pulls:
-            places = [(OPERAND_GRADIENT, i), (RESULT_GRADIENT, 0), *saved]
+            places = [(task_blocks.OPERAND_GRADIENT, i), (task_blocks.RESULT_GRADIENT, 0), *saved]
             called = StepCalls([self.tasks.kernel(pull, len(places))], [True], places)
             ways.append((i, self.blocks.add(called), form.covers[i]))
         return ways
 
     def _apart(self, step: Step, form: Form) -> None:
         first = len(self.tasks)
-        if form.kind == PYTHON:
+        if form.kind == structs.PYTHON:
             self._python(step, form)
         else:
             for name, node in self.lowering.copies.get(step.at, {}).items():
@@ -557,9 +535,9 @@ class Reverse:
                 self._write_out(base)
             for i, pull in enumerate(form.pulls):
                 operand = step.operands[i]
-                if pull is not None and isinstance(operand, NodeRef) and not (i == 0 and form.kind == CLEARS):
+                if pull is not None and isinstance(operand, NodeRef) and not (i == 0 and form.kind == structs.CLEARS):
                     self._contribute(step, form, i, (cotangent, *saved))
-            if form.kind == CLEARS and form.pulls[0] is not None:
+            if form.kind == structs.CLEARS and form.pulls[0] is not None:
                 self.tasks.append(KernelCall(form.pulls[0], (cotangent, cotangent, *saved)))
         self.apart.append((first, len(self.tasks), step.at))
 
@@ -633,7 +611,7 @@ class Reverse:
         is_constant = self.recipe.family_of(step.result) in self.constant_buffers
         node = self.recipe.nodes[base]  # a gradient that is a result of the program is no intermediate
         seen = base in self.touched or node.argument or node.constant is not None
-        constant = not seen and form.constant_result(i) >= (IF_INPUT_IS if is_constant else ALWAYS)
+        constant = not seen and form.constant_result(i) >= (structs.IF_INPUT_IS if is_constant else structs.ALWAYS)
         stored = self._ready(operand.node, spec, form.covers[i])
         if constant:
             pull = loop_printer.computing_constant(pull)
@@ -647,7 +625,7 @@ class Reverse:
         """Write out a constant gradient: give every element the number that the first one holds."""
         dtype, place = self.recipe.nodes[base].spec.dtype, OperandPlace(base, gradient=True)
         operands = (KernelOperand("target", dtype, 0, (dtype.itemsize,)), KernelOperand("x", dtype, 1, (0,)))
-        loop = PrintedLoop(same, (self.buffers[base],), operands, pullback=False)
+        loop = PrintedLoop(scalar_loops.same, (self.buffers[base],), operands, pullback=False)
         self.tasks.append(KernelCall(loop, (place, place)))
         self.constant_buffers.discard(base)
 

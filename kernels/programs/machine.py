@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter_ns
@@ -14,18 +14,9 @@ from kernels.foundation.specs import Array, dense, intern_spec
 from kernels.kinds import routine
 from kernels.kinds.routine import Guard
 from kernels.language import jit
+from kernels.native import structs
 from kernels.native.memory import where
-from kernels.native.structs import (
-    MOST_RESULTS,
-    ROW,
-    RUN_BACK,
-    RUN_GUARD,
-    RUN_INLINE,
-    RUN_LOOP,
-    WORK_BETWEEN_CHECKS,
-    LoopStack,
-    ProgramRow,
-)
+from kernels.native.structs import MOST_RESULTS, ROW, WORK_BETWEEN_CHECKS, LoopStack, ProgramRow
 from kernels.programs.assembly import KernelRows, ProgramMemory, ProgramPlan, block
 from kernels.programs.lowering import ForwardLowering, Reverse
 from kernels.programs.program import Exchange, ProgramError, ProgramNode, Recipe, native
@@ -45,21 +36,23 @@ def plan(recipe: Recipe, *, reverse: bool) -> ProgramPlan:
 def lowered(recipe: Recipe, *, reverse: bool) -> tuple[ProgramPlan, ForwardLowering, Reverse]:
     """Return the plan of a recipe, and what made it."""
     copied = recipe.copy()
-    lowering = ForwardLowering(copied, reverse=reverse)
-    tasks = lowering.run()
-    forward, back = len(tasks), Reverse(copied, lowering)
-    if reverse and copied.wants(copied.outputs[0]):
-        back.run(copied.outputs[0])
-    return _planned(lowering, back, forward, differentiates=reverse), lowering, back
+
+    def start(back: Reverse) -> None:
+        if reverse and copied.wants(copied.outputs[0]):
+            back.run(copied.outputs[0])
+
+    return _planned(copied, start, reverse=reverse)
 
 
-def _planned(lowering: ForwardLowering, back: Reverse, forward: int, *, differentiates: bool) -> ProgramPlan:
-    loops = lowering.loops
+def _planned(
+    recipe: Recipe, start: Callable[[Reverse], None], *, reverse: bool = True
+) -> tuple[ProgramPlan, ForwardLowering, Reverse]:
+    lowering = ForwardLowering(recipe, reverse=reverse)
+    forward, loops, back = len(lowering.run()), lowering.loops, Reverse(recipe, lowering)
+    start(back)
     loops.finish()
-    buffers = back.buffers
-    return ProgramPlan(
-        lowering.recipe, lowering.tasks, forward, buffers, differentiates, loops=loops.all, stack=loops.stack
-    )
+    made = ProgramPlan(recipe, lowering.tasks, forward, back.buffers, reverse, loops=loops.all, stack=loops.stack)
+    return made, lowering, back
 
 
 def pullback_plan(recipe: Recipe, *, results: bool = False) -> ProgramPlan:
@@ -75,11 +68,7 @@ def pullback_plan(recipe: Recipe, *, results: bool = False) -> ProgramPlan:
             )
             copied.arguments.append(len(copied.nodes) - 1)
             pairs.append((output, len(copied.nodes) - 1))
-    lowering = ForwardLowering(copied)
-    tasks = lowering.run()
-    forward, back = len(tasks), Reverse(copied, lowering)
-    back.run_from(pairs)
-    return _planned(lowering, back, forward, differentiates=True)
+    return _planned(copied, lambda back: back.run_from(pairs))[0]
 
 
 class GuardMissed(ProgramError):  # noqa: N818 (no error where there is another program, or the function)
@@ -170,7 +159,7 @@ class Machine:
         for addresses in (moved[:, ProgramRow.address], pointers):  # addresses of kernels are out of this range
             addresses[(addresses >= self.start) & (addresses <= self.start + self.size)] += clone.start - self.start
         moved[:, ProgramRow.pointers] += where(pointers) - where(rows.pointers)
-        moved[moved[:, ProgramRow.kind] == RUN_INLINE, ProgramRow.data] = clone.start
+        moved[moved[:, ProgramRow.kind] == structs.RUN_INLINE, ProgramRow.data] = clone.start
         calls = {
             k: partial(call.func, [self._moved(x, clone) for x in call.args[0]], clone.contexts)
             for k, call in rows.calls.items()
@@ -220,8 +209,8 @@ class Machine:
     def missed(self, row: int) -> GuardMissed:
         """Return which guard stopped the program, and the value that it found."""
         rows = self.forward.words
-        number = int(np.count_nonzero(rows[:row, ProgramRow.kind] == RUN_GUARD))
-        if rows[row, ProgramRow.kind] != RUN_GUARD:
+        number = int(np.count_nonzero(rows[:row, ProgramRow.kind] == structs.RUN_GUARD))
+        if rows[row, ProgramRow.kind] != structs.RUN_GUARD:
             return GuardMissed(-1, b"", "the begin of a loop")
         pointers = self.forward.pointers
         value = int(pointers[(int(rows[row, ProgramRow.pointers]) - where(pointers)) // 8]) - where(self.memory)
@@ -347,7 +336,7 @@ def call_times(recipe: Recipe, values: Sequence[Any], *, reverse: bool) -> CallT
         least = np.minimum(least, run.apart())
         repetitions += 1
     rows = np.concatenate([machine.forward.words, machine.reverse.words])
-    inline = rows[:, ProgramRow.kind] == RUN_INLINE
+    inline = rows[:, ProgramRow.kind] == structs.RUN_INLINE
     tasks = np.where(inline, rows[:, ProgramRow.operands], 1)
     times = np.repeat(np.maximum(least - run.clock(), 0) / tasks, tasks)
     assert len(times) == len(plan.tasks), "the rows of a machine are those of its plan"
@@ -380,8 +369,8 @@ class _TimedRun:
     def _timed(self, rows: KernelRows) -> list[int]:
         native, now, times = self.machine.native, perf_counter_ns, []
         kinds, ahead = rows.words[:, ProgramRow.kind], rows.words[:, ProgramRow.address]
-        ends = {int(k): int(k + ahead[k]) for k in np.flatnonzero(kinds == RUN_LOOP)}
-        ends |= {int(k): int(k + 1 + ahead[k + 1]) for k in np.flatnonzero(kinds == RUN_BACK)}
+        ends = {int(k): int(k + ahead[k]) for k in np.flatnonzero(kinds == structs.RUN_LOOP)}
+        ends |= {int(k): int(k + 1 + ahead[k + 1]) for k in np.flatnonzero(kinds == structs.RUN_BACK)}
         for k in range(len(rows.words)):
             if k < len(times):
                 continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -14,49 +14,26 @@ from kernels.kinds.elementwise import Elementwise
 from kernels.kinds.routine import Guard
 from kernels.kinds.views import Write
 from kernels.operations.views import CLONE
+from kernels.programs import loop_bodies, periods, rolled_program
 from kernels.programs.loop_bodies import (
     Initial,
     Item,
     Lagged,
+    LoopBody,
     RecordedLoop,
     Regular,
     RowLoop,
     RowSpan,
     Straight,
-    body,
-    recorded_loops,
-    regular,
 )
-from kernels.programs.periods import (
-    FEWEST_STEPS,
-    WANTED,
-    Extraction,
-    RepeatedRows,
-    StepTable,
-    phase,
-    runs,
-    tokens,
-    with_distances,
-    with_offsets,
-)
+from kernels.programs.periods import FEWEST_STEPS, WANTED, Extraction, RepeatedRows, StepTable
 from kernels.programs.program import Recipe
-from kernels.programs.rolled_program import (
-    SMALL,
-    Ends,
-    Index,
-    Loop,
-    Numbers,
-    Operand,
-    Phi,
-    Ref,
-    RolledInstruction,
-    RolledProgram,
-    Uncompiled,
-    Value,
-)
+from kernels.programs.rolled_program import Index, Loop, Numbers, Operand, Phi, Ref, RolledInstruction, RolledProgram
 from kernels.programs.several_ways import in_one_way
 
 _ZERO = Index(0)
+Path: TypeAlias = tuple[RowLoop, ...]
+"""Loops around each other, outermost first."""
 
 
 class Slots:
@@ -89,9 +66,9 @@ class Emission:
         self.kinds, self.kind = self.recipe.steps.kinds, extraction.kind.tolist()
         self.specs, self._spec = self.table.patterns.specs, self.table.spec.tolist()
         self.kept = [isinstance(kind.op, Write | Guard) for kind in self.kinds]
-        self.values: list[Value] = []
+        self.values: list[rolled_program.Value] = []
         self.numbers: dict[int, int] = {}  # of values in the program, by those of the table
-        self.paths: dict[int, tuple[RowLoop, ...]] = {}  # the loops that values are made in
+        self.paths: dict[int, Path] = {}  # the loops that values are made in
         self.loops: list[Loop] = []
         self.slots: dict[int, Slots] = {}
         self.needed = bytearray()  # by value of the table: whether an output, a write or a guard needs it
@@ -145,12 +122,12 @@ class Emission:
             known = self.slots[id(rows)] = Slots(rows)
         return known
 
-    def _new(self, value: int, path: tuple[RowLoop, ...]) -> int:
+    def _new(self, value: int, path: Path) -> int:
         node = int(self.table.node[value])
         differentiable = node >= 0 and bool(self.extraction.columns.wants[node])
         loop = path[-1].number if path else -1
         constant = self.table.constants.get(value)
-        made = Value(self.specs[self._spec[value]], -1, constant, loop, differentiable=differentiable)
+        made = rolled_program.Value(self.specs[self._spec[value]], -1, constant, loop, differentiable=differentiable)
         self.values.append(made)
         self.numbers[value] = len(self.values) - 1
         self.paths[value] = path
@@ -160,7 +137,7 @@ class Emission:
         number = self.numbers.get(value)
         return self._new(value, ()) if number is None else number
 
-    def _items(self, items: list[Item], path: tuple[RowLoop, ...]) -> list[RolledInstruction | Loop]:
+    def _items(self, items: list[Item], path: Path) -> list[RolledInstruction | Loop]:
         made: list[RolledInstruction | Loop] = []
         for item in items:
             if isinstance(item, Straight):
@@ -170,11 +147,11 @@ class Emission:
                 made += self._carried_out(item, path)
         return made
 
-    def _carried_out(self, item: RowLoop, path: tuple[RowLoop, ...]) -> Iterator[RolledInstruction]:
+    def _carried_out(self, item: RowLoop, path: Path) -> Iterator[RolledInstruction]:
         """Yield copies of what an inner recorded loop carried in the end: of numbers, and of what is read later."""
         for value in item.ends.phis if item.ends is not None and path else ():
             spec = self.specs[self._spec[value]]
-            if self.needed[value] and (spec.size <= SMALL or value in self.behind):
+            if self.needed[value] and (spec.size <= rolled_program.SMALL or value in self.behind):
                 wanted = self.values[self.numbers[value]].differentiable
                 end = Ref(self.numbers[value], _ZERO, spec, wanted, self._at(value, np.int64(0), path))
                 form = CLONE.form((spec,), spec, (True,)) if wanted else None
@@ -183,18 +160,12 @@ class Emission:
 
     def _read_behind(self) -> set[int]:
         """Return what recorded loops carry that is read where a loop around these is not around."""
-        made: dict[int, tuple[RowLoop, ...]] = {}
+        made: dict[int, Path] = {}
         read = [(value, ()) for value in self.extraction.outputs.value.tolist()]
         self._find_reads(self.items, (), made, read)
         return {value for value, path in read if value in made and path[: len(made[value])] != made[value]}
 
-    def _find_reads(
-        self,
-        items: list[Item],
-        path: tuple[RowLoop, ...],
-        made: dict[int, tuple[RowLoop, ...]],
-        read: list[tuple[int, tuple[RowLoop, ...]]],
-    ) -> None:
+    def _find_reads(self, items: list[Item], path: Path, made: dict[int, Path], read: list[tuple[int, Path]]) -> None:
         for item in items:
             if isinstance(item, Straight):
                 slots = self._slots(item.rows)
@@ -215,7 +186,7 @@ class Emission:
         """Return which of the rows that a loop is made of is that one of all."""
         return row + self.extraction.first - item.rows.first
 
-    def _loop(self, item: RowLoop, path: tuple[RowLoop, ...]) -> Loop:
+    def _loop(self, item: RowLoop, path: Path) -> Loop:
         item.number = len(self.loops)
         loop = Loop(item.number, item.count, path[-1].number if path else -1)
         self.loops.append(loop)
@@ -237,25 +208,25 @@ class Emission:
             loop.phis.append(Phi(self.numbers[phi.value], initial, update))
         return loop
 
-    def _recorded(self, item: RowLoop, ends: RecordedLoop, loop: Loop, inner: tuple[RowLoop, ...]) -> Loop:
+    def _recorded(self, item: RowLoop, ends: RecordedLoop, loop: Loop, inner: Path) -> Loop:
         path, slots = inner[:-1], self._slots(item.rows)
         begin = self._row_of(item, ends.begin)
         first, last = slots.starts[begin], slots.starts[self._row_of(item, ends.again)]
         chosen = [(k, value) for k, value in enumerate(ends.phis) if self.needed[value]]
         initials = [self._operand(slots, first + k, path) for k, _ in chosen]
         limit = self._operand(slots, slots.starts[begin + 1] - 1, path) if ends.has_count else ends.limit
-        loop.ends = Ends(limit, ends.counted)
+        loop.ends = rolled_program.Ends(limit, ends.counted)
         for _, value in chosen:
             self._new(value, inner)
         loop.body = self._items(item.items, inner)
         for (k, value), initial in zip(chosen, initials, strict=True):
             update = self._operand(slots, last + k, inner)
             if not isinstance(update, Ref):
-                raise Uncompiled("a loop carries a number", int(item.rows.line[begin]))
+                raise rolled_program.Uncompiled("a loop carries a number", int(item.rows.line[begin]))
             loop.phis.append(Phi(self.numbers[value], initial, update))
         return loop
 
-    def _initial(self, phi: Lagged, path: tuple[RowLoop, ...]) -> Operand:
+    def _initial(self, phi: Lagged, path: Path) -> Operand:
         initial = phi.initial
         if initial.value < 0:
             return _literal(initial.literal, path)
@@ -263,7 +234,7 @@ class Emission:
         at = self._at(initial.value, initial.place, path)
         return Ref(self._number(initial.value), offset, spec, initial.wanted, at)
 
-    def _straight(self, item: Straight, path: tuple[RowLoop, ...], made: list[RolledInstruction | Loop]) -> None:
+    def _straight(self, item: Straight, path: Path, made: list[RolledInstruction | Loop]) -> None:
         rows, slots = item.rows, self._slots(item.rows)
         first, starts, source, lines = rows.first, slots.starts, slots.source, rows.line.tolist()
         for row in range(item.low, item.high):
@@ -290,7 +261,7 @@ class Emission:
         after = steps[at + 1 : at + 1 + len(steps[at].op.extras)]
         return tuple([(step.params, nodes[step.result].spec) for step in after])
 
-    def _operand(self, slots: Slots, slot: int, path: tuple[RowLoop, ...]) -> Operand:
+    def _operand(self, slots: Slots, slot: int, path: Path) -> Operand:
         value = slots.value[slot]
         if value < 0:
             return _literal(slots.rows.literal[..., slot], path) if slots.differs[slot] else slots.literal[slot]
@@ -303,7 +274,7 @@ class Emission:
             at = self._at(value, place, path)
         return Ref(number, index, self.specs[slots.spec[slot]], slots.wanted[slot], at)
 
-    def _at(self, value: int, place: Any, path: tuple[RowLoop, ...]) -> tuple[Index, ...]:
+    def _at(self, value: int, place: Any, path: Path) -> tuple[Index, ...]:
         """Return the steps of the loops around a value that are not around its reader, of which ``place`` is one."""
         loops = self.paths.get(value, ())
         shared = sum(mine is other for mine, other in zip(loops, path, strict=False))
@@ -327,12 +298,12 @@ class Emission:
         return refs
 
 
-def _with_axes(path: tuple[RowLoop, ...]) -> tuple[RowLoop, ...]:
+def _with_axes(path: Path) -> Path:
     """Return the loops that columns have an axis for: all but recorded ones."""
     return tuple([loop for loop in path if loop.ends is None])
 
 
-def _index(entries: Array, path: tuple[RowLoop, ...]) -> Index:
+def _index(entries: Array, path: Path) -> Index:
     """Return integers, which have an axis for each loop, as an index: multiples of steps as far as may be."""
     entries = np.asarray(entries)
     path = _with_axes(path)
@@ -353,7 +324,7 @@ def _index(entries: Array, path: tuple[RowLoop, ...]) -> Index:
     return Index(0, tuple(terms), (tuple(loops), np.ascontiguousarray(entries)))
 
 
-def _literal(entries: Array, path: tuple[RowLoop, ...]) -> float | Numbers:
+def _literal(entries: Array, path: Path) -> float | Numbers:
     """Return numbers, which have an axis for each loop, as one, or as those that change with some of the loops."""
     entries = np.ascontiguousarray(entries)
     path = _with_axes(path)
@@ -382,7 +353,7 @@ _LOOKS = 60  # how often, on average, a row is looked at, at most: a program wit
 def rolled(recipe: Recipe, *, roll: bool = True) -> RolledProgram:
     """Return a recorded program without views and, with ``roll``, repetitions as loops; Uncompiled where impossible."""
     extraction = Extraction(in_one_way(recipe))
-    rolling = _Rolling(extraction, recorded_loops(extraction), roll=roll)
+    rolling = _Rolling(extraction, loop_bodies.recorded_loops(extraction), roll=roll)
     rows = extraction.rows
     items, outputs = rolling.roll(rows, 0, len(rows), LEAST_ROWS), extraction.outputs
     place = np.zeros(len(outputs.value), np.int64)
@@ -473,7 +444,7 @@ class _Rolling:
         return Straight(rows, low, high)
 
     def _judged(self, rows: StepTable, span: RowSpan, *, strict: bool = True) -> Regular | None:
-        return regular(rows, self.table, self.renamed, span, self._writes(rows), strict=strict)
+        return loop_bodies.regular(rows, self.table, self.renamed, span, self._writes(rows), strict=strict)
 
     def _writes(self, rows: StepTable) -> Array:
         writes = np.zeros(len(rows.value), np.bool_)
@@ -485,10 +456,10 @@ class _Rolling:
         self.looks -= high - low
         if high - low < max(least, FEWEST_STEPS) or self.looks < 0 or not self.rolls:
             return None
-        names, best = tokens(rows, self.table), None
-        for further in (None, with_distances, with_offsets):
+        names, best = periods.tokens(rows, self.table), None
+        for further in (None, periods.with_distances, periods.with_offsets):
             names = names if further is None else further(names, rows)
-            likely = [run for run in runs(names[low:high]) if run.period not in refused]
+            likely = [run for run in periods.runs(names[low:high]) if run.period not in refused]
             best = self._best_of(rows, likely[:_TRIES], (low, high), least, best)
             if best is not None and best.worth >= _ENOUGH * (high - low):
                 break
@@ -506,7 +477,7 @@ class _Rolling:
             longest = run.rows + 2 * run.period
             if longest < least or (best is not None and longest <= best.worth):
                 continue
-            start = phase(run._replace(start=low + run.start), rows, writes, splits, low)
+            start = periods.phase(run._replace(start=low + run.start), rows, writes, splits, low)
             apart = int(np.argmin(splits[start : start + run.period]))
             if splits[start + apart]:  # it is within a recorded loop
                 continue
@@ -522,7 +493,7 @@ class _Rolling:
 
     def _loop(self, judged: Regular) -> RowLoop | None:
         """Return a loop; its body is rolled, and its rows are known by the step they are of."""
-        made = body(judged, self.table, self.elementwise)
+        made = LoopBody(judged, self.table, self.elementwise).made()
         if made is None:
             return None
         body_rows, phis = made

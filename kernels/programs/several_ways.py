@@ -20,18 +20,8 @@ from kernels.kinds.routine import Guard, LoopBegin
 from kernels.kinds.views import Write
 from kernels.operations import OPS
 from kernels.operations.views import CLONE, GUARD
-from kernels.programs.program import (
-    HEAD,
-    Lines,
-    ProgramNode,
-    Recipe,
-    StepKind,
-    Steps,
-    StepWords,
-    bodies_of,
-    describe,
-    parameters,
-)
+from kernels.programs import program
+from kernels.programs.program import HEAD, ProgramNode, Recipe, StepKind, Steps
 from kernels.programs.rolled_program import Uncompiled
 from kernels.rules.scalar_loops import NodeRef
 
@@ -128,7 +118,7 @@ class Predicated(NamedTuple):
 def in_one_way(recipe: Recipe) -> Predicated:
     """Return a recipe whose loops go one way; Uncompiled where ways have too little in common."""
     begins, guards = (recipe.steps.of_kind(cls) for cls in (LoopBegin, Guard))
-    ways = {at: bodies_of(recipe.steps, at) for at in begins}
+    ways = {at: program.bodies_of(recipe.steps, at) for at in begins}
     if all(len(bodies) == 1 for bodies in ways.values()):
         return Predicated(recipe, np.arange(len(recipe.steps)), guards)
     made, conditional, low = RecipeBuilder(recipe), set[int](), 0
@@ -292,7 +282,7 @@ class _Unchanged:
         writes = map(made.step, self.recipe.steps.of_kind(Write))
         self.written = {self.recipe.base_of(step.result) for step in writes}
         for begin in reversed(begins):
-            self._find(begin, [again for _, again in bodies_of(self.recipe.steps, begin)])
+            self._find(begin, [again for _, again in program.bodies_of(self.recipe.steps, begin)])
 
     def _find(self, begin: int, agains: list[int]) -> None:
         updates = list(zip(*[self.made.step(again).operands for again in agains], strict=True))
@@ -325,12 +315,12 @@ class _Unchanged:
         """Put all steps that are left, with their lines."""
         made, lines = self.made, self.recipe.lines
         numbers = [] if lines is None else lines.of_steps(self.recipe.steps).tolist()
-        marks = made.recipe.lines = None if lines is None else Lines([*lines.table])
+        marks = made.recipe.lines = None if lines is None else program.Lines([*lines.table])
         for at in range(len(self.recipe.steps)):
             if at in self.copies:
                 continue
             if marks is not None:
-                marks.mark(made.steps.head[StepWords.used], numbers[at])
+                marks.mark(made.steps.head[program.StepWords.used], numbers[at])
             step, places = made.step(at), self.places.get(at, ())
             operands = tuple([self.node(o) for k, o in enumerate(step.operands) if k not in places])
             kind = made.steps.kinds[step.kind]
@@ -403,5 +393,7 @@ class _Shown(NamedTuple):
     def of(cls, recipe: Recipe, at: int) -> _Shown:
         step, nodes = recipe.steps[at], recipe.nodes
         read: list[Any] = [nodes[o.node].spec if isinstance(o, NodeRef) else None for o in step.operands]
-        operands = ", ".join("a number" if spec is None else describe(spec) for spec in read)
-        return cls(f"{step.op.name}{parameters(step.params)} {describe(nodes[step.result].spec)}", operands)
+        operands = ", ".join("a number" if spec is None else program.describe(spec) for spec in read)
+        return cls(
+            f"{step.op.name}{program.parameters(step.params)} {program.describe(nodes[step.result].spec)}", operands
+        )

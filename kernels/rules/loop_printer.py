@@ -19,19 +19,8 @@ from kernels.language.jit import callable_at
 from kernels.native.c_api import NATIVE
 from kernels.native.memory import where
 from kernels.native.structs import ALWAYS, IF_INPUT_IS, LARGE, NEVER
-from kernels.rules import elements
-from kernels.rules.op import (
-    RAISED,
-    Functions,
-    Symbol,
-    bits_of,
-    literal_of,
-    raised,
-    resolved,
-    source,
-    special,
-    trace_known,
-)
+from kernels.rules import elements, op
+from kernels.rules.op import Functions, Symbol, literal_of, source
 
 # Records to loop source: one printed kernel for a rule, a dtype and a pattern of strides.
 #
@@ -48,22 +37,6 @@ class KernelOperand:
     place: int  # among the pointers
     strides: Strides
     offset: int | None = None  # where it begins behind its pointer, in bytes; None: always at 0
-
-
-def laid_out(shape: Strides, operands: tuple[KernelOperand, ...], tail: list[int]) -> tuple[np.ndarray[Any, Any], str]:
-    """Return the words of :func:`_nest_words` and the tail; and the pattern of the inner strides.
-
-    That is for each operand "1" for the next element, "0" for the same, "s" for another; "+" behind them for outer
-    axes. It is empty for a single element.
-    """
-    words, inner = _nest_words(shape, [operand.strides for operand in operands])
-    layout = np.array(words + tail, np.int64)
-    if 0 in shape:
-        return layout, "s" * len(operands)
-    kinds = [
-        {0: "0", operand.dtype.itemsize: "1"}.get(stride, "s") for operand, stride in zip(operands, inner, strict=False)
-    ]
-    return layout, "".join(kinds) + "+" * (words[2] > 0)
 
 
 def nest_layout(shape: Strides, *strides: Strides) -> np.ndarray[Any, Any]:
@@ -115,7 +88,7 @@ class PrintedLoop:
     @property
     def expression(self) -> Symbol:
         """The rule, traced."""
-        return trace_known(self.rule, bits_of(self.static))
+        return op.trace_known(self.rule, op.bits_of(self.static))
 
     @property
     def steps(self) -> int:
@@ -134,16 +107,25 @@ class PrintedLoop:
         tail = [self.scatter or self.gather or 0, *[operand.offset or 0 for operand in self.operands]]
         specials = []
         for name in sorted(self.expression.specials):
-            ufunc = resolved(getattr(special, name))
+            ufunc = op.resolved(getattr(op.special, name))
             loop = inner_loop(ufunc, (self.operands[0].dtype,) * ufunc.nargs)
             specials += [loop.address, loop.data]
-        tail += [*specials, *map(raised, self.expression.exponents), *dict(bits_of(self.static)).values()]
-        return laid_out(self.shape, self.operands, tail)
+        tail += [*specials, *map(op.raised, self.expression.exponents), *dict(op.bits_of(self.static)).values()]
+        # the pattern: "1" for the next element, "0" for the same, "s" for another; "+" behind them for outer axes
+        words, inner = _nest_words(self.shape, [operand.strides for operand in self.operands])
+        layout = np.array(words + tail, np.int64)
+        if 0 in self.shape:
+            return layout, "s" * len(self.operands)
+        kinds = [
+            {0: "0", operand.dtype.itemsize: "1"}.get(stride, "s")
+            for operand, stride in zip(self.operands, inner, strict=False)
+        ]
+        return layout, "".join(kinds) + "+" * (words[2] > 0)
 
     def kernel(self) -> tuple[int, np.ndarray[Any, Any]]:
         """Compile, or find, the kernel; return its address and layout."""
         layout, pattern = self.layout()
-        traits = printed(self.operands), bits_of(self.static), self.scatter is None, self.gather is None
+        traits = printed(self.operands), op.bits_of(self.static), self.scatter is None, self.gather is None
         key = self.rule, pattern, *traits, self.pullback, self.skips, self.adds
         address = _addresses.get(key)
         if address is None:
@@ -197,7 +179,7 @@ class _Printer:
         body = self._rows if self.pattern else self._element
         if not self.loop.expression.exponents:
             body(1)
-        for k, name in enumerate(RAISED if self.loop.expression.exponents else ()):
+        for k, name in enumerate(op.RAISED if self.loop.expression.exponents else ()):
             self.raised = name
             self.put(1, f"if raised == {k}:")
             body(2)

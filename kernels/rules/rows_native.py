@@ -54,12 +54,10 @@ def top_of(x, n, step):
 
 def spread(layout, x):
     """The sum of the squares of what elements are apart from their mean, divided by a number."""
-    n, step, s, squares = layout[1], layout[2] * ITEM, ZERO, ZERO
+    n, step, squares = layout[1], layout[2] * ITEM, ZERO
+    middle = mean(x, n, step)
     for k in range(n):
-        s += load(x + k * step)
-    mean = s / real(n)
-    for k in range(n):
-        apart = load(x + k * step) - mean
+        apart = load(x + k * step) - middle
         squares += apart * apart
     return squares / real(double_of(layout[3]))
 

@@ -7,7 +7,7 @@ import math
 from array import array
 from collections.abc import Callable
 from dataclasses import field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -124,23 +124,7 @@ def _renamed(expression: Any, names: dict[str, str]) -> Any:
 # choose alike, by operation, dtype and size, and so agree in every bit.
 
 
-class Expression(Protocol):
-    """An elementwise operation, as far as a loop needs it."""
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """What the expression calls its operands."""
-
-    @property
-    def forward(self) -> Any:
-        """The expression."""
-
-    @property
-    def vector(self) -> bool:
-        """Whether large results are computed by our own kernel."""
-
-
-def forward(op: Expression, result: Spec, specs: tuple[Spec, ...]) -> PrintedLoop:
+def forward(op: Any, result: Spec, specs: tuple[Spec, ...]) -> PrintedLoop:
     """Return the loop of an elementwise expression over its operands."""
     reads = [
         KernelOperand(name, spec.dtype, k, broadcast(spec.shape, spec.strides, result.shape))
@@ -174,10 +158,10 @@ def spread(strides: Strides, rank: int, axes: Strides, keepdims: bool) -> Stride
     return tuple(0 if i in axes else stride for i, stride in enumerate(kept))
 
 
-_kernels: Recent[tuple[Expression, Spec, tuple[Spec, ...]], tuple[Any, Array]] = Recent()
+_kernels: Recent[tuple[Any, Spec, tuple[Spec, ...]], tuple[Any, Array]] = Recent()
 
 
-def suits(op: Expression, spec: Spec, sources: tuple[Spec, ...]) -> bool:
+def suits(op: Any, spec: Spec, sources: tuple[Spec, ...]) -> bool:
     """Whether the kernel computes this: operands of the result's floating dtype, large, and several laid out alike."""
     if not op.vector or spec.dtype.kind != "f" or spec.bytes < LARGE or not loops_readable():
         return False
@@ -185,7 +169,7 @@ def suits(op: Expression, spec: Spec, sources: tuple[Spec, ...]) -> bool:
     return alike and all(s.dtype == spec.dtype for s in sources)
 
 
-def run(op: Expression, *operands: Any) -> Array | None:
+def run(op: Any, *operands: Any) -> Array | None:
     """Return the result for operands; None where the ufunc is to compute it."""
     if any(type(x) is not np.ndarray or x.nbytes < LARGE or x.dtype.kind != "f" for x in operands):
         return None
