@@ -19,7 +19,7 @@ from tape.tensors.dtypes import DEFAULT
 from tape.tensors.operands import usable
 from tape.tensors.pytrees import LEAF, Signature, Structure, flattened
 from tape.tensors.tensor import Tensor, as_array, constant_tensor, scalar_or_array
-from tape.tensors.view_families import is_view, mark_aliased
+from tape.tensors.view_families import is_view, mark_exported_to_numpy
 from tape.transforms.value_and_grad import share_memory
 from tape.watching.snapshots import Same
 
@@ -184,7 +184,8 @@ def shared_input(x: Any) -> Tensor:
     """Return a tensor as it is, another value as one of the same memory, in which writes are seen."""
     if isinstance(x, Tensor):
         return x
-    return mark_aliased(constant_tensor(scalar_or_array(usable(x))) if isinstance(x, np.ndarray) else input_of(x))
+    x = constant_tensor(scalar_or_array(usable(x))) if isinstance(x, np.ndarray) else input_of(x)
+    return mark_exported_to_numpy(x)
 
 
 def is_separated(values: Sequence[Any]) -> bool:
