@@ -418,16 +418,19 @@ def record_and_notify(registry, call: CallRequest, entry: CallEntry, results, va
     return paired(entry, result, second) if second != 0 else result
 
 
+def second_result(registry, results):
+    """Make the second of two new tensors; 0 with an exception, the first released."""
+    second = new_tensor(registry)
+    store_i8(results + 8, second)
+    return second if second != 0 else dropped(load_i8(results))
+
+
 def new_results(registry, two, results):
     """Make a new tensor for a result, or two; 0 with an exception."""
     first = new_tensor(registry)
     store_i8(results, first)
     store_i8(results + 8, 0)
-    if two and first != 0:
-        second = new_tensor(registry)
-        store_i8(results + 8, second)
-        return second if second != 0 else dropped(first)
-    return first
+    return second_result(registry, results) if two and first != 0 else first
 
 
 def gives_two(entry: CallEntry):

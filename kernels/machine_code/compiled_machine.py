@@ -36,6 +36,7 @@ from kernels.machine_code.call_structs import (
 from kernels.native import c_api, pool
 from kernels.native.memory import REGISTRY, where
 from kernels.native.structs import LARGE, RegistryTable
+from kernels.native.threads import called
 from kernels.programs.assembly import MemoryLayout
 from kernels.programs.machine import GuardMissed, Machine, plan
 from kernels.programs.program import Recipe, native
@@ -147,14 +148,21 @@ class CallTable:
 
     def words(self) -> tuple[Array, Array]:
         """Return the words, and an array of shapes that they refer to."""
-        code, scratch = self.code, where(self.scratch)
+        code, form, scratch = self.code, self.form, where(self.scratch)
         specs, count = [*code.arguments, *code.outputs, *code.gradients], len(code.arguments)
         extents = [n for spec in specs for n in (*spec.shape, *spec.strides)]
-        numbers = [*self.form.chosen, *self.form.steps, *extents, 0]
-        shapes = np.array(numbers, np.int64)
-        words, kinds, at = self._head(), list[int](), where(shapes) + 8 * len(self.form.chosen)
-        words[DirectCall.chosen], words[DirectCall.steps] = where(shapes), at if self.form.steps else 0
-        at += 8 * len(self.form.steps)
+        shapes = np.array([*form.chosen, *form.steps, *extents, 0], np.int64)
+        kinds, at = list[int](), where(shapes) + 8 * len(form.chosen)
+        pooled = _pooled() if any(size(spec) >= LARGE for spec in specs[count:]) else 0
+        words = DirectCall.row(
+            busy=where(self.busy), arguments=count, results=len(specs) - count, run=code.address,
+            table=where(self.places), places=count + len(code.constants), releases=code.elements >= LONG,
+            float_type=id(float), double_type=id(np.float64), single_type=id(np.float32),
+            int_type=0 if self.exactly else id(int), array_type=id(np.ndarray), new_array=c_api.table()[c_api.NEW],
+            pooled=pooled, large=pooled != 0, form=form.kind, alone=form.alone, count=len(form.chosen),
+            chosen=where(shapes), steps=at if form.steps else 0,
+        )  # fmt: skip
+        at += 8 * len(form.steps)
         for k, spec in enumerate(specs):
             ndim, room = len(spec.shape), scratch + 8 * k
             kind = DK_ARRAY if ndim else KINDS.get(spec.dtype, DK_ARRAY)
@@ -164,38 +172,13 @@ class CallTable:
                 )
             else:
                 kinds.append(DK_ARRAY if kind == DK_INTEGER else kind)
-                large = words[DirectCall.large] and size(spec) >= LARGE
+                large = pooled != 0 and size(spec) >= LARGE
                 entry = DirectResult.row(
                     kind=kinds[-1], ndim=ndim, shape=at, number=spec.dtype.num, large=large, scratch=room
                 )
             words, at = words + entry, at + 16 * ndim
-        words[DirectCall.arrays], words[DirectCall.left_out] = kinds.count(DK_ARRAY), self.form.leaves_out(kinds)
+        words[DirectCall.arrays], words[DirectCall.left_out] = kinds.count(DK_ARRAY), form.leaves_out(kinds)
         return np.array(words, np.int64), shapes
-
-    def _head(self) -> list[int]:
-        code, results, form = self.code, [*self.code.outputs, *self.code.gradients], self.form
-        head = [0] * DirectCall.SIZE
-        head[DirectCall.busy], head[DirectCall.arguments], head[DirectCall.results] = (
-            where(self.busy),
-            len(code.arguments),
-            len(results),
-        )
-        head[DirectCall.form], head[DirectCall.alone], head[DirectCall.count] = form.kind, form.alone, len(form.chosen)
-        head[DirectCall.run], head[DirectCall.table] = code.address, where(self.places)
-        head[DirectCall.places] = len(code.arguments) + len(code.constants)
-        head[DirectCall.releases] = code.elements >= LONG
-        head[DirectCall.float_type], head[DirectCall.double_type], head[DirectCall.single_type] = (
-            id(float),
-            id(np.float64),
-            id(np.float32),
-        )
-        head[DirectCall.array_type] = id(np.ndarray)
-        head[DirectCall.int_type] = 0 if self.exactly else id(int)
-        head[DirectCall.new_array] = c_api.table()[c_api.NEW]
-        if any(size(spec) >= LARGE for spec in results):
-            head[DirectCall.pooled] = _pooled()
-            head[DirectCall.large] = head[DirectCall.pooled] != 0
-        return head
 
 
 @functools.cache
@@ -267,18 +250,16 @@ class CompiledMachine:
             self.words, self._shapes = table.words()
             self._call, self._claim = (bound(_NATIVE, name, self.words) for name in ("whole", "claim"))
 
-    def copy(self) -> CompiledMachine:
-        """Return another with a workspace of its own, for a call while this one runs."""
-        return self._alike(self.form)
-
-    def _alike(self, form: ReturnForm) -> CompiledMachine:
+    def copy(self, form: ReturnForm | None = None) -> CompiledMachine:
+        """Return another with a workspace of its own, for a call while this one runs, or for another form."""
+        form = form or self.form
         return CompiledMachine(
             self.code, exactly=self.exactly, guards=self._places, form=form, interpreter=self._interpreter
         )
 
     def formed(self, form: ReturnForm) -> CompiledMachine:
         """Return another that returns its results in a form; both have one workspace if that is large."""
-        other: CompiledMachine = self._alike(form)
+        other: CompiledMachine = self.copy(form)
         if self.code.work > _LARGE:
             other._work, other._busy = self._work, self._busy
             other._open()
@@ -336,7 +317,7 @@ class CompiledMachine:
         first = len(arguments) + len(self.code.constants)
         places[first : first + len(self._results)] = [where(x) for x in self._outcome]
         try:
-            status = _function(self.code.address)(where(places))
+            status = called(self.code, where(places))
         finally:
             if claimed:
                 self._busy[0] = 0
@@ -392,16 +373,14 @@ class CompiledMachine:
             return self._plainly(args)
         results = self._call(*args)
         if type(results) is int and results == OTHERS and not self.exactly and len(args) == len(self.code.arguments):
-            results = self._call(*self._in_order(args))
-        return results if type(results) is not int else self._otherwise(results, args)
-
-    def _otherwise(self, status: int, args: Sequence[Any]) -> Any:
-        """Return what there is in place of results."""
-        if status <= MISSED and self._gives_up(MISSED - status):
+            results = self._call(*[_laid(x, spec) for x, spec in zip(args, self.code.arguments, strict=True)])
+        if type(results) is not int:
+            return results
+        if results <= MISSED and self._gives_up(MISSED - results):
             return self._interpreted(args)
-        if status <= MISSED:
-            raise self.missed(MISSED - status)
-        return self.copy().whole(args) if status == BUSY else None
+        if results <= MISSED:
+            raise self.missed(MISSED - results)
+        return self.copy().whole(args) if results == BUSY else None
 
     def _interpreted(self, args: Sequence[Any]) -> Any:
         """Return the results of the interpreter."""
@@ -410,18 +389,6 @@ class CompiledMachine:
                 return self.copy()._interpreted(args)  # noqa: SLF001 (another of this class)
             self._interpret(args)
             return self.form.returned([_returned(x) for x in self._outcome])
-
-    def _in_order(self, args: Sequence[Any]) -> list[Any]:
-        """Return arguments with copies of arrays whose strides are others than the recorded ones."""
-        return [self._laid(x, spec) for x, spec in zip(args, self.code.arguments, strict=True)]
-
-    @staticmethod
-    def _laid(x: Any, spec: Spec) -> Any:
-        if type(x) is not np.ndarray or x.dtype != spec.dtype or x.shape != spec.shape:
-            return x
-        laid = AlignedMemory(extent(spec)).array(spec, 0, spec.strides)
-        laid[...] = x
-        return laid
 
     def _plainly(self, args: Sequence[Any]) -> Any:
         """Do the same in Python: results are copied from memory of the machine's own."""
@@ -438,8 +405,8 @@ class CompiledMachine:
 
     def _takes(self, x: Any, spec: Spec) -> bool:
         if type(x) is np.ndarray:
-            fits: bool = x.dtype == spec.dtype and x.shape == spec.shape
-            return fits and (not self.exactly or _same_strides(x.strides, spec))
+            same = [a == b for a, b, n in zip(x.strides, spec.strides, spec.shape, strict=False) if n != 1]
+            return bool(x.dtype == spec.dtype and x.shape == spec.shape and (not self.exactly or all(same)))
         kind = DK_ARRAY if spec.shape else KINDS.get(spec.dtype, DK_ARRAY)
         if type(x) in (float, np.float64):
             return kind == DK_DOUBLE or (kind == DK_SINGLE and bool(abs(float(x)) <= _MOST_SINGLE or x - x != 0))
@@ -453,8 +420,13 @@ def _raise_interrupts() -> None:
         raise INTERRUPTS.pop()
 
 
-def _same_strides(strides: tuple[int, ...], spec: Spec) -> bool:
-    return all(a == b for a, b, n in zip(strides, spec.strides, spec.shape, strict=True) if n != 1)
+def _laid(x: Any, spec: Spec) -> Any:
+    """Return an array with the strides of a spec; anything else as it is."""
+    if type(x) is not np.ndarray or x.dtype != spec.dtype or x.shape != spec.shape:
+        return x
+    laid = AlignedMemory(extent(spec)).array(spec, 0, spec.strides)
+    laid[...] = x
+    return laid
 
 
 def _places(sizes: Sequence[int]) -> tuple[list[int], int]:
@@ -472,12 +444,6 @@ def _returned(x: Array) -> Any:
 
 
 _FLOATS = (np.dtype("f8"), np.dtype("f4"))
-
-
-@functools.cache
-def _function(address: int) -> Any:
-    """Return a compiled function as Python calls it; other threads run meanwhile."""
-    return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(address)
 
 
 # The memory that a program needs, before it runs: bytes of values and gradients, and of the block they share.

@@ -70,7 +70,11 @@ def compiled_machine(
     """
     compilation = Compilation(recipe, reverse=reverse, memory=memory, expected=expected)
     if not always:
-        _check_profit(compilation)
+        calls = [c for c in calls_of(compilation.program, compilation.fusion) if c.by in (INTERPRETER, PYTHON)]
+        cost = sum(call.times for call in calls) * _CALL
+        if cost > _GAIN_ROW * compilation.operations + _GAIN_ELEMENT * compilation.elements:
+            name = Counter({call.name: call.times for call in calls}).most_common(1)[0][0]
+            raise Unprofitable(f"calls of {name} take most of the time", next(c.step for c in calls if c.name == name))
     if expected is not None:
         expected(compilation.seconds())
     places = [
@@ -88,15 +92,6 @@ def compiled_machine(
     return machine
 
 
-def _check_profit(compilation: Compilation) -> None:
-    """Raise Unprofitable where calls of the interpreter cost more than the loops around them gain."""
-    calls = [c for c in calls_of(compilation.program, compilation.fusion) if c.by in (INTERPRETER, PYTHON)]
-    cost = sum(call.times for call in calls) * _CALL
-    if cost > _GAIN_ROW * compilation.operations + _GAIN_ELEMENT * compilation.elements:
-        name = Counter({call.name: call.times for call in calls}).most_common(1)[0][0]
-        raise Unprofitable(f"calls of {name} take most of the time", next(c.step for c in calls if c.name == name))
-
-
 def loop_program(recipe: Recipe, *, reverse: bool) -> str:
     """Return as text the loops that a program is compiled as; Uncompiled, which says why, where it cannot be."""
     return Compilation(recipe, reverse=reverse).listing()
@@ -111,14 +106,8 @@ def reason_of(recipe: Recipe, refused: Uncompiled) -> str:
 
 
 __all__ = [
-    "MODES",
-    "Uncompiled",
-    "Unprofitable",
-    "compiled_machine",
-    "loop_program",
-    "reason_of",
-]
-
+    "MODES", "Uncompiled", "Unprofitable", "compiled_machine", "loop_program", "reason_of",
+]  # fmt: skip
 
 # The native type of objects whose calls programs answer without Python, as long as a plan takes them.
 

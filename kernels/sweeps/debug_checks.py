@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from kernels.calls.object_types import header_of
 from kernels.foundation.specs import Array, Spec, is_object, with_subclasses, word_at
 from kernels.foundation.tables import cached_property
 from kernels.kinds.form import Form
@@ -37,7 +36,6 @@ from kernels.native.structs import (
     Chunk,
     FormBlock,
     RegistryTable,
-    SweepHeader,
     TapeHeader,
 )
 
@@ -157,6 +155,7 @@ def keep(header: int, before: Checked, now: Checked, kept: int) -> None:
     _checked[header] = word_at(header + 8 * TapeHeader.number), now._replace(since=since)
 
 
+NO_FORM = "the instruction that ends at word {0}: this word, its form, is {1}, {2}"
 Complaint: TypeAlias = str
 """A sentence that says what is wrong; "" if nothing is."""
 
@@ -216,30 +215,16 @@ _TRIES = 3
 """Pictures of a tape that others may be changing: what is wrong with it is wrong in all of them."""
 
 
-def marking(mark: Callable[[int], int], rows: pool.GuardedArrays) -> Callable[[int], int]:
-    """Return what marks a tape for a sweep when all has been checked: blocks of memory, the sweep's, the tape."""
+def checking(function: Callable[..., int], rows: pool.GuardedArrays, header: Callable[[Any], int]) -> Any:
+    """Return a function that first checks blocks of memory, the sweep's, and the tape of its first argument."""
 
-    def checked(address: int) -> int:
-        _check_all(rows, word_at(address + 8 * SweepHeader.tape))
-        return mark(address)
-
-    return checked
-
-
-def beginning(begin: Callable[..., int], rows: pool.GuardedArrays) -> Callable[..., int]:
-    """Return what begins the backward of some entries, likewise."""
-
-    def checked(entries: Any, *args: Any) -> int:
-        _check_all(rows, header_of(entries))
-        return begin(entries, *args)
+    def checked(first: Any, *args: Any) -> int:
+        pool.check_blocks()
+        rows.check()
+        check(header(first))
+        return function(first, *args)
 
     return checked
-
-
-def _check_all(rows: pool.GuardedArrays, header: int) -> None:
-    pool.check_blocks()
-    rows.check()
-    check(header)
 
 
 def check(header: int) -> None:
@@ -296,7 +281,7 @@ class _Checker:
         while stop > 0:
             layout = self._layout_of(int(tape_words[stop - 1]))
             if isinstance(layout, str):
-                yield _no_form(tape_words, stop, layout)
+                yield NO_FORM.format(stop - 1, tape_words[stop - 1], layout)
                 return
             start = stop - layout.entries
             name = f"instruction {layout.form.name} in words {start} to {stop - 1}"
@@ -328,7 +313,7 @@ class _Checker:
             if stands(code, head := self.before.heads.get(code)):
                 self.heads[code] = head
             elif isinstance(layout := self._layout_of(code), str):
-                yield _no_form(tape_words, int(ends[codes == code][-1]), layout)
+                yield NO_FORM.format(int(ends[codes == code][-1]) - 1, code, layout)
 
     def now(self) -> Checked:
         """Return how the tape is, once there are no complaints."""
@@ -430,10 +415,6 @@ class _Checker:
 def _joined(parts: list[Array]) -> Array:
     """Join what was found from the end."""
     return np.concatenate(parts[::-1]) if parts else np.empty(0, np.int64)
-
-
-def _no_form(tape_words: Array, stop: int, why: str) -> str:
-    return f"the instruction that ends at word {stop - 1}: this word, its form, is {tape_words[stop - 1]}, {why}"
 
 
 def _wrong_array(address: int, spec: Spec | None) -> str:

@@ -369,15 +369,12 @@ class _ReferenceForward:
                 if pull is not None:
                     self._add(instruction, i, slot, 0)
         elif form.kind != VIEW:
-            self._write(instruction, slot if apart else state.home(slot)[0])
-
-    def _write(self, instruction: Instruction, home: Any) -> None:
-        form, start = instruction.form, instruction.saved[0]
-        if form.kind == CLEARS and instruction.operands[0] is not None and home in self.state.buffers:
-            for row in np.atleast_2d(self.state.buffers[home]):
-                clear(form.pulls[0], row, instruction.saved)
-        if form.pulls[1] is not None:
-            self._add(instruction, 1, home, start)
+            home, start = slot if apart else state.home(slot)[0], instruction.saved[0]
+            if form.kind == CLEARS and instruction.operands[0] is not None and home in state.buffers:
+                for row in np.atleast_2d(state.buffers[home]):
+                    clear(form.pulls[0], row, instruction.saved)
+            if form.pulls[1] is not None:
+                self._add(instruction, 1, home, start)
 
     def _add(self, instruction: Instruction, i: int, home: Any, start: int) -> None:
         """Add the pushforward of one operand to the tangent of a family."""

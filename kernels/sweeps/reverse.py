@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -117,16 +117,10 @@ def operand_spec(entries: Any, operand: int, last: int) -> Spec:
 def read(space: Workspace, placed: list[PlacedLeaf], restrict: bool) -> Outcome:
     """Return the gradients of leaves, with ``restrict`` of none, and the cotangents of slots on other tapes."""
     if space.words[SweepHeader.at]:
-        placed = touched(space, placed)
+        placed = [row for row in placed if space.flat[row[2] + 3] & TOUCHED]  # some received no contribution
     foreign = [(slot, spec, pattern(array, spec, 0).copy()) for slot, spec, _, array in placed if type(slot) is int]
     leaves = [] if restrict else [row for row in placed if type(row[0]) is not int]
     return gradients(space, leaves), foreign
-
-
-def touched(space: Workspace, placed: list[PlacedLeaf]) -> list[PlacedLeaf]:
-    """Return the leaves that received a contribution, where H_AT says that some did not."""
-    flat = space.flat
-    return [row for row in placed if flat[row[2] + 3] & TOUCHED]
 
 
 def gradients(space: Workspace, placed: list[PlacedLeaf]) -> list[tuple[Any, Array | float]]:
@@ -164,15 +158,12 @@ class LeafHookSchedule:
         rows: dict[int, Any] = {id(o.key): (o, buffer) for o, buffer in asked}
         if not task.restrict:
             rows.update({id(row[0]): row for row in placed if id(row[0]) in task.hooked})
-        uses = last_uses(self._order(), set(rows)) if rows else {}
+        order = space.order[: self.count].tolist()
+        steps = ((k, task.entries.at(order[k])[3]) for k in range(self.count - 1, -1, -1))
+        uses = last_uses(steps, set(rows)) if rows else {}
         ordered = [(place + 1, k, key) for k, (key, place) in enumerate(uses.items())]
         self.places = [(place, key) for place, _, key in sorted(ordered)][::-1]
         self.rows, self.reached = rows, set[int]()
-
-    def _order(self) -> Iterable[tuple[int, Sequence[Any]]]:
-        entries, order = self.task.entries, self.space.order[: self.count].tolist()
-        for k in range(self.count - 1, -1, -1):
-            yield k, entries.at(order[k])[3]
 
     def sweep(self, address: int) -> int:
         """Sweep as the native sweep does, delivering leaves with hooks on the way."""
@@ -345,7 +336,10 @@ def _swept(space: Workspace, task: Task) -> Outcome:
         for observer, buffer in zip(observers, buffers, strict=True):
             observe(space, observer, buffer)
         if (readers := task.releasing()) is not None:
-            _drop(space, entries, readers)
+            readers.swept += len(entries) - header[_LOW]
+            header[SweepHeader.readers] = id(readers.readers)
+            if space.drop(space.address) < 0:  # unless others read the tape: finalizers run then, record and sweep
+                raise MemoryError("no memory to free what a backward has used")
         held = space.shrink_and_release()
     finally:
         space.busy = False
@@ -427,14 +421,6 @@ def _passes_by(entries: Any, x: Any, readers: Readers, slots: Collection[int]) -
     space = workspace()
     first = entries.at(space.order[space.words[SweepHeader.count] - 1].__index__())[2]
     return not any(first <= slot <= x._slot for slot in slots)  # noqa: SLF001 (tensors know no more of sweeps)
-
-
-def _drop(space: Workspace, entries: Any, readers: Readers) -> None:
-    """Drop what the sweep has used, unless others read the tape: finalizers run then, which may record and sweep."""
-    readers.swept += len(entries) - space.words[_LOW]
-    space.words[SweepHeader.readers] = id(readers.readers)
-    if space.drop(space.address) < 0:
-        raise MemoryError("no memory to free what a backward has used")
 
 
 def run_until_done(

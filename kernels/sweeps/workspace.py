@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from kernels.calls.object_types import header_of
 from kernels.foundation.specs import (
     FLOAT64,
     Array,
@@ -19,6 +20,7 @@ from kernels.foundation.specs import (
     empty,
     pattern,
     plant,
+    word_at,
 )
 from kernels.foundation.tables import dataclass
 from kernels.kinds.reference_tape import Instruction, instruction_at
@@ -75,30 +77,25 @@ class Workspace:
         self.sweep, self.abandon, self.place = (
             native.entry_point for native in (sweeps.sweep, sweeps.abandon, sweeps.place)
         )
-        self.find = jit.load_module("programs.replay_back_native").find.entry_point
         replays = jit.load_module("programs.replay_back_native")
-        self.arrived, self.release = replays.arrived.entry_point, replays.release.entry_point
+        self.find, self.arrived, self.release = (
+            native.entry_point for native in (replays.find, replays.arrived, replays.release)
+        )
         self.header = self.rows.zeros("header", (SweepHeader.SIZE,))
         self.begin = jit.bound("sweeps.short_backward_native", "begin", self.header)
         self.end = jit.bound("sweeps.short_backward_native", "end", self.header)
         if pool.DEBUG:
-            self.mark = debug_checks.marking(self.mark, self.rows)
-            self.begin = debug_checks.beginning(self.begin, self.rows)
+            self.mark = debug_checks.checking(self.mark, self.rows, lambda at: word_at(at + 8 * SweepHeader.tape))
+            self.begin = debug_checks.checking(self.begin, self.rows, header_of)
         self.words = memoryview(self.header)
         self.address = data_of(self.header)
         self.pointers = self.rows.zeros("pointers", (64,))
         self._reserve_presets(8)
         self.held: list[Any] = []
         self.busy = False
-        drop = jit.load_module("sweeps.mark_native").drop
-        self.drop = drop.entry_point
-        called = {
-            SweepHeader.marks: marks.mark,
-            SweepHeader.restricts: marks.relevant,
-            SweepHeader.sweeps: sweeps.sweep,
-        }
-        for at, function in {**called, SweepHeader.drops: drop}.items():
-            self.words[at] = function.address
+        self.drop = marks.drop.entry_point
+        self.words[SweepHeader.marks], self.words[SweepHeader.restricts] = marks.mark.address, marks.relevant.address
+        self.words[SweepHeader.sweeps], self.words[SweepHeader.drops] = sweeps.sweep.address, marks.drop.address
         self.words[SweepHeader.pointers] = data_of(self.pointers)
         self.words[SweepHeader.stamp] = FIRST_STAMP
         self.reserve(_FIRST)
@@ -118,14 +115,9 @@ class Workspace:
         self.buckets = self.rows.zeros("buckets", (buckets, Bucket.SIZE))
         self.order = self.rows.zeros("order", (buckets,))
         self.leaves = self.rows.zeros("leaves", (buckets, FoundLeaf.SIZE))
-        header = self.words
-        for at, array in (
-            (SweepHeader.buckets, self.buckets),
-            (SweepHeader.order, self.order),
-            (SweepHeader.leaves, self.leaves),
-        ):
-            header[at] = data_of(array)
-        header[SweepHeader.room] = buckets
+        header, at = self.words, SweepHeader
+        header[at.buckets], header[at.order] = data_of(self.buckets), data_of(self.order)
+        header[at.leaves], header[at.room] = data_of(self.leaves), buckets
         self.flat = memoryview(self.buckets).cast("B").cast("q")
         self.floats = self.flat.cast("B").cast("d")
         self.leaf_rows = memoryview(self.leaves).cast("B").cast("q")
@@ -168,7 +160,10 @@ def preset(
     starts = {seed.slot: seed_buffer(seed, batch, shared=len(seeds) > 1 or bool(observers)) for seed in seeds}
     buffers = [starts[o.key] if type(o.key) is int and o.key in starts else empty(o.spec, batch) for o in observers]
     rows = [(seed.slot, -id(starts[seed.slot]), 0, ROOT) for seed in seeds]
-    space.preset(rows + [_observer_row(*pair) for pair in zip(observers, buffers, strict=True)])
+    for o, buffer in zip(observers, buffers, strict=True):
+        flags = KEPT | (RELEVANT if o.asked else 0) | (PAUSED if o.hook or o.after else 0)
+        rows.append((key_of(o.key), -id(buffer), 0, flags))
+    space.preset(rows)
     space.held = [*starts.values(), *buffers]
     return buffers
 
@@ -195,30 +190,21 @@ def seed_buffer(seed: Seed, batch: int, *, shared: bool = True) -> Array:
     spec = seed.spec
     lead = (batch,) if batch else ()
     if spec.covers and spec.in_order and not seed.offset and np.shape(seed.value) == (*lead, *spec.shape):
-        if not (batch or shared) and seed.offset is None and _is_whole(seed.value, spec):
-            return seed.value.reshape(-1)
+        value = seed.value
+        alone = not (batch or shared) and seed.offset is None and type(value) is np.ndarray and value.size
+        if alone and value.dtype == spec.dtype and value.flags.c_contiguous:
+            bits = value.view(f"i{spec.dtype.itemsize}")
+            if bits.min() != np.iinfo(bits.dtype).min:  # the bits of -0.0
+                return value.reshape(-1)
         return np.add(seed.value, 0.0, order="C", dtype=spec.dtype).reshape((*lead, spec.size))
     buffer = empty(spec, batch)
     plant(buffer, seed)
     return buffer
 
 
-def _is_whole(value: Any, spec: Spec) -> bool:
-    """Whether an array can stand for the buffer: in order, and without -0.0, whose bits are the least integer's."""
-    if type(value) is not np.ndarray or value.dtype != spec.dtype or not value.flags.c_contiguous or not value.size:
-        return False
-    integers = value.view(f"i{spec.dtype.itemsize}")
-    return bool(integers.min() != np.iinfo(integers.dtype).min)
-
-
 def key_of(key: Any) -> int:
     """Return the key of a bucket: a slot, or a leaf by its address."""
     return key if type(key) is int else -id(key)
-
-
-def _observer_row(observer: GradientObserver, buffer: Array) -> tuple[int, int, int, int]:
-    flags = KEPT | (RELEVANT if observer.asked else 0)
-    return key_of(observer.key), -id(buffer), 0, flags | (PAUSED if observer.hook or observer.after else 0)
 
 
 def observe(space: Workspace, observer: GradientObserver, buffer: Array) -> None:
