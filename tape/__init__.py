@@ -27,6 +27,7 @@ with _uncollected(lasting=True):
     from tape.recording import to_python as _to_python  # noqa: F401 (it installs methods, as those above)
     from tape.recording import views as _views
     from tape.tensors import dtypes as _dtypes
+    from tape.tensors import grad_modes as _grad_modes
 from tape.array_api import e, finfo, iinfo, inf, nan, newaxis, pi, result_type
 from tape.functions import *  # noqa: F403 (one for each record)
 from tape.numpy_interface.sampling import rand, rand_like, randint, randint_like, randn, randn_like, randperm
@@ -38,14 +39,7 @@ from tape.recording.creation import *  # noqa: F403
 from tape.recording.to_python import _rebuild_tensor, equal, save  # noqa: F401 (pickles name it)
 from tape.recording.views import *  # noqa: F403
 from tape.tensors.dtypes import *  # noqa: F403
-from tape.tensors.grad_modes import (
-    enable_grad,
-    inference_mode,
-    is_inference,
-    is_inference_mode_enabled,
-    no_grad,
-    set_grad_enabled,
-)
+from tape.tensors.grad_modes import *  # noqa: F403
 from tape.tensors.modes import is_grad_enabled
 from tape.tensors.startup import __version__, set_quiet
 from tape.tensors.startup import getattr_of as _found_in
@@ -101,15 +95,15 @@ concat = concatenate = _views.cat
 
 __all__ = [
     "CompiledFunction", "Generator", "Program", "Tensor", "__version__", "amax", "amin", "autograd", "compile",
-    "concat", "concatenate", "custom", "dot", "e", "enable_grad", "ensemble", "equal", "finfo", "first_nonfinite",
-    "func", "get_num_threads", "get_rng_state", "graph", "iinfo", "inf", "inference_mode", "initial_seed",
-    "is_grad_enabled", "is_inference", "is_inference_mode_enabled", "is_tensor", "linalg", "listing", "load",
-    "manual_seed", "matmul", "max", "mean", "min", "mm", "mv", "nan", "newaxis", "no_grad", "op_table", "optimize",
-    "pi", "quadrature", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "random", "randperm",
-    "record", "result_type", "save", "seed", "set_grad_enabled", "set_num_threads", "set_quiet", "set_rng_state",
+    "concat", "concatenate", "custom", "dot", "e", "ensemble", "equal", "finfo", "first_nonfinite", "func",
+    "get_num_threads", "get_rng_state", "graph", "iinfo", "inf", "initial_seed", "is_grad_enabled", "is_tensor",
+    "linalg", "listing", "load", "manual_seed", "matmul", "max", "mean", "min", "mm", "mv", "nan", "newaxis",
+    "op_table", "optimize", "pi", "quadrature", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like",
+    "random", "randperm", "record", "result_type", "save", "seed", "set_num_threads", "set_quiet", "set_rng_state",
     "sparse", "special", "sum", "value_and_grad", "vmap",
 ]  # fmt: skip
-__all__ += functions.__all__ + _attributes.__all__ + _creation.__all__ + _views.__all__ + _dtypes.__all__
+__all__ += functions.__all__ + _attributes.__all__ + _creation.__all__
+__all__ += _views.__all__ + _dtypes.__all__ + _grad_modes.__all__
 
 
 def __dir__() -> list[str]:

@@ -143,7 +143,12 @@ class _Problem:
         if callable(jac):
             return self.numbers(jac, _matrix, args)
         call = self.call(fun, args)
-        by_tape = func.jacrev(lambda v: _as_vector(call(v)))
+
+        def vector_of(v: Any) -> Any:
+            vector = raveled(call(v))[0]
+            return vector if isinstance(vector, Tensor) else constant_tensor(vector)
+
+        by_tape = func.jacrev(vector_of)
         return jac or (lambda v: by_tape(np.array(v, np.float64)))
 
     def tree(self, v: Any) -> Any:
@@ -197,11 +202,6 @@ def _vector(values: Any) -> Any:
 
 def _matrix(values: Any) -> Any:
     return np.atleast_2d(_array_of(values))
-
-
-def _as_vector(values: Any) -> Any:
-    vector = raveled(values)[0]
-    return vector if isinstance(vector, Tensor) else constant_tensor(vector)
 
 
 def _constraints(problem: _Problem, constraints: Any) -> Any:

@@ -132,7 +132,14 @@ def _gradient(
     """Return the gradient as a function of the inputs and cotangents, and these: random ones if none are given."""
     case = Case(func, inputs)
     _check_inputs(case)
-    cotangents = as_tuple(grad_outputs) if grad_outputs is not None else _cotangents(case, strided=strided)
+    cotangents = as_tuple(grad_outputs)
+    if grad_outputs is None:
+        results = differentiable(case.run())
+        if not results:
+            raise ValueError("gradgradcheck expects at least one output that requires grad")
+        weights = finite_differences.random_like(results)
+        made = [from_numpy(finite_differences.gapped(a) if strided else a) for a in weights]
+        cotangents = tuple(x.requires_grad_() for x in made)
     wanted = [wants(x) for x in inputs]
 
     def gradient(*arguments: Any) -> tuple[Tensor, ...]:
@@ -144,14 +151,6 @@ def _gradient(
         return tuple(g for g in gradients if g is not None)
 
     return gradient, (*inputs, *cotangents)
-
-
-def _cotangents(case: Case, *, strided: bool) -> tuple[Tensor, ...]:
-    outputs = differentiable(case.run())
-    if not outputs:
-        raise ValueError("gradgradcheck expects at least one output that requires grad")
-    arrays = finite_differences.random_like(outputs)
-    return tuple(from_numpy(finite_differences.gapped(a) if strided else a).requires_grad_() for a in arrays)
 
 
 def _check_inputs(case: Case) -> None:

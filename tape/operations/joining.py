@@ -232,7 +232,10 @@ def pad(input: Any, pad: Any, mode: str = "constant", value: Any = None) -> Tens
     pairs = list(zip(amounts[::2], amounts[1::2], strict=True))[::-1]
     widths = [(0, 0)] * (len(shape) - len(pairs)) + pairs
     if mode == "constant":
-        return _filled(_cropped(input, widths), _positive(widths), 0 if value is None else value)
+        x = source = _cropped(input, widths)
+        for axis, pair in enumerate(_positive(widths)):
+            x = _with_ends(x, axis, *(_pad_block(x, axis, width, 0 if value is None else value) for width in pair))
+        return views.clone(x) if x is source else x
     if mode not in _COPYING:
         raise NotImplementedError(f"pad: Unrecognised padding mode {mode}")
     if value is not None and value != 0:
@@ -286,13 +289,6 @@ def _copied(x: Tensor, widths: Widths, mode: str) -> Tensor:
         return np.pad(np.arange(size).reshape(shape), widths, mode)  # type: ignore[call-overload,no-any-return]
 
     return indexing.pick(x, numbers, lambda array: np.pad(array, widths, mode))  # type: ignore[call-overload]
-
-
-def _filled(x: Tensor, widths: Widths, value: Any) -> Tensor:
-    source = x
-    for axis, pair in enumerate(widths):
-        x = _with_ends(x, axis, *(_pad_block(x, axis, width, value) for width in pair))
-    return views.clone(x) if x is source else x
 
 
 def _pad_block(x: Tensor, axis: int, width: int, value: Any) -> Tensor | None:

@@ -147,7 +147,9 @@ class set_grad_enabled(SwitchAtOnce):  # noqa: N801
 # A tensor made in it has a spec of its own class: no key of what is known of other tensors, so that an operation on it
 # takes the longer way the first time, where it is checked. Other tensors are never asked.
 
-__all__ = ["inference_mode", "is_inference", "is_inference_mode_enabled"]
+__all__ = [
+    "enable_grad", "inference_mode", "is_inference", "is_inference_mode_enabled", "no_grad", "set_grad_enabled",
+]  # fmt: skip
 
 INFERENCE_SAVED = (
     "Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode in "
