@@ -67,14 +67,12 @@ def _prod_vjp(g: Any, y: Any, x: Any, dims: Dims) -> Any:
     return g * (wide(y, x, dims) / x) if (x != 0).all() else g * _others(x, dims)
 
 
+def _prod_jvp(t: Any, x: Any, dims: Dims, keepdim: bool) -> Any:
+    return np.sum(_others(x, dims) * t, axis=dims, keepdims=keepdim)
+
+
 def _prod_native(source: Spec, spec: Spec, dims: Dims, keepdim: bool) -> RowPull | None:
-    def vjp(g: Array, x: Array, y: Array) -> Array:
-        return _prod_vjp(g, y, x, dims)  # type: ignore[no-any-return]
-
-    def jvp(t: Array, x: Array, y: Array) -> Array:
-        del y
-        return np.sum(_others(x, dims) * t, axis=dims, keepdims=keepdim)  # type: ignore[no-any-return]
-
+    vjp, jvp = lambda g, x, y: _prod_vjp(g, y, x, dims), lambda t, x, y: _prod_jvp(t, x, dims, keepdim)  # noqa: ARG005
     return row_pull(source, spec, dims, "prod_vjp", vjp, "prod_jvp", jvp)
 
 
@@ -85,7 +83,7 @@ for _name, _grad_fn, _sample in (
     Routine(
         name=_name, doc="Product over dims." if _name == "prod" else "Product along a dim.", grad_fn=_grad_fn,
         forward=lambda x, *, dims, keepdim: np.multiply.reduce(x, dims, None, None, keepdim), vjp=_prod_vjp,
-        jvp=lambda t, x, dims, keepdim: np.sum(_others(x, dims) * t, axis=dims, keepdims=keepdim), native=_prod_native,
+        jvp=_prod_jvp, native=_prod_native,
         rows=lambda shape, dtype, dims, keepdim: row_value(shape, dtype, "prod", dims, keepdim=keepdim),
         samples=(((_sample[0],), {"dims": _sample[1], "keepdim": _sample[2]}),),
     )  # fmt: skip
@@ -142,14 +140,10 @@ def _spread_native(
     if not freedom:
         return None
     back, forth = (_var_vjp, _var_jvp) if name == "var" else (_std_vjp, _std_jvp)
-    static = {"dims": dims, "correction": correction}
-
-    def vjp(g: Array, x: Array, *y: Array) -> Array:
-        return back(g, *y, x, **static)  # type: ignore[no-any-return]
-
-    def jvp(t: Array, x: Array, *y: Array) -> Array:
-        return forth(t, *y, x, **static, keepdim=keepdim)  # type: ignore[no-any-return]
-
+    vjp, jvp = (
+        lambda g, x, *y: back(g, *y, x, dims, correction),
+        lambda t, x, *y: forth(t, *y, x, dims, correction, keepdim),
+    )
     return row_pull(source, spec, dims, f"{name}_vjp", vjp, f"{name}_jvp", jvp, number=freedom)
 
 
