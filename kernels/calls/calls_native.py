@@ -80,8 +80,7 @@ from kernels.native.tape_native import reserve
 
 CONTROL = True
 
-call_words = on_stack(CALL_WORDS)
-"""The address of a call on the stack of the function."""
+call_words = on_stack(CALL_WORDS)  # the address of a call on the stack of the function
 
 # What a call is.
 

@@ -102,10 +102,8 @@ from kernels.native.tape_native import reserve
 
 CONTROL = True
 
-BYTES = bytes.__basicsize__ - 1
-"""Where the memory of bytes begins in the object."""
-MIX = -7046029254386353131
-"""The golden ratio, times 2**64 (Knuth)."""
+BYTES = bytes.__basicsize__ - 1  # where the memory of bytes begins in the object
+MIX = -7046029254386353131  # the golden ratio, times 2**64 (Knuth)
 
 
 def row_of(registry: RegistryTable, array: ArrayObject):

@@ -306,8 +306,7 @@ CONTROL = True
 
 LARGEST_HASH = (1 << 62) - 1
 MOST_DIMS = 4
-LONGEST = 4 + MOST_DIMS
-"""The most words of an argument that is no sequence, and one more."""
+LONGEST = 4 + MOST_DIMS  # the most words of an argument that is no sequence, and one more
 
 
 def put_int(x, out, used):

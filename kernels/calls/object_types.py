@@ -69,38 +69,29 @@ class Computation:
 
     kind: int
     loop: InnerLoop = NO_LOOP
-    function: Any = None
-    """A Python function that computes the value."""
+    function: Any = None  # A Python function that computes the value
     layout: np.ndarray[Any, Any] | None = None
-    count: int = 0
-    """How many operands there are, with the result."""
-    picks: tuple[int, ...] = ()
-    """What is saved: the number of an operand, PICK_RESULT, PICK_SCALE."""
+    count: int = 0  # how many operands there are, with the result
+    picks: tuple[int, ...] = ()  # what is saved: the number of an operand, PICK_RESULT, PICK_SCALE
     initial: float = 0.0
     scale: float = 0.0
     bounds: tuple[int, int] | None = None
     """The range of Python ints among the operands, where integers are computed."""
-    ties: np.ndarray[Any, Any] | None = None
-    """The nest in which the ties of an extremum are counted."""
-    context: Any = None
-    """The context that an instruction run by Python saves first."""
+    ties: np.ndarray[Any, Any] | None = None  # the nest in which the ties of an extremum are counted
+    context: Any = None  # the context that an instruction run by Python saves first
     extra: Spec | None = None
     """The spec of a second result, int64 and of the same shape; ``pair`` makes the returned object of both."""
     pair: Any = None
     target: int = NEW
     shape: Strides | None = None
     """Of the array that is made, where it is not the result's: of a view, or of the places that are written."""
-    strides: Strides = ()
-    """Of a view."""
+    strides: Strides = ()  # of a view
     start: int = 0
     """Where a view or a part begins in memory, in bytes; ``offset``: where in the gradient buffer."""
     offset: int = 0
-    writeable: bool = False
-    """Whether a view can be written."""
-    offsets: np.ndarray[Any, Any] | None = None
-    """Of the elements of a value that is written to places, in bytes."""
-    extent: int = 0
-    """How many places there are, if none may be written twice."""
+    writeable: bool = False  # whether a view can be written
+    offsets: np.ndarray[Any, Any] | None = None  # of the elements of a value that is written to places, in bytes
+    extent: int = 0  # how many places there are, if none may be written twice
     kept: tuple[Any, ...] = ()
     """What ``layout`` refers to."""
 

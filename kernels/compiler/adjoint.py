@@ -25,8 +25,7 @@ class Adjoint:
         self.expansion = expansion
         self.reached: set[str] = set()
         self.buffered: set[int] = set()
-        self.inner: set[str] = set()
-        """Names that get gradients from within loops in the block that gives them."""
+        self.inner: set[str] = set()  # names that get gradients from within loops in the block that gives them
         self._homes: dict[int, int] = {}
         for row in expansion.rows:
             home = self.home(row.phi)
@@ -108,8 +107,7 @@ class KeptValues:
     def __init__(self, expansion: Expansion, adjoint: Adjoint) -> None:
         self.expansion, self.adjoint = expansion, adjoint
         self.saved: dict[str, None] = {}
-        self.reloaded: dict[str, scalar.Address] = {}
-        """Names that stand in the memory of values, too."""
+        self.reloaded: dict[str, scalar.Address] = {}  # names that stand in the memory of values, too
         self.provided: dict[int, list[str]] = {}
         self.histories: set[int] = set()
         self.last = self._last_nest()
@@ -264,8 +262,7 @@ def names_read(item: scalar.Compute) -> set[str]:
 # A gradient that nothing contributed to is -0.0, which is not 0.0: a pullback that multiplied it by inf would make
 # nan. What is nothing comes from reads of parts, from pullbacks that cut, and from last steps of loops.
 
-_LARGEST = 1 << 24
-"""Elements of a value up to which it is looked at which of them are read."""
+_LARGEST = 1 << 24  # elements of a value up to which it is looked at which of them are read
 _Test = Callable[[], bool]
 
 

@@ -23,8 +23,7 @@ from kernels.programs.rolled_program import Loop, RolledInstruction, RolledProgr
 
 INDENT = "    "
 NAME = re.compile(r"(?<![.\w])[A-Za-z_]\w*")
-Range: TypeAlias = tuple[int, int]
-"""The least and the largest value."""
+Range: TypeAlias = tuple[int, int]  # the least and the largest value
 
 
 class Affine(NamedTuple):
@@ -119,8 +118,7 @@ class ProgramText:
         self._open = [self.body]
         self.known: dict[str, Affine] = {}
         """Integers that are affine in variables, by name: indices of loops, and what is computed of them."""
-        self.ranges: dict[str, Range] = {}
-        """Of variables that are bounded."""
+        self.ranges: dict[str, Range] = {}  # of variables that are bounded
 
     @property
     def depth(self) -> int:
@@ -220,8 +218,7 @@ def share_memory(body: Sequence[Line], regions: Sequence[Region]) -> list[Region
     Memory is in use from the first to the last statement, outside of all loops, that names it.
     """
     uses = _uses(body, {region.name for region in regions})
-    free: list[tuple[int, Region]] = []
-    """Regions with the last statement that uses them."""
+    free: list[tuple[int, Region]] = []  # regions with the last statement that uses them
     names: dict[str, str] = {}
     gone = []
     for region in sorted(regions, key=lambda region: uses.get(region.name, (-1, -1))):
@@ -266,8 +263,7 @@ def arrange_memory(body: Sequence[Line], regions: Sequence[Region]) -> list[Regi
 
 # A printed program with extents and strides as arguments, so that programs of other sizes share its machine code.
 
-LEAST = 17
-"""The least extent that is an argument: those of small arrays are worth knowing to LLVM."""
+LEAST = 17  # the least extent that is an argument: those of small arrays are worth knowing to LLVM
 _TOKEN = re.compile(
     r"local_\w+\(\d+\)|load_i8\(table \+ \d+\)|[A-Za-z_]\w*|\d+\.\d*(?:e[-+]?\d+)?|\d+e[-+]?\d+|(?P<whole>\d+)"
 )
@@ -329,14 +325,10 @@ class SharedSizes:
 #
 # A vector that crosses two lines takes twice as long, and a stencil's never all begin where a line does: most should.
 
-_ITEM, _LANES = 8, 8
-"""Bytes of an element, and elements of a line of the cache, which a vector has, too."""
-_LEAST_ALIGNED = 64
-"""Steps of a loop that matters."""
-_STORE, _MANY = 2, 1 << 8
-"""What a store counts, in loads, and a loop in others, in steps."""
-_ALIGNED = "wdt"
-"""The first letters of memory whose begin can be chosen: values, gradients, and what is saved."""
+_ITEM, _LANES = 8, 8  # bytes of an element, and elements of a line of the cache, which a vector has, too
+_LEAST_ALIGNED = 64  # steps of a loop that matters
+_STORE, _MANY = 2, 1 << 8  # what a store counts, in loads, and a loop in others, in steps
+_ALIGNED = "wdt"  # the first letters of memory whose begin can be chosen: values, gradients, and what is saved
 
 
 def begins_of(body: Sequence[Line]) -> dict[str, int]:
@@ -430,15 +422,12 @@ class CallAccount:
 class Account:
     """What a compiled program is made of; steps are those of the recipe."""
 
-    lines: int
-    """Of source, for value and gradient."""
+    lines: int  # of source, for value and gradient
     loops: tuple[LoopAccount, ...]
     nests: tuple[NestAccount, ...]
     calls: tuple[CallAccount, ...]
-    straight: tuple[int, ...]
-    """Steps that are in no loop."""
-    memory: dict[str, tuple[int, int]]
-    """By kind of what stands in the workspace, how many, and their bytes."""
+    straight: tuple[int, ...]  # steps that are in no loop
+    memory: dict[str, tuple[int, int]]  # by kind of what stands in the workspace, how many, and their bytes
 
 
 @dataclass(slots=True, eq=False)
@@ -464,14 +453,12 @@ class CompiledCode:
     gradients: list[Spec]
     differentiated: list[int]
     work: int
-    elements: int
-    """How many elements are computed, about: the work of a call."""
+    elements: int  # how many elements are computed, about: the work of a call
     owners: list[Any] = field(default_factory=list)
     """What has to live as long as it: what native functions that it calls belong to."""
     parts: Array | None = None
     """Addresses of what it calls: parts of its loops, behind what runs them in threads, and pieces of a long one."""
-    account: Account | None = None
-    """What became of the program; None of one that was written by hand."""
+    account: Account | None = None  # what became of the program; None of one that was written by hand
 
 
 # The account of a program that is being compiled.

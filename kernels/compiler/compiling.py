@@ -68,12 +68,9 @@ _ROWS, _ROWS_OF_STEP = 1 << 16, 16
 an enclosing fixed-trip loop. Fewer where these need much memory."""
 _LEAST_BLOCK = 2
 """Minimum iterations per block: the loop's final state must not share a row with the aborted last iteration."""
-_MOST_MEMORY = 1 << 30
-"""Bytes of a workspace that such loops may have, unless another limit is given."""
-_LONGEST = 500_000
-"""Lines of source that are compiled; more stay with the interpreter."""
-_LONGEST_STATEMENT = 6_000
-"""Lines of a loop, which is no two pieces."""
+_MOST_MEMORY = 1 << 30  # bytes of a workspace that such loops may have, unless another limit is given
+_LONGEST = 500_000  # lines of source that are compiled; more stay with the interpreter
+_LONGEST_STATEMENT = 6_000  # lines of a loop, which is no two pieces
 _OF_INSTRUCTION = 0.25e-3
 """Seconds that planning and printing take for each operation, while calls have Python's lock half of the time."""
 _SECONDS, _OF_LINE, _OF_LOOP, _OF_COPY, _OF_CALL = 50e-3, 0.3e-3, 8e-3, 12e-3, 5e-3
@@ -111,8 +108,7 @@ class Compilation:
         self.kept = KeptValues(self.expansion, self.adjoint)
         place = self._within(memory or _MOST_MEMORY)
         self.storage = place({}) if memory is None else storage_within(memory, self.expansion, place)
-        self._added: list[Region] = []
-        """Memory that loops in parts need besides."""
+        self._added: list[Region] = []  # memory that loops in parts need besides
         self._sizes: Region | None = None
         """A constant with numbers of steps, begins of the workspace's regions, and extents."""
         self.seed = seed

@@ -41,8 +41,7 @@ class StatementTrace:
         return TracedArray(fused.constant_value(self.program, array.astype(self.dtype)), self)
 
 
-_NOTHING = np.zeros(1, np.int8)
-"""Stands for memory where only places in it are computed."""
+_NOTHING = np.zeros(1, np.int8)  # stands for memory where only places in it are computed
 Computed: TypeAlias = tuple[fused.ScalarOperation, tuple[Ref, ...], tuple[bool, ...]]
 """An operation, its operands, and which of these have gradients."""
 

@@ -135,8 +135,7 @@ def is_scattered(placed: Placed) -> bool:
     return any(summed) and not all(summed[summed.index(True) :])
 
 
-_FEW_TERMS = 1 << 10
-"""Terms of a sum that is as exact in float32 as NumPy's, which adds up some hundred at a time."""
+_FEW_TERMS = 1 << 10  # terms of a sum that is as exact in float32 as NumPy's, which adds up some hundred at a time
 
 
 class Row(NamedTuple):
@@ -164,8 +163,7 @@ class Expansion(scalar.OperationNames):
         self._guard_numbers = {step: number for number, step in enumerate(program.guards)}
         self.guards: dict[int, np.dtype[Any]] = {}
         """Guards that stop the program, by number, with the dtypes of what they look at."""
-        self.rows: list[Row] = []
-        """What loops carry in memory."""
+        self.rows: list[Row] = []  # what loops carry in memory
         self._open: dict[Any, str] = {}
         """Totals of sums that are not complete, by statement and target; and sums in memory that start at -0.0."""
         self._dynamic = self._phis_in_memory()

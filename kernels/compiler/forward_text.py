@@ -19,12 +19,9 @@ from kernels.compiler.storage import Element, Region, Storage
 # step's and the next's. Behind a loop that was recorded ``m3`` is how many steps it took, ``full3`` how many blocks
 # that is, ``h3`` the block that was begun last, and ``row3`` and ``y3`` the rows of what it carries.
 
-Step = Callable[[scalar.StepLoop], None]
-"""What prints one step."""
-LEFT = "left_all"
-"""The variable that says whether a loop is left from within another."""
-_MOST = "4.0e18"
-"""Iterations beyond which there is no number of them."""
+Step = Callable[[scalar.StepLoop], None]  # what prints one step
+LEFT = "left_all"  # the variable that says whether a loop is left from within another
+_MOST = "4.0e18"  # iterations beyond which there is no number of them
 
 
 class StepLoopText:
@@ -369,8 +366,7 @@ _STEPS |= {np.positive: "{1}", LARGEST_INTEGER: LARGER_INTEGER.forward.text.form
 """What a total and one more term become."""
 _FIRST = {np.add: "-0.0", np.maximum: "(-math.inf)", np.positive: "-0.0", LARGEST_INTEGER: "MINUS_ZERO"}
 """What reductions start from."""
-_LANES, _MASKED = 8, 64
-"""Elements of a vector, and the extent from which on the tail of a loop costs little."""
+_LANES, _MASKED = 8, 64  # elements of a vector, and the extent from which on the tail of a loop costs little
 
 
 def value_of(element: Element) -> str:

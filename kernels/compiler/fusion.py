@@ -21,10 +21,8 @@ from kernels.programs.rolled_program import SMALL, Index, Loop, Ref, RolledInstr
 # ``roll(u, 1)`` is ``u`` joined from two parts; what is computed of it elementwise falls into a first element and
 # others.
 
-_MOST = 8
-"""Parts of a statement, at most."""
-_SHORT = 16
-"""Elements up to which a statement stays whole."""
+_MOST = 8  # parts of a statement, at most
+_SHORT = 16  # elements up to which a statement stays whole
 
 
 class JoinedPart(NamedTuple):
@@ -160,14 +158,10 @@ def _moved(access: Access, low: int, high: int) -> Access:
     return Access(ref, (stride,) if several else (), places, access.steps if several else ())
 
 
-NARROW = 4
-"""The extent of an axis up to which it is no loop within a larger space."""
-_WIDE = 9
-"""Elements side by side in the innermost loop, at most."""
-_UNROLLED = 64
-"""Elements of a space of narrow axes alone, up to which it is no loop."""
-_LONGEST = 150
-"""Statements of a nest, at most: beyond, registers run out."""
+NARROW = 4  # the extent of an axis up to which it is no loop within a larger space
+_WIDE = 9  # elements side by side in the innermost loop, at most
+_UNROLLED = 64  # elements of a space of narrow axes alone, up to which it is no loop
+_LONGEST = 150  # statements of a nest, at most: beyond, registers run out
 
 
 _VECTOR_FUNCTION, _FUNCTIONS = 10, 12
@@ -179,11 +173,9 @@ class FusedBlock:
     """Items in order: of the program, of the body of a loop or of a nest."""
 
     parent: FusedBlock | None = None
-    within: Nest | FusedLoop | None = None
-    """What it is the body of."""
+    within: Nest | FusedLoop | None = None  # what it is the body of
     items: list[Item] = field(default_factory=list)
-    place: int = -1
-    """Where the nest or loop that it is the body of stands among the items of its parent."""
+    place: int = -1  # where the nest or loop that it is the body of stands among the items of its parent
 
     def path(self) -> list[FusedBlock]:
         """Return the blocks around it, from the outermost to itself."""
@@ -197,10 +189,8 @@ class Nest:
     name: str
     extent: int
     body: FusedBlock
-    is_inner: bool
-    """Whether the first statement in it has no further loop."""
-    size: int = 0
-    """Statements in it."""
+    is_inner: bool  # whether the first statement in it has no further loop
+    size: int = 0  # statements in it
 
 
 @dataclass(slots=True, eq=False)

@@ -20,10 +20,8 @@ from kernels.native.threads import WORKERS
 
 # In which steps of a loop two indices can be equal.
 
-Variable: TypeAlias = tuple[int, tuple[int, int]]
-"""A multiple, and the least and the largest value of what."""
-_MOST = 4_000
-"""How many values are tried to find where two indices are equal."""
+Variable: TypeAlias = tuple[int, tuple[int, int]]  # A multiple, and the least and the largest value of what
+_MOST = 4_000  # how many values are tried to find where two indices are equal
 
 
 def apart(first: Affine, second: Affine, loop: str, private: set[str], spans: dict[str, tuple[int, int]]) -> int | None:
@@ -155,18 +153,15 @@ class Partition(NamedTuple):
     parts: int
     size: int
     alternate: bool
-    local: list[Region]
-    """Memory that each step has for itself."""
-    summed: dict[Region, str]
-    """Memory that steps add to wherever they are, and how: each part has its own."""
+    local: list[Region]  # memory that each step has for itself
+    summed: dict[Region, str]  # memory that steps add to wherever they are, and how: each part has its own
 
 
 # A loop of a printed program as native functions that run a part of it, and the lines that call them.
 
 IMPORTS = "\nfrom kernels.native.memory import call_at, double_of, local_b1, local_f4, local_f8, local_i8"
 """What a program with loops in parts imports besides."""
-STARTS = {"added": "-0.0", "greater": "(-math.inf)"}
-"""What sums and maxima start from."""
+STARTS = {"added": "-0.0", "greater": "(-math.inf)"}  # what sums and maxima start from
 _FUNCTIONS = """
 
 def {loop}({parameters}):
@@ -191,14 +186,10 @@ class PartitionText:
         self.number, self.loop, self.partition = number, loop, partition
         self.names: list[str] = []
         self.arguments: list[str] = []
-        self.words = ["0"]
-        """The first says, of each second part, which ones are run."""
-        self.body: list[str] = []
-        """Lines before the loop."""
-        self.ends: list[str] = []
-        """Lines behind it."""
-        self.after: list[Line] = []
-        """Lines of the program behind the call."""
+        self.words = ["0"]  # the first says, of each second part, which ones are run
+        self.body: list[str] = []  # lines before the loop
+        self.ends: list[str] = []  # lines behind it
+        self.after: list[Line] = []  # lines of the program behind the call
         self._begin = ""
         if sizes:
             self._begin = f"    {sizes} = pointer_i8(load_i8(table + {8 * len(self.words)}))\n"
@@ -263,14 +254,10 @@ class PartitionText:
 LARGE, GRAIN = 1 << 20, 1 << 17
 """What a loop costs, in additions of vectors' elements, from which on it is cut, and a part: some tens of microseconds,
 or of loops that are all in registers and caches some ten."""
-_VECTORS = 64
-"""Elements that a part of an innermost loop has a multiple of: no vector is cut."""
-_PAIRS = 4_000
-"""Pairs of elements that are compared, at most."""
-_LOCAL = 1 << 12
-"""Elements of workspace that a part may have on the stack."""
-_SUMMED = 64
-"""What a part costs, at least, for each element of the memory that it has for sums."""
+_VECTORS = 64  # elements that a part of an innermost loop has a multiple of: no vector is cut
+_PAIRS = 4_000  # pairs of elements that are compared, at most
+_LOCAL = 1 << 12  # elements of workspace that a part may have on the stack
+_SUMMED = 64  # what a part costs, at least, for each element of the memory that it has for sums
 _FEW = 1 << 12
 _AS_WORDS = {
     "f8": ("bits_of({})", "double_of({})"),
@@ -415,10 +402,8 @@ def _has_large(body: Sequence[Line], steps: int) -> bool:
 #
 # What a piece assigns and a later one reads is handed on in memory, from the last assignment to the first use.
 
-LONG = 6_000
-"""Lines from which on a program is cut."""
-PIECE = 2_000
-"""Lines of a piece, about: it has whole statements."""
+LONG = 6_000  # lines from which on a program is cut
+PIECE = 2_000  # lines of a piece, about: it has whole statements
 _TAKEN = {"f8": "{}", "i8": "{}", "f4": "np.float32({})", "b1": "({} != 0)"}
 """Expression that reloads a variable, by its type."""
 
@@ -429,12 +414,9 @@ class FunctionPiece:
     def __init__(self) -> None:
         self.statements: list[Line] = []
         self.length = 0
-        self.first: dict[str, int] = {}
-        """The first statement that has a name."""
-        self.last: dict[str, int] = {}
-        """The last statement that assigns a variable."""
-        self.begins: set[str] = set()
-        """Variables that are assigned before anything else is done with them."""
+        self.first: dict[str, int] = {}  # the first statement that has a name
+        self.last: dict[str, int] = {}  # the last statement that assigns a variable
+        self.begins: set[str] = set()  # variables that are assigned before anything else is done with them
 
     def append(self, statement: Line) -> None:
         """Append a statement, of several lines if it is a loop or a branch."""
@@ -478,8 +460,7 @@ class SplitProgram:
             needed = (needed - piece.begins) | names
         memory = {*self._memory.values()}
         self.names = [piece.first.keys() | memory for piece in pieces]
-        self.longest = max([piece.length for piece in pieces], default=0)
-        """The lines of the longest piece."""
+        self.longest = max([piece.length for piece in pieces], default=0)  # the lines of the longest piece
 
     def _kind(self, name: str) -> str:
         return KINDS[self._dtype_of(name)]

@@ -17,10 +17,8 @@ from kernels.compiler.storage import Element, Storage
 
 # Which nests read elements of one value at several places along their axes: stencils, whose reverse is a gather.
 
-_MOST = 12
-"""Shifts of a gather, at most: each is another copy of the body."""
-_LONGEST = 1 << 10
-"""Operations of all copies together, at most."""
+_MOST = 12  # shifts of a gather, at most: each is another copy of the body
+_LONGEST = 1 << 10  # operations of all copies together, at most
 
 Shift: TypeAlias = tuple[int, ...]
 
@@ -185,8 +183,7 @@ class FirstGradients:
 
 # The reverse pass of a scalar program as native source: each block backward, each operation's pullbacks.
 
-NOTHING = literal(-0.0)
-"""The gradient that nothing has contributed to."""
+NOTHING = literal(-0.0)  # the gradient that nothing has contributed to
 
 
 class ReverseText:
@@ -206,13 +203,11 @@ class ReverseText:
         self.defined = adjoint.expansion.defined
         self.at: list[scalar.ScalarBlock] = []
         self.started: set[str] = set()
-        self.only: set[str] | None = None
-        """The names that get contributions, where not all do."""
+        self.only: set[str] | None = None  # the names that get contributions, where not all do
         self.counts = contribution_counts(adjoint)
         self.chains: dict[str, tuple[str, str]] = {}
         """Gradients that are products: a cotangent and a factor, "" for 1."""
-        self.taken: dict[str, str] = {}
-        """Variables for the gradients of loads that are not added to memory at once."""
+        self.taken: dict[str, str] = {}  # variables for the gradients of loads that are not added to memory at once
 
     def start(self) -> None:
         """Print the begin of the reverse: gradients in memory that are added to are nothing."""

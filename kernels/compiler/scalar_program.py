@@ -109,8 +109,7 @@ class GuardCheck:
 
     names: tuple[str, str]
     number: int
-    terms: Terms = ()
-    """What is added to the number in the steps of loops."""
+    terms: Terms = ()  # what is added to the number in the steps of loops
 
 
 @dataclass(slots=True, eq=False)
@@ -162,8 +161,7 @@ class CallKernel:
     operands: tuple[Address, ...]
     target: Address
     wanted: tuple[bool, ...]
-    sizes: tuple[int, ...]
-    """Elements of the operands."""
+    sizes: tuple[int, ...]  # elements of the operands
 
     @property
     def addresses(self) -> tuple[Address, ...]:

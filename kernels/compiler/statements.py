@@ -53,8 +53,7 @@ class ScalarRule:
     price: int
     cuts: bool = False
     factor: str | None = None
-    once: str = ""
-    """The same for one element, with C's functions: short, where those that vectorise are long."""
+    once: str = ""  # the same for one element, with C's functions: short, where those that vectorise are long
 
     def filled(self, names: dict[str, str], *, once: bool = False) -> str:
         """Return the expression of these operands."""
@@ -160,12 +159,9 @@ CONVERSIONS = {
     (FLOAT64, FLOAT32): _conversion("np.float32({x})", "np.float64({g})"),
 }
 """What turns an element of one dtype into that of another."""
-ROUNDED = CONVERSIONS[FLOAT64, FLOAT32]
-"""A total, which is summed in float64, as an element in float32."""
-WHOLE = scalar_operation("whole", "x", "np.int64({x})", 1, None)
-"""A float that is whole as an integer."""
-TURNED = scalar_operation("turned", "x", "(-1 - {x})", 1, None)
-"""Integers in the opposite order."""
+ROUNDED = CONVERSIONS[FLOAT64, FLOAT32]  # A total, which is summed in float64, as an element in float32
+WHOLE = scalar_operation("whole", "x", "np.int64({x})", 1, None)  # A float that is whole as an integer
+TURNED = scalar_operation("turned", "x", "(-1 - {x})", 1, None)  # integers in the opposite order
 _EXACT = re.compile(r"\(-?\{[a-z]+\}(?: (?:[-+*]|[<>]=?|[=!]=) \{[a-z]+\})?\)")
 """Expressions that are the same of integers as of floats."""
 
@@ -200,11 +196,9 @@ PUT = scalar_operation("put", "bx", "{x}", 0, _PASSED, None)
 """A value written where gradients are off: the gradient is that of what stood there before."""
 ADDITION = scalar_operation(np.add.__name__, "ab", "({a} + {b})", 1, _PASSED, _PASSED)
 LARGER = scalar_operation(np.maximum.__name__, "ab", "np.maximum({a}, {b})", 1, None, None)
-EITHER = scalar_operation("either", "ab", "{b}", 0, _PASSED, _PASSED)
-"""One of two numbers that are the same."""
+EITHER = scalar_operation("either", "ab", "{b}", 0, _PASSED, _PASSED)  # one of two numbers that are the same
 SCALED = scalar_operation("scale", "ab", "({a} / {b})", 5, "({g} / {b})", None)
-LARGEST_INTEGER = np.fmax
-"""Stands for a maximum of integers, where a ufunc says what reduces."""
+LARGEST_INTEGER = np.fmax  # stands for a maximum of integers, where a ufunc says what reduces
 LARGER_INTEGER = scalar_operation("larger integer", "ab", "({a} if {a} > {b} else {b})", 1, None, None)
 REDUCTIONS = {np.add: ADDITION, np.maximum: LARGER, np.positive: EITHER, LARGEST_INTEGER: LARGER_INTEGER}
 """What two results for the same element become, by what reduces them."""
@@ -212,12 +206,10 @@ REDUCTIONS = {np.add: ADDITION, np.maximum: LARGER, np.positive: EITHER, LARGEST
 
 # What a compiled program calls between its loops: a native function forward, and others for its pullbacks.
 
-BLAS, KERNEL, INTERPRETER, PYTHON = "BLAS", "a kernel", "the interpreter", "Python"
-"""What runs calls."""
+BLAS, KERNEL, INTERPRETER, PYTHON = "BLAS", "a kernel", "the interpreter", "Python"  # what runs calls
 INTERRUPTS: list[BaseException] = []
 """What came up in a call that is no error, KeyboardInterrupt say, for whoever called the program to raise."""
-RESULT = -1
-"""The number of the result, where operands have theirs."""
+RESULT = -1  # the number of the result, where operands have theirs
 
 
 class CalledOperand(NamedTuple):
@@ -240,8 +232,7 @@ class CalledKernel:
     places: tuple[CalledOperand, ...]
     adds: bool = False
     fails: bool = False
-    owner: Any = None
-    """What has to live as long as the address is used."""
+    owner: Any = None  # what has to live as long as the address is used
 
 
 @dataclass(frozen=True, eq=False)
@@ -346,8 +337,7 @@ class GuardStatement:
     pairs: tuple[Access, Access]
     space: Strides
     line: int = -1
-    is_recorded: bool = True
-    """Whether the program that was recorded has it; if not, the program gives up."""
+    is_recorded: bool = True  # whether the program that was recorded has it; if not, the program gives up
 
     def accesses(self) -> list[Access]:
         """Return what it reads of values."""

@@ -33,12 +33,9 @@ class Region:
     role: str
     place: int
     dtype: Dtype
-    size: int = 0
-    """Bytes, of workspace."""
-    begin: int = 0
-    """Bytes behind a line of the cache that it begins at, in a workspace."""
-    names: list[str] = field(default_factory=list)
-    """Names of memory in whose place it is used afterwards."""
+    size: int = 0  # bytes, of workspace
+    begin: int = 0  # bytes behind a line of the cache that it begins at, in a workspace
+    names: list[str] = field(default_factory=list)  # names of memory in whose place it is used afterwards
 
     @property
     def kind(self) -> str:
@@ -59,12 +56,9 @@ class Placement:
     constant: int = 0
     rows: list[tuple[int, int]] = field(default_factory=list)
     """The loops of which each step has a row, outermost first, with its bytes."""
-    parity: tuple[int, int] | None = None
-    """The loop of which rows alternate between two, and the bytes of one."""
-    without: str = ""
-    """The index of a nest whose steps all use the same memory."""
-    blocked: list[int] = field(default_factory=list)
-    """The loops in blocks of which the rows are those of one block."""
+    parity: tuple[int, int] | None = None  # the loop of which rows alternate between two, and the bytes of one
+    without: str = ""  # the index of a nest whose steps all use the same memory
+    blocked: list[int] = field(default_factory=list)  # the loops in blocks of which the rows are those of one block
 
 
 class Element(NamedTuple):
@@ -118,8 +112,7 @@ def _steps(loop: Loop, program: RolledProgram, blocks: Mapping[int, int]) -> int
     return steps
 
 
-_FEW = 16
-"""Steps of a loop up to which their number is part of the source: LLVM may take such a loop apart."""
+_FEW = 16  # steps of a loop up to which their number is part of the source: LLVM may take such a loop apart
 
 
 class Storage:
@@ -135,8 +128,7 @@ class Storage:
         rows: HistoryRows,
     ) -> None:
         self.expansion, self.adjoint, self.kept = expansion, adjoint, kept
-        self.blocks = blocks
-        """Loops that run in blocks of so many steps, by number."""
+        self.blocks = blocks  # loops that run in blocks of so many steps, by number
         self.program = expansion.program
         self.nested_history = rows.of(self.program, blocks) if adjoint.reached else {}
         """History length of each nested dynamic-trip loop, summed over its entries."""
@@ -150,8 +142,7 @@ class Storage:
         self.places: dict[str, tuple[Placement, scalar.Terms]] = {}
         """Of saved names: the home, and bytes for the steps of loops."""
         self._rows = {value: row for row in expansion.rows for value in (row.phi, row.start, row.update)}
-        self.owners: list[Any] = []
-        """What native functions that are called belong to."""
+        self.owners: list[Any] = []  # what native functions that are called belong to
         self.checked = {k: Region(f"u{k}", "work", k, dtype, 8) for k, dtype in expansion.guards.items()}
         """Where guards leave the values that they found, by number."""
         self.regions += self.checked.values()
@@ -474,8 +465,7 @@ class Storage:
 # temporal and spatial complexity in reverse automatic differentiation" (1992). One level costs at most one more
 # forward pass, and needs memory for about as many steps as the root of their number.
 
-Blocks = dict[int, int]
-"""Steps of a block, by the numbers of loops."""
+Blocks = dict[int, int]  # steps of a block, by the numbers of loops
 
 
 def storage_within(budget: int, expansion: Expansion, place: Callable[[Blocks], Storage]) -> Storage:

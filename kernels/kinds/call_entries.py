@@ -114,11 +114,9 @@ OPERATORS = {
     ("**", 2): OP_POWER, ("-", 1): OP_NEGATIVE, ("@", 2): OP_MATMUL,
 }  # fmt: skip
 """The operators that have slots in the type of tensors, by sign and how many operands there are."""
-_kept: dict[int, Any] = {}
-"""What the entries refer to, by their addresses."""
+_kept: dict[int, Any] = {}  # what the entries refer to, by their addresses
 _turn = itertools.count()
-_REMOVED = -1
-"""What stands for the operation of an entry that was removed."""
+_REMOVED = -1  # what stands for the operation of an entry that was removed
 
 
 def bits(number: float) -> int:
@@ -284,9 +282,9 @@ def _places(row: list[int]) -> dict[int, list[int]]:
 def _place(row: list[int]) -> int:
     """Return where to enter a call: at its own place, that of a removed one, an empty one, or in place of another."""
     places = _places(row)
-    own = [place for place, key in places.items() if key == row[:KEY]]
+    same = [place for place, key in places.items() if key == row[:KEY]]
     removed = [place for place, key in places.items() if key[CallEntry.op] == _REMOVED]
-    return (own or removed or [place for place in places if place not in _kept] or [*places][next(_turn) % WAYS :])[0]
+    return (same or removed or [place for place in places if place not in _kept] or [*places][next(_turn) % WAYS :])[0]
 
 
 # Arrays and NumPy's doubles among operands of calls: native code wraps them in tensors once their spec is known.
@@ -316,8 +314,7 @@ class WrappedArray:
 
 # How native code shows, joins, picks and writes elements.
 
-LARGEST = 1 << 11
-"""The most elements that are picked: their description takes as many words, or more."""
+LARGEST = 1 << 11  # the most elements that are picked: their description takes as many words, or more
 _MOST = np.iinfo(np.int64).max
 
 

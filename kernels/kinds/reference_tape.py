@@ -26,8 +26,7 @@ from kernels.rules.op import Op
 
 # The tape in Python: its rows and entries, and pullbacks that Python runs.
 
-living: WeakValueDictionary[int, PlainTape] = WeakValueDictionary()
-"""By number."""
+living: WeakValueDictionary[int, PlainTape] = WeakValueDictionary()  # by number
 _SLOT = operator.itemgetter(0)
 Row = tuple[int, tuple[Any, ...], tuple[Any, ...], Form]
 

@@ -344,8 +344,7 @@ def _warn_once(folder: Path, error: OSError) -> None:
             )
 
 
-DELAY = 1.0
-"""Seconds of nearly uninterrupted compiling before the line is written."""
+DELAY = 1.0  # seconds of nearly uninterrupted compiling before the line is written
 _PAUSE = 5.0  # seconds without compiling, after which the count begins anew
 LINE = "tape: compiling native code, once on this machine (TAPE_QUIET=1 hides this line) ..."
 

@@ -41,8 +41,7 @@ from kernels.language.cache_files import (
 from kernels.language.lanes import keep_forms
 from kernels.language.llvm_values import SIGNATURE, NativeSignature, signature_of
 
-FASTCALL = 0x80
-"""The flag of a method that takes the address and the count of its arguments."""
+FASTCALL = 0x80  # the flag of a method that takes the address and the count of its arguments
 _MAGIC = b"object file\n"
 _lock = Lock(waited_for=True)
 API = {"PyErr_BadArgument", "PyErr_Occurred", "PyLong_AsLongLong", "PyLong_FromLongLong"}

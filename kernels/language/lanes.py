@@ -181,10 +181,8 @@ def names_written(tree: ast.AST) -> set[str]:
     return {node.id for node in nodes_in(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
 
 
-LONG = 1_000
-"""Lines, one a statement, from which on a function is long."""
-MOST = 40
-"""Lines of a loop up to which it is taken out as a whole."""
+LONG = 1_000  # lines, one a statement, from which on a function is long
+MOST = 40  # lines of a loop up to which it is taken out as a whole
 
 
 class LoopUses(NamedTuple):
@@ -230,10 +228,8 @@ def _collect(statements: list[ast.stmt], loops: list[ast.For]) -> None:
 # row, are called. LLVM does so for short bodies alone; chains of ``exp`` and ``tanh`` take less than half of the time
 # so.
 
-Hint = tuple[str, list[Any]]
-"""The name of a loop's attribute, and its value, if it has one."""
-LONG_ENOUGH = 8
-"""Statements from which on a body is long."""
+Hint = tuple[str, list[Any]]  # the name of a loop's attribute, and its value, if it has one
+LONG_ENOUGH = 8  # statements from which on a body is long
 _FEW, _MANY = 2, 4
 _MOST = 16  # vector functions of which many vectors are run side by side: of more, compiling takes long
 _MASKED: list[Hint] = [("llvm.loop.vectorize.predicate.enable", [ir.IntType(1)(1)]), ("llvm.loop.unroll.disable", [])]

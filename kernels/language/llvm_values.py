@@ -31,12 +31,9 @@ from kernels.foundation.tables import dataclass
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
-Word = int
-"""An integer of 64 bits, or an address."""
-Void = None
-"""Nothing, where C calls."""
-Words = int
-"""A pointer to integers of 64 bits."""
+Word = int  # an integer of 64 bits, or an address
+Void = None  # nothing, where C calls
+Words = int  # A pointer to integers of 64 bits
 Int32 = int
 """An integer of 32 bits: C's ``int``."""
 _ARRAY = re.compile(r"Array\[(\w+)\]")
@@ -145,8 +142,7 @@ def signature_of(function: Callable[..., Any]) -> NativeSignature | None:
     return NativeSignature(tuple(kinds), _KINDS[result], result in ("int", "None"))
 
 
-SOURCE = "__native_source__"
-"""The name, among a module's globals, of its source."""
+SOURCE = "__native_source__"  # the name, among a module's globals, of its source
 
 
 class Source:
@@ -625,13 +621,11 @@ FITS = {"double": DOUBLE, "single": SINGLE}
 
 LN2 = {"double": (0.6931471803691238, 1.9082149292705877e-10), "single": (0.693145751953125, 1.428606765330187e-06)}
 """ln 2: 32 and 53 bits; 15 and 24."""
-LN2_LONG = (0.6931471805598903, 5.497923018708371e-14)
-"""ln 2: 42 and 53 bits."""
+LN2_LONG = (0.6931471805598903, 5.497923018708371e-14)  # ln 2: 42 and 53 bits
 LOG2E = 1.4426950408889634
 HALF_PI = (1.5707963267341256, 6.077100506303966e-11, 2.0222662487111665e-21, 8.4784276603689e-32)
 """pi / 2: three times 33 bits, then 53."""
-HALF_PI_SHORT = (1.5707963267341256, 6.077100506506192e-11)
-"""pi / 2: 33 bits and 53."""
+HALF_PI_SHORT = (1.5707963267341256, 6.077100506506192e-11)  # pi / 2: 33 bits and 53
 HALF_PI_FUSED = {
     "double": (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591833e-33),
     "single": (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15),

@@ -239,8 +239,7 @@ class FunctionBody(Expressions):
 # its functions' pointers do not overlap, and ``INTERLEAVE = True`` if several vectors of elements may be run side by
 # side.
 
-SHORT = 40
-"""Instructions, before any optimization, up to which a function is copied into each of its callers."""
+SHORT = 40  # instructions, before any optimization, up to which a function is copied into each of its callers
 
 
 def source_of(function: Any) -> Source:

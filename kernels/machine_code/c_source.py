@@ -23,8 +23,7 @@ from kernels.machine_code.native_entry import ALIGNED, NO_MEMORY, NUMBERS, SMALL
 
 # Expressions and statements of native source as text of C, with C's types.
 
-KINDS = "bool", "int64_t", "float", "double"
-"""Types of numbers, the widest last."""
+KINDS = "bool", "int64_t", "float", "double"  # types of numbers, the widest last
 LIBM = {
     **{
         name: name

@@ -56,8 +56,7 @@ class DirectResult(Struct):
     made: int  # room for the array while the program runs
 
 
-D_ENTRY = DirectResult.SIZE
-"""Words of an argument or a result."""
+D_ENTRY = DirectResult.SIZE  # words of an argument or a result
 
 DK_ARRAY, DK_DOUBLE, DK_SINGLE, DK_INTEGER = range(4)
 """Kinds: arrays alone; also a float or int for a double, a float or np.float32 for a single, an int for an int64."""
@@ -117,8 +116,7 @@ class StructureStep(Struct):
     type: int  # the class of a tuple, a list or a dictionary
 
 
-MOST_VALUES, DEEPEST = 30, 8
-"""Values of a call whose arguments are structures, and how deep these are."""
+MOST_VALUES, DEEPEST = 30, 8  # values of a call whose arguments are structures, and how deep these are
 
 
 class StructureLevel(Struct):

@@ -188,8 +188,7 @@ def _pooled() -> int:
     return ctypes.c_int64.from_address(REGISTRY.address + 8 * RegistryTable.pooled).value
 
 
-_LARGE = 1 << 20
-"""Bytes of a workspace from which on it is worth sharing."""
+_LARGE = 1 << 20  # bytes of a workspace from which on it is worth sharing
 _NATIVE = "machine_code.direct_calls_native"
 _FLAT = ReturnForm()
 _MOST_SINGLE = float(np.finfo(np.float32).max)
@@ -226,24 +225,19 @@ class CompiledMachine:
     ) -> None:
         self.code, self.exactly, self.form, self._places = code, exactly, form, list(guards)
         self._interpreter = interpreter
-        self.guards = [guard.line for guard in self._places]
-        """The line of each guard."""
-        self.forward, self.reverse = "forward", "reverse"
-        """What :meth:`run` runs: first all of it, then nothing."""
+        self.guards = [guard.line for guard in self._places]  # the line of each guard
+        self.forward, self.reverse = "forward", "reverse"  # what :meth:`run` runs: first all of it, then nothing
         self.is_short = code.elements < LONG and native()
         """Whether it runs natively throughout, in so little time that other threads can wait."""
         self._results = [*code.outputs, *code.gradients]
         self._work, self._busy = AlignedMemory(code.work), np.zeros(1, np.int64)
         self._scratch = np.zeros(len(code.arguments) + len(self._results), np.float64)
-        self._lock = Lock()
-        """Held by calls that go through Python."""
+        self._lock = Lock()  # held by calls that go through Python
         self._open()
 
     def _open(self) -> None:
-        self.places = self._new_places(self._work)
-        """The program's table."""
-        self.words: Array | None = None
-        """What native code calls it by; None where calls go through Python."""
+        self.places = self._new_places(self._work)  # the program's table
+        self.words: Array | None = None  # what native code calls it by; None where calls go through Python
         self._call = self._claim = None
         if native() and not DEBUG:
             table = CallTable(self.code, self.form, self.exactly, self.places, self._scratch, self._busy)

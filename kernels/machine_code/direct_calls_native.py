@@ -81,8 +81,7 @@ from kernels.native.memory import (
 # part, each part by the one around it.
 
 CONTROL = True
-TUPLE_ITEMS = tuple.__basicsize__
-"""Where a tuple has its items."""
+TUPLE_ITEMS = tuple.__basicsize__  # where a tuple has its items
 
 
 def begun(level: StructureLevel, parts, kind):

@@ -30,12 +30,9 @@ from kernels.foundation.tables import dataclass
 from kernels.language.jit import intrinsic, types
 from kernels.native.memory import external
 
-SMALL = 1 << 14
-"""Bytes of workspace up to which it is on the stack."""
-ALIGNED = 64
-"""A workspace begins at a multiple of so many bytes."""
-NO_MEMORY = -(1 << 30)
-"""The status where memory was short."""
+SMALL = 1 << 14  # bytes of workspace up to which it is on the stack
+ALIGNED = 64  # A workspace begins at a multiple of so many bytes
+NO_MEMORY = -(1 << 30)  # the status where memory was short
 I32, I64, POINTER, DOUBLE = ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer(), ir.DoubleType()
 
 
@@ -64,8 +61,7 @@ class Parameter:
 
     name: str
     spec: Spec
-    strides: Strides
-    """In bytes: those of the spec, or of a result, which is dense."""
+    strides: Strides  # in bytes: those of the spec, or of a result, which is dense
     role: str
     """``argument``, ``output`` or ``gradient``."""
 
@@ -122,8 +118,7 @@ def _identifier(name: str, taken: set[str]) -> str:
     return plain
 
 
-Address = Callable[[Any, int], Any]
-"""How an address of this process is printed: builder, address; a word."""
+Address = Callable[[Any, int], Any]  # how an address of this process is printed: builder, address; a word
 
 
 def constant_address(builder: Any, address: int) -> Any:
@@ -278,8 +273,7 @@ def _loaded(builder: ir.IRBuilder) -> int:
     return int(engine.get_function_address("entry"))
 
 
-_engines: list[Any] = []
-"""One for each function: an engine owns its target machine."""
+_engines: list[Any] = []  # one for each function: an engine owns its target machine
 
 # A compiled program as a function of ctypes: numbers by value, arrays and results by address.
 
@@ -366,8 +360,7 @@ class NativeFunction:
         self.code = code
         self.parameters = tuple(p for p in parameters if p.role != "output" or p.spec.shape)
         self.scalars = tuple(p for p in parameters if p.role == "output" and not p.spec.shape)
-        self.everything = tuple(parameters)
-        """With those that are returned."""
+        self.everything = tuple(parameters)  # with those that are returned
         with global_compiler_lock:
             function = intrinsic(_typed(self))
             cpu_target.typing_context.refresh()

@@ -44,10 +44,8 @@ from kernels.programs.rolled_program import Uncompiled
 
 MODES = ("eager", "default", "max")
 """``eager``: never compiled; ``max``: compiled before the first replay; ``default``: when it has paid."""
-_GAIN_ROW, _GAIN_ELEMENT = 60e-9, 0.7e-9
-"""Seconds that machine code gains for a row, and for an element, at most."""
-_CALL = 10e-6
-"""Seconds that a call of the interpreter takes from within machine code, and its pullback, about."""
+_GAIN_ROW, _GAIN_ELEMENT = 60e-9, 0.7e-9  # seconds that machine code gains for a row, and for an element, at most
+_CALL = 10e-6  # seconds that a call of the interpreter takes from within machine code, and its pullback, about
 
 
 class Unprofitable(Uncompiled):
@@ -113,8 +111,7 @@ __all__ = [
 
 Class = TypeVar("Class", bound=type)
 
-_FLAGS = 168
-"""Where a type has its flags, in bytes."""
+_FLAGS = 168  # where a type has its flags, in bytes
 
 
 class _PlainCallable:

@@ -38,8 +38,7 @@ class TensorObject(Struct, start=8, step=8):
 MOST_SPARES = 32
 """Tensors that have died whose memory is kept for new ones, each with the address of the next for its value."""
 UNHELD = 1 << 62
-STALE = -1
-"""No slot: the tensor is a view of a version that has been overwritten."""
+STALE = -1  # no slot: the tensor is a view of a version that has been overwritten
 
 
 class LeafObject(Struct, start=16, step=8):
@@ -97,8 +96,7 @@ class DTypeObject(Struct, start=28, step=8):
     number: Int32
 
 
-LONGS, SINGLES, DOUBLES = 7, 11, 12
-"""The numbers of the dtypes int64, float32 and float64 in NumPy."""
+LONGS, SINGLES, DOUBLES = 7, 11, 12  # the numbers of the dtypes int64, float32 and float64 in NumPy
 
 
 _I64, _I32 = ir.IntType(64), ir.IntType(32)
@@ -109,10 +107,8 @@ def _api(name: str, result: Any, *parameters: Any) -> Any:
     return c_function(name, result, *parameters)
 
 
-COUNTED = (1 << 32) - 1
-"""The references to an object, in its first word: above them CPython may have marks."""
-ARGUMENTS = (1 << 62) - 1
-"""The count of arguments of a vectorcall, without CPython's flag."""
+COUNTED = (1 << 32) - 1  # the references to an object, in its first word: above them CPython may have marks
+ARGUMENTS = (1 << 62) - 1  # the count of arguments of a vectorcall, without CPython's flag
 _OBJECT, _WORD = types.int64, types.int64
 Py_IncRef = _api("Py_IncRef", types.void, _OBJECT)
 Py_DecRef = _api("Py_DecRef", types.void, _OBJECT)
@@ -207,8 +203,7 @@ NEW_COPY, COPY_INTO, NEW, NEW_VIEW, SET_BASE = 85, 50, 93, 94, 282
 SET_HANDLER, GET_HANDLER, DEFAULT_HANDLER = 304, 305, 306
 """Where PyDataMem_SetHandler, PyDataMem_GetHandler and the address of the default handler stand."""
 
-C_ORDER, KEPT_ORDER = 0, 2
-"""NumPy's numbers of the orders in which elements are copied."""
+C_ORDER, KEPT_ORDER = 0, 2  # NumPy's numbers of the orders in which elements are copied
 
 array_copy = calling(types.int64, types.int64, types.int32)
 """PyArray_NewCopy: a copy, in C order or in that of the array."""

@@ -158,8 +158,7 @@ def call_loop(builder: Any, address: Any, *arguments: Any) -> Any:
     builder.call(target, [builder.inttoptr(argument, pointer) for argument in arguments])
 
 
-call_at = calling(*[types.int64] * 5)
-"""Call a native function of four words, which returns one."""
+call_at = calling(*[types.int64] * 5)  # call a native function of four words, which returns one
 
 
 def _applier(count: int, name: str, kind: Any) -> Any:
@@ -197,8 +196,7 @@ def data_of(array: np.ndarray[Any, Any]) -> int:
     return ctypes.c_int64.from_address(id(array) + HEADER).value
 
 
-LIST_ITEMS = HEADER + 8
-"""Where a list keeps the address of its items: after its length."""
+LIST_ITEMS = HEADER + 8  # where a list keeps the address of its items: after its length
 
 
 def readable() -> bool:
@@ -245,8 +243,7 @@ take, give = c_function("tape_take", types.int64, types.int64), c_function("tape
 """A block of so many bytes or more: its address, 0 when memory is short; and to give one back, of 0 nothing."""
 set_bytes = c_function("memset", types.int64, types.int64, types.int32, types.int64)
 """C's memset: address, byte, size."""
-copy_bytes = c_function("memcpy", *[types.int64] * 4)
-"""C's memcpy: target, origin, size."""
+copy_bytes = c_function("memcpy", *[types.int64] * 4)  # C's memcpy: target, origin, size
 
 
 @instructions(types.int64, types.int64, types.int64)
@@ -272,13 +269,11 @@ def module_words(count: int) -> Any:
 
 get_handler, set_handler = calling(types.int64), calling(types.int64, types.int64)
 """PyDataMem_GetHandler: a new reference; PyDataMem_SetHandler: one to the handler that was set, 0 with an exception."""
-madvise = calling(*[types.int64] * 4)
-"""Linux's madvise: memory, size, advice."""
+madvise = calling(*[types.int64] * 4)  # linux's madvise: memory, size, advice
 call_one, call_two = calling(*[types.int64] * 2), calling(*[types.int64] * 3)
 """Call a function of one word, or of two."""
 
-MOST_TAPES = 1 << 18
-"""Slots have 62 bits: so many tapes can live at a time."""
+MOST_TAPES = 1 << 18  # slots have 62 bits: so many tapes can live at a time
 _lock = Lock(waited_for=True)
 
 

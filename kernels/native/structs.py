@@ -6,16 +6,12 @@ from kernels.language.llvm_values import Array, Struct
 
 # Structs of native memory: the tape, the pool of arrays, threads, exchanged arrays, pullbacks.
 
-TAPE_BITS = 44
-"""A slot is its tape's number shifted by this, plus a count: unique in the process, never used again."""
-FIRST_ROOM = 1 << 12
-"""Words that a tape begins with."""
+TAPE_BITS = 44  # A slot is its tape's number shifted by this, plus a count: unique in the process, never used again
+FIRST_ROOM = 1 << 12  # words that a tape begins with
 KEPT_ROOM = 1 << 20
 """Words that a tape keeps though it needs fewer: memory that is fresh costs more than what is written there."""
-LARGEST_GROWTH = 1 << 25
-"""Bytes of new large values after which a tape of few words looks for those that are dead."""
-LARGEST_LOSS = 1 << 20
-"""Bytes of dead tensors after which a tape of 10,000 words looks for what they held."""
+LARGEST_GROWTH = 1 << 25  # bytes of new large values after which a tape of few words looks for those that are dead
+LARGEST_LOSS = 1 << 20  # bytes of dead tensors after which a tape of 10,000 words looks for what they held
 
 
 class TapeHeader(Struct):
@@ -42,8 +38,7 @@ class TapeHeader(Struct):
 
 
 CHUNK_BITS = 10
-CHUNK = 1 << CHUNK_BITS
-"""Slots whose tensors a chunk counts."""
+CHUNK = 1 << CHUNK_BITS  # slots whose tensors a chunk counts
 NEEDED, GONE, HELD = 1 << 30, 1 << 29, (1 << 29) - 1
 """A count: below two marks how many tensors have the slot. NEEDED: an instruction that goes on needs it. GONE: the
 instruction is gone."""
@@ -165,12 +160,9 @@ class InputBlock(Struct):
 
 OK, GROW, FREED, MISSING, MEMORY, PAUSE, INTERRUPT_CHECK, NEEDS_SEED, USE_GENERAL_PATH, NEEDS_SCALAR_WALK = range(10)
 """How native code ends; NEEDS_SCALAR_WALK: what SweepHeader.walks names is to be loaded."""
-FEW = 64
-"""Buckets that are found by their keys, when a run begins; it clears them, and takes more as it needs them."""
-DENSE = 8
-"""Where one of so many slots is reached, or more, buckets by distance take less than buckets by key."""
-FIRST_STAMP = 1 << 62
-"""Stamps of runs begin here: no key is as large."""
+FEW = 64  # buckets that are found by their keys, when a run begins; it clears them, and takes more as it needs them
+DENSE = 8  # where one of so many slots is reached, or more, buckets by distance take less than buckets by key
+FIRST_STAMP = 1 << 62  # stamps of runs begin here: no key is as large
 WORK_BETWEEN_CHECKS = 1 << 22
 """Steps of inner loops after which native code returns, so that Python can take an interrupt: some ten milliseconds."""
 
@@ -214,8 +206,7 @@ USED, TOUCHED, KEPT, ALIAS, RELEVANT, OWNED, FOREIGN, DROPPED, PAUSED = 1, 2, 4,
 CONSTANT, CONSTANT_WANTED = 512, 1024
 """CONSTANT: all elements of the gradient are one number, which the bucket holds. CONSTANT_WANTED: they would have been,
 had the kernels been compiled."""
-PARENT = 16
-"""An alias keeps the number of its parent's bucket above this many bits."""
+PARENT = 16  # an alias keeps the number of its parent's bucket above this many bits
 
 
 class Bucket(Struct):
@@ -251,8 +242,7 @@ class FoundLeaf(Struct):
 RUN_KERNEL, RUN_NEST, RUN_FILL8, RUN_FILL4, RUN_INLINE, RUN_GUARD, RUN_PYTHON = range(7)
 RUN_LOOP, RUN_BODY, RUN_AGAIN, RUN_NEXT, RUN_BACK, RUN_CHOOSE, RUN_RESTORE, RUN_BEFORE = range(7, 15)
 """What steers a loop: kernels/programs/task_blocks.py."""
-ROW = 8
-"""Words of a row."""
+ROW = 8  # words of a row
 
 
 class ProgramRow(Struct):
@@ -286,14 +276,10 @@ class LoopStack(Struct):
     needed: int
 
 
-LARGE = 1 << 16
-"""Bytes from which on a block is kept for reuse."""
-HUGE = 1 << 22
-"""Bytes from which on the system is asked for huge pages, as NumPy does."""
-STEPS = 8
-"""Sizes of blocks to a power of two."""
-CLASSES = 8 * (48 - 16)
-"""Sizes of blocks there are."""
+LARGE = 1 << 16  # bytes from which on a block is kept for reuse
+HUGE = 1 << 22  # bytes from which on the system is asked for huge pages, as NumPy does
+STEPS = 8  # sizes of blocks to a power of two
+CLASSES = 8 * (48 - 16)  # sizes of blocks there are
 
 
 class PoolWords(Struct):
@@ -339,12 +325,10 @@ class GuardedBlock(Struct, step=8):
     canaries: int
 
 
-GUARD = 64
-"""Bytes before a guarded block's data."""
+GUARD = 64  # bytes before a guarded block's data
 BEHIND = 16
 CANARY, BEHIND_BYTE, FREED_BYTE = 0x5AFEC0DE5AFEC0DE, 0xFD, 0xDD
-RAW_BLOCK, POOLED = 1, 2
-"""Kinds of guarded blocks: of Python's raw memory, as a tape has them; of the pool."""
+RAW_BLOCK, POOLED = 1, 2  # kinds of guarded blocks: of Python's raw memory, as a tape has them; of the pool
 WRITTEN_BEFORE, WRITTEN_BEHIND, GIVEN_TWICE, WRITTEN_AFTER = 1, 2, 3, 4
 """What is wrong with one: written before its data, or behind it; given back twice; written after it was given back."""
 
@@ -387,14 +371,11 @@ class WorkerWords(Struct):
     lock: int = 9  # and where
 
 
-W_FIRST, W_EACH = 64, 16
-"""Where the words of threads begin, and how many each has."""
+W_FIRST, W_EACH = 64, 16  # where the words of threads begin, and how many each has
 PARTS_BITS, NUMBERS = 16, 1 << 31
 """A claim is the number of the loop, where the parts of the thread end, and which is next, in so many bits each."""
-MOST_PARTS = 128
-"""Parts of a loop, at most, and with them threads."""
-SPINS = 2_000
-"""How often a thread looks for work, or for the end of it, before it sleeps: some fifty microseconds."""
+MOST_PARTS = 128  # parts of a loop, at most, and with them threads
+SPINS = 2_000  # how often a thread looks for work, or for the end of it, before it sleeps: some fifty microseconds
 
 
 class ExchangeHead(Struct):
@@ -468,37 +449,29 @@ class PulledOperand(Struct):
 
 REPLAYED, RESULT = 1, 2
 """In a form's block, in place of the first operand's kernel: a call of a program, one of its results."""
-MOST_RESULTS = 62
-"""Results that have a gradient, a bit each."""
+MOST_RESULTS = 62  # results that have a gradient, a bit each
 
 
 # What a call that has been seen is in memory, and what it is asked with, for Python and for native code.
 
 # Marks added to the number of an operation: how the arguments of a call are read. Those below NUMBERED are part of the
 # operation.
-CONDITION = 1 << 30
-"""The first operand chooses among the others."""
-NUMBERED = 1 << 31
-"""A second operand that is a number is part of the key."""
-ARGUED = 1 << 32
-"""The leading tensors are operands; what is given behind them is part of the key."""
+CONDITION = 1 << 30  # the first operand chooses among the others
+NUMBERED = 1 << 31  # A second operand that is a number is part of the key
+ARGUED = 1 << 32  # the leading tensors are operands; what is given behind them is part of the key
 INDEXED = 1 << 33
 """Of an ARGUED operation: the first argument is the operand; of arrays and lists behind it the key has the shapes."""
 PUTS = 1 << 34
 """Of an INDEXED operation: the last argument is an operand too, the value that is written to the first."""
-JOINS = 1 << 35
-"""Of an ARGUED operation: the first argument is a list, whose tensors are the operands."""
-WRITES = 1 << 36
-"""The first operand is given the result."""
+JOINS = 1 << 35  # of an ARGUED operation: the first argument is a list, whose tensors are the operands
+WRITES = 1 << 36  # the first operand is given the result
 AUGMENTED = 1 << 37
 """Of ``x += y``: a NumPy scalar is not written, the result is another value."""
 MOST_JOINED = 1 << 10
 GATHERS = ARGUED | INDEXED
-SCATTERS = GATHERS | PUTS
-"""Marks of an operation that picks elements by arrays, and of one that writes to such."""
+SCATTERS = GATHERS | PUTS  # marks of an operation that picks elements by arrays, and of one that writes to such
 
-WAYS, SETS = 4, 1 << 12
-"""A call is in one of so many places of its set."""
+WAYS, SETS = 4, 1 << 12  # A call is in one of so many places of its set
 PICK, PICK_RESULT, PICK_SCALE, PICK_EXTRA, PICK_CONTEXT = 3, 3, 4, 5, 6
 """Bits for each value that is saved; what they say but the number of an operand: the result, what an element counts,
 the second result, what Python keeps."""
@@ -555,8 +528,7 @@ class CallEntry(Struct):
     pair: int  # what makes one of a tuple of both
 
 
-KEY = CallEntry.block
-"""Words of a call's key."""
+KEY = CallEntry.block  # words of a call's key
 
 
 class CallOperand(Struct, step=8):
@@ -571,8 +543,7 @@ class CallOperand(Struct, step=8):
 
 
 MOST_OPERANDS = 3
-COPIES_AT = MOST_OPERANDS * CallOperand.SIZE
-"""Behind the operands: for each a copy of its value for the tape, or 0."""
+COPIES_AT = MOST_OPERANDS * CallOperand.SIZE  # behind the operands: for each a copy of its value for the tape, or 0
 EXTRA_AT = 2 * CallOperand.SIZE + CallOperand.object
 """Where the object of a second result stands behind two operands, and that of the counted ties."""
 INT_ITEM, FLOAT_ITEM, SLICE_ITEM, SEQUENCE_ITEM, NAMES_ITEM, ARRAY_ITEM, OBJECT_ITEM = range(1, 8)
@@ -581,8 +552,7 @@ int its value, of a float its bits, of a slice its bounds, of a sequence, or of 
 items follow, of an array how many elements a mask has (plus one, 0 of ints) and its shape, of any other object its
 address."""
 MOST_WORDS = 48
-NO_BOUND = -(1 << 62) - 1
-"""What stands for None in a slice."""
+NO_BOUND = -(1 << 62) - 1  # what stands for None in a slice
 OPERAND_BYTES = COPIES_AT + 8 * MOST_OPERANDS
 MOST_ARRAYS = 6
 
@@ -613,13 +583,10 @@ CALL_WORDS = CallRequest.here // 8 + MOST_WORDS + MOST_OPERANDS
 
 OP_ADD, OP_SUBTRACT, OP_MULTIPLY, OP_DIVIDE, OP_POWER, OP_NEGATIVE, OP_MATMUL, OP_PART, OP_ASSIGN = range(9)
 """The operations that have slots in the type of tensors."""
-OPERATIONS = 9
-"""The number of the first operation that has none."""
+OPERATIONS = 9  # the number of the first operation that has none
 MOST_OPERATIONS = 1 << 10
-NUMBER_FORM = 1
-"""What stands for the form of a number among operands; of an operand that there is not, 0."""
-NOT_NATIVE = -2
-"""What native code answers in place of a tensor where it knows that Python is to do it, each time."""
+NUMBER_FORM = 1  # what stands for the form of a number among operands; of an operand that there is not, 0
+NOT_NATIVE = -2  # what native code answers in place of a tensor where it knows that Python is to do it, each time
 
 
 class KnownArray(Struct):
@@ -660,7 +627,6 @@ class AxisLayout(Struct):
 AXIS = 3
 """Words of an entry for any ints, whose key has their number, about each axis: extent, strides in memory and in the
 gradient."""
-MOST_VIEWS = 32
-"""Views of a base before the dead among them are to be forgotten."""
+MOST_VIEWS = 32  # views of a base before the dead among them are to be forgotten
 APART, SAME, OVERLAPPING = range(3)
 """How the elements of a part that is written, and those of the value, stand to each other in one memory."""

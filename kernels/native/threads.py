@@ -166,5 +166,4 @@ def _new_lock() -> int:
     return lock
 
 
-WORKERS = Workers()
-"""Those of this process."""
+WORKERS = Workers()  # those of this process

@@ -133,8 +133,7 @@ Elementwise(
 )  # fmt: skip
 
 
-INTEGER = "integer"
-"""A domain: small integers that are not negative."""
+INTEGER = "integer"  # A domain: small integers that are not negative
 
 
 def _without_gradient(name: str, doc: str, forward: Rule, domain: tuple[str, ...] = TWO, **more: Any) -> None:

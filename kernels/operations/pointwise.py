@@ -11,8 +11,7 @@ from kernels.kinds.elementwise import Elementwise
 from kernels.operations.arithmetic import NONZERO, POSITIVE, REAL, flat
 from kernels.rules.op import Rule, cut, special
 
-CONSTANT = "constant"
-"""A domain: Python numbers, which have no gradient."""
+CONSTANT = "constant"  # A domain: Python numbers, which have no gradient
 _LN2, _LN10, _LOG2E = math.log(2), math.log(10), 1 / math.log(2)
 
 
@@ -87,8 +86,7 @@ Elementwise(
 )  # fmt: skip
 
 
-UNIT, ABOVE = "unit", "above"
-"""Domains: between -1 and 1; above 1."""
+UNIT, ABOVE = "unit", "above"  # domains: between -1 and 1; above 1
 
 _NEAR = 0.2  # below it the derivative of sin(z) / z is its series: the closed form loses digits
 _LARGE = 1e8  # from here on the square of x is not changed by adding 1
@@ -318,8 +316,7 @@ Elementwise(
 )  # fmt: skip
 
 
-APART = "apart"
-"""A domain: reals away from where roundings jump."""
+APART = "apart"  # A domain: reals away from where roundings jump
 
 
 def _rounding(name: str, phrase: str, grad_fn: str, forward: Rule, torch: tuple[str, ...] = ()) -> None:

@@ -300,8 +300,7 @@ Routine(
 #
 # nan counts as larger than all numbers. The gradient goes to the places picked, and the others get nothing.
 
-FEW = 1 << 12
-"""Elements up to which a stable sort is fast enough."""
+FEW = 1 << 12  # elements up to which a stable sort is fast enough
 
 
 def ordered(x: Array, dim: int, descending: bool) -> Array:

@@ -23,12 +23,9 @@ from kernels.rules.scalar_loops import spread
 # Large arrays go through our own kernels, row by row or some columns at a time, while they are in the cache; small ones
 # go through NumPy.
 
-BLOCK = 1 << 14
-"""Elements of a block: three arrays of doubles in half a megabyte."""
-PART = 1 << 10
-"""Elements that a kernel goes through at a time (logsums_native.PART)."""
-COLUMNS = 64
-"""The least number of columns that a kernel goes through at a time, if there are as many."""
+BLOCK = 1 << 14  # elements of a block: three arrays of doubles in half a megabyte
+PART = 1 << 10  # elements that a kernel goes through at a time (logsums_native.PART)
+COLUMNS = 64  # the least number of columns that a kernel goes through at a time, if there are as many
 
 
 def by_kernel(x: Array) -> bool:
@@ -254,10 +251,8 @@ Routine(
     ),
 )  # fmt: skip
 
-DISTANCE_BLOCK = 1 << 16
-"""Coordinates of pairs of points that are looked at together."""
-SHORT = 1 << 13
-"""Elements up to which BLAS does not share one product out to threads."""
+DISTANCE_BLOCK = 1 << 16  # coordinates of pairs of points that are looked at together
+SHORT = 1 << 13  # elements up to which BLAS does not share one product out to threads
 _METRICS = {1.0: "cityblock", 2.0: "euclidean", math.inf: "chebyshev"}
 
 

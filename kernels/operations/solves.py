@@ -71,8 +71,7 @@ Routine(
 # Small matrices are eliminated element by element, so that compiled programs have them in registers: Gauss and Jordan's
 # method, with partial pivoting by selects.
 
-LARGEST = 4
-"""Rows of a matrix, at most: the operations grow with their cube."""
+LARGEST = 4  # rows of a matrix, at most: the operations grow with their cube
 Rows = list[list[Any]]
 
 

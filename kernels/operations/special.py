@@ -14,8 +14,7 @@ from kernels.rules.op import LateUfunc, Rule, cut, special
 
 # Derivatives: Abramowitz and Stegun, chapters 6, 7 and 9, and where they lose digits, the asymptotic series there.
 
-FRACTION = "fraction"
-"""A domain: between 0 and 1."""
+FRACTION = "fraction"  # A domain: between 0 and 1
 
 _ROOT = math.sqrt(math.pi)
 _FAR = 1000.0  # from here on the differences of Bessel functions lose digits, and few terms of their series do

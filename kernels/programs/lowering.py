@@ -49,8 +49,7 @@ from kernels.rules.scalar_loops import (
 # Correctly rounded elementwise operations, copies and joins run as printed kernels; everything else runs through
 # NumPy's own inner loops, so that a replay agrees with dynamic mode in every bit.
 
-Waiting = tuple[int, str]
-"""A step's position, and the name by which its pullback reads the value that it waits for."""
+Waiting = tuple[int, str]  # A step's position, and the name by which its pullback reads the value that it waits for
 
 
 def written(recipe: Recipe) -> set[int]:

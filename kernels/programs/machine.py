@@ -433,14 +433,10 @@ def _bytes(plan: ProgramPlan) -> Array:
 
 # How many calls the interpreter makes while a program is compiled.
 
-MEANWHILE = 2
-"""Times the calls until a program is compiled that go on while a thread compiles it, at least."""
-_ROW, _ELEMENT = 12e-9, 0.4e-9
-"""Seconds of a row of the interpreter, and of an element that it computes, about."""
-_ITERATIONS = 20
-"""Of a recorded loop, whose number is not known, about."""
-_ROLL_ROW = 15e-6
-"""Seconds that it takes to find out whether a row repeats, about."""
+MEANWHILE = 2  # times the calls until a program is compiled that go on while a thread compiles it, at least
+_ROW, _ELEMENT = 12e-9, 0.4e-9  # seconds of a row of the interpreter, and of an element that it computes, about
+_ITERATIONS = 20  # of a recorded loop, whose number is not known, about
+_ROLL_ROW = 15e-6  # seconds that it takes to find out whether a row repeats, about
 _COMPILE, _COMPILE_ROW, _MOST_ROWS = 30e-3, 150e-6, 2_000
 """Seconds that compiling takes at least, and for a row, of so many: what repeats is compiled once."""
 

@@ -292,8 +292,7 @@ def _hashable(value: Any) -> Any:
 
 _WINDOWS = 4  # from one window to the next that is looked at, as a factor
 _LIKELY = 3  # distances of each window that are tried
-FEWEST_STEPS = 3
-"""Steps of which a loop is made."""
+FEWEST_STEPS = 3  # steps of which a loop is made
 
 
 class RepeatedRows(NamedTuple):

@@ -33,8 +33,7 @@ from kernels.rules.scalar_loops import NodeRef
 
 # The steps of a program as words: a growable block of integers of 64 bits, and tables of what they stand for.
 
-N_APARTS = 3
-"""Types of operations that are left to Python."""
+N_APARTS = 3  # types of operations that are left to Python
 
 
 class RecorderTables(Struct):
@@ -64,15 +63,13 @@ class StepWords(Struct):
     room: int  # how many there may be
 
 
-HEAD = 2
-"""In front of the operands of each step: the number of its kind, and its result."""
+HEAD = 2  # in front of the operands of each step: the number of its kind, and its result
 
 ALIKE_NODE, ALIKE_KIND, ALIKE_PARAMS = range(3)
 """What stands for results that are alike, as a tuple: the node, the kind of their steps, its parameters."""
 
 
-Operand = int | float
-"""A node's number, or a Python number."""
+Operand = int | float  # A node's number, or a Python number
 
 
 @dataclass(slots=True)
@@ -180,10 +177,8 @@ class Steps(Sequence[Step]):
         return steps_from, (self.kinds, self.numbers, self.words)
 
 
-FIRST = 1 << 10
-"""Words for which there is room at first."""
-MOST = 32
-"""Words for which there is room when Python has appended a step."""
+FIRST = 1 << 10  # words for which there is room at first
+MOST = 32  # words for which there is room when Python has appended a step
 
 
 def steps_from(kinds: list[StepKind], numbers: list[Any], words: array[int]) -> Steps:

@@ -136,8 +136,7 @@ def _text(value: float) -> str:
     return NAN + struct.pack(">d", value).hex() if math.isnan(value) else value.hex()
 
 
-NAN = "nan:"
-"""What stands in front of the bits of nan."""
+NAN = "nan:"  # what stands in front of the bits of nan
 
 
 def _unordered(encoder: Encoder, values: Any, place: str) -> list[Any]:

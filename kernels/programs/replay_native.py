@@ -429,8 +429,7 @@ def pass_through(bound: Word, arguments: Word, count: Word) -> Word:
 
 CONTROL = True
 
-MOST_RESULTS = 8
-"""The most operands of an operation."""
+MOST_RESULTS = 8  # the most operands of an operation
 
 
 def node_of(tables: RecorderTables, x: TensorObject):

@@ -32,8 +32,7 @@ from kernels.programs.rolled_program import Index, Loop, Numbers, Operand, Phi, 
 from kernels.programs.several_ways import in_one_way
 
 _ZERO = Index(0)
-Path: TypeAlias = tuple[RowLoop, ...]
-"""Loops around each other, outermost first."""
+Path: TypeAlias = tuple[RowLoop, ...]  # loops around each other, outermost first
 
 
 class Slots:
@@ -339,10 +338,8 @@ def _literal(entries: Array, path: Path) -> float | Numbers:
     return Numbers(tuple(loops), numbers) if loops else float(numbers)
 
 
-LEAST_ROWS = 12
-"""Rows that a loop stands for, at least."""
-LEAST_ROWS_WITHIN = 300
-"""The same of a loop in another one's body: shorter ones run faster step by step."""
+LEAST_ROWS = 12  # rows that a loop stands for, at least
+LEAST_ROWS_WITHIN = 300  # the same of a loop in another one's body: shorter ones run faster step by step
 MOST_ITERATIONS = 1 << 20
 """Iterations of a recorded loop that machine code goes through, at most, unless they need much memory."""
 _TRIES = 8  # runs that are judged of those that tokens suggest

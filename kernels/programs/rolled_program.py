@@ -162,8 +162,7 @@ class Uncompiled(Exception):  # noqa: N818 (no error: the interpreter serves)
 # saved where it is given, and stencils of it are gathered on the way back. That pays where writes that follow each
 # other cover half of the memory, or it is small.
 
-Box: TypeAlias = tuple[tuple[int, int], ...]
-"""Where a part of an array begins and ends, along each axis."""
+Box: TypeAlias = tuple[tuple[int, int], ...]  # where a part of an array begins and ends, along each axis
 _MOST = 16  # parts of a version, at most
 
 

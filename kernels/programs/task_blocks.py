@@ -49,10 +49,8 @@ class Columns:
 OPERAND, RESULT, NODE, TEMPORARY, EXTRA, OPERAND_GRADIENT, RESULT_GRADIENT = range(7)
 """What a place holds: an operand (by number), the result, a node that all steps share, a temporary (by number), a value
 that the forward pass made for the pullback, the gradient of an operand or of the result."""
-FEW = 32
-"""Up to so many steps are appended one by one: for few, arrays are slower."""
-Source = tuple[int, int]
-"""What a place holds, and its number or the node."""
+FEW = 32  # up to so many steps are appended one by one: for few, arrays are slower
+Source = tuple[int, int]  # what a place holds, and its number or the node
 
 
 @dataclass(slots=True)
@@ -320,8 +318,7 @@ def crosses(recipe: Recipe, loop: LoopTasks, body: TaskBody) -> bool:
     return any(o != c and recipe.base_of(o) in loop.phis for o, c in pairs)
 
 
-PLACES = 2
-"""Of each row: those of the loop and of the stack come first."""
+PLACES = 2  # of each row: those of the loop and of the stack come first
 
 
 def steer(rows: Array, heads: Array, loops: Sequence[LoopTasks], sizes: dict[int, list[int]]) -> list[Array]:

@@ -22,5 +22,4 @@ def _greater(builder: Any, top: Any, x: Any) -> Any:
 
 added = _step(lambda builder, total, x: builder.fadd(total, x, flags=("reassoc",)))
 """The sum so far plus one more term."""
-greater = _step(_greater)
-"""The larger of two numbers; of a nan and a number, either."""
+greater = _step(_greater)  # the larger of two numbers; of a nan and a number, either

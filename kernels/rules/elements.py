@@ -16,10 +16,8 @@ from kernels.native.memory import load_f4, load_f8, pointer_f4, pointer_f8, stor
 FLOAT64 = SimpleNamespace(ITEM=8, real=np.float64, load=load_f8, store=store_f8, pointer=pointer_f8)
 FLOAT32 = SimpleNamespace(ITEM=4, real=np.float32, load=load_f4, store=store_f4, pointer=pointer_f4)
 
-ITEM: int = FLOAT64.ITEM
-"""The size of an element in bytes."""
-real: Any = FLOAT64.real
-"""The type of a number, and what turns another to one."""
+ITEM: int = FLOAT64.ITEM  # the size of an element in bytes
+real: Any = FLOAT64.real  # the type of a number, and what turns another to one
 load, store, pointer = FLOAT64.load, FLOAT64.store, FLOAT64.pointer
 """Reading and writing an element at an address, and the address as that of elements."""
 

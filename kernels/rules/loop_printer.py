@@ -63,11 +63,9 @@ def printed(operands: Sequence[KernelOperand]) -> tuple[Any, ...]:
     return tuple([(o.name, o.dtype.num, o.place, o.offset is None) for o in operands])
 
 
-BLOCK = 1024
-"""Elements of a row whose angles are looked at before their sines are taken."""
+BLOCK = 1024  # elements of a row whose angles are looked at before their sines are taken
 _POINTERS = {"float64": "f8", "float32": "f4", "int64": "i8", "int32": "i4", "bool": "b1"}
-DTYPES = frozenset(_POINTERS)
-"""Names of the dtypes that kernels read and write."""
+DTYPES = frozenset(_POINTERS)  # names of the dtypes that kernels read and write
 _addresses: Recent[Any, int] = Recent()  # new shapes share the kernels of others: to print one takes a millisecond
 
 

@@ -64,8 +64,7 @@ _FORMS = {
     "sign": "({one} if {0} > {zero} else ({less} if {0} < {zero} else ({0} if {0} != {0} else {zero})))",
 }
 _PRINTED = {*_INFIX, *_CALLS, *_FORMS} - {"where", "cut"}  # the ufuncs that a rule may use
-SPECIAL = "special."
-"""What the name of a function of scipy.special begins with."""
+SPECIAL = "special."  # what the name of a function of scipy.special begins with
 
 
 class Functions(enum.Enum):
@@ -385,8 +384,7 @@ def asked(rule: Rule) -> frozenset[str]:
 # print it and tensors can record it. What a rule reads decides what the tape keeps alive.
 
 OPS: dict[str, Op] = {}
-Flags = tuple[bool, ...]
-"""Whether each input's gradient is wanted."""
+Flags = tuple[bool, ...]  # whether each input's gradient is wanted
 Params = tuple[Any, ...]
 Shapes = list[tuple[int, ...]]
 

@@ -26,13 +26,10 @@ from kernels.rules.op import Symbol, source
 # machine's memory. ``x1`` is the first operand, of pullbacks the cotangent.
 
 
-ENTRY = 5
-"""Words of 32 bits."""
+ENTRY = 5  # words of 32 bits
 ACCUMULATES = 256
-MOST = 1 << 20
-"""Entries of one row: a program checks for interrupts between rows."""
-REACH = 1 << 34
-"""Bytes of memory that an entry can address, by words."""
+MOST = 1 << 20  # entries of one row: a program checks for interrupts between rows
+REACH = 1 << 34  # bytes of memory that an entry can address, by words
 
 FORWARD = (
     "(x1 + x2)", "(x1 - x2)", "(x1 * x2)", "(x1 / x2)", "(-x1)", "(x1)", "(x1 * x1)", "math.sqrt(x1)", "(1.0 / x1)",

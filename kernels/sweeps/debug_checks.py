@@ -51,8 +51,7 @@ from kernels.native.structs import (
 
 Words = np.ndarray[Any, Any]
 CHUNK_WORDS = 1 + (Chunk.SIZE + 4 * CHUNK) // 8
-EACH_CHECK = 64
-"""Words that a check counts for besides those it looks at."""
+EACH_CHECK = 64  # words that a check counts for besides those it looks at
 _FIRST_RUN = 64
 _Head = ctypes.c_int64 * (FormBlock.form + 1)
 
@@ -90,10 +89,8 @@ class Checked(NamedTuple):
     words: Words
     slots: Words
     ends: Words
-    heads: dict[int, tuple[int, bytes]]
-    """How the blocks of its forms began, and where."""
-    since: int = 0
-    """Words that were checked or dropped since the whole tape was checked."""
+    heads: dict[int, tuple[int, bytes]]  # how the blocks of its forms began, and where
+    since: int = 0  # words that were checked or dropped since the whole tape was checked
 
     @property
     def is_due(self) -> bool:
@@ -156,8 +153,7 @@ def keep(header: int, before: Checked, now: Checked, kept: int) -> None:
 
 
 NO_FORM = "the instruction that ends at word {0}: this word, its form, is {1}, {2}"
-Complaint: TypeAlias = str
-"""A sentence that says what is wrong; "" if nothing is."""
+Complaint: TypeAlias = str  # A sentence that says what is wrong; "" if nothing is
 
 
 class InstructionLayout:
@@ -211,8 +207,7 @@ def stands(code: int, head: tuple[int, bytes] | None) -> bool:
 
 
 COUNT = (1 << TAPE_BITS) - 1
-_TRIES = 3
-"""Pictures of a tape that others may be changing: what is wrong with it is wrong in all of them."""
+_TRIES = 3  # pictures of a tape that others may be changing: what is wrong with it is wrong in all of them
 
 
 def checking(function: Callable[..., int], rows: pool.GuardedArrays, header: Callable[[Any], int]) -> Any:

@@ -181,8 +181,7 @@ _SOURCE = RELEVANT | KEPT | TOUCHED
 _TARGET = USED | KEPT
 
 
-Leaves = list[tuple[Any, Spec | None]]
-"""Leaves, and the slots of other tapes with their specs."""
+Leaves = list[tuple[Any, Spec | None]]  # leaves, and the slots of other tapes with their specs
 
 
 def forward(

@@ -287,12 +287,10 @@ class PausedSweep(ArraySweep):
 
 _TAPE, _RESTRICT, _LEAF = SweepHeader.tape, SweepHeader.restrict, SweepHeader.leaf
 _BATCH, _AT, _LOW, _OK = SweepHeader.batch, SweepHeader.at, SweepHeader.low, OK
-_IN_HEADER: Final = False
-"""In place of the root's cotangent for native code: it is in the sweep's header already."""
+_IN_HEADER: Final = False  # in place of the root's cotangent for native code: it is in the sweep's header already
 
 
-NATIVE = c_api.NATIVE
-"""Whether native code sweeps; tests turn it off."""
+NATIVE = c_api.NATIVE  # whether native code sweeps; tests turn it off
 
 _spaces = threading.local()
 

@@ -264,8 +264,7 @@ def pull(h: SweepHeader, last, block: FormBlock, bucket: Bucket):
 
 CONTROL = True
 
-RAN = 2
-"""H_RESUME: Python has run the instruction at SweepHeader.position."""
+RAN = 2  # H_RESUME: Python has run the instruction at SweepHeader.position
 
 
 def unwrite_apart(h, last, block, bucket: Bucket):

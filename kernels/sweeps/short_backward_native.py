@@ -77,8 +77,7 @@ from kernels.programs.replay_back_native import find, fold
 # Finishes the gradients of leaves at the end of a sweep.
 
 ZERO = np.float32(0.0)
-LEAST_I8, LEAST_I4 = -(1 << 63), np.int32(-(1 << 31))
-"""The bits of -0.0."""
+LEAST_I8, LEAST_I4 = -(1 << 63), np.int32(-(1 << 31))  # the bits of -0.0
 BLOCK = 1024
 
 

@@ -317,8 +317,7 @@ class Families:
         aliases = (VIEW, CLEARS, ADDS)
         self.homes = {i.slot: i for i in marked if i.form.kind in aliases and i.operands[0] is not None}
         self.kept = kept
-        self.buffers: dict[Any, Any] = {}
-        """By slot or leaf, made at the first contribution."""
+        self.buffers: dict[Any, Any] = {}  # by slot or leaf, made at the first contribution
 
     def home(self, key: Any) -> tuple[Any, int]:
         """Return the slot or leaf whose buffer holds a gradient, and where in it the gradient begins."""

@@ -20,19 +20,14 @@ from tape.func import jvp
 from tape.recording.creation import tensor
 from tape.tensors.tensor import Array, Tensor, as_array
 
-ATOL, RTOL = 1e-5, 1e-3
-"""PyTorch's tolerances, which ours never pass unless the caller gives others."""
-SLACK = 1e-6
-"""The relative error allowed besides the estimated error of the differences."""
-ROUNDED = 1e-12
-"""Likewise, relative to the largest element."""
+ATOL, RTOL = 1e-5, 1e-3  # PyTorch's tolerances, which ours never pass unless the caller gives others
+SLACK = 1e-6  # the relative error allowed besides the estimated error of the differences
+ROUNDED = 1e-12  # likewise, relative to the largest element
 OTHER_STEPS = (10.0, 0.1, 100.0, 0.01, 1000.0)
 """Steps tried, in units of the caller's, where that one does not resolve the derivative."""
-RESOLVED = 1e-4
-"""Relative error below which a larger step is not worth its evaluations."""
+RESOLVED = 1e-4  # relative error below which a larger step is not worth its evaluations
 _GRID = range(-6, 7)
-_ROUNDING = 4.0
-"""Bound of the rounding of a difference quotient, in units of noise / step."""
+_ROUNDING = 4.0  # bound of the rounding of a difference quotient, in units of noise / step
 
 Evaluate = Callable[[], Array]
 Curve = Callable[[float], tuple[float, Array]]

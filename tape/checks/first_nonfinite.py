@@ -34,8 +34,7 @@ from tape.tensors.tensor import AccumulateGrad, Array, Tensor, as_array
 
 __all__ = ["NonFinite", "first_nonfinite"]
 
-Hit = tuple[tuple[int, ...], float]
-"""The place of an element, and its value."""
+Hit = tuple[tuple[int, ...], float]  # the place of an element, and its value
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,7 @@ from tape.tensors.tensor import Array, Tensor, as_array
 __all__ = ["DotProducts", "TaylorTest", "dot_product_test", "taylor_test"]
 
 _TITLES = {1: "|f(x+h dx) - f(x)|", 2: "|... - h <g, dx>|", 3: "|... - h^2/2 <H dx, dx>|"}
-_NOISY = 32.0
-"""Remainders below so many units of rounding are rounding."""
+_NOISY = 32.0  # remainders below so many units of rounding are rounding
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,8 +247,7 @@ def _values(case: Case) -> Array:
 
 # Contracts of a backward besides right gradients: what it must not change, and which cotangents it must accept.
 
-_DOUBLE = 1e-10
-"""Noise, relative to the values, below which a function is taken to compute in float64 throughout."""
+_DOUBLE = 1e-10  # noise, relative to the values, below which a function is taken to compute in float64 throughout
 
 
 def check(comparison: Comparison, *, undefined: bool, batched: bool) -> None:

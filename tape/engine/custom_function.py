@@ -512,8 +512,7 @@ def ran(
     return ctx, result, outputs
 
 
-_PLAIN = len(vars(FunctionCtx(())))
-"""Attributes of a context on which forward set none."""
+_PLAIN = len(vars(FunctionCtx(())))  # attributes of a context on which forward set none
 MAPPED: list[Callable[..., Any]] = []
 """How a Function is run on a batch: ``(cls, size, args, batched)``."""
 

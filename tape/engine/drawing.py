@@ -15,8 +15,7 @@ from tape.engine.nodes import FunctionNode, Node
 from tape.tensors.figures import DotText, Edges, Graph
 from tape.tensors.tensor import AccumulateGrad, Tensor
 
-_MOST_SHOWN = 4
-"""Elements up to which a saved value is shown."""
+_MOST_SHOWN = 4  # elements up to which a saved value is shown
 
 
 def graph(

@@ -71,12 +71,10 @@ class Arrivals:
         self.asked: dict[Any, GradientObserver] = {}
         self.arrived: dict[Any, Array] = {}
         """Gradients asked for, kept apart where a hook before the node replaces what the node receives."""
-        self.done: set[AccumulateGrad] = set()
-        """Leaves with hooks that have been served."""
+        self.done: set[AccumulateGrad] = set()  # leaves with hooks that have been served
         self.retained: list[tuple[Tensor, GradientObserver]] = []
         self.retained_at_once: dict[int, list[Tensor]] = {}
-        self.newly_retained: list[Tensor] = []
-        """Tensors that had no gradient before this backward gave them one."""
+        self.newly_retained: list[Tensor] = []  # tensors that had no gradient before this backward gave them one
 
     def observe(self, tensors: Sequence[Tensor]) -> list[GradientObserver]:
         """Ask for the gradients of leaves or computed tensors; one observer for each slot."""

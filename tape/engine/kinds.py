@@ -38,8 +38,7 @@ from tape.recording import promotion as recorded
 from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor
 from tape.tensors.view_families import is_view
 
-_FEW = 1 << 10
-"""The most places that are kept; those of larger tensors are computed again."""
+_FEW = 1 << 10  # the most places that are kept; those of larger tensors are computed again
 
 
 class GatherKind(Kind):

@@ -338,8 +338,7 @@ def _standing(slot: Slot, form: Descriptor) -> Tensor:
 
 # For the drawing alone: what notebooks do not show is not imported.
 _late = getattr_of(__name__, {"graph": "tape.engine.drawing", "installed": "tape.tensors.figures"})
-_MOST_DRAWN = 200
-"""Nodes of a graph up to which it is drawn unasked."""
+_MOST_DRAWN = 200  # nodes of a graph up to which it is drawn unasked
 
 
 @method()

@@ -40,8 +40,7 @@ if TYPE_CHECKING:
 # those of the record: of a reduction PyTorch's ``dim`` and ``keepdim``, else the operands and static parameters of
 # ``forward`` or ``apply``, with their defaults.
 
-MADE: dict[str, Callable[..., Any]] = {}
-"""The functions that were made here, by name."""
+MADE: dict[str, Callable[..., Any]] = {}  # the functions that were made here, by name
 
 
 def function_of(op: Op) -> Callable[..., Any]:

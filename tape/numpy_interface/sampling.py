@@ -19,8 +19,7 @@ from tape.tensors.hooks import public
 from tape.tensors.operands import operand
 from tape.tensors.tensor import Array, Tensor, as_array, constant_tensor, method, scalar_or_array
 
-_OMITTED: Any = ...
-"""In place of a bound that is not given: None means the largest number."""
+_OMITTED: Any = ...  # in place of a bound that is not given: None means the largest number
 
 
 def _floating(name: str, dtype: Any) -> np.dtype[Any]:

@@ -35,8 +35,7 @@ _SPECIAL = {
 }  # fmt: skip
 _UNARY = {"-": "__neg__", "+": "__pos__", "abs": "__abs__", "~": "__invert__"}
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {}
-"""Every elementwise function under each of its names."""
+FUNCTIONS: dict[str, Callable[..., Any]] = {}  # every elementwise function under each of its names
 RUN: dict[str, Callable[..., Any]] = {}
 """The function of each elementwise record by the record's name, of those without a public name too."""
 _KNOWN_TYPES = frozenset((Tensor, float, int))

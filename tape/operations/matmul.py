@@ -240,8 +240,7 @@ def serve(name: str, late: LateUfunc, function: Callable[..., Any]) -> None:
     _LATE[name] = late, function
 
 
-_known: dict[np.ufunc, Callable[..., Any] | None] = {}
-"""What serves the ufuncs that have been asked for."""
+_known: dict[np.ufunc, Callable[..., Any] | None] = {}  # what serves the ufuncs that have been asked for
 
 
 def served(ufunc: np.ufunc) -> Callable[..., Any] | None:

@@ -26,8 +26,7 @@ from tape.tensors.tensor import Tensor, method
 
 _OPS: dict[str, Any] = OPS
 _INTEGERS = "iub"
-_LARGEST = 8
-"""Bytes of uint64, whose sums int64 does not hold."""
+_LARGEST = 8  # bytes of uint64, whose sums int64 does not hold
 
 
 def accumulator(x: Tensor) -> np.dtype[Any]:

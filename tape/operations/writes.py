@@ -45,8 +45,7 @@ def _references_alone() -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 _ALONE, _APART = _references_alone()
-_FEW = 4
-"""Up to so many living views need not make a write look through the tape for what pullbacks saved."""
+_FEW = 4  # up to so many living views need not make a write look through the tape for what pullbacks saved
 
 
 def _shown(x: Tensor, base: Tensor, whole: Array) -> int:

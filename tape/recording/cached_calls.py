@@ -63,16 +63,13 @@ class Call(NamedTuple):
         return self.function(*self.args, **self.named)
 
 
-Miss: TypeAlias = Callable[[Call], Any]
-"""Makes a call, and enters it."""
+Miss: TypeAlias = Callable[[Call], Any]  # makes a call, and enters it
 NATIVELY = NATIVE and loops_readable() and agrees()
 _NUMBERS = (float, int)
-NATIVE_OPERANDS = (Tensor, *_NUMBERS)
-"""Types of operands that native code accepts."""
+NATIVE_OPERANDS = (Tensor, *_NUMBERS)  # types of operands that native code accepts
 _numbers = itertools.count(OPERATIONS)
 _number_of_name: dict[str, int] = {}
-_handlers: list[Any] = []
-"""What native code calls on a miss, for ever, as the type of tensors."""
+_handlers: list[Any] = []  # what native code calls on a miss, for ever, as the type of tensors
 
 
 def number_of(name: str) -> int:
@@ -278,8 +275,7 @@ def _view_computation(x: Tensor, result: Tensor) -> Computation | None:
     return calls.view_computation(x._form, shown, where(shown) - where(whole), result._offset - above)
 
 
-_layouts: list[WrappedArray] = []
-"""The native table of layouts: empty until its first use, then of one element."""
+_layouts: list[WrappedArray] = []  # the native table of layouts: empty until its first use, then of one element
 
 
 def add_layout(array: Array, tensor: Tensor) -> None:

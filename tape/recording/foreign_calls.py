@@ -226,12 +226,10 @@ def _floating(op: Custom, value: Any) -> Any:
 # goes through what does (``for y in map(math.sin, ts)``): then the function is among those that the expression names
 # without calling them.
 
-MODULES = ("math", "cmath", "statistics")
-"""Python's modules of functions of numbers."""
+MODULES = ("math", "cmath", "statistics")  # Python's modules of functions of numbers
 _WITHOUT_GRADIENT = ("ceil", "floor", "isclose", "isfinite", "isinf", "isnan", "trunc")
 """Functions of numbers whose results have no gradient: what follows loses none."""
-_CONVERSIONS = (float, int)
-"""What the user calls to have a number."""
+_CONVERSIONS = (float, int)  # what the user calls to have a number
 _HOLDERS = (
     map, filter, zip, itertools.starmap, itertools.accumulate, functools.partial,
     type(functools.lru_cache(abs)), dict, list, tuple,
@@ -243,10 +241,8 @@ _DROPPING = ("DELETE", "JUMP_IF", "POP", "RAISE", "RETURN_VALUE", "STORE")
 """Instructions that take from the stack, and leave nothing there."""
 _READING = ("LOAD_ATTR", "LOAD_METHOD", "FOR_ITER", "UNPACK", "GET_")
 """Instructions whose results are of what they take from the stack, though these are more."""
-_MOST = 64
-"""How many things in a holder are looked at."""
-_DEEPEST_RESULT = 3
-"""How many holders in one another are looked through."""
+_MOST = 64  # how many things in a holder are looked at
+_DEEPEST_RESULT = 3  # how many holders in one another are looked through
 
 
 class _Step(NamedTuple):
@@ -450,10 +446,8 @@ EQUIVALENTS: dict[str, str] = {
 }
 """tape's functions by the names of SciPy's; for a distribution, the object with its methods."""
 
-_ALIEN = ("math.remainder",)
-"""Functions of numbers that mean something else than tape's of the same name."""
-_DEEPEST = 40
-"""Frames of SciPy's and NumPy's between a tensor and the call of the user."""
+_ALIEN = ("math.remainder",)  # functions of numbers that mean something else than tape's of the same name
+_DEEPEST = 40  # frames of SciPy's and NumPy's between a tensor and the call of the user
 
 
 def _public(frame: FrameType) -> str:

@@ -629,7 +629,5 @@ def _fits(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
     return lead >= 0 and all(n in (1, m) for n, m in zip(shape, to[lead:], strict=True))
 
 
-_ADDED = (np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.int64))
-"""Dtypes in which native code adds."""
-_LARGEST = 1 << 16
-"""Elements of the largest tensor that is written to at places."""
+_ADDED = (np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.int64))  # dtypes in which native code adds
+_LARGEST = 1 << 16  # elements of the largest tensor that is written to at places

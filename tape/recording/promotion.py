@@ -68,8 +68,7 @@ def elementwise(op: Elementwise, *args: Any) -> Tensor:
     return finish(op, operands, value)
 
 
-_PLAIN = frozenset((Tensor, float))
-"""Types of operands that are what the user gave."""
+_PLAIN = frozenset((Tensor, float))  # types of operands that are what the user gave
 
 
 def _silently(compute: Callable[..., Any], values: list[Any]) -> Any:
@@ -186,8 +185,7 @@ def of_numpy(operands: Sequence[Any]) -> bool:
     )
 
 
-_USUAL = frozenset((Tensor, float, int, bool))
-"""The usual types of what is not NumPy's."""
+_USUAL = frozenset((Tensor, float, int, bool))  # the usual types of what is not NumPy's
 
 
 def kind_of(x: Any) -> Kind:

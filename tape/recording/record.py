@@ -25,8 +25,7 @@ from tape.tensors.view_families import is_scalar, join
 
 _forms: Recent[tuple[Any, ...], Form] = Recent()
 TO_COPY: Any = OPS["to_copy"]
-_WITH_GRADIENT = (8, 4)
-"""Bytes of the floats that have gradients."""
+_WITH_GRADIENT = (8, 4)  # bytes of the floats that have gradients
 
 
 def recorded() -> int:
@@ -229,10 +228,8 @@ def region(x: Tensor, op: View, params: tuple[Any, ...], key: tuple[Any, ...] | 
     return result
 
 
-_views: Recent[tuple[Any, ...], tuple[Form, int]] = Recent()
-"""Forms and offsets of the views that were taken last."""
-_NAMED = 64
-"""Most views of one pattern with forms of their own, which listings name; the others share one."""
+_views: Recent[tuple[Any, ...], tuple[Form, int]] = Recent()  # forms and offsets of the views that were taken last
+_NAMED = 64  # most views of one pattern with forms of their own, which listings name; the others share one
 _patterns: Recent[tuple[Any, ...], dict[Any, Form]] = Recent()
 
 

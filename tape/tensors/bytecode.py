@@ -20,8 +20,7 @@ from kernels import PACKAGES
 _JUMPS = ("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
 _ENDS = frozenset((*_JUMPS, "RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE"))
 """Instructions after which the next one does not follow."""
-_PREFIXES = frozenset(("EXTENDED_ARG", "PRECALL", "CACHE", "NOT_TAKEN"))
-"""What belongs to the next instruction."""
+_PREFIXES = frozenset(("EXTENDED_ARG", "PRECALL", "CACHE", "NOT_TAKEN"))  # what belongs to the next instruction
 _SKIPPED = frozenset(("END_FOR", "POP_TOP", "POP_ITER"))
 """What for loops end with: how much of that they jump over depends on the version and the iterator."""
 _LOADS = frozenset(("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "LOAD_FAST_AND_CLEAR", "DELETE_FAST"))
@@ -81,8 +80,7 @@ class ControlFlow:
     def __init__(self, code: CodeType) -> None:
         self.code = code
         self.steps, self.number = steps_of(code)
-        self.handlers: list[tuple[int, ...]] = self._handlers()
-        """Where each instruction goes on if it raises."""
+        self.handlers: list[tuple[int, ...]] = self._handlers()  # where each instruction goes on if it raises
         self.next: list[tuple[int, ...]] = [tuple(self._next(i)) for i in range(len(self.steps))]
         """Where it goes on otherwise."""
         self.targets = {self.number[step.target] for step in self.steps if step.target is not None}
@@ -213,8 +211,7 @@ def touches_locals(step: CodeStep) -> bool:
 
 # The lines of the user's code from which this package was called.
 
-Frames = tuple[tuple[CodeType, int], ...]
-"""Code and line of each frame, outermost first."""
+Frames = tuple[tuple[CodeType, int], ...]  # code and line of each frame, outermost first
 
 
 def _ours(frame: FrameType) -> bool:

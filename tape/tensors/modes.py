@@ -16,10 +16,8 @@ from tape.tensors.tapes import Tape
 class Observer(Protocol):
     """The recorder of a program, or of vmap's example: it is notified of operations, writes and escapes."""
 
-    maps: bool = False
-    """Whether it records one example of several, whose values may not leave for Python."""
-    has_guards: bool = False
-    """Whether it guards what leaves for Python: in replays that has the same value."""
+    maps: bool = False  # whether it records one example of several, whose values may not leave for Python
+    has_guards: bool = False  # whether it guards what leaves for Python: in replays that has the same value
 
     def notify(self, op: Any, operands: tuple[Any, ...], result: Any, params: tuple[Any, ...]) -> None:
         """Be notified of an operation that has run."""

@@ -14,8 +14,7 @@ from tape.tensors import modes
 from tape.tensors.tensor import Array, Tensor, constant_tensor, scalar_or_array
 
 Number = (int, float)
-LARGEST = 1 << 53
-"""Integers up to here are exact as doubles."""
+LARGEST = 1 << 53  # integers up to here are exact as doubles
 
 
 def is_mask(condition: Any) -> bool:

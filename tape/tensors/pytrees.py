@@ -19,8 +19,7 @@ import numpy as np
 
 from tape.tensors.tensor import Tensor
 
-_WHOLE = (Tensor, np.ndarray, np.generic, float, str)
-"""Types of leaves, which need no further look."""
+_WHOLE = (Tensor, np.ndarray, np.generic, float, str)  # types of leaves, which need no further look
 _USUAL, _STRING = {Tensor, np.ndarray, float}, {str}
 
 
@@ -142,8 +141,7 @@ def _same(a: Any, b: Any) -> bool:
 LEAF = Structure(None, (), (), {}, lambda _: None)
 NONE = Structure(type(None), (), (), {}, lambda _: None)
 
-METHODS = "__compiled_methods__"
-"""Where objects hold their compiled methods: part of no structure, and of no state."""
+METHODS = "__compiled_methods__"  # where objects hold their compiled methods: part of no structure, and of no state
 Opened = tuple[tuple[Any, ...], Sequence[Any], dict[str, Any], Callable[[list[Any]], Any]]
 """The keys of a structure's parts, the parts, the static fields, and a function that rebuilds it from parts."""
 

@@ -21,8 +21,7 @@ from kernels.native.memory import MOST_TAPES
 from kernels.native.structs import LARGEST_GROWTH
 from tape import errors
 
-_MOST = 1 << 16
-"""Objects that are looked at; hooks that lead to more keep what they hold."""
+_MOST = 1 << 16  # objects that are looked at; hooks that lead to more keep what they hold
 
 
 def let_go(held: list[Any]) -> int:
@@ -74,8 +73,7 @@ def _counts(held: list[Any]) -> list[int]:
     return [sys.getrefcount(obj) for obj in held]
 
 
-_ALONE = _counts([object()])[0]
-"""The count of references to an object that is in the counted list alone."""
+_ALONE = _counts([object()])[0]  # the count of references to an object that is in the counted list alone
 
 
 # The tape of a thread, with the hooks, retained gradients, nodes and readers that belong to it.
@@ -86,10 +84,8 @@ _spare: list[tuple[int, int]] = []
 SETTLE: list[Callable[[], None]] = []
 """Functions that make a context copied from another thread record on its own thread's tape: ``modes.settle``."""
 """Bytes from which on a value is large: when such a tensor dies, the tape counts the bytes that it may free."""
-LONG = 1 << 14
-"""Words swept by backwards, and perhaps dead, from which on the end of a root makes the tape collect."""
-FIRST_SEARCH = 1 << 10
-"""Contexts of custom functions from which on they are searched for cycles."""
+LONG = 1 << 14  # words swept by backwards, and perhaps dead, from which on the end of a root makes the tape collect
+FIRST_SEARCH = 1 << 10  # contexts of custom functions from which on they are searched for cycles
 living: WeakValueDictionary[int, Tape] = WeakValueDictionary()
 
 
@@ -98,8 +94,7 @@ def every() -> list[Tape]:
     return [tape for reference in living.valuerefs() if (tape := reference()) is not None]
 
 
-orphans: set[Tape] = set()
-"""The tapes of threads that have ended, as long as something on them can be reached."""
+orphans: set[Tape] = set()  # the tapes of threads that have ended, as long as something on them can be reached
 
 
 def _new_number() -> tuple[int, int]:
@@ -184,11 +179,9 @@ class Tape:
         self.metadata: dict[int, dict[str, Any]] = {}
         self.contexts: list[weakref.ref[Any]] = []
         """What instructions saved of the calls of custom functions whose contexts hold something of the user's."""
-        self.nodes: dict[int, Any] = {}
-        """Weak references to the nodes of the graph that somebody holds."""
+        self.nodes: dict[int, Any] = {}  # weak references to the nodes of the graph that somebody holds
         self.saved_values = SavedValues(self.entries)
-        self.readers: list[None] = []
-        """An item for each sweep that reads the entries: nothing may be dropped."""
+        self.readers: list[None] = []  # an item for each sweep that reads the entries: nothing may be dropped
         self.given_arrays = False
         """Whether a function runs in this thread that was given NumPy's arrays: ``modes.given_arrays``."""
         self.in_numpy = False
@@ -296,8 +289,7 @@ class Tape:
             self.watch(root, MOST)
 
 
-MOST = 1 << 40
-"""More bytes than any tensor has."""
+MOST = 1 << 40  # more bytes than any tensor has
 
 
 def _full(reference: weakref.ref[Tape]) -> None:

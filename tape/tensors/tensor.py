@@ -27,10 +27,8 @@ class AccumulateGrad:
 
     spec: Spec
     grad: Tensor | None
-    hooks: Any
-    """The leaf's hooks; the attribute is not set where there are none."""
-    owner: ReferenceType[Tensor]
-    """The leaf: when it is gone, nobody can see the gradient."""
+    hooks: Any  # the leaf's hooks; the attribute is not set where there are none
+    owner: ReferenceType[Tensor]  # the leaf: when it is gone, nobody can see the gradient
     is_transform_input_done: bool
     """Set, to True, where the leaf was an input of a finished transform: nobody can differentiate by it any more."""
 
@@ -100,8 +98,7 @@ class Tensor(SlotHolder):
     _views: list[ReferenceType[Tensor]]
     _shared: bool
     _extras: Extras
-    _bytes: int
-    """Of a large tensor: how many bytes may be freed when it dies."""
+    _bytes: int  # of a large tensor: how many bytes may be freed when it dies
 
     __hash__ = object.__hash__
 
