@@ -23,6 +23,7 @@ from kernels.calls.keys_native import (
     tape_in_force,
 )
 from kernels.language.llvm_values import kept_apart
+from kernels.native import structs
 from kernels.native.c_api import (
     COUNTED,
     UNHELD,
@@ -44,43 +45,12 @@ from kernels.native.c_api import (
 from kernels.native.memory import call_at, load_f8, load_i8, store_i8, word
 from kernels.native.objects_native import kind_of, new_tensor, numbers_to_float32, numbers_to_int, read_all, wanted
 from kernels.native.record_native import count_write, give_slot
-from kernels.native.structs import (
-    ARGUED,
-    AXIS,
-    CALL_WORDS,
-    CALLED,
-    DIVIDE,
-    EXPOSED,
-    EXTRA_AT,
-    INDEXED,
-    INT_ITEM,
-    JOINS,
-    LARGEST_GROWTH,
-    MOST_JOINED,
-    MOST_OPERANDS,
-    MOST_WORDS,
-    NEST4,
-    NEST_INT,
-    NEW,
-    NOT_NATIVE,
-    NUMBERED,
-    PICKED,
-    PUTS,
-    SETS,
-    SLOWLY,
-    TO_PART,
-    WAYS,
-    CallEntry,
-    CallOperand,
-    CallRequest,
-    RegistryTable,
-    TapeHeader,
-)
+from kernels.native.structs import CallEntry, CallOperand, CallRequest, RegistryTable, TapeHeader
 from kernels.native.tape_native import reserve
 
 CONTROL = True
 
-call_words = on_stack(CALL_WORDS)  # the address of a call on the stack of the function
+call_words = on_stack(structs.CALL_WORDS)  # the address of a call on the stack of the function
 
 # What a call is.
 
@@ -91,7 +61,7 @@ def begin(call: CallRequest, called_as, args, count, names):
     call.args = args
     call.count = count
     call.operands = call + CallRequest.room
-    if called_as & ARGUED != 0:
+    if called_as & structs.ARGUED != 0:
         call.names = names
         call.words = call + CallRequest.here
         call.used = 0
@@ -117,7 +87,7 @@ def hit_call(called_as, args, count):
 def tensors_in(registry: RegistryTable, args, count):
     """How many leading arguments are tensors, at most as many as an operation has operands."""
     tensors = 0
-    while tensors < min(count, MOST_OPERANDS) and kind_of(word(args, tensors)) == registry.tensor_type:
+    while tensors < min(count, structs.MOST_OPERANDS) and kind_of(word(args, tensors)) == registry.tensor_type:
         tensors += 1
     return tensors
 
@@ -128,12 +98,12 @@ def read_indexed(registry: RegistryTable, call: CallRequest):
     end(call)
     store_i8(values, load_i8(args))
     store_i8(values + 8, call.value)
-    puts = (call.marks & PUTS) // PUTS
+    puts = (call.marks & structs.PUTS) // structs.PUTS
     if read_all(registry, values, 1 + puts, call.operands) == 0:
         return 0
     if call.used == 0 and count == 2 + puts and kind_of(word(args, 1)) == registry.int_type:  # as in most loops
         store_i8(call.words, 3)
-        store_i8(call.words + 8, INT_ITEM)
+        store_i8(call.words + 8, structs.INT_ITEM)
         call.used = put_int(word(args, 1), call.words, 2)
     if call.used == 0:
         call.used = put_call(registry, args + 8, count - 1 - puts, call.names, call.words, arrays)
@@ -163,7 +133,7 @@ def size_of(registry: RegistryTable, joined):
         count = PyList_Size(joined)
     elif kind == registry.tuple_type:
         count = PyTuple_Size(joined)
-    return count if count <= MOST_JOINED else 0
+    return count if count <= structs.MOST_JOINED else 0
 
 
 @kept_apart
@@ -174,10 +144,10 @@ def begin_join(registry: RegistryTable, call: CallRequest):
     call.joined = joined
     call.rest = args + 8
     call.most = most
-    if most <= MOST_OPERANDS:
+    if most <= structs.MOST_OPERANDS:
         call.args = call + CallRequest.arrays
         return most
-    held = PyMem_RawMalloc(most * (8 + CallOperand.SIZE) + 8 * (MOST_WORDS + most))
+    held = PyMem_RawMalloc(most * (8 + CallOperand.SIZE) + 8 * (structs.MOST_WORDS + most))
     call.args = held
     call.operands = held + 8 * most
     call.words = held + most * (8 + CallOperand.SIZE)
@@ -223,7 +193,7 @@ def place_of(registry: RegistryTable, op, a, b, c, wants, number):
     """The set of places in which a call may be entered."""
     mixed = (op + 1) * 2654435761 + (a >> 4) * 4052930377 + (b >> 4) * 1609587929392839161 + c * 40503
     mixed = (mixed + wants * 7919 + (number >> 20) + number) * 5871781006564002453
-    return registry.calls + 8 * CallEntry.SIZE * WAYS * ((mixed >> 40) & (SETS - 1))
+    return registry.calls + 8 * CallEntry.SIZE * structs.WAYS * ((mixed >> 40) & (structs.SETS - 1))
 
 
 def is_alive(form):
@@ -234,7 +204,7 @@ def is_alive(form):
 def find(registry, op, a, b, c, wants, number):
     """The entry of a call; 0 if there is none."""
     entry = CallEntry(place_of(registry, op, a, b, c, wants, number))
-    for _ in range(WAYS):
+    for _ in range(structs.WAYS):
         same = entry.first == a and entry.second == b and entry.op == op and entry.third == c
         if same and entry.wants == wants and entry.constant == number:
             return entry if is_alive(entry.form) else 0
@@ -257,7 +227,7 @@ def entry_at(registry, op, a, b, wants, words):
     if entry != 0:
         first = load_i8(words) - 2 * ints + 1
         for axis in range(ints):
-            number, extent = word(words, first + 2 * axis), word(entry.key, AXIS * axis)
+            number, extent = word(words, first + 2 * axis), word(entry.key, structs.AXIS * axis)
             if number < -extent or number >= extent:
                 return 0
         return entry
@@ -274,21 +244,21 @@ def part_by_ints(entry: CallEntry, words, stride):
     total, axes, first = 0, entry.key, load_i8(words) - 2 * entry.extent + 1
     for axis in range(entry.extent):
         number = word(words, first + 2 * axis)
-        number += word(axes, AXIS * axis) if number < 0 else 0
-        total += number * word(axes, AXIS * axis + stride)
+        number += word(axes, structs.AXIS * axis) if number < 0 else 0
+        total += number * word(axes, structs.AXIS * axis + stride)
     return total
 
 
 @kept_apart
 def argued_entry(registry, call: CallRequest, t):
     """Read a call with arguments behind its tensors, and find its entry; 0 where Python is to make it."""
-    marks, op, a = call.marks, call.marks & (NUMBERED - 1), CallOperand(call.operands)
+    marks, op, a = call.marks, call.marks & (structs.NUMBERED - 1), CallOperand(call.operands)
     b, c = CallOperand(a + CallOperand.SIZE), CallOperand(a + 2 * CallOperand.SIZE)
-    if marks & INDEXED != 0:
+    if marks & structs.INDEXED != 0:
         known = read_indexed(registry, call) != 0
         return entry_at(registry, op, a.form, b.form, wanted(a) if t != 0 else 0, call.words) if known else 0
     entry = CallEntry(0)
-    if marks & JOINS != 0:
+    if marks & structs.JOINS != 0:
         if read_joined(registry, call) != 0:
             entry = find(registry, op, a.form, 0, 0, call.value, call.number)
     elif read_argued(registry, call) != 0:
@@ -302,9 +272,9 @@ def plain_entry(registry, call: CallRequest, t):
     if read_all(registry, call.args, call.count, a) == 0:
         return 0
     b, c = CallOperand(a + CallOperand.SIZE), CallOperand(a + 2 * CallOperand.SIZE)
-    if marks & NUMBERED != 0 and b.object == 0:
+    if marks & structs.NUMBERED != 0 and b.object == 0:
         number = load_i8(b.place)
-    return find(registry, marks & (NUMBERED - 1), a.form, b.form, c.form, wanted(a) if t != 0 else 0, number)
+    return find(registry, marks & (structs.NUMBERED - 1), a.form, b.form, c.form, wanted(a) if t != 0 else 0, number)
 
 
 def entry_of(registry, call: CallRequest):
@@ -313,17 +283,17 @@ def entry_of(registry, call: CallRequest):
     call.tape = t
     if t == -1:
         return 0
-    plain = call.marks & ARGUED == 0
+    plain = call.marks & structs.ARGUED == 0
     entry = CallEntry(plain_entry(registry, call, t & ~1) if plain else argued_entry(registry, call, t & ~1))
     if entry == 0:
         return 0
-    return entry if t & 1 == 0 or entry.operation != 0 or entry.kind == SLOWLY else 0
+    return entry if t & 1 == 0 or entry.operation != 0 or entry.kind == structs.SLOWLY else 0
 
 
 def is_same(registry, call: CallRequest, entry: CallEntry):
     """Whether a call on one tensor, without arrays, is what it was when its entry was found: Python may have run."""
     x, operand = TensorObject(load_i8(call.args)), CallOperand(call.operands)
-    same = entry.op == call.marks & (NUMBERED - 1) and entry.first == operand.form and x.form == operand.form
+    same = entry.op == call.marks & (structs.NUMBERED - 1) and entry.first == operand.form and x.form == operand.form
     same = same and is_alive(entry.form)
     same = same and entry.wants == (1 if operand.slot != 0 and call.tape & ~1 != 0 else 0)
     same = same and x.value == operand.object and x.slot & ~UNHELD == operand.slot & ~UNHELD
@@ -340,15 +310,17 @@ def can_do(t: TapeHeader, entry: CallEntry, operands):
     collected.
     """
     kind, block, large = entry.kind, entry.block, entry.large
-    if kind == SLOWLY or (kind == DIVIDE and load_f8(CallOperand(operands + CallOperand.SIZE).place) == 0.0):
+    if kind == structs.SLOWLY or (
+        kind == structs.DIVIDE and load_f8(CallOperand(operands + CallOperand.SIZE).place) == 0.0
+    ):
         return 0
-    if kind == NEST4 and numbers_to_float32(operands) == 0:
+    if kind == structs.NEST4 and numbers_to_float32(operands) == 0:
         return 0
-    if kind == NEST_INT and numbers_to_int(entry, operands) == 0:
+    if kind == structs.NEST_INT and numbers_to_int(entry, operands) == 0:
         return 0
     if block == 0:
         return 1
-    if large != 0 and t.grown + large > max(LARGEST_GROWTH, 100 * t.size):
+    if large != 0 and t.grown + large > max(structs.LARGEST_GROWTH, 100 * t.size):
         return 0
     count = block.entries
     return 0 if t.size + count > t.room else reserve(t, count)
@@ -364,7 +336,7 @@ def dropped(value):
 def is_risky(registry: RegistryTable, entry: CallEntry):
     """Whether what the tape saves may be memory that others write unseen; of what is picked or joined it saves none."""
     counts = registry.exposed
-    return counts != 0 and counts[EXPOSED] != 0 and entry.kind < PICKED
+    return counts != 0 and counts[structs.EXPOSED] != 0 and entry.kind < structs.PICKED
 
 
 def set_value(entry, at, tensor: TensorObject, value):
@@ -396,11 +368,11 @@ def record_and_notify(registry, call: CallRequest, entry: CallEntry, results, va
     if value == 0:
         dropped(second)
         return dropped(result)
-    writes = entry.target >= TO_PART
+    writes = entry.target >= structs.TO_PART
     if not writes:
         set_value(entry, CallEntry.form, result, value)
     if second != 0:
-        set_value(entry, CallEntry.extra, second, load_i8(operands + EXTRA_AT))
+        set_value(entry, CallEntry.extra, second, load_i8(operands + structs.EXTRA_AT))
     t = TapeHeader(call.tape & ~1)
     if entry.block != 0:
         large, slot = entry.large, append(t, entry, operands, value)
@@ -410,7 +382,7 @@ def record_and_notify(registry, call: CallRequest, entry: CallEntry, results, va
             result.slot = slot
             if large != 0:
                 result.bytes = large
-                t.grown += large if entry.target == NEW else 0
+                t.grown += large if entry.target == structs.NEW else 0
     if call.tape != t and notify_recorder(registry, entry, call.args, operands, result) == 0:
         dropped(second)
         return dropped(result)
@@ -439,16 +411,16 @@ def gives_two(entry: CallEntry):
 def new_by_python(registry, call: CallRequest, entry: CallEntry):
     """The same as new_value for a call whose values a Python function computes; afterwards everything is read again."""
     before, results, function, values = thirty_words(), three_words(), entry.loop, three_words()
-    for k in range(MOST_OPERANDS * CallOperand.SIZE // 8):
+    for k in range(structs.MOST_OPERANDS * CallOperand.SIZE // 8):
         store_i8(before + 8 * k, word(call.operands, k))
     if called(registry, entry, before, values) == 0:
-        return 0 if PyErr_Occurred() != 0 else NOT_NATIVE
+        return 0 if PyErr_Occurred() != 0 else structs.NOT_NATIVE
     value, extra = load_i8(values), load_i8(values + 8)
     if new_results(registry, extra != 0, results) == 0:
         dropped(extra)
         return dropped(value)
     entry = entry_of(registry, call)
-    same = entry != 0 and entry.kind == CALLED and entry.loop == function
+    same = entry != 0 and entry.kind == structs.CALLED and entry.loop == function
     same = same and gives_two(entry) == (extra != 0) and are_alike(call.operands, before) != 0
     same = same and can_do(call.tape & ~1, entry, call.operands) != 0
     if not same:
@@ -458,7 +430,7 @@ def new_by_python(registry, call: CallRequest, entry: CallEntry):
     if risky and secure(registry, entry, call.args, call.operands) == 0:
         extra, value = dropped(extra), dropped(value)
     if extra != 0:
-        store_i8(call.operands + EXTRA_AT, extra)
+        store_i8(call.operands + structs.EXTRA_AT, extra)
     result = record_and_notify(registry, call, entry, results, value)
     if risky:
         release_copies(call.operands)
@@ -467,16 +439,16 @@ def new_by_python(registry, call: CallRequest, entry: CallEntry):
 
 def new_value(registry: RegistryTable, call: CallRequest, entry: CallEntry):
     """Return the new tensors of a call whose entry has been found; NOT_NATIVE, or 0, where Python makes it."""
-    if entry.kind == SLOWLY:
-        return NOT_NATIVE
-    if entry.kind == CALLED:
+    if entry.kind == structs.SLOWLY:
+        return structs.NOT_NATIVE
+    if entry.kind == structs.CALLED:
         return new_by_python(registry, call, entry)
     two, spares, results = gives_two(entry), registry.spares, three_words()
     if new_results(registry, two, results) == 0:
         return 0
     if spares <= two:  # allocating may have run any Python code: read everything again
         entry = entry_of(registry, call)
-        if entry != 0 and (entry.target != NEW or entry.kind == CALLED or gives_two(entry) != two):
+        if entry != 0 and (entry.target != structs.NEW or entry.kind == structs.CALLED or gives_two(entry) != two):
             entry = 0
     if entry == 0 or can_do(call.tape & ~1, entry, call.operands) == 0:
         return record_and_notify(registry, call, entry, results, 0)

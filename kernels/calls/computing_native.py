@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kernels.language.llvm_values import Void, Word
+from kernels.native import structs
 from kernels.native.c_api import (
     A_DENSE,
     A_SIMPLE,
@@ -37,27 +38,6 @@ from kernels.native.memory import (
 )
 from kernels.native.objects_native import array_of, elements, is_array, kind_of, nest
 from kernels.native.structs import (
-    ADD,
-    ARRAY,
-    COPIES_AT,
-    EXPOSED,
-    EXTRA_AT,
-    JOINED,
-    KERNEL,
-    LARGE,
-    MOST_OPERANDS,
-    MULTIPLY,
-    ONCE,
-    PICK,
-    PICK_CONTEXT,
-    PICK_EXTRA,
-    PICK_RESULT,
-    PICK_SCALE,
-    PICKED,
-    PRODUCT,
-    REDUCE,
-    SUBTRACT,
-    TAPE_BITS,
     AxisLayout,
     CallEntry,
     CallOperand,
@@ -136,14 +116,14 @@ def once(entry: CallEntry, operands):
 def scalar(entry: CallEntry, operands: CallOperand):
     """The result of an operation on doubles."""
     kind = entry.kind
-    if kind == ONCE:
+    if kind == structs.ONCE:
         return once(entry, operands)
     x, y = load_f8(operands.place), load_f8(CallOperand(operands + CallOperand.SIZE).place)
-    if kind == ADD:
+    if kind == structs.ADD:
         return x + y
-    if kind == SUBTRACT:
+    if kind == structs.SUBTRACT:
         return x - y
-    return x * y if kind == MULTIPLY else x / y
+    return x * y if kind == structs.MULTIPLY else x / y
 
 
 def reduce(entry: CallEntry, x, out, count):
@@ -170,18 +150,18 @@ def array_for(registry, entry: CallEntry):
 def fill(entry: CallEntry, operands, out):
     """Compute an array's elements."""
     row, kind = thirty_words(), entry.kind
-    if kind == KERNEL:
+    if kind == structs.KERNEL:
         store_i8(row, out)
         at = row + 8
         if entry.extra != 0:
-            store_i8(at, ArrayObject(load_i8(operands + EXTRA_AT)).data)
+            store_i8(at, ArrayObject(load_i8(operands + structs.EXTRA_AT)).data)
             at += 8
         for i in range(entry.count - 1):
             store_i8(at + 8 * i, CallOperand(operands + CallOperand.SIZE * i).place)
         call_kernel(entry.loop, entry.layout, row, 0)
         return
     pointers_of(entry, operands, out, row)
-    if kind == PRODUCT:  # of four extents, then strides
+    if kind == structs.PRODUCT:  # of four extents, then strides
         layout = entry.layout
         call_loop(entry.loop, row, layout, layout + 32, entry.data)
     else:
@@ -195,7 +175,7 @@ def elements_of(entry: CallEntry):
 
 def compute(entry: CallEntry, operands: CallOperand, out):
     """Compute the elements of a result; of a reduction as many as there are."""
-    if entry.kind == REDUCE:
+    if entry.kind == structs.REDUCE:
         reduce(entry, operands.place, out, elements_of(entry))
     else:
         fill(entry, operands, out)
@@ -204,20 +184,20 @@ def compute(entry: CallEntry, operands: CallOperand, out):
 def value_of(registry, call: CallRequest, entry: CallEntry):
     """A new value: a float, or an array; 0 with an exception, or where Python has to compute it."""
     kind, operands = entry.kind, call.operands
-    if kind <= ONCE:
+    if kind <= structs.ONCE:
         return PyFloat_FromDouble(scalar(entry, operands))
     if entry.ndim == 0 and entry.dtype == DOUBLES:
         out = three_words()
         compute(entry, operands, out)
         return PyFloat_FromDouble(load_f8(out))
-    if kind == PICKED and pick(registry, call, entry) == 0:
+    if kind == structs.PICKED and pick(registry, call, entry) == 0:
         return 0
     made = ArrayObject(array_for(registry, entry))
     if made == 0:
         return 0
-    if kind == PICKED:
+    if kind == structs.PICKED:
         copy_elements(entry, operands, made.data)
-    elif kind == JOINED:
+    elif kind == structs.JOINED:
         join(entry, operands, made.data)
     else:
         compute(entry, operands, made.data)
@@ -229,7 +209,7 @@ def values_of(registry, call: CallRequest, entry: CallEntry):
     extra = 0
     if entry.extra != 0:
         extra = array_of(registry, entry.ndim, entry.shape, LONGS, False)
-        store_i8(call.operands + EXTRA_AT, extra)
+        store_i8(call.operands + structs.EXTRA_AT, extra)
         if extra == 0:
             return 0
     value = value_of(registry, call, entry)
@@ -350,28 +330,28 @@ def keep(t: TapeHeader, at, slot):
     store_i8(at, slot)
     if slot < 0:
         Py_IncRef(-slot)
-    elif slot > 0 and slot >> TAPE_BITS != t.number:
+    elif slot > 0 and slot >> structs.TAPE_BITS != t.number:
         hold(t.registry, slot)
 
 
 def saved_word(entry: CallEntry, pick, kind, operands, value):
     """A saved word: an object, of which the tape owns a reference, or the bits of a double."""
-    if pick == PICK_CONTEXT:
+    if pick == structs.PICK_CONTEXT:
         Py_IncRef(entry.context)
         return entry.context
-    if pick == PICK_EXTRA:
-        Py_IncRef(load_i8(operands + EXTRA_AT))
-        return load_i8(operands + EXTRA_AT)
-    if pick == PICK_SCALE:
+    if pick == structs.PICK_EXTRA:
+        Py_IncRef(load_i8(operands + structs.EXTRA_AT))
+        return load_i8(operands + structs.EXTRA_AT)
+    if pick == structs.PICK_SCALE:
         ties = operands + 2 * CallOperand.SIZE
-        held = load_i8(ties + (CallOperand.object if kind == ARRAY else CallOperand.double))
+        held = load_i8(ties + (CallOperand.object if kind == structs.ARRAY else CallOperand.double))
         return held if entry.ties != 0 else entry.scale
     at = CallOperand(operands + CallOperand.SIZE * pick)
-    saved = value if pick == PICK_RESULT else at.object
-    if kind >= ARRAY:
+    saved = value if pick == structs.PICK_RESULT else at.object
+    if kind >= structs.ARRAY:
         Py_IncRef(saved)
         return saved
-    if pick == PICK_RESULT:  # a float, or an array of one element
+    if pick == structs.PICK_RESULT:  # a float, or an array of one element
         place = value + HEADER
         return load_i8(place if entry.ndim == 0 else load_i8(place))
     return at.double if saved == 0 else load_i8(at.place)
@@ -386,7 +366,7 @@ def append(t: TapeHeader, entry: CallEntry, operands, value):
     kinds, picks = block + 8 * (FormBlock.SIZE + InputBlock.SIZE * inputs), entry.saved
     at += 8 * inputs
     for j in range(block.saved):
-        pick = (picks >> (PICK * j)) & ((1 << PICK) - 1)
+        pick = (picks >> (structs.PICK * j)) & ((1 << structs.PICK) - 1)
         store_i8(at, saved_word(entry, pick, word(kinds, j), operands, value))
         at += 8
     Py_IncRef(block.form)
@@ -403,7 +383,7 @@ def copy_of(registry: RegistryTable, array: ArrayObject):
         return array_copy(registry.copy_array, array, KEPT_ORDER) if registry.copy_array != 0 else 0
     ndim, shape = array.ndim, array.shape
     count = elements(shape, ndim)
-    made = ArrayObject(array_of(registry, ndim, shape, DOUBLES, 8 * count >= LARGE))
+    made = ArrayObject(array_of(registry, ndim, shape, DOUBLES, 8 * count >= structs.LARGE))
     if made != 0:
         source, target = array.data, made.data
         for k in range(count):
@@ -416,8 +396,8 @@ def is_exposed(registry: RegistryTable, array: ArrayObject):
     base = ArrayObject(array.base)
     while base != 0 and is_array(registry, base):
         array, base = base, base.base
-    counts, place = registry.exposed, (array >> 4) & (EXPOSED - 1)
-    only = counts[EXPOSED + 1 + place]
+    counts, place = registry.exposed, (array >> 4) & (structs.EXPOSED - 1)
+    only = counts[structs.EXPOSED + 1 + place]
     return counts[place] != 0 and (only == array or only < 0)
 
 
@@ -428,7 +408,7 @@ def keep_copy(registry, operands, pick):
         ArrayObject(CallOperand(operands + CallOperand.SIZE * pick).object),
     )
     copy = copy_of(registry, array) if array.flags & A_DENSE != 0 else 0
-    store_i8(operands + COPIES_AT + 8 * pick, copy)
+    store_i8(operands + structs.COPIES_AT + 8 * pick, copy)
     at.object = copy if copy != 0 else array
     return copy
 
@@ -436,7 +416,7 @@ def keep_copy(registry, operands, pick):
 def is_others(registry: RegistryTable, x: TensorObject, operands, pick):
     """Whether others may write to the memory of an operand that is an array, not copied yet."""
     array = CallOperand(operands + CallOperand.SIZE * pick).object
-    if array == 0 or word(operands + COPIES_AT, pick) != 0 or kind_of(array) != registry.array_type:
+    if array == 0 or word(operands + structs.COPIES_AT, pick) != 0 or kind_of(array) != registry.array_type:
         return False
     return x.shared == registry.none or is_exposed(registry, array)
 
@@ -444,14 +424,14 @@ def is_others(registry: RegistryTable, x: TensorObject, operands, pick):
 def secure(registry, entry: CallEntry, args, operands):
     """Copy what the tape is to save of memory that others may write; 0 where Python has to do it, or has raised."""
     block, picks = entry.block, entry.saved
-    for k in range(MOST_OPERANDS):
-        store_i8(operands + COPIES_AT + 8 * k, 0)
+    for k in range(structs.MOST_OPERANDS):
+        store_i8(operands + structs.COPIES_AT + 8 * k, 0)
     if block == 0:
         return 1
     kinds = block + 8 * (FormBlock.SIZE + InputBlock.SIZE * block.inputs)
     for j in range(block.saved):
-        pick = (picks >> (PICK * j)) & ((1 << PICK) - 1)
-        saves = pick < PICK_RESULT and word(kinds, j) >= ARRAY
+        pick = (picks >> (structs.PICK * j)) & ((1 << structs.PICK) - 1)
+        saves = pick < structs.PICK_RESULT and word(kinds, j) >= structs.ARRAY
         others = saves and is_others(registry, word(args, pick), operands, pick)
         if others and keep_copy(registry, operands, pick) == 0:
             return 0
@@ -460,6 +440,6 @@ def secure(registry, entry: CallEntry, args, operands):
 
 def release_copies(operands):
     """Release the copies after the call: the tape has its own."""
-    for k in range(MOST_OPERANDS):
-        if word(operands + COPIES_AT, k) != 0:
-            Py_DecRef(word(operands + COPIES_AT, k))
+    for k in range(structs.MOST_OPERANDS):
+        if word(operands + structs.COPIES_AT, k) != 0:
+            Py_DecRef(word(operands + structs.COPIES_AT, k))

@@ -22,13 +22,8 @@ from kernels.calls.computing_native import copy_of
 from kernels.calls.keys_native import forget, put_call, tape_in_force
 from kernels.calls.writes_native import counter_of, is_counted, is_listing, new_extras, update, write_again
 from kernels.language.llvm_values import Int32, Void, Word, kept_apart
+from kernels.native import c_api, structs
 from kernels.native.c_api import (
-    A_ALIGNED,
-    A_DENSE,
-    A_WRITEABLE,
-    ARGUMENTS,
-    COUNTED,
-    DOUBLES,
     ArrayObject,
     FunctionObject,
     Py_DecRef,
@@ -55,42 +50,7 @@ from kernels.native.c_api import (
 )
 from kernels.native.memory import HEADER, load_f8, load_i8, store_f8, store_i8, word
 from kernels.native.objects_native import array_of, drop_all, elements, kind_of, new_tensor, put, visit_all
-from kernels.native.structs import (
-    ALIASED,
-    ARGUED,
-    CONDITION,
-    COPIED,
-    EXPOSED,
-    GATHERS,
-    INDEXED,
-    JOINS,
-    KNOWN_ARRAYS,
-    MOST_KNOWN_DIMS,
-    MOST_OPERANDS,
-    MOST_VIEWS,
-    NEW,
-    NOT_NATIVE,
-    NUMBERED,
-    OP_ADD,
-    OP_ASSIGN,
-    OP_DIVIDE,
-    OP_MATMUL,
-    OP_MULTIPLY,
-    OP_NEGATIVE,
-    OP_PART,
-    OP_POWER,
-    OP_SUBTRACT,
-    PUTS,
-    SCATTERS,
-    SHOWN,
-    WRITES,
-    CallEntry,
-    CallOperand,
-    CallRequest,
-    KnownArray,
-    RegistryTable,
-    TapeHeader,
-)
+from kernels.native.structs import CallEntry, CallOperand, CallRequest, KnownArray, RegistryTable, TapeHeader
 from kernels.native.tape_native import reserve
 
 # Arrays of a caller as tensors, and views, in repeated calls.
@@ -109,12 +69,12 @@ MIX = -7046029254386353131  # the golden ratio, times 2**64 (Knuth)
 def row_of(registry: RegistryTable, array: ArrayObject):
     """The row of the table for an array's spec; 0 for an array that the table cannot hold."""
     ndim = array.ndim
-    if ndim < 1 or ndim > MOST_KNOWN_DIMS or array.flags & A_ALIGNED == 0:
+    if ndim < 1 or ndim > structs.MOST_KNOWN_DIMS or array.flags & c_api.A_ALIGNED == 0:
         return 0
     shape, strides, hashed = array.shape, array.strides, array.dtype
     for k in range(ndim):
         hashed = (hashed ^ shape[k]) * MIX + strides[k]
-    return registry.known_arrays + 8 * KnownArray.SIZE * ((hashed >> 32) & (KNOWN_ARRAYS - 1))
+    return registry.known_arrays + 8 * KnownArray.SIZE * ((hashed >> 32) & (structs.KNOWN_ARRAYS - 1))
 
 
 def is_entered(row: KnownArray, array: ArrayObject):
@@ -165,7 +125,7 @@ def laid_out(registry: RegistryTable, dtype, ndim, shape, strides, data, flags, 
 
 def is_double(registry: RegistryTable, array: ArrayObject):
     """Whether an array is a single double."""
-    aligned = array.flags & A_ALIGNED != 0
+    aligned = array.flags & c_api.A_ALIGNED != 0
     return array.ndim == 0 and array.dtype == registry.double and aligned
 
 
@@ -176,7 +136,7 @@ def spec_for(registry: RegistryTable, op, x):
     """
     kind = kind_of(x)
     if kind == registry.numpy_double or kind == registry.numpy_int:
-        return registry.numpy_spec if op & CONDITION == 0 else 0
+        return registry.numpy_spec if op & structs.CONDITION == 0 else 0
     if kind != registry.array_type:
         return 0
     if is_double(registry, x):
@@ -205,17 +165,17 @@ def value_of(registry: RegistryTable, array: ArrayObject, keeps):
     if is_scalar or is_double(registry, array):
         return PyFloat_FromDouble(load_f8(array + HEADER if is_scalar else array.data))
     flags, count = array.flags, elements(array.shape, array.ndim)
-    if flags & A_DENSE == 0:
-        spread = count > COPIED and is_spread(array)
+    if flags & c_api.A_DENSE == 0:
+        spread = count > structs.COPIED and is_spread(array)
         return 0 if spread or tape_in_force(registry) & 1 != 0 else copy_of(registry, array)
-    few = keeps and count <= COPIED and array.dtype == registry.double
+    few = keeps and count <= structs.COPIED and array.dtype == registry.double
     if few and tape_in_force(registry) & 1 == 0:
         held = PyBytes_FromStringAndSize(array.data, 8 * count)  # few doubles: hardly more than a view
         return laid_over(registry, array, held + BYTES, 0, held) if held != 0 else 0
-    if flags & A_WRITEABLE == 0 and count > COPIED:
+    if flags & c_api.A_WRITEABLE == 0 and count > structs.COPIED:
         return 0
     Py_IncRef(array)  # a view, whose shape nobody else can set
-    return laid_over(registry, array, array.data, flags & A_WRITEABLE, array)
+    return laid_over(registry, array, array.data, flags & c_api.A_WRITEABLE, array)
 
 
 def wrap(registry: RegistryTable, op, x: ArrayObject, keeps):
@@ -270,10 +230,10 @@ def give_own(registry: RegistryTable, x: TensorObject):
 def let_go(registry: RegistryTable, wrapped):
     """Release the tensors that have been made; 0 with an exception."""
     done = 1
-    for k in range(MOST_OPERANDS):
+    for k in range(structs.MOST_OPERANDS):
         x = TensorObject(word(wrapped, k))
         if x != 0:
-            if load_i8(x) & COUNTED != 1 and x.shared == registry.none and give_own(registry, x) == 0:
+            if load_i8(x) & c_api.COUNTED != 1 and x.shared == registry.none and give_own(registry, x) == 0:
                 done = 0
             Py_DecRef(x)
     return done
@@ -283,15 +243,17 @@ def let_go(registry: RegistryTable, wrapped):
 def hit_wrapped(registry: RegistryTable, called_as, args, count):
     """Make a call with arrays wrapped, if an operand is a tensor; 0 where Python has to or has raised."""
     operands, wrapped, tensors, made = three_words(), three_words(), 0, 0
-    keeps, risk, op = False, 0, called_as & (NUMBERED - 1)
-    for k in range(MOST_OPERANDS):
+    keeps, risk, op = False, 0, called_as & (structs.NUMBERED - 1)
+    for k in range(structs.MOST_OPERANDS):
         store_i8(wrapped + 8 * k, 0)
         if k < count:
             store_i8(operands + 8 * k, word(args, k))
             if kind_of(word(args, k)) == registry.tensor_type:
                 tensors += 1
-                keeps = keeps or (TensorObject(word(args, k)).slot != 0 and op not in (OP_ADD, OP_SUBTRACT))
-    no_tensor_to_write = called_as & WRITES != 0 and kind_of(word(args, 0)) != registry.tensor_type
+                keeps = keeps or (
+                    TensorObject(word(args, k)).slot != 0 and op not in (structs.OP_ADD, structs.OP_SUBTRACT)
+                )
+    no_tensor_to_write = called_as & structs.WRITES != 0 and kind_of(word(args, 0)) != registry.tensor_type
     if registry.known_arrays == 0 or tensors == 0 or tensors == count or no_tensor_to_write:
         return 0
     for k in range(count):
@@ -305,10 +267,10 @@ def hit_wrapped(registry: RegistryTable, called_as, args, count):
                 store_i8(wrapped + 8 * k, tensor)
     result, counts = 0, registry.exposed
     if made != 0 and PyErr_Occurred() == 0 and counts != 0:
-        counts[EXPOSED] += risk  # is_risky
+        counts[structs.EXPOSED] += risk  # is_risky
         result = hit_call(called_as, operands, count)
-        counts[EXPOSED] -= risk
-    if let_go(registry, wrapped) == 0 and result != 0 and result != NOT_NATIVE:
+        counts[structs.EXPOSED] -= risk
+    if let_go(registry, wrapped) == 0 and result != 0 and result != structs.NOT_NATIVE:
         Py_DecRef(result)
         return 0
     return result
@@ -331,7 +293,7 @@ def can_show(registry: RegistryTable, call: CallRequest, entry: CallEntry):
         PyErr_Clear()
     if value == 0 or kind_of(value) != registry.array_type:
         return False
-    if count < 0 or (count >= MOST_VIEWS and (count + 1) & count == 0):
+    if count < 0 or (count >= structs.MOST_VIEWS and (count + 1) & count == 0):
         return False
     return block == 0 or (t.size + block.entries <= t.room and reserve(t, block.entries) != 0)
 
@@ -370,7 +332,12 @@ def new_view_of(registry, call: CallRequest, entry: CallEntry):
         return 0
     result = new_tensor(registry)
     reference = PyWeakref_NewRef(result, 0) if result != 0 else 0
-    same = reference != 0 and entry.constant == constant and is_same(registry, call, entry) and entry.target == SHOWN
+    same = (
+        reference != 0
+        and entry.constant == constant
+        and is_same(registry, call, entry)
+        and entry.target == structs.SHOWN
+    )
     if same and can_show(registry, call, entry) and TensorObject(base_of(x, entry)).views != 0:
         result = give_view(registry, call, entry, result, reference)
     else:
@@ -387,7 +354,7 @@ def array_in(registry: RegistryTable, x: TensorObject):
     value = x.value
     if value == 0 or kind_of(value) != registry.float_type:
         return value if value != 0 and kind_of(value) == registry.array_type else 0
-    array = ArrayObject(array_of(registry, 0, three_words(), DOUBLES, False))
+    array = ArrayObject(array_of(registry, 0, three_words(), c_api.DOUBLES, False))
     if array != 0:
         store_f8(array.data, load_f8(value + HEADER))
         x.value = array
@@ -411,7 +378,11 @@ def new_alias(registry: RegistryTable, call: CallRequest):
     # Allocating may have run any Python code: read everything that matters now.
     entry = CallEntry(entry_of(registry, call))
     same = (
-        entry != 0 and entry.target == ALIASED and x.base == 0 and counter_of(registry, x) == counter and x.views != 0
+        entry != 0
+        and entry.target == structs.ALIASED
+        and x.base == 0
+        and counter_of(registry, x) == counter
+        and x.views != 0
     )
     value = array_in(registry, x) if same else 0
     if value == 0:
@@ -440,27 +411,27 @@ def operate(called_as, a, b):
     store_i8(args, a)
     store_i8(args + 8, b)
     result = hit(called_as, args, count, 0)
-    if result == NOT_NATIVE:
-        return missed(called_as & (NUMBERED - 1), args, count, 1)
+    if result == structs.NOT_NATIVE:
+        return missed(called_as & (structs.NUMBERED - 1), args, count, 1)
     if result == 0 and PyErr_Occurred() == 0:
-        return missed(called_as & (NUMBERED - 1), args, count, 0)
+        return missed(called_as & (structs.NUMBERED - 1), args, count, 0)
     return result
 
 
 def nb_add(a: Word, b: Word) -> Word:
-    return operate(OP_ADD, a, b)
+    return operate(structs.OP_ADD, a, b)
 
 
 def nb_subtract(a: Word, b: Word) -> Word:
-    return operate(OP_SUBTRACT, a, b)
+    return operate(structs.OP_SUBTRACT, a, b)
 
 
 def nb_multiply(a: Word, b: Word) -> Word:
-    return operate(OP_MULTIPLY, a, b)
+    return operate(structs.OP_MULTIPLY, a, b)
 
 
 def nb_true_divide(a: Word, b: Word) -> Word:
-    return operate(OP_DIVIDE, a, b)
+    return operate(structs.OP_DIVIDE, a, b)
 
 
 def nb_power(a: Word, b: Word, modulus: Word) -> Word:
@@ -469,19 +440,19 @@ def nb_power(a: Word, b: Word, modulus: Word) -> Word:
         result = registry.not_implemented
         Py_IncRef(result)
         return result
-    return operate(OP_POWER | NUMBERED, a, b)
+    return operate(structs.OP_POWER | structs.NUMBERED, a, b)
 
 
 def nb_negative(a: Word) -> Word:
-    return operate(OP_NEGATIVE, a, 0)
+    return operate(structs.OP_NEGATIVE, a, 0)
 
 
 def nb_matrix_multiply(a: Word, b: Word) -> Word:
-    return operate(OP_MATMUL, a, b)
+    return operate(structs.OP_MATMUL, a, b)
 
 
 def mp_subscript(x: Word, key: Word) -> Word:
-    return operate(OP_PART | GATHERS, x, key)
+    return operate(structs.OP_PART | structs.GATHERS, x, key)
 
 
 def is_written(registry: RegistryTable, args, x: Word, value: TensorObject):
@@ -496,8 +467,8 @@ def is_written(registry: RegistryTable, args, x: Word, value: TensorObject):
     store_i8(arrays, 0)
     known = put_call(registry, args + 8, 1, 0, words, arrays) != 0
     forget(arrays)
-    entry = CallEntry(entry_at(registry, OP_PART, TensorObject(x).form, 0, 1, words) if known else 0)
-    return entry != 0 and entry.target == SHOWN and is_part(registry, entry, words, x, value)
+    entry = CallEntry(entry_at(registry, structs.OP_PART, TensorObject(x).form, 0, 1, words) if known else 0)
+    return entry != 0 and entry.target == structs.SHOWN and is_part(registry, entry, words, x, value)
 
 
 def is_part(registry: RegistryTable, entry: CallEntry, words, x: TensorObject, value: TensorObject):
@@ -517,12 +488,12 @@ def mp_ass_subscript(x: Word, key: Word, value: Word) -> Int32:
     store_i8(args + 16, value)
     if value != 0 and kind_of(x) == registry.tensor_type:
         if kind_of(value) != registry.float_type and is_written(registry, args, x, value):
-            result = missed(OP_ASSIGN, args, 1, 1)
+            result = missed(structs.OP_ASSIGN, args, 1, 1)
             count = 0
         else:
-            result = hit(OP_ASSIGN | SCATTERS, args, 3, 0)
+            result = hit(structs.OP_ASSIGN | structs.SCATTERS, args, 3, 0)
     if result == 0 and count != 0 and PyErr_Occurred() == 0:
-        result = missed(OP_ASSIGN, args, count, 0)
+        result = missed(structs.OP_ASSIGN, args, count, 0)
     if result == 0:
         return -1
     Py_DecRef(result)
@@ -533,10 +504,10 @@ def mp_ass_subscript(x: Word, key: Word, value: Word) -> Int32:
 
 
 def vectorcall(self: FunctionObject, args: Word, count: Word, names: Word) -> Word:
-    called_as, arguments, result = self.number, count & ARGUMENTS, 0
-    if arguments >= 1 and (called_as & ARGUED != 0 or (names == 0 and arguments <= MOST_OPERANDS)):
+    called_as, arguments, result = self.number, count & c_api.ARGUMENTS, 0
+    if arguments >= 1 and (called_as & structs.ARGUED != 0 or (names == 0 and arguments <= structs.MOST_OPERANDS)):
         result = hit(called_as, args, arguments, names)
-    if result == NOT_NATIVE:
+    if result == structs.NOT_NATIVE:
         return PyObject_Vectorcall(self.always, args, count, names)
     if result != 0 or PyErr_Occurred() != 0:
         return result
@@ -574,11 +545,11 @@ def dealloc(self: TensorObject) -> Void:
 def made(registry, call: CallRequest, entry: CallEntry):
     """Make a call whose entry has been found, by where its result goes."""
     target = entry.target
-    if target == NEW:
+    if target == structs.NEW:
         return new_value(registry, call, entry)
-    if target == SHOWN:
+    if target == structs.SHOWN:
         return new_view_of(registry, call, entry)
-    return new_alias(registry, call) if target == ALIASED else 0
+    return new_alias(registry, call) if target == structs.ALIASED else 0
 
 
 def hit(called_as: Word, args: Word, count: Word, names: Word) -> Word:
@@ -588,18 +559,18 @@ def hit(called_as: Word, args: Word, count: Word, names: Word) -> Word:
     """
     registry, call = tape_registry(), CallRequest(call_words())
     begin(call, called_as, args, count, names)
-    if called_as & (WRITES | PUTS) == 0:
-        ready = called_as & JOINS == 0 or begin_join(registry, call) != 0
+    if called_as & (structs.WRITES | structs.PUTS) == 0:
+        ready = called_as & structs.JOINS == 0 or begin_join(registry, call) != 0
         entry = CallEntry(entry_of(registry, call) if ready else 0)
         result = made(registry, call, entry) if entry != 0 else 0
-    elif called_as & PUTS != 0:
+    elif called_as & structs.PUTS != 0:
         result = write_again(registry, call)
     else:
         result = update(registry, call)
-    if called_as & ARGUED == 0:
+    if called_as & structs.ARGUED == 0:
         return hit_wrapped(registry, called_as, args, count) if result == 0 and PyErr_Occurred() == 0 else result
-    if called_as & INDEXED != 0:
+    if called_as & structs.INDEXED != 0:
         end(call)
-    elif called_as & JOINS != 0 and call.most > MOST_OPERANDS:
+    elif called_as & structs.JOINS != 0 and call.most > structs.MOST_OPERANDS:
         PyMem_RawFree(call.args)
     return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kernels.native import structs
 from kernels.native.c_api import (
     A_SIMPLE,
     C_ORDER,
@@ -35,24 +36,7 @@ from kernels.native.c_api import (
 )
 from kernels.native.memory import HEADER, bits_of, load_f8, load_i8, pointer_b1, store_i8, word
 from kernels.native.objects_native import drop_all, elements, kind_of
-from kernels.native.structs import (
-    ARRAY_ITEM,
-    FLOAT_ITEM,
-    INDEXED,
-    INT_ITEM,
-    MOST_ARRAYS,
-    MOST_JOINED,
-    MOST_OPERANDS,
-    MOST_WORDS,
-    NAMES_ITEM,
-    NO_BOUND,
-    OBJECT_ITEM,
-    SEQUENCE_ITEM,
-    SLICE_ITEM,
-    CallEntry,
-    CallOperand,
-    RegistryTable,
-)
+from kernels.native.structs import CallEntry, CallOperand, RegistryTable
 
 # Notifies the recorder in force of an operation that native code has repeated.
 
@@ -206,7 +190,7 @@ def is_as_recorded(entry: CallEntry, array: ArrayObject, dtype):
 def owned(registry: RegistryTable, operands, array: ArrayObject):
     """The array itself if it is C-contiguous and owns its memory, else a copy; takes over the reference."""
     fresh = array.base == 0 and array.flags & A_SIMPLE == A_SIMPLE
-    for i in range(MOST_OPERANDS):
+    for i in range(structs.MOST_OPERANDS):
         fresh = fresh and CallOperand(operands + CallOperand.SIZE * i).object != array
     if fresh:
         return array
@@ -272,7 +256,7 @@ def called(registry, entry: CallEntry, operands, out):
 
 def are_alike(operands, before):
     """Whether operands that were read again have the same forms, slots and values."""
-    for i in range(MOST_OPERANDS):
+    for i in range(structs.MOST_OPERANDS):
         a, b = CallOperand(operands + CallOperand.SIZE * i), CallOperand(before + CallOperand.SIZE * i)
         same = a.form == b.form and a.slot == b.slot
         if not same or a.object != b.object:
@@ -324,14 +308,14 @@ def put_bound(registry: RegistryTable, x, out, used):
     if used == 0:
         return 0
     if x == registry.none:
-        store_i8(out + 8 * used, NO_BOUND)
+        store_i8(out + 8 * used, structs.NO_BOUND)
         return used + 1
     kind = kind_of(x)
     if kind == registry.numpy_int:
         store_i8(out + 8 * used, load_i8(x + HEADER))
     elif kind != registry.int_type or put_int(x, out, used) == 0:
         return 0
-    return used + 1 if word(out, used) != NO_BOUND else 0
+    return used + 1 if word(out, used) != structs.NO_BOUND else 0
 
 
 def trues(data, count):
@@ -355,7 +339,7 @@ def put_array(registry: RegistryTable, x: ArrayObject, out, used, arrays):
     ndim, is_mask, at = x.ndim, x.dtype == registry.bools, out + 8 * used
     if (x.dtype != registry.longs and not is_mask) or ndim < 1 or ndim > MOST_DIMS or x.flags & A_SIMPLE != A_SIMPLE:
         return 0
-    store_i8(at, ARRAY_ITEM)
+    store_i8(at, structs.ARRAY_ITEM)
     store_i8(at + 8, 1 + trues(x.data, elements(x.shape, ndim)) if is_mask else 0)
     store_i8(at + 16, ndim)
     for k in range(ndim):
@@ -367,7 +351,7 @@ def put_array(registry: RegistryTable, x: ArrayObject, out, used, arrays):
 def put_list(registry: RegistryTable, x, out, used, arrays):
     """Write the shape of a list of ints, which is copied."""
     count, at = PyList_Size(x), out + 8 * used
-    copy = PyMem_RawMalloc(8 * count) if 0 < count <= MOST_JOINED else 0
+    copy = PyMem_RawMalloc(8 * count) if 0 < count <= structs.MOST_JOINED else 0
     if copy == 0:
         return 0
     good = 1
@@ -378,7 +362,7 @@ def put_list(registry: RegistryTable, x, out, used, arrays):
     if good == 0:
         PyMem_RawFree(copy)
         return 0
-    store_i8(at, ARRAY_ITEM)
+    store_i8(at, structs.ARRAY_ITEM)
     store_i8(at + 8, 0)
     store_i8(at + 16, 1)
     store_i8(at + 24, count)
@@ -392,15 +376,15 @@ def put_item(registry: RegistryTable, x, out, used, arrays):
     ``arrays`` is 0 where the elements of arrays would be part of the key. An object that is no number is known by its
     address: a call is entered only if it is immutable.
     """
-    if used == 0 or used > MOST_WORDS - LONGEST:
+    if used == 0 or used > structs.MOST_WORDS - LONGEST:
         return 0
     kind, at = kind_of(x), out + 8 * used
     if kind == registry.int_type:
-        store_i8(at, INT_ITEM)
+        store_i8(at, structs.INT_ITEM)
         return put_int(x, out, used + 1)
     if arrays != 0:
         return put_indices(registry, x, out, used, arrays)
-    store_i8(at, FLOAT_ITEM if kind == registry.float_type else OBJECT_ITEM)
+    store_i8(at, structs.FLOAT_ITEM if kind == registry.float_type else structs.OBJECT_ITEM)
     store_i8(at + 8, bits_of(PyFloat_AsDouble(x)) if kind == registry.float_type else x)
     return used + 2
 
@@ -409,20 +393,20 @@ def put_indices(registry: RegistryTable, x, out, used, arrays):
     """Write the words of an item of an index that is no int of Python's."""
     kind, at = kind_of(x), out + 8 * used
     if kind == registry.slice_type:
-        store_i8(at, SLICE_ITEM)
+        store_i8(at, structs.SLICE_ITEM)
         used = put_bound(registry, word(x, 2), out, used + 1)
         used = put_bound(registry, word(x, 3), out, used)
         return put_bound(registry, word(x, 4), out, used)
     if kind == registry.list_type or kind == registry.tensor_type or kind == registry.array_type:
         return put_elements(registry, x, out, used, arrays)
-    store_i8(at, INT_ITEM if kind == registry.numpy_int else OBJECT_ITEM)
+    store_i8(at, structs.INT_ITEM if kind == registry.numpy_int else structs.OBJECT_ITEM)
     store_i8(at + 8, load_i8(x + HEADER) if kind == registry.numpy_int else x)
     return used + 2 if kind == registry.numpy_int or x == registry.none or x == registry.ellipsis else 0
 
 
 def put_elements(registry: RegistryTable, x, out, used, arrays):
     """Write the words of a list, a tensor or an array."""
-    if load_i8(arrays) == MOST_ARRAYS:
+    if load_i8(arrays) == structs.MOST_ARRAYS:
         return 0
     if kind_of(x) == registry.list_type:
         return put_list(registry, x, out, used, arrays)
@@ -447,10 +431,10 @@ def put_call(registry: RegistryTable, args, count, names, out, arrays):
         kind = kind_of(x)
         is_list = kind == registry.list_type and arrays == 0
         if is_list or kind == registry.tuple_type:
-            if used == 0 or used > MOST_WORDS - LONGEST:
+            if used == 0 or used > structs.MOST_WORDS - LONGEST:
                 return 0
             size = PyList_Size(x) if is_list else PyTuple_Size(x)
-            store_i8(out + 8 * used, NAMES_ITEM if k == count else SEQUENCE_ITEM)
+            store_i8(out + 8 * used, structs.NAMES_ITEM if k == count else structs.SEQUENCE_ITEM)
             store_i8(out + 8 * used + 8, size)
             used += 2
         for i in range(size):
@@ -488,9 +472,9 @@ def hash_of(words):
 
 def ints_in(words):
     """How many ints an index is made of, which are its last words; not positive where it has anything else."""
-    count, first = (load_i8(words) - 1) // 2, 1 if word(words, 1) == SEQUENCE_ITEM else 0
+    count, first = (load_i8(words) - 1) // 2, 1 if word(words, 1) == structs.SEQUENCE_ITEM else 0
     k = first
-    while k < count and word(words, 1 + 2 * k) == INT_ITEM:
+    while k < count and word(words, 1 + 2 * k) == structs.INT_ITEM:
         k += 1
     return count - first if k == count else 0
 
@@ -499,7 +483,7 @@ def words_of(args: int, count: int, names: int, marks: int, out: int) -> int:
     """Write the words of arguments, for Python; return how many arrays there are, -1 where native code refuses them."""
     registry, arrays = tape_registry(), sixteen_words()
     store_i8(arrays, 0)
-    used = put_call(registry, args, count, names, out, arrays if marks & INDEXED != 0 else 0)
+    used = put_call(registry, args, count, names, out, arrays if marks & structs.INDEXED != 0 else 0)
     count_of_arrays = load_i8(arrays)
     forget(arrays)
     return count_of_arrays if used != 0 else -1

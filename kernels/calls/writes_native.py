@@ -6,6 +6,7 @@ from kernels.calls.calls_native import can_do, entry_of, hit_call, part_of, reco
 from kernels.calls.computing_native import fill, over_nest, places, scalar
 from kernels.calls.keys_native import given_arrays, tape_in_force
 from kernels.language.llvm_values import kept_apart
+from kernels.native import structs
 from kernels.native.c_api import (
     A_WRITEABLE,
     COUNTED,
@@ -43,25 +44,7 @@ from kernels.native.memory import (
 )
 from kernels.native.objects_native import array_of, elements, kind_of, numbers_to_float32, numbers_to_int, put
 from kernels.native.record_native import outdate
-from kernels.native.structs import (
-    ADDED_TO_PLACES,
-    APART,
-    AUGMENTED,
-    NEST,
-    NEST4,
-    NEST_INT,
-    NOT_NATIVE,
-    ONCE,
-    OVERLAPPING,
-    SAME,
-    TO_PART,
-    WRITES,
-    CallEntry,
-    CallOperand,
-    CallRequest,
-    RegistryTable,
-    TapeHeader,
-)
+from kernels.native.structs import CallEntry, CallOperand, CallRequest, RegistryTable, TapeHeader
 from kernels.native.tape_native import reserve
 
 # In-place operations as one native call: a tensor takes over the result of a hit, or is overwritten with it.
@@ -151,8 +134,8 @@ def is_only(registry: RegistryTable, value: ArrayObject):
 def is_written(registry, entry: CallEntry, operands, x: TensorObject):
     """Compute into the array of a tensor if nobody else refers to it; whether that was done."""
     value, kind = x.value, entry.kind
-    nests = kind in (NEST, NEST4, NEST_INT)
-    if not is_only(registry, value) or (kind > ONCE and not nests) or can_do(0, entry, operands) == 0:
+    nests = kind in (structs.NEST, structs.NEST4, structs.NEST_INT)
+    if not is_only(registry, value) or (kind > structs.ONCE and not nests) or can_do(0, entry, operands) == 0:
         return False
     if nests:
         fill(entry, operands, value.data)
@@ -191,8 +174,8 @@ def exchange(x, y, at):
 
 def take(registry, call: CallRequest, x: TensorObject):
     """Swap value and, if recorded, history of a tensor with those of a new one, which is then released."""
-    form, result = x.form, TensorObject(hit_call(call.marks & ~WRITES, call.args, call.count))
-    if result == 0 or result == NOT_NATIVE:
+    form, result = x.form, TensorObject(hit_call(call.marks & ~structs.WRITES, call.args, call.count))
+    if result == 0 or result == structs.NOT_NATIVE:
         return 0
     # Making the result may have run any Python code.
     counted = 0
@@ -216,10 +199,10 @@ def update(registry: RegistryTable, call: CallRequest):
     x, as_value = TensorObject(load_i8(call.args)), 0
     if kind_of(x) != registry.tensor_type or x.base != 0:
         return 0
-    if call.marks & AUGMENTED != 0 and is_scalar(registry, x.value):
+    if call.marks & structs.AUGMENTED != 0 and is_scalar(registry, x.value):
         as_value = given_arrays(registry)
     if as_value != 0:  # Python knows which leaves are written
-        return hit_call(call.marks & ~WRITES, call.args, call.count) if as_value > 0 and x.slot >= 0 else 0
+        return hit_call(call.marks & ~structs.WRITES, call.args, call.count) if as_value > 0 and x.slot >= 0 else 0
     entry = CallEntry(entry_of(registry, call) if is_counted(registry, x) else 0)
     if entry == 0 or call.tape & 1 != 0 or entry.takes == 0:
         return 0
@@ -283,17 +266,17 @@ def relation(layout: int, first: int, second: int, item: int) -> int:
     other element are. Other patterns count as overlapping, though they may be apart.
     """
     if are_same(layout, first, second):
-        return SAME
+        return structs.SAME
     distance = first + lowest(layout, 0) - second - lowest(layout, 1)
     if distance >= extent_of(layout, 1, 0, item) or -distance >= extent_of(layout, 0, 0, item):
-        return APART
+        return structs.APART
     for at in range(2 * (word(layout, 2) + 1)):
         period = stride_in(layout, at)
         if period != 0:
             place = distance % period
             if place >= extent_of(layout, 1, period, item) and place + extent_of(layout, 0, period, item) <= period:
-                return APART
-    return OVERLAPPING
+                return structs.APART
+    return structs.OVERLAPPING
 
 
 # Who else sees the memory.
@@ -327,10 +310,10 @@ def copy_of(registry: RegistryTable, x: TensorObject, view):
     args = three_words()
     store_i8(args, view)
     copy = hit_call(registry.clone, args, 1)
-    if copy != 0 and copy != NOT_NATIVE and not is_view_of(registry, x, view):
+    if copy != 0 and copy != structs.NOT_NATIVE and not is_view_of(registry, x, view):
         Py_DecRef(copy)
         return 0
-    return copy if copy != NOT_NATIVE else 0
+    return copy if copy != structs.NOT_NATIVE else 0
 
 
 def released(registry, x, view: TensorObject):
@@ -381,10 +364,10 @@ def add(entry: CallEntry, picked, number, source, target):
     kind, offsets = entry.kind, entry.data
     for k in range(number):
         start, at = source + word(offsets, k), word(picked, k)
-        if kind == NEST:
+        if kind == structs.NEST:
             to = target + 8 * at
             store_f8(to, load_f8(to) + load_f8(start))
-        elif kind == NEST4:
+        elif kind == structs.NEST4:
             pointer_f4(target)[at] += pointer_f4(start)[0]
         else:
             to = target + 8 * at
@@ -396,9 +379,9 @@ def write_part(call: CallRequest, entry: CallEntry, array: ArrayObject, shares):
     row, source = sixteen_words(), CallOperand(call.operands + CallOperand.SIZE).place
     target = array.data + part_of(entry, call.words, CallEntry.start)
     if shares:
-        how = relation(entry.layout, source, target, 4 if entry.kind == NEST4 else 8)
-        if how != APART:
-            return how == SAME and entry.wants == 0
+        how = relation(entry.layout, source, target, 4 if entry.kind == structs.NEST4 else 8)
+        if how != structs.APART:
+            return how == structs.SAME and entry.wants == 0
     store_i8(row, source)
     store_i8(row + 8, target)
     over_nest(entry, row)
@@ -414,7 +397,7 @@ def write_places(registry, call: CallRequest, entry: CallEntry, array: ArrayObje
         return False
     if entry.extent != 0 and is_twice(at, number, entry.extent):
         return False
-    if entry.target == ADDED_TO_PLACES:
+    if entry.target == structs.ADDED_TO_PLACES:
         add(entry, at, number, CallOperand(source).place, array.data)
     else:
         put_values(entry, at, number, CallOperand(source).place, array.data)
@@ -424,9 +407,9 @@ def write_places(registry, call: CallRequest, entry: CallEntry, array: ArrayObje
 def can_write(registry: RegistryTable, call: CallRequest, entry: CallEntry, view: TensorObject):
     """Whether a write can be done and recorded now: x is no leaf, retains no gradient, and the tape has room."""
     x, t, block, kind = TensorObject(load_i8(call.args)), TapeHeader(call.tape & ~1), entry.block, entry.kind
-    if kind == NEST4 and numbers_to_float32(call.operands) == 0:
+    if kind == structs.NEST4 and numbers_to_float32(call.operands) == 0:
         return False
-    if kind == NEST_INT and numbers_to_int(entry, call.operands) == 0:
+    if kind == structs.NEST_INT and numbers_to_int(entry, call.operands) == 0:
         return False
     if entry.wants == 0:
         return True
@@ -451,7 +434,7 @@ def written(registry, call: CallRequest, value: TensorObject, view: TensorObject
     alone = is_only(registry, array) if view == 0 else is_shared(registry, array, view)
     if not alone or not can_write(registry, call, entry, view):
         return 0
-    if entry.target == TO_PART:
+    if entry.target == structs.TO_PART:
         done = write_part(call, entry, array, shares)
     else:
         done = not shares and write_places(registry, call, entry, array)
@@ -462,7 +445,7 @@ def written(registry, call: CallRequest, value: TensorObject, view: TensorObject
         store_i8(results, x)
         store_i8(results + 8, 0)
         offset.object = 0
-        offset.double = part_of(entry, call.words, CallEntry.offset) if entry.target == TO_PART else 0
+        offset.double = part_of(entry, call.words, CallEntry.offset) if entry.target == structs.TO_PART else 0
         record_and_notify(registry, call, entry, results, call.held if call.held != 0 else x)
         if view != 0:
             outdate(registry, view)

@@ -22,40 +22,10 @@ from kernels.foundation.specs import Array, Spec, Strides, broadcast, spec_of
 from kernels.foundation.tables import Lock, dataclass
 from kernels.kinds.form import Descriptor, Form
 from kernels.language import jit
-from kernels.native import memory
+from kernels.native import memory, structs
 from kernels.native.c_api import A_WRITEABLE
 from kernels.native.memory import REGISTRY, where
-from kernels.native.structs import (
-    ADDED_TO_PLACES,
-    INDEXED,
-    KEY,
-    KNOWN_ARRAYS,
-    LARGE,
-    MOST_OPERANDS,
-    MOST_WORDS,
-    NEST,
-    NEST4,
-    NEST_INT,
-    NEW,
-    NUMBER_FORM,
-    OP_ADD,
-    OP_DIVIDE,
-    OP_MATMUL,
-    OP_MULTIPLY,
-    OP_NEGATIVE,
-    OP_POWER,
-    OP_SUBTRACT,
-    PICK,
-    PICK_RESULT,
-    PICKED,
-    SETS,
-    SHOWN,
-    TO_PLACES,
-    WAYS,
-    CallEntry,
-    KnownArray,
-    RegistryTable,
-)
+from kernels.native.structs import CallEntry, KnownArray, RegistryTable
 
 # The arguments of a call, as part of its key in native code's table.
 
@@ -91,9 +61,12 @@ def arguments(
     objects = () if indexed else tuple(map(_constant, everything))
     if any(x is NotImplemented for x in objects):
         return None
-    words, addresses = np.zeros(MOST_WORDS + len(forms), np.int64), np.array([*map(id, everything), 0], np.int64)
+    words, addresses = (
+        np.zeros(structs.MOST_WORDS + len(forms), np.int64),
+        np.array([*map(id, everything), 0], np.int64),
+    )
     words_of, hash_words = _key_functions()
-    marks = INDEXED if indexed else 0
+    marks = structs.INDEXED if indexed else 0
     arrays = words_of(where(addresses), len(args), id(names) if names else 0, marks, where(words))
     if arrays < 0:
         return None
@@ -110,8 +83,8 @@ def _key_functions() -> tuple[Any, Any]:
 
 
 OPERATORS = {
-    ("+", 2): OP_ADD, ("-", 2): OP_SUBTRACT, ("*", 2): OP_MULTIPLY, ("/", 2): OP_DIVIDE,
-    ("**", 2): OP_POWER, ("-", 1): OP_NEGATIVE, ("@", 2): OP_MATMUL,
+    ("+", 2): structs.OP_ADD, ("-", 2): structs.OP_SUBTRACT, ("*", 2): structs.OP_MULTIPLY, ("/", 2): structs.OP_DIVIDE,
+    ("**", 2): structs.OP_POWER, ("-", 1): structs.OP_NEGATIVE, ("@", 2): structs.OP_MATMUL,
 }  # fmt: skip
 """The operators that have slots in the type of tensors, by sign and how many operands there are."""
 _kept: dict[int, Any] = {}  # what the entries refer to, by their addresses
@@ -135,8 +108,8 @@ class Key:
 
     def words(self) -> list[int]:
         """Return the key as words of the table."""
-        forms = [NUMBER_FORM if form is None else id(form) for form in self.forms]
-        forms += [0] * (MOST_OPERANDS - len(forms))
+        forms = [structs.NUMBER_FORM if form is None else id(form) for form in self.forms]
+        forms += [0] * (structs.MOST_OPERANDS - len(forms))
         return [self.op, *forms, sum(want << k for k, want in enumerate(self.wanted)), self.number]
 
 
@@ -153,7 +126,7 @@ class EntryBuilder:
     """An entry under construction: its words, and the objects that these refer to."""
 
     def __init__(self, key: Key, form: Descriptor) -> None:
-        self.row = [*key.words(), *([0] * (CallEntry.SIZE - KEY))]
+        self.row = [*key.words(), *([0] * (CallEntry.SIZE - structs.KEY))]
         self.kept: list[Any] = []
         self.forms = [*key.forms, form]
         self.set(form=id(form))
@@ -177,8 +150,8 @@ class EntryBuilder:
         self.set(
             kind=how.kind, count=how.count, target=how.target, start=how.start, offset=how.offset, extent=how.extent,
             flags=A_WRITEABLE if how.writeable else 0, dtype=spec.dtype.num, ndim=len(shape), loop=how.loop.address,
-            data=how.loop.data, saved=sum(pick << PICK * k for k, pick in enumerate(how.picks)), initial=initial,
-            scale=scale,
+            data=how.loop.data, saved=sum(pick << structs.PICK * k for k, pick in enumerate(how.picks)),
+            initial=initial, scale=scale,
         )  # fmt: skip
         if how.ties is not None:
             self.set(counts=jit.load_module("calls.computing_native").ties.address)
@@ -209,7 +182,9 @@ class EntryBuilder:
 
 
 _writing = Lock()
-_table = np.frombuffer((ctypes.c_int64 * (CallEntry.SIZE * WAYS * SETS)).from_address(REGISTRY.calls), np.int64)
+_table = np.frombuffer(
+    (ctypes.c_int64 * (CallEntry.SIZE * structs.WAYS * structs.SETS)).from_address(REGISTRY.calls), np.int64
+)
 
 
 def _end(at: int, _: Any) -> None:
@@ -248,10 +223,10 @@ def cache_call(
         if notification is not None:
             entry.set(operands=notification.count)
             entry.refer(id, operation=notification.op, params=notification.params)
-        entry.set(large=largest if largest >= LARGE else 0)
-        if how.target == NEW:
+        entry.set(large=largest if largest >= structs.LARGE else 0)
+        if how.target == structs.NEW:
             same = key.forms[0] is not None and key.forms[0].spec is spec and not spec.overlaps
-            entry.set(bytes=spec.bytes if spec.bytes >= LARGE else 0, takes=same)
+            entry.set(bytes=spec.bytes if spec.bytes >= structs.LARGE else 0, takes=same)
     entry.write()
 
 
@@ -270,21 +245,23 @@ def _find_place() -> Any:
     return jit.load_module("calls.calls_native").place.entry_point
 
 
-_KeyWords = ctypes.c_int64 * KEY  # made once: ctypes' types are reference cycles
+_KeyWords = ctypes.c_int64 * structs.KEY  # made once: ctypes' types are reference cycles
 
 
 def _places(row: list[int]) -> dict[int, list[int]]:
     """Return the keys that stand at the addresses at which a call may be entered."""
-    first, size = _find_place()(*row[:KEY]), 8 * CallEntry.SIZE
-    return {place: _KeyWords.from_address(place)[:] for place in range(first, first + WAYS * size, size)}
+    first, size = _find_place()(*row[: structs.KEY]), 8 * CallEntry.SIZE
+    return {place: _KeyWords.from_address(place)[:] for place in range(first, first + structs.WAYS * size, size)}
 
 
 def _place(row: list[int]) -> int:
     """Return where to enter a call: at its own place, that of a removed one, an empty one, or in place of another."""
     places = _places(row)
-    same = [place for place, key in places.items() if key == row[:KEY]]
+    same = [place for place, key in places.items() if key == row[: structs.KEY]]
     removed = [place for place, key in places.items() if key[CallEntry.op] == _REMOVED]
-    return (same or removed or [place for place in places if place not in _kept] or [*places][next(_turn) % WAYS :])[0]
+    return (
+        same or removed or [place for place in places if place not in _kept] or [*places][next(_turn) % structs.WAYS :]
+    )[0]
 
 
 # Arrays and NumPy's doubles among operands of calls: native code wraps them in tensors once their spec is known.
@@ -294,8 +271,8 @@ class WrappedArray:
     """Specs of arrays by dtype, shape and strides: a hash table that native code reads, one entry a row."""
 
     def __init__(self) -> None:
-        self._rows = np.zeros((KNOWN_ARRAYS, KnownArray.SIZE), np.int64)
-        self._specs: list[Spec | None] = [None] * KNOWN_ARRAYS
+        self._rows = np.zeros((structs.KNOWN_ARRAYS, KnownArray.SIZE), np.int64)
+        self._specs: list[Spec | None] = [None] * structs.KNOWN_ARRAYS
         self._double = spec_of(0.0)
         self._add_layout = jit.load_module("calls.functions_native").add_layout.entry_point
         for at, word in {
@@ -330,8 +307,8 @@ def view_computation(above: Descriptor, shown: Array, start: int, offset: int) -
     """Return how native code makes a view of a tensor that begins so many bytes behind it, in its gradient too."""
     of_view = isinstance(above, Form) and above.is_view
     return Computation(
-        NEST, target=SHOWN, count=of_view, picks=(1,), shape=shown.shape, strides=shown.strides, start=start,
-        offset=offset, writeable=shown.flags.writeable,
+        structs.NEST, target=structs.SHOWN, count=of_view, picks=(1,), shape=shown.shape, strides=shown.strides,
+        start=start, offset=offset, writeable=shown.flags.writeable,
     )  # fmt: skip
 
 
@@ -385,7 +362,7 @@ def gather_computation(plan: GatherPlan, spec: Spec) -> Computation | None:
     if not spec.shape or max(plan.base.size, spec.size) > LARGEST:
         return None
     layout, kept = plan.layout()
-    return Computation(PICKED, layout=layout, kept=kept, count=spec.dtype.itemsize, picks=(1,))
+    return Computation(structs.PICKED, layout=layout, kept=kept, count=spec.dtype.itemsize, picks=(1,))
 
 
 def scatter_computation(
@@ -401,10 +378,11 @@ def scatter_computation(
         offsets += (np.arange(shape[axis]) * stride).reshape([-1 if k == axis else 1 for k in range(len(shape))])
     if not shape or max(plan.base.size, offsets.size) > LARGEST:
         return None
-    kind = {"f8": NEST, "f4": NEST4}.get(dtype.str[1:], NEST_INT)
+    kind = {"f8": structs.NEST, "f4": structs.NEST4}.get(dtype.str[1:], structs.NEST_INT)
     bounds = (int(np.iinfo(dtype).min), min(int(np.iinfo(dtype).max), _MOST)) if dtype.kind in "iu" else None
     layout, kept = plan.layout()
     return Computation(
-        kind, layout=layout, kept=kept, count=dtype.itemsize, picks=(2, PICK_RESULT), bounds=bounds, shape=shape,
-        target=ADDED_TO_PLACES if adds else TO_PLACES, offsets=_flat(offsets), extent=spec.size if once else 0,
+        kind, layout=layout, kept=kept, count=dtype.itemsize, picks=(2, structs.PICK_RESULT), bounds=bounds,
+        shape=shape, target=structs.ADDED_TO_PLACES if adds else structs.TO_PLACES, offsets=_flat(offsets),
+        extent=spec.size if once else 0,
     )  # fmt: skip

@@ -42,25 +42,7 @@ from kernels.kinds.form import (
     strides_along,
 )
 from kernels.language import jit
-from kernels.native import pool
-from kernels.native.structs import (
-    ADD,
-    CALLED,
-    DIVIDE,
-    KERNEL,
-    LARGE,
-    MULTIPLY,
-    NEST,
-    NEST4,
-    NEST_INT,
-    ONCE,
-    PICK_EXTRA,
-    PICK_RESULT,
-    PICK_SCALE,
-    PRODUCT,
-    REDUCE,
-    SUBTRACT,
-)
+from kernels.native import pool, structs
 from kernels.rules import scalar_loops
 from kernels.rules.loop_printer import (
     Factor,
@@ -257,25 +239,27 @@ class Elementwise(Op):
             return None  # of masks and numbers alone the default dtype decides
         names = (*self.inputs, "y")
         saved = form.saved if isinstance(form, Form) else ()
-        picks = tuple([PICK_RESULT if name == "y" else names.index(name) for name in saved])
+        picks = tuple([structs.PICK_RESULT if name == "y" else names.index(name) for name in saved])
         if self.vector and not params and None not in sources and scalar_loops.suits(self, spec, sources):
             address, layout = forward(self, spec, sources).kernel()
-            return Computation(KERNEL, InnerLoop(address, 0), layout=layout, count=len(sources) + 1, picks=picks)
+            return Computation(
+                structs.KERNEL, InnerLoop(address, 0), layout=layout, count=len(sources) + 1, picks=picks
+            )
         ufunc = ufunc if isinstance(ufunc, np.ufunc) else resolved(ufunc)
         count, loop = len(specs) + 1, _loop(ufunc, (*[dtype if s is None else s.dtype for s in specs], spec.dtype))
         if loop is None:
             known = isinstance(ufunc, np.ufunc) or (not spec.shape and spec.dtype != FLOAT64)
-            large = spec.bytes >= LARGE
+            large = spec.bytes >= structs.LARGE
             function = partial(silently, partial(pool.call, ufunc) if large else ufunc)
-            return None if known else Computation(CALLED, function=function, count=count, picks=picks)
+            return None if known else Computation(structs.CALLED, function=function, count=count, picks=picks)
         if not spec.shape and spec.dtype == FLOAT64:
-            kind = _INLINE.get((self.operator, len(self.inputs)), ONCE)
+            kind = _INLINE.get((self.operator, len(self.inputs)), structs.ONCE)
             return Computation(kind, loop, count=count, picks=picks)
         layout = nest_layout(spec.shape, *[strides_along(s, spec) for s in (*specs, spec)])
-        kind, bounds = NEST4 if dtype == FLOAT32 else NEST, None
+        kind, bounds = structs.NEST4 if dtype == FLOAT32 else structs.NEST, None
         if dtype.kind in "iu":
             limits = np.iinfo(dtype)
-            kind, bounds = NEST_INT, (1 if divides else int(limits.min), min(int(limits.max), _INT64.max))
+            kind, bounds = structs.NEST_INT, (1 if divides else int(limits.min), min(int(limits.max), _INT64.max))
         return Computation(kind, loop, layout=layout, count=count, picks=picks, bounds=bounds)
 
 
@@ -320,7 +304,7 @@ def _composed(expression: Any, names: dict[str, Any], lowering: Lowering, result
     return NodeRef(into)
 
 
-_INLINE = {("+", 2): ADD, ("-", 2): SUBTRACT, ("*", 2): MULTIPLY, ("/", 2): DIVIDE}
+_INLINE = {("+", 2): structs.ADD, ("-", 2): structs.SUBTRACT, ("*", 2): structs.MULTIPLY, ("/", 2): structs.DIVIDE}
 """Operations on doubles that native code computes inline, by sign and number of operands."""
 _INT64 = np.iinfo(np.int64)
 _EXACT: set[Any] = {
@@ -463,7 +447,7 @@ class Reduction(Op):
         if not form.spec.shape and form.spec.dtype != FLOAT64:
             function = to_array(function)
         picks, scale = tuple([_PICKS[name] for name in saved]), float(counted(source.shape, axes))
-        return Computation(CALLED, function=function, count=2, picks=picks, scale=scale)
+        return Computation(structs.CALLED, function=function, count=2, picks=picks, scale=scale)
 
     def _by_loop(
         self, source: Spec, spec: Spec, axes: Strides, saved: tuple[str, ...], keepdims: bool
@@ -478,7 +462,7 @@ class Reduction(Op):
         layout = nest_layout(source.shape, onto, source.strides, onto)
         ties = nest_layout(source.shape, source.strides, onto, onto) if self.selects else None
         return Computation(
-            REDUCE,
+            structs.REDUCE,
             loop,
             layout=layout,
             count=3,
@@ -489,7 +473,7 @@ class Reduction(Op):
         )
 
 
-_PICKS = {"x": 0, "y": PICK_RESULT, "n": PICK_SCALE}
+_PICKS = {"x": 0, "y": structs.PICK_RESULT, "n": structs.PICK_SCALE}
 
 
 def counted(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
@@ -592,7 +576,7 @@ class Contraction(Op):
         extents, left, right, result = matrices(a.shape, a.strides, b.shape, b.strides, spec.strides)
         layout = np.array([1, *extents, 0, 0, 0, *left, *right, *result], np.int64)
         picks = tuple(["ab".index(name) for name in (form.saved if isinstance(form, Form) else ())])
-        return Computation(PRODUCT, loop, layout=layout, count=3, picks=picks)
+        return Computation(structs.PRODUCT, loop, layout=layout, count=3, picks=picks)
 
 
 _FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
@@ -646,10 +630,10 @@ class Select(Op):
     def computation(self, sources: tuple[Spec, ...], form: Any, params: Params) -> Computation:
         """Return how native code repeats it: by our kernel, or as Python does."""
         (source,), (axis, keepdims) = sources, params
-        picks = (PICK_EXTRA,) if isinstance(form, Form) else ()
+        picks = (structs.PICK_EXTRA,) if isinstance(form, Form) else ()
         in_order = form.spec.strides == dense(form.spec.shape, source.dtype.itemsize)
         if source.dtype in _FLOATS and source.size and in_order:
             address, layout = Pick(source, axis, largest=self.locate is np.argmax).kernel()
-            return Computation(KERNEL, InnerLoop(address, 0), layout=layout, count=2, picks=picks)
+            return Computation(structs.KERNEL, InnerLoop(address, 0), layout=layout, count=2, picks=picks)
         function = partial(pick, self.locate, axis=axis, keepdims=keepdims)
-        return Computation(CALLED, function=of_arrays(function), count=2, picks=picks)
+        return Computation(structs.CALLED, function=of_arrays(function), count=2, picks=picks)

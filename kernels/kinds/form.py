@@ -21,27 +21,9 @@ from kernels.foundation.specs import (
     intern_spec,
     spec_of,
 )
+from kernels.native import structs
 from kernels.native.memory import REGISTRY, where
-from kernels.native.structs import (
-    ALWAYS,
-    ARRAY,
-    DOUBLE,
-    IDENTITY,
-    IF_INPUT_IS,
-    NEVER,
-    NONE,
-    NUMBER,
-    OBJECT,
-    PULLS,
-    PYTHON,
-    READY,
-    REQUESTED,
-    SINGLE,
-    UNREQUESTED,
-    VIEW,
-    FormBlock,
-    InputBlock,
-)
+from kernels.native.structs import FormBlock, InputBlock
 from kernels.rules import loop_printer
 from kernels.rules.loop_printer import LEAST, KernelOperand, PrintedLoop, Product
 from kernels.rules.op import Op, parameters_of, passed
@@ -54,14 +36,14 @@ from kernels.rules.scalar_loops import Tasks
 def suits(pull: PrintedLoop, source: Spec, result: Spec, *, covers: bool) -> int:
     """Whether a pullback can leave its result in the cotangent's memory: UNREQUESTED as yet, IDENTITY, or NONE."""
     if not (covers and pull.pullback and pull.skips) or pull.scatter is not None or pull.gather is not None:
-        return NONE
+        return structs.NONE
     target, cotangent, *_ = pull.operands
     alike = target.dtype == cotangent.dtype and target.strides == cotangent.strides
     whole = source.buffer_size == result.buffer_size == pull.steps >= LEAST
     if not (alike and whole and target.offset is cotangent.offset is None):
-        return NONE
+        return structs.NONE
     expression = pull.expression
-    return IDENTITY if expression.head == cotangent.name and not expression.parts else UNREQUESTED
+    return structs.IDENTITY if expression.head == cotangent.name and not expression.parts else structs.UNREQUESTED
 
 
 def in_place(pull: PrintedLoop) -> PrintedLoop:
@@ -113,8 +95,8 @@ class Form:
     ) -> None:
         self.op, self.specs, self.spec, self.wanted, self.params = op, specs, spec, wanted, params
         self.saved, self.pulls, self.name = saved, pulls, name or op.grad_fn
-        self.kind = PYTHON if python else op.tape_kind
-        self.is_view = op.tape_kind == VIEW
+        self.kind = structs.PYTHON if python else op.tape_kind
+        self.is_view = op.tape_kind == structs.VIEW
         self.covers = tuple(
             pull is not None and source is not None and pull.covers and source.covers
             for pull, source in zip(pulls, specs, strict=True)
@@ -143,10 +125,12 @@ class Form:
         return np.array(words, np.int64)
 
     def _input_block(self, source: Spec, pull: Pull | None, covers: bool) -> list[int]:
-        constant_result, reads_constant, reused, run = NEVER, NONE, NONE, 0
-        if self.kind == PULLS and isinstance(pull, PrintedLoop):
+        constant_result, reads_constant, reused, run = structs.NEVER, structs.NONE, structs.NONE, 0
+        if self.kind == structs.PULLS and isinstance(pull, PrintedLoop):
             constant_result = loop_printer.constant_result(pull, source.buffer_size, covers=covers)
-            reads_constant = UNREQUESTED if loop_printer.reads_constant(pull, self.spec.buffer_size) else NONE
+            reads_constant = (
+                structs.UNREQUESTED if loop_printer.reads_constant(pull, self.spec.buffer_size) else structs.NONE
+            )
             reused = suits(pull, source, self.spec, covers=covers)
             run = run_of(pull) if not covers else 0
         shape_words = where(source.native_shape_words()) if source.in_order and source.alike else 0
@@ -156,20 +140,20 @@ class Form:
         )  # fmt: skip
 
     def _kept(self, place: int, name: str) -> int:
-        if self.kind == PYTHON:
-            return OBJECT
+        if self.kind == structs.PYTHON:
+            return structs.OBJECT
         if name == "offset":
-            return NUMBER
+            return structs.NUMBER
         names = self.op.inputs
         if name == "n" and not self.op.counts_ties:
-            return DOUBLE
+            return structs.DOUBLE
         spec = self.specs[names.index(name)] if name in names else self.spec if name in ("y", "n") else _NO_DOUBLE
         if spec is None:
-            return DOUBLE
+            return structs.DOUBLE
         if spec.size != 1 or spec.dtype != FLOAT64:
-            return ARRAY
+            return structs.ARRAY
         self.numbers[place] = spec.shape
-        return DOUBLE
+        return structs.DOUBLE
 
     def shaped(self, saved: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return what is saved, with arrays for the numbers that stand for them."""
@@ -189,7 +173,7 @@ class Form:
 
     def reads_constant(self, i: int) -> bool:
         """Return whether a pullback has a kernel that reads a constant cotangent."""
-        return bool(self.block[FormBlock.SIZE + i * InputBlock.SIZE + InputBlock.spread] != NONE)
+        return bool(self.block[FormBlock.SIZE + i * InputBlock.SIZE + InputBlock.spread] != structs.NONE)
 
     def compile(self) -> None:
         """Give the block the addresses of its kernels."""
@@ -198,25 +182,25 @@ class Form:
                 input_block = FormBlock.SIZE + i * InputBlock.SIZE
                 constant_result, wanted = (
                     self.constant_result(i),
-                    self.block[input_block + InputBlock.spread] == REQUESTED,
+                    self.block[input_block + InputBlock.spread] == structs.REQUESTED,
                 )
                 if isinstance(pull, PrintedLoop) and (
-                    constant_result == ALWAYS or (constant_result == IF_INPUT_IS and wanted)
+                    constant_result == structs.ALWAYS or (constant_result == structs.IF_INPUT_IS and wanted)
                 ):
                     self._load(input_block + InputBlock.one, loop_printer.computing_constant(pull))
                 if isinstance(pull, PrintedLoop) and wanted:
                     self._load(input_block + InputBlock.spread, loop_printer.reading_constant(pull))
-                if isinstance(pull, PrintedLoop) and self.block[input_block + InputBlock.reused] == REQUESTED:
+                if isinstance(pull, PrintedLoop) and self.block[input_block + InputBlock.reused] == structs.REQUESTED:
                     self._load(input_block + InputBlock.reused, in_place(pull))
                 self._load(input_block + InputBlock.kernel, pull)
-        if self.kind == PULLS:
+        if self.kind == structs.PULLS:
             pulled = [source for source, pull in zip(self.specs, self.pulls, strict=True) if pull is not None]
             alone = all(source is not None and source.buffer_size == 1 for source in [*pulled, self.spec])
-            self.block[FormBlock.ready] = SINGLE if alone else READY
+            self.block[FormBlock.ready] = structs.SINGLE if alone else structs.READY
 
     def _load(self, at: int, pull: Pull) -> None:
         """Compile or find a kernel, unless it is there; the layout is stored before the address, for other threads."""
-        if self.block[at] > REQUESTED:
+        if self.block[at] > structs.REQUESTED:
             return
         address, layout = pull.kernel()
         self.tables.append(layout)

@@ -17,22 +17,8 @@ from kernels.foundation.specs import Array, Spec, dense
 from kernels.foundation.tables import Lock, cached_property, dataclass
 from kernels.kinds.views import Write
 from kernels.language.jit import bound
-from kernels.machine_code.call_structs import (
-    BUSY,
-    DK_ARRAY,
-    DK_DOUBLE,
-    DK_INTEGER,
-    DK_SINGLE,
-    FLAT,
-    GRAD,
-    GRAD_AND_VALUE,
-    MISSED,
-    OTHERS,
-    SINGLE,
-    DirectArgument,
-    DirectCall,
-    DirectResult,
-)
+from kernels.machine_code import call_structs
+from kernels.machine_code.call_structs import DirectArgument, DirectCall, DirectResult
 from kernels.native import c_api, pool
 from kernels.native.memory import REGISTRY, where
 from kernels.native.structs import LARGE, RegistryTable
@@ -102,7 +88,7 @@ class ReturnForm:
     ``steps`` lead through its structure, if it is no tuple either, which ``filled`` returns with its leaves.
     """
 
-    kind: int = FLAT
+    kind: int = call_structs.FLAT
     chosen: tuple[int, ...] = ()
     alone: bool = False
     steps: tuple[int, ...] = ()
@@ -110,25 +96,31 @@ class ReturnForm:
 
     def returned(self, results: list[Any]) -> Any:
         """Return results in this form."""
-        if self.kind in (FLAT, SINGLE):
-            return tuple(results) if self.kind == FLAT else results[0]
+        if self.kind in (call_structs.FLAT, call_structs.SINGLE):
+            return tuple(results) if self.kind == call_structs.FLAT else results[0]
         picked = [results[k] for k in self.chosen]
         gradient = picked[0] if self.alone else tuple(picked) if self.filled is None else self.filled(picked)
-        if self.kind == GRAD:
+        if self.kind == call_structs.GRAD:
             return gradient
-        return (gradient, results[0]) if self.kind == GRAD_AND_VALUE else (results[0], gradient)
+        return (gradient, results[0]) if self.kind == call_structs.GRAD_AND_VALUE else (results[0], gradient)
 
     def leaves_out(self, kinds: list[int]) -> bool:
         """Whether some result, of these kinds, is an array that is not returned."""
-        shown = set(self.chosen) | (set() if self.kind == GRAD else {0})
-        return self.kind != FLAT and any(kind == DK_ARRAY for k, kind in enumerate(kinds) if k not in shown)
+        shown = set(self.chosen) | (set() if self.kind == call_structs.GRAD else {0})
+        return self.kind != call_structs.FLAT and any(
+            kind == call_structs.DK_ARRAY for k, kind in enumerate(kinds) if k not in shown
+        )
 
 
 # What native code calls a compiled program by: the words that direct_calls_native.py reads.
 
 LONG = 10_000
 """Elements that a program computes, from which on other threads may run Python meanwhile: some ten microseconds."""
-KINDS = {np.dtype("f8"): DK_DOUBLE, np.dtype("f4"): DK_SINGLE, np.dtype("i8"): DK_INTEGER}
+KINDS = {
+    np.dtype("f8"): call_structs.DK_DOUBLE,
+    np.dtype("f4"): call_structs.DK_SINGLE,
+    np.dtype("i8"): call_structs.DK_INTEGER,
+}
 
 
 @dataclass(frozen=True)
@@ -165,19 +157,22 @@ class CallTable:
         at += 8 * len(form.steps)
         for k, spec in enumerate(specs):
             ndim, room = len(spec.shape), scratch + 8 * k
-            kind = DK_ARRAY if ndim else KINDS.get(spec.dtype, DK_ARRAY)
+            kind = call_structs.DK_ARRAY if ndim else KINDS.get(spec.dtype, call_structs.DK_ARRAY)
             if k < count:
                 entry = DirectArgument.row(
                     kind=kind, dtype=id(spec.dtype), ndim=ndim, shape=at, strides=at + 8 * ndim, scratch=room
                 )
             else:
-                kinds.append(DK_ARRAY if kind == DK_INTEGER else kind)
+                kinds.append(call_structs.DK_ARRAY if kind == call_structs.DK_INTEGER else kind)
                 large = pooled != 0 and size(spec) >= LARGE
                 entry = DirectResult.row(
                     kind=kinds[-1], ndim=ndim, shape=at, number=spec.dtype.num, large=large, scratch=room
                 )
             words, at = words + entry, at + 16 * ndim
-        words[DirectCall.arrays], words[DirectCall.left_out] = kinds.count(DK_ARRAY), form.leaves_out(kinds)
+        words[DirectCall.arrays], words[DirectCall.left_out] = (
+            kinds.count(call_structs.DK_ARRAY),
+            form.leaves_out(kinds),
+        )
         return np.array(words, np.int64), shapes
 
 
@@ -366,15 +361,20 @@ class CompiledMachine:
         if self._call is None:
             return self._plainly(args)
         results = self._call(*args)
-        if type(results) is int and results == OTHERS and not self.exactly and len(args) == len(self.code.arguments):
+        if (
+            type(results) is int
+            and results == call_structs.OTHERS
+            and not self.exactly
+            and len(args) == len(self.code.arguments)
+        ):
             results = self._call(*[_laid(x, spec) for x, spec in zip(args, self.code.arguments, strict=True)])
         if type(results) is not int:
             return results
-        if results <= MISSED and self._gives_up(MISSED - results):
+        if results <= call_structs.MISSED and self._gives_up(call_structs.MISSED - results):
             return self._interpreted(args)
-        if results <= MISSED:
-            raise self.missed(MISSED - results)
-        return self.copy().whole(args) if results == BUSY else None
+        if results <= call_structs.MISSED:
+            raise self.missed(call_structs.MISSED - results)
+        return self.copy().whole(args) if results == call_structs.BUSY else None
 
     def _interpreted(self, args: Sequence[Any]) -> Any:
         """Return the results of the interpreter."""
@@ -401,12 +401,14 @@ class CompiledMachine:
         if type(x) is np.ndarray:
             same = [a == b for a, b, n in zip(x.strides, spec.strides, spec.shape, strict=False) if n != 1]
             return bool(x.dtype == spec.dtype and x.shape == spec.shape and (not self.exactly or all(same)))
-        kind = DK_ARRAY if spec.shape else KINDS.get(spec.dtype, DK_ARRAY)
+        kind = call_structs.DK_ARRAY if spec.shape else KINDS.get(spec.dtype, call_structs.DK_ARRAY)
         if type(x) in (float, np.float64):
-            return kind == DK_DOUBLE or (kind == DK_SINGLE and bool(abs(float(x)) <= _MOST_SINGLE or x - x != 0))
+            return kind == call_structs.DK_DOUBLE or (
+                kind == call_structs.DK_SINGLE and bool(abs(float(x)) <= _MOST_SINGLE or x - x != 0)
+            )
         if type(x) is np.float32:
-            return kind == DK_SINGLE
-        return type(x) is int and not self.exactly and kind != DK_ARRAY and abs(x) < 1 << 63
+            return kind == call_structs.DK_SINGLE
+        return type(x) is int and not self.exactly and kind != call_structs.DK_ARRAY and abs(x) < 1 << 63
 
 
 def _raise_interrupts() -> None:

@@ -12,30 +12,8 @@ import math
 import numpy as np
 
 from kernels.language.llvm_values import Word
-from kernels.machine_code.call_structs import (
-    BUSY,
-    D_ENTRY,
-    DK_ARRAY,
-    DK_DOUBLE,
-    DK_INTEGER,
-    DK_SINGLE,
-    FLAT,
-    GRAD,
-    MISSED,
-    OTHERS,
-    S_DICT,
-    S_END,
-    S_FIXED,
-    S_TUPLE,
-    S_VALUE,
-    SINGLE,
-    VALUE_AND_GRAD,
-    DirectArgument,
-    DirectCall,
-    DirectResult,
-    StructureLevel,
-    StructureStep,
-)
+from kernels.machine_code import call_structs
+from kernels.machine_code.call_structs import DirectArgument, DirectCall, DirectResult, StructureLevel, StructureStep
 from kernels.native.c_api import (
     A_ALIGNED,
     ArrayObject,
@@ -94,7 +72,7 @@ def begun(level: StructureLevel, parts, kind):
 def next_part(level: StructureLevel, key):
     """The next part of a level; 0 where a dictionary has another key there."""
     parts, place = level.parts, level + 8 * StructureLevel.next
-    if level.kind != S_DICT:
+    if level.kind != call_structs.S_DICT:
         following = load_i8(place)
         store_i8(place, following + 1)
         return word(parts, following)
@@ -109,20 +87,20 @@ def parts_of(step: StructureStep, part):
     kind, count = step.kind, step.what
     if load_i8(part + 8) != step.type:
         return -1
-    if kind == S_DICT:
+    if kind == call_structs.S_DICT:
         return part if PyDict_Size(part) == count else -1
     if load_i8(part + HEADER) != count:
         return -1
-    return part + TUPLE_ITEMS if kind == S_TUPLE else load_i8(part + LIST_ITEMS)
+    return part + TUPLE_ITEMS if kind == call_structs.S_TUPLE else load_i8(part + LIST_ITEMS)
 
 
 def opened(steps, args, values):
     """Put the values in arguments behind one another, a new reference to each; how many, or -1 - count: other ones."""
     levels, depth, size, step = thirty_words(), 0, 0, StructureStep(steps)
-    begun(levels, args, S_TUPLE)
+    begun(levels, args, call_structs.S_TUPLE)
     while True:
         kind, level = step.kind, levels + 8 * StructureLevel.SIZE * depth
-        if kind == S_END:
+        if kind == call_structs.S_END:
             if depth == 0:
                 return size
             depth -= 1
@@ -130,11 +108,11 @@ def opened(steps, args, values):
             part = next_part(level, step.key)
             if part == 0:
                 return -1 - size
-            if kind == S_VALUE:
+            if kind == call_structs.S_VALUE:
                 Py_IncRef(part)
                 store_i8(values + 8 * size, part)
                 size += 1
-            elif kind == S_FIXED:
+            elif kind == call_structs.S_FIXED:
                 if part != step.what:
                     return -1 - size
             else:
@@ -156,19 +134,19 @@ def released(values, size):
 def new_part(step: StructureStep):
     """A new structure without its parts; 0 with an exception."""
     kind = step.kind
-    if kind == S_DICT:
+    if kind == call_structs.S_DICT:
         return PyDict_New()
-    return PyTuple_New(step.what) if kind == S_TUPLE else PyList_New(step.what)
+    return PyTuple_New(step.what) if kind == call_structs.S_TUPLE else PyList_New(step.what)
 
 
 def put_part(level: StructureLevel, key, part):
     """Let a structure have its next part, whose reference is taken over; 0 with an exception."""
     whole, kind, following = level.parts, level.kind, level.next
     level.next = following + 1
-    if kind == S_DICT:
+    if kind == call_structs.S_DICT:
         failed = PyDict_SetItem(whole, key, part)
         Py_DecRef(part)
-    elif kind == S_TUPLE:
+    elif kind == call_structs.S_TUPLE:
         failed = PyTuple_SetItem(whole, following, part)
     else:
         failed = PyList_SetItem(whole, following, part)
@@ -187,7 +165,7 @@ def single_of(entry: DirectArgument, value):
 def integer_place(entry: DirectArgument, argument):
     """Where the value of a Python integer stands; 0 where it does not fit."""
     place, wanted = entry.scratch, entry.kind
-    if wanted == DK_INTEGER:
+    if wanted == call_structs.DK_INTEGER:
         integer = PyLong_AsLongLong(argument)
         if integer != -1 or PyErr_Occurred() == 0:
             store_i8(place, integer)
@@ -195,7 +173,7 @@ def integer_place(entry: DirectArgument, argument):
     else:
         value = PyLong_AsDouble(argument)
         if value != -1.0 or PyErr_Occurred() == 0:
-            if wanted == DK_SINGLE:
+            if wanted == call_structs.DK_SINGLE:
                 return single_of(entry, value)
             store_f8(place, value)
             return place
@@ -206,14 +184,14 @@ def integer_place(entry: DirectArgument, argument):
 def number_place(table: DirectCall, entry: DirectArgument, argument, kind):
     """Where the value of a Python number stands, for an argument of no dimensions; 0 for anything else."""
     wanted = entry.kind
-    if wanted == DK_ARRAY:
+    if wanted == call_structs.DK_ARRAY:
         return 0
     if kind == table.float_type or kind == table.double_type:
-        if wanted == DK_DOUBLE:
+        if wanted == call_structs.DK_DOUBLE:
             return argument + HEADER
-        return single_of(entry, load_f8(argument + HEADER)) if wanted == DK_SINGLE else 0
+        return single_of(entry, load_f8(argument + HEADER)) if wanted == call_structs.DK_SINGLE else 0
     if kind == table.single_type:
-        return argument + HEADER if wanted == DK_SINGLE else 0
+        return argument + HEADER if wanted == call_structs.DK_SINGLE else 0
     return integer_place(entry, argument) if kind == table.int_type else 0
 
 
@@ -246,13 +224,13 @@ def entered(table: DirectCall, arguments):
         if place == 0:
             return 0
         store_i8(places + 8 * k, place)
-        entry += 8 * D_ENTRY
+        entry += 8 * call_structs.D_ENTRY
     return 1
 
 
 def first_result(table: DirectCall):
     """Where the entries of results begin."""
-    return table + 8 * (DirectCall.SIZE + D_ENTRY * table.arguments)
+    return table + 8 * (DirectCall.SIZE + call_structs.D_ENTRY * table.arguments)
 
 
 def dropped(table: DirectCall):
@@ -263,7 +241,7 @@ def dropped(table: DirectCall):
         if made != 0:
             entry.made = 0
             Py_DecRef(made)
-        entry += 8 * D_ENTRY
+        entry += 8 * call_structs.D_ENTRY
     return 0
 
 
@@ -273,7 +251,7 @@ def results_made(table: DirectCall):
         return 1
     entry, place, kind = DirectResult(first_result(table)), table.table + 8 * table.places, table.array_type
     for _ in range(table.results):
-        if entry.kind == DK_ARRAY:
+        if entry.kind == call_structs.DK_ARRAY:
             if entry.large != 0:
                 made = call_at(table.pooled, kind, entry.ndim, entry.shape, entry.number)
             else:
@@ -282,7 +260,7 @@ def results_made(table: DirectCall):
                 return dropped(table)
             entry.made = made
             store_i8(place, load_i8(made + HEADER))
-        entry += 8 * D_ENTRY
+        entry += 8 * call_structs.D_ENTRY
         place += 8
     return 1
 
@@ -290,19 +268,19 @@ def results_made(table: DirectCall):
 def result(entry: DirectResult):
     """Return a new float, or the array of a result; 0 with an exception."""
     kind = entry.kind
-    if kind == DK_ARRAY:
+    if kind == call_structs.DK_ARRAY:
         made = entry.made
         entry.made = 0
         return made
     place = entry.scratch
-    return PyFloat_FromDouble(load_f8(place) if kind == DK_DOUBLE else np.float64(load_f4(place)))
+    return PyFloat_FromDouble(load_f8(place) if kind == call_structs.DK_DOUBLE else np.float64(load_f4(place)))
 
 
 def several(table: DirectCall, chosen, count):
     """Return a tuple of so many chosen results, of the first where ``chosen`` is 0; 0 with an exception."""
     entry, results = first_result(table), PyTuple_New(count)
     for k in range(count if results != 0 else 0):
-        value = result(entry + 8 * D_ENTRY * (word(chosen, k) if chosen != 0 else k))
+        value = result(entry + 8 * call_structs.D_ENTRY * (word(chosen, k) if chosen != 0 else k))
         if value == 0:
             Py_DecRef(results)
             return 0
@@ -318,20 +296,20 @@ def built(table: DirectCall):
     while whole != 0:
         step += 8 * StructureStep.SIZE
         kind, level, part = step.kind, levels + 8 * StructureLevel.SIZE * depth, 0
-        if kind == S_END:
+        if kind == call_structs.S_END:
             if depth == 0:
                 return whole
             depth -= 1
             continue
-        if kind == S_VALUE:
-            part = result(entry + 8 * D_ENTRY * chosen[k])
+        if kind == call_structs.S_VALUE:
+            part = result(entry + 8 * call_structs.D_ENTRY * chosen[k])
             k += 1
         else:
             part = new_part(step)
         if part == 0 or put_part(level, step.key, part) == 0:
             Py_DecRef(whole)
             return 0
-        if kind != S_VALUE:
+        if kind != call_structs.S_VALUE:
             depth += 1
             begun(levels + 8 * StructureLevel.SIZE * depth, part, kind)
     return 0
@@ -340,7 +318,7 @@ def built(table: DirectCall):
 def gradient_of(table: DirectCall):
     """Return the gradient: one result, or a tuple of some; 0 with an exception."""
     if table.alone != 0:
-        return result(first_result(table) + 8 * D_ENTRY * table.chosen[0])
+        return result(first_result(table) + 8 * call_structs.D_ENTRY * table.chosen[0])
     return built(table) if table.steps != 0 else several(table, table.chosen, table.count)
 
 
@@ -361,15 +339,15 @@ def paired(first, second):
 def returned(table: DirectCall):
     """Return the results in their form; 0 with an exception."""
     form, made = table.form, 0
-    if form == FLAT:
+    if form == call_structs.FLAT:
         made = several(table, 0, table.results)
-    elif form == SINGLE:
+    elif form == call_structs.SINGLE:
         made = result(first_result(table))
     else:
         made = gradient_of(table)
-        if made != 0 and form != GRAD:
+        if made != 0 and form != call_structs.GRAD:
             value = result(first_result(table))
-            made = paired(value, made) if form == VALUE_AND_GRAD else paired(made, value)
+            made = paired(value, made) if form == call_structs.VALUE_AND_GRAD else paired(made, value)
     if made == 0 or table.left_out != 0:
         dropped(table)
     return made
@@ -388,20 +366,22 @@ def ran(table: DirectCall):
 def called(table: DirectCall, arguments, count):
     """Return the results of a call; OTHERS, BUSY, MISSED - k, or 0 with an exception, where there are none."""
     if count != table.arguments:
-        return OTHERS
+        return call_structs.OTHERS
     busy = table.busy
     if load_i8(busy) != 0:
-        return BUSY
+        return call_structs.BUSY
     store_i8(busy, 1)
     made = 0
     if entered(table, arguments) == 0:
-        made = OTHERS
+        made = call_structs.OTHERS
     elif results_made(table) != 0:
         if table.large != 0 and entered(table, arguments) == 0:
-            made = OTHERS  # until Python 3.12, Python code may have run: the pool's handler is set in a context
+            made = (
+                call_structs.OTHERS
+            )  # until Python 3.12, Python code may have run: the pool's handler is set in a context
         else:
             status = ran(table)
-            made = returned(table) if status < 0 else MISSED - status
+            made = returned(table) if status < 0 else call_structs.MISSED - status
         if made < 0:
             dropped(table)
     store_i8(busy, 0)

@@ -7,19 +7,8 @@ where a guard misses: then a function of Python's answers the call.
 from __future__ import annotations
 
 from kernels.language.llvm_values import Int32, Void, Word
-from kernels.machine_code.call_structs import (
-    CHECK_ATTRIBUTES,
-    CHECK_DICT,
-    CHECK_ENTRY,
-    CHECK_ITEM,
-    CHECK_LIST,
-    CHECK_WORD,
-    MISSED,
-    OTHERS,
-    CallableObject,
-    CallPlan,
-    PlanCheck,
-)
+from kernels.machine_code import call_structs
+from kernels.machine_code.call_structs import CallableObject, CallPlan, PlanCheck
 from kernels.machine_code.direct_calls_native import called, opened, released
 from kernels.native.c_api import (
     ARGUMENTS,
@@ -103,17 +92,19 @@ def has_attributes(holder, expected):
 def holds(check: PlanCheck):
     """Whether what a check looks at is as it was."""
     kind, holder, key, expected = check.kind, check.holder, check.key, check.expected
-    if kind == CHECK_WORD:
+    if kind == call_structs.CHECK_WORD:
         return 1 if load_i8(holder + key) == expected else 0
-    if kind == CHECK_ENTRY:
+    if kind == call_structs.CHECK_ENTRY:
         return is_entry(PyDict_GetItemWithError(holder, key), expected)
-    if kind == CHECK_ITEM:
+    if kind == call_structs.CHECK_ITEM:
         return 1 if word(load_i8(holder + LIST_ITEMS), key) == expected else 0
-    if kind == CHECK_LIST:
+    if kind == call_structs.CHECK_LIST:
         return same_bytes(load_i8(holder + LIST_ITEMS), expected, 8 * key) if load_i8(holder + HEADER) == key else 0
-    if kind == CHECK_DICT:
+    if kind == call_structs.CHECK_DICT:
         return same_entries(holder, expected, key)
-    return has_attributes(holder, expected) if kind == CHECK_ATTRIBUTES else same_bytes(holder, expected, key)
+    return (
+        has_attributes(holder, expected) if kind == call_structs.CHECK_ATTRIBUTES else same_bytes(holder, expected, key)
+    )
 
 
 def is_mode(plan: CallPlan):
@@ -184,7 +175,7 @@ def are_apart(plan: CallPlan, values, count):
 def called_apart(plan: CallPlan, values, count):
     """Return the result of the program on values that are apart."""
     if plan.count != 0 and are_apart(plan, values, count) < 0:
-        return OTHERS
+        return call_structs.OTHERS
     return called(plan.machine, values, count)
 
 
@@ -194,8 +185,8 @@ def called_with(plan: CallPlan, args, count):
     if expected == 0:
         return called_apart(plan, args, count)
     if expected != count:
-        return OTHERS
-    values, result = thirty_words(), OTHERS
+        return call_structs.OTHERS
+    values, result = thirty_words(), call_structs.OTHERS
     size = opened(plan.steps, args, values)
     if size >= 0:
         result = called_apart(plan, values, size)
@@ -206,10 +197,10 @@ def called_with(plan: CallPlan, args, count):
 def planned(plan: CallPlan, args, count):
     """Return the result of a call; below 0 where the plan does not take it, 0 with an exception."""
     if plan.taken >= plan.left or is_mode(plan) == 0:
-        return OTHERS
+        return call_structs.OTHERS
     if is_current(plan) == 0:
         plan.stale = 1
-        return OTHERS
+        return call_structs.OTHERS
     result = called_with(plan, args, count)
     if result > 0:
         plan.taken += 1
@@ -218,14 +209,14 @@ def planned(plan: CallPlan, args, count):
 
 def directly(plans, args, count):
     """Return the result of a call by the first plan that takes it; below 0 where none does, 0 with an exception."""
-    k, size, result, missed = 0, PyTuple_Size(plans), OTHERS, 0
+    k, size, result, missed = 0, PyTuple_Size(plans), call_structs.OTHERS, 0
     while k < size and result < 0:
         plan = CallPlan(load_i8(PyTuple_GetItem(plans, k) + HEADER))
         result = planned(plan, args, count)
         if result < 0 and PyErr_Occurred() != 0:
             return 0
-        if result <= MISSED:
-            missed = plan.misses + 8 * (MISSED - result)
+        if result <= call_structs.MISSED:
+            missed = plan.misses + 8 * (call_structs.MISSED - result)
         k += 2
     if result > 0 and missed != 0:
         store_i8(missed, load_i8(missed) + 1)

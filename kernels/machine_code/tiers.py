@@ -15,22 +15,8 @@ from kernels.compiler.statements import INTERPRETER, PYTHON
 from kernels.language import jit
 from kernels.machine_code.call_structs import CallableObject
 from kernels.machine_code.compiled_machine import CompiledMachine, GuardPlace
-from kernels.native import memory
-from kernels.native.c_api import (
-    BASETYPE,
-    CALL,
-    CLEAR,
-    COLLECTED,
-    DEALLOC,
-    MEMBERS,
-    OBJECT,
-    READONLY,
-    SIZE,
-    TRAVERSE,
-    VECTORCALL,
-    made,
-    members,
-)
+from kernels.native import c_api, memory
+from kernels.native.c_api import made, members
 from kernels.native.memory import put
 from kernels.programs.machine import Machine, plan
 from kernels.programs.program import Recipe, native
@@ -128,18 +114,18 @@ def _made() -> Any:
     memory.announce()
     code = jit.load_module("machine_code.planned_calls_native")
     rows = {
-        "_slow": (OBJECT, CallableObject.slow, 0),
-        "_plans": (OBJECT, CallableObject.plans, 0),
-        "__vectorcalloffset__": (SIZE, CallableObject.call, READONLY),
+        "_slow": (c_api.OBJECT, CallableObject.slow, 0),
+        "_plans": (c_api.OBJECT, CallableObject.plans, 0),
+        "__vectorcalloffset__": (c_api.SIZE, CallableObject.call, c_api.READONLY),
     }
     slots = {
-        MEMBERS: members(rows),
-        CALL: ctypes.cast(ctypes.pythonapi.PyVectorcall_Call, ctypes.c_void_p).value or 0,
-        TRAVERSE: code.traverse,
-        CLEAR: code.clear,
-        DEALLOC: code.dealloc,
+        c_api.MEMBERS: members(rows),
+        c_api.CALL: ctypes.cast(ctypes.pythonapi.PyVectorcall_Call, ctypes.c_void_p).value or 0,
+        c_api.TRAVERSE: code.traverse,
+        c_api.CLEAR: code.clear,
+        c_api.DEALLOC: code.dealloc,
     }
-    flags = BASETYPE | COLLECTED | VECTORCALL
+    flags = c_api.BASETYPE | c_api.COLLECTED | c_api.VECTORCALL
     return made(f"{__name__}.DirectlyCalled", object, slots, CallableObject.SIZE, flags)
 
 
@@ -156,7 +142,7 @@ def called_at_once(kind: Class) -> Class:
     """
     flags = ctypes.c_ulong.from_address(id(kind) + _FLAGS) if native() and sys.version_info < (3, 12) else None
     if flags is not None and flags.value == kind.__flags__ and "__call__" not in vars(kind):
-        flags.value |= VECTORCALL
+        flags.value |= c_api.VECTORCALL
     return kind
 
 

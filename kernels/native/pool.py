@@ -16,23 +16,10 @@ from llvmlite import binding
 from kernels.foundation.specs import Spec
 from kernels.language import jit
 from kernels.language.jit import bound
-from kernels.native import c_api
+from kernels.native import c_api, structs
 from kernels.native.c_api import NATIVE
 from kernels.native.memory import REGISTRY, put
-from kernels.native.structs import (
-    CANARY,
-    GIVEN_TWICE,
-    GUARD,
-    LARGE,
-    WORDS,
-    WRITTEN_AFTER,
-    WRITTEN_BEFORE,
-    WRITTEN_BEHIND,
-    GuardedBlock,
-    GuardWords,
-    PoolWords,
-    RegistryTable,
-)
+from kernels.native.structs import GuardedBlock, GuardWords, PoolWords, RegistryTable
 
 # ``TAPE_DEBUG=1`` puts canaries around the blocks of memory that tapes, sweeps and the pool allocate. They are looked
 # at when a block is given back, when it grows and before each sweep; what is written into a kept block is found when it
@@ -42,10 +29,10 @@ from kernels.native.structs import (
 DEBUG = NATIVE and bool(os.environ.get("TAPE_DEBUG"))
 """Whether memory is guarded, and tapes are checked before they are swept (kernels/sweeps/debug_checks.py)."""
 _WRONG = {
-    WRITTEN_BEFORE: "has been written before its beginning",
-    WRITTEN_BEHIND: "has been written behind its end",
-    GIVEN_TWICE: "has been given back already",
-    WRITTEN_AFTER: "of the pool has been written after it was given back",
+    structs.WRITTEN_BEFORE: "has been written before its beginning",
+    structs.WRITTEN_BEHIND: "has been written behind its end",
+    structs.GIVEN_TWICE: "has been given back already",
+    structs.WRITTEN_AFTER: "of the pool has been written after it was given back",
 }
 _BEYOND = 8
 
@@ -91,8 +78,8 @@ def _end(block: int, wrong: int) -> NoReturn:
 
 
 def _sentence(block: int, wrong: int) -> str:
-    size = ctypes.c_int64.from_address(block - GUARD + GuardedBlock.size).value
-    noun = "memory" if wrong == WRITTEN_AFTER else f"a block of {size} bytes"
+    size = ctypes.c_int64.from_address(block - structs.GUARD + GuardedBlock.size).value
+    noun = "memory" if wrong == structs.WRITTEN_AFTER else f"a block of {size} bytes"
     return f"{noun} at {block:#x} {_WRONG[wrong]}"
 
 
@@ -112,7 +99,7 @@ class GuardedArrays:
         """Return an array of words; it takes the place of the one of this name."""
         count = int(np.prod(shape))
         whole = np.zeros(count + 2 * _BEYOND, np.int64)
-        whole[:_BEYOND] = whole[-_BEYOND:] = CANARY
+        whole[:_BEYOND] = whole[-_BEYOND:] = structs.CANARY
         self.check(name)
         self._made[name] = (f"{name} {shape}", whole)
         return whole[_BEYOND:-_BEYOND].reshape(shape)
@@ -121,7 +108,7 @@ class GuardedArrays:
         """Raise DamagedError if what is around an array, of these or of all, has been written over."""
         for part, whole in [self._made[name] for name in names or self._made if name in self._made]:
             for ends, where in ((whole[:_BEYOND], "before its beginning"), (whole[-_BEYOND:], "behind its end")):
-                if (ends != CANARY).any():
+                if (ends != structs.CANARY).any():
                     raise DamagedError(f"the sweep's {part} have been written {where}")
 
 
@@ -177,7 +164,7 @@ def _functions(pool: Any) -> Any:
 
 
 def _words(pool: Any) -> Any:
-    return (ctypes.c_int64 * WORDS).from_address(pool.words())
+    return (ctypes.c_int64 * structs.WORDS).from_address(pool.words())
 
 
 def _capsule(pool: Any) -> Any:
@@ -221,7 +208,7 @@ call: Callable[..., Any] = _first
 
 def empty(shape: Any, spec: Spec) -> np.ndarray[Any, Any]:
     """Return an array whose elements are not set, of the dtype and about the size of a spec."""
-    return call(np.empty, shape, spec.dtype) if spec.bytes >= LARGE else np.empty(shape, spec.dtype)  # type: ignore[no-any-return]
+    return call(np.empty, shape, spec.dtype) if spec.bytes >= structs.LARGE else np.empty(shape, spec.dtype)  # type: ignore[no-any-return]
 
 
 def kept() -> int:

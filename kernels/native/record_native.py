@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kernels.language.llvm_values import Void, Word
+from kernels.native import structs
 from kernels.native.c_api import (
     STALE,
     UNHELD,
@@ -30,19 +31,7 @@ from kernels.native.c_api import (
 )
 from kernels.native.memory import HEADER, bits_of, double_of, load_i8, store_i8, word
 from kernels.native.objects_native import block_of, integer_of, is_array, is_double, kind_of, none, owned, wrong
-from kernels.native.structs import (
-    ADDS,
-    ARRAY,
-    CLEARS,
-    DOUBLE,
-    NUMBER,
-    OBJECT,
-    TAPE_BITS,
-    FormBlock,
-    InputBlock,
-    RegistryTable,
-    TapeHeader,
-)
+from kernels.native.structs import FormBlock, InputBlock, RegistryTable, TapeHeader
 from kernels.native.tape_native import block_at, commit, hold, let_go, reserve, seek, take_out
 from kernels.native.tape_native import collect as gather
 
@@ -64,18 +53,18 @@ def operand_word(registry: RegistryTable, x):
 
 def fits(registry: RegistryTable, x, kind):
     """Whether an object can be saved as this kind of word."""
-    if kind == NUMBER:
+    if kind == structs.NUMBER:
         return kind_of(x) == registry.int_type and (PyLong_AsLongLong(x) != -1 or PyErr_Occurred() == 0)
-    if kind == DOUBLE:
+    if kind == structs.DOUBLE:
         return is_double(registry, x)
-    return kind == OBJECT or is_array(registry, x)
+    return kind == structs.OBJECT or is_array(registry, x)
 
 
 def saved_word(registry, x: ArrayObject, kind):
     """The word of a saved value, with a new reference to an array or object."""
-    if kind == NUMBER:
+    if kind == structs.NUMBER:
         return PyLong_AsLongLong(x)
-    if kind == DOUBLE:
+    if kind == structs.DOUBLE:
         return load_i8(x.data) if is_array(registry, x) else bits_of(PyFloat_AsDouble(x))
     return owned(x)
 
@@ -92,7 +81,7 @@ def saves(registry, block: FormBlock, saved):
 
 def count_write(t: TapeHeader, before):
     """Remember that there are writes, and whether any is to a version that another tape has made."""
-    elsewhere = before > 0 and before >> TAPE_BITS != t.number
+    elsewhere = before > 0 and before >> structs.TAPE_BITS != t.number
     t.writes |= 2 if elsewhere else 1
 
 
@@ -114,10 +103,10 @@ def write(t: TapeHeader, block: FormBlock, code, operands, saved):
     store_i8(at + 8 * (block.entries - 1), code)
     for i in range(inputs):
         operand = load_i8(at + 8 * (1 + i))
-        if operand > 0 and operand >> TAPE_BITS != t.number:
+        if operand > 0 and operand >> structs.TAPE_BITS != t.number:
             hold(registry, operand)
     Py_IncRef(block.form)
-    if block.kind == CLEARS or block.kind == ADDS:
+    if block.kind == structs.CLEARS or block.kind == structs.ADDS:
         count_write(t, load_i8(at + 8))
     return 1
 
@@ -192,9 +181,9 @@ def operand_object(registry, operand):
 
 
 def saved_object(number, kind):
-    if kind == NUMBER:
+    if kind == structs.NUMBER:
         return PyLong_FromLongLong(number)
-    if kind == DOUBLE:
+    if kind == structs.DOUBLE:
         return PyFloat_FromDouble(double_of(number))
     return owned(number)
 
@@ -293,9 +282,9 @@ def kept(self: Word, args: Word, count: Word) -> Word:
     block, place = block_at(t, last), integer_of(t.registry, word(args, 0))
     at = place - (last - block.saved)
     kinds = block + 8 * (FormBlock.SIZE + InputBlock.SIZE * block.inputs)
-    if at < 0 or at >= block.saved or word(kinds, at) < ARRAY:
+    if at < 0 or at >= block.saved or word(kinds, at) < structs.ARRAY:
         return wrong(t.registry)
-    return saved_object(t.words[place], ARRAY)
+    return saved_object(t.words[place], structs.ARRAY)
 
 
 def replace(self: Word, args: Word, count: Word) -> Word:
@@ -423,7 +412,7 @@ def add_number(items, number):
 def saved_array(registry, block: FormBlock, j, x):
     """Whether a saved word is an array."""
     kind = word(block + 8 * (FormBlock.SIZE + InputBlock.SIZE * block.inputs), j)
-    return kind == ARRAY or (kind == OBJECT and is_array(registry, x))
+    return kind == structs.ARRAY or (kind == structs.OBJECT and is_array(registry, x))
 
 
 def listed(t: TapeHeader, after, low, high, wants_all):

@@ -2,31 +2,10 @@
 
 from __future__ import annotations
 
+from kernels.native import structs
 from kernels.native.c_api import ArrayObject
 from kernels.native.memory import copy_bytes, give, load_f4, load_f8, load_i8, store_f4, store_f8, store_i8, take, word
-from kernels.native.structs import (
-    ALIAS,
-    CONSTANT,
-    CONSTANT_WANTED,
-    KEPT,
-    MEMORY,
-    OK,
-    OWNED,
-    PARENT,
-    PAUSE,
-    RELEVANT,
-    REPLAYED,
-    TAPE_BITS,
-    TOUCHED,
-    USED,
-    Bucket,
-    FormBlock,
-    InputBlock,
-    PullbackRun,
-    PulledOperand,
-    PulledResult,
-    SweepHeader,
-)
+from kernels.native.structs import Bucket, FormBlock, InputBlock, PullbackRun, PulledOperand, PulledResult, SweepHeader
 from kernels.programs.replay_native import run
 
 CONTROL = True
@@ -76,7 +55,7 @@ def begin(h: SweepHeader, root, keys):
     """Begin a run from a slot, with so many buckets to be found by key."""
     buckets = h.buckets
     h.mask = keys - 1
-    h.top = root if root >> TAPE_BITS == h.tape.number else -1
+    h.top = root if root >> structs.TAPE_BITS == h.tape.number else -1
     h.near = h.room // 2
     h.stamp += 1
     h.keys = 0
@@ -99,7 +78,7 @@ def write_out(bucket: Bucket, elements, item):
     if pointer != 0:
         fill(pointer, elements, item, load_f8(bucket + 16) if item == 8 else load_f4(bucket + 16))
         bucket.pointer = pointer
-        bucket.flags = (bucket.flags | OWNED) & ~CONSTANT
+        bucket.flags = (bucket.flags | structs.OWNED) & ~structs.CONSTANT
     return pointer
 
 
@@ -121,33 +100,33 @@ def gradient_buffer(bucket: Bucket, buckets, elements, item, covers):
     """
     pointer = bucket.pointer
     flags = bucket.flags
-    if flags & CONSTANT:
+    if flags & structs.CONSTANT:
         return write_out(bucket, elements, item)
     if pointer < 0:
         pointer = load_i8(-pointer + 16)  # an array that the caller owns: the address of its data
         bucket.pointer = pointer
     if pointer == 0:
         pointer = bucket + 16
-        if elements * item > 8 or flags & ALIAS:  # in place of a value an alias has its offset
+        if elements * item > 8 or flags & structs.ALIAS:  # in place of a value an alias has its offset
             pointer = take(elements * item)
-            flags |= OWNED
+            flags |= structs.OWNED
         bucket.pointer = pointer
-    if flags & TOUCHED == 0 and covers == 0 and pointer != 0:
+    if flags & structs.TOUCHED == 0 and covers == 0 and pointer != 0:
         fill(pointer, elements, item, -0.0)
-    bucket.flags = flags | TOUCHED
+    bucket.flags = flags | structs.TOUCHED
     return pointer
 
 
 def family(bucket, buckets):
     """The bucket whose gradient buffer a view writes to: its base's, or that of the nearest observed view above it."""
     top = Bucket(bucket)
-    while top.flags & (ALIAS | KEPT) == ALIAS:
-        top = buckets + 8 * Bucket.SIZE * (top.flags >> PARENT)
+    while top.flags & (structs.ALIAS | structs.KEPT) == structs.ALIAS:
+        top = buckets + 8 * Bucket.SIZE * (top.flags >> structs.PARENT)
     at = Bucket(bucket)
     while at != top:  # compress the path: loops of views of views stay linear
-        up = buckets + 8 * Bucket.SIZE * (at.flags >> PARENT)
-        flags = at.flags & ((1 << PARENT) - 1)
-        at.flags = flags | (((top - buckets) // (8 * Bucket.SIZE)) << PARENT)
+        up = buckets + 8 * Bucket.SIZE * (at.flags >> structs.PARENT)
+        flags = at.flags & ((1 << structs.PARENT) - 1)
+        at.flags = flags | (((top - buckets) // (8 * Bucket.SIZE)) << structs.PARENT)
         at = up
     return top
 
@@ -155,7 +134,7 @@ def family(bucket, buckets):
 def settle_view(h: SweepHeader, bucket: Bucket, block: FormBlock):
     """Add an observed view's own gradient buffer to the one above it; 0 without memory."""
     buckets = h.buckets
-    above = family(buckets + 8 * Bucket.SIZE * (bucket.flags >> PARENT), buckets)
+    above = family(buckets + 8 * Bucket.SIZE * (bucket.flags >> structs.PARENT), buckets)
     elements, item = block.buffer * h.batch, block.item
     target = gradient_buffer(above, buckets, elements, item, 0)
     if target != 0:
@@ -170,7 +149,7 @@ def own_copy(h: SweepHeader, bucket: Bucket, block: FormBlock):
     if copy != 0:
         copy_bytes(copy, source, size)
         bucket.pointer = copy
-        bucket.flags |= OWNED
+        bucket.flags |= structs.OWNED
     return copy
 
 
@@ -178,7 +157,7 @@ def drop(bucket: Bucket):
     """Free a gradient buffer that nobody reads any more."""
     give(bucket.pointer)
     bucket.pointer = 0
-    bucket.flags &= ~OWNED
+    bucket.flags &= ~structs.OWNED
 
 
 # A program among instructions runs back from the memory of its forward. Nothing here runs Python or lets other threads
@@ -200,7 +179,11 @@ def arrived(h: SweepHeader, slot: int) -> int:
     top, near = h.top, h.near
     bucket = Bucket(bucket_of(h.buckets, h.mask, top, near, slot))
     known = h.stamp if (top - slot) & -near == 0 else slot
-    return bucket if bucket.key == known and bucket.flags & (USED | TOUCHED) == USED | TOUCHED else 0
+    return (
+        bucket
+        if bucket.key == known and bucket.flags & (structs.USED | structs.TOUCHED) == structs.USED | structs.TOUCHED
+        else 0
+    )
 
 
 def enter(h, table: PullbackRun, slot):
@@ -224,34 +207,34 @@ def give_to(h: SweepHeader, input_block: InputBlock, key, entry: PulledOperand):
     buckets, offset, item = h.buckets, 0, input_block.item
     target = Bucket(bucket_of(buckets, h.mask, h.top, h.near, key))
     flags = target.flags
-    if h.restrict != 0 and flags & RELEVANT == 0:
-        return OK
-    if flags & ALIAS:
+    if h.restrict != 0 and flags & structs.RELEVANT == 0:
+        return structs.OK
+    if flags & structs.ALIAS:
         offset = target.value
         target = family(target, buckets)
     covers = input_block.covers
-    first = target.flags & TOUCHED == 0
+    first = target.flags & structs.TOUCHED == 0
     pointer = gradient_buffer(target, buckets, input_block.buffer, item, covers)
     if pointer == 0:
-        return MEMORY
-    target.flags &= ~CONSTANT_WANTED
+        return structs.MEMORY
+    target.flags &= ~structs.CONSTANT_WANTED
     if first and covers != 0:
         copy_bytes(pointer, entry.place, entry.count * item)
     else:
         fold(pointer + offset, entry.place, entry.count, item)
-    return OK
+    return structs.OK
 
 
 def release(h: int, slot: int) -> None:
     """Free the gradient that this sweep has brought a slot: a result's is kept until its call has run."""
     bucket = Bucket(arrived(h, slot))
-    if bucket != 0 and bucket.flags & (OWNED | KEPT | ALIAS) == OWNED:
+    if bucket != 0 and bucket.flags & (structs.OWNED | structs.KEPT | structs.ALIAS) == structs.OWNED:
         drop(bucket)
 
 
 def work_of(h, last, block):
     """How many elements a program computes on its way back; 0 of anything else."""
-    return PullbackRun(table_of(h, last)).work if role(block) == REPLAYED else 0
+    return PullbackRun(table_of(h, last)).work if role(block) == structs.REPLAYED else 0
 
 
 def run_back(h: SweepHeader, last, block: FormBlock):
@@ -259,7 +242,7 @@ def run_back(h: SweepHeader, last, block: FormBlock):
     items, table = h.tape.words, PullbackRun(table_of(h, last))
     kept, size, inputs = ArrayObject(items[last - 1]).data, table.bytes, block.inputs
     if load_i8(kept + size) != 0:
-        return PAUSE
+        return structs.PAUSE
     copy_bytes(table.memory, kept, size)
     slot = items[last - block.entries + 1]
     which = enter(h, table, slot)
@@ -270,12 +253,12 @@ def run_back(h: SweepHeader, last, block: FormBlock):
         while i < inputs:
             key = word(operands, i)
             reached = key != 0 and entry.reaches & which != 0
-            if reached and give_to(h, block + 8 * (FormBlock.SIZE + InputBlock.SIZE * i), key, entry) != OK:
-                return MEMORY
+            if reached and give_to(h, block + 8 * (FormBlock.SIZE + InputBlock.SIZE * i), key, entry) != structs.OK:
+                return structs.MEMORY
             entry += 8 * PulledOperand.SIZE
             i += 1
         k = 0
         while k < table.results:
             release(h, slot + PulledResult(table + 8 * (PullbackRun.SIZE + PulledResult.SIZE * k)).slot)
             k += 1
-    return OK
+    return structs.OK

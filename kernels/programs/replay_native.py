@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from kernels.language.llvm_values import Word
+from kernels.native import structs
 from kernels.native.c_api import (
     A_SIMPLE,
     C_ORDER,
@@ -52,32 +53,7 @@ from kernels.native.memory import (
     word,
 )
 from kernels.native.objects_native import kind_of, nest, owned
-from kernels.native.structs import (
-    ROW,
-    RUN_AGAIN,
-    RUN_BACK,
-    RUN_BODY,
-    RUN_CHOOSE,
-    RUN_FILL4,
-    RUN_FILL8,
-    RUN_GUARD,
-    RUN_INLINE,
-    RUN_KERNEL,
-    RUN_LOOP,
-    RUN_NEXT,
-    RUN_PYTHON,
-    RUN_RESTORE,
-    WORK_BETWEEN_CHECKS,
-    XK_ARRAY,
-    XK_DOUBLE,
-    XK_INTEGER,
-    XK_SINGLE,
-    ExchangedValue,
-    ExchangeHead,
-    LoopStack,
-    LoopWords,
-    ProgramRow,
-)
+from kernels.native.structs import ExchangedValue, ExchangeHead, LoopStack, LoopWords, ProgramRow
 from kernels.programs.program import ALIKE_KIND, ALIKE_NODE, ALIKE_PARAMS, HEAD, N_APARTS, RecorderTables
 
 MOST_COUNT = 4.0e18
@@ -139,7 +115,7 @@ def onward(stack: LoopStack, work, k):
     stack.fuel = fuel
     if fuel >= 0:
         return k
-    stack.fuel = WORK_BETWEEN_CHECKS
+    stack.fuel = structs.WORK_BETWEEN_CHECKS
     return -2 - k
 
 
@@ -167,14 +143,14 @@ def choose(row: ProgramRow, k, pointers):
 def steered_back(row: ProgramRow, k, pointers):
     """Run a row that steers the way back; return the next."""
     kind = row.kind
-    if kind == RUN_BACK:  # above is what loops within an iteration saved that was not ended
+    if kind == structs.RUN_BACK:  # above is what loops within an iteration saved that was not ended
         loop, stack = LoopWords(word(pointers, 0)), LoopStack(word(pointers, 1))
         loop.left = loop.count
         stack.top = loop.top
         return k + 1
-    if kind == RUN_CHOOSE:
+    if kind == structs.RUN_CHOOSE:
         return choose(row, k, pointers)
-    if kind == RUN_RESTORE:
+    if kind == structs.RUN_RESTORE:
         return restore(row, k, pointers)
     return onward(word(pointers, 1), row.data, k + row.address)
 
@@ -182,14 +158,14 @@ def steered_back(row: ProgramRow, k, pointers):
 def steered(row: ProgramRow, k: int) -> int:
     """Run a row that steers a loop; return the next, -1 to miss, ``-2 - next`` to look at Python's business before."""
     kind, pointers = row.kind, row.pointers
-    if kind == RUN_NEXT:
+    if kind == structs.RUN_NEXT:
         return advance(row, k, pointers)
-    if kind == RUN_BODY:
+    if kind == structs.RUN_BODY:
         LoopStack(word(pointers, 1)).top = LoopWords(word(pointers, 0)).top
         return k + 1
-    if kind == RUN_AGAIN:
+    if kind == structs.RUN_AGAIN:
         return save(row, k, pointers)
-    if kind == RUN_LOOP:
+    if kind == structs.RUN_LOOP:
         return begin(row, k, pointers)
     return steered_back(row, k, pointers)
 
@@ -212,30 +188,30 @@ def run(rows: int, first: int, stop: int) -> int:
     """
     k = first
     while k < stop:
-        row = ProgramRow(rows + 8 * ROW * k)
+        row = ProgramRow(rows + 8 * structs.ROW * k)
         kind = row.kind
-        if kind == RUN_INLINE:
+        if kind == structs.RUN_INLINE:
             call_kernel(row.layout, row.address, row.data, row.operands)
-        elif kind == RUN_KERNEL:
+        elif kind == structs.RUN_KERNEL:
             call_kernel(row.address, row.layout, row.pointers, row.accumulate)
-        elif kind == RUN_FILL8:
+        elif kind == structs.RUN_FILL8:
             target = row.address
             for i in range(row.operands):
                 store_i8(target + 8 * i, row.data)
-        elif kind == RUN_FILL4:
+        elif kind == structs.RUN_FILL4:
             target = row.address
             for i in range(row.operands):
                 store_i4(target + 4 * i, row.data)
-        elif kind == RUN_GUARD:
+        elif kind == structs.RUN_GUARD:
             pointers = row.pointers
             if differ(word(pointers, 0), word(pointers, 1), row.operands):
                 ahead = row.address
                 if ahead == 0:
                     return k
                 k += ahead - 1
-        elif kind == RUN_PYTHON:
+        elif kind == structs.RUN_PYTHON:
             return -2 - k
-        elif kind >= RUN_LOOP:
+        elif kind >= structs.RUN_LOOP:
             following = steered(row, k)
             if following < 0:
                 return following if following != -1 else k
@@ -274,7 +250,7 @@ def copy(target, source, words):
 def put_double(entry: ExchangedValue, value):
     """Store a number; whether it fits."""
     place = entry.place
-    if entry.kind == XK_DOUBLE:
+    if entry.kind == structs.XK_DOUBLE:
         store_f8(place, value)
         return True
     single = np.float32(value)
@@ -286,7 +262,7 @@ def put_double(entry: ExchangedValue, value):
 
 def put_integer(table, entry: ExchangedValue, argument):
     """Store a Python integer; whether it fits."""
-    if entry.kind == XK_INTEGER:
+    if entry.kind == structs.XK_INTEGER:
         integer = PyLong_AsLongLong(argument)
         fitted = integer != -1 or PyErr_Occurred() == 0
         store_i8(entry.place, integer)
@@ -303,13 +279,13 @@ def put_integer(table, entry: ExchangedValue, argument):
 def put_number(table: ExchangeHead, entry: ExchangedValue, argument, kind):
     """Store a Python number in a place of no dimensions; whether that was one, and fitted."""
     wanted = entry.kind
-    if wanted == XK_ARRAY:
+    if wanted == structs.XK_ARRAY:
         return False
     if kind == table.int_type:
         return put_integer(table, entry, argument)
-    if wanted != XK_INTEGER and (kind == table.float_type or kind == table.double_type):
+    if wanted != structs.XK_INTEGER and (kind == table.float_type or kind == table.double_type):
         return put_double(entry, load_f8(argument + HEADER))
-    if wanted == XK_SINGLE and kind == table.single_type:
+    if wanted == structs.XK_SINGLE and kind == table.single_type:
         return put_double(entry, np.float64(load_f4(argument + HEADER)))
     return False
 
@@ -365,8 +341,8 @@ def copied(table: ExchangeHead, entry: ExchangedValue):
 def result(table, entry: ExchangedValue):
     """Return a new float or array; 0 with Python's exception where there is no memory."""
     kind, place, gradient = entry.kind, entry.place, entry.gradient
-    if kind != XK_ARRAY:
-        value = load_f8(place) if kind == XK_DOUBLE else np.float64(load_f4(place))
+    if kind != structs.XK_ARRAY:
+        value = load_f8(place) if kind == structs.XK_DOUBLE else np.float64(load_f4(place))
         if gradient > 0:
             value += 0.0
         return PyFloat_FromDouble(value)

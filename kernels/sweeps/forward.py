@@ -17,23 +17,9 @@ from kernels.foundation.tables import MOST
 from kernels.kinds.form import Form
 from kernels.kinds.reference_tape import Instruction, instruction_at
 from kernels.language import jit
+from kernels.native import structs
 from kernels.native.memory import where
-from kernels.native.structs import (
-    ADDS,
-    CLEARS,
-    KEPT,
-    MISSING,
-    PAUSE,
-    PULLS,
-    PYTHON,
-    RELEVANT,
-    TOUCHED,
-    USED,
-    VIEW,
-    FoundLeaf,
-    InputBlock,
-    SweepHeader,
-)
+from kernels.native.structs import FoundLeaf, InputBlock, SweepHeader
 from kernels.rules.loop_printer import Factor, KernelOperand, PrintedLoop, Product, RowPull
 from kernels.sweeps import reverse
 from kernels.sweeps import workspace as graphs
@@ -79,7 +65,7 @@ class Pushes:
     def __init__(self, form: Form) -> None:
         self.name = form.name
         # The first of a write takes away what it overwrites, tangents as it does gradients.
-        self.pulls = (None, *form.pulls[1:]) if form.kind in (CLEARS, ADDS) else form.pulls
+        self.pulls = (None, *form.pulls[1:]) if form.kind in (structs.CLEARS, structs.ADDS) else form.pulls
         self.loops = tuple(turned(pull) for pull in self.pulls)
         # A push that meets each element of its result once may store a first contribution.
         whole, size = form.spec.covers, form.spec.size
@@ -177,8 +163,8 @@ def push(form: Form, i: int, memory: Array, tangent: Array, saved: tuple[Any, ..
 #
 # Native where memory can be read; else, and for tests, in plain Python and NumPy.
 
-_SOURCE = RELEVANT | KEPT | TOUCHED
-_TARGET = USED | KEPT
+_SOURCE = structs.RELEVANT | structs.KEPT | structs.TOUCHED
+_TARGET = structs.USED | structs.KEPT
 
 
 Leaves = list[tuple[Any, Spec | None]]  # leaves, and the slots of other tapes with their specs
@@ -269,11 +255,13 @@ def _forward(
             return foreign
         space.relevant(space.address)
         known = table()
-        while native.prepare(space.address, known.address, known.mask) == MISSING:  # and count the uses of each tangent
+        while (
+            native.prepare(space.address, known.address, known.mask) == structs.MISSING
+        ):  # and count the uses of each tangent
             known.add(entries.form(header[SweepHeader.at]))
         header[SweepHeader.position] = header[SweepHeader.count] - 1
         stash: dict[Any, Any] = {}
-        while (status := native.push(space.address, known.address, known.mask)) == PAUSE:
+        while (status := native.push(space.address, known.address, known.mask)) == structs.PAUSE:
             _act(space, entries, stash, batch)
         reverse.check(status, "tangents of a forward")
         for observer, buffer in zip(targets, buffers, strict=True):
@@ -361,15 +349,15 @@ class _ReferenceForward:
         apart = slot in state.homes and slot in state.kept
         if apart and (above := state.above(instruction)) in state.buffers:
             state.buffers[slot] = state.buffers[above].copy()
-        if form.kind == PYTHON:
+        if form.kind == structs.PYTHON:
             self._python(instruction)
-        elif form.kind == PULLS:
+        elif form.kind == structs.PULLS:
             for i, pull in enumerate(form.pulls):
                 if pull is not None:
                     self._add(instruction, i, slot, 0)
-        elif form.kind != VIEW:
+        elif form.kind != structs.VIEW:
             home, start = slot if apart else state.home(slot)[0], instruction.saved[0]
-            if form.kind == CLEARS and instruction.operands[0] is not None and home in state.buffers:
+            if form.kind == structs.CLEARS and instruction.operands[0] is not None and home in state.buffers:
                 for row in np.atleast_2d(state.buffers[home]):
                     clear(form.pulls[0], row, instruction.saved)
             if form.pulls[1] is not None:

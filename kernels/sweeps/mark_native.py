@@ -2,40 +2,10 @@
 
 from __future__ import annotations
 
+from kernels.native import structs
 from kernels.native.c_api import PyList_Size
 from kernels.native.memory import call_kernel, load_i8, store_i8, word
-from kernels.native.structs import (
-    ADDS,
-    ALIAS,
-    CLEARS,
-    DENSE,
-    DROPPED,
-    FEW,
-    FOREIGN,
-    FREED,
-    GROW,
-    KEPT,
-    MISSING,
-    OK,
-    PARENT,
-    PAUSED,
-    PYTHON,
-    RELEVANT,
-    REQUESTED,
-    SINGLE,
-    TAPE_BITS,
-    TOUCHED,
-    USE_GENERAL_PATH,
-    USED,
-    VIEW,
-    WORK_BETWEEN_CHECKS,
-    Bucket,
-    FormBlock,
-    FoundLeaf,
-    InputBlock,
-    SeedRow,
-    SweepHeader,
-)
+from kernels.native.structs import Bucket, FormBlock, FoundLeaf, InputBlock, SeedRow, SweepHeader
 from kernels.native.tape_native import cut, point_at, seek, take_out
 from kernels.programs.replay_back_native import begin, bucket_of, fill, open_bucket, probe
 from kernels.sweeps.short_backward_native import settle
@@ -66,11 +36,11 @@ def drop(h: SweepHeader) -> int:
         going = block.frees != 0
         while i < block.inputs and not going:
             key = items[start + 1 + i]
-            going = key > 0 and load_i8(bucket_of(buckets, mask, top, near, key) + 24) & DROPPED != 0
+            going = key > 0 and load_i8(bucket_of(buckets, mask, top, near, key) + 24) & structs.DROPPED != 0
             i += 1
         if going:
             bucket = Bucket(bucket_of(buckets, mask, top, near, items[start]))
-            bucket.flags |= DROPPED
+            bucket.flags |= structs.DROPPED
             items[last] = ~items[last]
             if low < 0:
                 low = start
@@ -91,11 +61,11 @@ def preset(h: SweepHeader):
         if bucket.flags == 0:
             if pointer < 0:
                 pointer = load_i8(-pointer + 16)  # an array that the caller owns: the address of its data
-            elif preset_row.flags & TOUCHED:
+            elif preset_row.flags & structs.TOUCHED:
                 pointer = bucket + 16
             bucket.pointer = pointer
             bucket.value = preset_row.value
-        roots += preset_row.flags & USED & ~bucket.flags
+        roots += preset_row.flags & structs.USED & ~bucket.flags
         bucket.flags = bucket.flags | preset_row.flags
     return roots
 
@@ -105,7 +75,7 @@ def last_root(h: SweepHeader):
     root = 0
     for i in range(h.preset):
         preset_row = SeedRow(h.presets + 32 * i)
-        if preset_row.flags & USED:
+        if preset_row.flags & structs.USED:
             root = max(root, preset_row.slot)
     return root
 
@@ -113,19 +83,19 @@ def last_root(h: SweepHeader):
 def lacks(block: FormBlock, i):
     """Whether the sweep needs a kernel for an input that is not compiled yet."""
     kind, input_block = block.kind, InputBlock(block + 8 * (FormBlock.SIZE + i * InputBlock.SIZE))
-    if kind in (VIEW, PYTHON) or (i == 0 and kind == ADDS):
+    if kind in (structs.VIEW, structs.PYTHON) or (i == 0 and kind == structs.ADDS):
         return False
-    return input_block.kernel == 0 or input_block.spread == REQUESTED or input_block.reused == REQUESTED
+    return input_block.kernel == 0 or input_block.spread == structs.REQUESTED or input_block.reused == structs.REQUESTED
 
 
 def meet(h: SweepHeader, key, place, last):
     """Mark an operand; return whether it is an instruction of this tape that was not marked before."""
     target = open_bucket(h, key)
     flags, leaf = target.flags, h.leaf
-    if flags & USED:
+    if flags & structs.USED:
         return 0
-    if key > 0 and key >> TAPE_BITS == h.tape.number:
-        target.flags = flags | USED
+    if key > 0 and key >> structs.TAPE_BITS == h.tape.number:
+        target.flags = flags | structs.USED
         return 1
     leaf_row = FoundLeaf(h.leaves + 8 * FoundLeaf.SIZE * leaf)
     leaf_row.place = place
@@ -133,7 +103,9 @@ def meet(h: SweepHeader, key, place, last):
     leaf_row.bucket = (target - h.buckets) // (8 * Bucket.SIZE)
     h.leaf = leaf + 1
     # What is asked for may be on the other tape.
-    target.flags = flags | USED | (FOREIGN | KEPT | RELEVANT if key > 0 else KEPT)
+    target.flags = (
+        flags | structs.USED | (structs.FOREIGN | structs.KEPT | structs.RELEVANT if key > 0 else structs.KEPT)
+    )
     return 0
 
 
@@ -147,15 +119,15 @@ def operands(h: SweepHeader, items, start, block: FormBlock, bucket: Bucket):
         if lacks(block, i):
             return -1
         target = open_bucket(h, key)
-        if target.flags & USED != 0 and i == 0 and CLEARS <= kind <= ADDS:
+        if target.flags & structs.USED != 0 and i == 0 and structs.CLEARS <= kind <= structs.ADDS:
             # Something later on the tape refers to the version before the write: the two need gradient buffers apart.
-            bucket.flags |= KEPT
+            bucket.flags |= structs.KEPT
         new += meet(h, key, start + 1 + i, last)
-        if i == 0 and VIEW <= kind <= ADDS:
+        if i == 0 and structs.VIEW <= kind <= structs.ADDS:
             # The view's offset, and the bucket that it shares its gradient buffer with.
-            bucket.value = word(items, start + 2) if kind == VIEW else 0
+            bucket.value = word(items, start + 2) if kind == structs.VIEW else 0
             parent = (target - h.buckets) // (8 * Bucket.SIZE)
-            bucket.flags = bucket.flags | ALIAS | (parent << PARENT)
+            bucket.flags = bucket.flags | structs.ALIAS | (parent << structs.PARENT)
     return new
 
 
@@ -171,13 +143,13 @@ def plain_operands(h: SweepHeader, buckets, mask, top, near, start, block: FormB
             if target.key != stamp:
                 target.key = stamp
                 target.pointer = 0
-                target.flags = USED
+                target.flags = structs.USED
                 new += 1
-            elif target.flags & USED == 0:
+            elif target.flags & structs.USED == 0:
                 new += meet(h, key, place, 0)
         elif key != 0:
             target = probe(buckets, mask, key)
-            if target.key != key or target.flags & USED == 0:
+            if target.key != key or target.flags & structs.USED == 0:
                 new += meet(h, key, place, start + block.entries - 1)
         place += 1
     return new
@@ -186,26 +158,26 @@ def plain_operands(h: SweepHeader, buckets, mask, top, near, start, block: FormB
 def crowded(h: SweepHeader, reached, walked):
     """GROW, as there are not enough buckets; in SweepHeader.at how many are wanted, 0 if more found by key may do."""
     wanted, room = 0, h.room
-    if walked >= h.near and DENSE * reached >= walked:
+    if walked >= h.near and structs.DENSE * reached >= walked:
         span = h.top - h.tape.words[0]
         wanted = max(2 * room, min(8 * room, 2 * (span + 1)))
     elif 16 * (h.mask + 1) > room:
         wanted = 8 * room
     h.at = wanted
-    return GROW
+    return structs.GROW
 
 
 def is_marked(buckets, mask, top, near, stamp, slot):
     """The bucket of a slot that the root leads to; 0 of any other."""
     bucket = Bucket(bucket_of(buckets, mask, top, near, slot))
     known = stamp if (top - slot) & -near == 0 else slot
-    return bucket if bucket.key == known and bucket.flags & USED else 0
+    return bucket if bucket.key == known and bucket.flags & structs.USED else 0
 
 
 def goes(items, start, block: FormBlock, tape):
     """Whether a backward that frees drops an instruction, provided that it drops all operands on this tape."""
     remaining = block.inputs if block.frees == 0 else -1
-    while remaining > 0 and word(items, start + remaining) >> TAPE_BITS != tape:
+    while remaining > 0 and word(items, start + remaining) >> structs.TAPE_BITS != tape:
         remaining -= 1
     return remaining != 0
 
@@ -237,13 +209,13 @@ def attempt(h: SweepHeader, root, pending):
         new = operands(h, items, start, block, bucket)
         if new < 0:
             h.at = last
-            return MISSING
+            return structs.MISSING
         pending += new - 1
     h.low = position + 1
     h.count = count
     h.whole = t.size if whole else 0
     h.extent = max(min(top - slot + 1, near), 0)
-    return FREED if pending > 0 else OK
+    return structs.FREED if pending > 0 else structs.OK
 
 
 def mark(h: SweepHeader) -> int:
@@ -251,16 +223,16 @@ def mark(h: SweepHeader) -> int:
     h.position = 0
     h.resume = 0
     h.extent = 0
-    root, keys = last_root(h), FEW
+    root, keys = last_root(h), structs.FEW
     while keys < 2 * h.preset:
         keys *= 2
     h.at = 4 * keys
-    status = GROW
-    while status == GROW and 2 * keys <= h.room:
+    status = structs.GROW
+    while status == structs.GROW and 2 * keys <= h.room:
         begin(h, root, keys)
         h.leaf = 0
         status = attempt(h, root, preset(h))
-        if status != GROW or h.at != 0:
+        if status != structs.GROW or h.at != 0:
             return status
         keys *= 8
     return status
@@ -278,13 +250,15 @@ def relevant(h: SweepHeader) -> None:
         block = forms[items[last]]
         start = last - block.entries + 1
         bucket = Bucket(bucket_of(buckets, mask, top, near, items[start]))
-        leads = bucket.flags & (RELEVANT | PAUSED) == RELEVANT | PAUSED  # asked for, after its hooks
+        leads = (
+            bucket.flags & (structs.RELEVANT | structs.PAUSED) == structs.RELEVANT | structs.PAUSED
+        )  # asked for, after its hooks
         for i in range(block.inputs):
             key = items[start + 1 + i]
             if key != 0:
-                leads |= load_i8(bucket_of(buckets, mask, top, near, key) + 24) & RELEVANT != 0
+                leads |= load_i8(bucket_of(buckets, mask, top, near, key) + 24) & structs.RELEVANT != 0
         if leads:
-            bucket.flags |= RELEVANT
+            bucket.flags |= structs.RELEVANT
             kept -= 1
             order[kept] = last
     for k in range(count - kept):
@@ -302,9 +276,9 @@ def relevant(h: SweepHeader) -> None:
 def contribute(input_block: InputBlock, target: Bucket, flags, pointers):
     """Run a pullback that gives a bucket's own element its first contribution, or one more."""
     accumulate = 1
-    if flags & TOUCHED == 0:
+    if flags & structs.TOUCHED == 0:
         target.pointer = target + 16
-        target.flags = flags | TOUCHED
+        target.flags = flags | structs.TOUCHED
         if input_block.covers != 0:
             accumulate = 0
         else:
@@ -328,15 +302,15 @@ def pull(h: SweepHeader, items, last, block: FormBlock, bucket: Bucket, top, nea
             flags = target.flags
             if target.key != stamp:
                 target.key = stamp
-                flags = USED
+                flags = structs.USED
                 new += 1
             contribute(input_block, target, flags, pointers)
         elif key != 0:
             target = open_bucket(h, key)
-            if target.flags & USED == 0:
+            if target.flags & structs.USED == 0:
                 new += meet(h, key, place + i, last)
             flags = target.flags
-            if flags & FOREIGN != 0:
+            if flags & structs.FOREIGN != 0:
                 return -1
             contribute(input_block, target, flags, pointers)
         input_block += 8 * InputBlock.SIZE
@@ -361,22 +335,22 @@ def descend(h: SweepHeader, root, pending):
         whole = whole and bucket != 0 and goes(items, start, block, tape)
         if bucket == 0:
             continue
-        if block.ready != SINGLE or work > WORK_BETWEEN_CHECKS:
-            return USE_GENERAL_PATH
+        if block.ready != structs.SINGLE or work > structs.WORK_BETWEEN_CHECKS:
+            return structs.USE_GENERAL_PATH
         if h.keys + block.inputs > room:
             return crowded(h, count + pending, top - slot)
         order[count] = last
         count += 1
         new = pull(h, items, last, block, bucket, top, near, stamp)
         if new < 0:
-            return USE_GENERAL_PATH
+            return structs.USE_GENERAL_PATH
         pending += new - 1
         work += block.work
     h.low = position + 1
     h.count = count
     h.whole = t.size if whole else 0
     h.extent = max(min(top - slot + 1, near), 0)
-    return OK if pending == 0 else USE_GENERAL_PATH
+    return structs.OK if pending == 0 else structs.USE_GENERAL_PATH
 
 
 def walk(h: SweepHeader) -> int:
@@ -384,15 +358,15 @@ def walk(h: SweepHeader) -> int:
 
     The gradient of each leaf is then in its bucket.
     """
-    root, keys, status = last_root(h), FEW, GROW
+    root, keys, status = last_root(h), structs.FEW, structs.GROW
     h.at = 4 * keys
-    while status == GROW and 2 * keys <= h.room:
+    while status == structs.GROW and 2 * keys <= h.room:
         begin(h, root, keys)
         h.leaf = 0
         status = descend(h, root, preset(h))
-        if status == GROW and h.at != 0:
-            return GROW
+        if status == structs.GROW and h.at != 0:
+            return structs.GROW
         keys *= 8
-    if status == OK:
+    if status == structs.OK:
         settle(h)
     return status

@@ -28,27 +28,8 @@ from kernels.foundation.specs import (
 from kernels.kinds.reference_tape import Instruction, instruction_at
 from kernels.kinds.routine import RUNNING, check_failed
 from kernels.language import jit
-from kernels.native import c_api, pool
-from kernels.native.structs import (
-    ALIAS,
-    INTERRUPT_CHECK,
-    LARGE,
-    MEMORY,
-    NEEDS_SEED,
-    OK,
-    PAUSE,
-    PAUSED,
-    PYTHON,
-    RELEVANT,
-    REPLAYED,
-    TOUCHED,
-    USE_GENERAL_PATH,
-    Bucket,
-    FormBlock,
-    FoundLeaf,
-    InputBlock,
-    SweepHeader,
-)
+from kernels.native import c_api, pool, structs
+from kernels.native.structs import Bucket, FormBlock, FoundLeaf, InputBlock, SweepHeader
 from kernels.sweeps import reference_pullbacks
 from kernels.sweeps.reference_pullbacks import ArraySweep
 from kernels.sweeps.workspace import (
@@ -117,7 +98,7 @@ def operand_spec(entries: Any, operand: int, last: int) -> Spec:
 def read(space: Workspace, placed: list[PlacedLeaf], restrict: bool) -> Outcome:
     """Return the gradients of leaves, with ``restrict`` of none, and the cotangents of slots on other tapes."""
     if space.words[SweepHeader.at]:
-        placed = [row for row in placed if space.flat[row[2] + 3] & TOUCHED]  # some received no contribution
+        placed = [row for row in placed if space.flat[row[2] + 3] & structs.TOUCHED]  # some received no contribution
     foreign = [(slot, spec, pattern(array, spec, 0).copy()) for slot, spec, _, array in placed if type(slot) is int]
     leaves = [] if restrict else [row for row in placed if type(row[0]) is not int]
     return gradients(space, leaves), foreign
@@ -139,7 +120,7 @@ def adder() -> Callable[[Array, Any], None]:
     )
 
     def add(into: Array, value: Any) -> None:
-        if added is None or into.nbytes >= LARGE or not added(into, value):
+        if added is None or into.nbytes >= structs.LARGE or not added(into, value):
             silently(np.add, into, value, out=into)
 
     return add
@@ -172,7 +153,7 @@ class LeafHookSchedule:
             place = self.places[-1][0]
             header[SweepHeader.count], header[SweepHeader.leaf] = place, 0  # leaves are settled at the end
             status = int(self.space.sweep(address))
-            if status != OK:
+            if status != structs.OK:
                 return status
             while self.places and self.places[-1][0] == place:
                 self._hand_over(self.places.pop()[1])
@@ -189,7 +170,7 @@ class LeafHookSchedule:
             leaf, bucket = row[0], row[2]
             value = gradients(space, [row])[0][1]
         assert self.task.reached is not None
-        if space.flat[bucket + 3] & TOUCHED:
+        if space.flat[bucket + 3] & structs.TOUCHED:
             self.reached.add(key)
             self.task.reached(leaf, value + 0.0 if type(value) is float else value + value.dtype.type(0.0))
 
@@ -226,15 +207,15 @@ class PausedSweep(ArraySweep):
         form, slot = instruction.form, instruction.slot
         bucket = self.space.bucket(slot)
         flags = self.space.flat[bucket + 3]
-        if flags & PAUSED and self.hooked != at:
+        if flags & structs.PAUSED and self.hooked != at:
             if self.watched[slot].hook is not None:
                 self.observe(instruction)
             self.hooked = at
-            if form.kind != PYTHON and self.watched[slot].after is None:
+            if form.kind != structs.PYTHON and self.watched[slot].after is None:
                 header[SweepHeader.resume] = _ACTED
                 return
-        gradient = self._memory(self.space.flat[bucket + 1], form.spec) if flags & TOUCHED else None
-        if form.kind == PYTHON and form.block[FormBlock.SIZE + InputBlock.kernel] == REPLAYED:
+        gradient = self._memory(self.space.flat[bucket + 1], form.spec) if flags & structs.TOUCHED else None
+        if form.kind == structs.PYTHON and form.block[FormBlock.SIZE + InputBlock.kernel] == structs.REPLAYED:
             self._gather(instruction)
         self.call(instruction, gradient)
         header[SweepHeader.resume] = _RAN
@@ -255,13 +236,13 @@ class PausedSweep(ArraySweep):
     def home(self, key: Any) -> tuple[Any, int]:
         """Return a slot or leaf, and where its gradient begins in its family's buffer."""
         bucket = self.space.bucket(key_of(key))
-        return key, int(self.space.flat[bucket + 2]) if self.space.flat[bucket + 3] & ALIAS else 0
+        return key, int(self.space.flat[bucket + 2]) if self.space.flat[bucket + 3] & structs.ALIAS else 0
 
     def wants(self, operand: Any) -> bool:
         """Whether an operand leads to a gradient that is asked for."""
         if operand is None or not self.space.words[SweepHeader.restrict]:
             return operand is not None
-        return bool(self.space.flat[self.space.bucket(key_of(operand)) + 3] & RELEVANT)
+        return bool(self.space.flat[self.space.bucket(key_of(operand)) + 3] & structs.RELEVANT)
 
     def add(self, key: Any, offset: int, spec: Spec, value: Array) -> None:
         """Add to a part of a native buffer."""
@@ -286,7 +267,7 @@ class PausedSweep(ArraySweep):
 # The reverse sweep of a tape as Python starts it: native code where that can read memory, else plain Python.
 
 _TAPE, _RESTRICT, _LEAF = SweepHeader.tape, SweepHeader.restrict, SweepHeader.leaf
-_BATCH, _AT, _LOW, _OK = SweepHeader.batch, SweepHeader.at, SweepHeader.low, OK
+_BATCH, _AT, _LOW, _OK = SweepHeader.batch, SweepHeader.at, SweepHeader.low, structs.OK
 _IN_HEADER: Final = False  # in place of the root's cotangent for native code: it is in the sweep's header already
 
 
@@ -326,9 +307,9 @@ def _swept(space: Workspace, task: Task) -> Outcome:
         )
         schedule = LeafHookSchedule(space, task, placed, buffers) if task.hooked else None
         if schedule is not None and schedule.places:
-            run_until_done(space, entries, INTERRUPT_CHECK, observers, buffers, task.batch, schedule.sweep)
+            run_until_done(space, entries, structs.INTERRUPT_CHECK, observers, buffers, task.batch, schedule.sweep)
             placed = [row for row in placed if id(row[0]) not in schedule.reached]
-        elif (status := space.sweep(space.address)) != OK or (RUNNING and RUNNING[0][0]):
+        elif (status := space.sweep(space.address)) != structs.OK or (RUNNING and RUNNING[0][0]):
             run_until_done(space, entries, status, observers, buffers, task.batch, space.sweep)
         outcome = read(space, placed, task.restrict)
         for observer, buffer in zip(observers, buffers, strict=True):
@@ -370,13 +351,13 @@ def short_backward(entries: Any, x: Any, root: Callable[[Any], Root], readers: R
         readers.readers.append(None)  # within: an interrupt may follow at once
         status = space.begin(entries, x, value, targets, alone, arrays)
         while status > _OK:
-            if status == NEEDS_SEED:
+            if status == structs.NEEDS_SEED:
                 slot, spec, offset = root(x)
                 preset(space, [Seed(slot, spec, 1.0 if value is None else value, offset)])
                 value = _IN_HEADER
-            elif status in (PAUSE, INTERRUPT_CHECK, MEMORY):
+            elif status in (structs.PAUSE, structs.INTERRUPT_CHECK, structs.MEMORY):
                 break
-            elif status == USE_GENERAL_PATH:
+            elif status == structs.USE_GENERAL_PATH:
                 return NotImplemented
             else:
                 resolve_mark_status(space, entries, status)
@@ -404,7 +385,7 @@ def leads(entries: Any, x: Any, readers: Readers, targets: tuple[Any, ...] | Non
     try:
         space.busy = True
         readers.readers.append(None)
-        while (status := space.begin(entries, x, None, targets, True, None)) not in (_OK, USE_GENERAL_PATH):
+        while (status := space.begin(entries, x, None, targets, True, None)) not in (_OK, structs.USE_GENERAL_PATH):
             resolve_mark_status(space, entries, status)
     finally:
         readers.readers.pop()
@@ -433,8 +414,8 @@ def run_until_done(
     """Act where the native sweep pauses, until it is done; free what it holds if anything fails."""
     paused = PausedSweep(space, entries, observers, buffers, batch)
     try:
-        while status in (PAUSE, INTERRUPT_CHECK):
-            if status == PAUSE:
+        while status in (structs.PAUSE, structs.INTERRUPT_CHECK):
+            if status == structs.PAUSE:
                 paused.act()
             status = advance(space.address)
         check(status, "gradients of a backward")
@@ -447,5 +428,5 @@ def run_until_done(
 
 def check(status: int, sweep_name: str) -> None:
     """Raise what the status of a native sweep says."""
-    if status != OK:
+    if status != structs.OK:
         raise MemoryError(f"no memory for the {sweep_name} sweep")

@@ -25,34 +25,15 @@ from kernels.foundation.specs import (
 from kernels.foundation.tables import dataclass
 from kernels.kinds.reference_tape import Instruction, instruction_at
 from kernels.language import jit
-from kernels.native import pool
+from kernels.native import pool, structs
 from kernels.native.memory import data_of
-from kernels.native.structs import (
-    ADDS,
-    CLEARS,
-    FIRST_STAMP,
-    GROW,
-    KEPT,
-    MISSING,
-    NEEDS_SCALAR_WALK,
-    OK,
-    PAUSED,
-    RELEVANT,
-    TAPE_BITS,
-    TOUCHED,
-    USED,
-    VIEW,
-    Bucket,
-    FormBlock,
-    FoundLeaf,
-    SweepHeader,
-)
+from kernels.native.structs import Bucket, FormBlock, FoundLeaf, SweepHeader
 from kernels.sweeps import debug_checks
 
 # The memory that a native sweep works in: its header, buckets, order and marks; and what stands there at first.
 
 _PRESET = SweepHeader.preset
-ROOT = USED | TOUCHED | KEPT
+ROOT = structs.USED | structs.TOUCHED | structs.KEPT
 ONE = struct.unpack("q", struct.pack("d", 1.0))[0]
 _FIRST = 1 << 16
 LARGE_BUCKETS = 1 << 18
@@ -97,7 +78,7 @@ class Workspace:
         self.words[SweepHeader.marks], self.words[SweepHeader.restricts] = marks.mark.address, marks.relevant.address
         self.words[SweepHeader.sweeps], self.words[SweepHeader.drops] = sweeps.sweep.address, marks.drop.address
         self.words[SweepHeader.pointers] = data_of(self.pointers)
-        self.words[SweepHeader.stamp] = FIRST_STAMP
+        self.words[SweepHeader.stamp] = structs.FIRST_STAMP
         self.reserve(_FIRST)
 
     def load_walk(self) -> None:
@@ -161,7 +142,7 @@ def preset(
     buffers = [starts[o.key] if type(o.key) is int and o.key in starts else empty(o.spec, batch) for o in observers]
     rows = [(seed.slot, -id(starts[seed.slot]), 0, ROOT) for seed in seeds]
     for o, buffer in zip(observers, buffers, strict=True):
-        flags = KEPT | (RELEVANT if o.asked else 0) | (PAUSED if o.hook or o.after else 0)
+        flags = structs.KEPT | (structs.RELEVANT if o.asked else 0) | (structs.PAUSED if o.hook or o.after else 0)
         rows.append((key_of(o.key), -id(buffer), 0, flags))
     space.preset(rows)
     space.held = [*starts.values(), *buffers]
@@ -210,7 +191,7 @@ def key_of(key: Any) -> int:
 def observe(space: Workspace, observer: GradientObserver, buffer: Array) -> None:
     """Give an observer what has come into its gradient buffer."""
     observer.gradient, spec = None, observer.spec
-    if space.flat[space.bucket(key_of(observer.key)) + 3] & TOUCHED:
+    if space.flat[space.bucket(key_of(observer.key)) + 3] & structs.TOUCHED:
         if spec.in_order and spec.covers and buffer.shape[-1] == spec.size:  # a base's: the buffer is the sweep's own
             observer.gradient = np.add(buffer, 0.0, buffer).reshape((*buffer.shape[:-1], *spec.shape))
         else:
@@ -219,17 +200,17 @@ def observe(space: Workspace, observer: GradientObserver, buffer: Array) -> None
 
 def run_mark(space: Workspace, entries: Any) -> None:
     """Mark what leads to the roots of a sweep; FreedError if it is no longer there."""
-    while (status := space.mark(space.address)) != OK:
+    while (status := space.mark(space.address)) != structs.OK:
         resolve_mark_status(space, entries, status)
 
 
 def resolve_mark_status(space: Workspace, entries: Any, status: int) -> None:
     """Do what marking needs to be done before it can go on; FreedError where nothing helps."""
-    if status == GROW:
+    if status == structs.GROW:
         space.reserve(space.words[SweepHeader.at])
-    elif status == MISSING:
+    elif status == structs.MISSING:
         entries.form(space.words[SweepHeader.at]).compile()
-    elif status == NEEDS_SCALAR_WALK:
+    elif status == structs.NEEDS_SCALAR_WALK:
         space.load_walk()
     else:
         raise FreedError
@@ -261,7 +242,7 @@ class MarkedGraph:
 
 def mark(entries: Any, number: int, seeds: list[Seed]) -> MarkedGraph:
     """Find what leads to the roots of a sweep; FreedError if it is no longer there."""
-    low, high = number << TAPE_BITS, number + 1 << TAPE_BITS
+    low, high = number << structs.TAPE_BITS, number + 1 << structs.TAPE_BITS
     pending, split = {seed.slot for seed in seeds}, set()
     ends: dict[Any, Any] = {}
     marked: list[Instruction] = []
@@ -273,7 +254,11 @@ def mark(entries: Any, number: int, seeds: list[Seed]) -> MarkedGraph:
             continue
         pending.discard(slot)
         marked.append(instruction)
-        if form.kind >= CLEARS and form.kind <= ADDS and (operands[0] in pending or operands[0] in ends):
+        if (
+            form.kind >= structs.CLEARS
+            and form.kind <= structs.ADDS
+            and (operands[0] in pending or operands[0] in ends)
+        ):
             split.add(slot)
         for operand, spec in zip(operands, form.specs, strict=True):
             if type(operand) is int and low <= operand < high:
@@ -314,7 +299,7 @@ class Families:
     """
 
     def __init__(self, marked: list[Instruction], kept: set[Any]) -> None:
-        aliases = (VIEW, CLEARS, ADDS)
+        aliases = (structs.VIEW, structs.CLEARS, structs.ADDS)
         self.homes = {i.slot: i for i in marked if i.form.kind in aliases and i.operands[0] is not None}
         self.kept = kept
         self.buffers: dict[Any, Any] = {}  # by slot or leaf, made at the first contribution
@@ -324,7 +309,7 @@ class Families:
         alias = self.homes.get(key)
         if alias is None:
             return key, 0
-        offset = alias.saved[0] if alias.form.kind == VIEW else 0
+        offset = alias.saved[0] if alias.form.kind == structs.VIEW else 0
         while key in self.homes and key not in self.kept:
             key = self.homes[key].operands[0]
         return key, offset

@@ -18,17 +18,8 @@ import numpy as np
 
 from kernels.compiler.compiled_code import CompiledCode
 from kernels.kinds.routine import Guard, LoopMark
-from kernels.machine_code.call_structs import (
-    DEEPEST,
-    MOST_VALUES,
-    S_DICT,
-    S_END,
-    S_FIXED,
-    S_LIST,
-    S_TUPLE,
-    S_VALUE,
-    CallPlan,
-)
+from kernels.machine_code import call_structs
+from kernels.machine_code.call_structs import CallPlan
 from kernels.machine_code.compiled_machine import CompiledMachine, ReturnForm
 from kernels.native.memory import HEADER, where
 from kernels.programs.machine import GuardMissed
@@ -57,7 +48,7 @@ _FEW = 3  # pairs of arguments that are compared at each call, without a look wh
 _NAME = next(name for name in DEFAULT if name == "dtype")
 
 
-_STRUCTURE_KINDS: dict[Any, int] = {tuple: S_TUPLE, list: S_LIST, dict: S_DICT}
+_STRUCTURE_KINDS: dict[Any, int] = {tuple: call_structs.S_TUPLE, list: call_structs.S_LIST, dict: call_structs.S_DICT}
 
 
 class Unknown(Exception):  # noqa: N818 (no error: Python does it)
@@ -88,7 +79,7 @@ class StructureSteps:
         self = cls(dict(shape.fixed))
         self._parts(positional, 0)
         self.count = len(positional.parts)
-        if not 0 < self.values <= MOST_VALUES:
+        if not 0 < self.values <= call_structs.MOST_VALUES:
             raise Unknown
         return self
 
@@ -107,24 +98,24 @@ class StructureSteps:
             if by_name and type(key) is not str:
                 raise Unknown
             self._one(part, id(key) if by_name else 0, depth)
-        self.words += (S_END, 0, 0, 0)
+        self.words += (call_structs.S_END, 0, 0, 0)
 
     def _one(self, structure: Structure, key: int, depth: int) -> None:
         if structure is LEAF:
             number, self._leaf = self._leaf, self._leaf + 1
             if number in self._fixed:
-                self.words += (S_FIXED, key, id(self._fixed[number]), 0)
+                self.words += (call_structs.S_FIXED, key, id(self._fixed[number]), 0)
             else:
-                self.words += (S_VALUE, key, 0, 0)
+                self.words += (call_structs.S_VALUE, key, 0, 0)
                 self.values += 1
             return
         kind: Any = structure.kind
         named = isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
-        if depth >= DEEPEST or not (kind in _STRUCTURE_KINDS or named):
+        if depth >= call_structs.DEEPEST or not (kind in _STRUCTURE_KINDS or named):
             raise Unknown
         self._kinds.add(kind)
         self.kept.append(structure)
-        self.words += (S_TUPLE if named else _STRUCTURE_KINDS[kind], key, len(structure.parts), id(kind))
+        self.words += (call_structs.S_TUPLE if named else _STRUCTURE_KINDS[kind], key, len(structure.parts), id(kind))
         self._parts(structure, depth + 1)
 
 

@@ -16,15 +16,7 @@ from typing import Any
 import numpy as np
 
 from kernels.foundation.specs import word_at
-from kernels.machine_code.call_structs import (
-    CHECK_ATTRIBUTES,
-    CHECK_BYTES,
-    CHECK_DICT,
-    CHECK_ENTRY,
-    CHECK_ITEM,
-    CHECK_LIST,
-    CHECK_WORD,
-)
+from kernels.machine_code import call_structs
 from kernels.native.c_api import ArrayObject, TensorObject
 from kernels.native.memory import HEADER, where
 from tape.tensors.tensor import Tensor
@@ -165,31 +157,31 @@ class Draft:
     def number(self, holder: Any, at: int, expected: int) -> None:
         """Check a word of an object that is a number."""
         self.kept.append(holder)
-        self.checks.append((CHECK_WORD, id(holder), at, expected))
+        self.checks.append((call_structs.CHECK_WORD, id(holder), at, expected))
 
     def entry(self, holder: dict[Any, Any], name: Any) -> None:
         """Check an entry of a dictionary."""
         expected = holder.get(name, MISSING)
         self.kept += (holder, name, expected)
-        self.checks.append((CHECK_ENTRY, id(holder), id(name), 0 if expected is MISSING else id(expected)))
+        self.checks.append((call_structs.CHECK_ENTRY, id(holder), id(name), 0 if expected is MISSING else id(expected)))
 
     def entries(self, holder: dict[Any, Any]) -> None:
         """Check all entries of a dictionary, and their order."""
         both = [x for pair in list(holder.items()) for x in pair]
         self.kept += (holder, both)
-        self.checks.append((CHECK_DICT, id(holder), len(both) // 2, self._addresses(both)))
+        self.checks.append((call_structs.CHECK_DICT, id(holder), len(both) // 2, self._addresses(both)))
 
     def item(self, holder: list[Any], k: int) -> None:
         """Check the length of a list, and an item."""
         self.number(holder, HEADER, len(holder))
         self.kept.append(holder[k])
-        self.checks.append((CHECK_ITEM, id(holder), k, id(holder[k])))
+        self.checks.append((call_structs.CHECK_ITEM, id(holder), k, id(holder[k])))
 
     def items(self, holder: list[Any]) -> None:
         """Check all items of a list."""
         held = list(holder)
         self.kept += (holder, held)
-        self.checks.append((CHECK_LIST, id(holder), len(held), self._addresses(held)))
+        self.checks.append((call_structs.CHECK_LIST, id(holder), len(held), self._addresses(held)))
 
     def _addresses(self, objects: list[Any]) -> int:
         words = np.array([id(x) for x in objects], np.int64)
@@ -199,7 +191,7 @@ class Draft:
     def memory(self, place: int, expected: np.ndarray[Any, Any]) -> None:
         """Check bytes of memory, against those of an array."""
         self.kept.append(expected)
-        self.checks.append((CHECK_BYTES, place, expected.nbytes, where(expected)))
+        self.checks.append((call_structs.CHECK_BYTES, place, expected.nbytes, where(expected)))
 
     def array(self, array: np.ndarray[Any, Any]) -> None:
         """Check the dtype and the shape of an array."""
@@ -237,7 +229,7 @@ class Draft:
         if type(variables) is not dict:
             return None
         self.kept += (holder, variables)
-        self.checks.append((CHECK_ATTRIBUTES, id(holder), 0, id(variables)))
+        self.checks.append((call_structs.CHECK_ATTRIBUTES, id(holder), 0, id(variables)))
         return variables
 
     def attribute(self, holder: Any, name: str) -> bool:

@@ -23,22 +23,10 @@ from kernels.kinds.call_entries import Arguments, Key, Notification, WrappedArra
 from kernels.kinds.elementwise import Elementwise
 from kernels.kinds.form import Form
 from kernels.language import jit
-from kernels.native import memory
+from kernels.native import memory, structs
 from kernels.native.c_api import NATIVE, NEW, NEW_VIEW, SET_BASE, agrees, table
 from kernels.native.memory import where
-from kernels.native.structs import (
-    ALIASED,
-    ARGUED,
-    CONDITION,
-    MOST_JOINED,
-    MOST_OPERANDS,
-    NEST,
-    NUMBERED,
-    OPERATIONS,
-    PULLS,
-    PYTHON,
-    RegistryTable,
-)
+from kernels.native.structs import RegistryTable
 from tape.tensors import modes
 from tape.tensors.bytecode import Run, runs
 from tape.tensors.operands import LARGEST
@@ -67,7 +55,7 @@ Miss: TypeAlias = Callable[[Call], Any]  # makes a call, and enters it
 NATIVELY = NATIVE and loops_readable() and agrees()
 _NUMBERS = (float, int)
 NATIVE_OPERANDS = (Tensor, *_NUMBERS)  # types of operands that native code accepts
-_numbers = itertools.count(OPERATIONS)
+_numbers = itertools.count(structs.OPERATIONS)
 _number_of_name: dict[str, int] = {}
 _handlers: list[Any] = []  # what native code calls on a miss, for ever, as the type of tensors
 
@@ -86,8 +74,8 @@ def number_of_op(op: Elementwise) -> int:
     """Return the number of an elementwise operation, with its marks."""
     number = operator_number(op)
     if number is None:
-        number = number_of(op.name) | (CONDITION if op.condition else 0)
-    return number | (NUMBERED if op.scalar else 0)
+        number = number_of(op.name) | (structs.CONDITION if op.condition else 0)
+    return number | (structs.NUMBERED if op.scalar else 0)
 
 
 def set_miss_handlers(number: int, fill: Callable[..., Any], bypass: Callable[..., Any]) -> None:
@@ -110,7 +98,7 @@ def _may(key: Key, result: Tensor) -> bool:
     """Whether native code can record the operation, or need not record it."""
     form, wanted = result._form, any(key.wanted)
     if type(form) is Form:
-        return wanted and form.kind in (PULLS, PYTHON) and type(result._slot) is int
+        return wanted and form.kind in (structs.PULLS, structs.PYTHON) and type(result._slot) is int
     return not (wanted and result.spec.dtype.kind == "f")
 
 
@@ -124,7 +112,7 @@ def by_operation(call: Call) -> Any:
     arguments of a call that is not ARGUED are operands, numbers too; where these are cast it is entered to be left to
     Python.
     """
-    plain = not call.marks & ARGUED
+    plain = not call.marks & structs.ARGUED
     if plain and call.named:
         return call.run()
     result, log = _logged(call)
@@ -145,7 +133,7 @@ def by_join(call: Call) -> Any:
     """Make a call that joins the tensors of a list, and enter it."""
     result, log = _logged(call)
     joined = tuple(call.args[0]) if call.args and type(call.args[0]) in (list, tuple) else ()
-    alone = 0 < len(joined) <= MOST_JOINED and len(log) == 1 and all(type(x) is Tensor for x in joined)
+    alone = 0 < len(joined) <= structs.MOST_JOINED and len(log) == 1 and all(type(x) is Tensor for x in joined)
     key = key_of(call, joined) if alone and all(map(operator.is_, log[0].operands, joined)) else None
     if key is not None:
         words = tuple([id(form) + want for form, want in zip(key.forms, key.wanted, strict=True)])
@@ -163,7 +151,7 @@ def by_alias(call: Call) -> Any:
     if alone and type(x) is Tensor and base_of(x) is x and type(x._value) is np.ndarray:
         key = key_of(call, call.args) if result._value is x._value else None
         if key is not None and modes.unobserved_tape() is not None:
-            cache_call(key, result._form, Computation(NEST, target=ALIASED), asked=arguments((), {}))
+            cache_call(key, result._form, Computation(structs.NEST, target=structs.ALIASED), asked=arguments((), {}))
     return result
 
 
@@ -179,7 +167,7 @@ def _logged(call: Call) -> tuple[Any, list[Run]]:
 def _is_all(run: Run, result: Any, args: tuple[Any, ...]) -> bool:
     """Whether an operation ran on the function's first arguments and returned the function's result."""
     results = (result,) if type(result) is Tensor else result
-    if not 0 < len(run.operands) <= min(len(args), MOST_OPERANDS) or len(results) != len(run.results):
+    if not 0 < len(run.operands) <= min(len(args), structs.MOST_OPERANDS) or len(results) != len(run.results):
         return False
     return all(map(_stands_for, run.operands, args)) and all(map(operator.is_, run.results, results))
 
@@ -204,7 +192,7 @@ def _enter_plain(call: Call, run: Run | None, result: Tensor) -> None:
         return
     if float in map(type, numbers) and all(x.spec.dtype.kind != "f" for x in operands if type(x) is Tensor):
         return  # the same call with an int is another one
-    keyed = call.marks & NUMBERED and type(operands[-1]) is not Tensor
+    keyed = call.marks & structs.NUMBERED and type(operands[-1]) is not Tensor
     _enter(key_of(call, operands, calls.bits(float(operands[-1])) if keyed else 0), run, result)
 
 
@@ -289,7 +277,7 @@ def add_layout(array: Array, tensor: Tensor) -> None:
 
 
 def cached_call(
-    miss: Miss | None = by_operation, *, marks: int = ARGUED, number: int | None = None, slot: bool = False
+    miss: Miss | None = by_operation, *, marks: int = structs.ARGUED, number: int | None = None, slot: bool = False
 ) -> Callable[[Function], Function]:
     """Let native code repeat the calls of a function, which ``miss`` makes and enters; None enters none of them.
 
@@ -302,7 +290,7 @@ def cached_call(
         if not NATIVELY:
             return function
         called_as = (next(_numbers) if number is None else number) | marks
-        op_number = called_as & (NUMBERED - 1)
+        op_number = called_as & (structs.NUMBERED - 1)
 
         @functools.wraps(function)
         def missed(*args: Any, **named: Any) -> Any:

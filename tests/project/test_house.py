@@ -77,7 +77,7 @@ MOST_LINES = 700
 """A file is one topic; 600 is the aim."""
 MOST_ENTRIES = 16
 MOST_ROOMS = 25
-MOST_IN_ALL = {"kernels": (39_605, 107), "tape": (41_890, 129)}
+MOST_IN_ALL = {"kernels": (38_000, 107), "tape": (39_400, 125)}
 """Lines and files of a package, stubs too. A ceiling falls, or rises in a commit that says what was bought with it."""
 WRITTEN = {"tape/functions.pyi", "tape/tensors/tensor.pyi"}
 """What an installation writes; neither is committed."""
