@@ -55,8 +55,7 @@ if _TYPE_CHECKING:
     from tape.engine.drawing import graph
     from tape.ensembles import ensemble
     from tape.numpy_interface.op_table import op_table
-    from tape.programs.program import Program, record
-    from tape.programs.tiers import get_num_threads, set_num_threads
+    from tape.programs.program import Program, get_num_threads, record, set_num_threads
     from tape.recording.foreign_calls import custom
     from tape.tensors.printing import listing
     from tape.transforms.vmap import vmap
@@ -71,13 +70,13 @@ __getattr__ = _found_in(
         "custom": "tape.recording.foreign_calls",
         "ensemble": "tape.ensembles",
         "first_nonfinite": "tape.checks.first_nonfinite",
-        "get_num_threads": "tape.programs.tiers",
+        "get_num_threads": "tape.programs.program",
         "graph": "tape.engine.drawing",
         "listing": "tape.tensors.printing",
         "load": "tape.compiled.native_calls",
         "op_table": "tape.numpy_interface.op_table",
         "record": "tape.programs.program",
-        "set_num_threads": "tape.programs.tiers",
+        "set_num_threads": "tape.programs.program",
         "vmap": "tape.transforms.vmap",
         **{name: f"tape.{name}" for name in ("func", "optimize", "quadrature", "sparse", "special", "stats")},
     },

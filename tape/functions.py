@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import sys
 
-from tape.matrices import contractions, decompositions, determinants
 from tape.numpy_interface import functions, op_table, predicates, protocols, sampling, statistics, variance
-from tape.operations import copied_views, diagonals, gather, joining, rearranging, reductions, scatter, sorting
+from tape.operations import (
+    contractions,
+    copied_views,
+    decompositions,
+    diagonals,
+    gather,
+    joining,
+    rearranging,
+    reductions,
+    scatter,
+    solves,
+    sorting,
+)
 from tape.operations import elementwise as elementary
 from tape.operations.elementwise import FUNCTIONS
 from tape.recording import to_python

@@ -11,16 +11,14 @@ from inspect import Parameter
 from typing import Any
 
 from kernels.operations.solves import LinAlgError
-from tape.matrices import decompositions as _decompositions
-from tape.matrices import determinants as _determinants
-from tape.matrices import solves as _solves
-from tape.matrices.contractions import multi_dot, vecdot, vector_product
-from tape.matrices.decompositions import *  # noqa: F403
-from tape.matrices.determinants import *  # noqa: F403
-from tape.matrices.solves import *  # noqa: F403
+from tape.operations import decompositions as _decompositions
+from tape.operations import solves as _solves
+from tape.operations.contractions import multi_dot, vecdot, vector_product
+from tape.operations.decompositions import *  # noqa: F403
 from tape.operations.diagonals import diagonal as _diagonal
 from tape.operations.matmul import matmul
 from tape.operations.reductions import vector_norm
+from tape.operations.solves import *  # noqa: F403
 from tape.recording.cached_calls import cached_call
 from tape.recording.parameters import also as _also
 from tape.recording.parameters import parameters_like as _parameters_like
@@ -31,7 +29,7 @@ __all__ = [
     "LinAlgError", "cholesky", "cross", "det", "diagonal", "inv", "matmul", "matrix_exp", "matrix_power", "multi_dot",
     "slogdet", "vecdot", "vector_norm",
 ]  # fmt: skip
-__all__ += _decompositions.__all__ + _determinants.__all__ + _solves.__all__
+__all__ += _decompositions.__all__ + _solves.__all__
 
 
 def _variant(name: str, function: Any, run: Any = None) -> Any:
@@ -47,10 +45,10 @@ cholesky: Callable[..., Tensor] = cached_call()(
     _also(input="A")(_variant("cholesky", _decompositions.cholesky, _decompositions.cholesky_factor))
 )
 inv: Callable[..., Tensor] = cached_call()(_variant("inv", _solves.inverse, _solves.inverted))
-det: Callable[..., Tensor] = _variant("det", _determinants.det)
-slogdet: Callable[..., Any] = _variant("slogdet", _determinants.slogdet)
-matrix_exp: Callable[..., Tensor] = _also(input="A")(_variant("matrix_exp", _determinants.matrix_exp))
-matrix_power: Callable[..., Tensor] = _also(input="A")(_variant("matrix_power", _determinants.matrix_power))
+det: Callable[..., Tensor] = _variant("det", _solves.det)
+slogdet: Callable[..., Any] = _variant("slogdet", _solves.slogdet)
+matrix_exp: Callable[..., Tensor] = _also(input="A")(_variant("matrix_exp", _solves.matrix_exp))
+matrix_power: Callable[..., Tensor] = _also(input="A")(_variant("matrix_power", _solves.matrix_power))
 
 
 @cached_call()

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from kernels.operations import (
-    arithmetic,
     decompositions,
     factorizations,
     interpolation,
     pointwise,
     reductions,
-    softmax,
     solves,
     special,
     views,

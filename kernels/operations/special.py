@@ -1,16 +1,311 @@
-"""The table of special functions: SciPy's names and SciPy's ufuncs."""
+"""The tables of special functions, of softmaxes and sums of exponentials, and of distances."""
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
 import numpy as np
 
+from kernels.foundation.specs import Array, Spec, Strides, dense
 from kernels.foundation.tables import cached_property
-from kernels.kinds.elementwise import Elementwise
-from kernels.operations.arithmetic import ONE, POSITIVE, REAL, flat
-from kernels.rules.op import LateUfunc, Rule, cut, special
+from kernels.kinds.elementwise import Elementwise, Reduction
+from kernels.kinds.routine import Routine
+from kernels.language.jit import callable_at
+from kernels.native import pool
+from kernels.native.memory import where
+from kernels.native.structs import LARGE
+from kernels.operations.pointwise import ONE, POSITIVE, REAL, flat
+from kernels.rules import loop_printer
+from kernels.rules.loop_printer import KernelOperand, PrintedLoop, RowPull, RowValue, row_pull, row_value
+from kernels.rules.op import LateUfunc, Rule, cut, special, wide
+from kernels.rules.scalar_loops import spread
+
+# The table of softmax, its logarithm, and distances between rows.
+
+# Large arrays go through our own kernels, row by row or some columns at a time, while they are in the cache; small ones
+# go through NumPy.
+
+BLOCK = 1 << 14  # elements of a block: three arrays of doubles in half a megabyte
+PART = 1 << 10  # elements that a kernel goes through at a time (logsums_native.PART)
+COLUMNS = 64  # the least number of columns that a kernel goes through at a time, if there are as many
+
+
+def by_kernel(x: Array) -> bool:
+    """Whether our own kernels do this."""
+    return x.nbytes >= LARGE and x.dtype in (np.float64, np.float32) and loop_printer.have_text("rules.logsums_native")
+
+
+def run(name: str, shape: tuple[int, ...], dim: int, result: Array, *operands: Array) -> Array:
+    """Run a kernel along a dim of arrays of this shape; the operands are made contiguous."""
+    outer, length, inner = math.prod(shape[:dim]), shape[dim], math.prod(shape[dim + 1 :])
+    columns = min(inner, max(BLOCK // max(length, 1), COLUMNS))
+    scratch = np.empty(max(PART, 2 * columns), result.dtype)
+    inputs = [np.ascontiguousarray(x, result.dtype) for x in operands]
+    layout = np.array([outer, length, inner, columns], np.int64)
+    pointers = np.array([where(x) for x in (result, *inputs, scratch)], np.int64)
+    _compiled(name if inner == 1 else f"column_{name}", result.dtype)(where(layout), where(pointers), 0)
+    return result
+
+
+@functools.cache
+def _compiled(name: str, dtype: np.dtype[Any]) -> Any:
+    return callable_at(loop_printer.address("rules.logsums_native", name, dtype))
+
+
+def _largest(x: Array, dim: int) -> Array:
+    return np.asarray(np.maximum.reduce(x, dim, None, None, True, -np.inf))
+
+
+class LogSumExp:
+    """What reduces arrays as a ufunc does."""
+
+    __name__ = "logsumexp"
+
+    def reduce(self, array: Array, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+        """Return the logarithm of the sum of exponentials over axes; large arrays along one axis by rows."""
+        del dtype, out
+        axes = tuple(range(array.ndim)) if axis is None else (axis,) if isinstance(axis, int) else tuple(axis)
+        if len(axes) == 1 and array.size > BLOCK and by_kernel(array):
+            shape = tuple(1 if i in axes else n for i, n in enumerate(array.shape) if keepdims or i not in axes)
+            return run("logsumexp", array.shape, axes[0], pool.call(np.empty, shape, array.dtype), array)
+        with np.errstate(all="ignore"):
+            top = array.real.max(axis=axes, keepdims=True, initial=-np.inf)
+            if not np.isfinite(top).all():
+                top = np.where(np.isfinite(top), top, array.dtype.type(0))
+            y = np.log(np.exp(array - top).sum(axis=axes, keepdims=True)) + top
+        return y if keepdims else y.squeeze(axes)
+
+
+def _softmax(x: Array, *, dim: int) -> Array:
+    if by_kernel(x):
+        return run("softmax", x.shape, dim, pool.call(np.empty, x.shape, x.dtype), x)
+    with np.errstate(all="ignore"):
+        y = np.exp(x - _largest(x, dim))
+        return np.divide(y, np.add.reduce(y, dim, None, None, True), out=y)
+
+
+def _softmax_vjp(g: Any, y: Any, dim: int) -> Any:
+    """Return the product with the Jacobian, which is symmetric."""
+    if isinstance(g, np.ndarray) and by_kernel(y):
+        return run("softmax_vjp", y.shape, dim, pool.call(np.empty, y.shape, y.dtype), g, y)
+    return y * (g - np.sum(g * y, axis=dim, keepdims=True))
+
+
+def _softmax_native(source: Spec, spec: Spec, dim: int) -> RowPull | None:
+    """Return the pullback in native code: of large rows that stand in order, and of small ones."""
+    if spec.bytes < LARGE:
+        return row_pull(source, spec, (dim,), "softmax_vjp", functools.partial(_softmax_vjp, dim=dim))
+    item = source.dtype.itemsize
+    rows = dim == len(source.shape) - 1 and source.gradient == spec.gradient == dense(source.shape, item)
+    if not rows or source.dtype.kind != "f" or not loop_printer.have_text("rules.logsums_native"):
+        return None
+    where = functools.partial(loop_printer.address, "rules.logsums_native", "softmax_vjp")
+    layout = (math.prod(source.shape[:-1]), source.shape[-1])
+    return RowPull(source.shape, spec.shape, source.dtype, layout, where, functools.partial(_softmax_vjp, dim=dim))
+
+
+def _log_softmax_native(source: Spec, spec: Spec, dim: int) -> RowPull | None:
+    vjp, jvp = (functools.partial(rule, dim=dim) for rule in (_log_softmax_vjp, _log_softmax_jvp))
+    return row_pull(source, spec, (dim,), "log_softmax_vjp", vjp, "log_softmax_jvp", jvp)
+
+
+def _log_softmax(x: Array, *, dim: int) -> Array:
+    if by_kernel(x):
+        return run("log_softmax", x.shape, dim, pool.call(np.empty, x.shape, x.dtype), x)
+    with np.errstate(all="ignore"):
+        y = x - _largest(x, dim)
+        return np.subtract(y, np.log(np.add.reduce(np.exp(y), dim, None, None, True)), out=y)
+
+
+def _log_softmax_vjp(g: Any, y: Any, dim: int) -> Any:
+    if isinstance(g, np.ndarray) and by_kernel(y):
+        return run("log_softmax_vjp", y.shape, dim, pool.call(np.empty, y.shape, y.dtype), g, y)
+    return g - np.exp(y) * np.sum(g, axis=dim, keepdims=True)
+
+
+def _log_softmax_jvp(t: Any, y: Any, dim: int) -> Any:
+    return t - np.sum(np.exp(y) * t, axis=dim, keepdims=True)
+
+
+def _exponentials(x: Any, top: Any, axes: Any) -> tuple[Any, Any]:
+    """Return the exponentials of what is left without the largest, and their sum."""
+    powers = np.exp(x - top)
+    return powers, np.add.reduce(powers, axis=axes, keepdims=True)
+
+
+def _logsumexp_parts(x: Any, axes: Any) -> Any:
+    top = np.maximum.reduce(x, axis=axes, keepdims=True)
+    top = np.where(np.isfinite(top), top, np.where(top > 0.0, np.finfo(x.dtype).max, 0.0))
+    _, total = _exponentials(x, top, axes)
+    return np.log(total) + top
+
+
+def _softmax_parts(x: Any, dim: int) -> Any:
+    powers, total = _exponentials(x, np.maximum.reduce(x, axis=(dim,), keepdims=True), (dim,))
+    return powers * (1.0 / total)
+
+
+def _log_softmax_parts(x: Any, dim: int) -> Any:
+    top = np.maximum.reduce(x, axis=(dim,), keepdims=True)
+    _, total = _exponentials(x, top, (dim,))
+    return x - top - np.log(total)
+
+
+Reduction(
+    name="logsumexp", doc="Logarithm of the sum of exponentials over dims, without overflow on the way.",
+    grad_fn="LogsumexpBackward0",
+    ufunc=LogSumExp(), pullback=(lambda g, y, x: g * np.exp(x - y),), parts=_logsumexp_parts,
+)  # fmt: skip
+Routine(
+    name="softmax", doc="Exponentials divided by their sum along a dim.", grad_fn="SoftmaxBackward0",
+    forward=_softmax, vjp=_softmax_vjp, jvp=lambda t, y, dim: _softmax_vjp(t, y, dim), native=_softmax_native,
+    rows=lambda shape, dtype, dim: row_value(shape, dtype, "softmax", (dim,)), parts=_softmax_parts,
+    samples=((((5,),), {"dim": 0}), (((2, 3, 2),), {"dim": 1})),
+)  # fmt: skip
+Routine(
+    name="log_softmax", doc="Logarithm of softmax along a dim, without loss where it is small.",
+    grad_fn="LogSoftmaxBackward0",
+    forward=_log_softmax, vjp=_log_softmax_vjp, jvp=_log_softmax_jvp, native=_log_softmax_native,
+    rows=lambda shape, dtype, dim: row_value(shape, dtype, "log_softmax", (dim,)), parts=_log_softmax_parts,
+    samples=((((5,),), {"dim": 0}), (((2, 3, 2),), {"dim": 1})),
+)  # fmt: skip
+
+
+# ``order`` is the exponent p of the norm, 0 (how many are not zero) and both infinities included. Where a norm is 0 its
+# gradient is 0.
+
+
+def _vector_norm(x: Array, *, order: float, dims: tuple[int, ...], keepdim: bool) -> Array:
+    def norm(x: Array) -> Array:
+        if order == 2 and len(dims) == 1 and not keepdim and x.shape[dims[0]] < SHORT:  # noqa: PLR2004
+            return np.sqrt(np.vecdot(x, x, axis=dims[0]))  # no squares in new memory
+        return np.asarray(np.linalg.vector_norm(x, axis=dims, keepdims=keepdim, ord=order))
+
+    with np.errstate(all="ignore"):
+        y = norm(x)
+        if not (0 < order < math.inf) or order == 1 or not x.size:
+            return y
+        lost = (y == np.inf) | (y < (np.finfo(x.dtype).tiny / np.finfo(x.dtype).eps) ** (1 / order))
+        if not lost.any():
+            return y
+        top = np.max(np.abs(x), axis=dims, keepdims=True)
+        top = np.where((top > 0) & (top < np.inf), top, 1)  # powers of the elements leave the range: scale them
+        return np.where(lost, norm(x / top) * top.reshape(y.shape), y)
+
+
+def _slope(x: Any, y: Any, order: float, dims: tuple[int, ...]) -> Any:
+    """Return the derivative of a norm by each element; y is its value, beside x."""
+    if math.isinf(order):
+        ties = (np.abs(x) == y) & (x != 0)
+        return np.where(ties, np.sign(x) / np.sum(ties, axis=dims, keepdims=True), -0.0)
+    if order == 0:
+        return np.zeros_like(x)
+    if order == 1:
+        return np.sign(x)
+    if order == 2:  # noqa: PLR2004
+        return x / np.where(y == 0, np.inf, y)
+    length = np.where(y == 0, 1.0, y)
+    some = x != 0
+    powers = (np.where(some, np.abs(x), 1.0) / length) ** (order - 1)
+    return np.where(some, np.sign(x) * powers, 0.0)
+
+
+def _vector_norm_vjp(g: Any, y: Any, x: Any, order: float, dims: tuple[int, ...]) -> Any:
+    g, y = wide(g, x, dims), wide(y, x, dims)
+    slope = _slope(x, y, order, dims)
+    return np.where(np.abs(x) == y, g * slope, -0.0) if math.isinf(order) else g * slope
+
+
+def _vector_norm_native(
+    source: Spec, spec: Spec, order: float, dims: tuple[int, ...], keepdim: bool
+) -> PrintedLoop | None:
+    """Return the pullback of lengths, and of sums of absolute values, which are read element by element."""
+    if order not in _RULES:
+        return None
+    strides, gradient = (spread(s, len(source.shape), dims, keepdim) for s in (spec.strides, spec.gradient))
+    operands = [
+        KernelOperand("target", source.dtype, 0, source.gradient),
+        KernelOperand("g", spec.dtype, 1, gradient),
+        KernelOperand("x", source.dtype, 2, source.strides),
+        KernelOperand("y", spec.dtype, 3, strides),
+    ]
+    return PrintedLoop(_RULES[order], source.shape, tuple(operands if order != 1 else operands[:3]))
+
+
+def _vector_norm_rows(shape: Strides, dtype: Any, order: float, dims: Strides, keepdim: bool) -> RowValue | None:
+    name = {1.0: "norm1", 2.0: "norm2"}.get(order)
+    return None if name is None else row_value(shape, dtype, name, dims, keepdim=keepdim)
+
+
+_RULES = {1.0: lambda g, x: g * np.sign(x), 2.0: lambda g, x, y: g * (x / np.where(y == 0, np.inf, y))}
+
+Routine(
+    name="vector_norm", doc="Norm of vectors along dims; its gradient at 0 is 0.", grad_fn="LinalgVectorNormBackward0",
+    cuts=True, forward=_vector_norm, vjp=_vector_norm_vjp,
+    jvp=lambda t, y, x, order, dims, keepdim: np.sum(
+        t * _slope(x, wide(y, x, dims), order, dims), axis=dims, keepdims=keepdim
+    ),
+    native=_vector_norm_native, rows=_vector_norm_rows,
+    samples=(
+        (((5,),), {"order": 2.0, "dims": (0,), "keepdim": False}),
+        (((2, 3),), {"order": 3.0, "dims": (1,), "keepdim": True}),
+        (((2, 3),), {"order": math.inf, "dims": (0, 1), "keepdim": False}),
+    ),
+)  # fmt: skip
+
+DISTANCE_BLOCK = 1 << 16  # coordinates of pairs of points that are looked at together
+SHORT = 1 << 13  # elements up to which BLAS does not share one product out to threads
+_METRICS = {1.0: "cityblock", 2.0: "euclidean", math.inf: "chebyshev"}
+
+
+def _cdist(a: Array, b: Array, *, order: float) -> Array:
+    from scipy.spatial import distance
+
+    result = np.empty((*a.shape[:-1], b.shape[-2]), a.dtype)
+    for at in np.ndindex(a.shape[:-2]):
+        if order == 0:
+            result[at] = (a[at][:, None] != b[at][None]).sum(-1)
+        elif order in _METRICS:
+            result[at] = distance.cdist(a[at], b[at], _METRICS[order])
+        else:
+            result[at] = distance.cdist(a[at], b[at], "minkowski", p=order)
+    return result
+
+
+def _apart(a: Any, b: Any, y: Any, order: float) -> Any:
+    apart = np.expand_dims(a, -2) - np.expand_dims(b, -3)
+    return _slope(apart, np.expand_dims(y, -1), order, (len(apart.shape) - 1,))
+
+
+def _cdist_vjp(g: Any, y: Any, a: Any, b: Any, order: float) -> tuple[Any, Any]:
+    if not isinstance(g, np.ndarray):
+        parts = np.expand_dims(g, -1) * _apart(a, b, y, order)
+        return np.sum(parts, -2), -np.sum(parts, -3)
+    da, db = np.zeros_like(a), np.zeros_like(b)
+    some = max(DISTANCE_BLOCK // max(b.size, 1), 1)
+    for i in range(0, a.shape[-2], some):  # a few points at a time: all pairs at once would need much memory
+        row = (..., slice(i, i + some), slice(None))
+        part = np.expand_dims(g[row], -1) * _apart(a[row], b, y[row], order)
+        da[row] += part.sum(-2)
+        db -= part.sum(-3)
+    return da, db
+
+
+def _cdist_jvp(t_a: Any, t_b: Any, y: Any, a: Any, b: Any, order: float) -> Any:
+    apart = (0.0 if t_a is None else np.expand_dims(t_a, -2)) - (0.0 if t_b is None else np.expand_dims(t_b, -3))
+    return np.sum(_apart(a, b, y, order) * apart, -1)
+
+
+Routine(
+    name="cdist", doc="Distances between all points of two sets, which are rows.", grad_fn="CdistBackward0",
+    forward=_cdist, vjp=_cdist_vjp, jvp=_cdist_jvp,
+    samples=((((3, 2), (2, 2)), {"order": 2.0}), (((2, 3, 2), (2, 2, 2)), {"order": 3.0})),
+)  # fmt: skip
+
+
+# The table of special functions: SciPy's names and SciPy's ufuncs.
 
 # Derivatives: Abramowitz and Stegun, chapters 6, 7 and 9, and where they lose digits, the asymptotic series there.
 

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from tape.matrices import contractions, decompositions, determinants, solves
-from tape.matrices.decompositions import MATRIX, square_of
 from tape.numpy_interface import predicates
-from tape.operations import diagonals, elementwise, indexing, rearranging
+from tape.operations import contractions, decompositions, diagonals, elementwise, indexing, rearranging, solves
+from tape.operations.decompositions import MATRIX, square_of
 from tape.operations.elementwise import FUNCTIONS, RUN, array_like, cast, floating, not_nan, reduces
 from tape.operations.matmul import matmul
 from tape.operations.sorting import escaped_values
@@ -384,10 +383,10 @@ def _solve(a: Any, b: Any) -> Tensor:
 
 implements(np.linalg.inv, records="inv")(lambda a: solves.inverse(a))  # noqa: PLW0108 (NumPy's names)
 implements(np.linalg.pinv, records="pinv")(
-    lambda a, rcond=None, hermitian=False, *, rtol=None: determinants.pinv(a, rcond, hermitian, rtol=rtol)
+    lambda a, rcond=None, hermitian=False, *, rtol=None: solves.pinv(a, rcond, hermitian, rtol=rtol)
 )
-implements(np.linalg.det, records="det")(lambda a: determinants.det(a))  # noqa: PLW0108 (NumPy's names)
-implements(np.linalg.slogdet, records="slogdet")(lambda a: _kind(np.linalg.slogdet, 1, 1)(*determinants.slogdet(a)))
+implements(np.linalg.det, records="det")(lambda a: solves.det(a))  # noqa: PLW0108 (NumPy's names)
+implements(np.linalg.slogdet, records="slogdet")(lambda a: _kind(np.linalg.slogdet, 1, 1)(*solves.slogdet(a)))
 implements(np.linalg.cholesky, records="cholesky")(lambda a, /, *, upper=False: decompositions.cholesky(a, upper))
 
 
@@ -419,7 +418,7 @@ implements(np.linalg.svdvals, records="svdvals")(lambda x, /: decompositions.svd
 @implements(np.linalg.lstsq, records="lstsq")
 def _lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, ...]:
     a, b = array_like(a), array_like(b)
-    solution = determinants.lstsq(a, b, None if rcond is None else max(float(rcond), 0.0), driver="gelsd")
+    solution = solves.lstsq(a, b, None if rcond is None else max(float(rcond), 0.0), driver="gelsd")
     residuals = solution.residuals
     if int(solution.rank.item()) < a.spec.shape[-1]:
         residuals = residuals[:0]
@@ -429,10 +428,10 @@ def _lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, ...]:
 
 
 implements(np.linalg.matrix_rank, records="matrix_rank")(
-    lambda A, tol=None, hermitian=False, *, rtol=None: determinants.matrix_rank(A, tol, hermitian, rtol=rtol)  # noqa: N803
+    lambda A, tol=None, hermitian=False, *, rtol=None: solves.matrix_rank(A, tol, hermitian, rtol=rtol)  # noqa: N803
 )
-implements(np.linalg.matrix_power)(lambda a, n: determinants.matrix_power(a, n))  # noqa: PLW0108 (NumPy's names)
-implements(np.linalg.cond)(lambda x, p=None: determinants.cond(x, p))
+implements(np.linalg.matrix_power)(lambda a, n: solves.matrix_power(a, n))  # noqa: PLW0108 (NumPy's names)
+implements(np.linalg.cond)(lambda x, p=None: solves.cond(x, p))
 
 
 @implements(np.linalg.multi_dot)
@@ -441,8 +440,8 @@ def _multi_dot(arrays: Any, *, out: Any = None) -> Tensor:
     return contractions.multi_dot(arrays)
 
 
-implements(np.linalg.tensorsolve)(lambda a, b, axes=None: determinants.tensorsolve(a, b, axes))
-implements(np.linalg.tensorinv)(lambda a, ind=2: determinants.tensorinv(a, ind))
+implements(np.linalg.tensorsolve)(lambda a, b, axes=None: solves.tensorsolve(a, b, axes))
+implements(np.linalg.tensorinv)(lambda a, ind=2: solves.tensorinv(a, ind))
 
 
 @implements(np.linalg.norm)
@@ -451,9 +450,9 @@ def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> 
     x = x if x.spec.dtype.kind == "f" else record.to_dtype(x, np.dtype(np.float64))
     if ord is not None and axis is None and len(x.spec.shape) not in (1, MATRIX):
         raise ValueError("Improper number of dimensions to norm.")
-    return determinants.norm(x, ord, axis, keepdims)
+    return solves.norm(x, ord, axis, keepdims)
 
 
 implements(np.linalg.matrix_norm)(
-    lambda x, /, *, keepdims=False, ord="fro": determinants.matrix_norm(x, ord, keepdim=keepdims)  # noqa: A006
+    lambda x, /, *, keepdims=False, ord="fro": solves.matrix_norm(x, ord, keepdim=keepdims)  # noqa: A006
 )

@@ -15,12 +15,11 @@ from kernels.kinds.views import View
 from kernels.operations import OPS, interpolation
 from kernels.rules.op import LateUfunc, Op, Symbol, Unprinted, traced
 from tape import return_types
-from tape.matrices import contractions
-from tape.matrices.solves import solve_banded
-from tape.operations import reductions, sorting
+from tape.operations import contractions, reductions, sorting
 from tape.operations.elementwise import FUNCTIONS, install_in_place
 from tape.operations.rearranging import flip
 from tape.operations.reductions import along
+from tape.operations.solves import solve_banded
 from tape.recording import creation, foreign_calls, record, views
 from tape.recording.cached_calls import cached_call
 from tape.recording.parameters import names_of, parameters_like, printed

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from tape import return_types, special
-from tape.matrices import determinants
-from tape.operations import elementwise, joining
+from tape.operations import elementwise, joining, solves
 from tape.operations.elementwise import FUNCTIONS, floating
 from tape.recording import promotion, record, to_python, views
 from tape.recording.attributes import to
@@ -92,7 +91,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tensor:  #
         if count < 0:
             raise RuntimeError(f"vander: N must be non-negative, not {N}")
         return views.unsqueeze(x, 1)[:, :0] if not count else views.unsqueeze(x, 1) ** 0
-    powers = determinants.vander(x, count)
+    powers = solves.vander(x, count)
     return powers if increasing else powers.flip(1)  # type: ignore[no-any-return]
 
 

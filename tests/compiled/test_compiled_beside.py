@@ -13,7 +13,7 @@ import pytest
 
 import tape
 from kernels.machine_code.compiled_machine import CompiledMachine
-from tape.programs import program, tiers
+from tape.programs import program as programs
 
 pytestmark = pytest.mark.quick
 X = np.linspace(0.1, 1.0, 50)
@@ -27,9 +27,9 @@ def chained(x: Any) -> Any:
 
 def started(monkeypatch: pytest.MonkeyPatch, calls: int = 40) -> Any:
     """Return a compiled function that is due after so many calls, and is not recorded any more."""
-    monkeypatch.setattr(program, "calls_until_compiled", lambda _: calls)
-    monkeypatch.setattr(program, "calls_meanwhile", lambda _: 2 * calls)
-    monkeypatch.setattr(program, "calls_in", lambda seconds, machine: int(seconds))  # noqa: ARG005 (its name)
+    monkeypatch.setattr(programs, "calls_until_compiled", lambda _: calls)
+    monkeypatch.setattr(programs, "calls_meanwhile", lambda _: 2 * calls)
+    monkeypatch.setattr(programs, "calls_in", lambda seconds, machine: int(seconds))  # noqa: ARG005 (its name)
     compiled = tape.compile(tape.value_and_grad(chained), check="never")
     while not compiled.programs or True not in compiled.programs[0]._due:
         compiled(X)
@@ -43,7 +43,7 @@ def is_machine_code(compiled: Any) -> bool:
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Have compiling wait until this is set, and say that its stages take so many seconds, that is, calls."""
-    event, compile_now = threading.Event(), tiers.compiled_machine
+    event, compile_now = threading.Event(), programs.compiled_machine
 
     def waiting(*args: Any, expected: Callable[[float], None], **kwargs: Any) -> Any:
         assert threading.current_thread() is not threading.main_thread()
@@ -52,7 +52,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
         assert event.wait(60.0)
         return compile_now(*args, **kwargs)
 
-    monkeypatch.setattr(tiers, "compiled_machine", waiting)
+    monkeypatch.setattr(programs, "compiled_machine", waiting)
     return event
 
 
@@ -93,7 +93,7 @@ def test_a_fault_of_the_compiler_is_told_to_a_caller(monkeypatch: pytest.MonkeyP
     def failing(*args: Any, **kwargs: Any) -> Any:
         raise KeyError(args, kwargs)
 
-    monkeypatch.setattr(tiers, "compiled_machine", failing)
+    monkeypatch.setattr(programs, "compiled_machine", failing)
     compiled = started(monkeypatch, 5)
     (program,) = compiled.programs
     while True not in program._beside or program._due[True] > 1:
@@ -120,7 +120,7 @@ def test_a_forked_process_compiles_itself(monkeypatch: pytest.MonkeyPatch) -> No
     compiled = started(monkeypatch, 5)
     (program,) = compiled.programs
     arrived, go = threading.Event(), threading.Event()
-    compile_now = tiers.compiled_machine
+    compile_now = programs.compiled_machine
 
     def waiting(*args: Any, **kwargs: Any) -> Any:
         if threading.current_thread() is not threading.main_thread():
@@ -128,7 +128,7 @@ def test_a_forked_process_compiles_itself(monkeypatch: pytest.MonkeyPatch) -> No
             assert go.wait(60.0)
         return compile_now(*args, **kwargs)
 
-    monkeypatch.setattr(tiers, "compiled_machine", waiting)
+    monkeypatch.setattr(programs, "compiled_machine", waiting)
     while True not in program._beside:
         compiled(X)
     assert arrived.wait(60.0)

@@ -172,7 +172,7 @@ def test_a_fault_of_the_compiler_is_told_of(monkeypatch: pytest.MonkeyPatch) -> 
     def failing(*_: Any, **__: Any) -> None:
         raise KeyError("v1")
 
-    monkeypatch.setattr("tape.programs.tiers.compiled_machine", failing)
+    monkeypatch.setattr("tape.programs.program.compiled_machine", failing)
     compiled = tape.compile(normed, mode="max")
     with pytest.warns(tape.errors.CompileWarning, match="the compiler failed"):
         results = [compiled(GRID) for _ in range(4)]

@@ -18,7 +18,7 @@ import tape.sparse  # operations of our own have functions for tensors once thei
 from kernels.kinds.elementwise import Contraction, Elementwise, Reduction, Select
 from kernels.kinds.routine import Guard, LoopAgain, LoopBegin, LoopEnd, Routine
 from kernels.kinds.views import Copy, Gather, Join, View, Write
-from kernels.operations import OPS, arithmetic
+from kernels.operations import OPS, pointwise
 from kernels.rules.op import Op
 from kernels.sweeps import reverse
 from tape.operations import matmul
@@ -174,7 +174,7 @@ def elementwise_cases(op: Elementwise) -> Iterator[Case]:
     analytic = is_analytic(op)
     forward = op.forward if analytic else op.ufunc or op.forward
     for name, layout in LAYOUTS.items():
-        if name in (FEW if op.forward.__module__ != arithmetic.__name__ else SINGLE if count == 1 else LAYOUTS):
+        if name in (FEW if op.forward.__module__ != pointwise.__name__ else SINGLE if count == 1 else LAYOUTS):
             shapes, views = zip(*layout[:count], strict=True)
             yield Case(
                 f"{op.name}-{name}",

@@ -1,1 +1,0 @@
-"""Products, decompositions, solves and determinants of matrices."""
