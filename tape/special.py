@@ -134,7 +134,14 @@ def _of_all(name: str, meaning: str, example: str) -> Callable[..., Tensor]:
         input, at = cast(array_like(input), dtype), either("dim", dim, "axis", axis, None)
         input = _floating(input)
         if at is None or isinstance(at, (tuple, list)):
-            return _over_several(along_one, input, at)
+            # Run along several axes as if they were one
+            rank = len(input.spec.shape)
+            dims = tuple(range(rank)) if at is None else tuple(dim_of(input, d) for d in at)
+            order = (*(d for d in range(rank) if d not in dims), *dims)
+            turned = views.permute(input, order)
+            result = along_one(views.reshape(turned, (*turned.spec.shape[: rank - len(dims)], -1)), -1)
+            back = tuple(int(d) for d in np.argsort(order))
+            return views.permute(views.reshape(result, turned.spec.shape), back)
         return along_one(input, at)  # type: ignore[no-any-return]
 
     function.__name__ = function.__qualname__ = name
@@ -146,17 +153,6 @@ def _of_all(name: str, meaning: str, example: str) -> Callable[..., Tensor]:
     {example}
     """
     return function
-
-
-def _over_several(function: Any, x: Tensor, axes: Any) -> Tensor:
-    """Run along several axes as if they were one."""
-    rank = len(x.spec.shape)
-    dims = tuple(range(rank)) if axes is None else tuple(dim_of(x, d) for d in axes)
-    order = (*(d for d in range(rank) if d not in dims), *dims)
-    turned = views.permute(x, order)
-    result = function(views.reshape(turned, (*turned.spec.shape[: rank - len(dims)], -1)), -1)
-    back = tuple(int(d) for d in np.argsort(order))
-    return views.permute(views.reshape(result, turned.spec.shape), back)
 
 
 softmax = _of_all("softmax", "the exponentials divided by their sum", "[[0.5], [0.5]]")
