@@ -12,7 +12,7 @@ from kernels.operations import OPS
 from tape import return_types
 from tape.operations.elementwise import FUNCTIONS, array_like, cast, reduces
 from tape.operations.indexing import index
-from tape.operations.sorting import along, constant_result, escaped_values, filled, sort
+from tape.operations.sorting import along, constant_result, escaped_values, filled, implement_by_values, sort
 from tape.recording import foreign_calls, indexed_calls, record, views
 from tape.recording.cached_calls import cached_call
 from tape.recording.parameters import dim_of, dims_of, either
@@ -181,27 +181,8 @@ def _digitize(x: Any, bins: Any, right: bool = False) -> Tensor:
     return len(array) - places
 
 
-def _value(x: Any, name: str) -> Any:
-    return escaped_values(x, name) if isinstance(x, Tensor) else x
-
-
-@implements(np.histogram)
-def _histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:  # noqa: A002
-    name = np.histogram.__name__
-    parts = np.histogram(_value(a, name), _value(bins, name), range, density, _value(weights, name))
-    return tuple(map(constant_result, parts))
-
-
-@implements(np.histogram_bin_edges)
-def _edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Tensor:  # noqa: A002
-    name = np.histogram.__name__
-    return constant_result(np.histogram_bin_edges(_value(a, name), _value(bins, name), range, _value(weights, name)))
-
-
-@implements(np.bincount)
-def _bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Tensor:
-    name = np.bincount.__name__
-    return constant_result(np.bincount(_value(x, name), _value(weights, name), minlength))
+implement_by_values(np.histogram, np.histogram_bin_edges, np.bincount)
+implement_by_values(np.intersect1d, np.union1d, np.setdiff1d, np.setxor1d)
 
 
 @public(methods=False)
@@ -265,20 +246,6 @@ def _unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Tensor, 
     if order != "C":
         raise TypeError("np.unravel_index of a tensor takes order='C'")
     return unravel_index(indices, shape)
-
-
-def _of_sets(function: Any) -> Any:
-    """Return one of NumPy's functions of sets for tensors: it runs on their values, without a gradient."""
-
-    def run(ar1: Any, ar2: Any, *args: Any, **kwargs: Any) -> Any:
-        parts = function(*(escaped_values(array_like(x), function.__name__) for x in (ar1, ar2)), *args, **kwargs)
-        return tuple(map(constant_result, parts)) if isinstance(parts, tuple) else constant_result(parts)
-
-    return run
-
-
-for _of_numpy in (np.intersect1d, np.union1d, np.setdiff1d, np.setxor1d):
-    implements(_of_numpy)(_of_sets(_of_numpy))
 
 
 _MODE: Any = OPS["mode"]

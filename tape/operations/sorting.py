@@ -595,33 +595,26 @@ def unique(
     return constant_result(values) if len(parts) == 1 else tuple(map(constant_result, parts))
 
 
-@implements(np.unique)
-def _unique(
-    ar: Any,
-    return_index: bool = False,
-    return_inverse: bool = False,
-    return_counts: bool = False,
-    axis: Any = None,
-    *,
-    equal_nan: bool = True,
-    sorted: bool = True,  # noqa: A002
-) -> Any:
-    del sorted
-    array = escaped_values(tensor_of(ar), "unique")
-    parts = np.unique(array, return_index, return_inverse, return_counts, axis, equal_nan=equal_nan)  # type: ignore[call-overload]
-    return tuple(map(constant_result, parts)) if isinstance(parts, tuple) else constant_result(parts)
+def implement_by_values(*functions: Any) -> None:
+    """Let functions of NumPy's compute with the values of tensors; their results have no gradient."""
+
+    def served(function: Any) -> Any:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            name, arguments = function.__name__, [*args, *kwargs.values()]
+            values = [escaped_values(x, name) if isinstance(x, Tensor) else x for x in arguments]
+            parts = function(*values[: len(args)], **dict(zip(kwargs, values[len(args) :], strict=True)))
+            if not isinstance(parts, tuple):
+                return constant_result(parts)
+            made = map(constant_result, parts)
+            return type(parts)(*made) if hasattr(parts, "_fields") else tuple(made)
+
+        return run
+
+    for function in functions:
+        implements(function)(served(function))
 
 
-def _of_unique(function: Any) -> Any:
-    def run(x: Any) -> Any:
-        parts = function(escaped_values(tensor_of(x), "unique"))
-        return type(parts)(*map(constant_result, parts)) if isinstance(parts, tuple) else constant_result(parts)
-
-    return run
-
-
-for _function in (np.unique_values, np.unique_counts, np.unique_inverse, np.unique_all):
-    implements(_function)(_of_unique(_function))
+implement_by_values(np.unique, np.unique_values, np.unique_counts, np.unique_inverse, np.unique_all)
 
 
 def _flattened(a: Any, axis: Any) -> tuple[Tensor, int]:
