@@ -516,15 +516,7 @@ def _guard(instruction: RolledInstruction, program: RolledProgram) -> list[fused
 
 
 _MAKERS: dict[type, Any] = {
-    Elementwise: _elementwise,
-    Copy: _copy,
-    Write: _write,
-    Join: _join,
-    Reduction: _reduction,
-    Routine: _routine,
-    Select: _select,
-    Contraction: _contraction,
-    Gather: _gather,
-    Guard: _guard,
-}
+    Elementwise: _elementwise, Copy: _copy, Write: _write, Join: _join, Reduction: _reduction, Routine: _routine,
+    Select: _select, Contraction: _contraction, Gather: _gather, Guard: _guard,
+}  # fmt: skip
 """What makes statements of an instruction, by its kind."""

@@ -514,21 +514,11 @@ def _contraction_pull(instruction: Instruction, i: int, g: Tensor, values: Value
 
 
 KINDS: dict[type, Kind] = {
-    Callback: CallbackKind(),
-    Contraction: ContractionKind(),
-    Copy: CopyKind(),
-    Custom: CustomKind(),
-    Elementwise: ElementwiseKind(),
-    Gather: GatherKind(),
-    Guard: GuardKind(),
-    Join: JoinKind(),
-    ResultPart: ViewKind(),
-    Reduction: ReductionKind(),
-    Routine: RoutineKind(),
-    Select: SelectKind(),
-    View: ViewKind(),
-    Write: WriteKind(),
-}
+    Callback: CallbackKind(), Contraction: ContractionKind(), Copy: CopyKind(), Custom: CustomKind(),
+    Elementwise: ElementwiseKind(), Gather: GatherKind(), Guard: GuardKind(), Join: JoinKind(),
+    ResultPart: ViewKind(), Reduction: ReductionKind(), Routine: RoutineKind(), Select: SelectKind(),
+    View: ViewKind(), Write: WriteKind(),
+}  # fmt: skip
 _OTHER = Kind()
 
 

@@ -145,26 +145,10 @@ class Tape:
     """
 
     __slots__ = (
-        "__weakref__",
-        "contexts",
-        "entries",
-        "given_arrays",
-        "grown",
-        "hooks",
-        "in_numpy",
-        "lines",
-        "metadata",
-        "next_search",
-        "nodes",
-        "number",
-        "patience",
-        "readers",
-        "record",
-        "retained",
-        "saved_values",
-        "swept",
+        "__weakref__", "contexts", "entries", "given_arrays", "grown", "hooks", "in_numpy", "lines", "metadata",
+        "next_search", "nodes", "number", "patience", "readers", "record", "retained", "saved_values", "swept",
         "thread",
-    )
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.number, count = _spare.pop() if _spare else _new_number()
