@@ -96,12 +96,15 @@ def first_nonfinite(loss: Tensor) -> NonFinite | None:
     for name, x in (*frame.f_globals.items(), *frame.f_locals.items()):
         if isinstance(x, Tensor) and type(x._slot) is AccumulateGrad and name.isidentifier():
             names[id(x._slot)] = name
-    order: list[Instruction] = []
-    if type(loss._slot) is int:
-        with graph_observers.reading([Seed(loss._slot, loss.spec, 1.0)]) as (graph, _):
-            order = graph.marked[::-1]
-    search = _Search(order, loss, names)
+    search = _Search(_graph(loss), loss, names)
     return search.forward() or search.backward(loss)
+
+
+def _graph(loss: Tensor) -> list[Instruction]:
+    if type(loss._slot) is not int:
+        return []
+    with graph_observers.reading([Seed(loss._slot, loss.spec, 1.0)]) as (graph, _):
+        return graph.marked[::-1]
 
 
 def _first(values: Array | None) -> Hit | None:

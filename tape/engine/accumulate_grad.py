@@ -132,12 +132,12 @@ class GradientBuffer:
             place = np.ndarray(region.shape, self.dtype, memory, offset, region.gradient)
             np.add(place, value._value, place)
             if (source := value._slot) is not None:
-                form = _write(whole, region, value._form.spec, total._slot is not None)
+                form = _write(whole, (region, None), value._form.spec, total._slot is not None)
                 tape.record(total, form.code, (total._slot, source), (offset,))
         for places, value in self.picked:
             np.add.at(memory.reshape(-1), places, value._value)
             if (source := value._slot) is not None:
-                form = _write_at(whole, places.shape, value._form.spec, total._slot is not None)
+                form = _write(whole, (None, places.shape), value._form.spec, total._slot is not None)
                 tape.record(total, form.code, (total._slot, source), (0, places))
         total._value = memory
         return total
@@ -248,16 +248,10 @@ def _order(spec: Spec) -> tuple[int, ...] | None:
     return order if strides == dense(tuple(spec.shape[k] for k in order), spec.dtype.itemsize) else None
 
 
-def _write(whole: Spec, region: Spec, source: Spec, again: bool) -> Any:
+def _write(whole: Spec, to: tuple[Spec | None, tuple[int, ...] | None], source: Spec, again: bool) -> Any:
+    """Return the form that adds to a region, or to places of a shape."""
     wants = (again, True)
-    key = (_ADD, whole, region, source, wants)
-    return record.cached_form(key, lambda: _ADD.form((whole, source), whole, wants, (region, None)))
-
-
-def _write_at(whole: Spec, shape: tuple[int, ...], source: Spec, again: bool) -> Any:
-    wants = (again, True)
-    key = (_ADD, whole, shape, source, wants, "at")
-    return record.cached_form(key, lambda: _ADD.form((whole, source), whole, wants, (None, shape)))
+    return record.cached_form((_ADD, whole, *to, source, wants), lambda: _ADD.form((whole, source), whole, wants, to))
 
 
 ADDING = Lock(waited_for=True)
@@ -270,7 +264,9 @@ def deliver(leaves: list[tuple[AccumulateGrad, Array | float]]) -> None:
         leaves = [pair for pair in leaves if id(pair[0]) not in hooks.LEAVES or not _delivered_by_hooks(*pair)]
     with ADDING:
         for slot, value in leaves:
-            if slot.grad is None and (_is_lost(slot) or begun(slot, tensor_of(slot, value))):
+            if slot.grad is None and slot.spec.bytes >= SMALL_GRADIENT and not _seen(slot):
+                continue  # nobody can read the gradient
+            if slot.grad is None and begun(slot, tensor_of(slot, value)):
                 continue
             if slot.grad is None or slot.grad._slot is not None:
                 accumulate(slot, constant_tensor(value))
@@ -280,11 +276,6 @@ def deliver(leaves: list[tuple[AccumulateGrad, Array | float]]) -> None:
 
 begun = beginner()
 """Give the slot of a leaf its first gradient, at once; False where it has one, as native sweeps do in other threads."""
-
-
-def _is_lost(slot: AccumulateGrad) -> bool:
-    """Whether a leaf with a large gradient is gone, so that nobody can read the gradient."""
-    return slot.spec.bytes >= SMALL_GRADIENT and not _seen(slot)
 
 
 def tensor_of(slot: AccumulateGrad, value: Array | float) -> Tensor:

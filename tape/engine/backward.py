@@ -289,7 +289,10 @@ def _grad_by_options(
     if takes_part(modes.current().recorder):
         run = partial(_grad_general, retain=retain, create=create_graph)
         derivation = Derivation(run, pulls=True, create=create_graph)
-        mapped = _require_used(derived(derivation, roots, wanted, _ones(roots, weights), batch), required=required)
+        mapped = derived(derivation, roots, wanted, _ones(roots, weights), batch)
+        unused = [i for i, g in enumerate(mapped) if g is None]
+        if required and unused:
+            raise errors.GradError(errors.UNUSED.format(unused[0]))
         return tuple(_gradient(g, x, zeros) for g, x in zip(mapped, wanted, strict=True))
     results = _grad_general(roots, wanted, weights, batch, retain=retain, create=create_graph, required=required)
     return tuple(_gradient(result, x, zeros) for result, x in zip(results, wanted, strict=True))
@@ -309,8 +312,10 @@ def _grad_general(
     """Return gradients, without asking a recorder to take part; ``again``: they will be asked for once more."""
     if create and not batch and (recorded := gradients(roots, wanted, weights)) is not None:
         return list(recorded)
-    if batch and create:
-        return _by_rows(roots, wanted, weights, batch, allow_unused=not required)
+    if batch and create:  # one recorded sweep for each cotangent
+        cotangents = [[None if w is None else w[k] for w in weights] for k in range(batch)]
+        rows = [grad(roots, wanted, row, create_graph=True, allow_unused=not required) for row in cotangents]
+        return [None if column[0] is None else stack(column) for column in zip(*rows, strict=True)]
     with ending(recorded=create):
         run, keys = _run(roots, weights, wanted, retain or again, create, required=required, batch=batch)
         run.check_used(keys)
@@ -319,27 +324,10 @@ def _grad_general(
     return results
 
 
-def _require_used(gradients: list[Tensor | None], *, required: bool) -> list[Tensor | None]:
-    """Raise for an input without a gradient, if each must have one."""
-    unused = [i for i, g in enumerate(gradients) if g is None]
-    if required and unused:
-        raise errors.GradError(errors.UNUSED.format(unused[0]))
-    return gradients
-
-
 def _ones(roots: Sequence[Tensor], weights: Sequence[Any]) -> list[Tensor]:
     """Return cotangents, ones for None."""
     ones = [None if w is not None else np.ones(r.spec.shape, r.spec.dtype) for r, w in zip(roots, weights, strict=True)]
     return [w if o is None else constant_tensor(scalar_or_array(o)) for o, w in zip(ones, weights, strict=True)]
-
-
-def _by_rows(
-    roots: Sequence[Tensor], inputs: Sequence[Tensor], weights: Any, batch: int, *, allow_unused: bool
-) -> list[Tensor | None]:
-    """Return batched gradients that can be differentiated: one recorded sweep for each cotangent."""
-    cotangents = [[None if w is None else w[k] for w in weights] for k in range(batch)]
-    rows = [grad(roots, inputs, row, create_graph=True, allow_unused=allow_unused) for row in cotangents]
-    return [None if column[0] is None else stack(column) for column in zip(*rows, strict=True)]
 
 
 def _gradient(gradient: Tensor | None, target: Tensor, zeros: tuple[int, bool] | None) -> Tensor | None:

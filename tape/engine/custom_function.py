@@ -22,7 +22,7 @@ from tape.engine.saved_tensors import SavedTensors
 from tape.operations import writes
 from tape.recording import record, views
 from tape.recording.record import Packed, PackedValue
-from tape.tensors import grad_modes, modes, tapes, view_families
+from tape.tensors import grad_modes, modes, view_families
 from tape.tensors.hooks import Hooks
 from tape.tensors.modes import Observer
 from tape.tensors.tensor import AccumulateGrad, Tensor, as_array, constant_tensor, new, scalar_or_array
@@ -598,18 +598,16 @@ def _recorded(
         tape.keep_context(call)
     modes.current().notify_anomaly(anchor._slot)
     for k in differentiable if spec is None else ():
-        _output(tape, anchor._slot, k, len(outputs), name, finished[k])
+        spec_of_output = finished[k].spec
+        form = record.cached_form(
+            (name, spec_of_output, "output"), partial(reference_tape.output, name, spec_of_output)
+        )
+        tape.record(finished[k], form.code, (anchor._slot,), (Output(k, len(outputs)),))
     for k in differentiable:
         record.watch(tape, finished[k], args)
     call.outputs = [finished[k]._slot if k in differentiable else None for k in range(len(outputs))]
     dirty, ctx._dirty, ctx._constant = ctx._dirty, (), ()
     return [_written(x, finished[k], dirty) for k, x in enumerate(outputs)]
-
-
-def _output(tape: tapes.Tape, anchor: int, k: int, count: int, name: str, result: Tensor) -> None:
-    spec = result.spec
-    form = record.cached_form((name, spec, "output"), lambda: reference_tape.output(name, spec))
-    tape.record(result, form.code, (anchor,), (Output(k, count),))
 
 
 def _differentiable(x: Any) -> bool:

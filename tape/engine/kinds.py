@@ -52,7 +52,9 @@ class GatherKind(Kind):
         """Pick from each example."""
         del spec
         if not step.params:
-            return _by_places(*operands)
+            source, places = operands  # numbers of the elements of an example, in C order
+            flat = views.reshape(source.value, (*source.lead, -1))
+            return _copied(indexing.index(flat, key_of(source, places)))
         x, key = located(operands[0], step.params[0])
         return _copied(indexing.index(x, key))
 
@@ -103,11 +105,6 @@ class _Along(PickingPullbacks):
         step = spec.gradient[self.axis] // spec.dtype.itemsize if spec.shape else 0
         starts = self._starts() if self.starts is None else self.starts
         return np.asarray(super().places(instruction) * step + starts, np.int64)
-
-
-def _by_places(x: Operand, places: Operand) -> Tensor:
-    """Pick by places that are an operand: numbers of the elements of an example, in C order."""
-    return _copied(indexing.index(views.reshape(x.value, (*x.lead, -1)), key_of(x, places)))
 
 
 def _copied(picked: Tensor) -> Tensor:
@@ -270,7 +267,8 @@ class _ReductionPullbacks(RulePullbacks):
         if self.narrow:
             g = g if not g._form.spec.shape else full(g, self.form.spec.shape)
             value, clean = self.ruled(0, g, None if clean else negative_zeros(g), (*instruction.saved, g))
-            return [(0, self._spread(value), clean)] if wanted else []
+            spread = views.expand(self._widened(value), self.shape) if value._form.spec.shape else value
+            return [(0, spread, clean)] if wanted else []
         if not wanted:
             return []
         form = self.form
@@ -291,9 +289,6 @@ class _ReductionPullbacks(RulePullbacks):
 
     def _widened(self, value: Tensor) -> Tensor:
         return value if self.keepdims or not value._form.spec.shape else views.reshape(value, self.wide)
-
-    def _spread(self, value: Tensor) -> Tensor:
-        return views.expand(self._widened(value), self.shape) if value._form.spec.shape else value
 
 
 class CallbackKind(Kind):

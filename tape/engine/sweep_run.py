@@ -174,11 +174,7 @@ class BackwardRun:
         tapes = graph_observers.order(seed.slot for seed in pending)
         if tapes is None:
             self._sweep_all(_merged(pending))
-        else:
-            self._sweep_each(tapes, pending)
-
-    def _sweep_each(self, tapes: list[Tape], pending: list[Seed]) -> None:
-        for tape in tapes:
+        for tape in tapes or ():
             tape_seeds = [seed for seed in pending if seed.slot >> TAPE_BITS == tape.number]
             if tape_seeds:
                 foreign = self._sweep_one(tape, _merged(tape_seeds), crosses=True)
