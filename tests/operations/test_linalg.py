@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 quick = pytest.mark.quick
-_MATRICES = "contractions decompositions solves determinants"
+_MATRICES = "contractions decompositions solves"
 DOCUMENTED = (
-    *(f"matrices.{name}" for name in _MATRICES.split()),
+    *(f"operations.{name}" for name in _MATRICES.split()),
     *("operations.matmul", "numpy_interface.op_table", "sparse", "quadrature", "linalg"),
 )
 NAMES = (
