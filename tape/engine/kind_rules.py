@@ -120,7 +120,7 @@ def _of_tensors(ufunc: np.ufunc, serves: Callable[..., Any]) -> Callable[[Any], 
 
 
 def _cut(where: Any, value: Any) -> Any:
-    """Do what :func:`kernels.records.kinds.cut` does."""
+    """Do what :func:`kernels.rules.op.cut` does."""
     return _Numpy.where(where, -0.0, added(value) if isinstance(value, Tensor) else value + 0.0)
 
 
