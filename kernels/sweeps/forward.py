@@ -22,10 +22,9 @@ from kernels.native.memory import where
 from kernels.native.structs import FoundLeaf, InputBlock, SweepHeader
 from kernels.rules.loop_printer import Factor, KernelOperand, PrintedLoop, Product, RowPull
 from kernels.sweeps import reverse
-from kernels.sweeps import workspace as graphs
 from kernels.sweeps.reference_pullbacks import add_by_elements, buffer_of, clear, product
 from kernels.sweeps.reverse import operand_spec
-from kernels.sweeps.workspace import Workspace, key_of, observe, run_mark, seed_buffer
+from kernels.sweeps.workspace import Families, Workspace, key_of, mark, observe, relevant, run_mark, seed_buffer
 
 # Pushforwards: each pullback read the other way, with the patterns of target and cotangent exchanged.
 #
@@ -195,7 +194,7 @@ def leaves(entries: Any, number: int, slots: list[int]) -> Leaves:
     """Return the leaves that slots were computed from, and with their specs the slots of other tapes."""
     if not reverse.NATIVE:
         seeds = [Seed(slot, _NOWHERE, 0.0) for slot in slots]
-        return list(graphs.mark(entries, number, seeds).ends.items())
+        return list(mark(entries, number, seeds).ends.items())
     space = reverse.workspace()
     header = space.words
     try:
@@ -323,11 +322,11 @@ class _ReferenceForward:
     ) -> None:
         self.targets, self.batch = targets, batch
         roots = [Seed(o.key, o.spec, 0.0, o.offset) for o in targets]
-        graph = graphs.mark(entries, number, roots)
+        graph = mark(entries, number, roots)
         self.marked, self.leaf_rows = graph.marked, list(graph.ends.items())
         self.source_keys = {seed.slot for seed in sources}
-        self.leading = graphs.relevant(graph, self.source_keys)
-        self.state = graphs.Families(self.marked, {o.key for o in targets} | graph.split | self.source_keys)
+        self.leading = relevant(graph, self.source_keys)
+        self.state = Families(self.marked, {o.key for o in targets} | graph.split | self.source_keys)
         self.stash: dict[Any, Any] = {}
         for seed in sources:
             plant(self._buffer_of(seed.slot, seed.spec), seed)

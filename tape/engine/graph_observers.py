@@ -25,7 +25,6 @@ from kernels.kinds.form import Form
 from kernels.kinds.reference_tape import Instruction
 from kernels.native.structs import ADDS, CLEARS, PULLS, PYTHON, TAPE_BITS, VIEW
 from kernels.sweeps import forward as sweeps
-from kernels.sweeps import workspace as graphs
 from kernels.sweeps.workspace import MarkedGraph, drop, mark, relevant
 from tape.engine.accumulate_grad import accumulate, shares, take_in, tape_of
 from tape.tensors import bytecode as callers
@@ -128,8 +127,8 @@ class Arrivals:
         if not wanted or not self.restrict:
             return set()
         with tape.reading():
-            graph = graphs.mark(tape.entries, tape.number, seeds)
-        leading = graphs.relevant(graph, set(self.asked))
+            graph = mark(tape.entries, tape.number, seeds)
+        leading = relevant(graph, set(self.asked))
         leads = {i.slot for i in graph.marked if not leading.isdisjoint(i.operands)}
         return wanted - leads
 

@@ -15,8 +15,8 @@ from kernels.foundation.specs import SCALAR, Array, CrossingError, GradientObser
 from kernels.native.structs import PULLS, TAPE_BITS, VIEW
 from kernels.sweeps import forward as sweeps
 from kernels.sweeps import reverse
-from kernels.sweeps import workspace as graphs
 from kernels.sweeps.reference_pullbacks import sweep_graph
+from kernels.sweeps.workspace import MarkedGraph, mark, relevant
 from tape import errors
 from tape.engine import graph_observers, nodes
 from tape.engine.accumulate_grad import deliver, separate_gradient, tape_of
@@ -195,7 +195,7 @@ class BackwardRun:
         observers = self.arrivals.observers(tape, seeds)
         if graph_observers.current() is not None:
             with tape.reading():
-                graph = graphs.mark(tape.entries, tape.number, seeds)
+                graph = mark(tape.entries, tape.number, seeds)
             observers = graph_observers.observed(graph, observers, restrict=self.restrict)
         before = [o.gradient for o in observers]
         hooked = () if crosses else self.arrivals.hooked([leaf for leaf, _ in self.leaves])
@@ -217,7 +217,7 @@ class BackwardRun:
 
     def _reach(self, tape: Tape, seeds: list[Seed]) -> set[Any]:
         with tape.reading():
-            graph = graphs.mark(tape.entries, tape.number, seeds)
+            graph = mark(tape.entries, tape.number, seeds)
         return reached(graph, self.arrivals.asked if self.restrict else None)
 
     def _forget(self, *tapes: Tape) -> None:
@@ -250,10 +250,10 @@ class BackwardRun:
         self.arrivals.deliver()
 
 
-def reached(graph: graphs.MarkedGraph, asked: Iterable[Any] | None) -> set[Any]:
+def reached(graph: MarkedGraph, asked: Iterable[Any] | None) -> set[Any]:
     """Return the slots of a graph and the keys of its leaves; if only some are asked for, those that lead to them."""
     keys = {instruction.slot for instruction in graph.marked} | set(graph.ends)
-    return keys if asked is None else keys & graphs.relevant(graph, set(asked))
+    return keys if asked is None else keys & relevant(graph, set(asked))
 
 
 def _summed(leaves: list[tuple[AccumulateGrad, Any]]) -> list[tuple[AccumulateGrad, Any]]:

@@ -238,7 +238,7 @@ var = _function(_VAR, "[4.0, 0.0]")
 std = _function(_STD, "[2.0, 0.0]")
 
 
-def _with_mean(name: str, function: Any, what: str, example: str) -> Any:
+def _with_mean(name: str, function: Any, what: str) -> Any:
     def both(
         input: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None,
         axis: Any = None, keepdims: Any = None, ddof: Any = None,
@@ -253,13 +253,13 @@ def _with_mean(name: str, function: Any, what: str, example: str) -> Any:
     both.__doc__ = f"""Return {what} and mean; arguments as :func:`{function.__name__}`.
 
     >>> tape.{name}(tape.tensor([1.0, 2.0, 3.0]))
-    ({example}, tensor(2.))
+    (tensor(1.), tensor(2.))
     """
     return public(methods=False)(both)
 
 
-var_mean = _with_mean("var_mean", var, "variance", "tensor(1.)")
-std_mean = _with_mean("std_mean", std, "standard deviation", "tensor(1.)")
+var_mean = _with_mean("var_mean", var, "variance")
+std_mean = _with_mean("std_mean", std, "standard deviation")
 
 
 def _variance(
