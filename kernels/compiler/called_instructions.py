@@ -146,11 +146,8 @@ class _Interpreted:
         machine = self._taken()
         try:
             results = machine.gradients if self.adds else machine.outputs
-            for place, address in zip(machine.inputs, addresses[len(results) :], strict=True):
-                place[...] = _array(place, address)
-            machine.run(machine.forward)
-            if self.adds:
-                machine.run(machine.reverse)
+            given = zip(machine.inputs, addresses[len(results) :], strict=True)
+            machine.run([_array(place, address) for place, address in given])
             for result, address in zip(results, addresses, strict=False):
                 target = _array(result, address)
                 target[...] = target + result if self.adds else result

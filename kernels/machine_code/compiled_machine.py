@@ -221,7 +221,6 @@ class CompiledMachine:
         self.code, self.exactly, self.form, self._places = code, exactly, form, list(guards)
         self._interpreter = interpreter
         self.guards = [guard.line for guard in self._places]  # the line of each guard
-        self.forward, self.reverse = "forward", "reverse"  # what :meth:`run` runs: first all of it, then nothing
         self.is_short = code.elements < LONG and native()
         """Whether it runs natively throughout, in so little time that other threads can wait."""
         self._results = [*code.outputs, *code.gradients]
@@ -293,12 +292,11 @@ class CompiledMachine:
         """Arrays that :meth:`run` writes the gradients to."""
         return self._outcome[len(self.code.outputs) :]
 
-    def run(self, part: str) -> None:
-        """Run the program, unless this is its end; :class:`GuardMissed` where a guard stops it."""
-        if part is self.forward:
-            self._run(self.inputs)
-
-    def _run(self, arguments: Sequence[Array]) -> None:
+    def run(self, values: Sequence[Any]) -> None:
+        """Run on values; :class:`GuardMissed` where a guard stops it."""
+        arguments = self.inputs
+        for place, x in zip(arguments, values, strict=True):
+            place[...] = x
         claimed = self._claim is None or bool(self._claim())
         work = self._work if claimed else AlignedMemory(self.code.work)  # a call of another thread runs in this one
         places = self._new_places(work)
@@ -326,10 +324,7 @@ class CompiledMachine:
         assert self._interpreter is not None
         _raise_interrupts()
         machine = self._interpreter()
-        for place, x in zip(machine.inputs, arguments, strict=True):
-            place[...] = x
-        machine.run(machine.forward)
-        machine.run(machine.reverse)
+        machine.run(arguments)
         for place, x in zip(self._outcome, [*machine.outputs, *machine.gradients], strict=False):
             place[...] = x
         for gradient in self.gradients:
@@ -392,9 +387,7 @@ class CompiledMachine:
         with self._lock.if_free() as free:
             if not free:
                 return self.copy().whole(args)
-            for x, place in zip(args, self.inputs, strict=True):
-                place[...] = x
-            self._run(self.inputs)
+            self.run(args)
             return self.form.returned([_returned(x) for x in self._outcome])
 
     def _takes(self, x: Any, spec: Spec) -> bool:

@@ -6,6 +6,7 @@ import math
 from bisect import bisect_left, insort
 from dataclasses import field
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -136,9 +137,11 @@ class KernelRows:
 
     words: Array
     pointers: Array
+    forward: int  # how many compute results; the others gradients
     stretches: list[tuple[int, int]]  # rows of about equal work, between which Python can take an interrupt
     calls: dict[int, partial[None]]  # what Python runs in the place of rows
     work: int  # how many elements are computed
+    work_back: int  # those that the gradients take
     start: int = field(init=False)  # where the words begin
 
     def __post_init__(self) -> None:
@@ -226,8 +229,8 @@ class ProgramMemory(MemoryLayout):
         assert constant is not None
         return np.ndarray(node.spec.shape, node.spec.dtype, constant.ravel("K"), node.offset, strides)
 
-    def rows(self, forward: int) -> tuple[KernelRows, KernelRows]:
-        """Return the rows of the tasks, the first ``forward`` of them apart; all pointers stand in one table."""
+    def rows(self, forward: int) -> KernelRows:
+        """Return the rows of the tasks, of which so many compute forward."""
         addresses = np.where(self.places < 0, self.buffers[~self.places], self.values[self.places])
         for place, offset in self.tasks.offsets.items():
             addresses[place] += offset
@@ -257,15 +260,10 @@ class ProgramMemory(MemoryLayout):
         row_words[apart[fills], ProgramRow.address] = pointers[starts[fills]]
         self._put_inline(row_words, heads, inline, addresses, begins)
         if self.loops:
-            self._put_loops(row_words, heads, pointers)
-        split = int(np.searchsorted(heads, forward))
-        middle = int(sizes[: np.searchsorted(tasks, forward)].sum())
-        return (
-            self._rows(row_words[:split], pointers[:middle], work[:split], heads[:split]),
-            self._rows(row_words[split:], pointers[middle:], work[split:], heads[split:]),
-        )
+            self._put_loops(row_words, heads, pointers, work)
+        return self._rows(row_words, pointers, int(np.searchsorted(heads, forward)), work, heads)
 
-    def _put_loops(self, row_words: Array, heads: Array, pointers: Array) -> None:
+    def _put_loops(self, row_words: Array, heads: Array, pointers: Array, work: Array) -> None:
         sizes = {}
         for task in task_blocks.words_of([body for loop in self.loops for body in loop.bodies]):
             saved, row = self.tasks.calls[self.kinds[task]].saved, row_words[np.searchsorted(heads, task)]
@@ -273,21 +271,23 @@ class ProgramMemory(MemoryLayout):
             pointers[at : at + len(saved)] = self.values[saved]
             specs = [self.recipe.nodes[node].spec for node in saved]
             sizes[task] = [-(-spec.size * spec.dtype.itemsize // _DOUBLE) for spec in specs]
-        self.layouts += task_blocks.steer(row_words, heads, self.loops, sizes)
+        self.layouts += task_blocks.steer(row_words, heads, self.loops, sizes, work)
 
-    def _rows(self, row_words: Array, pointers: Array, work: Array, tasks: Array) -> KernelRows:
+    def _rows(self, row_words: Array, pointers: Array, forward: int, work: Array, heads: Array) -> KernelRows:
         calls = {}
         for k in np.flatnonzero(row_words[:, ProgramRow.kind] == structs.RUN_PYTHON).tolist():
-            task = self.tasks.calls[self.kinds[tasks[k]]]
+            task = self.tasks.calls[self.kinds[heads[k]]]
             arrays = [self.view(node, gradient=gradient) for node, gradient in task.nodes]
             calls[k] = partial(task.run, arrays, self.contexts)
-        done, stretches, begin = work.cumsum(), [], 0
-        while begin < len(work):
-            before = int(done[begin - 1]) if begin else 0
-            end = min(int(np.searchsorted(done, before + WORK_BETWEEN_CHECKS, "right")) + 1, len(work))
-            stretches.append((begin, end))
-            begin = end
-        return KernelRows(row_words, pointers, stretches, calls, int(work.sum()))
+        done, ends = work.cumsum(), [0]
+        while ends[-1] < len(work):
+            before = int(done[ends[-1] - 1]) if ends[-1] else 0
+            ends.append(min(int(np.searchsorted(done, before + WORK_BETWEEN_CHECKS, "right")) + 1, len(work)))
+        # a loop, which looks for interrupts itself, jumps to rows of its own and behind: these are in one stretch
+        spans = [np.searchsorted(heads, span) for loop in self.loops for span in loop.spans]
+        stretches = list(pairwise([end for end in ends if not any(low < end < high for low, high in spans)]))
+        whole, back = int(work.sum()), int(work[forward:].sum())
+        return KernelRows(row_words, pointers, forward, stretches, calls, whole, back)
 
     def _put_inline(self, row_words: Array, heads: Array, inline: Array, addresses: Array, begins: Array) -> None:
         """Add the entries of what is computed without a call, and the rows that run them."""

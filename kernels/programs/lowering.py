@@ -449,7 +449,7 @@ class Reverse:
             self.touched &= before
             self.constant_buffers &= before
             body.before = len(tasks)
-            self.lowering.loops.steer(loop, structs.RUN_BEFORE, body.before - body.restore)
+            self.lowering.loops.steer(loop, structs.RUN_BEFORE)
         loop.back_end = len(tasks)
         return loop.step
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter_ns
@@ -24,6 +24,7 @@ from kernels.programs.program import Exchange, ProgramError, ProgramNode, Recipe
 _WIDTH = 8 * ROW  # bytes of a row
 _FIRST_STACK = 1 << 9  # words that the iterations of loops may save at first
 _LARGEST_STACK = 1 << 16  # words of the stack that a machine keeps when it has run
+_MOST_STRETCHES = 2  # that run in one native call
 _LONG = 10_000
 """Elements that a program computes, from which on other threads may run Python meanwhile: some ten microseconds."""
 
@@ -92,7 +93,7 @@ class Machine:
         placing = ProgramMemory(plan)
         self.memory, self.start, self.size = placing.memory, placing.start, placing.size
         self.contexts = placing.contexts
-        self.forward, self.reverse = placing.rows(plan.forward)
+        self.rows = placing.rows(plan.forward)
         nodes = plan.recipe.nodes
         self.inputs = [placing.view(i) for i in plan.recipe.arguments]
         self.outputs = [placing.view(i) for i in plan.recipe.outputs]
@@ -121,28 +122,19 @@ class Machine:
             [self._moved(x, clone) for x in group] for group in (self.inputs, self.outputs, self.gradients)
         )
         clone.shared = None if self.shared is None else self._moved(self.shared, clone)
-        clone.forward, clone.reverse = self._moved_rows(self.forward, clone), self._moved_rows(self.reverse, clone)
+        clone.rows = self._moved_rows(clone)
         clone._open()
         return clone
 
     def _open(self) -> None:
         """Set up the exchange of arguments and results; where there is little work, all rows run in one native call."""
-        rows = [self.forward, self.reverse]
-        joined = np.concatenate([row_set.words for row_set in rows])
-        begin = 0
-        for row_set in rows:
-            row_set.words = joined[begin : begin + len(row_set.words)]
-            row_set.start = where(row_set.words)
-            begin += len(row_set.words)
-        releases = sum(row_set.work for row_set in rows) >= _LONG
-        simple = all(len(row_set.stretches) <= 1 for row_set in rows) and not routine.RUNNING
-        whole = (where(joined), len(joined), releases) if simple else None
-        behind = {len(self.forward.words) + k: call for k, call in self.reverse.calls.items()}
-        self._joined = where(joined), len(joined), self.forward.calls | behind
+        rows, releases = self.rows, self.rows.work >= _LONG
+        simple = len(rows.stretches) <= _MOST_STRETCHES and not routine.RUNNING
+        whole = (rows.start, len(rows.words), releases) if simple else None
         if self.shared is not None:
             self.stack = np.empty(_FIRST_STACK, np.int64)
             self.shared[:] = where(self.stack), len(self.stack), 0, WORK_BETWEEN_CHECKS, 0
-        self.is_short = simple and not releases and self.shared is None and not self._joined[2] and native()
+        self.is_short = simple and not releases and self.shared is None and not rows.calls and native()
         """Whether it runs natively throughout, in so little time that other threads can wait."""
         results, gradients = (self.outputs, self.gradients) if not self.marks else (self.gradients, [])
         self.exchange = Exchange(self.inputs, results, gradients, whole, exactly=self.exactly)
@@ -154,7 +146,8 @@ class Machine:
         at = where(array) - self.start + clone.start - where(clone.memory)
         return np.ndarray(array.shape, array.dtype, clone.memory, at, array.strides)
 
-    def _moved_rows(self, rows: KernelRows, clone: Machine) -> KernelRows:
+    def _moved_rows(self, clone: Machine) -> KernelRows:
+        rows = self.rows
         moved, pointers = rows.words.copy(), rows.pointers.copy()
         for addresses in (moved[:, ProgramRow.address], pointers):  # addresses of kernels are out of this range
             addresses[(addresses >= self.start) & (addresses <= self.start + self.size)] += clone.start - self.start
@@ -164,25 +157,26 @@ class Machine:
             k: partial(call.func, [self._moved(x, clone) for x in call.args[0]], clone.contexts)
             for k, call in rows.calls.items()
         }
-        return KernelRows(moved, pointers, rows.stretches, calls, rows.work)
+        return replace(rows, words=moved, pointers=pointers, calls=calls)
 
-    def run(self, rows: KernelRows) -> None:
-        """Run rows of the native program; :class:`GuardMissed` where a guard stops it."""
-        if rows is self.forward:
-            self.contexts.clear()
-        for first, stop in rows.stretches:  # between them Python can take an interrupt
-            self.through(rows, first, stop)
-        if rows is self.reverse:
-            self._shrink()
-        if routine.RUNNING:
-            routine.check_failed()
+    def run(self, values: Iterable[Any] | None = None) -> None:
+        """Run on values, or those that are in ``inputs``; :class:`GuardMissed` where a guard stops it."""
+        if values is not None:
+            _put(self, values)
+        self.contexts.clear()
+        for first, stop in self.rows.stretches:  # between them Python can take an interrupt
+            self.through(first, stop)
+            if routine.RUNNING:
+                routine.check_failed()
+        self._shrink()
 
-    def through(self, rows: KernelRows, first: int, stop: int) -> None:
+    def through(self, first: int, stop: int) -> None:
         """Run rows from one to another."""
-        self._resumed(self.native(rows.start, first, stop), rows.start, stop, rows.calls)
+        self._resumed(self.native(self.rows.start, first, stop), stop)
 
-    def _resumed(self, came_to: int, rows: int, stop: int, calls: dict[int, partial[None]]) -> None:
+    def _resumed(self, came_to: int, stop: int) -> None:
         """Go on where native code has paused: Python runs what it has to, takes interrupts, and gives loops room."""
+        calls = self.rows.calls
         while came_to < -1:
             at = -2 - came_to
             if self.shared is not None and self.shared[LoopStack.needed]:
@@ -192,7 +186,7 @@ class Machine:
             elif at in calls:
                 calls[at]()
                 at += 1
-            came_to = self.native(rows, at, stop)
+            came_to = self.native(self.rows.start, at, stop)
         if came_to >= 0:
             raise self.missed(came_to)
 
@@ -208,11 +202,10 @@ class Machine:
 
     def missed(self, row: int) -> GuardMissed:
         """Return which guard stopped the program, and the value that it found."""
-        rows = self.forward.words
+        rows, pointers = self.rows.words, self.rows.pointers
         number = int(np.count_nonzero(rows[:row, ProgramRow.kind] == structs.RUN_GUARD))
         if rows[row, ProgramRow.kind] != structs.RUN_GUARD:
             return GuardMissed(-1, b"", "the begin of a loop")
-        pointers = self.forward.pointers
         value = int(pointers[(int(rows[row, ProgramRow.pointers]) - where(pointers)) // 8]) - where(self.memory)
         bits = self.memory[value : value + int(rows[row, ProgramRow.operands])].tobytes()
         return GuardMissed(number, bits, self.guards[number])
@@ -228,13 +221,12 @@ class Machine:
             if results == 0:
                 return None
             self.contexts.clear()
-            self._resumed(results, *self._joined)
+            self._resumed(results, len(self.rows.words))
             self._shrink()
             return self.exchange.leave()
         if not self.exchange.enter(*args):
             return None
-        self.run(self.forward)
-        self.run(self.reverse)
+        self.run()
         return self.exchange.leave()
 
 
@@ -261,7 +253,7 @@ class KeptReplay:
             machine = self._back.copy()
             first = machine.start - where(machine.memory)
             memory = machine.memory[first : first + machine.size + 8].view(np.int64)
-            rows = (machine.forward.start, len(machine.forward.words), False)
+            rows = (machine.rows.start, machine.rows.forward, False)
             inputs, outputs = machine.inputs[: self._count], [*machine.outputs, memory]
             free = machine, Exchange(inputs, outputs, [], rows, exactly=True)
         machine, exchange = free
@@ -281,9 +273,9 @@ class KeptReplay:
         ``tensors`` are the numbers of the arguments that are operands, ``slots`` how far the slot of each result with a
         gradient is from that of the call, ``reached`` the arguments that each of these depends on.
         """
-        back = self._back
-        rows = back.reverse
-        words = [back.start, back.size, rows.start, len(rows.words), rows.work, len(slots)]
+        back, rows = self._back, self._back.rows
+        first, count = rows.start + _WIDTH * rows.forward, len(rows.words) - rows.forward
+        words = [back.start, back.size, first, count, rows.work_back, len(slots)]
         for slot, cotangent in zip(slots, back.inputs[self._count :], strict=True):
             words += [slot, where(cotangent), cotangent.size, cotangent.itemsize]
         gradients = dict(zip(self.graded, back.gradients, strict=False))
@@ -328,79 +320,73 @@ def call_times(recipe: Recipe, values: Sequence[Any], *, reverse: bool) -> CallT
     """Run a program on these values, as the arguments of a machine, and return the times of its calls."""
     plan, lowering, back = lowered(recipe, reverse=reverse)
     machine = Machine(plan)
-    run = _TimedRun(machine, values)
-    run.usual()  # for the first time, pages are touched
-    least, whole, repetitions, begin = run.apart(), run.usual(), 1, perf_counter_ns()
+    machine.run(values)  # for the first time, pages are touched
+    least, whole, repetitions, begin = _apart(machine, values), _usual(machine, values), 1, perf_counter_ns()
     while repetitions < _MOST_TIMED and (repetitions < _LEAST_TIMED or perf_counter_ns() - begin < _ENOUGH):
-        whole = min(whole, run.usual())
-        least = np.minimum(least, run.apart())
+        whole = min(whole, _usual(machine, values))
+        least = np.minimum(least, _apart(machine, values))
         repetitions += 1
-    rows = np.concatenate([machine.forward.words, machine.reverse.words])
+    rows = machine.rows.words
     inline = rows[:, ProgramRow.kind] == structs.RUN_INLINE
     tasks = np.where(inline, rows[:, ProgramRow.operands], 1)
-    times = np.repeat(np.maximum(least - run.clock(), 0) / tasks, tasks)
+    times = np.repeat(np.maximum(least - _clock(machine), 0) / tasks, tasks)
     assert len(times) == len(plan.tasks), "the rows of a machine are those of its plan"
     outputs, gradients = ([np.array(x, order="C") for x in group] for group in (machine.outputs, machine.gradients))
     owners = _owners(plan, lowering, back)
     return CallTimes(owners, times, _bytes(plan), plan.forward, whole, repetitions, outputs, gradients)
 
 
-class _TimedRun:
-    def __init__(self, machine: Machine, values: Sequence[Any]) -> None:
-        self.machine, self.values = machine, values
+def _usual(machine: Machine, values: Sequence[Any]) -> int:
+    """Run all rows as a call does; return the nanoseconds."""
+    _put(machine, values)
+    begin = perf_counter_ns()
+    machine.run()
+    return perf_counter_ns() - begin
 
-    def _enter(self) -> None:
-        for place, value in zip(self.machine.inputs, self.values, strict=True):
-            place[...] = value
 
-    def usual(self) -> int:
-        """Run all rows as a call does; return the nanoseconds."""
-        self._enter()
-        begin = perf_counter_ns()
-        self.machine.run(self.machine.forward)
-        self.machine.run(self.machine.reverse)
-        return perf_counter_ns() - begin
-
-    def apart(self) -> Array:
-        """Run each row by itself; return the nanoseconds of each."""
-        self._enter()
-        return np.array(self._timed(self.machine.forward) + self._timed(self.machine.reverse), np.float64)
-
-    def _timed(self, rows: KernelRows) -> list[int]:
-        native, now, times = self.machine.native, perf_counter_ns, []
-        kinds, ahead = rows.words[:, ProgramRow.kind], rows.words[:, ProgramRow.address]
-        ends = {int(k): int(k + ahead[k]) for k in np.flatnonzero(kinds == structs.RUN_LOOP)}
-        ends |= {int(k): int(k + 1 + ahead[k + 1]) for k in np.flatnonzero(kinds == structs.RUN_BACK)}
-        for k in range(len(rows.words)):
-            if k < len(times):
-                continue
-            if k in ends:  # a loop is one call
-                begin = now()
-                self.machine.through(rows, k, ends[k])
-                times += [now() - begin] + [0] * (ends[k] - k - 1)
-                continue
-            address, call = rows.start + 8 * ROW * k, rows.calls.get(k)
+def _apart(machine: Machine, values: Sequence[Any]) -> Array:
+    """Run each row by itself; return the nanoseconds of each."""
+    _put(machine, values)
+    rows, native, now, times = machine.rows, machine.native, perf_counter_ns, list[int]()
+    kinds, ahead = rows.words[:, ProgramRow.kind], rows.words[:, ProgramRow.address]
+    ends = {int(k): int(k + ahead[k]) for k in np.flatnonzero(kinds == structs.RUN_LOOP)}
+    ends |= {int(k): int(k + 1 + ahead[k + 1]) for k in np.flatnonzero(kinds == structs.RUN_BACK)}
+    for k in range(len(rows.words)):
+        if k < len(times):
+            continue
+        if k in ends:  # a loop is one call
             begin = now()
-            missed = native(address, 0, 1)
-            if call is not None:
-                call()
-            times.append(now() - begin)
-            if missed >= 0:
-                raise self.machine.missed(k)
-        if routine.RUNNING:
-            routine.check_failed()
-        return times
+            machine.through(k, ends[k])
+            times += [now() - begin] + [0] * (ends[k] - k - 1)
+            continue
+        address, call = rows.start + _WIDTH * k, rows.calls.get(k)
+        begin = now()
+        missed = native(address, 0, 1)
+        if call is not None:
+            call()
+        times.append(now() - begin)
+        if missed >= 0:
+            raise machine.missed(k)
+    if routine.RUNNING:
+        routine.check_failed()
+    return np.array(times, np.float64)
 
-    def clock(self) -> int:
-        """Return the nanoseconds that are measured where nothing runs."""
-        native, now, start, call, times = self.machine.native, perf_counter_ns, self.machine.forward.start, None, []
-        for _ in range(_LOOKS):
-            begin = now()
-            native(start, 0, 0)
-            if call is not None:
-                call()
-            times.append(now() - begin)
-        return sorted(times)[_LOOKS // 2]
+
+def _put(machine: Machine, values: Iterable[Any]) -> None:
+    for place, value in zip(machine.inputs, values, strict=True):
+        place[...] = value
+
+
+def _clock(machine: Machine) -> int:
+    """Return the nanoseconds that are measured where nothing runs."""
+    native, now, start, call, times = machine.native, perf_counter_ns, machine.rows.start, None, []
+    for _ in range(_LOOKS):
+        begin = now()
+        native(start, 0, 0)
+        if call is not None:
+            call()
+        times.append(now() - begin)
+    return sorted(times)[_LOOKS // 2]
 
 
 def _owners(plan: ProgramPlan, lowering: ForwardLowering, back: Reverse) -> Array:
@@ -443,21 +429,17 @@ _COMPILE, _COMPILE_ROW, _MOST_ROWS = 30e-3, 150e-6, 2_000
 
 def calls_until_compiled(machine: Machine) -> int:
     """Return after how many calls the interpreter has taken as long as compiling would, about."""
-    return max(calls_in(_COMPILE + _COMPILE_ROW * min(_rows(machine), _MOST_ROWS), machine), 3)
+    return max(calls_in(_COMPILE + _COMPILE_ROW * min(len(machine.rows.words), _MOST_ROWS), machine), 3)
 
 
 def calls_meanwhile(machine: Machine) -> int:
     """Return how many calls go on beside the compiler until it says how long it takes, about."""
-    return MEANWHILE * calls_until_compiled(machine) + calls_in(_ROLL_ROW * _rows(machine), machine)
+    return MEANWHILE * calls_until_compiled(machine) + calls_in(_ROLL_ROW * len(machine.rows.words), machine)
 
 
 def calls_in(seconds: float, machine: Machine) -> int:
     """Return how many calls the interpreter does in a time, about."""
     times = 1 if machine.shared is None else _ITERATIONS
-    rows = times * _rows(machine)
-    elements = times * (machine.forward.work + machine.reverse.work)
+    rows = times * len(machine.rows.words)
+    elements = times * machine.rows.work
     return int(seconds / (_ROW * rows + _ELEMENT * elements + 1e-6))
-
-
-def _rows(machine: Machine) -> int:
-    return len(machine.forward.words) + len(machine.reverse.words)

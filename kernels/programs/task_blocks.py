@@ -228,6 +228,11 @@ class LoopTasks:
     choose: int = -1  # the row that picks the body of an iteration
     back_end: int = -1
 
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        """The first of its tasks, and the one behind the last, forward and, if it has pullbacks, back."""
+        return [(self.start, self.end), (self.back, self.back_end)][: 1 + (self.back >= 0)]
+
 
 class Loops:
     """The loops of a program that is being lowered, in the order of their ends."""
@@ -272,7 +277,7 @@ class Loops:
         for o, c in pairs:
             lowering.copy_between(o, c)
         body.next = len(self.tasks)
-        self.steer(loop, RUN_NEXT, body.next - body.begin)
+        self.steer(loop, RUN_NEXT)
         if not isinstance(self.recipe.steps[step.at + 1].op, LoopEnd):
             self._begin_body(step.at + 1)
 
@@ -321,8 +326,10 @@ def crosses(recipe: Recipe, loop: LoopTasks, body: TaskBody) -> bool:
 PLACES = 2  # of each row: those of the loop and of the stack come first
 
 
-def steer(rows: Array, heads: Array, loops: Sequence[LoopTasks], sizes: dict[int, list[int]]) -> list[Array]:
-    """Write the distances into the rows of loops, outer loops first; return the tables that rows refer to.
+def steer(
+    rows: Array, heads: Array, loops: Sequence[LoopTasks], sizes: dict[int, list[int]], work: Array
+) -> list[Array]:
+    """Write distances, and the work between them, into the rows of loops, outer loops first; return their tables.
 
     ``heads`` are the tasks that rows begin with; ``sizes`` the words that tasks save, or restore.
     """
@@ -345,31 +352,31 @@ def steer(rows: Array, heads: Array, loops: Sequence[LoopTasks], sizes: dict[int
         rows[start, ProgramRow.address], rows[start, ProgramRow.accumulate] = end - start, k == 0
         begins = [row(body.begin) for body in loop.bodies]
         for body, following in zip(loop.bodies, [*begins[1:], None if loop.counted else end], strict=True):
-            if following is not None:
-                first = row(body.begin)  # where a guard misses, the next body is tried; without one the program ends
+            first = row(body.begin)
+            if following is not None:  # where a guard misses, the next body is tried; without one the program ends
                 guards = first + np.flatnonzero(rows[first : row(body.again), ProgramRow.kind] == RUN_GUARD)
                 rows[guards, ProgramRow.address] = following - guards
             last = row(body.next)
             rows[last, ProgramRow.address], rows[last, ProgramRow.layout] = begins[0] - last, end - last
+            rows[last, ProgramRow.data] = work[first:last].sum()
             save(body.again, loop)
         if loop.back >= 0:
             choose = row(loop.choose)
             rows[choose, ProgramRow.address] = row(loop.back_end) - choose
             table(choose, [row(body.restore) - choose for body in loop.bodies])
             for body in loop.bodies:
-                rows[row(body.before), ProgramRow.address] = choose - row(body.before)
+                first, last = row(body.restore), row(body.before)
+                rows[last, ProgramRow.address], rows[last, ProgramRow.data] = choose - last, work[first:last].sum()
                 save(body.restore, loop)
     return tables
 
 
 def outlived(used: Array, times: Array, loops: Sequence[LoopTasks]) -> tuple[Array, Array]:
     """Add uses to a list of values and times: what a loop uses and did not make is needed until it ends."""
-    spans = [(loop.start, loop.end) for loop in loops]
-    spans += [(loop.back, loop.back_end) for loop in loops if loop.back >= 0]
     values, at = np.unique(used, return_index=True)  # times are in order
     first = dict(zip(values.tolist(), times[at].tolist(), strict=True))
     more = []
-    for start, end in spans:
+    for start, end in [span for loop in loops for span in loop.spans]:
         inside = used[(times >= start) & (times < end)]
         more += [(value, end) for value in np.unique(inside).tolist() if first[value] <= start]
     added = np.array(more, np.int64).reshape(-1, 2)

@@ -23,7 +23,7 @@ from kernels.programs.program import ProgramError, Recipe
 from kernels.programs.several_ways import without_unchanged
 from tape.compiled.call_key import DOUBLE, SINGLE, CallArguments, kept, one_rounding_apart, sizes, within_runs
 from tape.compiled.recordings import Recording, difference, live_sources, shared_memory
-from tape.programs.program import Program, outcome
+from tape.programs.program import Program
 from tape.programs.replaying import CallForm, ProgramPullback, interpreted, result_tensors
 from tape.random import Draw, Generator
 from tape.tensors import modes
@@ -46,6 +46,7 @@ class CompiledProgram(Program):
 
     __module__ = "tape"
     _exactly = True
+    _order = "K"
     path: tuple[bytes, ...]  # the values that its guards expect, in order; a loop is one mark
     guard_positions: list[int]  # of each guard, where it stands in the path; -1 for those in loops
     has_loops: bool
@@ -325,13 +326,7 @@ class CompiledProgram(Program):
         at_once = None if tensors or self._recipe.written else self._on_arrays(values_of(arguments))
         if at_once is not None:
             return at_once[0]
-        machine = self._started(arguments, reverse=False)
-        try:
-            machine.run(machine.forward)
-            self._write_back(machine, arguments)
-            return self._filled([outcome(o.copy(order="K"), tensors) for o in machine.outputs])
-        finally:
-            self._machines[False].append(machine)
+        return self._results(arguments, tensors=tensors)
 
     def _composed(self, arguments: Sequence[Any], *, recorded: bool = False) -> list[Tensor]:
         """Replay as one operation of the graph; one that writes to its arguments operation by operation."""

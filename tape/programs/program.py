@@ -9,9 +9,10 @@ import os
 import queue
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -30,7 +31,6 @@ from kernels.programs.recipe_encoding import Decoder
 from kernels.programs.rolled_program import Uncompiled
 from tape import pickled_programs  # noqa: F401 (teaches pickle)
 from tape.errors import CompileWarning, FileFormatError
-from tape.operations.copied_views import copy_
 from tape.programs.drawing import Seen
 from tape.programs.replaying import (
     CallForm,
@@ -39,6 +39,7 @@ from tape.programs.replaying import (
     interpreted,
     recorded,
     value_and_gradients,
+    write_back,
 )
 from tape.programs.saving import Content, MisfitError, decoded, decoded_signature, named, write_programs
 from tape.tensors import grad_modes, modes
@@ -199,6 +200,7 @@ class Program(Seen):
     _mode = "default"
     """When it is compiled: one of :data:`kernels.machine_code.tiers.MODES`."""
     _budget: int | None = None  # bytes of memory that it may use; None if that is not limited
+    _order: Literal["C", "K"] = "C"  # of results that are arrays
 
     def __init__(self) -> None:
         """Raise TypeError: ``tape.record(function, *examples)`` makes programs."""
@@ -225,13 +227,7 @@ class Program(Seen):
         values, tensors = self._checked(args, kwargs, writes=True)
         if tensors and (way := way_of(values)) is not None:
             return self._filled(self._composed(values, recorded=way))
-        machine = self._started(values, reverse=False)
-        try:
-            machine.run(machine.forward)
-            self._write_back(machine, values)
-            return self._filled([outcome(np.array(o, order="C"), tensors) for o in machine.outputs])
-        finally:
-            self._machines[False].append(machine)
+        return self._results(values, tensors=tensors)
 
     def value_and_grad(self, *args: Any, has_aux: bool = False, **kwargs: Any) -> tuple[Any, tuple[Any, ...]]:
         """Return the value and a tuple with the gradient of each positional argument that has floats.
@@ -319,21 +315,33 @@ class Program(Seen):
         results = kept.forward(values)
         return None if results is None else recorded(self, arguments, results[:-1], values, results[-1], known)
 
-    def _replayed(self, arguments: Sequence[Any]) -> list[Any]:
-        machine = self._started(arguments, reverse=False)
+    @contextmanager
+    def _run(self, arguments: Sequence[Any], *, reverse: bool) -> Iterator[AnyMachine]:
+        """Run a machine, which no other call uses within, on these arguments."""
+        machine = self._machine(reverse=reverse)
         try:
-            machine.run(machine.forward)
-            return [scalar_or_array(np.array(o, order="C")) for o in machine.outputs]
+            machine.run([x._value if isinstance(x, Tensor) else x for x in arguments])
+            yield machine
         finally:
-            self._machines[False].append(machine)
+            self._machines[reverse].append(machine)
+
+    def _results(self, arguments: Sequence[Any], *, tensors: bool) -> Any:
+        """Replay forward; return the function's result, and write what it writes to its arguments."""
+        with self._run(arguments, reverse=False) as machine:
+            if self._recipe.written:
+                with grad_modes.no_grad():
+                    write_back(self._recipe, arguments, machine.inputs)
+            return self._filled([outcome(np.array(o, order=self._order), tensors) for o in machine.outputs])
+
+    def _replayed(self, arguments: Sequence[Any]) -> list[Any]:
+        with self._run(arguments, reverse=False) as machine:
+            return [scalar_or_array(np.array(o, order="C")) for o in machine.outputs]
 
     def _replayed_back(self, arguments: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        machine = self._started(arguments, reverse=True)
         try:
-            machine.run(machine.forward)
-            machine.run(machine.reverse)
-            values = [np.array(o, order="C") for o in machine.outputs]
-            return values, [g + g.dtype.type(0.0) for g in machine.gradients]
+            with self._run(arguments, reverse=True) as machine:
+                values = [np.array(o, order="C") for o in machine.outputs]
+                return values, [g + g.dtype.type(0.0) for g in machine.gradients]
         except Unsettled:
             # operations on tensors find the gradient where cotangents do not tell it
             values = [np.array(x._value if isinstance(x, Tensor) else x) for x in arguments]
@@ -341,18 +349,6 @@ class Program(Seen):
                 tensors = [as_array(x) for x in value_and_gradients(self._recipe, values)]
             count = len(self._recipe.outputs)
             return tensors[:count], tensors[count:]
-        finally:
-            self._machines[True].append(machine)
-
-    def _write_back(self, machine: AnyMachine, arguments: Sequence[Any]) -> None:
-        if not self._recipe.written:
-            return
-        for node, x, value in zip(self._recipe.arguments, arguments, machine.inputs, strict=True):
-            if node in self._recipe.written and isinstance(x, Tensor):
-                with grad_modes.no_grad():
-                    copy_(x, constant_tensor(value.copy()))
-            elif node in self._recipe.written and isinstance(x, np.ndarray):
-                x[...] = value
 
     def _check_scalar(self, *, has_aux: bool) -> None:
         outputs, template = self._recipe.outputs, self._template
@@ -395,12 +391,6 @@ class Program(Seen):
         return self._template.filled(
             [self._kept[i] if i in self._kept else next(remaining) for i in range(len(self._template))]
         )
-
-    def _started(self, arguments: Sequence[Any], *, reverse: bool) -> Any:
-        machine = self._machine(reverse=reverse)
-        for place, x in zip(machine.inputs, arguments, strict=True):
-            place[...] = x._value if isinstance(x, Tensor) else x
-        return machine
 
     def _machine(self, *, reverse: bool) -> AnyMachine:
         try:

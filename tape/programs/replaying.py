@@ -40,7 +40,7 @@ def interpreted(recipe: Recipe, arguments: Sequence[Any]) -> list[Tensor]:
     run = _UnbatchedRun(recipe, arguments)
     modes.call_given(None, run.steps, 0, len(recipe.steps))
     results = [run.result(node) for node in recipe.outputs]
-    run.write_back(arguments)
+    write_back(recipe, arguments, [run.values[node] for node in recipe.arguments])
     return results
 
 
@@ -133,13 +133,14 @@ class _UnbatchedRun(ProgramRun):
         seen = {self.recipe.base_of(o) for o in outputs if self.nodes[o].base is not None}
         return x if unshared and outputs.count(node) == 1 and node not in seen else views.clone(x)
 
-    def write_back(self, arguments: Sequence[Any]) -> None:
-        """Write the final values of written arguments into the caller's tensors and arrays."""
-        for node, argument in zip(self.recipe.arguments, arguments, strict=True):
-            if node in self.recipe.written and isinstance(argument, Tensor):
-                argument.copy_(self.values[node])
-            elif node in self.recipe.written and isinstance(argument, np.ndarray):
-                argument[...] = as_array(self.values[node])
+
+def write_back(recipe: Recipe, arguments: Sequence[Any], values: Sequence[Any]) -> None:
+    """Write the final values of arguments, tensors or arrays, into those that the program writes to."""
+    for node, argument, value in zip(recipe.arguments, arguments, values, strict=True):
+        if node in recipe.written and isinstance(argument, Tensor):
+            argument.copy_(value)
+        elif node in recipe.written and isinstance(argument, np.ndarray):
+            argument[...] = as_array(value) if isinstance(value, Tensor) else value
 
 
 # Replays as operations of other functions: native forward, and differentiable through the recorded rules.
@@ -272,10 +273,7 @@ class ProgramPullback:
         try:
             gradients = machine.whole((*values, *filled))
             if gradients is None:
-                for place, x in zip(machine.inputs, (*values, *filled), strict=True):
-                    place[...] = x
-                machine.run(machine.forward)
-                machine.run(machine.reverse)
+                machine.run((*values, *filled))
                 gradients = tuple([g.copy() for g in machine.gradients])
             return [np.asarray(g) for g in gradients]
         except Unsettled:

@@ -334,6 +334,24 @@ def test_long_loops_have_gradients_and_end_when_interrupted() -> None:
     assert compiled.calls["recorded"] == 3
 
 
+def test_a_loop_of_large_arrays_runs_as_often_as_it_has_to_and_ends_when_interrupted() -> None:
+    """Its rows are more work than the interpreter does between two looks for interrupts."""
+
+    def halved(x: Any, stop: Any) -> Any:
+        while x[0] > stop:
+            x = x * 0.5
+            x = x + 0.0
+        return x
+
+    compiled, x = tape.compile(halved, mode="eager", check="never"), np.ones(5 << 20)
+    for stop in (0.4, 0.2, 0.1, 1.0, 0.3):
+        assert compiled(x, stop)[-1] == halved(1.0 * x[:1], stop)[0]
+    threading.Timer(0.3, _thread.interrupt_main).start()
+    with pytest.raises(KeyboardInterrupt):
+        compiled(x, -1.0)  # without an end
+    assert compiled(x, 0.4)[-1] == 0.25
+
+
 def test_threads_have_stacks_of_their_own() -> None:
     compiled = tape.compile(tape.value_and_grad(newton), check="never")
     for a in INPUTS:

@@ -205,7 +205,7 @@ def test_a_guard_that_misses() -> None:
     machine = CompiledMachine(program(GUARDED, [1.0], [1.0], work=8), guards=places)
     assert machine.guards == ["a.py:1", "a.py:2"]
     assert machine.whole((-1.0,)) == (-2.0,)
-    for attempt in (lambda: machine.whole((3.0,)), lambda: _run(machine, 3.0)):
+    for attempt in (lambda: machine.whole((3.0,)), lambda: machine.run((3.0,))):
         with pytest.raises(GuardMissed, match=r"at a\.py:2") as caught:
             attempt()
         assert caught.value.number == 1
@@ -220,18 +220,11 @@ def test_a_guard_whose_value_is_not_kept() -> None:
     assert caught.value.number == -1
 
 
-def _run(machine: CompiledMachine, *arguments: Any) -> None:
-    for place, x in zip(machine.inputs, arguments, strict=True):
-        place[...] = x
-    machine.run(machine.forward)
-    machine.run(machine.reverse)
-
-
 def test_memory_of_its_own_as_other_machines_have() -> None:
     machine = CompiledMachine(rosenbrock(5))
     x = np.linspace(-1.0, 1.0, 5)
     value, gradient = machine.whole((x,))
-    _run(machine, x)
+    machine.run((x,))
     assert [float(y) for y in machine.outputs] == [value]
     np.testing.assert_array_equal(machine.gradients[0], gradient)
     assert machine.size > 4 * 8
@@ -270,7 +263,7 @@ def test_a_large_workspace_is_shared_by_forms() -> None:
     if machine.words is not None:
         machine._busy[0] = 1
         assert other.whole((x,)) == x.size - 1  # with another workspace
-        _run(machine, x)
+        machine.run((x,))
         assert float(machine.outputs[0]) == x.size - 1
         assert machine._busy[0] == 1
 
