@@ -302,20 +302,16 @@ class ForwardLowering(Intermediates):
         self.extras: dict[int, tuple[int, ...]] = {}  # the further results of a routine
         self.copies: dict[int, dict[str, int]] = {}  # those of saved values of a step that a later write replaces
         self.loops = Loops(recipe, self.tasks)
-        self.apart: list[tuple[int, int, int]] = []
-        """Steps that were lowered by themselves: the first of their tasks, the one behind the last, the step."""
 
     def run(self) -> Tasks:
         """Lower each step; return the tasks in order."""
         steps, repeating = self.recipe.steps, Repeating(self, self.extra)
-        self.owners = repeating.blocks.owners
         for at, start in enumerate(steps.starts):
             if not repeating.repeat(at, start):
-                step, first = steps[at], len(self.tasks)
+                step, self.tasks.step = steps[at], at
                 if step.op.extras and not step.params[1:]:
                     self.extras[at] = tuple(s.result for s in steps[at + 1 : at + 1 + len(step.op.extras)])
                 step.op.lower(step, self)
-                self.apart.append((first, len(self.tasks), at))
                 repeating.remember(at, start)
             if self.overwriting is not None and self.overwriting.written:
                 self.overwriting.read_at(at)
@@ -357,13 +353,12 @@ class Reverse:
 
     def __init__(self, recipe: Recipe, lowering: ForwardLowering) -> None:
         self.recipe = recipe
-        self.lowering = lowering
-        self.tasks = lowering.tasks
+        self.lowering, self.tasks = lowering, lowering.tasks
+        self.tasks.step = max(len(recipe.steps) - 1, 0)  # what it starts from is of the last one
         self.buffers: dict[int, int] = {}
         self.touched: set[int] = set()
         self.constant_buffers: set[int] = set()
         self.blocks = TaskBatches(recipe, self.tasks, lowering.number, lowering.extra)
-        self.apart: list[tuple[int, int, int]] = []  # steps whose pullbacks are not just called, as in the forward pass
 
     def run(self, output: int) -> None:
         """Start from one floating element, with the cotangent 1."""
@@ -396,11 +391,11 @@ class Reverse:
         family, wanted, nodes = self._family, self._wanted, self.recipe.nodes
         starts, words, touched, copies = self._starts, self._words, self.touched, self.lowering.copies
         forms, ways, skipped = self._forms, self._ways, stop
-        blocks, order, owners = self.blocks, self.blocks.order, self.blocks.steps
+        blocks, order, by_step, tasks = self.blocks, self.blocks.order, self.blocks.steps, self.tasks
         for at in range(stop - 1, first - 1, -1):
             if at >= skipped:
                 continue
-            start = starts[at]
+            start, tasks.step = starts[at], at
             form = forms[words[start]]
             if form is None or family[words[start + 1]] not in touched:
                 if words[start] in self._ends:
@@ -425,7 +420,7 @@ class Reverse:
                         blocks.flush()
                         self._fill(base, nodes[node].spec.dtype, -0.0)
                 order.append(~pattern if stored else pattern)
-                owners.append(at)
+                by_step.append(at)
 
     def _loop(self, loop: LoopTasks) -> int:
         """Add the pullbacks of a loop's bodies, which run as often as these did; return the loop's first step."""
@@ -519,7 +514,6 @@ class Reverse:
         return ways
 
     def _apart(self, step: Step, form: Form) -> None:
-        first = len(self.tasks)
         if form.kind == structs.PYTHON:
             self._python(step, form)
         else:
@@ -538,7 +532,6 @@ class Reverse:
                     self._contribute(step, form, i, (cotangent, *saved))
             if form.kind == structs.CLEARS and form.pulls[0] is not None:
                 self.tasks.append(KernelCall(form.pulls[0], (cotangent, cotangent, *saved)))
-        self.apart.append((first, len(self.tasks), step.at))
 
     def _buffer_of(self, node: int) -> int:
         """Make room for a node's gradient; return the base that it belongs to."""

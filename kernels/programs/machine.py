@@ -31,11 +31,6 @@ _LONG = 10_000
 
 def plan(recipe: Recipe, *, reverse: bool) -> ProgramPlan:
     """Lower a recipe; its reverse starts from the first output, if that is one floating element."""
-    return lowered(recipe, reverse=reverse)[0]
-
-
-def lowered(recipe: Recipe, *, reverse: bool) -> tuple[ProgramPlan, ForwardLowering, Reverse]:
-    """Return the plan of a recipe, and what made it."""
     copied = recipe.copy()
 
     def start(back: Reverse) -> None:
@@ -45,15 +40,12 @@ def lowered(recipe: Recipe, *, reverse: bool) -> tuple[ProgramPlan, ForwardLower
     return _planned(copied, start, reverse=reverse)
 
 
-def _planned(
-    recipe: Recipe, start: Callable[[Reverse], None], *, reverse: bool = True
-) -> tuple[ProgramPlan, ForwardLowering, Reverse]:
+def _planned(recipe: Recipe, start: Callable[[Reverse], None], *, reverse: bool = True) -> ProgramPlan:
     lowering = ForwardLowering(recipe, reverse=reverse)
     forward, loops, back = len(lowering.run()), lowering.loops, Reverse(recipe, lowering)
     start(back)
     loops.finish()
-    made = ProgramPlan(recipe, lowering.tasks, forward, back.buffers, reverse, loops=loops.all, stack=loops.stack)
-    return made, lowering, back
+    return ProgramPlan(recipe, lowering.tasks, forward, back.buffers, reverse, loops=loops.all, stack=loops.stack)
 
 
 def pullback_plan(recipe: Recipe, *, results: bool = False) -> ProgramPlan:
@@ -69,7 +61,7 @@ def pullback_plan(recipe: Recipe, *, results: bool = False) -> ProgramPlan:
             )
             copied.arguments.append(len(copied.nodes) - 1)
             pairs.append((output, len(copied.nodes) - 1))
-    return _planned(copied, lambda back: back.run_from(pairs))[0]
+    return _planned(copied, lambda back: back.run_from(pairs))
 
 
 class GuardMissed(ProgramError):  # noqa: N818 (no error where there is another program, or the function)
@@ -318,8 +310,8 @@ class CallTimes:
 
 def call_times(recipe: Recipe, values: Sequence[Any], *, reverse: bool) -> CallTimes:
     """Run a program on these values, as the arguments of a machine, and return the times of its calls."""
-    plan, lowering, back = lowered(recipe, reverse=reverse)
-    machine = Machine(plan)
+    made = plan(recipe, reverse=reverse)
+    machine = Machine(made)
     machine.run(values)  # for the first time, pages are touched
     least, whole, repetitions, begin = _apart(machine, values), _usual(machine, values), 1, perf_counter_ns()
     while repetitions < _MOST_TIMED and (repetitions < _LEAST_TIMED or perf_counter_ns() - begin < _ENOUGH):
@@ -330,10 +322,10 @@ def call_times(recipe: Recipe, values: Sequence[Any], *, reverse: bool) -> CallT
     inline = rows[:, ProgramRow.kind] == structs.RUN_INLINE
     tasks = np.where(inline, rows[:, ProgramRow.operands], 1)
     times = np.repeat(np.maximum(least - _clock(machine), 0) / tasks, tasks)
-    assert len(times) == len(plan.tasks), "the rows of a machine are those of its plan"
+    assert len(times) == len(made.tasks), "the rows of a machine are those of its plan"
     outputs, gradients = ([np.array(x, order="C") for x in group] for group in (machine.outputs, machine.gradients))
-    owners = _owners(plan, lowering, back)
-    return CallTimes(owners, times, _bytes(plan), plan.forward, whole, repetitions, outputs, gradients)
+    steps = np.array(made.tasks.steps, np.int64)
+    return CallTimes(steps, times, _bytes(made), made.forward, whole, repetitions, outputs, gradients)
 
 
 def _usual(machine: Machine, values: Sequence[Any]) -> int:
@@ -387,21 +379,6 @@ def _clock(machine: Machine) -> int:
             call()
         times.append(now() - begin)
     return sorted(times)[_LOOKS // 2]
-
-
-def _owners(plan: ProgramPlan, lowering: ForwardLowering, back: Reverse) -> Array:
-    """Return the step that each task belongs to: where none asked for it, that of the next task."""
-    owners = np.full(len(plan.tasks) + 1, -1)
-    counts = np.array(plan.tasks.counts, np.int64)[np.array(plan.tasks.call_numbers, np.int64)]
-    begins = counts.cumsum() - counts
-    rows = np.concatenate([lowering.owners.table(), back.blocks.owners.table()])
-    for first, (calls, step) in zip(np.searchsorted(begins, rows[:, 2]).tolist(), rows[:, :2].tolist(), strict=True):
-        owners[first : first + calls] = step
-    for first, stop, step in (*lowering.apart, *back.apart):
-        owners[first:stop] = step
-    owners[-1] = max(len(lowering.recipe.steps) - 1, 0)
-    known = np.where(owners >= 0, np.arange(len(owners)), len(owners) - 1)
-    return owners[np.minimum.accumulate(known[::-1])[::-1]][:-1]
 
 
 def _bytes(plan: ProgramPlan) -> Array:

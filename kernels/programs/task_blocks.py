@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -68,19 +68,6 @@ class StepCalls:
     """The dtypes of operands that are Python numbers; float64 for other operands."""
 
 
-class Owners(NamedTuple):
-    """The tables that tell which step tasks belong to: of each step the pattern, of patterns where their calls end."""
-
-    rows: array[int]
-    call_ends: array[int]
-
-    def table(self) -> Array:
-        """Return, a row a step: the number of its tasks, the step, where the places of these begin."""
-        rows = np.array(self.rows, np.int64).reshape(-1, 3)
-        calls = np.diff(np.array(self.call_ends))
-        return np.column_stack([calls[rows[:, 0]], rows[:, 1:]]) if len(rows) else rows
-
-
 class TaskBatches:
     """Tasks that follow patterns, in order, between other tasks.
 
@@ -98,7 +85,6 @@ class TaskBatches:
         self._sources, self._numbers, self._place_ends = array("q"), array("q"), array("q", [0])
         self._words = self._starts = np.zeros(0, np.int64)
         self._rows = array("q")  # for each step: the pattern, its position among the steps, and where its places begin
-        self.owners = Owners(self._rows, self._call_ends)
 
     def add(self, pattern: StepCalls) -> int:
         """Return the number of a new pattern."""
@@ -120,6 +106,7 @@ class TaskBatches:
                 calls, adds = self.patterns[k].calls, self.patterns[k].adds
                 tasks.call_numbers.extend(calls)
                 tasks.adds.extend(adds if signed >= 0 else [0] * len(calls))
+                tasks.steps.extend([at] * len(calls))
                 tasks.places.extend([0] * len(self.patterns[k].places))
         else:
             self._append_all(np.array(self.order))
@@ -134,6 +121,7 @@ class TaskBatches:
         self._rows.frombytes(np.stack([order, np.array(self.steps), begins], axis=1).tobytes())
         tasks.call_numbers.frombytes(np.array(self._calls)[nth].tobytes())
         tasks.adds.frombytes((np.array(self._adds)[nth] * np.repeat(signed >= 0, sizes)).tobytes())
+        tasks.steps.frombytes(np.repeat(np.array(self.steps), sizes).tobytes())
         tasks.places.frombytes(bytes(8 * int(rooms.sum())))
 
     def finish(self, columns: Columns | None = None) -> None:

@@ -266,19 +266,20 @@ Task = KernelCall | UfuncCall | ConstantFill | ByteComparison | Steering | Pytho
 
 
 class Tasks:
-    """Tasks in order, as columns: what each calls, whether it adds to its first place, and its places.
+    """Tasks in order, as columns: what each calls, whether it adds to its first place, its step, and its places.
 
     ``calls`` has what is called, each once, with how many places it takes: kernels, and a task for each kind of the
     others. A place is a node, or ``~node`` for the gradient buffer of a base; ``offsets`` has those that are not 0, by
-    place.
+    place. ``step`` is that of tasks that are appended.
     """
 
-    __slots__ = ("_numbers", "adds", "call_numbers", "calls", "counts", "offsets", "places")
+    __slots__ = ("_numbers", "adds", "call_numbers", "calls", "counts", "offsets", "places", "step", "steps")
 
     def __init__(self) -> None:
         self.calls: list[Any] = []
         self.counts: list[int] = []
-        self.call_numbers, self.adds, self.places = array("q"), array("b"), array("q")
+        self.call_numbers, self.adds, self.steps, self.places = array("q"), array("b"), array("q"), array("q")
+        self.step = 0
         self.offsets: dict[int, int] = {}
         self._numbers: dict[Any, int] = {}
 
@@ -316,6 +317,7 @@ class Tasks:
             number = self.number(key, task, len(places))
         self.call_numbers.append(number)
         self.adds.append(adds)
+        self.steps.append(self.step)
         for place in places:
             if place.offset:
                 self.offsets[len(self.places)] = place.offset
