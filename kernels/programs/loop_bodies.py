@@ -10,8 +10,17 @@ import numpy as np
 
 from kernels.foundation.specs import Array, spec_of
 from kernels.foundation.tables import cached_property, dataclass
-from kernels.kinds.routine import LoopAgain, LoopBegin
-from kernels.programs.periods import FEWEST_STEPS, NOWHERE, UNWANTED, WANTED, Extraction, StepTable, ValueTable
+from kernels.programs.periods import (
+    FEWEST_STEPS,
+    NOWHERE,
+    UNWANTED,
+    WANTED,
+    Extraction,
+    SlotRead,
+    StepTable,
+    ValueTable,
+)
+from kernels.programs.program import StepLoop
 
 Renaming = Callable[[StepTable, int, int], tuple[Array, Array]]
 """Returns values and places of what the rows from one to another read, loops before them being known."""
@@ -19,6 +28,7 @@ Renaming = Callable[[StepTable, int, int], tuple[Array, Array]]
 LITERAL, INVARIANT, SAME_ITERATION, LOOP_CARRIED, PER_ITERATION_CONST, OUTSIDE = range(6)
 """Class of an operand slot across iterations: literal; loop-invariant; produced in the same iteration; loop-carried; a
 different constant per iteration; produced before the loop."""
+_ZERO = np.zeros((), np.int64)
 _LAGS = 64  # steps back that a loop carries values over
 _EARLIER = 2  # steps in front that do the same operations on operands of other kinds: the first ones of a loop
 
@@ -240,54 +250,27 @@ class RecordedLoop(NamedTuple):
 
     first: int  # that copies what the loop starts from
     begin: int
-    again: int  # where its body ends
-    end: int
+    again: int  # where its body ends: the next row ends the loop
     phis: list[int]  # the values of the rows that copy what it starts from
-    limit: int | None  # the most iterations, None if there may be any number
-    has_count: bool  # whether the last operand of its begin is that number
-    counted: bool  # whether no guard ends it
+    recorded: StepLoop
 
 
 def recorded_loops(extraction: Extraction) -> list[RecordedLoop]:
-    """Return the loops of a recipe in the order of their begins."""
-    rows, kinds, begins, again = extraction.rows, extraction.recipe.steps.kinds, list[int](), -1
-    loops: list[RecordedLoop] = []
-    for row in np.flatnonzero(extraction.is_mark).tolist():
-        op = kinds[extraction.kind[row]].op
-        if isinstance(op, LoopBegin):
-            begins.append(row)
-        elif isinstance(op, LoopAgain):
-            again = row
-        else:
-            begin = begins.pop()
-            limit, has_count, counted, _ = kinds[extraction.kind[begin]].params
-            count = int(rows.starts[again + 1]) - int(rows.starts[again])
-            phis = rows.value[rows.starts[begin] :][:count].tolist()
-            loops.append(RecordedLoop(begin - count, begin, again, row, phis, limit, has_count, counted))
-    return sorted(loops, key=lambda loop: loop.begin)
+    """Return the loops of a recipe, each with one body, in the order of their begins."""
+    rows, loops = extraction.rows, list[RecordedLoop]()
+    for loop in extraction.recipe.steps.loops():
+        begin, again = np.searchsorted(extraction.kept, (loop.begin, loop.bodies[0][1])).tolist()
+        phis = rows.value[rows.starts[begin] :][: len(loop.phis)].tolist()
+        loops.append(RecordedLoop(begin - len(phis), begin, again, phis, loop))
+    return loops
 
 
-@dataclass(slots=True, eq=False)
-class Initial:
-    """What a loop carries at first, as the columns of a slot; arrays have an axis for each loop around this one."""
+class Lagged(NamedTuple):
+    """A loop-carried value: ``value`` is what ``initial`` reads, then what ``update`` read one step back."""
 
     value: int
-    spec: int
-    offset: Array
-    place: Array
-    literal: Array
-    wanted: bool = False
-
-
-@dataclass(slots=True, eq=False)
-class Lagged:
-    """A loop-carried value: ``value`` is ``initial``, then ``source`` (with ``place`` in inner loops) one step back."""
-
-    value: int
-    source: int
-    initial: Initial
-    wanted: bool
-    place: int = 0
+    initial: SlotRead
+    update: SlotRead
 
 
 @dataclass(slots=True, eq=False)
@@ -300,6 +283,7 @@ class RowLoop:
     items: list[Straight | RowLoop] = field(default_factory=list)
     number: int = -1
     ends: RecordedLoop | None = None
+    limit: SlotRead | None = None  # the most steps, where a value says that
 
 
 @dataclass(slots=True, eq=False)
@@ -404,14 +388,14 @@ class LoopBody:
             value[slot] = source
             self.place[..., slot] = 0
 
-    def _initial(self, slot: int, t: int, fits: Array) -> Initial:
+    def _initial(self, slot: int, t: int, fits: Array) -> SlotRead:
         """Return what a slot reads in a step in which the loop carries what is from before it."""
         regular, steps = self.regular, self.steps
         k = regular.first + t
         offset, literal = steps.offset[..., k, slot], steps.literal[..., k, slot]
         wanted = bool(steps.gradient[k, slot] == WANTED)
         number, spec = int(steps.value[k, slot]), int(steps.spec[k, slot])
-        initial = Initial(number, spec, offset, steps.place[..., k, slot], literal, wanted)
+        initial = SlotRead(number, spec, offset, steps.place[..., k, slot], literal, wanted)
         if number >= 0 and steps.pattern[k, slot] == steps.pattern[regular.reference, slot]:
             initial.spec = int(self.table.spec[self.first + regular.source[slot]])
             if regular.moving[slot] or not fits[slot]:  # the whole of another value, of which this is a part
@@ -421,16 +405,17 @@ class LoopBody:
         self.offset[..., t, slot] = steps.offset[..., regular.first + regular.count - 1, slot]
         return initial
 
-    def _phi(self, source: int, initial: Initial, *, wanted: bool) -> Lagged:
+    def _phi(self, source: int, initial: SlotRead, *, wanted: bool) -> Lagged:
         columns = initial.offset, initial.place, initial.literal
         key = source, initial.value, initial.spec, *[np.asarray(column).tobytes() for column in columns]
         known = self._known.setdefault(key, [])
         for phi in known:
-            if not wanted or (phi.wanted and phi.initial.wanted == initial.wanted):
+            if not wanted or (phi.update.wanted and phi.initial.wanted == initial.wanted):
                 return phi
         spec, node = int(self.table.spec[source]), int(self.table.node[source])
         initial.wanted = initial.wanted and wanted
-        phi = Lagged(self.table.add(spec, node), source, initial, wanted)
+        update = SlotRead(source, spec, _ZERO, _ZERO, _ZERO, wanted)
+        phi = Lagged(self.table.add(spec, node), initial, update)
         known.append(phi)
         self.phis.append(phi)
         return phi

@@ -24,7 +24,7 @@ from kernels.foundation.specs import (
 )
 from kernels.kinds.form import Form, restrided
 from kernels.kinds.form import ProgramStep as LoweredStep
-from kernels.kinds.routine import LoopEnd, RoutineCall
+from kernels.kinds.routine import RoutineCall
 from kernels.kinds.views import Write
 from kernels.native import structs
 from kernels.programs import task_blocks
@@ -382,7 +382,7 @@ class Reverse:
         self._starts, self._words = steps.starts, steps.words.tolist()
         self._forms = [None if kind.form is None or kind.form.is_view else kind.form for kind in steps.kinds]
         self._ways = {form: self._way(form) for form in self._forms if form is not None}
-        self._ends = {number for number, kind in enumerate(steps.kinds) if isinstance(kind.op, LoopEnd)}
+        self._loops = {loop.recorded.end: loop for loop in self.lowering.loops.all}
         self._some_steps(0, len(self._starts))
         self.blocks.finish(self.columns)
 
@@ -398,8 +398,8 @@ class Reverse:
             start, tasks.step = starts[at], at
             form = forms[words[start]]
             if form is None or family[words[start + 1]] not in touched:
-                if words[start] in self._ends:
-                    skipped = self._loop(self.lowering.loops.ending_with(at))
+                if at in self._loops:
+                    skipped = self._loop(self._loops[at])
                 continue
             way = None if self.constant_buffers or at in copies else ways[form]
             if way is None:
@@ -424,9 +424,9 @@ class Reverse:
 
     def _loop(self, loop: LoopTasks) -> int:
         """Add the pullbacks of a loop's bodies, which run as often as these did; return the loop's first step."""
-        phis = [node for node in loop.phis if self._wanted[node]]
+        phis = [node for node in loop.recorded.phis if self._wanted[node]]
         if not any(self._family[node] in self.touched for node in phis):
-            return loop.step
+            return loop.recorded.begin
         self.blocks.flush()
         for node in {self._family[node]: node for node in (*phis, *self._reached(loop))}.values():
             self._ready(node, self.recipe.nodes[node].spec, covers=False)
@@ -435,23 +435,23 @@ class Reverse:
         self.lowering.loops.steer(loop, structs.RUN_BACK)
         loop.choose = len(tasks)
         self.lowering.loops.steer(loop, structs.RUN_CHOOSE)
-        for number, body in enumerate(loop.bodies):
+        for number, (body, steps) in enumerate(zip(loop.bodies, loop.recorded.bodies, strict=True)):
             body.restore = len(tasks)
             self.lowering.loops.steer(loop, structs.RUN_RESTORE, number)
             self._carry_back(loop, body)
-            self._some_steps(body.first, body.last)
+            self._some_steps(*steps)
             self.blocks.flush()
             self.touched &= before
             self.constant_buffers &= before
             body.before = len(tasks)
             self.lowering.loops.steer(loop, structs.RUN_BEFORE)
         loop.back_end = len(tasks)
-        return loop.step
+        return loop.recorded.begin
 
     def _reached(self, loop: LoopTasks) -> list[int]:
         """Return nodes from before a loop whose gradients its steps may add to."""
         words, made, read = self._words, set(), list[int]()
-        for at in range(loop.step, loop.bodies[-1].last):
+        for at in range(loop.recorded.begin, loop.recorded.end):
             start = self._starts[at]
             kind = self.recipe.steps.kinds[words[start]]
             if kind.form is not None and not kind.form.is_view:
@@ -461,7 +461,7 @@ class Reverse:
 
     def _carry_back(self, loop: LoopTasks, body: TaskBody) -> None:
         nodes = self.recipe.nodes
-        pairs = zip(loop.phis, body.updates, strict=True)
+        pairs = zip(loop.recorded.phis, body.updates, strict=True)
         pairs = [(c, o) for c, o in pairs if c != o and self._wanted[c]]
         apart = crosses(self.recipe, loop, body)
         kept = [self._kept_gradient(c) for c, _ in pairs] if apart else []

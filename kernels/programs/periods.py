@@ -69,6 +69,18 @@ _PARTS = 2  # operands of a write: the part, and the value
 
 
 @dataclass(slots=True, eq=False)
+class SlotRead:
+    """What a slot reads, as the columns of :class:`StepTable` say; arrays have an axis for each loop around it."""
+
+    value: int
+    spec: int
+    offset: Array
+    place: Array
+    literal: Array
+    wanted: bool
+
+
+@dataclass(slots=True, eq=False)
 class StepTable:
     """Steps that are no views, in order: columns of rows, and of slots, which are what they read, end to end."""
 
@@ -86,6 +98,11 @@ class StepTable:
 
     def __len__(self) -> int:
         return len(self.op)
+
+    def read(self, slot: int) -> SlotRead:
+        """Return what a slot reads."""
+        columns = (column[..., slot] for column in (self.offset, self.place, self.literal))
+        return SlotRead(int(self.value[slot]), int(self.spec[slot]), *columns, bool(self.gradient[slot] == WANTED))
 
 
 class ValueTable:

@@ -18,7 +18,7 @@ from kernels.foundation.specs import Array, Spec, view_spec
 from kernels.foundation.tables import Recent, exact
 from kernels.kinds.elementwise import Select
 from kernels.kinds.form import Form
-from kernels.kinds.routine import Custom, LoopAgain, LoopBegin, LoopEnd, Routine
+from kernels.kinds.routine import Custom, LoopAgain, LoopBegin, LoopMark, Routine
 from kernels.kinds.views import ResultPart, View, Write
 from kernels.language import jit
 from kernels.language.jit import bound
@@ -160,6 +160,22 @@ class Steps(Sequence[Step]):
         words, chosen = self.words, [isinstance(kind.op, cls) for kind in self.kinds]
         return [at for at, start in enumerate(self.starts) if chosen[words[start]]] if any(chosen) else []
 
+    def loops(self) -> list[StepLoop]:
+        """Return the loops in the order of their begins."""
+        loops, inside = list[StepLoop](), list[StepLoop]()
+        for at in self.of_kind(LoopMark):
+            step = self[at]
+            if isinstance(step.op, LoopBegin):
+                phis = [operand.node for operand in step.operands[: len(step.operands) - step.params[1]]]
+                loops.append(StepLoop(at, phis, *step.params, []))
+                inside.append(loops[-1])
+            elif isinstance(step.op, LoopAgain):
+                bodies = inside[-1].bodies
+                bodies.append((1 + (bodies[-1][1] if bodies else inside[-1].begin), at))
+            else:
+                inside.pop()
+        return loops
+
     def __len__(self) -> int:
         return len(self.starts)
 
@@ -175,6 +191,23 @@ class Steps(Sequence[Step]):
 
     def __reduce__(self) -> Any:
         return steps_from, (self.kinds, self.numbers, self.words)
+
+
+class StepLoop(NamedTuple):
+    """A recorded loop."""
+
+    begin: int  # the step
+    phis: list[int]  # the nodes that it carries
+    limit: int | None  # the most iterations, None if there may be any number
+    has_count: bool  # whether the last operand of its begin is that number
+    counted: bool  # whether no guard ends it
+    line: str
+    bodies: list[tuple[int, int]]  # the first step of each, and that which ends it
+
+    @property
+    def end(self) -> int:
+        """The step that ends it."""
+        return self.bodies[-1][1] + 1
 
 
 FIRST = 1 << 10  # words for which there is room at first
@@ -216,20 +249,6 @@ class Lines:
             return "unknown"
         path, line, source = self.table[number]
         return f"{os.path.basename(path) if short else path}:{line}" + (f": {source}" if source else "")  # noqa: PTH119 (of any system)
-
-
-def bodies_of(steps: Steps, begin: int) -> list[tuple[int, int]]:
-    """Return the first step of each body of the loop that begins at a step, and that which ends it."""
-    starts, words, kinds = steps.starts, steps.words, steps.kinds
-    bodies, first, depth, at = [], begin + 1, 0, begin + 1
-    while not (depth == 0 and isinstance(kinds[words[starts[at]]].op, LoopEnd)):
-        op = kinds[words[starts[at]]].op
-        depth += isinstance(op, LoopBegin) - isinstance(op, LoopEnd)
-        if depth == 0 and isinstance(op, LoopAgain):
-            bodies.append((first, at))
-            first = at + 1
-        at += 1
-    return bodies
 
 
 # A recorded program: nodes and steps, its arrays in and out, hooks that run in it, how it is pickled.

@@ -16,7 +16,6 @@ from kernels.kinds.views import Write
 from kernels.operations.views import CLONE
 from kernels.programs import loop_bodies, periods, rolled_program
 from kernels.programs.loop_bodies import (
-    Initial,
     Item,
     Lagged,
     LoopBody,
@@ -26,7 +25,7 @@ from kernels.programs.loop_bodies import (
     RowSpan,
     Straight,
 )
-from kernels.programs.periods import FEWEST_STEPS, WANTED, Extraction, RepeatedRows, StepTable
+from kernels.programs.periods import FEWEST_STEPS, WANTED, Extraction, RepeatedRows, SlotRead, StepTable
 from kernels.programs.program import Recipe
 from kernels.programs.rolled_program import Index, Loop, Numbers, Operand, Phi, Ref, RolledInstruction, RolledProgram
 from kernels.programs.several_ways import in_one_way
@@ -42,18 +41,11 @@ class Slots:
         self.rows = rows
         self.starts, self.value, self.spec = rows.starts.tolist(), rows.value.tolist(), rows.spec.tolist()
         self.wanted = (rows.gradient == WANTED).tolist()
-        self.offset, self.moves = _steady(rows.offset)
-        self.place, self.changes = _steady(rows.place)
-        bits, self.differs = _steady(np.ascontiguousarray(rows.literal).view(np.int64))
-        self.literal = np.array(bits, np.int64).view(np.float64).tolist()
-        self.source = rows.source.tolist()
-
-
-def _steady(column: Array) -> tuple[list[int], list[bool]]:
-    if not column.shape[-1]:
-        return [], []
-    flat = column.reshape(-1, column.shape[-1])
-    return flat[0].tolist(), (flat != flat[:1]).any(axis=0).tolist()
+        self.source, bits = rows.source.tolist(), np.ascontiguousarray(rows.literal).view(np.int64)
+        columns = [column.reshape(-1, len(rows.value) or 1) for column in (rows.offset, rows.place, bits)]
+        self.offset, self.place = (column[:1].ravel().tolist() for column in columns[:2])
+        self.literal = columns[2][:1].ravel().view(np.float64).tolist()
+        self.varies = np.any([(column != column[:1]).any(axis=0) for column in columns], axis=0).tolist()
 
 
 class Emission:
@@ -95,15 +87,13 @@ class Emission:
                 self._mark_rows(item)
                 continue
             again |= self._mark(item.items)
-            if item.ends is not None and item.ends.has_count:
-                needed[item.rows.value[item.rows.starts[self._row_of(item, item.ends.begin) + 1] - 1]] = 1
+            if item.limit is not None:
+                needed[item.limit.value] = 1
             for phi in reversed(item.phis):
-                if needed[phi.value]:
-                    again |= not needed[phi.source]
-                    needed[phi.source] = 1
-                    if phi.initial.value >= 0:
-                        again |= not needed[phi.initial.value]
-                        needed[phi.initial.value] = 1
+                for read in (phi.update, phi.initial) if needed[phi.value] else ():
+                    if read.value >= 0:
+                        again |= not needed[read.value]
+                        needed[read.value] = 1
         return again
 
     def _mark_rows(self, item: Straight) -> None:
@@ -154,7 +144,7 @@ class Emission:
                 wanted = self.values[self.numbers[value]].differentiable
                 end = Ref(self.numbers[value], _ZERO, spec, wanted, self._at(value, np.int64(0), path))
                 form = CLONE.form((spec,), spec, (True,)) if wanted else None
-                line = int(item.rows.line[self._row_of(item, item.ends.begin)])
+                line = int(self.extraction.steps[item.ends.begin])
                 yield RolledInstruction(CLONE, (), form, (end,), self._new(value, path), line=line)
 
     def _read_behind(self) -> set[int]:
@@ -181,57 +171,36 @@ class Emission:
         rows = range(item.low, item.high)
         return any(self.needed[first + row] or self.kept[self.kind[slots.source[row]]] for row in rows)
 
-    def _row_of(self, item: RowLoop, row: int) -> int:
-        """Return which of the rows that a loop is made of is that one of all."""
-        return row + self.extraction.first - item.rows.first
-
     def _loop(self, item: RowLoop, path: Path) -> Loop:
         item.number = len(self.loops)
         loop = Loop(item.number, item.count, path[-1].number if path else -1)
         self.loops.append(loop)
         inner = (*path, item)
-        if item.ends is not None:
-            return self._recorded(item, item.ends, loop, inner)
-        first, guards = item.rows.first - self.extraction.first, self.extraction.whole.guards
-        begin, end = (bisect_left(guards, self.extraction.steps[row]) for row in (first, first + len(item.rows)))
-        loop.guards = end - begin
         phis = [phi for phi in item.phis if self.needed[phi.value]]
-        initials = [self._initial(phi, path) for phi in phis]
+        initials = [self._read(phi.initial, path) for phi in phis]
+        if item.ends is not None:
+            limit = item.ends.recorded.limit if item.limit is None else self._read(item.limit, path)
+            loop.ends = rolled_program.Ends(limit, item.ends.recorded.counted)
+        else:
+            first, guards = item.rows.first - self.extraction.first, self.extraction.whole.guards
+            begin, end = (bisect_left(guards, self.extraction.steps[row]) for row in (first, first + len(item.rows)))
+            loop.guards = end - begin
         for phi in phis:
             self._new(phi.value, inner)
         loop.body = self._items(item.items, inner)
         for phi, initial in zip(phis, initials, strict=True):
-            spec = self.specs[self._spec[phi.source]]
-            at = self._at(phi.source, np.int64(phi.place), inner)
-            update = Ref(self._number(phi.source), _ZERO, spec, phi.wanted, at)
+            update = self._read(phi.update, inner)
+            if not isinstance(update, Ref):
+                line = -1 if item.ends is None else int(self.extraction.steps[item.ends.begin])
+                raise rolled_program.Uncompiled("a loop carries a number", line)
             loop.phis.append(Phi(self.numbers[phi.value], initial, update))
         return loop
 
-    def _recorded(self, item: RowLoop, ends: RecordedLoop, loop: Loop, inner: Path) -> Loop:
-        path, slots = inner[:-1], self._slots(item.rows)
-        begin = self._row_of(item, ends.begin)
-        first, last = slots.starts[begin], slots.starts[self._row_of(item, ends.again)]
-        chosen = [(k, value) for k, value in enumerate(ends.phis) if self.needed[value]]
-        initials = [self._operand(slots, first + k, path) for k, _ in chosen]
-        limit = self._operand(slots, slots.starts[begin + 1] - 1, path) if ends.has_count else ends.limit
-        loop.ends = rolled_program.Ends(limit, ends.counted)
-        for _, value in chosen:
-            self._new(value, inner)
-        loop.body = self._items(item.items, inner)
-        for (k, value), initial in zip(chosen, initials, strict=True):
-            update = self._operand(slots, last + k, inner)
-            if not isinstance(update, Ref):
-                raise rolled_program.Uncompiled("a loop carries a number", int(item.rows.line[begin]))
-            loop.phis.append(Phi(self.numbers[value], initial, update))
-        return loop
-
-    def _initial(self, phi: Lagged, path: Path) -> Operand:
-        initial = phi.initial
-        if initial.value < 0:
-            return _literal(initial.literal, path)
-        offset, spec = _index(initial.offset, path), self.specs[initial.spec]
-        at = self._at(initial.value, initial.place, path)
-        return Ref(self._number(initial.value), offset, spec, initial.wanted, at)
+    def _read(self, read: SlotRead, path: Path) -> Operand:
+        if read.value < 0:
+            return _literal(read.literal, path)
+        number, at = self._number(read.value), self._at(read.value, read.place, path)
+        return Ref(number, _index(read.offset, path), self.specs[read.spec], read.wanted, at)
 
     def _straight(self, item: Straight, path: Path, made: list[RolledInstruction | Loop]) -> None:
         rows, slots = item.rows, self._slots(item.rows)
@@ -261,16 +230,15 @@ class Emission:
         return tuple([(step.params, nodes[step.result].spec) for step in after])
 
     def _operand(self, slots: Slots, slot: int, path: Path) -> Operand:
-        value = slots.value[slot]
+        value, offset = slots.value[slot], slots.offset[slot]
+        if slots.varies[slot]:
+            return self._read(slots.rows.read(slot), path)
         if value < 0:
-            return _literal(slots.rows.literal[..., slot], path) if slots.differs[slot] else slots.literal[slot]
-        offset = slots.offset[slot]
-        index = _index(slots.rows.offset[..., slot], path) if slots.moves[slot] else Index(offset) if offset else _ZERO
-        at: tuple[Index, ...] = ()
+            return slots.literal[slot]
         number = self._number(value)
-        if self.paths[value] and self.paths[value] != path:
-            place = slots.rows.place[..., slot] if slots.changes[slot] else np.int64(slots.place[slot])
-            at = self._at(value, place, path)
+        within = bool(self.paths[value]) and self.paths[value] != path
+        at = self._at(value, np.int64(slots.place[slot]), path) if within else ()
+        index = Index(offset) if offset else _ZERO
         return Ref(number, index, self.specs[slots.spec[slot]], slots.wanted[slot], at)
 
     def _at(self, value: int, place: Any, path: Path) -> tuple[Index, ...]:
@@ -291,8 +259,7 @@ class Emission:
         outputs, refs = self.extraction.outputs, []
         columns = outputs.value, outputs.spec, outputs.gradient, outputs.offset, self.places
         for value, spec, gradient, offset, place in zip(*(column.tolist() for column in columns), strict=True):
-            number = self._number(value)
-            at = self._at(value, place, ())
+            number, at = self._number(value), self._at(value, place, ())
             refs.append(Ref(number, Index(offset), self.specs[spec], gradient == WANTED, at))
         return refs
 
@@ -375,7 +342,7 @@ class _Rolling:
         self.depth = np.zeros(rows + 1, np.int64)
         """In how many recorded loops a row is, so that a step that began with it would split them."""
         for loop in recorded:
-            self.depth[loop.first + 1 : loop.end + 1] += 1
+            self.depth[loop.first + 1 : loop.again + 2] += 1
 
     def _pieces(self, rows: StepTable, low: int, high: int) -> Iterator[Item]:
         """Yield rows, and the recorded loops among them, as they are."""
@@ -383,7 +350,7 @@ class _Rolling:
         while (loop := self._next(low + shift, high + shift)) is not None:
             yield self._straight(rows, low, loop.begin + 1 - shift)
             yield self._recorded(rows, loop, shift)
-            low = loop.end + 1 - shift
+            low = loop.again + 2 - shift
         if high > low:
             yield self._straight(rows, low, high)
 
@@ -391,7 +358,7 @@ class _Rolling:
         """Return the first recorded loop that begins with one of these rows."""
         number = bisect_left(self.recorded, low, key=lambda loop: loop.first)
         loop = self.recorded[number] if number < len(self.recorded) else None
-        return loop if loop is not None and loop.end < high else None
+        return loop if loop is not None and loop.again + 1 < high else None
 
     def _recorded(self, rows: StepTable, loop: RecordedLoop, shift: int) -> RowLoop:
         begin, again = loop.begin - shift, loop.again - shift
@@ -399,10 +366,8 @@ class _Rolling:
         made.items = self.roll(rows, begin + 1, again, LEAST_ROWS)
         self._straight(rows, again, again + 1)
         first, last = int(rows.starts[begin]), int(rows.starts[again])
-        for k, value in enumerate(loop.phis):
-            zero = np.zeros((), np.int64)
-            initial = Initial(int(rows.value[first + k]), -1, zero, zero, zero)
-            made.phis.append(Lagged(value, int(rows.value[last + k]), initial, wanted=True))
+        made.phis = [Lagged(v, rows.read(first + k), rows.read(last + k)) for k, v in enumerate(loop.phis)]
+        made.limit = rows.read(int(rows.starts[begin + 1]) - 1) if loop.recorded.has_count else None
         return made
 
     def renamed(self, rows: StepTable, low: int, high: int) -> tuple[Array, Array]:
@@ -497,9 +462,10 @@ class _Rolling:
         loop = RowLoop(judged.count, body_rows, phis)
         first, period = body_rows.first, judged.period
         loop.items = self.roll(body_rows, 0, period, LEAST_ROWS_WITHIN)
-        for phi in loop.phis:
-            if first <= phi.source < first + period:
-                phi.place, phi.source = int(self.place[phi.source]), int(self.value[phi.source])
+        for _, _, update in loop.phis:
+            if first <= update.value < first + period:
+                update.place, update.value = self.place[update.value], int(self.value[update.value])
+                update.spec = int(self.table.spec[update.value])
         one = slice(first, first + period)
         value, place, times = self.value[one].copy(), self.place[one].copy(), self.times[one].copy()
         whole = slice(first, first + period * judged.count)

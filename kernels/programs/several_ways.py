@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernels.foundation.specs import BOOL, Array, spec_of
-from kernels.kinds.routine import Guard, LoopBegin
+from kernels.kinds.routine import Guard
 from kernels.kinds.views import Write
 from kernels.operations import OPS
 from kernels.operations.views import CLONE, GUARD
 from kernels.programs import program
-from kernels.programs.program import HEAD, ProgramNode, Recipe, StepKind, Steps
+from kernels.programs.program import HEAD, ProgramNode, Recipe, StepKind, StepLoop, Steps
 from kernels.programs.rolled_program import Uncompiled
 from kernels.rules.scalar_loops import NodeRef
 
@@ -117,20 +117,19 @@ class Predicated(NamedTuple):
 
 def in_one_way(recipe: Recipe) -> Predicated:
     """Return a recipe whose loops go one way; Uncompiled where ways have too little in common."""
-    begins, guards = (recipe.steps.of_kind(cls) for cls in (LoopBegin, Guard))
-    ways = {at: program.bodies_of(recipe.steps, at) for at in begins}
-    if all(len(bodies) == 1 for bodies in ways.values()):
+    loops, guards = recipe.steps.loops(), recipe.steps.of_kind(Guard)
+    if all(len(loop.bodies) == 1 for loop in loops):
         return Predicated(recipe, np.arange(len(recipe.steps)), guards)
     made, conditional, low = RecipeBuilder(recipe), set[int](), 0
-    for begin, bodies in ways.items():
-        if len(bodies) > 1:
-            if any(bodies[0][0] <= other < bodies[-1][1] for other in begins):
-                raise Uncompiled("a loop that a value ends, in one that goes several ways", begin)
-            made.copy(low, begin + 1)
-            iteration = _Iteration(made, bodies)
+    for loop in loops:
+        if len(loop.bodies) > 1:
+            if any(loop.begin < other.begin < loop.end for other in loops):
+                raise Uncompiled("a loop that a value ends, in one that goes several ways", loop.begin)
+            made.copy(low, loop.begin + 1)
+            iteration = _Iteration(made, loop.bodies)
             iteration.put()
             conditional |= iteration.conditional()
-            low = bodies[-1][1] + 1
+            low = loop.end
     made.copy(low, len(recipe.steps))
     return Predicated(made.recipe, np.array(made.origins, np.int64), guards, frozenset(conditional))
 
@@ -261,10 +260,10 @@ class _Iteration:
 
 def without_unchanged(recipe: Recipe) -> Recipe:
     """Return a recipe with the same nodes, whose loops carry only what they change."""
-    begins = recipe.steps.of_kind(LoopBegin)
-    if not begins:
+    loops = recipe.steps.loops()
+    if not loops:
         return recipe
-    unchanged = _Unchanged(RecipeBuilder(recipe), begins)
+    unchanged = _Unchanged(RecipeBuilder(recipe), loops)
     if unchanged.places:
         unchanged.put()
         return unchanged.made.recipe
@@ -274,19 +273,19 @@ def without_unchanged(recipe: Recipe) -> Recipe:
 class _Unchanged:
     """Finds what loops do not change, inner first. ``places``: those in the loops' marks; ``nodes`` replace phis."""
 
-    def __init__(self, made: RecipeBuilder, begins: list[int]) -> None:
+    def __init__(self, made: RecipeBuilder, loops: list[StepLoop]) -> None:
         self.made, self.recipe = made, made.recorded
         self.places: dict[int, set[int]] = {}
         self.nodes: dict[int, int] = {}
         self.copies: set[int] = set()
         writes = map(made.step, self.recipe.steps.of_kind(Write))
         self.written = {self.recipe.base_of(step.result) for step in writes}
-        for begin in reversed(begins):
-            self._find(begin, [again for _, again in program.bodies_of(self.recipe.steps, begin)])
+        for loop in reversed(loops):
+            self._find(loop)
 
-    def _find(self, begin: int, agains: list[int]) -> None:
+    def _find(self, loop: StepLoop) -> None:
+        begin, phis, agains = loop.begin, loop.phis, [again for _, again in loop.bodies]
         updates = list(zip(*[self.made.step(again).operands for again in agains], strict=True))
-        phis = self.made.step(begin).operands[: len(updates)]
         pairs = zip(phis, updates, strict=True)
         places = {k for k, (phi, nodes) in enumerate(pairs) if all(self.node(node) == phi for node in nodes)}
         if places:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from kernels.foundation.specs import Array, Spec
-from kernels.kinds.routine import LOOP_STATE, Guard, LoopAgain, LoopBegin, LoopEnd, LoopMark
+from kernels.kinds.routine import LOOP_STATE, Guard, LoopAgain, LoopBegin, LoopMark
 from kernels.kinds.views import View, Write
 from kernels.programs.program import HEAD, Recipe, Step
 from kernels.rules.scalar_loops import NodeRef
@@ -160,7 +159,7 @@ def _sources(recipe: Recipe) -> tuple[Array, list[int]]:
     """Return the steps that operands, and results of the program, come from: negative where no step made them."""
     steps, made, written = recipe.steps, dict[int, int](), dict[int, int]()
     words, kinds = steps.words, steps.kinds
-    phis: list[array[int]] = []  # those of the loops around a step
+    phis = {again: loop.phis for loop in steps.loops() for _, again in loop.bodies}
     sources = np.full((len(steps), max((kind.count for kind in kinds), default=0)), -1, np.int64)
 
     def source(node: int) -> int:
@@ -173,12 +172,8 @@ def _sources(recipe: Recipe) -> tuple[Array, list[int]]:
         for k, node in enumerate(operands):
             if node >= 0:
                 sources[at, k] = source(node)
-        if isinstance(kind.op, LoopBegin):
-            phis.append(operands)
-        elif isinstance(kind.op, LoopAgain):
-            written.update(dict.fromkeys(phis[-1][: len(operands)], at))
-        elif isinstance(kind.op, LoopEnd):
-            phis.pop()
+        if at in phis:
+            written.update(dict.fromkeys(phis[at], at))
         elif isinstance(kind.op, Write):
             written[recipe.base_of(result)] = at
         elif result not in operands:  # a guard passes on what it looks at

@@ -11,10 +11,9 @@ import numpy as np
 
 from kernels.foundation.specs import FLOAT64, Array
 from kernels.kinds.form import Lowering, ProgramStep
-from kernels.kinds.routine import LoopEnd
 from kernels.native.memory import where
 from kernels.native.structs import RUN_AGAIN, RUN_BODY, RUN_GUARD, RUN_LOOP, RUN_NEXT, LoopStack, ProgramRow
-from kernels.programs.program import HEAD, ProgramNode, Recipe
+from kernels.programs.program import HEAD, ProgramNode, Recipe, StepLoop
 from kernels.rules.scalar_loops import OperandPlace, Steering, Tasks, node_of
 
 
@@ -189,12 +188,10 @@ def _spread(ends: array[int], order: Array) -> tuple[Array, Array]:
 
 @dataclass(slots=True)
 class TaskBody:
-    """One body: its steps, the values that it carries on, and where its tasks are."""
+    """One body: the values that it carries on, and where its tasks are."""
 
-    first: int  # of its steps
-    last: int = 0  # the step behind them
+    begin: int  # its first task
     updates: list[int] = field(default_factory=list)
-    begin: int = 0  # its first task
     again: int = 0  # the task that saves
     next: int = 0  # its last task
     restore: int = -1  # the first of its pullbacks
@@ -203,12 +200,10 @@ class TaskBody:
 
 @dataclass(slots=True)
 class LoopTasks:
-    """One loop: its nodes, its bodies, and where its tasks are, forward and back; -1 if there are none."""
+    """One loop: its node, its bodies, and where its tasks are, forward and back; -1 if there are none."""
 
-    step: int  # the first
+    recorded: StepLoop
     state: int
-    phis: list[int]
-    counted: bool
     start: int  # the first task
     bodies: list[TaskBody] = field(default_factory=list)
     end: int = 0  # the one behind the last
@@ -227,25 +222,25 @@ class Loops:
 
     def __init__(self, recipe: Recipe, tasks: Tasks) -> None:
         self.recipe, self.tasks, self.all = recipe, tasks, list[LoopTasks]()
+        self._recorded = {loop.begin: loop for loop in recipe.steps.loops()}
         self.stack = -1  # the node of what all loops share: where values are kept for the way back
         self._open: list[LoopTasks] = []
 
     def begin(self, step: ProgramStep, lowering: Lowering) -> None:
         """Begin a loop, and its first body."""
-        limit, has_count, counted, _ = step.params
-        phis = [node_of(o) for o in step.operands[: len(step.operands) - has_count]]
+        loop = self._recorded[step.at]
         if self.stack < 0:
             self.stack = lowering.temporary((LoopStack.SIZE,), np.dtype(np.int64))
         places = [OperandPlace(step.result), OperandPlace(self.stack)]
-        if has_count:
+        if loop.has_count:
             places.append(OperandPlace(lowering.operand(step.operands[-1], FLOAT64)))
-        self._open.append(LoopTasks(step.at, step.result, phis, counted, len(self.tasks)))
-        self.tasks.append(Steering(RUN_LOOP, tuple(places), -1 if limit is None else limit))
-        self._begin_body(step.at + 1)
+        self._open.append(LoopTasks(loop, step.result, len(self.tasks)))
+        self.tasks.append(Steering(RUN_LOOP, tuple(places), -1 if loop.limit is None else loop.limit))
+        self._begin_body()
 
-    def _begin_body(self, first: int) -> None:
+    def _begin_body(self) -> None:
         loop = self._open[-1]
-        loop.bodies.append(TaskBody(first, begin=len(self.tasks)))
+        loop.bodies.append(TaskBody(len(self.tasks)))
         self.steer(loop, RUN_BODY)
 
     def steer(self, loop: LoopTasks, kind: int, number: int = 0) -> None:
@@ -256,18 +251,17 @@ class Loops:
         """End a body: save, carry values on, and go back to the first body."""
         loop = self._open[-1]
         body = loop.bodies[-1]
-        body.last, body.updates = step.at, [node_of(o) for o in step.operands]
-        body.again = len(self.tasks)
+        body.updates, body.again = [node_of(o) for o in step.operands], len(self.tasks)
         self.steer(loop, RUN_AGAIN, len(loop.bodies) - 1)
-        pairs = [(o, c) for o, c in zip(body.updates, loop.phis, strict=True) if o != c]
+        pairs = [(o, c) for o, c in zip(body.updates, loop.recorded.phis, strict=True) if o != c]
         if crosses(self.recipe, loop, body):
             pairs = [(lowering.cast(o, lowering.spec(o).dtype), c) for o, c in pairs]
         for o, c in pairs:
             lowering.copy_between(o, c)
         body.next = len(self.tasks)
         self.steer(loop, RUN_NEXT)
-        if not isinstance(self.recipe.steps[step.at + 1].op, LoopEnd):
-            self._begin_body(step.at + 1)
+        if step.at + 1 < loop.recorded.end:
+            self._begin_body()
 
     def end(self, step: ProgramStep) -> None:
         """End a loop."""
@@ -275,10 +269,6 @@ class Loops:
         loop = self._open.pop()
         loop.end = len(self.tasks)
         self.all.append(loop)
-
-    def ending_with(self, at: int) -> LoopTasks:
-        """Return the loop whose last step this is."""
-        return next(loop for loop in self.all if loop.bodies[-1].last == at - 1)
 
     def finish(self) -> None:
         """Note which values each iteration saves: what its pullbacks read and the next iteration computes anew."""
@@ -296,7 +286,7 @@ class Loops:
         for loop in self.all:
             if loop.back < 0:
                 continue
-            before = named(0, loop.start + 1) - set(loop.phis)
+            before = named(0, loop.start + 1) - set(loop.recorded.phis)
             for body in loop.bodies:
                 made = named(body.begin + 1, body.next) - before
                 read = named(body.restore + 1, body.before) & made
@@ -307,8 +297,8 @@ class Loops:
 
 def crosses(recipe: Recipe, loop: LoopTasks, body: TaskBody) -> bool:
     """Whether an update is a phi, or a part of one, but not its own."""
-    pairs = zip(body.updates, loop.phis, strict=True)
-    return any(o != c and recipe.base_of(o) in loop.phis for o, c in pairs)
+    phis = loop.recorded.phis
+    return any(o != c and recipe.base_of(o) in phis for o, c in zip(body.updates, phis, strict=True))
 
 
 PLACES = 2  # of each row: those of the loop and of the stack come first
@@ -339,7 +329,7 @@ def steer(
         start, end = row(loop.start), row(loop.end)
         rows[start, ProgramRow.address], rows[start, ProgramRow.accumulate] = end - start, k == 0
         begins = [row(body.begin) for body in loop.bodies]
-        for body, following in zip(loop.bodies, [*begins[1:], None if loop.counted else end], strict=True):
+        for body, following in zip(loop.bodies, [*begins[1:], None if loop.recorded.counted else end], strict=True):
             first = row(body.begin)
             if following is not None:  # where a guard misses, the next body is tried; without one the program ends
                 guards = first + np.flatnonzero(rows[first : row(body.again), ProgramRow.kind] == RUN_GUARD)

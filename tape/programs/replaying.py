@@ -14,10 +14,10 @@ from kernels.foundation.tables import Lock, Recent, cached_property
 from kernels.kinds import reference_tape
 from kernels.kinds.form import Form
 from kernels.kinds.reference_tape import Instruction, kept_arguments, unexposed
-from kernels.kinds.routine import LoopAgain, LoopBegin, LoopEnd, Unsettled
+from kernels.kinds.routine import Unsettled
 from kernels.native.structs import LARGE, REPLAYED, RESULT, FormBlock, InputBlock
 from kernels.programs.machine import KeptReplay, Machine, kept_replay, pullback_plan
-from kernels.programs.program import HEAD, Recipe, StepKind, bodies_of
+from kernels.programs.program import HEAD, Recipe, StepKind, StepLoop
 from kernels.rules.scalar_loops import NodeRef
 from tape.engine.backward import grad
 from tape.engine.custom_function import CustomCall, Function, FunctionCtx, Output
@@ -55,6 +55,7 @@ class _UnbatchedRun(ProgramRun):
     def __init__(self, recipe: Recipe, arguments: Sequence[Any]) -> None:
         super().__init__(recipe, recipe.steps.numbers, {})
         self._kinds, self._words, self._starts = recipe.steps.kinds, recipe.steps.words, recipe.steps.starts
+        self._loops = {loop.begin: loop for loop in recipe.steps.loops()}
         for node, argument in zip(recipe.arguments, arguments, strict=True):
             if node in recipe.written and isinstance(argument, Tensor):
                 writes.check(argument, "program")
@@ -85,8 +86,8 @@ class _UnbatchedRun(ProgramRun):
         """Run some steps, in order; loops as often as they go on."""
         while at < stop:
             kind, operands, result = self._step_at(at)
-            if isinstance(kind.op, LoopBegin):
-                at = self._loop(at, kind, operands)
+            if at in self._loops:
+                at = self._loop(self._loops[at], operands)
             else:
                 self.step(kind, operands, result, graded=kind.form is not None)
                 at += 1
@@ -96,21 +97,19 @@ class _UnbatchedRun(ProgramRun):
         kind = self._kinds[self._words[start]]
         return kind, self._words[start + HEAD : start + HEAD + kind.count], self._words[start + 1]
 
-    def _loop(self, begin: int, kind: StepKind, operands: Sequence[int]) -> int:
+    def _loop(self, loop: StepLoop, operands: Sequence[int]) -> int:
         """Run a loop; return the step behind it."""
-        (limit, has_count, counted, line), bodies = kind.params, bodies_of(self.recipe.steps, begin)
-        phis = operands[: len(operands) - has_count]
-        most = int(as_array(self.tensor(operands[-1]))) if has_count else limit
+        most = int(as_array(self.tensor(operands[-1]))) if loop.has_count else loop.limit
         done = 0
         while most is None or done < most:
-            updates = self._iteration(bodies)
-            if updates is None and counted:
-                raise GuardDiffersError(f"the loop at {line} goes another way than when the program was recorded")
+            updates = self._iteration(loop.bodies)
+            if updates is None and loop.counted:
+                raise GuardDiffersError(f"the loop at {loop.line} goes another way than when the program was recorded")
             if updates is None:
                 break
-            self.values.update(zip(phis, updates, strict=True))
+            self.values.update(zip(loop.phis, updates, strict=True))
             done += 1
-        return bodies[-1][1] + 2
+        return loop.end + 1
 
     def _iteration(self, bodies: list[tuple[int, int]]) -> list[Tensor] | None:
         """Run the body whose guards hold; return what the next iteration starts from, None if there is none."""
@@ -239,25 +238,21 @@ class ProgramPullback:
         """For each result with a gradient, the numbers of the arguments that it depends on."""
         recipe, before = self.recipe, None
         masks = {recipe.family_of(recipe.arguments[i]): 1 << i for i in self.graded}
-        self._reach(masks)
-        loops = any(isinstance(kind.op, LoopBegin) for kind in recipe.steps.kinds)
-        while loops and masks != before:  # they give what they reach to what stands before
+        phis = {again: loop.phis for loop in recipe.steps.loops() for _, again in loop.bodies}
+        self._reach(masks, phis)
+        while phis and masks != before:  # loops give what they reach to what stands before
             before = dict(masks)
-            self._reach(masks)
+            self._reach(masks, phis)
         outputs = [masks.get(recipe.family_of(recipe.outputs[k]), 0) for k in self.with_gradient]
         return [frozenset(i for i in self.graded if mask >> i & 1) for mask in outputs]
 
-    def _reach(self, masks: dict[int, int]) -> None:
+    def _reach(self, masks: dict[int, int], phis: dict[int, list[int]]) -> None:
         """Take in, step by step, what arguments each value depends on, a bit for each."""
-        recipe, phis = self.recipe, list[list[int]]()
+        recipe = self.recipe
         for step in recipe.steps:
             operands = [recipe.family_of(o.node) for o in step.operands if isinstance(o, NodeRef)]
-            if isinstance(step.op, LoopBegin):
-                phis.append(operands)
-            elif isinstance(step.op, LoopEnd):
-                phis.pop()
-            elif isinstance(step.op, LoopAgain):
-                for phi, update in zip(phis[-1], operands, strict=False):
+            if step.at in phis:
+                for phi, update in zip(map(recipe.family_of, phis[step.at]), operands, strict=True):
                     masks[phi] = masks.get(phi, 0) | masks.get(update, 0)
             elif step.form is not None:
                 result = recipe.family_of(step.result)
