@@ -46,27 +46,12 @@ class Encoder:
         if kind in _PLAIN:
             return value
         if kind is tuple:
-            return [self.value(x, place) for x in value]
-        if kind in _ENCODERS:
-            name, encode = _ENCODERS[kind]
-            return {name: encode(self, value, place)}
-        return self._other(value, place)
-
-    def _other(self, value: Any, place: str) -> Any:
-        if isinstance(value, np.generic) and value.dtype.name in DTYPES:
-            return {"scalar": self.array(np.array(value))}
-        if isinstance(value, np.dtype) and value.name in DTYPES:
-            return {"dtype": value.name}
-        if isinstance(value, Enum):
-            return {"member": [self.named(type(value)), value.name]}
-        if isinstance(value, Spec):  # of inference mode, too
-            return {"spec": self.spec(value)}
-        if isinstance(value, RoutineCall):
-            return {"call": [value.op.name, self.value(value.params, place), self.value(value.shapes)]}
-        if is_named(value):
-            return {"named": self.named(value)}
+            return self.values(value, place)
+        for name, (of, encode, _) in _CODINGS.items():
+            if kind is of if isinstance(of, type) else of(value):
+                return {name: encode(self, value, place)}
         raise TypeError(
-            f"{place} is a {type(value).__name__}, which a file does not hold: it has numbers, text, arrays, tuples, "
+            f"{place} is a {kind.__name__}, which a file does not hold: it has numbers, text, arrays, tuples, "
             "lists, dicts and sets of them, and the names of classes and functions"
         )
 
@@ -143,22 +128,6 @@ def _unordered(encoder: Encoder, values: Any, place: str) -> list[Any]:
     return sorted(encoder.values(values, place), key=repr)
 
 
-_ENCODERS: dict[Any, tuple[str, Callable[[Encoder, Any, str], Any]]] = {
-    float: ("float", lambda _, x, __: _text(x)),
-    complex: ("complex", lambda _, x, __: [_text(x.real), _text(x.imag)]),
-    bytes: ("bytes", lambda _, x, __: x.hex()),
-    type(Ellipsis): ("ellipsis", lambda *_: True),
-    list: ("list", lambda e, x, place: e.values(x, place)),
-    set: ("set", _unordered),
-    frozenset: ("frozenset", _unordered),
-    dict: ("dict", lambda e, x, place: [[e.value(k, place), e.value(v, place)] for k, v in x.items()]),
-    slice: ("slice", lambda e, x, place: e.values((x.start, x.stop, x.step), place)),
-    range: ("range", lambda _, x, __: [x.start, x.stop, x.step]),
-    np.ndarray: ("array", lambda e, x, _: e.array(x)),
-    Pattern: ("pattern", lambda e, x, _: [e.array(x.columns), e.array(x.indptr), x.shape]),
-}
-
-
 # Nothing is imported by a name of the file: classes and functions are what the reader was given for their names.
 
 
@@ -177,17 +146,17 @@ class Decoder:
         if not isinstance(tree, dict):
             return tree
         ((name, content),) = tree.items()
-        if name not in _DECODERS:
+        if name not in _CODINGS:
             raise ValueError(f"there is no kind of values {name!r}")
-        return _DECODERS[name](self, content)
+        return _CODINGS[name][2](self, content)
 
     def array(self, number: int) -> Array:
         """Return an array by its number."""
-        return self.arrays[_place(number, self.arrays)]
+        return self.arrays[_within(number, len(self.arrays))]
 
     def spec(self, number: int) -> Spec:
         """Return a spec by its number."""
-        return self.specs[_place(number, self.specs)]
+        return self.specs[_within(number, len(self.specs))]
 
     def op(self, tree: Any) -> Op:
         """Return a record; ValueError, naming it, if this version has none of its name."""
@@ -203,7 +172,7 @@ class Decoder:
 
     def form(self, number: int | None) -> Any:
         """Return a form by its number; None for None."""
-        return None if number is None else self.forms[_place(number, self.forms)]
+        return None if number is None else self.forms[_within(number, len(self.forms))]
 
     def _form(self, op: Any, specs: Any, spec: int, wanted: Any, params: Any, name: str) -> Any:
         if len(specs) != len(wanted) or not all(type(want) is bool for want in wanted):
@@ -222,12 +191,6 @@ class Decoder:
 
 
 _MOST = 1 << 60
-
-
-def _place(number: Any, table: list[Any]) -> int:
-    if type(number) is not int or not 0 <= number < len(table):
-        raise ValueError(f"{number!r} is no place in a table of {len(table)}")
-    return number
 
 
 def _op_named(name: str) -> Op:
@@ -271,26 +234,35 @@ def _pattern(decoder: Decoder, content: Any) -> Pattern:
     return pattern_of(columns, indptr, (rows, width))
 
 
-_DECODERS: dict[str, Callable[[Decoder, Any], Any]] = {
-    "float": lambda _, x: _double(x),
-    "complex": lambda _, x: complex(*map(_double, x)),
-    "bytes": lambda _, x: bytes.fromhex(x),
-    "ellipsis": lambda *_: Ellipsis,
-    "list": lambda d, x: [*map(d.value, x)],
-    "set": lambda d, x: {*map(d.value, x)},
-    "frozenset": lambda d, x: frozenset(map(d.value, x)),
-    "dict": lambda d, x: {d.value(k): d.value(v) for k, v in x},
-    "slice": lambda d, x: slice(*map(d.value, x)),
-    "range": lambda _, x: range(*x),
-    "array": lambda d, x: d.array(x),
-    "pattern": _pattern,
-    "scalar": lambda d, x: d.array(x)[()],
-    "dtype": lambda _, x: DTYPES[x],
-    "member": lambda d, x: d.named[x[0]].__members__[x[1]],
-    "spec": lambda d, x: d.spec(x),
-    "call": _call,
-    "named": lambda d, x: d.named[x],
+def _is(kind: type) -> Callable[[Any], bool]:
+    return lambda x: isinstance(x, kind)
+
+
+_CODINGS: dict[str, tuple[Any, Callable[[Encoder, Any, str], Any], Callable[[Decoder, Any], Any]]] = {
+    "float": (float, lambda _, x, __: _text(x), lambda _, x: _double(x)),
+    "complex": (complex, lambda _, x, __: [_text(x.real), _text(x.imag)], lambda _, x: complex(*map(_double, x))),
+    "bytes": (bytes, lambda _, x, __: x.hex(), lambda _, x: bytes.fromhex(x)),
+    "ellipsis": (type(Ellipsis), lambda *_: True, lambda *_: Ellipsis),
+    "list": (list, lambda e, x, place: e.values(x, place), lambda d, x: [*map(d.value, x)]),
+    "set": (set, _unordered, lambda d, x: {*map(d.value, x)}),
+    "frozenset": (frozenset, _unordered, lambda d, x: frozenset(map(d.value, x))),
+    "dict": (dict, lambda e, x, place: e.values(x.items(), place), lambda d, x: dict(map(d.value, x))),
+    "slice": (slice, lambda e, x, place: e.values((x.start, x.stop, x.step), place), lambda d, x: slice(*d.value(x))),
+    "range": (range, lambda _, x, __: [x.start, x.stop, x.step], lambda _, x: range(*x)),
+    "array": (np.ndarray, lambda e, x, _: e.array(x), lambda d, x: d.array(x)),
+    "pattern": (Pattern, lambda e, x, _: [e.array(x.columns), e.array(x.indptr), x.shape], _pattern),
+    "scalar": (
+        lambda x: isinstance(x, np.generic) and x.dtype.name in DTYPES,
+        lambda e, x, _: e.array(np.array(x)),
+        lambda d, x: d.array(x)[()],
+    ),
+    "dtype": (lambda x: isinstance(x, np.dtype) and x.name in DTYPES, lambda _, x, __: x.name, lambda _, x: DTYPES[x]),
+    "member": (_is(Enum), lambda e, x, _: [e.named(type(x)), x.name], lambda d, x: d.named[x[0]].__members__[x[1]]),
+    "spec": (_is(Spec), lambda e, x, _: e.spec(x), lambda d, x: d.spec(x)),  # of inference mode, too
+    "call": (_is(RoutineCall), lambda e, x, place: [x.op.name, *e.values((x.params, x.shapes), place)], _call),
+    "named": (is_named, lambda e, x, _: e.named(x), lambda d, x: d.named[x]),
 }
+"""How values are told (a type, or a question), written and read, by the name that stands in the file."""
 
 
 _NONE = -1
@@ -413,7 +385,7 @@ def _lines(tree: dict[str, Any], decoder: Decoder) -> Lines:
 
 def _within(place: Any, count: int) -> int:
     if type(place) is not int or not 0 <= place < count:
-        raise ValueError(f"{place!r} is none of {count} nodes")
+        raise ValueError(f"{place!r} is no place in a table of {count}")
     return place
 
 
