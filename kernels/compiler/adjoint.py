@@ -103,7 +103,7 @@ class KeptValues:
         self.joint = {id(body): body for body in bodies}
         self.chained = len(bodies) > 1
         self._known: set[str] = set()
-        self._order = self._positions()
+        self._order = {name: k for k, name in enumerate(expansion.defined)}
         self._stored = self._stores()
         reached = [item for _, item in walk(expansion.root) if getattr(item, "name", "") in adjoint.reached]
         read = {name for item in reached if isinstance(item, scalar.Compute) for name in names_read(item)}
@@ -123,20 +123,6 @@ class KeptValues:
                     self._lasts(item.addresses[operand])
         for names in self.provided.values():
             names.sort(key=self._order.__getitem__)
-
-    def _positions(self) -> dict[str, int]:
-        order: dict[str, int] = {}
-        for _, item in walk(self.expansion.root):
-            if isinstance(item, scalar.Compute | scalar.Load):
-                order[item.name] = len(order)
-            elif isinstance(item, scalar.NestLoop):
-                order.update({total: len(order) + k for k, total in enumerate(item.totals)})
-            elif isinstance(item, scalar.StepLoop):
-                for number in item.numbers:
-                    order[number.name] = len(order)
-                for after in (*[after for after, _ in (*item.exits, *item.ends)], *item.behind):
-                    order[after] = len(order)
-        return order
 
     def _stores(self) -> dict[str, scalar.Address]:
         """Return where names are stored in values that stand in memory, in the block that gives the name."""
