@@ -262,7 +262,6 @@ def tensor_type(cls: Class) -> Class:
     """Return the native type with the methods of a class, for use as its decorator; the class, without native code."""
     if not NATIVE:
         return cls
-    memory.announce()
     if pool.DEBUG:
         pool.install()
     native = jit.load_module("calls.tensor_native")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,6 +24,8 @@ class Adjoint:
         self.reached: set[str] = set()
         self.buffered: set[int] = set()
         self.inner: set[str] = set()  # names that get gradients from within loops in the block that gives them
+        self.counts: Counter[str] = Counter()
+        """How many contributions the gradient of each name gets."""
         self._homes: dict[int, int] = {}
         for row in expansion.rows:
             home = self.home(row.phi)
@@ -37,6 +37,7 @@ class Adjoint:
             before = -1
             while before != len(self.reached) + len(self.buffered):
                 before = len(self.reached) + len(self.buffered)
+                self.counts.clear()
                 for block, item in reversed(items):
                     self._item(block, item)
 
@@ -70,24 +71,9 @@ class Adjoint:
             known = self.expansion.defined.get(name)
             if known is not None:
                 self.reached.add(name)
+                self.counts[name] += 1
                 if known[0] is not block:
                     self.inner.add(name)
-
-
-def contribution_counts(adjoint: Adjoint) -> Counter[str]:
-    """Return how many contributions the gradient of each name gets."""
-    counts: Counter[str] = Counter()
-    for _, item in walk(adjoint.expansion.root):
-        if isinstance(item, scalar.Compute) and item.name in adjoint.reached:
-            counts.update(operand for operand, _ in item.pullbacks())
-        elif isinstance(item, scalar.Accumulate) or (
-            isinstance(item, scalar.Store) and adjoint.home(item.address.value) in adjoint.buffered
-        ):
-            counts[item.operand] += 1
-        elif isinstance(item, scalar.StepLoop):
-            counts.update([n.update for n in item.numbers] + [n.initial for n in item.numbers])
-            counts.update(inner for _, inner in item.exits)
-    return counts
 
 
 # What pullbacks read of the forward pass: loaded again, computed again or saved, whichever moves less memory.
@@ -117,7 +103,7 @@ class KeptValues:
         self.joint = {id(body): body for body in bodies}
         self.chained = len(bodies) > 1
         self._known: set[str] = set()
-        self._order = self._positions()
+        self._order = {name: k for k, name in enumerate(expansion.defined)}
         self._stored = self._stores()
         reached = [item for _, item in walk(expansion.root) if getattr(item, "name", "") in adjoint.reached]
         read = {name for item in reached if isinstance(item, scalar.Compute) for name in names_read(item)}
@@ -137,20 +123,6 @@ class KeptValues:
                     self._lasts(item.addresses[operand])
         for names in self.provided.values():
             names.sort(key=self._order.__getitem__)
-
-    def _positions(self) -> dict[str, int]:
-        order: dict[str, int] = {}
-        for _, item in walk(self.expansion.root):
-            if isinstance(item, scalar.Compute | scalar.Load):
-                order[item.name] = len(order)
-            elif isinstance(item, scalar.NestLoop):
-                order.update({total: len(order) + k for k, total in enumerate(item.totals)})
-            elif isinstance(item, scalar.StepLoop):
-                for number in item.numbers:
-                    order[number.name] = len(order)
-                for after in (*[after for after, _ in (*item.exits, *item.ends)], *item.behind):
-                    order[after] = len(order)
-        return order
 
     def _stores(self) -> dict[str, scalar.Address]:
         """Return where names are stored in values that stand in memory, in the block that gives the name."""
@@ -263,7 +235,6 @@ def names_read(item: scalar.Compute) -> set[str]:
 # nan. What is nothing comes from reads of parts, from pullbacks that cut, and from last steps of loops.
 
 _LARGEST = 1 << 24  # elements of a value up to which it is looked at which of them are read
-_Test = Callable[[], bool]
 
 
 class CertainGradients:
@@ -280,7 +251,8 @@ class CertainGradients:
         self.program = adjoint.expansion.program
         self.names, self.homes = set(adjoint.reached), set(adjoint.buffered)
         self._seed = seed
-        self._tests: dict[str, list[_Test]] = defaultdict(list)
+        self._needs: dict[str, list[tuple[str | int, ...]]] = defaultdict(list)
+        """Names and homes whose certain gradients together make that of a name certain; any of these will do."""
         self._loads: dict[int, list[tuple[scalar.ScalarBlock, scalar.Load]]] = defaultdict(list)
         self._covered: dict[int, list[int]] = defaultdict(list)
         self._around: dict[int, set[int]] = {}
@@ -290,7 +262,8 @@ class CertainGradients:
         before = -1
         while before != len(self.names) + len(self.homes):
             before = len(self.names) + len(self.homes)
-            self.names = {name for name in self.names if any(test() for test in self._tests[name])}
+            known = self.names | self.homes
+            self.names = {name for name in self.names if any(map(known.issuperset, self._needs[name]))}
             self.homes = {home for home in self.homes if home == self._seed or self._is_covered(home)}
 
     def _item(self, block: scalar.ScalarBlock, item: object) -> None:
@@ -299,13 +272,12 @@ class CertainGradients:
         if isinstance(item, scalar.Compute):
             for operand, rule in item.pullbacks():
                 if not rule.cuts and self._is_reached(operand, block):
-                    self._tests[operand].append(self._all(item.name))
+                    self._needs[operand].append((item.name,))
         elif isinstance(item, scalar.Store):
-            home = self.adjoint.home(item.address.value)
             if item.wanted and self._is_reached(item.operand, block):
-                self._tests[item.operand].append(lambda: home in self.homes)
+                self._needs[item.operand].append((self.adjoint.home(item.address.value),))
         elif isinstance(item, scalar.Accumulate) and item.wanted and self._is_reached(item.operand, block):
-            self._tests[item.operand].append(self._all(item.total))
+            self._needs[item.operand].append((item.total,))
         elif isinstance(item, scalar.Load) and self._is_read(item.address, block):
             self._loads[item.address.value].append((block, item))
         elif isinstance(item, scalar.StepLoop):
@@ -339,9 +311,6 @@ class CertainGradients:
             known = self._around[id(block)] = {step.loop.number for step in steps if step.loop.ends is not None}
         return known
 
-    def _all(self, *names: str) -> _Test:
-        return lambda: self.names.issuperset(names)
-
     def _carried_numbers(self, item: scalar.StepLoop) -> None:
         if item.loop.ends is not None:
             self._carried_to_the_end(item)
@@ -349,23 +318,22 @@ class CertainGradients:
         after = {inner: name for name, inner in item.exits}
         steady = self.last if item.loop.parent < 0 else None
         for number in item.numbers:
-            if steady is not None:
-                self._tests[number.update].append(lambda p=number.name, names=steady.names: p in names)
-            self._tests[number.initial].append(self._all(number.name))
+            if steady is not None and number.name in steady.names:
+                self._needs[number.update].append(())
+            self._needs[number.initial].append((number.name,))
             last = after.get(number.update)
             if last is not None:
-                self._tests[number.update].append(self._all(number.name, last))
+                self._needs[number.update].append((number.name, last))
 
     def _carried_to_the_end(self, item: scalar.StepLoop) -> None:
         """Note that any step of a recorded loop may be the last, and that there may be none."""
         ends = {name: after for after, name in item.ends}
         last = self.ends.names if self.ends is not None and item.loop.parent >= 0 else None
         for number in item.numbers:
-            both = self._all(number.name, ends.get(number.name, ""))
-            self._tests[number.initial].append(both)
-            self._tests[number.update].append(
-                both if last is None else functools.partial(last.__contains__, number.name)
-            )
+            both = number.name, ends.get(number.name, "")
+            self._needs[number.initial].append(both)
+            if last is None or number.name in last:
+                self._needs[number.update].append(both if last is None else ())
 
     @cached_property
     def before_ends(self) -> CertainGradients:

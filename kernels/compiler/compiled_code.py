@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any, NamedTuple, TypeAlias
 
-from kernels.compiler.fusion import FusedBlock, FusedLoop, Fusion, Nest, Placed
+from kernels.compiler.fusion import FusedBlock, FusedLoop, Fusion, Nest
 from kernels.compiler.statements import CallStatement
 from kernels.compiler.storage import Element, Region, Storage
 from kernels.foundation.specs import Array, Spec
@@ -507,15 +507,7 @@ def _nests(block: FusedBlock, nests: list[NestAccount], apart: dict[str, tuple[i
         if isinstance(item, FusedLoop):
             _nests(item.body, nests, apart)
         elif isinstance(item, Nest):
-            placed = _placed(item.body)
+            placed = [*item.body.placed()]
             elements = max(math.prod(p.statement.space) for p in placed)
             steps = tuple([p.statement.line for p in placed])
             nests.append(NestAccount(len(placed), elements, steps, apart.get(item.name)))
-
-
-def _placed(block: FusedBlock) -> list[Placed]:
-    """Return the statements of a block and of the nests in it."""
-    statements: list[Placed] = []
-    for item in block.items:
-        statements += [item] if isinstance(item, Placed) else _placed(item.body)
-    return statements

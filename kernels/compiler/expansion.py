@@ -322,8 +322,11 @@ class Expansion(scalar.OperationNames):
             else:
                 open_phis += self._carry(phi, item, outer, inner)
         self.scope = inner
-        for value in _written_in(steps.body, self.program):
-            self._forget(value)  # what it was before the loop holds in the first step alone
+        for placed in steps.body.placed():
+            if isinstance(placed.statement, Statement):
+                written = placed.statement.target.ref.value
+                if self.program.values[written].written:
+                    self._forget(written)  # what it was before the loop holds in the first step alone
         self._block(steps.body)
         for number, address, dtype, wanted in open_phis:
             number.update = self.cut(self.read(address, dtype), dtype, wanted=wanted)
@@ -436,17 +439,6 @@ def _dtype_of_totals(statement: Statement) -> np.dtype[Any]:
     dtype = statement.target.ref.spec.dtype
     terms = math.prod([n for n, step in zip(statement.space, statement.target.strides, strict=True) if not step])
     return FLOAT64 if statement.reduces is np.add and terms > _FEW_TERMS else dtype
-
-
-def _written_in(block: FusedBlock, program: RolledProgram) -> set[int]:
-    """Return the values that the statements of a block, and of those in it, write in place."""
-    written: set[int] = set()
-    for item in block.items:
-        if isinstance(item, Nest | FusedLoop):
-            written |= _written_in(item.body, program)
-        elif isinstance(item.statement, Statement) and program.values[item.statement.target.ref.value].written:
-            written.add(item.statement.target.ref.value)
-    return written
 
 
 def _points(placed: Placed) -> Iterable[dict[int, int]]:

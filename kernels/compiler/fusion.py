@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import field, replace
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
@@ -180,6 +181,14 @@ class FusedBlock:
     def path(self) -> list[FusedBlock]:
         """Return the blocks around it, from the outermost to itself."""
         return [*(self.parent.path() if self.parent is not None else ()), self]
+
+    def placed(self) -> Iterator[Placed]:
+        """Yield the statements in it, and in the nests and loops in it."""
+        for item in self.items:
+            if isinstance(item, Placed):
+                yield item
+            else:
+                yield from item.body.placed()
 
 
 @dataclass(slots=True, eq=False)

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from kernels.compiler.compiled_code import NAME, Affine, ElementUse, Line, ProgramText, Suite, lines_in, printed
-from kernels.compiler.storage import KINDS, Dtype, Region
+from kernels.compiler.statements import BOOL, FLOAT32, FLOAT64, INT64
+from kernels.compiler.storage import Dtype, Region
 from kernels.native.structs import MOST_PARTS
 from kernels.native.threads import WORKERS
 
@@ -260,12 +261,12 @@ _LOCAL = 1 << 12  # elements of workspace that a part may have on the stack
 _SUMMED = 64  # what a part costs, at least, for each element of the memory that it has for sums
 _FEW = 1 << 12
 _AS_WORDS = {
-    "f8": ("bits_of({})", "double_of({})"),
-    "f4": ("bits_of(np.float64({}))", "np.float32(double_of({}))"),
-    "b1": ("bits_of({})", "({} != 0)"),
-    "i8": ("{}", "{}"),
+    FLOAT64: ("bits_of({})", "double_of({})"),
+    FLOAT32: ("bits_of(np.float64({}))", "np.float32(double_of({}))"),
+    BOOL: ("bits_of({})", "({} != 0)"),
+    INT64: ("{}", "{}"),
 }
-"""How a variable is passed as a word, and what it is of the word."""
+"""How a variable is passed, or handed on, as a word, and what it is of the word."""
 _NUMBER = re.compile(r"\(?-?\d+\.\d+(?:e[-+]?\d+)?\)?")
 
 
@@ -380,7 +381,7 @@ class ParallelLoops:
             if len(lines) == 1 and _NUMBER.fullmatch(number):
                 text.body.append(lines[0].text)
             else:
-                word, argument = _AS_WORDS[KINDS[self._dtype_of(name)]]
+                word, argument = _AS_WORDS[self._dtype_of(name)]
                 text.word(name, word.format(name), argument)
         if loop.sums:
             text.totals(self._add("f8", partition.parts * len(loop.sums)))
@@ -404,8 +405,6 @@ def _has_large(body: Sequence[Line], steps: int) -> bool:
 
 LONG = 6_000  # lines from which on a program is cut
 PIECE = 2_000  # lines of a piece, about: it has whole statements
-_TAKEN = {"f8": "{}", "i8": "{}", "f4": "np.float32({})", "b1": "({} != 0)"}
-"""Expression that reloads a variable, by its type."""
 
 
 class FunctionPiece:
@@ -445,40 +444,29 @@ class SplitProgram:
         for piece in pieces:
             taken.append(assigned & piece.first.keys() - piece.begins)
             assigned |= piece.last.keys()
-        self._slots: dict[str, tuple[str, int]] = {}
-        """Where a variable stands between pieces: the memory of its kind, and the element of that."""
-        counts: dict[str, int] = defaultdict(int)
-        for name in dict.fromkeys([name for names in taken for name in sorted(names)]):
-            kind = "f8" if self._kind(name) in ("f8", "f4") else "i8"
-            self._slots[name] = kind, counts[kind]
-            counts[kind] += 1
-        self._memory = {kind: add(kind, count) for kind, count in counts.items()}
+        self._slots = {name: k for k, name in enumerate(dict.fromkeys([x for names in taken for x in sorted(names)]))}
+        """Where a variable stands between pieces, as a word."""
+        self._memory = add("i8", len(self._slots)) if self._slots else ""
         self.bodies: list[list[str]] = []
         needed = set[str]()
         for piece, names in zip(reversed(pieces), reversed(taken), strict=True):
             self.bodies.insert(0, printed(self._body(piece, names, needed & piece.last.keys())))
             needed = (needed - piece.begins) | names
-        memory = {*self._memory.values()}
-        self.names = [piece.first.keys() | memory for piece in pieces]
+        self.names = [piece.first.keys() | {self._memory} for piece in pieces]
         self.longest = max([piece.length for piece in pieces], default=0)  # the lines of the longest piece
-
-    def _kind(self, name: str) -> str:
-        return KINDS[self._dtype_of(name)]
 
     def _body(self, piece: FunctionPiece, taken: set[str], handed: set[str]) -> list[Line]:
         """Return the statements of a piece that takes over variables, and assigns some."""
         before, behind = defaultdict[int, list[Line]](list), defaultdict[int, list[Line]](list)
-        for name in sorted(taken):
-            value = _TAKEN[self._kind(name)].format(self._element(name))
-            before[piece.first[name]].append(Line(f"{name} = {value}"))
-        for name in sorted(handed):
-            behind[piece.last[name]].append(Line(f"{self._element(name)} = {name}"))
+        for name in sorted(taken | handed):
+            word, value = _AS_WORDS[self._dtype_of(name)]
+            element = f"{self._memory}[{self._slots[name]}]"
+            if name in taken:
+                before[piece.first[name]].append(Line(f"{name} = {value.format(element)}"))
+            if name in handed:
+                behind[piece.last[name]].append(Line(f"{element} = {word.format(name)}"))
         statements = enumerate(piece.statements)
         return [line for k, statement in statements for line in (*before[k], statement, *behind[k])]
-
-    def _element(self, name: str) -> str:
-        kind, number = self._slots[name]
-        return f"{self._memory[kind]}[{number}]"
 
 
 def _pieces(body: Sequence[Line]) -> Iterator[FunctionPiece]:

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from kernels.compiler import scalar_program as scalar
-from kernels.compiler.adjoint import Adjoint, CertainGradients, KeptValues, contribution_counts
+from kernels.compiler.adjoint import Adjoint, CertainGradients, KeptValues
 from kernels.compiler.compiled_code import ProgramText, Suite, lines_in
 from kernels.compiler.forward_text import ForwardText
 from kernels.compiler.scalar_program import literal, walk
@@ -204,7 +204,6 @@ class ReverseText:
         self.at: list[scalar.ScalarBlock] = []
         self.started: set[str] = set()
         self.only: set[str] | None = None  # the names that get contributions, where not all do
-        self.counts = contribution_counts(adjoint)
         self.chains: dict[str, tuple[str, str]] = {}
         """Gradients that are products: a cotangent and a factor, "" for 1."""
         self.taken: dict[str, str] = {}  # variables for the gradients of loads that are not added to memory at once
@@ -325,7 +324,7 @@ class ReverseText:
             return False
         block, both = self.at[-1], self.certain.names
         in_registers = known[0] is block and isinstance(block.loop, scalar.StepLoop)
-        return in_registers and self.counts[operand] == 1 and operand in both and item.name in both
+        return in_registers and self.adjoint.counts[operand] == 1 and operand in both and item.name in both
 
     def _chain(self, operand: str, base: str, factor: str, item: scalar.Compute) -> None:
         """Contribute a product whose factors are multiplied first, off the way that the cotangent takes."""

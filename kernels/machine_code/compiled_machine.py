@@ -13,7 +13,7 @@ import numpy as np
 
 from kernels.compiler.compiled_code import CompiledCode
 from kernels.compiler.statements import INTERRUPTS
-from kernels.foundation.specs import Array, Spec, dense
+from kernels.foundation.specs import Array, Spec, Strides, dense
 from kernels.foundation.tables import Lock, cached_property, dataclass
 from kernels.kinds.views import Write
 from kernels.language.jit import bound
@@ -65,11 +65,16 @@ class AlignedMemory:
             raise RuntimeError(f"TAPEDEBUG: a compiled program has written beside its {name}")
 
 
-def extent(spec: Spec) -> int:
-    """Return how many bytes an array of a spec takes up."""
-    if spec.size == 0:
-        return 0
-    return spec.dtype.itemsize + sum((n - 1) * abs(step) for n, step in zip(spec.shape, spec.strides, strict=True))
+def arrays_of(layouts: Sequence[tuple[Spec, Strides]]) -> tuple[AlignedMemory, list[Array]]:
+    """Return memory for arrays of these specs with these strides, one behind the other, aligned; and the arrays."""
+    offsets, end = [], 0
+    for spec, strides in layouts:
+        offsets.append(end)
+        reach = sum((n - 1) * abs(step) for n, step in zip(spec.shape, strides, strict=True))
+        room = spec.dtype.itemsize + reach if spec.size else 0
+        end += room + -room % ALIGN
+    memory = AlignedMemory(end)
+    return memory, [memory.array(spec, at, strides) for (spec, strides), at in zip(layouts, offsets, strict=True)]
 
 
 def size(spec: Spec) -> int:
@@ -123,58 +128,46 @@ KINDS = {
 }
 
 
-@dataclass(frozen=True)
-class CallTable:
-    """The table of one caller of a program: what the words are made of, all of which they refer to by address.
+def call_table(
+    code: CompiledCode, form: ReturnForm, places: Array, scratch: Array, busy: Array, *, exactly: bool
+) -> tuple[Array, Array]:
+    """Return the words of the table of one caller of a program, and an array of shapes that they refer to.
 
     ``places`` is the program's table, ``scratch`` has a word for each argument and result, ``busy`` says whether the
-    workspace is in use.
+    workspace is in use; the words refer to all of them by address.
     """
-
-    code: CompiledCode
-    form: ReturnForm
-    exactly: bool
-    places: Array
-    scratch: Array
-    busy: Array
-
-    def words(self) -> tuple[Array, Array]:
-        """Return the words, and an array of shapes that they refer to."""
-        code, form, scratch = self.code, self.form, where(self.scratch)
-        specs, count = [*code.arguments, *code.outputs, *code.gradients], len(code.arguments)
-        extents = [n for spec in specs for n in (*spec.shape, *spec.strides)]
-        shapes = np.array([*form.chosen, *form.steps, *extents, 0], np.int64)
-        kinds, at = list[int](), where(shapes) + 8 * len(form.chosen)
-        pooled = _pooled() if any(size(spec) >= LARGE for spec in specs[count:]) else 0
-        words = row(
-            DirectCall, busy=where(self.busy), arguments=count, results=len(specs) - count, run=code.address,
-            table=where(self.places), places=count + len(code.constants), releases=code.elements >= LONG,
-            float_type=id(float), double_type=id(np.float64), single_type=id(np.float32),
-            int_type=0 if self.exactly else id(int), array_type=id(np.ndarray), new_array=c_api.table()[c_api.NEW],
-            pooled=pooled, large=pooled != 0, form=form.kind, alone=form.alone, count=len(form.chosen),
-            chosen=where(shapes), steps=at if form.steps else 0,
-        )  # fmt: skip
-        at += 8 * len(form.steps)
-        for k, spec in enumerate(specs):
-            ndim, room = len(spec.shape), scratch + 8 * k
-            kind = call_structs.DK_ARRAY if ndim else KINDS.get(spec.dtype, call_structs.DK_ARRAY)
-            if k < count:
-                entry = row(
-                    DirectArgument, kind=kind, dtype=id(spec.dtype), ndim=ndim, shape=at, strides=at + 8 * ndim,
-                    scratch=room,
-                )  # fmt: skip
-            else:
-                kinds.append(call_structs.DK_ARRAY if kind == call_structs.DK_INTEGER else kind)
-                large = pooled != 0 and size(spec) >= LARGE
-                entry = row(
-                    DirectResult, kind=kinds[-1], ndim=ndim, shape=at, number=spec.dtype.num, large=large, scratch=room
-                )
-            words, at = words + entry, at + 16 * ndim
-        words[DirectCall.arrays], words[DirectCall.left_out] = (
-            kinds.count(call_structs.DK_ARRAY),
-            form.leaves_out(kinds),
-        )
-        return np.array(words, np.int64), shapes
+    specs, count = [*code.arguments, *code.outputs, *code.gradients], len(code.arguments)
+    extents = [n for spec in specs for n in (*spec.shape, *spec.strides)]
+    shapes = np.array([*form.chosen, *form.steps, *extents, 0], np.int64)
+    kinds, at = list[int](), where(shapes) + 8 * len(form.chosen)
+    pooled = _pooled() if any(size(spec) >= LARGE for spec in specs[count:]) else 0
+    words = row(
+        DirectCall, busy=where(busy), arguments=count, results=len(specs) - count, run=code.address,
+        table=where(places), places=count + len(code.constants), releases=code.elements >= LONG,
+        float_type=id(float), double_type=id(np.float64), single_type=id(np.float32),
+        int_type=0 if exactly else id(int), array_type=id(np.ndarray), new_array=c_api.table()[c_api.NEW],
+        pooled=pooled, large=pooled != 0, form=form.kind, alone=form.alone, count=len(form.chosen),
+        chosen=where(shapes), steps=at if form.steps else 0,
+    )  # fmt: skip
+    at += 8 * len(form.steps)
+    for k, spec in enumerate(specs):
+        ndim, room = len(spec.shape), where(scratch) + 8 * k
+        kind = call_structs.DK_ARRAY if ndim else KINDS.get(spec.dtype, call_structs.DK_ARRAY)
+        if k < count:
+            strides = at + 8 * ndim
+            entry = row(
+                DirectArgument, kind=kind, dtype=id(spec.dtype), ndim=ndim, shape=at, strides=strides, scratch=room
+            )
+        else:
+            kinds.append(call_structs.DK_ARRAY if kind == call_structs.DK_INTEGER else kind)
+            large = pooled != 0 and size(spec) >= LARGE
+            entry = row(
+                DirectResult, kind=kinds[-1], ndim=ndim, shape=at, number=spec.dtype.num, large=large, scratch=room
+            )
+        words, at = words + entry, at + 16 * ndim
+    words[DirectCall.arrays] = kinds.count(call_structs.DK_ARRAY)
+    words[DirectCall.left_out] = form.leaves_out(kinds)
+    return np.array(words, np.int64), shapes
 
 
 @functools.cache
@@ -235,8 +228,8 @@ class CompiledMachine:
         self.words: Array | None = None  # what native code calls it by; None where calls go through Python
         self._call = self._claim = None
         if native() and not DEBUG:
-            table = CallTable(self.code, self.form, self.exactly, self.places, self._scratch, self._busy)
-            self.words, self._shapes = table.words()
+            held = self.places, self._scratch, self._busy
+            self.words, self._shapes = call_table(self.code, self.form, *held, exactly=self.exactly)
             self._call, self._claim = (bound(_NATIVE, name, self.words) for name in ("whole", "claim"))
 
     def copy(self, form: ReturnForm | None = None) -> CompiledMachine:
@@ -257,31 +250,23 @@ class CompiledMachine:
     @property
     def size(self) -> int:
         """The bytes of its memory."""
-        exchange = vars(self).get("_exchange")
-        return self._work.size + self._scratch.nbytes + (sum(block.size for block in exchange) if exchange else 0)
+        exchange = vars(self).get("_exchange", ())
+        return self._work.size + self._scratch.nbytes + sum(block.size for block, _ in exchange)
 
     @cached_property
-    def _exchange(self) -> tuple[AlignedMemory, AlignedMemory]:
-        """Memory for arguments and for results, of calls that go through Python."""
-        specs = self.code.arguments
-        return AlignedMemory(_places([extent(s) for s in specs])[1]), AlignedMemory(
-            _places([size(s) for s in self._results])[1]
-        )
+    def _exchange(self) -> list[tuple[AlignedMemory, list[Array]]]:
+        """Memory for arguments and for results, of calls that go through Python, and the arrays in it."""
+        results = [(spec, dense(spec.shape, spec.dtype.itemsize)) for spec in self._results]
+        return [arrays_of([(spec, spec.strides) for spec in self.code.arguments]), arrays_of(results)]
 
-    @cached_property
+    @property
     def inputs(self) -> list[Array]:
         """Arrays that :meth:`run` reads the arguments from."""
-        specs = self.code.arguments
-        offsets, _ = _places([extent(spec) for spec in specs])
-        return [self._exchange[0].array(spec, at, spec.strides) for spec, at in zip(specs, offsets, strict=True)]
+        return self._exchange[0][1]
 
-    @cached_property
+    @property
     def _outcome(self) -> list[Array]:
-        offsets, _ = _places([size(spec) for spec in self._results])
-        return [
-            self._exchange[1].array(spec, at, dense(spec.shape, spec.dtype.itemsize))
-            for spec, at in zip(self._results, offsets, strict=True)
-        ]
+        return self._exchange[1][1]
 
     @property
     def outputs(self) -> list[Array]:
@@ -295,24 +280,25 @@ class CompiledMachine:
 
     def run(self, values: Sequence[Any]) -> None:
         """Run on values; :class:`GuardMissed` where a guard stops it."""
-        arguments = self.inputs
-        for place, x in zip(arguments, values, strict=True):
-            place[...] = x
+        for place, x in zip(self.inputs, values, strict=True):
+            if x is not place:
+                place[...] = x
         claimed = self._claim is None or bool(self._claim())
         work = self._work if claimed else AlignedMemory(self.code.work)  # a call of another thread runs in this one
         places = self._new_places(work)
-        places[: len(arguments)] = [where(x) for x in arguments]
-        first = len(arguments) + len(self.code.constants)
+        places[: len(self.inputs)] = [where(x) for x in self.inputs]
+        first = len(self.inputs) + len(self.code.constants)
         places[first : first + len(self._results)] = [where(x) for x in self._outcome]
         try:
             status = called(self.code, where(places))
         finally:
             if claimed:
                 self._busy[0] = 0
-        for name, block in (("workspace", work), ("arguments", self._exchange[0]), ("results", self._exchange[1])):
+        (arguments_block, _), (results_block, _) = self._exchange
+        for name, block in (("workspace", work), ("arguments", arguments_block), ("results", results_block)):
             block.check(name)
         if self._gives_up(status):
-            self._interpret(arguments)
+            self._interpret(self.inputs)
         elif status >= 0:
             raise self._missed(status, work)
 
@@ -355,7 +341,8 @@ class CompiledMachine:
         """Run on floats and arrays as they were recorded; return results and gradients, None for other arguments."""
         _raise_interrupts()  # of a call that native code has made
         if self._call is None:
-            return self._plainly(args)
+            fits = len(args) == len(self.code.arguments) and all(map(self._takes, args, self.code.arguments))
+            return self._in_own_memory(CompiledMachine.run, args) if fits else None
         results = self._call(*args)
         if (
             type(results) is int
@@ -367,28 +354,17 @@ class CompiledMachine:
         if type(results) is not int:
             return results
         if results <= call_structs.MISSED and self._gives_up(call_structs.MISSED - results):
-            return self._interpreted(args)
+            return self._in_own_memory(CompiledMachine._interpret, args)
         if results <= call_structs.MISSED:
             raise self.missed(call_structs.MISSED - results)
         return self.copy().whole(args) if results == call_structs.BUSY else None
 
-    def _interpreted(self, args: Sequence[Any]) -> Any:
-        """Return the results of the interpreter."""
+    def _in_own_memory(self, run: Callable[[CompiledMachine, Sequence[Any]], None], args: Sequence[Any]) -> Any:
+        """Return the results that a method leaves in memory of the machine's own, copied from there."""
         with self._lock.if_free() as free:
             if not free:
-                return self.copy()._interpreted(args)  # noqa: SLF001 (another of this class)
-            self._interpret(args)
-            return self.form.returned([_returned(x) for x in self._outcome])
-
-    def _plainly(self, args: Sequence[Any]) -> Any:
-        """Do the same in Python: results are copied from memory of the machine's own."""
-        specs = self.code.arguments
-        if len(args) != len(specs) or not all(self._takes(x, spec) for x, spec in zip(args, specs, strict=True)):
-            return None
-        with self._lock.if_free() as free:
-            if not free:
-                return self.copy().whole(args)
-            self.run(args)
+                return self.copy()._in_own_memory(run, args)  # noqa: SLF001 (another of this class)
+            run(self, args)
             return self.form.returned([_returned(x) for x in self._outcome])
 
     def _takes(self, x: Any, spec: Spec) -> bool:
@@ -414,18 +390,9 @@ def _laid(x: Any, spec: Spec) -> Any:
     """Return an array with the strides of a spec; anything else as it is."""
     if type(x) is not np.ndarray or x.dtype != spec.dtype or x.shape != spec.shape:
         return x
-    laid = AlignedMemory(extent(spec)).array(spec, 0, spec.strides)
+    _, (laid,) = arrays_of([(spec, spec.strides)])
     laid[...] = x
     return laid
-
-
-def _places(sizes: Sequence[int]) -> tuple[list[int], int]:
-    """Return where blocks of these sizes begin that stand one behind the other, aligned, and where they end."""
-    offsets, end = [], 0
-    for room in sizes:
-        offsets.append(end)
-        end += room + -room % ALIGN
-    return offsets, end
 
 
 def _returned(x: Array) -> Any:

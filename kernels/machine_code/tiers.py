@@ -15,7 +15,7 @@ from kernels.compiler.statements import INTERPRETER, PYTHON
 from kernels.language import jit
 from kernels.machine_code.call_structs import CallableObject
 from kernels.machine_code.compiled_machine import CompiledMachine, GuardPlace
-from kernels.native import c_api, memory
+from kernels.native import c_api
 from kernels.native.c_api import made, members
 from kernels.native.memory import put
 from kernels.programs.machine import Machine, plan
@@ -111,7 +111,6 @@ class _PlainCallable:
 
 
 def _made() -> Any:
-    memory.announce()
     code = jit.load_module("machine_code.direct_calls_native")
     rows = {
         "_slow": (c_api.OBJECT, CallableObject.slow, 0),

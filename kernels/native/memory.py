@@ -372,8 +372,4 @@ class Registry:
 
 
 REGISTRY = Registry()
-
-
-def announce() -> None:
-    """Give native code the registry's address."""
-    binding.add_symbol("tape_registry", REGISTRY.address)
+binding.add_symbol("tape_registry", REGISTRY.address)  # for all native code that is loaded from here on

@@ -208,10 +208,8 @@ def source(expression: Any, dtype: np.dtype[Any], functions: Functions = Functio
     head, parts = expression.head, expression.parts
     if not parts:
         return head
-    if head == "power" and isinstance(parts[1], (int, float)):
-        simple = _power(source(parts[0], dtype, functions), parts[1], literal)
-        if simple:
-            return simple
+    if head == "power" and not isinstance(parts[1], Symbol) and (parts[1] == 0 or parts[1] in SMALL):
+        return source(SMALL[parts[1]](parts[0]) if parts[1] else 1.0, dtype, functions)
     texts = [source(part, dtype, functions, raised) for part in parts]
     return _operation(expression, texts, dtype, functions, raised)
 
@@ -233,17 +231,6 @@ def _operation(expression: Symbol, texts: list[str], dtype: np.dtype[Any], funct
         return f"{_CALLS[head]}({', '.join(texts)})"
     literal = literal_of(dtype)
     return _FORMS[head].format(*texts, zero=literal(0.0), minus=literal(-0.0), one=literal(1.0), less=literal(-1.0))
-
-
-def _power(base: str, exponent: float, literal: Callable[[float], str]) -> str:
-    if exponent == 0:
-        return literal(1.0)
-    if float(exponent).is_integer() and abs(exponent) <= MOST:
-        product = "(" + " * ".join([base] * int(abs(exponent))) + ")"
-        return product if exponent > 0 else f"({literal(1.0)} / {product})"
-    if abs(exponent) == 1 / 2:
-        return f"math.sqrt({base})" if exponent > 0 else f"({literal(1.0)} / math.sqrt({base}))"
-    return ""
 
 
 def literal_of(dtype: np.dtype[Any]) -> Callable[[float], str]:
