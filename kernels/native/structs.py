@@ -158,8 +158,8 @@ class InputBlock(Struct):
     run: int  # elements of the one run that the kernel covers
 
 
-OK, GROW, FREED, MISSING, MEMORY, PAUSE, INTERRUPT_CHECK, NEEDS_SEED, USE_GENERAL_PATH, NEEDS_SCALAR_WALK = range(10)
-"""How native code ends; NEEDS_SCALAR_WALK: what SweepHeader.walks names is to be loaded."""
+# How native code ends.
+OK, GROW, FREED, MISSING, MEMORY, PAUSE, INTERRUPT_CHECK, NEEDS_SEED, USE_GENERAL_PATH = range(9)
 FEW = 64  # buckets that are found by their keys, when a run begins; it clears them, and takes more as it needs them
 DENSE = 8  # where one of so many slots is reached, or more, buckets by distance take less than buckets by key
 FIRST_STAMP = 1 << 62  # stamps of runs begin here: no key is as large
@@ -197,9 +197,9 @@ class SweepHeader(Struct):
     marks: int  # the functions that a backward calls
     restricts: int
     sweeps: int
-    walks: int
     drops: int
     swept: int  # how many words of the tape it has looked at
+    pulls: int  # whether pullbacks are run while instructions are marked
 
 
 USED, TOUCHED, KEPT, ALIAS, RELEVANT, OWNED, FOREIGN, DROPPED, PAUSED = 1, 2, 4, 8, 16, 32, 64, 128, 256

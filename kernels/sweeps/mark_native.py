@@ -1,4 +1,4 @@
-"""Which instructions lead from roots to leaves; graphs of numbers in one pass; instructions let go of."""
+"""Which instructions lead from roots to leaves, of graphs of numbers with their pullbacks; instructions let go of."""
 
 from __future__ import annotations
 
@@ -109,26 +109,23 @@ def meet(h: SweepHeader, key, place, last):
     return 0
 
 
-def operands(h: SweepHeader, items, start, block: FormBlock, bucket: Bucket):
+def operands(h: SweepHeader, start, block: FormBlock, bucket: Bucket):
     """Mark an instruction's operands; return how many new instructions these are, -1 if kernels are missing."""
-    kind, last, new = block.kind, start + block.entries - 1, 0
+    kind = block.kind
+    key = word(h.tape.words, start + 1)
     for i in range(block.inputs):
-        key = word(items, start + 1 + i)
-        if key == 0:
-            continue
-        if lacks(block, i):
+        if word(h.tape.words, start + 1 + i) != 0 and lacks(block, i):
             return -1
+    if key != 0 and structs.VIEW <= kind <= structs.ADDS:
         target = open_bucket(h, key)
-        if target.flags & structs.USED != 0 and i == 0 and structs.CLEARS <= kind <= structs.ADDS:
+        if target.flags & structs.USED != 0 and kind != structs.VIEW:
             # Something later on the tape refers to the version before the write: the two need gradient buffers apart.
             bucket.flags |= structs.KEPT
-        new += meet(h, key, start + 1 + i, last)
-        if i == 0 and structs.VIEW <= kind <= structs.ADDS:
-            # The view's offset, and the bucket that it shares its gradient buffer with.
-            bucket.value = word(items, start + 2) if kind == structs.VIEW else 0
-            parent = (target - h.buckets) // (8 * Bucket.SIZE)
-            bucket.flags = bucket.flags | structs.ALIAS | (parent << structs.PARENT)
-    return new
+        # The view's offset, and the bucket that it shares its gradient buffer with.
+        bucket.value = word(h.tape.words, start + 2) if kind == structs.VIEW else 0
+        parent = (target - h.buckets) // (8 * Bucket.SIZE)
+        bucket.flags = bucket.flags | structs.ALIAS | (parent << structs.PARENT)
+    return plain_operands(h, h.buckets, h.mask, h.top, h.near, start, block)
 
 
 def plain_operands(h: SweepHeader, buckets, mask, top, near, start, block: FormBlock):
@@ -182,13 +179,58 @@ def goes(items, start, block: FormBlock, tape):
     return remaining != 0
 
 
+def contribute(input_block: InputBlock, target: Bucket, flags, pointers):
+    """Run a pullback that gives a bucket's own element its first contribution, or one more."""
+    accumulate = 1
+    if flags & structs.TOUCHED == 0:
+        target.pointer = target + 16
+        target.flags = flags | structs.TOUCHED
+        if input_block.covers != 0:
+            accumulate = 0
+        else:
+            fill(target + 16, 1, input_block.item, -0.0)
+    store_i8(pointers, target + 16)
+    call_kernel(input_block.kernel, input_block.layout, pointers, accumulate)
+
+
+def pull(h: SweepHeader, items, last, block: FormBlock, bucket: Bucket, top, near, stamp):
+    """Mark an instruction's operands and run its pullbacks at once, on buffers of one element; -1 if it cannot."""
+    buckets, pointers, inputs, new, i = h.buckets, h.pointers, block.inputs, 0, 0
+    place, input_block = last + 2 - block.entries, block + 8 * FormBlock.SIZE
+    near_buckets = buckets + 8 * Bucket.SIZE * (h.mask + 1)
+    point_at(items + 8 * (place + inputs), block, pointers + 16)
+    store_i8(pointers + 8, bucket.pointer)
+    while i < inputs:
+        key = word(items, place + i)
+        behind = top - key
+        if behind & -near == 0:
+            target = Bucket(near_buckets + 8 * Bucket.SIZE * behind)
+            flags = target.flags
+            if target.key != stamp:
+                target.key = stamp
+                flags = structs.USED
+                new += 1
+            contribute(input_block, target, flags, pointers)
+        elif key != 0:
+            target = open_bucket(h, key)
+            if target.flags & structs.USED == 0:
+                new += meet(h, key, place + i, last)
+            flags = target.flags
+            if flags & structs.FOREIGN != 0:
+                return -1
+            contribute(input_block, target, flags, pointers)
+        input_block += 8 * InputBlock.SIZE
+        i += 1
+    return new
+
+
 def attempt(h: SweepHeader, root, pending):
     """Mark, from so many roots, as far as the buckets that are found by key suffice."""
-    t = h.tape
+    t, pulls = h.tape, h.pulls != 0
     items, forms, order = t.words, t.registry.forms, h.order
     buckets, mask, stamp = h.buckets, h.mask, h.stamp
     top, near = h.top, h.near
-    position, count, room, slot, tape = seek(t, root) - 1, 0, mask - mask // 8, top + 1, t.number
+    position, count, room, slot, tape, work = seek(t, root) - 1, 0, mask - mask // 8, top + 1, t.number, 0
     whole = position == t.size - 1
     while pending > 0 and position >= 0:
         last = position
@@ -203,38 +245,50 @@ def attempt(h: SweepHeader, root, pending):
             return crowded(h, count + pending, top - slot)
         order[count] = last
         count += 1
-        if block.ready != 0:
-            pending += plain_operands(h, buckets, mask, top, near, start, block) - 1
-            continue
-        new = operands(h, items, start, block, bucket)
+        if pulls:
+            singly = block.ready == structs.SINGLE and work <= structs.WORK_BETWEEN_CHECKS
+            new = pull(h, items, last, block, bucket, top, near, stamp) if singly else -1
+            work += block.work
+        elif block.ready != 0:
+            new = plain_operands(h, buckets, mask, top, near, start, block)
+        else:
+            new = operands(h, start, block, bucket)
         if new < 0:
             h.at = last
-            return structs.MISSING
+            return structs.USE_GENERAL_PATH if pulls else structs.MISSING
         pending += new - 1
     h.low = position + 1
     h.count = count
     h.whole = t.size if whole else 0
     h.extent = max(min(top - slot + 1, near), 0)
-    return structs.FREED if pending > 0 else structs.OK
+    if pending > 0:
+        return structs.USE_GENERAL_PATH if pulls else structs.FREED
+    return structs.OK
 
 
 def mark(h: SweepHeader) -> int:
-    """Find the instructions from the roots to the leaves, last first, in the sweep's order; GROW without buckets."""
+    """Find the instructions from the roots to the leaves, last first, in the sweep's order; GROW without buckets.
+
+    If ``h.pulls`` run their pullbacks at once, so that the gradient of each leaf is in its bucket then: that serves
+    graphs of numbers, where every gradient buffer has one element. USE_GENERAL_PATH of any other graph: only buckets
+    have changed, which nobody reads.
+    """
     h.position = 0
     h.resume = 0
     h.extent = 0
-    root, keys = last_root(h), structs.FEW
+    root, keys, status = last_root(h), structs.FEW, structs.GROW
     while keys < 2 * h.preset:
         keys *= 2
     h.at = 4 * keys
-    status = structs.GROW
     while status == structs.GROW and 2 * keys <= h.room:
         begin(h, root, keys)
         h.leaf = 0
         status = attempt(h, root, preset(h))
-        if status != structs.GROW or h.at != 0:
-            return status
+        if status == structs.GROW and h.at != 0:
+            return structs.GROW
         keys *= 8
+    if status == structs.OK and h.pulls != 0:
+        settle(h)
     return status
 
 
@@ -265,108 +319,3 @@ def relevant(h: SweepHeader) -> None:
         order[k] = order[kept + k]
     h.count = count - kept
     h.whole = 0
-
-
-# Marking and sweeping in one pass, where every gradient buffer has one element: the sweep of graphs of numbers.
-#
-# Anything else ends the pass; it has changed only buckets, which nobody reads, and mark and sweep start again from the
-# beginning.
-
-
-def contribute(input_block: InputBlock, target: Bucket, flags, pointers):
-    """Run a pullback that gives a bucket's own element its first contribution, or one more."""
-    accumulate = 1
-    if flags & structs.TOUCHED == 0:
-        target.pointer = target + 16
-        target.flags = flags | structs.TOUCHED
-        if input_block.covers != 0:
-            accumulate = 0
-        else:
-            fill(target + 16, 1, input_block.item, -0.0)
-    store_i8(pointers, target + 16)
-    call_kernel(input_block.kernel, input_block.layout, pointers, accumulate)
-
-
-def pull(h: SweepHeader, items, last, block: FormBlock, bucket: Bucket, top, near, stamp):
-    """Run the pullbacks of an instruction; return how many instructions it comes to that are new, -1 if it cannot."""
-    buckets, pointers, inputs, new, i = h.buckets, h.pointers, block.inputs, 0, 0
-    place, input_block = last + 2 - block.entries, block + 8 * FormBlock.SIZE
-    near_buckets = buckets + 8 * Bucket.SIZE * (h.mask + 1)
-    point_at(items + 8 * (place + inputs), block, pointers + 16)
-    store_i8(pointers + 8, bucket.pointer)
-    while i < inputs:
-        key = word(items, place + i)
-        behind = top - key
-        if behind & -near == 0:
-            target = Bucket(near_buckets + 8 * Bucket.SIZE * behind)
-            flags = target.flags
-            if target.key != stamp:
-                target.key = stamp
-                flags = structs.USED
-                new += 1
-            contribute(input_block, target, flags, pointers)
-        elif key != 0:
-            target = open_bucket(h, key)
-            if target.flags & structs.USED == 0:
-                new += meet(h, key, place + i, last)
-            flags = target.flags
-            if flags & structs.FOREIGN != 0:
-                return -1
-            contribute(input_block, target, flags, pointers)
-        input_block += 8 * InputBlock.SIZE
-        i += 1
-    return new
-
-
-def descend(h: SweepHeader, root, pending):
-    """Go down the tape from the roots, running pullbacks; OK, GROW, or USE_GENERAL_PATH."""
-    t = h.tape
-    items, forms, order = t.words, t.registry.forms, h.order
-    buckets, mask, stamp = h.buckets, h.mask, h.stamp
-    top, near = h.top, h.near
-    position, count, room, slot, work = seek(t, root) - 1, 0, mask - mask // 8, top + 1, 0
-    whole, tape = position == t.size - 1, t.number
-    while pending > 0 and position >= 0:
-        last = position
-        block = forms[items[last]]
-        start = last - block.entries + 1
-        position, slot = start - 1, items[start]
-        bucket = is_marked(buckets, mask, top, near, stamp, slot)
-        whole = whole and bucket != 0 and goes(items, start, block, tape)
-        if bucket == 0:
-            continue
-        if block.ready != structs.SINGLE or work > structs.WORK_BETWEEN_CHECKS:
-            return structs.USE_GENERAL_PATH
-        if h.keys + block.inputs > room:
-            return crowded(h, count + pending, top - slot)
-        order[count] = last
-        count += 1
-        new = pull(h, items, last, block, bucket, top, near, stamp)
-        if new < 0:
-            return structs.USE_GENERAL_PATH
-        pending += new - 1
-        work += block.work
-    h.low = position + 1
-    h.count = count
-    h.whole = t.size if whole else 0
-    h.extent = max(min(top - slot + 1, near), 0)
-    return structs.OK if pending == 0 else structs.USE_GENERAL_PATH
-
-
-def walk(h: SweepHeader) -> int:
-    """Sweep from the presets to the leaves they lead to: OK; GROW where buckets are too few; USE_GENERAL_PATH.
-
-    The gradient of each leaf is then in its bucket.
-    """
-    root, keys, status = last_root(h), structs.FEW, structs.GROW
-    h.at = 4 * keys
-    while status == structs.GROW and 2 * keys <= h.room:
-        begin(h, root, keys)
-        h.leaf = 0
-        status = descend(h, root, preset(h))
-        if status == structs.GROW and h.at != 0:
-            return structs.GROW
-        keys *= 8
-    if status == structs.OK:
-        settle(h)
-    return status

@@ -50,7 +50,6 @@ from kernels.native.structs import (
     KEPT,
     LARGE,
     MEMORY,
-    NEEDS_SCALAR_WALK,
     NEEDS_SEED,
     OK,
     PULLS,
@@ -465,12 +464,14 @@ def reaches(h, args):
 
 
 def walked(h: SweepHeader, args):
-    """Sweep a graph of numbers in one pass; USE_GENERAL_PATH if it is none, or leads to leaves not wanted."""
+    """Mark and sweep a graph of numbers in one pass; USE_GENERAL_PATH if it is none, or leads to leaves not wanted."""
     registry, targets, t = tape_registry(), word(args, 3), h.tape
     last = seek(t, load_i8(h.presets)) - 1
     if last < 0 or block_at(t, last).ready != SINGLE:
         return USE_GENERAL_PATH
-    status = call_word(h.walks, h) if h.walks != 0 else NEEDS_SCALAR_WALK
+    h.pulls = 1
+    status = call_word(h.marks, h)
+    h.pulls = 0
     if status != OK:
         return status
     if kind_of(targets) == registry.tuple_type and PyTuple_Size(targets) != h.leaf:

@@ -81,10 +81,6 @@ class Workspace:
         self.words[SweepHeader.stamp] = structs.FIRST_STAMP
         self.reserve(_FIRST)
 
-    def load_walk(self) -> None:
-        """Load the sweep for graphs of numbers, which many programs never need."""
-        self.words[SweepHeader.walks] = jit.load_module("sweeps.mark_native").walk.address
-
     def _reserve_presets(self, rows: int) -> None:
         self.presets = self.rows.zeros("presets", (rows, 4))
         self.preset_words = memoryview(self.presets).cast("B").cast("q")
@@ -210,8 +206,6 @@ def resolve_mark_status(space: Workspace, entries: Any, status: int) -> None:
         space.reserve(space.words[SweepHeader.at])
     elif status == structs.MISSING:
         entries.form(space.words[SweepHeader.at]).compile()
-    elif status == structs.NEEDS_SCALAR_WALK:
-        space.load_walk()
     else:
         raise FreedError
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from operator import itemgetter
 from types import FunctionType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -192,19 +192,22 @@ class Pullbacks:
         return [(i, x, clean if x is g else negative_zeros(x) is None) for i, x in results]
 
 
-class Kind:
-    """A kind of records: how its pullbacks run on tensors, and its operations on a batch."""
+def no_rule(step: Planned, operands: Sequence[Operand], spec: Spec) -> Any:
+    """Raise NotImplementedError, naming the operation."""
+    del operands, spec
+    raise NotImplementedError(f"vmap: {step.op.name} has no batching rule; call it outside of the mapped function")
 
-    is_followed = False  # whether its pullbacks compute with tensors alone, so that a recorder can follow them
 
-    def pullbacks(self, form: Form) -> Pullbacks:
-        """Return what runs the pullbacks of instructions of a form."""
-        return Pullbacks(form)
+class Kind(NamedTuple):
+    """A kind of records on tensors: how a step runs on a batch, and what runs the pullbacks of a form.
 
-    def batched(self, step: Planned, operands: Sequence[Operand], spec: Spec) -> Any:
-        """Run a step on these operands; ``spec`` is that of the result of one example."""
-        del operands, spec
-        raise NotImplementedError(f"vmap: {step.op.name} has no batching rule; call it outside of the mapped function")
+    ``batched(step, operands, spec)``: ``spec`` is that of the result of one example. ``is_followed``: pullbacks compute
+    with tensors alone, so that a recorder can follow them. Views, and writes, need none: sweeps handle them themselves.
+    """
+
+    batched: Callable[[Planned, Sequence[Operand], Spec], Any] = no_rule
+    pullbacks: Callable[[Form], Pullbacks] = Pullbacks
+    is_followed: bool = False
 
 
 def batch_size(operands: Sequence[Operand]) -> int | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from tape.engine.kind_rules import (
     batch_size,
     full,
     negative_zeros,
+    no_rule,
     onto,
 )
 from tape.operations import elementwise, indexing, matmul, reductions
@@ -41,41 +43,26 @@ from tape.tensors.view_families import is_view
 _FEW = 1 << 10  # the most places that are kept; those of larger tensors are computed again
 
 
-class GatherKind(Kind):
-    """Places count elements of the example's memory; in a batch they become indices."""
-
-    def pullbacks(self, form: Form) -> PickingPullbacks:
-        """Return where instructions of a form picked: a sweep adds to these places of a gradient."""
-        return PickingPullbacks(form)
-
-    def batched(self, step: Planned, operands: Sequence[Operand], spec: Spec) -> Tensor:
-        """Pick from each example."""
-        del spec
-        if not step.params:
-            source, places = operands  # numbers of the elements of an example, in C order
-            flat = views.reshape(source.value, (*source.lead, -1))
-            return _copied(indexing.index(flat, key_of(source, places)))
-        x, key = located(operands[0], step.params[0])
-        return _copied(indexing.index(x, key))
+def _gather(step: Planned, operands: Sequence[Operand], _: Spec) -> Tensor:
+    """Pick from each example. Places count elements of the example's memory; in a batch they become indices."""
+    if not step.params:
+        source, places = operands  # numbers of the elements of an example, in C order
+        flat = views.reshape(source.value, (*source.lead, -1))
+        return _copied(indexing.index(flat, key_of(source, places)))
+    x, key = located(operands[0], step.params[0])
+    return _copied(indexing.index(x, key))
 
 
-class SelectKind(Kind):
-    """The axis is counted behind that of the batch."""
-
-    def pullbacks(self, form: Form) -> PickingPullbacks:
-        """Return where instructions of a form picked: a sweep adds to these places of a gradient."""
-        return _Along(form)
-
-    def batched(self, step: Planned, operands: Sequence[Operand], spec: Spec) -> Tensor:
-        """Pick from each example, or return the places."""
-        (axis, keepdims, *of_places), (x,) = step.params, operands
-        if not x.shape:
-            return constant_tensor(np.zeros((*x.lead, *spec.shape), np.int64)) if of_places else views.clone(x.value)
-        return recorded.select(step.op, x.value, axis + len(x.lead), keepdims)[len(of_places)]
+def _select(step: Planned, operands: Sequence[Operand], spec: Spec) -> Tensor:
+    """Pick from each example, or return the places; the axis is counted behind that of the batch."""
+    (axis, keepdims, *of_places), (x,) = step.params, operands
+    if not x.shape:
+        return constant_tensor(np.zeros((*x.lead, *spec.shape), np.int64)) if of_places else views.clone(x.value)
+    return recorded.select(step.op, x.value, axis + len(x.lead), keepdims)[len(of_places)]
 
 
 class PickingPullbacks(Pullbacks):
-    """Elements that were picked by arrays of places, which are saved."""
+    """Elements that were picked by arrays of places, which are saved: a sweep adds to these places of a gradient."""
 
     def places(self, instruction: Instruction) -> Array:
         """Return the places in the gradient of the operand, in elements."""
@@ -136,37 +123,25 @@ def _in_order(spec: Spec, numbers: Array) -> Array:
     return order[np.searchsorted(table[order], numbers)]
 
 
-class ViewKind(Kind):
-    """The record says how its parameters change in a batch. A sweep needs no pullback of a view."""
-
-    def batched(self, step: Planned, operands: Sequence[Operand], spec: Spec) -> Tensor:
-        """Take the same view of all examples. ValueError where the memory does not allow it."""
-        (x,), op = operands, step.op
-        if op.indexes:
-            (key,) = step.params
-            items = key if isinstance(key, tuple) else (key,)
-            return indexing.index(x.value, (slice(None), *items) if x.batched else items)
-        if not x.batched:
-            return record.view(op, x.value, step.params)
-        if op.batch is None:
-            return super().batched(step, operands, spec)  # type: ignore[no-any-return]
-        value = aligned(x, max(len(step.params[0]), len(x.shape))) if op.broadcasts else x.value
-        return record.view(op, value, op.batch(*x.lead, x.shape, *step.params))
+def _view(step: Planned, operands: Sequence[Operand], spec: Spec) -> Any:
+    """Take the same view of all examples, by parameters that the record says. ValueError where memory forbids that."""
+    (x,), op = operands, step.op
+    if op.indexes:
+        (key,) = step.params
+        items = key if isinstance(key, tuple) else (key,)
+        return indexing.index(x.value, (slice(None), *items) if x.batched else items)
+    if not x.batched:
+        return record.view(op, x.value, step.params)
+    if op.batch is None:
+        return no_rule(step, operands, spec)
+    value = aligned(x, max(len(step.params[0]), len(x.shape))) if op.broadcasts else x.value
+    return record.view(op, value, op.batch(*x.lead, x.shape, *step.params))
 
 
-class CopyKind(Kind):
-    """A batch is copied whole."""
-
-    is_followed = True
-
-    def pullbacks(self, form: Form) -> _RearrangementPullbacks:
-        """Return what runs the pullbacks of instructions of a form."""
-        return _RearrangementPullbacks(form)
-
-    def batched(self, step: Planned, operands: Sequence[Operand], spec: Spec) -> Tensor:
-        """Copy all examples."""
-        x: Tensor = operands[0].value
-        return views.clone(x) if x.spec.dtype == spec.dtype else record.to_dtype(x, spec.dtype, step.op)
+def _copy(step: Planned, operands: Sequence[Operand], spec: Spec) -> Tensor:
+    """Copy all examples."""
+    x: Tensor = operands[0].value
+    return views.clone(x) if x.spec.dtype == spec.dtype else record.to_dtype(x, spec.dtype, step.op)
 
 
 class _RearrangementPullbacks(Pullbacks):
@@ -182,26 +157,16 @@ class _RearrangementPullbacks(Pullbacks):
         return [(i, value, clean) for i in wanted]
 
 
-class JoinKind(Kind):
-    """The axis is counted behind that of the batch."""
-
-    is_followed = True
-
-    def pullbacks(self, form: Form) -> Pullbacks:
-        """Return what runs the pullbacks of instructions of a form."""
-        return Pullbacks(form, _pull)
-
-    def batched(self, step: Planned, operands: Sequence[Operand], spec: Spec) -> Tensor:
-        """Join the operands of each example."""
-        del spec
-        (axis, new), size = step.params, batch_size(operands)
-        join = views.stack if new else views.cat
-        if size is None:
-            return join([x.value for x in operands], axis)
-        return join([x.value if x.batched else views.expand(x.value, (size, *x.shape)) for x in operands], axis + 1)
+def _join(step: Planned, operands: Sequence[Operand], _: Spec) -> Tensor:
+    """Join the operands of each example; the axis is counted behind that of the batch."""
+    (axis, new), size = step.params, batch_size(operands)
+    join = views.stack if new else views.cat
+    if size is None:
+        return join([x.value for x in operands], axis)
+    return join([x.value if x.batched else views.expand(x.value, (size, *x.shape)) for x in operands], axis + 1)
 
 
-def _pull(instruction: Instruction, i: int, g: Tensor, values: Values) -> Tensor:
+def _join_pull(instruction: Instruction, i: int, g: Tensor, values: Values) -> Tensor:
     del values
     axis, new = instruction.form.params
     if new:
@@ -211,42 +176,29 @@ def _pull(instruction: Instruction, i: int, g: Tensor, values: Values) -> Tensor
     return indexing.index(g, (slice(None),) * axis + (slice(start, start + extents[i]),))
 
 
-class WriteKind(Kind):
-    """The same part of each example is written. Sweeps handle writes themselves."""
-
-    def batched(self, step: Planned, operands: Sequence[Operand], spec: Spec) -> None:
-        """Write into all examples."""
-        part, value, *places = operands
-        if places:
-            new, key = aligned(value, len(places[0].shape)), key_of(part, places[0])
-            indexing.assign_at(part.value, key, new, step.op.name, adds=step.op.adds)
-            return
-        if not step.params:
-            x, new = part.value, aligned(value, len(spec.shape))
-            x.add_(new) if step.op.adds else x.copy_(new)
-            return
-        memory = step.params[0]
-        x, key = located(part, memory)
-        indexing.assign_at(x, key, aligned(value, memory.ndim), step.op.name, adds=step.op.adds)
+def _write(step: Planned, operands: Sequence[Operand], spec: Spec) -> None:
+    """Write into the same part of each example."""
+    part, value, *places = operands
+    if places:
+        new, key = aligned(value, len(places[0].shape)), key_of(part, places[0])
+        indexing.assign_at(part.value, key, new, step.op.name, adds=step.op.adds)
+        return
+    if not step.params:
+        x, new = part.value, aligned(value, len(spec.shape))
+        x.add_(new) if step.op.adds else x.copy_(new)
+        return
+    memory = step.params[0]
+    x, key = located(part, memory)
+    indexing.assign_at(x, key, aligned(value, memory.ndim), step.op.name, adds=step.op.adds)
 
 
-class ReductionKind(Kind):
-    """Axes stand behind that of the batch."""
-
-    is_followed = True
-
-    def pullbacks(self, form: Form) -> _ReductionPullbacks:
-        """Return what runs the pullbacks of instructions of a form."""
-        return _ReductionPullbacks(form)
-
-    def batched(self, step: Planned, operands: Sequence[Operand], spec: Spec) -> Tensor:
-        """Reduce each example."""
-        del spec
-        (x,), (axes, keepdims) = operands, step.params
-        moved = tuple([axis + len(x.lead) for axis in axes])
-        if len(moved) == 1:
-            return reductions.along(step.op, x.value, moved[0], None, keepdims, None, None)
-        return recorded.reduction(step.op, x.value, moved, keepdims, step.op.dims_grad_fn)
+def _reduce(step: Planned, operands: Sequence[Operand], _: Spec) -> Tensor:
+    """Reduce each example, whose axes stand behind that of the batch."""
+    (x,), (axes, keepdims) = operands, step.params
+    moved = tuple([axis + len(x.lead) for axis in axes])
+    if len(moved) == 1:
+        return reductions.along(step.op, x.value, moved[0], None, keepdims, None, None)
+    return recorded.reduction(step.op, x.value, moved, keepdims, step.op.dims_grad_fn)
 
 
 class _ReductionPullbacks(RulePullbacks):
@@ -291,79 +243,58 @@ class _ReductionPullbacks(RulePullbacks):
         return value if self.keepdims or not value._form.spec.shape else views.reshape(value, self.wide)
 
 
-class CallbackKind(Kind):
-    """What a program calls is called for each example; several results stand end to end."""
+def _each(operands: Sequence[Operand], call: Callable[..., Sequence[Tensor]]) -> Tensor:
+    """Call a function of tensors for each example; several results stand end to end."""
 
-    def batched(self, step: Planned, operands: Sequence[Operand], spec: Spec) -> Tensor:
-        """Call it."""
-        del spec
-        (function,), size = step.params, batch_size(operands)
+    def called(e: int) -> Tensor:
+        results = call(*[x.value[e] if x.batched else x.value for x in operands])
+        return results[0] if len(results) == 1 else views.cat([views.reshape(x, -1) for x in results])
 
-        def called(e: int) -> Tensor:
-            results = function.on_tensors([x.value[e] if x.batched else x.value for x in operands])
-            return results[0] if len(results) == 1 else views.cat([views.reshape(x, -1) for x in results])
-
-        return called(0) if size is None else views.stack([called(e) for e in range(size)])
+    size = batch_size(operands)
+    return called(0) if size is None else views.stack([called(e) for e in range(size)])
 
 
-class CustomKind(Kind):
-    """A jitted function is called for each example. Its vjp is compiled, and not differentiated again."""
+def _call_back(step: Planned, operands: Sequence[Operand], _: Spec) -> Tensor:
+    """Call what a program calls."""
+    (function,) = step.params
+    return _each(operands, lambda *values: function.on_tensors(values))
 
-    def batched(self, step: Planned, operands: Sequence[Operand], spec: Spec) -> Tensor:
-        """Call the function."""
-        del spec
-        (shapes,), (x,) = step.params, operands
-        ends = np.cumsum([math.prod(shape) for shape in shapes]).tolist()
 
-        def called(flat: Tensor) -> Tensor:
-            starts = [0, *ends[:-1]]
-            parts = [views.reshape(flat[s:e], shape) for s, e, shape in zip(starts, ends, shapes, strict=True)]
-            return foreign_calls.call_custom(step.op, tuple(parts))
+def _call_custom(step: Planned, operands: Sequence[Operand], _: Spec) -> Tensor:
+    """Call a jitted function, whose arguments stand end to end."""
+    (shapes,) = step.params
+    ends = np.cumsum([math.prod(shape) for shape in shapes]).tolist()
 
-        return views.stack([called(x.value[e]) for e in range(x.lead[0])]) if x.batched else called(x.value)
+    def call(flat: Tensor) -> tuple[Tensor]:
+        pairs = zip([0, *ends[:-1]], ends, shapes, strict=True)
+        parts = [views.reshape(flat[start:end], shape) for start, end, shape in pairs]
+        return (foreign_calls.call_custom(step.op, tuple(parts)),)
+
+    return _each(operands, call)
 
 
 class GuardDiffersError(ProgramError):
     """Another value left for Python than when the program was recorded."""
 
 
-class GuardKind(Kind):
-    """A program that is run operation by operation ends where a guard misses."""
-
-    def batched(self, step: Planned, operands: Sequence[Operand], spec: Spec) -> None:
-        """Compare with what was expected; ProgramError where it differs."""
-        del spec
-        value, expected = (as_array(o.value).tobytes() for o in operands)
-        if value != expected:
-            raise GuardDiffersError(
-                f"at {step.params[0]} another value left for Python than when the program was recorded"
-            )
+def _guard(step: Planned, operands: Sequence[Operand], _: Spec) -> None:
+    """End a program that is run operation by operation where a value is not what was expected: a guard misses."""
+    value, expected = (as_array(o.value).tobytes() for o in operands)
+    if value != expected:
+        raise GuardDiffersError(f"at {step.params[0]} another value left for Python than when the program was recorded")
 
 
-class RoutineKind(Kind):
-    """A routine is called for each example; several results stand end to end."""
+def _call_routine(step: Planned, operands: Sequence[Operand], _: Spec) -> Tensor:
+    """Call a routine; of some its results, or one of those that only pullbacks read."""
+    (frozen, *extra), op = step.params, step.op
 
-    is_followed = True
+    def call(*values: Tensor) -> Sequence[Tensor]:
+        results = foreign_calls.call(op, *values, **dict(frozen))
+        if not isinstance(results, tuple):
+            return (results,)
+        return (results[len(op.results) + extra[0]],) if extra else results[: len(op.results)]
 
-    def pullbacks(self, form: Form) -> Pullbacks:
-        """Return what runs the pullbacks of instructions of a form."""
-        return Pullbacks(form, _call_pull)
-
-    def batched(self, step: Planned, operands: Sequence[Operand], spec: Spec) -> Tensor:
-        """Call the routine."""
-        del spec
-        (frozen, *extra), op, size = step.params, step.op, batch_size(operands)
-
-        def called(e: int) -> Tensor:
-            results = foreign_calls.call(op, *[x.value[e] if x.batched else x.value for x in operands], **dict(frozen))
-            if not isinstance(results, tuple):
-                return results  # type: ignore[no-any-return]
-            if extra:
-                return results[len(op.results) + extra[0]]  # type: ignore[no-any-return]
-            parts = results[: len(op.results)]
-            return parts[0] if len(parts) == 1 else views.cat([views.reshape(x, -1) for x in parts])
-
-        return called(0) if size is None else views.stack([called(e) for e in range(size)])
+    return _each(operands, call)
 
 
 def _call_pull(instruction: Instruction, i: int, g: Tensor, values: Values) -> Tensor:
@@ -377,18 +308,9 @@ RUN = {**elementwise.RUN, **{number: elementwise.RUN[name] for number, name in _
 """The function of each elementwise record; one with a static number is a variant of another record."""
 
 
-class ElementwiseKind(Kind):
-    """Operands get as many dims behind the batch as the result has."""
-
-    is_followed = True
-
-    def pullbacks(self, form: Form) -> _ElementwisePullbacks:
-        """Return what runs the pullbacks of instructions of a form."""
-        return _ElementwisePullbacks(form)
-
-    def batched(self, step: Planned, operands: Sequence[Operand], spec: Spec) -> Tensor:
-        """Run the operation on a batch."""
-        return run(step.op, [*[aligned(x, len(spec.shape)) for x in operands], *step.params])
+def _elementwise(step: Planned, operands: Sequence[Operand], spec: Spec) -> Tensor:
+    """Run an elementwise operation on operands with as many dims behind the batch as the result has."""
+    return run(step.op, [*[aligned(x, len(spec.shape)) for x in operands], *step.params])
 
 
 def run(op: Elementwise, values: Sequence[Any]) -> Tensor:
@@ -435,43 +357,34 @@ _MOST = 1 << 22
 """Elements up to which a batch of matrix products is a product of elements, summed; above, a loop over the batch."""
 
 
-class ContractionKind(Kind):
-    """A batch is one product where all examples share an operand."""
-
-    is_followed = True
-
-    def pullbacks(self, form: Form) -> _ContractionPullbacks:
-        """Return what runs the pullbacks of instructions of a form."""
-        return _ContractionPullbacks(form, _contraction_pull)
-
-    def batched(self, step: Planned, operands: Sequence[Operand], spec: Spec) -> Tensor:
-        """Multiply the matrices of each example."""
-        del step
-        a, b = operands
-        if not a.batched and not b.batched:
+def _contract(step: Planned, operands: Sequence[Operand], spec: Spec) -> Tensor:
+    """Multiply the matrices of each example: in one product where all examples share an operand."""
+    del step
+    a, b = operands
+    if not a.batched and not b.batched:
+        return matmul.matmul(a.value, b.value)
+    if not b.batched:
+        # Multiply a batch of matrices by the matrix that all examples share, in one product.
+        if len(a.shape) == 1:
             return matmul.matmul(a.value, b.value)
-        if not b.batched:
-            # Multiply a batch of matrices by the matrix that all examples share, in one product.
-            if len(a.shape) == 1:
-                return matmul.matmul(a.value, b.value)
-            size, (m, k) = a.lead[0], a.shape
-            return views.reshape(matmul.matmul(views.reshape(a.value, (size * m, k)), b.value), (size, *spec.shape))
-        if not a.batched and len(b.shape) == 1:
-            return matmul.matmul(b.value, a.value if len(a.shape) == 1 else views.t(a.value))
-        (m, k), (size, *_) = (a.shape if len(a.shape) > 1 else (1, a.shape[0])), b.lead
-        n = b.shape[1] if len(b.shape) > 1 else 1
-        if not a.batched:
-            right = views.reshape(views.permute(b.value, (1, 0, 2)), (k, size * n))
-            result = views.reshape(matmul.matmul(views.reshape(a.value, (m, k)), right), (m, size, n))
-            result = views.permute(result, (1, 0, 2))
-        elif len(b.shape) == 1:
-            return reductions.sum(a.value * apart(b.value, len(a.shape) + 1), len(a.shape))
-        elif min(m, k, n) == 1 or size * m * k * n <= _MOST:
-            result = reductions.sum(views.reshape(a.value, (size, m, k, 1)) * apart(b.value, 4), 2)
-        else:
-            left, right = views.reshape(a.value, (size, m, k)), b.value
-            result = views.stack([matmul.matmul(left[e], right[e]) for e in range(size)])
-        return result if result.spec.shape == (size, *spec.shape) else views.reshape(result, (size, *spec.shape))
+        size, (m, k) = a.lead[0], a.shape
+        return views.reshape(matmul.matmul(views.reshape(a.value, (size * m, k)), b.value), (size, *spec.shape))
+    if not a.batched and len(b.shape) == 1:
+        return matmul.matmul(b.value, a.value if len(a.shape) == 1 else views.t(a.value))
+    (m, k), (size, *_) = (a.shape if len(a.shape) > 1 else (1, a.shape[0])), b.lead
+    n = b.shape[1] if len(b.shape) > 1 else 1
+    if not a.batched:
+        right = views.reshape(views.permute(b.value, (1, 0, 2)), (k, size * n))
+        result = views.reshape(matmul.matmul(views.reshape(a.value, (m, k)), right), (m, size, n))
+        result = views.permute(result, (1, 0, 2))
+    elif len(b.shape) == 1:
+        return reductions.sum(a.value * apart(b.value, len(a.shape) + 1), len(a.shape))
+    elif min(m, k, n) == 1 or size * m * k * n <= _MOST:
+        result = reductions.sum(views.reshape(a.value, (size, m, k, 1)) * apart(b.value, 4), 2)
+    else:
+        left, right = views.reshape(a.value, (size, m, k)), b.value
+        result = views.stack([matmul.matmul(left[e], right[e]) for e in range(size)])
+    return result if result.spec.shape == (size, *spec.shape) else views.reshape(result, (size, *spec.shape))
 
 
 class _ContractionPullbacks(Pullbacks):
@@ -509,11 +422,21 @@ def _contraction_pull(instruction: Instruction, i: int, g: Tensor, values: Value
 
 
 KINDS: dict[type, Kind] = {
-    Callback: CallbackKind(), Contraction: ContractionKind(), Copy: CopyKind(), Custom: CustomKind(),
-    Elementwise: ElementwiseKind(), Gather: GatherKind(), Guard: GuardKind(), Join: JoinKind(),
-    ResultPart: ViewKind(), Reduction: ReductionKind(), Routine: RoutineKind(), Select: SelectKind(),
-    View: ViewKind(), Write: WriteKind(),
-}  # fmt: skip
+    Callback: Kind(_call_back),
+    Contraction: Kind(_contract, partial(_ContractionPullbacks, pull=_contraction_pull), is_followed=True),
+    Copy: Kind(_copy, _RearrangementPullbacks, is_followed=True),
+    Custom: Kind(_call_custom),
+    Elementwise: Kind(_elementwise, _ElementwisePullbacks, is_followed=True),
+    Gather: Kind(_gather, PickingPullbacks),
+    Guard: Kind(_guard),
+    Join: Kind(_join, partial(Pullbacks, pull=_join_pull), is_followed=True),
+    Reduction: Kind(_reduce, _ReductionPullbacks, is_followed=True),
+    ResultPart: Kind(_view),
+    Routine: Kind(_call_routine, partial(Pullbacks, pull=_call_pull), is_followed=True),
+    Select: Kind(_select, _Along),
+    View: Kind(_view),
+    Write: Kind(_write),
+}
 _OTHER = Kind()
 
 

@@ -63,24 +63,20 @@ def powered_statements(instruction: Any, program: Any) -> list[Any]:
 # What stands in tape/engine/kinds.py: pullbacks on tensors, and a batch of examples.
 
 
-class PoweredKind(Kind):
+def powered_pullbacks(form: Form) -> Pullbacks:
+    power = form.params[0]
+    return Pullbacks(form, lambda *args: args[-2] * power * powered(args[-1]["x"], power - 1))
+
+
+def powered_batch(step: Planned, operands: Sequence[Operand], _: Spec) -> Tensor:
     """A batch is an operand with one dim more."""
-
-    is_followed = True
-
-    def pullbacks(self, form: Form) -> Pullbacks:
-        power = form.params[0]
-        return Pullbacks(form, lambda *args: args[-2] * power * powered(args[-1]["x"], power - 1))
-
-    def batched(self, step: Planned, operands: Sequence[Operand], spec: Spec) -> Tensor:
-        del spec
-        return powered(operands[0].value, step.params[0])
+    return powered(operands[0].value, step.params[0])
 
 
 @pytest.fixture(params=[True, False], ids=["statements", "called"], autouse=True)
 def _registered(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Know the kind for a test; machine code has statements for it, or calls its kernels."""
-    monkeypatch.setitem(kinds.KINDS, Powered, PoweredKind())
+    monkeypatch.setitem(kinds.KINDS, Powered, Kind(powered_batch, powered_pullbacks, is_followed=True))
     if request.param:
         monkeypatch.setitem(composed_operations._MAKERS, Powered, powered_statements)
     Powered(name="powered", doc="Power.", grad_fn="PoweredBackward0", pullback=(lambda g, x, p: g * p * x ** (p - 1),))

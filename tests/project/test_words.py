@@ -54,7 +54,7 @@ NO_IDENTIFIERS = {
     "told": "notified",
     "twin": "variant",
     "twins": "variants",
-    "unloaded": "NEEDS_SCALAR_WALK",
+    "unloaded": "missing",
     "viewing": "cached view",
     "wished": "constant_wanted",
 }
