@@ -181,8 +181,8 @@ _OF_NUMPY = {"axis": "dim", "keepdims": "keepdim"}
 def with_axis(function: Callable[..., Result]) -> Callable[..., Result]:
     """Let ``dim`` and ``keepdim`` be given as NumPy's ``axis`` and ``keepdims``, too, which the signature shows."""
     parameters = parameters_like(function)
-    own = {p.name for p in parameters}
-    names = {other: name for other, name in _OF_NUMPY.items() if name in own}
+    known = {p.name for p in parameters}
+    names = {other: name for other, name in _OF_NUMPY.items() if name in known}
     renamed = _renaming(function, names, none_is_absent=True)
     further = [Parameter(other, Parameter.KEYWORD_ONLY, default=None, annotation="Any") for other in names]
     returned = function.__annotations__["return"]
