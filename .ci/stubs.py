@@ -117,7 +117,7 @@ def _tensor_class(node: ast.ClassDef) -> str:
             texts.append(_definition(name, _NATIVE[name], None))
         elif isinstance(member, property):
             texts.append(_property(name, member))
-        elif inspect.isfunction(function := inspect.unwrap(member) if callable(member) else member):
+        elif inspect.isfunction(function := inspect.unwrap(member, stop=_is_shown) if callable(member) else member):
             texts.append(_method(name, function))
         elif isinstance(member, WrapperDescriptorType) and name not in _UNTYPED:  # an operator of native code
             texts.append(_definition(name, "(self, other: Any, /) -> Tensor", None))
@@ -125,6 +125,11 @@ def _tensor_class(node: ast.ClassDef) -> str:
             texts.append(f"{name}: builtins.int")
     bases = ", ".join(map(ast.unparse, node.bases))
     return f"class {Tensor.__name__}({bases}):\n" + _indented(texts)
+
+
+def _is_shown(member: Any) -> bool:
+    """Whether a function says itself what its signature is."""
+    return inspect.isfunction(member) and hasattr(member, "__signature__")
 
 
 def _method(name: str, function: Any) -> str:

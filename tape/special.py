@@ -18,7 +18,7 @@ from tape.operations import matmul, reductions
 from tape.operations import sorting as softmaxes
 from tape.operations.elementwise import FUNCTIONS, RUN, array_like, cast, logit, mvlgamma, polygamma, round  # noqa: A004 (PyTorch's names)
 from tape.recording import views
-from tape.recording.parameters import dim_of, either, function_of
+from tape.recording.parameters import dim_of, function_of, with_axis, with_name
 from tape.tensors import dtypes
 from tape.tensors.operands import tensor_of
 from tape.tensors.tensor import Tensor
@@ -89,10 +89,8 @@ kve = _last("kve", "2, tape.tensor([1.0])", "tensor([4.4168])")
 beta, betaln, rgamma, gammasgn = (RUN[name] for name in ("beta", "betaln", "rgamma", "gammasgn"))
 
 
-def logsumexp(
-    a: Any, dim: Any = None, b: Any = None, keepdims: Any = None, return_sign: bool = False, *, axis: Any = None,
-    keepdim: Any = None,
-) -> Any:  # fmt: skip
+@with_axis
+def logsumexp(a: Any, dim: Any = None, b: Any = None, keepdim: Any = False, return_sign: bool = False) -> Any:
     """Return ``log(sum(b * exp(a)))`` over ``axis`` (all by default), without overflow: SciPy's arguments or PyTorch's.
 
     With ``return_sign`` the logarithm of the absolute value, and the sign; without it, nan where the sum is negative.
@@ -102,10 +100,9 @@ def logsumexp(
     tensor(1001.3863)
     """
     if isinstance(b, bool):
-        b, keepdims = None, b
-    keep = bool(either("keepdims", keepdims, "keepdim", keepdim, default=False))
-    x, dims = _floating(a), either("dim", dim, "axis", axis, None)
-    dims = tuple(range(len(x.spec.shape))) if dims is None else dims
+        b, keepdim = None, b
+    x, keep = _floating(a), bool(keepdim)
+    dims = tuple(range(len(x.spec.shape))) if dim is None else dim
     if b is None and not return_sign:
         return softmaxes.logsumexp(x, dims, keep)
     weights = tensor_of(1.0) if b is None else _floating(b)
@@ -129,29 +126,29 @@ def _floating(x: Any) -> Tensor:
 
 def _of_all(name: str, meaning: str, example: str) -> Callable[..., Tensor]:
     along_one = getattr(softmaxes, name)
-
-    def function(input: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
-        input, at = cast(array_like(input), dtype), either("dim", dim, "axis", axis, None)
-        input = _floating(input)
-        if at is None or isinstance(at, (tuple, list)):
-            # Run along several axes as if they were one
-            rank = len(input.spec.shape)
-            dims = tuple(range(rank)) if at is None else tuple(dim_of(input, d) for d in at)
-            order = (*(d for d in range(rank) if d not in dims), *dims)
-            turned = views.permute(input, order)
-            result = along_one(views.reshape(turned, (*turned.spec.shape[: rank - len(dims)], -1)), -1)
-            back = tuple(int(d) for d in np.argsort(order))
-            return views.permute(views.reshape(result, turned.spec.shape), back)
-        return along_one(input, at)  # type: ignore[no-any-return]
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"""Return {meaning} over ``axis``: an int, a tuple, or None for all.
+    doc = f"""Return {meaning} over ``axis``: an int, a tuple, or None for all.
 
     SciPy's argument; PyTorch's ``dim`` and ``dtype`` are taken too.
 
     >>> tape.special.{name}(tape.tensor([[0.0], [0.0]])).tolist()
     {example}
     """
+
+    @with_axis
+    @with_name(name, doc)
+    def function(input: Any, dim: Any = None, dtype: Any = None) -> Tensor:
+        input = _floating(cast(array_like(input), dtype))
+        if dim is None or isinstance(dim, (tuple, list)):
+            # Run along several axes as if they were one
+            rank = len(input.spec.shape)
+            dims = tuple(range(rank)) if dim is None else tuple(dim_of(input, d) for d in dim)
+            order = (*(d for d in range(rank) if d not in dims), *dims)
+            turned = views.permute(input, order)
+            result = along_one(views.reshape(turned, (*turned.spec.shape[: rank - len(dims)], -1)), -1)
+            back = tuple(int(d) for d in np.argsort(order))
+            return views.permute(views.reshape(result, turned.spec.shape), back)
+        return along_one(input, dim)  # type: ignore[no-any-return]
+
     return function
 
 

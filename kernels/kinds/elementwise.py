@@ -93,7 +93,7 @@ Specs = tuple[Spec | None, ...]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Elementwise(Op):
-    """An operation on each element, with broadcasting; NumPy's ufunc of that name is the forward.
+    """An operation on each element, with broadcasting; NumPy's ufunc of that name is the forward, if none is given.
 
     ``exact`` says that IEEE 754 rounds the forward expression correctly, so that a printed kernel agrees with
     NumPy in every bit; the others replay through NumPy's own loops. ``operator`` is Python's symbol.
@@ -112,7 +112,7 @@ class Elementwise(Op):
     is_called: ClassVar[bool] = True
     repeatable: ClassVar[bool] = True
 
-    forward: Rule
+    forward: Rule = None  # type: ignore[assignment]
     domain: tuple[str, ...] = ()
     operator: str = ""
     reversed_grad_fn: str = ""
@@ -132,15 +132,17 @@ class Elementwise(Op):
 
     def check(self) -> None:
         """Read the rules: their inputs, their ufunc and what they read."""
-        inputs = tuple(n for n in parameters_of(self.forward) if n != "p")
-        object.__setattr__(self, "inputs", inputs)
-        object.__setattr__(self, "domain", self.domain or ("real",) * len(inputs))
         if self.ufunc is None:
             ufunc = self.forward if self.composed else getattr(np, self.name, None)
             object.__setattr__(self, "ufunc", ufunc)
         if self.ufunc is None:
             msg = f"{self.name}: NumPy has no function of this name; use NumPy's name, or say composed=True"
             raise DeclarationError(msg)
+        if self.forward is None:
+            object.__setattr__(self, "forward", _call_of(self.ufunc, len(self.pullback)))
+        inputs = tuple(n for n in parameters_of(self.forward) if n != "p")
+        object.__setattr__(self, "inputs", inputs)
+        object.__setattr__(self, "domain", self.domain or ("real",) * len(inputs))
         for attribute in ("pullback", "domain"):
             count = len(getattr(self, attribute))
             if count != len(inputs):
@@ -261,6 +263,11 @@ class Elementwise(Op):
             limits = np.iinfo(dtype)
             kind, bounds = structs.NEST_INT, (1 if divides else int(limits.min), min(int(limits.max), _INT64.max))
         return Computation(kind, loop, layout=layout, count=count, picks=picks, bounds=bounds)
+
+
+def _call_of(ufunc: Any, count: int) -> Rule:
+    """Return the expression that is a call of a ufunc."""
+    return (lambda x: ufunc(x), lambda a, b: ufunc(a, b), lambda a, b, c: ufunc(a, b, c))[count - 1]
 
 
 @functools.cache

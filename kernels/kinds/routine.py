@@ -69,7 +69,6 @@ class Routine(Op):
     domain: tuple[str, ...] = ("real",)
     unsettled: Rule | None = None
     pullback: tuple[Rule | None, ...] = ()
-    grad_fn: str = ""
     function: bool = False
     inputs: tuple[str, ...] = field(init=False)  # type: ignore[misc]
     params: tuple[str, ...] = field(init=False)

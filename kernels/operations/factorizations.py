@@ -75,8 +75,7 @@ def _moved(t: Any, factor: Any, upper: bool) -> Any:
 
 
 Routine(
-    name="cholesky_inverse", doc="The inverse of a matrix, of which a Cholesky factor is given.",
-    grad_fn="CholeskyInverseBackward0", forward=_inverse,
+    name="cholesky_inverse", doc="The inverse of a matrix, of which a Cholesky factor is given.", forward=_inverse,
     vjp=lambda g, y, factor, upper: _to_factor(np.matmul(np.matmul(y, _with_turned(g)), y), factor, upper),
     jvp=lambda t, y, factor, upper: -np.matmul(np.matmul(y, _moved(t, factor, upper)), y),
     samples=((((3, 3),), {"upper": False}), (((2, 2, 2),), {"upper": False})), domain=("lower",),
@@ -107,7 +106,6 @@ def _solve_jvp(t_b: Any, t_factor: Any, y: Any, factor: Any, upper: bool) -> Any
 
 Routine(
     name="cholesky_solve", doc="The solution of equations with a matrix of which a Cholesky factor is given.",
-    grad_fn="CholeskySolveBackward0",
     forward=lambda b, factor, *, upper: cholesky_solve(b, factor, upper=upper), vjp=_solve_vjp, jvp=_solve_jvp,
     samples=((((3, 2), (3, 3)), {"upper": False}), (((2, 3, 1), (2, 3, 3)), {"upper": False})),
     domain=("real", "lower"),
@@ -413,7 +411,7 @@ def _banded_jvp(t_ab: Any, t_b: Any, y: Any, ab: Any, l_and_u: tuple[int, int]) 
 
 
 Routine(
-    name="solve_banded", doc="The solution of equations with a banded matrix.", grad_fn="SolveBandedBackward0",
+    name="solve_banded", doc="The solution of equations with a banded matrix.",
     forward=lambda ab, b, *, l_and_u: solve_banded(ab, b, l_and_u=l_and_u), vjp=_banded_vjp, jvp=_banded_jvp,
     samples=((((3, 5), (5,)), {"l_and_u": (1, 1)}), (((4, 4), (4, 2)), {"l_and_u": (2, 1)})), domain=("bands", "real"),
 )  # fmt: skip
@@ -448,7 +446,6 @@ def _solveh_jvp(t_ab: Any, t_b: Any, y: Any, ab: Any, lower: bool) -> Any:
 
 Routine(
     name="solveh_banded", doc="The solution of equations with a banded positive-definite matrix.",
-    grad_fn="SolvehBandedBackward0",
     forward=lambda ab, b, *, lower: solveh_banded(ab, b, lower=lower), vjp=_solveh_vjp, jvp=_solveh_jvp,
     samples=((((2, 5), (5,)), {"lower": True}), (((3, 4), (4, 2)), {"lower": True})), domain=("bands_below", "real"),
 )  # fmt: skip
@@ -488,7 +485,7 @@ def _toeplitz_jvp(t_c: Any, t_r: Any, t_b: Any, y: Any, c: Any, r: Any) -> Any:
 
 
 Routine(
-    name="solve_toeplitz", doc="The solution of equations with a Toeplitz matrix.", grad_fn="SolveToeplitzBackward0",
+    name="solve_toeplitz", doc="The solution of equations with a Toeplitz matrix.",
     forward=solve_toeplitz, vjp=_toeplitz_vjp, jvp=_toeplitz_jvp,
     samples=((((4,), (4,), (4,)), {}), (((3,), (3,), (3, 2)), {})), domain=("leading", "fraction", "real"),
 )  # fmt: skip

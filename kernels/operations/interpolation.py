@@ -84,9 +84,8 @@ def _interp_jvp(t_x: Any, t_xp: Any, t_fp: Any, x: Any, xp: Any, fp: Any) -> Any
 
 
 Routine(
-    name="interp", doc="Linear interpolation between knots.", grad_fn="InterpBackward0",
-    forward=_linear, vjp=_interp_vjp, jvp=_interp_jvp, samples=((((5,), (4,), (4,)), {}), (((2, 3), (3,), (3,)), {})),
-    domain=("within", "increasing", "real"),
+    name="interp", doc="Linear interpolation between knots.", forward=_linear, vjp=_interp_vjp, jvp=_interp_jvp,
+    samples=((((5,), (4,), (4,)), {}), (((2, 3), (3,), (3,)), {})), domain=("within", "increasing", "real"),
 )  # fmt: skip
 
 
@@ -218,7 +217,7 @@ def _interpn_jvp(t_xi: Any, t_points: Any, t_values: Any, xi: Any, points: Any, 
 
 Routine(
     name="interpn", doc="Linear interpolation on a regular grid; the knots of all axes stand end to end.",
-    grad_fn="InterpnBackward0", forward=_interpn, vjp=_interpn_vjp, jvp=_interpn_jvp,
+    forward=_interpn, vjp=_interpn_vjp, jvp=_interpn_jvp,
     samples=((((4, 2), (7,), (3, 4)), {"sizes": (3, 4), "bounds_error": False}),), domain=("within", "grids", "real"),
 )  # fmt: skip
 

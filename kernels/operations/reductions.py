@@ -20,12 +20,9 @@ from kernels.rules.op import cut, narrow, picked, placed, put, wide
 # Of reductions ``n`` is the number of elements that met (or tied) in one result. Of routines ``dims`` is a tuple of
 # axes, and ``wide`` puts a reduced value back beside what it came from.
 
+Reduction(name="sum", doc="Sum over dims.", dims_grad_fn="SumBackward1", ufunc=np.add, pullback=(lambda g: g,))
 Reduction(
-    name="sum", doc="Sum over dims.", grad_fn="SumBackward0", dims_grad_fn="SumBackward1",
-    ufunc=np.add, pullback=(lambda g: g,),
-)  # fmt: skip
-Reduction(
-    name="mean", doc="Mean over dims.", grad_fn="MeanBackward0", dims_grad_fn="MeanBackward1", scale=True,
+    name="mean", doc="Mean over dims.", dims_grad_fn="MeanBackward1", scale=True,
     ufunc=np.add, pullback=(lambda g, n: g / n,),
 )  # fmt: skip
 
@@ -43,8 +40,8 @@ evenly("amax", "AmaxBackward0", np.maximum, "Largest element over dims; ties sha
 evenly("amin", "AminBackward0", np.minimum, "Smallest element over dims; ties share the gradient evenly.")
 evenly("max_all", "MaxBackward1", np.maximum, "Largest element of all; ties share the gradient evenly.")
 evenly("min_all", "MinBackward1", np.minimum, "Smallest element of all; ties share the gradient evenly.")
-Select(name="max", doc="Largest element and, along a dim, its index.", grad_fn="MaxBackward0", locate=np.argmax)
-Select(name="min", doc="Smallest element and, along a dim, its index.", grad_fn="MinBackward0", locate=np.argmin)
+Select(name="max", doc="Largest element and, along a dim, its index.", locate=np.argmax)
+Select(name="min", doc="Smallest element and, along a dim, its index.", locate=np.argmin)
 
 
 Dims = tuple[int, ...]
@@ -161,12 +158,11 @@ _SPREADS = (
 
 Routine(
     name="var", doc="Variance over dims; the squares are divided by the number of elements less the correction.",
-    grad_fn="VarBackward0",
     forward=_var, vjp=_var_vjp, jvp=_var_jvp, native=functools.partial(_spread_native, name="var"),
     rows=functools.partial(_spread_rows, name="var"), parts=_var_parts, samples=_SPREADS,
 )  # fmt: skip
 Routine(
-    name="std", doc="Standard deviation over dims; its gradient at 0 is 0.", grad_fn="StdBackward0",
+    name="std", doc="Standard deviation over dims; its gradient at 0 is 0.",
     forward=lambda x, *, dims, correction, keepdim: np.sqrt(_var(x, dims=dims, correction=correction, keepdim=keepdim)),
     vjp=_std_vjp, jvp=_std_jvp, native=functools.partial(_spread_native, name="std"),
     rows=functools.partial(_spread_rows, name="std"), parts=_std_parts, samples=_SPREADS,
@@ -187,7 +183,7 @@ def _cumsum_native(source: Spec, spec: Spec, dim: int) -> RowPull | None:
 
 
 Routine(
-    name="cumsum", doc="Running sum along a dim.", grad_fn="CumsumBackward0",
+    name="cumsum", doc="Running sum along a dim.",
     forward=lambda x, *, dim: np.add.accumulate(x, dim), vjp=tail, jvp=lambda t, dim: np.cumsum(t, dim),
     native=_cumsum_native, rows=lambda shape, dtype, dim: row_value(shape, dtype, "cumsum", (dim,)),
     samples=((((5,),), {"dim": 0}), (((2, 3),), {"dim": 1})),
@@ -225,9 +221,8 @@ def _cumprod_jvp(t: Any, y: Any, x: Any, dim: int) -> Any:
 
 
 Routine(
-    name="cumprod", doc="Running product along a dim.", grad_fn="CumprodBackward0",
-    forward=lambda x, *, dim: np.multiply.accumulate(x, dim), vjp=_cumprod_vjp, jvp=_cumprod_jvp,
-    rows=lambda shape, dtype, dim: row_value(shape, dtype, "cumprod", (dim,)),
+    name="cumprod", doc="Running product along a dim.", forward=lambda x, *, dim: np.multiply.accumulate(x, dim),
+    vjp=_cumprod_vjp, jvp=_cumprod_jvp, rows=lambda shape, dtype, dim: row_value(shape, dtype, "cumprod", (dim,)),
     samples=((((5,),), {"dim": 0}), (((2, 3),), {"dim": 0})),
 )  # fmt: skip
 
@@ -290,7 +285,6 @@ def _logcumsumexp_vjp(g: Any, y: Any, x: Any, dim: int) -> Any:
 
 Routine(
     name="logcumsumexp", doc="Logarithm of the running sum of exponentials along a dim, without overflow on the way.",
-    grad_fn="LogcumsumexpBackward0",
     forward=_logcumsumexp, vjp=_logcumsumexp_vjp, jvp=lambda t, y, x, dim: _weighed(t, x, y, dim),
     samples=((((5,),), {"dim": 0}), (((2, 3),), {"dim": 0})),
 )  # fmt: skip
@@ -408,23 +402,20 @@ _ALONG = ((((5,),), {"dim": 0, "keepdim": False}), (((3, 4),), {"dim": 0, "keepd
 
 Routine(
     name="sort", doc="Elements in order along a dim, and their places; equal ones keep their order.",
-    grad_fn="SortBackward0", extras=("places",), cuts=True,
-    forward=_sort, vjp=lambda g, places, dim: put(g, places, dim, g.shape[dim]),
+    extras=("places",), cuts=True, forward=_sort, vjp=lambda g, places, dim: put(g, places, dim, g.shape[dim]),
     jvp=lambda t, places, dim: picked(t, places, dim),
     native=lambda source, spec, dim, **_: scattered(source, spec, dim, 2),
     rows=lambda shape, dtype, dim, descending: _few(shape, dtype, "sort", dim, descending), samples=_WHOLE,
 )  # fmt: skip
 Routine(
-    name="topk", doc="The k largest or smallest elements along a dim, in order, and their places.",
-    grad_fn="TopkBackward0", extras=("places",), cuts=True,
-    forward=_topk, vjp=lambda g, x, places, dim: put(g, places, dim, x.shape[dim]),
+    name="topk", doc="The k largest or smallest elements along a dim, in order, and their places.", extras=("places",),
+    cuts=True, forward=_topk, vjp=lambda g, x, places, dim: put(g, places, dim, x.shape[dim]),
     jvp=lambda t, places, dim: picked(t, places, dim), native=_to_places,
     rows=lambda shape, dtype, k, dim, largest: _few(shape, dtype, "topk", dim, largest, length=k),
     samples=((((6,),), {"k": 2, "dim": 0, "largest": True}), (((3, 4),), {"k": 2, "dim": 0, "largest": False})),
 )  # fmt: skip
 Routine(
-    name="kthvalue", doc="The element of rank k along a dim, and its place.", grad_fn="KthvalueBackward0",
-    extras=("place",), cuts=True,
+    name="kthvalue", doc="The element of rank k along a dim, and its place.", extras=("place",), cuts=True,
     forward=lambda x, *, rank, dim, keepdim: _pick(x, _ranked(x, rank, dim), dim, keepdim), vjp=_back_to_one, jvp=_one,
     native=_to_places,
     rows=lambda shape, dtype, rank, dim, keepdim: _few(shape, dtype, "kthvalue", dim, rank, keepdim=keepdim),
@@ -432,8 +423,7 @@ Routine(
 )  # fmt: skip
 Routine(
     name="mode", doc="The most frequent element along a dim, the smallest of several, and its last place.",
-    grad_fn="ModeBackward0", extras=("place",), cuts=True,
-    forward=_mode, vjp=_back_to_one, jvp=_one, native=_to_places, samples=_ALONG,
+    extras=("place",), cuts=True, forward=_mode, vjp=_back_to_one, jvp=_one, native=_to_places, samples=_ALONG,
 )  # fmt: skip
 
 

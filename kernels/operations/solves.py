@@ -13,9 +13,9 @@ from kernels.kinds.routine import Routine
 from kernels.rules.loop_printer import LARGEST_LOOP
 from kernels.rules.op import dispatched, turned
 
-Contraction(name="mm", doc="Matrix times matrix.", grad_fn="MmBackward0", ranks=((2, 2),))
-Contraction(name="mv", doc="Matrix times vector.", grad_fn="MvBackward0", ranks=((2, 1),))
-Contraction(name="dot", doc="Inner product of two vectors.", grad_fn="DotBackward0", ranks=((1, 1),))
+Contraction(name="mm", doc="Matrix times matrix.", ranks=((2, 2),))
+Contraction(name="mv", doc="Matrix times vector.", ranks=((2, 1),))
+Contraction(name="dot", doc="Inner product of two vectors.", ranks=((1, 1),))
 Contraction(name="vm", doc="Vector times matrix.", grad_fn="SqueezeBackward4", ranks=((1, 2),), function=False)
 
 
@@ -31,7 +31,7 @@ def _products_parts(a: Any, b: Any) -> Any:
 
 
 Routine(
-    name="bmm", doc="Batches of matrices multiplied, of the same extents in front.", grad_fn="BmmBackward0",
+    name="bmm", doc="Batches of matrices multiplied, of the same extents in front.",
     forward=lambda a, b: np.matmul(a, b),
     vjp=lambda g, a, b, needs: (
         np.matmul(g, turned(b)) if needs[0] else None,
@@ -59,7 +59,7 @@ def _convolve_vjp(g: Any, a: Any, b: Any) -> Any:
 
 
 Routine(
-    name="convolve", doc="The full convolution of two vectors.", grad_fn="ConvolveBackward0",
+    name="convolve", doc="The full convolution of two vectors.",
     forward=lambda a, b: np.convolve(a, b), vjp=_convolve_vjp,
     jvp=lambda t_a, t_b, a, b: plus(
         None if t_a is None else np.convolve(t_a, b), None if t_b is None else np.convolve(a, t_b)

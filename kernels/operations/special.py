@@ -155,18 +155,16 @@ def _log_softmax_parts(x: Any, dim: int) -> Any:
 
 Reduction(
     name="logsumexp", doc="Logarithm of the sum of exponentials over dims, without overflow on the way.",
-    grad_fn="LogsumexpBackward0",
     ufunc=LogSumExp(), pullback=(lambda g, y, x: g * np.exp(x - y),), parts=_logsumexp_parts,
 )  # fmt: skip
 Routine(
-    name="softmax", doc="Exponentials divided by their sum along a dim.", grad_fn="SoftmaxBackward0",
+    name="softmax", doc="Exponentials divided by their sum along a dim.",
     forward=_softmax, vjp=_softmax_vjp, jvp=lambda t, y, dim: _softmax_vjp(t, y, dim), native=_softmax_native,
     rows=lambda shape, dtype, dim: row_value(shape, dtype, "softmax", (dim,)), parts=_softmax_parts,
     samples=((((5,),), {"dim": 0}), (((2, 3, 2),), {"dim": 1})),
 )  # fmt: skip
 Routine(
     name="log_softmax", doc="Logarithm of softmax along a dim, without loss where it is small.",
-    grad_fn="LogSoftmaxBackward0",
     forward=_log_softmax, vjp=_log_softmax_vjp, jvp=_log_softmax_jvp, native=_log_softmax_native,
     rows=lambda shape, dtype, dim: row_value(shape, dtype, "log_softmax", (dim,)), parts=_log_softmax_parts,
     samples=((((5,),), {"dim": 0}), (((2, 3, 2),), {"dim": 1})),
@@ -299,9 +297,8 @@ def _cdist_jvp(t_a: Any, t_b: Any, y: Any, a: Any, b: Any, order: float) -> Any:
 
 
 Routine(
-    name="cdist", doc="Distances between all points of two sets, which are rows.", grad_fn="CdistBackward0",
-    forward=_cdist, vjp=_cdist_vjp, jvp=_cdist_jvp,
-    samples=((((3, 2), (2, 2)), {"order": 2.0}), (((2, 3, 2), (2, 2, 2)), {"order": 3.0})),
+    name="cdist", doc="Distances between all points of two sets, which are rows.", forward=_cdist, vjp=_cdist_vjp,
+    jvp=_cdist_jvp, samples=((((3, 2), (2, 2)), {"order": 2.0}), (((2, 3, 2), (2, 2, 2)), {"order": 3.0})),
 )  # fmt: skip
 
 
@@ -331,18 +328,14 @@ class _Zeta(LateUfunc):
 vars(special)["zeta"] = _Zeta("zeta")
 
 
-def _special(name: str, doc: str, grad_fn: str, pullback: Rule, domain: tuple[str, ...], **more: Any) -> None:
-    ufunc = getattr(special, more.pop("ufunc", name))
-    Elementwise(
-        name=name,
-        doc=doc,
-        grad_fn=grad_fn,
-        pullback=(pullback,),
-        domain=domain,
-        ufunc=ufunc,
-        forward=lambda x: ufunc(x),
-        **more,
-    )
+def _special(
+    name: str, doc: str, pullback: Any, domain: tuple[str, ...] = ONE, *, grad_fn: str = "Special{}Backward0",
+    ufunc: str = "", **more: Any,
+) -> None:  # fmt: skip
+    """Declare one of SciPy's functions; the pullback, if there is one for several operands, is that of the last."""
+    rules = pullback if isinstance(pullback, tuple) else (*(None,) * (len(domain) - 1), pullback)
+    ufunc_of_scipy = getattr(special, ufunc or name)
+    Elementwise(name=name, doc=doc, grad_fn=grad_fn, pullback=rules, domain=domain, ufunc=ufunc_of_scipy, **more)
 
 
 def _i0e_slope(x, y):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (of arrays, tensors and symbols)
@@ -386,101 +379,79 @@ def _gamma_density(a, b):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN20
     return np.exp(special.xlogy(a - 1, b) - b - special.gammaln(a))
 
 
+_special("erf", "Error function.", lambda g, x: g * (2 / _ROOT * np.exp(-x * x)), grad_fn="{}Backward0", vector=True)
 _special(
-    "erf", "Error function.", "ErfBackward0", lambda g, x: g * (2 / _ROOT * np.exp(-x * x)), ONE, vector=True,
+    "erfc", "One less the error function.", lambda g, x: g * (-2 / _ROOT * np.exp(-x * x)), grad_fn="{}Backward0",
+    vector=True,
 )  # fmt: skip
 _special(
-    "erfc", "One less the error function.", "ErfcBackward0",
-    lambda g, x: g * (-2 / _ROOT * np.exp(-x * x)), ONE, vector=True,
+    "erfinv", "Number whose error function this is.", lambda g, y: g * (_ROOT / 2 * np.exp(y * y)), ("unit",),
+    grad_fn="{}Backward0",
 )  # fmt: skip
 _special(
-    "erfinv", "Number whose error function this is.", "ErfinvBackward0",
-    lambda g, y: g * (_ROOT / 2 * np.exp(y * y)), ("unit",),
+    "erfcinv", "Number whose complementary error function this is.", lambda g, y: g * (-_ROOT / 2 * np.exp(y * y)),
+    (FRACTION,), function=False,
+)  # fmt: skip
+_special("erfcx", "Complementary error function times exp(x x).", lambda g, x, y: g * _erfcx_slope(x, y))
+_special(
+    "lgamma", "Logarithm of the absolute value of the gamma function.", lambda g, x: g * special.psi(x),
+    grad_fn="{}Backward0", ufunc="gammaln",
 )  # fmt: skip
 _special(
-    "erfcinv", "Number whose complementary error function this is.", "SpecialErfcinvBackward0",
-    lambda g, y: g * (-_ROOT / 2 * np.exp(y * y)), (FRACTION,), function=False,
+    "digamma", "Derivative of the logarithm of the gamma function.", lambda g, x: g * special.zeta(2.0, x), (POSITIVE,),
+    grad_fn="{}Backward0", ufunc="psi",
+)  # fmt: skip
+_special("gamma", "Gamma function.", lambda g, x, y: g * (y * special.psi(x)), (POSITIVE,), function=False)
+_special(
+    "logit", "Logarithm of x / (1 - x).", lambda g, x: g / np.where((x < 0) | (x > 1), math.nan, x * (1 - x)),
+    (FRACTION,), grad_fn="{}Backward0", function=False,
 )  # fmt: skip
 _special(
-    "erfcx", "Complementary error function times exp(x x).", "SpecialErfcxBackward0",
-    lambda g, x, y: g * _erfcx_slope(x, y), ONE,
+    "i0", "Modified Bessel function of the first kind of order 0.", lambda g, x: g * special.i1(x),
+    grad_fn="{}Backward0",
 )  # fmt: skip
+_special("i0e", "Modified Bessel function of order 0 times exp(-|x|).", lambda g, x, y: g * _i0e_slope(x, y))
+_special("i1", "Modified Bessel function of the first kind of order 1.", lambda g, x: g * _i1_slope(x))
+_special("i1e", "Modified Bessel function of order 1 times exp(-|x|).", lambda g, x, y: g * _i1e_slope(x, y))
 _special(
-    "lgamma", "Logarithm of the absolute value of the gamma function.", "LgammaBackward0",
-    lambda g, x: g * special.psi(x), ONE, ufunc="gammaln",
-)  # fmt: skip
+    "ndtr", "Area under the normal density up to x.", lambda g, x: g * (math.sqrt(0.5 / math.pi) * np.exp(-0.5 * x * x))
+)
 _special(
-    "digamma", "Derivative of the logarithm of the gamma function.", "DigammaBackward0",
-    lambda g, x: g * special.zeta(2.0, x), (POSITIVE,), ufunc="psi",
-)  # fmt: skip
-_special(
-    "gamma", "Gamma function.", "SpecialGammaBackward0",
-    lambda g, x, y: g * (y * special.psi(x)), (POSITIVE,), function=False,
-)  # fmt: skip
-_special(
-    "logit", "Logarithm of x / (1 - x).", "LogitBackward0",
-    lambda g, x: g / np.where((x < 0) | (x > 1), math.nan, x * (1 - x)), (FRACTION,), function=False,
-)  # fmt: skip
-_special(
-    "i0", "Modified Bessel function of the first kind of order 0.", "I0Backward0", lambda g, x: g * special.i1(x), ONE,
-)  # fmt: skip
-_special(
-    "i0e", "Modified Bessel function of order 0 times exp(-|x|).", "SpecialI0EBackward0",
-    lambda g, x, y: g * _i0e_slope(x, y), ONE,
-)  # fmt: skip
-_special(
-    "i1", "Modified Bessel function of the first kind of order 1.", "SpecialI1Backward0",
-    lambda g, x: g * _i1_slope(x), ONE,
-)  # fmt: skip
-_special(
-    "i1e", "Modified Bessel function of order 1 times exp(-|x|).", "SpecialI1EBackward0",
-    lambda g, x, y: g * _i1e_slope(x, y), ONE,
-)  # fmt: skip
-_special(
-    "ndtr", "Area under the normal density up to x.", "SpecialNdtrBackward0",
-    lambda g, x: g * (math.sqrt(0.5 / math.pi) * np.exp(-0.5 * x * x)), ONE,
-)  # fmt: skip
-_special(
-    "ndtri", "Number up to which the area under the normal density is x.", "SpecialNdtriBackward0",
+    "ndtri", "Number up to which the area under the normal density is x.",
     lambda g, y: g * (math.sqrt(2 * math.pi) * np.exp(0.5 * y * y)), (FRACTION,),
 )  # fmt: skip
 _special(
-    "log_ndtr", "Logarithm of the area under the normal density up to x.", "SpecialLogNdtrBackward0",
-    lambda g, x, y: g * _log_ndtr_slope(x, y), ONE,
+    "log_ndtr", "Logarithm of the area under the normal density up to x.", lambda g, x, y: g * _log_ndtr_slope(x, y)
+)
+_special(
+    "j0", "Bessel function of the first kind of order 0.", lambda g, x: -g * special.j1(x),
+    grad_fn="SpecialBesselJ0Backward0", function=False,
 )  # fmt: skip
 _special(
-    "j0", "Bessel function of the first kind of order 0.", "SpecialBesselJ0Backward0",
-    lambda g, x: -g * special.j1(x), ONE, function=False,
+    "j1", "Bessel function of the first kind of order 1.", lambda g, x, y: g * _j1_slope(x, y),
+    grad_fn="SpecialBesselJ1Backward0", function=False,
 )  # fmt: skip
 _special(
-    "j1", "Bessel function of the first kind of order 1.", "SpecialBesselJ1Backward0",
-    lambda g, x, y: g * _j1_slope(x, y), ONE, function=False,
+    "y0", "Bessel function of the second kind of order 0.", lambda g, x: -g * special.y1(x), (POSITIVE,),
+    grad_fn="SpecialBesselY0Backward0", function=False,
 )  # fmt: skip
 _special(
-    "y0", "Bessel function of the second kind of order 0.", "SpecialBesselY0Backward0",
-    lambda g, x: -g * special.y1(x), (POSITIVE,), function=False,
+    "y1", "Bessel function of the second kind of order 1.", lambda g, x, y: g * (special.y0(x) - y / x), (POSITIVE,),
+    grad_fn="SpecialBesselY1Backward0", function=False,
 )  # fmt: skip
 _special(
-    "y1", "Bessel function of the second kind of order 1.", "SpecialBesselY1Backward0",
-    lambda g, x, y: g * (special.y0(x) - y / x), (POSITIVE,), function=False,
+    "k0", "Modified Bessel function of the second kind of order 0.", lambda g, x: -g * special.k1(x), (POSITIVE,),
+    grad_fn="SpecialModifiedBesselK0Backward0", function=False,
 )  # fmt: skip
 _special(
-    "k0", "Modified Bessel function of the second kind of order 0.", "SpecialModifiedBesselK0Backward0",
-    lambda g, x: -g * special.k1(x), (POSITIVE,), function=False,
+    "k1", "Modified Bessel function of the second kind of order 1.", lambda g, x, y: -g * (special.k0(x) + y / x),
+    (POSITIVE,), grad_fn="SpecialModifiedBesselK1Backward0", function=False,
 )  # fmt: skip
-_special(
-    "k1", "Modified Bessel function of the second kind of order 1.", "SpecialModifiedBesselK1Backward0",
-    lambda g, x, y: -g * (special.k0(x) + y / x), (POSITIVE,), function=False,
-)  # fmt: skip
-_special(
-    "entr", "Entropy, -x log x; 0 at 0 and -inf below.", "SpecialEntrBackward0",
-    lambda g, x: -g * (1 + np.log(x)), (POSITIVE,),
-)  # fmt: skip
+_special("entr", "Entropy, -x log x; 0 at 0 and -inf below.", lambda g, x: -g * (1 + np.log(x)), (POSITIVE,))
 
 Elementwise(
     name="xlogy", doc="First tensor times the logarithm of the second; 0 where the first is 0.",
-    grad_fn="XlogyBackward0", reversed_grad_fn="XlogyBackward1",
-    forward=lambda a, b: special.xlogy(a, b), ufunc=special.xlogy,
+    reversed_grad_fn="XlogyBackward1", ufunc=special.xlogy,
     pullback=(
         lambda g, a, b: cut((a == 0) & (b <= 0), g * np.log(b)),
         lambda g, a, b: cut((a == 0) & (b <= 0), g * (a / b)),
@@ -489,64 +460,55 @@ Elementwise(
 )  # fmt: skip
 Elementwise(
     name="xlog1py", doc="First tensor times the logarithm of one plus the second; 0 where the first is 0.",
-    grad_fn="SpecialXlog1PyBackward0", reversed_grad_fn="SpecialXlog1PyBackward1",
-    forward=lambda a, b: special.xlog1py(a, b), ufunc=special.xlog1py,
+    grad_fn="SpecialXlog1PyBackward0", reversed_grad_fn="SpecialXlog1PyBackward1", ufunc=special.xlog1py,
     pullback=(
         lambda g, a, b: cut((a == 0) & (b <= -1), g * np.log1p(b)),
         lambda g, a, b: cut((a == 0) & (b <= -1), g * (a / (1 + b))),
     ),
     number_grad_fn="SpecialXlog1PyBackward2", domain=(REAL, POSITIVE),
 )  # fmt: skip
-Elementwise(
-    name="zeta", doc="Hurwitz's zeta function; its first argument has no gradient.", arguments=("input", "other"),
-    grad_fn="SpecialZetaBackward0", function=False, forward=lambda a, b: special.zeta(a, b), ufunc=special.zeta,
-    pullback=(None, lambda g, a, b: -g * (a * special.zeta(a + 1, b))), domain=("constant", POSITIVE),
+_special(
+    "zeta", "Hurwitz's zeta function; its first argument has no gradient.",
+    lambda g, a, b: -g * (a * special.zeta(a + 1, b)), ("constant", POSITIVE), arguments=("input", "other"),
+    function=False,
 )  # fmt: skip
 Elementwise(
     name="polygamma", doc="Derivative of the digamma function: a times Hurwitz's zeta function of b, of order b - 1.",
-    grad_fn="PolygammaBackward0", function=False, composed=True,
-    forward=lambda a, b, c: np.multiply(a, special.zeta(b, c)),
+    function=False, composed=True, forward=lambda a, b, c: np.multiply(a, special.zeta(b, c)),
     pullback=(None, None, lambda g, a, b, c: -g * (a * b * special.zeta(b + 1, c))),
     domain=("constant", "constant", POSITIVE),
 )  # fmt: skip
-Elementwise(
-    name="gammainc", doc="Regularised lower incomplete gamma function; its first argument has no gradient.",
-    arguments=("input", "other"), grad_fn="IgammaBackward0", function=False,
-    forward=lambda a, b: special.gammainc(a, b), ufunc=special.gammainc,
-    pullback=(None, lambda g, a, b: g * _gamma_density(a, b)), domain=("constant", POSITIVE),
+_special(
+    "gammainc", "Regularised lower incomplete gamma function; its first argument has no gradient.",
+    lambda g, a, b: g * _gamma_density(a, b), ("constant", POSITIVE), grad_fn="IgammaBackward0",
+    arguments=("input", "other"), function=False,
 )  # fmt: skip
-Elementwise(
-    name="gammaincc", doc="Regularised upper incomplete gamma function; its first argument has no gradient.",
-    arguments=("input", "other"), grad_fn="IgammacBackward0", function=False,
-    forward=lambda a, b: special.gammaincc(a, b), ufunc=special.gammaincc,
-    pullback=(None, lambda g, a, b: -g * _gamma_density(a, b)), domain=("constant", POSITIVE),
+_special(
+    "gammaincc", "Regularised upper incomplete gamma function; its first argument has no gradient.",
+    lambda g, a, b: -g * _gamma_density(a, b), ("constant", POSITIVE), grad_fn="IgammacBackward0",
+    arguments=("input", "other"), function=False,
 )  # fmt: skip
 
 
 # Bessel functions of any order: Abramowitz and Stegun, 9.1.27 and 9.6.26.
 
 
-def _bessel(name: str, doc: str, slope: Any, domain: str) -> None:
-    """Declare a function of an order and a tensor; ``slope(a, b, y)`` is its derivative by b."""
-    ufunc = getattr(special, name)
-    Elementwise(
-        name=name, doc=f"{doc}; its first argument, the order, has no gradient.", arguments=("v", "z"),
-        grad_fn=f"Special{name.capitalize()}Backward0", function=False,
-        forward=lambda a, b: ufunc(a, b), ufunc=ufunc, pullback=(None, slope), domain=("constant", domain),
-    )  # fmt: skip
+def _bessel(name: str, doc: str, slope: Rule, domain: str = POSITIVE) -> None:
+    """Declare a function of an order and a tensor."""
+    doc = f"{doc}; its first argument, the order, has no gradient."
+    _special(name, doc, slope, ("constant", domain), arguments=("v", "z"), function=False)
 
 
 _bessel(
-    "jv", "Bessel function of the first kind",
-    lambda g, a, b: g * (0.5 * (special.jv(a - 1, b) - special.jv(a + 1, b))), POSITIVE,
-)  # fmt: skip
+    "jv", "Bessel function of the first kind", lambda g, a, b: g * (0.5 * (special.jv(a - 1, b) - special.jv(a + 1, b)))
+)
 _bessel(
     "yv", "Bessel function of the second kind",
-    lambda g, a, b: g * (0.5 * (special.yv(a - 1, b) - special.yv(a + 1, b))), POSITIVE,
+    lambda g, a, b: g * (0.5 * (special.yv(a - 1, b) - special.yv(a + 1, b))),
 )  # fmt: skip
 _bessel(
     "iv", "Modified Bessel function of the first kind",
-    lambda g, a, b: g * (0.5 * (special.iv(a - 1, b) + special.iv(a + 1, b))), POSITIVE,
+    lambda g, a, b: g * (0.5 * (special.iv(a - 1, b) + special.iv(a + 1, b))),
 )  # fmt: skip
 _bessel(
     "ive", "Modified Bessel function of the first kind, times exp(-|x|)",
@@ -554,11 +516,11 @@ _bessel(
 )  # fmt: skip
 _bessel(
     "kv", "Modified Bessel function of the second kind",
-    lambda g, a, b: -g * (0.5 * (special.kv(a - 1, b) + special.kv(a + 1, b))), POSITIVE,
+    lambda g, a, b: -g * (0.5 * (special.kv(a - 1, b) + special.kv(a + 1, b))),
 )  # fmt: skip
 _bessel(
     "kve", "Modified Bessel function of the second kind, times exp(x)",
-    lambda g, a, b, y: g * (y - 0.5 * (special.kve(a - 1, b) + special.kve(a + 1, b))), POSITIVE,
+    lambda g, a, b, y: g * (y - 0.5 * (special.kve(a - 1, b) + special.kve(a + 1, b))),
 )  # fmt: skip
 
 
@@ -580,67 +542,54 @@ def _rgamma_slope(x, y):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     return np.where((x <= 0) & (x == np.floor(x)), at_poles, -special.psi(x) * y)
 
 
-def _area(name: str, doc: str, forward: Any, slope: Any, domain: tuple[str, ...]) -> None:
+def _area(name: str, doc: str, slope: Rule, *domain: str) -> None:
     """Declare an area, or its inverse: a gradient to the last argument alone."""
-    Elementwise(
-        name=name, doc=f"{doc}; only its last argument has a gradient.", grad_fn=f"Special{name.capitalize()}Backward0",
-        function=False,
-        forward=forward, ufunc=getattr(special, name), pullback=(*(None,) * (len(domain) - 1), slope), domain=domain,
-    )  # fmt: skip
+    _special(name, f"{doc}; only its last argument has a gradient.", slope, domain, function=False)
 
 
-Elementwise(
-    name="beta", doc="Beta function.", grad_fn="SpecialBetaBackward0", function=False,
-    forward=lambda a, b: special.beta(a, b), ufunc=special.beta,
-    pullback=(
+_special(
+    "beta", "Beta function.",
+    (
         lambda g, a, b, y: g * (y * (special.psi(a) - special.psi(a + b))),
         lambda g, a, b, y: g * (y * (special.psi(b) - special.psi(a + b))),
     ),
-    domain=(POSITIVE, POSITIVE),
+    (POSITIVE, POSITIVE), function=False,
 )  # fmt: skip
-Elementwise(
-    name="betaln", doc="Logarithm of the absolute value of the beta function.", grad_fn="SpecialBetalnBackward0",
-    function=False, forward=lambda a, b: special.betaln(a, b), ufunc=special.betaln,
-    pullback=(
+_special(
+    "betaln", "Logarithm of the absolute value of the beta function.",
+    (
         lambda g, a, b: g * (special.psi(a) - special.psi(a + b)),
         lambda g, a, b: g * (special.psi(b) - special.psi(a + b)),
     ),
-    domain=(POSITIVE, POSITIVE),
+    (POSITIVE, POSITIVE), function=False,
 )  # fmt: skip
-Elementwise(
-    name="rgamma", doc="One divided by the gamma function.", grad_fn="SpecialRgammaBackward0", function=False,
-    forward=lambda x: special.rgamma(x), ufunc=special.rgamma, pullback=(lambda g, x, y: g * _rgamma_slope(x, y),),
-)  # fmt: skip
-Elementwise(
-    name="gammasgn", doc="Sign of the gamma function; the gradient is 0.", grad_fn="SpecialGammasgnBackward0",
-    function=False, forward=lambda x: special.gammasgn(x), ufunc=special.gammasgn, pullback=(flat,), domain=(POSITIVE,),
+_special("rgamma", "One divided by the gamma function.", lambda g, x, y: g * _rgamma_slope(x, y), function=False)
+_special("gammasgn", "Sign of the gamma function; the gradient is 0.", flat, (POSITIVE,), function=False)
+_area(
+    "betainc", "Area under the beta density up to x", lambda g, a, b, c: g * _beta_density(a, b, c), "constant",
+    "constant", FRACTION,
 )  # fmt: skip
 _area(
-    "betainc", "Area under the beta density up to x", lambda a, b, c: special.betainc(a, b, c),
-    lambda g, a, b, c: g * _beta_density(a, b, c), ("constant", "constant", FRACTION),
-)  # fmt: skip
-_area(
-    "betaincc", "Area under the beta density from x on", lambda a, b, c: special.betaincc(a, b, c),
-    lambda g, a, b, c: -g * _beta_density(a, b, c), ("constant", "constant", FRACTION),
+    "betaincc", "Area under the beta density from x on", lambda g, a, b, c: -g * _beta_density(a, b, c), "constant",
+    "constant", FRACTION,
 )  # fmt: skip
 _area(
     "betaincinv", "Number up to which the area under the beta density is this",
-    lambda a, b, c: special.betaincinv(a, b, c), lambda g, a, b, y: g / _beta_density(a, b, y),
-    ("constant", "constant", FRACTION),
+    lambda g, a, b, y: g / _beta_density(a, b, y), "constant", "constant", FRACTION,
 )  # fmt: skip
 _area(
     "gammaincinv", "Number up to which the area under the gamma density is this",
-    lambda a, b: special.gammaincinv(a, b), lambda g, a, y: g / _gamma_density(a, y), ("constant", FRACTION),
+    lambda g, a, y: g / _gamma_density(a, y), "constant", FRACTION,
 )  # fmt: skip
 _area(
     "gammainccinv", "Number from which on the area under the gamma density is this",
-    lambda a, b: special.gammainccinv(a, b), lambda g, a, y: -g / _gamma_density(a, y), ("constant", FRACTION),
+    lambda g, a, y: -g / _gamma_density(a, y), "constant", FRACTION,
 )  # fmt: skip
 _area(
     "stdtr", "Area under Student's density of so many degrees of freedom up to x",
-    lambda a, b: special.stdtr(a, b), lambda g, a, b: g * _student_density(a, b), ("constant", REAL),
+    lambda g, a, b: g * _student_density(a, b), "constant", REAL,
 )  # fmt: skip
 _area(
     "stdtrit", "Number up to which the area under Student's density is this",
-    lambda a, b: special.stdtrit(a, b), lambda g, a, y: g / _student_density(a, y), ("constant", FRACTION),
+    lambda g, a, y: g / _student_density(a, y), "constant", FRACTION,
 )  # fmt: skip

@@ -124,15 +124,15 @@ _view(
     "reversed", "AliasBackward0", "The order along dims reversed, to be copied: the memory itself is never shown so.",
     _reversed, _as_they_are,
 )  # fmt: skip
-CLONE = Copy(name="clone", doc="A copy in memory of its own.", grad_fn="CloneBackward0", function=False)
-Copy(name="to_copy", doc="A copy of another dtype.", grad_fn="ToCopyBackward0", function=False)
+CLONE = Copy(name="clone", doc="A copy in memory of its own.", function=False)
+Copy(name="to_copy", doc="A copy of another dtype.", function=False)
 Join(
     name="concatenate", doc="Tensors end to end along a dim.", torch=("cat", "concat"), grad_fn="CatBackward0",
     join=np.concatenate,
 )  # fmt: skip
-Join(name="stack", doc="Tensors side by side along a new dim.", grad_fn="StackBackward0", join=np.stack)
-Copy(name="flip", doc="The order of the elements reversed along dims.", grad_fn="FlipBackward0", function=False)
-Gather(name="index", doc="Elements picked by index arrays or a mask.", grad_fn="IndexBackward0", function=False)
+Join(name="stack", doc="Tensors side by side along a new dim.", join=np.stack)
+Copy(name="flip", doc="The order of the elements reversed along dims.", function=False)
+Gather(name="index", doc="Elements picked by index arrays or a mask.", function=False)
 Write(name="copy_", doc="Values copied into part of a tensor.", grad_fn="CopySlices", function=False)
 Write(
     name="index_put_", doc="Values added to part of a tensor, repeatedly where an index repeats.",

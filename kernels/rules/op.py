@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 import math
+import re
 import struct
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
@@ -374,6 +375,7 @@ OPS: dict[str, Op] = {}
 Flags = tuple[bool, ...]  # whether each input's gradient is wanted
 Params = tuple[Any, ...]
 Shapes = list[tuple[int, ...]]
+_FIRST_LETTERS = re.compile(r"(?:^|_|(?<=\d))([a-z])")  # those that PyTorch's names of nodes have as capitals
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -381,14 +383,15 @@ class Op:
     """What every record says about its operation, and what every interpreter may ask its kind.
 
     ``name`` is NumPy's name (PyTorch's where NumPy has none), ``torch`` PyTorch's other names, ``grad_fn`` the
-    name of the backward node, ``function`` whether there is a public function of that name, beside the others.
+    name of the backward node, in which {} stands for PyTorch's name, ``function`` whether there is a public function
+    of that name, beside the others.
     """
 
     name: str
     doc: str
     pullback: tuple[Rule | None, ...]
     torch: tuple[str, ...] = ()
-    grad_fn: str
+    grad_fn: str = "{}Backward0"
     function: bool = True
 
     inputs: ClassVar[tuple[str, ...]] = ()  # what rules call the operands
@@ -407,6 +410,10 @@ class Op:
         if self.name in OPS:
             msg = f"{self.name}: declared twice; rename or remove one of the records"
             raise DeclarationError(msg)
+        if "{}" in self.grad_fn:
+            name, *_ = *self.torch, self.name
+            node = self.grad_fn.format(_FIRST_LETTERS.sub(lambda letter: letter[1].upper(), name))
+            object.__setattr__(self, "grad_fn", node if self.differentiable else "")
         self.check()
         OPS[self.name] = self
 

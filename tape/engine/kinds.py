@@ -197,7 +197,7 @@ def _reduce(step: Planned, operands: Sequence[Operand], _: Spec) -> Tensor:
     (x,), (axes, keepdims) = operands, step.params
     moved = tuple([axis + len(x.lead) for axis in axes])
     if len(moved) == 1:
-        return reductions.along(step.op, x.value, moved[0], None, keepdims, None, None)
+        return reductions.along(step.op, x.value, moved[0], keepdims)
     return recorded.reduction(step.op, x.value, moved, keepdims, step.op.dims_grad_fn)
 
 

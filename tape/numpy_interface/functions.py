@@ -16,7 +16,7 @@ from tape.operations.elementwise import FUNCTIONS, RUN, array_like, cast, floati
 from tape.operations.matmul import matmul
 from tape.operations.sorting import escaped_values
 from tape.recording import indexed_calls, record, views
-from tape.recording.parameters import dim_of, dims_of, either
+from tape.recording.parameters import dim_of, dims_of
 from tape.tensors.dtypes import dtype_of
 from tape.tensors.hooks import NUMPY, implements
 from tape.tensors.operands import Number, tensor_of
@@ -49,8 +49,10 @@ method("__rdivmod__")(lambda x2, x1: _divmod(x1, x2))
 
 @implements(np.clip, records="clamp clamp_above clamp_below")
 def _clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Tensor:  # noqa: A002
-    low, high = either("a_min", a_min, "min", min, None), either("a_max", a_max, "max", max, None)
-    return views.clone(tensor_of(a)) if low is None and high is None else elementwise.clamp(a, low, high)
+    if not (a_min is None is a_max or min is None is max):
+        raise TypeError("np.clip: give a_min and a_max, or min and max, which mean the same, not both")
+    low, high = a_min if min is None else min, a_max if max is None else max
+    return views.clone(tensor_of(a)) if low is None is high else elementwise.clamp(a, low, high)
 
 
 implements(np.round, np.around, records="rint round_decimals")(

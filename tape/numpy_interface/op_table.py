@@ -22,7 +22,7 @@ from tape.operations.reductions import along
 from tape.operations.solves import solve_banded
 from tape.recording import creation, foreign_calls, record, views
 from tape.recording.cached_calls import cached_call
-from tape.recording.parameters import names_of, parameters_like, printed
+from tape.recording.parameters import names_of, parameters_like, printed, with_axis, with_name
 from tape.recording.promotion import alike
 from tape.tensors import hooks
 from tape.tensors.hooks import RECORDS, implements, public
@@ -44,17 +44,14 @@ MADE: dict[str, Callable[..., Any]] = {}  # the functions that were made here, b
 
 def function_of(op: Op) -> Callable[..., Any]:
     """Return the function of a record as users call it."""
-    function = _MAKERS[type(op)](op)
-    function.__name__ = function.__qualname__ = op.name
-    function.__doc__ = op.doc
-    return cached_call()(function)
+    return cached_call()(with_name(op.name, op.doc)(_MAKERS[type(op)](op)))
 
 
 def _reduction(op: Any) -> Callable[..., Any]:
-    def reduce(
-        input: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None
-    ) -> Tensor:
-        return along(op, input, dim, axis, keepdim, keepdims, dtype)
+    @with_axis
+    @with_name(op.name)
+    def reduce(input: Any, dim: Any = None, keepdim: Any = False, *, dtype: Any = None) -> Tensor:
+        return along(op, input, dim, keepdim, dtype)
 
     return reduce
 
@@ -127,23 +124,8 @@ for _op in OPS.values():
 
 
 _added = contractions.addmm, contractions.addmv, contractions.addr, contractions.baddbmm, contractions.addbmm
-for _function in (*_added, reductions.renorm):
+for _function in (*_added, reductions.renorm, sorting.cumsum, sorting.cumprod):
     install_in_place(_function, f"{_function.__name__}_")
-
-
-def _cumsum(input: Tensor, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
-    defaults_only = dtype is None and axis is None  # then native code repeats it
-    return sorting.cumsum(input, dim) if defaults_only else sorting.cumsum(input, dim, dtype=dtype, axis=axis)
-
-
-def _cumprod(input: Tensor, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
-    defaults_only = dtype is None and axis is None
-    return sorting.cumprod(input, dim) if defaults_only else sorting.cumprod(input, dim, dtype=dtype, axis=axis)
-
-
-_cumsum.__doc__, _cumprod.__doc__ = sorting.cumsum.__doc__, sorting.cumprod.__doc__
-install_in_place(_cumsum, "cumsum_")
-install_in_place(_cumprod, "cumprod_")
 
 
 HEADS = ("name", "other names", "`grad_fn`", "what it does", "gradient", "the tape keeps", "dtypes", "NumPy")

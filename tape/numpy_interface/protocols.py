@@ -18,7 +18,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 from tape.operations import diagonals, indexing
 from tape.operations.elementwise import FUNCTIONS, into_array, written
 from tape.recording import attributes, creation, foreign_calls, record, to_python, views
-from tape.recording.parameters import ints_of
+from tape.recording.parameters import ints_of, with_axis, with_name
 from tape.tensors import modes, pytrees, view_families
 from tape.tensors.dtypes import dtype_of
 from tape.tensors.hooks import NUMPY, implements
@@ -77,13 +77,14 @@ def _renewed(name: str) -> Callable[[Any], Any]:
 def _scan(name: str) -> None:
     tensor_method, flat = vars(Tensor)[name], NUMPY[getattr(np, name)]
 
-    def scan(x: Tensor, dim: Any = None, dtype: Any = None, out: Any = None, *, axis: Any = None) -> Tensor:
+    @_renewed(name)
+    @with_axis
+    @with_name(name)
+    def scan(x: Tensor, dim: Any = None, dtype: Any = None, out: Any = None) -> Tensor:
         """Without a dim it runs over all elements in order, as NumPy's method does."""
-        if dim is None and axis is None:
+        if dim is None:
             return flat(x, None, dtype, out)  # type: ignore[no-any-return]
-        return written(name, out, tensor_method(x, dim, dtype=dtype, axis=axis))  # type: ignore[no-any-return]
-
-    _renewed(name)(scan)
+        return written(name, out, tensor_method(x, dim, dtype=dtype))  # type: ignore[no-any-return]
 
 
 _scan("cumsum")
@@ -139,14 +140,14 @@ def _taken(
 
 
 @_renewed("argsort")
-def _places(
-    x: Tensor, dim: Any = None, descending: Any = False, stable: Any = False, *, axis: Any = None, kind: Any = None
-) -> Tensor:
+@with_axis
+@with_name("argsort")
+def _places(x: Tensor, dim: int = -1, descending: Any = False, stable: Any = False, *, kind: Any = None) -> Tensor:
     """``kind`` is NumPy's; equal elements always keep their order."""
     if isinstance(descending, str):  # NumPy's second argument
         kind, descending = descending, False
     del kind
-    return _places(x, dim, descending, bool(stable), axis=axis)  # type: ignore[no-any-return]
+    return _places(x, dim, descending, bool(stable))  # type: ignore[no-any-return]
 
 
 @_renewed("item")

@@ -15,7 +15,7 @@ from tape.operations.indexing import index
 from tape.operations.sorting import along, constant_result, escaped_values, filled, implement_by_values, sort
 from tape.recording import foreign_calls, indexed_calls, record, views
 from tape.recording.cached_calls import cached_call
-from tape.recording.parameters import dim_of, dims_of, either
+from tape.recording.parameters import dim_of, dims_of, with_axis, with_name
 from tape.tensors.hooks import implements, public
 from tape.tensors.operands import tensor_of
 from tape.tensors.tensor import Array, Tensor, as_array
@@ -254,23 +254,7 @@ _where: Any = FUNCTIONS["where"]
 
 def _middle(name: str, of_what: str, example: str) -> Any:
     op, over_all, kind = OPS[name], OPS[f"{name}_all"], getattr(return_types, name)
-
-    def middle(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
-        input = tensor_of(input)
-        if input.spec.dtype == np.bool_:
-            raise NotImplementedError(f'"{name}" not implemented for bool; convert it first: x.long().{name}()')
-        dim = either("dim", dim, "axis", axis, None)
-        if dim is not None:
-            keep = bool(either("keepdim", keepdim, "keepdims", keepdims, default=False))
-            return kind(*along(op, input, filled(name, input, dim), keepdim=keep))
-        if input.spec.size == 0:
-            return tensor_of(
-                np.array(np.nan, input.spec.dtype) if input.spec.dtype.kind == "f" else np.zeros((), input.spec.dtype)
-            )
-        return foreign_calls.call(over_all, input)  # type: ignore[arg-type]
-
-    middle.__name__ = middle.__qualname__ = name
-    middle.__doc__ = f"""Return the lower median of {of_what}, or of each row along ``dim`` with its int64 place.
+    doc = f"""Return the lower median of {of_what}, or of each row along ``dim`` with its int64 place.
 
     Of an even number the lower of the two in the middle, as PyTorch has it; ``np.{name}`` takes their mean. Ties share
     the gradient of the median of all evenly; along a dim it goes to the place.
@@ -278,7 +262,24 @@ def _middle(name: str, of_what: str, example: str) -> Any:
     >>> tape.{name}(tape.tensor([[4.0, 1.0, 3.0, 2.0], [1.0, 3.0, float('nan'), 2.0]]), 1).values.tolist()
     {example}
     """
-    return public()(cached_call()(middle))
+
+    @public()
+    @cached_call()
+    @with_axis
+    @with_name(name, doc)
+    def middle(input: Any, dim: Any = None, keepdim: Any = False) -> Any:
+        input = tensor_of(input)
+        if input.spec.dtype == np.bool_:
+            raise NotImplementedError(f'"{name}" not implemented for bool; convert it first: x.long().{name}()')
+        if dim is not None:
+            return kind(*along(op, input, filled(name, input, dim), keepdim=bool(keepdim)))
+        if input.spec.size == 0:
+            return tensor_of(
+                np.array(np.nan, input.spec.dtype) if input.spec.dtype.kind == "f" else np.zeros((), input.spec.dtype)
+            )
+        return foreign_calls.call(over_all, input)  # type: ignore[arg-type]
+
+    return middle
 
 
 median = _middle("median", "all elements, nan if one is nan", "[2.0, nan]")
@@ -287,16 +288,15 @@ nanmedian = _middle("nanmedian", "all elements that are not nan", "[2.0, 2.0]")
 
 @public()
 @cached_call()
-def mode(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
+@with_axis
+def mode(input: Any, dim: int = -1, keepdim: Any = False) -> Any:
     """Return the most frequent element along ``dim`` (the last), the smallest of several, and its last int64 place.
 
     >>> tape.mode(tape.tensor([[1, 2, 2], [3, 3, 0]])).values.tolist()
     [2, 3]
     """
     input = tensor_of(input)
-    keep = bool(either("keepdim", keepdim, "keepdims", keepdims, default=False))
-    at = filled("mode", input, either("dim", dim, "axis", axis, -1))
-    return return_types.mode(*along(_MODE, input, at, keepdim=keep))
+    return return_types.mode(*along(_MODE, input, filled("mode", input, dim), keepdim=bool(keepdim)))
 
 
 @functools.lru_cache(256)
@@ -391,22 +391,8 @@ def _shift(name: str, q: Any, method: str, scale: float = 1.0) -> Tensor | None:
     return (q - q.detach()) / scale
 
 
-def _function(name: str, doc: str, example: str) -> Any:
-    without_nan = name.startswith("nan")
-
-    def function(
-        input: Any, q: Any, dim: Any = None, keepdim: Any = None, *, interpolation: str = "linear", axis: Any = None,
-        keepdims: Any = None,
-    ) -> Tensor:  # fmt: skip
-        input, at = _checked(name, input, q, interpolation)
-        dim = either("dim", dim, "axis", axis, None)
-        dims = dims_of(input, None) if dim is None else (dim_of(input, dim),) if input.spec.shape else ()
-        keep = bool(either("keepdim", keepdim, "keepdims", keepdims, default=False))
-        shift = _shift(name, q, interpolation)
-        return quantiles(input, at, dims, interpolation, without_nan=without_nan, keepdim=keep, shift=shift)
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"""{doc}
+def _function(name: str, what: str, example: str) -> Any:
+    doc = f"""{what}
 
     ``q`` is a number, or a tensor of numbers that become the first dim of the result; ``interpolation`` is linear,
     lower, higher, midpoint or nearest. q has a gradient where it is linear. RuntimeError for q outside of [0, 1],
@@ -416,7 +402,19 @@ def _function(name: str, doc: str, example: str) -> Any:
     >>> tape.{name}(x, 0.5, 1).tolist()
     {example}
     """
-    return public()(function)
+
+    @public()
+    @with_axis
+    @with_name(name, doc)
+    def function(
+        input: Any, q: Any, dim: Any = None, keepdim: Any = False, *, interpolation: str = "linear"
+    ) -> Tensor:  # fmt: skip
+        input, at = _checked(name, input, q, interpolation)
+        dims = dims_of(input, None) if dim is None else (dim_of(input, dim),) if input.spec.shape else ()
+        shift, without_nan = _shift(name, q, interpolation), name.startswith("nan")
+        return quantiles(input, at, dims, interpolation, without_nan=without_nan, keepdim=bool(keepdim), shift=shift)
+
+    return function
 
 
 quantile = _function(

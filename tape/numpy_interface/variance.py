@@ -14,10 +14,9 @@ from tape.operations import reductions
 from tape.operations.elementwise import FUNCTIONS, also, array_like, cast, chosen, clamp, not_nan, reduces
 from tape.operations.indexing import index
 from tape.operations.matmul import matmul
-from tape.operations.reductions import where_and_how
 from tape.recording import creation, foreign_calls, views
 from tape.recording.cached_calls import cached_call
-from tape.recording.parameters import dims_of
+from tape.recording.parameters import dims_of, with_axis, with_name
 from tape.tensors import bytecode
 from tape.tensors.dtypes import dtype_of
 from tape.tensors.hooks import implements, public
@@ -205,9 +204,22 @@ def _spread(op: Any, x: Any, dims: tuple[int, ...], keep: bool, correction: floa
 
 
 def _function(op: Any, example: str) -> Any:
+    doc = f"""Return the {op.doc.partition(" over")[0].lower()} over ``dim`` (an int, a tuple, None for all).
+
+    The squares are divided by the number of elements less ``correction`` (1; ``unbiased=False`` is 0; ``ddof`` is
+    NumPy's name). RuntimeError for integers; a UserWarning where nothing is left to divide by.
+
+    >>> tape.{op.name}(tape.tensor([[1.0, 5.0, 3.0], [2.0, 2.0, 2.0]]), 1).tolist()
+    {example}
+    """
+
+    @public()
+    @cached_call()
+    @with_axis
+    @with_name(op.name, doc)
     def spread(
-        input: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None,
-        axis: Any = None, keepdims: Any = None, ddof: Any = None,
+        input: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = False, *, correction: Any = None,
+        ddof: Any = None,
     ) -> Tensor:  # fmt: skip
         input = tensor_of(input)
         if input.spec.dtype.kind != "f":
@@ -217,21 +229,11 @@ def _function(op: Any, example: str) -> Any:
             dim, unbiased = None, dim
         if sum(option is not None for option in (unbiased, correction, ddof)) > 1:
             raise TypeError(f"{op.name}(): give one of correction, unbiased and ddof, which mean the same")
-        dims, keep = where_and_how(input, dim, axis, keepdim, keepdims)
         correction = ddof if correction is None else correction
         less = correction if correction is not None else 1 if unbiased is None else int(unbiased)
-        return _spread(op, input, dims, keep, less)
+        return _spread(op, input, dims_of(input, dim), bool(keepdim), less)
 
-    spread.__name__ = spread.__qualname__ = op.name
-    spread.__doc__ = f"""Return the {op.doc.partition(" over")[0].lower()} over ``dim`` (an int, a tuple, None for all).
-
-    The squares are divided by the number of elements less ``correction`` (1; ``unbiased=False`` is 0; ``ddof`` is
-    NumPy's name). RuntimeError for integers; a UserWarning where nothing is left to divide by.
-
-    >>> tape.{op.name}(tape.tensor([[1.0, 5.0, 3.0], [2.0, 2.0, 2.0]]), 1).tolist()
-    {example}
-    """
-    return public()(cached_call()(spread))
+    return spread
 
 
 var = _function(_VAR, "[4.0, 0.0]")
@@ -239,23 +241,23 @@ std = _function(_STD, "[2.0, 0.0]")
 
 
 def _with_mean(name: str, function: Any, what: str) -> Any:
-    def both(
-        input: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = None, *, correction: Any = None,
-        axis: Any = None, keepdims: Any = None, ddof: Any = None,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        spread = function(
-            input, dim, unbiased, keepdim, correction=correction, axis=axis, keepdims=keepdims, ddof=ddof
-        )  # fmt: skip
-        dim = None if isinstance(dim, bool) else dim
-        return spread, reductions.mean(input, dim, keepdim, axis=axis, keepdims=keepdims)
-
-    both.__name__ = both.__qualname__ = name
-    both.__doc__ = f"""Return {what} and mean; arguments as :func:`{function.__name__}`.
+    doc = f"""Return {what} and mean; arguments as :func:`{function.__name__}`.
 
     >>> tape.{name}(tape.tensor([1.0, 2.0, 3.0]))
     (tensor(1.), tensor(2.))
     """
-    return public(methods=False)(both)
+
+    @public(methods=False)
+    @with_axis
+    @with_name(name, doc)
+    def both(
+        input: Any, dim: Any = None, unbiased: Any = None, keepdim: Any = False, *, correction: Any = None,
+        ddof: Any = None,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        spread = function(input, dim, unbiased, keepdim, correction=correction, ddof=ddof)
+        return spread, reductions.mean(input, None if isinstance(dim, bool) else dim, keepdim)
+
+    return both
 
 
 var_mean = _with_mean("var_mean", var, "variance")

@@ -20,7 +20,7 @@ from tape.operations.diagonals import diagonal
 from tape.operations.matmul import bmm, dot, matmul, mm, mv, product_of_batches
 from tape.recording import foreign_calls, views
 from tape.recording.cached_calls import cached_call
-from tape.recording.parameters import also, dim_of, either
+from tape.recording.parameters import also, dim_of, with_axis
 from tape.recording.promotion import tensors_of
 from tape.tensors.hooks import public
 from tape.tensors.operands import _merge, tensor_of
@@ -339,19 +339,19 @@ def trace(input: Any) -> Any:
 
 @public()
 @cached_call()
-def cross(input: Any, other: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
+@with_axis
+def cross(input: Any, other: Any, dim: Any = None) -> Tensor:
     """Return the vector product along a dim of size 3: the first of that size if not given.
 
     >>> tape.cross(tape.tensor([1.0, 0.0, 0.0]), tape.tensor([0.0, 1.0, 0.0]))
     tensor([0., 0., 1.])
     """
     a, b = tensors_of(input, other)
-    at = either("dim", dim, "axis", axis, None)
-    if at is None:
-        at = next((k for k, n in enumerate(a.spec.shape) if n == _SPACE), None)
-        if at is None:
+    if dim is None:
+        dim = next((k for k, n in enumerate(a.spec.shape) if n == _SPACE), None)
+        if dim is None:
             raise RuntimeError(f"cross: no dimension of size 3 in input; its shape is {list(a.spec.shape)}")
-    return vector_product("cross", a, b, at)
+    return vector_product("cross", a, b, dim)
 
 
 def vector_product(name: str, a: Any, b: Any, dim: int) -> Tensor:

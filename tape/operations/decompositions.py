@@ -11,7 +11,7 @@ from kernels.operations.decompositions import _QR_COMPLETE
 from tape.operations.elementwise import FUNCTIONS, array_like
 from tape.recording import creation, foreign_calls, views
 from tape.recording.cached_calls import cached_call
-from tape.recording.parameters import also
+from tape.recording.parameters import also, with_name
 from tape.recording.promotion import alike
 from tape.return_types import named
 from tape.tensors import modes
@@ -211,6 +211,8 @@ def svdvals(A: Any) -> Tensor:  # noqa: N803
     return foreign_calls.call(_OPS["svd"], a, full_matrices=False)[1] if _has_equal(s) else s  # type: ignore[no-any-return]
 
 
+@public()
+@with_name("qr")
 def _top_level_qr(input: Any, some: bool = True) -> Any:
     """Return Q and R of matrices, reduced or, with ``some=False``, complete: see linalg.qr.
 
@@ -220,6 +222,8 @@ def _top_level_qr(input: Any, some: bool = True) -> Any:
     return OldQR(*qr(input, "reduced" if some else "complete"))
 
 
+@public()
+@with_name("svd")
 def _top_level_svd(input: Any, some: bool = True, compute_uv: bool = True) -> Any:
     """Return U, S and V (not Vh) of matrices, reduced or, with ``some=False``, complete: see linalg.svd.
 
@@ -233,11 +237,6 @@ def _top_level_svd(input: Any, some: bool = True, compute_uv: bool = True) -> An
         return OldSVD(u, svdvals(a), v)
     u, s, vh = svd(a, full_matrices=not some)
     return OldSVD(u, s, turned(vh))
-
-
-for _function, _name in ((_top_level_qr, "qr"), (_top_level_svd, "svd")):
-    _function.__name__ = _function.__qualname__ = _name
-    public()(_function)
 
 
 @implements(decompositions.refuse_any)
@@ -302,6 +301,8 @@ def lu(A: Any, *, pivot: bool = True) -> Any:  # noqa: N803
     return LU(_permutation(packed, pivots), *_triangles(packed))
 
 
+@public()
+@with_name("lu")
 def _top_level_lu(A: Any, pivot: bool = True, get_infos: bool = False) -> Any:  # noqa: N803
     """Return the packed factors of (*, m, n) matrices and the int32 rows exchanged, from 1: linalg.lu_factor_ex.
 
@@ -312,10 +313,6 @@ def _top_level_lu(A: Any, pivot: bool = True, get_infos: bool = False) -> Any:  
     """
     factors = _factors("linalg.lu_factor", A, pivot)
     return LUWithInfo(*factors) if get_infos else factors[:2]
-
-
-_top_level_lu.__name__ = _top_level_lu.__qualname__ = "lu"
-public()(_top_level_lu)
 
 
 @public(methods=False)

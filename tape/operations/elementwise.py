@@ -20,7 +20,7 @@ from kernels.rules.op import special
 from tape.operations import writes
 from tape.recording import creation, promotion, views
 from tape.recording.cached_calls import cached_call, number_of_op, operator_number
-from tape.recording.parameters import as_method, function_of, method_of, names_of, parameters_like, printed
+from tape.recording.parameters import as_method, function_of, method_of, names_of, printed_like
 from tape.recording.promotion import of_one_dtype, run_with_promotion
 from tape.tensors import grad_modes, modes, pytrees
 from tape.tensors.dtypes import dtype_of
@@ -532,12 +532,11 @@ def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, e
 
 def install_in_place(function: Callable[..., Tensor], name: str, *, augmented: bool = False) -> None:
     """Give Tensor the in-place variant of a function, which writes to it; ``augmented``: that of ``x %= y``."""
-    parameters = [p for p in parameters_like(function) if p.name != "out"]  # which no method takes
     body = f"check({{first}}, {name!r}, reads=True); return store({{first}}, function({{all}}), {name!r}, fresh=True)"
     if augmented:
         body = f"if is_value({{first}}): return function({{all}})\n    {body}"
-    known = {"is_value": writes.is_value, "check": writes.check, "store": writes.store, "function": function}
-    in_place = printed(name, parameters, body, **known)
+    known = {"is_value": writes.is_value, "check": writes.check, "store": writes.store}
+    in_place = printed_like(name, function, body, **known)
     line = (function.__doc__ or "").partition("\n")[0]  # `python -OO` has none
     in_place.__doc__ = f"{line.removesuffix('.')}, in place."
     method(name)(as_method(in_place))

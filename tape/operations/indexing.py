@@ -17,7 +17,7 @@ from tape.recording import attributes, indexed_calls, record, views
 from tape.recording.cached_calls import NATIVELY, Call, cached_call, enter_view, set_miss_handlers
 from tape.recording.creation import sizes_of
 from tape.recording.indexed_calls import assign_call, by_index, cache_gather
-from tape.recording.parameters import as_method, either, parameters_like, printed
+from tape.recording.parameters import as_method, printed_like, with_name
 from tape.recording.views import VIEWS, clone
 from tape.tensors import modes, view_families
 from tape.tensors.dtypes import Size, check_format
@@ -345,20 +345,15 @@ def _become(x: Tensor, name: str, view: Callable[[], Tensor]) -> Tensor:
 
 def _install(name: str, function: Callable[..., Tensor], doc: str) -> None:
     body = f"return become({{first}}, {name!r}, lambda: function({{all}}))"
-    turned = printed(name, parameters_like(function), body, become=_become, function=function)
+    turned = printed_like(name, function, body, become=_become)
     turned.__doc__ = f"{doc} RuntimeError for a leaf that requires grad."
     method(name)(as_method(turned))
-
-
-def _squeezed(input: Tensor, dim: Any = None, *, axis: Any = None) -> Tensor:
-    dims = either("dim", dim, "axis", axis, None)
-    return views.squeeze(input) if dims is None else views.squeeze(input, dims)
 
 
 for _exchange in (views.transpose, rearranging.swapaxes, rearranging.swapdims):  # their parameters' names differ
     _install(f"{_exchange.__name__}_", _exchange, "Exchange two dims of this tensor; return it.")
 _install("t_", views.t, "Transpose this matrix; return it.")
-_install("squeeze_", _squeezed, "Take dims of length one from this tensor, or one of them; return it.")
+_install("squeeze_", views.squeeze, "Take dims of length one from this tensor, or one of them; return it.")
 _install("unsqueeze_", views.unsqueeze, "Insert a dim of length one into this tensor; return it.")
 _install("as_strided_", views.as_strided, "Let this tensor show its memory by size and stride; return it.")
 
@@ -407,6 +402,7 @@ def resize_as_(x: Tensor, the_template: Tensor, *, memory_format: Any = None) ->
 
 
 @method("new")
+@with_name("new")
 def new_(x: Tensor, *args: Any) -> Tensor:
     """Return a tensor of this dtype: of these sizes, not set, or of a list's, an array's or a tensor's elements."""
     dtype = x.spec.dtype
@@ -417,6 +413,3 @@ def new_(x: Tensor, *args: Any) -> Tensor:
         raise TypeError("new() takes sizes, or one list, array or tensor")
     data = args[0]._value if isinstance(args[0], Tensor) else args[0]
     return constant_tensor(np.array(data, dtype=dtype))
-
-
-new_.__name__ = new_.__qualname__ = "new"

@@ -13,7 +13,7 @@ from kernels.operations import OPS
 from tape.operations.elementwise import array_like
 from tape.recording import indexed_calls, promotion, record, views
 from tape.recording.cached_calls import cached_call
-from tape.recording.parameters import also, dim_of, dims_of, either, ints_of
+from tape.recording.parameters import also, dim_of, dims_of, ints_of, with_axis, with_name
 from tape.recording.views import VIEWS
 from tape.tensors.hooks import implements, public
 from tape.tensors.operands import tensor_of
@@ -350,7 +350,8 @@ def _place(x: Tensor, axis: int, at: int, name: str) -> Tensor:
 
 
 @public()
-def unbind(input: Any, dim: Any = None, *, axis: Any = None) -> tuple[Tensor, ...]:
+@with_axis
+def unbind(input: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Return views of all places along ``dim``, the first by default, which goes.
 
     >>> [column.tolist() for column in tape.unbind(tape.tensor([[1.0, 2.0], [3.0, 4.0]]), 1)]
@@ -359,7 +360,7 @@ def unbind(input: Any, dim: Any = None, *, axis: Any = None) -> tuple[Tensor, ..
     input = tensor_of(input)
     if not input.spec.shape:
         raise IndexError("unbind: Dimension specified as 0 but tensor has no dimensions")
-    along = dim_of(input, either("dim", dim, "axis", axis, 0))
+    along = dim_of(input, dim)
     return tuple([_unbound(input, along, k) for k in range(input.spec.shape[along])])
 
 
@@ -458,6 +459,16 @@ def _extent(x: Tensor, dim: int, name: str) -> tuple[int, int]:
 
 
 def _named(name: str, axis: int, least: int) -> Any:
+    where, shape, shapes = _ALONG[name]
+    doc = f"""Return views of equal ranges along {where}, or of ranges cut at these places.
+
+    >>> [list(part.shape) for part in tape.{name}(tape.zeros{shape}, 2)]
+    {shapes}
+    """
+
+    @public()
+    @_PLACES
+    @with_name(name, doc)
     def along(input: Any, indices_or_sections: Any) -> tuple[Tensor, ...]:
         input = tensor_of(input)
         rank = len(input.spec.shape)
@@ -474,14 +485,7 @@ def _named(name: str, axis: int, least: int) -> Any:
             )
         return tensor_split(input, sections, at)
 
-    along.__name__ = along.__qualname__ = name
-    where, shape, shapes = _ALONG[name]
-    along.__doc__ = f"""Return views of equal ranges along {where}, or of ranges cut at these places.
-
-    >>> [list(part.shape) for part in tape.{name}(tape.zeros{shape}, 2)]
-    {shapes}
-    """
-    return public()(_PLACES(along))
+    return along
 
 
 _ALONG = {  # where they split; the shape of an example, and those of its two parts

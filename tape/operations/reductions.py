@@ -16,7 +16,7 @@ from tape.operations.elementwise import FUNCTIONS, cast, not_nan
 from tape.operations.indexing import index
 from tape.recording import foreign_calls, promotion, views
 from tape.recording.cached_calls import cached_call
-from tape.recording.parameters import also, dim_of, dims_of, either
+from tape.recording.parameters import also, dim_of, dims_of, with_axis, with_name
 from tape.recording.promotion import alike
 from tape.tensors import modes
 from tape.tensors.dtypes import dtype_of
@@ -36,35 +36,31 @@ def accumulator(x: Tensor) -> np.dtype[Any]:
     return np.dtype(np.uint64 if unsigned else np.int64)
 
 
-def along(op: Op, x: Any, dim: Any, axis: Any, keepdim: Any, keepdims: Any, dtype: Any) -> Tensor:
+def along(op: Op, x: Any, dim: Any, keepdim: Any, dtype: Any = None) -> Tensor:
     """Reduce over dims as users give them."""
     x = tensor_of(x)
-    dim = dim if axis is None else either("dim", dim, "axis", axis, None)
-    axes = tuple(range(len(x.spec.shape))) if dim is None else dims_of(x, dim)
-    keep = bool(keepdim if keepdims is None else either("keepdim", keepdim, "keepdims", keepdims, default=False))
+    axes = dims_of(x, dim)
     if dtype is not None and dtype_of(dtype) != x.spec.dtype:
         x = promotion.cast(x, dtype_of(dtype))
     assert isinstance(op, Reduction)
-    return promotion.reduction(op, x, axes, keep, "" if dim is None else op.dims_grad_fn)
+    return promotion.reduction(op, x, axes, bool(keepdim), "" if dim is None else op.dims_grad_fn)
 
 
 @method()
 @cached_call()
-def sum(  # noqa: A001 (PyTorch's and NumPy's name)
-    input: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None
-) -> Tensor:
+@with_axis
+def sum(input: Any, dim: Any = None, keepdim: Any = False, *, dtype: Any = None) -> Tensor:  # noqa: A001 (PyTorch's and NumPy's name)
     """Return the sum over ``dim`` (an int, a tuple, or None for all); ints and bools sum to int64."""
     input = tensor_of(input)
     if dtype is None and input._form.spec.dtype.kind == "u":
         dtype = accumulator(input)
-    return along(_OPS["sum"], input, dim, axis, keepdim, keepdims, dtype)
+    return along(_OPS["sum"], input, dim, keepdim, dtype)
 
 
 @method()
 @cached_call()
-def mean(
-    input: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None
-) -> Tensor:
+@with_axis
+def mean(input: Any, dim: Any = None, keepdim: Any = False, *, dtype: Any = None) -> Tensor:
     """Return the mean over ``dim`` (an int, a tuple, or None for all); floating tensors only."""
     input = tensor_of(input)
     if dtype is None and input.spec.dtype.kind in _INTEGERS:
@@ -72,31 +68,33 @@ def mean(
             f"mean(): could not infer output dtype. Input dtype must be floating point, got {input.spec.dtype.name}; "
             "convert it first: x.double().mean()"
         )
-    return along(_OPS["mean"], input, dim, axis, keepdim, keepdims, dtype)
+    return along(_OPS["mean"], input, dim, keepdim, dtype)
 
 
 def _extremum(name: str) -> Any:
     pair = getattr(return_types, name)
     over_all, by_rows, pairwise = OPS[f"{name}_all"], OPS[name], elementwise.FUNCTIONS[f"{name}imum"]
 
-    def extremum(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Any:
-        input = tensor_of(input)
-        dim = either("dim", dim, "axis", axis, None)
-        if isinstance(dim, Tensor):
-            return pairwise(input, dim)
-        keep = bool(either("keepdim", keepdim, "keepdims", keepdims, default=False))
-        _not_empty(name, input, dim)
-        if dim is None:
-            return along(over_all, input, None, None, keepdim, keepdims, None)
-        return pair(*promotion.select(by_rows, input, dim_of(input, dim), keep))  # type: ignore[arg-type]
-
-    extremum.__name__ = extremum.__qualname__ = name
-    extremum.__doc__ = f"""Return the {name}imum of all elements, or of each row along ``dim`` with its place.
+    doc = f"""Return the {name}imum of all elements, or of each row along ``dim`` with its place.
 
     With a tensor as second argument: :func:`{name}imum` of both. Ties: ``x.{name}()`` shares the gradient evenly,
     ``x.{name}(dim)`` gives it to the first of equals, as PyTorch does.
     """
-    return method(name)(cached_call()(extremum))
+
+    @method(name)
+    @cached_call()
+    @with_axis
+    @with_name(name, doc)
+    def extremum(input: Any, dim: Any = None, keepdim: Any = False) -> Any:
+        input = tensor_of(input)
+        if isinstance(dim, Tensor):
+            return pairwise(input, dim)
+        _not_empty(name, input, dim)
+        if dim is None:
+            return along(over_all, input, None, keepdim)
+        return pair(*promotion.select(by_rows, input, dim_of(input, dim), bool(keepdim)))  # type: ignore[arg-type]
+
+    return extremum
 
 
 def _not_empty(name: str, x: Tensor, dim: Any) -> None:
@@ -109,16 +107,17 @@ def _not_empty(name: str, x: Tensor, dim: Any) -> None:
 def _over(name: str) -> Any:
     op = OPS[name]
 
-    def over(input: Any, dim: Any = (), keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
+    @method(name)
+    @cached_call()
+    @with_axis
+    @with_name(name, f"{op.doc[:-1]}, as NumPy's {name}.")
+    def over(input: Any, dim: Any = (), keepdim: Any = False) -> Tensor:
         input = tensor_of(input)
-        dim = either("dim", None if dim == () else dim, "axis", axis, None)
         for dim_ in dims_of(input, dim):
             _not_empty(name, input, dim_)
-        return along(op, input, dim, None, keepdim, keepdims, None)
+        return along(op, input, None if dim == () else dim, keepdim)
 
-    over.__name__ = over.__qualname__ = name
-    over.__doc__ = f"{op.doc[:-1]}, as NumPy's {name}."
-    return method(name)(cached_call()(over))
+    return over
 
 
 max = _extremum("max")  # noqa: A001
@@ -130,12 +129,6 @@ amin = _over("amin")
 _where: Any = FUNCTIONS["where"]
 
 
-def where_and_how(x: Tensor, dim: Any, axis: Any, keepdim: Any, keepdims: Any) -> tuple[tuple[int, ...], bool]:
-    """Return the axes that a reduction goes over, and whether they stay with length one."""
-    axes = dims_of(x, either("dim", dim, "axis", axis, None))
-    return axes, bool(either("keepdim", keepdim, "keepdims", keepdims, default=False))
-
-
 def accumulated(x: Any, dtype: Any) -> Tensor:
     """Return what a sum or product accumulates: ints and bools as int64, if no dtype is given."""
     x = tensor_of(x)
@@ -144,9 +137,8 @@ def accumulated(x: Any, dtype: Any) -> Tensor:
 
 @public()
 @cached_call()
-def prod(
-    input: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None
-) -> Tensor:
+@with_axis
+def prod(input: Any, dim: Any = None, keepdim: Any = False, *, dtype: Any = None) -> Tensor:
     """Return the product over ``dim`` (an int, a tuple, or None for all); ints and bools multiply to int64.
 
     The gradient is exact where elements are zero.
@@ -157,27 +149,28 @@ def prod(
     tensor([6., 0., 0.])
     """
     input = accumulated(input, dtype)
-    op = _OPS["prod"] if dim is None and axis is None else _OPS["prod_dim"]
-    dims, keep = where_and_how(input, dim, axis, keepdim, keepdims)
-    return foreign_calls.call(op, input, dims=dims, keepdim=keep)  # type: ignore[no-any-return]
+    op = _OPS["prod" if dim is None else "prod_dim"]
+    return foreign_calls.call(op, input, dims=dims_of(input, dim), keepdim=bool(keepdim))  # type: ignore[no-any-return]
 
 
 def _truth(name: str, what: str, example: str) -> Any:
     op = _OPS[name]
-
-    def truth(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
-        input = tensor_of(input)
-        dims, keep = where_and_how(input, dim, axis, keepdim, keepdims)
-        result = foreign_calls.call(op, input, dims=dims, keepdim=keep)
-        return cast(result, np.uint8 if input.spec.dtype == np.uint8 else None)
-
-    truth.__name__ = truth.__qualname__ = name
-    truth.__doc__ = f"""Return whether {what} nonzero or True over ``dim``: bool, but uint8 of uint8, as PyTorch has it.
+    doc = f"""Return whether {what} nonzero or True over ``dim``: bool, but uint8 of uint8, as PyTorch has it.
 
     >>> tape.{name}(tape.tensor([[0.0, 0.0], [0.0, 2.0], [1.0, 3.0]]), 1).tolist()
     {example}
     """
-    return public()(cached_call()(truth))
+
+    @public()
+    @cached_call()
+    @with_axis
+    @with_name(name, doc)
+    def truth(input: Any, dim: Any = None, keepdim: Any = False) -> Tensor:
+        input = tensor_of(input)
+        result = foreign_calls.call(op, input, dims=dims_of(input, dim), keepdim=bool(keepdim))
+        return cast(result, np.uint8 if input.spec.dtype == np.uint8 else None)
+
+    return truth
 
 
 any = _truth("any", "an element is", "[False, True, True]")  # noqa: A001
@@ -186,14 +179,14 @@ all = _truth("all", "all elements are", "[False, False, True]")  # noqa: A001
 
 @public()
 @cached_call()
-def count_nonzero(input: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
+@with_axis
+def count_nonzero(input: Any, dim: Any = None) -> Tensor:
     """Return how many elements over ``dim`` are nonzero or True, as int64.
 
     >>> tape.count_nonzero(tape.tensor([[0.0, 2.0], [1.0, 3.0]]), 1).tolist()
     [1, 2]
     """
-    input = tensor_of(input)
-    return counted(input, either("dim", dim, "axis", axis, None), keepdim=False)
+    return counted(tensor_of(input), dim, keepdim=False)
 
 
 def counted(x: Tensor, dim: Any, *, keepdim: bool) -> Tensor:
@@ -213,22 +206,25 @@ def extremum_place(op: Any, x: Tensor, dim: Any, keepdim: Any) -> Tensor:
 
 
 def _places(op: Any, extremum: str, example: str) -> Any:
-    def places(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
-        input = tensor_of(input)
-        if input.spec.dtype == np.bool_:
-            raise RuntimeError(f"{op.name}(): does not support bool input; convert it first: x.long().{op.name}()")
-        keep = either("keepdim", keepdim, "keepdims", keepdims, default=False)
-        return extremum_place(op, input, either("dim", dim, "axis", axis, None), keep)
-
-    places.__name__ = places.__qualname__ = op.name
-    places.__doc__ = f"""Return the int64 place of the {extremum} element along ``dim``, or of all elements in order.
+    doc = f"""Return the int64 place of the {extremum} element along ``dim``, or of all elements in order.
 
     The first of equals; nan counts as {extremum}. IndexError where there is no element.
 
     >>> tape.{op.name}(tape.tensor([[1.0, 5.0, 3.0], [4.0, 0.0, 2.0]]), 1).tolist()
     {example}
     """
-    return public()(cached_call()(places))
+
+    @public()
+    @cached_call()
+    @with_axis
+    @with_name(op.name, doc)
+    def places(input: Any, dim: Any = None, keepdim: Any = False) -> Tensor:
+        input = tensor_of(input)
+        if input.spec.dtype == np.bool_:
+            raise RuntimeError(f"{op.name}(): does not support bool input; convert it first: x.long().{op.name}()")
+        return extremum_place(op, input, dim, keepdim)
+
+    return places
 
 
 argmax = _places(_OPS["argmax"], "largest", "[1, 0]")
@@ -236,26 +232,26 @@ argmin = _places(_OPS["argmin"], "smallest", "[0, 1]")
 
 
 @public()
-def aminmax(input: Any, *, dim: Any = None, keepdim: Any = None, axis: Any = None, keepdims: Any = None) -> Any:
+@with_axis
+def aminmax(input: Any, *, dim: Any = None, keepdim: Any = False) -> Any:
     """Return the smallest and the largest element, of all or along ``dim``; ties share the gradient evenly.
 
     >>> tuple(e.tolist() for e in tape.aminmax(tape.tensor([[3.0, 1.0], [2.0, 5.0]]), dim=1))
     ([1.0, 2.0], [3.0, 5.0])
     """
     input = tensor_of(input)
-    dims, keep = where_and_how(input, dim, axis, keepdim, keepdims)
+    dims = dims_of(input, dim)
     if 0 in (input.spec.shape[i] for i in dims):
         raise RuntimeError(
             "aminmax(): cannot compute aminmax over an empty dimension as the operation has no identity; "
             f"the shape is {list(input.spec.shape)}"
         )
-    return return_types.aminmax(amin(input, dims, keep), amax(input, dims, keep))
+    return return_types.aminmax(amin(input, dims, keepdim), amax(input, dims, keepdim))
 
 
 @public()
-def nansum(
-    input: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None
-) -> Tensor:
+@with_axis
+def nansum(input: Any, dim: Any = None, keepdim: Any = False, *, dtype: Any = None) -> Tensor:
     """Return the sum over ``dim`` of what is not nan; nan gets no gradient.
 
     >>> tape.nansum(tape.tensor([1.0, float('nan'), 3.0]))
@@ -263,13 +259,12 @@ def nansum(
     """
     input = tensor_of(input)
     input = _where(not_nan(input), input, 0.0) if input.spec.dtype.kind == "f" else input
-    return sum(input, dim, keepdim, dtype=dtype, axis=axis, keepdims=keepdims)
+    return sum(input, dim, keepdim, dtype=dtype)
 
 
 @public()
-def nanmean(
-    input: Any, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None, keepdims: Any = None
-) -> Tensor:
+@with_axis
+def nanmean(input: Any, dim: Any = None, keepdim: Any = False, *, dtype: Any = None) -> Tensor:
     """Return the mean over ``dim`` of what is not nan; nan where nothing is left. Floating tensors only.
 
     >>> tape.nanmean(tape.tensor([1.0, float('nan'), 3.0]))
@@ -278,9 +273,8 @@ def nanmean(
     input = tensor_of(input)
     if input.spec.dtype.kind != "f":
         raise RuntimeError(f"nanmean(): expected input to have floating point dtype but got {input.spec.dtype.name}")
-    dims, keep = where_and_how(input, dim, axis, keepdim, keepdims)
-    count = counted(not_nan(input), dims, keepdim=keep)
-    total = nansum(cast(input, dtype), dims, keep)
+    count = counted(not_nan(input), dim, keepdim=bool(keepdim))
+    total = nansum(cast(input, dtype), dim, keepdim)
     with np.errstate(invalid="ignore"):
         return total / cast(count, total.spec.dtype)
 
@@ -289,10 +283,8 @@ _LINALG = "linalg.vector_norm"
 _clamp_min: Any = FUNCTIONS["clamp_min"]
 
 
-def _norm_of(
-    x: Any, ord: Any = 2, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None,  # noqa: A002
-    keepdims: Any = None,
-) -> Tensor:  # fmt: skip
+def norm_of(x: Any, ord: Any, dim: Any, keepdim: Any, dtype: Any) -> Tensor:  # noqa: A002
+    """Return what :func:`vector_norm` does."""
     x = tensor_of(x)
     if isinstance(ord, str):
         raise TypeError(f"{_LINALG}: argument 'ord' must be Number, not str")
@@ -305,8 +297,7 @@ def _norm_of(
             f"{_LINALG}: the dtype of the input ({x.spec.dtype.name}) should be convertible without narrowing to the "
             f"specified dtype ({dtype_of(dtype).name})"
         )
-    x, order = cast(x, dtype), float(ord)
-    dims, keep = where_and_how(x, dim, axis, keepdim, keepdims)
+    x, order, dims = cast(x, dtype), float(ord), dims_of(x, dim)
     if (order < 0 or math.isinf(order)) and 0 in [x.spec.shape[i] for i in dims]:
         raise RuntimeError(
             f"{_LINALG} cannot compute the {ord} norm on an empty tensor because the operation does not have an "
@@ -315,15 +306,13 @@ def _norm_of(
     if not x.spec.shape:
         norm = foreign_calls.call(_OPS["vector_norm"], views.reshape(x, 1), order=order, dims=(0,), keepdim=True)
         return views.reshape(norm, ())
-    return foreign_calls.call(_OPS["vector_norm"], x, order=order, dims=dims, keepdim=keep)  # type: ignore[no-any-return]
+    return foreign_calls.call(_OPS["vector_norm"], x, order=order, dims=dims, keepdim=bool(keepdim))  # type: ignore[no-any-return]
 
 
 @cached_call()
 @also(input="x")
-def vector_norm(
-    x: Any, ord: Any = 2, dim: Any = None, keepdim: Any = None, *, dtype: Any = None, axis: Any = None,  # noqa: A002
-    keepdims: Any = None,
-) -> Tensor:  # fmt: skip
+@with_axis
+def vector_norm(x: Any, ord: Any = 2, dim: Any = None, keepdim: Any = False, *, dtype: Any = None) -> Tensor:  # noqa: A002
     """Return the norm of vectors over ``dim`` (an int, a tuple, or None for all), of any order.
 
     ``inf`` and ``-inf`` are the largest and the smallest absolute value, 0 counts what is not zero. The gradient at 0
@@ -332,7 +321,7 @@ def vector_norm(
     >>> tape.linalg.vector_norm(tape.tensor([3.0, -4.0]))
     tensor(5.)
     """
-    return _norm_of(x, ord, dim, keepdim, dtype=dtype, axis=axis, keepdims=keepdims)
+    return norm_of(x, ord, dim, keepdim, dtype)
 
 
 @implements(np.linalg.vector_norm, records="vector_norm")

@@ -13,11 +13,11 @@ from tape.operations.copied_views import copy_
 from tape.operations.decompositions import MATRIX, batch_of, identity, matrix_of, square_of, svdvals, together, turned
 from tape.operations.elementwise import FUNCTIONS, array_like
 from tape.operations.matmul import matmul
-from tape.operations.reductions import _norm_of, vector_norm
+from tape.operations.reductions import norm_of, vector_norm
 from tape.operations.sorting import cumprod
 from tape.recording import creation, foreign_calls, promotion, record, views
 from tape.recording.cached_calls import cached_call
-from tape.recording.parameters import also, dim_of
+from tape.recording.parameters import also, dim_of, with_axis, with_name
 from tape.return_types import named
 from tape.tensors.hooks import implements, public
 from tape.tensors.operands import tensor_of
@@ -221,6 +221,8 @@ def lu_solve(LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool =
     return solve_triangular(packed, half, upper=True)
 
 
+@public()
+@with_name("lu_solve")
 def _top_level_lu_solve(input: Any, LU_data: Any, LU_pivots: Any) -> Tensor:  # noqa: N803
     """Return X with A X = ``input``, A given by ``linalg.lu_factor``.
 
@@ -230,10 +232,6 @@ def _top_level_lu_solve(input: Any, LU_data: Any, LU_pivots: Any) -> Tensor:  # 
     [[0.5], [0.5]]
     """
     return lu_solve(LU_data, LU_pivots, input)
-
-
-_top_level_lu_solve.__name__ = _top_level_lu_solve.__qualname__ = "lu_solve"
-public()(_top_level_lu_solve)
 
 
 # Solves with banded and Toeplitz matrices under SciPy's names, with SciPy's storage of them.
@@ -656,10 +654,11 @@ def norm(
     return vector_norm(x, ord, dims, keepdim, dtype=dtype)
 
 
-def _top_level_norm(
-    input: Any, p: Any = "fro", dim: Any = None, keepdim: Any = None, dtype: Any = None, *, axis: Any = None,
-    keepdims: Any = None,
-) -> Tensor:  # fmt: skip
+@public()
+@cached_call()
+@with_axis
+@with_name("norm")
+def _top_level_norm(input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
     """Return the norm of all elements, or of vectors over ``dim``: linalg.vector_norm under PyTorch's old name.
 
     ``p`` is a number, "fro" (2), or "nuc": the sum of the singular values of the matrices along two dims, ``dim`` or
@@ -670,14 +669,7 @@ def _top_level_norm(
     >>> tape.norm(tape.tensor([[3.0, 0.0], [0.0, 4.0]]), "nuc")
     tensor(7.)
     """
-    dims = axis if dim is None else dim
-    if not isinstance(p, str) or (p == "fro" and (dims is None or isinstance(dims, int) or len(dims) <= _MATRIX)):
-        order = 2 if p is None or p == "fro" else p
-        return _norm_of(input, order, dim, keepdim, dtype=dtype, axis=axis, keepdims=keepdims)
+    if not isinstance(p, str) or (p == "fro" and (dim is None or isinstance(dim, int) or len(dim) <= _MATRIX)):
+        return norm_of(input, 2 if p is None or p == "fro" else p, dim, keepdim, dtype)
     a = tensor_of(input)
-    axes = tuple(range(len(a.spec.shape))) if dims is None else dims
-    return matrix_norm(a, p, axes, bool(keepdims if keepdim is None else keepdim), dtype=dtype)
-
-
-_top_level_norm.__name__ = _top_level_norm.__qualname__ = "norm"
-public()(cached_call()(_top_level_norm))
+    return matrix_norm(a, p, tuple(range(len(a.spec.shape))) if dim is None else dim, bool(keepdim), dtype=dtype)

@@ -16,7 +16,7 @@ from tape.operations.rearranging import part
 from tape.operations.reductions import accumulated
 from tape.recording import creation, foreign_calls, record, views
 from tape.recording.cached_calls import cached_call
-from tape.recording.parameters import dim_of, dims_of, either
+from tape.recording.parameters import dim_of, dims_of, with_axis, with_name
 from tape.tensors import dtypes
 from tape.tensors.dtypes import dtype_of
 from tape.tensors.hooks import implements, public
@@ -28,27 +28,22 @@ from tape.tensors.tensor import Array, Tensor, as_array, leaf, scalar_or_array
 _OPS: dict[str, Any] = OPS
 
 
-def _scan(op: Any, x: Tensor, dim: Any, axis: Any) -> Any:
-    dim = either("dim", dim, "axis", axis, None)
-    if dim is None:
-        raise TypeError(f"{op.name}() missing 1 required positional argument: 'dim'")
-    return along(op, x, dim_of(x, dim))
-
-
 @public()
 @cached_call()
-def cumsum(input: Any, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
+@with_axis
+def cumsum(input: Any, dim: Any, *, dtype: Any = None) -> Tensor:
     """Return the running sum along ``dim``, of the shape of x; ints and bools sum to int64.
 
     >>> tape.cumsum(tape.tensor([[1.0, 2.0], [3.0, 4.0]]), 1).tolist()
     [[1.0, 3.0], [3.0, 7.0]]
     """
-    return _scan(_OPS["cumsum"], accumulated(input, dtype), dim, axis)  # type: ignore[no-any-return]
+    return along(_OPS["cumsum"], accumulated(input, dtype), dim)  # type: ignore[no-any-return]
 
 
 @public()
 @cached_call()
-def cumprod(input: Any, dim: Any = None, *, dtype: Any = None, axis: Any = None) -> Tensor:
+@with_axis
+def cumprod(input: Any, dim: Any, *, dtype: Any = None) -> Tensor:
     """Return the running product along ``dim``, of the shape of x; ints and bools multiply to int64.
 
     The gradient is exact where elements are zero. That of the gradient then needs memory for the square of the length.
@@ -56,24 +51,27 @@ def cumprod(input: Any, dim: Any = None, *, dtype: Any = None, axis: Any = None)
     >>> tape.cumprod(tape.tensor([1.0, 2.0, 3.0, 4.0]), 0).tolist()
     [1.0, 2.0, 6.0, 24.0]
     """
-    return _scan(_OPS["cumprod"], accumulated(input, dtype), dim, axis)  # type: ignore[no-any-return]
+    return along(_OPS["cumprod"], accumulated(input, dtype), dim)  # type: ignore[no-any-return]
 
 
 def _running(name: str, extremum: str, places: str) -> Any:
     op, kind = _OPS[name], getattr(return_types, name)
-
-    def running(input: Any, dim: Any = None, *, axis: Any = None) -> Any:
-        return kind(*_scan(op, tensor_of(input), dim, axis))
-
-    running.__name__ = running.__qualname__ = name
-    running.__doc__ = f"""Return the {extremum} element so far along ``dim`` and its int64 place.
+    doc = f"""Return the {extremum} element so far along ``dim`` and its int64 place.
 
     Of equals the place is that of the last, to which the gradient goes.
 
     >>> tape.{name}(tape.tensor([2.0, 3.0, 1.0, 3.0]), 0).indices.tolist()
     {places}
     """
-    return public()(cached_call()(running))
+
+    @public()
+    @cached_call()
+    @with_axis
+    @with_name(name, doc)
+    def running(input: Any, dim: Any) -> Any:
+        return kind(*along(op, tensor_of(input), dim))
+
+    return running
 
 
 cummax = _running("cummax", "largest", "[0, 1, 1, 3]")
@@ -82,7 +80,8 @@ cummin = _running("cummin", "smallest", "[0, 0, 2, 2]")
 
 @public()
 @cached_call()
-def logcumsumexp(input: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
+@with_axis
+def logcumsumexp(input: Any, dim: Any) -> Tensor:
     """Return ``log(cumsum(exp(input)))`` along ``dim`` without overflow on the way; floating tensors only.
 
     The gradient of the gradient needs memory for the square of the length.
@@ -93,7 +92,7 @@ def logcumsumexp(input: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
     input = tensor_of(input)
     if input.spec.dtype.kind != "f":
         raise NotImplementedError(f'"logcumsumexp" not implemented for {input.spec.dtype.name}; convert it: x.double()')
-    return _scan(_OPS["logcumsumexp"], input, dim, axis)  # type: ignore[no-any-return]
+    return along(_OPS["logcumsumexp"], input, dim)  # type: ignore[no-any-return]
 
 
 def _flat(function: Any, scan: Any, *, records: str = "", instead: float | None = None) -> None:
@@ -143,7 +142,8 @@ implements(np.cumulative_prod)(_standard(cumprod, 1))
 
 @public()
 @cached_call()
-def logsumexp(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None) -> Tensor:
+@with_axis
+def logsumexp(input: Any, dim: Any, keepdim: Any = False) -> Tensor:
     """Return ``log(sum(exp(input)))`` over ``dim`` (an int or a tuple), without overflow on the way.
 
     Rows of -inf give -inf. Integers are computed in the default dtype.
@@ -153,23 +153,22 @@ def logsumexp(input: Any, dim: Any = None, keepdim: Any = None, *, axis: Any = N
     """
     input = tensor_of(input)
     input = cast(input, None if input.spec.dtype.kind == "f" else dtypes.get_default_dtype())
-    if dim is None and axis is None:
-        raise TypeError("logsumexp() missing 1 required positional argument: 'dim'")
-    return reductions.along(_OPS["logsumexp"], input, dim, axis, keepdim, keepdims, None)
+    return reductions.along(_OPS["logsumexp"], input, dim, keepdim)
 
 
-def _along(op: Any, x: Any, dim: Any, dtype: Any, axis: Any) -> Tensor:
+def _softened(op: Any, x: Any, dim: Any, dtype: Any) -> Tensor:
     x = cast(tensor_of(x), dtype)
-    if x.spec.dtype.kind != "f" and (dim is not None or axis is not None):
+    if x.spec.dtype.kind != "f":
         raise NotImplementedError(
             f'"{op.name}" not implemented for {np.dtype(x.spec.dtype).name}; give dtype=tape.float64'
         )
-    return _scan(op, x, dim, axis)  # type: ignore[no-any-return]
+    return along(op, x, dim)  # type: ignore[no-any-return]
 
 
 @public()
 @cached_call()
-def softmax(input: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
+@with_axis
+def softmax(input: Any, dim: Any, dtype: Any = None) -> Tensor:
     """Return the exponentials divided by their sum along ``dim``, of the shape of x.
 
     The largest of each row is taken away first, so that nothing overflows. NotImplementedError for integers without
@@ -178,28 +177,30 @@ def softmax(input: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None)
     >>> tape.softmax(tape.tensor([[0.0, 0.0], [1000.0, 0.0]]), 1).tolist()
     [[0.5, 0.5], [1.0, 0.0]]
     """
-    return _along(_OPS["softmax"], input, dim, dtype, axis)
+    return _softened(_OPS["softmax"], input, dim, dtype)
 
 
 @public()
 @cached_call()
-def log_softmax(input: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
+@with_axis
+def log_softmax(input: Any, dim: Any, dtype: Any = None) -> Tensor:
     """Return the logarithm of :func:`softmax`, exact where it is small; arguments as there.
 
     >>> tape.log_softmax(tape.tensor([0.0, 1000.0]), 0).tolist()
     [-1000.0, 0.0]
     """
-    return _along(_OPS["log_softmax"], input, dim, dtype, axis)
+    return _softened(_OPS["log_softmax"], input, dim, dtype)
 
 
 @public(methods=False)
-def softmin(input: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> Tensor:
+@with_axis
+def softmin(input: Any, dim: Any, dtype: Any = None) -> Tensor:
     """Return :func:`softmax` of -x; arguments as there.
 
     >>> tape.softmin(tape.tensor([0.0, 1000.0]), 0).tolist()
     [1.0, 0.0]
     """
-    return _along(_OPS["softmax"], -tensor_of(input), dim, dtype, axis)
+    return _softened(_OPS["softmax"], -tensor_of(input), dim, dtype)
 
 
 def _part(x: Tensor, at: int, start: Any, stop: Any) -> Any:
@@ -207,9 +208,8 @@ def _part(x: Tensor, at: int, start: Any, stop: Any) -> Any:
 
 
 @public()
-def diff(
-    input: Any, n: int = 1, dim: Any = None, prepend: Any = None, append: Any = None, *, axis: Any = None
-) -> Tensor:
+@with_axis
+def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Tensor:
     """Return the n-th differences of neighbours along ``dim``, the last by default.
 
     ``prepend`` and ``append`` are joined to x first. RuntimeError for 0-d tensors and a negative n.
@@ -222,7 +222,7 @@ def diff(
         raise RuntimeError("diff expects input to be at least one-dimensional")
     if n < 0:
         raise RuntimeError(f"order must be non-negative but got {n}")
-    at = dim_of(input, either("dim", dim, "axis", axis, -1))
+    at = dim_of(input, dim)
     if n == 0:
         return views.clone(input)
     ends = [tensor_of(end) if end is not None else None for end in (prepend, append)]
@@ -300,9 +300,8 @@ def _end(values: list[Any], h: Any, following: Any) -> Any:
 
 
 @public(methods=False)
-def gradient(
-    input: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1, axis: Any = None
-) -> tuple[Tensor, ...]:
+@with_axis
+def gradient(input: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1) -> tuple[Tensor, ...]:
     """Return the gradient of values on a grid, a tensor for each dim: second-order differences, one-sided at the ends.
 
     ``spacing`` is a number, a list of numbers, or a list of coordinates, one for each dim. RuntimeError where a dim has
@@ -312,7 +311,6 @@ def gradient(
     [3.0, 4.0, 6.0, 7.0]
     """
     input = floating(tensor_of(input))
-    dim = either("dim", dim, "axis", axis, None)
     dims = dims_of(input, dim)
     name = "torch.gradient"
     if isinstance(spacing, (list, tuple)):
@@ -452,10 +450,11 @@ def _placed(g: Tensor, places: Array, dim: int, length: int) -> Tensor:
     return target.index_put_(op.keys(places, dim), g, accumulate=True)  # type: ignore[no-any-return]
 
 
-def along(op: Any, x: Tensor, dim: int, **params: Any) -> Any:
+def along(op: Any, x: Tensor, dim: Any, **params: Any) -> Any:
     """Call a routine along a dim; a 0-d tensor counts as one of length one."""
+    at = dim_of(x, dim)
     if x.spec.shape:
-        return foreign_calls.call(op, x, dim=dim, **params)
+        return foreign_calls.call(op, x, dim=at, **params)
     result = foreign_calls.call(op, views.reshape(x, 1), dim=0, **params)
     if isinstance(result, Tensor):
         return views.reshape(result, ())
@@ -474,25 +473,21 @@ def filled(name: str, x: Tensor, dim: Any) -> int:
 
 @public()
 @cached_call()
-def sort(
-    input: Any, dim: Any = None, descending: bool = False, stable: bool = False, *, axis: Any = None
-) -> Any:  # fmt: skip
+@with_axis
+def sort(input: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
     """Return the elements in order along ``dim`` (the last) and their int64 places; equal ones keep their order always.
 
     >>> tape.sort(tape.tensor([3.0, 1.0, 2.0])).indices
     tensor([1, 2, 0])
     """
     del stable
-    input = tensor_of(input)
-    at = dim_of(input, either("dim", dim, "axis", axis, -1))
-    return return_types.sort(*along(_OPS["sort"], input, at, descending=bool(descending)))
+    return return_types.sort(*along(_OPS["sort"], tensor_of(input), dim, descending=bool(descending)))
 
 
 @public()
 @cached_call()
-def argsort(
-    input: Any, dim: Any = None, descending: bool = False, stable: bool = False, *, axis: Any = None
-) -> Tensor:  # fmt: skip
+@with_axis
+def argsort(input: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
     """Return the int64 places of the elements in order along ``dim``, the last by default.
 
     >>> tape.argsort(tape.tensor([3.0, 1.0, 2.0]), descending=True).tolist()
@@ -500,7 +495,7 @@ def argsort(
     """
     del stable
     input = tensor_of(input)
-    return _argsort(input, dim_of(input, either("dim", dim, "axis", axis, -1)), descending=bool(descending))
+    return _argsort(input, dim_of(input, dim), descending=bool(descending))
 
 
 def _argsort(x: Tensor, dim: int, *, descending: bool = False) -> Tensor:
@@ -521,9 +516,8 @@ def msort(input: Any) -> Tensor:
 
 @public()
 @cached_call()
-def topk(
-    input: Any, k: int, dim: Any = None, largest: bool = True, sorted: bool = True, *, axis: Any = None  # noqa: A002
-) -> Any:  # fmt: skip
+@with_axis
+def topk(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:  # noqa: A002
     """Return the ``k`` largest (or smallest) elements along ``dim``, the last by default, in order, and their places.
 
     Places are int64. RuntimeError if there are less than k. Of equal ones at the border any may be picked.
@@ -533,7 +527,7 @@ def topk(
     """
     del sorted
     input = tensor_of(input)
-    at = dim_of(input, either("dim", dim, "axis", axis, -1))
+    at = dim_of(input, dim)
     length = input.spec.shape[at] if input.spec.shape else 1
     if not 0 <= k <= length:
         raise RuntimeError(f"topk(): selected index k out of range: k is {k}, dim {at} has {length} elements")
@@ -542,20 +536,18 @@ def topk(
 
 @public()
 @cached_call()
-def kthvalue(
-    input: Any, k: int, dim: Any = None, keepdim: Any = None, *, axis: Any = None, keepdims: Any = None
-) -> Any:
+@with_axis
+def kthvalue(input: Any, k: int, dim: int = -1, keepdim: Any = False) -> Any:
     """Return the ``k``-th smallest element along ``dim``, counted from 1, and its int64 place.
 
     >>> tape.kthvalue(tape.tensor([3.0, 1.0, 2.0]), 2).values.item()
     2.0
     """
     input = tensor_of(input)
-    at = filled("kthvalue", input, either("dim", dim, "axis", axis, -1))
+    at = filled("kthvalue", input, dim)
     if not 1 <= k <= (input.spec.shape[at] if input.spec.shape else 1):
         raise RuntimeError(f"kthvalue(): selected number k out of range for dimension {at}: k is {k}")
-    keep = bool(either("keepdim", keepdim, "keepdims", keepdims, default=False))
-    return return_types.kthvalue(*along(_OPS["kthvalue"], input, at, rank=int(k) - 1, keepdim=keep))
+    return return_types.kthvalue(*along(_OPS["kthvalue"], input, at, rank=int(k) - 1, keepdim=bool(keepdim)))
 
 
 def escaped_values(x: Tensor, name: str) -> Array:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from inspect import CO_VARARGS, CO_VARKEYWORDS, Parameter, signature
+from inspect import CO_VARARGS, CO_VARKEYWORDS, Parameter, Signature, signature
 from types import FunctionType
-from typing import Any
+from typing import Any, TypeVar
 
 from kernels.kinds.elementwise import Elementwise
 from tape.recording.promotion import can_cast
@@ -15,7 +15,9 @@ from tape.tensors import modes
 from tape.tensors.hooks import Function
 from tape.tensors.tensor import Tensor
 
-# Dims as users give them: negative, one or several, NumPy's ``axis`` and ``keepdims`` beside PyTorch's names.
+Result = TypeVar("Result")
+
+# Dims as users give them: negative, one or several.
 
 
 def dim_of(x: Tensor, dim: Any, *, extra: int = 0) -> int:
@@ -50,15 +52,6 @@ def ints_of(args: tuple[Any, ...]) -> tuple[int, ...]:
     if len(args) == 1 and isinstance(args[0], (tuple, list)):
         args = tuple(args[0])
     return tuple(map(operator.index, args))
-
-
-def either(name: str, value: Any, other: str, alias: Any, default: Any) -> Any:
-    """Return the argument given by PyTorch's or by NumPy's keyword for the same thing; TypeError for both."""
-    if alias is None:
-        return default if value is None else value
-    if value is not None:
-        raise TypeError(f"give {name} or {other}, which mean the same, not both")
-    return alias
 
 
 # Functions of elementwise operations with parameters of their own: each count of operands is written out once.
@@ -124,6 +117,14 @@ def printed(name: str, parameters: Sequence[Parameter], body: str, **names: Any)
     return function
 
 
+def printed_like(name: str, function: Callable[..., Any], body: str, **names: Any) -> Any:
+    """Return a printed function with the parameters of another, NumPy's names of them too, but without ``out``."""
+    shown = parameters_like(function)
+    parameters = [p for p in shown if p.name not in ("out", *_OF_NUMPY)]
+    made = printed(name, parameters, body, function=function, **names)
+    return with_axis(made) if any(p.name in _OF_NUMPY for p in shown) else made
+
+
 def _heads(parameters: Sequence[Parameter]) -> Iterator[str]:
     starred = False
     for p in parameters:
@@ -154,19 +155,48 @@ def also(**names: str) -> Callable[[Function], Function]:
 
     Its documentation calls them otherwise, or they are words that Python keeps for itself.
     """
+    return lambda function: _renaming(function, names)
+
+
+def _renaming(function: Any, names: dict[str, str], *, none_is_absent: bool = False) -> Any:
+    @functools.wraps(function)
+    def renamed(*args: Any, **kwargs: Any) -> Any:
+        for other in kwargs.keys() & names.keys():
+            value = kwargs.pop(other)
+            if value is None and none_is_absent:
+                continue
+            if names[other] in kwargs:
+                raise TypeError(
+                    f"{function.__name__}() got '{names[other]}' and '{other}', which are names of one argument"
+                )
+            kwargs[names[other]] = value
+        return function(*args, **kwargs)
+
+    return renamed
+
+
+_OF_NUMPY = {"axis": "dim", "keepdims": "keepdim"}
+
+
+def with_axis(function: Callable[..., Result]) -> Callable[..., Result]:
+    """Let ``dim`` and ``keepdim`` be given as NumPy's ``axis`` and ``keepdims``, too, which the signature shows."""
+    parameters = parameters_like(function)
+    known = {p.name for p in parameters}
+    names = {other: name for other, name in _OF_NUMPY.items() if name in known}
+    renamed = _renaming(function, names, none_is_absent=True)
+    further = [Parameter(other, Parameter.KEYWORD_ONLY, default=None, annotation="Any") for other in names]
+    returned = function.__annotations__["return"]
+    renamed.__signature__ = Signature([*parameters, *further], return_annotation=returned)
+    return renamed  # type: ignore[no-any-return]
+
+
+def with_name(name: str, doc: str = "") -> Callable[[Function], Function]:
+    """Give a function the name that users see, and a docstring if it is one of several that are made alike."""
 
     def decorated(function: Function) -> Function:
-        @functools.wraps(function)
-        def renamed(*args: Any, **kwargs: Any) -> Any:
-            for other in kwargs.keys() & names.keys():
-                if names[other] in kwargs:
-                    raise TypeError(
-                        f"{function.__name__}() got '{names[other]}' and '{other}', which are names of one argument"
-                    )
-                kwargs[names[other]] = kwargs.pop(other)
-            return function(*args, **kwargs)
-
-        return renamed  # type: ignore[return-value]
+        function.__name__ = function.__qualname__ = name
+        function.__doc__ = doc or function.__doc__
+        return function
 
     return decorated
 

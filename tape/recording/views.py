@@ -12,7 +12,7 @@ from kernels.native.structs import ARGUED, JOINS
 from kernels.operations import OPS
 from tape.recording import record
 from tape.recording.cached_calls import by_join, cached_call, number_of
-from tape.recording.parameters import dim_of, either, ints_of
+from tape.recording.parameters import dim_of, ints_of, with_axis
 from tape.recording.promotion import alike
 from tape.tensors import modes, view_families
 from tape.tensors.dtypes import check_format
@@ -131,9 +131,10 @@ method("T")(property(cached_call()(_turned)))
 
 @method()
 @cached_call()
-def squeeze(input: Tensor, dim: Any = None, *, axis: Any = None) -> Tensor:
+@with_axis
+def squeeze(input: Tensor, dim: Any = None) -> Tensor:
     """Return a view without dims of length one, or without ``dim`` where its length is one."""
-    shape, dim = input.spec.shape, either("dim", dim, "axis", axis, None)
+    shape = input.spec.shape
     if dim is None:
         return record.view(VIEWS["squeeze"], input, (tuple(n for n in shape if n != 1),))
     dims = {dim_of(input, d) for d in (dim if isinstance(dim, (tuple, list)) else (dim,))}
@@ -209,15 +210,17 @@ def contiguous(x: Tensor, memory_format: Any = None) -> Tensor:
 
 
 @cached_call(by_join, marks=ARGUED | JOINS)
-def cat(tensors: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
+@with_axis
+def cat(tensors: Any, dim: int = 0) -> Tensor:
     """Join tensors end to end along ``dim``; the other dims agree."""
-    return _join("concatenate", tensors, either("dim", dim, "axis", axis, 0), new=False)
+    return _join("concatenate", tensors, dim, new=False)
 
 
 @cached_call(by_join, marks=ARGUED | JOINS)
-def stack(tensors: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
+@with_axis
+def stack(tensors: Any, dim: int = 0) -> Tensor:
     """Join tensors of one shape side by side along a new ``dim``."""
-    return _join("stack", tensors, either("dim", dim, "axis", axis, 0), new=True)
+    return _join("stack", tensors, dim, new=True)
 
 
 def _join(name: str, tensors: Any, dim: Any, *, new: bool) -> Tensor:
