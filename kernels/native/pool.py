@@ -278,7 +278,7 @@ def begin():
 def end(before, result):
     """Set NumPy's own handler again, whatever happened; return the result, 0 with an exception."""
     if before > 0:
-        if set_again(before) == 0 and result != 0:
+        if set_again(before) == 0:
             Py_DecRef(result)
             result = 0
         Py_DecRef(before)
