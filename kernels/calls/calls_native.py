@@ -43,7 +43,7 @@ from kernels.native.c_api import (
     three_words,
 )
 from kernels.native.memory import call_at, load_f8, load_i8, store_i8, word
-from kernels.native.objects_native import kind_of, new_tensor, numbers_to_float32, numbers_to_int, read_all, wanted
+from kernels.native.objects_native import converted, dropped, kind_of, new_tensor, read_all, wanted
 from kernels.native.record_native import count_write, give_slot
 from kernels.native.structs import CallEntry, CallOperand, CallRequest, RegistryTable, TapeHeader
 from kernels.native.tape_native import reserve
@@ -314,9 +314,7 @@ def can_do(t: TapeHeader, entry: CallEntry, operands):
         kind == structs.DIVIDE and load_f8(CallOperand(operands + CallOperand.SIZE).place) == 0.0
     ):
         return 0
-    if kind == structs.NEST4 and numbers_to_float32(operands) == 0:
-        return 0
-    if kind == structs.NEST_INT and numbers_to_int(entry, operands) == 0:
+    if converted(entry, operands) == 0:
         return 0
     if block == 0:
         return 1
@@ -324,13 +322,6 @@ def can_do(t: TapeHeader, entry: CallEntry, operands):
         return 0
     count = block.entries
     return 0 if t.size + count > t.room else reserve(t, count)
-
-
-def dropped(value):
-    """Release a value, if there is one; return 0."""
-    if value != 0:
-        Py_DecRef(value)
-    return 0
 
 
 def is_risky(registry: RegistryTable, entry: CallEntry):

@@ -36,7 +36,7 @@ from kernels.native.memory import (
     store_i8,
     word,
 )
-from kernels.native.objects_native import array_of, elements, is_array, kind_of, nest
+from kernels.native.objects_native import array_of, dropped, elements, is_array, kind_of, nest, owned
 from kernels.native.structs import (
     AxisLayout,
     CallEntry,
@@ -48,7 +48,7 @@ from kernels.native.structs import (
     RegistryTable,
     TapeHeader,
 )
-from kernels.native.tape_native import commit, hold
+from kernels.native.tape_native import commit, keep
 
 # Inner loops for ``where`` and for counting ties, with the signature of NumPy's inner loops.
 
@@ -213,9 +213,7 @@ def values_of(registry, call: CallRequest, entry: CallEntry):
         if extra == 0:
             return 0
     value = value_of(registry, call, entry)
-    if value == 0 and extra != 0:
-        Py_DecRef(extra)
-    return value
+    return value if value != 0 else dropped(extra)
 
 
 def count_ties(registry, entry: CallEntry, operands: CallOperand, value: ArrayObject):
@@ -227,8 +225,7 @@ def count_ties(registry, entry: CallEntry, operands: CallOperand, value: ArrayOb
     if count > 1:
         made = ArrayObject(array_for(registry, entry))
         if made == 0:
-            Py_DecRef(value)
-            return 0
+            return dropped(value)
         at.object = made
         out = made.data
     for k in range(count):
@@ -325,23 +322,12 @@ def copy_elements(entry: CallEntry, operands: CallOperand, out):
 # The instruction of a call.
 
 
-def keep(t: TapeHeader, at, slot):
-    """Write an operand's word: own a reference to a leaf, count a slot of another tape."""
-    store_i8(at, slot)
-    if slot < 0:
-        Py_IncRef(-slot)
-    elif slot > 0 and slot >> structs.TAPE_BITS != t.number:
-        hold(t.registry, slot)
-
-
 def saved_word(entry: CallEntry, pick, kind, operands, value):
     """A saved word: an object, of which the tape owns a reference, or the bits of a double."""
     if pick == structs.PICK_CONTEXT:
-        Py_IncRef(entry.context)
-        return entry.context
+        return owned(entry.context)
     if pick == structs.PICK_EXTRA:
-        Py_IncRef(load_i8(operands + structs.EXTRA_AT))
-        return load_i8(operands + structs.EXTRA_AT)
+        return owned(load_i8(operands + structs.EXTRA_AT))
     if pick == structs.PICK_SCALE:
         ties = operands + 2 * CallOperand.SIZE
         held = load_i8(ties + (CallOperand.object if kind == structs.ARRAY else CallOperand.double))
@@ -349,8 +335,7 @@ def saved_word(entry: CallEntry, pick, kind, operands, value):
     at = CallOperand(operands + CallOperand.SIZE * pick)
     saved = value if pick == structs.PICK_RESULT else at.object
     if kind >= structs.ARRAY:
-        Py_IncRef(saved)
-        return saved
+        return owned(saved)
     if pick == structs.PICK_RESULT:  # a float, or an array of one element
         place = value + HEADER
         return load_i8(place if entry.ndim == 0 else load_i8(place))
@@ -403,10 +388,8 @@ def is_exposed(registry: RegistryTable, array: ArrayObject):
 
 def keep_copy(registry, operands, pick):
     """Let the tape save a copy of an operand; 0 where Python has to do it, as of strided ones, or has raised."""
-    at, array = (
-        CallOperand(operands + CallOperand.SIZE * pick),
-        ArrayObject(CallOperand(operands + CallOperand.SIZE * pick).object),
-    )
+    at = CallOperand(operands + CallOperand.SIZE * pick)
+    array = ArrayObject(at.object)
     copy = copy_of(registry, array) if array.flags & A_DENSE != 0 else 0
     store_i8(operands + structs.COPIES_AT + 8 * pick, copy)
     at.object = copy if copy != 0 else array
@@ -441,5 +424,4 @@ def secure(registry, entry: CallEntry, args, operands):
 def release_copies(operands):
     """Release the copies after the call: the tape has its own."""
     for k in range(structs.MOST_OPERANDS):
-        if word(operands + structs.COPIES_AT, k) != 0:
-            Py_DecRef(word(operands + structs.COPIES_AT, k))
+        Py_DecRef(word(operands + structs.COPIES_AT, k))

@@ -8,7 +8,6 @@ from kernels.calls.calls_native import (
     begin,
     begin_join,
     call_words,
-    dropped,
     end,
     entry_at,
     entry_of,
@@ -49,7 +48,7 @@ from kernels.native.c_api import (
     three_words,
 )
 from kernels.native.memory import HEADER, load_f8, load_i8, store_f8, store_i8, word
-from kernels.native.objects_native import array_of, drop_all, elements, kind_of, new_tensor, put, visit_all
+from kernels.native.objects_native import array_of, drop_all, dropped, elements, kind_of, new_tensor, owned, visit_all
 from kernels.native.structs import CallEntry, CallOperand, CallRequest, KnownArray, RegistryTable, TapeHeader
 from kernels.native.tape_native import reserve
 
@@ -118,8 +117,7 @@ def laid_out(registry: RegistryTable, dtype, ndim, shape, strides, data, flags, 
     if made == 0:
         Py_DecRef(base)
     elif set_base(registry.set_base, made, base) != 0:
-        Py_DecRef(made)
-        return 0
+        return dropped(made)
     return made
 
 
@@ -191,13 +189,12 @@ def wrap(registry: RegistryTable, op, x: ArrayObject, keeps):
     # Making a tensor may run a garbage collection, and so any Python code.
     value = ArrayObject(value_of(registry, x, keeps) if spec_for(registry, op, x) == spec else 0)
     if value == 0:
-        Py_DecRef(made)
-        return 0
+        return dropped(made)
     arrays = kind_of(value) == registry.array_type and kind_of(x) == registry.array_type
     if arrays and value.data == x.data:  # a view of the caller's memory
-        put(made + TensorObject.shared, registry.none)
+        made.shared = owned(registry.none)
     made.value = value
-    put(made + TensorObject.form, spec)
+    made.form = owned(spec)
     return made
 
 
@@ -270,9 +267,8 @@ def hit_wrapped(registry: RegistryTable, called_as, args, count):
         counts[structs.EXPOSED] += risk  # is_risky
         result = hit_call(called_as, operands, count)
         counts[structs.EXPOSED] -= risk
-    if let_go(registry, wrapped) == 0 and result != 0 and result != structs.NOT_NATIVE:
-        Py_DecRef(result)
-        return 0
+    if let_go(registry, wrapped) == 0 and result != structs.NOT_NATIVE:
+        return dropped(result)
     return result
 
 
@@ -313,7 +309,7 @@ def give_view(registry, call: CallRequest, entry: CallEntry, result: TensorObjec
     offset.double = part_of(entry, words, CallEntry.offset)
     if base != x:
         offset.double += x.offset
-    put(result + TensorObject.base, base)
+    result.base = owned(base)
     result.offset = offset.double
     store_i8(results, result)
     store_i8(results + 8, 0)
@@ -388,11 +384,11 @@ def new_alias(registry: RegistryTable, call: CallRequest):
     if value == 0:
         return dropped(result)
     if x.shared == 0:
-        put(x + TensorObject.shared, registry.true)
-    put(result + TensorObject.shared, registry.true)
-    put(result + TensorObject.views, x.views)
-    put(result + TensorObject.value, value)
-    put(result + TensorObject.form, entry.form)
+        x.shared = owned(registry.true)
+    result.shared = owned(registry.true)
+    result.views = owned(x.views)
+    result.value = owned(value)
+    result.form = owned(entry.form)
     return result
 
 
@@ -437,9 +433,7 @@ def nb_true_divide(a: Word, b: Word) -> Word:
 def nb_power(a: Word, b: Word, modulus: Word) -> Word:
     registry = tape_registry()
     if modulus != registry.none:
-        result = registry.not_implemented
-        Py_IncRef(result)
-        return result
+        return owned(registry.not_implemented)
     return operate(structs.OP_POWER | structs.NUMBERED, a, b)
 
 
@@ -494,10 +488,8 @@ def mp_ass_subscript(x: Word, key: Word, value: Word) -> Int32:
             result = hit(structs.OP_ASSIGN | structs.SCATTERS, args, 3, 0)
     if result == 0 and count != 0 and PyErr_Occurred() == 0:
         result = missed(structs.OP_ASSIGN, args, count, 0)
-    if result == 0:
-        return -1
     Py_DecRef(result)
-    return 0
+    return 0 if result != 0 else -1
 
 
 # Functions and methods.
@@ -515,10 +507,7 @@ def vectorcall(self: FunctionObject, args: Word, count: Word, names: Word) -> Wo
 
 
 def descr_get(self: Word, x: Word, kind: Word) -> Word:
-    if x == 0:
-        Py_IncRef(self)
-        return self
-    return PyMethod_New(self, x)
+    return owned(self) if x == 0 else PyMethod_New(self, x)
 
 
 def traverse(self: TensorObject, visit: Word, argument: Word) -> Int32:

@@ -22,6 +22,7 @@ from kernels.native.c_api import (
     PyLong_AsLongLong,
     PyMem_RawFree,
     PyMem_RawMalloc,
+    PyObject_CallOneArg,
     PyObject_Vectorcall,
     PyThread_get_thread_ident,
     PyTuple_GetItem,
@@ -35,7 +36,7 @@ from kernels.native.c_api import (
     three_words,
 )
 from kernels.native.memory import HEADER, bits_of, load_f8, load_i8, pointer_b1, store_i8, word
-from kernels.native.objects_native import drop_all, elements, kind_of
+from kernels.native.objects_native import drop_all, dropped, elements, kind_of
 from kernels.native.structs import CallEntry, CallOperand, RegistryTable
 
 # Notifies the recorder in force of an operation that native code has repeated.
@@ -65,8 +66,7 @@ def is_current(registry: RegistryTable, recorder):
         return 0
     thread, mode = PyTuple_GetItem(recorder, RECORDER_THREAD), look_at(registry.mode)
     same = 1 if mode == PyTuple_GetItem(recorder, RECORDER_MODE) else 0
-    if mode != 0:
-        Py_DecRef(mode)
+    Py_DecRef(mode)
     if same == 0 or kind_of(thread) != registry.int_type:
         return 0
     return 1 if PyLong_AsLongLong(thread) == PyThread_get_thread_ident() else 0
@@ -124,8 +124,7 @@ def operands_for_recorder(registry: RegistryTable, entry: CallEntry, args, opera
         else:
             x = PyFloat_FromDouble(load_f8(operands + CallOperand.SIZE * i + CallOperand.double))
             if x == 0:
-                Py_DecRef(result)
-                return 0
+                return dropped(result)
         PyTuple_SetItem(result, i, x)
     return result
 
@@ -134,8 +133,7 @@ def notify_recorder(registry: RegistryTable, entry: CallEntry, args, operands, r
     """Notify the recorder in force: 1; 0 with an exception."""
     recorder = look_at(registry.recorder)
     if recorder == 0 or is_current(registry, recorder) == 0:
-        if recorder != 0:
-            Py_DecRef(recorder)
+        Py_DecRef(recorder)
         return 1  # the mode has ended meanwhile
     arguments, done = sixteen_words(), 0
     operation, params = entry.operation, entry.params
@@ -149,9 +147,8 @@ def notify_recorder(registry: RegistryTable, entry: CallEntry, args, operands, r
         store_i8(arguments + 24, params)
         answer = PyObject_Vectorcall(PyTuple_GetItem(recorder, RECORDER_NOTIFY), arguments, 4, 0)
         Py_DecRef(operands_tuple)
-        if answer != 0:
-            Py_DecRef(answer)
-            done = 1
+        Py_DecRef(answer)
+        done = 1 if answer != 0 else 0
     Py_DecRef(operation)
     Py_DecRef(params)
     Py_DecRef(recorder)
@@ -210,8 +207,7 @@ def as_value(registry: RegistryTable, entry: CallEntry, operands, value):
         return PyFloat_FromDouble(number)
     if kind_of(value) == registry.array_type and is_as_recorded(entry, value, entry.dtype):
         return owned(registry, operands, value)
-    Py_DecRef(value)
-    return 0
+    return dropped(value)
 
 
 def both_values(registry: RegistryTable, entry, operands, results, out):
@@ -269,14 +265,11 @@ def paired(entry: CallEntry, result, second):
     pair, both = entry.pair, PyTuple_New(2)
     if both == 0:
         Py_DecRef(result)
-        Py_DecRef(second)
-        return 0
+        return dropped(second)
     PyTuple_SetItem(both, 0, result)
     PyTuple_SetItem(both, 1, second)
-    args = three_words()
-    store_i8(args, both)
     Py_IncRef(pair)
-    tensor = PyObject_Vectorcall(pair, args, 1, 0)
+    tensor = PyObject_CallOneArg(pair, both)
     Py_DecRef(pair)
     Py_DecRef(both)
     return tensor

@@ -26,10 +26,10 @@ from kernels.native.c_api import (
     PyLong_AsLongLong,
     PyLong_FromLongLong,
     PyObject_CallNoArgs,
+    PyObject_CallOneArg,
     PyObject_ClearWeakRefs,
     PyObject_GC_Del,
     PyObject_GC_UnTrack,
-    PyObject_Vectorcall,
     PyThread_get_thread_ident,
     PyType_GenericAlloc,
     PyWeakref_NewRef,
@@ -43,7 +43,8 @@ from kernels.native.c_api import (
     three_words,
 )
 from kernels.native.memory import HEADER, load_f8, load_i8, module_words, store_f8, store_i8, word
-from kernels.native.objects_native import drop_all, elements, kind_of, new_tensor, none, owned, visit_all, wrong
+from kernels.native.objects_native import drop_all, dropped, elements, kind_of, new_tensor, owned, visit_all, wrong
+from kernels.native.record_native import exchange
 from kernels.native.structs import LARGE, LARGEST_LOSS, RegistryTable
 from kernels.native.tape_native import hold, let_go, tape_of
 
@@ -54,18 +55,11 @@ MOST_FLOATS, MOST_DIMS, SPECS, SPEC = 64, 3, 64, 5
 specs = module_words(SPECS * SPEC)
 
 
-def asked_spec(array):
-    """A new reference to the spec of an array, by Python."""
-    args = three_words()
-    store_i8(args, array)
-    return PyObject_Vectorcall(tape_registry().spec_of, args, 1, 0)
-
-
 def spec_of(array: ArrayObject):
     """A new reference to the spec of a C-contiguous array of doubles, which its shape determines."""
     count, shape = array.ndim, array.shape
     if count > MOST_DIMS:
-        return asked_spec(array)
+        return PyObject_CallOneArg(tape_registry().spec_of, array)
     mixed = count
     for k in range(count):
         mixed = mixed * 31 + shape[k]
@@ -75,7 +69,7 @@ def spec_of(array: ArrayObject):
     for k in range(count):
         same = same and word(entry, 2 + k) == shape[k]
     if not same:
-        before, spec = spec, asked_spec(array)
+        spec = PyObject_CallOneArg(tape_registry().spec_of, array)
         if spec == 0:
             return 0
         Py_IncRef(spec)
@@ -84,8 +78,7 @@ def spec_of(array: ArrayObject):
         store_i8(entry + 8, count)
         for k in range(count):
             store_i8(entry + 16 + 8 * k, shape[k])
-        if before != 0:
-            Py_DecRef(before)
+        Py_DecRef(before)
         return spec
     return owned(spec)
 
@@ -167,14 +160,10 @@ def slot_of(registry: RegistryTable, x, spec):
     leaf = LeafObject(PyType_GenericAlloc(registry.leaf_type, 0))
     owner = PyWeakref_NewRef(x, 0) if leaf != 0 else 0
     if owner == 0:
-        if leaf != 0:
-            Py_DecRef(leaf)
-        return 0
-    Py_IncRef(spec)
-    Py_IncRef(registry.none)
-    leaf.spec = spec
+        return dropped(leaf)
     leaf.owner = owner
-    leaf.grad = registry.none
+    leaf.spec = owned(spec)
+    leaf.grad = owned(registry.none)
     return leaf
 
 
@@ -182,18 +171,13 @@ def leaf_of(registry: RegistryTable, value, wanted):
     """A leaf with a value, whose reference it takes over; 0 with an exception."""
     x, spec = TensorObject(new_tensor(registry)), registry.scalar_spec
     if x == 0:
-        Py_DecRef(value)
-        return 0
+        return dropped(value)
     x.value = value
-    if kind_of(value) == registry.float_type:
-        Py_IncRef(spec)
-    else:
-        spec = spec_of(value)
+    spec = owned(spec) if kind_of(value) == registry.float_type else spec_of(value)
     x.form = spec
     slot = slot_of(registry, x, spec) if spec != 0 and wanted else 0
     if spec == 0 or (wanted and slot == 0):
-        Py_DecRef(x)
-        return 0
+        return dropped(x)
     x.slot = -slot
     return x
 
@@ -206,7 +190,7 @@ def made(self: Word, args: Word, count: Word) -> Word:
     wanted = word(args, 1) != registry.false
     value = value_of(registry, load_i8(args)) if not wanted or is_own(registry) else 0
     if value == 0:
-        return none(registry) if PyErr_Occurred() == 0 else 0
+        return owned(registry.none) if PyErr_Occurred() == 0 else 0
     return leaf_of(registry, value, wanted)
 
 
@@ -222,7 +206,7 @@ def taken(self: Word, args: Word, count: Word) -> Word:
         elif kind != registry.list_type:
             value = value_of(registry, load_i8(args))
     if value == 0:
-        return none(registry) if PyErr_Occurred() == 0 else 0
+        return owned(registry.none) if PyErr_Occurred() == 0 else 0
     return leaf_of(registry, value, True)
 
 
@@ -233,20 +217,9 @@ def traverse(x: TensorObject, visit: Word, argument: Word) -> Int32:
     return status if status != 0 else call_visit(visit, x.type, argument)
 
 
-def exchange(x: TensorObject, slot):
-    """Give a tensor another slot (already counted) or leaf (already owned); then release the old one."""
-    before = x.slot
-    x.slot = slot
-    if before > 0:
-        if before & UNHELD == 0:
-            let_go(tape_registry(), before)
-    elif before < STALE:
-        Py_DecRef(-before)
-
-
 def empty(x):
     """Release what a tensor refers to."""
-    exchange(x, 0)
+    exchange(tape_registry(), x, 0)
     drop_all(x + TensorObject.value, x + TensorObject.extras)
 
 
@@ -272,8 +245,7 @@ def lose(slot, size):
     result = PyObject_CallNoArgs(call)
     if result == 0:
         PyErr_WriteUnraisable(call)
-    else:
-        Py_DecRef(result)
+    Py_DecRef(result)
     Py_DecRef(call)
     PyErr_Restore(word(error, 0), word(error, 1), word(error, 2))
 
@@ -329,9 +301,8 @@ def set_slot(x: Word, value: TensorObject, closure: Word) -> Int32:
             return -1
         hold(registry, slot)
     elif value != 0:
-        Py_IncRef(value)
-        slot = -value
-    exchange(x, slot)
+        slot = -owned(value)
+    exchange(registry, x, slot)
     return 0
 
 
@@ -342,7 +313,7 @@ def unheld(x: TensorObject, ignored: Word) -> Word:
     if slot > 0 and slot & UNHELD == 0:
         x.slot = slot | UNHELD
         let_go(registry, slot)
-    return none(registry)
+    return owned(registry.none)
 
 
 def leaf_at(registry: RegistryTable, x: TensorObject):
@@ -357,9 +328,7 @@ def get_grad(self: Word, x: Word, kind: Word) -> Word:
     if leaf == 0:
         return call_get(registry.getter, self, x, kind)
     gradient = leaf.grad
-    if gradient == 0:
-        return none(registry)
-    return owned(gradient)
+    return owned(gradient if gradient != 0 else registry.none)
 
 
 def set_grad(self: Word, x: Word, value: Word) -> Int32:
@@ -368,11 +337,8 @@ def set_grad(self: Word, x: Word, value: Word) -> Int32:
     if leaf == 0:
         return call_set(registry.setter, self, x, value)
     before = leaf.grad
-    if before != value:
-        Py_IncRef(value)
-        leaf.grad = value
-        if before != 0:
-            Py_DecRef(before)
+    leaf.grad = owned(value)
+    Py_DecRef(before)
     return 0
 
 
@@ -384,9 +350,7 @@ def begun(self: Word, args: Word, count: Word) -> Word:
     leaf, result = LeafObject(load_i8(args)), registry.false
     before = leaf.grad
     if before == 0 or before == registry.none:
-        Py_IncRef(word(args, 1))
-        leaf.grad = word(args, 1)
-        if before != 0:
-            Py_DecRef(before)
+        leaf.grad = owned(word(args, 1))
+        Py_DecRef(before)
         result = registry.true
     return owned(result)

@@ -14,7 +14,6 @@ from kernels.native.c_api import (
     STALE,
     ArrayObject,
     Py_DecRef,
-    Py_IncRef,
     PyErr_Occurred,
     PyList_Append,
     PyList_New,
@@ -42,7 +41,7 @@ from kernels.native.memory import (
     store_i8,
     word,
 )
-from kernels.native.objects_native import array_of, elements, kind_of, numbers_to_float32, numbers_to_int, put
+from kernels.native.objects_native import array_of, converted, dropped, elements, kind_of, owned
 from kernels.native.record_native import outdate
 from kernels.native.structs import CallEntry, CallOperand, CallRequest, RegistryTable, TapeHeader
 from kernels.native.tape_native import reserve
@@ -61,24 +60,19 @@ def new_counter():
     counter = PyList_New(0)
     number = PyLong_FromLongLong(0) if counter != 0 else 0
     failed = PyList_Append(counter, number) if number != 0 else -1
-    if number != 0:
-        Py_DecRef(number)
-    if failed != 0 and counter != 0:
-        Py_DecRef(counter)
-    return counter if failed == 0 else 0
+    Py_DecRef(number)
+    return counter if failed == 0 else dropped(counter)
 
 
 def new_extras(registry: RegistryTable, counter):
     """A new object for a tensor's rare attributes, which owns the version counter; 0 with an exception."""
     extras = TensorExtras(PyType_GenericAlloc(registry.extras_type, 0) if counter != 0 else 0)
     if extras == 0:
-        if counter != 0:
-            Py_DecRef(counter)
-        return 0
+        return dropped(counter)
     extras.counter = counter
-    put(extras + TensorExtras.grad, registry.none)
-    put(extras + TensorExtras.leaf, registry.none)
-    put(extras + TensorExtras.retains, registry.false)
+    extras.grad = owned(registry.none)
+    extras.leaf = owned(registry.none)
+    extras.retains = owned(registry.false)
     return extras
 
 
@@ -95,9 +89,9 @@ def is_counted(registry: RegistryTable, x: TensorObject):
     """Make sure that a tensor has a version counter; whether it has. Allocating may run any Python code."""
     if registry.extras_type != 0 and x.extras == 0:
         extras = new_extras(registry, new_counter())
-        if extras != 0 and x.extras == 0:
+        if x.extras == 0:
             x.extras = extras
-        elif extras != 0:
+        else:
             Py_DecRef(extras)
     return PyErr_Occurred() == 0 and counter_of(registry, x) != 0
 
@@ -108,7 +102,7 @@ def is_listing(x: TensorObject):
         views = PyList_New(0)
         if x.views == 0:
             x.views = views
-        elif views != 0:
+        else:
             Py_DecRef(views)
     return x.views != 0
 
@@ -120,8 +114,7 @@ def count(registry, x):
         number = PyLong_FromLongLong(PyLong_AsLongLong(load_i8(load_i8(counter + LIST_ITEMS))) + 1)
         if number == 0 or PyList_SetItem(counter, 0, number) != 0:
             return 0
-    Py_IncRef(x)
-    return x
+    return owned(x)
 
 
 def is_only(registry: RegistryTable, value: ArrayObject):
@@ -310,10 +303,9 @@ def copy_of(registry: RegistryTable, x: TensorObject, view):
     args = three_words()
     store_i8(args, view)
     copy = hit_call(registry.clone, args, 1)
-    if copy != 0 and copy != structs.NOT_NATIVE and not is_view_of(registry, x, view):
-        Py_DecRef(copy)
+    if copy == structs.NOT_NATIVE:
         return 0
-    return copy if copy != structs.NOT_NATIVE else 0
+    return copy if is_view_of(registry, x, view) else dropped(copy)
 
 
 def released(registry, x, view: TensorObject):
@@ -406,10 +398,8 @@ def write_places(registry, call: CallRequest, entry: CallEntry, array: ArrayObje
 
 def can_write(registry: RegistryTable, call: CallRequest, entry: CallEntry, view: TensorObject):
     """Whether a write can be done and recorded now: x is no leaf, retains no gradient, and the tape has room."""
-    x, t, block, kind = TensorObject(load_i8(call.args)), TapeHeader(call.tape & ~1), entry.block, entry.kind
-    if kind == structs.NEST4 and numbers_to_float32(call.operands) == 0:
-        return False
-    if kind == structs.NEST_INT and numbers_to_int(entry, call.operands) == 0:
+    x, t, block = TensorObject(load_i8(call.args)), TapeHeader(call.tape & ~1), entry.block
+    if converted(entry, call.operands) == 0:
         return False
     if entry.wants == 0:
         return True

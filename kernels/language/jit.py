@@ -113,11 +113,11 @@ FEW_PASSES = (
 class Unit(statements.Source):
     """The functions of one native module, or one of them, compiled together when the first is wanted."""
 
-    def __init__(self, name: str, text: str, names: dict[str, Any], only: str = "") -> None:
+    def __init__(self, name: str, text: str, names: dict[str, Any], only: str = "", *, mixed: bool = False) -> None:
         super().__init__(name, text, names)
         self.loaded = False
         functions = [thing for thing in names.values() if self.has(thing) and only in ("", thing.__name__)]
-        signatures = [(function, signature_of(function)) for function in functions]
+        signatures = [(function, signature_of(function, mixed=mixed)) for function in functions]
         self.entries = [Native(function, self, signature) for function, signature in signatures if signature]
 
     def load(self) -> None:
@@ -260,10 +260,13 @@ def load_source(label: str, text: str) -> SimpleNamespace:
 
 @functools.cache  # its name hashes all that it imports, and each new workspace asks for four
 def load_module(name: str) -> SimpleNamespace:
-    """Return what a handwritten module exports, by its name below ``kernels``: ``native.tape.tape_native``."""
-    module = f"{PACKAGE}.{name}"
+    """Return what a handwritten module exports, by its name below ``kernels``: ``native.tape_native``.
+
+    A file whose name does not end so has Python's functions besides native ones.
+    """
+    module, mixed = f"{PACKAGE}.{name}", not name.endswith("_native")
     text, names = text_of(module), vars(importlib.import_module(module))
-    return _loaded_as(name.rpartition(".")[2], text, module, lambda full: Unit(full, text, names))
+    return _loaded_as(name.rpartition(".")[2], text, module, lambda full: Unit(full, text, names, mixed=mixed))
 
 
 def load_function(name: str, function: str, label: str, instead: Mapping[str, Any]) -> Native:

@@ -27,7 +27,8 @@ from kernels.foundation.tables import dataclass
 # annotation says so, too. ``Tape.SIZE`` is where the fields end.
 #
 # A function whose result is annotated is exported: with ``Word``, ``Int32`` or ``Void`` C calls it by its address,
-# with ``int`` or ``None`` Python, too. All other functions are part of those that call them.
+# with ``int`` or ``None`` Python, too, unless it stands in a file that has Python's own functions besides native ones.
+# All other functions are part of those that call them.
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -103,6 +104,7 @@ _KINDS = {
     "int": types.int64, "Word": types.int64, "Int32": types.int32, "Words": types.CPointer(types.int64),
     "float": types.float64, "None": types.void, "Void": types.void,
 }  # fmt: skip
+_CALLED_BY_C = ("Word", "Int32", "Void")
 SIGNATURE = types.void(types.CPointer(types.int64), types.CPointer(types.int64), types.int64)
 """Every kernel: layout, pointers (target, cotangent, saved ...), and 1 to accumulate or 0 to store."""
 
@@ -122,17 +124,17 @@ class NativeSignature:
     from_python: bool
 
 
-def signature_of(function: Callable[..., Any]) -> NativeSignature | None:
-    """Return the signature of a function that is called from outside, None for any other."""
+def signature_of(function: Callable[..., Any], *, mixed: bool = False) -> NativeSignature | None:
+    """Return the signature of a function that is called from outside, None for any other; ``mixed`` with Python's."""
     annotations, code = function.__annotations__, function.__code__
-    if "return" not in annotations:
+    result = annotations.get("return")
+    if result is None or (mixed and result not in _CALLED_BY_C):
         return None
     try:
         kinds = [_KINDS.get(annotations[name], types.int64) for name in code.co_varnames[: code.co_argcount]]
     except KeyError as error:
         raise TypeError(f"{function.__name__} is called from outside: annotate its parameter {error}") from None
-    result = annotations["return"]
-    return NativeSignature(tuple(kinds), _KINDS[result], result in ("int", "None"))
+    return NativeSignature(tuple(kinds), _KINDS[result], result not in _CALLED_BY_C)
 
 
 SOURCE = "__native_source__"  # the name, among a module's globals, of its source

@@ -22,7 +22,7 @@ from kernels.native.c_api import (
     new_array,
 )
 from kernels.native.memory import HEADER, call_at, call_loop, load_f8, load_i8, store_f4, store_f8, store_i8, word
-from kernels.native.structs import MOST_OPERANDS, NUMBER_FORM, CallEntry, CallOperand, RegistryTable
+from kernels.native.structs import MOST_OPERANDS, NEST4, NEST_INT, NUMBER_FORM, CallEntry, CallOperand, RegistryTable
 
 
 def kind_of(x):
@@ -35,14 +35,14 @@ def owned(x):
     return x
 
 
+def dropped(value):
+    """Release a value, if there is one; return 0."""
+    Py_DecRef(value)
+    return 0
+
+
 def none(registry: RegistryTable):
     return owned(registry.none)
-
-
-def put(at, value):
-    """Store a new reference to an object in an empty place."""
-    Py_IncRef(value)
-    store_i8(at, value)
 
 
 def wrong(registry: RegistryTable):
@@ -217,6 +217,13 @@ def numbers_to_int(entry: CallEntry, operands):
             at.single = number
             at.place = at + CallOperand.single
     return 1
+
+
+def converted(entry: CallEntry, operands):
+    """Write numbers among the operands as the nest of a call reads them; 0 where one is out of range."""
+    if entry.kind == NEST4:
+        return numbers_to_float32(operands)
+    return numbers_to_int(entry, operands) if entry.kind == NEST_INT else 1
 
 
 def nest(layout, pointers, count, loop, data):

@@ -30,16 +30,26 @@ from kernels.native.c_api import (
     TensorObject,
 )
 from kernels.native.memory import HEADER, bits_of, double_of, load_i8, store_i8, word
-from kernels.native.objects_native import block_of, integer_of, is_array, is_double, kind_of, none, owned, wrong
+from kernels.native.objects_native import (
+    block_of,
+    dropped,
+    integer_of,
+    is_array,
+    is_double,
+    kind_of,
+    none,
+    owned,
+    wrong,
+)
 from kernels.native.structs import FormBlock, InputBlock, RegistryTable, TapeHeader
-from kernels.native.tape_native import block_at, commit, hold, let_go, reserve, seek, take_out
+from kernels.native.tape_native import block_at, commit, keep, let_go, reserve, seek, take_out
 from kernels.native.tape_native import collect as gather
 
 CONTROL = True
 
 
 def operand_word(registry: RegistryTable, x):
-    """The word of an operand, with a new reference if it is a leaf; -1 with an exception."""
+    """The word of an operand; -1 with an exception."""
     if x == registry.none:
         return 0
     if kind_of(x) == registry.int_type:
@@ -47,7 +57,6 @@ def operand_word(registry: RegistryTable, x):
         if slot < 0 and PyErr_Occurred() == 0:
             wrong(registry)
         return max(slot, -1)
-    Py_IncRef(x)
     return -x
 
 
@@ -92,9 +101,6 @@ def write(t: TapeHeader, block: FormBlock, code, operands, saved):
     for i in range(inputs):
         operand = operand_word(registry, PyTuple_GetItem(operands, i))
         if operand == -1 and PyErr_Occurred() != 0:
-            for k in range(i):
-                if load_i8(at + 8 * (1 + k)) < 0:
-                    Py_DecRef(-load_i8(at + 8 * (1 + k)))
             return 0
         store_i8(at + 8 * (1 + i), operand)
     kinds = block + 8 * (FormBlock.SIZE + InputBlock.SIZE * inputs)
@@ -102,37 +108,38 @@ def write(t: TapeHeader, block: FormBlock, code, operands, saved):
         store_i8(at + 8 * (1 + inputs + j), saved_word(registry, PyTuple_GetItem(saved, j), word(kinds, j)))
     store_i8(at + 8 * (block.entries - 1), code)
     for i in range(inputs):
-        operand = load_i8(at + 8 * (1 + i))
-        if operand > 0 and operand >> structs.TAPE_BITS != t.number:
-            hold(registry, operand)
+        keep(t, at + 8 * (1 + i), load_i8(at + 8 * (1 + i)))
     Py_IncRef(block.form)
     if block.kind == structs.CLEARS or block.kind == structs.ADDS:
         count_write(t, load_i8(at + 8))
     return 1
 
 
-def give_slot(registry, x: TensorObject, slot, form):
-    """Give a tensor a slot that is already counted, and a borrowed form; what it had is released at the end."""
-    before, old = x.slot, x.form
-    Py_IncRef(form)
+def exchange(registry, x: TensorObject, slot):
+    """Give a tensor another slot, which is already counted, or leaf, already owned; then release the old one."""
+    before = x.slot
     x.slot = slot
-    x.form = form
     if before > 0 and before & UNHELD == 0:
         let_go(registry, before)
-    if before < -1:
+    if before < STALE:
         Py_DecRef(-before)
-    if old != 0:
-        Py_DecRef(old)
+
+
+def give_slot(registry, x: TensorObject, slot, form):
+    """Give a tensor a slot that is already counted, and a borrowed form; what it had is released at the end."""
+    old = x.form
+    Py_IncRef(form)
+    x.form = form
+    exchange(registry, x, slot)
+    Py_DecRef(old)
 
 
 def outdate(registry: RegistryTable, view: TensorObject):
     """Make a view with a slot, whose gradient no tape retains, stale: its base has a new version."""
-    slot, kind = view.slot, kind_of(view)
-    view.slot = STALE
+    kind = kind_of(view)
     Py_IncRef(registry.stale_type)
     view.type = registry.stale_type
-    if slot & UNHELD == 0:
-        let_go(registry, slot)
+    exchange(registry, view, STALE)
     Py_DecRef(kind)
 
 
@@ -236,8 +243,7 @@ def at(self: Word, args: Word, count: Word) -> Word:
         PyTuple_SetItem(parts, 4, saved_of(t, start, block))
         PyTuple_SetItem(parts, 5, block.form)
         if PyErr_Occurred() != 0:
-            Py_DecRef(parts)
-            return 0
+            return dropped(parts)
     return parts
 
 
@@ -350,8 +356,7 @@ def notify(self: Word, args: Word, count: Word) -> Word:
     before = t.notify
     Py_IncRef(word(args, 0))
     t.notify = word(args, 0)
-    if before != 0:
-        Py_DecRef(before)
+    Py_DecRef(before)
     return none(t.registry)
 
 
@@ -375,8 +380,7 @@ def dealloc(self: Word) -> Void:
             PyMem_RawFree(t.directory[k])
         PyMem_RawFree(t.directory)
         PyMem_RawFree(t.words)
-        if t.notify != 0:
-            Py_DecRef(t.notify)
+        Py_DecRef(t.notify)
     PyObject_Free(self)
     Py_DecRef(kind)
 
@@ -432,10 +436,7 @@ def listed(t: TapeHeader, after, low, high, wants_all):
                 if wants_all and PyList_Append(items, x) != 0:
                     done = 0
                 done = done and add_number(items, slot) and add_number(items, j)
-    if items != 0 and (done == 0 or PyErr_Occurred() != 0):
-        Py_DecRef(items)
-        return 0
-    return items
+    return dropped(items) if done == 0 or PyErr_Occurred() != 0 else items
 
 
 def arrays(self: Word, args: Word, count: Word) -> Word:
@@ -473,6 +474,5 @@ def placed(self: Word, args: Word, count: Word) -> Word:
         PyTuple_SetItem(place, 0, PyLong_FromLongLong(last - block.saved + number))
         PyTuple_SetItem(place, 1, PyLong_FromLongLong(last))
         if PyErr_Occurred() != 0:
-            Py_DecRef(place)
-            return 0
+            return dropped(place)
     return place

@@ -290,7 +290,7 @@ class PoolWords(Struct):
     bound: int  # how many may be
     newest: int
     oldest: int
-    poison: int  # whether blocks are filled with what nobody wrote
+    guards: int  # whether blocks stand between canaries, and are filled with what nobody wrote
     fresh: int  # how many blocks C gave
     reused: int  # how many were used again
     madvise: int  # the function of C, 0 where there is none
@@ -299,6 +299,9 @@ class PoolWords(Struct):
     get_handler: int
     set_handler: int
     new_array: int
+    living: int  # of the guarded blocks the first
+    living_lock: int
+    report: int  # what reports a damaged one
 
 
 WORDS = PoolWords.SIZE + CLASSES
@@ -316,7 +319,7 @@ class PoolBlock(Struct, step=8):
 
 
 class GuardedBlock(Struct, step=8):
-    """What stands around a guarded block, in bytes from where it begins (guards_native.py)."""
+    """What stands around a guarded block, in bytes from where it begins."""
 
     size: int
     next: int  # among the living
@@ -331,17 +334,6 @@ CANARY, BEHIND_BYTE, FREED_BYTE = 0x5AFEC0DE5AFEC0DE, 0xFD, 0xDD
 RAW_BLOCK, POOLED = 1, 2  # kinds of guarded blocks: of Python's raw memory, as a tape has them; of the pool
 WRITTEN_BEFORE, WRITTEN_BEHIND, GIVEN_TWICE, WRITTEN_AFTER = 1, 2, 3, 4
 """What is wrong with one: written before its data, or behind it; given back twice; written after it was given back."""
-
-
-class GuardWords(Struct):
-    """The words of the guards."""
-
-    living: int  # the first of the living
-    lock: int
-    report: int  # what reports a fault
-    take: int  # the pool's functions
-    give: int
-    reused: int  # where the pool counts the blocks that are used again
 
 
 class ThreadPoolWords(Struct):

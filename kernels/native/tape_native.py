@@ -5,6 +5,7 @@ from __future__ import annotations
 from kernels.native.c_api import (
     ArrayObject,
     Py_DecRef,
+    Py_IncRef,
     PyMem_RawCalloc,
     PyMem_RawFree,
     PyMem_RawMalloc,
@@ -78,6 +79,15 @@ def let_go(registry, slot):
         chunk.held -= 1
         if count & (HELD | GONE) == 0:
             t.dead += 1
+
+
+def keep(t: TapeHeader, at, operand):
+    """Write an operand's word: own a reference to a leaf, count a slot of another tape."""
+    store_i8(at, operand)
+    if operand < 0:
+        Py_IncRef(-operand)
+    elif operand > 0 and operand >> TAPE_BITS != t.number:
+        hold(t.registry, operand)
 
 
 def reserve(t: TapeHeader, count):

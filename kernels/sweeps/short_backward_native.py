@@ -45,7 +45,7 @@ from kernels.native.memory import (
     store_i8,
     word,
 )
-from kernels.native.objects_native import array_of, elements, kind_of, new_tensor, put, wrong
+from kernels.native.objects_native import array_of, elements, kind_of, new_tensor, owned, wrong
 from kernels.native.structs import (
     KEPT,
     LARGE,
@@ -172,7 +172,7 @@ def tensor_of(value, leaf: LeafObject):
         Py_DecRef(value)
         return 0
     tensor.value = value
-    put(tensor + TensorObject.form, leaf.spec)
+    tensor.form = owned(leaf.spec)
     return tensor
 
 

@@ -19,6 +19,7 @@ from kernels.language import jit, statements
 from kernels.language.jit import Unit
 
 Texts = dict[str, list[str]]
+_EXPORTED = re.compile(r"^def \w+\([\w:, ]*\) -> Word:$", re.MULTILINE)
 _HASH = re.compile(r"_[0-9a-f]{24}\b")
 
 
@@ -33,7 +34,8 @@ def texts_of(unit: Unit) -> list[str]:
 def own_texts() -> Texts:
     """Return the texts of the checkout that is imported, by module."""
     folder, found = Path(kernels.__file__).parent, {}
-    for path in sorted(folder.rglob("*_native.py")):
+    texts = [(path, path.read_text(encoding="utf-8")) for path in sorted(folder.rglob("*.py"))]
+    for path in [path for path, text in texts if path.stem.endswith("_native") or _EXPORTED.search(text)]:
         name = ".".join(path.relative_to(folder).with_suffix("").parts)
         exported = list(vars(jit.load_module(name)).values())
         if exported:
@@ -45,7 +47,8 @@ def texts_in(root: Path) -> Texts:
     """Return the texts of a checkout, from a process that imports its packages, and runs this file."""
     code = f"import json, runpy; print(json.dumps(runpy.run_path({__file__!r})['own_texts']()))"
     environment = {**os.environ, "PYTHONPATH": str(root)}
-    printed = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, env=environment)
+    command = [sys.executable, "-c", code]  # which finds what is in its folder first
+    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment, cwd=root)
     return dict(json.loads(printed.stdout))
 
 

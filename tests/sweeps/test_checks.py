@@ -277,11 +277,16 @@ def test_tensors_of_a_tape_that_is_gone_are_not_counted_on_the_next_one(fresh: F
     assert process.communicate(timeout=300) == ("True\n", "")
 
 
-def test_nothing_of_it_is_loaded_otherwise(fresh: Fresh) -> None:
-    code = GRAPH.partition("entries =")[0] + "loss.backward()\nimport sys\nprint(*sys.modules)"
-    process = fresh(code, TAPE_DEBUG="")
-    printed, errors = process.communicate(timeout=300)
-    assert errors == ""
-    assert "tape_native" in printed
-    assert "guards_native" not in printed
-    assert "checking_native" not in printed
+GUARDED = """
+from llvmlite import binding
+from kernels.native import pool
+from kernels.native.structs import PoolWords
+address = ctypes.cast(ctypes.pythonapi.PyMem_RawMalloc, ctypes.c_void_p).value
+print(bool(pool._words(pool.linked())[PoolWords.guards]), binding.address_of_symbol("PyMem_RawMalloc") != address)
+"""
+
+
+def test_nothing_is_guarded_otherwise(fresh: Fresh) -> None:
+    code = GRAPH.partition("entries =")[0] + "loss.backward()" + GUARDED
+    for debug, guarded in (("", False), ("1", True)):
+        assert fresh(code, TAPE_DEBUG=debug).communicate(timeout=300) == (f"{guarded} {guarded}\n", "")
