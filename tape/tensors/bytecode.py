@@ -38,13 +38,17 @@ _READERS = frozenset(("locals", "vars", "dir", "eval", "exec", "_getframe", "cur
 
 
 class CodeStep(NamedTuple):
-    """An instruction, or half of one of two: where it is, its name and value, its line, where it may jump."""
+    """An instruction, or half of one of two: where it is, its name and value, its line, where it may jump.
+
+    ``arg`` is the number that is in the bytecode.
+    """
 
     offset: int
     name: str
     value: Any
     line: int | None
     target: int | None
+    arg: int
 
 
 def steps_of(code: CodeType) -> tuple[list[CodeStep], dict[int, int]]:
@@ -66,12 +70,13 @@ def steps_of(code: CodeType) -> tuple[list[CodeStep], dict[int, int]]:
 def _single(step: dis.Instruction, start: int, line: int | None, target: int | None) -> Iterator[CodeStep]:
     if step.opname in _PAIRS and isinstance(step.argval, tuple):
         for name, value in zip(_PAIRS[step.opname], step.argval, strict=True):
-            yield CodeStep(start, name, value, line, None)
+            yield CodeStep(start, name, value, line, None, 0)
     else:
         name = "LOAD_CONST" if step.opname == "LOAD_SMALL_INT" else step.opname
         value = step.argrepr if step.opname == "BINARY_OP" else step.argval
         value = step.arg if step.opname == "LOAD_SMALL_INT" else value
-        yield CodeStep(start, "LOAD_FAST" if name == "LOAD_FAST_BORROW" else name, value, line, target)
+        name = "LOAD_FAST" if name == "LOAD_FAST_BORROW" else name
+        yield CodeStep(start, name, value, line, target, step.arg or 0)
 
 
 class ControlFlow:
