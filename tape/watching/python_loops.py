@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from kernels.foundation.tables import Recent
 from tape.tensors.bytecode import FLIPPED, CodeStep, ControlFlow, touches_locals
 from tape.tensors.tensor import Tensor
 from tape.watching.frame_events import (
@@ -323,12 +322,12 @@ class HeadWatch(CodeListener):
     def begin(self, frame: FrameType) -> _Activation | None:
         """Return what follows a frame, called at its beginning: nothing for nearly all."""
         super().begin(frame)
-        plan = None if is_collecting() else _plan_of(frame)
+        plan = None if is_collecting() else _plan_of(frame.f_code, frame)
         return None if plan is None else _Activation(self, plan)
 
     def concerns(self, frame: FrameType) -> bool:
         """Return whether a frame has loops that are watched, or code that counts."""
-        return super().concerns(frame) or _plan_of(frame) is not None
+        return super().concerns(frame) or _plan_of(frame.f_code, frame) is not None
 
 
 class _Plan:
@@ -341,19 +340,12 @@ class _Plan:
         self.points = frozenset(self.heads).union(*[loop.exits for loop in loops])
 
 
-_plans: Recent[int, tuple[CodeType, _Plan | None]] = Recent()
-
-
-def _plan_of(frame: FrameType) -> _Plan | None:
+@of_code
+def _plan_of(code: CodeType, frame: FrameType) -> _Plan | None:
     """Return what is followed in frames of a code object; None where nothing is."""
-    code = frame.f_code
-    known = _plans.get(id(code))
-    if known is None or known[0] is not code:
-        loops = []
-        if module_of_frame(frame).partition(".")[0] not in SKIPPED:
-            loops = [loop for loop in loops_of(code).values() if not loop.reason]
-        known = _plans[id(code)] = code, _Plan(loops) if loops else None
-    return known[1]
+    is_skipped = module_of_frame(frame).partition(".")[0] in SKIPPED
+    loops = [] if is_skipped else [loop for loop in loops_of(code).values() if not loop.reason]
+    return _Plan(loops) if loops else None
 
 
 class _Entry:
