@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import inspect
 import io
 import itertools
 import os
@@ -25,7 +24,7 @@ from kernels.native.memory import HEADER, where
 from kernels.programs.machine import GuardMissed
 from kernels.programs.program import ProgramError, Recipe
 from kernels.rules.scalar_loops import node_of
-from tape.compiled.call_key import CallShape
+from tape.compiled.call_key import CallShape, positional_names
 from tape.compiled.compiled_program import CompiledProgram, Specialization
 from tape.compiled.native_checks import Checks
 from tape.errors import FileFormatError
@@ -433,9 +432,6 @@ def load(
     return programs[0]
 
 
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-
-
 _PATH = re.compile(r"argument (\w+)(.*)", re.DOTALL)
 
 
@@ -444,12 +440,7 @@ def named(function: Callable[..., Any], paths: Sequence[str]) -> list[str]:
 
     A position becomes the name of the parameter, if that is known; parts follow behind underscores.
     """
-    try:
-        parameters = [*inspect.signature(function).parameters.values()]
-    except (TypeError, ValueError):  # a function of C
-        parameters = []
-    positional = [p.name for p in parameters if p.kind in _POSITIONAL]
-    names = []
+    positional, names = positional_names(function), []
     for path in paths:
         match = _PATH.fullmatch(path)
         head, rest = match.groups() if match is not None else (path, "")
