@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import io
 import itertools
 import os
@@ -20,7 +19,7 @@ from kernels.kinds.routine import Guard, LoopMark
 from kernels.machine_code import call_structs
 from kernels.machine_code.call_structs import CallPlan
 from kernels.machine_code.compiled_machine import CompiledMachine, ReturnForm
-from kernels.native.memory import HEADER, where
+from kernels.native.memory import where
 from kernels.programs.machine import GuardMissed
 from kernels.programs.program import ProgramError, Recipe
 from kernels.rules.scalar_loops import node_of
@@ -66,8 +65,6 @@ class StructureSteps:
         self.values, self.count = 0, 0
         self._kinds: set[Any] = set()
         self._fixed, self._leaf = fixed, 0
-        if not _tuples_agree():
-            raise Unknown
 
     @classmethod
     def of_arguments(cls, shape: CallShape) -> StructureSteps:
@@ -116,14 +113,6 @@ class StructureSteps:
         self.kept.append(structure)
         self.words += (call_structs.S_TUPLE if named else _STRUCTURE_KINDS[kind], key, len(structure.parts), id(kind))
         self._parts(structure, depth + 1)
-
-
-@functools.cache
-def _tuples_agree() -> bool:
-    """Check, on a known tuple, that native code finds the items where it looks."""
-    probe = 1.5, 2.5
-    items = [ctypes.c_int64.from_address(id(probe) + tuple.__basicsize__ + 8 * k).value for k in range(2)]
-    return ctypes.c_int64.from_address(id(probe) + HEADER).value == len(probe) and items == [id(x) for x in probe]
 
 
 class NativePlan:
