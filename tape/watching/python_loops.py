@@ -166,8 +166,8 @@ def _is_visible(flow: ControlFlow, head: int, body: frozenset[int]) -> bool:
     """
     if REPORTS_INSTRUCTIONS:
         return True
-    before = flow.leading_to(flow.before(head), head)
-    ways = [(i, j) for i in range(len(flow.steps)) for j in (*flow.next[i], *flow.handlers[i]) if j <= i]
+    before = flow.leading_to(flow.before[head], head)
+    ways = [(i, j) for i, after in enumerate(flow.after) for j in after if j <= i]
     targets = [j for _, j in ways if j == head or (j in before and j not in body)]
     return min(body) >= head and all(flow.steps[j].line is not None for j in targets)
 
@@ -184,7 +184,7 @@ def _is_unread(flow: ControlFlow, head: int, body: frozenset[int]) -> bool:
 
 def _exits(flow: ControlFlow, body: frozenset[int]) -> Iterator[int]:
     for i in body:
-        yield from (j for j in (*flow.next[i], *flow.handlers[i]) if j not in body)
+        yield from (j for j in flow.after[i] if j not in body)
 
 
 def _setup_start(flow: ControlFlow, head: int) -> int | None:
