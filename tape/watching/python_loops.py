@@ -13,7 +13,6 @@ import numpy as np
 from tape.tensors.bytecode import FLIPPED, CodeStep, ControlFlow, touches_locals
 from tape.tensors.tensor import Tensor
 from tape.watching.frame_events import (
-    MISSING,
     REPORTS_INSTRUCTIONS,
     CodeListener,
     CodeReads,
@@ -22,11 +21,10 @@ from tape.watching.frame_events import (
     module_of,
     module_of_frame,
     of_code,
-    plain_attribute,
     reads_within,
 )
 from tape.watching.loop_states import LoopState, Test, state_of, tests_of
-from tape.watching.snapshots import SKIPPED, outcomes_in
+from tape.watching.snapshots import SKIPPED, Source, outcomes_in, value_in
 
 # A program may repeat an iteration only if the next one starts from the same Python state: the locals that are live
 # where the loop begins anew. Two kinds of state may change and are understood: the iterator of ``range``, and counters.
@@ -35,7 +33,7 @@ _SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENE
 _SIGNS = {"+": 1, "+=": 1, "-": -1, "-=": -1}
 _APPENDS = frozenset(("LIST_APPEND", "SET_ADD", "MAP_ADD"))
 _LOADED = frozenset(("LOAD_FAST", "LOAD_FAST_CHECK"))
-_SOURCES = {"LOAD_FAST": "local", "LOAD_FAST_CHECK": "local", "LOAD_DEREF": "local", "LOAD_GLOBAL": "global"}
+_SOURCES = {"LOAD_FAST": "local", "LOAD_FAST_CHECK": "local", "LOAD_DEREF": "cell", "LOAD_GLOBAL": "global"}
 _BUILTINS: dict[str, Any] = {"range": range, "int": int}
 _ONLY_RANGE = "only loops `for _ in range(n)` whose variable nobody reads, and while loops, can be repeated natively"
 
@@ -59,9 +57,7 @@ class Counter(NamedTuple):
 class Extent(NamedTuple):
     """The argument of ``range``: a number, or a local or global with attributes; in ``int()`` or not."""
 
-    source: str
-    value: Any
-    attributes: tuple[str, ...]
+    argument: Source
     is_int: bool
 
 
@@ -205,11 +201,14 @@ def _extent(steps: list[CodeStep]) -> Extent | None:
     if not steps or any(step.name != "LOAD_ATTR" for step in steps[1:]):
         return None
     first, *others = steps
-    attributes = tuple([step.value for step in others])
-    if first.name == "LOAD_CONST" and type(first.value) is int and not others:
-        return Extent("number", first.value, (), is_int)
-    source = _SOURCES.get(first.name)
-    return None if source is None else Extent(source, first.value, attributes, is_int)
+    is_number = first.name == "LOAD_CONST" and type(first.value) is int and not others
+    kind = "constant" if is_number else _SOURCES.get(first.name)
+    if kind is None:
+        return None
+    argument = Source(kind, first.value)
+    for step in others:
+        argument = Source("attribute", step.value, argument)
+    return Extent(argument, is_int)
 
 
 def _counters(flow: ControlFlow, heads: tuple[int, ...], body: frozenset[int]) -> Iterator[Counter]:
@@ -451,12 +450,7 @@ def iterations_alike(comparison: CounterTest, step: int, value: int, limit: int)
 def _extent_of(frame: FrameType, extent: Extent) -> Any:
     if not _is_builtin(frame, "range") or (extent.is_int and not _is_builtin(frame, "int")):
         return None
-    if extent.source == "number":
-        return extent.value
-    variables = frame.f_locals if extent.source == "local" else frame.f_globals
-    value = variables.get(extent.value, MISSING)
-    for name in extent.attributes:
-        value = plain_attribute(value, name)
+    value = value_in(extent.argument, frame)
     if isinstance(value, Tensor):
         return value
     kinds = (int, float, np.integer, np.floating) if extent.is_int else (int, np.integer)
