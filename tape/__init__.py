@@ -13,7 +13,10 @@ if getattr(_kernels, "DISTRIBUTION", None) != "tape-autograd":
         "install it as a wheel, which keeps its kernels apart: pip install ."
     )
 
+from kernels import __version__
+from kernels.foundation.tables import getattr_of as _found_in
 from kernels.foundation.tables import uncollected as _uncollected
+from kernels.language.jit import set_quiet
 
 with _uncollected(lasting=True):
     from tape import array_api, autograd, functions, linalg, random  # noqa: F401
@@ -41,8 +44,6 @@ from tape.recording.views import *  # noqa: F403
 from tape.tensors.dtypes import *  # noqa: F403
 from tape.tensors.grad_modes import *  # noqa: F403
 from tape.tensors.modes import is_grad_enabled
-from tape.tensors.startup import __version__, set_quiet
-from tape.tensors.startup import getattr_of as _found_in
 from tape.tensors.tensor import Tensor, is_tensor
 from tape.transforms.value_and_grad import value_and_grad
 
@@ -52,9 +53,9 @@ if _TYPE_CHECKING:
     from tape.compiled.compiled_function import CompiledFunction
     from tape.compiled.compiled_gradient import compile  # noqa: A004 (PyTorch's name)
     from tape.compiled.native_calls import load
-    from tape.engine.drawing import graph
     from tape.ensembles import ensemble
     from tape.numpy_interface.op_table import op_table
+    from tape.programs.drawing import graph
     from tape.programs.program import Program, get_num_threads, record, set_num_threads
     from tape.recording.foreign_calls import custom
     from tape.tensors.printing import listing
@@ -71,7 +72,7 @@ __getattr__ = _found_in(
         "ensemble": "tape.ensembles",
         "first_nonfinite": "tape.checks.first_nonfinite",
         "get_num_threads": "tape.programs.program",
-        "graph": "tape.engine.drawing",
+        "graph": "tape.programs.drawing",
         "listing": "tape.tensors.printing",
         "load": "tape.compiled.native_calls",
         "op_table": "tape.numpy_interface.op_table",

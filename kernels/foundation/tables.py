@@ -1,19 +1,21 @@
-"""Locks that a fork leaves usable, data classes made without exec, bounded tables of what was used last."""
+"""Locks that survive a fork, data classes made without exec, tables of what was used last, late imports."""
 
 from __future__ import annotations
 
 import dataclasses
 import gc
+import importlib
 import itertools
 import operator
 import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, FrozenInstanceError, field
 from operator import attrgetter
+from types import ModuleType
 from typing import Any, ClassVar, Generic, Self, TypeVar, dataclass_transform, overload
 from weakref import WeakSet
 
@@ -310,3 +312,29 @@ def exact(value: Any) -> Any:
     if kind.__eq__ is object.__eq__ or isinstance(value, type):
         return kind, value
     raise TypeError(f"a {kind.__name__} can change, and so cannot be part of a key")
+
+
+# Names of a package that are imported at their first use.
+
+
+def getattr_of(
+    package: str, places: Mapping[str, str], instead: Mapping[str, str] | None = None
+) -> Callable[[str], Any]:  # fmt: skip
+    """Return the ``__getattr__`` (PEP 562) of a package, for names and the modules that define, or are, them.
+
+    ``instead``: what to use in place of names that are not there, for the error.
+    """
+    advice = dict(instead or {})
+
+    def find(name: str) -> Any:
+        if name not in places:
+            text = f": {advice[name]}" if name in advice else ""
+            raise AttributeError(f"module {package!r} has no attribute {name!r}{text}", name=name)
+        place = places[name]
+        module = importlib.import_module(place)
+        value = getattr(module, name, module) if place == f"{package}.{name}" else getattr(module, name)
+        value = module if isinstance(value, ModuleType) else value  # tape.sparse imports another sparse
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return find

@@ -9,7 +9,6 @@ import ctypes
 import functools
 import itertools
 import struct
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -24,7 +23,7 @@ from kernels.kinds.form import Descriptor, Form
 from kernels.language import jit
 from kernels.native import memory, structs
 from kernels.native.c_api import A_WRITEABLE
-from kernels.native.memory import REGISTRY, where
+from kernels.native.memory import REGISTRY, row, where
 from kernels.native.structs import CallEntry, KnownArray, RegistryTable
 
 # The arguments of a call, as part of its key in native code's table.
@@ -122,76 +121,6 @@ class Notification:
     params: tuple[Any, ...] = ()
 
 
-class EntryBuilder:
-    """An entry under construction: its words, and the objects that these refer to."""
-
-    def __init__(self, key: Key, form: Descriptor) -> None:
-        self.row = [*key.words(), *([0] * (CallEntry.SIZE - structs.KEY))]
-        self.kept: list[Any] = []
-        self.forms = [*key.forms, form]
-        self.set(form=id(form))
-
-    def set(self, **fields: int) -> None:
-        """Set fields."""
-        for name, value in fields.items():
-            self.row[CallEntry.FIELDS[name][0]] = value
-
-    def refer(self, address: Callable[[Any], int], **referents: Any) -> None:
-        """Set fields to the addresses of what they refer to, unless that is None, and keep it alive with the entry."""
-        for name, referent in referents.items():
-            if referent is not None:
-                self.set(**{name: address(referent)})
-                self.kept.append(referent)
-
-    def computes(self, how: Computation, spec: Spec) -> None:
-        """Set how a result of this spec is computed, and where it goes."""
-        shape = spec.shape if how.shape is None else how.shape
-        initial, scale = (bits(how.initial), bits(how.scale)) if how.bounds is None else how.bounds
-        self.set(
-            kind=how.kind, count=how.count, target=how.target, start=how.start, offset=how.offset, extent=how.extent,
-            flags=A_WRITEABLE if how.writeable else 0, dtype=spec.dtype.num, ndim=len(shape), loop=how.loop.address,
-            data=how.loop.data, saved=sum(pick << structs.PICK * k for k, pick in enumerate(how.picks)),
-            initial=initial, scale=scale,
-        )  # fmt: skip
-        if how.ties is not None:
-            self.set(counts=jit.load_module("calls.computing_native").ties.address)
-        strides = _flat(how.strides) if how.strides else None
-        self.refer(where, shape=_flat(shape), strides=strides, ties=how.ties, layout=how.layout, data=how.offsets)
-        self.refer(id, loop=how.function, context=how.context, extra=how.extra, pair=how.pair)
-        self.kept += how.kept
-
-    def write(self) -> None:
-        """Write the entry into the table, and keep what it refers to; it is removed with the forms that it names.
-
-        It is written in one step, or not at all: another thread, or a finalizer that runs meanwhile, may be writing
-        too.
-        """
-        with _writing.if_free() as free:
-            if free:
-                self._write()
-
-    def _write(self) -> None:
-        address = _place(self.row)
-        at = (address - REGISTRY.calls) // 8
-        end = partial(_end, at)
-        held = [*self.kept, *[ref(form, end) for form in self.forms if form is not None]]
-        before = _kept.get(address)
-        _kept[address] = [held, before]
-        _table[at : at + CallEntry.SIZE] = np.array(self.row, np.int64)
-        _kept[address] = held
-
-
-_writing = Lock()
-_table = np.frombuffer(
-    (ctypes.c_int64 * (CallEntry.SIZE * structs.WAYS * structs.SETS)).from_address(REGISTRY.calls), np.int64
-)
-
-
-def _end(at: int, _: Any) -> None:
-    """Remove an entry: one of its forms is gone, and another form may get the same address."""
-    _table[at + CallEntry.op] = _REMOVED
-
-
 def cache_call(
     key: Key,
     form: Descriptor,
@@ -210,24 +139,67 @@ def cache_call(
     index, extent and strides in memory and in the gradient, so that the entry stands for any ints. ``others``: forms
     that the key names too.
     """
-    number = len(axes) or (key.number if asked is None else asked.hashed)
-    entry = EntryBuilder(replace(key, number=number), form)
-    entry.forms += others
-    entry.refer(where, key=_flat(axes) if axes else None if asked is None else asked.words)
-    entry.kept += [] if asked is None else asked.objects
+    key = replace(key, number=len(axes) or (key.number if asked is None else asked.hashed))
+    fields = {"form": id(form)}
+    arrays = {"key": _flat(axes) if axes else None if asked is None else asked.words}
+    objects: dict[str, Any] = {}
     if how is not None:
-        spec = form.spec
+        _describe(replace(how, start=0, offset=0, extent=len(axes)) if axes else how, form.spec, fields, arrays)
+        objects = {"loop": how.function, "context": how.context, "extra": how.extra, "pair": how.pair}
         if any(key.wanted) and isinstance(form, Form):
-            entry.set(block=where(form.block), code=form.code)
-        entry.computes(how if not axes else replace(how, start=0, offset=0, extent=len(axes)), spec)
+            fields |= {"block": where(form.block), "code": form.code}
         if notification is not None:
-            entry.set(operands=notification.count)
-            entry.refer(id, operation=notification.op, params=notification.params)
-        entry.set(large=largest if largest >= structs.LARGE else 0)
+            fields["operands"] = notification.count
+            objects |= {"operation": notification.op, "params": notification.params}
         if how.target == structs.NEW:
-            same = key.forms[0] is not None and key.forms[0].spec is spec and not spec.overlaps
-            entry.set(bytes=spec.bytes if spec.bytes >= structs.LARGE else 0, takes=same)
-    entry.write()
+            same = key.forms[0] is not None and key.forms[0].spec is form.spec and not form.spec.overlaps
+            fields |= {"bytes": form.spec.bytes if form.spec.bytes >= structs.LARGE else 0, "takes": same}
+        fields["large"] = largest if largest >= structs.LARGE else 0
+    for address, referents in ((where, arrays), (id, objects)):
+        fields |= {name: address(referent) for name, referent in referents.items() if referent is not None}
+    held = [*arrays.values(), *objects.values(), how and how.kept, asked and asked.objects]
+    with _writing.if_free() as free:  # another thread, or a finalizer that runs meanwhile, may be writing too
+        if free:
+            _write([*key.words(), *row(CallEntry, **fields)[structs.KEY :]], held, [*key.forms, form, *others])
+
+
+def _describe(how: Computation, spec: Spec, fields: dict[str, int], arrays: dict[str, Array | None]) -> None:
+    """Enter how a result of this spec is computed, and where it goes, into the fields of an entry."""
+    shape = spec.shape if how.shape is None else how.shape
+    initial, scale = (bits(how.initial), bits(how.scale)) if how.bounds is None else how.bounds
+    fields |= {
+        "kind": how.kind, "count": how.count, "target": how.target, "start": how.start, "offset": how.offset,
+        "extent": how.extent, "flags": A_WRITEABLE if how.writeable else 0, "dtype": spec.dtype.num,
+        "ndim": len(shape), "loop": how.loop.address, "data": how.loop.data, "initial": initial, "scale": scale,
+        "saved": sum(pick << structs.PICK * k for k, pick in enumerate(how.picks)),
+    }  # fmt: skip
+    if how.ties is not None:
+        fields["counts"] = jit.load_module("calls.computing_native").ties.address
+    strides = _flat(how.strides) if how.strides else None
+    arrays |= {"shape": _flat(shape), "strides": strides, "ties": how.ties, "layout": how.layout, "data": how.offsets}
+
+
+def _write(words: list[int], held: list[Any], forms: list[Descriptor | None]) -> None:
+    """Write an entry into the table, in one step, and keep what it refers to; it is removed with its forms."""
+    address = _place(words)
+    at = (address - REGISTRY.calls) // 8
+    end = partial(_end, at)
+    held += [ref(form, end) for form in forms if form is not None]
+    before = _kept.get(address)
+    _kept[address] = [held, before]
+    _table[at : at + CallEntry.SIZE] = np.array(words, np.int64)
+    _kept[address] = held
+
+
+_writing = Lock()
+_table = np.frombuffer(
+    (ctypes.c_int64 * (CallEntry.SIZE * structs.WAYS * structs.SETS)).from_address(REGISTRY.calls), np.int64
+)
+
+
+def _end(at: int, _: Any) -> None:
+    """Remove an entry: one of its forms is gone, and another form may get the same address."""
+    _table[at + CallEntry.op] = _REMOVED
 
 
 def kind_of(key: Key) -> int | None:
@@ -235,8 +207,8 @@ def kind_of(key: Key) -> int | None:
 
     Native code may still leave it to Python at times, and does each time if the kind is SLOWLY.
     """
-    row = key.words()
-    place = next((place for place, known in _places(row).items() if known == row), None)
+    words = key.words()
+    place = next((place for place, known in _places(words).items() if known == words), None)
     return None if place is None else ctypes.c_int64.from_address(place + 8 * CallEntry.kind).value
 
 
@@ -248,16 +220,16 @@ def _find_place() -> Any:
 _KeyWords = ctypes.c_int64 * structs.KEY  # made once: ctypes' types are reference cycles
 
 
-def _places(row: list[int]) -> dict[int, list[int]]:
+def _places(words: list[int]) -> dict[int, list[int]]:
     """Return the keys that stand at the addresses at which a call may be entered."""
-    first, size = _find_place()(*row[: structs.KEY]), 8 * CallEntry.SIZE
+    first, size = _find_place()(*words[: structs.KEY]), 8 * CallEntry.SIZE
     return {place: _KeyWords.from_address(place)[:] for place in range(first, first + structs.WAYS * size, size)}
 
 
-def _place(row: list[int]) -> int:
+def _place(words: list[int]) -> int:
     """Return where to enter a call: at its own place, that of a removed one, an empty one, or in place of another."""
-    places = _places(row)
-    same = [place for place, key in places.items() if key == row[: structs.KEY]]
+    places = _places(words)
+    same = [place for place, key in places.items() if key == words[: structs.KEY]]
     removed = [place for place, key in places.items() if key[CallEntry.op] == _REMOVED]
     return (
         same or removed or [place for place in places if place not in _kept] or [*places][next(_turn) % structs.WAYS :]
@@ -284,9 +256,9 @@ class WrappedArray:
 
     def add_layout(self, array: Array, spec: Spec) -> None:
         """Add the spec of a tensor of an array's memory."""
-        row = self._add_layout(id(array), id(spec))
-        if row >= 0:
-            self._specs[row] = spec
+        number = self._add_layout(id(array), id(spec))
+        if number >= 0:
+            self._specs[number] = spec
 
 
 # How native code shows, joins, picks and writes elements.

@@ -22,7 +22,7 @@ from kernels.foundation.specs import (
     spec_of,
 )
 from kernels.native import structs
-from kernels.native.memory import REGISTRY, where
+from kernels.native.memory import REGISTRY, row, where
 from kernels.native.structs import FormBlock, InputBlock
 from kernels.rules import loop_printer
 from kernels.rules.loop_printer import LEAST, KernelOperand, PrintedLoop, Product
@@ -113,8 +113,8 @@ class Form:
 
     def _block(self) -> np.ndarray[Any, Any]:
         count, saved, spec = len(self.specs), self.saved, self.spec
-        words = FormBlock.row(
-            entries=2 + count + len(saved), inputs=count, saved=len(saved), buffer=spec.buffer_size,
+        words = row(
+            FormBlock, entries=2 + count + len(saved), inputs=count, saved=len(saved), buffer=spec.buffer_size,
             item=spec.dtype.itemsize, kind=self.kind, frees=not {"offset", "n", "context"}.issuperset(saved),
             work=sum(_CALL + pull.steps for pull in self.pulls if pull is not None), form=id(self),
             order=spec.covers and spec.in_order,
@@ -134,8 +134,8 @@ class Form:
             reused = suits(pull, source, self.spec, covers=covers)
             run = run_of(pull) if not covers else 0
         shape_words = where(source.native_shape_words()) if source.in_order and source.alike else 0
-        return InputBlock.row(
-            buffer=source.buffer_size, item=source.dtype.itemsize, covers=covers, constant=constant_result,
+        return row(
+            InputBlock, buffer=source.buffer_size, item=source.dtype.itemsize, covers=covers, constant=constant_result,
             spread=reads_constant, shape_words=shape_words, reused=reused, run=run,
         )  # fmt: skip
 

@@ -364,7 +364,13 @@ class _Burst:
 
 
 def set_quiet(mode: bool = True) -> None:
-    """Write no line on stderr while native code is compiled, as ``TAPE_QUIET=1`` in the environment does."""
+    """Write no line on stderr while native code is compiled; with False, write it again.
+
+    The line comes when compiling takes longer than a second, at the first use of operations on a machine: what is
+    compiled is cached on disk. In notebooks there is none. ``TAPE_QUIET=1`` in the environment does the same.
+
+    >>> tape.set_quiet()
+    """
     _Burst.quiet = bool(mode)
 
 

@@ -278,7 +278,7 @@ def load_function(name: str, function: str, label: str, instead: Mapping[str, An
 def makes_native_code() -> bool:
     """Whether the sources of native code can be read; warn once if they cannot, as in some frozen applications."""
     try:
-        text_of(f"{PACKAGE}.sweeps.reverse_native")
+        text_of(f"{PACKAGE}.sweeps.sweep_native")
     except ImportError as error:
         warnings.warn(f"gradients are computed in Python, slowly: {error}", RuntimeWarning, stacklevel=2)
         return False

@@ -76,13 +76,6 @@ class StructType(type):
         """Return where a field is, in bytes."""
         return cls.FIELDS[field][0] * (8 if cls.STEP == 1 else 1)
 
-    def row(cls, **fields: int) -> list[int]:
-        """Return the words of a struct whose other fields are 0."""
-        words = [0] * cls.SIZE
-        for field, value in fields.items():
-            words[cls.FIELDS[field][0]] = value
-        return words
-
     def kind_of(cls, field: str) -> Any:
         """Return the type of a field."""
         return kind_named(cls.FIELDS[field][1], vars(sys.modules[cls.__module__]))

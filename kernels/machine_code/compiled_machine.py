@@ -20,7 +20,7 @@ from kernels.language.jit import bound
 from kernels.machine_code import call_structs
 from kernels.machine_code.call_structs import DirectArgument, DirectCall, DirectResult
 from kernels.native import c_api, pool
-from kernels.native.memory import REGISTRY, where
+from kernels.native.memory import REGISTRY, row, where
 from kernels.native.structs import LARGE, RegistryTable
 from kernels.native.threads import called
 from kernels.programs.assembly import MemoryLayout
@@ -146,8 +146,8 @@ class CallTable:
         shapes = np.array([*form.chosen, *form.steps, *extents, 0], np.int64)
         kinds, at = list[int](), where(shapes) + 8 * len(form.chosen)
         pooled = _pooled() if any(size(spec) >= LARGE for spec in specs[count:]) else 0
-        words = DirectCall.row(
-            busy=where(self.busy), arguments=count, results=len(specs) - count, run=code.address,
+        words = row(
+            DirectCall, busy=where(self.busy), arguments=count, results=len(specs) - count, run=code.address,
             table=where(self.places), places=count + len(code.constants), releases=code.elements >= LONG,
             float_type=id(float), double_type=id(np.float64), single_type=id(np.float32),
             int_type=0 if self.exactly else id(int), array_type=id(np.ndarray), new_array=c_api.table()[c_api.NEW],
@@ -159,14 +159,15 @@ class CallTable:
             ndim, room = len(spec.shape), scratch + 8 * k
             kind = call_structs.DK_ARRAY if ndim else KINDS.get(spec.dtype, call_structs.DK_ARRAY)
             if k < count:
-                entry = DirectArgument.row(
-                    kind=kind, dtype=id(spec.dtype), ndim=ndim, shape=at, strides=at + 8 * ndim, scratch=room
-                )
+                entry = row(
+                    DirectArgument, kind=kind, dtype=id(spec.dtype), ndim=ndim, shape=at, strides=at + 8 * ndim,
+                    scratch=room,
+                )  # fmt: skip
             else:
                 kinds.append(call_structs.DK_ARRAY if kind == call_structs.DK_INTEGER else kind)
                 large = pooled != 0 and size(spec) >= LARGE
-                entry = DirectResult.row(
-                    kind=kinds[-1], ndim=ndim, shape=at, number=spec.dtype.num, large=large, scratch=room
+                entry = row(
+                    DirectResult, kind=kinds[-1], ndim=ndim, shape=at, number=spec.dtype.num, large=large, scratch=room
                 )
             words, at = words + entry, at + 16 * ndim
         words[DirectCall.arrays], words[DirectCall.left_out] = (

@@ -112,7 +112,7 @@ class _PlainCallable:
 
 def _made() -> Any:
     memory.announce()
-    code = jit.load_module("machine_code.planned_calls_native")
+    code = jit.load_module("machine_code.direct_calls_native")
     rows = {
         "_slow": (c_api.OBJECT, CallableObject.slow, 0),
         "_plans": (c_api.OBJECT, CallableObject.plans, 0),
@@ -150,5 +150,5 @@ def begin(thing: DirectlyCalled, slow: Callable[..., Any]) -> None:
     """Set an object up: ``slow(thing, ...)`` makes the calls that no plan takes."""
     thing._slow, thing._plans = slow, ()  # noqa: SLF001 (this is its constructor)
     if DirectlyCalled is not _PlainCallable:
-        entry = jit.load_module("machine_code.planned_calls_native").vectorcall.address
+        entry = jit.load_module("machine_code.direct_calls_native").vectorcall.address
         put(id(thing), CallableObject.call // 8, entry)

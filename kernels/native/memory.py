@@ -16,6 +16,7 @@ from numba.core import cgutils
 from kernels.foundation.tables import Lock
 from kernels.language.expressions import type_of
 from kernels.language.jit import intrinsic, named_intrinsic, types
+from kernels.language.llvm_values import StructType
 from kernels.native.structs import MOST_OPERATIONS, SETS, WAYS, CallEntry, RegistryTable
 
 # Reading and writing memory by address from native code, and what CPython's objects look like there.
@@ -292,6 +293,14 @@ def zeros(count: int) -> int:
 def put(address: int, at: int, value: int) -> None:
     """Store a word."""
     ctypes.c_int64.from_address(address + 8 * at).value = value
+
+
+def row(struct: StructType, /, **fields: int) -> list[int]:
+    """Return the words of a struct whose other fields are 0."""
+    words = [0] * struct.SIZE
+    for field, value in fields.items():
+        words[struct.FIELDS[field][0]] = value
+    return words
 
 
 class Registry:

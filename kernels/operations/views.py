@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ def _shaped(name: str, grad_fn: str, doc: str, *, hides: bool = False) -> None:
 
 def _indexed(name: str, grad_fn: str, doc: str, *, element: bool = False) -> None:
     """Declare a view by basic indexing; the node is named by what the index does last."""
-    _view(name, grad_fn, doc, lambda x, key: x[key], indexes=True, element=element)
+    _view(name, grad_fn, doc, operator.getitem, indexes=True, element=element)
 
 
 def _expanded(x: Any, shape: Strides) -> Any:

@@ -25,7 +25,7 @@ from kernels.language.jit import bound
 from kernels.language.llvm_values import Struct
 from kernels.native import c_api
 from kernels.native.c_api import NATIVE
-from kernels.native.memory import readable, where
+from kernels.native.memory import readable, row, where
 from kernels.native.structs import XK_ARRAY, XK_DOUBLE, XK_INTEGER, XK_SINGLE, ExchangedValue, ExchangeHead
 from kernels.operations import OPS
 from kernels.rules.op import Op
@@ -468,17 +468,14 @@ class Exchange:
         for k, value in enumerate(everything):
             kind = XK_ARRAY if value.ndim else _KINDS.get(value.dtype, XK_ARRAY)
             whole = value.flags.c_contiguous and value.nbytes % 8 == 0
-            words += ExchangedValue.row(
-                kind=kind if k < len(inputs) or kind != XK_INTEGER else XK_ARRAY,
-                place=where(value),
-                view=id(value),
+            words += row(
+                ExchangedValue, kind=kind if k < len(inputs) or kind != XK_INTEGER else XK_ARRAY,
+                place=where(value), view=id(value), ndim=value.ndim, shape=at,
                 dtype=id(value.dtype) if k < len(inputs) else value.dtype.num,
-                ndim=value.ndim,
-                shape=at,
                 words=value.nbytes // 8 if whole and value.nbytes <= 8 * _FEW else -1,
                 gradient=value.size if k >= len(inputs) + len(outputs) else 0,
                 item=0 if k < len(inputs) else value.itemsize,
-            )
+            )  # fmt: skip
             at += 8 * value.ndim
         table = np.array(words, np.int64)
         if exactly:

@@ -268,7 +268,7 @@ def cut(where: Any, value: Any) -> Any:
     return np.where(where, -0.0, value + 0.0)
 
 
-# Small powers are products and roots, in the order of elementary.py, so that values and kernels agree in every bit. A
+# Small powers are products and roots, in the order of vectormath.py, so that values and kernels agree in every bit. A
 # product or root is off by at most 3 units in the last place, an inverse by 4 (NumPy's ``power`` by 1, in 20 times the
 # time); inverses below the smallest normal number are 0, and half powers of -inf are nan, as those of NumPy's ``sqrt``.
 

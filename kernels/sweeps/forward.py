@@ -227,7 +227,7 @@ def _foreign(leaves: Leaves, sources: list[Seed], fixed: Sequence[int]) -> Leave
 
 @functools.cache
 def _native() -> Any:
-    return jit.load_module("sweeps.forward_native")
+    return jit.load_module("sweeps.sweep_native")
 
 
 def _forward(
@@ -284,7 +284,7 @@ def _act(space: Workspace, entries: Any, stash: dict[Any, Any], batch: int) -> N
     if tangent is not None:
         spec = instruction.form.spec
         size = spec.buffer_size * (batch or 1)
-        address = native.place(space.address, instruction.slot, size, spec.dtype.itemsize)
+        address = native.tangent_at(space.address, instruction.slot, size, spec.dtype.itemsize)
         if address == 0:
             raise MemoryError("no memory for the tangents of a forward sweep")
         _array(address, spec, batch)[...] = tangent + spec.dtype.type(0.0)

@@ -179,7 +179,7 @@ class LeafHookSchedule:
 
 _ACTED, _RAN = 1, 2
 """Where a sweep goes on (H_RESUME): at the instruction before which Python has acted; behind the one that it has run
-(reverse_native.RAN)."""
+(sweep_native.RAN)."""
 
 
 class PausedSweep(ArraySweep):

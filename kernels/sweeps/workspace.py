@@ -52,7 +52,7 @@ class Workspace:
 
     def __init__(self) -> None:
         pool.linked()
-        marks, sweeps = jit.load_module("sweeps.mark_native"), jit.load_module("sweeps.reverse_native")
+        marks, sweeps = jit.load_module("sweeps.mark_native"), jit.load_module("sweeps.sweep_native")
         self.rows: Any = pool.GuardedArrays() if pool.DEBUG else _Rows
         self.mark, self.relevant = marks.mark.entry_point, marks.relevant.entry_point
         self.sweep, self.abandon, self.place = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kernels.foundation.tables import getattr_of
 from tape.autograd import graph
 from tape.autograd.function import Function, once_differentiable
 from tape.autograd.graph import Node, set_multithreading_enabled
@@ -11,7 +12,6 @@ from tape.engine.backward import backward_all as backward
 from tape.engine.backward import grad
 from tape.engine.graph_observers import detect_anomaly, set_detect_anomaly
 from tape.engine.sweep_run import register_hook  # noqa: F401 (installs the method)
-from tape.tensors import startup
 from tape.tensors.grad_modes import enable_grad, inference_mode, no_grad, set_grad_enabled
 from tape.tensors.modes import is_grad_enabled
 from tape.tensors.operands import tensor_of
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tape.autograd import forward_ad, functional
     from tape.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
 
-__getattr__ = startup.getattr_of(
+__getattr__ = getattr_of(
     "tape.autograd",
     {
         "forward_ad": "tape.autograd.forward_ad",

@@ -8,6 +8,7 @@ from weakref import ref
 
 import numpy as np
 
+from kernels.foundation.tables import getattr_of
 from kernels.kinds import reference_tape
 from kernels.kinds.form import Descriptor, Form
 from kernels.kinds.reference_tape import Instruction, instructions
@@ -20,7 +21,6 @@ from tape.tensors import tapes
 from tape.tensors.dtypes import Size
 from tape.tensors.hooks import Hook, Hooks, RemovableHandle, of_slot
 from tape.tensors.printing import table
-from tape.tensors.startup import getattr_of
 from tape.tensors.tensor import AccumulateGrad, Slot, Tensor, holder, method, new
 
 Find = Callable[[int], Instruction | None]
@@ -337,7 +337,7 @@ def _standing(slot: Slot, form: Descriptor) -> Tensor:
 
 
 # For the drawing alone: what notebooks do not show is not imported.
-_late = getattr_of(__name__, {"graph": "tape.engine.drawing", "installed": "tape.tensors.figures"})
+_late = getattr_of(__name__, {"graph": "tape.programs.drawing", "installed": "tape.tensors.figures"})
 _MOST_DRAWN = 200  # nodes of a graph up to which it is drawn unasked
 
 

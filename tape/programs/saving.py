@@ -32,6 +32,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kernels import __version__
 from kernels.programs import recipe_encoding
 from kernels.programs.program import ProgramError
 from kernels.programs.recipe_encoding import DTYPES, Decoder, Encoder, is_named, name_of
@@ -39,7 +40,6 @@ from tape import return_types
 from tape.errors import FileFormatError
 from tape.recording.to_python import replacing
 from tape.tensors.pytrees import LEAF, NONE, Signature, Structure, dataclass_of, dict_of, mapping_of
-from tape.tensors.startup import __version__
 
 Array = np.ndarray[Any, Any]
 

@@ -87,8 +87,8 @@ def set_miss_handlers(number: int, fill: Callable[..., Any], bypass: Callable[..
 
 def key_of(call: Call, operands: tuple[Any, ...], number: int = 0) -> Key | None:
     """Return the key of a call in the table; None where others than a recorder observe operations."""
-    tape = modes.tape_beside_recorder()
-    if tape is None:
+    tape = modes.active()
+    if tape is None and (tape := modes.tape_beside_recorder()) is None:
         return None
     wanted = tuple([bool(tape) and type(x) is Tensor and x._slot is not None for x in operands])
     return Key(call.number, tuple([x._form if type(x) is Tensor else None for x in operands]), wanted, number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -127,52 +128,64 @@ def places(spec: Spec, strides: Strides, key: tuple[Any, ...]) -> Array:
     """Return which elements an index picks, as numbers of elements by these strides; C-contiguous int64."""
     steps = [stride // spec.dtype.itemsize for stride in strides]
     adjacent = _adjacent(spec.shape, key)
-    return _by_numpy(spec.shape, steps, key) if adjacent is None else _summed(spec.shape, steps, *adjacent)
+    if adjacent is None:
+        return _by_numpy(spec.shape, steps, key)
+    lead, arrays = adjacent
+    indices = [wrapped(a.astype(np.int64, copy=False), spec.shape[k], k) for k, a in enumerate(arrays, lead)]
+    return np.asarray(_summed(spec.shape, steps, lead, indices, np.reshape), np.int64, order="C")
 
 
-def _adjacent(shape: Strides, key: tuple[Any, ...]) -> tuple[int, tuple[Array, ...]] | None:
-    """Return the first axis indexed by arrays, and the arrays, if all other axes are taken whole; else None."""
-    lead = next((k for k, item in enumerate(key) if not _whole(item)), len(key))
-    arrays = key[lead:]
-    while arrays and (arrays[-1] is Ellipsis or _whole(arrays[-1])):
-        arrays = arrays[:-1]
-    if not arrays or not all(isinstance(a, np.ndarray) for a in arrays):
+def _adjacent(shape: Strides, key: tuple[Any, ...]) -> tuple[int, list[Any]] | None:
+    """Return the first axis that is indexed, and what indexes it and its neighbours, if all others are taken whole.
+
+    These are arrays of integers, for a mask the indices that it stands for, or index tensors. IndexError if their
+    shapes do not fit.
+    """
+    items: list[Any] = []
+    for item in key:
+        one = np.asarray(item) if isinstance(item, (list, int, np.integer)) else item
+        if isinstance(one, np.ndarray) and one.dtype == np.bool_ and one.ndim:
+            if any(known is Ellipsis for known in items) or one.shape != shape[len(items) : len(items) + one.ndim]:
+                return None
+            items += np.nonzero(one)
+        else:
+            items.append(one)
+    rest = len(shape) - sum(item is not Ellipsis for item in items)
+    at = next((k for k, item in enumerate(items) if item is Ellipsis), len(items))
+    items[at : at + 1] = [slice(None)] * rest
+    lead = next((k for k, item in enumerate(items) if not _whole(item)), len(items))
+    indices = items[lead:]
+    while indices and _whole(indices[-1]):
+        indices.pop()
+    arrays = [
+        i for i in indices if isinstance(i, (Tensor, np.ndarray)) and i.dtype.kind in "iu" and not is_byte_mask(i)
+    ]
+    if rest < 0 or not arrays or len(arrays) < len(indices) or lead < at < lead + len(indices):
         return None
-    if arrays[0].dtype == np.bool_:
-        mask = arrays[0]
-        if len(arrays) > 1 or not mask.ndim or mask.shape != shape[lead : lead + mask.ndim]:
-            return None
-        arrays = np.nonzero(mask)
-    if lead + len(arrays) > len(shape) or any(a.dtype.kind == "b" for a in arrays):
-        return None
-    return lead, arrays
+    try:
+        np.broadcast_shapes(*[i.shape for i in indices])
+    except ValueError:
+        shapes = ", ".join(str(list(i.shape)) for i in indices)
+        raise IndexError(
+            f"shape mismatch: indexing tensors could not be broadcast together with shapes {shapes}"
+        ) from None
+    return lead, indices
 
 
 def _whole(item: Any) -> bool:
     return isinstance(item, slice) and item == slice(None)
 
 
-def _summed(shape: Strides, steps: Sequence[int], lead: int, arrays: tuple[Array, ...]) -> Array:
-    """Add up what each array and each whole axis contributes."""
-    total: Any = 0
-    for axis, array in enumerate(arrays, lead):
-        index = wrapped(array.astype(np.int64, copy=False), shape[axis], axis)
-        try:
-            total = total + index * steps[axis]
-        except ValueError:
-            shapes = ", ".join(str(list(a.shape)) for a in arrays)
-            raise IndexError(
-                f"shape mismatch: indexing tensors could not be broadcast together with shapes {shapes}"
-            ) from None
-    rest = lead + len(arrays)
-    before, after = shape[:lead], shape[rest:]
-    total = np.asarray(total)
+def _summed(shape: Strides, steps: Sequence[int], lead: int, indices: list[Any], reshape: Callable[..., Any]) -> Any:
+    """Add up what each index, of an array or a tensor, and each axis that is taken whole contributes."""
+    total = functools.reduce(operator.add, [index * steps[axis] for axis, index in enumerate(indices, lead)])
+    behind = lead + len(indices)
+    before, after = shape[:lead], shape[behind:]
     if not before and not after:
-        return np.asarray(total, np.int64, order="C")
-    wide = np.broadcast_to(
-        total.reshape(*(1,) * lead, *total.shape, *(1,) * len(after)), (*before, *total.shape, *after)
-    )
-    return _spread(wide, [*steps[:lead], *(0,) * total.ndim, *steps[rest:]])
+        return total
+    rank, ones = len(total.shape), ((1,) * len(before), (1,) * len(after))
+    rest = _spread(np.zeros((*before, *(1,) * rank, *after), np.int64), [*steps[:lead], *(0,) * rank, *steps[behind:]])
+    return reshape(total, (*ones[0], *total.shape, *ones[1])) + rest
 
 
 def _by_numpy(shape: Strides, steps: Sequence[int], key: tuple[Any, ...]) -> Array:
@@ -393,51 +406,15 @@ def places_of(spec: Spec, key: tuple[Any, ...], *, wraps: bool) -> Tensor | None
     None where that is not possible, or where they are out of bounds: whoever asks then takes another way. That they
     are within bounds, and whether one is negative, is a guard.
     """
-    taken = _axes_taken(spec, key)
-    if taken is None:
+    adjacent = _adjacent(spec.shape, key)
+    if adjacent is None:
         return None
-    lead, indices = taken
-    steps = dense(spec.shape, 1)
-    total: Any = None
-    for axis, index in enumerate(indices, lead):
-        wrapped = _within(index, spec.shape[axis], wraps=wraps)
-        if wrapped is None:
-            return None
-        total = wrapped * steps[axis] if total is None else total + wrapped * steps[axis]
-    behind = lead + len(indices)
-    before, after = spec.shape[:lead], spec.shape[behind:]
-    if before or after:
-        rank, ones = len(total.shape), ((1,) * len(before), (1,) * len(after))
-        rest = np.zeros((*before, *(1,) * rank, *after), np.int64)  # what the axes that are taken whole add
-        rest = _spread(rest, [*steps[:lead], *(0,) * rank, *steps[behind:]])
-        total = views.reshape(total, (*ones[0], *total.shape, *ones[1])) + rest
+    lead, items = adjacent
+    indices = [_within(index, spec.shape[axis], wraps=wraps) for axis, index in enumerate(items, lead)]
+    if any(index is None for index in indices):
+        return None
+    total = _summed(spec.shape, dense(spec.shape, 1), lead, indices, views.reshape)
     return views.contiguous(total) if total.spec.dtype == np.int64 else None
-
-
-def _axes_taken(spec: Spec, key: tuple[Any, ...]) -> tuple[int, list[Any]] | None:
-    """Return the first axis that is indexed, and the indices side by side, if all other axes are taken whole."""
-    rest = len(spec.shape) - sum(item is not Ellipsis for item in key)
-    items: list[Any] = []
-    for item in key:
-        items += [slice(None)] * rest if item is Ellipsis else [item]
-    lead = next((k for k, item in enumerate(items) if not _whole(item)), len(items))
-    indices = items[lead:]
-    while indices and _whole(indices[-1]):
-        indices.pop()
-    indices = [np.asarray(i) if isinstance(i, (list, int, np.integer)) else i for i in indices]
-    arrays = [i for i in indices if isinstance(i, (Tensor, np.ndarray)) and i.dtype.kind in "iu"]
-    if (
-        rest < 0
-        or lead + len(indices) > len(spec.shape)
-        or len(arrays) < len(indices)
-        or any(map(is_byte_mask, arrays))
-    ):
-        return None
-    try:
-        np.broadcast_shapes(*[i.shape for i in indices])
-    except ValueError:
-        return None
-    return lead, indices
 
 
 def _within(index: Any, n: int, *, wraps: bool) -> Any:

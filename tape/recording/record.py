@@ -92,7 +92,7 @@ def finish(
         key = (op, specs, result._form, wants, name, *params)
         form = cached_form(key, lambda: op.form(specs, spec_of(value), wants, params, name))
         kept = _kept(form, operands, value, further) if form.saved else ()
-        if (pack := modes.current().pack) is not None:
+        if modes.active() is None and (pack := modes.current().pack) is not None:
             form, kept = packed(form, kept, pack)
         other, kept = unexposed(form, kept) if HOLDERS else (form, kept)
         tape.record(result, other.code, tuple(slots), kept)

@@ -72,7 +72,8 @@ def is_scalar(x: Tensor) -> bool:
 
 def base_of(x: Tensor) -> Tensor:
     """Return the tensor whose family this one belongs to: its base, or itself."""
-    return x._base if is_view(x) else x
+    form = x._form
+    return x._base if type(form) is Form and form.is_view else x
 
 
 def join(base: Tensor, view: Tensor) -> None:

@@ -261,3 +261,14 @@ def test_functions_of_images_and_byte_masks_stay_dynamic(function: Any, gradient
             compiled(t, m).backward()
         np.testing.assert_allclose(t.grad.numpy(), gradient(x, m.numpy()), rtol=1e-12)
     assert compiled.calls["dynamic"] > 0
+
+
+def test_an_ellipsis_between_indices_puts_their_dims_first() -> None:
+    x, weights = numbers(0, 2, 3, 4), numbers(1, 3, 2)
+    compiled = tape.compile(tape.value_and_grad(lambda x, i: (x[:, -1, ..., i] ** 2 * weights).sum()), check="never")
+    for k in range(CALLS):
+        i, expected = np.array([1, 3, k % 2]), np.zeros_like(x)
+        for row, one_index in zip(weights, i, strict=True):
+            expected[:, -1, one_index] += 2 * x[:, -1, one_index] * row
+        _, gradient = compiled(x, i)
+        np.testing.assert_allclose(gradient, expected)

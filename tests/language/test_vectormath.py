@@ -16,8 +16,8 @@ from numba import njit
 
 import tape
 from kernels.language import llvm_values, vectormath
-from kernels.language.elementary import FURTHEST
 from kernels.language.llvm_values import FITS
+from kernels.language.vectormath import FURTHEST
 from kernels.rules.op import OPS, VECTOR, Functions, source, trace
 from tests.support import minimax
 

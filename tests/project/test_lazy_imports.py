@@ -22,7 +22,7 @@ LATE = (
     "tape.sparse",
     "tape.stats",
     "kernels.programs.machine",
-    "tape.engine.drawing",
+    "tape.programs.drawing",
     "tape.tensors.figures",
 )
 
