@@ -266,13 +266,13 @@ def filled(gradients: Gradients, inputs: Sequence[Tensor]) -> list[Array]:
     ]
 
 
-def backward_rows(output: Tensor, inputs: Sequence[Tensor], *, check_dtypes: bool) -> list[Array]:
-    """Return the Jacobian by each input, one backward an element of the output."""
-    blocks = [np.zeros((x.numel(), output.numel())) for x in inputs]
-    for place in range(output.numel()):
-        cotangent = np.zeros(output.shape, output.dtype)
-        cotangent.reshape(-1)[place] = 1
-        gradients = pull([output], inputs, [cotangent])
+def backward_columns(
+    output: Tensor, inputs: Sequence[Tensor], cotangents: Sequence[Array], *, check_dtypes: bool
+) -> list[Array]:
+    """Return the product of the Jacobian by each input with cotangents of an output, one backward each."""
+    blocks = [np.zeros((x.numel(), len(cotangents))) for x in inputs]
+    for place, cotangent in enumerate(cotangents):
+        gradients = pull([output], inputs, [cotangent.reshape(output.shape).astype(output.dtype)])
         check_attributes(gradients, inputs, check_dtypes=check_dtypes)
         for jacobian, gradient in zip(blocks, filled(gradients, inputs), strict=True):
             jacobian[:, place] = gradient.reshape(-1)
@@ -330,12 +330,12 @@ def unit_tangents(inputs: Sequence[Tensor], i: int, values: Array) -> list[Array
     return [values.reshape(x.shape) if k == i else np.zeros(x.shape) for k, x in enumerate(inputs)]
 
 
-def forward_columns(case: Case, sizes: Sequence[int]) -> list[list[Array]]:
-    """Return, for each floating output (of these sizes) and each input, the Jacobian: one forward sweep an element."""
-    blocks = [[np.zeros((x.numel(), size)) for x in case.wanted] for size in sizes]
-    for i, x in enumerate(case.wanted):
-        for place, unit in enumerate(np.eye(x.numel())):
-            pushed = push(case, unit_tangents(case.wanted, i, unit))
+def forward_rows(case: Case, sizes: Sequence[int], tangents: Sequence[Sequence[Array]]) -> Table:
+    """Return, for each floating output (of these sizes), the product of tangents of each input with the Jacobian."""
+    blocks = [[np.zeros((len(along), size)) for along in tangents] for size in sizes]
+    for i, of_input in enumerate(tangents):
+        for place, values in enumerate(of_input):
+            pushed = push(case, unit_tangents(case.wanted, i, values))
             for of_output, tangent in zip(blocks, pushed, strict=True):
                 of_output[i][place] = tangent.reshape(-1)
     return blocks
@@ -415,21 +415,22 @@ class Comparison:
         if forward:
             tables.append(("computed with forward mode ", self._by_forward()))
         estimates = self._projected(tables[0][1]) if self.fast else self._jacobians(tables[0][1])
-        self.errors = [
-            max((e.error.max(initial=0.0) for e in row), default=0.0) for row in zip(*estimates, strict=True)
-        ]
+        self.errors = [max((e.error.max(initial=0.0) for e in of_input), default=0.0) for of_input in estimates]
         for mode, table in tables:
             for k, jacobian_by_input in enumerate(table):
                 for i, jacobian in enumerate(jacobian_by_input):
-                    self._compare(mode, k, i, jacobian, estimates[k][i])
+                    self._compare(mode, k, i, jacobian, estimates[i][k])
 
     def _by_backward(self) -> Table:
         table = []
         watched = {f"input {i}": x for i, x in enumerate(self.case.inputs) if isinstance(x, Tensor)}
         watched |= {f"output {k}": o for k, o in enumerate(self.outputs)}
         for output, left in zip(self.outputs, self.left, strict=True):
+            cotangents = [left] if self.fast else list(np.eye(output.numel()))
             with untouched(watched):
-                first, second = self._rows(output, left), self._rows(output, left)
+                first, second = [
+                    backward_columns(output, self.inputs, cotangents, check_dtypes=self.check_dtypes) for _ in range(2)
+                ]
             for one, two in zip(first, second, strict=True):
                 if not np.array_equal(one, two, equal_nan=True) and not np.abs(one - two).max() <= self.nondet_tol:
                     raise GradcheckError(_NOT_REENTRANT.format(self.nondet_tol))
@@ -438,41 +439,31 @@ class Comparison:
             table.append(first)
         return table
 
-    def _rows(self, output: Tensor, left: Array) -> list[Array]:
-        """Return the Jacobians of an output; in fast mode only their products with ``left``."""
-        if not self.fast:
-            return backward_rows(output, self.inputs, check_dtypes=self.check_dtypes)
-        gradients = pull([output], self.inputs, [left.reshape(output.shape)])
-        check_attributes(gradients, self.inputs, check_dtypes=self.check_dtypes)
-        return filled(gradients, self.inputs)
-
     def _by_forward(self) -> Table:
+        tangents = [[u] if self.fast else list(np.eye(u.size)) for u in self.right]
+        rows = forward_rows(self.case, self.sizes, tangents)
+        table = [rows[self.floating.index(k)] for k in self.judged]
         if not self.fast:
-            table = forward_columns(self.case, self.sizes)
-            return [table[self.floating.index(k)] for k in self.judged]
-        columns = [push(self.case, unit_tangents(self.inputs, i, u)) for i, u in enumerate(self.right)]
-        return [
-            [np.reshape(np.vdot(v, column[self.floating.index(k)]), (1, 1)) for column in columns]
-            for k, v in zip(self.judged, self.left, strict=True)
-        ]
+            return table
+        pairs = zip(self.left, table, strict=True)
+        return [[np.reshape(np.vdot(v, row), (1, 1)) for row in of_output] for v, of_output in pairs]
 
     def _jacobians(self, expected: Table) -> list[list[Estimate]]:
+        """Return the estimates, for each input and each output."""
         ends = np.cumsum([o.numel() for o in self.outputs])[:-1]
         by_input = [np.concatenate(of_input, axis=1) for of_input in zip(*expected, strict=True)]
         estimates = jacobians(self.values, self.memory, self.eps, self.noise, by_input)
-        parts = [
+        return [
             [Estimate(v, e) for v, e in zip(np.split(f.value, ends, 1), np.split(f.error, ends, 1), strict=True)]
             for f in estimates
         ]
-        return [list(of_output) for of_output in zip(*parts, strict=True)]
 
     def _projected(self, expected: Table) -> list[list[Estimate]]:
-        parts = []
-        for i, (memory, right) in enumerate(zip(self.memory, self.right, strict=True)):
-            at = along(self.values, [memory], [right])
-            wanted = [row[i].item() for row in expected]
-            parts.append(projected(at, self.eps, self.noise, self.left, wanted))
-        return [list(of_output) for of_output in zip(*parts, strict=True)]
+        """Return the same in fast mode."""
+        wanted = [[row[i].item() for row in expected] for i in range(len(self.memory))]
+        curves = [along(self.values, [m], [right]) for m, right in zip(self.memory, self.right, strict=True)]
+        pairs = zip(curves, wanted, strict=True)
+        return [projected(at, self.eps, self.noise, self.left, numbers) for at, numbers in pairs]
 
     def _compare(self, mode: str, k: int, i: int, computed: Array, estimate: Estimate) -> None:
         """Raise PyTorch's message, with the place of the largest difference, if a derivative is wrong."""

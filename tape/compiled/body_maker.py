@@ -49,51 +49,27 @@ class Recorded(NamedTuple):
 
 
 class _BodyMaker:
-    """Tells one iteration as a body. ``before`` says what it calls a node from before the loop, if it knows it."""
+    """Tells steps of a recording, and the loops among them, as a body."""
 
-    def __init__(self, recorded: Recorded, span: LoopSpan, phis: list[int], before: Before, number: int) -> None:
-        self.recorded, self.trace, self.span, self.before = recorded, recorded.heads.trace, span, before
-        self.first = span.start if number == 0 else span.ends[number - 1]
-        self.last = span.ends[number]
-        begin, end = span.visits[number].nodes, span.visits[number + 1].nodes
-        self.refs: dict[int, Ref] = {}
-        self.after = [end[place] for place in phis]
-        self.inner = recorded.heads.within(span, number)
+    own = "local"
+    """What refs to nodes of the body are called."""
+
+    def __init__(self, recorded: Recorded, first: int, last: int, inner: Sequence[LoopSpan]) -> None:
+        self.recorded, self.trace = recorded, recorded.heads.trace
+        self.first, self.last, self.inner = first, last, inner
         self.body = IterationBody(recording=recorded.recording)
-        self.at = self.first  # the step that is told
-        self._leaves: dict[Any, Ref] = {}
-        self.written = self.trace.written(self.first, self.last)
+        self.at = first  # the step that is told
+        self.refs: dict[int, Ref] = {}
         self.shared: dict[int, tuple[Ref, ...]] = {}
         """The phis that begin with the same node, which the iteration reads, where it is not the same for all."""
-        self.begin = [begin[place] for place in phis]
-        visit = span.visits[number]
-        for node in dict.fromkeys(self.begin):
-            holders = [k for k, other in enumerate(self.begin) if other == node]
-            holders = [k for k in holders if visit.read[phis[k]]] or holders
-            self.refs[node] = self._kept(node, ("phi", holders[0]), self.written)
-            if len(holders) > 1:
-                self.shared[node] = tuple([("phi", k) for k in holders])
 
-    def made(self) -> IterationBody:
-        """Return the body."""
+    def _tell(self) -> None:
         at = self.first
         for loop in self.inner:
             self._steps(at, loop.start, loop.drawn)
             self._loop(loop)
             at = loop.stop
         self._steps(at, self.last, -1)
-        self.body.updates = tuple([self._update(k, node) for k, node in enumerate(self.after)])
-        return self.body
-
-    def _update(self, k: int, node: int) -> Ref:
-        """Return what a phi is at the end: itself, perhaps, if it still is the tensor that others began with, too."""
-        if self.begin.count(node) <= 1:
-            return self.ref(node)
-        itself = [("phi", k)] if self.begin[k] == node else []
-        may_be: frozenset[Ref] = frozenset((*itself, *self.shared.get(node, (self.refs[node],))))
-        if len(may_be) > 1:
-            self.body.choices[-1, k] = may_be
-        return min(may_be)
 
     def _operands(self, nodes: Sequence[int]) -> tuple[Ref, ...]:
         for place, node in enumerate(nodes):
@@ -107,34 +83,30 @@ class _BodyMaker:
             if at == left_out:
                 continue
             self.at = at
-            kind, result = trace.kind(at), trace.result(at)
             operands = self._operands(trace.operands(at))
-            if at in self.recorded.recording.taken_over and operands[0][0] != "phi":
-                memory = self.recorded.recording.taken_over[at]
-                sources, recipe = self.recorded.recording.original_sources, self.trace.recipe
-                for node in self.begin:
-                    source = sources.get(node, sources.get(recipe.base_of(node)))
-                    array = as_array(source) if isinstance(source, Tensor) else source
-                    if array is not None and np.may_share_memory(array, memory):
-                        raise DoesNotFitError("it writes to an argument, or to a constant")
-            if isinstance(kind.op, Write) and self.ref(trace.recipe.base_of(result))[0] != "local":
-                raise DoesNotFitError("it writes to memory from before")
-            body.steps.append((kind, self.ref(result), operands, self.recorded.line(at)))
+            self._check_write(at, operands)
+            body.steps.append((trace.kind(at), self.ref(trace.result(at)), operands, self.recorded.line(at)))
             if at in trace.guards:
                 body.guards.append(self.recorded.recording.guards[trace.guards[at]])
 
-    def _kept(self, node: int, phi: Ref, written: set[int]) -> Ref:
+    def _check_write(self, at: int, operands: Sequence[Ref]) -> None:
+        """Raise for a step that writes to what the body must leave alone."""
+
+    def _refused(self, source: ProgramNode) -> str:
+        """Return why a node must not be written behind a loop that carries it; empty if it may."""
+        return "it carries an argument that is written behind it" if source.argument else ""
+
+    def _kept(self, node: int, phi: Ref, written: set[int], line: int) -> Ref:
         """Return what stands for a node from here on: a phi, or a copy of it if the node is written."""
         if node not in written:
             return phi
-        source = self.trace.recipe.nodes[node]
-        if source.argument or source.constant is not None:
-            raise DoesNotFitError("it writes to an argument, or to a constant")
-        return self._copied(node, phi, self.recorded.line(self.first))
+        if refused := self._refused(self.trace.recipe.nodes[node]):
+            raise DoesNotFitError(refused)
+        return self._copied(node, phi, line)
 
     def _copied(self, node: int, ref: Ref, line: int) -> Ref:
         kind, entry = copy_of(self.trace.recipe.nodes[node], wanted=self.trace.recipe.wants(node))
-        copy = self._local(entry)
+        copy = self._added(entry)
         self.body.steps.append((kind, copy, (ref,), line))
         return copy
 
@@ -142,28 +114,27 @@ class _BodyMaker:
         """Take a loop, whose phis are copies of what its first iteration starts from; what follows reads these."""
         first, line = loop.visits[0], self.recorded.line(loop.start)
         places = phis_of(self.trace, loop)
-        begin = [first.nodes[place] for place in places]
-        phis = [self._copied(node, self._operands([node])[0], line) for node in begin]
+        phis = [self._copied(node, self._operands([node])[0], line) for node in [first.nodes[k] for k in places]]
         count = None if loop.count is None else self.ref(loop.count)
         written = self.trace.written(loop.start, loop.stop)
         forget_views(self.refs, self.trace, written)
-
-        def above(node: int) -> Ref | None:
-            return None if is_view_of(self.trace, node, written) else self._above(node)
-
-        state = self._local(ProgramNode(LOOP_STATE))
-        try:
-            bodies = _bodies(self.recorded, loop, places, above)
-        except DoesNotFitError as error:
-            raise DoesNotFitError(str(error), error.inner or first.line) from None
+        state = self._added(ProgramNode(LOOP_STATE))
+        bodies = self._bodies(loop, places, written)
         self.body.steps.append(
             NativeLoop(state, tuple(phis), count, loop.limit, loop.counted, loop.apart, first.line, bodies, line)
         )
         written, results = self.trace.written(loop.stop, self.last), results_of(loop, places)
         forget_views(self.refs, self.trace, written & results.keys())
         for node, k in results.items():
-            self.refs[node] = self._kept(node, phis[k], written)
+            self.refs[node] = self._kept(node, phis[k], written, line)
             self.shared.pop(node, None)
+
+    def _bodies(self, loop: LoopSpan, places: list[int], written: set[int]) -> list[IterationBody]:
+        """Return the bodies of a loop that writes to the memory of some nodes."""
+        del written
+        bodies = bodies_of(self.recorded, loop, places, self.refs.get)
+        check_repeats(bodies, "")
+        return bodies
 
     def ref(self, node: int) -> Ref:
         """Return what a body calls a node."""
@@ -173,6 +144,78 @@ class _BodyMaker:
         if known is None:
             known = self.refs[node] = self._new(node)
         return known
+
+    def _new(self, node: int) -> Ref:
+        entry = self.trace.recipe.nodes[node]
+        if is_within(self.inner, self.trace.made.get(node, -1)):
+            raise DoesNotFitError("what an iteration made is used behind the loop, and no variable holds it")
+        self.trace.check_known(node, self.at)
+        return self._added(entry, *[None if n is None else self.ref(n) for n in (entry.base, entry.family)])
+
+    def _added(self, entry: ProgramNode, base: Ref | None = None, family: Ref | None = None) -> Ref:
+        self.body.nodes.append((entry, base, family))
+        return self.own, len(self.body.nodes) - 1
+
+
+class _IterationMaker(_BodyMaker):
+    """Tells one iteration. ``before`` says what it calls a node from before the loop, if it knows it."""
+
+    def __init__(self, recorded: Recorded, span: LoopSpan, phis: list[int], before: Before, number: int) -> None:
+        first = span.start if number == 0 else span.ends[number - 1]
+        super().__init__(recorded, first, span.ends[number], recorded.heads.within(span, number))
+        self.span, self.before = span, before
+        self._leaves: dict[Any, Ref] = {}
+        self.written = self.trace.written(self.first, self.last)
+        visit, line = span.visits[number], recorded.line(first)
+        self.begin, self.after = [[v.nodes[place] for place in phis] for v in span.visits[number : number + 2]]
+        for node in dict.fromkeys(self.begin):
+            holders = [k for k, other in enumerate(self.begin) if other == node]
+            holders = [k for k in holders if visit.read[phis[k]]] or holders
+            self.refs[node] = self._kept(node, ("phi", holders[0]), self.written, line)
+            if len(holders) > 1:
+                self.shared[node] = tuple([("phi", k) for k in holders])
+
+    def made(self) -> IterationBody:
+        """Return the body."""
+        self._tell()
+        self.body.updates = tuple([self._update(k, node) for k, node in enumerate(self.after)])
+        return self.body
+
+    def _update(self, k: int, node: int) -> Ref:
+        """Return what a phi is at the end: itself, perhaps, if it still is the tensor that others began with, too."""
+        if self.begin.count(node) <= 1:
+            return self.ref(node)
+        itself = [("phi", k)] if self.begin[k] == node else []
+        may_be: frozenset[Ref] = frozenset((*itself, *self.shared.get(node, (self.refs[node],))))
+        if len(may_be) > 1:
+            self.body.choices[-1, k] = may_be
+        return min(may_be)
+
+    def _check_write(self, at: int, operands: Sequence[Ref]) -> None:
+        recording, recipe = self.recorded.recording, self.trace.recipe
+        if at in recording.taken_over and operands[0][0] != "phi":
+            sources = recording.original_sources
+            for node in self.begin:
+                source = sources.get(node, sources.get(recipe.base_of(node)))
+                array = as_array(source) if isinstance(source, Tensor) else source
+                if array is not None and np.may_share_memory(array, recording.taken_over[at]):
+                    raise DoesNotFitError("it writes to an argument, or to a constant")
+        is_write = isinstance(self.trace.kind(at).op, Write)
+        if is_write and self.ref(recipe.base_of(self.trace.result(at)))[0] != self.own:
+            raise DoesNotFitError("it writes to memory from before")
+
+    def _refused(self, source: ProgramNode) -> str:
+        is_fixed = source.argument or source.constant is not None
+        return "it writes to an argument, or to a constant" if is_fixed else ""
+
+    def _bodies(self, loop: LoopSpan, places: list[int], written: set[int]) -> list[IterationBody]:
+        def above(node: int) -> Ref | None:
+            return None if is_view_of(self.trace, node, written) else self._above(node)
+
+        try:
+            return bodies_of(self.recorded, loop, places, above)
+        except DoesNotFitError as error:
+            raise DoesNotFitError(str(error), error.inner or loop.line) from None
 
     def _above(self, node: int) -> Ref:
         """Return what a body of a loop within this one calls a node."""
@@ -195,20 +238,10 @@ class _BodyMaker:
             known = self.before(node)
             if known is not None:
                 return known
-        made = trace.made.get(node, -1)
-        if any(loop.start <= made < loop.stop for loop in self.inner):
-            raise DoesNotFitError("what an iteration made is used behind the loop, and no variable holds it")
         is_view = entry.base is not None and (node not in trace.made or entry.base in self.written)
-        if not (self.first <= made < self.last or is_view):
+        if not (self.first <= trace.made.get(node, -1) < self.last or is_view):
             raise DoesNotFitError("it uses a tensor of an iteration before, which no variable holds")
-        trace.check_known(node, self.at)
-        base = None if entry.base is None else self.ref(entry.base)
-        family = None if entry.family is None else self.ref(entry.family)
-        return self._local(entry, base, family)
-
-    def _local(self, entry: ProgramNode, base: Ref | None = None, family: Ref | None = None) -> Ref:
-        self.body.nodes.append((entry, base, family))
-        return "local", len(self.body.nodes) - 1
+        return super()._new(node)
 
 
 def results_of(loop: LoopSpan, places: Sequence[int]) -> dict[int, int]:
@@ -251,31 +284,26 @@ def _copying(source: Spec, target: Spec, wanted: bool) -> StepKind:
     return StepKind(CLONE, form, (), 1)
 
 
-def _bodies(recorded: Recorded, span: LoopSpan, phis: list[int], before: Before) -> list[IterationBody]:
+def bodies_of(recorded: Recorded, span: LoopSpan, phis: list[int], before: Before) -> list[IterationBody]:
+    """Return the bodies of a loop, one for iterations that did the same."""
     bodies: list[IterationBody] = []
     for number in range(len(span.ends)):
-        bodies = joined(bodies, [_BodyMaker(recorded, span, phis, before, number).made()])
+        bodies = joined(bodies, [_IterationMaker(recorded, span, phis, before, number).made()])
     return bodies
 
 
 # The recipe of a recorded call with its Python loops as native ones, each with the bodies that are known of it.
 
-Step = tuple[StepKind, int, list[Any], int]
-"""A kind, the result, operands (a number in a tuple), and the number of the line."""
 Above = Callable[[Any], int]  # what returns the nodes that bodies of a loop within another one know as those above
 
 
-class Rolled:
+class Rolled(_BodyMaker):
     """A recording whose loops are told by their bodies; everything else is as it was recorded."""
 
+    own = "outer"
+
     def __init__(self, recording: Any, heads: Heads, spans: Sequence[LoopSpan]) -> None:
-        self.recording, self.trace, self.spans = recording, heads.trace, spans
-        trace, old = self.trace, self.trace.recipe
-        self.nodes: list[ProgramNode] = []
-        self.places: dict[int, int] = {}  # the nodes by those of the recording
-        self.at = -1  # the step that is taken
-        self.pieces: list[list[Step] | NativeLoop] = []
-        self.guards: list[list[Any]] = []  # those of each piece
+        trace, old = heads.trace, heads.trace.recipe
         if spans and any(at >= (*trace.starts, 0)[spans[0].start] for at in recording.draws):
             raise DoesNotFitError("random numbers are drawn in it, or behind it")
         starts = [*trace.starts, len(trace.words)]
@@ -283,92 +311,21 @@ class Rolled:
             if any(starts[span.start] <= at < starts[span.stop] for at in recording.kept_calls):
                 raise DoesNotFitError("an autograd.Function is called in it, whose backward is to run")
         numbered = old.lines.of_steps(old.steps).tolist() if old.lines is not None else []
-        self.recorded = Recorded(recording, heads, numbered)
-        self.arguments = [self._place(node) for node in old.arguments]
-        self.written = {self.places[node] for node in old.written}
-        begin = 0
-        for span in spans:
-            self._flat(begin, span.start, span.drawn)
-            self._loop(span)
-            begin = span.stop
-        self._flat(begin, len(trace.starts), -1)
-        phis = {phi for loop in self.loops for _, phi in loop.phis}
-        self.outputs = list(map(self._place, old.outputs))
-        for k, place in enumerate(self.outputs):
-            base = self.nodes[place].base
-            if (place if base is None else base) in phis:  # the way back through loops would change it
-                self.pieces[-1].append(self._copied(place, -1))  # type: ignore[union-attr]
-                self.outputs[k] = len(self.nodes) - 1
-
-    def _place(self, node: int) -> int:
-        known = self.places.get(node)
-        if known is None:
-            entry = self.trace.recipe.nodes[node]
-            if is_within(self.spans, self.trace.made.get(node, -1)):
-                raise DoesNotFitError("what an iteration made is used behind the loop, and no variable holds it")
-            self.trace.check_known(node, self.at)
-            base, family = (None if n is None else self._place(n) for n in (entry.base, entry.family))
-            self.nodes.append(replace(entry, base=base, family=family))
-            known = self.places[node] = len(self.nodes) - 1
-        return known
-
-    def _flat(self, begin: int, stop: int, left_out: int) -> None:
-        steps, trace, guards = [], self.trace, list[Any]()
-        for at in range(begin, stop):
-            if at == left_out:
-                continue
-            self.at = at
-            if at in trace.guards:
-                guards.append(self.recording.guards[trace.guards[at]])
-            operands = [self._place(o) if o >= 0 else (trace.recipe.steps.numbers[~o],) for o in trace.operands(at)]
-            steps.append((trace.kind(at), self._place(trace.result(at)), operands, self.recorded.line(at)))
-        self.pieces.append(steps)
-        self.guards.append(guards)
-
-    def _copied(self, place: int, line: int) -> Step:
-        node = self.nodes[place]
-        family = node if node.family is None else self.nodes[node.family]
-        kind, copy = copy_of(node, wanted=node.differentiable or family.differentiable)
-        self.nodes.append(copy)
-        return kind, len(self.nodes) - 1, [place], line
-
-    def _loop(self, span: LoopSpan) -> None:
-        """Begin with copies of what the first iteration starts from; what follows reads these."""
-        line, phis = self.recorded.line(span.start), phis_of(self.trace, span)
-        copies = [self._copied(self._place(span.visits[0].nodes[place]), line) for place in phis]
-        numbers = [result for _, result, _, _ in copies]
-        self.pieces[-1].extend(copies)  # type: ignore[union-attr]
-        count: Ref | None = None if span.count is None else ("outer", self._place(span.count))
-        forget_views(self.places, self.trace, self.trace.written(span.start, span.stop))
-        self.nodes.append(ProgramNode(LOOP_STATE))
-        state, places = len(self.nodes) - 1, self.places
-        bodies = _bodies(self.recorded, span, phis, lambda node: ("outer", places[node]) if node in places else None)
-        check_repeats(bodies, "")
-        outer, where = tuple([("outer", number) for number in numbers]), span.visits[0].line
-        loop = NativeLoop(("outer", state), outer, count, span.limit, span.counted, span.apart, where, bodies, line)
-        self.pieces.append(loop)
-        self.guards.append([])
-        written = self.trace.written(span.stop, len(self.trace.starts))
-        results = results_of(span, phis)
-        self.places |= {node: numbers[k] for node, k in results.items()}
-        kept = [node for node in results if node in written]
-        if any(self.trace.recipe.nodes[node].argument for node in kept):
-            raise DoesNotFitError("it carries an argument that is written behind it")
-        forget_views(self.places, self.trace, {*kept})
-        if kept:  # what the loop carries stays as it was
-            copies = [self._copied(self.places[node], line) for node in kept]
-            self.places |= {node: result for node, (_, result, _, _) in zip(kept, copies, strict=True)}
-            self.pieces.append(copies)
-            self.guards.append([])
-
-    @property
-    def loops(self) -> list[NativeLoop]:
-        """The loops, in order."""
-        return [piece for piece in self.pieces if isinstance(piece, NativeLoop)]
+        super().__init__(Recorded(recording, heads, numbered), 0, len(trace.starts), spans)
+        self.arguments = [_outer(self.ref(node)) for node in old.arguments]
+        self.written = {_outer(self.refs[node]) for node in old.written}
+        self._tell()
+        phis = {phi for loop in self.body.loops() for phi in loop.phis}
+        self.outputs: list[int] = []
+        for node in old.outputs:
+            ref = self.ref(node)
+            if (self.body.nodes[ref[1]][1] or ref) in phis:  # the way back through loops would change it
+                ref = self._copied(node, ref, -1)
+            self.outputs.append(_outer(ref))
 
     def join(self, other: Rolled) -> None:
         """Take in the bodies that another call knew, which went the same way outside of loops: these come first."""
-        for loop, bodies in zip(self.loops, self._joined(other), strict=True):
+        for loop, bodies in zip(self.body.loops(), self._joined(other), strict=True):
             loop.bodies = bodies
 
     def difference(self, other: Rolled) -> str:
@@ -380,11 +337,12 @@ class Rolled:
         return ""
 
     def _joined(self, other: Rolled) -> list[list[IterationBody]]:
-        return [joined(known.bodies, loop.bodies) for loop, known in zip(self.loops, other.loops, strict=True)]
+        pairs = zip(self.body.loops(), other.body.loops(), strict=True)
+        return [joined(known.bodies, loop.bodies) for loop, known in pairs]
 
     def lacks_bodies(self, least: int) -> bool:
         """Whether a loop that runs a certain number of times has no body that was seen so often."""
-        return any(loop.counted and not usable(loop.bodies, least) for loop in self.loops)
+        return any(loop.counted and not usable(loop.bodies, least) for loop in self.body.loops())
 
     def put(self, recording: Any, *, least: int | None) -> None:
         """Give a recording the recipe with loops, of the bodies that were seen so often; of none where that is None."""
@@ -397,7 +355,7 @@ class Rolled:
 class _Assembly:
     def __init__(self, rolled: Rolled, least: int | None) -> None:
         old = rolled.trace.recipe
-        self.rolled, self.least, self.nodes, self.steps = rolled, least, list(rolled.nodes), Steps()
+        self.rolled, self.least, self.nodes, self.steps = rolled, least, list[ProgramNode](), Steps()
         self.lines = None if old.lines is None else Lines([*old.lines.table])
         self.guards: list[Any] = []
         self.path: list[bytes] = []  # what guards outside of loops expect, and a mark for each loop
@@ -405,18 +363,9 @@ class _Assembly:
         self._kinds: dict[Any, list[int]] = {}
         self.sources: dict[int, Any] = {}
         self.readers: dict[int, Any] = {}
-        for node, place in rolled.places.items():
-            self._read(rolled.recording, node, place)
-        for piece, guards in zip(rolled.pieces, rolled.guards, strict=True):
-            if isinstance(piece, NativeLoop):
-                self.path.append(f"loop at {piece.line}: {piece.limit}, {piece.counted}, {piece.apart}".encode())
-                self._loop(piece, piece.number, _outer)
-            else:
-                for step in piece:
-                    self._step(*step)
-                self.guards += guards
-                self.guard_positions += range(len(self.path), len(self.path) + len(guards))
-                self.path += [guard.value for guard in guards]
+        for node, ref in rolled.refs.items():
+            self._read(rolled.body.recording, node, _outer(ref))
+        self._steps(rolled.body, _outer)
         self.recipe = Recipe(self.nodes, self.steps, rolled.arguments, rolled.outputs, rolled.written, self.lines)
         self.steps.fit()
 
@@ -440,7 +389,7 @@ class _Assembly:
 
     def _line_of(self, body: IterationBody, number: int) -> int:
         known = body.recording.recipe.lines
-        if self.lines is None or known is None or number < 0 or body.recording is self.rolled.recording:
+        if self.lines is None or known is None or number < 0 or body.recording is self.rolled.body.recording:
             return number
         entry, table = known.table[number], self.lines.table
         if entry not in table:
@@ -462,24 +411,31 @@ class _Assembly:
     def _body(self, state: int, phis: Sequence[int], body: IterationBody, above: Above) -> None:
         places: dict[Ref, int] = {("phi", k): node for k, node in enumerate(phis)}
         for k, (node, old) in enumerate(body.leaves):
-            mine = self.rolled.places.get(old) if body.recording is self.rolled.recording else None
-            if mine is None:
+            known = self.rolled.refs.get(old) if body.recording is self.rolled.body.recording else None
+            if known is None:
+                known = "outer", len(self.nodes)
                 self.nodes.append(node)
-                mine = len(self.nodes) - 1
-                self._read(body.recording, old, mine)
-            places["leaf", k] = mine
+                self._read(body.recording, old, _outer(known))
+            places["leaf", k] = _outer(known)
         first = len(self.nodes)
         places |= {("local", k): first + k for k in range(len(body.nodes))}
 
         def place(ref: Ref) -> int:
             return above(ref[1]) if ref[0] == "above" else _outer(ref) if ref[0] == "outer" else places[ref]
 
+        self._steps(body, place)
+        self._step(StepKind(LOOP_AGAIN, None, (), len(body.updates)), state, [place(o) for o in body.updates], -1)
+
+    def _steps(self, body: IterationBody, place: Above) -> None:
+        """Put the nodes and the steps of a body."""
         for node, *of in body.nodes:
             base, family = [None if ref is None else place(ref) for ref in of]
             self.nodes.append(replace(node, base=base, family=family))
-        guards = iter(body.guards)
+        guards, is_outside = iter(body.guards), body is self.rolled.body
         for step in body.steps:
             if isinstance(step, NativeLoop):
+                if is_outside:
+                    self.path.append(f"loop at {step.line}: {step.limit}, {step.counted}, {step.apart}".encode())
                 self._loop(step, self._line_of(body, step.number), place)
                 continue
             kind, result, operands, line = step
@@ -487,8 +443,8 @@ class _Assembly:
             self._step(kind, place(result), values, self._line_of(body, line))
             if isinstance(kind.op, Guard):
                 self.guards.append(next(guards))
-                self.guard_positions.append(-1)
-        self._step(StepKind(LOOP_AGAIN, None, (), len(body.updates)), state, [place(o) for o in body.updates], -1)
+                self.guard_positions.append(len(self.path) if is_outside else -1)
+                self.path += [self.guards[-1].value] * is_outside
 
 
 def _outer(ref: Ref) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,6 +12,7 @@ from kernels.foundation.specs import fills
 from kernels.foundation.tables import exact
 from kernels.kinds.reference_tape import expose, root_of
 from kernels.native.memory import where
+from tape.programs.program import outcome
 from tape.recording.views import clone
 from tape.tensors import modes
 from tape.tensors.dtypes import DEFAULT
@@ -121,16 +121,19 @@ def call_of(
 def either_way(function: Callable[..., Any], arguments: Collection[Any]) -> tuple[Any, ...]:
     """Return arguments that are named, or whose positions are, by both: calls may give them by either."""
     both = {*arguments}
-    if both:
-        with contextlib.suppress(TypeError, ValueError):  # of what has no signature
-            parameters = inspect.signature(function).parameters.values()
-            for at, parameter in enumerate(p for p in parameters if p.kind in _BY_POSITION):
-                if at in both or parameter.name in both:
-                    both |= {at, parameter.name}
+    for at, name in enumerate(positional_names(function)) if both else ():
+        if at in both or name in both:
+            both |= {at, name}
     return tuple(both)
 
 
-_BY_POSITION = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+def positional_names(function: Callable[..., Any]) -> list[str]:
+    """Return the names of the parameters that may be given by position; none of what has no signature."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
 
 def _order(structure: Structure) -> tuple[Any, ...]:
@@ -300,20 +303,11 @@ def as_given(result: Any, *, tensors: bool) -> Any:
     """Return a result with NumPy's values for tensors that do not require grad, unless tensors were given."""
     if tensors:
         return result
-    if isinstance(result, Tensor):
-        return _plain(result)
     leaves, structure = flattened(result, none=True)
-    return structure.filled([_plain(x) if isinstance(x, Tensor) else x for x in leaves])
-
-
-def _plain(x: Tensor) -> Any:
-    if x._slot is not None:
-        return x
-    value = x._value
-    if type(value) is float:
-        return value
-    array = np.array(value, order="K")
-    return float(array) if array.ndim == 0 and array.dtype.kind == "f" else array
+    for i, x in enumerate(leaves):
+        if isinstance(x, Tensor) and x._slot is None:
+            leaves[i] = outcome(np.array(x._value, order="K"), False)
+    return structure.filled(leaves)
 
 
 def same_results(one: Any, other: Any, *, rounding: float = 0.0) -> bool:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import functools
-import inspect
 import io
 import itertools
 import os
@@ -21,11 +19,11 @@ from kernels.kinds.routine import Guard, LoopMark
 from kernels.machine_code import call_structs
 from kernels.machine_code.call_structs import CallPlan
 from kernels.machine_code.compiled_machine import CompiledMachine, ReturnForm
-from kernels.native.memory import HEADER, where
+from kernels.native.memory import where
 from kernels.programs.machine import GuardMissed
 from kernels.programs.program import ProgramError, Recipe
 from kernels.rules.scalar_loops import node_of
-from tape.compiled.call_key import CallShape
+from tape.compiled.call_key import CallShape, positional_names
 from tape.compiled.compiled_program import CompiledProgram, Specialization
 from tape.compiled.native_checks import Checks
 from tape.errors import FileFormatError
@@ -67,8 +65,6 @@ class StructureSteps:
         self.values, self.count = 0, 0
         self._kinds: set[Any] = set()
         self._fixed, self._leaf = fixed, 0
-        if not _tuples_agree():
-            raise Unknown
 
     @classmethod
     def of_arguments(cls, shape: CallShape) -> StructureSteps:
@@ -117,14 +113,6 @@ class StructureSteps:
         self.kept.append(structure)
         self.words += (call_structs.S_TUPLE if named else _STRUCTURE_KINDS[kind], key, len(structure.parts), id(kind))
         self._parts(structure, depth + 1)
-
-
-@functools.cache
-def _tuples_agree() -> bool:
-    """Check, on a known tuple, that native code finds the items where it looks."""
-    probe = 1.5, 2.5
-    items = [ctypes.c_int64.from_address(id(probe) + tuple.__basicsize__ + 8 * k).value for k in range(2)]
-    return ctypes.c_int64.from_address(id(probe) + HEADER).value == len(probe) and items == [id(x) for x in probe]
 
 
 class NativePlan:
@@ -433,9 +421,6 @@ def load(
     return programs[0]
 
 
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-
-
 _PATH = re.compile(r"argument (\w+)(.*)", re.DOTALL)
 
 
@@ -444,12 +429,7 @@ def named(function: Callable[..., Any], paths: Sequence[str]) -> list[str]:
 
     A position becomes the name of the parameter, if that is known; parts follow behind underscores.
     """
-    try:
-        parameters = [*inspect.signature(function).parameters.values()]
-    except (TypeError, ValueError):  # a function of C
-        parameters = []
-    positional = [p.name for p in parameters if p.kind in _POSITIONAL]
-    names = []
+    positional, names = positional_names(function), []
     for path in paths:
         match = _PATH.fullmatch(path)
         head, rest = match.groups() if match is not None else (path, "")

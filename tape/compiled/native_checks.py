@@ -20,6 +20,7 @@ from kernels.machine_code import call_structs
 from kernels.native.c_api import ArrayObject, TensorObject
 from kernels.native.memory import HEADER, where
 from tape.tensors.tensor import Tensor
+from tape.watching import watched
 from tape.watching.frame_events import MISSING, NAMED_FIELD, dictionary_of, entry_of_class, member_of, variables_of
 from tape.watching.snapshots import BUFFERS, ArrayContent, opened, slots_of, unchanged
 from tape.watching.watched import ClassWatch, CodeWatch, Unseen, Watch, step
@@ -371,38 +372,25 @@ def _checks_of(watch: Watch) -> Draft | None:
     return draft if draft.parts(watch.expected, value) else None
 
 
-def _located(draft: Draft, read: Callable[[], Any]) -> bool:
-    """Check that a value is where it was read; False where native code cannot. The variables of readers tell where."""
-    if isinstance(read, functools.partial):  # of an object that is always the same
-        return True
-    if not isinstance(read, types.FunctionType) or read.__closure__ is None:
-        return False
-    cells = zip(read.__code__.co_freevars, [cell.cell_contents for cell in read.__closure__], strict=True)
-    named = dict(cells)
-    match named:
-        case {"variables": variables, "name": name} if type(variables) is dict and type(name) is str:
-            draft.entry(variables, name)
-        case {"cell": types.CellType() as cell}:
-            draft.word(cell, HEADER, read())
-        case {"receiver": _}:
-            pass
-        case _:
-            return _reached(draft, named)
+def _located(draft: Draft, read: functools.partial[Any]) -> bool:
+    """Check that a value is where it was read; False where native code cannot."""
+    holder, *more = read.args
+    if read.func is watched.content_of:
+        draft.word(holder, HEADER, read())
+    elif read.func is watched.defaults_of:
+        _, *places = places_in_functions()
+        for at, defaults in zip(places, (holder.__kwdefaults__, holder.__defaults__), strict=True):
+            draft.word(holder, at, MISSING if defaults is None else defaults)
+        return 0 not in places
+    elif read.func is watched.parts_of_partial:
+        return draft.partial(holder)
+    elif read.func is watched.read_along:
+        return _located(draft, holder) and _stepped(draft, holder(), more[0])
+    elif read.func is not watched.itself:
+        if type(holder) is not dict:
+            return False
+        draft.entry(holder, more[0])
     return True
-
-
-def _reached(draft: Draft, named: dict[str, Any]) -> bool:
-    match named:
-        case {"function": types.FunctionType() as function}:
-            _, *places = places_in_functions()
-            for at, defaults in zip(places, (function.__kwdefaults__, function.__defaults__), strict=True):
-                draft.word(function, at, MISSING if defaults is None else defaults)
-            return 0 not in places
-        case {"partial": functools.partial() as partial}:
-            return draft.partial(partial)
-        case {"start": start, "steps": steps}:
-            return _located(draft, start) and _stepped(draft, start(), steps)
-    return False
 
 
 def _stepped(draft: Draft, value: Any, steps: Sequence[tuple[str, Any, Any]]) -> bool:

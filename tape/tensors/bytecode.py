@@ -10,7 +10,7 @@ import dis
 import linecache
 import sys
 import traceback
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from threading import local
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -38,13 +38,17 @@ _READERS = frozenset(("locals", "vars", "dir", "eval", "exec", "_getframe", "cur
 
 
 class CodeStep(NamedTuple):
-    """An instruction, or half of one of two: where it is, its name and value, its line, where it may jump."""
+    """An instruction, or half of one of two: where it is, its name and value, its line, where it may jump.
+
+    ``arg`` is the number that is in the bytecode.
+    """
 
     offset: int
     name: str
     value: Any
     line: int | None
     target: int | None
+    arg: int
 
 
 def steps_of(code: CodeType) -> tuple[list[CodeStep], dict[int, int]]:
@@ -66,12 +70,13 @@ def steps_of(code: CodeType) -> tuple[list[CodeStep], dict[int, int]]:
 def _single(step: dis.Instruction, start: int, line: int | None, target: int | None) -> Iterator[CodeStep]:
     if step.opname in _PAIRS and isinstance(step.argval, tuple):
         for name, value in zip(_PAIRS[step.opname], step.argval, strict=True):
-            yield CodeStep(start, name, value, line, None)
+            yield CodeStep(start, name, value, line, None, 0)
     else:
         name = "LOAD_CONST" if step.opname == "LOAD_SMALL_INT" else step.opname
         value = step.argrepr if step.opname == "BINARY_OP" else step.argval
         value = step.arg if step.opname == "LOAD_SMALL_INT" else value
-        yield CodeStep(start, "LOAD_FAST" if name == "LOAD_FAST_BORROW" else name, value, line, target)
+        name = "LOAD_FAST" if name == "LOAD_FAST_BORROW" else name
+        yield CodeStep(start, name, value, line, target, step.arg or 0)
 
 
 class ControlFlow:
@@ -83,11 +88,15 @@ class ControlFlow:
         self.handlers: list[tuple[int, ...]] = self._handlers()  # where each instruction goes on if it raises
         self.next: list[tuple[int, ...]] = [tuple(self._next(i)) for i in range(len(self.steps))]
         """Where it goes on otherwise."""
+        self.after = [(*both[0], *both[1]) for both in zip(self.next, self.handlers, strict=True)]
+        self.before: list[list[int]] = [[] for _ in self.steps]  # those that it may follow
+        for i, after in enumerate(self.after):
+            for j in after:
+                self.before[j].append(i)
         self.targets = {self.number[step.target] for step in self.steps if step.target is not None}
         self.always_live = frozenset((*code.co_cellvars, *code.co_freevars))
         if reads_locals(code) or any(_reads(step) is None for step in self.steps):
             self.always_live |= frozenset(code.co_varnames)
-        self._before = self._find_before()
         self._past: dict[int, set[int]] = {}
         self._live: list[frozenset[str]] | None = None
 
@@ -148,47 +157,32 @@ class ControlFlow:
 
         A jump backward need not be one: handlers stand at the end of the code, and go on before it.
         """
-        return self.through(head, self._before[head])
+        return self.through(head, self.before[head])
 
     def through(self, head: int, steps: Iterable[int]) -> list[int]:
         """Return those instructions that are reached through one alone."""
         if head not in self._past:
-            self._past[head] = self._reached_past(head)
+            self._past[head] = _reached([0], head, self.after) - {head}
         return [i for i in steps if i not in self._past[head]]
-
-    def _reached_past(self, head: int) -> set[int]:
-        reached, pending = set[int](), [0]
-        while pending:
-            i = pending.pop()
-            if i not in reached and i != head:
-                reached.add(i)
-                pending += [*self.next[i], *self.handlers[i]]
-        return reached
 
     def body(self, head: int) -> frozenset[int]:
         """Return the instructions from which a head is reached again without passing it, and the head."""
         return self.leading_to(self.back(head), head)
 
-    def before(self, i: int) -> list[int]:
-        """Return the instructions that one may follow."""
-        return self._before[i]
-
     def leading_to(self, pending: Iterable[int], last: int) -> frozenset[int]:
         """Return the instructions from which some can be reached without passing the last, and that."""
-        leading, pending = {last}, list(pending)
-        while pending:
-            i = pending.pop()
-            if i not in leading:
-                leading.add(i)
-                pending += self._before[i]
-        return frozenset(leading)
+        return frozenset(_reached(pending, last, self.before))
 
-    def _find_before(self) -> list[list[int]]:
-        before: list[list[int]] = [[] for _ in self.steps]
-        for i in range(len(self.steps)):
-            for j in (*self.next[i], *self.handlers[i]):
-                before[j].append(i)
-        return before
+
+def _reached(begin: Iterable[int], last: int, ways: Sequence[Iterable[int]]) -> set[int]:
+    """Return what can be reached by some ways without passing the last, and that."""
+    reached, pending = {last}, list(begin)
+    while pending:
+        i = pending.pop()
+        if i not in reached:
+            reached.add(i)
+            pending += ways[i]
+    return reached
 
 
 def reads_locals(code: CodeType) -> bool:

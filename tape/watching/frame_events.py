@@ -14,7 +14,6 @@ import itertools
 import pickle
 import random
 import sys
-import threading
 import types
 from collections import namedtuple
 from collections.abc import Callable, Collection, Container, Iterable, Iterator
@@ -68,14 +67,14 @@ def is_decided(package: Any) -> bool:
 Result = TypeVar("Result")
 
 
-def of_code(compute: Callable[[CodeType], Result]) -> Callable[[CodeType], Result]:
-    """Return a function of code objects that computes its result once for each."""
+def of_code(compute: Callable[..., Result]) -> Callable[..., Result]:
+    """Return a function of code objects that computes its result once for each, also with a frame that runs it."""
     known: Recent[int, tuple[CodeType, Result]] = Recent()
 
-    def result(code: CodeType) -> Result:
+    def result(code: CodeType, *frame: FrameType) -> Result:
         entry = known.get(id(code))
         if entry is None or entry[0] is not code:
-            entry = known[id(code)] = code, compute(code)
+            entry = known[id(code)] = code, compute(code, *frame)
         return entry[1]
 
     return result
@@ -362,32 +361,20 @@ class _Traced:
         return self.goes_on
 
 
-class _Monitored:
-    """A call that is monitored, with the activations in it by the numbers of their frames.
-
-    Frames are not held, since their locals would be. A number may be that of a frame that is gone, until one of the
-    same code begins.
-    """
-
-    def __init__(self, listener: CodeListener) -> None:
-        self.listener = listener
-        self.activations: dict[int, Activation] = {}
-
-
 _lock = Lock(waited_for=True)
 _tools: list[int] = []  # this library's number among the tools that monitor, once it has one
-_calls: dict[int, _Monitored] = {}  # the calls that are monitored, by thread
+_calls: dict[int, CodeListener] = {}  # who listens to the calls that are monitored, by thread
 _points: dict[int, tuple[CodeType, Collection[int]]] = {}  # the code of which instructions are reported, and which
 
 
 def _call_monitored(listener: CodeListener, function: Callable[..., Result], *args: Any) -> Result:
-    thread = threading.get_ident()
+    thread = get_ident()
     if thread in _calls or not _is_tool():
         others = "others are" if thread in _calls else "all numbers of sys.monitoring are taken by other tools"
         listener.reason = f"loops are not watched while {others}"
         return function(*args)
     try:
-        _calls[thread] = _Monitored(listener)
+        _calls[thread] = listener
         _settle()
         return function(*args)
     finally:
@@ -437,16 +424,16 @@ def _thrown(code: CodeType, *_: Any) -> None:
 
 
 def _notified(code: CodeType, frame: FrameType) -> Any:
-    call = _calls.get(threading.get_ident())
-    if call is None:
+    listener = _calls.get(get_ident())
+    if listener is None:
         return None
-    call.activations.pop(id(frame), None)
-    if call.listener.reason or is_untraced():
+    listener.activations.pop(id(frame), None)
+    if listener.reason or is_untraced():
         return None
-    activation = call.listener.begin(frame)
+    activation = listener.begin(frame)
     if activation is None:
-        return None if call.listener.concerns(frame) else monitoring.DISABLE
-    call.activations[id(frame)] = activation
+        return None if listener.concerns(frame) else monitoring.DISABLE
+    listener.activations[id(frame)] = activation
     if id(code) not in _points:
         with _lock:
             _points[id(code)] = code, activation.points
@@ -458,17 +445,13 @@ def _at(code: CodeType, offset: int) -> Any:
     known = _points.get(id(code))
     if known is None or offset not in known[1]:
         return monitoring.DISABLE
-    call = _calls.get(threading.get_ident())
-    if call is not None and not call.listener.reason:
+    listener = _calls.get(get_ident())
+    if listener is not None and not listener.reason:
         frame = sys._getframe(1)
-        activation = call.activations.get(id(frame))
+        activation = listener.activations.get(id(frame))
         if activation is not None:
             activation.at(frame, offset)
     return None
-
-
-_MOST_CODES = 1 << 14
-_followed: dict[int, tuple[CodeType, bool]] = {}
 
 
 class CodeListener:
@@ -482,6 +465,11 @@ class CodeListener:
         self.serials = itertools.count()
         self.executed: dict[tuple[int, int], tuple[int, CodeType, Any, Any]] = {}
         """The code that was called, with when that was last, its globals and builtins."""
+        self.activations: dict[int, Activation] = {}
+        """Where calls are monitored, by the numbers of their frames, which are not held, since their locals would be.
+
+        A number may be that of a frame that is gone, until one of the same code begins.
+        """
 
     def call(self, function: Callable[..., Result], *args: Any) -> Result:
         """Call a function, watched. In Python 3.11 it is not where the thread is traced already, as by a debugger.
@@ -493,7 +481,8 @@ class CodeListener:
 
     def begin(self, frame: FrameType) -> Activation | None:
         """Take in that a frame begins."""
-        if not is_collecting() and _is_followed(frame):  # finalizers run then, and callbacks of the collector
+        # while the collector works, finalizers run, and its callbacks
+        if not is_collecting() and _is_followed(frame.f_code, frame):
             code, variables = frame.f_code, frame.f_globals
             key = id(code), id(variables)
             if self.begins is not None and key not in self.executed:
@@ -503,18 +492,13 @@ class CodeListener:
 
     def concerns(self, frame: FrameType) -> bool:
         """Return whether a frame has code that counts."""
-        return _is_followed(frame)
+        return _is_followed(frame.f_code, frame)
 
 
-def _is_followed(frame: FrameType) -> bool:
+@of_code
+def _is_followed(_: CodeType, frame: FrameType) -> bool:
     """Whether the code of a frame may read from outside: it is of no package that is taken to stay as it is."""
-    code = frame.f_code
-    known = _followed.get(id(code))
-    if known is None:
-        if len(_followed) >= _MOST_CODES:
-            _followed.clear()
-        known = _followed[id(code)] = code, not is_decided(module_of_frame(frame))
-    return known[1]
+    return not is_decided(module_of_frame(frame))
 
 
 def module_of_frame(frame: FrameType) -> str:

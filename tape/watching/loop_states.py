@@ -315,7 +315,7 @@ def tests_of(flow: ControlFlow) -> dict[int, Test | None]:
 
 
 def _test(flow: ControlFlow, head: int) -> Test | None:
-    before, back = flow.before(head), flow.back(head)
+    before, back = flow.before[head], flow.back(head)
     end = max(back) + 1
     again = [i for i in range(head + 1, end) if not is_taken(flow, i, head)]
     pairs = zip(range(head - 1, -1, -1), reversed(again), strict=False)
@@ -324,7 +324,7 @@ def _test(flow: ControlFlow, head: int) -> Test | None:
         return None
     starts = same[-1]
     copies = range(starts[0], head), range(starts[1], end)
-    alone = all(i in copy for copy in copies for j in copy[1:] for i in flow.before(j))
+    alone = all(i in copy for copy in copies for j in copy[1:] for i in flow.before[j])
     if not alone or any(i not in copies[0] and i not in copies[1] for i in before):
         return None
     if not all(
@@ -332,7 +332,7 @@ def _test(flow: ControlFlow, head: int) -> Test | None:
         for start in starts
     ):
         return None
-    continues = tuple(flow.through(head, flow.before(starts[0])))
+    continues = tuple(flow.through(head, flow.before[starts[0]]))
     body = flow.leading_to([*back, *continues], head)
     return Test(*starts, continues, body.union(copies[0]) if continues else body)
 
@@ -356,4 +356,4 @@ def _is_visible(flow: ControlFlow, at: int) -> bool:
     if REPORTS_INSTRUCTIONS:
         return True
     line = flow.steps[at].line
-    return line is not None and all(i >= at or flow.steps[i].line != line for i in flow.before(at))
+    return line is not None and all(i >= at or flow.steps[i].line != line for i in flow.before[at])

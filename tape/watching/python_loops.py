@@ -10,11 +10,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from kernels.foundation.tables import Recent
 from tape.tensors.bytecode import FLIPPED, CodeStep, ControlFlow, touches_locals
 from tape.tensors.tensor import Tensor
 from tape.watching.frame_events import (
-    MISSING,
     REPORTS_INSTRUCTIONS,
     CodeListener,
     CodeReads,
@@ -23,11 +21,10 @@ from tape.watching.frame_events import (
     module_of,
     module_of_frame,
     of_code,
-    plain_attribute,
     reads_within,
 )
 from tape.watching.loop_states import LoopState, Test, state_of, tests_of
-from tape.watching.snapshots import SKIPPED, outcomes_in
+from tape.watching.snapshots import SKIPPED, Source, outcomes_in, value_in
 
 # A program may repeat an iteration only if the next one starts from the same Python state: the locals that are live
 # where the loop begins anew. Two kinds of state may change and are understood: the iterator of ``range``, and counters.
@@ -36,7 +33,7 @@ _SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENE
 _SIGNS = {"+": 1, "+=": 1, "-": -1, "-=": -1}
 _APPENDS = frozenset(("LIST_APPEND", "SET_ADD", "MAP_ADD"))
 _LOADED = frozenset(("LOAD_FAST", "LOAD_FAST_CHECK"))
-_SOURCES = {"LOAD_FAST": "local", "LOAD_FAST_CHECK": "local", "LOAD_DEREF": "local", "LOAD_GLOBAL": "global"}
+_SOURCES = {"LOAD_FAST": "local", "LOAD_FAST_CHECK": "local", "LOAD_DEREF": "cell", "LOAD_GLOBAL": "global"}
 _BUILTINS: dict[str, Any] = {"range": range, "int": int}
 _ONLY_RANGE = "only loops `for _ in range(n)` whose variable nobody reads, and while loops, can be repeated natively"
 
@@ -60,9 +57,7 @@ class Counter(NamedTuple):
 class Extent(NamedTuple):
     """The argument of ``range``: a number, or a local or global with attributes; in ``int()`` or not."""
 
-    source: str
-    value: Any
-    attributes: tuple[str, ...]
+    argument: Source
     is_int: bool
 
 
@@ -167,8 +162,8 @@ def _is_visible(flow: ControlFlow, head: int, body: frozenset[int]) -> bool:
     """
     if REPORTS_INSTRUCTIONS:
         return True
-    before = flow.leading_to(flow.before(head), head)
-    ways = [(i, j) for i in range(len(flow.steps)) for j in (*flow.next[i], *flow.handlers[i]) if j <= i]
+    before = flow.leading_to(flow.before[head], head)
+    ways = [(i, j) for i, after in enumerate(flow.after) for j in after if j <= i]
     targets = [j for _, j in ways if j == head or (j in before and j not in body)]
     return min(body) >= head and all(flow.steps[j].line is not None for j in targets)
 
@@ -185,7 +180,7 @@ def _is_unread(flow: ControlFlow, head: int, body: frozenset[int]) -> bool:
 
 def _exits(flow: ControlFlow, body: frozenset[int]) -> Iterator[int]:
     for i in body:
-        yield from (j for j in (*flow.next[i], *flow.handlers[i]) if j not in body)
+        yield from (j for j in flow.after[i] if j not in body)
 
 
 def _setup_start(flow: ControlFlow, head: int) -> int | None:
@@ -206,11 +201,14 @@ def _extent(steps: list[CodeStep]) -> Extent | None:
     if not steps or any(step.name != "LOAD_ATTR" for step in steps[1:]):
         return None
     first, *others = steps
-    attributes = tuple([step.value for step in others])
-    if first.name == "LOAD_CONST" and type(first.value) is int and not others:
-        return Extent("number", first.value, (), is_int)
-    source = _SOURCES.get(first.name)
-    return None if source is None else Extent(source, first.value, attributes, is_int)
+    is_number = first.name == "LOAD_CONST" and type(first.value) is int and not others
+    kind = "constant" if is_number else _SOURCES.get(first.name)
+    if kind is None:
+        return None
+    argument = Source(kind, first.value)
+    for step in others:
+        argument = Source("attribute", step.value, argument)
+    return Extent(argument, is_int)
 
 
 def _counters(flow: ControlFlow, heads: tuple[int, ...], body: frozenset[int]) -> Iterator[Counter]:
@@ -323,12 +321,12 @@ class HeadWatch(CodeListener):
     def begin(self, frame: FrameType) -> _Activation | None:
         """Return what follows a frame, called at its beginning: nothing for nearly all."""
         super().begin(frame)
-        plan = None if is_collecting() else _plan_of(frame)
+        plan = None if is_collecting() else _plan_of(frame.f_code, frame)
         return None if plan is None else _Activation(self, plan)
 
     def concerns(self, frame: FrameType) -> bool:
         """Return whether a frame has loops that are watched, or code that counts."""
-        return super().concerns(frame) or _plan_of(frame) is not None
+        return super().concerns(frame) or _plan_of(frame.f_code, frame) is not None
 
 
 class _Plan:
@@ -341,19 +339,12 @@ class _Plan:
         self.points = frozenset(self.heads).union(*[loop.exits for loop in loops])
 
 
-_plans: Recent[int, tuple[CodeType, _Plan | None]] = Recent()
-
-
-def _plan_of(frame: FrameType) -> _Plan | None:
+@of_code
+def _plan_of(code: CodeType, frame: FrameType) -> _Plan | None:
     """Return what is followed in frames of a code object; None where nothing is."""
-    code = frame.f_code
-    known = _plans.get(id(code))
-    if known is None or known[0] is not code:
-        loops = []
-        if module_of_frame(frame).partition(".")[0] not in SKIPPED:
-            loops = [loop for loop in loops_of(code).values() if not loop.reason]
-        known = _plans[id(code)] = code, _Plan(loops) if loops else None
-    return known[1]
+    is_skipped = module_of_frame(frame).partition(".")[0] in SKIPPED
+    loops = [] if is_skipped else [loop for loop in loops_of(code).values() if not loop.reason]
+    return _Plan(loops) if loops else None
 
 
 class _Entry:
@@ -459,12 +450,7 @@ def iterations_alike(comparison: CounterTest, step: int, value: int, limit: int)
 def _extent_of(frame: FrameType, extent: Extent) -> Any:
     if not _is_builtin(frame, "range") or (extent.is_int and not _is_builtin(frame, "int")):
         return None
-    if extent.source == "number":
-        return extent.value
-    variables = frame.f_locals if extent.source == "local" else frame.f_globals
-    value = variables.get(extent.value, MISSING)
-    for name in extent.attributes:
-        value = plain_attribute(value, name)
+    value = value_in(extent.argument, frame)
     if isinstance(value, Tensor):
         return value
     kinds = (int, float, np.integer, np.floating) if extent.is_int else (int, np.integer)

@@ -7,7 +7,6 @@ import array
 import builtins
 import contextlib
 import ctypes
-import dis
 import functools
 import gc
 import io
@@ -25,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernels import PACKAGES
-from tape.tensors.bytecode import FLIPPED, reads_locals
+from tape.tensors.bytecode import FLIPPED, CodeStep, reads_locals, steps_of, touches_locals
 from tape.tensors.pytrees import METHODS
 from tape.tensors.tensor import Array, Tensor
 from tape.watching.frame_events import (
@@ -317,15 +316,15 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
 }  # fmt: skip
 """Comparisons, as they are written."""
-_NOTHING = frozenset(("CACHE", "EXTENDED_ARG", "PRECALL", "NOP", "RESUME", "NOT_TAKEN", "KW_NAMES"))
+_NOTHING = frozenset(("NOP", "RESUME", "KW_NAMES"))
 """Instructions that do nothing to the stack, if a call takes what it is prepared of."""
 _ITEM, _FLOAT, _ABSOLUTE = "item", float.__name__, abs.__name__
 _PLAIN_NUMBERS = frozenset(("constant", "local", "cell", "global", "attribute"))
 """What is compared with, where it is read right behind the number."""
 
 
-class _Value(NamedTuple):
-    """A value on the stack: a constant, a variable, an attribute, what a call gives, or the absolute value of that."""
+class Source(NamedTuple):
+    """Where a value is from: a constant, a variable, an attribute, a call, or the absolute value of what that gives."""
 
     kind: str
     name: Any = None
@@ -336,7 +335,7 @@ class _Comparison(NamedTuple):
     """What stands on the left of an operator is compared with another value."""
 
     operator: str
-    other: _Value
+    other: Source
 
 
 class _Number(NamedTuple):
@@ -384,13 +383,14 @@ def outcomes_in(frame: FrameType, variables: dict[str, Any]) -> dict[str, Any]:
     return outcomes
 
 
-def _plain(value: _Value, frame: FrameType) -> float | None:
-    number = _evaluated(value, frame)
+def _plain(value: Source, frame: FrameType) -> float | None:
+    number = value_in(value, frame)
     number = float(number) if type(number) is np.float64 else number
     return number if type(number) in (int, float) else None
 
 
-def _evaluated(value: _Value | None, frame: FrameType) -> Any:
+def value_in(value: Source | None, frame: FrameType) -> Any:
+    """Return a constant, variable or attribute as a frame has it; MISSING where there is none, or code would run."""
     if value is None:
         return MISSING
     if value.kind == "constant":
@@ -399,7 +399,7 @@ def _evaluated(value: _Value | None, frame: FrameType) -> Any:
         return frame.f_locals.get(value.name, MISSING)
     if value.kind == "global":
         return frame.f_globals.get(value.name, MISSING)
-    return plain_attribute(_evaluated(value.of, frame), value.name) if value.kind == "attribute" else MISSING
+    return plain_attribute(value_in(value.of, frame), value.name) if value.kind == "attribute" else MISSING
 
 
 @of_code
@@ -411,13 +411,13 @@ class _Stack:
     """What is on the stack, as far as it is known, while code runs from one instruction to the next."""
 
     def __init__(self, code: CodeType) -> None:
-        self.code, self.steps = code, [*dis.get_instructions(code)]
-        self.values: list[_Value | None] = []
-        self.made = Counter[_Value]()
+        self.code, (self.steps, self.numbers) = code, steps_of(code)
+        self.values: list[Source | None] = []
+        self.made = Counter[Source]()
         """How often numbers that calls give, or their absolute values, were on the stack."""
-        self.takers: defaultdict[_Value, list[str | _Comparison]] = defaultdict(list)
+        self.takers: defaultdict[Source, list[str | _Comparison]] = defaultdict(list)
         """The locals and the comparisons that took them from there."""
-        self.stored: defaultdict[str, list[_Value | None]] = defaultdict(list)  # what locals are given
+        self.stored: defaultdict[str, list[Source | None]] = defaultdict(list)  # what locals are given
         self.loads = Counter[str]()  # how often locals are read
         self.uses: defaultdict[str, list[_Comparison]] = defaultdict(list)  # the comparisons that read them
         self.unknown: set[str] = set()  # those of which more is done
@@ -425,11 +425,12 @@ class _Stack:
 
     def result(self) -> _Comparisons:
         """Return the comparisons."""
-        for step in self.steps:
-            if step.is_jump_target:
+        targets = {self.numbers[step.target] for step in self.steps if step.target is not None}
+        for i, step in enumerate(self.steps):
+            if i in targets:
                 self.values.clear()
-            if step.opname not in _NOTHING:
-                _EFFECTS.get(step.opname, _Stack._more)(self, step)
+            if step.name not in _NOTHING:
+                _EFFECTS.get(step.name, _Stack._more)(self, step)
         variables = {
             name: tuple(dict.fromkeys(self.uses[name]))
             for name in (() if reads_locals(self.code) else self.stored)
@@ -451,67 +452,57 @@ class _Stack:
                 numbers |= dict.fromkeys(spans[call.name], number)
         return numbers, variables
 
-    def _is_fixed(self, value: _Value) -> bool:
+    def _is_fixed(self, value: Source) -> bool:
         is_argument = value.kind == "local" and value.name not in self.stored and value.name not in self.unknown
         return is_argument or value.kind == "constant" or (value.kind == "global" and value.name not in self.changed)
 
-    def _more(self, step: dis.Instruction) -> None:
+    def _more(self, step: CodeStep) -> None:
         """Know nothing of the stack behind an instruction that is not looked into."""
         self.values.clear()
-        if step.opcode in dis.haslocal:
-            self.unknown.update(_names(step))
-        elif step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
-            self.changed.add(step.argval)
+        if touches_locals(step):
+            self.unknown.update(step.value if isinstance(step.value, tuple) else (step.value,))
+        elif step.name in ("STORE_GLOBAL", "DELETE_GLOBAL"):
+            self.changed.add(step.value)
 
-    def _push(self, kind: str, step: dis.Instruction) -> None:
-        self.values.append(None if kind == "null" else _Value(kind, step.argval))
+    def _local(self, step: CodeStep) -> None:
+        self.loads[step.value] += 1
+        self.values.append(Source("local", step.value))
 
-    def _local(self, step: dis.Instruction) -> None:
-        for name in _names(step):
-            self.loads[name] += 1
-            self.values.append(_Value("local", name))
+    def _store(self, step: CodeStep) -> None:
+        value = self._pop()
+        self.stored[step.value].append(value)
+        if value is not None:
+            self.takers[value].append(step.value)
 
-    def _store(self, step: dis.Instruction) -> None:
-        for name in _names(step):
-            value = self._pop()
-            self.stored[name].append(value)
-            if value is not None:
-                self.takers[value].append(name)
-
-    def _store_and_load(self, step: dis.Instruction) -> None:
-        first, second = _names(step)
-        self._store(step._replace(argval=first))
-        self._local(step._replace(argval=second))
-
-    def _copy(self, step: dis.Instruction) -> None:
+    def _copy(self, step: CodeStep) -> None:
         """Have a number on the top twice, as where it is stored and compared: ``(error := x.item()) < 1.0``."""
-        number = self.values[-1] if step.arg == 1 and self.values else None
+        number = self.values[-1] if step.value == 1 and self.values else None
         if number is None or number not in self.made:  # of locals the second would not be told from the first
             self.values.clear()
             return
         self.made[number] += 1
         self.values.append(number)
 
-    def _of_one(self, _: dis.Instruction) -> None:
+    def _of_one(self, _: CodeStep) -> None:
         self._pop()
         self.values.append(None)
 
-    def _of_two(self, step: dis.Instruction) -> None:
+    def _of_two(self, step: CodeStep) -> None:
         self._pop()
         self._of_one(step)
 
-    def _pop(self) -> _Value | None:
+    def _pop(self) -> Source | None:
         return self.values.pop() if self.values else None
 
-    def _attribute(self, step: dis.Instruction) -> None:
-        is_method = step.opname == "LOAD_METHOD" or (sys.version_info >= (3, 12) and bool((step.arg or 0) & 1))
-        self.values += [_Value("attribute", step.argval, self._pop()), *[None] * is_method]
+    def _attribute(self, step: CodeStep) -> None:
+        is_method = step.name == "LOAD_METHOD" or (sys.version_info >= (3, 12) and bool(step.arg & 1))
+        self.values += [Source("attribute", step.value, self._pop()), *[None] * is_method]
 
-    def _call(self, step: dis.Instruction) -> None:
+    def _call(self, step: CodeStep) -> None:
         """Take the arguments, the function, and the place beside it, which is empty or has what it is a method of."""
-        if step.opname == "CALL_KW":  # the names of arguments
+        if step.name == "CALL_KW":  # the names of arguments
             self._pop()
-        arguments = [self._pop() for _ in range(step.arg or 0)]
+        arguments = [self._pop() for _ in range(step.value)]
         both = [self._pop(), self._pop()]
         functions = [value for value in both if value is not None]
         result = _called(step.offset, functions[0], arguments) if len(functions) == 1 else None
@@ -519,9 +510,9 @@ class _Stack:
             self.made[result] += 1
         self.values.append(result)
 
-    def _compare(self, step: dis.Instruction) -> None:
+    def _compare(self, step: CodeStep) -> None:
         right, left = self._pop(), self._pop()
-        for value, other, operator_ in ((left, right, step.argval), (right, left, FLIPPED[step.argval])):
+        for value, other, operator_ in ((left, right, step.value), (right, left, FLIPPED[step.value])):
             if value is None or other is None:
                 continue
             if value.kind == "local":
@@ -533,38 +524,26 @@ class _Stack:
         self.values.append(None)
 
 
-def _names(step: dis.Instruction) -> tuple[str, ...]:
-    return step.argval if isinstance(step.argval, tuple) else (step.argval,)
-
-
-def _called(offset: int, function: _Value, arguments: list[_Value | None]) -> _Value | None:
+def _called(offset: int, function: Source, arguments: list[Source | None]) -> Source | None:
     if function.kind == "attribute" and function.name == _ITEM and not arguments:
-        return _Value("call", offset, _ITEM)
+        return Source("call", offset, _ITEM)
     if function.kind != "global" or len(arguments) != 1:
         return None
     if function.name == _FLOAT:
-        return _Value("call", offset, _FLOAT)
+        return Source("call", offset, _FLOAT)
     argument = arguments[0]
     is_absolute = function.name == _ABSOLUTE and argument is not None and argument.kind == "call"
-    return _Value("magnitude", None, argument) if is_absolute else None
+    return Source("magnitude", None, argument) if is_absolute else None
 
 
-_EFFECTS: dict[str, Callable[[_Stack, dis.Instruction], None]] = {
-    "LOAD_CONST": lambda stack, step: stack._push("constant", step),
-    "LOAD_SMALL_INT": lambda stack, step: stack._push("constant", step),
+_EFFECTS: dict[str, Callable[[_Stack, CodeStep], None]] = {
+    "LOAD_CONST": lambda stack, step: stack.values.append(Source("constant", step.value)),
     "LOAD_FAST": _Stack._local,
     "LOAD_FAST_CHECK": _Stack._local,
-    "LOAD_FAST_BORROW": _Stack._local,
-    "LOAD_FAST_LOAD_FAST": _Stack._local,
-    "LOAD_FAST_BORROW_LOAD_FAST_BORROW": _Stack._local,
     "STORE_FAST": _Stack._store,
-    "STORE_FAST_STORE_FAST": _Stack._store,
-    "STORE_FAST_LOAD_FAST": _Stack._store_and_load,
-    "LOAD_GLOBAL": lambda stack, step: stack.values.extend(
-        [_Value("global", step.argval), *[None] * ((step.arg or 0) & 1)]
-    ),
-    "LOAD_DEREF": lambda stack, step: stack._push("cell", step),
-    "PUSH_NULL": lambda stack, step: stack._push("null", step),
+    "LOAD_GLOBAL": lambda stack, step: stack.values.extend([Source("global", step.value), *[None] * (step.arg & 1)]),
+    "LOAD_DEREF": lambda stack, step: stack.values.append(Source("cell", step.value)),
+    "PUSH_NULL": lambda stack, _: stack.values.append(None),
     "UNARY_NEGATIVE": _Stack._of_one,
     "UNARY_INVERT": _Stack._of_one,
     "BINARY_OP": _Stack._of_two,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import types
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,7 +45,7 @@ class Watch:
 
     __slots__ = ("expected", "name", "read")
 
-    def __init__(self, name: str, read: Callable[[], Any], depth: int = 0) -> None:
+    def __init__(self, name: str, read: functools.partial[Any], depth: int = 0) -> None:
         self.name, self.read = name, read
         self.expected = snapshots.snapshot(read(), depth)
 
@@ -129,7 +129,7 @@ class Finder:
             kind, inner = type(function), wrapped_by(function)
             if kind is functools.partial:
                 name = f"arguments of a partial of {_name_of(function.func)}"
-                self.watches[name, id(function)] = Watch(name, _partial_reader(function), _INNER)
+                self.watches[name, id(function)] = Watch(name, functools.partial(parts_of_partial, function), _INNER)
                 inner = function.func
             elif kind is types.MethodType:
                 function, receiver = function.__func__, function.__self__
@@ -154,8 +154,7 @@ class Finder:
         self.watches["code", id(function)] = CodeWatch(function)
         if function.__defaults__ or function.__kwdefaults__:
             name = f"defaults of {function.__name__}"
-            read = lambda: (function.__defaults__, function.__kwdefaults__)  # noqa: E731
-            self.watches["defaults", id(function)] = Watch(name, read, _INNER)
+            self.watches["defaults", id(function)] = Watch(name, functools.partial(defaults_of, function), _INNER)
         self._look_at(function, receiver, depth)
 
     def _look_at(self, function: types.FunctionType, receiver: Any, depth: int) -> None:
@@ -241,7 +240,7 @@ def watches_of(function: Any, fixed: Iterable[Any] = ()) -> Finder:
         if snapshots.is_opaque(value):
             finder.watches[name] = Unseen(f"{name}, a {_name_of(type(value))}")
         elif not issubclass(type(value), snapshots.PLAIN):
-            finder._watch(name, Watch(name, functools.partial(lambda x: x, value)))
+            finder._watch(name, Watch(name, functools.partial(itself, value)))
             finder.look_into(value)
     return finder
 
@@ -329,19 +328,56 @@ def step(value: Any, kind: str, key: Any) -> Any:
         return MISSING
 
 
-def _start_of(function: types.FunctionType, receiver: Any, first: tuple[str, Any]) -> Callable[[], Any]:
+# Readers are partial functions of these, so that native code sees what they read: see native_checks.py.
+
+
+def itself(value: Any) -> Any:
+    """Return an object that is always the same."""
+    return value
+
+
+def content_of(cell: types.CellType) -> Any:
+    """Return what a cell holds; MISSING while it is not bound."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return MISSING
+
+
+def defaults_of(function: types.FunctionType) -> tuple[Any, ...]:
+    """Return the defaults of a function's arguments."""
+    return function.__defaults__, function.__kwdefaults__
+
+
+def parts_of_partial(function: functools.partial[Any]) -> tuple[Any, ...]:
+    """Return the parts of a partial function; as a method its function is compared by identity alone."""
+    return types.MethodType(function.func, function), function.args, function.keywords
+
+
+def read_along(start: Callable[[], Any], steps: Sequence[tuple[str, Any, Any]]) -> Any:
+    """Return what attributes and items lead to; ``steps`` have the class of which objects are read as usual."""
+    value: Any = start()
+    for kind, key, usual in steps:
+        if type(value) is not usual:
+            value = step(value, kind, key)
+        else:
+            value = getattr(value, key) if kind == "attribute" else value[key]
+    return value
+
+
+def _start_of(function: types.FunctionType, receiver: Any, first: tuple[str, Any]) -> functools.partial[Any]:
     kind, name = first
     if kind == "global":
-        variables = function.__globals__
-        return lambda: variables.get(name, MISSING)
-    return _cell_reader(function, name) if kind == "cell" else lambda: receiver
+        return functools.partial(dict.get, function.__globals__, name, MISSING)
+    if kind == "self":
+        return functools.partial(itself, receiver)
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=False))
+    return functools.partial(content_of, cells[name]) if name in cells else functools.partial(itself, MISSING)
 
 
-def _reader(function: types.FunctionType, receiver: Any, path: Path) -> Callable[[], Any]:
+def _reader(function: types.FunctionType, receiver: Any, path: Path) -> functools.partial[Any]:
     first, *more = path
     start = _start_of(function, receiver, first)
-    if not more:
-        return start
     value, steps = start(), []
     for kind, key in more:
         variables = variables_of(value)
@@ -349,37 +385,7 @@ def _reader(function: types.FunctionType, receiver: Any, path: Path) -> Callable
         usual = type(value) in (list, tuple, dict) if kind == "item" else usual
         steps.append((kind, key, type(value) if usual else None))
         value = step(value, kind, key)
-
-    def read_along() -> Any:
-        value = start()
-        for kind, key, usual in steps:
-            if type(value) is not usual:
-                value = step(value, kind, key)
-            else:
-                value = getattr(value, key) if kind == "attribute" else value[key]
-        return value
-
-    return read_along
-
-
-def _cell_reader(function: types.FunctionType, name: str) -> Callable[[], Any]:
-    names = function.__code__.co_freevars
-    if name not in names or function.__closure__ is None:
-        return lambda: MISSING
-    cell = function.__closure__[names.index(name)]
-
-    def read() -> Any:
-        try:
-            return cell.cell_contents
-        except ValueError:  # not bound yet
-            return MISSING
-
-    return read
-
-
-def _partial_reader(partial: functools.partial[Any]) -> Callable[[], Any]:
-    """Return what reads the parts of a partial function; as a method its function is compared by identity alone."""
-    return lambda: (types.MethodType(partial.func, partial), partial.args, partial.keywords)
+    return functools.partial(read_along, start, steps) if steps else start
 
 
 def _name(function: types.FunctionType, path: Path) -> str:
