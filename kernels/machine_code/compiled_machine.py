@@ -534,10 +534,9 @@ def _grouped(recipe: Recipe, bytes_of: list[int], count: int) -> dict[str, list[
     """Return what steps made, their results and the gradients of these, by group; the largest first."""
     tables: dict[str, dict[str, Share]] = {}
     names, seen = groups_of(recipe).named(), set(recipe.arguments)
-    for at, start in enumerate(recipe.steps.starts):
-        node = recipe.steps.words[start + 1]
+    for kind, node, _, at in map(recipe.steps.raw, range(len(recipe.steps))):
         is_new = recipe.nodes[node].base is None and node not in seen  # what a guard looks at is not
-        if not is_new or isinstance(recipe.steps.kinds[recipe.steps.words[start]].op, Write):
+        if not is_new or isinstance(recipe.steps.kinds[kind].op, Write):
             continue
         seen.add(node)
         for by, of_steps in names.items():

@@ -93,6 +93,15 @@ class StepKind(NamedTuple):
     count: int  # operands
 
 
+class RawStep(NamedTuple):
+    """A step as words: the number of its kind, its nodes, or ``~k`` for numbers; ``at``: its place among the steps."""
+
+    kind: int
+    result: int
+    operands: tuple[int, ...]
+    at: int
+
+
 class Steps(Sequence[Step]):
     """The steps of a program, end to end in one block of words: the number of the kind, the result, the operands.
 
@@ -155,10 +164,15 @@ class Steps(Sequence[Step]):
         """Give back the room for more steps."""
         self.hold(self.words)
 
+    def each(self, of_kinds: Sequence[Any]) -> list[Any]:
+        """Return for each step what its kind has in a table of all kinds."""
+        words = self.words
+        return [of_kinds[words[start]] for start in self.starts]
+
     def of_kind(self, cls: type[Op]) -> list[int]:
         """Return the steps whose operation is one of a class."""
-        words, chosen = self.words, [isinstance(kind.op, cls) for kind in self.kinds]
-        return [at for at, start in enumerate(self.starts) if chosen[words[start]]] if any(chosen) else []
+        chosen = [isinstance(kind.op, cls) for kind in self.kinds]
+        return [at for at, is_one in enumerate(self.each(chosen)) if is_one] if any(chosen) else []
 
     def loops(self) -> list[StepLoop]:
         """Return the loops in the order of their begins."""
@@ -182,12 +196,16 @@ class Steps(Sequence[Step]):
     def __getitem__(self, at: Any) -> Any:
         if isinstance(at, slice):
             return [self[i] for i in range(*at.indices(len(self)))]
-        starts, words = self.starts, self._block
-        at = range(len(starts))[at]
-        first = starts[at] + HEAD
-        op, form, params, count = self.kinds[words[first - HEAD]]
-        operands = tuple(NodeRef(o) if o >= 0 else self.numbers[~o] for o in words[first : first + count])
-        return Step(op, operands, words[first - 1], params, form, at)
+        number, result, words, at = self.raw(range(len(self))[at])
+        op, form, params, _ = self.kinds[number]
+        operands = tuple(NodeRef(o) if o >= 0 else self.numbers[~o] for o in words)
+        return Step(op, operands, result, params, form, at)
+
+    def raw(self, at: int) -> RawStep:
+        """Return a step as it stands among the words."""
+        start, words = self.starts[at], self._block
+        operands = words[start + HEAD : start + HEAD + self.kinds[words[start]].count]
+        return RawStep(words[start], words[start + 1], tuple(operands), at)
 
     def __reduce__(self) -> Any:
         return steps_from, (self.kinds, self.numbers, self.words)
@@ -297,6 +315,10 @@ class Recipe:
         family = self.nodes[node].family
         return node if family is None else family
 
+    def written_bases(self) -> set[int]:
+        """Return the nodes whose memory steps write to once it is there."""
+        return {self.base_of(self.steps.raw(at).result) for at in self.steps.of_kind(Write)}
+
     def wants(self, node: int) -> bool:
         """Return whether a node has a gradient: its own, or part of its family's."""
         return self.nodes[node].differentiable or self.nodes[self.family_of(node)].differentiable
@@ -328,7 +350,7 @@ def line(result: str, name: str, operands: Iterable[str], params: str, spec: Spe
     return f"{left:<44} {describe(spec)}".rstrip()
 
 
-def describe(spec: Spec) -> str:
+def describe(spec: Any) -> str:
     """Return dtype and shape as text: ``float64[3, 2]``."""
     return f"{spec.dtype.name}[{', '.join(map(str, spec.shape))}]"
 

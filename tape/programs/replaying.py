@@ -17,7 +17,7 @@ from kernels.kinds.reference_tape import Instruction, kept_arguments, unexposed
 from kernels.kinds.routine import Unsettled
 from kernels.native.structs import LARGE, REPLAYED, RESULT, FormBlock, InputBlock
 from kernels.programs.machine import KeptReplay, Machine, kept_replay, pullback_plan
-from kernels.programs.program import HEAD, Recipe, StepKind, StepLoop
+from kernels.programs.program import Recipe, StepLoop
 from kernels.rules.scalar_loops import NodeRef
 from tape.engine.backward import grad
 from tape.engine.custom_function import CustomCall, Function, FunctionCtx, Output
@@ -54,7 +54,6 @@ class _UnbatchedRun(ProgramRun):
 
     def __init__(self, recipe: Recipe, arguments: Sequence[Any]) -> None:
         super().__init__(recipe, recipe.steps.numbers, {})
-        self._kinds, self._words, self._starts = recipe.steps.kinds, recipe.steps.words, recipe.steps.starts
         self._loops = {loop.begin: loop for loop in recipe.steps.loops()}
         for node, argument in zip(recipe.arguments, arguments, strict=True):
             if node in recipe.written and isinstance(argument, Tensor):
@@ -85,17 +84,13 @@ class _UnbatchedRun(ProgramRun):
     def steps(self, at: int, stop: int) -> None:
         """Run some steps, in order; loops as often as they go on."""
         while at < stop:
-            kind, operands, result = self._step_at(at)
+            number, result, operands, _ = self.recipe.steps.raw(at)
+            kind = self.recipe.steps.kinds[number]
             if at in self._loops:
                 at = self._loop(self._loops[at], operands)
             else:
                 self.step(kind, operands, result, graded=kind.form is not None)
                 at += 1
-
-    def _step_at(self, at: int) -> tuple[StepKind, Sequence[int], int]:
-        start = self._starts[at]
-        kind = self._kinds[self._words[start]]
-        return kind, self._words[start + HEAD : start + HEAD + kind.count], self._words[start + 1]
 
     def _loop(self, loop: StepLoop, operands: Sequence[int]) -> int:
         """Run a loop; return the step behind it."""
@@ -117,7 +112,7 @@ class _UnbatchedRun(ProgramRun):
         for first, last in bodies:
             try:
                 self.steps(first, last)
-                return list(map(self.tensor, self._step_at(last)[1]))
+                return list(map(self.tensor, self.recipe.steps.raw(last).operands))
             except GuardDiffersError:
                 pass
             finally:  # each iteration makes its own
