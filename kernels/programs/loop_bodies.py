@@ -16,6 +16,7 @@ from kernels.programs.periods import (
     UNWANTED,
     WANTED,
     Extraction,
+    RowSpan,
     SlotRead,
     StepTable,
     ValueTable,
@@ -92,20 +93,11 @@ class StepColumns:
         return np.stack([self.rows.op[span], pattern], -1).reshape(self.count, -1)
 
 
-class RowSpan(NamedTuple):
-    """Rows that may be a loop: ``times`` steps of ``period`` rows from ``start`` on, perhaps more back to ``low``."""
-
-    start: int
-    period: int
-    times: int
-    low: int
-
-
 def regular(
     rows: StepTable, table: ValueTable, renamed: Renaming, span: RowSpan, writes: Array, *, strict: bool = True
 ) -> Regular | None:
     """Return the most steps of a span that are a loop's, or None; ``strict``: they read nothing unknown before them."""
-    start, period, count, low = span
+    start, period, count, _, low = span
     counts = np.diff(rows.starts[start : start + period * count + 1]).reshape(count, period)
     if (counts != counts[0]).any():  # tokens are hashes
         return None

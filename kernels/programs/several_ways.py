@@ -356,25 +356,19 @@ def _difference(recipe: Recipe, times: list[list[int]]) -> str:
     """Return how two times differ; the first one, which may begin otherwise, is not looked at."""
     for one, other in itertools.pairwise(times[1:]):
         for first, second in zip(one, other, strict=False):
-            before, after = _Shown.of(recipe, first), _Shown.of(recipe, second)
-            if before.text != after.text:
-                return f"{before.text} is {after.text} at the next time"
-            if before.operands != after.operands:
-                return f"{before.text} of {before.operands} is of {after.operands} at the next time"
+            (before, read), (after, read_then) = _shown(recipe, first), _shown(recipe, second)
+            if before != after:
+                return f"{before} is {after} at the next time"
+            if read != read_then:
+                return f"{before} of {read} is of {read_then} at the next time"
         if len(one) != len(other):
             return f"{len(one)} operations are {len(other)} at the next time"
     return "the same operations each time, but what they read, or where it stands, does not change regularly"
 
 
-class _Shown(NamedTuple):
-    text: str
-    operands: str
-
-    @classmethod
-    def of(cls, recipe: Recipe, at: int) -> _Shown:
-        step, nodes = recipe.steps[at], recipe.nodes
-        read: list[Any] = [nodes[o.node].spec if isinstance(o, NodeRef) else None for o in step.operands]
-        operands = ", ".join("a number" if spec is None else program.describe(spec) for spec in read)
-        return cls(
-            f"{step.op.name}{program.parameters(step.params)} {program.describe(nodes[step.result].spec)}", operands
-        )
+def _shown(recipe: Recipe, at: int) -> tuple[str, str]:
+    """Return as text what a step does, and what it reads."""
+    step, nodes = recipe.steps[at], recipe.nodes
+    read = [program.describe(nodes[o.node].spec) if isinstance(o, NodeRef) else "a number" for o in step.operands]
+    text = f"{step.op.name}{program.parameters(step.params)} {program.describe(nodes[step.result].spec)}"
+    return text, ", ".join(read)

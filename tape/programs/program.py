@@ -526,11 +526,12 @@ class Program(Seen):
         return len(self._recipe.steps)
 
 
-def program_of(recorder: ProgramRecorder, signature: Signature, template: Structure, kept: dict[int, Any]) -> Program:
-    """Return the program of a recording, its results in the structure ``template``; those ``kept`` are no values."""
+def program_of(
+    recipe: Recipe, escapes: list[str], signature: Signature, template: Structure, kept: dict[int, Any]
+) -> Program:
+    """Return the program of a recipe, its results in the structure ``template``; those ``kept`` are no values."""
     self = Program.__new__(Program)
-    # Not the recorder: it holds every tensor of the recording, and so their graph.
-    self._recipe, self._escapes, self._unfinished = recorder.recipe, recorder.escapes, ""
+    self._recipe, self._escapes, self._unfinished = recipe, escapes, ""
     self._signature, self._template, self._kept = signature, template, kept
     self._begin()
     return self
@@ -553,7 +554,8 @@ class _Block:
     def __enter__(self) -> Program:
         self._recorder = _recorder(lines=self._lines)
         self._recorder.open = True
-        self._program = program_of(self._recorder, Signature((), {}), flattened(_LEAF)[1], {})
+        recipe, escapes = self._recorder.recipe, self._recorder.escapes
+        self._program = program_of(recipe, escapes, Signature((), {}), flattened(_LEAF)[1], {})
         self._program._unfinished = "the program is still being recorded; call it after the with block"
         self._before = modes.current()
         try:
@@ -620,7 +622,8 @@ def _recorded(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
     recorder.recipe.steps.fit()
     written = [i for i, node in enumerate(recorder.recipe.arguments) if node in recorder.recipe.written]
     check_written(signature.names, values, written)
-    return program_of(recorder, signature, template, kept)
+    # not with the recorder: it holds every tensor of the recording, and so their graph
+    return program_of(recorder.recipe, recorder.escapes, signature, template, kept)
 
 
 def _run(
@@ -682,8 +685,4 @@ def _decoded(tree: dict[str, Any], decoder: Decoder) -> Program:
     kept = {i: decoder.value(x) for i, x in tree["kept"]}
     if len(recipe.arguments) != len(signature.names) or len(recipe.outputs) + len(kept) != len(template):
         raise ValueError("the program has other arguments and results than its signature")
-    program = Program.__new__(Program)
-    program._recipe, program._signature, program._template, program._kept = recipe, signature, template, kept
-    program._escapes, program._unfinished = [str(line) for line in tree["escapes"]], ""
-    program._begin()
-    return program
+    return program_of(recipe, [str(line) for line in tree["escapes"]], signature, template, kept)

@@ -413,34 +413,12 @@ class ReplayCall(CustomCall):
     def __init__(self, program: Any, arguments: list[Any], needs: list[bool]) -> None:
         self._program, self.arguments, self.needs = program.pinned(), arguments, needs
 
-    @property
-    def program(self) -> Any:
-        """The program, with what it read from outside then."""
-        return self._program()
-
-    @property
-    def positional(self) -> int:  # type: ignore[override]
-        """The count of positional arguments, the program first."""
-        return len(self.needs)
-
-    @property
-    def constant(self) -> frozenset[int]:  # type: ignore[override]
-        """The numbers of outputs that have no gradient."""
-        return self.program.pulling.constant  # type: ignore[no-any-return]
-
-    @property
-    def specs(self) -> list[Any]:  # type: ignore[override]
-        """The specs of the outputs."""
-        return self.program.pulling.specs  # type: ignore[no-any-return]
-
-    @property
-    def is_tensor(self) -> list[bool]:  # type: ignore[override]
-        """Whether each argument is a tensor."""
-        return [False, *[x is SAVED for x in self.arguments]]
-
-    @property
-    def _sources(self) -> list[tuple[str, Any]]:  # type: ignore[override]
-        return [("input", k) for k in range(sum(self.is_tensor))]
+    program: Any = property(lambda self: self._program())  # with what it read from outside then
+    positional: Any = property(lambda self: len(self.needs))  # arguments, the program first
+    constant: Any = property(lambda self: self.program.pulling.constant)  # numbers of outputs that have no gradient
+    specs: Any = property(lambda self: self.program.pulling.specs)  # of the outputs
+    is_tensor: Any = property(lambda self: [False, *[x is SAVED for x in self.arguments]])  # of each argument
+    _sources: Any = property(lambda self: [("input", k) for k in range(sum(self.is_tensor))])
 
     @property
     def ctx(self) -> Any:  # type: ignore[override]
