@@ -263,7 +263,8 @@ class ProgramMemory(MemoryLayout):
 
     def _put_loops(self, row_words: Array, heads: Array, pointers: Array, work: Array) -> None:
         sizes = {}
-        for task in task_blocks.words_of([body for loop in self.loops for body in loop.bodies]):
+        bodies = [body for loop in self.loops for body in loop.bodies]
+        for task in [task for body in bodies for task in (body.again, body.restore) if task >= 0]:
             saved, row = self.tasks.calls[self.kinds[task]].saved, row_words[np.searchsorted(heads, task)]
             at = (int(row[ProgramRow.pointers]) - where(pointers)) // _DOUBLE + task_blocks.PLACES
             pointers[at : at + len(saved)] = self.values[saved]

@@ -350,23 +350,15 @@ class Reverse:
         self.constant_buffers: set[int] = set()
         self.blocks = TaskBatches(recipe, self.tasks, lowering.number, lowering.extra)
 
-    def run(self, output: int) -> None:
-        """Start from one floating element, with the cotangent 1."""
-        node = self.recipe.nodes[output]
-        base = self._buffer_of(output)
-        self._fill(base, node.spec.dtype, -0.0)
-        self.tasks.append(
-            ConstantFill(OperandPlace(base, gradient=True, offset=node.buffer_offset), 1, node.spec.dtype, 1.0)
-        )
-        self._all_steps()
-
-    def run_from(self, pairs: list[tuple[int, int]]) -> None:
-        """Start from results, each with the node of its cotangent, which is dense."""
-        for output, cotangent in pairs:
-            self._give(OperandPlace(cotangent), self.recipe.nodes[cotangent].spec.strides, output)
-        self._all_steps()
-
-    def _all_steps(self) -> None:
+    def run(self, output: int | None, pairs: Sequence[tuple[int, int]]) -> None:
+        """Start from one floating element, with the cotangent 1, or from results and their cotangents, by nodes."""
+        if output is not None:
+            node, base = self.recipe.nodes[output], self._buffer_of(output)
+            self._fill(base, node.spec.dtype, -0.0)
+            place = OperandPlace(base, gradient=True, offset=node.buffer_offset)
+            self.tasks.append(ConstantFill(place, 1, node.spec.dtype, 1.0))
+        for result, cotangent in pairs:
+            self._give(OperandPlace(cotangent), self.recipe.nodes[cotangent].spec.strides, result)
         self.columns, steps = Columns(self.recipe.nodes), self.recipe.steps
         self._family, self._wanted = self.columns.family.tolist(), self.columns.wants.tolist()
         self._starts, self._words = steps.starts, steps.words.tolist()

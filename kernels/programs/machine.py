@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -32,19 +32,17 @@ _LONG = 10_000
 
 def plan(recipe: Recipe, *, reverse: bool) -> ProgramPlan:
     """Lower a recipe; its reverse starts from the first output, if that is one floating element."""
-    copied = recipe.copy()
-
-    def start(back: Reverse) -> None:
-        if reverse and copied.wants(copied.outputs[0]):
-            back.run(copied.outputs[0])
-
-    return _planned(copied, start, reverse=reverse)
+    output = recipe.outputs[0] if reverse and recipe.wants(recipe.outputs[0]) else None
+    return _planned(recipe.copy(), output, reverse=reverse)
 
 
-def _planned(recipe: Recipe, start: Callable[[Reverse], None], *, reverse: bool = True) -> ProgramPlan:
+def _planned(
+    recipe: Recipe, output: int | None = None, pairs: Sequence[tuple[int, int]] = (), *, reverse: bool = True
+) -> ProgramPlan:
     lowering = ForwardLowering(recipe, reverse=reverse)
     forward, loops, back = len(lowering.run()), lowering.loops, Reverse(recipe, lowering)
-    start(back)
+    if output is not None or pairs:
+        back.run(output, pairs)
     loops.finish()
     return ProgramPlan(recipe, lowering.tasks, forward, back.buffers, reverse, loops=loops.all, stack=loops.stack)
 
@@ -62,7 +60,7 @@ def pullback_plan(recipe: Recipe, *, results: bool = False) -> ProgramPlan:
             )
             copied.arguments.append(len(copied.nodes) - 1)
             pairs.append((output, len(copied.nodes) - 1))
-    return _planned(copied, lambda back: back.run_from(pairs))
+    return _planned(copied, pairs=pairs)
 
 
 class GuardMissed(ProgramError):  # noqa: N818 (no error where there is another program, or the function)

@@ -361,8 +361,3 @@ def outlived(used: Array, times: Array, loops: Sequence[LoopTasks]) -> tuple[Arr
     used, times = np.concatenate([used, added[:, 0]]), np.concatenate([times, added[:, 1]])
     order = np.argsort(times, kind="stable")
     return used[order], times[order]
-
-
-def words_of(bodies: Sequence[TaskBody]) -> list[int]:
-    """Return the tasks of bodies that save or restore."""
-    return [task for body in bodies for task in (body.again, body.restore) if task >= 0]

@@ -76,35 +76,17 @@ def write_content(f: Any, kind: str, body: Any, arrays: Sequence[Array]) -> None
         shutil.copyfileobj(spool, f)
 
 
-class _Digested:
-    """A file that is written, with the checksum of what was."""
-
-    def __init__(self, file: Any) -> None:
-        self.file, self.size = file, _START
-        self.digest = hashlib.blake2b()
-
-    def write(self, data: Any) -> None:
-        """Write bytes."""
-        self.file.write(data)
-        self.digest.update(data)
-        self.size += len(data)
-
-    def fill(self, byte: bytes) -> None:
-        """Write this byte up to where the next part begins."""
-        self.write(byte * (-self.size % _START))
-
-
 def _write(file: Any, text: bytes, arrays: Sequence[Array]) -> None:
-    file.write(bytes(_START))
-    digested = _Digested(file)
-    digested.write(text)
-    digested.fill(b" ")
+    file.write(bytes(_START) + text)
+    file.write(b" " * (-file.tell() % _START))
     for array in arrays:
-        np.lib.format.write_array(digested, array, version=(1, 0), allow_pickle=False)
-        digested.fill(b"\0")
-    head = _HEAD.pack(MAGIC, FORMAT, 0, len(text), digested.size)
+        np.lib.format.write_array(file, array, version=(1, 0), allow_pickle=False)
+        file.write(b"\0" * (-file.tell() % _START))
+    head = _HEAD.pack(MAGIC, FORMAT, 0, len(text), file.tell())
+    file.seek(_START)
+    digest = hashlib.file_digest(file, hashlib.blake2b).digest()
     file.seek(0)
-    file.write(head + _checksum(head, digested.digest.digest()))
+    file.write(head + _checksum(head, digest))
 
 
 def _checksum(head: bytes, digest: bytes) -> bytes:
