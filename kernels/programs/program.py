@@ -474,6 +474,13 @@ copyreg.pickle(Form, _of_form)
 
 
 _KINDS = {np.dtype("f8"): XK_DOUBLE, np.dtype("f4"): XK_SINGLE, np.dtype("i8"): XK_INTEGER}
+
+
+def value_kind(value: Any) -> int:
+    """Return as what native code passes a value of this shape and dtype: as an array, or a number of a kind."""
+    return XK_ARRAY if value.shape else _KINDS.get(value.dtype, XK_ARRAY)
+
+
 _FEW = 64  # the most words that are copied one by one; for more, NumPy's copy is faster
 
 
@@ -507,7 +514,7 @@ class Exchange:
         shapes = np.array([n for array in everything for n in array.shape] or [0], np.int64)
         words, at = [len(inputs), len(outputs) + len(gradients), *_head()], where(shapes)
         for k, value in enumerate(everything):
-            kind = XK_ARRAY if value.ndim else _KINDS.get(value.dtype, XK_ARRAY)
+            kind = value_kind(value)
             whole = value.flags.c_contiguous and value.nbytes % 8 == 0
             words += row(
                 ExchangedValue, kind=kind if k < len(inputs) or kind != XK_INTEGER else XK_ARRAY,

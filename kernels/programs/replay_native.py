@@ -255,10 +255,9 @@ def add_zero(pointer, count, item):
                 single[e] += ZERO
 
 
-def put_double(entry: ExchangedValue, value):
+def put_double(place, kind, value):
     """Store a number; whether it fits."""
-    place = entry.place
-    if entry.kind == structs.XK_DOUBLE:
+    if kind == structs.XK_DOUBLE:
         store_f8(place, value)
         return True
     single = np.float32(value)
@@ -268,20 +267,19 @@ def put_double(entry: ExchangedValue, value):
     return True
 
 
-def put_integer(entry: ExchangedValue, argument):
+def put_integer(place, kind, argument):
     """Store a Python integer; whether it fits."""
-    if entry.kind == structs.XK_INTEGER:
+    if kind == structs.XK_INTEGER:
         integer = PyLong_AsLongLong(argument)
-        fitted = integer != -1 or PyErr_Occurred() == 0
-        store_i8(entry.place, integer)
+        if integer != -1 or PyErr_Occurred() == 0:
+            store_i8(place, integer)
+            return True
     else:
         value = PyLong_AsDouble(argument)
-        fitted = value != -1.0 or PyErr_Occurred() == 0
-        if fitted:
-            return put_double(entry, value)
-    if not fitted:
-        PyErr_Clear()
-    return fitted
+        if value != -1.0 or PyErr_Occurred() == 0:
+            return put_double(place, kind, value)
+    PyErr_Clear()
+    return False
 
 
 def put_number(table: ExchangeHead, entry: ExchangedValue, argument, kind):
@@ -290,11 +288,11 @@ def put_number(table: ExchangeHead, entry: ExchangedValue, argument, kind):
     if wanted == structs.XK_ARRAY:
         return False
     if kind == table.int_type:
-        return put_integer(entry, argument)
+        return put_integer(entry.place, wanted, argument)
     if wanted != structs.XK_INTEGER and (kind == table.float_type or kind == table.double_type):
-        return put_double(entry, load_f8(argument + HEADER))
+        return put_double(entry.place, wanted, load_f8(argument + HEADER))
     if wanted == structs.XK_SINGLE and kind == table.single_type:
-        return put_double(entry, np.float64(load_f4(argument + HEADER)))
+        return put_double(entry.place, wanted, np.float64(load_f4(argument + HEADER)))
     return False
 
 
