@@ -21,7 +21,7 @@ from kernels.programs.periods import (
     StepTable,
     ValueTable,
 )
-from kernels.programs.program import StepLoop
+from kernels.programs.program import RecipeLoop
 
 Renaming = Callable[[StepTable, int, int], tuple[Array, Array]]
 """Returns values and places of what the rows from one to another read, loops before them being known."""
@@ -244,7 +244,7 @@ class RecordedLoop(NamedTuple):
     begin: int
     again: int  # where its body ends: the next row ends the loop
     phis: list[int]  # the values of the rows that copy what it starts from
-    recorded: StepLoop
+    recorded: RecipeLoop
 
 
 def recorded_loops(extraction: Extraction) -> list[RecordedLoop]:

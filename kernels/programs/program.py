@@ -174,14 +174,14 @@ class Steps(Sequence[Step]):
         chosen = [isinstance(kind.op, cls) for kind in self.kinds]
         return [at for at, is_one in enumerate(self.each(chosen)) if is_one] if any(chosen) else []
 
-    def loops(self) -> list[StepLoop]:
+    def loops(self) -> list[RecipeLoop]:
         """Return the loops in the order of their begins."""
-        loops, inside = list[StepLoop](), list[StepLoop]()
+        loops, inside = list[RecipeLoop](), list[RecipeLoop]()
         for at in self.of_kind(LoopMark):
             step = self[at]
             if isinstance(step.op, LoopBegin):
                 phis = [operand.node for operand in step.operands[: len(step.operands) - step.params[1]]]
-                loops.append(StepLoop(at, phis, *step.params, []))
+                loops.append(RecipeLoop(at, phis, *step.params, []))
                 inside.append(loops[-1])
             elif isinstance(step.op, LoopAgain):
                 bodies = inside[-1].bodies
@@ -211,7 +211,7 @@ class Steps(Sequence[Step]):
         return steps_from, (self.kinds, self.numbers, self.words)
 
 
-class StepLoop(NamedTuple):
+class RecipeLoop(NamedTuple):
     """A recorded loop."""
 
     begin: int  # the step

@@ -21,7 +21,7 @@ from kernels.kinds.views import Write
 from kernels.operations import OPS
 from kernels.operations.views import CLONE, GUARD
 from kernels.programs import program
-from kernels.programs.program import ProgramNode, RawStep, Recipe, StepKind, StepLoop, Steps
+from kernels.programs.program import ProgramNode, RawStep, Recipe, RecipeLoop, StepKind, Steps
 from kernels.programs.rolled_program import Uncompiled
 from kernels.rules.scalar_loops import NodeRef
 
@@ -256,7 +256,7 @@ def without_unchanged(recipe: Recipe) -> Recipe:
 class _Unchanged:
     """Finds what loops do not change, inner first. ``places``: those in the loops' marks; ``nodes`` replace phis."""
 
-    def __init__(self, made: RecipeBuilder, loops: list[StepLoop]) -> None:
+    def __init__(self, made: RecipeBuilder, loops: list[RecipeLoop]) -> None:
         self.made, self.recipe = made, made.recorded
         self.places: dict[int, set[int]] = {}
         self.nodes: dict[int, int] = {}
@@ -265,7 +265,7 @@ class _Unchanged:
         for loop in reversed(loops):
             self._find(loop)
 
-    def _find(self, loop: StepLoop) -> None:
+    def _find(self, loop: RecipeLoop) -> None:
         begin, phis, agains = loop.begin, loop.phis, [again for _, again in loop.bodies]
         updates = list(zip(*[self.recipe.steps.raw(again).operands for again in agains], strict=True))
         pairs = zip(phis, updates, strict=True)

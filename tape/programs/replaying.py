@@ -17,7 +17,7 @@ from kernels.kinds.reference_tape import Instruction, kept_arguments, unexposed
 from kernels.kinds.routine import Unsettled
 from kernels.native.structs import LARGE, REPLAYED, RESULT, FormBlock, InputBlock
 from kernels.programs.machine import KeptReplay, Machine, kept_replay, pullback_plan
-from kernels.programs.program import Recipe, StepLoop
+from kernels.programs.program import Recipe, RecipeLoop
 from kernels.rules.scalar_loops import NodeRef
 from tape.engine.backward import grad
 from tape.engine.custom_function import CustomCall, Function, FunctionCtx, Output
@@ -92,7 +92,7 @@ class _UnbatchedRun(ProgramRun):
                 self.step(kind, operands, result, graded=kind.form is not None)
                 at += 1
 
-    def _loop(self, loop: StepLoop, operands: Sequence[int]) -> int:
+    def _loop(self, loop: RecipeLoop, operands: Sequence[int]) -> int:
         """Run a loop; return the step behind it."""
         most = int(as_array(self.tensor(operands[-1]))) if loop.has_count else loop.limit
         done = 0

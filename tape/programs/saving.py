@@ -78,15 +78,22 @@ def write_content(f: Any, kind: str, body: Any, arrays: Sequence[Array]) -> None
 
 def _write(file: Any, text: bytes, arrays: Sequence[Array]) -> None:
     file.write(bytes(_START) + text)
-    file.write(b" " * (-file.tell() % _START))
+    size = _filled(file, b" ")
     for array in arrays:
         np.lib.format.write_array(file, array, version=(1, 0), allow_pickle=False)
-        file.write(b"\0" * (-file.tell() % _START))
-    head = _HEAD.pack(MAGIC, FORMAT, 0, len(text), file.tell())
+        size = _filled(file, b"\0")
+    head = _HEAD.pack(MAGIC, FORMAT, 0, len(text), size)
     file.seek(_START)
     digest = hashlib.file_digest(file, hashlib.blake2b).digest()
     file.seek(0)
     file.write(head + _checksum(head, digest))
+
+
+def _filled(file: Any, byte: bytes) -> int:
+    """Write this byte up to where the next part begins; return where that is."""
+    end: int = file.seek(0, os.SEEK_CUR)
+    file.write(byte * (-end % _START))
+    return end + -end % _START
 
 
 def _checksum(head: bytes, digest: bytes) -> bytes:
