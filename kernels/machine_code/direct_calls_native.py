@@ -59,9 +59,9 @@ from kernels.native.memory import (
     HEADER,
     LIST_ITEMS,
     call_at,
+    compare_bytes,
     load_f4,
     load_f8,
-    load_i1,
     load_i8,
     store_i8,
     word,
@@ -413,14 +413,7 @@ def whole(bound: Word, arguments: Word, count: Word) -> Word:
 
 def same_bytes(a, b, size):
     """Whether bytes of two places are the same."""
-    whole = size & ~7
-    for at in range(0, whole, 8):
-        if load_i8(a + at) != load_i8(b + at):
-            return 0
-    for at in range(whole, size):
-        if load_i1(a + at) != load_i1(b + at):
-            return 0
-    return 1
+    return 1 if compare_bytes(a, b, size) == 0 else 0
 
 
 def is_entry(entry, expected):

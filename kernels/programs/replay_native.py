@@ -40,10 +40,10 @@ from kernels.native.c_api import (
 from kernels.native.memory import (
     HEADER,
     call_kernel,
+    compare_bytes,
     copy_bytes,
     load_f4,
     load_f8,
-    load_i1,
     load_i8,
     pointer_f4,
     pointer_f8,
@@ -89,10 +89,9 @@ def save(row: ProgramRow, k, pointers):
         return -2 - k
     target = stack.stack + 8 * top
     for i in range(row.operands):
-        source = word(pointers, 2 + i)
-        for j in range(word(sizes, 1 + i)):
-            store_i8(target, load_i8(source + 8 * j))
-            target += 8
+        count = 8 * word(sizes, 1 + i)
+        copy_bytes(target, word(pointers, 2 + i), count)
+        target += count
     store_i8(target, row.data)
     stack.top = top + size
     return k + 1
@@ -104,10 +103,9 @@ def restore(row: ProgramRow, k, pointers):
     top = stack.top - word(sizes, 0)
     source = stack.stack + 8 * top
     for i in range(row.operands):
-        target = word(pointers, 2 + i)
-        for j in range(word(sizes, 1 + i)):
-            store_i8(target + 8 * j, load_i8(source))
-            source += 8
+        count = 8 * word(sizes, 1 + i)
+        copy_bytes(word(pointers, 2 + i), source, count)
+        source += count
     stack.top = top
     return k + 1
 
@@ -173,16 +171,6 @@ def steered(row: ProgramRow, k: int) -> int:
     return steered_back(row, k, pointers)
 
 
-def differ(a, b, size):
-    """Whether bytes of two places differ."""
-    count, different = size >> 3, 0
-    for i in range(count):
-        different |= load_i8(a + 8 * i) ^ load_i8(b + 8 * i)
-    for i in range(8 * count, size):
-        different |= np.int64(load_i1(a + i)) ^ np.int64(load_i1(b + i))
-    return different != 0
-
-
 def run(rows: int, first: int, stop: int) -> int:
     """Execute rows from ``first`` on to ``stop``; return the number of the row whose guard missed, -1 if none did.
 
@@ -207,7 +195,7 @@ def run(rows: int, first: int, stop: int) -> int:
                 store_i4(target + 4 * i, row.data)
         elif kind == structs.RUN_GUARD:
             pointers = row.pointers
-            if differ(word(pointers, 0), word(pointers, 1), row.operands):
+            if compare_bytes(word(pointers, 0), word(pointers, 1), row.operands) != 0:
                 ahead = row.address
                 if ahead == 0:
                     return k

@@ -61,23 +61,6 @@ class Failed(Uncompiled):
     """The compiler has a fault."""
 
 
-def machine_code(recipe: Recipe, *, memory: int | None, **options: Any) -> Outcome:
-    """Return a machine that runs machine code, or the reason that the interpreter has to run the program.
-
-    Without ``always`` that may be that it is as fast. ``options`` are those of
-    :func:`kernels.machine_code.tiers.compiled_machine`.
-    """
-    try:
-        machine = compiled_machine(recipe, memory=memory, **options)
-        if memory is not None and memory < machine.size < 2 * memory:  # leave room for what stands beside the workspace
-            machine = compiled_machine(recipe, memory=2 * memory - machine.size, **options)
-    except Uncompiled as refused:
-        return type(refused)(refused.reason, refused.step)  # without its frames, which refer to the program
-    except _FAULTS as error:
-        return Failed(f"the compiler failed: {error!r}")
-    return machine
-
-
 class BackgroundCompile:
     """What a thread of its own makes; who asks for it waits. A process that was forked meanwhile makes it itself."""
 
@@ -463,11 +446,22 @@ class Program(Seen):
         self._interpreted[reverse] = machine
         return None
 
-    def _made_code(
-        self, expected: Callable[[float], None] | None = None, *, reverse: bool, always: bool
-    ) -> CompiledMachine | Uncompiled:
-        options = {"reverse": reverse, "exactly": self._exactly, "always": always, "expected": expected}
-        return machine_code(self._recipe, memory=self._budget, **options)
+    def _made_code(self, expected: Callable[[float], None] | None = None, *, reverse: bool, always: bool) -> Outcome:
+        """Return a machine that runs machine code, or the reason that the interpreter has to run the program.
+
+        Without ``always`` that may be that it is as fast.
+        """
+        memory, make = self._budget, functools.partial(compiled_machine, self._recipe, reverse=reverse)
+        make = functools.partial(make, exactly=self._exactly, always=always, expected=expected)
+        try:
+            machine = make(memory=memory)
+            if memory is not None and memory < machine.size < 2 * memory:  # room for what stands beside the workspace
+                machine = make(memory=2 * memory - machine.size)
+        except Uncompiled as refused:
+            return type(refused)(refused.reason, refused.step)  # without its frames, which refer to the program
+        except _FAULTS as error:
+            return Failed(f"the compiler failed: {error!r}")
+        return machine
 
     def _code(self, *, reverse: bool) -> CompiledCode:
         machine: AnyMachine | None
