@@ -653,23 +653,15 @@ def read_programs(content: Content, name: str, types: Iterable[Any]) -> tuple[li
 
     TypeError if one is missing or has other fields, FileFormatError for what no version wrote, or this one not.
     """
+    candidates, body = list(types), content.body
     try:
-        names = [str(one) for one in content.body["names"]]
-    except (TypeError, KeyError) as error:
-        raise _unread(content, name, error) from error
-    classes = named(names, types)
-    try:
-        body = content.body
-        decoder = Decoder(body["tables"], content.arrays, classes)
+        decoder = Decoder(body["tables"], content.arrays, named(map(str, body["names"]), candidates))
         return [_decoded(tree, decoder) for tree in body["programs"]], decoder.value(body["extra"])
     except MisfitError:
         raise
     except Exception as error:  # whatever senseless content leads to
-        raise _unread(content, name, error) from error
-
-
-def _unread(content: Content, name: str, error: Exception) -> FileFormatError:
-    return FileFormatError(f"load: {name}, written by tape {content.version}, is not what this version reads: {error}")
+        msg = f"load: {name}, written by tape {content.version}, is not what this version reads: {error}"
+        raise FileFormatError(msg) from error
 
 
 def _decoded(tree: dict[str, Any], decoder: Decoder) -> Program:

@@ -181,20 +181,19 @@ _LEAF_TEXT, _NONE_TEXT = "leaf", "none"
 
 
 class MisfitError(TypeError):
-    """A type that a reader was given is not as the one of its name was."""
+    """A type that a reader was given is not as the one of its name was, or is missing."""
 
 
-def named(names: Iterable[str], types: Iterable[Any]) -> dict[str, Any]:
-    """Return what stands for the names of a file: one of ``types``, whatever module it is in now; TypeError if none."""
-    candidates = list(types)
+def named(names: Iterable[str], candidates: list[Any]) -> dict[str, Any]:
+    """Return what stands for the names of a file: a candidate, whatever module it is in now; MisfitError if none."""
     for candidate in candidates:
         if not is_named(candidate):
-            raise TypeError(f"types: {candidate!r} is no class or function")
+            raise MisfitError(f"types: {candidate!r} is no class or function")
     values = {name: KNOWN[name] if name in KNOWN else _chosen(name, candidates) for name in names}
     missing = [name for name, value in values.items() if value is None]
     if missing:
         last = ", ".join(name.rpartition(".")[2] for name in missing)
-        raise TypeError(
+        raise MisfitError(
             f"load: the file has {', '.join(missing)}, by name alone: a file can name no code that is then run; give "
             f"what is meant: load(..., types=[{last}])"
         )
