@@ -146,8 +146,8 @@ class _Interpreted:
         machine = self._taken()
         try:
             results = machine.gradients if self.adds else machine.outputs
-            given = zip(machine.inputs, addresses[len(results) :], strict=True)
-            machine.run([_array(place, address) for place, address in given])
+            pairs = zip(machine.inputs, addresses[len(results) :], strict=True)
+            machine.run([_array(place, address) for place, address in pairs])
             for result, address in zip(results, addresses, strict=False):
                 target = _array(result, address)
                 target[...] = target + result if self.adds else result

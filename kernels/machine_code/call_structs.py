@@ -35,7 +35,7 @@ class DirectCall(Struct):
 class DirectArgument(Struct):
     """An argument."""
 
-    kind: int  # DK_ARRAY to DK_INTEGER
+    kind: int  # XK_ARRAY to XK_INTEGER, of native/structs.py
     dtype: int
     ndim: int
     shape: Array[int]
@@ -47,7 +47,7 @@ class DirectArgument(Struct):
 class DirectResult(Struct):
     """A result."""
 
-    kind: int  # DK_ARRAY to DK_INTEGER
+    kind: int  # XK_ARRAY to XK_INTEGER, of native/structs.py
     ndim: int
     shape: int
     number: int  # of the dtype
@@ -57,9 +57,6 @@ class DirectResult(Struct):
 
 
 D_ENTRY = DirectResult.SIZE  # words of an argument or a result
-
-DK_ARRAY, DK_DOUBLE, DK_SINGLE, DK_INTEGER = range(4)
-"""Kinds: arrays alone; also a float or int for a double, a float or np.float32 for a single, an int for an int64."""
 
 FLAT, SINGLE, VALUE_AND_GRAD, GRAD, GRAD_AND_VALUE = range(5)
 """What is returned: a tuple of all results; the first alone; it and the gradient; that alone; it and the first."""

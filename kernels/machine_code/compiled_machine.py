@@ -19,13 +19,13 @@ from kernels.kinds.views import Write
 from kernels.language.jit import bound
 from kernels.machine_code import call_structs
 from kernels.machine_code.call_structs import DirectArgument, DirectCall, DirectResult
-from kernels.native import c_api, pool
+from kernels.native import c_api, pool, structs
 from kernels.native.memory import REGISTRY, row, where
 from kernels.native.structs import LARGE, RegistryTable
 from kernels.native.threads import called
 from kernels.programs.assembly import MemoryLayout
 from kernels.programs.machine import GuardMissed, Machine, plan
-from kernels.programs.program import Recipe, native
+from kernels.programs.program import Recipe, native, value_kind
 from kernels.programs.steps import groups_of
 
 # A compiled program as what Python calls: with a workspace of its own, and the table by which native code calls it.
@@ -113,7 +113,7 @@ class ReturnForm:
         """Whether some result, of these kinds, is an array that is not returned."""
         shown = set(self.chosen) | (set() if self.kind == call_structs.GRAD else {0})
         return self.kind != call_structs.FLAT and any(
-            kind == call_structs.DK_ARRAY for k, kind in enumerate(kinds) if k not in shown
+            kind == structs.XK_ARRAY for k, kind in enumerate(kinds) if k not in shown
         )
 
 
@@ -121,11 +121,6 @@ class ReturnForm:
 
 LONG = 10_000
 """Elements that a program computes, from which on other threads may run Python meanwhile: some ten microseconds."""
-KINDS = {
-    np.dtype("f8"): call_structs.DK_DOUBLE,
-    np.dtype("f4"): call_structs.DK_SINGLE,
-    np.dtype("i8"): call_structs.DK_INTEGER,
-}
 
 
 def call_table(
@@ -152,20 +147,20 @@ def call_table(
     at += 8 * len(form.steps)
     for k, spec in enumerate(specs):
         ndim, room = len(spec.shape), where(scratch) + 8 * k
-        kind = call_structs.DK_ARRAY if ndim else KINDS.get(spec.dtype, call_structs.DK_ARRAY)
+        kind = value_kind(spec)
         if k < count:
             strides = at + 8 * ndim
             entry = row(
                 DirectArgument, kind=kind, dtype=id(spec.dtype), ndim=ndim, shape=at, strides=strides, scratch=room
             )
         else:
-            kinds.append(call_structs.DK_ARRAY if kind == call_structs.DK_INTEGER else kind)
+            kinds.append(structs.XK_ARRAY if kind == structs.XK_INTEGER else kind)
             large = pooled != 0 and size(spec) >= LARGE
             entry = row(
                 DirectResult, kind=kinds[-1], ndim=ndim, shape=at, number=spec.dtype.num, large=large, scratch=room
             )
         words, at = words + entry, at + 16 * ndim
-    words[DirectCall.arrays] = kinds.count(call_structs.DK_ARRAY)
+    words[DirectCall.arrays] = kinds.count(structs.XK_ARRAY)
     words[DirectCall.left_out] = form.leaves_out(kinds)
     return np.array(words, np.int64), shapes
 
@@ -371,14 +366,14 @@ class CompiledMachine:
         if type(x) is np.ndarray:
             same = [a == b for a, b, n in zip(x.strides, spec.strides, spec.shape, strict=False) if n != 1]
             return bool(x.dtype == spec.dtype and x.shape == spec.shape and (not self.exactly or all(same)))
-        kind = call_structs.DK_ARRAY if spec.shape else KINDS.get(spec.dtype, call_structs.DK_ARRAY)
+        kind = value_kind(spec)
         if type(x) in (float, np.float64):
-            return kind == call_structs.DK_DOUBLE or (
-                kind == call_structs.DK_SINGLE and bool(abs(float(x)) <= _MOST_SINGLE or x - x != 0)
+            return kind == structs.XK_DOUBLE or (
+                kind == structs.XK_SINGLE and bool(abs(float(x)) <= _MOST_SINGLE or x - x != 0)
             )
         if type(x) is np.float32:
-            return kind == call_structs.DK_SINGLE
-        return type(x) is int and not self.exactly and kind != call_structs.DK_ARRAY and abs(x) < 1 << 63
+            return kind == structs.XK_SINGLE
+        return type(x) is int and not self.exactly and kind != structs.XK_ARRAY and abs(x) < 1 << 63
 
 
 def _raise_interrupts() -> None:
@@ -501,10 +496,9 @@ def _grouped(recipe: Recipe, bytes_of: list[int], count: int) -> dict[str, list[
     """Return what steps made, their results and the gradients of these, by group; the largest first."""
     tables: dict[str, dict[str, Share]] = {}
     names, seen = groups_of(recipe).named(), set(recipe.arguments)
-    for at, start in enumerate(recipe.steps.starts):
-        node = recipe.steps.words[start + 1]
+    for kind, node, _, at in map(recipe.steps.raw, range(len(recipe.steps))):
         is_new = recipe.nodes[node].base is None and node not in seen  # what a guard looks at is not
-        if not is_new or isinstance(recipe.steps.kinds[recipe.steps.words[start]].op, Write):
+        if not is_new or isinstance(recipe.steps.kinds[kind].op, Write):
             continue
         seen.add(node)
         for by, of_steps in names.items():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from kernels.language.llvm_values import Int32, Void, Word
@@ -18,6 +16,7 @@ from kernels.machine_code.call_structs import (
     StructureLevel,
     StructureStep,
 )
+from kernels.native import structs
 from kernels.native.c_api import (
     A_ALIGNED,
     ARGUMENTS,
@@ -37,8 +36,6 @@ from kernels.native.c_api import (
     PyFloat_FromDouble,
     PyList_New,
     PyList_SetItem,
-    PyLong_AsDouble,
-    PyLong_AsLongLong,
     PyLong_FromLongLong,
     PyMethod_New,
     PyObject_CallNoArgs,
@@ -62,16 +59,15 @@ from kernels.native.memory import (
     HEADER,
     LIST_ITEMS,
     call_at,
+    compare_bytes,
     load_f4,
     load_f8,
-    load_i1,
     load_i8,
-    store_f4,
-    store_f8,
     store_i8,
     word,
 )
 from kernels.native.objects_native import drop_all, visit_all, wrong
+from kernels.programs.replay_native import put_double, put_integer
 
 # A call of a compiled program from Python: arguments are read, and results written, where they stand.
 #
@@ -179,46 +175,21 @@ def put_part(level: StructureLevel, key, part):
     return 1 if failed == 0 else 0
 
 
-def single_of(entry: DirectArgument, value):
-    """Where a number stands as a single; 0 where it is too large, and Python warns."""
-    place, single = entry.scratch, np.float32(value)
-    if math.fabs(np.float64(single)) == math.inf and math.fabs(value) != math.inf:
-        return 0
-    store_f4(place, single)
-    return place
-
-
-def integer_place(entry: DirectArgument, argument):
-    """Where the value of a Python integer stands; 0 where it does not fit."""
-    place, wanted = entry.scratch, entry.kind
-    if wanted == call_structs.DK_INTEGER:
-        integer = PyLong_AsLongLong(argument)
-        if integer != -1 or PyErr_Occurred() == 0:
-            store_i8(place, integer)
-            return place
-    else:
-        value = PyLong_AsDouble(argument)
-        if value != -1.0 or PyErr_Occurred() == 0:
-            if wanted == call_structs.DK_SINGLE:
-                return single_of(entry, value)
-            store_f8(place, value)
-            return place
-    PyErr_Clear()
-    return 0
-
-
 def number_place(table: DirectCall, entry: DirectArgument, argument, kind):
     """Where the value of a Python number stands, for an argument of no dimensions; 0 for anything else."""
-    wanted = entry.kind
-    if wanted == call_structs.DK_ARRAY:
+    wanted, fitted = entry.kind, False
+    if wanted == structs.XK_ARRAY:
         return 0
     if kind == table.float_type or kind == table.double_type:
-        if wanted == call_structs.DK_DOUBLE:
+        if wanted == structs.XK_DOUBLE:
             return argument + HEADER
-        return single_of(entry, load_f8(argument + HEADER)) if wanted == call_structs.DK_SINGLE else 0
-    if kind == table.single_type:
-        return argument + HEADER if wanted == call_structs.DK_SINGLE else 0
-    return integer_place(entry, argument) if kind == table.int_type else 0
+        if wanted == structs.XK_SINGLE:
+            fitted = put_double(entry.scratch, wanted, load_f8(argument + HEADER))
+    elif kind == table.single_type:
+        return argument + HEADER if wanted == structs.XK_SINGLE else 0
+    elif kind == table.int_type:
+        fitted = put_integer(entry.scratch, wanted, argument)
+    return entry.scratch if fitted else 0
 
 
 def array_place(entry: DirectArgument, array: ArrayObject):
@@ -277,7 +248,7 @@ def results_made(table: DirectCall):
         return 1
     entry, place, kind = DirectResult(first_result(table)), table.table + 8 * table.places, table.array_type
     for _ in range(table.results):
-        if entry.kind == call_structs.DK_ARRAY:
+        if entry.kind == structs.XK_ARRAY:
             if entry.large != 0:
                 made = call_at(table.pooled, kind, entry.ndim, entry.shape, entry.number)
             else:
@@ -294,12 +265,12 @@ def results_made(table: DirectCall):
 def result(entry: DirectResult):
     """Return a new float, or the array of a result; 0 with an exception."""
     kind = entry.kind
-    if kind == call_structs.DK_ARRAY:
+    if kind == structs.XK_ARRAY:
         made = entry.made
         entry.made = 0
         return made
     place = entry.scratch
-    return PyFloat_FromDouble(load_f8(place) if kind == call_structs.DK_DOUBLE else np.float64(load_f4(place)))
+    return PyFloat_FromDouble(load_f8(place) if kind == structs.XK_DOUBLE else np.float64(load_f4(place)))
 
 
 def several(table: DirectCall, chosen, count):
@@ -442,14 +413,7 @@ def whole(bound: Word, arguments: Word, count: Word) -> Word:
 
 def same_bytes(a, b, size):
     """Whether bytes of two places are the same."""
-    whole = size & ~7
-    for at in range(0, whole, 8):
-        if load_i8(a + at) != load_i8(b + at):
-            return 0
-    for at in range(whole, size):
-        if load_i1(a + at) != load_i1(b + at):
-            return 0
-    return 1
+    return 1 if compare_bytes(a, b, size) == 0 else 0
 
 
 def is_entry(entry, expected):

@@ -247,6 +247,7 @@ take, give = c_function("tape_take", types.int64, types.int64), c_function("tape
 set_bytes = c_function("memset", types.int64, types.int64, types.int32, types.int64)
 """C's memset: address, byte, size."""
 copy_bytes = c_function("memcpy", *[types.int64] * 4)  # C's memcpy: target, origin, size
+compare_bytes = c_function("memcmp", types.int32, *[types.int64] * 3)  # C's memcmp, 0 where bytes are alike
 
 
 @instructions(types.int64, types.int64, types.int64)

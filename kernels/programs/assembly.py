@@ -125,8 +125,6 @@ class ProgramPlan:
     forward: int
     buffers: dict[int, int]  # elements of the gradient buffer of each base node that has one
     differentiates: bool
-    compiled: dict[int, tuple[int, Array]] = field(default_factory=dict)
-    """Kernels and layouts by the id of what the tasks call."""
     loops: list[LoopTasks] = field(default_factory=list)
     stack: int = -1  # the node by which loops know where to save; -1 without loops
 
@@ -199,7 +197,7 @@ class ProgramMemory(MemoryLayout):
 
     def __init__(self, plan: ProgramPlan) -> None:
         super().__init__(plan)
-        self.compiled, self.layouts = plan.compiled, list[Array]()
+        self.layouts: list[Array] = []  # that rows hold the addresses of
         self.contexts: dict[int, list[Any]] = {}  # what Python keeps from its calls forward for those back, by step
         nodes, columns, offsets, count = self.recipe.nodes, self.columns, self.offsets, len(self.recipe.nodes)
         self.memory, self.start = block(self.size)
@@ -265,7 +263,8 @@ class ProgramMemory(MemoryLayout):
 
     def _put_loops(self, row_words: Array, heads: Array, pointers: Array, work: Array) -> None:
         sizes = {}
-        for task in task_blocks.words_of([body for loop in self.loops for body in loop.bodies]):
+        bodies = [body for loop in self.loops for body in loop.bodies]
+        for task in [task for body in bodies for task in (body.again, body.restore) if task >= 0]:
             saved, row = self.tasks.calls[self.kinds[task]].saved, row_words[np.searchsorted(heads, task)]
             at = (int(row[ProgramRow.pointers]) - where(pointers)) // _DOUBLE + task_blocks.PLACES
             pointers[at : at + len(saved)] = self.values[saved]
@@ -335,14 +334,8 @@ class ProgramMemory(MemoryLayout):
                 (structs.RUN_NEST, call.loop.address, where(layout), call.loop.data, count, room),
                 math.prod(call.shape),
             )
-        compiled = self.compiled.get(id(call))
-        if compiled is None:
-            compiled = _kernels.get(call)
-            if compiled is None:
-                compiled = _kernels.setdefault(call, call.kernel())
-            # setdefault: rows hold the address of a layout, so the one that another thread made first must stay.
-            compiled = self.compiled.setdefault(id(call), compiled)
-        address, layout = compiled
+        address, layout = _kernels.get(call) or _kernels.setdefault(call, call.kernel())
+        self.layouts.append(layout)
         return (structs.RUN_KERNEL, address, where(layout), 0, count, count), call.steps
 
 

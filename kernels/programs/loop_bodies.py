@@ -16,11 +16,12 @@ from kernels.programs.periods import (
     UNWANTED,
     WANTED,
     Extraction,
+    RowSpan,
     SlotRead,
     StepTable,
     ValueTable,
 )
-from kernels.programs.program import StepLoop
+from kernels.programs.program import RecipeLoop
 
 Renaming = Callable[[StepTable, int, int], tuple[Array, Array]]
 """Returns values and places of what the rows from one to another read, loops before them being known."""
@@ -92,20 +93,11 @@ class StepColumns:
         return np.stack([self.rows.op[span], pattern], -1).reshape(self.count, -1)
 
 
-class RowSpan(NamedTuple):
-    """Rows that may be a loop: ``times`` steps of ``period`` rows from ``start`` on, perhaps more back to ``low``."""
-
-    start: int
-    period: int
-    times: int
-    low: int
-
-
 def regular(
     rows: StepTable, table: ValueTable, renamed: Renaming, span: RowSpan, writes: Array, *, strict: bool = True
 ) -> Regular | None:
     """Return the most steps of a span that are a loop's, or None; ``strict``: they read nothing unknown before them."""
-    start, period, count, low = span
+    start, period, count, _, low = span
     counts = np.diff(rows.starts[start : start + period * count + 1]).reshape(count, period)
     if (counts != counts[0]).any():  # tokens are hashes
         return None
@@ -252,7 +244,7 @@ class RecordedLoop(NamedTuple):
     begin: int
     again: int  # where its body ends: the next row ends the loop
     phis: list[int]  # the values of the rows that copy what it starts from
-    recorded: StepLoop
+    recorded: RecipeLoop
 
 
 def recorded_loops(extraction: Extraction) -> list[RecordedLoop]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,6 @@ from kernels.foundation.specs import (
 from kernels.kinds.form import Form, restrided
 from kernels.kinds.form import ProgramStep as LoweredStep
 from kernels.kinds.routine import RoutineCall
-from kernels.kinds.views import Write
 from kernels.native import structs
 from kernels.programs import task_blocks
 from kernels.programs.program import HEAD, ProgramError, ProgramNode, Recipe, Step
@@ -52,21 +51,13 @@ from kernels.rules.scalar_loops import (
 Waiting = tuple[int, str]  # A step's position, and the name by which its pullback reads the value that it waits for
 
 
-def written(recipe: Recipe) -> set[int]:
-    """Return the nodes whose memory the program writes to once it is there."""
-    steps = recipe.steps
-    writes = {number for number, kind in enumerate(steps.kinds) if type(kind.op) is Write}
-    words = steps.words.tolist() if writes else []
-    return {recipe.base_of(words[k + 1]) for k in steps.starts if words[k] in writes} if writes else set()
-
-
 class Overwriting:
     """Follows the steps of a program: which values their pullbacks read, by the memory of these values."""
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
         self._read_places: dict[int, Intervals] = {}
-        self.written = written(recipe)
+        self.written = recipe.written_bases()
         self._saves = [kind.form is not None and bool(kind.form.saved) for kind in recipe.steps.kinds]
         self._words = recipe.steps.words if self.written else None
 
@@ -230,15 +221,14 @@ class Repeating:
         self.blocks.steps.append(at)
         return True
 
-    def remember(self, at: int, start: int) -> None:
+    def remember(self, at: int) -> None:
         """Remember how a step was lowered, if others can be lowered in the same way."""
-        kind, result = self.words[start : start + HEAD]
-        op, _, _, count = self.steps.kinds[kind]
+        kind, result, operands, _ = self.steps.raw(at)
         tasks, (before, place, node) = self.tasks, self._before
         calls = [tasks.calls[number] for number in tasks.call_numbers[before:]]
-        if not op.repeatable or any(isinstance(call, PythonCall) for call in calls):
+        if not self.steps.kinds[kind].op.repeatable or any(isinstance(call, PythonCall) for call in calls):
             return
-        operands, places = self.words[start + HEAD : start + HEAD + count], tasks.places[place:].tolist()
+        places = tasks.places[place:].tolist()
         temporaries = [k for k in range(node, len(self.nodes)) if self.nodes[k].constant is None]
         asked = [*places, self.extra[at]] if at in self.extra else places
         single = len(calls) == 1 and not temporaries and not tasks.offsets
@@ -260,7 +250,7 @@ class Repeating:
             )
             self._patterns[kind] = self.blocks.add(pattern)
 
-    def _in_order(self, places: list[int], operands: list[int], result: int) -> list[Source] | None:
+    def _in_order(self, places: list[int], operands: Sequence[int], result: int) -> list[Source] | None:
         """Describe the places of a single call on all operands in order, its result first or last."""
         if len(places) != 1 + len(operands):
             return None
@@ -272,7 +262,7 @@ class Repeating:
         return None
 
     def _by_nodes(
-        self, places: list[int], operands: list[int], result: int, temporaries: list[int]
+        self, places: list[int], operands: Sequence[int], result: int, temporaries: list[int]
     ) -> list[Source] | None:
         """Describe the places by the nodes that they hold; None where these are not unique."""
         named: dict[int, Source] = {result: (task_blocks.RESULT, 0)}
@@ -312,7 +302,7 @@ class ForwardLowering(Intermediates):
                 if step.op.extras and not step.params[1:]:
                     self.extras[at] = tuple(s.result for s in steps[at + 1 : at + 1 + len(step.op.extras)])
                 step.op.lower(step, self)
-                repeating.remember(at, start)
+                repeating.remember(at)
             if self.overwriting is not None and self.overwriting.written:
                 self.overwriting.read_at(at)
         repeating.blocks.finish()
@@ -360,23 +350,15 @@ class Reverse:
         self.constant_buffers: set[int] = set()
         self.blocks = TaskBatches(recipe, self.tasks, lowering.number, lowering.extra)
 
-    def run(self, output: int) -> None:
-        """Start from one floating element, with the cotangent 1."""
-        node = self.recipe.nodes[output]
-        base = self._buffer_of(output)
-        self._fill(base, node.spec.dtype, -0.0)
-        self.tasks.append(
-            ConstantFill(OperandPlace(base, gradient=True, offset=node.buffer_offset), 1, node.spec.dtype, 1.0)
-        )
-        self._all_steps()
-
-    def run_from(self, pairs: list[tuple[int, int]]) -> None:
-        """Start from results, each with the node of its cotangent, which is dense."""
-        for output, cotangent in pairs:
-            self._give(OperandPlace(cotangent), self.recipe.nodes[cotangent].spec.strides, output)
-        self._all_steps()
-
-    def _all_steps(self) -> None:
+    def run(self, output: int | None, pairs: Sequence[tuple[int, int]]) -> None:
+        """Start from one floating element, with the cotangent 1, or from results and their cotangents, by nodes."""
+        if output is not None:
+            node, base = self.recipe.nodes[output], self._buffer_of(output)
+            self._fill(base, node.spec.dtype, -0.0)
+            place = OperandPlace(base, gradient=True, offset=node.buffer_offset)
+            self.tasks.append(ConstantFill(place, 1, node.spec.dtype, 1.0))
+        for result, cotangent in pairs:
+            self._give(OperandPlace(cotangent), self.recipe.nodes[cotangent].spec.strides, result)
         self.columns, steps = Columns(self.recipe.nodes), self.recipe.steps
         self._family, self._wanted = self.columns.family.tolist(), self.columns.wants.tolist()
         self._starts, self._words = steps.starts, steps.words.tolist()
@@ -450,13 +432,11 @@ class Reverse:
 
     def _reached(self, loop: LoopTasks) -> list[int]:
         """Return nodes from before a loop whose gradients its steps may add to."""
-        words, made, read = self._words, set(), list[int]()
-        for at in range(loop.recorded.begin, loop.recorded.end):
-            start = self._starts[at]
-            kind = self.recipe.steps.kinds[words[start]]
-            if kind.form is not None and not kind.form.is_view:
-                made.add(self._family[words[start + 1]])
-                read += [n for n in words[start + HEAD : start + HEAD + kind.count] if n >= 0 and self._wanted[n]]
+        steps, made, read = self.recipe.steps, set(), list[int]()
+        for step in map(steps.raw, range(loop.recorded.begin, loop.recorded.end)):
+            if self._forms[step.kind] is not None:
+                made.add(self._family[step.result])
+                read += [n for n in step.operands if n >= 0 and self._wanted[n]]
         return [node for node in read if self._family[node] not in made]
 
     def _carry_back(self, loop: LoopTasks, body: TaskBody) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter_ns
@@ -31,19 +32,17 @@ _LONG = 10_000
 
 def plan(recipe: Recipe, *, reverse: bool) -> ProgramPlan:
     """Lower a recipe; its reverse starts from the first output, if that is one floating element."""
-    copied = recipe.copy()
-
-    def start(back: Reverse) -> None:
-        if reverse and copied.wants(copied.outputs[0]):
-            back.run(copied.outputs[0])
-
-    return _planned(copied, start, reverse=reverse)
+    output = recipe.outputs[0] if reverse and recipe.wants(recipe.outputs[0]) else None
+    return _planned(recipe.copy(), output, reverse=reverse)
 
 
-def _planned(recipe: Recipe, start: Callable[[Reverse], None], *, reverse: bool = True) -> ProgramPlan:
+def _planned(
+    recipe: Recipe, output: int | None = None, pairs: Sequence[tuple[int, int]] = (), *, reverse: bool = True
+) -> ProgramPlan:
     lowering = ForwardLowering(recipe, reverse=reverse)
     forward, loops, back = len(lowering.run()), lowering.loops, Reverse(recipe, lowering)
-    start(back)
+    if output is not None or pairs:
+        back.run(output, pairs)
     loops.finish()
     return ProgramPlan(recipe, lowering.tasks, forward, back.buffers, reverse, loops=loops.all, stack=loops.stack)
 
@@ -61,7 +60,7 @@ def pullback_plan(recipe: Recipe, *, results: bool = False) -> ProgramPlan:
             )
             copied.arguments.append(len(copied.nodes) - 1)
             pairs.append((output, len(copied.nodes) - 1))
-    return _planned(copied, lambda back: back.run_from(pairs))
+    return _planned(copied, pairs=pairs)
 
 
 class GuardMissed(ProgramError):  # noqa: N818 (no error where there is another program, or the function)
@@ -99,14 +98,12 @@ class Machine:
         steps = plan.recipe.steps
         self.guards = [steps[at].params[0] for at in steps.of_kind(Guard)]  # the line of each guard
         constants = [node.constant for node in nodes if node.constant is not None and node.constant.ndim]
-        self.kept = [plan.compiled, placing.layouts, constants]
+        self.kept = [placing.layouts, constants]
 
     def copy(self) -> Machine:
         """Return another with memory of its own, for a call while this one runs: it needs no plan."""
-        clone: Machine = object.__new__(Machine)
-        clone.native, clone.kept, clone.size = self.native, self.kept, self.size
-        clone.guards, clone.contexts = self.guards, {}
-        clone.exactly, clone.marks = self.exactly, self.marks
+        clone: Machine = copy(self)
+        clone.contexts = {}
         clone.memory, clone.start = block(self.size)
         first, start = self.start - where(self.memory), clone.start - where(clone.memory)
         clone.memory[start : start + self.size] = self.memory[first : first + self.size]  # constants are in it
@@ -235,29 +232,23 @@ class KeptReplay:
     def __init__(self, machine: Machine, count: int, graded: Sequence[int], with_gradient: Sequence[int]) -> None:
         self.graded, self.with_gradient = graded, with_gradient
         self._count, self._back = count, machine
-        self._free: list[tuple[Machine, Exchange]] = []
+        self._free: list[Machine] = []
 
     def forward(self, values: Sequence[Any]) -> tuple[Any, ...] | None:
         """Return the results of a replay on leaves, then its memory as words, the last 0; None as :meth:`whole`."""
         try:
-            free = self._free.pop()
+            machine = self._free.pop()
         except IndexError:
             machine = self._back.copy()
             first = machine.start - where(machine.memory)
             memory = machine.memory[first : first + machine.size + 8].view(np.int64)
             rows = (machine.rows.start, machine.rows.forward, False)
             inputs, outputs = machine.inputs[: self._count], [*machine.outputs, memory]
-            free = machine, Exchange(inputs, outputs, [], rows, exactly=True)
-        machine, exchange = free
+            machine.exchange = Exchange(inputs, outputs, [], rows, exactly=True)
         try:
-            results = exchange.whole(*values)  # type: ignore[misc]
-            if type(results) is int:
-                if results:
-                    raise machine.missed(results - 1)
-                return None
-            return results  # type: ignore[no-any-return]
+            return machine.whole(values)
         finally:
-            self._free.append(free)
+            self._free.append(machine)
 
     def table(self, tensors: Sequence[int], slots: Sequence[int], reached: Sequence[frozenset[int]]) -> Array:
         """Return what a sweep runs the program back by: see kernels/native/structs.py.

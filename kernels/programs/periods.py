@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernels.foundation.specs import Array, Spec
-from kernels.foundation.tables import cached_property, dataclass
+from kernels.foundation.tables import cached_property, dataclass, exact
 from kernels.kinds.routine import Callback, Guard, LoopMark
 from kernels.kinds.views import View, Write
 from kernels.programs.program import HEAD, StepKind
@@ -292,11 +292,10 @@ def _key(params: Any) -> Any:
         return type(params), tuple([_key(p) for p in params])
     if isinstance(params, np.ndarray):
         return params.dtype.str, params.shape, params.tobytes()
-    if isinstance(params, slice):
-        return slice, _key((params.start, params.stop, params.step))
-    if isinstance(params, Spec):
-        return Spec, id(params)
-    return type(params), repr(params) if isinstance(params, float) else _hashable(params)
+    try:
+        return exact(params)
+    except TypeError:
+        return _hashable(params)
 
 
 def _hashable(value: Any) -> Any:
@@ -312,13 +311,17 @@ _LIKELY = 3  # distances of each window that are tried
 FEWEST_STEPS = 3  # steps of which a loop is made
 
 
-class RepeatedRows(NamedTuple):
-    """Rows from ``start`` on that come again after ``period`` rows, ``times`` times in all; ``rest`` more follow."""
+class RowSpan(NamedTuple):
+    """Rows from ``start`` on that come again after ``period`` rows, ``times`` times in all; ``rest`` more follow.
+
+    Steps of a loop that they may be begin at ``low`` or later.
+    """
 
     start: int
     period: int
     times: int
-    rest: int
+    rest: int = 0
+    low: int = 0
 
     @property
     def rows(self) -> int:
@@ -378,7 +381,7 @@ def _summed(slots: Array, starts: Array) -> Array:
     return of_rows
 
 
-def runs(names: Array) -> list[RepeatedRows]:
+def runs(names: Array) -> list[RowSpan]:
     """Return the longest run of each likely period, those that cover most first, then the shortest periods."""
     longest = (_longest(names, period) for period in _periods(names))
     return sorted((run for run in longest if run.times >= FEWEST_STEPS), key=lambda run: (-run.rows, run.period))
@@ -409,17 +412,17 @@ def _windows(names: Array) -> Iterator[Array]:
             width *= 2
 
 
-def _longest(names: Array, period: int) -> RepeatedRows:
+def _longest(names: Array, period: int) -> RowSpan:
     differ = np.flatnonzero(names[period:] != names[:-period])
     edges = np.concatenate([[-1], differ, [len(names) - period]])
     lengths = np.diff(edges) - 1
     best = int(np.argmax(lengths))
     length = int(lengths[best])
     count = (length + period) // period if length else 0
-    return RepeatedRows(int(edges[best]) + 1, period, count, length + period - count * period)
+    return RowSpan(int(edges[best]) + 1, period, count, length + period - count * period)
 
 
-def phase(run: RepeatedRows, rows: StepTable, writes: Array, splits: Array, low: int) -> int:
+def phase(run: RowSpan, rows: StepTable, writes: Array, splits: Array) -> int:
     """Return the row where a run's steps best begin: least is passed on, it does as the step before, splits nothing."""
     if not run.rest:
         return run.start
@@ -438,7 +441,7 @@ def phase(run: RepeatedRows, rows: StepTable, writes: Array, splits: Array, low:
         np.add.at(weights, last[made] + 1, -weight)
     passed = np.cumsum(weights)[middle] + _WRITTEN * splits[middle]
     fewest = run.start + np.flatnonzero(passed == passed.min())
-    first = max(run.start - run.period, low)
+    first = max(run.start - run.period, run.low)
     ops = rows.op[first : run.start + run.rest + run.period]
     differ = np.concatenate([[0], np.cumsum(ops[run.period :] != ops[: -run.period])])
     begins = fewest[fewest - run.period >= first]

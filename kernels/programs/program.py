@@ -93,6 +93,15 @@ class StepKind(NamedTuple):
     count: int  # operands
 
 
+class RawStep(NamedTuple):
+    """A step as words: the number of its kind, its nodes, or ``~k`` for numbers; ``at``: its place among the steps."""
+
+    kind: int
+    result: int
+    operands: tuple[int, ...]
+    at: int
+
+
 class Steps(Sequence[Step]):
     """The steps of a program, end to end in one block of words: the number of the kind, the result, the operands.
 
@@ -155,19 +164,24 @@ class Steps(Sequence[Step]):
         """Give back the room for more steps."""
         self.hold(self.words)
 
+    def each(self, of_kinds: Sequence[Any]) -> list[Any]:
+        """Return for each step what its kind has in a table of all kinds."""
+        words = self.words
+        return [of_kinds[words[start]] for start in self.starts]
+
     def of_kind(self, cls: type[Op]) -> list[int]:
         """Return the steps whose operation is one of a class."""
-        words, chosen = self.words, [isinstance(kind.op, cls) for kind in self.kinds]
-        return [at for at, start in enumerate(self.starts) if chosen[words[start]]] if any(chosen) else []
+        chosen = [isinstance(kind.op, cls) for kind in self.kinds]
+        return [at for at, is_one in enumerate(self.each(chosen)) if is_one] if any(chosen) else []
 
-    def loops(self) -> list[StepLoop]:
+    def loops(self) -> list[RecipeLoop]:
         """Return the loops in the order of their begins."""
-        loops, inside = list[StepLoop](), list[StepLoop]()
+        loops, inside = list[RecipeLoop](), list[RecipeLoop]()
         for at in self.of_kind(LoopMark):
             step = self[at]
             if isinstance(step.op, LoopBegin):
                 phis = [operand.node for operand in step.operands[: len(step.operands) - step.params[1]]]
-                loops.append(StepLoop(at, phis, *step.params, []))
+                loops.append(RecipeLoop(at, phis, *step.params, []))
                 inside.append(loops[-1])
             elif isinstance(step.op, LoopAgain):
                 bodies = inside[-1].bodies
@@ -182,18 +196,22 @@ class Steps(Sequence[Step]):
     def __getitem__(self, at: Any) -> Any:
         if isinstance(at, slice):
             return [self[i] for i in range(*at.indices(len(self)))]
-        starts, words = self.starts, self._block
-        at = range(len(starts))[at]
-        first = starts[at] + HEAD
-        op, form, params, count = self.kinds[words[first - HEAD]]
-        operands = tuple(NodeRef(o) if o >= 0 else self.numbers[~o] for o in words[first : first + count])
-        return Step(op, operands, words[first - 1], params, form, at)
+        number, result, words, at = self.raw(range(len(self))[at])
+        op, form, params, _ = self.kinds[number]
+        operands = tuple(NodeRef(o) if o >= 0 else self.numbers[~o] for o in words)
+        return Step(op, operands, result, params, form, at)
+
+    def raw(self, at: int) -> RawStep:
+        """Return a step as it stands among the words."""
+        start, words = self.starts[at], self._block
+        operands = words[start + HEAD : start + HEAD + self.kinds[words[start]].count]
+        return RawStep(words[start], words[start + 1], tuple(operands), at)
 
     def __reduce__(self) -> Any:
         return steps_from, (self.kinds, self.numbers, self.words)
 
 
-class StepLoop(NamedTuple):
+class RecipeLoop(NamedTuple):
     """A recorded loop."""
 
     begin: int  # the step
@@ -297,6 +315,10 @@ class Recipe:
         family = self.nodes[node].family
         return node if family is None else family
 
+    def written_bases(self) -> set[int]:
+        """Return the nodes whose memory steps write to once it is there."""
+        return {self.base_of(self.steps.raw(at).result) for at in self.steps.of_kind(Write)}
+
     def wants(self, node: int) -> bool:
         """Return whether a node has a gradient: its own, or part of its family's."""
         return self.nodes[node].differentiable or self.nodes[self.family_of(node)].differentiable
@@ -328,7 +350,7 @@ def line(result: str, name: str, operands: Iterable[str], params: str, spec: Spe
     return f"{left:<44} {describe(spec)}".rstrip()
 
 
-def describe(spec: Spec) -> str:
+def describe(spec: Any) -> str:
     """Return dtype and shape as text: ``float64[3, 2]``."""
     return f"{spec.dtype.name}[{', '.join(map(str, spec.shape))}]"
 
@@ -452,6 +474,13 @@ copyreg.pickle(Form, _of_form)
 
 
 _KINDS = {np.dtype("f8"): XK_DOUBLE, np.dtype("f4"): XK_SINGLE, np.dtype("i8"): XK_INTEGER}
+
+
+def value_kind(value: Any) -> int:
+    """Return as what native code passes a value of this shape and dtype: as an array, or a number of a kind."""
+    return XK_ARRAY if value.shape else _KINDS.get(value.dtype, XK_ARRAY)
+
+
 _FEW = 64  # the most words that are copied one by one; for more, NumPy's copy is faster
 
 
@@ -485,7 +514,7 @@ class Exchange:
         shapes = np.array([n for array in everything for n in array.shape] or [0], np.int64)
         words, at = [len(inputs), len(outputs) + len(gradients), *_head()], where(shapes)
         for k, value in enumerate(everything):
-            kind = XK_ARRAY if value.ndim else _KINDS.get(value.dtype, XK_ARRAY)
+            kind = value_kind(value)
             whole = value.flags.c_contiguous and value.nbytes % 8 == 0
             words += row(
                 ExchangedValue, kind=kind if k < len(inputs) or kind != XK_INTEGER else XK_ARRAY,

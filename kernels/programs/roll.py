@@ -22,10 +22,9 @@ from kernels.programs.loop_bodies import (
     RecordedLoop,
     Regular,
     RowLoop,
-    RowSpan,
     Straight,
 )
-from kernels.programs.periods import FEWEST_STEPS, WANTED, Extraction, RepeatedRows, SlotRead, StepTable
+from kernels.programs.periods import FEWEST_STEPS, WANTED, Extraction, RowSpan, SlotRead, StepTable
 from kernels.programs.program import Recipe
 from kernels.programs.rolled_program import Index, Loop, Numbers, Operand, Phi, Ref, RolledInstruction, RolledProgram
 from kernels.programs.several_ways import in_one_way
@@ -386,11 +385,11 @@ class _Rolling:
             at, period, stop = judged.start, judged.period, judged.start + judged.period * judged.count
             items += self.roll(rows, low, at, least) if at > low else []
             low = at
-            strict = self._judged(rows, RowSpan(at, period, judged.count, at))
+            strict = self._judged(rows, RowSpan(at, period, judged.count, low=at))
             while strict is not None and strict.start > low:
                 items += self.roll(rows, low, strict.start, least)
                 low = strict.start
-                strict = self._judged(rows, RowSpan(low, period, (stop - low) // period, low))
+                strict = self._judged(rows, RowSpan(low, period, (stop - low) // period, low=low))
             loop = self._loop(strict) if strict is not None and strict.count * period >= least else None
             if loop is None or strict is None:
                 refused.add(period)
@@ -428,7 +427,7 @@ class _Rolling:
         return best
 
     def _best_of(
-        self, rows: StepTable, likely: list[RepeatedRows], span: tuple[int, int], least: int, best: Regular | None
+        self, rows: StepTable, likely: list[RowSpan], span: tuple[int, int], least: int, best: Regular | None
     ) -> Regular | None:
         """Return the best of some runs, or what was better before."""
         low, high = span
@@ -439,11 +438,11 @@ class _Rolling:
             longest = run.rows + 2 * run.period
             if longest < least or (best is not None and longest <= best.worth):
                 continue
-            start = periods.phase(run._replace(start=low + run.start), rows, writes, splits, low)
+            start = periods.phase(run._replace(start=low + run.start, low=low), rows, writes, splits)
             apart = int(np.argmin(splits[start : start + run.period]))
             if splits[start + apart]:  # it is within a recorded loop
                 continue
-            whole = RowSpan(start + apart, run.period, run.times - (apart > 0), low)
+            whole = RowSpan(start + apart, run.period, run.times - (apart > 0), low=low)
             judged = self._judged(rows, whole, strict=False)
             if judged is None or judged.period * judged.count < least:
                 continue

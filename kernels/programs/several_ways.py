@@ -21,18 +21,9 @@ from kernels.kinds.views import Write
 from kernels.operations import OPS
 from kernels.operations.views import CLONE, GUARD
 from kernels.programs import program
-from kernels.programs.program import HEAD, ProgramNode, Recipe, StepKind, StepLoop, Steps
+from kernels.programs.program import ProgramNode, RawStep, Recipe, RecipeLoop, StepKind, Steps
 from kernels.programs.rolled_program import Uncompiled
 from kernels.rules.scalar_loops import NodeRef
-
-
-class PathStep(NamedTuple):
-    """A step by the number of its kind; ``origin`` is the recorded one."""
-
-    kind: int
-    result: int
-    operands: tuple[int, ...]
-    origin: int
 
 
 class RecipeBuilder:
@@ -44,30 +35,22 @@ class RecipeBuilder:
         self.steps = self.recipe.steps = Steps()
         self.steps.kinds, self.steps.numbers = [*recorded.steps.kinds], [*recorded.steps.numbers]
         self.origins: list[int] = []
-        self._words, self._starts = recorded.steps.words.tolist(), recorded.steps.starts
         self._constants: dict[Any, int] = {}
         self._kinds: dict[Any, int] = {}
 
-    def step(self, at: int) -> PathStep:
-        """Return a recorded step."""
-        start = self._starts[at]
-        number, result = self._words[start : start + HEAD]
-        operands = self._words[start + HEAD : start + HEAD + self.steps.kinds[number].count]
-        return PathStep(number, result, tuple(operands), at)
-
-    def op(self, step: PathStep) -> Any:
+    def op(self, step: RawStep) -> Any:
         """Return what a step does."""
         return self.steps.kinds[step.kind].op
 
-    def put(self, step: PathStep) -> None:
-        """Append a step."""
+    def put(self, step: RawStep) -> None:
+        """Append a step, of the recorded one at its place."""
         self.steps.add(step.kind, step.result, step.operands)
-        self.origins.append(step.origin)
+        self.origins.append(step.at)
 
     def copy(self, low: int, high: int) -> None:
         """Append recorded steps as they are."""
         for at in range(low, high):
-            self.put(self.step(at))
+            self.put(self.recorded.steps.raw(at))
 
     def number(self, kind: StepKind, specs: tuple[Any, ...] = ()) -> int:
         """Return the number of a new kind of steps, whose operands have these specs."""
@@ -95,7 +78,7 @@ class RecipeBuilder:
         self.nodes.append(ProgramNode(spec, differentiable=any(wanted)))
         result = len(self.nodes) - 1
         kind = StepKind(op, form, (), len(operands))
-        self.put(PathStep(self.number(kind, (*specs, wanted)), result, operands, origin))
+        self.put(RawStep(self.number(kind, (*specs, wanted)), result, operands, origin))
         return result
 
 
@@ -148,7 +131,7 @@ class _Iteration:
 
     def __init__(self, made: RecipeBuilder, bodies: Sequence[tuple[int, int]]) -> None:
         self.made, self.bodies, self.first = made, bodies, bodies[0][0]
-        self.steps: list[PathStep] = []
+        self.steps: list[RawStep] = []
         self.users: list[int] = []  # how many ways each of these is part of
         self.places: dict[Any, int] = {}  # where among these is what a kind of step gives of operands
         self.longest = self.work = 0  # the work of the longest way, and of all
@@ -181,19 +164,19 @@ class _Iteration:
         taken = ways[: len(conditions) + 1]
         columns = zip(*[way.updates for way in taken], strict=True)
         updates = tuple([self._selected(conditions, column) for column in columns])
-        end = made.step(self.bodies[0][1])
+        end = made.recorded.steps.raw(self.bodies[0][1])
         made.put(end._replace(operands=updates))
 
     def conditional(self) -> set[int]:
         """Return the steps that do what some ways alone do; a loop of such may stand for steps of all ways, too."""
         pairs = zip(self.steps, self.users, strict=True)
         some = {id(self.made.op(step)) for step, users in pairs if users < len(self.ways)}
-        return {step.origin for step in self.steps if id(self.made.op(step)) in some}
+        return {step.at for step in self.steps if id(self.made.op(step)) in some}
 
     def _way(self, first: int, last: int) -> _Way:
         """Take in the steps of a way that are none of a way before."""
         made, way, work, mine = self.made, _Way(), 0, set[int]()
-        recorded = [made.step(at) for at in range(first, last)]
+        recorded = [made.recorded.steps.raw(at) for at in range(first, last)]
         base = made.recorded.base_of
         written = {base(step.result) for step in recorded if isinstance(made.op(step), Write)}
         for step in recorded:
@@ -204,7 +187,7 @@ class _Iteration:
             work += size
             numbers = [o if o >= 0 else repr(made.steps.numbers[~o]) for o in operands]
             is_written = any(base(node) in written for node in (step.result, *step.operands) if node >= 0)
-            key = ("written", step.origin) if is_written else (step.kind, *numbers)
+            key = ("written", step.at) if is_written else (step.kind, *numbers)
             if key not in self.places:
                 self.places[key] = len(self.steps)
                 self.steps.append(step._replace(result=self._node(way, step.result), operands=operands))
@@ -214,7 +197,7 @@ class _Iteration:
             way.nodes[step.result] = self.steps[place].result
             self.users[place] += place not in mine
             mine.add(place)
-        way.updates = [self._node(way, node) for node in made.step(last).operands]
+        way.updates = [self._node(way, node) for node in made.recorded.steps.raw(last).operands]
         self.longest = max(self.longest, work)
         return way
 
@@ -241,7 +224,7 @@ class _Iteration:
         made.nodes.append(ProgramNode(spec_of(true), constant=true))
         expected = made.constant(len(made.nodes) - 1)
         line = next(made.steps.kinds[step.kind].params for step in self.steps if isinstance(made.op(step), Guard))
-        made.put(PathStep(made.number(StepKind(GUARD, None, line, 2)), one, (one, expected), self.first))
+        made.put(RawStep(made.number(StepKind(GUARD, None, line, 2)), one, (one, expected), self.first))
 
     def _selected(self, conditions: Sequence[int], nodes: Sequence[int]) -> int:
         """Return that of the nodes, one a way, whose condition is the first to hold."""
@@ -273,26 +256,25 @@ def without_unchanged(recipe: Recipe) -> Recipe:
 class _Unchanged:
     """Finds what loops do not change, inner first. ``places``: those in the loops' marks; ``nodes`` replace phis."""
 
-    def __init__(self, made: RecipeBuilder, loops: list[StepLoop]) -> None:
+    def __init__(self, made: RecipeBuilder, loops: list[RecipeLoop]) -> None:
         self.made, self.recipe = made, made.recorded
         self.places: dict[int, set[int]] = {}
         self.nodes: dict[int, int] = {}
         self.copies: set[int] = set()
-        writes = map(made.step, self.recipe.steps.of_kind(Write))
-        self.written = {self.recipe.base_of(step.result) for step in writes}
+        self.written = self.recipe.written_bases()
         for loop in reversed(loops):
             self._find(loop)
 
-    def _find(self, loop: StepLoop) -> None:
+    def _find(self, loop: RecipeLoop) -> None:
         begin, phis, agains = loop.begin, loop.phis, [again for _, again in loop.bodies]
-        updates = list(zip(*[self.made.step(again).operands for again in agains], strict=True))
+        updates = list(zip(*[self.recipe.steps.raw(again).operands for again in agains], strict=True))
         pairs = zip(phis, updates, strict=True)
         places = {k for k, (phi, nodes) in enumerate(pairs) if all(self.node(node) == phi for node in nodes)}
         if places:
             self.places |= dict.fromkeys((begin, *agains), places)
         for k in places:
             at = begin - len(phis) + k
-            copy = self.made.step(at)
+            copy = self.recipe.steps.raw(at)
             node, nodes = self.node(copy.operands[0]), self.recipe.nodes
             base, form = self.node(self.recipe.base_of(node)), self.made.steps.kinds[copy.kind].form
             is_whole = nodes[copy.result].spec is nodes[node].spec is nodes[base].spec and nodes[node].offset == 0
@@ -320,11 +302,11 @@ class _Unchanged:
                 continue
             if marks is not None:
                 marks.mark(made.steps.head[program.StepWords.used], numbers[at])
-            step, places = made.step(at), self.places.get(at, ())
+            step, places = self.recipe.steps.raw(at), self.places.get(at, ())
             operands = tuple([self.node(o) for k, o in enumerate(step.operands) if k not in places])
             kind = made.steps.kinds[step.kind]
             number = made.number(StepKind(kind.op, None, kind.params, len(operands))) if places else step.kind
-            made.put(PathStep(number, self.node(step.result), operands, at))
+            made.put(RawStep(number, self.node(step.result), operands, at))
         for k, entry in enumerate(made.nodes):
             base, family = (None if n is None else self.node(n) for n in (entry.base, entry.family))
             if (base, family) != (entry.base, entry.family):
@@ -374,25 +356,19 @@ def _difference(recipe: Recipe, times: list[list[int]]) -> str:
     """Return how two times differ; the first one, which may begin otherwise, is not looked at."""
     for one, other in itertools.pairwise(times[1:]):
         for first, second in zip(one, other, strict=False):
-            before, after = _Shown.of(recipe, first), _Shown.of(recipe, second)
-            if before.text != after.text:
-                return f"{before.text} is {after.text} at the next time"
-            if before.operands != after.operands:
-                return f"{before.text} of {before.operands} is of {after.operands} at the next time"
+            (before, read), (after, read_then) = _shown(recipe, first), _shown(recipe, second)
+            if before != after:
+                return f"{before} is {after} at the next time"
+            if read != read_then:
+                return f"{before} of {read} is of {read_then} at the next time"
         if len(one) != len(other):
             return f"{len(one)} operations are {len(other)} at the next time"
     return "the same operations each time, but what they read, or where it stands, does not change regularly"
 
 
-class _Shown(NamedTuple):
-    text: str
-    operands: str
-
-    @classmethod
-    def of(cls, recipe: Recipe, at: int) -> _Shown:
-        step, nodes = recipe.steps[at], recipe.nodes
-        read: list[Any] = [nodes[o.node].spec if isinstance(o, NodeRef) else None for o in step.operands]
-        operands = ", ".join("a number" if spec is None else program.describe(spec) for spec in read)
-        return cls(
-            f"{step.op.name}{program.parameters(step.params)} {program.describe(nodes[step.result].spec)}", operands
-        )
+def _shown(recipe: Recipe, at: int) -> tuple[str, str]:
+    """Return as text what a step does, and what it reads."""
+    step, nodes = recipe.steps[at], recipe.nodes
+    read = [program.describe(nodes[o.node].spec) if isinstance(o, NodeRef) else "a number" for o in step.operands]
+    text = f"{step.op.name}{program.parameters(step.params)} {program.describe(nodes[step.result].spec)}"
+    return text, ", ".join(read)

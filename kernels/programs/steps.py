@@ -10,7 +10,7 @@ import numpy as np
 from kernels.foundation.specs import Array, Spec
 from kernels.kinds.routine import LOOP_STATE, Guard, LoopAgain, LoopBegin, LoopMark
 from kernels.kinds.views import View, Write
-from kernels.programs.program import HEAD, Recipe, Step
+from kernels.programs.program import Recipe, Step
 from kernels.rules.scalar_loops import NodeRef
 
 _MOST_PERIODS = 48
@@ -144,12 +144,10 @@ def flow_of(recipe: Recipe, lines: Array | None = None) -> StepFlow:
 
 def _symbols(recipe: Recipe) -> Array:
     numbers: dict[Any, int] = {}
-    steps, symbols = recipe.steps, []
-    words = steps.words
-    for start in steps.starts:
-        kind = steps.kinds[words[start]]
-        spec = recipe.nodes[words[start + 1]].spec
-        are_numbers = tuple(word < 0 for word in words[start + HEAD : start + HEAD + kind.count])
+    symbols = []
+    for step in map(recipe.steps.raw, range(len(recipe.steps))):
+        kind, spec = recipe.steps.kinds[step.kind], recipe.nodes[step.result].spec
+        are_numbers = tuple(word < 0 for word in step.operands)
         key = kind.op.name, kind.form and kind.form.name, spec.shape, spec.dtype, are_numbers
         symbols.append(numbers.setdefault(key, len(numbers)))
     return np.array(symbols, np.int64)
@@ -158,23 +156,20 @@ def _symbols(recipe: Recipe) -> Array:
 def _sources(recipe: Recipe) -> tuple[Array, list[int]]:
     """Return the steps that operands, and results of the program, come from: negative where no step made them."""
     steps, made, written = recipe.steps, dict[int, int](), dict[int, int]()
-    words, kinds = steps.words, steps.kinds
     phis = {again: loop.phis for loop in steps.loops() for _, again in loop.bodies}
-    sources = np.full((len(steps), max((kind.count for kind in kinds), default=0)), -1, np.int64)
+    sources = np.full((len(steps), max((kind.count for kind in steps.kinds), default=0)), -1, np.int64)
 
     def source(node: int) -> int:
         base = recipe.base_of(node)
         return max(made.get(node, made.get(base, -2 - node)), written.get(base, -2 - node))
 
-    for at, start in enumerate(steps.starts):
-        kind, result = kinds[words[start]], words[start + 1]
-        operands = words[start + HEAD : start + HEAD + kind.count]
+    for number, result, operands, at in map(steps.raw, range(len(steps))):
         for k, node in enumerate(operands):
             if node >= 0:
                 sources[at, k] = source(node)
         if at in phis:
             written.update(dict.fromkeys(phis[at], at))
-        elif isinstance(kind.op, Write):
+        elif isinstance(steps.kinds[number].op, Write):
             written[recipe.base_of(result)] = at
         elif result not in operands:  # a guard passes on what it looks at
             made[result] = at
@@ -183,14 +178,12 @@ def _sources(recipe: Recipe) -> tuple[Array, list[int]]:
 
 def gradient_sources(recipe: Recipe, flow: StepFlow) -> tuple[Array, list[int]]:
     """Return the steps whose pullbacks the gradients of operands, and of results, go to; views pass them by."""
-    steps, words = recipe.steps, recipe.steps.words
-    passed_on = np.arange(len(steps))
-    for at, start in enumerate(steps.starts):
-        kind, result = steps.kinds[words[start]], words[start + 1]
-        if kind.form is None and isinstance(kind.op, (View, Write)):
-            operand, source = words[start + HEAD], flow.sources[at, 0]
-            if recipe.family_of(result) == recipe.family_of(operand):
-                passed_on[at] = passed_on[source] if source >= 0 else source
+    steps, passed_on = recipe.steps, np.arange(len(recipe.steps))
+    for number, result, operands, at in map(steps.raw, range(len(steps))):
+        kind, source = steps.kinds[number], flow.sources[at, 0]
+        passes = kind.form is None and isinstance(kind.op, (View, Write))
+        if passes and recipe.family_of(result) == recipe.family_of(operands[0]):
+            passed_on[at] = passed_on[source] if source >= 0 else source
     made = flow.sources >= 0
     sources = flow.sources.copy()
     sources[made] = passed_on[sources[made]]
@@ -199,19 +192,17 @@ def gradient_sources(recipe: Recipe, flow: StepFlow) -> tuple[Array, list[int]]:
 
 def differentiated(recipe: Recipe, sources: Array, outputs: list[int]) -> Array:
     """Return which steps lead, by gradients, from floating arguments to the first output, if that is one float."""
-    steps, words = recipe.steps, recipe.steps.words
+    steps = recipe.steps
     reverse = np.zeros(len(steps), np.bool_)
     spec = recipe.nodes[recipe.outputs[0]].spec if recipe.outputs else None
     if spec is None or spec.size != 1 or spec.dtype.kind != "f" or not recipe.wants(recipe.outputs[0]):
         return reverse
     reached = {outputs[0]}
-    for at in range(len(steps) - 1, -1, -1):
-        start = steps.starts[at]
-        kind = steps.kinds[words[start]]
-        if at in reached and kind.form is not None:
+    for step in map(steps.raw, range(len(steps) - 1, -1, -1)):
+        form, at = steps.kinds[step.kind].form, step.at
+        if at in reached and form is not None:
             reverse[at] = True
-            operands = words[start + HEAD : start + HEAD + kind.count]
-            triples = zip(kind.form.wanted, operands, sources[at].tolist(), strict=False)
+            triples = zip(form.wanted, step.operands, sources[at].tolist(), strict=False)
             reached.update(source for wanted, node, source in triples if wanted and node >= 0 and recipe.wants(node))
     return reverse
 
@@ -232,8 +223,7 @@ class Groups(NamedTuple):
 
 def groups_of(recipe: Recipe) -> Groups:
     """Return the groups of a program's steps."""
-    names = [kind.op.name for kind in recipe.steps.kinds]
-    operations = [names[recipe.steps.words[start]] for start in recipe.steps.starts]
+    operations = recipe.steps.each([kind.op.name for kind in recipe.steps.kinds])
     numbers = None if recipe.lines is None else recipe.lines.of_steps(recipe.steps)
     blocks: list[tuple[str, ...]] = [()] * len(operations)
     _enter(flow_of(recipe, numbers).repeats, operations, (), blocks)
@@ -262,12 +252,10 @@ def check(recipe: Recipe) -> None:
     specs = [id(node.spec) for node in nodes]
     constant = [nodes[recipe.base_of(i)].constant is not None for i in range(len(nodes))]
     placed = [any(isinstance(p, np.ndarray) for p in kind.params) for kind in steps.kinds]
-    words, loops = steps.words.tolist(), list[Step]()
-    for at, start in enumerate(steps.starts):
-        number, result = words[start : start + HEAD]
+    loops = list[Step]()
+    for number, result, operands, at in map(steps.raw, range(len(steps))):
         kind = steps.kinds[number]
-        first = start + HEAD
-        key = (number, specs[result], *[specs[o] if o >= 0 else 0 for o in words[first : first + kind.count]])
+        key = (number, specs[result], *[specs[o] if o >= 0 else 0 for o in operands])
         if constant[result] and not isinstance(kind.op, (Guard, View)):
             raise ValueError(f"{kind.op.name} writes to a constant")
         if placed[number]:

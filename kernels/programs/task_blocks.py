@@ -13,7 +13,7 @@ from kernels.foundation.specs import FLOAT64, Array
 from kernels.kinds.form import Lowering, ProgramStep
 from kernels.native.memory import where
 from kernels.native.structs import RUN_AGAIN, RUN_BODY, RUN_GUARD, RUN_LOOP, RUN_NEXT, LoopStack, ProgramRow
-from kernels.programs.program import HEAD, ProgramNode, Recipe, StepLoop
+from kernels.programs.program import HEAD, ProgramNode, Recipe, RecipeLoop
 from kernels.rules.scalar_loops import OperandPlace, Steering, Tasks, node_of
 
 
@@ -202,7 +202,7 @@ class TaskBody:
 class LoopTasks:
     """One loop: its node, its bodies, and where its tasks are, forward and back; -1 if there are none."""
 
-    recorded: StepLoop
+    recorded: RecipeLoop
     state: int
     start: int  # the first task
     bodies: list[TaskBody] = field(default_factory=list)
@@ -361,8 +361,3 @@ def outlived(used: Array, times: Array, loops: Sequence[LoopTasks]) -> tuple[Arr
     used, times = np.concatenate([used, added[:, 0]]), np.concatenate([times, added[:, 1]])
     order = np.argsort(times, kind="stable")
     return used[order], times[order]
-
-
-def words_of(bodies: Sequence[TaskBody]) -> list[int]:
-    """Return the tasks of bodies that save or restore."""
-    return [task for body in bodies for task in (body.again, body.restore) if task >= 0]

@@ -35,9 +35,6 @@ from kernels.native.memory import (
     load_f8,
     load_i4,
     load_i8,
-    pointer_f4,
-    pointer_f8,
-    pointer_i4,
     pointer_i8,
     store_f4,
     store_f8,
@@ -70,36 +67,13 @@ from kernels.native.structs import (
 )
 from kernels.native.tape_native import block_at, seek
 from kernels.programs.replay_back_native import find, fold
+from kernels.programs.replay_native import LEAST_I8, add_zero, least
 
 # Gradients out of a sweep to leaves.
 
 # Finishes the gradients of leaves at the end of a sweep.
 
-ZERO = np.float32(0.0)
-LEAST_I8, LEAST_I4 = -(1 << 63), np.int32(-(1 << 31))  # the bits of -0.0
 BLOCK = 1024
-
-
-def least(integers, count):
-    """Return the least of some integers; the bits of -0.0 are the least there is."""
-    smallest = integers[0]
-    for e in range(count):
-        smallest = min(smallest, integers[e])
-    return smallest
-
-
-def add_zero(pointer, count, item):
-    """Turn elements that are -0.0 to 0.0. There are rarely any, and memory that is only read takes half the time."""
-    if item == 8:
-        wide = pointer_f8(pointer)
-        if least(pointer_i8(pointer), count) == LEAST_I8:
-            for e in range(count):
-                wide[e] += 0.0
-    else:
-        single = pointer_f4(pointer)
-        if least(pointer_i4(pointer), count) == LEAST_I4:
-            for e in range(count):
-                single[e] += ZERO
 
 
 def settle(h: SweepHeader):

@@ -18,7 +18,7 @@ from kernels.machine_code.compiled_machine import CompiledMachine, MemoryUse, co
 from kernels.machine_code.tiers import Uncompiled, loop_program, reason_of
 from kernels.programs import steps as flows
 from kernels.programs.machine import CallTimes, GuardMissed, call_times
-from kernels.programs.program import HEAD, ProgramError, Recipe, StepKind, describe, listing, parameters
+from kernels.programs.program import ProgramError, Recipe, StepKind, describe, listing, parameters
 from kernels.programs.steps import Groups, groups_of, representatives
 from kernels.programs.steps import repeats as repeats_of
 from tape.engine.custom_function import saved_value
@@ -97,7 +97,7 @@ class _GraphDrawing:
         """Draw everything."""
         for k, leaf in enumerate(self.leaves):
             name = self.names.get(id(leaf), "leaf")
-            self.text.node(f"l{k}", f"{name}\n{_described([leaf.spec])}", shape="ellipse")
+            self.text.node(f"l{k}", f"{name}\n{describe(leaf.spec)}", shape="ellipse")
         self.text.parts(self.repeats, 0, len(self.nodes), self._draw)
         for node in self.nodes:
             number = self.numbers[id(node)]
@@ -108,7 +108,7 @@ class _GraphDrawing:
                     again = source >= 0 and self.standing[source] >= end
                     self.edges.add(self._drawn(after), f"s{end}", source, counted=number == end, again=again)
         for k, x in enumerate(self.roots):
-            self.text.node(f"o{k}", f"result\n{_described([x.spec])}", shape="ellipse")
+            self.text.node(f"o{k}", f"result\n{describe(x.spec)}", shape="ellipse")
             if (node := _node_of(x)) is not None:
                 self.edges.add(self._drawn(node), f"o{k}")
         self.text.edges(self.edges)
@@ -122,7 +122,7 @@ class _GraphDrawing:
         for k in steps:
             node = self.nodes[k]
             title = f"{self.names[id(node)]}\n" if id(node) in self.names else ""
-            shapes = ", ".join(_shown(m.dtype, m.shape) for m in node._input_metadata)
+            shapes = ", ".join(map(describe, node._input_metadata))
             self.text.node(f"s{k}", f"{title}{node.name()}\n{shapes}")
             for name, value in _saved_of(node) if self.saved else ():
                 self.text.node(f"s{k}_{name}", f"{name}\n{_value(value)}", shape="ellipse", style="dotted")
@@ -158,15 +158,7 @@ def _saved_of(node: Node) -> list[tuple[str, Any]]:
 def _value(value: Any) -> str:
     if not isinstance(value, Tensor):
         return type(value).__name__
-    return str(value.tolist()) if value.spec.size <= _MOST_SHOWN else _described([value.spec])
-
-
-def _described(specs: Iterable[Any]) -> str:
-    return ", ".join(_shown(spec.dtype, spec.shape) for spec in specs)
-
-
-def _shown(dtype: Any, shape: Iterable[int]) -> str:
-    return f"{np.dtype(dtype).name}[{', '.join(map(str, shape))}]"
+    return str(value.tolist()) if value.spec.size <= _MOST_SHOWN else describe(value.spec)
 
 
 # A program as a picture, and the time of its steps.
@@ -268,14 +260,13 @@ def profiled(recipe: Recipe, arguments: Sequence[Any], expected: Sequence[Any], 
     return Profile(_entries(recipe, groups, times), times.whole, times.repetitions, stacks, frames)
 
 
-def _names(recipe: Recipe, groups: Groups) -> list[str]:
-    kinds = [kind.op.name if kind.form is None else kind.form.name for kind in recipe.steps.kinds]
-    return [kinds[recipe.steps.words[start]] for start in recipe.steps.starts] if groups.operations else []
+def _names(recipe: Recipe) -> list[str]:
+    return recipe.steps.each([kind.op.name if kind.form is None else kind.form.name for kind in recipe.steps.kinds])
 
 
 def _entries(recipe: Recipe, groups: Groups, times: CallTimes) -> dict[str, list[CallGroup]]:
     tables: dict[str, list[CallGroup]] = {}
-    pullbacks = _names(recipe, groups)
+    pullbacks = _names(recipe)
     for by, names in groups.named().items():
         entries: dict[str, CallGroup] = {}
         triples = zip(times.steps.tolist(), times.nanoseconds.tolist(), times.bytes.tolist(), strict=True)
@@ -300,7 +291,7 @@ def _stacks(
     frames: dict[tuple[Any, ...], int] = {}
     stacks: list[tuple[tuple[int, ...], float]] = []
     numbers = None if recipe.lines is None else recipe.lines.of_steps(recipe.steps).tolist()
-    pullbacks = _names(recipe, groups)
+    pullbacks = _names(recipe)
     for k, (step, nanoseconds) in enumerate(zip(times.steps.tolist(), times.nanoseconds.tolist(), strict=True)):
         names: list[tuple[Any, ...]] = [("forward" if k < times.forward else "reverse",)]
         names += [(block,) for block in groups.blocks[step]]
@@ -332,7 +323,7 @@ class _ProgramDrawing:
         self.lines = None if recipe.lines is None else recipe.lines.of_steps(recipe.steps)
         self.flow = flows.flow_of(recipe, self.lines)
         self.standing = representatives(self.flow.repeats, 0, len(recipe.steps)).tolist()
-        self.words, self.starts = recipe.steps.words, recipe.steps.starts
+        self.steps = list(map(recipe.steps.raw, range(len(recipe.steps))))
         self.sources, self.outputs = flows.gradient_sources(recipe, self.flow)
         self.reversed = flows.differentiated(recipe, self.sources, self.outputs).tolist()
         if not reverse:
@@ -368,25 +359,21 @@ class _ProgramDrawing:
         return self.text.graph()
 
     def _kind(self, at: int) -> StepKind:
-        return self.recipe.steps.kinds[self.words[self.starts[at]]]
-
-    def _operands(self, at: int) -> Sequence[int]:
-        start = self.starts[at] + HEAD
-        return self.words[start : start + self._kind(at).count]
+        return self.recipe.steps.kinds[self.steps[at].kind]
 
     def _read(self, at: int) -> None:
         standing = self.standing[at]
         kind, form = self._kind(at), self._kind(at).form
         if kind is not self._kind(standing) and parameters(kind.params) != parameters(self._kind(standing).params):
             self.varying.add(standing)
-        for k, node in enumerate(self._operands(at)):
+        for k, node in enumerate(self.steps[at].operands):
             source = int(self.flow.sources[at, k])
             if node < 0:
-                numbers, other = self.recipe.steps.numbers, self._operands(standing)[k]
+                numbers, other = self.recipe.steps.numbers, self.steps[standing].operands[k]
                 if other >= 0 or numbers[~other] != numbers[~node]:
                     self.varying.add(standing)
                 continue
-            start = self._drawn_source(source, node, self._operands(standing)[k])
+            start = self._drawn_source(source, node, self.steps[standing].operands[k])
             again = source >= 0 and self.standing[source] >= standing
             self.edges.add(start, f"s{standing}", source, counted=at == standing, again=again)
             if self.reversed[at] and form is not None and form.wanted[k] and self.recipe.wants(node):
@@ -437,9 +424,9 @@ class _ProgramDrawing:
         if reverse:
             saved = () if kind.form.is_view else kind.form.saved
             return f"{kind.form.name}\nreads {', '.join(saved)}" if saved else str(kind.form.name)
-        numbers = [f" {self.recipe.steps.numbers[~word]!r}" for word in self._operands(at) if word < 0]
+        numbers = [f" {self.recipe.steps.numbers[~word]!r}" for word in self.steps[at].operands if word < 0]
         more = _MORE if at in self.varying else ""
-        spec = self.recipe.nodes[self.words[self.starts[at] + 1]].spec
+        spec = self.recipe.nodes[self.steps[at].result].spec
         return f"{kind.op.name}{''.join(numbers)}{parameters(kind.params)}{more}\n{describe(spec)}"
 
 

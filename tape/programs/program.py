@@ -61,23 +61,6 @@ class Failed(Uncompiled):
     """The compiler has a fault."""
 
 
-def machine_code(recipe: Recipe, *, memory: int | None, **options: Any) -> Outcome:
-    """Return a machine that runs machine code, or the reason that the interpreter has to run the program.
-
-    Without ``always`` that may be that it is as fast. ``options`` are those of
-    :func:`kernels.machine_code.tiers.compiled_machine`.
-    """
-    try:
-        machine = compiled_machine(recipe, memory=memory, **options)
-        if memory is not None and memory < machine.size < 2 * memory:  # leave room for what stands beside the workspace
-            machine = compiled_machine(recipe, memory=2 * memory - machine.size, **options)
-    except Uncompiled as refused:
-        return type(refused)(refused.reason, refused.step)  # without its frames, which refer to the program
-    except _FAULTS as error:
-        return Failed(f"the compiler failed: {error!r}")
-    return machine
-
-
 class BackgroundCompile:
     """What a thread of its own makes; who asks for it waits. A process that was forked meanwhile makes it itself."""
 
@@ -463,11 +446,22 @@ class Program(Seen):
         self._interpreted[reverse] = machine
         return None
 
-    def _made_code(
-        self, expected: Callable[[float], None] | None = None, *, reverse: bool, always: bool
-    ) -> CompiledMachine | Uncompiled:
-        options = {"reverse": reverse, "exactly": self._exactly, "always": always, "expected": expected}
-        return machine_code(self._recipe, memory=self._budget, **options)
+    def _made_code(self, expected: Callable[[float], None] | None = None, *, reverse: bool, always: bool) -> Outcome:
+        """Return a machine that runs machine code, or the reason that the interpreter has to run the program.
+
+        Without ``always`` that may be that it is as fast.
+        """
+        memory, make = self._budget, functools.partial(compiled_machine, self._recipe, reverse=reverse)
+        make = functools.partial(make, exactly=self._exactly, always=always, expected=expected)
+        try:
+            machine = make(memory=memory)
+            if memory is not None and memory < machine.size < 2 * memory:  # room for what stands beside the workspace
+                machine = make(memory=2 * memory - machine.size)
+        except Uncompiled as refused:
+            return type(refused)(refused.reason, refused.step)  # without its frames, which refer to the program
+        except _FAULTS as error:
+            return Failed(f"the compiler failed: {error!r}")
+        return machine
 
     def _code(self, *, reverse: bool) -> CompiledCode:
         machine: AnyMachine | None
@@ -526,11 +520,12 @@ class Program(Seen):
         return len(self._recipe.steps)
 
 
-def program_of(recorder: ProgramRecorder, signature: Signature, template: Structure, kept: dict[int, Any]) -> Program:
-    """Return the program of a recording, its results in the structure ``template``; those ``kept`` are no values."""
+def program_of(
+    recipe: Recipe, escapes: list[str], signature: Signature, template: Structure, kept: dict[int, Any]
+) -> Program:
+    """Return the program of a recipe, its results in the structure ``template``; those ``kept`` are no values."""
     self = Program.__new__(Program)
-    # Not the recorder: it holds every tensor of the recording, and so their graph.
-    self._recipe, self._escapes, self._unfinished = recorder.recipe, recorder.escapes, ""
+    self._recipe, self._escapes, self._unfinished = recipe, escapes, ""
     self._signature, self._template, self._kept = signature, template, kept
     self._begin()
     return self
@@ -553,7 +548,8 @@ class _Block:
     def __enter__(self) -> Program:
         self._recorder = _recorder(lines=self._lines)
         self._recorder.open = True
-        self._program = program_of(self._recorder, Signature((), {}), flattened(_LEAF)[1], {})
+        recipe, escapes = self._recorder.recipe, self._recorder.escapes
+        self._program = program_of(recipe, escapes, Signature((), {}), flattened(_LEAF)[1], {})
         self._program._unfinished = "the program is still being recorded; call it after the with block"
         self._before = modes.current()
         try:
@@ -620,7 +616,8 @@ def _recorded(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
     recorder.recipe.steps.fit()
     written = [i for i, node in enumerate(recorder.recipe.arguments) if node in recorder.recipe.written]
     check_written(signature.names, values, written)
-    return program_of(recorder, signature, template, kept)
+    # not with the recorder: it holds every tensor of the recording, and so their graph
+    return program_of(recorder.recipe, recorder.escapes, signature, template, kept)
 
 
 def _run(
@@ -656,23 +653,15 @@ def read_programs(content: Content, name: str, types: Iterable[Any]) -> tuple[li
 
     TypeError if one is missing or has other fields, FileFormatError for what no version wrote, or this one not.
     """
+    candidates, body = list(types), content.body
     try:
-        names = [str(one) for one in content.body["names"]]
-    except (TypeError, KeyError) as error:
-        raise _unread(content, name, error) from error
-    classes = named(names, types)
-    try:
-        body = content.body
-        decoder = Decoder(body["tables"], content.arrays, classes)
+        decoder = Decoder(body["tables"], content.arrays, named(map(str, body["names"]), candidates))
         return [_decoded(tree, decoder) for tree in body["programs"]], decoder.value(body["extra"])
     except MisfitError:
         raise
     except Exception as error:  # whatever senseless content leads to
-        raise _unread(content, name, error) from error
-
-
-def _unread(content: Content, name: str, error: Exception) -> FileFormatError:
-    return FileFormatError(f"load: {name}, written by tape {content.version}, is not what this version reads: {error}")
+        msg = f"load: {name}, written by tape {content.version}, is not what this version reads: {error}"
+        raise FileFormatError(msg) from error
 
 
 def _decoded(tree: dict[str, Any], decoder: Decoder) -> Program:
@@ -682,8 +671,4 @@ def _decoded(tree: dict[str, Any], decoder: Decoder) -> Program:
     kept = {i: decoder.value(x) for i, x in tree["kept"]}
     if len(recipe.arguments) != len(signature.names) or len(recipe.outputs) + len(kept) != len(template):
         raise ValueError("the program has other arguments and results than its signature")
-    program = Program.__new__(Program)
-    program._recipe, program._signature, program._template, program._kept = recipe, signature, template, kept
-    program._escapes, program._unfinished = [str(line) for line in tree["escapes"]], ""
-    program._begin()
-    return program
+    return program_of(recipe, [str(line) for line in tree["escapes"]], signature, template, kept)

@@ -17,7 +17,7 @@ from kernels.kinds.reference_tape import Instruction, kept_arguments, unexposed
 from kernels.kinds.routine import Unsettled
 from kernels.native.structs import LARGE, REPLAYED, RESULT, FormBlock, InputBlock
 from kernels.programs.machine import KeptReplay, Machine, kept_replay, pullback_plan
-from kernels.programs.program import HEAD, Recipe, StepKind, StepLoop
+from kernels.programs.program import Recipe, RecipeLoop
 from kernels.rules.scalar_loops import NodeRef
 from tape.engine.backward import grad
 from tape.engine.custom_function import CustomCall, Function, FunctionCtx, Output
@@ -54,7 +54,6 @@ class _UnbatchedRun(ProgramRun):
 
     def __init__(self, recipe: Recipe, arguments: Sequence[Any]) -> None:
         super().__init__(recipe, recipe.steps.numbers, {})
-        self._kinds, self._words, self._starts = recipe.steps.kinds, recipe.steps.words, recipe.steps.starts
         self._loops = {loop.begin: loop for loop in recipe.steps.loops()}
         for node, argument in zip(recipe.arguments, arguments, strict=True):
             if node in recipe.written and isinstance(argument, Tensor):
@@ -85,19 +84,15 @@ class _UnbatchedRun(ProgramRun):
     def steps(self, at: int, stop: int) -> None:
         """Run some steps, in order; loops as often as they go on."""
         while at < stop:
-            kind, operands, result = self._step_at(at)
+            number, result, operands, _ = self.recipe.steps.raw(at)
+            kind = self.recipe.steps.kinds[number]
             if at in self._loops:
                 at = self._loop(self._loops[at], operands)
             else:
                 self.step(kind, operands, result, graded=kind.form is not None)
                 at += 1
 
-    def _step_at(self, at: int) -> tuple[StepKind, Sequence[int], int]:
-        start = self._starts[at]
-        kind = self._kinds[self._words[start]]
-        return kind, self._words[start + HEAD : start + HEAD + kind.count], self._words[start + 1]
-
-    def _loop(self, loop: StepLoop, operands: Sequence[int]) -> int:
+    def _loop(self, loop: RecipeLoop, operands: Sequence[int]) -> int:
         """Run a loop; return the step behind it."""
         most = int(as_array(self.tensor(operands[-1]))) if loop.has_count else loop.limit
         done = 0
@@ -117,7 +112,7 @@ class _UnbatchedRun(ProgramRun):
         for first, last in bodies:
             try:
                 self.steps(first, last)
-                return list(map(self.tensor, self._step_at(last)[1]))
+                return list(map(self.tensor, self.recipe.steps.raw(last).operands))
             except GuardDiffersError:
                 pass
             finally:  # each iteration makes its own
@@ -418,34 +413,12 @@ class ReplayCall(CustomCall):
     def __init__(self, program: Any, arguments: list[Any], needs: list[bool]) -> None:
         self._program, self.arguments, self.needs = program.pinned(), arguments, needs
 
-    @property
-    def program(self) -> Any:
-        """The program, with what it read from outside then."""
-        return self._program()
-
-    @property
-    def positional(self) -> int:  # type: ignore[override]
-        """The count of positional arguments, the program first."""
-        return len(self.needs)
-
-    @property
-    def constant(self) -> frozenset[int]:  # type: ignore[override]
-        """The numbers of outputs that have no gradient."""
-        return self.program.pulling.constant  # type: ignore[no-any-return]
-
-    @property
-    def specs(self) -> list[Any]:  # type: ignore[override]
-        """The specs of the outputs."""
-        return self.program.pulling.specs  # type: ignore[no-any-return]
-
-    @property
-    def is_tensor(self) -> list[bool]:  # type: ignore[override]
-        """Whether each argument is a tensor."""
-        return [False, *[x is SAVED for x in self.arguments]]
-
-    @property
-    def _sources(self) -> list[tuple[str, Any]]:  # type: ignore[override]
-        return [("input", k) for k in range(sum(self.is_tensor))]
+    program: Any = property(lambda self: self._program())  # with what it read from outside then
+    positional: Any = property(lambda self: len(self.needs))  # arguments, the program first
+    constant: Any = property(lambda self: self.program.pulling.constant)  # numbers of outputs that have no gradient
+    specs: Any = property(lambda self: self.program.pulling.specs)  # of the outputs
+    is_tensor: Any = property(lambda self: [False, *[x is SAVED for x in self.arguments]])  # of each argument
+    _sources: Any = property(lambda self: [("input", k) for k in range(sum(self.is_tensor))])
 
     @property
     def ctx(self) -> Any:  # type: ignore[override]

@@ -76,35 +76,24 @@ def write_content(f: Any, kind: str, body: Any, arrays: Sequence[Array]) -> None
         shutil.copyfileobj(spool, f)
 
 
-class _Digested:
-    """A file that is written, with the checksum of what was."""
-
-    def __init__(self, file: Any) -> None:
-        self.file, self.size = file, _START
-        self.digest = hashlib.blake2b()
-
-    def write(self, data: Any) -> None:
-        """Write bytes."""
-        self.file.write(data)
-        self.digest.update(data)
-        self.size += len(data)
-
-    def fill(self, byte: bytes) -> None:
-        """Write this byte up to where the next part begins."""
-        self.write(byte * (-self.size % _START))
-
-
 def _write(file: Any, text: bytes, arrays: Sequence[Array]) -> None:
-    file.write(bytes(_START))
-    digested = _Digested(file)
-    digested.write(text)
-    digested.fill(b" ")
+    file.write(bytes(_START) + text)
+    size = _filled(file, b" ")
     for array in arrays:
-        np.lib.format.write_array(digested, array, version=(1, 0), allow_pickle=False)
-        digested.fill(b"\0")
-    head = _HEAD.pack(MAGIC, FORMAT, 0, len(text), digested.size)
+        np.lib.format.write_array(file, array, version=(1, 0), allow_pickle=False)
+        size = _filled(file, b"\0")
+    head = _HEAD.pack(MAGIC, FORMAT, 0, len(text), size)
+    file.seek(_START)
+    digest = hashlib.file_digest(file, hashlib.blake2b).digest()
     file.seek(0)
-    file.write(head + _checksum(head, digested.digest.digest()))
+    file.write(head + _checksum(head, digest))
+
+
+def _filled(file: Any, byte: bytes) -> int:
+    """Write this byte up to where the next part begins; return where that is."""
+    end: int = file.seek(0, os.SEEK_CUR)
+    file.write(byte * (-end % _START))
+    return end + -end % _START
 
 
 def _checksum(head: bytes, digest: bytes) -> bytes:
@@ -192,20 +181,19 @@ _LEAF_TEXT, _NONE_TEXT = "leaf", "none"
 
 
 class MisfitError(TypeError):
-    """A type that a reader was given is not as the one of its name was."""
+    """A type that a reader was given is not as the one of its name was, or is missing."""
 
 
-def named(names: Iterable[str], types: Iterable[Any]) -> dict[str, Any]:
-    """Return what stands for the names of a file: one of ``types``, whatever module it is in now; TypeError if none."""
-    candidates = list(types)
+def named(names: Iterable[str], candidates: list[Any]) -> dict[str, Any]:
+    """Return what stands for the names of a file: a candidate, whatever module it is in now; MisfitError if none."""
     for candidate in candidates:
         if not is_named(candidate):
-            raise TypeError(f"types: {candidate!r} is no class or function")
+            raise MisfitError(f"types: {candidate!r} is no class or function")
     values = {name: KNOWN[name] if name in KNOWN else _chosen(name, candidates) for name in names}
     missing = [name for name, value in values.items() if value is None]
     if missing:
         last = ", ".join(name.rpartition(".")[2] for name in missing)
-        raise TypeError(
+        raise MisfitError(
             f"load: the file has {', '.join(missing)}, by name alone: a file can name no code that is then run; give "
             f"what is meant: load(..., types=[{last}])"
         )
