@@ -160,8 +160,6 @@ class Partition(NamedTuple):
 
 # A loop of a printed program as native functions that run a part of it, and the lines that call them.
 
-IMPORTS = "\nfrom kernels.native.memory import call_at, double_of, local_b1, local_f4, local_f8, local_i8"
-"""What a program with loops in parts imports besides."""
 STARTS = {"added": "-0.0", "greater": "(-math.inf)"}  # what sums and maxima start from
 _FUNCTIONS = """
 

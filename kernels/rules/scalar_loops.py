@@ -14,11 +14,9 @@ import numpy as np
 from kernels.foundation.specs import FLOAT64, Array, InnerLoop, Spec, Strides, broadcast, loops_readable, spec_of
 from kernels.foundation.tables import Recent, dataclass
 from kernels.language import jit
-from kernels.language.jit import callable_at
 from kernels.native import pool
-from kernels.native.memory import where
 from kernels.native.structs import LARGE
-from kernels.rules.loop_printer import KernelOperand, PrintedLoop
+from kernels.rules.loop_printer import KernelOperand, PrintedLoop, run_at
 from kernels.rules.op import Symbol, source
 
 # An operation on one double is computed without a call, from an entry of five small words: its kind, with a bit above
@@ -155,7 +153,7 @@ def spread(strides: Strides, rank: int, axes: Strides, keepdims: bool) -> Stride
     return tuple(0 if i in axes else stride for i, stride in enumerate(kept))
 
 
-_kernels: Recent[tuple[Any, Spec, tuple[Spec, ...]], tuple[Any, Array]] = Recent()
+_kernels: Recent[tuple[Any, Spec, tuple[Spec, ...]], tuple[int, Array]] = Recent()
 
 
 def suits(op: Any, spec: Spec, sources: tuple[Spec, ...]) -> bool:
@@ -176,11 +174,8 @@ def run(op: Any, *operands: Any) -> Array | None:
         return None
     made = _kernels.get(key)
     if made is None:
-        address, layout = forward(*key).kernel()
-        made = _kernels.setdefault(key, (callable_at(address), layout))
-    call, layout = made
-    pointers = np.array([where(x) for x in (result, *operands)], np.int64)
-    call(where(layout), where(pointers), 0)
+        made = _kernels.setdefault(key, forward(*key).kernel())
+    run_at(*made, (result, *operands))
     return result
 
 
