@@ -99,17 +99,16 @@ class HistoryRows(NamedTuple):
 
     def of(self, program: RolledProgram, blocks: Mapping[int, int]) -> dict[int, int]:
         """Return the rows by the loops' numbers."""
-        loops = [loop for loop in program.loops if loop.ends is not None and loop.parent >= 0]
-        return {loop.number: max(self.least, self.of_step * _steps(loop, program, blocks)) for loop in loops}
-
-
-def _steps(loop: Loop, program: RolledProgram, blocks: Mapping[int, int]) -> int:
-    """Return how many steps the loops around one have together, recorded ones apart."""
-    steps = 1
-    while loop.parent >= 0:
-        loop = program.loops[loop.parent]
-        steps *= blocks.get(loop.number, loop.count) if loop.ends is None else 1
-    return steps
+        rows = {}
+        for loop in program.loops:
+            steps, around = 1, loop.parent
+            while around >= 0:
+                outer = program.loops[around]
+                steps *= blocks.get(around, outer.count) if outer.ends is None else 1
+                around = outer.parent
+            if loop.ends is not None and loop.parent >= 0:
+                rows[loop.number] = max(self.least, self.of_step * steps)
+        return rows
 
 
 _FEW = 16  # steps of a loop up to which their number is part of the source: LLVM may take such a loop apart
