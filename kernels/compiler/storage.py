@@ -207,25 +207,23 @@ class Storage:
         If ``reached``, where the gradient is wanted.
         """
         back: dict[int, int] = {}
+        reads: list[
+            tuple[scalar.Address, bool]
+        ] = []  # what is read of memory, and whether the gradient of that is wanted
         for _, item in walk(self.expansion.root):
-            for address, wanted in self._reads(item):
-                loops = self.program.loops_around(address.value)[-len(address.at) :] if address.at else ()
-                entries = zip(address.at, map(self.program.loops.__getitem__, loops), strict=True)
-                inside = any(loop.ends is None and at != (loop.count - 1, ()) for at, loop in entries)
-                if inside and (wanted or not reached):  # a step that is not the last, nor stands for a loop's end
-                    home = self.adjoint.home(address.value)
-                    back[home] = max(back.get(home, 0), len(address.at))
+            if isinstance(item, scalar.Load):
+                reads.append((item.address, item.name in self.adjoint.reached))
+            elif isinstance(item, scalar.CallKernel):
+                is_reached = self.adjoint.home(item.target.value) in self.adjoint.buffered
+                reads += [(x, wanted and is_reached) for x, wanted in zip(item.operands, item.wanted, strict=True)]
+        for address, wanted in reads:
+            loops = self.program.loops_around(address.value)[-len(address.at) :] if address.at else ()
+            entries = zip(address.at, map(self.program.loops.__getitem__, loops), strict=True)
+            inside = any(loop.ends is None and at != (loop.count - 1, ()) for at, loop in entries)
+            if inside and (wanted or not reached):  # a step that is not the last, nor stands for a loop's end
+                home = self.adjoint.home(address.value)
+                back[home] = max(back.get(home, 0), len(address.at))
         return back
-
-    def _reads(self, item: Any) -> list[tuple[scalar.Address, bool]]:
-        """Return what an item reads of memory, and whether the gradient of that is wanted."""
-        if isinstance(item, scalar.Load):
-            return [(item.address, item.name in self.adjoint.reached)]
-        if isinstance(item, scalar.CallKernel):
-            is_reached = self.adjoint.home(item.target.value) in self.adjoint.buffered
-            pairs = zip(item.operands, item.wanted, strict=True)
-            return [(address, wanted and is_reached) for address, wanted in pairs]
-        return []
 
     def steps_of(self, loop: Loop, less: int = 0) -> str:
         """Return the number of a loop's steps, or so many less, as text."""

@@ -295,22 +295,19 @@ class Tasks:
 
     def append(self, task: Task) -> None:
         """Append a task."""
-        adds, key = False, None
+        places = (task.place,) if isinstance(task, ConstantFill) else task.places
+        callee: Any = task
+        key: Any = (id(task),)
         if isinstance(task, KernelCall):
-            places, adds = task.places, task.accumulate
-            number = self.kernel(task.kernel, len(places))
+            callee, key = task.kernel, id(task.kernel)
         elif isinstance(task, ConstantFill):
-            places, key = (task.place,), (task.elements, task.dtype.num, repr(task.value))
-            number = self.number(key, task, 1)
+            key = task.elements, task.dtype.num, repr(task.value)
         elif isinstance(task, ByteComparison):
-            places = task.places
-            number = self.number((ByteComparison, task.size), task, len(places))
-        else:
-            places = task.places
-            key = (task.loop, task.shape, task.strides) if isinstance(task, UfuncCall) else (id(task),)
-            number = self.number(key, task, len(places))
-        self.call_numbers.append(number)
-        self.adds.append(adds)
+            key = ByteComparison, task.size
+        elif isinstance(task, UfuncCall):
+            key = task.loop, task.shape, task.strides
+        self.call_numbers.append(self.number(key, callee, len(places)))
+        self.adds.append(isinstance(task, KernelCall) and task.accumulate)
         for place in places:
             if place.offset:
                 self.offsets[len(self.places)] = place.offset
