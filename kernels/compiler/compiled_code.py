@@ -365,8 +365,6 @@ def _innermost(body: Sequence[Line], times: int) -> Iterator[tuple[Suite, int]]:
             yield suite, suite.steps * times
 
 
-# What the compiler makes of a program: source, machine code, and how it is called.
-
 # What became of a program that was compiled: its loops, its nests, what kept two of these apart, and its workspace.
 
 ROLES = {

@@ -19,8 +19,6 @@ from kernels.native.threads import WORKERS
 # The parts are those of the text: how many there are, and what each adds up to, does not depend on the threads. Where
 # steps add to elements that others add to, not far away, each second part is run first, then those between.
 
-# In which steps of a loop two indices can be equal.
-
 Variable: TypeAlias = tuple[int, tuple[int, int]]  # A multiple, and the least and the largest value of what
 _MOST = 4_000  # how many values are tried to find where two indices are equal
 

@@ -306,23 +306,18 @@ class Storage:
 
     def _place_saved(self) -> None:
         """Save what a loop's body gives side by side, a row a step; what a nest gives in arrays."""
-        together: dict[int, list[str]] = {}
+        together: dict[tuple[int, Dtype], list[str]] = {}
         for name in self.kept.saved:
             block = self.expansion.defined[name][0]
             if isinstance(block.loop, scalar.StepLoop):
-                together.setdefault(id(block), []).append(name)
+                together.setdefault((id(block), self.dtype(name)), []).append(name)
             else:
-                self._save(block, [name])
+                self._save([name])
         for names in together.values():
-            self._save(self.expansion.defined[names[0]][0], names)
+            self._save(names)
 
-    def _save(self, block: scalar.ScalarBlock, names: list[str]) -> None:
-        dtype = self.dtype(names[0])
-        wide = dict.fromkeys(map(self.dtype, names))
-        if len(wide) > 1:
-            for kind in wide:
-                self._save(block, [name for name in names if self.dtype(name) == kind])
-            return
+    def _save(self, names: list[str]) -> None:
+        block, dtype = self.expansion.defined[names[0]][0], self.dtype(names[0])
         width = dtype.itemsize * len(names)
         terms: list[tuple[str, int]] = []
         joint = self.kept.joint_loop()

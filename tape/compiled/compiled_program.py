@@ -16,11 +16,10 @@ from kernels.foundation.specs import Spec
 from kernels.foundation.tables import cached_property
 from kernels.kinds.routine import Callback, Custom, Routine
 from kernels.machine_code.compiled_machine import CompiledMachine
-from kernels.machine_code.tiers import compiled_machine, reason_of
+from kernels.machine_code.tiers import Uncompiled, compiled_machine, reason_of
 from kernels.native.memory import where
 from kernels.programs.machine import GuardMissed
 from kernels.programs.program import ProgramError, Recipe
-from kernels.programs.rolled_program import Uncompiled
 from kernels.programs.several_ways import without_unchanged
 from tape.compiled.call_key import DOUBLE, SINGLE, CallArguments, kept, one_rounding_apart, sizes, within_runs
 from tape.compiled.recordings import Recording, difference, live_sources, shared_memory

@@ -15,11 +15,10 @@ import numpy as np
 from kernels.kinds import reference_tape
 from kernels.kinds.routine import Unsettled
 from kernels.machine_code.compiled_machine import CompiledMachine, MemoryUse, compiled_memory_use, memory_use
-from kernels.machine_code.tiers import loop_program, reason_of
+from kernels.machine_code.tiers import Uncompiled, loop_program, reason_of
 from kernels.programs import steps as flows
 from kernels.programs.machine import CallTimes, GuardMissed, call_times
 from kernels.programs.program import HEAD, ProgramError, Recipe, StepKind, describe, listing, parameters
-from kernels.programs.rolled_program import Uncompiled
 from kernels.programs.steps import Groups, groups_of, representatives
 from kernels.programs.steps import repeats as repeats_of
 from tape.engine.custom_function import saved_value
