@@ -98,8 +98,8 @@ class KeptValues:
         self.histories: set[int] = set()
         self.last = self._last_nest()
         """Where the joint nest stands among the items of the program; -1 if there is none."""
-        nest: Any = expansion.root.items[self.last] if self.last >= 0 else None
-        bodies = [] if nest is None else _chain(nest) or [nest.body]
+        self._nest: Any = expansion.root.items[self.last] if self.last >= 0 else None
+        bodies = [] if self._nest is None else _chain(self._nest) or [self._nest.body]
         self.joint = {id(body): body for body in bodies}
         self.chained = len(bodies) > 1
         self._known: set[str] = set()
@@ -183,9 +183,8 @@ class KeptValues:
 
     def joint_loop(self) -> scalar.NestLoop | None:
         """Return the joint nest, if each of its steps runs forward through inner nests, then backward through them."""
-        item = self.expansion.root.items[self.last] if self.last >= 0 else None
-        inner = isinstance(item, scalar.NestLoop) and any(isinstance(part, scalar.NestLoop) for part in item.body.items)
-        return item if inner and not self.chained and isinstance(item, scalar.NestLoop) else None
+        inner = self._nest is not None and any(isinstance(part, scalar.NestLoop) for part in self._nest.body.items)
+        return self._nest if inner and not self.chained else None
 
     def _lasts(self, address: scalar.Address) -> bool:
         """Whether an element of memory is still there in the reverse; that of a loop gets a row for each step."""

@@ -168,39 +168,20 @@ def _array(like: Array, address: int) -> Array:
 
 # Matrix products by BLAS, as calls of a program.
 
-_LEFT, _RIGHT = 0, 1
-
 
 def product_call(left: Ref, right: Ref, target: Ref, wanted: tuple[bool, ...]) -> NativeCall:
     """Return the product of two operands of one or two dimensions each."""
     a, b, dtype = left.spec, right.spec, left.spec.dtype
     (m, k, n), rows, columns, result = matrices(a.shape, a.strides, b.shape, b.strides, target.spec.strides)
     first, second = Factor(1, rows), Factor(2, columns)
-    forward = _multiplied(
-        Product(dtype, (m, n, k), Factor(0, result), first, second),
-        tuple(map(fused.CalledOperand, (fused.RESULT, _LEFT, _RIGHT))),
-    )
-    pullbacks = []
-    if wanted[_LEFT]:
-        product = Product(dtype, (m, k, n), Factor(0, rows), Factor(1, result), second.turned)
-        pullbacks.append(
-            _multiplied(product, (_gradient(_LEFT), _gradient(fused.RESULT), fused.CalledOperand(_RIGHT)), adds=True)
-        )
-    if wanted[_RIGHT]:
-        product = Product(dtype, (k, n, m), Factor(0, columns), first.turned, Factor(2, result))
-        pullbacks.append(
-            _multiplied(product, (_gradient(_RIGHT), fused.CalledOperand(_LEFT), _gradient(fused.RESULT)), adds=True)
-        )
-    return NativeCall("matmul", fused.BLAS, forward, tuple(pullbacks), covers=True)
-
-
-def _gradient(operand: int) -> fused.CalledOperand:
-    return fused.CalledOperand(operand, gradient=True)
-
-
-def _multiplied(product: Product, places: tuple[fused.CalledOperand, ...], *, adds: bool = False) -> CalledKernel:
-    address, layout = product.kernel()
-    return CalledKernel(address, layout, places, adds)
+    forward = Product(dtype, (m, n, k), Factor(0, result), first, second)
+    by_left = Product(dtype, (m, k, n), Factor(0, rows), Factor(1, result), second.turned)
+    by_right = Product(dtype, (k, n, m), Factor(0, columns), first.turned, Factor(2, result))
+    x, y, z = map(fused.CalledOperand, (0, 1, fused.RESULT))
+    dx, dy, dz = [place._replace(gradient=True) for place in (x, y, z)]
+    pulls = zip((by_left, by_right), ((dx, dz, y), (dy, x, dz)), wanted, strict=True)
+    pullbacks = tuple([_kernel(pull, places, adds=True) for pull, places, is_wanted in pulls if is_wanted])
+    return NativeCall("matmul", fused.BLAS, _kernel(forward, (z, x, y)), pullbacks, covers=True)
 
 
 _COPIED = *FLOATS, fused.BOOL

@@ -365,8 +365,6 @@ def _innermost(body: Sequence[Line], times: int) -> Iterator[tuple[Suite, int]]:
             yield suite, suite.steps * times
 
 
-# What the compiler makes of a program: source, machine code, and how it is called.
-
 # What became of a program that was compiled: its loops, its nests, what kept two of these apart, and its workspace.
 
 ROLES = {
@@ -466,11 +464,8 @@ class CompiledCode:
 
 def account_of(program: RolledProgram, fusion: Fusion, storage: Storage, lines: int) -> Account:
     """Return the account of a program whose source, of so many lines, has been printed."""
-    loops: list[LoopAccount] = []
-    straight = _steps(program.body)
-    _loops(program.body, loops, storage.nested_history, 0)
-    nests: list[NestAccount] = []
-    _nests(fusion.root, nests, fusion.apart)
+    loops = tuple(_loops(program.body, storage.nested_history, 0))
+    nests = tuple(_nests(fusion.root, fusion.apart))
     memory: dict[str, tuple[int, int]] = {}
     for region in storage.regions:
         if region.role == "work":
@@ -478,7 +473,7 @@ def account_of(program: RolledProgram, fusion: Fusion, storage: Storage, lines: 
             count, size = memory.get(kind, (0, 0))
             memory[kind] = count + 1, size + region.size
     calls = tuple(calls_of(program, fusion))
-    return Account(lines, tuple(loops), tuple(nests), calls, straight, memory)
+    return Account(lines, loops, nests, calls, _steps(program.body), memory)
 
 
 def _steps(body: list[RolledInstruction | Loop]) -> tuple[int, ...]:
@@ -494,20 +489,20 @@ def calls_of(program: RolledProgram, fusion: Fusion) -> Iterator[CallAccount]:
             yield CallAccount(statement.call.name, statement.call.by, statement.line, times)
 
 
-def _loops(body: list[RolledInstruction | Loop], loops: list[LoopAccount], rows: Mapping[int, int], depth: int) -> None:
+def _loops(body: list[RolledInstruction | Loop], rows: Mapping[int, int], depth: int) -> Iterator[LoopAccount]:
     for item in body:
         if isinstance(item, Loop):
             most = rows.get(item.number, item.count)
-            loops.append(LoopAccount(most, _steps(item.body), depth, item.ends is not None))
-            _loops(item.body, loops, rows, depth + 1)
+            yield LoopAccount(most, _steps(item.body), depth, item.ends is not None)
+            yield from _loops(item.body, rows, depth + 1)
 
 
-def _nests(block: FusedBlock, nests: list[NestAccount], apart: dict[str, tuple[int, int]]) -> None:
+def _nests(block: FusedBlock, apart: dict[str, tuple[int, int]]) -> Iterator[NestAccount]:
     for item in block.items:
         if isinstance(item, FusedLoop):
-            _nests(item.body, nests, apart)
+            yield from _nests(item.body, apart)
         elif isinstance(item, Nest):
             placed = [*item.body.placed()]
             elements = max(math.prod(p.statement.space) for p in placed)
             steps = tuple([p.statement.line for p in placed])
-            nests.append(NestAccount(len(placed), elements, steps, apart.get(item.name)))
+            yield NestAccount(len(placed), elements, steps, apart.get(item.name))

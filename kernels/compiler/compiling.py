@@ -16,7 +16,7 @@ from kernels.compiler.compiled_code import CompiledCode, ProgramText, arrange_me
 from kernels.compiler.expansion import Expansion
 from kernels.compiler.forward_text import ForwardText
 from kernels.compiler.fusion import Fusion
-from kernels.compiler.parallel_loops import IMPORTS, ParallelLoops, SplitProgram, call_pieces
+from kernels.compiler.parallel_loops import ParallelLoops, SplitProgram, call_pieces
 from kernels.compiler.reverse_text import ReverseText
 from kernels.compiler.scalar_program import walk
 from kernels.compiler.statements import BOOL, FLOATS, INT64, AnyStatement, GuardStatement
@@ -41,8 +41,8 @@ import numpy as np
 
 from kernels.language import vectormath
 from kernels.rules import accumulators
-from kernels.native.memory import begin_of, bits_of, call_kernel, load_i8, pointer_b1{imports}
-from kernels.native.memory import pointer_f4, pointer_f8, pointer_i8
+from kernels.native.memory import begin_of, bits_of, call_at, call_kernel, double_of, load_i8
+from kernels.native.memory import local_b1, local_f4, local_f8, local_i8, pointer_b1, pointer_f4, pointer_f8, pointer_i8
 
 MINUS_ZERO = -(1 << 63)
 masked = range
@@ -163,18 +163,16 @@ class Compilation:
         pointers: Mapping[str, str],
         *,
         functions: Iterable[str] = (),
-        calls: bool = False,
         is_piece: bool = False,
     ) -> str:
         """Return the source of a program; ``pointers`` are names, and how they are read from ``table``.
 
-        ``calls``: it calls functions by their addresses, of which ``functions`` are some. ``is_piece``: others call it.
+        ``functions`` are some that it calls by their addresses. ``is_piece``: others call it.
         """
         parameters = ("table", *_UNUSED) if is_piece else ("table",)
         return _MODULE.format(
             title=f"a {'piece of a ' if is_piece else ''}program{' and its gradient' if self.reverse else ''}",
             contract=self._contracts,
-            imports=IMPORTS if calls else "",
             functions="".join(functions),
             pointers=", ".join(pointers),
             body="\n".join(lines) or "    pass",
@@ -360,13 +358,13 @@ class Compilation:
         pointers = self._addresses(self._regions() + self._added)
         pointers["parts"] = f"pointer_i8(load_i8(table + {8 * self._first()['work'] + 8}))"
         named = zip(pieces.bodies, pieces.names, strict=True)
-        sources = [self._module(body, self._used(names, pointers), calls=True, is_piece=True) for body, names in named]
+        sources = [self._module(body, self._used(names, pointers), is_piece=True) for body, names in named]
         addresses = [self._loaded(text).run.address for text in sources]
         body = parts.body
         if addresses:
             body = call_pieces("parts", parts.words, len(addresses))
             pointers = self._used((), pointers) | {"table": "table"}
-        source = self._module(printed(body), pointers, functions=parts.functions, calls=True)
+        source = self._module(printed(body), pointers, functions=parts.functions)
         module = self._loaded(source)
         return module.run, np.array([*parts.addresses(module), *addresses], np.int64)
 

@@ -246,21 +246,21 @@ def statements(instruction: RolledInstruction, program: RolledProgram) -> list[A
 
 def _fused(instruction: RolledInstruction, program: RolledProgram) -> list[AnyStatement]:
     """Return an instruction as statements that fuse with others."""
-    op = instruction.op
-    results = () if instruction.result < 0 else (fused.ref_to_all(program, instruction.result, wanted=False),)
-    for operand in (*instruction.operands, instruction.target, *results):
+    op, target = instruction.op, instruction.target  # of a write
+    if instruction.result >= 0:
+        target = fused.ref_to_all(program, instruction.result, wanted=instruction.form is not None)
+    for operand in (*instruction.operands, target):
         if isinstance(operand, Ref) and operand.spec.dtype not in _DTYPES:
             raise Uncompiled(f"{op.name} of {operand.spec.dtype}")
     maker = _MAKERS.get(type(op))
     if maker is None:
         raise Uncompiled(f"{op.name} is run by the interpreter")
-    return maker(instruction, program)  # type: ignore[no-any-return]
+    return maker(instruction, target, program)  # type: ignore[no-any-return]
 
 
-def _elementwise(instruction: RolledInstruction, program: RolledProgram) -> list[AnyStatement]:
+def _elementwise(instruction: RolledInstruction, target: Any, program: RolledProgram) -> list[AnyStatement]:
     op = instruction.op
     assert isinstance(op, Elementwise)
-    target = fused.ref_to_all(program, instruction.result, wanted=instruction.form is not None)
     operands, made = instruction.operands, list[AnyStatement]()
     kinds = {o.spec.dtype for o in operands[op.condition :] if isinstance(o, Ref)}
     if len(kinds) > 1:
@@ -306,8 +306,7 @@ def _integer(operand: Any, program: RolledProgram) -> Any:
     return operand if isinstance(operand, Numbers) else fused.constant_value(program, np.array(int(operand)))
 
 
-def _copy(instruction: RolledInstruction, program: RolledProgram) -> list[AnyStatement]:
-    target = fused.ref_to_all(program, instruction.result, wanted=instruction.form is not None)
+def _copy(instruction: RolledInstruction, target: Any, _: RolledProgram) -> list[AnyStatement]:
     (operand,), operation = instruction.operands, fused.COPY
     if isinstance(operand, Ref) and (operand.spec.dtype != target.spec.dtype or operand.spec.dtype == INT64):
         cast = fused.CONVERSIONS.get((operand.spec.dtype, target.spec.dtype))
@@ -317,10 +316,9 @@ def _copy(instruction: RolledInstruction, program: RolledProgram) -> list[AnySta
     return [mapped(operation, target.spec.shape, (operand,), target, target.spec.strides, wanted_of(instruction))]
 
 
-def _write(instruction: RolledInstruction, program: RolledProgram) -> list[AnyStatement]:
-    op, target = instruction.op, instruction.target
+def _write(instruction: RolledInstruction, target: Any, program: RolledProgram) -> list[AnyStatement]:
+    op = instruction.op
     assert isinstance(op, Write)
-    assert target is not None
     shape, strides, places = target.spec.shape, target.spec.strides, None
     value, *old = instruction.operands
     if instruction.params:
@@ -350,25 +348,23 @@ def _write(instruction: RolledInstruction, program: RolledProgram) -> list[AnySt
     return [made]
 
 
-def _join(instruction: RolledInstruction, program: RolledProgram) -> list[AnyStatement]:
+def _join(instruction: RolledInstruction, target: Any, _: RolledProgram) -> list[AnyStatement]:
     axis, new = instruction.params
-    result = fused.ref_to_all(program, instruction.result, wanted=instruction.form is not None)
-    strides, start, made = list(result.spec.strides), 0, []
+    strides, start, made = list(target.spec.strides), 0, []
     stride = strides.pop(axis) if new else strides[axis]
-    if any(operand.spec.dtype != result.spec.dtype for operand in instruction.operands):
+    if any(operand.spec.dtype != target.spec.dtype for operand in instruction.operands):
         raise Uncompiled("arrays of several dtypes side by side")
     for operand, count in _in_steps(instruction.operands):
         width = 1 if new else operand.spec.shape[axis]
         if operand.spec.size:
-            target = result._replace(
-                offset=Index(start * stride), spec=part_of(operand.spec, operand.spec.shape, tuple(strides))
-            )
+            spec = part_of(operand.spec, operand.spec.shape, tuple(strides))
+            part = target._replace(offset=Index(start * stride), spec=spec)
             shape = (count, *operand.spec.shape)
             source = fused.Access(
                 operand, (0, *operand.spec.strides), None, (1, *(0 for _ in strides)) if count > 1 else ()
             )
             onto = (width * stride, *strides)
-            made.append(mapped(fused.COPY, shape, (source,), target, onto, (operand.wanted,)))
+            made.append(mapped(fused.COPY, shape, (source,), part, onto, (operand.wanted,)))
         start += count * width
     return made
 
@@ -393,7 +389,7 @@ def _follows(first: Ref, other: Ref, count: int) -> bool:
     return other == first._replace(at=(*first.at[:-1], later))
 
 
-def _reduction(instruction: RolledInstruction, program: RolledProgram) -> list[AnyStatement]:
+def _reduction(instruction: RolledInstruction, target: Any, program: RolledProgram) -> list[AnyStatement]:
     op, (axes, keepdims) = instruction.op, instruction.params
     (operand,) = instruction.operands
     assert isinstance(op, Reduction)
@@ -401,33 +397,31 @@ def _reduction(instruction: RolledInstruction, program: RolledProgram) -> list[A
     if op.selects and op.ufunc in (np.maximum, np.minimum):
         parts = partial(evenly, largest=op.ufunc is np.maximum, pullback=op.pullback[0])
     is_float = isinstance(operand, Ref) and operand.spec.dtype in FLOATS
-    if is_float and program.values[instruction.result].spec.dtype != operand.spec.dtype:
+    if is_float and target.spec.dtype != operand.spec.dtype:
         raise Uncompiled(f"{op.name} in another dtype")
     if parts is not None and is_float:
-        into = fused.ref_to_all(program, instruction.result, wanted=operand.wanted)
-        strides = spread(into.spec.strides, len(operand.spec.shape), axes, keepdims)
-        return composed(parts, (operand,), {"axes": axes}, fused.Access(into, strides), program)
+        strides = spread(target.spec.strides, len(operand.spec.shape), axes, keepdims)
+        into = fused.Access(target._replace(wanted=operand.wanted), strides)
+        return composed(parts, (operand,), {"axes": axes}, into, program)
     if isinstance(operand, Ref) and not is_float:
-        return _integers_reduced(instruction, operand, program)
+        return _integers_reduced(instruction, operand, target, program)
     if op.ufunc is not np.add or not isinstance(operand, Ref):
         raise Uncompiled(f"{op.name} is run by the interpreter")
-    result = instruction.result
     shape, wanted = operand.spec.shape, wanted_of(instruction)
-    total = fused.new_value(program, result) if op.scale else result
-    into = fused.ref_to_all(program, total, wanted=instruction.form is not None)
+    into = target._replace(value=fused.new_value(program, target.value)) if op.scale else target
     strides = spread(into.spec.strides, len(shape), axes, keepdims)
     made = [mapped(fused.COPY, shape, (operand,), into, strides, wanted, reduces=np.add)]
     if op.scale:
-        mean = fused.ref_to_all(program, result, wanted=instruction.form is not None)
         divided = (into, float(counted(shape, axes)))
-        made.append(mapped(fused.SCALED, mean.spec.shape, divided, mean, mean.spec.strides, (wanted[0], False)))
+        made.append(mapped(fused.SCALED, target.spec.shape, divided, target, target.spec.strides, (wanted[0], False)))
     return made
 
 
-def _integers_reduced(instruction: RolledInstruction, operand: Ref, program: RolledProgram) -> list[AnyStatement]:
+def _integers_reduced(
+    instruction: RolledInstruction, operand: Ref, target: Ref, program: RolledProgram
+) -> list[AnyStatement]:
     """Return a number of flags, or an extremum of integers, as statements."""
     op, (axes, keepdims) = instruction.op, instruction.params
-    target = fused.ref_to_all(program, instruction.result, wanted=False)
     shape, dtype = operand.spec.shape, operand.spec.dtype
     assert isinstance(op, Reduction)
     known = op.ufunc is np.add if dtype == fused.BOOL else op.ufunc in (np.maximum, np.minimum)
@@ -447,36 +441,33 @@ def _integers_reduced(instruction: RolledInstruction, operand: Ref, program: Rol
     ]
 
 
-def _select(instruction: RolledInstruction, program: RolledProgram) -> list[AnyStatement]:
+def _select(instruction: RolledInstruction, target: Any, program: RolledProgram) -> list[AnyStatement]:
     op, (axis, keepdims, *of_places) = instruction.op, instruction.params
     (operand,) = instruction.operands
     assert isinstance(op, Select)
     if of_places or not isinstance(operand, Ref) or operand.spec.dtype not in FLOATS or not operand.spec.shape:
         raise Uncompiled("a place of an extremum")
-    into = fused.ref_to_all(program, instruction.result, wanted=operand.wanted)
-    strides = spread(into.spec.strides, len(operand.spec.shape), (axis,), keepdims)
-    parts = partial(first, largest=op.locate is np.argmax)
+    strides = spread(target.spec.strides, len(operand.spec.shape), (axis,), keepdims)
+    parts, into = partial(first, largest=op.locate is np.argmax), target._replace(wanted=operand.wanted)
     return composed(parts, (operand,), {"axis": axis}, fused.Access(into, strides), program)
 
 
-def _routine(instruction: RolledInstruction, program: RolledProgram) -> list[AnyStatement]:
+def _routine(instruction: RolledInstruction, target: Any, program: RolledProgram) -> list[AnyStatement]:
     op, refs = instruction.op, instruction.operands
     assert isinstance(op, Routine)
-    into = fused.ref_to_all(program, instruction.result, wanted=any(wanted_of(instruction)))
+    into = target._replace(wanted=any(wanted_of(instruction)))
     dtypes = [operand.spec.dtype if isinstance(operand, Ref) else None for operand in refs]
     flags = into.spec.dtype == fused.BOOL and all(dtype in (*FLOATS, fused.BOOL) for dtype in dtypes)
     same = into.spec.dtype in FLOATS and all(dtype == into.spec.dtype for dtype in dtypes)
     if op.parts is None or not (same or flags) or instruction.params[1:]:
         raise Uncompiled(f"{op.name} is run by the interpreter")
-    target = fused.Access(into, into.spec.strides)
-    return composed(op.parts, refs, dict(instruction.params[0]), target, program)
+    return composed(op.parts, refs, dict(instruction.params[0]), fused.over_itself(into), program)
 
 
-def _contraction(instruction: RolledInstruction, program: RolledProgram) -> list[AnyStatement]:
+def _contraction(instruction: RolledInstruction, target: Any, program: RolledProgram) -> list[AnyStatement]:
     a, b = instruction.operands
     if not isinstance(a, Ref) or not isinstance(b, Ref) or a.spec.dtype not in FLOATS or b.spec.dtype != a.spec.dtype:
         raise Uncompiled("a product that is no matrix product of floats")
-    target = fused.ref_to_all(program, instruction.result, wanted=instruction.form is not None)
     (m, k, n), left, right, result = matrices(
         a.spec.shape, a.spec.strides, b.spec.shape, b.spec.strides, target.spec.strides
     )
@@ -487,8 +478,7 @@ def _contraction(instruction: RolledInstruction, program: RolledProgram) -> list
     return [mapped(fused.PRODUCT, (m, n, k), operands, target, strides, wanted_of(instruction), reduces=np.add)]
 
 
-def _gather(instruction: RolledInstruction, program: RolledProgram) -> list[AnyStatement]:
-    target = fused.ref_to_all(program, instruction.result, wanted=instruction.form is not None)
+def _gather(instruction: RolledInstruction, target: Any, _: RolledProgram) -> list[AnyStatement]:
     source, *more = instruction.operands
     assert isinstance(source, Ref)
     shape, rank = target.spec.shape, len(target.spec.shape)
@@ -507,8 +497,7 @@ def _gather(instruction: RolledInstruction, program: RolledProgram) -> list[AnyS
     return [mapped(fused.COPY, shape, (access,), target, target.spec.strides, (source.wanted,))]
 
 
-def _guard(instruction: RolledInstruction, program: RolledProgram) -> list[fused.GuardStatement]:
-    del program
+def _guard(instruction: RolledInstruction, *_: object) -> list[fused.GuardStatement]:
     x, expected = instruction.operands
     if not isinstance(x, Ref) or not isinstance(expected, Ref) or x.spec.size != 1:
         raise Uncompiled("a guard of an array")

@@ -26,57 +26,39 @@ from kernels.programs.rolled_program import SMALL, Loop, Numbers, Phi, Ref, Roll
 
 def move_early(block: scalar.ScalarBlock) -> None:
     """Reorder the items of a block, and of those in it."""
-    moved: list[scalar.ScalarItem] = []
-    late = _Late()
+    early, late = list[scalar.ScalarItem](), list[scalar.ScalarItem]()  # the first nest, and what has to stay behind it
+    names, values = set[str](), set[int]()  # that late items give, or store
+    is_closed = False
     for item in block.items:
-        if isinstance(item, scalar.Load | scalar.Compute | scalar.Store) and late.items and not late.holds(item):
-            moved.append(item)
+        is_first = isinstance(item, scalar.NestLoop) and not late
+        if not is_first and not (late and (is_closed or _waits(item, names, values))):
+            early.append(item)
+            continue
+        late.append(item)
+        if isinstance(item, scalar.NestLoop):
+            names |= item.totals.keys()
+            values |= {part.address.value for _, part in walk(item.body) if isinstance(part, scalar.Store)}
+        elif isinstance(item, scalar.Load | scalar.Compute):
+            names.add(item.name)
+        elif isinstance(item, scalar.Store):
+            values.add(item.address.value)
         else:
-            if late.items or isinstance(item, scalar.NestLoop):
-                late.add(item)
-                continue
-            moved.append(item)
-    block.items[:] = [*moved, *late.items]
+            is_closed = True  # loops of the program, products, guards: nothing moves past them
+    block.items[:] = [*early, *late]
     for item in block.items:
         if isinstance(item, scalar.NestLoop | scalar.StepLoop):
             move_early(item.body)
 
 
-class _Late:
-    """The first nest of a block and what has to stay behind it: the names that it gives, the values that it stores."""
-
-    def __init__(self) -> None:
-        self.items: list[scalar.ScalarItem] = []
-        self.names: set[str] = set()
-        self.values: set[int] = set()
-        self.is_closed = False
-
-    def add(self, item: scalar.ScalarItem) -> None:
-        self.items.append(item)
-        if isinstance(item, scalar.NestLoop):
-            self.names |= item.totals.keys()
-            self.values |= {part.address.value for _, part in walk(item.body) if isinstance(part, scalar.Store)}
-        elif isinstance(item, scalar.Load | scalar.Compute):
-            self.names.add(item.name)
-        elif isinstance(item, scalar.Store):
-            self.values.add(item.address.value)
-        else:
-            self.is_closed = True  # loops of the program, products, guards: nothing moves past them
-
-    def holds(self, item: scalar.Load | scalar.Compute | scalar.Store) -> bool:
-        """Whether an item has to stay behind."""
-        if self.is_closed:
-            return True
-        if isinstance(item, scalar.Load):
-            return item.address.value in self.values or bool(item.address.names() & self.names)
-        if isinstance(item, scalar.Compute):
-            return not self.names.isdisjoint(item.operands)
-        return (
-            item.overwrites
-            or item.reduces is not None
-            or item.operand in self.names
-            or bool(item.address.names() & self.names)
-        )
+def _waits(item: scalar.ScalarItem, names: set[str], values: set[int]) -> bool:
+    """Whether an item has to stay behind those that give these names, and store these values."""
+    if isinstance(item, scalar.Load):
+        return item.address.value in values or bool(item.address.names() & names)
+    if isinstance(item, scalar.Compute):
+        return not names.isdisjoint(item.operands)
+    if not isinstance(item, scalar.Store) or item.overwrites or item.reduces is not None:
+        return True
+    return item.operand in names or bool(item.address.names() & names)
 
 
 # Which loops a statement sums over, and where in memory the sums stand that are not complete behind one loop.
@@ -147,7 +129,7 @@ class Row(NamedTuple):
     update: int
 
 
-class Expansion(scalar.OperationNames):
+class Expansion(scalar.ScalarNames):
     """The scalar program of a fused one."""
 
     def __init__(self, program: RolledProgram, fusion: Fusion) -> None:
@@ -281,8 +263,9 @@ class Expansion(scalar.OperationNames):
     def _forget(self, value: int) -> None:
         """Know no element of a value any more, which is written."""
         made_in = self.scopes.get(self.program.values[value].loop)  # where what its last step gave is read, too
-        for scope in (*self.scope.outward(), *([] if made_in is None else [made_in])):
-            scope.elements = {address: name for address, name in scope.elements.items() if address.value != value}
+        for known in (*self.scope.elements.maps, *([] if made_in is None else [made_in.own])):
+            for address in [address for address in known if address.value == value]:
+                del known[address]
 
     def _fill(self, target: scalar.Address, placed: Placed, reduces: np.ufunc) -> None:
         """Have the memory of scattered sums start, before the outermost nest that is summed over."""
@@ -392,15 +375,12 @@ class Expansion(scalar.OperationNames):
             return self.operand(initial, spec.dtype, _NOWHERE, {})
         if not isinstance(initial, tuple):
             return literal(float(initial), spec.dtype)
-        strides = initial.spec.strides
         if initial.spec.shape != spec.shape:
             raise Uncompiled("a loop carries values of several shapes")
-        constant, terms = self._indexed(initial.offset)
-        offset = constant + sum(i * s for i, s in zip(point, strides, strict=True))
-        at = tuple((n, tuple(sorted(t.items()))) for n, t in map(self._indexed, initial.at))
-        address = scalar.Address(initial.value, offset, tuple(sorted(terms.items())), at)
-        dtype = initial.spec.dtype
-        return self.cut(self.read(address, dtype), dtype, wanted=initial.wanted)
+        start = initial.offset.constant + sum(i * s for i, s in zip(point, initial.spec.strides, strict=True))
+        first = initial._replace(offset=initial.offset._replace(constant=start))
+        name = self.operand(Access(first, ()), spec.dtype, _NOWHERE, {})
+        return self.cut(name, initial.spec.dtype, wanted=initial.wanted)
 
     def _call(self, placed: Placed, statement: fused.CallStatement) -> None:
         if any(self.program.values[access.ref.value].written for access in (*statement.accesses(), statement.target)):

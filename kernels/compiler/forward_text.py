@@ -44,8 +44,7 @@ class StepLoopText:
             blocks = -(-count // block)
             self.text.opened(f"for b{n} in range({blocks}):")
             self._begin_block(item)
-            self.text.opened(f"for j{n} in range({block} if b{n} < {blocks - 1} else {count - block * (blocks - 1)}):")
-            self.text.put(f"{item.index} = {block} * b{n} + j{n}")
+            self._open_steps(item, f"{block} if b{n} < {blocks - 1} else {count - block * (blocks - 1)}")
             step(item)
         else:
             self._put_first_rows(item)
@@ -67,12 +66,15 @@ class StepLoopText:
         elif item.loop.ends is not None:
             self.text.opened(f"for b{n} in range(full{n} - 1, -1, -1):")
             self._run_anew(item, f"b{n} != h{n}", again)
-            self._steps_of_block(item, f"{block} if b{n} < full{n} - 1 else m{n} - {block} * b{n}")
+            left = f"{block} if b{n} < full{n} - 1 else m{n} - {block} * b{n}"
         else:
             last = -(-item.loop.count // block) - 1
             self.text.opened(f"for b{n} in range({last}, -1, -1):")
             self._run_anew(item, f"b{n} < {last}", again)
-            self._steps_of_block(item, f"{block} if b{n} < {last} else {item.loop.count - less - block * last}")
+            left = f"{block} if b{n} < {last} else {item.loop.count - less - block * last}"
+        if block is not None:
+            self.text.put(f"left{n} = {left}")
+            self._open_steps(item, f"left{n} - 1, -1, -1")
         back(item)
         self.text.depth = depth
 
@@ -128,20 +130,16 @@ class StepLoopText:
 
     def _run_anew(self, item: scalar.StepLoop, where: str, again: Step) -> None:
         """Print what runs the steps of a block again, where that is needed."""
-        n = item.loop.number
-        block = self.storage.blocks[n]
         self.text.opened(f"if {where}:")
         self._resume_block(item)
-        self.text.opened(f"for j{n} in range({block}):")
-        self.text.put(f"{item.index} = {block} * b{n} + j{n}")
+        self._open_steps(item, f"{self.storage.blocks[item.loop.number]}")
         again(item)
         self.text.depth -= 2
 
-    def _steps_of_block(self, item: scalar.StepLoop, count: str) -> None:
-        """Print the head of a loop over a block's steps, the last first."""
+    def _open_steps(self, item: scalar.StepLoop, span: str) -> None:
+        """Print the head of a loop over so many of a block's steps, or over this range of them."""
         n = item.loop.number
-        self.text.put(f"left{n} = {count}")
-        self.text.opened(f"for j{n} in range(left{n} - 1, -1, -1):")
+        self.text.opened(f"for j{n} in range({span}):")
         self.text.put(f"{item.index} = {self.storage.blocks[n]} * b{n} + j{n}")
 
     def _begin_block(self, item: scalar.StepLoop) -> None:

@@ -79,7 +79,8 @@ class Splitting:
 
     def _groups(self, statements: list[AnyStatement]) -> list[int]:
         """Return for each statement the first of those that it exchanges vectors with; -1 for what stays whole."""
-        first = [k if self._is_simple(statement) else -1 for k, statement in enumerate(statements)]
+        simple = [isinstance(s, Statement) and not s.reduces and len(s.space) == 1 for s in statements]
+        first = [k if simple[k] and s.space[0] > _SHORT else -1 for k, s in enumerate(statements)]
         makers: dict[int, int] = {}
 
         def root(k: int) -> int:
@@ -98,11 +99,6 @@ class Splitting:
                     first[other] = one
             makers[statement.target.ref.value] = k
         return [root(k) if at >= 0 else -1 for k, at in enumerate(first)]
-
-    @staticmethod
-    def _is_simple(statement: AnyStatement) -> bool:
-        vector = isinstance(statement, Statement) and not statement.reduces and len(statement.space) == 1
-        return vector and statement.space[0] > _SHORT
 
     def _borders(self, operand: Source, extent: int) -> list[int]:
         """Return the places along a statement at which an operand goes on with another part of a join."""
@@ -323,12 +319,6 @@ class Fusion:
         for access in statement.accesses():
             self.readers[access.ref.value].append(placed)
 
-    @staticmethod
-    def _guards_of(block: FusedBlock) -> list[int]:
-        """Return where guards stand, which may say that places are within bounds."""
-        items = enumerate(block.items)
-        return [k for k, item in items if isinstance(item, Placed) and isinstance(item.statement, GuardStatement)]
-
     def _before(self, statement: AnyStatement) -> list[Conflict]:
         """Return what a statement comes after: the other, its access and that of the statement to the same memory."""
         before = [(p, _target(p), read) for read in statement.accesses() for p in self.writers[read.ref.value]]
@@ -356,7 +346,9 @@ class Fusion:
         fences = [(_item_of(p, block), p, theirs, ours) for p, theirs, ours in before]
         first = max((place for place, *_ in fences if place is not None), default=0)
         if isinstance(placed.statement, Statement) and placed.statement.is_indirect():
-            first = max([first, *self._guards_of(block)])
+            for place, item in enumerate(block.items):
+                if isinstance(item, Placed) and isinstance(item.statement, GuardStatement):
+                    first = max(first, place)  # the guard may say that places are within bounds
         obstacle: Placed | None = None
         for place in range(first, len(block.items)):
             nest = block.items[place]

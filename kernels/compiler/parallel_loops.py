@@ -19,8 +19,6 @@ from kernels.native.threads import WORKERS
 # The parts are those of the text: how many there are, and what each adds up to, does not depend on the threads. Where
 # steps add to elements that others add to, not far away, each second part is run first, then those between.
 
-# In which steps of a loop two indices can be equal.
-
 Variable: TypeAlias = tuple[int, tuple[int, int]]  # A multiple, and the least and the largest value of what
 _MOST = 4_000  # how many values are tried to find where two indices are equal
 
@@ -160,8 +158,6 @@ class Partition(NamedTuple):
 
 # A loop of a printed program as native functions that run a part of it, and the lines that call them.
 
-IMPORTS = "\nfrom kernels.native.memory import call_at, double_of, local_b1, local_f4, local_f8, local_i8"
-"""What a program with loops in parts imports besides."""
 STARTS = {"added": "-0.0", "greater": "(-math.inf)"}  # what sums and maxima start from
 _FUNCTIONS = """
 

@@ -1,4 +1,4 @@
-"""Where the first contribution to the gradient of a value meets each element once, so that it is stored, not added."""
+"""The reverse pass of a scalar program as native source; where gradients are gathered, or stored and not added."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import ChainMap
+from collections.abc import Iterator, MutableMapping
 from dataclasses import field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -205,32 +206,25 @@ def walk(block: ScalarBlock) -> Iterator[tuple[ScalarBlock, ScalarItem]]:
 
 
 class BlockScope:
-    """What is known in a block: names of elements, and of operations that were done."""
+    """What is known in a block: names of elements, and of operations that were done, in it or around it."""
 
     def __init__(self, block: ScalarBlock, outer: BlockScope | None) -> None:
         self.block, self.outer = block, outer
-        self.elements: dict[Address, str] = {}
-        self.operations: dict[Any, str] = {}
+        self.elements: ChainMap[Address, str] = ChainMap() if outer is None else outer.elements.new_child()
+        self.operations: ChainMap[Any, str] = ChainMap() if outer is None else outer.operations.new_child()
         self.indices: set[str] = set()
 
-    def outward(self) -> Iterator[BlockScope]:
-        """Return it and those around it."""
-        scope: BlockScope | None = self
-        while scope is not None:
-            yield scope
-            scope = scope.outer
-
-    def element(self, address: Address) -> str | None:
-        """Return the name of an element; None if it is in no register."""
-        return next((scope.elements[address] for scope in self.outward() if address in scope.elements), None)
-
-    def operation(self, key: Any) -> str | None:
-        """Return the name of what an operation gave; None if it has not been done."""
-        return next((scope.operations[key] for scope in self.outward() if key in scope.operations), None)
+    @property
+    def own(self) -> MutableMapping[Address, str]:
+        """The elements that got their names in the block itself."""
+        return self.elements.maps[0]
 
 
-class ElementNames:
-    """Gives names to elements; ``defined`` says in which block, and by what, a name is given, ``dtypes`` what it is."""
+class ScalarNames:
+    """Gives names to elements and operations: what was read or done before on the same is not done again.
+
+    ``defined`` says in which block, and by what, a name is given, ``dtypes`` what it is.
+    """
 
     def __init__(self, program: RolledProgram) -> None:
         self.program = program
@@ -313,7 +307,7 @@ class ElementNames:
 
     def read(self, address: Address, dtype: np.dtype[Any]) -> str:
         """Return the name of an element: of what computed it, or of a load."""
-        known = self.scope.element(address)
+        known = self.scope.elements.get(address)
         if known is not None:
             return known
         if address.at:
@@ -355,7 +349,7 @@ class ElementNames:
             return None
         steps = inner.block.loop
         assert isinstance(steps, StepLoop)
-        name = inner.elements.get(address._replace(at=()))
+        name = inner.own.get(address._replace(at=()))
         if name is None or name not in self.defined:
             return name
         if inner.outer is not self.scope and len(address.at) > 1:
@@ -375,7 +369,7 @@ class ElementNames:
         steps = inner.block.loop if inner is not None else None
         if inner is None or inner.outer is None or not isinstance(steps, StepLoop):
             return None
-        name = inner.elements.get(address._replace(at=()))
+        name = inner.own.get(address._replace(at=()))
         if name is None or all(name != number.name for number in steps.numbers):
             return None
         return self._left(steps, steps.ends, inner.outer, name)
@@ -390,39 +384,6 @@ class ElementNames:
             pairs.append((known, name))
         return known
 
-
-def _moved(
-    number: int, terms: dict[str, int], strides: Strides, placed: Placed, point: dict[int, int]
-) -> tuple[int, dict[str, int]]:
-    """Return a number and multiples of names, moved along the axes of a space to a point of the unrolled ones."""
-    for axis, stride in enumerate(strides):
-        name = placed.names[axis]
-        if name is None:
-            number += stride * point[axis]
-        elif stride:
-            terms[name] = terms.get(name, 0) + stride
-    return number, terms
-
-
-# Names of operations and of their operands: an operation that was done before on the same is not done again.
-
-_LITERALS = {dtype: literal_of(dtype) for dtype in fused.FLOATS}
-
-
-def literal(value: float, dtype: np.dtype[Any] = FLOAT64) -> str:
-    """Return a number among operands of a dtype as text."""
-    return _LITERALS.get(dtype, _LITERALS[FLOAT64])(value)
-
-
-def numbers_of(statement: Statement) -> np.dtype[Any]:
-    """Return the dtype of the numbers that a statement has as operands: that of its floats, or integers."""
-    dtypes = [access.ref.spec.dtype for access in (*statement.accesses(), statement.target)]
-    return next((dtype for kinds in (fused.FLOATS, (INT64,)) for dtype in dtypes if dtype in kinds), FLOAT64)
-
-
-class OperationNames(ElementNames):
-    """Gives names to what operations give, and finds those of their operands."""
-
     def operated(
         self,
         operation: fused.ScalarOperation,
@@ -432,7 +393,7 @@ class OperationNames(ElementNames):
     ) -> str:
         """Return the name of what an operation gives: of one that was done before, of that."""
         key = operation.name, operation.forward, operands, wanted
-        known = self.scope.operation(key)
+        known = self.scope.operations.get(key)
         if known is None:
             item = Compute("", operation, operands, wanted)
             known = item.name = self.scope.operations[key] = self.name(item, dtype)
@@ -450,3 +411,30 @@ class OperationNames(ElementNames):
     def cut(self, name: str, dtype: np.dtype[Any], *, wanted: bool) -> str:
         """Return a name, or another for the same value that has no gradient to hand on."""
         return name if wanted else self.operated(fused.COPY, (name,), (False,), dtype)
+
+
+def _moved(
+    number: int, terms: dict[str, int], strides: Strides, placed: Placed, point: dict[int, int]
+) -> tuple[int, dict[str, int]]:
+    """Return a number and multiples of names, moved along the axes of a space to a point of the unrolled ones."""
+    for axis, stride in enumerate(strides):
+        name = placed.names[axis]
+        if name is None:
+            number += stride * point[axis]
+        elif stride:
+            terms[name] = terms.get(name, 0) + stride
+    return number, terms
+
+
+_LITERALS = {dtype: literal_of(dtype) for dtype in fused.FLOATS}
+
+
+def literal(value: float, dtype: np.dtype[Any] = FLOAT64) -> str:
+    """Return a number among operands of a dtype as text."""
+    return _LITERALS.get(dtype, _LITERALS[FLOAT64])(value)
+
+
+def numbers_of(statement: Statement) -> np.dtype[Any]:
+    """Return the dtype of the numbers that a statement has as operands: that of its floats, or integers."""
+    dtypes = [access.ref.spec.dtype for access in (*statement.accesses(), statement.target)]
+    return next((dtype for kinds in (fused.FLOATS, (INT64,)) for dtype in dtypes if dtype in kinds), FLOAT64)

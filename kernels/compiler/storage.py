@@ -99,17 +99,16 @@ class HistoryRows(NamedTuple):
 
     def of(self, program: RolledProgram, blocks: Mapping[int, int]) -> dict[int, int]:
         """Return the rows by the loops' numbers."""
-        loops = [loop for loop in program.loops if loop.ends is not None and loop.parent >= 0]
-        return {loop.number: max(self.least, self.of_step * _steps(loop, program, blocks)) for loop in loops}
-
-
-def _steps(loop: Loop, program: RolledProgram, blocks: Mapping[int, int]) -> int:
-    """Return how many steps the loops around one have together, recorded ones apart."""
-    steps = 1
-    while loop.parent >= 0:
-        loop = program.loops[loop.parent]
-        steps *= blocks.get(loop.number, loop.count) if loop.ends is None else 1
-    return steps
+        rows = {}
+        for loop in program.loops:
+            steps, around = 1, loop.parent
+            while around >= 0:
+                outer = program.loops[around]
+                steps *= blocks.get(around, outer.count) if outer.ends is None else 1
+                around = outer.parent
+            if loop.ends is not None and loop.parent >= 0:
+                rows[loop.number] = max(self.least, self.of_step * steps)
+        return rows
 
 
 _FEW = 16  # steps of a loop up to which their number is part of the source: LLVM may take such a loop apart
@@ -208,25 +207,23 @@ class Storage:
         If ``reached``, where the gradient is wanted.
         """
         back: dict[int, int] = {}
+        reads: list[
+            tuple[scalar.Address, bool]
+        ] = []  # what is read of memory, and whether the gradient of that is wanted
         for _, item in walk(self.expansion.root):
-            for address, wanted in self._reads(item):
-                loops = self.program.loops_around(address.value)[-len(address.at) :] if address.at else ()
-                entries = zip(address.at, map(self.program.loops.__getitem__, loops), strict=True)
-                inside = any(loop.ends is None and at != (loop.count - 1, ()) for at, loop in entries)
-                if inside and (wanted or not reached):  # a step that is not the last, nor stands for a loop's end
-                    home = self.adjoint.home(address.value)
-                    back[home] = max(back.get(home, 0), len(address.at))
+            if isinstance(item, scalar.Load):
+                reads.append((item.address, item.name in self.adjoint.reached))
+            elif isinstance(item, scalar.CallKernel):
+                is_reached = self.adjoint.home(item.target.value) in self.adjoint.buffered
+                reads += [(x, wanted and is_reached) for x, wanted in zip(item.operands, item.wanted, strict=True)]
+        for address, wanted in reads:
+            loops = self.program.loops_around(address.value)[-len(address.at) :] if address.at else ()
+            entries = zip(address.at, map(self.program.loops.__getitem__, loops), strict=True)
+            inside = any(loop.ends is None and at != (loop.count - 1, ()) for at, loop in entries)
+            if inside and (wanted or not reached):  # a step that is not the last, nor stands for a loop's end
+                home = self.adjoint.home(address.value)
+                back[home] = max(back.get(home, 0), len(address.at))
         return back
-
-    def _reads(self, item: Any) -> list[tuple[scalar.Address, bool]]:
-        """Return what an item reads of memory, and whether the gradient of that is wanted."""
-        if isinstance(item, scalar.Load):
-            return [(item.address, item.name in self.adjoint.reached)]
-        if isinstance(item, scalar.CallKernel):
-            is_reached = self.adjoint.home(item.target.value) in self.adjoint.buffered
-            pairs = zip(item.operands, item.wanted, strict=True)
-            return [(address, wanted and is_reached) for address, wanted in pairs]
-        return []
 
     def steps_of(self, loop: Loop, less: int = 0) -> str:
         """Return the number of a loop's steps, or so many less, as text."""
@@ -309,23 +306,18 @@ class Storage:
 
     def _place_saved(self) -> None:
         """Save what a loop's body gives side by side, a row a step; what a nest gives in arrays."""
-        together: dict[int, list[str]] = {}
+        together: dict[tuple[int, Dtype], list[str]] = {}
         for name in self.kept.saved:
             block = self.expansion.defined[name][0]
             if isinstance(block.loop, scalar.StepLoop):
-                together.setdefault(id(block), []).append(name)
+                together.setdefault((id(block), self.dtype(name)), []).append(name)
             else:
-                self._save(block, [name])
+                self._save([name])
         for names in together.values():
-            self._save(self.expansion.defined[names[0]][0], names)
+            self._save(names)
 
-    def _save(self, block: scalar.ScalarBlock, names: list[str]) -> None:
-        dtype = self.dtype(names[0])
-        wide = dict.fromkeys(map(self.dtype, names))
-        if len(wide) > 1:
-            for kind in wide:
-                self._save(block, [name for name in names if self.dtype(name) == kind])
-            return
+    def _save(self, names: list[str]) -> None:
+        block, dtype = self.expansion.defined[names[0]][0], self.dtype(names[0])
         width = dtype.itemsize * len(names)
         terms: list[tuple[str, int]] = []
         joint = self.kept.joint_loop()

@@ -298,6 +298,7 @@ def compiling(name: str) -> Iterator[None]:
 _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 
 
+@functools.lru_cache(1 << 10)
 def callable_at(address: int) -> Any:
     """Return the kernel at an address, which Python calls with addresses: ``kernel(layout, pointers, accumulate)``."""
     return _KERNEL(address)

@@ -28,8 +28,6 @@ from kernels.programs.machine import GuardMissed, Machine, plan
 from kernels.programs.program import Recipe, native, value_kind
 from kernels.programs.steps import groups_of
 
-# A compiled program as what Python calls: with a workspace of its own, and the table by which native code calls it.
-
 # Memory of compiled programs: aligned, and with ``TAPE_DEBUG=1`` between canaries.
 
 ALIGN = 64

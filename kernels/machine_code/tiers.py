@@ -89,9 +89,7 @@ def reason_of(recipe: Recipe, refused: Uncompiled) -> str:
     return f"{refused.reason}, at {recipe.lines.text(number)}" if number >= 0 else refused.reason
 
 
-__all__ = [
-    "MODES", "Uncompiled", "Unprofitable", "compiled_machine", "loop_program", "reason_of",
-]  # fmt: skip
+__all__ = ["MODES", "Uncompiled", "Unprofitable", "compiled_machine", "loop_program", "reason_of"]
 
 # The native type of objects whose calls programs answer without Python, as long as a plan takes them.
 

@@ -12,9 +12,8 @@ from kernels.foundation.specs import Array, Spec, Strides, dense
 from kernels.foundation.tables import cached_property
 from kernels.kinds.elementwise import Elementwise, Reduction
 from kernels.kinds.routine import Routine
-from kernels.language.jit import callable_at
+from kernels.language import jit
 from kernels.native import pool
-from kernels.native.memory import where
 from kernels.native.structs import LARGE
 from kernels.operations.pointwise import ONE, POSITIVE, REAL, flat
 from kernels.rules import loop_printer
@@ -34,7 +33,7 @@ COLUMNS = 64  # the least number of columns that a kernel goes through at a time
 
 def by_kernel(x: Array) -> bool:
     """Whether our own kernels do this."""
-    return x.nbytes >= LARGE and x.dtype in (np.float64, np.float32) and loop_printer.have_text("rules.logsums_native")
+    return x.nbytes >= LARGE and x.dtype in (np.float64, np.float32) and jit.makes_native_code()
 
 
 def run(name: str, shape: tuple[int, ...], dim: int, result: Array, *operands: Array) -> Array:
@@ -44,14 +43,10 @@ def run(name: str, shape: tuple[int, ...], dim: int, result: Array, *operands: A
     scratch = np.empty(max(PART, 2 * columns), result.dtype)
     inputs = [np.ascontiguousarray(x, result.dtype) for x in operands]
     layout = np.array([outer, length, inner, columns], np.int64)
-    pointers = np.array([where(x) for x in (result, *inputs, scratch)], np.int64)
-    _compiled(name if inner == 1 else f"column_{name}", result.dtype)(where(layout), where(pointers), 0)
+    name = name if inner == 1 else f"column_{name}"
+    kernel = loop_printer.address("rules.logsums_native", name, result.dtype)
+    loop_printer.run_at(kernel, layout, (result, *inputs, scratch))
     return result
-
-
-@functools.cache
-def _compiled(name: str, dtype: np.dtype[Any]) -> Any:
-    return callable_at(loop_printer.address("rules.logsums_native", name, dtype))
 
 
 def _largest(x: Array, dim: int) -> Array:
@@ -99,7 +94,7 @@ def _softmax_native(source: Spec, spec: Spec, dim: int) -> RowPull | None:
         return row_pull(source, spec, (dim,), "softmax_vjp", functools.partial(_softmax_vjp, dim=dim))
     item = source.dtype.itemsize
     rows = dim == len(source.shape) - 1 and source.gradient == spec.gradient == dense(source.shape, item)
-    if not rows or source.dtype.kind != "f" or not loop_printer.have_text("rules.logsums_native"):
+    if not rows or source.dtype.kind != "f" or not jit.makes_native_code():
         return None
     where = functools.partial(loop_printer.address, "rules.logsums_native", "softmax_vjp")
     layout = (math.prod(source.shape[:-1]), source.shape[-1])

@@ -14,7 +14,6 @@ import numpy as np
 from kernels.foundation.specs import Array, Spec, Strides, dense, inner_loop, nest
 from kernels.foundation.tables import Recent, dataclass
 from kernels.language import jit
-from kernels.language.cache_files import PACKAGE, content_of
 from kernels.language.jit import callable_at
 from kernels.native.c_api import NATIVE
 from kernels.native.memory import where
@@ -369,10 +368,10 @@ def computing_constant(pull: PrintedLoop) -> PrintedLoop:
 # Kernels that walk rows, forward and back, and products of matrices.
 
 
-@functools.cache
-def have_text(file: str) -> bool:
-    """Whether the kernels' text is there, which a frozen application may lack."""
-    return isinstance(content_of(f"{PACKAGE}.{file}"), str)
+def run_at(address: int, layout: Array, arrays: Sequence[Array]) -> None:
+    """Run the kernel at an address on arrays."""
+    pointers = np.array([where(array) for array in arrays], np.int64)
+    callable_at(address)(where(layout), where(pointers), 0)
 
 
 @functools.cache
@@ -452,7 +451,7 @@ def row_pull(
     in_order = in_order and spec.strides == spec.gradient == dense(spec.shape, item)
     if rows is None or not in_order or not 0 < source.bytes < LARGE or source.dtype not in (np.float64, np.float32):
         return None
-    if not have_text("rules.rows_native"):
+    if not jit.makes_native_code():
         return None
     words = (*rows, int(np.float64(number).view(np.int64)))
     back, forth = (functools.partial(address, "rules.rows_native", kernel) for kernel in (name, turned or name))
@@ -489,18 +488,10 @@ class RowValue:
 
     def run(self, x: Array) -> Any:
         """Return the result of an array, and its places where there are some."""
-        call, layout = _called(self)
         x, y = np.ascontiguousarray(x), np.empty(self.shape, self.dtype)
         operands = [y, np.empty(self.shape, np.int64), x] if self.places else [y, x]
-        pointers = np.array([where(array) for array in operands], np.int64)
-        call(where(layout), where(pointers), 0)
+        run_at(*self.kernel(), operands)
         return (y, operands[1]) if self.places else y
-
-
-@functools.lru_cache(256)
-def _called(how: RowValue) -> tuple[Any, Array]:
-    address, layout = how.kernel()
-    return callable_at(address), layout
 
 
 @functools.lru_cache(1024)
@@ -518,7 +509,7 @@ def row_value(
 ) -> RowValue | None:
     """Return how results along dims of small arrays are computed; None where no kernel suits them."""
     rows = extents(shape, dims)
-    if rows is None or dtype not in (np.float64, np.float32) or not _compiles():
+    if rows is None or dtype not in (np.float64, np.float32) or not NATIVE:
         return None
     if 0 in rows or rows[0] * rows[1] * rows[2] * dtype.itemsize >= LARGE or rows[1] > longest or length == 0:
         return None
@@ -528,11 +519,6 @@ def row_value(
         out = tuple(1 if i in dims else n for i, n in enumerate(shape) if keepdim or i not in dims)
     words = (*rows, int(np.float64(number).view(np.int64)), rows[1] if length is None else length)
     return RowValue(name, dtype, out, words, places)
-
-
-@functools.cache
-def _compiles() -> bool:
-    return NATIVE and have_text(_FILE)
 
 
 @dataclass(frozen=True)

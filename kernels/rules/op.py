@@ -362,8 +362,6 @@ def asked(rule: Rule) -> frozenset[str]:
     return frozenset(parameters_of(rule))
 
 
-# What every record of an operation has: names, documentation, arguments; SciPy's ufuncs, loaded when first used.
-
 # The record of an operation: one declaration, many readers. Its class is its kind, one file of kernels/kinds each.
 #
 # A rule is an expression in a fixed vocabulary: ``g`` (the cotangent of the result), ``y`` (the result), the inputs

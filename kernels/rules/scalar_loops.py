@@ -14,11 +14,9 @@ import numpy as np
 from kernels.foundation.specs import FLOAT64, Array, InnerLoop, Spec, Strides, broadcast, loops_readable, spec_of
 from kernels.foundation.tables import Recent, dataclass
 from kernels.language import jit
-from kernels.language.jit import callable_at
 from kernels.native import pool
-from kernels.native.memory import where
 from kernels.native.structs import LARGE
-from kernels.rules.loop_printer import KernelOperand, PrintedLoop
+from kernels.rules.loop_printer import KernelOperand, PrintedLoop, run_at
 from kernels.rules.op import Symbol, source
 
 # An operation on one double is computed without a call, from an entry of five small words: its kind, with a bit above
@@ -155,7 +153,7 @@ def spread(strides: Strides, rank: int, axes: Strides, keepdims: bool) -> Stride
     return tuple(0 if i in axes else stride for i, stride in enumerate(kept))
 
 
-_kernels: Recent[tuple[Any, Spec, tuple[Spec, ...]], tuple[Any, Array]] = Recent()
+_kernels: Recent[tuple[Any, Spec, tuple[Spec, ...]], tuple[int, Array]] = Recent()
 
 
 def suits(op: Any, spec: Spec, sources: tuple[Spec, ...]) -> bool:
@@ -176,11 +174,8 @@ def run(op: Any, *operands: Any) -> Array | None:
         return None
     made = _kernels.get(key)
     if made is None:
-        address, layout = forward(*key).kernel()
-        made = _kernels.setdefault(key, (callable_at(address), layout))
-    call, layout = made
-    pointers = np.array([where(x) for x in (result, *operands)], np.int64)
-    call(where(layout), where(pointers), 0)
+        made = _kernels.setdefault(key, forward(*key).kernel())
+    run_at(*made, (result, *operands))
     return result
 
 
@@ -301,22 +296,19 @@ class Tasks:
 
     def append(self, task: Task) -> None:
         """Append a task."""
-        adds, key = False, None
+        places = (task.place,) if isinstance(task, ConstantFill) else task.places
+        callee: Any = task
+        key: Any = (id(task),)
         if isinstance(task, KernelCall):
-            places, adds = task.places, task.accumulate
-            number = self.kernel(task.kernel, len(places))
+            callee, key = task.kernel, id(task.kernel)
         elif isinstance(task, ConstantFill):
-            places, key = (task.place,), (task.elements, task.dtype.num, repr(task.value))
-            number = self.number(key, task, 1)
+            key = task.elements, task.dtype.num, repr(task.value)
         elif isinstance(task, ByteComparison):
-            places = task.places
-            number = self.number((ByteComparison, task.size), task, len(places))
-        else:
-            places = task.places
-            key = (task.loop, task.shape, task.strides) if isinstance(task, UfuncCall) else (id(task),)
-            number = self.number(key, task, len(places))
-        self.call_numbers.append(number)
-        self.adds.append(adds)
+            key = ByteComparison, task.size
+        elif isinstance(task, UfuncCall):
+            key = task.loop, task.shape, task.strides
+        self.call_numbers.append(self.number(key, callee, len(places)))
+        self.adds.append(isinstance(task, KernelCall) and task.accumulate)
         self.steps.append(self.step)
         for place in places:
             if place.offset:

@@ -444,8 +444,8 @@ def _saves_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of what is saved, the last step's is left."""
     save = Storage._save
 
-    def one_step(self: Storage, block: Any, names: list[str]) -> None:
-        save(self, block, names)
+    def one_step(self: Storage, names: list[str]) -> None:
+        save(self, names)
         for name in names:
             home, terms = self.places[name]
             self.places[name] = home, tuple(term for term in terms if term[0][0] != "k")

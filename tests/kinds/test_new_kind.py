@@ -53,8 +53,8 @@ class Powered(Op):
 # What stands in kernels/compiler/composed_operations.py: statements that fuse with others.
 
 
-def powered_statements(instruction: Any, program: Any) -> list[Any]:
-    target = statements.ref_to_all(program, instruction.result, wanted=instruction.form is not None)
+def powered_statements(instruction: Any, target: Any, program: Any) -> list[Any]:
+    del program
     operation = statements.elementwise(OPS["power_scalar"], instruction.params, target.spec.dtype)
     wanted = composed_operations.wanted_of(instruction)
     return [statements.mapped(operation, target.spec.shape, instruction.operands, target, target.spec.strides, wanted)]
