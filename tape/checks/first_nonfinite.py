@@ -19,7 +19,7 @@ from tape import errors
 from tape.checks import finite_differences
 from tape.checks.finite_differences import Case, Gradients, differentiable, filled, pull, random_like
 from tape.engine import graph_observers
-from tape.engine.graph_observers import Anomaly, Arrivals, element, family_offset, known_at, line_of, operand_name
+from tape.engine.graph_observers import Anomaly, element, family_offset, known_at, line_of, operand_name
 from tape.engine.saved_tensors import Values, place_in
 from tape.engine.sweep_run import BackwardRun
 from tape.recording.creation import tensor
@@ -209,7 +209,7 @@ class _Search(Anomaly):
         run = _ObservedRun(watched)
         run.sweep([seed])
         bad = {leaf for leaf, value in run.leaves if not np.isfinite(value).all()}
-        return bad | {k for k, o in run.observers.items() if o.gradient is not None and _first(o.gradient) is not None}
+        return bad | {k for k, o in run.watched.items() if o.gradient is not None and _first(o.gradient) is not None}
 
     def _suspect(self, seed: Seed) -> None:
         """Find, by a native sweep, the instructions that may return such gradients: all, if a write may hide some."""
@@ -258,25 +258,16 @@ class _Search(Anomaly):
 
 
 class _ObservedRun(BackwardRun):
-    """A backward that observes these instructions; no hooks run, and no ``.grad`` changes."""
+    """A backward that observes these instructions alone; no hooks run, and no ``.grad`` changes."""
 
     def __init__(self, watched: list[Instruction]) -> None:
         super().__init__(free=False, restrict=False)
-        self.observers = {i.slot: GradientObserver(i.slot, i.form.spec, asked=False) for i in watched}
-        self.arrivals = _FixedObservers(self.observers)
-
-
-class _FixedObservers(Arrivals):
-    """Observers of given instructions; hooks and retained gradients are left out."""
-
-    def __init__(self, known: dict[int, GradientObserver]) -> None:
-        super().__init__(restrict=False, batch=0, accumulates=False)
-        self.known = known
+        self.watched = {i.slot: GradientObserver(i.slot, i.form.spec, asked=False) for i in watched}
 
     def observers(self, tape: Tape, seeds: list[Seed]) -> list[GradientObserver]:
         """Return the observers of a tape."""
         del seeds
-        return [o for slot, o in self.known.items() if slot >> TAPE_BITS == tape.number]
+        return [o for slot, o in self.watched.items() if slot >> TAPE_BITS == tape.number]
 
 
 # The same point in other memory: a function's value and gradient must not depend on strides.
