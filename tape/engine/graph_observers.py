@@ -54,8 +54,15 @@ def check_apart(x: Tensor) -> None:
 
 
 @contextmanager
-def reading(seeds: Iterable[Seed]) -> Iterator[tuple[MarkedGraph, dict[int, Tape]]]:
+def reading(seeds: list[Seed]) -> Iterator[tuple[MarkedGraph, dict[int, Tape]]]:
     """Mark what leads to the roots, on all tapes; yield the graph, and the tapes by number, which drop nothing."""
+    if len(seeds) == 1:  # the usual case
+        tape = tape_of(seeds[0].slot)
+        with tape.reading():
+            graph = mark(tape.entries, tape.number, seeds)
+            if not graph.foreign():
+                yield graph, {tape.number: tape}
+                return
     graphs: dict[int, MarkedGraph] = {}
     tapes: dict[int, Tape] = {}
     roots = {seed.slot: seed for seed in seeds}

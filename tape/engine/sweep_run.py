@@ -79,6 +79,10 @@ def seeds_of(roots: Sequence[Tensor], weights: Sequence[Any], batch: int = 0) ->
 
 def starts_of(roots: Sequence[Tensor], weights: Sequence[Any]) -> list[Seed]:
     """Return the same with tensors for values."""
+    if len(roots) == 1 and weights[0] is None and type(roots[0]) is Tensor:  # the usual case
+        root = roots[0]
+        if root._form.spec is SCALAR and root._slot is not None:
+            return [Seed(root._slot, SCALAR, constant_tensor(1.0), family_offset(root))]
     seeds = seeds_of(roots, weights)
     for seed, weight in zip(seeds, weights, strict=True):
         spec = seed.spec
@@ -159,10 +163,10 @@ class BackwardRun:
         """Those asked for, and those of tensors that retain their gradient."""
         self.arrived: dict[Any, Array] = {}
         """Gradients asked for, kept apart where a hook before the node replaces what the node receives."""
-        self.served = set[Any]()  # leaves with hooks that have seen their gradient
+        self.served: set[Any] = set()  # leaves with hooks that have seen their gradient
         self.retained: dict[Any, list[Tensor]] = {}  # by slot
         self.newly_retained: list[Tensor] = []  # tensors that had no gradient before this backward gave them one
-        self.leaves: Any = list[tuple[AccumulateGrad, Array | float]]()
+        self.leaves: Any = []  # pairs of a leaf and its gradient
 
     def observe(self, tensors: Sequence[Tensor]) -> list[GradientObserver]:
         """Ask for the gradients of leaves or computed tensors; one observer for each slot."""
