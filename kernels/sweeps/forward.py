@@ -13,13 +13,12 @@ import numpy as np
 
 from kernels.calls.object_types import header_of
 from kernels.foundation.specs import Array, GradientObserver, Seed, Spec, empty, pattern, plant
-from kernels.foundation.tables import MOST
 from kernels.kinds.form import Form
 from kernels.kinds.reference_tape import Instruction, instruction_at
 from kernels.language import jit
 from kernels.native import structs
 from kernels.native.memory import where
-from kernels.native.structs import FoundLeaf, InputBlock, SweepHeader
+from kernels.native.structs import FormBlock, FoundLeaf, InputBlock, SweepHeader
 from kernels.rules.loop_printer import Factor, KernelOperand, PrintedLoop, Product, RowPull
 from kernels.sweeps import reverse
 from kernels.sweeps.reference_pullbacks import add_by_elements, buffer_of, clear, product
@@ -97,47 +96,11 @@ def pushes_of(form: Form) -> Pushes:
     return pushforwards
 
 
-class PushforwardTable:
-    """The blocks of pushforwards by the address of their form's block, as native code looks them up."""
-
-    def __init__(self) -> None:
-        self.words = np.zeros((64, 2), np.int64)
-        self.known: dict[int, Form] = {}
-
-    @property
-    def mask(self) -> int:
-        """The number of places less one, a power of two less one."""
-        return len(self.words) - 1
-
-    @property
-    def address(self) -> int:
-        """Where the table begins."""
-        return where(self.words)
-
-    def add(self, form: Form) -> None:
-        """Compile the pushforwards of a form, enter them and keep them."""
-        pushforwards = pushes_of(form)
-        if form.pulls and not form.is_view:
-            pushforwards.compile()
-        self.known[where(form.block)] = form
-        if 2 * len(self.known) > len(self.words):
-            self.words = np.zeros((4 * len(self.words), 2), np.int64)
-        self.words[:] = 0
-        for block, known in self.known.items():
-            at = block >> 4 & self.mask
-            while self.words[at, 0]:
-                at = (at + 1) & self.mask
-            self.words[at] = block, where(known.pushes.block)
-
-
-_tables = [PushforwardTable()]
-
-
-def table() -> PushforwardTable:
-    """Return the table for a run that begins: another one when the last has grown large."""
-    if len(_tables[0].known) > MOST:
-        _tables[0] = PushforwardTable()
-    return _tables[0]
+def compile_pushes(form: Form) -> None:
+    """Compile the pushforwards of a form, and let its block say where native code finds them."""
+    pushforwards = pushes_of(form)
+    pushforwards.compile()
+    form.block[FormBlock.pushes] = where(pushforwards.block)
 
 
 def push(form: Form, i: int, memory: Array, tangent: Array, saved: tuple[Any, ...], start: int, offset: int) -> None:
@@ -253,14 +216,11 @@ def _forward(
         if foreign := _foreign(_leaves(space, entries), sources, fixed):
             return foreign
         space.relevant(space.address)
-        known = table()
-        while (
-            native.prepare(space.address, known.address, known.mask) == structs.MISSING
-        ):  # and count the uses of each tangent
-            known.add(entries.form(header[SweepHeader.at]))
+        while native.prepare(space.address) == structs.MISSING:  # and count the uses of each tangent
+            compile_pushes(entries.form(header[SweepHeader.at]))
         header[SweepHeader.position] = header[SweepHeader.count] - 1
         stash: dict[Any, Any] = {}
-        while (status := native.push(space.address, known.address, known.mask)) == structs.PAUSE:
+        while (status := native.push(space.address)) == structs.PAUSE:
             _act(space, entries, stash, batch)
         reverse.check(status, "tangents of a forward")
         for observer, buffer in zip(targets, buffers, strict=True):
