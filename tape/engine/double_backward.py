@@ -31,7 +31,7 @@ from tape.engine.accumulate_grad import (
 from tape.engine.kind_rules import full
 from tape.engine.kinds import PickingPullbacks, pullbacks_of
 from tape.engine.saved_tensors import SavedTensors
-from tape.engine.sweep_run import REACH, BackwardRun, leaves_of, reached, seeds_of, starts_of
+from tape.engine.sweep_run import BackwardRun, leaves_of, seeds_of, starts_of
 from tape.operations import indexing
 from tape.recording import record, views
 from tape.recording.foreign_calls import SETTLED, TensorCall, hooked
@@ -141,27 +141,21 @@ class RecordedRun(BackwardRun):
             else:
                 self.serve(leaf, value)
 
-    def sweep(self, seeds: list[Seed]) -> None:
-        """Sweep from seeds that have tensors for values."""
-        computed = []
-        for seed in seeds:
-            seed.value = _unshared(seed.value)
-            if type(seed.slot) is int:
-                computed.append(seed)
-            else:
-                self.leaf(seed.slot, kind_rules.added(seed.value))
-        if not computed:
-            return
-        with graph_observers.reading(computed) as (graph, tapes):
-            sweep = RecordedSweep(self, graph, list(tapes.values()), {seed.slot for seed in computed})
-            for seed in computed:
+    def _reach_leaf(self, seed: Seed) -> bool:
+        """Take in a seed, a tensor, at a leaf."""
+        seed.value = _unshared(seed.value)
+        if type(seed.slot) is int:
+            return False
+        self.leaf(seed.slot, kind_rules.added(seed.value))
+        return True
+
+    def _sweep(self, pending: list[Seed], *, single: bool) -> None:
+        del single
+        with graph_observers.reading(pending) as (graph, tapes):
+            sweep, self.swept = RecordedSweep(self, graph, [*tapes.values()], {s.slot for s in pending}), lambda: graph
+            for seed in pending:
                 sweep.add(seed.slot, seed.offset or 0, seed.spec, seed.value, clean=True)
-            token = REACH.set(partial(reached, graph, self.asked if self.restrict else None))
-            try:
-                leaf_gradients = sweep.gradients()
-            finally:
-                REACH.reset(token)
-            for leaf, value in leaf_gradients:
+            for leaf, value in sweep.gradients():
                 self.leaf(leaf, value)
 
 

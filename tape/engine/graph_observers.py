@@ -53,6 +53,12 @@ def check_apart(x: Tensor) -> None:
 # Graphs that cross tapes: those of tensors that threads hand to each other.
 
 
+def marked(tape: Tape, seeds: list[Seed]) -> MarkedGraph:
+    """Mark what leads to roots on a tape."""
+    with tape.reading():
+        return mark(tape.entries, tape.number, seeds)
+
+
 @contextmanager
 def reading(seeds: list[Seed]) -> Iterator[tuple[MarkedGraph, dict[int, Tape]]]:
     """Mark what leads to the roots, on all tapes; yield the graph, and the tapes by number, which drop nothing."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -16,12 +16,13 @@ from kernels.native.structs import PULLS, TAPE_BITS, VIEW
 from kernels.sweeps import forward as sweeps
 from kernels.sweeps import reverse
 from kernels.sweeps.reference_pullbacks import sweep_graph
-from kernels.sweeps.workspace import MarkedGraph, mark, relevant
+from kernels.sweeps.workspace import MarkedGraph, relevant
 from tape import errors
 from tape.engine import graph_observers, nodes
 from tape.engine.accumulate_grad import accumulate, deliver, separate_gradient, take_in, tape_of
 from tape.engine.graph_observers import check_apart, family_offset
 from tape.recording import record
+from tape.recording.foreign_calls import REACH
 from tape.tensors import hooks, modes
 from tape.tensors.hooks import Hook, RemovableHandle
 from tape.tensors.tapes import Tape
@@ -116,10 +117,6 @@ ENDED: ContextVar[list[Callable[[], None]]] = ContextVar("tape_ended")
 """Functions to call when the backward that runs in this context has finished its sweeps."""
 
 
-REACH: ContextVar[Callable[[], set[Any]] | None] = ContextVar("tape_reach", default=None)
-"""Returns the slots, and keys of leaves, that the running sweep will reach; None where that is not known before."""
-
-
 @contextmanager
 def ending(*, recorded: bool) -> Iterator[None]:
     """Run a backward, with gradient mode on only if it is recorded; then call the functions in ENDED."""
@@ -167,6 +164,7 @@ class BackwardRun:
         self.retained: dict[Any, list[Tensor]] = {}  # by slot
         self.newly_retained: list[Tensor] = []  # tensors that had no gradient before this backward gave them one
         self.leaves: Any = []  # pairs of a leaf and its gradient
+        self.swept: Callable[[], MarkedGraph] | None = None  # returns the graph of the running sweep
 
     def observe(self, tensors: Sequence[Tensor]) -> list[GradientObserver]:
         """Ask for the gradients of leaves or computed tensors; one observer for each slot."""
@@ -192,12 +190,15 @@ class BackwardRun:
         tapes = {seed.slot >> TAPE_BITS for seed in pending}
         if self.free:
             nodes.keep_edges(tape_of(number << TAPE_BITS) for number in tapes)
+        token = REACH.set(self.reach)
         try:
             self._sweep(pending, single=len(tapes) == 1)
         except BaseException:
             for tensor in self.newly_retained:
                 make_extras(tensor).grad = None
             raise
+        finally:
+            REACH.reset(token)
 
     def _sweep(self, pending: list[Seed], *, single: bool) -> None:
         try:
@@ -219,6 +220,7 @@ class BackwardRun:
         with graph_observers.reading(seeds) as (graph, tapes):
             observers = list({o.key: o for tape in tapes.values() for o in self.observers(tape, seeds)}.values())
             observers = graph_observers.observed(graph, observers, restrict=self.restrict)
+            self.swept = lambda: graph
             self.leaves += sweep_graph(graph, seeds, observers, self.restrict, self.batch)[0]
             if self.free and not (self.required and any(o.asked and o.gradient is None for o in observers)):
                 graph_observers.release(tapes.values(), graph)
@@ -227,19 +229,15 @@ class BackwardRun:
     def _sweep_one(self, tape: Tape, seeds: list[Seed], *, crosses: bool) -> list[tuple[int, Spec, Array]]:
         observers = self.observers(tape, seeds)
         if graph_observers.current() is not None:
-            with tape.reading():
-                graph = mark(tape.entries, tape.number, seeds)
+            graph = graph_observers.marked(tape, seeds)
             observers = graph_observers.observed(graph, observers, restrict=self.restrict)
         before = [o.gradient for o in observers]
         hooked = () if crosses else self._hooked()
         task = Task(tape.entries, tape.number, seeds, observers, self.restrict, tape if self.free else None, crosses)
         task.required, task.batch, task.hooked, task.reached = self.required, self.batch, hooked, self.serve
-        token = REACH.set(None if crosses else partial(self._reach, tape, seeds))
-        try:
-            with tape.reading():
-                leaves, foreign = reverse.run(task)
-        finally:
-            REACH.reset(token)
+        self.swept = None if crosses else partial(graph_observers.marked, tape, seeds)
+        with tape.reading():
+            leaves, foreign = reverse.run(task)
         for observer, old in zip(observers, before, strict=True):
             observer.gradient = self.arrived.get(observer.key, observer.gradient)
             if old is not None:
@@ -248,10 +246,13 @@ class BackwardRun:
         self._forget(tape)
         return foreign
 
-    def _reach(self, tape: Tape, seeds: list[Seed]) -> set[Any]:
-        with tape.reading():
-            graph = mark(tape.entries, tape.number, seeds)
-        return reached(graph, self.asked if self.restrict else None)
+    def reach(self) -> set[Any] | None:
+        """Return the slots and leaves that the running sweep will reach; None if that is not known before."""
+        if self.swept is None:
+            return None
+        graph = self.swept()
+        keys = {instruction.slot for instruction in graph.marked} | set(graph.ends)
+        return keys & relevant(graph, set(self.asked)) if self.restrict else keys
 
     def _forget(self, *tapes: Tape) -> None:
         for tape in tapes:
@@ -294,8 +295,7 @@ class BackwardRun:
         wanted = {key for key in self.asked if key in tape_hooks and (tape_hooks[key].before or tape_hooks[key].after)}
         if not wanted or not self.restrict:
             return set()
-        with tape.reading():
-            graph = mark(tape.entries, tape.number, seeds)
+        graph = graph_observers.marked(tape, seeds)
         leading = relevant(graph, set(self.asked))
         leads = {i.slot for i in graph.marked if not leading.isdisjoint(i.operands)}
         return wanted - leads
@@ -375,12 +375,6 @@ _NO_HOOKS = hooks.Hooks(SCALAR)
 def _contribution(gradient: Tensor | None, spec: Spec) -> Array:
     """Return the gradient that hooks before a node returned; if that is None, -0.0, which contributes nothing."""
     return np.full(spec.shape, -0.0, spec.dtype) if gradient is None else as_array(gradient)
-
-
-def reached(graph: MarkedGraph, asked: Iterable[Any] | None) -> set[Any]:
-    """Return the slots of a graph and the keys of its leaves; if only some are asked for, those that lead to them."""
-    keys = {instruction.slot for instruction in graph.marked} | set(graph.ends)
-    return keys if asked is None else keys & relevant(graph, set(asked))
 
 
 def _summed(leaves: list[tuple[AccumulateGrad, Any]]) -> list[tuple[AccumulateGrad, Any]]:
@@ -507,8 +501,7 @@ def _key(x: Tensor) -> Any:
 
 def _reaching(keys: list[Any]) -> int:
     """Return how many of these slots and leaves the running backward will reach; -1 if that is not known before."""
-    reach = REACH.get()
-    if reach is None:
+    reached = REACH.get()()
+    if reached is None:
         return -1
-    reached = reach()
     return sum(key in reached if type(key) is int else key() in reached for key in keys)
