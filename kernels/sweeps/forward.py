@@ -18,11 +18,10 @@ from kernels.kinds.reference_tape import Instruction, instruction_at
 from kernels.language import jit
 from kernels.native import structs
 from kernels.native.memory import where
-from kernels.native.structs import FormBlock, FoundLeaf, InputBlock, SweepHeader
+from kernels.native.structs import FormBlock, InputBlock, SweepHeader
 from kernels.rules.loop_printer import Factor, KernelOperand, PrintedLoop, Product, RowPull
 from kernels.sweeps import reverse
 from kernels.sweeps.reference_pullbacks import add_by_elements, buffer_of, clear, product
-from kernels.sweeps.reverse import operand_spec
 from kernels.sweeps.workspace import Families, Workspace, key_of, mark, observe, relevant, run_mark, seed_buffer
 
 # Pushforwards: each pullback read the other way, with the patterns of target and cotangent exchanged.
@@ -129,7 +128,7 @@ _SOURCE = structs.RELEVANT | structs.KEPT | structs.TOUCHED
 _TARGET = structs.USED | structs.KEPT
 
 
-Leaves = list[tuple[Any, Spec | None]]  # leaves, and the slots of other tapes with their specs
+Leaves = list[tuple[Any, Spec]]  # leaves, and the slots of other tapes, with their specs
 
 
 def forward(
@@ -175,12 +174,7 @@ _NOWHERE: Any = None
 
 def _leaves(space: Workspace, entries: Any) -> Leaves:
     """Return the leaves that a mark has found."""
-    leaves: Leaves = []
-    for at in range(0, FoundLeaf.SIZE * space.words[SweepHeader.leaf], FoundLeaf.SIZE):
-        leaf = entries.operand(space.leaf_rows[at], space.leaf_rows[at + 1])
-        foreign = type(leaf) is int
-        leaves.append((leaf, operand_spec(entries, space.leaf_rows[at], space.leaf_rows[at + 1]) if foreign else None))
-    return leaves
+    return [(leaf, spec) for leaf, spec, _ in space.found(entries)]
 
 
 def _foreign(leaves: Leaves, sources: list[Seed], fixed: Sequence[int]) -> Leaves:

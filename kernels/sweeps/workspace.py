@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -102,6 +102,19 @@ class Workspace:
     def bucket(self, key: int) -> int:
         """Return where the bucket of a key begins among the words of buckets, or the empty one where it belongs."""
         return int(self.find(self.address, key) - self.words[SweepHeader.buckets]) // 8
+
+    def found(self, entries: Any) -> Iterator[tuple[Any, Spec, int]]:
+        """Yield the leaves that a mark has found, and slots of other tapes: each, its spec, where its bucket begins."""
+        rows = self.leaf_rows
+        for at in range(0, FoundLeaf.SIZE * self.words[SweepHeader.leaf], FoundLeaf.SIZE):
+            operand, last = rows[at], rows[at + 1]
+            leaf = entries.operand(operand, last)
+            if type(leaf) is int:
+                form = entries.form(last)
+                spec = form.specs[operand - (last + 2 - form.block.item(FormBlock.entries))]
+            else:
+                spec = leaf.spec
+            yield leaf, spec, Bucket.SIZE * rows[at + 2]
 
     def shrink_and_release(self) -> list[Any]:
         """Free the memory of a large sweep; return what the last one held, for the caller to release."""

@@ -89,8 +89,8 @@ def _runs_user_code(instruction: Instruction) -> bool:
 class RecordedRun(BackwardRun):
     """One backward whose operations are recorded, and its gradients, delivered in PyTorch's order; it frees nothing."""
 
-    def __init__(self, *, restrict: bool, required: bool = False, accumulates: bool = False) -> None:
-        super().__init__(free=False, restrict=restrict, required=required, accumulates=accumulates)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(free=False, **options)
         self.leaves: dict[AccumulateGrad, Tensor] = {}
         self.stash: dict[Any, Any] = {}
 
@@ -157,6 +157,24 @@ class RecordedRun(BackwardRun):
                 sweep.add(seed.slot, seed.offset or 0, seed.spec, seed.value, clean=True)
             for leaf, value in sweep.gradients():
                 self.leaf(leaf, value)
+
+
+def swept(
+    roots: Sequence[Tensor], weights: Sequence[Any], targets: Sequence[Tensor] | None, *, create: bool,
+    free: bool = False, batch: int = 0, **options: Any,
+) -> tuple[Any, list[GradientObserver]]:  # fmt: skip
+    """Sweep back from the roots; return the run, and the observer of each target in it. ``options`` are a run's.
+
+    Without targets the gradients of all leaves are computed.
+    """
+    restrict = targets is not None
+    if create:
+        run: BackwardRun = RecordedRun(restrict=restrict, **options)
+    else:
+        run = BackwardRun(free=free, restrict=restrict, batch=batch, **options)
+    observers = run.observe(targets or ())
+    run.sweep(starts_of(roots, weights) if create else seeds_of(roots, weights, batch))
+    return run, observers
 
 
 class RecordedSweep(Sweep):
@@ -488,15 +506,9 @@ def _gradient(roots: Sequence[Tensor], weights: Sequence[Any], y: Tensor, *, cre
 
 def _stopped_at(y: Tensor, roots: Any, weights: Any, *, create: bool, asked: Sequence[Tensor]) -> tuple[Any, list[Any]]:
     """Sweep, but not on through the instruction of y; free nothing."""
-
-    def swept() -> tuple[Any, list[Any]]:
-        run: Any = (RecordedRun if create else partial(BackwardRun, free=False))(restrict=bool(asked))
-        keys = run.observe(asked)
-        run.sweep((starts_of if create else seeds_of)(roots, weights))
-        return run, keys
-
     nothing = np.zeros(y._form.specs[0].shape, y.spec.dtype)  # type: ignore[union-attr]
-    return settled(swept, roots, weights, known={**SETTLED.get(), y._slot: nothing})
+    run = partial(swept, roots, weights, asked or None, create=create)
+    return settled(run, roots, weights, known={**SETTLED.get(), y._slot: nothing})
 
 
 @implements(decompositions.turned_over_gaps)
