@@ -120,19 +120,24 @@ def release(tapes: Iterable[Tape], graph: MarkedGraph) -> None:
         drop(tape, tape.entries, [i for i in graph.marked if i.slot >> TAPE_BITS == tape.number])
 
 
+def ends_by_tape(slots: Iterable[int]) -> Iterator[tuple[Tape, set[Any]]]:
+    """Go from tape to tape; yield each with the leaves, and the slots of other tapes, that slots on it depend on."""
+    pending, seen = set(slots), set[int]()
+    while pending:
+        tape = tape_of(next(iter(pending)))
+        tape_slots = {slot for slot in pending if slot >> TAPE_BITS == tape.number}
+        with tape.reading():
+            ends = {end for end, _ in sweeps.leaves(tape.entries, tape.number, list(tape_slots))}
+        yield tape, ends
+        seen |= tape_slots
+        pending = (pending - tape_slots) | {end for end in ends - seen if type(end) is int}
+
+
 def order(slots: Iterable[int]) -> list[Tape] | None:
     """Return the tapes that slots depend on, each before those it depends on; None if the order is a cycle."""
-    wanted = set(slots)
-    todo, edges = {slot >> TAPE_BITS for slot in wanted}, dict[int, set[int]]()
-    while todo:
-        number = todo.pop()
-        tape = tape_of(number << TAPE_BITS)
-        with tape.reading():
-            tape_slots = [slot for slot in wanted if slot >> TAPE_BITS == number]
-            reached = {slot for slot, _ in sweeps.leaves(tape.entries, number, tape_slots) if type(slot) is int}
-        edges[number] = {slot >> TAPE_BITS for slot in reached}
-        todo |= {slot >> TAPE_BITS for slot in reached - wanted}
-        wanted |= reached
+    edges: dict[int, set[int]] = {}
+    for tape, ends in ends_by_tape(slots):
+        edges.setdefault(tape.number, set()).update([end >> TAPE_BITS for end in ends if type(end) is int])
     try:
         return [tape_of(number << TAPE_BITS) for number in TopologicalSorter(edges).static_order()][::-1]
     except CycleError:

@@ -13,7 +13,6 @@ import numpy as np
 
 from kernels.foundation.specs import SCALAR, Array, CrossingError, GradientObserver, Seed, Spec, Task
 from kernels.native.structs import PULLS, TAPE_BITS, VIEW
-from kernels.sweeps import forward as sweeps
 from kernels.sweeps import reverse
 from kernels.sweeps.reference_pullbacks import sweep_graph
 from kernels.sweeps.workspace import MarkedGraph, relevant
@@ -407,16 +406,8 @@ def family_offset_of(slot: int) -> int | None:
 def leaves_of(tensors: Sequence[Tensor]) -> set[AccumulateGrad]:
     """Return the leaves that tensors were computed from, on whichever tapes."""
     slots: set[Any] = {x._slot for x in tensors}
-    seen: set[int] = set()
-    pending = {slot for slot in slots if type(slot) is int}
-    while pending:
-        seen |= pending
-        tape = tape_of(next(iter(pending)))
-        tape_slots = {slot for slot in pending if slot >> TAPE_BITS == tape.number}
-        with tape.reading():
-            reached = {operand for operand, _ in sweeps.leaves(tape.entries, tape.number, list(tape_slots))}
-        slots |= reached
-        pending = (pending - tape_slots) | {slot for slot in reached - seen if type(slot) is int}
+    for _, ends in graph_observers.ends_by_tape([slot for slot in slots if type(slot) is int]):
+        slots |= ends
     return {slot for slot in slots if type(slot) is AccumulateGrad}
 
 

@@ -456,8 +456,7 @@ def usual_inputs(arguments: Sequence[Any]) -> tuple[Tensor, ...] | None:
 def _usual_input(argument: Any) -> Tensor | None:
     kind = type(argument)
     if kind is Tensor:
-        alone = argument._slot is None and argument._form.spec.dtype.kind == "f" and modes.active()
-        return leaf(argument._value, requires_grad=True) if alone else fresh_input(argument)
+        return fresh_input(argument)
     if kind is np.ndarray:
         if argument.dtype not in _FLOATS or not argument.ndim:
             return None
