@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -182,11 +181,6 @@ def _foreign(leaves: Leaves, sources: list[Seed], fixed: Sequence[int]) -> Leave
     return [(leaf, spec) for leaf, spec in leaves if type(leaf) is int and leaf not in slots]
 
 
-@functools.cache
-def _native() -> Any:
-    return jit.load_module("sweeps.sweep_native")
-
-
 def _forward(
     space: Workspace,
     entries: Any,
@@ -195,7 +189,7 @@ def _forward(
     batch: int,
     fixed: Sequence[int],
 ) -> Leaves:
-    header, native = space.words, _native()
+    header, native = space.words, jit.load_module("sweeps.sweep_native")
     tangents = [seed_buffer(seed, batch) for seed in sources]
     buffers = [empty(o.spec, batch) for o in targets]
     rows = [(key_of(s.slot), -id(buffer), 0, _SOURCE) for s, buffer in zip(sources, tangents, strict=True)]
@@ -228,7 +222,7 @@ def _forward(
 
 def _act(space: Workspace, entries: Any, stash: dict[Any, Any], batch: int) -> None:
     """Let Python compute the tangent of an instruction that native code cannot run."""
-    native, at = _native(), space.words[SweepHeader.position]
+    native, at = jit.load_module("sweeps.sweep_native"), space.words[SweepHeader.position]
     instruction = instruction_at(entries, int(space.order[at]))
     tangents: list[Array | None] = []
     for operand, spec in zip(instruction.operands, instruction.form.specs, strict=True):

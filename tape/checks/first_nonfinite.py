@@ -20,7 +20,7 @@ from tape.checks import finite_differences
 from tape.checks.finite_differences import Case, Gradients, differentiable, filled, pull, random_like
 from tape.engine import graph_observers
 from tape.engine.graph_observers import Anomaly, element, family_offset, known_at, line_of, operand_name
-from tape.engine.saved_tensors import Values, place_in
+from tape.engine.saved_tensors import Values, base_of, place_in
 from tape.engine.sweep_run import BackwardRun
 from tape.recording.creation import tensor
 from tape.tensors import modes
@@ -148,7 +148,7 @@ class _Search(Anomaly):
         hits: dict[Any, Hit] = {}
         for instruction in self.values.order:
             if instruction.form.kind == VIEW and (hit := _first(self.values.known.get(instruction.slot))):
-                base, spec = self.values.base_of(instruction)
+                base, spec = base_of(instruction, self.values.by_slot.get)
                 hits.setdefault(base, (place_in(spec, instruction.form, instruction.saved[0], hit[0]), hit[1]))
         self.shown = hits
         self.suspects: set[int] = set()
@@ -223,7 +223,7 @@ class _Search(Anomaly):
     def _home(self, operand: Any) -> Any:
         """Return the key of an operand, or of its base: that in whose gradient buffer the operand's gradient is."""
         view = self.values.by_slot.get(operand)
-        return operand if view is None or view.form.kind != VIEW else self.values.base_of(view)[0]
+        return operand if view is None or view.form.kind != VIEW else base_of(view, self.values.by_slot.get)[0]
 
     def concerns(self, instruction: Instruction) -> bool:
         """Return whether the gradients of an instruction are checked."""

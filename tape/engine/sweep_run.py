@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, Self
+from typing import Any
 from weakref import ref
 
 import numpy as np
@@ -434,7 +434,7 @@ def hooks_of(x: Tensor) -> hooks.Hooks:
     return hooks.of_slot(tape_of(slot), slot, x.spec, family_offset(x) or 0)
 
 
-class _Handles:
+class _Handles(RemovableHandle):
     def __init__(self, handles: Sequence[RemovableHandle]) -> None:
         self._handles = handles
 
@@ -442,12 +442,6 @@ class _Handles:
         """Take the hook away from all."""
         for handle in self._handles:
             handle.remove()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.remove()
 
 
 def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable[..., Any], *, mode: str = "all") -> _Handles:
