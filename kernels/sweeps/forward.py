@@ -173,7 +173,7 @@ _NOWHERE: Any = None
 
 def _leaves(space: Workspace, entries: Any) -> Leaves:
     """Return the leaves that a mark has found."""
-    return [(leaf, spec) for leaf, spec, _ in space.found(entries)]
+    return [(leaf, spec) for leaf, spec, _ in space.marked_leaves(entries)]
 
 
 def _foreign(leaves: Leaves, sources: list[Seed], fixed: Sequence[int]) -> Leaves:

@@ -61,7 +61,7 @@ def place_leaves(
     """Give each leaf found a place for its gradient."""
     placed: list[PlacedLeaf] = []
     observed = {o.key for o in observers} if observers else ()
-    for leaf, spec, bucket in space.found(entries):
+    for leaf, spec, bucket in space.marked_leaves(entries):
         if observed and leaf in observed:
             continue
         foreign = type(leaf) is int
